@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A device: memory, streams, events and copies, behind one table of calls. The CPU is one
+ * implementation (cpu.c); CUDA is another. Nothing above this header knows which it has.
+ *
+ * The rules are CUDA's, because they are the weaker ones:
+ *  - work given to a stream runs in order, possibly later, possibly while the caller goes on;
+ *  - weir__stream_wait binds to the event's latest record at the moment of the call, and an event
+ *    never recorded counts as done. So between threads a host flag ("recorded in this step",
+ *    a weir__gate) comes first, then the consumer enqueues its wait;
+ *  - memory that a stream uses may be reused only by work ordered after it.
+ * On the CPU a stream's work runs at once on the calling thread, so a record is a time stamp and a
+ * wait is over when the flag was seen - except behind a delayed copy (see weir__stream_copy), whose
+ * event becomes ready at a later time, for which stream_wait waits.
+ */
+#ifndef WEIR_DEVICE_H
+#define WEIR_DEVICE_H
+
+#include "base/base.h"
+
+struct weir__device;
+
+/** Work in order. One owner thread at a time. */
+struct weir_stream {
+    struct weir__device *device;
+};
+
+/** A point in a stream. Written by record (owner of the stream), read by wait and query after the
+ * host flag was seen. */
+struct weir__event {
+    struct weir__device *device;
+    uint64_t ready_ns; /**< CPU: CLOCK_MONOTONIC time at which it is done; 0 never recorded */
+    void *native;      /**< CUDA's event */
+};
+
+/** One kind of device. Every member is required unless marked. All calls but `close` return a
+ * status. */
+struct weir__device_calls {
+    const char *kind; /**< "cpu", "cuda" */
+    /** Reserves `bytes` (a multiple of 64) on huge pages where the system has them; contents are
+     * undefined, pages untouched. WEIR_ERR_OUT_OF_MEMORY. */
+    int (*memory_acquire)(struct weir__device *device, size_t bytes, void **memory);
+    void (*memory_release)(struct weir__device *device, void *memory, size_t bytes);
+    /** Zeroes and so faults in the pages, on the calling thread, bound to its NUMA node if `node`
+     * >= 0 (a preference: failure to bind is not an error). */
+    int (*memory_touch)(struct weir__device *device, void *memory, size_t bytes, int32_t node);
+    int (*stream_new)(struct weir__device *device, struct weir_stream **stream);
+    void (*stream_destroy)(struct weir_stream *stream);
+    int (*event_init)(struct weir__device *device, struct weir__event *event);
+    void (*event_clean_up)(struct weir__event *event);
+    int (*event_record)(struct weir_stream *stream, struct weir__event *event);
+    /** Later work of `stream` starts after `event`. The event may be another device's. */
+    int (*stream_wait)(struct weir_stream *stream, struct weir__event *event);
+    /** Blocks the calling thread until the event is done. */
+    int (*event_wait)(struct weir__event *event);
+    /** Copies between memories of this device, or of `peer` and this device; both ranges 64-byte
+     * aligned, not overlapping. The copy's `ready_ns` on the CPU is its end plus the device's
+     * delay_ns: what an event recorded next in this stream takes over. */
+    int (*copy)(struct weir_stream *stream, void *destination, const void *source, size_t bytes);
+    void (*close)(struct weir__device *device);
+    bool synchronous; /**< work is done when the call returns: events need not be kept */
+};
+
+struct weir__device {
+    const struct weir__device_calls *calls;
+    const struct weir_allocator *allocator;
+    char name[32];
+    uint64_t delay_ns; /**< CPU: added to each copy, for measurements */
+};
+
+/** Opens "cpu" (or "cpu:N": the same device under another name). WEIR_ERR_NOT_FOUND for a kind that
+ * is not there, WEIR_ERR_ARGUMENT for a malformed name. The caller closes it with
+ * device->calls->close. */
+int weir__device_open(const char *name, const struct weir_allocator *allocator,
+                      struct weir__device **device);
+
+/** CPU copy by the best known way for its size: memcpy below weir__copy_stream_min bytes, non-temporal
+ * stores from there on. Exposed for the copy bench. */
+void weir__cpu_copy(void *destination, const void *source, size_t bytes);
+extern const size_t weir__copy_stream_min;
+
+#endif

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The action table's grammar: what each kind reads, writes and frees, and the dependencies that
+ * follow. Kinds are rows of weir__kinds; nobody switches over kinds elsewhere. Dependencies are
+ * derived: an action waits for the actions that write what it reads, never for a hand-written list.
+ */
+#ifndef WEIR_ACTION_H
+#define WEIR_ACTION_H
+
+#include "base/base.h"
+
+/** What an action touches, per stage and micro-batch; bits of a mask. */
+enum weir__effect {
+    WEIR__INPUTS = 1u << 0,       /**< border inputs: the previous stage's outputs */
+    WEIR__OUTPUTS = 1u << 1,      /**< border outputs */
+    WEIR__SKIPS_IN = 1u << 2,     /**< skips read or popped here */
+    WEIR__SKIPS_OUT = 1u << 3,    /**< skips stashed here */
+    WEIR__SAVED = 1u << 4,        /**< activations */
+    WEIR__OUTPUT_GRADS = 1u << 5, /**< gradients of border outputs */
+    WEIR__INPUT_GRADS = 1u << 6,
+    WEIR__SKIP_GRADS_IN = 1u << 7, /**< running sums that come to this stage */
+    WEIR__SKIP_GRADS_OUT = 1u << 8, /**< running sums that leave it */
+    WEIR__WEIGHT_INPUTS = 1u << 9, /**< what I leaves for W */
+    WEIR__PARAM_GRADS = 1u << 10, /**< per stage, not per micro-batch */
+    WEIR__NORMS = 1u << 11,       /**< every stage's: a barrier over stages */
+    WEIR__PARAMETERS = 1u << 12
+};
+
+/** One row per kind. An action of a kind marked `waits_gradient_late` also reads OUTPUT_GRADS and
+ * SKIP_GRADS_IN when recomputation is late. */
+struct weir__kind {
+    char letter;
+    const char *name;
+    enum weir_phase phase;  /**< of a plain call; F becomes FORWARD_CHECKPOINT or INFER by context */
+    uint32_t reads, writes, frees;
+    bool per_micro_batch;
+    bool exported; /**< stands in CSV; N does not */
+    bool plain;    /**< stands in torch.distributed.pipelining's CSV too; R and U do not */
+    bool in_step;  /**< counts for makespan and bubble; N and U do not */
+    bool waits_gradient_late;
+};
+extern const struct weir__kind weir__kinds[WEIR_KIND_COUNT];
+
+/** One skip as the schedule sees it: from a stage to stages. */
+struct weir__flow_skip {
+    uint32_t source;
+    uint32_t reader_count;
+    const uint32_t *readers; /**< ascending stages, none the source */
+    bool differentiable;
+};
+
+/** What flows between stages; the default (borders NULL) is a differentiable border between all
+ * neighbours and no skips. */
+struct weir__flow {
+    uint32_t stage_count;
+    const bool *border_differentiable; /**< [stage_count - 1], or NULL: all */
+    uint32_t skip_count;
+    const struct weir__flow_skip *skips;
+    bool recompute_late;
+    bool infer; /**< only F are expected */
+};
+
+/** Why an edge is there. */
+enum weir__cause { WEIR__CAUSE_BORDER, WEIR__CAUSE_GRADIENT, WEIR__CAUSE_SKIP, WEIR__CAUSE_LOCAL,
+                   WEIR__CAUSE_MEMORY };
+
+struct weir__edge {
+    uint32_t from; /**< action index in table->actions; from happens before the edge's owner */
+    uint8_t cause; /**< enum weir__cause */
+};
+
+/**
+ * Predecessors of every action: edges[begin[a] .. begin[a + 1]). What the order of a row implies is
+ * left out: edges between actions of one worker (so CAUSE_LOCAL never stands in a proven table's),
+ * and the barrier before U on all but the first U of a row, where it is one edge from each other
+ * row's last N (from its last gradient where the table has no N). A border and a skip, or a border's
+ * and a skip's gradient, between the same two actions are two edges; several skips are one. Skip
+ * gradients go from reader to reader in descending stage order and have CAUSE_SKIP, as values.
+ */
+struct weir__deps {
+    const struct weir_allocator *allocator;
+    uint32_t action_count;
+    uint32_t edge_count;
+    uint32_t *begin;
+    struct weir__edge *edges;
+};
+
+/** Derives the dependencies of a table under a flow. Linear in actions and edges. The table must
+ * have passed weir__table_check_flow. WEIR_ERR_OVERFLOW where edges are beyond 32 bits. */
+int weir__deps_new(const struct weir_table *table, const struct weir__flow *flow,
+                   const struct weir_allocator *allocator, struct weir__deps *deps);
+void weir__deps_clean_up(struct weir__deps *deps);
+
+/** weir_table_check for a flow. */
+int weir__table_check_flow(const struct weir_table *table, const struct weir__flow *flow,
+                           const struct weir_allocator *allocator, struct weir_faults *faults);
+
+/** The worker whose row holds the action; binary search over table->rows. */
+uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
+/** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
+void weir__table_workers(const struct weir_table *table, uint32_t *out);
+/** "2B1" into text (>= 24 bytes); returns text. */
+const char *weir__action_text(const struct weir_action *action, char text[24]);
+
+/**
+ * Builds tables: append actions row by row, then finish. Sticky: a failed append (no memory) fails
+ * finish. Used by schedules and the CSV reader.
+ */
+struct weir__table_builder {
+    const struct weir_allocator *allocator;
+    uint32_t stage_count, worker_count, micro_batch_count;
+    uint32_t row_count; /**< rows begun */
+    uint32_t capacity, count;
+    uint32_t *rows;
+    struct weir_action *actions;
+    bool failed;
+};
+void weir__table_begin(struct weir__table_builder *builder,
+                       const struct weir_allocator *allocator, uint32_t stages, uint32_t workers,
+                       uint32_t micro_batches);
+void weir__table_row(struct weir__table_builder *builder);
+void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, uint32_t stage,
+                     uint32_t micro_batch);
+/** *table is the caller's. Cleans the builder up in every case. */
+int weir__table_finish(struct weir__table_builder *builder, struct weir_table **table);
+
+/** A schedule: a pure function that fills the builder, U included, and one row of the table of
+ * schedules (schedule.c). R stands for a checkpointed (stage, micro-batch); see
+ * weir__checkpointed. */
+struct weir__schedule {
+    const char *name;
+    int (*check)(const struct weir_table_options *options, struct weir_faults *faults);
+    void (*fill)(const struct weir_table_options *options, struct weir__table_builder *builder);
+};
+bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage,
+                        uint32_t micro_batch);
+/** A forward-only table: F in micro-batch order, loop order of stages on fewer workers, on the same
+ * workers as `training`. */
+int weir__table_new_infer(const struct weir_table *training,
+                          const struct weir_allocator *allocator, struct weir_table **table);
+
+/**
+ * Replays a table: the event times of an executor without cost. duration_ns[action] is the time of
+ * each; copy_ns[edge] (or NULL) what passes between producer's end and data ready on that edge.
+ * Fills start and end per action; returns the makespan without N and U (of what is `in_step`).
+ * Also the linearisation that the memory plan is made from. WEIR_ERR_SCHEDULE on deadlock.
+ */
+int weir__table_replay(const struct weir_table *table, const struct weir__deps *deps,
+                       const double *duration, const double *copy, double *start, double *end,
+                       double *makespan, const struct weir_allocator *allocator);
+
+#endif

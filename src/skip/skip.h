@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Skip connections: who stashes, who reads, over which routes, and the portals that carry them.
+ * After torchgpipe's skip package (arXiv 2004.09910, section 4.2; torch.distributed.pipeline.sync),
+ * with reads as well as pops, one portal per reading worker, and every fault reported at once.
+ *
+ * Owners are whatever declares the uses: layers in the net library, stages in the engine; their
+ * order is the order of execution.
+ */
+#ifndef WEIR_SKIP_H
+#define WEIR_SKIP_H
+
+#include "base/base.h"
+
+/** One declared use. Texts are borrowed for the call. name_space NULL equals "". */
+struct weir__skip_decl {
+    uint32_t owner;
+    enum weir_skip_verb verb;
+    const char *name_space;
+    const char *name;
+    bool empty;
+};
+
+/** Checks that stashes and their uses match (UPSTREAM SK-1…4, 7, 8's order): stashed but never read
+ * or popped; popped (read) but never stashed; stashed twice; popped twice; stashed and popped (or
+ * read) by the same owner; used before its stash in owner order; read after the pop. `owner_name` (may be
+ * NULL) gives an owner's name for messages. Every fault is a line. `declarations` in owner order. */
+int weir__skip_verify(const struct weir__skip_decl *declarations, uint32_t count,
+                      const char *(*owner_name)(void *context, uint32_t owner), void *context,
+                      struct weir_faults *faults);
+
+/** One skip's route, by stage. */
+struct weir__skip_route {
+    const char *name_space; /**< owned by the layout; "" is the default */
+    const char *name;
+    uint32_t source;        /**< stage that stashes */
+    uint32_t reader_count;  /**< stages other than the source that read or pop, each once */
+    const uint32_t *readers; /**< ascending */
+    bool empty;
+};
+
+/** The routes of all skips, planned once (torchgpipe's SkipLayout). */
+struct weir__skip_layout;
+
+/** `stage_of_owner[owner]` says where each owner runs. Declarations must have passed verify. A skip
+ * whose uses all stand in its source stage has no route. */
+int weir__skip_layout_new(const struct weir_allocator *allocator,
+                          const struct weir__skip_decl *declarations, uint32_t count,
+                          const uint32_t *stage_of_owner, uint32_t stage_count,
+                          struct weir__skip_layout **layout);
+void weir__skip_layout_destroy(struct weir__skip_layout *layout);
+/** All routes, sorted by source stage, then by first declaration. */
+uint32_t weir__skip_layout_count(const struct weir__skip_layout *layout);
+const struct weir__skip_route *weir__skip_layout_route(const struct weir__skip_layout *layout,
+                                                       uint32_t index);
+/** upstream's copy policy: indexes of the routes that arrive at `stage`, sorted by source. Returns
+ * how many; *routes borrowed. */
+uint32_t weir__skip_layout_arriving(const struct weir__skip_layout *layout, uint32_t stage,
+                                    const uint32_t **routes);
+/** False for an unknown name. */
+bool weir__skip_layout_requires_copy(const struct weir__skip_layout *layout,
+                                     const char *name_space, const char *name);
+
+/**
+ * A portal: one skip of one micro-batch on its way to one reading worker. Life: uses left. Set full
+ * at `put` (1 for each reading stage of that worker, 1 more where the stage's recompute reads it),
+ * down by one at each `use`, at zero the value may not be used again. Putting it again in recompute
+ * (a stash under recompute) reuses the portal and does not resurrect it. Its gradient is put once
+ * and used once. Owned by one tracker; touched by the source's worker until it is put, by the
+ * reading worker from then on (the hand-off is the derived dependency).
+ */
+struct weir__portal {
+    const char *name; /**< the route's, for messages */
+    void *value;
+    void *gradient;
+    uint32_t life;
+    uint32_t life_full;
+    enum { WEIR__PORTAL_NEW, WEIR__PORTAL_PUT } state;
+    enum { WEIR__GRADIENT_NONE, WEIR__GRADIENT_PUT, WEIR__GRADIENT_USED } gradient_state;
+};
+
+/** Makes the portal new for a step: `life_full` uses. */
+void weir__portal_reset(struct weir__portal *portal, const char *name, uint32_t life_full);
+/** The value is there. Again after the first time (recompute): keeps value and life. */
+int weir__portal_put(struct weir__portal *portal, void *value, struct weir_error *error);
+/** One use: *value is the memory. WEIR_ERR_PORTAL before put or at life 0, naming the skip. */
+int weir__portal_use(struct weir__portal *portal, void **value, struct weir_error *error);
+int weir__portal_put_gradient(struct weir__portal *portal, void *gradient,
+                              struct weir_error *error);
+/** Once. WEIR_ERR_PORTAL if not put, or used already. */
+int weir__portal_use_gradient(struct weir__portal *portal, void **gradient,
+                              struct weir_error *error);
+
+/** One micro-batch's portals: [route][reading worker]. Plain storage, allocated with the plan. */
+struct weir__tracker {
+    uint32_t portal_count;
+    struct weir__portal *portals;
+};
+
+#endif

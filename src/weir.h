@@ -1,0 +1,643 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Weir's engine: pipeline-parallel training over stages that are callbacks.
+ *
+ * The method is GPipe's (Huang et al., arXiv 1811.06965) as torchgpipe built it (Kim et al.,
+ * arXiv 2004.09910): a mini-batch is scattered by rows into micro-batches, stages on different
+ * workers run them at the same time, activations are recomputed before the gradient arrives, and
+ * skip connections travel by portal straight from the stage that stashes to the stage that reads.
+ * Unlike those systems, everything about a step is planned before it runs: actions, dependencies,
+ * copies, and the first and last use of every byte.
+ *
+ * Errors. Functions that can fail return an int: WEIR_OK (0), a negative enum weir_status, or,
+ * where a callback of yours failed, the positive value that it returned, unchanged. Results come
+ * through out-parameters, which are written only on success unless the function says otherwise.
+ * The library never exits, aborts on an operating error, prints, or touches signals.
+ *
+ * Life. (1) Describe stages and inputs; the descriptions are copied, their contexts are not and
+ * must outlive the pipe. (2) weir_pipe_new checks everything, lists every fault, plans, allocates
+ * all memory and starts the workers. (3) weir_pipe_prepare adds further row counts. (4)
+ * weir_pipe_step and weir_pipe_infer, any number of times, from any thread, one at a time; they
+ * allocate nothing. (5) weir_pipe_destroy joins the workers.
+ *
+ * @code
+ *   static int forward(void *model, const struct weir_task *task);    // outputs = f(inputs)
+ *   static int backward(void *model, const struct weir_task *task);   // input_grads, gradients
+ *   static const struct weir_stage_calls calls = {.forward = forward, .backward = backward};
+ *
+ *   struct weir_tensor x = {.dtype = WEIR_F32, .rank = 1, .shape = {64}, .differentiable = true};
+ *   struct weir_stage stages[2] = {WEIR_STAGE_INIT, WEIR_STAGE_INIT};
+ *   for (int s = 0; s < 2; s++) {
+ *       stages[s].calls = &calls, stages[s].context = &model[s];
+ *       stages[s].outputs = &x, stages[s].output_count = 1;
+ *   }
+ *   struct weir_input input = {.tensor = x, .name = "x"};
+ *   struct weir_pipe_options options = WEIR_PIPE_OPTIONS_INIT;
+ *   options.stages = stages, options.stage_count = 2;
+ *   options.inputs = &input, options.input_count = 1;
+ *   options.rows = 32, options.chunks = 8, options.schedule = "1f1b";
+ *
+ *   struct weir_pipe *pipe;
+ *   int status = weir_pipe_new(&options, &faults, &pipe);   // faults: every reason, or NULL
+ *   struct weir_step step = WEIR_STEP_INIT;
+ *   step.rows = 32, step.inputs = (const void *[]){batch};
+ *   status = weir_pipe_step(pipe, &step, &result);          // result.loss, result.error
+ *   weir_pipe_destroy(pipe);
+ * @endcode
+ */
+#ifndef WEIR_H
+#define WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_VERSION_MAJOR 0
+#define WEIR_VERSION_MINOR 1
+#define WEIR_VERSION_PATCH 0
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+/** Every status of the library: X(NAME, value, text). Values are part of the interface. */
+#define WEIR_STATUS_MAP(X)                                                                         \
+    X(OK, 0, "done")                                                                               \
+    X(ERR_OUT_OF_MEMORY, -1, "out of memory")                                                      \
+    X(ERR_ARGUMENT, -2, "an argument is not valid")                                                \
+    X(ERR_CONFIG, -3, "the configuration is refused")                                              \
+    X(ERR_SKIP, -4, "skip connections do not match")                                               \
+    X(ERR_SCHEDULE, -5, "the schedule cannot be executed")                                         \
+    X(ERR_MEMORY_LIMIT, -6, "the plan needs more memory than the limit")                           \
+    X(ERR_ROWS, -7, "this row count was not prepared")                                             \
+    X(ERR_BUSY, -8, "the pipe is in use, or a callback of it has not returned")                    \
+    X(ERR_TIMEOUT, -9, "a callback did not return within the watchdog's limit")                    \
+    X(ERR_NONFINITE, -10, "the gradient is not finite")                                            \
+    X(ERR_TORN, -11, "an update failed half way: parameters are torn")                             \
+    X(ERR_PORTAL, -12, "a portal was used out of turn")                                            \
+    X(ERR_SHAPE, -13, "shapes or dtypes do not fit")                                               \
+    X(ERR_NOT_FOUND, -14, "not found")                                                             \
+    X(ERR_EXISTS, -15, "exists already")                                                           \
+    X(ERR_FORMAT, -16, "the file is malformed")                                                    \
+    X(ERR_IO, -17, "input or output failed")                                                       \
+    X(ERR_UNSUPPORTED, -18, "not supported here")                                                  \
+    X(ERR_SYSTEM, -19, "the operating system refused")                                             \
+    X(ERR_OVERFLOW, -20, "a size overflows")                                                       \
+    X(ERR_CALLBACK, -21, "a callback failed")                                                      \
+    X(ERR_BACKEND, -22, "a numerical library failed")
+
+enum weir_status {
+#define WEIR_STATUS_ENUM(name, value, text) WEIR_##name = (value),
+    WEIR_STATUS_MAP(WEIR_STATUS_ENUM)
+#undef WEIR_STATUS_ENUM
+};
+
+/** The status's name without its prefix, e.g. "ERR_SKIP"; "ERR_CALLBACK" for a positive value,
+ * "UNKNOWN" for any other. Static storage. */
+const char *weir_status_name(int status);
+/** One sentence without full stop for people. Static storage. */
+const char *weir_status_text(int status);
+/** "0.1.0". Static storage. */
+const char *weir_version(void);
+
+/* ---- memory, logs, faults -------------------------------------------------------------------- */
+
+/** Where the library's own (host) memory comes from. Both members are required. Thread-safe if
+ * pipes are used from several threads. `alignment` is a power of two. `release` gets the size that
+ * was acquired; releasing NULL does nothing. Never called during a step. */
+struct weir_allocator {
+    void *(*acquire)(void *context, size_t bytes, size_t alignment);
+    void (*release)(void *context, void *memory, size_t bytes);
+    void *context;
+};
+
+/** The C library's aligned_alloc and free; what NULL means everywhere. Static storage. */
+const struct weir_allocator *weir_allocator_default(void);
+
+/** Receives one line of text without newline; may be called from any worker. */
+typedef void weir_log_fn(void *context, const char *line);
+
+/** A list of everything that is wrong with a configuration, one line per fault, each saying how to
+ * mend it. Lives in the caller's memory: WEIR_FAULTS_INIT, then weir_faults_clean_up. Bounded: at
+ * most 256 lines of 512 bytes are kept, the count goes on. Lines that no memory could be had for
+ * are counted too. */
+struct weir_faults {
+    const struct weir_allocator *allocator; /**< NULL: the default */
+    char **lines;                           /**< owned; `kept` of them */
+    uint32_t kept;
+    uint32_t capacity;
+    uint32_t count; /**< how many were reported, kept or not */
+};
+#define WEIR_FAULTS_INIT {0, 0, 0, 0, 0}
+
+/** Frees what `faults` holds and makes it empty again. Accepts NULL. */
+void weir_faults_clean_up(struct weir_faults *faults);
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+/** Adds one line, printf-like. Accepts NULL (does nothing). */
+void weir_faults_add(struct weir_faults *faults, const char *format, ...);
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+/** Every dtype: X(NAME, bytes, text, safetensors name). */
+#define WEIR_DTYPE_MAP(X)                                                                          \
+    X(F32, 4, "f32", "F32")                                                                        \
+    X(F64, 8, "f64", "F64")                                                                        \
+    X(BF16, 2, "bf16", "BF16")                                                                     \
+    X(F16, 2, "f16", "F16")                                                                        \
+    X(I64, 8, "i64", "I64")                                                                        \
+    X(I32, 4, "i32", "I32")                                                                        \
+    X(U8, 1, "u8", "U8")                                                                           \
+    X(BOOL, 1, "bool", "BOOL")
+
+enum weir_dtype {
+#define WEIR_DTYPE_ENUM(name, bytes, text, file) WEIR_##name,
+    WEIR_DTYPE_MAP(WEIR_DTYPE_ENUM)
+#undef WEIR_DTYPE_ENUM
+        WEIR_DTYPE_COUNT
+};
+
+/** Bytes of one element. */
+size_t weir_dtype_bytes(enum weir_dtype dtype);
+/** "f32" … */
+const char *weir_dtype_name(enum weir_dtype dtype);
+/** True for F32, F64, BF16, F16: only these may be differentiable. */
+bool weir_dtype_is_float(enum weir_dtype dtype);
+
+#define WEIR_RANK_MAX 6
+
+/** A tensor that crosses a border: its shape is without the row dimension, which comes first and
+ * whose size is the micro-batch's row count. Rank 0 is one number per row. */
+struct weir_tensor {
+    enum weir_dtype dtype;
+    uint32_t rank;
+    int64_t shape[WEIR_RANK_MAX];
+    bool differentiable; /**< a gradient flows back through it; floating point only */
+};
+
+/** A tensor's data in a task: contiguous, 64-byte aligned where Weir owns it, `rows` rows. */
+struct weir_view {
+    void *data; /**< NULL: an empty skip, or a gradient that does not exist (reads as zero) */
+    int64_t rows;
+};
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+/** What a callback is asked to do. */
+enum weir_phase {
+    WEIR_FORWARD,            /**< outputs, stashes, saved */
+    WEIR_FORWARD_CHECKPOINT, /**< outputs and stashes only; saved is NULL */
+    WEIR_RECOMPUTE,          /**< saved, from the same inputs and skips; nothing else */
+    WEIR_BACKWARD,           /**< input and skip gradients, and parameter gradients */
+    WEIR_BACKWARD_INPUT,     /**< input and skip gradients, leaving in saved what the next needs */
+    WEIR_BACKWARD_WEIGHT,    /**< parameter gradients */
+    WEIR_NORM,               /**< sums of squares of the complete gradients */
+    WEIR_UPDATE,             /**< parameters and optimizer state */
+    WEIR_INFER,              /**< outputs and stashes; no gradient will be asked for */
+    WEIR_PHASE_COUNT
+};
+
+/** "forward", "recompute", … Static storage. */
+const char *weir_phase_name(enum weir_phase phase);
+
+/** What went wrong, where. -1 where a place does not apply. */
+struct weir_error {
+    int status;
+    int32_t stage;
+    int32_t micro_batch;
+    enum weir_phase phase;
+    char layer[64];    /**< filled by the stage; empty if it has no layers */
+    char message[256]; /**< filled by the stage or by Weir: the reason, and how to mend it */
+};
+
+struct weir_stream; /**< where a device runs work in order; a CPU stage's work runs at once */
+
+/** One call of a stage, for one micro-batch. All memory belongs to Weir (or, for inputs, outputs
+ * and input gradients of the pipe, to the caller of the step) and is valid until the callback
+ * returns, on CUDA until the stream has passed the work. Inputs, popped skips and output gradients
+ * are read-only: a stage that writes to them corrupts a checkpoint; WEIR_DEBUG_INPUTS pipes catch
+ * it. Gradients are written with "=", except the parameters' own, which add unless
+ * `gradients_first`. */
+struct weir_task {
+    enum weir_phase phase;
+    uint32_t stage;
+    uint32_t micro_batch;
+    uint32_t micro_batch_count;
+    int64_t rows;        /**< of this micro-batch */
+    int64_t row_first;   /**< its first row's place in the mini-batch */
+    int64_t rows_total;  /**< rows of the mini-batch */
+    uint64_t mini_batch; /**< its number since the beginning: the counter of random numbers */
+    uint64_t update;     /**< updates done before this one */
+    double loss_weight;  /**< total weight of the loss over everything accumulated; the caller's */
+    void *user;          /**< weir_step.user */
+    struct weir_stream *stream;
+
+    const struct weir_view *inputs;         /**< border first, then pipe inputs entering here */
+    const struct weir_view *outputs;        /**< F and infer only; written */
+    const struct weir_view *output_grads;   /**< backward only; data NULL reads as zero */
+    const struct weir_view *input_grads;    /**< backward only; written; NULL: not wanted */
+    const struct weir_view *skips;          /**< per declared skip: stash written, read/pop read */
+    const struct weir_view *skip_grads;     /**< per skip: the running sum that comes in: for a
+                                                 stash its whole gradient, for a read or pop that
+                                                 of later readers (NULL for the last reader) */
+    const struct weir_view *skip_grads_out; /**< per read or pop: the running sum, written =
+                                                 (incoming sum) + own part; NULL: not wanted */
+    void *saved;
+    void *workspace;
+    void *parameters;
+    void *gradients;
+    void *optimizer;
+    bool gradients_first; /**< this call is the first since the last update: overwrite */
+    bool recompute_late;
+    double gradient_scale; /**< update: multiply the gradients by this (clipping); else 1 */
+    double *norm_squares;  /**< norm: stage.norm_count numbers, written */
+    double *loss;          /**< F, infer: this stage's part of the step's loss, written ("=") */
+    struct weir_error *error; /**< layer and message may be filled before returning non-zero */
+};
+
+/** upstream's is_checkpointing(): a forward whose activations will be recomputed. */
+bool weir_task_is_checkpointing(const struct weir_task *task);
+/** upstream's is_recomputing(). */
+bool weir_task_is_recomputing(const struct weir_task *task);
+
+/** Bytes that one micro-batch of `rows` rows needs; every number is rounded up to 64 by Weir. */
+struct weir_stage_bytes {
+    size_t saved;            /**< from F (or R) to B (or W) */
+    size_t workspace[WEIR_PHASE_COUNT]; /**< during one call of that phase */
+};
+
+/** Given to `attach`: where this stage's lasting memory is. Zeroed, touched by this thread. */
+struct weir_attachment {
+    void *parameters;
+    void *gradients;
+    void *optimizer;
+    uint32_t stage;
+    uint32_t worker;
+    uint32_t threads; /**< cores of this worker, which may all be used by a call */
+};
+
+/** Returns 0, or any other value: the step then ends with it (a positive value unchanged). Called
+ * on the stage's worker thread only. */
+typedef int weir_task_fn(void *context, const struct weir_task *task);
+
+/** A stage's code. `forward` is required; `recompute` where a checkpoint mode asks for it;
+ * `backward`, or both of the split pair, for training. The others are optional. */
+struct weir_stage_calls {
+    weir_task_fn *forward; /**< FORWARD, FORWARD_CHECKPOINT and INFER */
+    weir_task_fn *recompute;
+    weir_task_fn *backward;
+    weir_task_fn *backward_input;
+    weir_task_fn *backward_weight;
+    weir_task_fn *norm;
+    weir_task_fn *update;
+    /** Bytes for a row count, on the thread that builds or prepares the pipe, before any memory
+     * is there; NULL: nothing is needed. Must always give the same answer for the same rows, and
+     * no smaller one for more rows. */
+    int (*measure)(void *context, int64_t rows, struct weir_stage_bytes *bytes);
+    /** Once, on the worker's thread, before any other call there. Does not own the memory. */
+    int (*attach)(void *context, const struct weir_attachment *attachment);
+    /** On the worker's thread, once for each size of micro-batch before it is first used. */
+    int (*prepare)(void *context, int64_t rows);
+    /** Once, on the worker's thread, if attach succeeded; the memory goes after it. */
+    void (*detach)(void *context);
+};
+
+/** How a stage uses a skip. Exactly one stash; any number of reads; at most one pop, which is the
+ * last use. Where there are reads and no pop the last read ends the skip. */
+enum weir_skip_verb { WEIR_SKIP_STASH, WEIR_SKIP_READ, WEIR_SKIP_POP };
+
+struct weir_skip_use {
+    enum weir_skip_verb verb;
+    const char *name;       /**< unique within its namespace */
+    const char *name_space; /**< NULL and "" are the default namespace */
+    struct weir_tensor tensor; /**< the same at every use */
+    bool empty;                /**< stash: passes NULL: no portal, no gradient, pops as NULL */
+    bool kept;                 /**< read, pop: backward reads the value as well */
+};
+
+/** A stage: code, and what crosses its border. Its border inputs are the previous stage's outputs;
+ * stage 0 has only pipe inputs. The last stage's outputs are the pipe's. */
+struct weir_stage {
+    size_t size;
+    const char *name; /**< for messages and traces; NULL: "stage N" */
+    const struct weir_stage_calls *calls;
+    void *context; /**< given to every call; must outlive the pipe */
+    const struct weir_tensor *outputs;
+    uint32_t output_count; /**< at least 1 */
+    uint32_t skip_count;
+    const struct weir_skip_use *skips;
+    uint64_t inputs_kept;       /**< bit i: backward reads input i. Bit 63 stands for all above */
+    uint64_t inputs_recomputed; /**< bit i: recompute reads input i */
+    size_t parameter_bytes;
+    size_t gradient_bytes;
+    size_t optimizer_bytes;
+    uint32_t norm_count; /**< partial sums that `norm` writes */
+};
+#define WEIR_STAGE_INIT                                                                            \
+    {sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0}
+
+/** Something that the caller brings to each step. */
+struct weir_input {
+    struct weir_tensor tensor;
+    const char *name;
+    uint32_t stage;      /**< where it enters: labels go straight to the last stage */
+    bool replicated;     /**< every micro-batch gets it whole; shape is then the whole shape */
+    int64_t rows_factor; /**< its rows per row of the mini-batch; 0 is 1. It is split by its own
+                              rows: a count that gives other micro-batches is refused */
+};
+
+/* ---- schedules ------------------------------------------------------------------------------- */
+
+/** The kinds of action: X(NAME, letter, text). */
+#define WEIR_KIND_MAP(X)                                                                           \
+    X(F, 'F', "forward")                                                                           \
+    X(R, 'R', "recompute")                                                                         \
+    X(B, 'B', "backward")                                                                          \
+    X(I, 'I', "backward input")                                                                    \
+    X(W, 'W', "backward weight")                                                                   \
+    X(N, 'N', "norm")                                                                              \
+    X(U, 'U', "update")
+
+enum weir_kind {
+#define WEIR_KIND_ENUM(name, letter, text) WEIR_KIND_##name,
+    WEIR_KIND_MAP(WEIR_KIND_ENUM)
+#undef WEIR_KIND_ENUM
+        WEIR_KIND_COUNT
+};
+
+struct weir_action {
+    uint32_t micro_batch; /**< 0 for N and U */
+    uint16_t stage;
+    uint8_t kind; /**< enum weir_kind */
+};
+
+/** Which micro-batches of a stage are checkpointed. */
+enum weir_checkpoint {
+    WEIR_CHECKPOINT_DEFAULT, /**< except_last; in a per-stage override: the pipe's mode */
+    WEIR_CHECKPOINT_ALWAYS,
+    WEIR_CHECKPOINT_EXCEPT_LAST,
+    WEIR_CHECKPOINT_NEVER
+};
+
+/** "always", "except_last", "never" to the mode, or WEIR_ERR_ARGUMENT. */
+int weir_checkpoint_parse(const char *text, enum weir_checkpoint *mode);
+/** The reverse. Static storage. */
+const char *weir_checkpoint_name(enum weir_checkpoint mode);
+/** How many of `micro_batches` the mode checkpoints: all, all but one, none. */
+uint32_t weir_checkpoint_count(enum weir_checkpoint mode, uint32_t micro_batches);
+
+/** A schedule: one ordered row of actions per worker. Which worker runs a stage is said by the rows
+ * alone: each stage stands in one row. Plain data, read-only once made. */
+struct weir_table {
+    uint32_t stage_count;
+    uint32_t worker_count;
+    uint32_t micro_batch_count;
+    uint32_t action_count;
+    const uint32_t *rows;              /**< worker_count + 1 offsets into actions */
+    const struct weir_action *actions; /**< action_count */
+};
+
+/** What a schedule is a pure function of. */
+struct weir_table_options {
+    size_t size;
+    const struct weir_allocator *allocator;
+    const char *schedule; /**< a name of weir_schedule_name(), e.g. "1f1b" */
+    uint32_t stages;
+    uint32_t workers; /**< 0: the schedule's default. Fewer than stages: loop order */
+    uint32_t micro_batches;
+    enum weir_checkpoint checkpoint;
+    const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */
+};
+#define WEIR_TABLE_OPTIONS_INIT                                                                    \
+    {sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0}
+
+/** The i-th schedule's name, NULL after the last. Static storage. */
+const char *weir_schedule_name(uint32_t index);
+/** Makes a table. WEIR_ERR_ARGUMENT with every reason and the nearest valid values in `faults`.
+ * The table is the caller's: weir_table_destroy. */
+int weir_table_new(const struct weir_table_options *options, struct weir_faults *faults,
+                   struct weir_table **table);
+/** Reads the CSV notation of torch.distributed.pipelining (`0F3`, one row per worker) with R, U and
+ * (…;…)OVERLAP_F_B cells. Communication cells are skipped, each kind with a line in `notes`. `text`
+ * need not end with a zero. The checkpoint options add the R that are missing directly before their
+ * B or I; missing U go to the row's end. WEIR_ERR_FORMAT names row and cell. */
+int weir_table_parse(const struct weir_table_options *options, const char *text, size_t bytes,
+                     struct weir_faults *faults, struct weir_faults *notes,
+                     struct weir_table **table);
+/** Writes the CSV into `text` (at most `capacity` bytes, always zero-terminated if capacity > 0) and
+ * returns the bytes that the whole needs without the zero. `plain` leaves R and U out. */
+size_t weir_table_format(const struct weir_table *table, bool plain, char *text, size_t capacity);
+/** Proves a training table complete, free of duplicates and of deadlock: for each stage and
+ * micro-batch one F and one B, or one I then one W. WEIR_ERR_SCHEDULE with every fault, naming the
+ * action (or the actions that wait for each other). */
+int weir_table_check(const struct weir_table *table, const struct weir_allocator *allocator,
+                     struct weir_faults *faults);
+/** Accepts NULL. */
+void weir_table_destroy(struct weir_table *table);
+
+/* ---- the pipe -------------------------------------------------------------------------------- */
+
+enum weir_wait {
+    WEIR_WAIT_AUTO, /**< spin where every worker has a core of its own, else park */
+    WEIR_WAIT_SPIN,
+    WEIR_WAIT_PARK
+};
+
+enum weir_link { WEIR_LINK_AUTO, WEIR_LINK_POINTER, WEIR_LINK_COPY };
+
+struct weir_pipe_options {
+    size_t size;
+    const struct weir_allocator *allocator;
+    const struct weir_stage *stages;
+    uint32_t stage_count; /**< at least 1 */
+    uint32_t input_count;
+    const struct weir_input *inputs;
+    int64_t rows;    /**< the largest mini-batch */
+    uint32_t chunks; /**< micro-batches asked for; scatter splits as torch.chunk does */
+    uint32_t workers; /**< 0: the schedule's default */
+    const char *schedule;           /**< a name; ignored where `table_csv` is given */
+    const char *table_csv;          /**< a table's text, or NULL */
+    size_t table_csv_bytes;
+    enum weir_checkpoint checkpoint;
+    const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */
+    bool recompute_late;            /**< R waits for the gradient too; to measure the gain */
+    bool infer_only;                /**< no backward, no gradients, no optimizer state */
+    bool debug_inputs;              /**< catch stages that write to their inputs (slow) */
+    uint32_t threads_per_worker;    /**< 0: the cores divided among the workers */
+    const char *bind;               /**< "auto", "none", or a core list like "0-3,8" */
+    enum weir_wait wait;
+    enum weir_link link;            /**< AUTO: pointers where memory is the same */
+    uint64_t link_delay_ns;         /**< added to each copied crossing; for measurements */
+    const char *const *devices;     /**< one name per worker ("cpu"); NULL: all CPU */
+    uint32_t device_count;
+    uint64_t memory_limit;          /**< bytes per worker; 0: none */
+    uint64_t watchdog_ns;           /**< 0: none */
+    double clip_norm;               /**< largest global gradient norm; 0: no clipping */
+    bool skip_nonfinite;            /**< a non-finite gradient skips the update; else it fails */
+    uint32_t trace_actions;         /**< ring size per worker; 0: the last step or two */
+    weir_log_fn *log;
+    void *log_context;
+};
+#define WEIR_PIPE_OPTIONS_INIT                                                                     \
+    {sizeof(struct weir_pipe_options), 0, 0, 0, 0, 0, 0, 1, 0, "1f1b", 0, 0,                       \
+     WEIR_CHECKPOINT_DEFAULT, 0, false, false, false, 0, 0, WEIR_WAIT_AUTO, WEIR_LINK_AUTO, 0, 0,  \
+     0, 0, 0, 0.0, false, 0, 0, 0}
+
+/** What a mini-batch is made of; all memory is the caller's and rows-first, contiguous. */
+struct weir_step {
+    size_t size;
+    int64_t rows;               /**< a prepared count */
+    const void *const *inputs;  /**< one per pipe input; not NULL */
+    void *const *input_grads;   /**< one per pipe input or NULL; entries may be NULL; written = */
+    void *const *outputs;       /**< one per output of the last stage, or NULL; entries may be NULL */
+    uint64_t mini_batch;        /**< number since the beginning */
+    uint64_t update;            /**< updates done before this one */
+    double loss_weight;         /**< total weight over all accumulated mini-batches; 0: rows */
+    bool accumulate_first;      /**< gradients start from zero */
+    bool accumulate_last;       /**< the update follows */
+    bool no_update;             /**< stop after the norm: gradients stay to be read */
+    void *user;
+};
+#define WEIR_STEP_INIT {sizeof(struct weir_step), 0, 0, 0, 0, 0, 0, 0.0, true, true, false, 0}
+
+struct weir_step_result {
+    double loss;          /**< over this mini-batch */
+    double gradient_norm; /**< global, before clipping; NaN where no norm was taken */
+    bool updated;
+    uint64_t ns; /**< from submission to the last worker's end */
+    struct weir_error error; /**< status WEIR_OK, or the first failure */
+};
+
+struct weir_pipe;
+
+/** Builds a pipe. On failure every fault found is in `faults` (may be NULL) and nothing is left
+ * behind. Blocks until every stage is attached. */
+int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *faults,
+                  struct weir_pipe **pipe);
+/** Joins the workers and frees everything; waits for a callback that has not returned. Accepts
+ * NULL. No step may be in progress on this pipe; others are not disturbed. */
+void weir_pipe_destroy(struct weir_pipe *pipe);
+/** Adds table and plan for mini-batches of `rows` rows (at most options.rows), inside the same
+ * arenas. Allocates; not during a step. Prepared already: does nothing. */
+int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults);
+/** Runs forward, backward and update of one mini-batch; blocks. On failure parameters, optimizer
+ * state and the pipe are as before, unless the status is WEIR_ERR_TORN, and `result->error` says
+ * what failed. WEIR_ERR_TIMEOUT: a callback has not returned; every later call gives WEIR_ERR_BUSY
+ * until it has. `result` is always written. */
+int weir_pipe_step(struct weir_pipe *pipe, const struct weir_step *step,
+                   struct weir_step_result *result);
+/** Forward only, phase WEIR_INFER: nothing saved, no checkpoint, no recompute. */
+int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
+                    struct weir_step_result *result);
+/** The table that a prepared row count runs (training); NULL if not prepared. The pipe's. */
+const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t rows);
+/** Stages, as built. */
+uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe);
+/** Where a stage's lasting memory is: its attachment. Valid while the pipe lives; read or write it
+ * only between steps. */
+int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
+                         struct weir_attachment *attachment);
+
+/* ---- the memory plan ------------------------------------------------------------------------- */
+
+/** Bytes on one device at the moment of its peak; they add up to `total`, the arena's size. */
+struct weir_device_plan {
+    char name[32];
+    uint64_t total;
+    uint64_t parameters, gradients, optimizer;
+    uint64_t activations; /**< saved areas */
+    uint64_t borders;     /**< border tensors and their gradients */
+    uint64_t portals;     /**< skips and their gradients */
+    uint64_t workspace;
+    uint64_t padding; /**< what alignment and packing leave unused */
+};
+
+/** The plan of a pipe that is built, or would be. */
+struct weir_plan {
+    uint32_t device_count;
+    const struct weir_device_plan *devices;
+};
+
+/** The plan of the largest row count, the pipe's. */
+const struct weir_plan *weir_pipe_plan(const struct weir_pipe *pipe);
+/** Plans without allocating training memory or starting workers: the same checks, the same plan as
+ * weir_pipe_new's to the byte. The caller's: weir_plan_destroy. */
+int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *faults,
+                  struct weir_plan **plan);
+/** Accepts NULL. */
+void weir_plan_destroy(struct weir_plan *plan);
+
+/* ---- trace and lost time --------------------------------------------------------------------- */
+
+/** One executed action. Times are CLOCK_MONOTONIC nanoseconds. */
+struct weir_trace_event {
+    uint64_t step;     /**< number of the step on this pipe */
+    uint64_t waited;   /**< when the worker began to wait for the action's inputs */
+    uint64_t start;    /**< when the callback was called */
+    uint64_t end;      /**< when it had returned (on a GPU: when the stream had passed it) */
+    struct weir_action action;
+    uint32_t worker;
+    int32_t waited_for; /**< the worker whose action was waited for last, or -1 */
+};
+
+/** Copies a worker's newest events, oldest first, at most `capacity`; returns how many. Not during a
+ * step. */
+uint32_t weir_pipe_trace(const struct weir_pipe *pipe, uint32_t worker, uint32_t capacity,
+                         struct weir_trace_event *events);
+
+/** A worker's time in one step, as fractions of nothing: nanoseconds that add up: busy + idle =
+ * makespan, dependency + copy + imbalance + host = idle. `copy`: producer's end to data ready;
+ * `host`: inputs ready to start; `dependency`: idle time of the same table when every kind takes
+ * its mean time; `imbalance`: the rest. N and U are left out. */
+struct weir_worker_time {
+    double busy, idle, dependency, copy, imbalance, host;
+    double steady; /**< (last end - first start - busy) / (last end - first start) */
+};
+
+/** The last step's times. */
+struct weir_step_report {
+    double makespan;         /**< ns, from the first action's start to the last one's end */
+    double bubble;           /**< 1 - sum of busy / (workers * makespan) */
+    double bubble_steady;    /**< the largest `steady` of the workers */
+    double recompute_hidden; /**< part of R's time that ran while its gradient was not there yet */
+    double critical_path;    /**< ns: the table's makespan with each (stage, kind)'s median time */
+    uint32_t worker_count;
+    struct weir_worker_time *workers; /**< the pipe's, valid until the next call */
+};
+
+/** Analyses the last completed training step. WEIR_ERR_NOT_FOUND if there was none. */
+int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report);
+
+/** Receives the next bytes of a text; returns 0 or a status, which ends the writing. */
+typedef int weir_write_fn(void *context, const char *text, size_t bytes);
+
+/** Writes the trace as Chrome trace events (JSON), which Perfetto opens: one track per worker, flow
+ * arrows for crossings that were waited for. */
+int weir_pipe_trace_chrome(const struct weir_pipe *pipe, weir_write_fn *write, void *context);
+/** Draws the last step as text, `columns` wide, one line per worker: letters of the kinds, dots for
+ * waiting. `colour` uses ANSI colours. */
+int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool colour,
+                         weir_write_fn *write, void *context);
+
+/* ---- the machine ----------------------------------------------------------------------------- */
+
+/** One worker's place. */
+struct weir_place {
+    uint32_t worker;
+    uint32_t core_count;
+    bool bound;
+    int32_t numa_node; /**< logical number, or -1 */
+    char cores[64];    /**< operating system's numbers of its processing units, "0-3" */
+    char cache[32];    /**< the nearest cache that its cores share, "L3", or "" */
+};
+
+/** Where the pipe's worker runs. */
+int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_place *place);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Weir's network library: a model is a list of layers, as data; it is cut into stages, each stage's
+ * graph is differentiated once and compiled into programs (forward, forward keeping residuals,
+ * recompute, backward, update, infer), and the engine (weir.h) runs them as a pipeline.
+ *
+ * Errors as in weir.h; everything that is wrong with a model is listed in `faults`, each line with
+ * the layer's index and name. Layer code never checks statuses: the builder's error is sticky.
+ *
+ * Life: (1) weir_model_new, weir_model_add…, or a built-in list (weir_model_gpt); (2) weir_net_new
+ * compiles it, plans memory and builds the pipe; (3) weir_net_init or weir_net_load fill the
+ * parameters; (4) weir_net_step, any number; (5) weir_net_destroy, weir_model_destroy.
+ *
+ * @code
+ *   struct weir_model *model;
+ *   struct weir_tensor x = {.dtype = WEIR_F32, .rank = 1, .shape = {64}};
+ *   struct weir_tensor t = {.dtype = WEIR_I64};
+ *   weir_model_new(NULL, &x, &t, "cross_entropy", &model);
+ *   weir_model_add(model, "linear", NULL, WEIR_ATTRS(WEIR_ATTR_INT("out_features", 128)), NULL);
+ *   weir_model_add(model, "gelu", NULL, WEIR_NO_ATTRS, NULL);
+ *   weir_model_add(model, "linear", NULL, WEIR_ATTRS(WEIR_ATTR_INT("out_features", 10)), NULL);
+ *
+ *   struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
+ *   options.stages = 2, options.pipe.rows = 32, options.pipe.chunks = 8;
+ *   struct weir_net *net;
+ *   int status = weir_net_new(model, &options, &faults, &net);
+ *   weir_net_init(net, 1);
+ *   struct weir_net_batch batch = {.rows = 32, .input = images, .target = labels};
+ *   status = weir_net_step(net, &batch, &result);
+ * @endcode
+ */
+#ifndef WEIR_NET_H
+#define WEIR_NET_H
+
+#include "weir.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- models as data -------------------------------------------------------------------------- */
+
+enum weir_attr_kind { WEIR_ATTR_KIND_INT, WEIR_ATTR_KIND_REAL, WEIR_ATTR_KIND_FLAG,
+                      WEIR_ATTR_KIND_TEXT };
+
+/** One attribute of a layer, with PyTorch's name. Texts are copied. */
+struct weir_attr {
+    const char *key;
+    enum weir_attr_kind kind;
+    int64_t integer; /**< INT, and FLAG as 0 or 1 */
+    double real;
+    const char *text;
+};
+#define WEIR_ATTR_INT(key, value) {key, WEIR_ATTR_KIND_INT, value, 0.0, 0}
+#define WEIR_ATTR_REAL(key, value) {key, WEIR_ATTR_KIND_REAL, 0, value, 0}
+#define WEIR_ATTR_FLAG(key, value) {key, WEIR_ATTR_KIND_FLAG, value, 0.0, 0}
+#define WEIR_ATTR_TEXT(key, value) {key, WEIR_ATTR_KIND_TEXT, 0, 0.0, value}
+
+struct weir_attrs {
+    uint32_t count;
+    const struct weir_attr *list;
+};
+#ifndef __cplusplus
+#define WEIR_ATTRS(...)                                                                            \
+    ((struct weir_attrs){sizeof((struct weir_attr[]){__VA_ARGS__}) / sizeof(struct weir_attr),     \
+                         (struct weir_attr[]){__VA_ARGS__}})
+#define WEIR_NO_ATTRS ((struct weir_attrs){0, 0})
+#endif
+
+/** A list of layers with the input that it takes, the target and the loss. Built by one thread. */
+struct weir_model;
+
+/** An empty model. `input` and `target` are one row (target may be NULL: no loss, inference only);
+ * `loss` is "cross_entropy", "mse" or NULL. The caller's: weir_model_destroy. */
+int weir_model_new(const struct weir_allocator *allocator, const struct weir_tensor *input,
+                   const struct weir_tensor *target, const char *loss, struct weir_model **model);
+void weir_model_destroy(struct weir_model *model);
+/** Targets with this value weigh nothing in cross_entropy (default -100). */
+void weir_model_ignore_index(struct weir_model *model, int64_t ignore_index);
+/** Adds a layer. `name` (may be NULL) replaces its index in parameter names and must be new: the
+ * same layer added twice is refused (WEIR_ERR_EXISTS). Unknown types, unknown, missing or bad
+ * attributes: WEIR_ERR_ARGUMENT, each a line in `faults`. */
+int weir_model_add(struct weir_model *model, const char *type, const char *name,
+                   struct weir_attrs attributes, struct weir_faults *faults);
+/** Layers can be counted, listed and indexed. */
+uint32_t weir_model_layer_count(const struct weir_model *model);
+/** Type, name ("" if none) and attributes of layer `index`; pointers borrowed from the model. */
+int weir_model_layer(const struct weir_model *model, uint32_t index, const char **type,
+                     const char **name, struct weir_attrs *attributes);
+/** The i-th layer type, NULL after the last: "linear", "gpt_block", … */
+const char *weir_layer_type_name(uint32_t index);
+
+/** The GPT of the built-in list: gpt_embedding, layers x gpt_block, gpt_head. */
+struct weir_gpt_options {
+    uint32_t layers, width, heads, context, vocab;
+    bool tied;      /**< the head's weight is the token embedding */
+    double dropout; /**< on the embedding sum and each residual branch */
+};
+#define WEIR_GPT_OPTIONS_INIT {4, 256, 8, 128, 256, false, 0.0}
+int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,
+                   struct weir_faults *faults, struct weir_model **model);
+
+/** What shape inference says of one layer. */
+struct weir_layer_facts {
+    struct weir_tensor output;  /**< one row */
+    uint64_t parameters;        /**< numbers, tied ones counted at their first use */
+    uint64_t flops;             /**< of one row's forward pass: 2 per multiply-add */
+    uint64_t activation_bytes;  /**< saved for backward, one row */
+};
+/** Infers the whole list at `dtype`; facts[weir_model_layer_count]. Every fault is listed. */
+int weir_model_infer(const struct weir_model *model, enum weir_dtype dtype,
+                     struct weir_layer_facts *facts, struct weir_faults *faults);
+
+/* ---- a network on a pipeline ----------------------------------------------------------------- */
+
+enum weir_optimizer_kind { WEIR_OPTIMIZER_NONE, WEIR_OPTIMIZER_ADAMW, WEIR_OPTIMIZER_SGD };
+
+/** PyTorch's torch.optim.AdamW and SGD, their formulas and names. Weight decay applies to
+ * parameters of rank >= 2 only where `decay_matrices_only`. */
+struct weir_optimizer {
+    enum weir_optimizer_kind kind;
+    double lr, weight_decay;
+    double beta1, beta2, eps; /**< AdamW */
+    double momentum;          /**< SGD */
+    bool nesterov;
+    bool decay_matrices_only;
+};
+#define WEIR_ADAMW_INIT {WEIR_OPTIMIZER_ADAMW, 1e-3, 0.01, 0.9, 0.999, 1e-8, 0.0, false, false}
+#define WEIR_SGD_INIT {WEIR_OPTIMIZER_SGD, 1e-3, 0.0, 0.0, 0.0, 0.0, 0.0, false, false}
+
+enum weir_lr_schedule { WEIR_LR_CONSTANT, WEIR_LR_COSINE };
+/** The rate of update `update` (0-based) of `updates` in all: linear warm-up over `warmup` updates
+ * from lr / warmup to lr, then constant, or a half cosine down to `floor` * lr at the last. */
+double weir_lr(enum weir_lr_schedule schedule, double lr, double floor, uint64_t update,
+               uint64_t warmup, uint64_t updates);
+
+struct weir_net_options {
+    size_t size;
+    /** Stages, inputs and layers' callbacks are filled in by the net; all else is the caller's. */
+    struct weir_pipe_options pipe;
+    uint32_t stages;          /**< parts of the layer list; cut evenly by estimated cost */
+    const uint32_t *balance;  /**< layers per stage, `stages` of them; NULL: automatic */
+    enum weir_dtype dtype;    /**< F32, or F64 on the reference kernels */
+    uint64_t seed;            /**< key of dropout's random numbers */
+    bool reference;           /**< plain-C kernels even where faster ones exist */
+    bool input_grads;         /**< compute the gradient of a floating-point input */
+    struct weir_optimizer optimizer; /**< kind NONE: no optimizer state */
+};
+#define WEIR_NET_OPTIONS_INIT                                                                      \
+    {sizeof(struct weir_net_options), WEIR_PIPE_OPTIONS_INIT, 1, 0, WEIR_F32, 0, false, false,     \
+     WEIR_ADAMW_INIT}
+
+/** A model compiled into stages on a pipe. One thread at a time. */
+struct weir_net;
+
+/** Compiles and builds. The model must outlive the net. A partition that does not fit the list is
+ * refused with a hint at --balance-by. */
+int weir_net_new(const struct weir_model *model, const struct weir_net_options *options,
+                 struct weir_faults *faults, struct weir_net **net);
+void weir_net_destroy(struct weir_net *net);
+/** The plan alone, as weir_plan_new. */
+int weir_net_plan(const struct weir_model *model, const struct weir_net_options *options,
+                  struct weir_faults *faults, struct weir_plan **plan);
+/** The engine's pipe, for traces, reports, places and plans. The net's. */
+struct weir_pipe *weir_net_pipe(struct weir_net *net);
+/** Layers of each stage. */
+const uint32_t *weir_net_balance(const struct weir_net *net);
+
+/** A parameter: its data and gradient lie in the pipe's arena; touch them between steps only. */
+struct weir_parameter {
+    const char *name; /**< "h.0.ln_1.weight": never depends on the partition */
+    uint32_t stage;
+    uint32_t layer;
+    enum weir_dtype dtype;
+    uint32_t rank;
+    int64_t shape[WEIR_RANK_MAX];
+    uint64_t count;
+    void *data;
+    void *gradient;
+    void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; else NULL */
+};
+/** In layer order. */
+uint32_t weir_net_parameter_count(const struct weir_net *net);
+int weir_net_parameter(const struct weir_net *net, uint32_t index,
+                       struct weir_parameter *parameter);
+
+/** Fills the parameters from the seed: PyTorch's distributions (GPT: GPT-2's). The values depend on
+ * the seed and the parameter's place in the list alone. */
+int weir_net_init(struct weir_net *net, uint64_t seed);
+
+struct weir_net_batch {
+    int64_t rows;
+    const void *input;
+    const void *target;
+    void *output;         /**< the model's output, rows first, or NULL */
+    void *input_grad;     /**< or NULL */
+    uint64_t mini_batch;  /**< number since the beginning */
+    uint64_t update;      /**< updates done before this one */
+    double loss_weight;   /**< 0: this mini-batch's own: weir_net_loss_weight */
+    bool accumulate_more; /**< more mini-batches follow before the update */
+    bool accumulate_next; /**< not the first since the last update */
+    bool no_update;       /**< gradients only */
+    double lr;            /**< of this update; < 0: the optimizer's */
+};
+/** The weight of a target: tokens that are not ignored for cross_entropy, elements for mse. */
+double weir_net_loss_weight(const struct weir_net *net, const void *target, int64_t rows);
+/** One training step, as weir_pipe_step. Rows that were not prepared are prepared first (which
+ * allocates; call weir_pipe_prepare before to avoid it). */
+int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
+                  struct weir_step_result *result);
+/** Forward only: output, and the loss where there is a target. Dropout is the identity. */
+int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
+                   struct weir_step_result *result);
+
+/** Which kernels run, e.g. "oneDNN 2.6.3: linear; vector: gelu, layer_norm, …; reference: none",
+ * into text. Returns the number of distinct ops that run on reference kernels. */
+uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacity);
+/** The regenerated dropout masks of a mini-batch (u8, 1 = kept), for `weir grad --masks`: calls
+ * `visit` once per dropout with its name ("h.0.1"), shape of one row, and mask of all rows. */
+typedef int weir_mask_fn(void *context, const char *name, const struct weir_tensor *shape,
+                         int64_t rows, const uint8_t *mask);
+int weir_net_masks(const struct weir_net *net, uint64_t mini_batch, int64_t rows,
+                   weir_mask_fn *visit, void *context);
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/** What a training checkpoint holds besides parameters. */
+struct weir_progress {
+    uint64_t step;       /**< updates done */
+    uint64_t mini_batch; /**< mini-batches consumed: the data's position */
+    uint64_t seed;
+};
+/** Writes safetensors: parameters under their names; with `progress` also optimizer state
+ * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed"). Atomic: the old
+ * file stays until the new one is whole. */
+int weir_net_save(const struct weir_net *net, const char *path,
+                  const struct weir_progress *progress, struct weir_error *error);
+/** Reads parameters, and with `progress` the rest. Every missing, superfluous or misshapen tensor is
+ * a line in `faults`; on failure the net is unchanged. */
+int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
+                  struct weir_faults *faults);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
