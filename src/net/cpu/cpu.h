@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The CPU's backends, as net/cpu/table.c picks from them: one table of kernels per backend and dtype
+ * (rows that a backend lacks are empty: run NULL), and the updates over flat arrays. Contracts are
+ * those of net/kernel.h.
+ */
+#ifndef WEIR_CPU_H
+#define WEIR_CPU_H
+
+#include "net/kernel.h"
+
+/** Plain loops: every op. */
+extern const struct weir__kernel weir__reference_f32[WEIR__OP_COUNT];
+extern const struct weir__kernel weir__reference_f64[WEIR__OP_COUNT];
+/** Our own vector kernels: every op in f32. */
+extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
+/** oneDNN's products; only where the build has oneDNN. */
+extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];
+
+/** What is done to flat arrays; `data` and the rest have the table's dtype. */
+struct weir__flat_calls {
+    double (*square_sum)(const void *data, uint64_t count);
+    void (*accumulate)(void *y, const void *x, uint64_t count);
+    void (*adamw)(const struct weir__adamw *options, uint64_t count, void *parameter,
+                  const void *gradient, void *exp_avg, void *exp_avg_sq);
+    void (*sgd)(const struct weir__sgd *options, uint64_t count, void *parameter,
+                const void *gradient, void *momentum);
+};
+extern const struct weir__flat_calls weir__reference_flat_f32;
+extern const struct weir__flat_calls weir__reference_flat_f64;
+extern const struct weir__flat_calls weir__vector_flat_f32;
+
+/** Fills call->error for an index outside [0, limit) and returns WEIR_ERR_ARGUMENT. `what` is
+ * "token" or "target", `place` its number in the micro-batch. */
+int weir__index_error(const struct weir__op_call *call, const char *what, int64_t place,
+                      int64_t index, int64_t limit);
+/** The mean over `weight` of a sum; 0 where the whole mini-batch weighs nothing. */
+double weir__weighted(double sum, double weight);
+/** The smallest `word >> 8` that dropout keeps: keep is (word >> 8) >= this. */
+uint32_t weir__dropout_threshold(double p);
+
+#endif

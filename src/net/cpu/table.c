@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which kernel serves which op: oneDNN's row where the build has it, else our vector row, else the
+ * reference. A row is chosen by op and dtype alone; whatever depends on the shape is the row's own
+ * affair, so a shape gives the same bits wherever it runs.
+ */
+#include "net/cpu/cpu.h"
+
+#include <dlfcn.h>
+#include <math.h>
+
+#if defined(WEIR_ONEDNN)
+#define PRODUCTS weir__onednn_f32
+#else
+#define PRODUCTS weir__vector_f32
+const char *weir__onednn_version(void) {
+    return "";
+}
+#endif
+
+static const char *const op_names[] = {
+#define OP_NAME(name) #name,
+    WEIR__OP_MAP(OP_NAME)
+#undef OP_NAME
+};
+_Static_assert(WEIR__COUNT_OF(op_names) == WEIR__OP_COUNT, "every op has a name");
+
+const char *weir__op_name(enum weir__op op) {
+    assert((unsigned)op < WEIR__OP_COUNT);
+    return op_names[op];
+}
+
+const struct weir__kernel *weir__kernel_for(enum weir__op op, enum weir_dtype dtype,
+                                            bool reference) {
+    assert((unsigned)op < WEIR__OP_COUNT);
+    if (dtype == WEIR_F64) return &weir__reference_f64[op];
+    if (dtype != WEIR_F32) return NULL;
+    if (reference) return &weir__reference_f32[op];
+    if (PRODUCTS[op].run != NULL) return &PRODUCTS[op];
+    if (weir__vector_f32[op].run != NULL) return &weir__vector_f32[op];
+    return &weir__reference_f32[op];
+}
+
+/** OpenMP is asked for by name: nothing here needs one, and oneDNN may bring any. */
+uint32_t weir__kernel_threads(uint32_t threads) {
+    void (*set)(int);
+    int (*get)(void);
+    *(void **)&set = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    *(void **)&get = dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    if (set == NULL || get == NULL) return 0;
+    int former = get();
+    if (threads > 0) set((int)threads);
+    return former > 0 ? (uint32_t)former : 0;
+}
+
+int weir__index_error(const struct weir__op_call *call, const char *what, int64_t place,
+                      int64_t index, int64_t limit) {
+    return weir__fail(call->error, WEIR_ERR_ARGUMENT,
+                      "%s %lld of the micro-batch is %lld, which is outside [0, %lld)", what,
+                      (long long)place, (long long)index, (long long)limit);
+}
+
+double weir__weighted(double sum, double weight) {
+    return weight > 0 ? sum / weight : 0;
+}
+
+/* k * 2^-24 >= p for whole k is k >= p * 2^24, and that product is exact. */
+uint32_t weir__dropout_threshold(double p) {
+    return (uint32_t)ceil(p * 0x1p24);
+}
+
+static const struct weir__flat_calls *flat_calls(enum weir_dtype dtype, bool reference) {
+    assert(dtype == WEIR_F32 || dtype == WEIR_F64);
+    if (dtype == WEIR_F64) return &weir__reference_flat_f64;
+    return reference || weir__vector_flat_f32.adamw == NULL ? &weir__reference_flat_f32
+                                                            : &weir__vector_flat_f32;
+}
+
+double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count, bool reference) {
+    return flat_calls(dtype, reference)->square_sum(data, count);
+}
+
+void weir__accumulate(enum weir_dtype dtype, void *y, const void *x, uint64_t count) {
+    flat_calls(dtype, false)->accumulate(y, x, count);
+}
+
+void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw *options, uint64_t count,
+                        void *parameter, const void *gradient, void *exp_avg, void *exp_avg_sq,
+                        bool reference) {
+    assert(options->step >= 1);
+    flat_calls(dtype, reference)
+        ->adamw(options, count, parameter, gradient, exp_avg, exp_avg_sq);
+}
+
+void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd *options, uint64_t count,
+                      void *parameter, const void *gradient, void *momentum, bool reference) {
+    assert(momentum != NULL || options->momentum == 0);
+    flat_calls(dtype, reference)->sgd(options, count, parameter, gradient, momentum);
+}
