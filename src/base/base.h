@@ -38,6 +38,7 @@ bool weir__round_up(size_t a, size_t alignment, size_t *out);
 int weir__tensor_bytes(const struct weir_tensor *tensor, int64_t rows, size_t *bytes);
 /** "f32 [3, 32, 32]" into `text`, cut if need be. Returns `text`. */
 const char *weir__tensor_text(const struct weir_tensor *tensor, char *text, size_t capacity);
+/** Same dtype, shape and differentiability. */
 bool weir__tensor_equal(const struct weir_tensor *a, const struct weir_tensor *b);
 
 /* ---- errors and time ---- */
@@ -68,7 +69,8 @@ static inline bool weir__gate_reached(struct weir__gate *gate, uint32_t wanted) 
     uint32_t now = atomic_load_explicit(&gate->value, memory_order_acquire);
     return (int32_t)(now - wanted) >= 0;
 }
-/** Publishes `value` and wakes sleepers, if any. Called by the owner only. */
+/** Publishes `value` and wakes sleepers, if any. Called by the owner only; the gate must outlive the
+ * call, which looks at it once more after the value is out. */
 void weir__gate_advance(struct weir__gate *gate, uint32_t value);
 /** Waits until `wanted` is reached: spins up to `spin_ns`, then sleeps in the futex. `timeout_ns` 0
  * is for ever; returns false when it ran out. */
