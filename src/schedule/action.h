@@ -18,11 +18,11 @@ enum weir__effect {
     WEIR__SAVED = 1u << 4,        /**< activations */
     WEIR__OUTPUT_GRADS = 1u << 5, /**< gradients of border outputs */
     WEIR__INPUT_GRADS = 1u << 6,
-    WEIR__SKIP_GRADS_IN = 1u << 7, /**< running sums that come to this stage */
+    WEIR__SKIP_GRADS_IN = 1u << 7,  /**< running sums that come to this stage */
     WEIR__SKIP_GRADS_OUT = 1u << 8, /**< running sums that leave it */
-    WEIR__WEIGHT_INPUTS = 1u << 9, /**< what I leaves for W */
-    WEIR__PARAM_GRADS = 1u << 10, /**< per stage, not per micro-batch */
-    WEIR__NORMS = 1u << 11,       /**< every stage's: a barrier over stages */
+    WEIR__WEIGHT_INPUTS = 1u << 9,  /**< what I leaves for W */
+    WEIR__PARAM_GRADS = 1u << 10,   /**< per stage, not per micro-batch */
+    WEIR__NORMS = 1u << 11,         /**< every stage's: a barrier over stages */
     WEIR__PARAMETERS = 1u << 12
 };
 
@@ -31,7 +31,7 @@ enum weir__effect {
 struct weir__kind {
     char letter;
     const char *name;
-    enum weir_phase phase;  /**< of a plain call; F becomes FORWARD_CHECKPOINT or INFER by context */
+    enum weir_phase phase; /**< of a plain call; F becomes FORWARD_CHECKPOINT or INFER by context */
     uint32_t reads, writes, frees;
     bool per_micro_batch;
     bool exported; /**< stands in CSV; N does not */
@@ -61,8 +61,13 @@ struct weir__flow {
 };
 
 /** Why an edge is there. */
-enum weir__cause { WEIR__CAUSE_BORDER, WEIR__CAUSE_GRADIENT, WEIR__CAUSE_SKIP, WEIR__CAUSE_LOCAL,
-                   WEIR__CAUSE_MEMORY };
+enum weir__cause {
+    WEIR__CAUSE_BORDER,
+    WEIR__CAUSE_GRADIENT,
+    WEIR__CAUSE_SKIP,
+    WEIR__CAUSE_LOCAL,
+    WEIR__CAUSE_MEMORY
+};
 
 struct weir__edge {
     uint32_t from; /**< action index in table->actions; from happens before the edge's owner */
@@ -73,9 +78,10 @@ struct weir__edge {
  * Predecessors of every action: edges[begin[a] .. begin[a + 1]). What the order of a row implies is
  * left out: edges between actions of one worker (so CAUSE_LOCAL never stands in a proven table's),
  * and the barrier before U on all but the first U of a row, where it is one edge from each other
- * row's last N (from its last gradient where the table has no N). A border and a skip, or a border's
- * and a skip's gradient, between the same two actions are two edges; several skips are one. Skip
- * gradients go from reader to reader in descending stage order and have CAUSE_SKIP, as values.
+ * row's last N (from its last gradient where the table has no N). A border and a skip, or a
+ * border's and a skip's gradient, between the same two actions are two edges; several skips are
+ * one. Skip gradients go from reader to reader in descending stage order and have CAUSE_SKIP, as
+ * values.
  */
 struct weir__deps {
     const struct weir_allocator *allocator;
@@ -115,9 +121,8 @@ struct weir__table_builder {
     struct weir_action *actions;
     bool failed;
 };
-void weir__table_begin(struct weir__table_builder *builder,
-                       const struct weir_allocator *allocator, uint32_t stages, uint32_t workers,
-                       uint32_t micro_batches);
+void weir__table_begin(struct weir__table_builder *builder, const struct weir_allocator *allocator,
+                       uint32_t stages, uint32_t workers, uint32_t micro_batches);
 void weir__table_row(struct weir__table_builder *builder);
 void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, uint32_t stage,
                      uint32_t micro_batch);
@@ -136,8 +141,8 @@ bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage
                         uint32_t micro_batch);
 /** A forward-only table: F in micro-batch order, loop order of stages on fewer workers, on the same
  * workers as `training`. */
-int weir__table_new_infer(const struct weir_table *training,
-                          const struct weir_allocator *allocator, struct weir_table **table);
+int weir__table_new_infer(const struct weir_table *training, const struct weir_allocator *allocator,
+                          struct weir_table **table);
 
 /**
  * Replays a table: the event times of an executor without cost. duration_ns[action] is the time of

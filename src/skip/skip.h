@@ -23,20 +23,29 @@ struct weir__skip_decl {
 
 /** Checks that stashes and their uses match (UPSTREAM SK-1…4, 7, 8's order): stashed but never read
  * or popped; popped (read) but never stashed; stashed twice; popped twice; stashed and popped (or
- * read) by the same owner; used before its stash in owner order; read after the pop. `owner_name` (may be
- * NULL) gives an owner's name for messages. Every fault is a line. `declarations` in owner order. */
+ * read) by the same owner; used before its stash in owner order; read after the pop. `owner_name`
+ * (may be NULL: "owner 3") gives an owner's name for messages; two names are asked for before a
+ * line is written. Every fault is a line, sorted by namespace and name. `declarations` in owner
+ * order, within an owner in order of execution. WEIR_ERR_SKIP; WEIR_ERR_OUT_OF_MEMORY, from the
+ * allocator of `faults` (NULL: the default one). */
 int weir__skip_verify(const struct weir__skip_decl *declarations, uint32_t count,
                       const char *(*owner_name)(void *context, uint32_t owner), void *context,
                       struct weir_faults *faults);
+
+/** The declarations' indexes into order[count], sorted by namespace, name, then position: the uses
+ * of one skip stand together. In place, n log n. */
+void weir__skip_sort(const struct weir__skip_decl *declarations, uint32_t count, uint32_t *order);
+/** True if both are of one skip: equal texts, whoever holds them. */
+bool weir__skip_same(const struct weir__skip_decl *a, const struct weir__skip_decl *b);
 
 /** One skip's route, by stage. */
 struct weir__skip_route {
     const char *name_space; /**< owned by the layout; "" is the default */
     const char *name;
-    uint32_t source;        /**< stage that stashes */
-    uint32_t reader_count;  /**< stages other than the source that read or pop, each once */
+    uint32_t source;         /**< stage that stashes */
+    uint32_t reader_count;   /**< stages other than the source that read or pop, each once */
     const uint32_t *readers; /**< ascending */
-    bool empty;
+    bool empty;              /**< stashed as NULL: it has a route, but no portal and no copy */
 };
 
 /** The routes of all skips, planned once (torchgpipe's SkipLayout). */
@@ -53,13 +62,17 @@ void weir__skip_layout_destroy(struct weir__skip_layout *layout);
 uint32_t weir__skip_layout_count(const struct weir__skip_layout *layout);
 const struct weir__skip_route *weir__skip_layout_route(const struct weir__skip_layout *layout,
                                                        uint32_t index);
-/** upstream's copy policy: indexes of the routes that arrive at `stage`, sorted by source. Returns
- * how many; *routes borrowed. */
+/** upstream's copy policy: indexes of the routes that arrive at `stage` with something to copy
+ * (empty ones do not), sorted by source. Returns how many; *routes borrowed. */
 uint32_t weir__skip_layout_arriving(const struct weir__skip_layout *layout, uint32_t stage,
                                     const uint32_t **routes);
-/** False for an unknown name. */
-bool weir__skip_layout_requires_copy(const struct weir__skip_layout *layout,
-                                     const char *name_space, const char *name);
+/** False for an unknown name, for a skip that stays within its stage, and for an empty one. */
+bool weir__skip_layout_requires_copy(const struct weir__skip_layout *layout, const char *name_space,
+                                     const char *name);
+/** The index of the route that the skip is to be copied over. WEIR_ERR_NOT_FOUND, naming the skip
+ * in `error` (may be NULL), if it is no portal. */
+int weir__skip_layout_find(const struct weir__skip_layout *layout, const char *name_space,
+                           const char *name, struct weir_error *error, uint32_t *route);
 
 /**
  * A portal: one skip of one micro-batch on its way to one reading worker. Life: uses left. Set full
@@ -81,10 +94,11 @@ struct weir__portal {
 
 /** Makes the portal new for a step: `life_full` uses. */
 void weir__portal_reset(struct weir__portal *portal, const char *name, uint32_t life_full);
-/** The value is there. Again after the first time (recompute): keeps value and life. */
+/** The value is there. Again after the first time (recompute): keeps value and life. WEIR_OK. */
 int weir__portal_put(struct weir__portal *portal, void *value, struct weir_error *error);
 /** One use: *value is the memory. WEIR_ERR_PORTAL before put or at life 0, naming the skip. */
 int weir__portal_use(struct weir__portal *portal, void **value, struct weir_error *error);
+/** Once a step: WEIR_ERR_PORTAL the second time. */
 int weir__portal_put_gradient(struct weir__portal *portal, void *gradient,
                               struct weir_error *error);
 /** Once. WEIR_ERR_PORTAL if not put, or used already. */

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The proof that a table can be executed and does everything once. First what stands in it (numbers
+ * in range, one row per stage, nothing twice, nothing missing, order within a micro-batch), then
+ * whether the derived dependencies let every row reach its end. The second is asked even where
+ * actions are missing, because a wait in a circle stays one when they are added.
+ */
+#include "schedule/derive.h"
+#include "schedule/walk.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* A table is indexed densely unless it is so far from complete that a sentence says all. */
+#define CELLS_PER_ACTION_MAX 4u
+#define CELLS_FREE 4096u
+
+struct check {
+    const struct weir_table *table;
+    const struct weir__flow *flow;
+    const struct weir_allocator *allocator;
+    struct weir_faults *faults;
+    struct weir__table_index index;
+    bool *split;    /**< [stage]: it was said that this stage stands in two rows */
+    uint32_t count; /**< faults so far */
+    bool ambiguous; /**< a duplicate, a stage in two rows, a number out of range: dependencies
+                             mean nothing */
+};
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+static void
+report(struct check *check, const char *format, ...) {
+    char line[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    weir_faults_add(check->faults, "%s", line);
+    check->count++;
+}
+
+/* ---- what stands in the table ---- */
+
+/* The counts and row offsets, which everything else relies on. */
+static void check_frame(struct check *check) {
+    const struct weir_table *table = check->table;
+    if (table->stage_count == 0 || table->stage_count > UINT16_MAX || table->worker_count == 0 ||
+        table->micro_batch_count == 0) {
+        report(check,
+               "a table of %" PRIu32 " stages, %" PRIu32 " workers and %" PRIu32
+               " micro-batches: there must be at least one of each and at most %d stages",
+               table->stage_count, table->worker_count, table->micro_batch_count, UINT16_MAX);
+        return;
+    }
+    if (check->flow->stage_count != table->stage_count) {
+        report(check, "the table has %" PRIu32 " stages, the pipe has %" PRIu32, table->stage_count,
+               check->flow->stage_count);
+    }
+    bool whole = table->rows[0] == 0 && table->rows[table->worker_count] == table->action_count;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        whole = whole && table->rows[w] <= table->rows[w + 1];
+    }
+    if (!whole) {
+        report(check, "the rows do not divide the table's %" PRIu32 " actions",
+               table->action_count);
+    }
+}
+
+/* Too sparse to be worth an index: memory must follow what the table holds, not what it claims. */
+static void check_density(struct check *check) {
+    const struct weir_table *table = check->table;
+    uint64_t cells = (uint64_t)table->stage_count * table->micro_batch_count;
+    uint64_t limit = (uint64_t)table->action_count * CELLS_PER_ACTION_MAX + CELLS_FREE;
+    if (cells > limit) {
+        report(check,
+               "%" PRIu32 " stages and %" PRIu32 " micro-batches need at least %" PRIu64
+               " actions, the table has %" PRIu32,
+               table->stage_count, table->micro_batch_count, cells * (check->flow->infer ? 1u : 2u),
+               table->action_count);
+    }
+}
+
+/* True if the action's numbers say something. */
+static bool check_numbers(struct check *check, uint32_t at, uint32_t worker) {
+    const struct weir_table *table = check->table;
+    const struct weir_action *action = &table->actions[at];
+    char text[24];
+    if (action->kind >= WEIR_KIND_COUNT) {
+        report(check, "worker %" PRIu32 ", action %" PRIu32 ": there is no kind %u", worker,
+               at - table->rows[worker], (unsigned)action->kind);
+        return false;
+    }
+    if (action->stage >= table->stage_count) {
+        report(check, "worker %" PRIu32 ": %s is of stage %u, the last one is %" PRIu32, worker,
+               weir__action_text(action, text), (unsigned)action->stage, table->stage_count - 1);
+        return false;
+    }
+    bool numbered = weir__kinds[action->kind].per_micro_batch;
+    if (action->micro_batch >= (numbered ? table->micro_batch_count : 1)) {
+        report(check,
+               "worker %" PRIu32 ": %s is of micro-batch %" PRIu32 ", the last one is %" PRIu32,
+               worker, weir__action_text(action, text), action->micro_batch,
+               numbered ? table->micro_batch_count - 1 : 0);
+        return false;
+    }
+    return true;
+}
+
+static void check_row_of_stage(struct check *check, uint32_t at, uint32_t worker) {
+    const struct weir_action *action = &check->table->actions[at];
+    uint32_t *owner = &check->index.worker[action->stage];
+    if (*owner == UINT32_MAX) {
+        *owner = worker;
+    } else if (*owner != worker) {
+        check->ambiguous = true;
+        if (!check->split[action->stage]) {
+            char text[24];
+            report(check,
+                   "stage %u stands in the rows of worker %" PRIu32 " and worker %" PRIu32
+                   " (%s): give all its actions to one worker",
+                   (unsigned)action->stage, *owner, worker, weir__action_text(action, text));
+            check->split[action->stage] = true;
+        }
+    }
+}
+
+static void check_duplicate(struct check *check, uint32_t at, uint32_t worker) {
+    const struct weir_action *action = &check->table->actions[at];
+    uint32_t older = weir__table_index_put(&check->index, action, at);
+    if (older != WEIR__NO_ACTION) {
+        char text[24];
+        check->ambiguous = true;
+        report(check, "%s stands twice: worker %" PRIu32 " and worker %" PRIu32,
+               weir__action_text(action, text), weir__table_worker_of(check->table, older), worker);
+    }
+}
+
+/* `*update` is the row's first U, or NO_ACTION so far. */
+static void check_tail(struct check *check, uint32_t at, uint32_t worker, uint32_t *update) {
+    const struct weir_action *action = &check->table->actions[at];
+    char text[24], other[24];
+    if (action->kind == WEIR_KIND_U) {
+        *update = *update == WEIR__NO_ACTION ? at : *update;
+    } else if (*update != WEIR__NO_ACTION) {
+        report(check, "worker %" PRIu32 ": %s stands behind %s: updates end a row", worker,
+               weir__action_text(action, text),
+               weir__action_text(&check->table->actions[*update], other));
+    }
+}
+
+static void check_row(struct check *check, uint32_t worker) {
+    const struct weir_table *table = check->table;
+    uint32_t update = WEIR__NO_ACTION;
+    if (table->rows[worker] == table->rows[worker + 1]) {
+        report(check, "worker %" PRIu32 " has nothing to do: leave its row out", worker);
+    }
+    for (uint32_t a = table->rows[worker]; a < table->rows[worker + 1]; a++) {
+        if (!check_numbers(check, a, worker)) {
+            check->ambiguous = true;
+            continue;
+        }
+        if (check->flow->infer && table->actions[a].kind != WEIR_KIND_F) {
+            char text[24];
+            report(check, "worker %" PRIu32 ": %s: only forwards run in inference", worker,
+                   weir__action_text(&table->actions[a], text));
+        }
+        check_row_of_stage(check, a, worker);
+        check_duplicate(check, a, worker);
+        check_tail(check, a, worker, &update);
+    }
+}
+
+/* ---- what is missing, and the order within one stage and micro-batch ---- */
+
+/** Kinds that follow each other where both are there. */
+static const struct {
+    enum weir_kind before, after;
+} order[] = {
+    {WEIR_KIND_F, WEIR_KIND_R}, {WEIR_KIND_F, WEIR_KIND_B}, {WEIR_KIND_F, WEIR_KIND_I},
+    {WEIR_KIND_R, WEIR_KIND_B}, {WEIR_KIND_R, WEIR_KIND_I}, {WEIR_KIND_I, WEIR_KIND_W},
+};
+
+static void check_order(struct check *check, uint32_t stage, uint32_t micro_batch) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(order); i++) {
+        uint32_t before = weir__table_index_get(&check->index, stage, micro_batch, order[i].before);
+        uint32_t after = weir__table_index_get(&check->index, stage, micro_batch, order[i].after);
+        if (before != WEIR__NO_ACTION && after != WEIR__NO_ACTION && after < before) {
+            char text[24], other[24];
+            report(check, "%s stands before %s",
+                   weir__action_text(&check->table->actions[after], text),
+                   weir__action_text(&check->table->actions[before], other));
+        }
+    }
+}
+
+static void check_backward(struct check *check, uint32_t s, uint32_t i) {
+    bool b = weir__table_index_get(&check->index, s, i, WEIR_KIND_B) != WEIR__NO_ACTION;
+    bool input = weir__table_index_get(&check->index, s, i, WEIR_KIND_I) != WEIR__NO_ACTION;
+    bool weight = weir__table_index_get(&check->index, s, i, WEIR_KIND_W) != WEIR__NO_ACTION;
+    if (b && (input || weight)) {
+        report(check,
+               "%" PRIu32 "B%" PRIu32 " and %" PRIu32 "%c%" PRIu32
+               " do the same work: it is one B, or one I then one W",
+               s, i, s, input ? 'I' : 'W', i);
+    } else if (!b && !input && !weight) {
+        report(check, "%" PRIu32 "B%" PRIu32 " is missing", s, i);
+    } else if (!b && input != weight) {
+        report(check,
+               "%" PRIu32 "%c%" PRIu32 " is missing: %" PRIu32 "%c%" PRIu32
+               " does half of a backward",
+               s, input ? 'W' : 'I', i, s, input ? 'I' : 'W', i);
+    }
+}
+
+static void check_stage(struct check *check, uint32_t stage) {
+    if (check->index.worker[stage] == UINT32_MAX) {
+        report(check, "stage %" PRIu32 " has no action", stage);
+        return;
+    }
+    for (uint32_t i = 0; i < check->table->micro_batch_count; i++) {
+        if (weir__table_index_get(&check->index, stage, i, WEIR_KIND_F) == WEIR__NO_ACTION) {
+            report(check, "%" PRIu32 "F%" PRIu32 " is missing", stage, i);
+        }
+        if (!check->flow->infer) {
+            check_backward(check, stage, i);
+        }
+        if (!check->ambiguous) {
+            check_order(check, stage, i);
+        }
+    }
+}
+
+/* ---- waiting in a circle ---- */
+
+/* `worker 1 waits at 2B0 for 3B0, which stands behind 3F1` into `text`; returns the worker that is
+ * waited for. */
+static uint32_t describe_wait(const struct weir__walk *walk, uint32_t worker, char *text,
+                              size_t capacity) {
+    const struct weir_action *actions = walk->table->actions;
+    uint32_t action = walk->waits_for[worker];
+    uint32_t next = weir__table_worker_of(walk->table, action);
+    uint32_t head = walk->cursor[next];
+    char at[24], wanted[24], first[24];
+    snprintf(text, capacity, "worker %" PRIu32 " waits at %s for %s%s%s", worker,
+             weir__action_text(&actions[walk->cursor[worker]], at),
+             weir__action_text(&actions[action], wanted),
+             action != head ? ", which stands behind " : "",
+             action != head ? weir__action_text(&actions[head], first) : "");
+    return next;
+}
+
+/* True for a circle of one worker whose order within a micro-batch was reported already. */
+static bool told_before(const struct weir__walk *walk, uint32_t worker) {
+    const struct weir_action *at = &walk->table->actions[walk->cursor[worker]];
+    const struct weir_action *wanted = &walk->table->actions[walk->waits_for[worker]];
+    return at->stage == wanted->stage && at->micro_batch == wanted->micro_batch &&
+           weir__kinds[wanted->kind].per_micro_batch && weir__kinds[at->kind].per_micro_batch;
+}
+
+static void report_circle(struct check *check, const struct weir__walk *walk, uint32_t first) {
+    char line[440], wait[128];
+    size_t used = 0;
+    uint32_t worker = first;
+    if (told_before(walk, first)) {
+        return;
+    }
+    do {
+        worker = describe_wait(walk, worker, wait, sizeof wait);
+        if (used + strlen(wait) + 8 > sizeof line) {
+            snprintf(line + used, sizeof line - used, "; ...");
+            break;
+        }
+        used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", used > 0 ? "; " : "",
+                                 wait);
+    } while (worker != first);
+    report(check, "deadlock: %s", line);
+}
+
+/* From each stuck worker along who waits for whom: each path ends in a circle, told once. `met` is
+ * zeroed, one per worker: the path that came by. */
+static void report_circles(struct check *check, const struct weir__walk *walk, uint32_t *met) {
+    const struct weir_table *table = check->table;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        uint32_t path = w + 1, at = w;
+        while (walk->cursor[at] < table->rows[at + 1] && met[at] == 0) {
+            met[at] = path;
+            at = weir__table_worker_of(table, walk->waits_for[at]);
+        }
+        if (walk->cursor[at] < table->rows[at + 1] && met[at] == path) {
+            report_circle(check, walk, at);
+        }
+    }
+}
+
+static int walk_through(struct check *check, const struct weir__deps *deps) {
+    struct weir__walk walk;
+    int status = weir__walk_init(&walk, check->table, deps, check->allocator);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    uint32_t workers = check->table->worker_count, action = 0;
+    while (weir__walk_next(&walk, &action)) {}
+    if (walk.done_count < check->table->action_count) {
+        uint32_t *met = weir__acquire(check->allocator, workers, sizeof *met);
+        if (met != NULL) {
+            report_circles(check, &walk, met);
+        }
+        status = met == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+        weir__release(check->allocator, met, workers, sizeof *met);
+    }
+    weir__walk_clean_up(&walk);
+    return status;
+}
+
+static int check_deadlock(struct check *check) {
+    struct weir__deps deps;
+    int status = weir__deps_derive(check->table, &check->index, check->flow, check->allocator,
+                                   &deps);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    status = walk_through(check, &deps);
+    weir__deps_clean_up(&deps);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+static int check_contents(struct check *check) {
+    const struct weir_table *table = check->table;
+    int status = weir__table_index_init(&check->index, table, check->allocator);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    check->split = weir__acquire(check->allocator, table->stage_count, sizeof *check->split);
+    if (check->split == NULL) {
+        weir__table_index_clean_up(&check->index);
+        return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        check_row(check, w);
+    }
+    for (uint32_t s = 0; s < table->stage_count; s++) {
+        check_stage(check, s);
+    }
+    if (!check->ambiguous) {
+        status = check_deadlock(check);
+    }
+    weir__release(check->allocator, check->split, table->stage_count, sizeof *check->split);
+    weir__table_index_clean_up(&check->index);
+    return status;
+}
+
+int weir__table_check_flow(const struct weir_table *table, const struct weir__flow *flow,
+                           const struct weir_allocator *allocator, struct weir_faults *faults) {
+    struct check check = {.table = table, .flow = flow, .allocator = allocator, .faults = faults};
+    check_frame(&check);
+    if (check.count == 0) {
+        check_density(&check);
+    }
+    int status = check.count == 0 ? check_contents(&check) : WEIR_OK;
+    if (status != WEIR_OK) {
+        return status;
+    }
+    return check.count == 0 ? WEIR_OK : WEIR_ERR_SCHEDULE;
+}
+
+int weir_table_check(const struct weir_table *table, const struct weir_allocator *allocator,
+                     struct weir_faults *faults) {
+    if (table == NULL) {
+        return WEIR_ERR_ARGUMENT;
+    }
+    struct weir__flow flow = {.stage_count = table->stage_count};
+    return weir__table_check_flow(table, &flow, allocator, faults);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Action tables as storage: the builder that schedules and the CSV reader append to, and the
+ * look-ups that everybody needs. A table remembers how it was allocated in a struct around it, so
+ * that the public one stays plain data.
+ */
+#include "schedule/action.h"
+
+#include <string.h>
+
+/** What weir_table_destroy needs; the table is its first member. */
+struct owned_table {
+    struct weir_table table;
+    const struct weir_allocator *allocator;
+    uint32_t *rows;
+    struct weir_action *actions;
+    uint32_t capacity;
+};
+
+void weir__table_begin(struct weir__table_builder *builder, const struct weir_allocator *allocator,
+                       uint32_t stages, uint32_t workers, uint32_t micro_batches) {
+    *builder = (struct weir__table_builder){.allocator = allocator,
+                                            .stage_count = stages,
+                                            .worker_count = workers,
+                                            .micro_batch_count = micro_batches};
+    builder->rows = weir__acquire(allocator, (size_t)workers + 1, sizeof *builder->rows);
+    builder->failed = builder->rows == NULL;
+}
+
+void weir__table_row(struct weir__table_builder *builder) {
+    assert(builder->row_count < builder->worker_count);
+    if (!builder->failed) {
+        builder->rows[builder->row_count] = builder->count;
+    }
+    builder->row_count++;
+}
+
+/* Doubles the room for actions; false when there is no memory or 32 bits do not count them. */
+static bool grow(struct weir__table_builder *builder) {
+    uint32_t capacity = builder->capacity == 0 ? 64 : builder->capacity * 2;
+    if (capacity <= builder->capacity) {
+        return false;
+    }
+    struct weir_action *actions = weir__acquire(builder->allocator, capacity, sizeof *actions);
+    if (actions == NULL) {
+        return false;
+    }
+    if (builder->count > 0) {
+        memcpy(actions, builder->actions, builder->count * sizeof *actions);
+    }
+    weir__release(builder->allocator, builder->actions, builder->capacity, sizeof *actions);
+    builder->actions = actions;
+    builder->capacity = capacity;
+    return true;
+}
+
+void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, uint32_t stage,
+                     uint32_t micro_batch) {
+    assert(builder->row_count > 0);
+    assert(kind < WEIR_KIND_COUNT && stage < UINT16_MAX);
+    if (builder->failed || (builder->count == builder->capacity && !grow(builder))) {
+        builder->failed = true;
+        return;
+    }
+    builder->actions[builder->count++] = (struct weir_action){
+        .micro_batch = micro_batch, .stage = (uint16_t)stage, .kind = (uint8_t)kind};
+}
+
+int weir__table_finish(struct weir__table_builder *builder, struct weir_table **table) {
+    struct owned_table *owned = NULL;
+    if (!builder->failed) {
+        assert(builder->row_count == builder->worker_count);
+        owned = weir__acquire(builder->allocator, 1, sizeof *owned);
+    }
+    if (owned == NULL) {
+        weir__release(builder->allocator, builder->actions, builder->capacity,
+                      sizeof *builder->actions);
+        weir__release(builder->allocator, builder->rows, (size_t)builder->worker_count + 1,
+                      sizeof *builder->rows);
+        *builder = (struct weir__table_builder){.failed = true};
+        return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    builder->rows[builder->worker_count] = builder->count;
+    *owned = (struct owned_table){
+        .table = {.stage_count = builder->stage_count,
+                  .worker_count = builder->worker_count,
+                  .micro_batch_count = builder->micro_batch_count,
+                  .action_count = builder->count,
+                  .rows = builder->rows,
+                  .actions = builder->actions},
+        .allocator = builder->allocator,
+        .rows = builder->rows,
+        .actions = builder->actions,
+        .capacity = builder->capacity,
+    };
+    *builder = (struct weir__table_builder){0};
+    *table = &owned->table;
+    return WEIR_OK;
+}
+
+void weir_table_destroy(struct weir_table *table) {
+    if (table == NULL) {
+        return;
+    }
+    struct owned_table *owned = (struct owned_table *)table;
+    const struct weir_allocator *allocator = owned->allocator;
+    weir__release(allocator, owned->actions, owned->capacity, sizeof *owned->actions);
+    weir__release(allocator, owned->rows, (size_t)table->worker_count + 1, sizeof *owned->rows);
+    weir__release(allocator, owned, 1, sizeof *owned);
+}
+
+uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action) {
+    assert(action < table->action_count);
+    uint32_t low = 0, high = table->worker_count;
+    while (high - low > 1) {
+        uint32_t middle = low + (high - low) / 2;
+        if (table->rows[middle] <= action) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    return low;
+}
+
+void weir__table_workers(const struct weir_table *table, uint32_t *out) {
+    for (uint32_t s = 0; s < table->stage_count; s++) {
+        out[s] = UINT32_MAX;
+    }
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            assert(table->actions[a].stage < table->stage_count);
+            out[table->actions[a].stage] = w;
+        }
+    }
+}
