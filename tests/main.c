@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Runs the tests of all suites, one after the other in one process, a line for each.
+ *
+ *   tests [--seed N] [--timeout SECONDS] [--repeat N] [--list] [PART...]
+ *
+ * runs those whose name, module/behaviour, contains one of the PARTs. A test that hangs or crashes
+ * is named, and the last line is printed all the same: N passed, N failed, N skipped.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
+#define SUITE(module) extern const struct test_suite test_suite_##module;
+#include "suites.h"
+#undef SUITE
+
+static const struct test_suite *const suites[] = {
+#define SUITE(module) &test_suite_##module,
+#include "suites.h"
+#undef SUITE
+};
+#define SUITE_COUNT (sizeof suites / sizeof suites[0])
+
+struct arguments {
+    struct test_settings settings;
+    unsigned timeout_s;
+    unsigned repeat;
+    bool list;
+    char **parts; /* the last ones of argv */
+    int part_count;
+};
+
+/* Read by the signal handlers, so: written before a test starts, nothing but numbers and bytes. */
+static volatile sig_atomic_t totals[TEST_OUTCOME_COUNT];
+static char name[256];
+
+/* ---- when a test hangs or crashes: nothing here but what a signal handler may call ------------ */
+
+static void write_text(const char *text) {
+    size_t length = strlen(text);
+    while (length > 0) {
+        ssize_t written = write(STDOUT_FILENO, text, length);
+        if (written <= 0) return;
+        text += written;
+        length -= (size_t)written;
+    }
+}
+
+static void write_number(int number) {
+    char digits[16];
+    size_t at = sizeof digits;
+    digits[--at] = 0;
+    do {
+        digits[--at] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number > 0 && at > 0);
+    write_text(&digits[at]);
+}
+
+static void write_totals(void) {
+    write_number(totals[TEST_PASSED]);
+    write_text(" passed, ");
+    write_number(totals[TEST_FAILED]);
+    write_text(" failed, ");
+    write_number(totals[TEST_SKIPPED]);
+    write_text(" skipped\n");
+}
+
+static void on_signal(int signal_number) {
+    write_text("FAIL ");
+    write_text(name);
+    write_text(signal_number == SIGALRM ? ": did not end in time" : ": crashed, signal ");
+    if (signal_number != SIGALRM) write_number(signal_number);
+    write_text("\n");
+    totals[TEST_FAILED] = totals[TEST_FAILED] + 1;
+    write_totals();
+    _exit(1);
+}
+
+static void install_handlers(void) {
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
+    sigaction(SIGALRM, &action, NULL);
+    sigaction(SIGABRT, &action, NULL);
+    if (SANITIZED) return; /* they report these better */
+    sigaction(SIGSEGV, &action, NULL);
+    sigaction(SIGBUS, &action, NULL);
+    sigaction(SIGFPE, &action, NULL);
+    sigaction(SIGILL, &action, NULL);
+    sigaction(SIGTRAP, &action, NULL);
+}
+
+/* ---- arguments ------------------------------------------------------------------------------- */
+
+static bool parse_number(const char *text, uint64_t *out) {
+    char *end;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 0);
+    if (errno != 0 || end == text || *end != 0) return false;
+    *out = value;
+    return true;
+}
+
+/* "--key=value" or "--key value"; NULL if argv[*i] is something else. */
+static const char *option_value(int argc, char **argv, int *i, const char *key) {
+    size_t length = strlen(key);
+    if (strncmp(argv[*i], key, length) != 0) return NULL;
+    if (argv[*i][length] == '=') return argv[*i] + length + 1;
+    if (argv[*i][length] != 0 || *i + 1 >= argc) return NULL;
+    return argv[++*i];
+}
+
+static bool parse_option(int argc, char **argv, int *i, struct arguments *out) {
+    const char *value;
+    uint64_t number = 0;
+    if (strcmp(argv[*i], "--list") == 0) {
+        out->list = true;
+    } else if ((value = option_value(argc, argv, i, "--seed"))) {
+        return parse_number(value, &out->settings.seed);
+    } else if ((value = option_value(argc, argv, i, "--timeout"))) {
+        bool valid = parse_number(value, &number) && number <= 86400;
+        out->timeout_s = (unsigned)number;
+        return valid;
+    } else if ((value = option_value(argc, argv, i, "--repeat"))) {
+        bool valid = parse_number(value, &number) && number > 0 && number <= 1000000;
+        out->repeat = (unsigned)number;
+        return valid;
+    } else if ((value = option_value(argc, argv, i, "--prefix"))) {
+        out->settings.install_prefix = value;
+    } else if ((value = option_value(argc, argv, i, "--zig"))) {
+        out->settings.zig = value;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool parse_arguments(int argc, char **argv, struct arguments *out) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t seed = ((uint64_t)now.tv_sec << 20 ^ (uint64_t)now.tv_nsec) & 0xffffffffu;
+    *out = (struct arguments){.timeout_s = SANITIZED ? 900 : 180, .repeat = 1};
+    const char *from_environment = getenv("WEIR_TEST_SEED");
+    if (from_environment && !parse_number(from_environment, &seed)) {
+        fprintf(stderr, "tests: WEIR_TEST_SEED=%s is not a number\n", from_environment);
+        return false;
+    }
+    out->settings.seed = seed;
+    int i = 1;
+    for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
+        if (parse_option(argc, argv, &i, out)) continue;
+        fprintf(stderr,
+                "tests: %s: unknown option, or a bad value\n"
+                "usage: tests [--seed N] [--timeout SECONDS] [--repeat N] [--list] "
+                "[PART-OF-NAME...]\n",
+                argv[i < argc ? i : argc - 1]);
+        return false;
+    }
+    out->parts = argv + i;
+    out->part_count = argc - i;
+    return true;
+}
+
+static bool is_chosen(const struct arguments *arguments, const char *full_name) {
+    for (int i = 0; i < arguments->part_count; i++) {
+        if (strstr(full_name, arguments->parts[i])) return true;
+    }
+    return arguments->part_count == 0;
+}
+
+/* ---- the run --------------------------------------------------------------------------------- */
+
+static double now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+static void run_case(const struct arguments *arguments, const struct test_suite *suite,
+                     const struct test_case *test) {
+    snprintf(name, sizeof name, "%s/%s", suite->name, test->name);
+    if (!is_chosen(arguments, name)) return;
+    if (arguments->list) {
+        puts(name);
+        return;
+    }
+    double start_ms = now_ms();
+    alarm(arguments->timeout_s);
+    enum test_outcome outcome = test_run(name, test->run);
+    alarm(0);
+    totals[outcome] = totals[outcome] + 1;
+    if (outcome == TEST_PASSED) printf("ok %s (%.0f ms)\n", name, now_ms() - start_ms);
+    fflush(stdout);
+}
+
+static void run_all(const struct arguments *arguments) {
+    for (size_t s = 0; s < SUITE_COUNT; s++) {
+        for (size_t c = 0; c < suites[s]->count; c++) {
+            run_case(arguments, suites[s], &suites[s]->cases[c]);
+        }
+    }
+}
+
+int main(int argc, char **argv) {
+    struct arguments arguments;
+    if (!parse_arguments(argc, argv, &arguments)) return 2;
+    if (!arguments.list) {
+        printf("seed %llu (again with WEIR_TEST_SEED or --seed)\n",
+               (unsigned long long)arguments.settings.seed);
+        fflush(stdout);
+    }
+    test_set_up(&arguments.settings);
+    install_handlers();
+    for (unsigned i = 0; i < arguments.repeat; i++) {
+        run_all(&arguments);
+        arguments.settings.seed++;
+        test_set_up(&arguments.settings);
+    }
+    if (arguments.list) return 0;
+    fflush(stdout);
+    write_totals();
+    bool none = totals[TEST_PASSED] + totals[TEST_FAILED] + totals[TEST_SKIPPED] == 0;
+    if (none) fprintf(stderr, "tests: no test's name contains that\n");
+    return none || totals[TEST_FAILED] > 0 ? 1 : 0;
+}
