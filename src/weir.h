@@ -423,7 +423,10 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
 /** Reads the CSV notation of torch.distributed.pipelining (`0F3`, one row per worker) with R, U and
  * (…;…)OVERLAP_F_B cells. Communication cells are skipped, each kind with a line in `notes`. `text`
  * need not end with a zero. The checkpoint options add the R that are missing directly before their
- * B or I; missing U go to the row's end. WEIR_ERR_FORMAT names row and cell. */
+ * B or I; a text with any R of its own is taken as it is, whatever they say. Missing U go to the
+ * row's end. `stages`, `workers` and `micro_batches` 0 are taken from the text. WEIR_ERR_FORMAT names
+ * row and cell of every fault; WEIR_ERR_CONFIG: the text is for other counts, both are named;
+ * WEIR_ERR_ARGUMENT: the options. Whether the table can run is weir_table_check's question. */
 int weir_table_parse(const struct weir_table_options *options, const char *text, size_t bytes,
                      struct weir_faults *faults, struct weir_faults *notes,
                      struct weir_table **table);

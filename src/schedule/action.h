@@ -126,8 +126,10 @@ void weir__table_begin(struct weir__table_builder *builder, const struct weir_al
 void weir__table_row(struct weir__table_builder *builder);
 void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, uint32_t stage,
                      uint32_t micro_batch);
-/** *table is the caller's. Cleans the builder up in every case. */
+/** *table is the caller's. Cleans the builder up in every case. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__table_finish(struct weir__table_builder *builder, struct weir_table **table);
+/** Cleans the builder up without a table. */
+void weir__table_abandon(struct weir__table_builder *builder);
 
 /** A schedule: a pure function that fills the builder, U included, and one row of the table of
  * schedules (schedule.c). R stands for a checkpointed (stage, micro-batch); see

@@ -113,7 +113,8 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
     struct weir_table_options own;
     int status = weir__table_options_read(options, &own);
     if (status != WEIR_OK || table == NULL) {
-        weir_faults_add(faults, "weir_table_new: the options' size is not that of this library");
+        weir_faults_add(faults, "weir_table_new: an argument is NULL, or the options' size is not "
+                                "that of this library");
         return WEIR_ERR_ARGUMENT;
     }
     const struct weir__schedule *schedule = find_schedule(own.schedule);

@@ -66,6 +66,14 @@ void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, u
         .micro_batch = micro_batch, .stage = (uint16_t)stage, .kind = (uint8_t)kind};
 }
 
+void weir__table_abandon(struct weir__table_builder *builder) {
+    weir__release(builder->allocator, builder->actions, builder->capacity,
+                  sizeof *builder->actions);
+    weir__release(builder->allocator, builder->rows, (size_t)builder->worker_count + 1,
+                  sizeof *builder->rows);
+    *builder = (struct weir__table_builder){.failed = true};
+}
+
 int weir__table_finish(struct weir__table_builder *builder, struct weir_table **table) {
     struct owned_table *owned = NULL;
     if (!builder->failed) {
@@ -73,11 +81,7 @@ int weir__table_finish(struct weir__table_builder *builder, struct weir_table **
         owned = weir__acquire(builder->allocator, 1, sizeof *owned);
     }
     if (owned == NULL) {
-        weir__release(builder->allocator, builder->actions, builder->capacity,
-                      sizeof *builder->actions);
-        weir__release(builder->allocator, builder->rows, (size_t)builder->worker_count + 1,
-                      sizeof *builder->rows);
-        *builder = (struct weir__table_builder){.failed = true};
+        weir__table_abandon(builder);
         return WEIR_ERR_OUT_OF_MEMORY;
     }
     builder->rows[builder->worker_count] = builder->count;

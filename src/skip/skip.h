@@ -24,10 +24,10 @@ struct weir__skip_decl {
 /** Checks that stashes and their uses match (UPSTREAM SK-1…4, 7, 8's order): stashed but never read
  * or popped; popped (read) but never stashed; stashed twice; popped twice; stashed and popped (or
  * read) by the same owner; used before its stash in owner order; read after the pop. `owner_name`
- * (may be NULL: "owner 3") gives an owner's name for messages; two names are asked for before a
- * line is written. Every fault is a line, sorted by namespace and name. `declarations` in owner
- * order, within an owner in order of execution. WEIR_ERR_SKIP; WEIR_ERR_OUT_OF_MEMORY, from the
- * allocator of `faults` (NULL: the default one). */
+ * (may be NULL: "owner 3") gives an owner's name for messages, copied at once. Every fault is a
+ * line, sorted by namespace and name. `declarations` in owner order, within an owner in order of
+ * execution. WEIR_ERR_SKIP; WEIR_ERR_OUT_OF_MEMORY, from the allocator of `faults` (NULL: the
+ * default one). */
 int weir__skip_verify(const struct weir__skip_decl *declarations, uint32_t count,
                       const char *(*owner_name)(void *context, uint32_t owner), void *context,
                       struct weir_faults *faults);
