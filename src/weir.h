@@ -632,7 +632,7 @@ struct weir_place {
     uint32_t worker;
     uint32_t core_count;
     bool bound;
-    int32_t numa_node; /**< logical number, or -1 */
+    int32_t numa_node; /**< the operating system's number, or -1 */
     char cores[64];    /**< operating system's numbers of its processing units, "0-3" */
     char cache[32];    /**< the nearest cache that its cores share, "L3", or "" */
 };

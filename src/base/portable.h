@@ -28,14 +28,26 @@ static inline void weir__pause(void) {
 #endif
 }
 
-#if defined(__GNUC__) && !defined(__cplusplus)
-#define WEIR__VECTOR 1
-/** 32 bytes, the widest store that every AVX machine has; SSE2 does it in two. */
-typedef uint64_t weir__vector __attribute__((vector_size(32), aligned(32), may_alias));
-/** The same at any address. */
-typedef uint64_t weir__vector_unaligned __attribute__((vector_size(32), aligned(1), may_alias));
+/* ---- stores that pass the caches by ---- */
+
+#if defined(__GNUC__) && defined(__SSE2__)
+#define WEIR__STORES_PAST_CACHE 1
+/** 16 bytes; four make a line, which the processor then writes without reading it first. */
+typedef long long weir__vector __attribute__((vector_size(16), may_alias));
+
+static inline void weir__store_past_cache(weir__vector *destination, weir__vector value) {
+#if defined(__clang__)
+    __builtin_nontemporal_store(value, destination);
 #else
-#define WEIR__VECTOR 0
+    __builtin_ia32_movntdq((weir__vector *)destination, value);
+#endif
+}
+/** Such stores are ordered with nothing until this. */
+static inline void weir__store_past_cache_end(void) {
+    __builtin_ia32_sfence();
+}
+#else
+#define WEIR__STORES_PAST_CACHE 0
 #endif
 
 #endif

@@ -48,8 +48,8 @@ int weir__tensor_bytes(const struct weir_tensor *tensor, int64_t rows, size_t *b
 }
 
 /* Appends like snprintf; a full text stays full. */
-__attribute__((format(printf, 4, 5))) static size_t
-append(char *text, size_t capacity, size_t used, const char *format, ...) {
+__attribute__((format(printf, 4, 5))) static size_t append(char *text, size_t capacity, size_t used,
+                                                           const char *format, ...) {
     if (used + 1 >= capacity) return used;
     va_list arguments;
     va_start(arguments, format);

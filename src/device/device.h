@@ -41,8 +41,8 @@ struct weir__device_calls {
      * undefined, pages untouched. WEIR_ERR_OUT_OF_MEMORY. */
     int (*memory_acquire)(struct weir__device *device, size_t bytes, void **memory);
     void (*memory_release)(struct weir__device *device, void *memory, size_t bytes);
-    /** Zeroes and so faults in the pages, on the calling thread, bound to its NUMA node if `node`
-     * >= 0 (a preference: failure to bind is not an error). */
+    /** Zeroes and so faults in the pages, on the calling thread, bound to NUMA node `node` (the
+     * operating system's number) if >= 0 (a preference: failure to bind is not an error). */
     int (*memory_touch)(struct weir__device *device, void *memory, size_t bytes, int32_t node);
     int (*stream_new)(struct weir__device *device, struct weir_stream **stream);
     void (*stream_destroy)(struct weir_stream *stream);
@@ -58,7 +58,8 @@ struct weir__device_calls {
      * delay_ns: what an event recorded next in this stream takes over. */
     int (*copy)(struct weir_stream *stream, void *destination, const void *source, size_t bytes);
     void (*close)(struct weir__device *device);
-    bool synchronous; /**< work is done when the call returns: events need not be kept */
+    bool synchronous; /**< work is done when the call returns: events need not be kept, except
+                           behind copies of a device with a delay_ns */
 };
 
 struct weir__device {

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT */
+/* The CPU as a device. A stream's work runs at once on the calling thread, so ordering is free;
+ * what is left of streams is the delay that measurements put on copies: a copy's event becomes
+ * ready later, and whoever waits for it really waits.
+ *
+ * Memory comes straight from mmap, 2 MiB aligned, so that the kernel can back it with huge pages:
+ * first touch runs at 14 GB/s instead of 3 and the TLB reaches far. It is never pre-populated: pages
+ * belong near the thread that touches them (memory_touch), not near the one that maps them. */
+#include "base/portable.h"
+#include "device/device.h"
+#include "device/kinds.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NANOSECONDS UINT64_C(1000000000)
+
+enum {
+    /* A sleep ends this much early and the rest is spun: a timer's wake-up takes about as long. */
+    SLEEP_SLACK_NS = 60000,
+    NODES_MAX = 1024,
+    /* linux/mempolicy.h's MPOL_PREFERRED, so that no libnuma header is needed. */
+    POLICY_PREFERRED = 1
+};
+
+struct cpu_stream {
+    struct weir_stream stream;
+    const struct weir_allocator *allocator;
+    uint64_t ready_ns; /* when the last copy counts as done; 0: at once */
+};
+
+static struct cpu_stream *cpu_stream(struct weir_stream *stream) {
+    assert(stream != NULL);
+    return (struct cpu_stream *)stream;
+}
+
+/* ---- memory ---- */
+
+static size_t page_bytes(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Maps `bytes` at a huge page's boundary: asks for one huge page more and gives the ends back. */
+static void *map_aligned(size_t bytes) {
+    size_t whole;
+    if (!weir__add(bytes, WEIR__HUGE_PAGE, &whole)) return NULL;
+    char *start = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (start == MAP_FAILED) return NULL;
+    size_t before = (size_t)(-(uintptr_t)start & (WEIR__HUGE_PAGE - 1));
+    size_t after = WEIR__HUGE_PAGE - before;
+    /* Unmapping an end cannot fail, short of the limit on mappings; then it merely stays reserved. */
+    if (before > 0) (void)munmap(start, before);
+    if (after > 0) (void)munmap(start + before + bytes, after);
+    return start + before;
+}
+
+static int cpu_memory_acquire(struct weir__device *device, size_t bytes, void **memory) {
+    (void)device;
+    assert(bytes % WEIR__CACHE_LINE == 0);
+    size_t whole;
+    if (!weir__round_up(bytes == 0 ? 1 : bytes, page_bytes(), &whole)) {
+        return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    void *mapped = map_aligned(whole);
+    if (mapped == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    /* Refused where the kernel has no huge pages: then small ones serve. */
+    (void)madvise(mapped, whole, MADV_HUGEPAGE);
+    *memory = mapped;
+    return WEIR_OK;
+}
+
+static void cpu_memory_release(struct weir__device *device, void *memory, size_t bytes) {
+    (void)device;
+    if (memory == NULL) return;
+    size_t whole = 0;
+    bool fits = weir__round_up(bytes == 0 ? 1 : bytes, page_bytes(), &whole);
+    int status = munmap(memory, whole);
+    assert(fits && status == 0);
+    (void)fits, (void)status;
+}
+
+/* Asks the kernel to take the pages wholly inside the range from `node`. A preference: containers
+ * often forbid the call, and first touch by a bound thread puts them there anyway. */
+static void prefer_node(void *memory, size_t bytes, int32_t node) {
+#ifdef SYS_mbind
+    enum { WORD_BITS = 8 * sizeof(unsigned long) };
+    unsigned long mask[NODES_MAX / WORD_BITS] = {0};
+    if (node < 0 || node >= NODES_MAX) return;
+    mask[node / WORD_BITS] |= 1ul << (node % WORD_BITS);
+    uintptr_t page = page_bytes();
+    uintptr_t first = ((uintptr_t)memory + page - 1) & ~(page - 1);
+    uintptr_t last = ((uintptr_t)memory + bytes) & ~(page - 1);
+    if (first >= last) return;
+    (void)syscall(SYS_mbind, first, last - first, POLICY_PREFERRED, mask, NODES_MAX + 1ul, 0u);
+#else
+    (void)memory, (void)bytes, (void)node;
+#endif
+}
+
+static int cpu_memory_touch(struct weir__device *device, void *memory, size_t bytes, int32_t node) {
+    (void)device;
+    assert(memory != NULL || bytes == 0);
+    if (bytes == 0) return WEIR_OK;
+    prefer_node(memory, bytes, node);
+    memset(memory, 0, bytes);
+    return WEIR_OK;
+}
+
+/* ---- streams and events ---- */
+
+static int cpu_stream_new(struct weir__device *device, struct weir_stream **stream) {
+    struct cpu_stream *made = weir__acquire(device->allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->stream.device = device;
+    made->allocator = device->allocator;
+    *stream = &made->stream;
+    return WEIR_OK;
+}
+
+static void cpu_stream_destroy(struct weir_stream *stream) {
+    if (stream == NULL) return;
+    struct cpu_stream *own = cpu_stream(stream);
+    weir__release(own->allocator, own, 1, sizeof *own);
+}
+
+static int cpu_event_init(struct weir__device *device, struct weir__event *event) {
+    *event = (struct weir__event){.device = device};
+    return WEIR_OK;
+}
+
+static void cpu_event_clean_up(struct weir__event *event) {
+    if (event != NULL) *event = (struct weir__event){0};
+}
+
+static int cpu_event_record(struct weir_stream *stream, struct weir__event *event) {
+    uint64_t ready = cpu_stream(stream)->ready_ns;
+    uint64_t now = weir__now_ns();
+    event->ready_ns = ready > now ? ready : now;
+    return WEIR_OK;
+}
+
+/* To an absolute time, so that interruptions do not add up. */
+static void sleep_until(uint64_t time_ns) {
+    struct timespec until = {.tv_sec = (time_t)(time_ns / NANOSECONDS),
+                             .tv_nsec = (long)(time_ns % NANOSECONDS)};
+    int status;
+    do {
+        status = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    } while (status == EINTR);
+    assert(status == 0);
+}
+
+static void wait_until(uint64_t ready_ns) {
+    uint64_t now = weir__now_ns();
+    if (ready_ns > now && ready_ns - now > SLEEP_SLACK_NS) sleep_until(ready_ns - SLEEP_SLACK_NS);
+    while (weir__now_ns() < ready_ns) weir__pause();
+}
+
+static int cpu_event_wait(struct weir__event *event) {
+    wait_until(event->ready_ns);
+    return WEIR_OK;
+}
+
+static int cpu_stream_wait(struct weir_stream *stream, struct weir__event *event) {
+    (void)stream;
+    assert(stream != NULL && event != NULL && event->device != NULL);
+    /* Work given to this stream runs now, so a wait for any kind of event is a blocking one. */
+    return event->device->calls->event_wait(event);
+}
+
+static int cpu_copy(struct weir_stream *stream, void *destination, const void *source,
+                    size_t bytes) {
+    struct cpu_stream *own = cpu_stream(stream);
+    weir__cpu_copy(destination, source, bytes);
+    uint64_t delay_ns = stream->device->delay_ns;
+    if (delay_ns == 0) return WEIR_OK;
+    uint64_t ready = weir__now_ns() + delay_ns;
+    if (ready > own->ready_ns) own->ready_ns = ready;
+    return WEIR_OK;
+}
+
+/* ---- copies ---- */
+
+const size_t weir__copy_stream_min = (size_t)16 << 20;
+
+#if WEIR__STORES_PAST_CACHE
+/* Past the caches, which so large a copy would only empty: the lines written need not be read first.
+ * The destination is aligned; the source may lie anywhere. */
+static void copy_past_cache(void *destination, const void *source, size_t bytes) {
+    enum { VECTORS_PER_LINE = WEIR__CACHE_LINE / sizeof(weir__vector) };
+    size_t lines = bytes / WEIR__CACHE_LINE;
+    weir__vector *to = destination;
+    const char *from = source;
+    for (size_t i = 0; i < lines; i++) {
+        weir__vector line[VECTORS_PER_LINE];
+        memcpy(line, from, sizeof line);
+        for (int k = 0; k < VECTORS_PER_LINE; k++) weir__store_past_cache(&to[k], line[k]);
+        to += VECTORS_PER_LINE;
+        from += WEIR__CACHE_LINE;
+    }
+    weir__store_past_cache_end();
+    memcpy(to, from, bytes % WEIR__CACHE_LINE);
+}
+#else
+static void copy_past_cache(void *destination, const void *source, size_t bytes) {
+    memcpy(destination, source, bytes);
+}
+#endif
+
+void weir__cpu_copy(void *destination, const void *source, size_t bytes) {
+    if (bytes == 0) return;
+    assert(destination != NULL && source != NULL);
+    bool aligned = (uintptr_t)destination % WEIR__CACHE_LINE == 0;
+    if (bytes < weir__copy_stream_min || !aligned) {
+        memcpy(destination, source, bytes);
+        return;
+    }
+    copy_past_cache(destination, source, bytes);
+}
+
+/* ---- the table ---- */
+
+static void cpu_close(struct weir__device *device) {
+    if (device != NULL) weir__release(device->allocator, device, 1, sizeof *device);
+}
+
+static const struct weir__device_calls cpu_calls = {
+    .kind = "cpu",
+    .memory_acquire = cpu_memory_acquire,
+    .memory_release = cpu_memory_release,
+    .memory_touch = cpu_memory_touch,
+    .stream_new = cpu_stream_new,
+    .stream_destroy = cpu_stream_destroy,
+    .event_init = cpu_event_init,
+    .event_clean_up = cpu_event_clean_up,
+    .event_record = cpu_event_record,
+    .stream_wait = cpu_stream_wait,
+    .event_wait = cpu_event_wait,
+    .copy = cpu_copy,
+    .close = cpu_close,
+    .synchronous = true,
+};
+
+/* Every ordinal is the same processor; which cores a worker gets is src/place's to say. */
+int weir__cpu_open(const char *name, uint32_t ordinal, const struct weir_allocator *allocator,
+                   struct weir__device **device) {
+    (void)ordinal;
+    struct weir__device *made = weir__acquire(allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    assert(strlen(name) < sizeof made->name);
+    made->calls = &cpu_calls;
+    made->allocator = allocator;
+    memcpy(made->name, name, strlen(name) + 1);
+    *device = made;
+    return WEIR_OK;
+}

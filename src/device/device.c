@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/* From a device's name to its kind: one row per kind. */
+#include "device/device.h"
+#include "device/kinds.h"
+
+#include <string.h>
+
+struct kind {
+    const char *name;
+    weir__device_open_fn *open;
+};
+
+static const struct kind kinds[] = {
+    {"cpu", weir__cpu_open},
+};
+
+enum { ORDINAL_DIGITS_MAX = 6 };
+
+static bool is_lower(char c) {
+    return c >= 'a' && c <= 'z';
+}
+
+/* "kind" or "kind:N": the kind's length and N. False for anything else. */
+static bool parse(const char *name, size_t *kind_length, uint32_t *ordinal) {
+    size_t length = 0;
+    while (is_lower(name[length])) length++;
+    if (length == 0) return false;
+    *kind_length = length;
+    *ordinal = 0;
+    if (name[length] == '\0') return true;
+    if (name[length] != ':') return false;
+    const char *digits = &name[length + 1];
+    size_t count = strspn(digits, "0123456789");
+    if (count == 0 || count > ORDINAL_DIGITS_MAX || digits[count] != '\0') return false;
+    for (size_t i = 0; i < count; i++) *ordinal = *ordinal * 10 + (uint32_t)(digits[i] - '0');
+    return true;
+}
+
+int weir__device_open(const char *name, const struct weir_allocator *allocator,
+                      struct weir__device **device) {
+    assert(device != NULL);
+    size_t length;
+    uint32_t ordinal;
+    if (name == NULL || strlen(name) >= sizeof(*device)->name) return WEIR_ERR_ARGUMENT;
+    if (!parse(name, &length, &ordinal)) return WEIR_ERR_ARGUMENT;
+    for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++) {
+        if (strlen(kinds[i].name) != length || strncmp(kinds[i].name, name, length) != 0) continue;
+        return kinds[i].open(name, ordinal, allocator, device);
+    }
+    return WEIR_ERR_NOT_FOUND;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The kinds of device that this build knows, for device.c: a new kind is a file and a row there.
+ */
+#ifndef WEIR_DEVICE_KINDS_H
+#define WEIR_DEVICE_KINDS_H
+
+#include "device/device.h"
+
+/** Opens one kind; `name` is well formed and fits weir__device.name, `ordinal` the N of "kind:N", 0
+ * without. */
+typedef int weir__device_open_fn(const char *name, uint32_t ordinal,
+                                 const struct weir_allocator *allocator,
+                                 struct weir__device **device);
+
+weir__device_open_fn weir__cpu_open;
+
+#endif
