@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: MIT */
+/* Blocks and who touches them. Every action is asked, through its kind's masks, what it reads and
+ * writes; the blocks' lifetimes follow from the answers. A crossing between workers whose memories
+ * differ has two blocks and a copy, made by the reader's action that needs it first; a crossing in
+ * one memory has one block. */
+#include "pipe/prepared.h"
+
+#include <string.h>
+
+/* Block numbers by place. `copies` is parallel to `blocks`: the reader's own, or WEIR__NO_BLOCK. */
+struct crossing {
+    uint32_t *blocks, *copies;
+};
+
+struct builder {
+    struct weir__prepared *prepared;
+    const struct weir__setup *setup;
+    const struct weir_stage_bytes *bytes;
+    const bool *checkpointed; /* [stage][micro-batch] */
+    uint32_t m;
+    struct crossing *outputs; /* per stage: [micro-batch][output] */
+    struct crossing *grads;   /* per stage: [micro-batch][output] */
+    uint32_t **saved;         /* per stage: [micro-batch] */
+    struct crossing *values;  /* per route: blocks [micro-batch]; copies [micro-batch][reader] */
+    struct crossing *sums;    /* per route: [micro-batch][reader] */
+    uint32_t *portal_of;      /* per route and reader: its worker's portal within the tracker */
+    uint32_t *grad_portal_of; /* per route and reader */
+    uint32_t *route_first;    /* per route: where its readers begin in the two above */
+};
+
+static uint32_t *none(struct weir__pool *pool, size_t count) {
+    uint32_t *blocks = weir__pool_take(pool, count, sizeof *blocks);
+    for (size_t i = 0; blocks != NULL && i < count; i++) blocks[i] = WEIR__NO_BLOCK;
+    return blocks;
+}
+
+static bool crossing_init(struct weir__pool *pool, struct crossing *crossing, size_t blocks,
+                          size_t copies) {
+    crossing->blocks = none(pool, blocks);
+    crossing->copies = none(pool, copies);
+    return crossing->blocks != NULL && crossing->copies != NULL;
+}
+
+static size_t tensor_bytes(const struct weir_tensor *tensor, int64_t rows) {
+    size_t bytes = 0;
+    int status = weir__tensor_bytes(tensor, rows, &bytes);
+    assert(status == WEIR_OK); /* the setup checked the largest row count */
+    (void)status;
+    return bytes;
+}
+
+/* ---- making blocks ---- */
+
+static uint32_t worker_of(const struct builder *b, uint32_t stage) {
+    return b->prepared->stage_worker[stage];
+}
+
+static int64_t rows_of(const struct builder *b, uint32_t i) {
+    return weir__prepared_views(b->prepared, 0, i)->rows;
+}
+
+static bool make_stage(struct builder *b, uint32_t s) {
+    struct weir__pool *pool = &b->prepared->pool;
+    struct weir__memory *memory = &b->prepared->memory;
+    const struct weir_stage *stage = &b->setup->stages[s].stage;
+    bool last = s + 1 == b->setup->flow.stage_count;
+    size_t count = (size_t)b->m * stage->output_count;
+    if (!crossing_init(pool, &b->outputs[s], count, count) ||
+        !crossing_init(pool, &b->grads[s], count, count))
+        return false;
+    b->saved[s] = none(pool, b->m);
+    if (b->saved[s] == NULL) return false;
+    for (uint32_t i = 0; i < b->m; i++) {
+        bool ragged = i + 1 == b->m && rows_of(b, i) != rows_of(b, 0);
+        for (uint32_t k = 0; k < stage->output_count; k++) {
+            size_t bytes = tensor_bytes(&stage->outputs[k], rows_of(b, i));
+            size_t at = (size_t)i * stage->output_count + k;
+            b->outputs[s].blocks[at] =
+                weir__memory_block(memory, WEIR__BLOCK_BORDERS, worker_of(b, s), bytes);
+            if (last || !stage->outputs[k].differentiable || b->prepared->infer) continue;
+            b->grads[s].blocks[at] =
+                weir__memory_block(memory, WEIR__BLOCK_BORDERS, worker_of(b, s + 1), bytes);
+        }
+        if (!b->prepared->infer)
+            b->saved[s][i] = weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker_of(b, s),
+                                                b->bytes[2 * s + ragged].saved);
+    }
+    return true;
+}
+
+static bool make_route(struct builder *b, uint32_t r) {
+    struct weir__pool *pool = &b->prepared->pool;
+    struct weir__memory *memory = &b->prepared->memory;
+    const struct weir__route *route = &b->setup->routes[r];
+    size_t readers = (size_t)b->m * route->reader_count;
+    if (!crossing_init(pool, &b->values[r], b->m, readers) ||
+        !crossing_init(pool, &b->sums[r], readers, readers))
+        return false;
+    for (uint32_t i = 0; i < b->m; i++) {
+        size_t bytes = tensor_bytes(&route->tensor, rows_of(b, i));
+        b->values[r].blocks[i] = weir__memory_block(memory, WEIR__BLOCK_PORTALS,
+                                                    worker_of(b, route->source), bytes);
+        if (!route->tensor.differentiable || b->prepared->infer) continue;
+        for (uint32_t k = 0; k < route->reader_count; k++)
+            b->sums[r].blocks[(size_t)i * route->reader_count + k] = weir__memory_block(
+                memory, WEIR__BLOCK_PORTALS, worker_of(b, route->readers[k]), bytes);
+    }
+    return true;
+}
+
+static bool make_lasting(struct builder *b) {
+    struct weir__prepared *prepared = b->prepared;
+    uint32_t count = b->setup->flow.stage_count;
+    prepared->lasting = weir__pool_take(&prepared->pool, count, sizeof *prepared->lasting);
+    if (prepared->lasting == NULL) return false;
+    for (uint32_t s = 0; s < count; s++) {
+        const struct weir_stage *stage = &b->setup->stages[s].stage;
+        bool trains = !b->setup->options.infer_only;
+        uint32_t worker = worker_of(b, s);
+        struct weir__memory *memory = &prepared->memory;
+        prepared->lasting[s] = (struct weir__lasting){
+            weir__memory_block(memory, WEIR__BLOCK_PARAMETERS, worker, stage->parameter_bytes),
+            weir__memory_block(memory, WEIR__BLOCK_GRADIENTS, worker,
+                               trains ? stage->gradient_bytes : 0),
+            weir__memory_block(memory, WEIR__BLOCK_OPTIMIZER, worker,
+                               trains ? stage->optimizer_bytes : 0)};
+    }
+    return true;
+}
+
+/* ---- crossings ---- */
+
+static bool must_copy(const struct builder *b, uint32_t from_worker, uint32_t to_worker) {
+    return from_worker != to_worker && b->setup->options.link == WEIR_LINK_COPY;
+}
+
+static bool add_copy(struct builder *b, uint32_t action, uint32_t from, uint32_t to,
+                     size_t bytes) {
+    struct weir__prepared *prepared = b->prepared;
+    void *copies = prepared->copies;
+    if (!weir__pool_grow(&prepared->pool, &copies, prepared->copy_count, &prepared->copy_capacity,
+                         sizeof *prepared->copies))
+        return false;
+    prepared->copies = copies;
+    prepared->copies[prepared->copy_count++] =
+        (struct weir__copy){action, from, to, NULL, NULL, bytes};
+    return true;
+}
+
+/* The block that `action` on `worker` reads: the producer's, or a copy of its own, which the first
+ * reader makes. */
+static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint32_t from,
+                       uint32_t *copy) {
+    struct weir__memory *memory = &b->prepared->memory;
+    if (from == WEIR__NO_BLOCK || memory->failed) return WEIR__NO_BLOCK;
+    if (!must_copy(b, memory->blocks[from].worker, worker)) {
+        weir__memory_use(memory, from, action);
+        return from;
+    }
+    if (*copy == WEIR__NO_BLOCK) {
+        size_t bytes = memory->blocks[from].bytes;
+        enum weir__block_class class_of = memory->blocks[from].class_of;
+        *copy = weir__memory_block(memory, class_of, worker, bytes);
+        weir__memory_use(memory, from, action);
+        if (!add_copy(b, action, from, *copy, bytes)) memory->failed = true;
+    }
+    weir__memory_use(memory, *copy, action);
+    return *copy;
+}
+
+static void point(struct builder *b, struct weir_view *view, uint32_t block) {
+    if (!weir__prepared_point(b->prepared, &view->data, block)) b->prepared->memory.failed = true;
+}
+
+/* ---- what each effect touches ---- */
+
+struct touching {
+    uint32_t action, stage, i, worker;
+    const struct weir__stage_setup *at;
+    struct weir__views *views;
+    bool first; /* F: views are pointed once, here */
+};
+
+static bool bit(uint64_t mask, uint32_t k) { return mask >> (k < 63 ? k : 63) & 1; }
+
+static void read_inputs(struct builder *b, const struct touching *t, uint64_t mask) {
+    for (uint32_t k = 0; k < t->at->border_count; k++) {
+        if (!bit(mask, k)) continue;
+        struct crossing *from = &b->outputs[t->stage - 1];
+        size_t at = (size_t)t->i * t->at->border_count + k;
+        uint32_t block =
+            arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]);
+        if (t->first) point(b, &t->views->inputs[k], block);
+    }
+}
+
+/* One copy per reading worker: the first reader on that worker owns the entry. */
+static uint32_t *value_copy(struct builder *b, uint32_t r, uint32_t i, uint32_t worker) {
+    const struct weir__route *route = &b->setup->routes[r];
+    uint32_t k = 0;
+    while (worker_of(b, route->readers[k]) != worker) k++;
+    return &b->values[r].copies[(size_t)i * route->reader_count + k];
+}
+
+static void read_skips(struct builder *b, const struct touching *t, bool kept_only) {
+    for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
+        const struct weir_skip_use *use = &t->at->stage.skips[j];
+        uint32_t r = t->at->skip_routes[j];
+        if (use->verb == WEIR_SKIP_STASH || r == WEIR__NO_ROUTE) continue;
+        if (kept_only && !use->kept) continue;
+        uint32_t block = arrive(b, t->action, t->worker, b->values[r].blocks[t->i],
+                                value_copy(b, r, t->i, t->worker));
+        if (t->first) point(b, &t->views->skips[j], block);
+    }
+}
+
+static void write_outputs(struct builder *b, const struct touching *t) {
+    for (uint32_t k = 0; k < t->at->stage.output_count; k++) {
+        size_t at = (size_t)t->i * t->at->stage.output_count + k;
+        uint32_t block = b->outputs[t->stage].blocks[at];
+        void **slot = t->views->output_slots != NULL ? &t->views->output_slots[k]
+                                                     : &t->views->outputs[k].data;
+        weir__memory_use(&b->prepared->memory, block, t->action);
+        if (!weir__prepared_point(b->prepared, slot, block)) b->prepared->memory.failed = true;
+    }
+}
+
+static void write_skips(struct builder *b, const struct touching *t) {
+    for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
+        uint32_t r = t->at->skip_routes[j];
+        if (t->at->stage.skips[j].verb != WEIR_SKIP_STASH || r == WEIR__NO_ROUTE) continue;
+        weir__memory_use(&b->prepared->memory, b->values[r].blocks[t->i], t->action);
+        point(b, &t->views->skips[j], b->values[r].blocks[t->i]);
+    }
+}
+
+static void read_output_grads(struct builder *b, const struct touching *t) {
+    for (uint32_t k = 0; k < t->at->stage.output_count; k++) {
+        size_t at = (size_t)t->i * t->at->stage.output_count + k;
+        struct crossing *from = &b->grads[t->stage];
+        point(b, &t->views->output_grads[k],
+              arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]));
+    }
+}
+
+static void write_input_grads(struct builder *b, const struct touching *t) {
+    for (uint32_t k = 0; k < t->at->border_count; k++) {
+        uint32_t block = b->grads[t->stage - 1].blocks[(size_t)t->i * t->at->border_count + k];
+        weir__memory_use(&b->prepared->memory, block, t->action);
+        point(b, &t->views->input_grads[k], block);
+    }
+}
+
+static void read_skip_grads(struct builder *b, const struct touching *t) {
+    for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
+        uint32_t r = t->at->skip_routes[j];
+        if (r == WEIR__NO_ROUTE) continue;
+        const struct weir__route *route = &b->setup->routes[r];
+        bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
+        uint32_t k = stash ? 0 : t->at->skip_readers[j] + 1;
+        if (k == route->reader_count) continue; /* the last reader: nothing comes in */
+        size_t at = (size_t)t->i * route->reader_count + k;
+        point(b, &t->views->skip_grads[j],
+              arrive(b, t->action, t->worker, b->sums[r].blocks[at], &b->sums[r].copies[at]));
+    }
+}
+
+static void write_skip_grads(struct builder *b, const struct touching *t) {
+    for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
+        uint32_t r = t->at->skip_routes[j];
+        if (r == WEIR__NO_ROUTE || t->at->stage.skips[j].verb == WEIR_SKIP_STASH) continue;
+        size_t at = (size_t)t->i * b->setup->routes[r].reader_count + t->at->skip_readers[j];
+        weir__memory_use(&b->prepared->memory, b->sums[r].blocks[at], t->action);
+        point(b, &t->views->skip_grads_out[j], b->sums[r].blocks[at]);
+    }
+}
+
+static void touch_saved(struct builder *b, const struct touching *t) {
+    uint32_t block = b->saved[t->stage][t->i];
+    weir__memory_use(&b->prepared->memory, block, t->action);
+    if (!weir__prepared_point(b->prepared, &t->views->saved, block))
+        b->prepared->memory.failed = true;
+}
+
+static void touch(struct builder *b, const struct touching *t, const struct weir__kind *kind,
+                  enum weir_phase phase) {
+    const struct weir_stage *stage = &t->at->stage;
+    if (kind->reads & WEIR__INPUTS)
+        read_inputs(b, t, phase == WEIR_RECOMPUTE ? stage->inputs_recomputed : UINT64_MAX);
+    if (kind->reads & WEIR__SKIPS_IN) read_skips(b, t, false);
+    if (kind->writes & WEIR__OUTPUTS) write_outputs(b, t);
+    if (kind->writes & WEIR__SKIPS_OUT) write_skips(b, t);
+    bool saves = phase == WEIR_FORWARD || phase == WEIR_RECOMPUTE;
+    if (saves || (kind->reads & WEIR__SAVED)) touch_saved(b, t);
+    if (kind->reads & WEIR__SAVED) { /* what a backward needs, it may also read from the border */
+        read_inputs(b, t, stage->inputs_kept);
+        read_skips(b, t, true);
+    }
+    if (kind->reads & WEIR__OUTPUT_GRADS) read_output_grads(b, t);
+    if (kind->writes & WEIR__INPUT_GRADS) write_input_grads(b, t);
+    if (kind->reads & WEIR__SKIP_GRADS_IN) read_skip_grads(b, t);
+    if (kind->writes & WEIR__SKIP_GRADS_OUT) write_skip_grads(b, t);
+}
+
+/* ---- portals ---- */
+
+static bool add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
+                     enum weir__portal_step step, uint32_t block, uint32_t life) {
+    struct weir__prepared *prepared = b->prepared;
+    void *moves = prepared->moves;
+    if (!weir__pool_grow(&prepared->pool, &moves, prepared->move_count, &prepared->move_capacity,
+                         sizeof *prepared->moves))
+        return false;
+    prepared->moves = moves;
+    prepared->moves[prepared->move_count++] = (struct weir__portal_move){
+        t->action, block, life, (uint8_t)step, &prepared->trackers[t->i].portals[portal], NULL,
+        b->setup->routes[r].name};
+    return true;
+}
+
+/* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more where
+ * that stage recomputes this micro-batch. */
+static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uint32_t i) {
+    const struct weir__route *route = &b->setup->routes[r];
+    uint32_t life = 0;
+    for (uint32_t o = 0; o < route->reader_count; o++) {
+        uint32_t stage = route->readers[o];
+        if (worker_of(b, stage) == worker_of(b, route->readers[k]))
+            life += 1 + b->checkpointed[(size_t)stage * b->m + i];
+    }
+    return life;
+}
+
+static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
+                        const struct weir__kind *kind) {
+    const struct weir__route *route = &b->setup->routes[r];
+    const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
+    bool forward = (kind->writes & WEIR__SKIPS_OUT) != 0;
+    for (uint32_t k = 0; forward && k < route->reader_count; k++) {
+        bool again = false; /* an earlier reader on the same worker has put this portal */
+        for (uint32_t o = 0; o < k; o++) again |= portal_of[o] == portal_of[k];
+        if (!again && !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_PUT,
+                                b->values[r].blocks[t->i], portal_life(b, r, k, t->i)))
+            return false;
+        if (!add_move(b, t, r, b->grad_portal_of[b->route_first[r] + k],
+                      WEIR__PORTAL_DO_RESET_GRADIENT, WEIR__NO_BLOCK, 0))
+            return false;
+    }
+    if (!(kind->reads & WEIR__SKIP_GRADS_IN) || !route->tensor.differentiable) return true;
+    return add_move(b, t, r, b->grad_portal_of[b->route_first[r]], WEIR__PORTAL_DO_USE_GRADIENT,
+                    WEIR__NO_BLOCK, 0);
+}
+
+static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t k,
+                         const struct weir__kind *kind) {
+    const struct weir__route *route = &b->setup->routes[r];
+    const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
+    const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
+    if ((kind->reads & WEIR__SKIPS_IN) &&
+        !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, WEIR__NO_BLOCK, 0))
+        return false;
+    if (!route->tensor.differentiable) return true;
+    if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count &&
+        !add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT, WEIR__NO_BLOCK, 0))
+        return false;
+    if (!(kind->writes & WEIR__SKIP_GRADS_OUT)) return true;
+    size_t sum = (size_t)t->i * route->reader_count + k;
+    return add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_PUT_GRADIENT,
+                    b->sums[r].blocks[sum], 0);
+}
+
+static void move_portals(struct builder *b, const struct touching *t,
+                         const struct weir__kind *kind) {
+    for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
+        uint32_t r = t->at->skip_routes[j];
+        if (r == WEIR__NO_ROUTE) continue;
+        bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
+        bool done = stash ? stash_moves(b, t, r, kind)
+                          : reader_moves(b, t, r, t->at->skip_readers[j], kind);
+        if (!done) b->prepared->memory.failed = true;
+    }
+}
+
+/* Numbers the portals of one micro-batch: per route one for each reading worker, then one for each
+ * reader's gradient. */
+static bool make_trackers(struct builder *b) {
+    struct weir__pool *pool = &b->prepared->pool;
+    uint32_t routes = b->setup->route_count, readers = 0, portals = 0;
+    for (uint32_t r = 0; r < routes; r++) readers += b->setup->routes[r].reader_count;
+    b->portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
+    b->grad_portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
+    b->route_first = weir__pool_take(pool, routes, sizeof(uint32_t));
+    b->prepared->trackers = weir__pool_take(pool, b->m, sizeof *b->prepared->trackers);
+    if (b->portal_of == NULL || b->grad_portal_of == NULL || b->route_first == NULL ||
+        b->prepared->trackers == NULL)
+        return false;
+    for (uint32_t r = 0, first = 0; r < routes; first += b->setup->routes[r].reader_count, r++) {
+        const struct weir__route *route = &b->setup->routes[r];
+        b->route_first[r] = first;
+        for (uint32_t k = 0; k < route->reader_count; k++) {
+            uint32_t o = 0;
+            while (worker_of(b, route->readers[o]) != worker_of(b, route->readers[k])) o++;
+            b->portal_of[first + k] = o < k ? b->portal_of[first + o] : portals++;
+            b->grad_portal_of[first + k] = portals++;
+        }
+    }
+    for (uint32_t i = 0; i < b->m; i++) {
+        b->prepared->trackers[i].portal_count = portals;
+        b->prepared->trackers[i].portals =
+            weir__pool_take(pool, portals, sizeof(struct weir__portal));
+        if (b->prepared->trackers[i].portals == NULL) return false;
+    }
+    return true;
+}
+
+/* ---- all actions ---- */
+
+static void visit(struct builder *b, uint32_t a) {
+    struct weir__call *call = &b->prepared->calls[a];
+    const struct weir__kind *kind = &weir__kinds[call->action.kind];
+    uint32_t s = call->action.stage, i = call->action.micro_batch;
+    bool ragged = kind->per_micro_batch && i + 1 == b->m && rows_of(b, i) != rows_of(b, 0);
+    size_t bytes = b->bytes[2 * s + ragged].workspace[call->phase];
+    uint32_t workspace = weir__memory_block(&b->prepared->memory, WEIR__BLOCK_WORKSPACE,
+                                            worker_of(b, s), call->run != NULL ? bytes : 0);
+    weir__memory_use(&b->prepared->memory, workspace, a);
+    if (!weir__prepared_point(b->prepared, &call->workspace, workspace))
+        b->prepared->memory.failed = true;
+    call->copy_begin = b->prepared->copy_count;
+    call->portal_begin = b->prepared->move_count;
+    if (kind->per_micro_batch) {
+        struct touching t = {a, s, i, worker_of(b, s), &b->setup->stages[s], call->views,
+                             call->action.kind == WEIR_KIND_F};
+        touch(b, &t, kind, call->phase);
+        move_portals(b, &t, kind);
+    }
+    call->copy_end = b->prepared->copy_count;
+    call->portal_end = b->prepared->move_count;
+}
+
+static bool builder_init(struct builder *b) {
+    struct weir__pool *pool = &b->prepared->pool;
+    uint32_t stages = b->setup->flow.stage_count, routes = b->setup->route_count;
+    b->outputs = weir__pool_take(pool, stages, sizeof *b->outputs);
+    b->grads = weir__pool_take(pool, stages, sizeof *b->grads);
+    b->saved = weir__pool_take(pool, stages, sizeof *b->saved);
+    b->values = weir__pool_take(pool, routes, sizeof *b->values);
+    b->sums = weir__pool_take(pool, routes, sizeof *b->sums);
+    bool *checkpointed = weir__pool_take(pool, (size_t)stages * b->m, sizeof *checkpointed);
+    if (b->outputs == NULL || b->grads == NULL || b->saved == NULL || b->values == NULL ||
+        b->sums == NULL || checkpointed == NULL)
+        return false;
+    const struct weir_table *table = b->prepared->table;
+    for (uint32_t a = 0; a < table->action_count; a++)
+        if (table->actions[a].kind == WEIR_KIND_R)
+            checkpointed[(size_t)table->actions[a].stage * b->m + table->actions[a].micro_batch] =
+                true;
+    b->checkpointed = checkpointed;
+    bool made = make_lasting(b);
+    for (uint32_t s = 0; made && s < stages; s++) made = make_stage(b, s);
+    for (uint32_t r = 0; made && r < routes; r++) made = make_route(b, r);
+    return made && make_trackers(b);
+}
+
+int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
+                             const struct weir_stage_bytes *bytes) {
+    struct builder b = {.prepared = prepared, .setup = setup, .bytes = bytes,
+                        .m = prepared->micro_batch_count};
+    if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
+    return prepared->memory.failed ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/* torch.chunk's arithmetic. */
+#include "pipe/microbatch.h"
+
+static int64_t chunk_rows(int64_t rows, uint32_t chunks) {
+    assert(rows >= 1 && chunks >= 1);
+    return (rows - 1) / chunks + 1;
+}
+
+uint32_t weir__chunk_count(int64_t rows, uint32_t chunks) {
+    int64_t size = chunk_rows(rows, chunks);
+    return (uint32_t)((rows - 1) / size + 1);
+}
+
+int64_t weir__chunk_first(int64_t rows, uint32_t chunks, uint32_t index) {
+    int64_t first = chunk_rows(rows, chunks) * index;
+    return first < rows ? first : rows;
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT */
+/* Building and tearing down. Nothing of the training memory is touched before the plan stands and
+ * fits; nothing is left behind when a step of the ladder fails. */
+#include "pipe/pipe.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- the plan ---- */
+
+static int refuse_memory(const struct weir__setup *setup, uint32_t worker, size_t need,
+                         struct weir_faults *faults) {
+    uint64_t limit = setup->options.memory_limit;
+    weir_faults_add(faults, "worker %u needs %zu bytes, %llu more than the limit of %llu: raise the "
+                            "limit to %zu, checkpoint more, or use more chunks or stages",
+                    worker, need, (unsigned long long)(need - limit), (unsigned long long)limit,
+                    need);
+    return WEIR_ERR_MEMORY_LIMIT;
+}
+
+/* The arenas' sizes: what the larger of training and inference needs. */
+static int size_arenas(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+                       uint32_t count, size_t *bytes, struct weir_faults *faults) {
+    uint32_t workers = prepared[0]->table->worker_count;
+    int status = WEIR_OK;
+    for (uint32_t w = 0; w < workers; w++) {
+        bytes[w] = 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (prepared[i]->arena_bytes[w] > bytes[w]) bytes[w] = prepared[i]->arena_bytes[w];
+        if (setup->options.memory_limit > 0 && bytes[w] > setup->options.memory_limit)
+            status = refuse_memory(setup, w, bytes[w], faults);
+    }
+    return status;
+}
+
+static const char *device_name(const struct weir__setup *setup, uint32_t worker) {
+    return setup->options.device_count > 0 ? setup->options.devices[worker] : "cpu";
+}
+
+static int fill_plan(const struct weir__setup *setup, struct weir__prepared *prepared,
+                     const size_t *bytes, struct weir_device_plan *devices) {
+    uint32_t workers = prepared->table->worker_count;
+    for (uint32_t w = 0; w < workers; w++)
+        snprintf(devices[w].name, sizeof devices[w].name, "%.20s/%u", device_name(setup, w), w);
+    return weir__memory_peaks(&prepared->memory, workers, bytes, devices);
+}
+
+static int check_devices(const struct weir__setup *setup, uint32_t workers,
+                         struct weir_faults *faults) {
+    uint32_t given = setup->options.device_count;
+    if (given == 0 || given >= workers) return WEIR_OK;
+    weir_faults_add(faults, "%u devices for a table of %u workers: name at least %u", given, workers,
+                    workers);
+    return WEIR_ERR_CONFIG;
+}
+
+/* Training first (if there is any), then inference. */
+static int prepare_all(const struct weir__setup *setup, struct weir__prepared **prepared,
+                       uint32_t *count, struct weir_faults *faults) {
+    const struct weir_allocator *allocator = setup->options.allocator;
+    *count = 0;
+    for (int infer = setup->options.infer_only; infer < 2; infer++) {
+        struct weir__prepared *one = weir__acquire(allocator, 1, sizeof *one);
+        if (one == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        int status = weir__prepared_init(one, setup, setup->options.rows, infer != 0, faults);
+        if (status != WEIR_OK) {
+            weir__release(allocator, one, 1, sizeof *one);
+            return status;
+        }
+        prepared[(*count)++] = one;
+    }
+    return check_devices(setup, prepared[0]->table->worker_count, faults);
+}
+
+static void drop_prepared(const struct weir_allocator *allocator, struct weir__prepared **prepared,
+                          uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        weir__prepared_clean_up(prepared[i]);
+        weir__release(allocator, prepared[i], 1, sizeof **prepared);
+    }
+}
+
+struct plan_storage {
+    struct weir_plan plan;
+    const struct weir_allocator *allocator;
+    struct weir_device_plan devices[];
+};
+
+int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *faults,
+                  struct weir_plan **plan) {
+    struct weir__setup setup;
+    struct weir__prepared *prepared[2];
+    uint32_t count = 0;
+    int status = weir__setup_init(&setup, options, faults);
+    if (status != WEIR_OK) return status;
+    status = prepare_all(&setup, prepared, &count, faults);
+    if (status != WEIR_OK) goto done;
+    uint32_t workers = prepared[0]->table->worker_count;
+    size_t *bytes = weir__pool_take(&setup.pool, workers, sizeof *bytes);
+    struct plan_storage *own = weir__acquire(
+        options->allocator, 1, sizeof *own + workers * sizeof(struct weir_device_plan));
+    status = bytes == NULL || own == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    if (status == WEIR_OK) status = size_arenas(&setup, prepared, count, bytes, faults);
+    if (status == WEIR_OK) status = fill_plan(&setup, prepared[0], bytes, own->devices);
+    if (status == WEIR_OK) {
+        own->plan = (struct weir_plan){workers, own->devices};
+        own->allocator = options->allocator;
+        *plan = &own->plan;
+    } else {
+        weir__release(options->allocator, own, 1,
+                      sizeof *own + workers * sizeof(struct weir_device_plan));
+    }
+done:
+    drop_prepared(options->allocator, prepared, count);
+    weir__setup_clean_up(&setup);
+    return status;
+}
+
+void weir_plan_destroy(struct weir_plan *plan) {
+    if (plan == NULL) return;
+    struct plan_storage *own = (struct plan_storage *)plan;
+    weir__release(own->allocator, own, 1,
+                  sizeof *own + plan->device_count * sizeof(struct weir_device_plan));
+}
+
+/* ---- building ---- */
+
+static int take_arrays(struct weir_pipe *pipe) {
+    struct weir__pool *pool = &pipe->setup.pool;
+    uint32_t workers = pipe->worker_count, stages = pipe->setup.flow.stage_count;
+    uint32_t inputs = pipe->setup.options.input_count;
+    uint32_t outputs = pipe->setup.stages[stages - 1].stage.output_count;
+    pipe->placements = weir__pool_take(pool, workers, sizeof *pipe->placements);
+    pipe->workers = weir__pool_take(pool, workers, sizeof *pipe->workers);
+    pipe->devices = weir__pool_take(pool, workers, sizeof *pipe->devices);
+    pipe->times = weir__pool_take(pool, workers, sizeof *pipe->times);
+    pipe->arenas = weir__pool_take(pool, workers, sizeof *pipe->arenas);
+    pipe->attached = weir__pool_take(pool, stages, sizeof *pipe->attached);
+    pipe->norm_squares = weir__pool_take(pool, stages, sizeof *pipe->norm_squares);
+    pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
+    pipe->input_grads = weir__pool_take(pool, inputs, sizeof *pipe->input_grads);
+    pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
+    if (pipe->placements == NULL || pipe->workers == NULL || pipe->devices == NULL ||
+        pipe->times == NULL || pipe->arenas == NULL || pipe->attached == NULL ||
+        pipe->norm_squares == NULL || pipe->inputs == NULL || pipe->input_grads == NULL ||
+        pipe->outputs == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < stages; s++) {
+        const struct weir_stage *stage = &pipe->setup.stages[s].stage;
+        pipe->norm_squares[s] = weir__pool_take(pool, stage->norm_count, sizeof(double));
+        if (pipe->norm_squares[s] == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        pipe->any_norm |= stage->norm_count > 0 && stage->calls->norm != NULL;
+    }
+    return WEIR_OK;
+}
+
+static int make_plan(struct weir_pipe *pipe, struct weir_faults *faults) {
+    size_t *bytes = weir__pool_take(&pipe->setup.pool, pipe->worker_count, sizeof *bytes);
+    if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = size_arenas(&pipe->setup, pipe->prepared, pipe->prepared_count, bytes, faults);
+    if (status == WEIR_OK) status = fill_plan(&pipe->setup, pipe->prepared[0], bytes, pipe->devices);
+    pipe->plan = (struct weir_plan){pipe->worker_count, pipe->devices};
+    for (uint32_t w = 0; w < pipe->worker_count; w++) pipe->workers[w].arena_bytes = bytes[w];
+    return status;
+}
+
+static bool decide_spinning(const struct weir_pipe *pipe) {
+    if (pipe->setup.options.wait == WEIR_WAIT_SPIN) return true;
+    if (pipe->setup.options.wait == WEIR_WAIT_PARK) return false;
+    bool exclusive = true;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) exclusive &= pipe->placements[w].exclusive;
+    return exclusive;
+}
+
+static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
+    int status = weir__machine_new(pipe->setup.options.allocator, &pipe->machine);
+    if (status != WEIR_OK) return status;
+    status = weir__place_plan(pipe->machine, pipe->setup.options.bind, pipe->worker_count,
+                              pipe->setup.options.threads_per_worker, faults, pipe->placements);
+    pipe->spins = status == WEIR_OK && decide_spinning(pipe);
+    return status;
+}
+
+static uint32_t longest_row(const struct weir__prepared *prepared) {
+    uint32_t longest = 1;
+    for (uint32_t w = 0; w < prepared->table->worker_count; w++) {
+        uint32_t length = prepared->table->rows[w + 1] - prepared->table->rows[w];
+        if (length > longest) longest = length;
+    }
+    return longest;
+}
+
+static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
+    struct weir__worker *worker = &pipe->workers[w];
+    const struct weir_allocator *allocator = pipe->setup.options.allocator;
+    worker->pipe = pipe;
+    worker->index = w;
+    uint32_t least = 2 * longest_row(pipe->prepared[0]);
+    worker->event_capacity = pipe->setup.options.trace_actions;
+    if (worker->event_capacity < least) worker->event_capacity = least;
+    worker->events =
+        weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
+    if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__device_open(device_name(&pipe->setup, w), allocator, &worker->device);
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "worker %u: device '%s': %s", w, device_name(&pipe->setup, w),
+                        weir_status_text(status));
+        return status;
+    }
+    status = worker->device->calls->stream_new(worker->device, &worker->stream);
+    if (status != WEIR_OK || worker->arena_bytes == 0) return status;
+    status = worker->device->calls->memory_acquire(worker->device, worker->arena_bytes,
+                                                   &worker->arena);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "worker %u: no %zu bytes for its arena: use fewer rows, more "
+                                "checkpointing or more stages", w, worker->arena_bytes);
+    pipe->arenas[w] = worker->arena;
+    return status;
+}
+
+static int start_workers(struct weir_pipe *pipe, struct weir_faults *faults) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        if (pthread_create(&worker->thread, NULL, weir__worker_main, worker) != 0) {
+            weir_faults_add(faults, "worker %u: the system gives no thread: raise its limit", w);
+            return WEIR_ERR_SYSTEM;
+        }
+        worker->started = true;
+    }
+    return WEIR_OK;
+}
+
+static int attach_stages(struct weir_pipe *pipe, struct weir_faults *faults) {
+    pipe->command.kind = WEIR__COMMAND_ATTACH;
+    int status = weir__pipe_command(pipe);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "attaching the stages failed: %s", weir_status_text(status));
+    return status;
+}
+
+static int build(struct weir_pipe *pipe, struct weir_faults *faults) {
+    int status = take_arrays(pipe);
+    if (status == WEIR_OK) status = make_plan(pipe, faults);
+    if (status == WEIR_OK) status = place(pipe, faults);
+    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
+        status = init_worker(pipe, w, faults);
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        weir__prepared_bind(pipe->prepared[i], pipe->arenas);
+    status = start_workers(pipe, faults);
+    return status == WEIR_OK ? attach_stages(pipe, faults) : status;
+}
+
+int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *faults,
+                  struct weir_pipe **out) {
+    if (options == NULL || out == NULL) return WEIR_ERR_ARGUMENT;
+    struct weir_pipe *pipe = weir__acquire(options->allocator, 1, sizeof *pipe);
+    if (pipe == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__setup_init(&pipe->setup, options, faults);
+    if (status != WEIR_OK) {
+        weir__release(options->allocator, pipe, 1, sizeof *pipe);
+        return status;
+    }
+    pipe->prepared_capacity = 2;
+    pipe->prepared = weir__pool_take(&pipe->setup.pool, 2, sizeof *pipe->prepared);
+    status = pipe->prepared == NULL ? WEIR_ERR_OUT_OF_MEMORY
+                                    : prepare_all(&pipe->setup, pipe->prepared,
+                                                  &pipe->prepared_count, faults);
+    if (status == WEIR_OK) {
+        pipe->worker_count = pipe->prepared[0]->table->worker_count;
+        status = build(pipe, faults);
+    }
+    if (status != WEIR_OK) {
+        weir_pipe_destroy(pipe);
+        return status;
+    }
+    *out = pipe;
+    return WEIR_OK;
+}
+
+/* ---- tearing down ---- */
+
+static void stop_workers(struct weir_pipe *pipe) {
+    for (int kind = WEIR__COMMAND_DETACH; kind <= WEIR__COMMAND_EXIT; kind++) {
+        if (pipe->prepared_count == 0 || pipe->workers == NULL) return;
+        /* a callback that never came back must first: its worker takes commands in order */
+        for (uint32_t w = 0; w < pipe->worker_count; w++)
+            if (pipe->workers[w].started)
+                weir__gate_wait(&pipe->workers[w].done, pipe->command_number, 0, 0);
+        pipe->command.kind = (enum weir__command_kind)kind;
+        weir__pipe_command(pipe);
+    }
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if (pipe->workers[w].started) pthread_join(pipe->workers[w].thread, NULL);
+}
+
+static void drop_worker(struct weir__worker *worker) {
+    if (worker->device == NULL) return;
+    const struct weir__device_calls *calls = worker->device->calls;
+    if (worker->arena != NULL)
+        calls->memory_release(worker->device, worker->arena, worker->arena_bytes);
+    if (worker->stream != NULL) calls->stream_destroy(worker->stream);
+    calls->close(worker->device);
+}
+
+void weir_pipe_destroy(struct weir_pipe *pipe) {
+    if (pipe == NULL) return;
+    const struct weir_allocator *allocator = pipe->setup.options.allocator;
+    stop_workers(pipe);
+    for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
+        drop_worker(&pipe->workers[w]);
+    if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
+    drop_prepared(allocator, pipe->prepared, pipe->prepared_count);
+    weir__setup_clean_up(&pipe->setup);
+    weir__release(allocator, pipe, 1, sizeof *pipe);
+}
+
+/* ---- asking ---- */
+
+const struct weir_plan *weir_pipe_plan(const struct weir_pipe *pipe) { return &pipe->plan; }
+
+uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe) {
+    return pipe->setup.flow.stage_count;
+}
+
+const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t rows) {
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        if (pipe->prepared[i]->rows == rows) return pipe->prepared[i]->exported;
+    return NULL;
+}
+
+int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
+                         struct weir_attachment *attachment) {
+    if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
+    const struct weir__prepared *prepared = pipe->prepared[0];
+    uint32_t worker = prepared->stage_worker[stage];
+    const struct weir__lasting *blocks = &prepared->lasting[stage];
+    const uint32_t numbers[3] = {blocks->parameters, blocks->gradients, blocks->optimizer};
+    void *memory[3] = {NULL, NULL, NULL};
+    for (int i = 0; i < 3; i++)
+        if (numbers[i] != WEIR__NO_BLOCK)
+            memory[i] = (char *)pipe->workers[worker].arena +
+                        prepared->memory.blocks[numbers[i]].offset;
+    *attachment = (struct weir_attachment){memory[0], memory[1], memory[2], stage, worker,
+                                           pipe->placements[worker].threads};
+    return WEIR_OK;
+}
+
+int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_place *place) {
+    if (worker >= pipe->worker_count) return WEIR_ERR_ARGUMENT;
+    *place = pipe->placements[worker].place;
+    return WEIR_OK;
+}
+
+uint32_t weir_pipe_trace(const struct weir_pipe *pipe, uint32_t worker, uint32_t capacity,
+                         struct weir_trace_event *events) {
+    if (worker >= pipe->worker_count) return 0;
+    const struct weir__worker *from = &pipe->workers[worker];
+    uint64_t kept = from->event_count < from->event_capacity ? from->event_count
+                                                             : from->event_capacity;
+    uint32_t count = kept < capacity ? (uint32_t)kept : capacity;
+    for (uint32_t i = 0; i < count; i++)
+        events[i] = from->events[(from->event_count - count + i) % from->event_capacity];
+    return count;
+}

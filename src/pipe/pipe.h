@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A running pipe: workers and what they share. One host thread per worker, alive as long as the
+ * pipe. The caller's thread hands out commands through one gate and waits for every worker's.
+ *
+ * Who may touch what: between commands everything belongs to the caller; from the moment that
+ * `start` advances until a worker's `done` does, the command, the prepared row count and `base`s are
+ * read-only, a worker's own members are its own, and results of an action belong to whoever waited
+ * for that worker's `progress`.
+ */
+#ifndef WEIR_PIPE_H
+#define WEIR_PIPE_H
+
+#include "device/device.h"
+#include "pipe/prepared.h"
+#include "place/place.h"
+
+#include <pthread.h>
+
+struct weir__worker {
+    struct weir__gate progress; /**< base + actions ended in this step; advanced by this worker */
+    struct weir__gate done;     /**< number of the last command that it finished */
+    struct weir_pipe *pipe;
+    uint32_t index;
+    uint32_t base;              /**< of progress in this step; set by the caller before `start` */
+    pthread_t thread;
+    bool started;
+    struct weir__device *device;
+    struct weir_stream *stream;
+    void *arena;
+    size_t arena_bytes;
+    struct weir_trace_event *events; /**< a ring, written by this worker; others read an event after
+                                          they saw its action's progress */
+    uint32_t event_capacity;
+    uint64_t event_count;
+    uint64_t step_first_event; /**< event_count when the step began */
+    uint64_t expected_wait_ns; /**< running mean of this worker's waits */
+    _Atomic uint64_t busy_since; /**< start of the callback that runs now, 0: none; for the watchdog */
+    _Atomic uint32_t busy_action;
+};
+
+enum weir__command_kind {
+    WEIR__COMMAND_ATTACH,
+    WEIR__COMMAND_PREPARE,
+    WEIR__COMMAND_RUN,
+    WEIR__COMMAND_DETACH,
+    WEIR__COMMAND_EXIT
+};
+
+/** What the workers are to do; the caller's until `start` advances. */
+struct weir__command {
+    enum weir__command_kind kind;
+    struct weir__prepared *prepared;
+    struct weir_step step; /**< arrays point to the pipe's own copies */
+};
+
+struct weir_pipe {
+    struct weir__gate start; /**< number of the last command given */
+    uint32_t command_number;
+    struct weir__command command;
+    struct weir__setup setup;
+    struct weir__machine *machine;
+    struct weir__placement *placements; /**< per worker */
+    struct weir__worker *workers;
+    uint32_t worker_count;
+    uint32_t prepared_count, prepared_capacity;
+    struct weir__prepared **prepared;
+    struct weir_device_plan *devices;
+    struct weir_plan plan;
+    bool *attached;         /**< per stage; written by the stage's worker */
+    double **norm_squares;  /**< per stage; written by N, read by all workers after every N */
+    bool any_norm;
+    void **arenas;          /**< per worker, for binding */
+    const void **inputs;    /**< copies of the step's arrays */
+    void **input_grads;
+    void **outputs;
+    bool spins;             /**< every worker has a core of its own */
+    _Atomic bool in_use;    /**< a call is in progress */
+    bool stuck;             /**< the watchdog gave up on the last command */
+    _Atomic int failed;     /**< 0 or 1: who sets it owns `error` until the step is over */
+    struct weir_error error;
+    uint64_t step_count;
+    const struct weir__prepared *last; /**< of the last completed training step, for the report */
+    struct weir_worker_time *times;
+};
+
+/** The thread's body; `argument` is its struct weir__worker. */
+void *weir__worker_main(void *argument);
+/** Makes the pipe's first failure known; later ones are dropped. `error` may be NULL. */
+void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
+                     const struct weir_error *error);
+/** Gives `pipe->command` to all workers and waits. WEIR_OK, the failure, or WEIR_ERR_TIMEOUT. */
+int weir__pipe_command(struct weir_pipe *pipe);
+/** The global gradient norm of the step that ended: sqrt of all stages' partial sums in stage
+ * order. */
+double weir__pipe_norm(const struct weir_pipe *pipe);
+/** The event of an action of the step that ran last on its worker. */
+static inline struct weir_trace_event *weir__worker_event(const struct weir__worker *worker,
+                                                          uint32_t row_index) {
+    return &worker->events[(worker->step_first_event + row_index) % worker->event_capacity];
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A prepared row count: the action table lowered to calls that a worker only has to make. Everything
+ * that a step needs is decided here: micro-batches, memory, views, copies, portals, and the few waits
+ * that the dependencies and the memory plan leave once what is implied is taken away.
+ */
+#ifndef WEIR_PREPARED_H
+#define WEIR_PREPARED_H
+
+#include "pipe/memory.h"
+#include "pipe/setup.h"
+
+/** "Worker's row must have ended `count` actions." */
+struct weir__wait {
+    uint32_t worker;
+    uint32_t count;
+    uint32_t action;   /**< the last of them, in the table */
+    bool delayed;      /**< a copied crossing: link_delay_ns counts from that action's end */
+};
+
+/** A crossing between memories, done at the start of the action that needs it first. */
+struct weir__copy {
+    uint32_t action;
+    uint32_t from_block, to_block;
+    void *from, *to;
+    size_t bytes;
+};
+
+/** What a portal does around a call. */
+enum weir__portal_step {
+    WEIR__PORTAL_DO_PUT,
+    WEIR__PORTAL_DO_RESET_GRADIENT, /**< with the stash's PUT: a failed step leaves no trace */
+    WEIR__PORTAL_DO_USE,
+    WEIR__PORTAL_DO_PUT_GRADIENT,
+    WEIR__PORTAL_DO_USE_GRADIENT
+};
+struct weir__portal_move {
+    uint32_t action;
+    uint32_t block;       /**< PUT, PUT_GRADIENT: what `value` will point to */
+    uint32_t life;        /**< PUT: its full life */
+    uint8_t step;         /**< enum weir__portal_step; uses come before the call, puts after */
+    struct weir__portal *portal;
+    void *value;          /**< PUT, PUT_GRADIENT: where it lies */
+    const char *name;
+};
+
+/** A stage's tensors for one micro-batch; arrays as in struct weir_task. */
+struct weir__views {
+    int64_t rows, row_first;
+    struct weir_view *inputs, *outputs, *output_grads, *input_grads;
+    struct weir_view *skips, *skip_grads, *skip_grads_out;
+    void **output_slots; /**< last stage: where outputs go that the caller does not want */
+    void *saved;
+    double loss;
+};
+
+/** One action, ready to be called. */
+struct weir__call {
+    struct weir_action action;
+    enum weir_phase phase;
+    weir_task_fn *run; /**< NULL: nothing to do (a stage without norm or update) */
+    struct weir__views *views; /**< NULL for N and U */
+    void *workspace;
+    uint32_t wait_begin, wait_end;
+    uint32_t copy_begin, copy_end;
+    uint32_t portal_begin, portal_end;
+    bool saves;           /**< the call gets the saved area */
+    bool gradients_first; /**< first to write this stage's parameter gradients in a step */
+};
+
+/** A stage's lasting memory: blocks of the plan, at the same offsets in every prepared row count. */
+struct weir__lasting {
+    uint32_t parameters, gradients, optimizer;
+};
+
+/** A pointer that waits for its arena. */
+struct weir__binding {
+    void **where;
+    uint32_t block;
+};
+
+struct weir__prepared {
+    struct weir__pool pool;
+    int64_t rows;
+    bool infer;
+    uint32_t micro_batch_count;
+    struct weir_table *exported; /**< as a schedule or CSV gave it; NULL for inference */
+    struct weir_table *table;    /**< with N */
+    struct weir__deps deps;
+    struct weir__memory memory;
+    size_t *arena_bytes;         /**< per worker: what this plan needs */
+    const uint32_t *stage_worker;
+    uint32_t *tail;              /**< per worker: index in its row of its first N or U */
+    struct weir__call *calls;    /**< per action of the table */
+    struct weir__views *views;   /**< [stage][micro-batch] */
+    struct weir__wait *waits;
+    struct weir__copy *copies;
+    struct weir__portal_move *moves;
+    struct weir__tracker *trackers; /**< per micro-batch */
+    uint32_t wait_count, copy_count, move_count;
+    uint32_t copy_capacity, move_capacity;
+    struct weir__lasting *lasting; /**< per stage */
+    struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
+    uint32_t binding_count, binding_capacity;
+};
+
+/** Makes the table, the plan and the calls; touches no arena. `memory_limit` and such are the
+ * pipe's business. */
+int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
+                        int64_t rows, bool infer, struct weir_faults *faults);
+void weir__prepared_clean_up(struct weir__prepared *prepared);
+/** Resolves all pointers: arenas[worker]. */
+void weir__prepared_bind(struct weir__prepared *prepared, void *const *arenas);
+/** Blocks, copies and portal moves of every action (lifetimes.c). Fills views through bindings. */
+int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
+                             const struct weir_stage_bytes *bytes);
+/** The waits of every call (waits.c), from dependencies and hand-overs, without what is implied. */
+int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__setup *setup,
+                         const double *start, const double *end);
+/** `*where` will point to the block once the arenas are there; WEIR__NO_BLOCK leaves it alone. */
+bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block);
+/** The views of (stage, micro-batch). */
+static inline struct weir__views *weir__prepared_views(const struct weir__prepared *prepared,
+                                                       uint32_t stage, uint32_t micro_batch) {
+    return &prepared->views[(size_t)stage * prepared->micro_batch_count + micro_batch];
+}
+/** The rows of micro-batches that occur: 1 or 2 sizes into sizes[2]; returns how many. */
+uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t sizes[2]);
+
+#endif

@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: MIT */
+/* Check first, all of it, then copy: a refused description costs no memory. */
+#include "pipe/setup.h"
+
+#include "pipe/microbatch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { STAGES_MAX = 65535 };
+
+/* ---- checks ---- */
+
+static void check_tensor(const struct weir_tensor *tensor, int64_t rows, const char *what,
+                         struct weir_faults *faults) {
+    size_t bytes;
+    int status = weir__tensor_bytes(tensor, rows, &bytes);
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "%s: %s: give a known dtype, at most %d dimensions, each >= 1",
+                        what, weir_status_text(status), WEIR_RANK_MAX);
+    } else if (tensor->differentiable && !weir_dtype_is_float(tensor->dtype)) {
+        weir_faults_add(faults, "%s: %s tensors carry no gradient: clear `differentiable`", what,
+                        weir_dtype_name(tensor->dtype));
+    }
+}
+
+static void check_calls(const struct weir_pipe_options *options, uint32_t s,
+                        struct weir_faults *faults) {
+    const struct weir_stage_calls *calls = options->stages[s].calls;
+    if (calls == NULL || calls->forward == NULL) {
+        weir_faults_add(faults, "stage %u: a forward callback is required", s);
+        return;
+    }
+    if (options->infer_only) return;
+    bool split = calls->backward_input != NULL && calls->backward_weight != NULL;
+    if (calls->backward == NULL && !split) {
+        weir_faults_add(faults, "stage %u: training needs a backward callback, or both of the "
+                                "split pair; or set infer_only", s);
+    }
+}
+
+static void check_stage(const struct weir_pipe_options *options, uint32_t s,
+                        struct weir_faults *faults) {
+    const struct weir_stage *stage = &options->stages[s];
+    char what[64];
+    if (stage->size != sizeof *stage) {
+        weir_faults_add(faults, "stage %u: its size member is %zu, not %zu: start from "
+                                "WEIR_STAGE_INIT", s, stage->size, sizeof *stage);
+        return;
+    }
+    check_calls(options, s, faults);
+    if (stage->output_count == 0 || stage->outputs == NULL) {
+        weir_faults_add(faults, "stage %u: a border needs at least one tensor", s);
+        return;
+    }
+    for (uint32_t k = 0; k < stage->output_count; k++) {
+        snprintf(what, sizeof what, "stage %u, output %u", s, k);
+        check_tensor(&stage->outputs[k], options->rows, what, faults);
+    }
+}
+
+static void check_input(const struct weir_pipe_options *options, uint32_t k,
+                        struct weir_faults *faults) {
+    const struct weir_input *input = &options->inputs[k];
+    char what[64];
+    snprintf(what, sizeof what, "input %u", k);
+    if (input->stage >= options->stage_count) {
+        weir_faults_add(faults, "%s: enters at stage %u, but there are %u stages", what,
+                        input->stage, options->stage_count);
+    }
+    if (input->rows_factor < 0) weir_faults_add(faults, "%s: rows_factor is negative", what);
+    check_tensor(&input->tensor, options->rows, what, faults);
+    if (input->replicated && input->tensor.differentiable) {
+        weir_faults_add(faults, "%s: a replicated input has no gradient by rows: clear "
+                                "`differentiable`", what);
+    }
+}
+
+/* MB-2: an input of its own row count must give as many micro-batches as the mini-batch. */
+static bool check_rows(const struct weir_pipe_options *options, uint32_t k, int64_t rows,
+                       struct weir_faults *faults) {
+    const struct weir_input *input = &options->inputs[k];
+    if (input->replicated || input->rows_factor < 1) return true;
+    int64_t own = rows * input->rows_factor;
+    uint32_t wanted = weir__chunk_count(rows, options->chunks);
+    uint32_t made = weir__chunk_count(own, options->chunks);
+    if (made == wanted) return true;
+    weir_faults_add(faults, "input %u: its %lld rows in %u chunks make %u micro-batches, the "
+                            "mini-batch's %lld rows make %u: choose chunks that divide both",
+                    k, (long long)own, options->chunks, made, (long long)rows, wanted);
+    return false;
+}
+
+static void check_workers(const struct weir_pipe_options *options, struct weir_faults *faults) {
+    if (options->device_count > 0 && options->devices == NULL)
+        weir_faults_add(faults, "device_count is %u but devices is NULL", options->device_count);
+    if (options->clip_norm < 0.0 || options->clip_norm != options->clip_norm)
+        weir_faults_add(faults, "clip_norm must be >= 0 (0: no clipping)");
+    if ((unsigned)options->checkpoint > WEIR_CHECKPOINT_NEVER)
+        weir_faults_add(faults, "unknown checkpoint mode: always, except_last or never");
+    for (uint32_t s = 0; options->stage_checkpoint != NULL && s < options->stage_count; s++)
+        if ((unsigned)options->stage_checkpoint[s] > WEIR_CHECKPOINT_NEVER)
+            weir_faults_add(faults, "stage %u: unknown checkpoint mode: always, except_last or "
+                                    "never", s);
+}
+
+static void check_options(const struct weir_pipe_options *options, struct weir_faults *faults) {
+    if (options->stage_count == 0 || options->stages == NULL)
+        weir_faults_add(faults, "a pipe needs at least one stage");
+    if (options->stage_count > STAGES_MAX)
+        weir_faults_add(faults, "%u stages: at most %d", options->stage_count, STAGES_MAX);
+    if (options->chunks < 1) weir_faults_add(faults, "chunks must be at least 1");
+    if (options->rows < 1) weir_faults_add(faults, "rows must be at least 1");
+    if (options->input_count > 0 && options->inputs == NULL)
+        weir_faults_add(faults, "input_count is %u but inputs is NULL", options->input_count);
+    check_workers(options, faults);
+}
+
+static void check_entries(const struct weir_pipe_options *options, struct weir_faults *faults) {
+    bool first_has_input = false;
+    for (uint32_t s = 0; s < options->stage_count; s++) check_stage(options, s, faults);
+    for (uint32_t k = 0; k < options->input_count; k++) {
+        check_input(options, k, faults);
+        check_rows(options, k, options->rows, faults);
+        first_has_input |= options->inputs[k].stage == 0;
+    }
+    if (!first_has_input)
+        weir_faults_add(faults, "stage 0: a border needs at least one tensor: no input enters");
+}
+
+/* ---- skips ---- */
+
+struct skip_list {
+    uint32_t count;
+    struct weir__skip_decl *decls;
+    uint32_t *stage_of_owner;
+};
+
+static const char *owner_name(void *context, uint32_t owner) {
+    const struct weir_pipe_options *options = context;
+    const char *name = options->stages[owner].name;
+    return name != NULL ? name : "";
+}
+
+static int list_skips(struct weir__setup *setup, const struct weir_pipe_options *options,
+                      struct skip_list *list) {
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < options->stage_count; s++) count += options->stages[s].skip_count;
+    list->count = 0;
+    list->decls = weir__pool_take(&setup->pool, count, sizeof *list->decls);
+    list->stage_of_owner =
+        weir__pool_take(&setup->pool, options->stage_count, sizeof *list->stage_of_owner);
+    if (list->decls == NULL || list->stage_of_owner == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        list->stage_of_owner[s] = s;
+        for (uint32_t j = 0; j < options->stages[s].skip_count; j++) {
+            const struct weir_skip_use *use = &options->stages[s].skips[j];
+            list->decls[list->count++] = (struct weir__skip_decl){
+                s, use->verb, use->name_space, use->name, use->empty};
+        }
+    }
+    return WEIR_OK;
+}
+
+static bool same_text(const char *a, const char *b) {
+    return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
+}
+
+static const struct weir_skip_use *find_use(const struct weir_pipe_options *options,
+                                            uint32_t stage, const char *name_space,
+                                            const char *name, uint32_t *index) {
+    const struct weir_stage *at = &options->stages[stage];
+    for (uint32_t j = 0; j < at->skip_count; j++) {
+        const struct weir_skip_use *use = &at->skips[j];
+        if (!same_text(use->name, name) || !same_text(use->name_space, name_space)) continue;
+        *index = j;
+        return use;
+    }
+    return NULL;
+}
+
+static int join_name(struct weir__setup *setup, const struct weir__skip_route *from,
+                     const char **name) {
+    char text[160];
+    bool plain = from->name_space[0] == '\0';
+    snprintf(text, sizeof text, "%s%s%s", from->name_space, plain ? "" : ":", from->name);
+    *name = weir__pool_text(&setup->pool, text);
+    return *name != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+/* Fills one route and marks the uses that belong to it; checks that all uses agree. */
+static int take_route(struct weir__setup *setup, const struct weir_pipe_options *options,
+                      const struct weir__skip_route *from, struct weir_faults *faults) {
+    uint32_t at, number = setup->route_count, before = faults->count;
+    const struct weir_skip_use *stash =
+        find_use(options, from->source, from->name_space, from->name, &at);
+    assert(stash != NULL && stash->verb == WEIR_SKIP_STASH);
+    struct weir__route *route = &setup->routes[number];
+    *route = (struct weir__route){0, from->source, from->reader_count, 0, stash->tensor};
+    route->readers = weir__pool_copy(&setup->pool, from->readers, from->reader_count,
+                                     sizeof *from->readers);
+    if (route->readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = join_name(setup, from, &route->name);
+    if (status != WEIR_OK) return status;
+    check_tensor(&stash->tensor, options->rows, route->name, faults);
+    ((uint32_t *)setup->stages[from->source].skip_routes)[at] = number;
+    for (uint32_t r = 0; r < from->reader_count; r++) {
+        uint32_t stage = from->readers[r];
+        const struct weir_skip_use *use =
+            find_use(options, stage, from->name_space, from->name, &at);
+        assert(use != NULL);
+        if (!weir__tensor_equal(&use->tensor, &stash->tensor))
+            weir_faults_add(faults, "stage %u: skip '%s' has another dtype or shape than where it "
+                                    "is stashed (stage %u)", stage, route->name, from->source);
+        ((uint32_t *)setup->stages[stage].skip_routes)[at] = number;
+        ((uint32_t *)setup->stages[stage].skip_readers)[at] = r;
+    }
+    setup->route_count++;
+    return faults->count > before ? WEIR_ERR_SKIP : WEIR_OK;
+}
+
+static int take_routes(struct weir__setup *setup, const struct weir_pipe_options *options,
+                       const struct skip_list *list, struct weir_faults *faults) {
+    struct weir__skip_layout *layout;
+    int status = weir__skip_layout_new(setup->options.allocator, list->decls, list->count,
+                                       list->stage_of_owner, options->stage_count, &layout);
+    if (status != WEIR_OK) return status;
+    uint32_t count = weir__skip_layout_count(layout);
+    setup->routes = weir__pool_take(&setup->pool, count, sizeof *setup->routes);
+    if (setup->routes == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
+    int worst = status;
+    for (uint32_t i = 0; status != WEIR_ERR_OUT_OF_MEMORY && i < count; i++) {
+        const struct weir__skip_route *from = weir__skip_layout_route(layout, i);
+        if (from->empty) continue;
+        status = take_route(setup, options, from, faults);
+        if (status != WEIR_OK) worst = status;
+    }
+    weir__skip_layout_destroy(layout);
+    return worst;
+}
+
+/* ---- copies ---- */
+
+static int copy_skips(struct weir__setup *setup, struct weir__stage_setup *to) {
+    struct weir__pool *pool = &setup->pool;
+    uint32_t count = to->stage.skip_count;
+    struct weir_skip_use *uses = weir__pool_copy(pool, to->stage.skips, count, sizeof *uses);
+    uint32_t *routes = weir__pool_take(pool, count, sizeof *routes);
+    uint32_t *readers = weir__pool_take(pool, count, sizeof *readers);
+    if (uses == NULL || routes == NULL || readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < count; j++) {
+        uses[j].name = weir__pool_text(pool, uses[j].name);
+        uses[j].name_space = weir__pool_text(pool, uses[j].name_space);
+        if (uses[j].name == NULL || uses[j].name_space == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        routes[j] = WEIR__NO_ROUTE;
+    }
+    to->stage.skips = uses;
+    to->skip_routes = routes;
+    to->skip_readers = readers;
+    return WEIR_OK;
+}
+
+static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options *options,
+                      uint32_t s) {
+    struct weir__stage_setup *to = &setup->stages[s];
+    struct weir__pool *pool = &setup->pool;
+    to->stage = options->stages[s];
+    to->border_count = s > 0 ? options->stages[s - 1].output_count : 0;
+    if (to->stage.name != NULL) {
+        to->stage.name = weir__pool_text(pool, to->stage.name);
+        if (to->stage.name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    to->stage.calls = weir__pool_copy(pool, to->stage.calls, 1, sizeof *to->stage.calls);
+    to->stage.outputs = weir__pool_copy(pool, to->stage.outputs, to->stage.output_count,
+                                        sizeof *to->stage.outputs);
+    uint32_t *entering = weir__pool_take(pool, options->input_count, sizeof *entering);
+    if (to->stage.calls == NULL || to->stage.outputs == NULL || entering == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < options->input_count; k++)
+        if (options->inputs[k].stage == s) entering[to->entering_count++] = k;
+    to->entering = entering;
+    return copy_skips(setup, to);
+}
+
+static int copy_inputs(struct weir__setup *setup) {
+    struct weir_pipe_options *own = &setup->options;
+    struct weir_input *inputs =
+        weir__pool_copy(&setup->pool, own->inputs, own->input_count, sizeof *inputs);
+    if (inputs == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < own->input_count; k++) {
+        inputs[k].name = weir__pool_text(&setup->pool, inputs[k].name);
+        if (inputs[k].name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        if (inputs[k].rows_factor == 0) inputs[k].rows_factor = 1;
+    }
+    own->inputs = inputs;
+    return WEIR_OK;
+}
+
+static int measure_rows(struct weir__setup *setup) {
+    const struct weir_pipe_options *own = &setup->options;
+    const struct weir_stage *last = &setup->stages[own->stage_count - 1].stage;
+    setup->input_row_bytes = weir__pool_take(&setup->pool, own->input_count, sizeof(size_t));
+    setup->output_row_bytes = weir__pool_take(&setup->pool, last->output_count, sizeof(size_t));
+    if (setup->input_row_bytes == NULL || setup->output_row_bytes == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    int status = WEIR_OK;
+    for (uint32_t k = 0; status == WEIR_OK && k < own->input_count; k++)
+        status = weir__tensor_bytes(&own->inputs[k].tensor, 1, &setup->input_row_bytes[k]);
+    for (uint32_t k = 0; status == WEIR_OK && k < last->output_count; k++)
+        status = weir__tensor_bytes(&last->outputs[k], 1, &setup->output_row_bytes[k]);
+    return status;
+}
+
+static int copy_texts(struct weir__setup *setup) {
+    struct weir_pipe_options *own = &setup->options;
+    struct weir__pool *pool = &setup->pool;
+    own->schedule = weir__pool_text(pool, own->schedule != NULL ? own->schedule : "1f1b");
+    if (own->schedule == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (own->table_csv != NULL) {
+        own->table_csv = weir__pool_copy(pool, own->table_csv, own->table_csv_bytes, 1);
+        if (own->table_csv == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    if (own->bind != NULL && (own->bind = weir__pool_text(pool, own->bind)) == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    if (own->stage_checkpoint != NULL) {
+        own->stage_checkpoint = weir__pool_copy(pool, own->stage_checkpoint, own->stage_count,
+                                                sizeof *own->stage_checkpoint);
+        if (own->stage_checkpoint == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    const char **devices = weir__pool_take(pool, own->device_count, sizeof *devices);
+    if (devices == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t d = 0; d < own->device_count; d++)
+        if ((devices[d] = weir__pool_text(pool, own->devices[d])) == NULL)
+            return WEIR_ERR_OUT_OF_MEMORY;
+    own->devices = devices;
+    return WEIR_OK;
+}
+
+static int make_flow(struct weir__setup *setup) {
+    uint32_t count = setup->options.stage_count;
+    bool *borders = weir__pool_take(&setup->pool, count, sizeof *borders);
+    struct weir__flow_skip *skips =
+        weir__pool_take(&setup->pool, setup->route_count, sizeof *skips);
+    if (borders == NULL || skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < count; s++)
+        for (uint32_t k = 0; k < setup->stages[s].stage.output_count; k++)
+            borders[s] |= setup->stages[s].stage.outputs[k].differentiable;
+    for (uint32_t i = 0; i < setup->route_count; i++) {
+        const struct weir__route *route = &setup->routes[i];
+        skips[i] = (struct weir__flow_skip){route->source, route->reader_count, route->readers,
+                                            route->tensor.differentiable};
+    }
+    setup->flow = (struct weir__flow){.stage_count = count,
+                                      .border_differentiable = borders,
+                                      .skip_count = setup->route_count,
+                                      .skips = skips,
+                                      .recompute_late = setup->options.recompute_late};
+    return WEIR_OK;
+}
+
+static int copy_all(struct weir__setup *setup, const struct weir_pipe_options *options,
+                    struct weir_faults *faults) {
+    struct skip_list list;
+    uint32_t count = options->stage_count;
+    setup->stages = weir__pool_take(&setup->pool, count, sizeof *setup->stages);
+    if (setup->stages == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = list_skips(setup, options, &list);
+    if (status != WEIR_OK) return status;
+    status = weir__skip_verify(list.decls, list.count, owner_name, (void *)options, faults);
+    for (uint32_t s = 0; status == WEIR_OK && s < count; s++)
+        status = copy_stage(setup, options, s);
+    if (status == WEIR_OK) status = copy_inputs(setup);
+    if (status == WEIR_OK) status = measure_rows(setup);
+    if (status == WEIR_OK) status = copy_texts(setup);
+    if (status == WEIR_OK) status = take_routes(setup, options, &list, faults);
+    if (status == WEIR_OK) status = make_flow(setup);
+    setup->options.stages = NULL; /* from here on setup->stages */
+    return status;
+}
+
+/* ---- public ---- */
+
+int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *options,
+                     struct weir_faults *faults) {
+    memset(setup, 0, sizeof *setup);
+    if (options == NULL || options->size != sizeof *options) {
+        weir_faults_add(faults, "the options' size member is wrong: start from "
+                                "WEIR_PIPE_OPTIONS_INIT");
+        return WEIR_ERR_ARGUMENT;
+    }
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    own.allocator = options->allocator;
+    struct weir_faults *list = faults != NULL ? faults : &own;
+    uint32_t before = list->count;
+    weir__pool_init(&setup->pool, options->allocator);
+    setup->options = *options;
+    check_options(options, list);
+    if (list->count == before) check_entries(options, list);
+    int status = list->count > before ? WEIR_ERR_CONFIG : copy_all(setup, options, list);
+    weir_faults_clean_up(&own);
+    if (status != WEIR_OK) weir__setup_clean_up(setup);
+    return status;
+}
+
+void weir__setup_clean_up(struct weir__setup *setup) { weir__pool_clean_up(&setup->pool); }
+
+const struct weir_tensor *weir__setup_input(const struct weir__setup *setup, uint32_t stage,
+                                            uint32_t input) {
+    const struct weir__stage_setup *at = &setup->stages[stage];
+    if (input < at->border_count) return &setup->stages[stage - 1].stage.outputs[input];
+    return &setup->options.inputs[at->entering[input - at->border_count]].tensor;
+}
+
+const char *weir__setup_stage_text(const struct weir__setup *setup, uint32_t stage,
+                                   char text[96]) {
+    const char *name = setup->stages[stage].stage.name;
+    if (name == NULL) snprintf(text, 96, "stage %u", stage);
+    else snprintf(text, 96, "stage %u (%.64s)", stage, name);
+    return text;
+}
+
+int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
+                           struct weir_faults *faults) {
+    bool fits = true;
+    for (uint32_t k = 0; k < setup->options.input_count; k++)
+        fits &= check_rows(&setup->options, k, rows, faults);
+    return fits ? WEIR_OK : WEIR_ERR_CONFIG;
+}
+
+static int parse_table(const struct weir__setup *setup, const struct weir_table_options *want,
+                       struct weir_faults *faults, struct weir_table **table) {
+    struct weir_faults notes = WEIR_FAULTS_INIT;
+    notes.allocator = setup->options.allocator;
+    int status = weir_table_parse(want, setup->options.table_csv, setup->options.table_csv_bytes,
+                                  faults, &notes, table);
+    for (uint32_t i = 0; setup->options.log != NULL && i < notes.kept; i++)
+        setup->options.log(setup->options.log_context, notes.lines[i]);
+    weir_faults_clean_up(&notes);
+    return status;
+}
+
+int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
+                      struct weir_table **table) {
+    const struct weir_pipe_options *options = &setup->options;
+    struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
+    want.allocator = options->allocator;
+    want.schedule = options->schedule;
+    want.stages = options->stage_count;
+    want.workers = options->workers;
+    want.micro_batches = weir__chunk_count(rows, options->chunks);
+    want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
+    want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
+    int status = options->table_csv != NULL ? parse_table(setup, &want, faults, table)
+                                            : weir_table_new(&want, faults, table);
+    if (status != WEIR_OK) return status;
+    status = weir__table_check_flow(*table, &setup->flow, options->allocator, faults);
+    if (status == WEIR_OK) return WEIR_OK;
+    weir_table_destroy(*table);
+    *table = NULL;
+    return status;
+}

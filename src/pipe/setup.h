@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A pipe's description, checked and copied: what everything else in pipe/ reads. Made from
+ * weir_pipe_options, before any table or memory; every fault of the description is listed.
+ */
+#ifndef WEIR_SETUP_H
+#define WEIR_SETUP_H
+
+#include "base/pool.h"
+#include "schedule/action.h"
+#include "skip/skip.h"
+
+#define WEIR__NO_ROUTE UINT32_MAX
+
+/** A stage with what follows from its place. */
+struct weir__stage_setup {
+    struct weir_stage stage;     /**< texts and arrays are the setup's own */
+    uint32_t border_count;       /**< inputs that are the previous stage's outputs */
+    uint32_t entering_count;     /**< pipe inputs that enter here, after the border's */
+    const uint32_t *entering;    /**< their numbers */
+    const uint32_t *skip_routes; /**< per skip use: its route, WEIR__NO_ROUTE if empty */
+    const uint32_t *skip_readers; /**< per read or pop: its place among the route's readers */
+};
+
+/** A skip that carries something (empty ones have no route). */
+struct weir__route {
+    const char *name;  /**< "namespace:name" or "name", for messages */
+    uint32_t source;
+    uint32_t reader_count;
+    const uint32_t *readers; /**< ascending */
+    struct weir_tensor tensor;
+};
+
+struct weir__setup {
+    struct weir__pool pool;
+    struct weir_pipe_options options; /**< arrays and texts are the setup's own */
+    struct weir__stage_setup *stages;
+    uint32_t route_count;
+    struct weir__route *routes;
+    size_t *input_row_bytes;  /**< per pipe input: of one row; of the whole if replicated */
+    size_t *output_row_bytes; /**< per output of the last stage */
+    struct weir__flow flow; /**< what the schedule's dependencies are derived from */
+};
+
+/** Checks and copies. On failure nothing is left behind and `faults` has every reason. */
+int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *options,
+                     struct weir_faults *faults);
+void weir__setup_clean_up(struct weir__setup *setup);
+static inline uint32_t weir__setup_input_count(const struct weir__setup *setup, uint32_t stage) {
+    return setup->stages[stage].border_count + setup->stages[stage].entering_count;
+}
+/** The tensor of a stage's input. */
+const struct weir_tensor *weir__setup_input(const struct weir__setup *setup, uint32_t stage,
+                                            uint32_t input);
+/** "stage 2 (decoder)" into text; returns text. */
+const char *weir__setup_stage_text(const struct weir__setup *setup, uint32_t stage, char text[96]);
+
+/** MB-2 for another row count: every input must give as many micro-batches as the mini-batch. */
+int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
+                           struct weir_faults *faults);
+
+/**
+ * The training table for `rows` rows, as the options ask for it: from CSV or by a schedule's name,
+ * without N. `table` is the caller's.
+ */
+int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
+                      struct weir_table **table);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: MIT */
+/* The caller's side of a step: hand the command out, wait, collect. */
+#include "pipe/pipe.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- commands and the watchdog ---- */
+
+static bool all_done(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if (pipe->workers[w].started &&
+            !weir__gate_reached(&pipe->workers[w].done, pipe->command_number))
+            return false;
+    return true;
+}
+
+/* Reports a callback that has run for longer than the limit. */
+static bool watchdog_bites(struct weir_pipe *pipe, struct weir__worker *worker) {
+    uint64_t since = atomic_load_explicit(&worker->busy_since, memory_order_acquire);
+    uint64_t limit = pipe->setup.options.watchdog_ns, now = weir__now_ns();
+    if (since == 0 || now < since || now - since < limit) return false;
+    uint32_t action = atomic_load_explicit(&worker->busy_action, memory_order_relaxed);
+    const struct weir__call *call = &pipe->command.prepared->calls[action];
+    struct weir_error error = {0};
+    int status = call->action.kind == WEIR_KIND_U ? WEIR_ERR_TORN : WEIR_ERR_TIMEOUT;
+    weir__fail(&error, status, "the callback has not returned for %.3g s: the limit is %.3g s",
+               (double)(now - since) * 1e-9, (double)limit * 1e-9);
+    weir__pipe_fail(pipe, call, status, &error);
+    pipe->stuck = true;
+    return true;
+}
+
+static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
+    uint64_t limit = pipe->setup.options.watchdog_ns;
+    bool watched = limit > 0 && pipe->command.kind == WEIR__COMMAND_RUN;
+    while (!weir__gate_wait(&worker->done, pipe->command_number, 0,
+                            watched ? limit / 4 + 1 : 0))
+        for (uint32_t w = 0; w < pipe->worker_count; w++)
+            if (watchdog_bites(pipe, &pipe->workers[w])) return false;
+    return true;
+}
+
+int weir__pipe_command(struct weir_pipe *pipe) {
+    atomic_store_explicit(&pipe->failed, 0, memory_order_relaxed);
+    pipe->error = (struct weir_error){WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        pipe->workers[w].base =
+            atomic_load_explicit(&pipe->workers[w].progress.value, memory_order_relaxed);
+    weir__gate_advance(&pipe->start, ++pipe->command_number);
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        if (!pipe->workers[w].started) continue;
+        if (!wait_worker(pipe, &pipe->workers[w])) break;
+    }
+    return atomic_load_explicit(&pipe->failed, memory_order_acquire) == 0 ? WEIR_OK
+                                                                          : pipe->error.status;
+}
+
+/* ---- one call at a time ---- */
+
+static int enter(struct weir_pipe *pipe, struct weir_error *error) {
+    bool expected = false;
+    if (!atomic_compare_exchange_strong(&pipe->in_use, &expected, true))
+        return weir__fail(error, WEIR_ERR_BUSY, "another call on this pipe is in progress: use one "
+                                                "pipe from one thread at a time");
+    if (pipe->stuck && !all_done(pipe)) {
+        atomic_store(&pipe->in_use, false);
+        return weir__fail(error, WEIR_ERR_BUSY,
+                          "a callback of an earlier step has not returned yet");
+    }
+    pipe->stuck = false;
+    return WEIR_OK;
+}
+
+static void leave(struct weir_pipe *pipe) { atomic_store(&pipe->in_use, false); }
+
+/* ---- steps ---- */
+
+static struct weir__prepared *find_prepared(const struct weir_pipe *pipe, int64_t rows,
+                                            bool infer) {
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        if (pipe->prepared[i]->rows == rows && pipe->prepared[i]->infer == infer)
+            return pipe->prepared[i];
+    return NULL;
+}
+
+static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
+                      struct weir_error *error) {
+    if (step == NULL || step->size != sizeof *step)
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "the step's size member is wrong: start from WEIR_STEP_INIT");
+    if (!infer && pipe->setup.options.infer_only)
+        return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
+    pipe->command.prepared = find_prepared(pipe, step->rows, infer);
+    if (pipe->command.prepared == NULL)
+        return weir__fail(error, WEIR_ERR_ROWS, "%lld rows were not prepared: call "
+                          "weir_pipe_prepare(pipe, %lld) before", (long long)step->rows,
+                          (long long)step->rows);
+    uint32_t count = pipe->setup.options.input_count;
+    for (uint32_t k = 0; k < count; k++)
+        if (step->inputs == NULL || step->inputs[k] == NULL)
+            return weir__fail(error, WEIR_ERR_ARGUMENT, "input %u (%s) is NULL", k,
+                              pipe->setup.options.inputs[k].name);
+    return WEIR_OK;
+}
+
+/* The workers read the pipe's copy, so that a callback that outlives the step finds it valid. */
+static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
+    uint32_t inputs = pipe->setup.options.input_count;
+    uint32_t outputs = pipe->setup.stages[pipe->setup.flow.stage_count - 1].stage.output_count;
+    pipe->command.kind = WEIR__COMMAND_RUN;
+    pipe->command.step = *step;
+    if (step->loss_weight == 0.0) pipe->command.step.loss_weight = (double)step->rows;
+    for (uint32_t k = 0; k < inputs; k++) {
+        pipe->inputs[k] = step->inputs[k];
+        pipe->input_grads[k] = step->input_grads != NULL ? step->input_grads[k] : NULL;
+    }
+    for (uint32_t k = 0; k < outputs; k++)
+        pipe->outputs[k] = step->outputs != NULL ? step->outputs[k] : NULL;
+}
+
+/* In micro-batch order, then stage order, whatever the schedule. */
+static double sum_loss(const struct weir__prepared *prepared) {
+    double loss = 0.0;
+    for (uint32_t i = 0; i < prepared->micro_batch_count; i++)
+        for (uint32_t s = 0; s < prepared->table->stage_count; s++)
+            loss += weir__prepared_views(prepared, s, i)->loss;
+    return loss;
+}
+
+static void collect(struct weir_pipe *pipe, bool infer, int status,
+                    struct weir_step_result *result) {
+    const struct weir_step *step = &pipe->command.step;
+    result->error = pipe->error;
+    bool normed = !infer && step->accumulate_last &&
+                  (status == WEIR_OK || status == WEIR_ERR_NONFINITE);
+    if (normed) result->gradient_norm = weir__pipe_norm(pipe);
+    if (status != WEIR_OK) return;
+    result->loss = sum_loss(pipe->command.prepared);
+    bool finite = !pipe->any_norm || isfinite(result->gradient_norm);
+    result->updated = normed && !step->no_update && finite;
+    if (!infer) pipe->last = pipe->command.prepared;
+}
+
+static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
+                    struct weir_step_result *result) {
+    memset(result, 0, sizeof *result);
+    result->gradient_norm = NAN;
+    result->error.stage = result->error.micro_batch = -1;
+    if (pipe == NULL)
+        return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "the pipe is NULL");
+    int status = enter(pipe, &result->error);
+    if (status != WEIR_OK) return status;
+    status = check_step(pipe, step, infer, &result->error);
+    if (status == WEIR_OK) {
+        take_step(pipe, step);
+        uint64_t before = weir__now_ns();
+        pipe->step_count++;
+        if (!infer) pipe->last = NULL;
+        status = weir__pipe_command(pipe);
+        result->ns = weir__now_ns() - before;
+        collect(pipe, infer, status, result);
+    }
+    leave(pipe);
+    return status;
+}
+
+int weir_pipe_step(struct weir_pipe *pipe, const struct weir_step *step,
+                   struct weir_step_result *result) {
+    return run_step(pipe, step, false, result);
+}
+
+int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
+                    struct weir_step_result *result) {
+    return run_step(pipe, step, true, result);
+}
+
+/* ---- further row counts ---- */
+
+static int check_fit(const struct weir_pipe *pipe, const struct weir__prepared *prepared,
+                     struct weir_faults *faults) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        if (prepared->arena_bytes[w] <= pipe->workers[w].arena_bytes) continue;
+        weir_faults_add(faults, "%lld rows need %zu bytes on worker %u, whose arena has %zu: build "
+                                "the pipe with more rows", (long long)prepared->rows,
+                        prepared->arena_bytes[w], w, pipe->workers[w].arena_bytes);
+        return WEIR_ERR_MEMORY_LIMIT;
+    }
+    return WEIR_OK;
+}
+
+static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared *prepared) {
+    void *list = pipe->prepared;
+    if (!weir__pool_grow(&pipe->setup.pool, &list, pipe->prepared_count, &pipe->prepared_capacity,
+                         sizeof *pipe->prepared))
+        return WEIR_ERR_OUT_OF_MEMORY;
+    pipe->prepared = list;
+    pipe->prepared[pipe->prepared_count++] = prepared;
+    return WEIR_OK;
+}
+
+static int prepare_one(struct weir_pipe *pipe, int64_t rows, bool infer,
+                       struct weir_faults *faults) {
+    const struct weir_allocator *allocator = pipe->setup.options.allocator;
+    struct weir__prepared *prepared = weir__acquire(allocator, 1, sizeof *prepared);
+    if (prepared == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__prepared_init(prepared, &pipe->setup, rows, infer, faults);
+    if (status != WEIR_OK) goto fail_init;
+    status = check_fit(pipe, prepared, faults);
+    if (status != WEIR_OK) goto fail_fit;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) pipe->arenas[w] = pipe->workers[w].arena;
+    weir__prepared_bind(prepared, pipe->arenas);
+    pipe->command.kind = WEIR__COMMAND_PREPARE;
+    pipe->command.prepared = prepared;
+    status = weir__pipe_command(pipe);
+    if (status == WEIR_OK) status = keep_prepared(pipe, prepared);
+    if (status == WEIR_OK) return WEIR_OK;
+fail_fit:
+    weir__prepared_clean_up(prepared);
+fail_init:
+    weir__release(allocator, prepared, 1, sizeof *prepared);
+    return status;
+}
+
+int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
+    if (pipe == NULL) return WEIR_ERR_ARGUMENT;
+    int status = enter(pipe, NULL);
+    if (status != WEIR_OK) return status;
+    if (rows < 1 || rows > pipe->setup.options.rows) {
+        weir_faults_add(faults, "%lld rows: the pipe was built for 1 to %lld", (long long)rows,
+                        (long long)pipe->setup.options.rows);
+        status = WEIR_ERR_ARGUMENT;
+    }
+    if (status == WEIR_OK) status = weir__setup_check_rows(&pipe->setup, rows, faults);
+    bool trains = !pipe->setup.options.infer_only;
+    if (status == WEIR_OK && trains && find_prepared(pipe, rows, false) == NULL)
+        status = prepare_one(pipe, rows, false, faults);
+    if (status == WEIR_OK && find_prepared(pipe, rows, true) == NULL)
+        status = prepare_one(pipe, rows, true, faults);
+    leave(pipe);
+    return status;
+}
