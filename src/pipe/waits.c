@@ -84,7 +84,7 @@ static bool gather(struct clocks *c, uint32_t action, uint32_t *count) {
         if (!list_add(c, count, h->before, false)) return false;
     }
     c->handovers = h;
-    qsort(c->list, *count, sizeof *c->list, by_end);
+    if (*count > 1) qsort(c->list, *count, sizeof *c->list, by_end);
     return true;
 }
 
