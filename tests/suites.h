@@ -1,3 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* One line for each tests/test_<module>.c, in the order of the run. Included several times. */
 SUITE(harness)
+SUITE(skip)
+SUITE(portal)
