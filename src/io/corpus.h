@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Text as bytes, for training: files and folders in one buffer, split into a part to train on and a
+ * part held out, rows drawn by number, and the loss that a bigram model reaches on what was held
+ * out.
+ *
+ * Order. Paths as given; a folder's entries sorted by the bytes of their names, folders entered
+ * where they stand. Inside folders are skipped: names that begin with a dot, `zig-out`, symbolic
+ * links, anything that is neither file nor folder, and files that look binary (a zero byte in the
+ * first 8,192). A path that is itself given is always taken.
+ *
+ * Split. The bytes are cut into blocks; of every ten the tenth is held out. (A tail of the buffer
+ * would be the last files alone, another kind of text than the rest.) A block is 4,096 bytes,
+ * doubled until eight rows fit; for short texts a tenth of the text. No training row touches
+ * held-out bytes.
+ *
+ * Rows are `context` + 1 bytes, the targets one byte on from the inputs. A training row depends on
+ * (seed, mini-batch, row) alone: the position in the data is the number of the mini-batch, and a
+ * resumed run draws the same rows. Held-out rows do not overlap in their targets and are numbered
+ * so that the first few are spread over the whole text.
+ */
+#ifndef WEIR_IO_CORPUS_H
+#define WEIR_IO_CORPUS_H
+
+#include "io/file.h"
+
+struct weir__corpus_options {
+    const char *const *paths; /**< files and folders, at least one */
+    uint32_t path_count;
+    uint32_t context;   /**< bytes of a row's input, at least 1 */
+    uint64_t bytes_max; /**< of text in all; 0: 1 GiB */
+};
+
+/** A loaded text. Read-only once open, so any number of threads may use it. */
+struct weir__corpus {
+    const struct weir_allocator *allocator;
+    struct weir__bytes text;
+    uint32_t context;
+    uint32_t file_count;    /**< files read */
+    uint32_t skipped_count; /**< files left out as binary */
+    uint64_t fingerprint;   /**< FNV-1a of all bytes: does a resumed run see the same text? */
+    size_t block;           /**< bytes of one block of the split */
+    uint64_t train_starts;  /**< places where a training row can begin */
+    uint64_t held_out_rows;
+};
+
+/** Reads everything. A path that is missing or cannot be read: WEIR_ERR_IO with its name. No text,
+ * more than the limit, or less than a row in either part: WEIR_ERR_CONFIG. The corpus is in the
+ * caller's memory: weir__corpus_clean_up. */
+int weir__corpus_open(const struct weir__io *io, const struct weir__corpus_options *options,
+                      struct weir__corpus *corpus);
+/** Accepts a zeroed one. */
+void weir__corpus_clean_up(struct weir__corpus *corpus);
+
+/** Training row `row` of mini-batch `mini_batch`: context + 1 bytes, the corpus's. */
+const uint8_t *weir__corpus_row(const struct weir__corpus *corpus, uint64_t seed,
+                                uint64_t mini_batch, uint32_t row);
+/** Held-out row `index` < held_out_rows: context + 1 bytes, the corpus's. */
+const uint8_t *weir__corpus_held_out(const struct weir__corpus *corpus, uint64_t index);
+/** `rows` training rows as tokens: inputs and targets [rows, context]. */
+void weir__corpus_batch(const struct weir__corpus *corpus, uint64_t seed, uint64_t mini_batch,
+                        uint32_t rows, int64_t *inputs, int64_t *targets);
+/** The same for held-out rows first … first + rows - 1, all < held_out_rows. */
+void weir__corpus_batch_held_out(const struct weir__corpus *corpus, uint64_t first, uint32_t rows,
+                                 int64_t *inputs, int64_t *targets);
+/** Mean loss in nats per byte, over the targets of the first `rows` held-out rows (0: all), of a
+ * bigram model counted on the training part. To be an honest baseline it is the better of add-one
+ * (Laplace) and Witten-Bell smoothing, which falls back on the frequency of single bytes.
+ * WEIR_ERR_OUT_OF_MEMORY. */
+int weir__corpus_bigram(const struct weir__corpus *corpus, uint64_t rows, double *loss);
+
+#endif

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Reading whole files and replacing them atomically. The order of calls in a commit (flush the
+ * file, open the folder early, rename, flush the folder) is what makes a save survive a crash: a
+ * rename that reaches the disk before the bytes would leave an empty file under the right name.
+ */
+#include "io/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define INTERRUPTIONS_MAX 1000
+#define BUFFER_BYTES ((size_t)64 << 10)
+#define READ_BYTES ((size_t)64 << 10)
+
+/* ---- the table of calls ---- */
+
+static int system_open(const char *path, int flags, unsigned mode) {
+    return open(path, flags, (mode_t)mode);
+}
+
+static void *system_map(int descriptor, size_t bytes) {
+    void *memory = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    return memory == MAP_FAILED ? NULL : memory;
+}
+
+static int system_stat(const char *path, struct stat *facts) {
+    return stat(path, facts);
+}
+
+static int system_lstat(const char *path, struct stat *facts) {
+    return lstat(path, facts);
+}
+
+static int system_fstat(int descriptor, struct stat *facts) {
+    return fstat(descriptor, facts);
+}
+
+const struct weir__io_calls weir__io_calls_system = {
+    .open = system_open,
+    .read = read,
+    .write = write,
+    .fsync = fsync,
+    .close = close,
+    .rename = rename,
+    .unlink = unlink,
+    .stat = system_stat,
+    .lstat = system_lstat,
+    .fstat = system_fstat,
+    .realpath = realpath,
+    .map = system_map,
+    .unmap = munmap,
+    .opendir = opendir,
+    .readdir = readdir,
+    .closedir = closedir,
+};
+
+const struct weir__io_calls *weir__io_calls_of(const struct weir__io *io) {
+    return io->calls ? io->calls : &weir__io_calls_system;
+}
+
+/* ---- messages ---- */
+
+static const char *way_out(int number) {
+    switch (number) {
+    case ENOENT:
+    case ENOTDIR: return "check the path";
+    case EACCES:
+    case EPERM:
+    case EROFS: return "check its permissions or choose another place";
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG: return "make room or choose another place";
+    case EMFILE:
+    case ENFILE: return "close other files or raise 'ulimit -n'";
+    case EISDIR: return "name a file, not a folder";
+    case ENAMETOOLONG: return "choose a shorter name";
+    case EIO: return "check the disk";
+    default: return "try again or choose another place";
+    }
+}
+
+const char *weir__path_text(const char *path, char text[96]) {
+    size_t length = strlen(path);
+    if (length < 96) {
+        return path;
+    }
+    snprintf(text, 96, "...%s", path + length - 92);
+    return text;
+}
+
+int weir__io_fail(const struct weir__io *io, int number, const char *what, const char *path) {
+    char shortened[96], reason_memory[96];
+    const char *place = weir__path_text(path, shortened);
+    const char *reason = strerror_r(number, reason_memory, sizeof(reason_memory));
+    if (number == ENOMEM) {
+        return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "cannot %s %s: out of memory", what,
+                          place);
+    }
+    return weir__fail(io->error, WEIR_ERR_IO, "cannot %s %s: %s: %s", what, place, reason,
+                      way_out(number));
+}
+
+/* ---- single calls ---- */
+
+int weir__io_open(const struct weir__io *io, const char *path, int flags, unsigned mode) {
+    int descriptor = -1;
+    for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
+        descriptor = weir__io_calls_of(io)->open(path, flags | O_CLOEXEC, mode);
+        if (descriptor >= 0 || errno != EINTR) {
+            break;
+        }
+    }
+    return descriptor;
+}
+
+static ssize_t read_some(const struct weir__io *io, int descriptor, void *memory, size_t bytes) {
+    ssize_t got = -1;
+    for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
+        got = weir__io_calls_of(io)->read(descriptor, memory, bytes);
+        if (got >= 0 || errno != EINTR) {
+            break;
+        }
+    }
+    return got;
+}
+
+static ssize_t write_some(const struct weir__io *io, int descriptor, const void *memory,
+                          size_t bytes) {
+    ssize_t done = -1;
+    for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
+        done = weir__io_calls_of(io)->write(descriptor, memory, bytes);
+        if (done >= 0 || errno != EINTR) {
+            break;
+        }
+    }
+    return done;
+}
+
+ssize_t weir__io_read(const struct weir__io *io, int descriptor, void *memory, size_t bytes) {
+    size_t total = 0;
+    while (total < bytes) {
+        ssize_t got = read_some(io, descriptor, (char *)memory + total, bytes - total);
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        assert((size_t)got <= bytes - total);
+        total += (size_t)got;
+    }
+    return (ssize_t)total;
+}
+
+int weir__io_write(const struct weir__io *io, int descriptor, const void *memory, size_t bytes) {
+    size_t total = 0;
+    while (total < bytes) {
+        ssize_t done = write_some(io, descriptor, (const char *)memory + total, bytes - total);
+        if (done == 0) {
+            errno = ENOSPC; /* a file that takes nothing would loop for ever */
+        }
+        if (done <= 0) {
+            return -1;
+        }
+        assert((size_t)done <= bytes - total);
+        total += (size_t)done;
+    }
+    return 0;
+}
+
+static int flush(const struct weir__io *io, int descriptor) {
+    int status = -1;
+    for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
+        status = weir__io_calls_of(io)->fsync(descriptor);
+        if (status == 0 || errno != EINTR) {
+            break;
+        }
+    }
+    return status;
+}
+
+/* On Linux the descriptor is gone also when close was interrupted: never repeated. */
+static int close_once(const struct weir__io *io, int *descriptor) {
+    if (*descriptor < 0) {
+        return 0;
+    }
+    int status = weir__io_calls_of(io)->close(*descriptor);
+    *descriptor = -1;
+    return status != 0 && errno != EINTR ? -1 : 0;
+}
+
+/* ---- reading ---- */
+
+int weir__bytes_reserve(const struct weir__io *io, struct weir__bytes *bytes, size_t more) {
+    size_t needed = 0;
+    if (!weir__add(bytes->count, more, &needed) || !weir__add(needed, 1, &needed)) {
+        return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    }
+    if (bytes->data && needed <= bytes->capacity) {
+        return WEIR_OK;
+    }
+    size_t capacity = needed;
+    if (bytes->capacity > 0 && needed < bytes->capacity * 2) {
+        capacity = bytes->capacity * 2;
+    }
+    char *data = weir__acquire(io->allocator, capacity, 1);
+    if (!data) {
+        return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory: %zu bytes wanted",
+                          capacity);
+    }
+    if (bytes->count > 0) {
+        memcpy(data, bytes->data, bytes->count);
+    }
+    weir__release(io->allocator, bytes->data, bytes->capacity, 1);
+    bytes->data = data;
+    bytes->capacity = capacity;
+    return WEIR_OK;
+}
+
+void weir__bytes_release(const struct weir_allocator *allocator, struct weir__bytes *bytes) {
+    weir__release(allocator, bytes->data, bytes->capacity, 1);
+    *bytes = (struct weir__bytes){0};
+}
+
+/* One more byte than the limit is asked for, so that "exactly the limit" and "more" differ. */
+int weir__file_append(const struct weir__io *io, const char *path, int descriptor, size_t limit,
+                      struct weir__bytes *bytes) {
+    while (bytes->count <= limit) {
+        size_t left = limit - bytes->count;
+        size_t room = bytes->data ? bytes->capacity - 1 - bytes->count : 0;
+        if (room == 0) {
+            int status = weir__bytes_reserve(io, bytes, left < READ_BYTES ? left + 1 : READ_BYTES);
+            if (status) {
+                return status;
+            }
+            room = bytes->capacity - 1 - bytes->count;
+        }
+        ssize_t got = weir__io_read(io, descriptor, bytes->data + bytes->count, room);
+        if (got < 0) {
+            return weir__io_fail(io, errno, "read", path);
+        }
+        bytes->count += (size_t)got;
+        bytes->data[bytes->count] = 0;
+        if ((size_t)got < room) {
+            break;
+        }
+    }
+    return WEIR_OK;
+}
+
+int weir__file_read(const struct weir__io *io, const char *path, size_t limit,
+                    struct weir__bytes *bytes) {
+    assert(limit < SIZE_MAX / 4);
+    struct stat facts;
+    struct weir__bytes got = {0};
+    char shortened[96];
+    int descriptor = weir__io_open(io, path, O_RDONLY, 0);
+    if (descriptor < 0) {
+        return weir__io_fail(io, errno, "open", path);
+    }
+    int status = WEIR_OK;
+    if (weir__io_calls_of(io)->fstat(descriptor, &facts) != 0) {
+        status = weir__io_fail(io, errno, "read", path);
+        goto fail;
+    }
+    if (S_ISDIR(facts.st_mode)) {
+        status = weir__io_fail(io, EISDIR, "read", path);
+        goto fail;
+    }
+    /* Room for all of a file at once, and the byte that shows that there is no more. */
+    size_t guess = S_ISREG(facts.st_mode) ? (size_t)facts.st_size : READ_BYTES;
+    status = weir__bytes_reserve(io, &got, (guess < limit ? guess : limit) + 1);
+    if (!status) {
+        status = weir__file_append(io, path, descriptor, limit, &got);
+    }
+    if (!status && got.count > limit) {
+        status = weir__fail(io->error, WEIR_ERR_IO,
+                            "cannot read %s: it has more than %zu bytes: name a smaller file",
+                            weir__path_text(path, shortened), limit);
+    }
+    if (status) {
+        goto fail;
+    }
+    close_once(io, &descriptor); /* nothing was written: a failure here loses nothing */
+    *bytes = got;
+    return WEIR_OK;
+
+fail:
+    close_once(io, &descriptor);
+    weir__bytes_release(io->allocator, &got);
+    return status;
+}
+
+/* ---- writing ---- */
+
+static void release_texts(struct weir__file *file) {
+    weir__text_release(file->io.allocator, file->path);
+    weir__text_release(file->io.allocator, file->partial);
+    weir__release(file->io.allocator, file->buffer, BUFFER_BYTES, 1);
+    file->path = file->partial = file->buffer = NULL;
+    file->buffered = 0;
+}
+
+/* Closes and frees everything; the partial file goes if it is there. */
+static void drop(struct weir__file *file) {
+    close_once(&file->io, &file->descriptor);
+    close_once(&file->io, &file->folder);
+    if (file->partial_made) {
+        weir__io_calls_of(&file->io)->unlink(file->partial);
+        file->partial_made = false;
+    }
+    release_texts(file);
+}
+
+static int fail_file(struct weir__file *file, int number, const char *what, const char *path) {
+    file->status = weir__io_fail(&file->io, number, what, path);
+    drop(file);
+    return file->status;
+}
+
+/* Whether PATH is a device, and which file a link leads to. */
+static int choose_target(struct weir__file *file, const char *path, unsigned *mode) {
+    const struct weir__io_calls *calls = weir__io_calls_of(&file->io);
+    struct stat facts;
+    char resolved[PATH_MAX];
+    const char *target = path;
+    if (calls->stat(path, &facts) == 0) {
+        if (S_ISDIR(facts.st_mode)) {
+            return fail_file(file, EISDIR, "write", path);
+        }
+        file->direct = !S_ISREG(facts.st_mode);
+        *mode = facts.st_mode & 0777;
+        if (!file->direct) {
+            target = calls->realpath(path, resolved);
+            if (!target) {
+                return fail_file(file, errno, "write", path);
+            }
+        }
+    } else if (errno != ENOENT) {
+        return fail_file(file, errno, "write", path);
+    }
+    if (weir__text_copy(file->io.allocator, target, &file->path)) {
+        return fail_file(file, ENOMEM, "write", path);
+    }
+    return WEIR_OK;
+}
+
+static int name_partial(struct weir__file *file) {
+    static const char suffix[] = ".partial";
+    char text[PATH_MAX];
+    int length = snprintf(text, sizeof(text), "%s%s", file->path, suffix);
+    if (length < 0 || (size_t)length >= sizeof(text)) {
+        return fail_file(file, ENAMETOOLONG, "write", file->path);
+    }
+    if (weir__text_copy(file->io.allocator, text, &file->partial)) {
+        return fail_file(file, ENOMEM, "write", file->path);
+    }
+    return WEIR_OK;
+}
+
+/* O_EXCL after an unlink: a left-over partial may be a link to something that must stay. */
+static int open_partial(struct weir__file *file, unsigned mode) {
+    int status = name_partial(file);
+    if (status) {
+        return status;
+    }
+    weir__io_calls_of(&file->io)->unlink(file->partial);
+    file->descriptor = weir__io_open(&file->io, file->partial, O_WRONLY | O_CREAT | O_EXCL, mode);
+    if (file->descriptor < 0) {
+        return fail_file(file, errno, "create", file->partial);
+    }
+    file->partial_made = true;
+    return WEIR_OK;
+}
+
+/* Opened before anything is replaced, so that only its flush can fail after the rename. A folder
+ * that may be written but not read cannot be flushed: then the rename alone must do. */
+static int open_folder(struct weir__file *file) {
+    char text[PATH_MAX];
+    snprintf(text, sizeof(text), "%s", file->path);
+    char *slash = strrchr(text, '/');
+    if (!slash) {
+        snprintf(text, sizeof(text), ".");
+    } else {
+        slash[slash == text] = 0;
+    }
+    file->folder = weir__io_open(&file->io, text, O_RDONLY | O_DIRECTORY, 0);
+    if (file->folder < 0 && errno != EACCES) {
+        return fail_file(file, errno, "open the folder", text);
+    }
+    return WEIR_OK;
+}
+
+int weir__file_begin(const struct weir__io *io, const char *path, struct weir__file *file) {
+    *file = (struct weir__file){.io = *io, .descriptor = -1, .folder = -1};
+    unsigned mode = 0666;
+    int status = choose_target(file, path, &mode);
+    if (status) {
+        return status;
+    }
+    file->buffer = weir__acquire(io->allocator, BUFFER_BYTES, 1);
+    if (!file->buffer) {
+        return fail_file(file, ENOMEM, "write", path);
+    }
+    if (!file->direct) {
+        status = open_partial(file, mode);
+        return status ? status : open_folder(file);
+    }
+    file->descriptor = weir__io_open(io, file->path, O_WRONLY, 0);
+    return file->descriptor < 0 ? fail_file(file, errno, "open", file->path) : WEIR_OK;
+}
+
+static const char *written_path(const struct weir__file *file) {
+    return file->partial ? file->partial : file->path;
+}
+
+static int write_now(struct weir__file *file, const void *data, size_t bytes) {
+    if (weir__io_write(&file->io, file->descriptor, data, bytes) != 0) {
+        return fail_file(file, errno, "write", written_path(file));
+    }
+    return WEIR_OK;
+}
+
+static int write_buffer(struct weir__file *file) {
+    size_t bytes = file->buffered;
+    file->buffered = 0;
+    return bytes > 0 ? write_now(file, file->buffer, bytes) : WEIR_OK;
+}
+
+int weir__file_write(struct weir__file *file, const void *data, size_t bytes) {
+    if (file->status || bytes == 0) {
+        return file->status;
+    }
+    assert(file->descriptor >= 0 && data);
+    if (bytes <= BUFFER_BYTES - file->buffered) {
+        memcpy(file->buffer + file->buffered, data, bytes);
+        file->buffered += bytes;
+        return WEIR_OK;
+    }
+    int status = write_buffer(file);
+    if (status) {
+        return status;
+    }
+    if (bytes >= BUFFER_BYTES) {
+        return write_now(file, data, bytes);
+    }
+    memcpy(file->buffer, data, bytes);
+    file->buffered = bytes;
+    return WEIR_OK;
+}
+
+int weir__file_write_text(void *context, const char *text, size_t bytes) {
+    return weir__file_write(context, text, bytes);
+}
+
+/* Some file systems cannot flush a folder and say EINVAL: their renames need no flush. */
+static int flush_folder(struct weir__file *file) {
+    if (file->folder < 0 || flush(&file->io, file->folder) == 0 || errno == EINVAL) {
+        return WEIR_OK;
+    }
+    char shortened[96], reason[96];
+    file->status = weir__fail(file->io.error, WEIR_ERR_IO,
+                              "%s is written, but its folder could not be flushed (%s): a power "
+                              "cut may bring the old file back: run 'sync'",
+                              weir__path_text(file->path, shortened),
+                              strerror_r(errno, reason, sizeof(reason)));
+    return file->status;
+}
+
+static int put_in_place(struct weir__file *file) {
+    if (flush(&file->io, file->descriptor) != 0) {
+        return fail_file(file, errno, "flush", file->partial);
+    }
+    if (close_once(&file->io, &file->descriptor) != 0) {
+        return fail_file(file, errno, "close", file->partial);
+    }
+    if (weir__io_calls_of(&file->io)->rename(file->partial, file->path) != 0) {
+        return fail_file(file, errno, "replace", file->path);
+    }
+    file->partial_made = false;
+    return flush_folder(file);
+}
+
+int weir__file_commit(struct weir__file *file) {
+    if (file->status) {
+        return file->status;
+    }
+    assert(file->descriptor >= 0);
+    int status = write_buffer(file);
+    if (status) {
+        return status;
+    }
+    if (!file->direct) {
+        status = put_in_place(file);
+    } else if (close_once(&file->io, &file->descriptor) != 0) {
+        status = fail_file(file, errno, "close", file->path);
+    }
+    drop(file);
+    return status;
+}
+
+void weir__file_abort(struct weir__file *file) {
+    drop(file);
+}
