@@ -253,12 +253,18 @@ static uint32_t describe_wait(const struct weir__walk *walk, uint32_t worker, ch
     return next;
 }
 
-/* True for a circle of one worker whose order within a micro-batch was reported already. */
+/* True for a circle of one worker that was reported already: the order within a micro-batch, or
+ * work behind an update. */
 static bool told_before(const struct weir__walk *walk, uint32_t worker) {
+    uint32_t action = walk->waits_for[worker];
     const struct weir_action *at = &walk->table->actions[walk->cursor[worker]];
-    const struct weir_action *wanted = &walk->table->actions[walk->waits_for[worker]];
-    return at->stage == wanted->stage && at->micro_batch == wanted->micro_batch &&
-           weir__kinds[wanted->kind].per_micro_batch && weir__kinds[at->kind].per_micro_batch;
+    const struct weir_action *wanted = &walk->table->actions[action];
+    if (weir__table_worker_of(walk->table, action) != worker) {
+        return false;
+    }
+    return at->kind == WEIR_KIND_U ||
+           (at->stage == wanted->stage && at->micro_batch == wanted->micro_batch &&
+            weir__kinds[at->kind].per_micro_batch);
 }
 
 static void report_circle(struct check *check, const struct weir__walk *walk, uint32_t first) {
