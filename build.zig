@@ -7,7 +7,9 @@
 const std = @import("std");
 const builtin = @import("builtin");
 const Build = std.Build;
+const Compile = Build.Step.Compile;
 const LazyPath = Build.LazyPath;
+const Run = Build.Step.Run;
 const Step = Build.Step;
 
 const zig_wanted = "0.17.0";
@@ -21,8 +23,13 @@ comptime {
     );
 }
 
-/// Bits matter here: no fast-math, and multiply and add are fused only where the source says so.
-const language_flags: []const []const u8 = &.{ "-std=c11", "-D_GNU_SOURCE", "-fno-math-errno", "-ffp-contract=off" };
+/// Bits matter: no fast-math, and multiply and add are fused only where the source says so.
+const language_flags: []const []const u8 = &.{
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+};
 const warning_flags: []const []const u8 = &.{
     "-Wall",
     "-Wextra",
@@ -57,148 +64,232 @@ const OneDnn = struct {
     lib_dir: []const u8,
 };
 
-pub fn build(b: *Build) void {
-    const steps = .{
-        .train = b.step("train", "Train the default GPT over two stages; options of 'weir train' after --"),
-        .@"test" = b.step("test", "Run the tests; parts of their names after -- choose some"),
-        .tidy = b.step("tidy", "Check the sources against the project's rules"),
-        .fmt = b.step("fmt", "Format the sources with clang-format and zig fmt; '-- --check' only looks"),
-        .bench = b.step("bench", "Run the benches; topics and options after --"),
-        .tsan = b.step("test-tsan", "Run the tests under ThreadSanitizer, without oneDNN"),
-        .asan = b.step("test-asan", "Run the tests under Address- and UBSanitizer; needs clang"),
-    };
-    const options = parseOptions(b);
+/// What is built from src, always together.
+const Libraries = struct {
+    engine: *Compile,
+    net: *Compile,
+};
 
-    const engine = addEngine(b, options);
-    const net = addNet(b, options, engine);
-    const command = if (readTracked(b, "tools/main.c") != null) addCommand(b, options, engine, net) else null;
-    installAll(b, options, engine, net, command);
+pub fn build(b: *Build) void {
+    const train = b.step("train", "Train a GPT over two stages; options of 'weir train' after --");
+    const tests = b.step("test", "Run the tests; parts of their names after -- choose some");
+    const tidy = b.step("tidy", "Check the sources against the project's rules");
+    const fmt = b.step("fmt", "Format with clang-format and zig fmt; '-- --check' only looks");
+    const bench = b.step("bench", "Run the benches; topics and options after --");
+    const tsan = b.step("test-tsan", "Run the tests under ThreadSanitizer, without oneDNN");
+    const asan = b.step("test-asan", "Run the tests under Address- and UBSanitizer; needs clang");
+
+    const options = parseOptions(b);
+    const libraries = addLibraries(b, options);
+    installLibraries(b, options, libraries);
     if (!b.isRoot()) return;
 
-    steps.train.dependOn(runTrain(b));
-    steps.@"test".dependOn(runTests(b, options, engine, net));
-    steps.tidy.dependOn(runTidy(b, options, engine, net));
-    steps.fmt.dependOn(runFormat(b));
-    steps.bench.dependOn(runBench(b, options, engine, net));
-    steps.tsan.dependOn(runThreadSanitizer(b, options));
-    steps.asan.dependOn(runAddressSanitizer(b, options));
+    installCommand(b, options, libraries);
+    train.dependOn(runTrain(b));
+    tests.dependOn(runTests(b, options, libraries));
+    addTidy(b, options, libraries, tidy);
+    fmt.dependOn(runFormat(b));
+    bench.dependOn(runBench(b, options, libraries));
+    tsan.dependOn(runThreadSanitizer(b, options));
+    asan.dependOn(runAddressSanitizer(b, options));
 }
 
+// ---- options -----------------------------------------------------------------------------------
+
 fn parseOptions(b: *Build) Options {
-    const target = b.standardTargetOptions(.{});
-    const optimize = b.option(
-        std.builtin.Optimize,
-        "optimize",
-        "debug, safe, fast (default) or small",
-    ) orelse switch (b.graph.release_mode) {
-        .off, .any, .fast => std.builtin.Optimize.fast,
-        .safe => .safe,
-        .small => .small,
-    };
+    const Optimize = std.builtin.Optimize;
+    const optimize_help = "debug, safe, fast (default) or small";
     // Zig shows a file's warnings only when the file fails, and its compiler is always the same.
-    const strict = b.option(bool, "strict", "Warnings are errors (default: yes, unless built as a dependency)") orelse b.isRoot();
-    const wanted = b.option(bool, "onednn", "Use oneDNN for products (default: where it is found)");
-    const prefix = b.option([]const u8, "onednn-prefix", "Folder with oneDNN's include/ and lib/ (default: the system's)");
-    return .{ .target = target, .optimize = optimize, .strict = strict, .onednn = findOneDnn(b, wanted, prefix) };
+    const strict_help = "Warnings are errors (default: yes, but not in a dependency)";
+    const onednn_help = "Use oneDNN for products (default: where it is found)";
+    const prefix_help = "Folder with oneDNN's include/ and lib/ (default: the system's)";
+    const optimize = b.option(Optimize, "optimize", optimize_help);
+    const wanted = b.option(bool, "onednn", onednn_help);
+    const prefix = b.option([]const u8, "onednn-prefix", prefix_help);
+    return .{
+        .target = b.standardTargetOptions(.{}),
+        .optimize = optimize orelse switch (b.graph.release_mode) {
+            .off, .any, .fast => .fast,
+            .safe => .safe,
+            .small => .small,
+        },
+        .strict = b.option(bool, "strict", strict_help) orelse b.isRoot(),
+        .onednn = findOneDnn(b, wanted, prefix),
+    };
 }
 
 fn findOneDnn(b: *Build, wanted: ?bool, prefix: ?[]const u8) ?OneDnn {
     if (!(wanted orelse true)) return null;
-    const places: []const []const u8 = if (prefix) |p| &.{p} else &.{ "/usr/local", "/usr" };
+    const usual: []const []const u8 = &.{ "/usr/local", "/usr" };
+    const places = if (prefix) |given| &.{given} else usual;
     for (places) |place| {
         const header = b.pathJoin(&.{ place, "include", "oneapi", "dnnl", "dnnl_version.h" });
         track(b, header);
         if (!fileExists(b, header)) continue;
         const lib64 = b.pathJoin(&.{ place, "lib64" });
-        const lib_dir = if (fileExists(b, b.pathJoin(&.{ lib64, "libdnnl.so" }))) lib64 else b.pathJoin(&.{ place, "lib" });
-        return .{ .prefix = if (std.mem.eql(u8, place, "/usr")) null else place, .lib_dir = lib_dir };
+        const in_lib64 = fileExists(b, b.pathJoin(&.{ lib64, "libdnnl.so" }));
+        return .{
+            .prefix = if (std.mem.eql(u8, place, "/usr")) null else place,
+            .lib_dir = if (in_lib64) lib64 else b.pathJoin(&.{ place, "lib" }),
+        };
     }
     if (prefix != null or wanted != null) std.process.fatal(
-        "oneDNN is asked for, but {s}/include/oneapi/dnnl/dnnl_version.h is not there: install it (Debian: libdnnl-dev), give -Donednn-prefix=DIR, or build without it (-Donednn=false)",
+        "oneDNN is asked for, but {s}/include/oneapi/dnnl/dnnl_version.h is not there: install " ++
+            "it (Debian: libdnnl-dev), give -Donednn-prefix=DIR, or -Donednn=false",
         .{prefix orelse "/usr"},
     );
     // So that this is said, and looked for again, at every build.
     b.graph.poisonCache();
-    std.log.warn("oneDNN was not found (Debian: libdnnl-dev): building with the plain C kernels, which are much slower", .{});
+    std.log.warn(
+        "oneDNN was not found (Debian: libdnnl-dev): building with plain C kernels, much slower",
+        .{},
+    );
     return null;
 }
 
-fn addEngine(b: *Build, options: Options) *Step.Compile {
+// ---- artifacts ---------------------------------------------------------------------------------
+
+fn addLibraries(b: *Build, options: Options) Libraries {
+    const engine = addEngine(b, options);
+    return .{ .engine = engine, .net = addNet(b, options, engine) };
+}
+
+fn addEngine(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, engineSources(b), &.{});
-    module.linkSystemLibrary("hwloc", .{ .use_pkg_config = .no });
+    linkSystem(module, "hwloc");
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
     library.installHeader(b.path("src/weir.h"), "weir.h");
     return library;
 }
 
-fn addNet(b: *Build, options: Options, engine: *Step.Compile) *Step.Compile {
+fn addNet(b: *Build, options: Options, engine: *Compile) *Compile {
     const module = createModule(b, options);
-    addSources(b, options, module, netSources(b, options.onednn != null), oneDnnFlags(b, options));
-    module.linkSystemLibrary("jansson", .{ .use_pkg_config = .no });
-    linkOneDnn(module, options);
+    addSources(b, options, module, netSources(b, options), oneDnnFlags(b, options));
+    linkSystem(module, "jansson");
+    if (options.onednn) |onednn| {
+        if (onednn.prefix != null) {
+            module.addLibraryPath(.{ .cwd_relative = onednn.lib_dir });
+            module.addRPath(.{ .cwd_relative = onednn.lib_dir });
+        }
+        linkSystem(module, "dnnl");
+    }
     module.linkLibrary(engine);
     const library = b.addLibrary(.{ .name = "weir_net", .root_module = module });
     library.installHeader(b.path("src/weir_net.h"), "weir_net.h");
     return library;
 }
 
-fn addCommand(b: *Build, options: Options, engine: *Step.Compile, net: *Step.Compile) *Step.Compile {
+/// A program made of one folder's files.
+fn addProgram(b: *Build, options: Options, libraries: Libraries, folder: []const u8) *Compile {
     const module = createModule(b, options);
-    addSources(b, options, module, listSources(b, "tools", ".c", .flat), oneDnnFlags(b, options));
-    // In a file of its own: a new commit compiles this one again and nothing else.
-    const text = b.fmt("extern const char weir_build_commit[];\nconst char weir_build_commit[] = \"{s}\";\n", .{gitCommit(b)});
-    module.addCSourceFile(.{ .file = b.addWriteFiles().add("build_commit.c", text) });
-    module.linkSystemLibrary("popt", .{ .use_pkg_config = .no });
-    module.linkSystemLibrary("jansson", .{ .use_pkg_config = .no });
-    module.linkLibrary(net);
-    module.linkLibrary(engine);
-    return b.addExecutable(.{ .name = "weir_command", .root_module = module });
+    const sources = listSources(b, folder, ".c", .flat);
+    addSources(b, options, module, sources, oneDnnFlags(b, options));
+    linkSystem(module, "jansson");
+    linkSystem(module, "hwloc");
+    module.linkLibrary(libraries.net);
+    module.linkLibrary(libraries.engine);
+    return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
 }
 
-fn addProgram(b: *Build, options: Options, directory: []const u8, engine: *Step.Compile, net: *Step.Compile) *Step.Compile {
-    const module = createModule(b, options);
-    addSources(b, options, module, listSources(b, directory, ".c", .flat), oneDnnFlags(b, options));
-    module.addIncludePath(b.path(directory));
-    module.linkSystemLibrary("jansson", .{ .use_pkg_config = .no });
-    module.linkSystemLibrary("hwloc", .{ .use_pkg_config = .no });
-    module.linkLibrary(net);
-    module.linkLibrary(engine);
-    return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{directory}), .root_module = module });
+fn createModule(b: *Build, options: Options) *Build.Module {
+    const checked = options.optimize == .debug or options.optimize == .safe;
+    return b.createModule(.{
+        .target = options.target,
+        .optimize = options.optimize,
+        .link_libc = true,
+        .pic = true,
+        .omit_frame_pointer = false,
+        // A trap needs no runtime, so that the archives link from any compiler.
+        .sanitize_c = if (checked) .trap else .off,
+        .sanitize_thread = options.sanitize_thread,
+    });
 }
 
-fn installAll(b: *Build, options: Options, engine: *Step.Compile, net: *Step.Compile, command: ?*Step.Compile) void {
-    b.installArtifact(engine);
-    b.installArtifact(net);
-    const install = b.getInstallStep();
-    if (command) |program| install.dependOn(&b.addInstallArtifact(program, .{ .dest_sub_path = "weir" }).step);
+fn addSources(
+    b: *Build,
+    options: Options,
+    module: *Build.Module,
+    sources: []const []const u8,
+    flags: []const []const u8,
+) void {
+    const errors: []const []const u8 = &.{ "-Werror", "-Wno-error=deprecated-declarations" };
+    const strict = if (options.strict) errors else &.{};
+    const all: []const []const []const u8 = &.{ c_flags, strict, flags };
+    module.addIncludePath(b.path("src"));
+    if (sources.len > 0) module.addCSourceFiles(.{
+        .files = sources,
+        .flags = std.mem.concat(b.allocator, []const u8, all) catch @panic("OOM"),
+    });
+}
 
+/// pkg-config need not be there: the compiler knows the system's folders, and --search-prefix.
+fn linkSystem(module: *Build.Module, name: []const u8) void {
+    module.linkSystemLibrary(name, .{ .use_pkg_config = .no });
+}
+
+fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
+    const onednn = options.onednn orelse return &.{"-DWEIR_ONEDNN=0"};
+    const prefix = onednn.prefix orelse return &.{"-DWEIR_ONEDNN=1"};
+    const include = b.pathJoin(&.{ prefix, "include" });
+    return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", "-isystem", include });
+}
+
+// ---- installation ------------------------------------------------------------------------------
+
+fn installLibraries(b: *Build, options: Options, libraries: Libraries) void {
+    b.installArtifact(libraries.engine);
+    b.installArtifact(libraries.net);
     const files = b.addWriteFiles();
     inline for (.{
-        .{ "weir.pc", "lib/pkgconfig" },
-        .{ "weir_net.pc", "lib/pkgconfig" },
-        .{ "WeirConfig.cmake", "lib/cmake/Weir" },
-        .{ "WeirConfigVersion.cmake", "lib/cmake/Weir" },
+        .{ "weir.pc", "lib/pkgconfig/" },
+        .{ "weir_net.pc", "lib/pkgconfig/" },
+        .{ "WeirConfig.cmake", "lib/cmake/Weir/" },
+        .{ "WeirConfigVersion.cmake", "lib/cmake/Weir/" },
     }) |file| {
-        const text = fillTemplate(b, @embedFile("cmake/" ++ file[0] ++ ".in"), options);
-        install.dependOn(&b.addInstallFile(files.add(file[0], text), file[1] ++ "/" ++ file[0]).step);
+        const text = fillTemplate(b, options, @embedFile("cmake/" ++ file[0] ++ ".in"));
+        const install = b.addInstallFile(files.add(file[0], text), file[1] ++ file[0]);
+        b.getInstallStep().dependOn(&install.step);
     }
 }
 
-fn fillTemplate(b: *Build, template: []const u8, options: Options) []const u8 {
+fn fillTemplate(b: *Build, options: Options, template: []const u8) []const u8 {
     var flags: []const u8 = "";
     var libraries: []const u8 = "";
     if (options.onednn) |onednn| {
+        const dir = onednn.lib_dir;
         const own = onednn.prefix != null;
-        flags = if (own) b.fmt("-L{s} -Wl,-rpath,{s} -ldnnl", .{ onednn.lib_dir, onednn.lib_dir }) else "-ldnnl";
-        libraries = if (own) b.fmt(";{s}/libdnnl.so", .{onednn.lib_dir}) else ";dnnl";
+        flags = if (own) b.fmt("-L{s} -Wl,-rpath,{s} -ldnnl", .{ dir, dir }) else "-ldnnl";
+        libraries = if (own) b.fmt(";{s}/libdnnl.so", .{dir}) else ";dnnl";
     }
     var text = template;
-    inline for (.{ .{ "@VERSION@", version }, .{ "@ONEDNN_FLAGS@", flags }, .{ "@ONEDNN_LIBRARIES@", libraries } }) |pair| {
+    inline for (.{
+        .{ "@VERSION@", version },
+        .{ "@ONEDNN_FLAGS@", flags },
+        .{ "@ONEDNN_LIBRARIES@", libraries },
+    }) |pair| {
         text = std.mem.replaceOwned(u8, b.allocator, text, pair[0], pair[1]) catch @panic("OOM");
     }
     return text;
 }
+
+fn installCommand(b: *Build, options: Options, libraries: Libraries) void {
+    if (readTracked(b, "tools/main.c") == null) return;
+    const command = addProgram(b, options, libraries, "tools");
+    linkSystem(command.root_module, "popt");
+    // In a file of its own: a new commit compiles this one again and nothing else.
+    const text = b.fmt(
+        \\extern const char weir_build_commit[];
+        \\const char weir_build_commit[] = "{s}";
+        \\
+    , .{gitCommit(b)});
+    const file = b.addWriteFiles().add("build_commit.c", text);
+    command.root_module.addCSourceFile(.{ .file = file });
+    const install = b.addInstallArtifact(command, .{ .dest_sub_path = "weir" });
+    b.getInstallStep().dependOn(&install.step);
+}
+
+// ---- steps that run something ------------------------------------------------------------------
 
 fn runTrain(b: *Build) *Step {
     const run = b.addRunFile(b.graph.path(.install_bin, "weir"));
@@ -208,49 +299,22 @@ fn runTrain(b: *Build) *Step {
     return runHere(b, run);
 }
 
-fn runTests(b: *Build, options: Options, engine: *Step.Compile, net: *Step.Compile) *Step {
-    const run = b.addRunArtifact(addProgram(b, options, "tests", engine, net));
+fn runTests(b: *Build, options: Options, libraries: Libraries) *Step {
+    const run = b.addRunArtifact(addProgram(b, options, libraries, "tests"));
     run.setName("tests");
     // Some tests use what is installed: the command, and the archives from other languages.
     run.step.dependOn(b.getInstallStep());
-    run.addDirectoryArg2(b.graph.path(.install_prefix, ""), .{ .prefix = "--prefix=", .make_absolute = true });
-    run.addFileArg2(b.graph.path(.zig_exe, ""), .{ .prefix = "--zig=", .make_absolute = true });
+    const prefix = b.graph.path(.install_prefix, "");
+    run.addDirectoryArg2(prefix, .{ .prefix = "--prefix=", .make_absolute = true });
+    const zig = b.graph.path(.zig_exe, "");
+    run.addFileArg2(zig, .{ .prefix = "--zig=", .make_absolute = true });
     return runHere(b, run);
 }
 
-fn runBench(b: *Build, options: Options, engine: *Step.Compile, net: *Step.Compile) *Step {
-    const run = b.addRunArtifact(addProgram(b, options, "bench", engine, net));
+fn runBench(b: *Build, options: Options, libraries: Libraries) *Step {
+    const run = b.addRunArtifact(addProgram(b, options, libraries, "bench"));
     run.setName("bench");
     return runHere(b, run);
-}
-
-fn runTidy(b: *Build, options: Options, engine: *Step.Compile, net: *Step.Compile) *Step {
-    const module = createModule(b, options);
-    addSources(b, options, module, listSources(b, "tests/tidy", ".c", .flat), &.{});
-    const run = b.addRunArtifact(b.addExecutable(.{ .name = "weir_tidy", .root_module = module }));
-    run.setName("tidy");
-    run.addArtifactArg2(engine, .{ .prefix = "--engine=" });
-    run.addArtifactArg2(net, .{ .prefix = "--net=" });
-    run.step.dependOn(checkHeaders(b, options, .c));
-    run.step.dependOn(checkHeaders(b, options, .cpp));
-    return runHere(b, run);
-}
-
-/// Every header must compile alone, as C and as C++.
-fn checkHeaders(b: *Build, options: Options, language: Build.Module.CSourceLanguage) *Step {
-    const module = createModule(b, options);
-    module.addIncludePath(b.path("."));
-    const flags: []const []const u8 = if (language == .c) c_flags else &.{ "-std=c++17", "-Wall", "-Wextra", "-D_GNU_SOURCE" };
-    const files = b.addWriteFiles();
-    for ([_][]const u8{ "src", "tools", "bench", "tests" }) |directory| {
-        module.addIncludePath(b.path(directory));
-        for (listSources(b, directory, ".h", .recursive)) |header| {
-            const name = b.fmt("{s}.{s}", .{ header, if (language == .c) "c" else "cc" });
-            const file = files.add(name, b.fmt("#include \"{s}\"\n", .{header}));
-            module.addCSourceFile(.{ .file = file, .flags = flags, .language = language });
-        }
-    }
-    return &b.addLibrary(.{ .name = b.fmt("headers_{t}", .{language}), .root_module = module }).step;
 }
 
 fn runFormat(b: *Build) *Step {
@@ -260,30 +324,93 @@ fn runFormat(b: *Build) *Step {
     return runHere(b, run);
 }
 
+/// In the project's folder, with the caller's terminal and the arguments after --, every time.
+fn runHere(b: *Build, run: *Run) *Step {
+    run.setCwd(b.path(""));
+    run.stdio = .inherit;
+    run.addPassthruArgs();
+    return &run.step;
+}
+
+// ---- tidy --------------------------------------------------------------------------------------
+
+fn addTidy(b: *Build, options: Options, libraries: Libraries, step: *Step) void {
+    const module = createModule(b, options);
+    addSources(b, options, module, listSources(b, "tests/tidy", ".c", .flat), &.{});
+    const program = b.addExecutable(.{ .name = "weir_tidy", .root_module = module });
+
+    const sources = b.addRunArtifact(program);
+    sources.setName("tidy sources");
+    step.dependOn(runHere(b, sources));
+
+    const archives = b.addRunArtifact(program);
+    archives.setName("tidy archives");
+    archives.addArtifactArg2(libraries.engine, .{ .prefix = "--engine=" });
+    archives.addArtifactArg2(libraries.net, .{ .prefix = "--net=" });
+    step.dependOn(runHere(b, archives));
+
+    step.dependOn(checkHeaders(b, options, .c));
+    step.dependOn(checkHeaders(b, options, .cpp));
+}
+
+/// Every header must compile alone, as C and as C++; tests/suites.h is a list, not a header.
+fn checkHeaders(b: *Build, options: Options, language: enum { c, cpp }) *Step {
+    const module = createModule(b, options);
+    const files = b.addWriteFiles();
+    var names: std.ArrayList([]const u8) = .empty;
+    module.addIncludePath(b.path("."));
+    for ([_][]const u8{ "src", "tools", "bench", "tests" }) |folder| {
+        module.addIncludePath(b.path(folder));
+        for (listSources(b, folder, ".h", .recursive)) |header| {
+            if (std.mem.eql(u8, header, "tests/suites.h")) continue;
+            const name = b.fmt("{s}.{t}", .{ header, language });
+            _ = files.add(name, b.fmt("#include \"{s}\"\n", .{header}));
+            names.append(b.allocator, name) catch @panic("OOM");
+        }
+    }
+    const cpp_flags: []const []const u8 = &.{ "-std=c++17", "-D_GNU_SOURCE" };
+    module.addCSourceFiles(.{
+        .root = files.getDirectory(),
+        .files = names.items,
+        .flags = if (language == .c) language_flags else cpp_flags,
+    });
+    const name = b.fmt("headers_{t}", .{language});
+    return &b.addLibrary(.{ .name = name, .root_module = module }).step;
+}
+
+// ---- sanitizers --------------------------------------------------------------------------------
+
 /// Zig brings ThreadSanitizer's runtime; oneDNN's OpenMP is not instrumented and stays out.
 fn runThreadSanitizer(b: *Build, options: Options) *Step {
     var own = options;
     own.onednn = null;
     own.sanitize_thread = true;
-    const engine = addEngine(b, own);
-    const net = addNet(b, own, engine);
-    const run = b.addRunArtifact(addProgram(b, own, "tests", engine, net));
+    const run = b.addRunArtifact(addProgram(b, own, addLibraries(b, own), "tests"));
     run.setName("tests under ThreadSanitizer");
     return runHere(b, run);
 }
 
 /// Zig has no AddressSanitizer runtime, so the system's clang compiles the same files.
 fn runAddressSanitizer(b: *Build, options: Options) *Step {
-    const clang = b.findProgramLazy(.{ .names = &.{ "clang", "clang-19", "clang-16", "clang-14" } });
+    const clang = b.findProgramLazy(.{ .names = &.{ "clang", "clang-19", "clang-14" } });
     const link = b.addRunFile(clang);
-    link.setName("link the tests with clang (Debian: apt-get install clang)");
+    link.setName("link the tests with clang");
     link.addArgs(sanitizer_flags);
-    for (engineSources(b)) |source| link.addFileArg(compileWithClang(b, clang, source, &.{}));
-    const flags = oneDnnFlags(b, options);
-    for (netSources(b, options.onednn != null)) |source| link.addFileArg(compileWithClang(b, clang, source, flags));
-    for (listSources(b, "tests", ".c", .flat)) |source| link.addFileArg(compileWithClang(b, clang, source, flags));
+    const net_flags = oneDnnFlags(b, options);
+    for (engineSources(b)) |source| {
+        link.addFileArg(compileWithClang(b, clang, source, &.{}));
+    }
+    for (netSources(b, options)) |source| {
+        link.addFileArg(compileWithClang(b, clang, source, net_flags));
+    }
+    for (listSources(b, "tests", ".c", .flat)) |source| {
+        link.addFileArg(compileWithClang(b, clang, source, net_flags));
+    }
     if (options.onednn) |onednn| {
-        if (onednn.prefix != null) link.addArgs(&.{ b.fmt("-L{s}", .{onednn.lib_dir}), b.fmt("-Wl,-rpath,{s}", .{onednn.lib_dir}) });
+        const dir = onednn.lib_dir;
+        if (onednn.prefix != null) {
+            link.addArgs(&.{ b.fmt("-L{s}", .{dir}), b.fmt("-Wl,-rpath,{s}", .{dir}) });
+        }
         link.addArg("-ldnnl");
     }
     link.addArgs(&.{ "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
@@ -292,14 +419,18 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     return runHere(b, run);
 }
 
-fn compileWithClang(b: *Build, clang: LazyPath, source: []const u8, flags: []const []const u8) LazyPath {
+fn compileWithClang(
+    b: *Build,
+    clang: LazyPath,
+    source: []const u8,
+    flags: []const []const u8,
+) LazyPath {
     const run = b.addRunFile(clang);
     run.setName(b.fmt("clang {s}", .{source}));
     run.addArgs(c_flags);
     run.addArgs(sanitizer_flags);
     run.addArgs(flags);
     run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
-    run.addDirectoryArg2(b.path("tests"), .{ .prefix = "-I" });
     run.addArgs(&.{ "-MD", "-MF" });
     _ = run.addDepFileOutputArg("source.d");
     run.addArg("-c");
@@ -308,48 +439,7 @@ fn compileWithClang(b: *Build, clang: LazyPath, source: []const u8, flags: []con
     return run.addOutputFileArg("source.o");
 }
 
-/// In the project's folder, with the caller's terminal and the arguments after --, every time.
-fn runHere(b: *Build, run: *Step.Run) *Step {
-    run.setCwd(b.path(""));
-    run.stdio = .inherit;
-    run.addPassthruArgs();
-    return &run.step;
-}
-
-fn createModule(b: *Build, options: Options) *Build.Module {
-    return b.createModule(.{
-        .target = options.target,
-        .optimize = options.optimize,
-        .link_libc = true,
-        .pic = true,
-        .omit_frame_pointer = false,
-        // A trap needs no runtime, so that the archives link from any compiler.
-        .sanitize_c = if (options.optimize == .debug or options.optimize == .safe) .trap else .off,
-        .sanitize_thread = options.sanitize_thread,
-    });
-}
-
-fn addSources(b: *Build, options: Options, module: *Build.Module, sources: []const []const u8, flags: []const []const u8) void {
-    module.addIncludePath(b.path("src"));
-    const strict: []const []const u8 = if (options.strict) &.{ "-Werror", "-Wno-error=deprecated-declarations" } else &.{};
-    const all = std.mem.concat(b.allocator, []const u8, &.{ c_flags, strict, flags }) catch @panic("OOM");
-    if (sources.len > 0) module.addCSourceFiles(.{ .files = sources, .flags = all });
-}
-
-fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
-    const onednn = options.onednn orelse return &.{"-DWEIR_ONEDNN=0"};
-    const prefix = onednn.prefix orelse return &.{"-DWEIR_ONEDNN=1"};
-    return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", "-isystem", b.pathJoin(&.{ prefix, "include" }) });
-}
-
-fn linkOneDnn(module: *Build.Module, options: Options) void {
-    const onednn = options.onednn orelse return;
-    if (onednn.prefix != null) {
-        module.addLibraryPath(.{ .cwd_relative = onednn.lib_dir });
-        module.addRPath(.{ .cwd_relative = onednn.lib_dir });
-    }
-    module.linkSystemLibrary("dnnl", .{ .use_pkg_config = .no });
-}
+// ---- finding files -----------------------------------------------------------------------------
 
 fn engineSources(b: *Build) []const []const u8 {
     var kept: std.ArrayList([]const u8) = .empty;
@@ -359,34 +449,40 @@ fn engineSources(b: *Build) []const []const u8 {
     return kept.items;
 }
 
-fn netSources(b: *Build, with_onednn: bool) []const []const u8 {
+fn netSources(b: *Build, options: Options) []const []const u8 {
     var kept: std.ArrayList([]const u8) = .empty;
     for (listSources(b, "src", ".c", .recursive)) |source| {
         const needs_onednn = std.mem.startsWith(u8, source, "src/net/cpu/onednn");
-        if (!isNetSource(source) or (needs_onednn and !with_onednn)) continue;
+        if (!isNetSource(source) or (needs_onednn and options.onednn == null)) continue;
         kept.append(b.allocator, source) catch @panic("OOM");
     }
     return kept.items;
 }
 
 fn isNetSource(source: []const u8) bool {
-    return std.mem.startsWith(u8, source, "src/net/") or std.mem.startsWith(u8, source, "src/io/");
+    const startsWith = std.mem.startsWith;
+    return startsWith(u8, source, "src/net/") or startsWith(u8, source, "src/io/");
 }
 
 /// Sorted paths of a folder's files, relative to the project. The configuration depends on the
 /// folders' listings, so that added and removed files are noticed.
-fn listSources(b: *Build, directory: []const u8, extension: []const u8, depth: enum { flat, recursive }) []const []const u8 {
+fn listSources(
+    b: *Build,
+    folder: []const u8,
+    extension: []const u8,
+    depth: enum { flat, recursive },
+) []const []const u8 {
     const io = b.graph.io;
     var found: std.ArrayList([]const u8) = .empty;
     var folders: std.ArrayList([]const u8) = .empty;
-    folders.append(b.allocator, directory) catch @panic("OOM");
-    while (folders.pop()) |folder| {
-        track(b, folder);
-        var open = b.root.openDir(io, folder, .{ .iterate = true }) catch continue;
+    folders.append(b.allocator, folder) catch @panic("OOM");
+    while (folders.pop()) |next| {
+        track(b, next);
+        var open = b.root.openDir(io, next, .{ .iterate = true }) catch continue;
         defer open.close(io);
         var entries = open.iterate();
-        while (entries.next(io) catch |err| std.process.fatal("cannot list {s}: {t}", .{ folder, err })) |entry| {
-            const path = b.fmt("{s}/{s}", .{ folder, entry.name });
+        while (entries.next(io) catch @panic("cannot list a folder")) |entry| {
+            const path = b.fmt("{s}/{s}", .{ next, entry.name });
             if (entry.kind == .directory and depth == .recursive and entry.name[0] != '.') {
                 folders.append(b.allocator, path) catch @panic("OOM");
             } else if (entry.kind == .file and std.mem.endsWith(u8, entry.name, extension)) {
@@ -409,21 +505,23 @@ fn fileExists(b: *Build, path: []const u8) bool {
 
 /// The checked-out commit's hash, read from .git itself: Git need not be installed.
 fn gitCommit(b: *Build) []const u8 {
+    const cutPrefix = std.mem.cutPrefix;
     const unknown = "unknown";
-    if (!b.isRoot()) return unknown;
     var folder: []const u8 = ".git";
     if (readTracked(b, ".git")) |link| { // a worktree or submodule
-        folder = std.mem.cutPrefix(u8, link, "gitdir: ") orelse return unknown;
+        folder = cutPrefix(u8, link, "gitdir: ") orelse return unknown;
     }
     const head = readTracked(b, b.pathJoin(&.{ folder, "HEAD" })) orelse return unknown;
-    const ref = std.mem.cutPrefix(u8, head, "ref: ") orelse return head;
+    const ref = cutPrefix(u8, head, "ref: ") orelse return head;
     if (readTracked(b, b.pathJoin(&.{ folder, ref }))) |hash| return hash;
-    const common = if (readTracked(b, b.pathJoin(&.{ folder, "commondir" }))) |up| b.pathResolve(&.{ folder, up }) else folder;
+    const up = readTracked(b, b.pathJoin(&.{ folder, "commondir" })) orelse ".";
+    const common = b.pathResolve(&.{ folder, up });
     if (readTracked(b, b.pathJoin(&.{ common, ref }))) |hash| return hash;
-    const packed_refs = readTracked(b, b.pathJoin(&.{ common, "packed-refs" })) orelse return unknown;
-    var lines = std.mem.tokenizeScalar(u8, packed_refs, '\n');
+    const refs = readTracked(b, b.pathJoin(&.{ common, "packed-refs" })) orelse return unknown;
+    var lines = std.mem.tokenizeScalar(u8, refs, '\n');
     while (lines.next()) |line| {
-        if (std.mem.endsWith(u8, line, ref) and line.len > ref.len) return line[0 .. line.len - ref.len - 1];
+        const hash = std.mem.cutSuffix(u8, line, ref) orelse continue;
+        return std.mem.trim(u8, hash, " ");
     }
     return unknown;
 }
@@ -431,8 +529,9 @@ fn gitCommit(b: *Build) []const u8 {
 /// A file's text without surrounding space; null if there is none.
 fn readTracked(b: *Build, path: []const u8) ?[]const u8 {
     track(b, path);
-    const place = if (std.fs.path.isAbsolute(path)) std.Io.Dir.cwd() else b.root.root_dir.handle;
-    const text = place.readFileAlloc(b.graph.io, path, b.allocator, .limited(1 << 20)) catch return null;
+    const limit: std.Io.Limit = .limited(1 << 20);
+    const text = placeOf(b, path).readFileAlloc(b.graph.io, path, b.allocator, limit) catch
+        return null;
     return std.mem.trim(u8, text, " \r\n");
 }
 
@@ -440,13 +539,18 @@ fn readTracked(b: *Build, path: []const u8) ?[]const u8 {
 /// the listing of the nearest folder above it.
 fn track(b: *Build, path: []const u8) void {
     const absolute = std.fs.path.isAbsolute(path);
-    const place = if (absolute) std.Io.Dir.cwd() else b.root.root_dir.handle;
     var sub_path = path;
     while (true) {
         const lazy: LazyPath = if (absolute) .{ .cwd_relative = sub_path } else b.path(sub_path);
-        if (place.statFile(b.graph.io, sub_path, .{})) |stat| {
-            return if (stat.kind == .directory) b.dependOnDirectoryContents(lazy) else b.dependOnFileContents(lazy);
+        if (placeOf(b, path).statFile(b.graph.io, sub_path, .{})) |stat| {
+            if (stat.kind != .directory) return b.dependOnFileContents(lazy);
+            return b.dependOnDirectoryContents(lazy);
         } else |_| {}
         sub_path = std.fs.path.dirname(sub_path) orelse return;
     }
+}
+
+/// What a path is relative to.
+fn placeOf(b: *Build, path: []const u8) std.Io.Dir {
+    return if (std.fs.path.isAbsolute(path)) .cwd() else b.root.root_dir.handle;
 }

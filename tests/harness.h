@@ -11,9 +11,10 @@
  * plus one line SUITE(module) in tests/suites.h. `zig build tidy` finds forgotten ones.
  *
  * A CHECK that fails prints both values, marks the test failed and returns from the function that
- * it stands in, which must return void. EXPECT is the same as an expression: it does not return, but
- * gives false. In a helper use EXPECT, or CHECK and then CHECK_HELPERS() after the call. Both may be
- * used on any thread. The test's memory comes from test_allocator(), which fails a test that leaks.
+ * it stands in, which must return void. EXPECT is the same as an expression: it does not return,
+ * but gives false. In a helper use EXPECT, or CHECK and then CHECK_HELPERS() after the call. Both
+ * may be used on any thread. The test's memory comes from test_allocator(), which fails a test that
+ * leaks.
  */
 #ifndef WEIR_TESTS_HARNESS_H
 #define WEIR_TESTS_HARNESS_H
@@ -126,8 +127,8 @@ uint64_t test_random_below(uint64_t bound);
 /** Uniform in [0, 1). */
 double test_random_unit(void);
 
-/** Runs a printf-like command by sh, its output (stdout and stderr together, cut at capacity, always
- * ended by 0) into `output`; returns the exit status, 128 + signal, or -1. */
+/** Runs a printf-like command by sh, its output (stdout and stderr together, cut at capacity,
+ * always ended by 0) into `output`; returns the exit status, 128 + signal, or -1. */
 int test_shell(char *output, size_t capacity, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -136,7 +137,7 @@ const char *test_install_prefix(void);
 /** The Zig that built this, or NULL: skip then. */
 const char *test_zig(void);
 
-/* ---- behind the macros, and for main.c -------------------------------------------------------- */
+/* ---- behind the macros, and for main.c ------------------------------------------------------- */
 
 bool test_expect(const char *file, int line, const char *text, bool condition);
 bool test_expect_int(const char *file, int line, const char *text, int64_t a, int64_t b);

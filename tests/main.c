@@ -50,7 +50,7 @@ struct arguments {
 static volatile sig_atomic_t totals[TEST_OUTCOME_COUNT];
 static char name[256];
 
-/* ---- when a test hangs or crashes: nothing here but what a signal handler may call ------------ */
+/* ---- when a test hangs or crashes: nothing here but what a signal handler may call ----------- */
 
 static void write_text(const char *text) {
     size_t length = strlen(text);
