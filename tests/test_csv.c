@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: tables are read in PyTorch's notation and written so that they read back the same; bad text
- * is refused with row and cell, and no text does harm. Method: texts as torch.distributed.pipelining
- * writes them, each fault by hand, then random and mutated texts.
+ * is refused with row and cell, and no text does harm. Method: texts as
+ * torch.distributed.pipelining writes them, each fault by hand, then random and mutated texts.
  */
 #include "harness.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: the verifier accepts what torchgpipe's accepts and lists every fault of what it refuses; the
- * layout gives upstream's copy policy. Method: small declaration lists written as rows, upstream's
- * own cases among them, and random lists that are judged by a second, naive verifier.
+ * Goal: the verifier accepts what torchgpipe's accepts and lists every fault of what it refuses;
+ * the layout gives upstream's copy policy. Method: small declaration lists written as rows,
+ * upstream's own cases among them, and random lists that are judged by a second, naive verifier.
  */
 #include "harness.h"
 
@@ -158,8 +158,8 @@ static void test_owners_without_names_are_numbered(void) {
     EXPECT_STATUS(weir__skip_verify(&lone, 1, NULL, NULL, NULL), WEIR_ERR_SKIP);
 }
 
-/* By definition: one stash, before all uses and by another owner than any; at least one use; at most
- * one pop, and it last. */
+/* By definition: one stash, before all uses and by another owner than any; at least one use; at
+ * most one pop, and it last. */
 static bool naive_verdict(const struct weir__skip_decl *list, uint32_t count) {
     for (uint32_t a = 0; a < count; a++) {
         uint32_t stashes = 0, pops = 0, uses = 0;

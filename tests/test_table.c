@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: dependencies are what the kinds say, the validator accepts exactly the tables that can run
- * and do everything once, and names what is wrong. Method: tables written as CSV by hand; then random
- * tables and mutations of good ones, judged a second time by executing them naively, by definition.
+ * and do everything once, and names what is wrong. Method: tables written as CSV by hand; then
+ * random tables and mutations of good ones, judged a second time by executing them naively, by
+ * definition.
  */
 #include "harness.h"
 

@@ -78,10 +78,9 @@ struct weir__edge {
  * Predecessors of every action: edges[begin[a] .. begin[a + 1]). What the order of a row implies is
  * left out: edges between actions of one worker (so CAUSE_LOCAL never stands in a proven table's),
  * and the barrier before U on all but the first U of a row, where it is one edge from each other
- * row's last N (from its last gradient where the table has no N). A border and a skip, or a
- * border's and a skip's gradient, between the same two actions are two edges; several skips are
- * one. Skip gradients go from reader to reader in descending stage order and have CAUSE_SKIP, as
- * values.
+ * row's last N or gradient, whichever is later. A border and a skip, or a border's and a skip's
+ * gradient, between the same two actions are two edges; several skips are one. Skip gradients go
+ * from reader to reader in descending stage order and have CAUSE_SKIP, as values.
  */
 struct weir__deps {
     const struct weir_allocator *allocator;

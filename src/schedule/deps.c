@@ -260,16 +260,10 @@ static void derive_all(struct derivation *derivation, uint32_t *begin) {
     }
 }
 
-/* The last gradient of each stage, and of each row what the update waits for: its last norm, or in
- * a table without norms its last gradient. */
+/* The last gradient of each stage, and of each row what updates wait for: its last norm or
+ * gradient, so that a table without norms, or with some only, is safe too. */
 static void find_ends(struct derivation *derivation) {
     const struct weir_table *table = derivation->table;
-    uint32_t effect = WEIR__PARAM_GRADS;
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        if ((weir__kinds[table->actions[a].kind].writes & WEIR__NORMS) != 0) {
-            effect = WEIR__NORMS;
-        }
-    }
     for (uint32_t s = 0; s < table->stage_count; s++) {
         derivation->last_gradient[s] = WEIR__NO_ACTION;
     }
@@ -277,7 +271,7 @@ static void find_ends(struct derivation *derivation) {
         derivation->barrier[w] = WEIR__NO_ACTION;
         for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
             uint32_t writes = weir__kinds[table->actions[a].kind].writes;
-            if ((writes & effect) != 0) {
+            if ((writes & (WEIR__NORMS | WEIR__PARAM_GRADS)) != 0) {
                 derivation->barrier[w] = a;
             }
             if ((writes & WEIR__PARAM_GRADS) != 0) {
