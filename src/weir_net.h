@@ -84,6 +84,10 @@ int weir_model_add(struct weir_model *model, const char *type, const char *name,
                    struct weir_attrs attributes, struct weir_faults *faults);
 /** Layers can be counted, listed and indexed. */
 uint32_t weir_model_layer_count(const struct weir_model *model);
+/** The model's border: the input of one row, the target (zeroed without a loss) and the loss's name
+ * (NULL for none; borrowed). */
+void weir_model_border(const struct weir_model *model, struct weir_tensor *input,
+                       struct weir_tensor *target, const char **loss);
 /** Type, name ("" if none) and attributes of layer `index`; pointers borrowed from the model. */
 int weir_model_layer(const struct weir_model *model, uint32_t index, const char **type,
                      const char **name, struct weir_attrs *attributes);

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir plan`: what a run would need, to the byte, before any of it is allocated. */
+#include "commands.h"
+#include "json_text.h"
+#include "model_options.h"
+#include "plan_text.h"
+
+struct values {
+    struct model_options model;
+    struct pipe_options pipe;
+    const char *json;
+    uint32_t batch;
+    uint32_t optimizer;
+};
+
+static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
+
+static const struct arg_option own[] = {
+    {.name = "batch", .type = ARG_U32, .offset = offsetof(struct values, batch), .value = "N",
+     .fallback = "16", .least = 1, .unit = "rows", .help = "rows of a mini-batch"},
+    {.name = "optimizer", .type = ARG_CHOICE, .offset = offsetof(struct values, optimizer),
+     .choices = optimizer_names, .fallback = "adamw", .help = "whose state is counted"},
+    {.name = "json", .type = ARG_TEXT, .offset = offsetof(struct values, json), .value = "FILE",
+     .help = "the same facts for programs; - is stdout"},
+};
+
+static int report(const struct values *values, const struct weir_net_options *net,
+                  const struct weir_plan *plan, struct weir_error *error) {
+    struct people people;
+    people_init(&people, output_is_standard(values->json));
+    plan_text_print(people.stream, plan);
+    if (values->json == NULL) return WEIR_OK;
+    /* the predicted step comes with the simulator */
+    json_t *root = json_pack("{s:o, s:n, s:o}", "devices", plan_json_devices(plan), "step",
+                             "pipeline", plan_json_pipeline(&values->pipe, net, plan->device_count));
+    return json_text_save(values->json, root, error);
+}
+
+static int plan_model(const struct values *values, const struct args *args,
+                      const struct weir_model *model, struct weir_faults *faults,
+                      struct weir_error *error) {
+    static const enum weir_optimizer_kind kinds[] = {WEIR_OPTIMIZER_ADAMW, WEIR_OPTIMIZER_SGD,
+                                                     WEIR_OPTIMIZER_NONE};
+    struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
+    struct pipe_storage storage;
+    struct weir_plan *plan = NULL;
+    net.pipe.rows = values->batch;
+    net.optimizer.kind = kinds[values->optimizer];
+    int status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
+    if (status == WEIR_OK && faults->count == 0)
+        status = weir_net_plan(model, &net, faults, &plan);
+    if (status == WEIR_OK && faults->count == 0) status = report(values, &net, plan, error);
+    weir_plan_destroy(plan);
+    pipe_storage_clean_up(&storage);
+    return status;
+}
+
+int cmd_plan(int argc, char **argv) {
+    const struct arg_section sections[] = {
+        {"Options", own, sizeof own / sizeof own[0], 0},
+        {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
+    const struct arg_command command = {"plan", "every stage's memory to the byte", NULL, sections,
+                                        3};
+    struct values values = {0};
+    struct args args;
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_model *model = NULL;
+    struct weir_error error = {0};
+    if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    int code = EXIT_DONE;
+    int status = model_options_build(&values.model, &faults, &model);
+    if (status == WEIR_OK) status = plan_model(&values, &args, model, &faults, &error);
+    if (faults.count > 0) {
+        code = args_refuse(&command, &faults);
+    } else if (status != WEIR_OK) {
+        if (error.status == WEIR_OK) error.status = status;
+        code = args_fail(&command, &error);
+    }
+    weir_model_destroy(model);
+    return code;
+}

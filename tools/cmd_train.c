@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir train`: the options, and the order of things. */
+#include "commands.h"
+#include "train.h"
+
+#include <stdlib.h>
+
+#define AT(member) offsetof(struct train_values, member)
+
+static const char *const optimizer_names[] = {"adamw", "sgd", NULL};
+static const char *const schedule_names[] = {"constant", "cosine", NULL};
+static const char *const nonfinite_names[] = {"stop", "skip", NULL};
+
+static const struct arg_option run_options[] = {
+    {.name = "data", .type = ARG_PATHS, .offset = AT(data), .value = "PATH...",
+     .help = "files and folders, read as bytes; default: the project's own text"},
+    {.name = "steps", .type = ARG_U64, .offset = AT(steps), .value = "N", .fallback = "300",
+     .unit = "updates", .help = "in all, counted from the very beginning"},
+    {.name = "epochs", .type = ARG_REAL, .offset = AT(epochs), .value = "X", .least = 0,
+     .help = "passes over the data, instead of --steps"},
+    {.name = "batch", .type = ARG_U32, .offset = AT(batch), .value = "N", .fallback = "16",
+     .least = 1, .most = 1048576, .unit = "rows", .help = "rows of a mini-batch"},
+    {.name = "accumulate", .type = ARG_U32, .offset = AT(accumulate), .value = "K",
+     .fallback = "1", .least = 1, .help = "mini-batches per update"},
+    {.name = "eval-every", .type = ARG_U64, .offset = AT(eval_every), .value = "N",
+     .fallback = "0", .unit = "updates", .help = "validation in between; 0: at the end only"},
+    {.name = "eval-batches", .type = ARG_U32, .offset = AT(eval_batches), .value = "N",
+     .fallback = "16", .least = 1, .help = "mini-batches of held-out text per validation"},
+    {.name = "log-every", .type = ARG_U64, .offset = AT(log_every), .value = "N",
+     .fallback = "1", .least = 1, .unit = "updates", .help = "lines for people"},
+    {.name = "save", .type = ARG_TEXT, .offset = AT(save), .value = "FILE",
+     .help = "training checkpoint (safetensors), at the end"},
+    {.name = "save-every", .type = ARG_U64, .offset = AT(save_every), .value = "K",
+     .fallback = "0", .unit = "updates", .help = "and every K updates"},
+    {.name = "resume", .type = ARG_TEXT, .offset = AT(resume), .value = "FILE",
+     .help = "goes on from a training checkpoint, bit for bit"},
+    {.name = "save-weights", .type = ARG_TEXT, .offset = AT(save_weights), .value = "FILE",
+     .help = "weights only, at the end"},
+    {.name = "trace", .type = ARG_TEXT, .offset = AT(trace), .value = "FILE",
+     .help = "the last steps as Chrome trace events (opens in Perfetto)"},
+    {.name = "json", .type = ARG_TEXT, .offset = AT(json), .value = "FILE",
+     .help = "one object per update and a summary; - is stdout"},
+    {.name = "sample", .type = ARG_U32, .offset = AT(sample), .value = "N", .fallback = "400",
+     .most = 1048576, .unit = "bytes", .help = "text drawn from the model at the end"},
+};
+
+static const struct arg_option optimizer_options[] = {
+    {.name = "optimizer", .type = ARG_CHOICE, .offset = AT(optimizer), .choices = optimizer_names,
+     .fallback = "adamw", .help = "PyTorch's AdamW or SGD"},
+    {.name = "lr", .type = ARG_REAL, .offset = AT(lr), .value = "X", .fallback = "0.002",
+     .least = 0, .help = "learning rate after the warm-up"},
+    {.name = "lr-schedule", .type = ARG_CHOICE, .offset = AT(lr_schedule),
+     .choices = schedule_names, .fallback = "cosine",
+     .help = "cosine falls to a tenth at --steps"},
+    {.name = "warmup", .type = ARG_U64, .offset = AT(warmup), .value = "N", .fallback = "20",
+     .unit = "updates", .help = "linear rise to the learning rate"},
+    {.name = "weight-decay", .type = ARG_REAL, .offset = AT(weight_decay), .value = "X",
+     .fallback = "0.1", .least = 0, .help = "on matrices only"},
+    {.name = "momentum", .type = ARG_REAL, .offset = AT(momentum), .value = "X", .fallback = "0",
+     .least = 0, .help = "sgd"},
+    {.name = "nesterov", .type = ARG_FLAG, .offset = AT(nesterov), .help = "sgd"},
+    {.name = "beta1", .type = ARG_REAL, .offset = AT(beta1), .value = "X", .fallback = "0.9",
+     .least = 0, .most = 1, .help = "adamw"},
+    {.name = "beta2", .type = ARG_REAL, .offset = AT(beta2), .value = "X", .fallback = "0.95",
+     .least = 0, .most = 1, .help = "adamw"},
+    {.name = "eps", .type = ARG_REAL, .offset = AT(eps), .value = "X", .fallback = "1e-8",
+     .least = 0, .help = "adamw"},
+    {.name = "clip", .type = ARG_REAL, .offset = AT(clip), .value = "X", .fallback = "1",
+     .least = 0, .help = "largest global gradient norm; 0: off"},
+    {.name = "on-nonfinite", .type = ARG_CHOICE, .offset = AT(on_nonfinite),
+     .choices = nonfinite_names, .fallback = "stop",
+     .help = "what an infinite or NaN gradient does"},
+};
+
+static void check_values(const struct args *args, const struct train_values *values,
+                         struct weir_faults *faults) {
+    if (values->save_every > 0 && values->save == NULL)
+        weir_faults_add(faults, "--save-every needs a file: give --save FILE");
+    if (values->nesterov && values->momentum == 0.0)
+        weir_faults_add(faults, "--nesterov needs --momentum above 0");
+    if (values->model.vocab < 256)
+        weir_faults_add(faults, "--vocab %u: text is read as bytes: use at least 256",
+                        values->model.vocab);
+    if (args_given(args, "epochs") && args_given(args, "steps"))
+        weir_faults_add(faults, "--epochs and --steps: give one of them");
+    if (output_is_standard(values->trace) && output_is_standard(values->json))
+        weir_faults_add(faults, "--trace - and --json -: only one of them can have stdout");
+}
+
+static int run(struct train *t, const struct args *args) {
+    int status = train_begin(t, args);
+    if (status != WEIR_OK || t->faults->count > 0) return status;
+    train_print_header(t);
+    return train_loop(t);
+}
+
+static void clean_up(struct train *t) {
+    free(t->inputs);
+    free(t->targets);
+    weir_net_destroy(t->net);
+    weir__corpus_clean_up(&t->corpus);
+    pipe_storage_clean_up(&t->storage);
+    weir_model_destroy(t->model);
+}
+
+static int finish(struct train *t, const struct arg_command *command, int status) {
+    int code = EXIT_DONE;
+    if (t->faults->count > 0) {
+        output_abort(&t->json);
+        code = args_refuse(command, t->faults);
+    } else if (status != WEIR_OK) {
+        output_commit(&t->json); /* what was reported up to here is worth keeping */
+        if (t->error->status == WEIR_OK) t->error->status = status;
+        code = args_fail(command, t->error);
+    } else if (output_commit(&t->json) != WEIR_OK) {
+        code = args_fail(command, t->error);
+    } else if (t->interrupted) {
+        code = EXIT_INTERRUPTED;
+    }
+    clean_up(t);
+    return code;
+}
+
+int cmd_train(int argc, char **argv) {
+    const struct arg_section sections[] = {
+        {"Training", run_options, sizeof run_options / sizeof run_options[0], 0},
+        {"Optimizer", optimizer_options, sizeof optimizer_options / sizeof optimizer_options[0],
+         0},
+        {"Model", model_option_list, model_option_count, AT(model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)}};
+    const struct arg_command command = {"train", "trains a model over a pipeline", NULL, sections,
+                                        4};
+    struct train_values values = {0};
+    struct args args;
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_error error = {0};
+    struct train t = {.values = &values, .faults = &faults, .error = &error,
+                      .options = WEIR_NET_OPTIONS_INIT};
+    if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    check_values(&args, &values, &faults);
+    people_init(&t.people, output_is_standard(values.json) || output_is_standard(values.trace));
+    int status = model_options_build(&values.model, &faults, &t.model);
+    if (status == WEIR_OK) status = run(&t, &args);
+    return finish(&t, &command, status);
+}

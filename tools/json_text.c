@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT */
+/* Numbers are written with as many digits as it takes to read the same double back. */
+#include "json_text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COMPACT = JSON_COMPACT | JSON_REAL_PRECISION(17),
+       INDENTED = JSON_INDENT(2) | JSON_REAL_PRECISION(17) };
+
+int json_text_save(const char *path, json_t *value, struct weir_error *error) {
+    char *text = value != NULL ? json_dumps(value, INDENTED) : NULL;
+    json_decref(value);
+    if (text == NULL) return weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    struct output output;
+    int status = output_begin(&output, path, error);
+    if (status == WEIR_OK) status = output_write(&output, text, strlen(text));
+    if (status == WEIR_OK) status = output_write(&output, "\n", 1);
+    int committed = output_commit(&output);
+    free(text);
+    return status != WEIR_OK ? status : committed;
+}
+
+int json_text_line(struct output *output, json_t *value) {
+    char *text = value != NULL ? json_dumps(value, COMPACT) : NULL;
+    json_decref(value);
+    if (text == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = output_write(output, text, strlen(text));
+    if (status == WEIR_OK) status = output_write(output, "\n", 1);
+    free(text);
+    return status;
+}
+
+json_t *json_text_real(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}

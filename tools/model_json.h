@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: MIT */
+/** A model in the form of its file: input, target, layers, loss. */
+#ifndef WEIR_TOOLS_MODEL_JSON_H
+#define WEIR_TOOLS_MODEL_JSON_H
+
+#include "weir_net.h"
+
+#include <jansson.h>
+
+/** {"dtype", "shape"} of a tensor; a new reference or NULL. */
+json_t *model_json_tensor(const struct weir_tensor *tensor);
+/** The model file's form plus `parameters` and, per layer, `parameters`, `output_shape`, `flops` and
+ * `activation_bytes`, from what weir_model_infer said. A new reference or NULL. */
+json_t *model_json(const struct weir_model *model, const struct weir_layer_facts *facts);
+
+#endif

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/* One table of options; the engine refuses what cannot be, this file only what it cannot see. */
+#include "pipe_options.h"
+
+#include <string.h>
+
+#define AT(member) offsetof(struct pipe_options, member)
+
+static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
+static const char *const recompute_names[] = {"early", "late", NULL};
+static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
+static const char *const wait_names[] = {"auto", "spin", "park", NULL};
+enum { TABLE_BYTES_MAX = 1 << 28 };
+
+const struct arg_option pipe_option_list[] = {
+    {.name = "stages", .type = ARG_U32, .offset = AT(stages), .value = "N", .fallback = "2",
+     .least = 1, .most = 65535, .help = "parts that the layer list is cut into"},
+    {.name = "balance", .type = ARG_U32_LIST, .offset = AT(balance), .value = "A,B,...",
+     .least = 1, .help = "layers of each stage; default: by estimated cost"},
+    {.name = "workers", .type = ARG_U32, .offset = AT(workers), .value = "P", .least = 1,
+     .most = 65535, .help = "threads that run stages; default: one per stage"},
+    {.name = "virtual-stages", .type = ARG_U32, .offset = AT(virtual_stages), .value = "V",
+     .fallback = "1", .least = 1, .help = "stages per worker"},
+    {.name = "chunks", .type = ARG_U32, .offset = AT(chunks), .value = "M", .fallback = "8",
+     .least = 1, .help = "micro-batches asked for; rows are split as torch.chunk does"},
+    {.name = "schedule", .type = ARG_TEXT, .offset = AT(schedule), .value = "NAME|FILE.csv",
+     .fallback = "1f1b", .help = "gpipe, 1f1b, or a table"},
+    {.name = "checkpoint", .type = ARG_CHOICE, .offset = AT(checkpoint),
+     .choices = checkpoint_names, .fallback = "except_last",
+     .help = "which micro-batches are recomputed instead of kept"},
+    {.name = "recompute", .type = ARG_CHOICE, .offset = AT(recompute),
+     .choices = recompute_names, .fallback = "early",
+     .help = "before the gradient is there, or after"},
+    {.name = "device", .type = ARG_LIST, .offset = AT(device), .value = "cpu[,cpu...]",
+     .help = "one for all workers, or one per worker"},
+    {.name = "dtype", .type = ARG_CHOICE, .offset = AT(dtype), .choices = dtype_names,
+     .fallback = "f32", .help = "f64 runs on the reference kernels: slow and exact"},
+    {.name = "threads-per-stage", .type = ARG_U32, .offset = AT(threads_per_stage), .value = "T",
+     .least = 1, .most = 1024, .help = "default: cores / workers (grad: 1). Bits hold per T"},
+    {.name = "bind", .type = ARG_TEXT, .offset = AT(bind), .value = "auto|none|LIST",
+     .fallback = "auto", .environment = "WEIR_BIND", .help = "cores, e.g. 0-3,8"},
+    {.name = "wait", .type = ARG_CHOICE, .offset = AT(wait), .choices = wait_names,
+     .fallback = "auto", .environment = "WEIR_WAIT",
+     .help = "auto spins only where each worker has a core of its own"},
+    {.name = "seed", .type = ARG_U64, .offset = AT(seed), .value = "S", .fallback = "1",
+     .help = "of parameters, data order and dropout"},
+    {.name = "memory-limit", .type = ARG_BYTES, .offset = AT(memory_limit), .value = "SIZE",
+     .unit = "bytes", .help = "per worker, e.g. 8GiB; a plan that needs more is refused"},
+    {.name = "watchdog", .type = ARG_REAL, .offset = AT(watchdog), .value = "SECONDS",
+     .fallback = "0", .unit = "seconds", .help = "a stage's call that takes longer ends the run; "
+                                                  "0: off"},
+};
+const uint32_t pipe_option_count = sizeof pipe_option_list / sizeof pipe_option_list[0];
+
+static bool ends_with(const char *text, const char *end) {
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+static void fill_schedule(const struct pipe_options *options, struct pipe_storage *storage,
+                          struct weir_pipe_options *pipe, struct weir_faults *faults) {
+    pipe->schedule = options->schedule;
+    if (!ends_with(options->schedule, ".csv")) return;
+    struct weir_error error = {0};
+    struct weir__io io = {.error = &error};
+    if (weir__file_read(&io, options->schedule, TABLE_BYTES_MAX, &storage->table) != WEIR_OK) {
+        weir_faults_add(faults, "--schedule %s: %s", options->schedule, error.message);
+        return;
+    }
+    pipe->table_csv = storage->table.data;
+    pipe->table_csv_bytes = storage->table.count;
+}
+
+static void fill_stages(const struct pipe_options *options, const struct args *args,
+                        const struct weir_model *model, struct weir_net_options *net,
+                        struct weir_faults *faults) {
+    uint32_t layers = weir_model_layer_count(model);
+    net->stages = options->stages;
+    if (options->balance.count > 0) {
+        net->stages = options->balance.count;
+        net->balance = options->balance.items;
+        if (args_given(args, "stages") && options->stages != options->balance.count)
+            weir_faults_add(faults, "--stages %u but --balance names %u stages: give one of them",
+                            options->stages, options->balance.count);
+    } else if (net->stages > layers && layers > 0) {
+        weir_faults_add(faults, "--stages %u: the model has %u layers: choose 1 to %u",
+                        net->stages, layers, layers);
+    }
+    net->pipe.workers = options->workers;
+    if (options->virtual_stages != 1)
+        weir_faults_add(faults, "--virtual-stages %u: %s has one stage per worker: use 1, or give "
+                                "fewer --workers than --stages", options->virtual_stages,
+                        options->schedule);
+    if (options->workers > net->stages)
+        weir_faults_add(faults, "--workers %u: there are %u stages: choose 1 to %u",
+                        options->workers, net->stages, net->stages);
+}
+
+static void fill_devices(const struct pipe_options *options, uint32_t workers,
+                         struct pipe_storage *storage, struct weir_pipe_options *pipe,
+                         struct weir_faults *faults) {
+    uint32_t count = options->device.count;
+    for (uint32_t i = 0; i < count; i++) {
+        storage->devices[i] = arg_texts_get(&options->device, i);
+        if (strncmp(storage->devices[i], "cpu", 3) != 0)
+            weir_faults_add(faults, "--device %s is not available in this build: use cpu",
+                            storage->devices[i]);
+    }
+    if (count == 1) /* one for all */
+        for (uint32_t i = 1; i < workers && i < ARG_LIST_MAX; i++)
+            storage->devices[count++] = storage->devices[0];
+    pipe->devices = count > 0 ? storage->devices : NULL;
+    pipe->device_count = count;
+}
+
+int pipe_options_fill(const struct pipe_options *options, const struct args *args,
+                      const struct weir_model *model, struct pipe_storage *storage,
+                      struct weir_net_options *net, struct weir_faults *faults) {
+    static const enum weir_dtype dtypes[] = {WEIR_F32, WEIR_BF16, WEIR_F64};
+    uint32_t before = faults->count;
+    memset(storage, 0, sizeof *storage);
+    fill_stages(options, args, model, net, faults);
+    fill_schedule(options, storage, &net->pipe, faults);
+    uint32_t workers = options->workers > 0 ? options->workers : net->stages;
+    fill_devices(options, workers, storage, &net->pipe, faults);
+    net->dtype = dtypes[options->dtype];
+    if (net->dtype == WEIR_BF16)
+        weir_faults_add(faults, "--dtype bf16 is not available in this build: use f32 or f64");
+    net->seed = options->seed;
+    net->pipe.chunks = options->chunks;
+    net->pipe.checkpoint = (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + options->checkpoint);
+    net->pipe.recompute_late = options->recompute == 1;
+    net->pipe.threads_per_worker = options->threads_per_stage;
+    net->pipe.bind = options->bind;
+    net->pipe.wait = (enum weir_wait)(WEIR_WAIT_AUTO + options->wait);
+    net->pipe.memory_limit = options->memory_limit;
+    net->pipe.watchdog_ns = (uint64_t)(options->watchdog * 1e9);
+    return faults->count > before ? WEIR_ERR_ARGUMENT : WEIR_OK;
+}
+
+void pipe_storage_clean_up(struct pipe_storage *storage) {
+    weir__bytes_release(NULL, &storage->table);
+}
+
+const char *pipe_checkpoint_text(const struct pipe_options *options) {
+    return checkpoint_names[options->checkpoint];
+}
+
+const char *pipe_recompute_text(const struct pipe_options *options) {
+    return recompute_names[options->recompute];
+}
+
+const char *pipe_dtype_text(const struct pipe_options *options) {
+    return dtype_names[options->dtype];
+}

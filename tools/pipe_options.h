@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The pipeline's options, shared by train, grad and plan, and what they make of struct
+ * weir_net_options.
+ */
+#ifndef WEIR_TOOLS_PIPE_OPTIONS_H
+#define WEIR_TOOLS_PIPE_OPTIONS_H
+
+#include "args.h"
+#include "io/file.h"
+#include "weir_net.h"
+
+struct pipe_options {
+    uint32_t stages;
+    struct arg_numbers balance;
+    uint32_t workers, virtual_stages, chunks;
+    const char *schedule;
+    uint32_t checkpoint; /**< index into always, except_last, never */
+    uint32_t recompute;  /**< early, late */
+    struct arg_texts device;
+    uint32_t dtype; /**< f32, bf16, f64 */
+    uint32_t threads_per_stage;
+    const char *bind;
+    uint32_t wait; /**< auto, spin, park */
+    uint64_t seed;
+    uint64_t memory_limit;
+    double watchdog;
+};
+
+extern const struct arg_option pipe_option_list[];
+extern const uint32_t pipe_option_count;
+
+/** What the filled options point to; lives as long as they are used. */
+struct pipe_storage {
+    struct weir__bytes table; /**< a --schedule FILE.csv */
+    const char *devices[ARG_LIST_MAX];
+};
+
+/** Checks what the command line can know (every fault is a line) and fills `net`, all but rows,
+ * optimizer and loss. `storage` must outlive the use of `net`: pipe_storage_clean_up. */
+int pipe_options_fill(const struct pipe_options *options, const struct args *args,
+                      const struct weir_model *model, struct pipe_storage *storage,
+                      struct weir_net_options *net, struct weir_faults *faults);
+void pipe_storage_clean_up(struct pipe_storage *storage);
+/** "always", "early", "f32" … of the options, for summaries. */
+const char *pipe_checkpoint_text(const struct pipe_options *options);
+const char *pipe_recompute_text(const struct pipe_options *options);
+const char *pipe_dtype_text(const struct pipe_options *options);
+
+#endif

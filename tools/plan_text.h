@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT */
+/** A memory plan and the pipeline's options, for people and for programs. */
+#ifndef WEIR_TOOLS_PLAN_TEXT_H
+#define WEIR_TOOLS_PLAN_TEXT_H
+
+#include "pipe_options.h"
+
+#include <jansson.h>
+#include <stdio.h>
+
+/** One line per device, each part to the byte, and what the parts are. */
+void plan_text_print(FILE *to, const struct weir_plan *plan);
+/** "1.25 MiB" into text; returns text. */
+const char *plan_text_bytes(uint64_t bytes, char text[24]);
+/** `devices` of CLI.md; a new reference. */
+json_t *plan_json_devices(const struct weir_plan *plan);
+/** `pipeline`: the options that were chosen, by their names; a new reference. */
+json_t *plan_json_pipeline(const struct pipe_options *options, const struct weir_net_options *net,
+                           uint32_t workers);
+
+#endif

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* What a run shows: tables before, a line per update, timeline and summary after; and the same for
+ * programs. */
+#include "json_text.h"
+#include "plan_text.h"
+#include "train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <sys/resource.h>
+
+/* ---- before the first step ---- */
+
+static void print_layers(FILE *to, const struct train *t) {
+    const uint32_t *balance = weir_net_balance(t->net);
+    uint32_t stages = weir_pipe_stage_count(weir_net_pipe(t->net)), layer = 0;
+    fprintf(to, "\n%5s  %-16s %-7s %14s %14s  %s\n", "stage", "layers", "worker", "parameters",
+            "bytes", "place");
+    for (uint32_t s = 0; s < stages; s++) {
+        uint64_t numbers = 0, bytes = 0;
+        struct weir_attachment attachment;
+        struct weir_place place = {0};
+        if (weir_pipe_attachment(weir_net_pipe(t->net), s, &attachment) != WEIR_OK) continue;
+        weir_pipe_place(weir_net_pipe(t->net), attachment.worker, &place);
+        for (uint32_t i = 0; i < weir_net_parameter_count(t->net); i++) {
+            struct weir_parameter p;
+            if (weir_net_parameter(t->net, i, &p) != WEIR_OK || p.stage != s) continue;
+            numbers += p.count;
+            bytes += p.count * weir_dtype_bytes(p.dtype);
+        }
+        char layers[32], where[96];
+        snprintf(layers, sizeof layers, "%" PRIu32 "-%" PRIu32, layer, layer + balance[s] - 1);
+        if (place.bound)
+            snprintf(where, sizeof where, "cores %s, NUMA node %" PRId32, place.cores,
+                     place.numa_node);
+        else snprintf(where, sizeof where, "not bound");
+        fprintf(to, "%5" PRIu32 "  %-16s %-7" PRIu32 " %14" PRIu64 " %14" PRIu64 "  %s\n", s,
+                layers, attachment.worker, numbers, bytes, where);
+        layer += balance[s];
+    }
+}
+
+void train_print_header(const struct train *t) {
+    FILE *to = t->people.stream;
+    const struct train_values *v = t->values;
+    char kernels[512], bytes[24];
+    weir_net_kernels(t->net, kernels, sizeof kernels);
+    fprintf(to, "model     gpt: %" PRIu32 " layers, width %" PRIu32 ", %" PRIu32
+                " heads, context %" PRIu32 "\n", v->model.layers, v->model.width, v->model.heads,
+            v->model.context);
+    fprintf(to, "text      %s in %" PRIu32 " files, a tenth held out\n",
+            plan_text_bytes(t->corpus.text.count, bytes), t->corpus.file_count);
+    fprintf(to, "pipeline  %s, %" PRIu32 " stages, %" PRIu32 " rows in %" PRIu32
+                " micro-batches, checkpoint %s, recompute %s\n", v->pipe.schedule,
+            weir_pipe_stage_count(weir_net_pipe(t->net)), v->batch,
+            weir_pipe_table(weir_net_pipe(t->net), v->batch)->micro_batch_count,
+            pipe_checkpoint_text(&v->pipe), pipe_recompute_text(&v->pipe));
+    fprintf(to, "kernels   %s\n", kernels);
+    print_layers(to, t);
+    fprintf(to, "\nplanned memory\n");
+    plan_text_print(to, weir_pipe_plan(weir_net_pipe(t->net)));
+    if (v->resume != NULL)
+        fprintf(to, "\nresumed from %s after %" PRIu64 " updates\n", v->resume,
+                t->progress.step);
+    fprintf(to, "\n%7s %9s %9s %10s %8s %9s %7s %7s\n", "step", "loss", "norm", "lr", "ms",
+            "tokens/s", "bubble", "hidden");
+    fflush(to);
+}
+
+/* ---- during ---- */
+
+void train_print_line(struct train *t, const struct train_line *line) {
+    fprintf(t->people.stream,
+            "%7" PRIu64 " %9.4f %9.3f %10.3e %8.1f %9.0f %6.1f%% %6.1f%%%s\n", line->step,
+            line->loss, line->grad_norm, line->lr, line->seconds * 1e3, line->tokens_per_second,
+            line->bubble * 100.0, line->recompute_hidden * 100.0,
+            line->updated ? "" : "  gradient not finite: update skipped");
+    fflush(t->people.stream);
+}
+
+int train_json_line(struct train *t, const struct train_line *line) {
+    if (t->values->json == NULL) return WEIR_OK;
+    return json_text_line(
+        &t->json, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step",
+                            (json_int_t)line->step, "loss", json_text_real(line->loss),
+                            "grad_norm", json_text_real(line->grad_norm), "lr",
+                            json_text_real(line->lr), "seconds", json_text_real(line->seconds),
+                            "tokens_per_second", json_text_real(line->tokens_per_second), "bubble",
+                            json_text_real(line->bubble), "recompute_hidden",
+                            json_text_real(line->recompute_hidden)));
+}
+
+void train_print_validation(struct train *t, uint64_t step, double loss) {
+    fprintf(t->people.stream, "%7" PRIu64 " validation %.4f nats/byte (bigram %.4f)\n", step, loss,
+            t->bigram);
+    fflush(t->people.stream);
+}
+
+/* ---- after ---- */
+
+static int write_people(void *context, const char *text, size_t bytes) {
+    return fwrite(text, 1, bytes, context) == bytes ? WEIR_OK : WEIR_ERR_IO;
+}
+
+static int write_trace(struct train *t) {
+    struct output output;
+    int status = output_begin(&output, t->values->trace, t->error);
+    if (status != WEIR_OK) return status;
+    status = weir_pipe_trace_chrome(weir_net_pipe(t->net), output_write, &output);
+    if (status != WEIR_OK) {
+        output_abort(&output);
+        return status;
+    }
+    return output_commit(&output);
+}
+
+int train_print_timeline(struct train *t) {
+    struct weir_step_report report;
+    struct weir_pipe *pipe = weir_net_pipe(t->net);
+    fprintf(t->people.stream, "\nthe last step\n");
+    int status = weir_pipe_trace_text(pipe, t->people.columns, t->people.colour, write_people,
+                                      t->people.stream);
+    if (status == WEIR_OK) status = weir_pipe_report(pipe, &report);
+    if (status != WEIR_OK) return status;
+    fprintf(t->people.stream, "\n%6s %9s %9s %11s %9s %11s %9s   (ms)\n", "worker", "busy", "idle",
+            "dependency", "copy", "imbalance", "host");
+    for (uint32_t w = 0; w < report.worker_count; w++) {
+        const struct weir_worker_time *time = &report.workers[w];
+        fprintf(t->people.stream, "%6" PRIu32 " %9.2f %9.2f %11.2f %9.2f %11.2f %9.2f\n", w,
+                time->busy * 1e-6, time->idle * 1e-6, time->dependency * 1e-6, time->copy * 1e-6,
+                time->imbalance * 1e-6, time->host * 1e-6);
+    }
+    return t->values->trace != NULL ? write_trace(t) : WEIR_OK;
+}
+
+static uint64_t peak_bytes(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss * 1024 : 0;
+}
+
+static uint64_t planned_bytes(const struct train *t) {
+    const struct weir_plan *plan = weir_pipe_plan(weir_net_pipe(t->net));
+    uint64_t bytes = 0;
+    for (uint32_t d = 0; d < plan->device_count; d++) bytes += plan->devices[d].total;
+    return bytes;
+}
+
+void train_print_summary(struct train *t, const struct train_line *medians) {
+    FILE *to = t->people.stream;
+    const struct train_values *v = t->values;
+    char plan[24], peak[24];
+    fprintf(to, "\nvalidation  %.4f nats/byte over %" PRIu64 " bytes; a bigram model of the same "
+                "text %.4f (%+.4f)\n", t->validation, t->eval_rows * v->model.context, t->bigram,
+            t->validation - t->bigram);
+    if (medians->step > 0)
+        fprintf(to, "speed       %.1f ms per update, %.0f tokens/s, bubble %.1f%%, recompute hidden "
+                    "%.1f%% (medians)\n", medians->seconds * 1e3, medians->tokens_per_second,
+                medians->bubble * 100.0, medians->recompute_hidden * 100.0);
+    fprintf(to, "memory      planned %s, the process's peak %s\n",
+            plan_text_bytes(planned_bytes(t), plan), plan_text_bytes(peak_bytes(), peak));
+    if (v->save != NULL) fprintf(to, "checkpoint  %s\n", v->save);
+    if (v->save_weights != NULL) fprintf(to, "weights     %s\n", v->save_weights);
+    if (v->trace != NULL) fprintf(to, "trace       %s (open it in Perfetto)\n", v->trace);
+    if (t->interrupted)
+        fprintf(to, "interrupted after %" PRIu64 " of %" PRIu64 " updates\n", t->progress.step,
+                t->steps);
+    fflush(to);
+}
+
+int train_json_summary(struct train *t, const struct train_line *medians) {
+    if (t->values->json == NULL) return WEIR_OK;
+    char kernels[512];
+    uint32_t reference = weir_net_kernels(t->net, kernels, sizeof kernels);
+    json_t *summary = json_pack(
+        "{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:s, s:i, s:b, s:I, s:I}", "steps",
+        (json_int_t)t->progress.step, "validation_loss", json_text_real(t->validation),
+        "bigram_loss", json_text_real(t->bigram), "seconds", json_text_real(medians->seconds),
+        "tokens_per_second", json_text_real(medians->tokens_per_second), "bubble",
+        json_text_real(medians->bubble), "recompute_hidden",
+        json_text_real(medians->recompute_hidden), "kernels", kernels, "reference_ops",
+        (int)reference, "interrupted", t->interrupted, "planned_bytes",
+        (json_int_t)planned_bytes(t), "peak_bytes", (json_int_t)peak_bytes());
+    return json_text_line(&t->json, json_pack("{s:o}", "summary", summary));
+}
