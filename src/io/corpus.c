@@ -189,11 +189,7 @@ static int take(struct walk *walk, const char *path, bool given, int depth) {
 
 /* ---- the split ---- */
 
-static bool is_held_out(const struct weir__corpus *corpus, size_t place) {
-    return place / corpus->block % PERIOD == PERIOD - 1;
-}
-
-/* Bytes of the period that `place` begins, held-out part or training part. */
+/* Bytes to train on in the period that begins at `begin`. */
 static size_t train_run(const struct weir__corpus *corpus, size_t begin) {
     size_t run = (PERIOD - 1) * corpus->block, rest = corpus->text.count - begin;
     return rest < run ? rest : run;
@@ -299,7 +295,7 @@ const uint8_t *weir__corpus_row(const struct weir__corpus *corpus, uint64_t seed
     uint64_t per_period = starts_in(corpus, (PERIOD - 1) * corpus->block);
     size_t begin = (size_t)(start / per_period) * PERIOD * corpus->block;
     size_t place = begin + (size_t)(start % per_period);
-    assert(!is_held_out(corpus, place) && !is_held_out(corpus, place + corpus->context));
+    assert(place - begin + corpus->context < train_run(corpus, begin));
     return (const uint8_t *)corpus->text.data + place;
 }
 
@@ -311,9 +307,9 @@ const uint8_t *weir__corpus_held_out(const struct weir__corpus *corpus, uint64_t
     uint64_t in_full = periods * held_out_rows_in(corpus, corpus->block);
     uint64_t period = index < in_full ? index % periods : periods;
     uint64_t within = index < in_full ? index / periods : index - in_full;
-    size_t place = (size_t)(period * PERIOD + PERIOD - 1) * corpus->block +
-                   (size_t)(within * corpus->context);
-    assert(is_held_out(corpus, place) && place + corpus->context < corpus->text.count);
+    size_t place =
+        (size_t)(period * PERIOD + PERIOD - 1) * corpus->block + (size_t)(within * corpus->context);
+    assert(place + corpus->context < corpus->text.count);
     return (const uint8_t *)corpus->text.data + place;
 }
 

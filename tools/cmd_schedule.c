@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `weir schedule`: prints the action table of a schedule as CSV, or judges a table that somebody
+ * else made. No model is needed: a table follows from stages, workers and micro-batches alone. So
+ * that a table is printed as the schedule is drawn in the papers, the default here is no
+ * checkpoint.
+ */
+#include "args.h"
+#include "commands.h"
+#include "output.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define TABLE_BYTES_MAX ((size_t)1 << 28)
+
+struct values {
+    const char *schedule;
+    uint32_t stages, workers, chunks;
+    uint32_t checkpoint; /* index into checkpoint_names */
+    const char *csv;
+    bool plain;
+    const char *check;
+};
+
+#define AT(member) offsetof(struct values, member)
+
+static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
+
+static const struct arg_option table_options[] = {
+    {.name = "schedule",
+     .type = ARG_TEXT,
+     .offset = AT(schedule),
+     .value = "NAME",
+     .fallback = "1f1b",
+     .help = "gpipe or 1f1b"},
+    {.name = "stages",
+     .type = ARG_U32,
+     .offset = AT(stages),
+     .value = "N",
+     .fallback = "2",
+     .least = 1,
+     .help = "model stages"},
+    {.name = "workers",
+     .type = ARG_U32,
+     .offset = AT(workers),
+     .value = "P",
+     .least = 1,
+     .help = "workers, each with N / P stages in loop order (default: N)"},
+    {.name = "chunks",
+     .type = ARG_U32,
+     .offset = AT(chunks),
+     .value = "M",
+     .fallback = "8",
+     .least = 1,
+     .help = "micro-batches"},
+    {.name = "checkpoint",
+     .type = ARG_CHOICE,
+     .offset = AT(checkpoint),
+     .choices = checkpoint_names,
+     .fallback = "never",
+     .help = "which micro-batches have an R"},
+    {.name = "csv",
+     .type = ARG_TEXT,
+     .offset = AT(csv),
+     .value = "FILE",
+     .fallback = "-",
+     .help = "where the table goes; - is stdout"},
+    {.name = "plain",
+     .type = ARG_FLAG,
+     .offset = AT(plain),
+     .help = "leave R and U out, for torch.distributed.pipelining"},
+};
+
+static const struct arg_option check_options[] = {
+    {.name = "check",
+     .type = ARG_TEXT,
+     .offset = AT(check),
+     .value = "FILE.csv",
+     .help = "judge this table instead: complete, without duplicates, without deadlock. Where "
+             "--stages, --workers or --chunks are given, it must be for those"},
+};
+
+static const struct arg_section sections[] = {
+    {"Printing a table", table_options, sizeof(table_options) / sizeof(table_options[0]), 0},
+    {"Checking a table", check_options, sizeof(check_options) / sizeof(check_options[0]), 0},
+};
+
+static const struct arg_command command = {
+    "schedule", "prints the action table of a schedule, or checks one",
+    "One row per worker, one cell per action: <stage><kind><micro-batch>, like 0F3. Kinds: F "
+    "forward, "
+    "R recompute, B backward, I input gradient, W weight gradient, U update.",
+    sections, sizeof(sections) / sizeof(sections[0])};
+
+static struct weir_table_options options_of(const struct values *values) {
+    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
+    options.schedule = values->schedule;
+    options.stages = values->stages;
+    options.workers = values->workers;
+    options.micro_batches = values->chunks;
+    options.checkpoint = (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + values->checkpoint);
+    return options;
+}
+
+static void print_facts(FILE *to, const char *name, const struct weir_table *table) {
+    fprintf(to, "%s: %u stages on %u workers, %u micro-batches, %u actions", name,
+            table->stage_count, table->worker_count, table->micro_batch_count, table->action_count);
+}
+
+/* ---- printing ---- */
+
+static int write_table(const struct values *values, const struct weir_table *table,
+                       struct weir_error *error) {
+    size_t bytes = weir_table_format(table, values->plain, NULL, 0);
+    char *text = malloc(bytes + 1);
+    if (!text) {
+        error->status = WEIR_ERR_OUT_OF_MEMORY;
+        return error->status;
+    }
+    weir_table_format(table, values->plain, text, bytes + 1);
+    int status = output_text(values->csv, text, bytes, error);
+    free(text);
+    return status;
+}
+
+static int print(const struct values *values) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_table_options options = options_of(values);
+    struct weir_error error = {0};
+    struct weir_table *table = NULL;
+    struct people people;
+    int status = weir_table_new(&options, &faults, &table);
+    if (faults.count) {
+        return args_refuse(&command, &faults);
+    }
+    if (!status) {
+        status = write_table(values, table, &error);
+    }
+    if (status) {
+        weir_table_destroy(table);
+        error.status = status;
+        return args_fail(&command, &error);
+    }
+    people_init(&people, output_is_standard(values->csv));
+    print_facts(people.stream, values->schedule, table);
+    fprintf(people.stream, "\n");
+    weir_table_destroy(table);
+    return EXIT_DONE;
+}
+
+/* ---- checking ---- */
+
+/* Every fault of `from`, with the file's name before it. */
+static void name_faults(const char *file, struct weir_faults *from, struct weir_faults *to) {
+    for (uint32_t i = 0; i < from->kept; i++) {
+        weir_faults_add(to, "%s: %s", file, from->lines[i]);
+    }
+    if (from->count > from->kept) {
+        weir_faults_add(to, "%s: and %u more faults", file, from->count - from->kept);
+    }
+    weir_faults_clean_up(from);
+}
+
+static int judge(const struct values *values, const struct weir__bytes *text,
+                 struct weir_faults *faults) {
+    struct weir_faults found = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
+    struct weir_table_options options = options_of(values);
+    struct weir_table *table = NULL;
+    int status = weir_table_parse(&options, text->data, text->count, &found, &notes, &table);
+    if (!status) {
+        status = weir_table_check(table, NULL, &found);
+    }
+    if (status && !found.count) {
+        weir_faults_add(&found, "%s", weir_status_text(status));
+    }
+    name_faults(values->check, &found, faults);
+    for (uint32_t i = 0; i < notes.kept; i++) {
+        fprintf(stderr, "weir: %s: note: %s\n", command.name, notes.lines[i]);
+    }
+    weir_faults_clean_up(&notes);
+    if (!status) {
+        print_facts(stdout, values->check, table);
+        printf(": complete, nothing twice, no deadlock\n");
+    }
+    weir_table_destroy(table);
+    return status;
+}
+
+static int check(struct values *values, const struct args *args, struct weir_faults *faults) {
+    static const char *const others[] = {"schedule", "checkpoint", "csv", "plain"};
+    struct weir_error error = {0};
+    struct weir__io io = {.error = &error};
+    struct weir__bytes text = {0};
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        if (args_given(args, others[i])) {
+            weir_faults_add(faults, "--%s does not go with --check: leave one of them out",
+                            others[i]);
+        }
+    }
+    values->stages = args_given(args, "stages") ? values->stages : 0;
+    values->chunks = args_given(args, "chunks") ? values->chunks : 0;
+    if (weir__file_read(&io, values->check, TABLE_BYTES_MAX, &text)) {
+        weir_faults_add(faults, "%s", error.message);
+    } else {
+        judge(values, &text, faults);
+    }
+    weir__bytes_release(NULL, &text);
+    return faults->count ? args_refuse(&command, faults) : EXIT_DONE;
+}
+
+int cmd_schedule(int argc, char **argv) {
+    struct values values = {0};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct args args;
+    if (args_parse(&args, &command, argc, argv, &values, &faults)) {
+        return EXIT_DONE;
+    }
+    if (values.check) {
+        return check(&values, &args, &faults);
+    }
+    return faults.count ? args_refuse(&command, &faults) : print(&values);
+}
