@@ -3,6 +3,7 @@
 SUITE(harness)
 SUITE(base)
 SUITE(device)
+SUITE(place)
 SUITE(skip)
 SUITE(portal)
 SUITE(file)
