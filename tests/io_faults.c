@@ -31,8 +31,8 @@ bool io_faults_fired(void) {
 
 static bool is_struck(void) {
     state.count++;
-    bool struck = state.k > 0 &&
-                  (state.count == state.k || (state.persistent && state.count > state.k));
+    bool struck =
+        state.k > 0 && (state.count == state.k || (state.persistent && state.count > state.k));
     state.fired = state.fired || struck;
     return struck;
 }

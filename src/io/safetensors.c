@@ -532,8 +532,8 @@ const struct weir__safetensor *weir__safetensors_get(const struct weir__safetens
 const struct weir__safetensor *weir__safetensors_find(const struct weir__safetensors *file,
                                                       const char *name) {
     const struct weir__safetensor wanted = {.name = name}, *key = &wanted;
-    const struct weir__safetensor **found = bsearch(&key, file->by_name, file->count,
-                                                    sizeof(*file->by_name), compare_names);
+    const struct weir__safetensor **found =
+        bsearch(&key, file->by_name, file->count, sizeof(*file->by_name), compare_names);
     return found ? *found : NULL;
 }
 

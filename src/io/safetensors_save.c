@@ -101,8 +101,8 @@ static int compare_texts(const void *left, const void *right) {
 }
 
 static int sort_items(struct saving *saving, const struct weir__safetensors_item *items) {
-    saving->entries = weir__acquire(saving->io->allocator, saving->entry_count,
-                                    sizeof(*saving->entries));
+    saving->entries =
+        weir__acquire(saving->io->allocator, saving->entry_count, sizeof(*saving->entries));
     if (!saving->entries) {
         return fail_memory(saving);
     }
@@ -117,8 +117,8 @@ static int sort_items(struct saving *saving, const struct weir__safetensors_item
 }
 
 static int sort_texts(struct saving *saving, const struct weir__safetensors_text *texts) {
-    saving->texts = weir__acquire(saving->io->allocator, saving->text_count,
-                                  sizeof(*saving->texts));
+    saving->texts =
+        weir__acquire(saving->io->allocator, saving->text_count, sizeof(*saving->texts));
     if (!saving->texts) {
         return fail_memory(saving);
     }
@@ -164,9 +164,9 @@ static int add_tensor(struct saving *saving, const struct entry *entry, size_t b
         done = done && json_array_append_new(shape, json_integer(item->shape[i])) == 0;
     }
     /* The pack takes the reference to shape also when it fails. */
-    json_t *value = json_pack("{s:s, s:o, s:[I,I]}", "dtype", entry->dtype->name, "shape", shape,
-                              "data_offsets", (json_int_t)begin,
-                              (json_int_t)(begin + entry->bytes));
+    json_t *value =
+        json_pack("{s:s, s:o, s:[I,I]}", "dtype", entry->dtype->name, "shape", shape,
+                  "data_offsets", (json_int_t)begin, (json_int_t)(begin + entry->bytes));
     if (json_object_set_new(saving->header, item->name, value) != 0 || !done) {
         return fail_memory(saving);
     }
