@@ -212,6 +212,16 @@ static void choose_at_random(void) {
     weir__machine_destroy(machine);
 }
 
+static void test_the_tightest_place_is_taken(void) {
+    struct weir__machine *machine = make_machine("pack:2 core:4 pu:1");
+    CHECK(machine != NULL);
+    const bool usable[8] = {true, true, true, true, true, false, true, true};
+    uint32_t owner[8];
+    EXPECT(weir__choose(machine, usable, 1, 3, owner));
+    for (int i = 0; i < 8; i++) EXPECT_EQ_UINT(owner[i], i >= 4 && i != 5 ? 0 : WEIR__NO_WORKER);
+    weir__machine_destroy(machine);
+}
+
 static void test_random_machines_are_dealt_with_fewest_straddlers(void) {
     for (int i = 0; i < 500; i++) {
         choose_at_random();
@@ -427,6 +437,13 @@ static void test_a_v1_quota_is_found_beside_v2(void) {
     write_file(root, "sys/fs/cgroup/cpu/cpu.cfs_quota_us", "250000\n");
     EXPECT_NEAR(weir__quota_cores(root), 0, 0);
     write_file(root, "sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    EXPECT_NEAR(weir__quota_cores(root), 2.5, 0);
+    /* A process that the mount does not show has the mount's own limit only. */
+    write_file(root, "proc/self/cgroup", "4:cpuacct,cpu:/docker/12abcd/job\n0::/\n");
+    write_file(root, "sys/fs/cgroup/cpu/docker/12abcd/job/cpu.cfs_quota_us", "100000\n");
+    write_file(root, "sys/fs/cgroup/cpu/docker/12abcd/job/cpu.cfs_period_us", "100000\n");
+    write_file(root, "sys/fs/cgroup/cpu/cd/job/cpu.cfs_quota_us", "100000\n");
+    write_file(root, "sys/fs/cgroup/cpu/cd/job/cpu.cfs_period_us", "100000\n");
     EXPECT_NEAR(weir__quota_cores(root), 2.5, 0);
     write_file(root, "sys/fs/cgroup/unified/cpu.max", "200000 100000\n");
     EXPECT_NEAR(weir__quota_cores(root), 2, 0);
@@ -732,6 +749,28 @@ static void test_a_plan_that_finds_too_few_cores_claims_none(void) {
     weir__machine_destroy(machine);
 }
 
+/* The middle of what would be chosen first is taken: the rest is chosen around it. */
+static void test_workers_go_together_around_taken_cores(void) {
+    uint32_t base = claim_base();
+    struct holder holder = start_holder(base, "1", 1, 1);
+    struct weir__machine *machine = claimable(base);
+    CHECK(machine != NULL);
+    expect_plan(machine, "auto", 2, 1, "0|2");
+    expect_plan(machine, "auto", 2, 2, "4-5|6-7");
+    weir__machine_destroy(machine);
+    EXPECT_EQ_STR(claimed(base), "01000000");
+    end_holder(&holder, false);
+    holder = start_holder(base, "4", 1, 1);
+    machine = claimable(base);
+    CHECK(machine != NULL);
+    EXPECT_EQ_STR(claimed(base), "00001000");
+    expect_plan(machine, "auto", 1, 4, "0-3");
+    expect_plan(machine, "5-7", 1, 3, "5-7");
+    expect_plan(machine, "auto", 2, 3, "0-2|5-7");
+    end_holder(&holder, false);
+    weir__machine_destroy(machine);
+}
+
 static void test_pipes_of_one_process_differ_or_share(void) {
     uint32_t base = claim_base();
     struct weir__machine *first = claimable(base), *second = claimable(base);
@@ -752,14 +791,15 @@ WEIR_TEST_SUITE(
     place, TEST(two_packages_of_two_numa_nodes_each), TEST(a_worker_straddles_only_where_it_must),
     TEST(one_processing_unit_per_core), TEST(interleaved_core_numbers_follow_the_machine),
     TEST(more_workers_than_cores_share_unbound), TEST(places_name_their_node_and_cache),
-    TEST(random_machines_are_dealt_with_fewest_straddlers), TEST(a_list_is_dealt_in_its_order),
-    TEST(two_workers_on_one_core_are_not_exclusive), TEST(malformed_lists_are_refused_and_say_why),
-    TEST(a_list_names_all_its_faults), TEST(the_environment_binds_where_options_do_not),
-    TEST(long_core_lists_are_cut_at_a_comma), TEST(facts_describe_the_machine),
-    TEST(every_failing_allocation_is_reported), TEST(a_v2_quota_is_found_anywhere_on_the_way_up),
-    TEST(a_v1_quota_is_found_beside_v2), TEST(a_quota_counts_as_whole_cores),
-    TEST(an_inherited_cpuset_is_respected), TEST(a_worker_is_bound_and_the_caller_is_not),
-    TEST(a_refused_binding_is_reported), TEST(cores_of_another_process_are_avoided),
-    TEST(a_killed_process_leaves_no_claim), TEST(a_list_claims_but_does_not_yield),
-    TEST(only_what_is_bound_is_claimed), TEST(a_plan_that_finds_too_few_cores_claims_none),
+    TEST(the_tightest_place_is_taken), TEST(random_machines_are_dealt_with_fewest_straddlers),
+    TEST(a_list_is_dealt_in_its_order), TEST(two_workers_on_one_core_are_not_exclusive),
+    TEST(malformed_lists_are_refused_and_say_why), TEST(a_list_names_all_its_faults),
+    TEST(the_environment_binds_where_options_do_not), TEST(long_core_lists_are_cut_at_a_comma),
+    TEST(facts_describe_the_machine), TEST(every_failing_allocation_is_reported),
+    TEST(a_v2_quota_is_found_anywhere_on_the_way_up), TEST(a_v1_quota_is_found_beside_v2),
+    TEST(a_quota_counts_as_whole_cores), TEST(an_inherited_cpuset_is_respected),
+    TEST(a_worker_is_bound_and_the_caller_is_not), TEST(a_refused_binding_is_reported),
+    TEST(cores_of_another_process_are_avoided), TEST(a_killed_process_leaves_no_claim),
+    TEST(a_list_claims_but_does_not_yield), TEST(only_what_is_bound_is_claimed),
+    TEST(a_plan_that_finds_too_few_cores_claims_none), TEST(workers_go_together_around_taken_cores),
     TEST(pipes_of_one_process_differ_or_share))
