@@ -620,8 +620,10 @@ typedef int weir_write_fn(void *context, const char *text, size_t bytes);
 /** Writes the trace as Chrome trace events (JSON), which Perfetto opens: one track per worker, flow
  * arrows for crossings that were waited for. */
 int weir_pipe_trace_chrome(const struct weir_pipe *pipe, weir_write_fn *write, void *context);
-/** Draws the last step as text, `columns` wide, one line per worker: letters of the kinds, dots for
- * waiting. `colour` uses ANSI colours. */
+/** Draws the last step as text, `columns` wide (40 to 1000 are possible), one line per worker: letters
+ * of the kinds, dots for waiting. `colour` uses ANSI colours. Like the function above: not during a
+ * step, allocates nothing, and a failure of `write` ends it and is returned. WEIR_ERR_NOT_FOUND
+ * without a step. */
 int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool colour,
                          weir_write_fn *write, void *context);
 

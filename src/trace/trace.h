@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * What the writers of traces share: a worker's kept events by number, and text that goes out in
+ * pieces through a weir_write_fn. Nothing here allocates, so that a trace can be written when
+ * memory has run out. Not during a step: the events are the workers' then.
+ */
+#ifndef WEIR_TRACE_H
+#define WEIR_TRACE_H
+
+#include "pipe/pipe.h"
+
+/* ---- events ---- */
+
+/** How many events the worker's ring holds. */
+uint32_t weir__trace_count(const struct weir__worker *worker);
+/** The kept event `index`, 0 is the oldest. */
+const struct weir_trace_event *weir__trace_event(const struct weir__worker *worker, uint32_t index);
+/** The first event whose step is `step` or a later one; the count where there is none. */
+uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step);
+/** "F 1:3" is forward of stage 1, micro-batch 3; "U 1" is stage 1's update. Returns `text`. */
+const char *weir__trace_name(const struct weir_action *action, char text[32]);
+
+/* ---- text ---- */
+
+enum { WEIR__TEXT_BYTES = 4096 };
+
+/** Text on its way out. The first failure of `write` sticks: nothing is written after it. */
+struct weir__text {
+    weir_write_fn *write;
+    void *context;
+    int status;
+    size_t used;
+    char buffer[WEIR__TEXT_BYTES];
+};
+
+void weir__text_begin(struct weir__text *text, weir_write_fn *write, void *context);
+void weir__text_bytes(struct weir__text *text, const char *bytes, size_t count);
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+/** printf-like, cut after 255 bytes. For whole numbers and short texts: the locale changes others. */
+void weir__text_add(struct weir__text *text, const char *format, ...);
+/** A JSON string with its quotes, whatever the bytes; what is not UTF-8 becomes U+FFFD. */
+void weir__text_json(struct weir__text *text, const char *string);
+/** Writes what is left; returns the first failure, or WEIR_OK. */
+int weir__text_end(struct weir__text *text);
+
+#endif
