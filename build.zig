@@ -529,9 +529,10 @@ fn gitCommit(b: *Build) []const u8 {
 /// A file's text without surrounding space; null if there is none.
 fn readTracked(b: *Build, path: []const u8) ?[]const u8 {
     track(b, path);
-    const limit: std.Io.Limit = .limited(1 << 20);
-    const text = placeOf(b, path).readFileAlloc(b.graph.io, path, b.allocator, limit) catch
-        return null;
+    var file = placeOf(b, path).openFile(b.graph.io, path, .{}) catch return null;
+    defer file.close(b.graph.io);
+    var reader = file.reader(b.graph.io, &.{});
+    const text = reader.interface.allocRemaining(b.allocator, .limited(1 << 20)) catch return null;
     return std.mem.trim(u8, text, " \r\n");
 }
 
@@ -542,7 +543,7 @@ fn track(b: *Build, path: []const u8) void {
     var sub_path = path;
     while (true) {
         const lazy: LazyPath = if (absolute) .{ .cwd_relative = sub_path } else b.path(sub_path);
-        if (placeOf(b, path).statFile(b.graph.io, sub_path, .{})) |stat| {
+        if (placeOf(b, path).statFile(b.graph.io, sub_path)) |stat| {
             if (stat.kind != .directory) return b.dependOnFileContents(lazy);
             return b.dependOnDirectoryContents(lazy);
         } else |_| {}
@@ -551,6 +552,6 @@ fn track(b: *Build, path: []const u8) void {
 }
 
 /// What a path is relative to.
-fn placeOf(b: *Build, path: []const u8) std.Io.Dir {
-    return if (std.fs.path.isAbsolute(path)) .cwd() else b.root.root_dir.handle;
+fn placeOf(b: *Build, path: []const u8) Build.Cache.Path {
+    return if (std.fs.path.isAbsolute(path)) .cwd() else b.root;
 }

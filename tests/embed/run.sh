@@ -1,0 +1,44 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# run.sh c|cpp|cmake|zig FOLDER PREFIX [ZIG]: builds an example outside the project's own build, in
+# the empty FOLDER against what is installed in PREFIX, and runs it. Exit 77 after a last line that
+# says what is missing here.
+set -eu
+language=$1 folder=$2 prefix=$3 zig=${4:-zig}
+here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
+
+need() {
+  command -v "$1" >/dev/null 2>&1 || { echo "no $1 here"; exit 77; }
+}
+
+# With the compiler $1, as every pkg-config user would, for a usual and for a --static link.
+with_pkg_config() {
+  need "$1"
+  need pkg-config
+  export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+  for static in '' --static; do
+    # shellcheck disable=SC2046,SC2086  # lists of words
+    "$@" $(pkg-config --cflags weir) -o "$folder/embed" $(pkg-config $static --libs weir)
+    "$folder/embed"
+  done
+}
+
+case $language in
+  c) with_pkg_config gcc -std=c11 -Wall -Wextra -Werror "$here/embed.c" -lm ;;
+  cpp) with_pkg_config g++ -std=c++17 -Wall -Wextra -Werror "$here/embed.cpp" ;;
+  cmake)
+    need cmake
+    need make
+    need gcc
+    cmake -S "$here/cmake" -B "$folder" -DCMAKE_C_COMPILER=gcc -DCMAKE_PREFIX_PATH="$prefix" \
+      -DCMAKE_C_FLAGS=-std=c11 -G 'Unix Makefiles'
+    cmake --build "$folder"
+    "$folder/embed"
+    ;;
+  zig)
+    cd "$here/zig"
+    "$zig" build --cache-dir "$folder/cache" --prefix "$folder" --error-style minimal
+    "$folder/bin/embed"
+    ;;
+  *) echo "run.sh: $language: unknown language" >&2; exit 2 ;;
+esac

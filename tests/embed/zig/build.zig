@@ -1,0 +1,21 @@
+//! A Zig project that depends on Weir by path and uses its engine.
+
+const std = @import("std");
+
+pub fn build(b: *std.Build) void {
+    const target = b.standardTargetOptions(.{});
+    const weir = b.dependency("weir", .{ .onednn = false });
+    const header = b.addTranslateC(.{
+        .root_source_file = weir.path("src/weir.h"),
+        .target = target,
+        .optimize = .fast,
+    });
+    const module = b.createModule(.{
+        .root_source_file = b.path("main.zig"),
+        .target = target,
+        .optimize = .fast,
+        .imports = &.{.{ .name = "weir", .module = header.createModule() }},
+    });
+    module.linkLibrary(weir.artifact("weir"));
+    b.installArtifact(b.addExecutable(.{ .name = "embed", .root_module = module }));
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: what is installed serves programs that Weir's own build knows nothing of. Method:
+ * tests/embed/run.sh builds and runs an example that uses only the engine, in C, in C++, through
+ * CMake, and as a dependency of a Zig project; each checks the result of its own small training.
+ */
+#include "harness.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define OUTPUT_BYTES 8192
+#define EXIT_SKIPPED 77
+
+static const char *last_line(char *text) {
+    size_t length = strlen(text);
+    while (length > 0 && text[length - 1] == '\n') text[--length] = 0;
+    const char *newline = strrchr(text, '\n');
+    return newline ? newline + 1 : text;
+}
+
+static void build_and_run(const char *language) {
+    const char *folder = test_temporary_directory();
+    CHECK(folder);
+    if (!test_install_prefix()) SKIP("no --prefix of an installation was given");
+    char output[OUTPUT_BYTES];
+    int status = test_shell(output, sizeof output, "sh tests/embed/run.sh %s '%s' '%s' '%s'",
+                            language, folder, test_install_prefix(), test_zig() ? test_zig() : "");
+    if (status == EXIT_SKIPPED) SKIP("%s", last_line(output));
+    if (status != 0) TEST_FAIL("tests/embed/run.sh %s: exit %d:\n%s", language, status, output);
+}
+
+static void test_c_program_links_by_pkg_config(void) {
+    build_and_run("c");
+}
+
+static void test_cpp_program_links_by_pkg_config(void) {
+    build_and_run("cpp");
+}
+
+static void test_c_program_links_by_cmake(void) {
+    build_and_run("cmake");
+}
+
+static void test_zig_project_depends_on_weir(void) {
+    if (!test_zig()) SKIP("no --zig was given");
+    build_and_run("zig");
+}
+
+WEIR_TEST_SUITE(embed, TEST(c_program_links_by_pkg_config), TEST(cpp_program_links_by_pkg_config),
+                TEST(c_program_links_by_cmake), TEST(zig_project_depends_on_weir))
