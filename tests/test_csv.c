@@ -192,6 +192,9 @@ static void test_bad_cells_are_named_by_row_and_cell(void) {
     expect_fault("0F99999999999999999999999\n",
                  "row 1, cell 1: '0F99999999999999999999999' needs a micro-batch of 0 to "
                  "2147483647, as in 2F0\n");
+    expect_fault("0F18446744073709551616\n",
+                 "row 1, cell 1: '0F18446744073709551616' needs a micro-batch of 0 to "
+                 "2147483647, as in 2F0\n");
     expect_fault("0F0 0B0\n", "row 1, cell 1: '0F0 0B0' goes on where it should end, as in 2F0 "
                               "or 2U\n");
     expect_fault("0U1\n", "row 1, cell 1: '0U1' goes on where it should end, as in 2F0 or 2U\n");

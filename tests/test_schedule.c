@@ -86,8 +86,8 @@ static void test_unknown_mode_is_refused_with_the_three_names(void) {
     CHECK_STATUS(weir_checkpoint_parse("sometimes", &mode), WEIR_ERR_ARGUMENT);
     CHECK_STATUS(weir_checkpoint_parse(NULL, &mode), WEIR_ERR_ARGUMENT);
     CHECK_EQ_INT(mode, WEIR_CHECKPOINT_DEFAULT);
-    struct weir_table_options options = options_of("1f1b", (struct counts){2, 2, 2},
-                                                   (enum weir_checkpoint)17);
+    struct weir_table_options options =
+        options_of("1f1b", (struct counts){2, 2, 2}, (enum weir_checkpoint)17);
     struct weir_faults faults = {.allocator = test_allocator()};
     struct weir_table *table = NULL;
     EXPECT_STATUS(weir_table_new(&options, &faults, &table), WEIR_ERR_ARGUMENT);
@@ -110,17 +110,17 @@ static void test_mode_names_are_read_as_written(void) {
 
 static void test_a_stage_may_have_its_own_mode(void) {
     static const enum weir_checkpoint own[] = {WEIR_CHECKPOINT_NEVER, WEIR_CHECKPOINT_DEFAULT,
-                                               WEIR_CHECKPOINT_ALWAYS};
-    struct weir_table_options options = options_of("gpipe", (struct counts){3, 3, 2},
-                                                   WEIR_CHECKPOINT_EXCEPT_LAST);
+                                               WEIR_CHECKPOINT_EXCEPT_LAST};
+    struct weir_table_options options =
+        options_of("gpipe", (struct counts){3, 3, 2}, WEIR_CHECKPOINT_ALWAYS);
     char text[512];
     options.stage_checkpoint = own;
     struct weir_table *table = NULL;
     CHECK_OK(weir_table_new(&options, NULL, &table));
     weir_table_format(table, false, text, sizeof text);
     EXPECT_EQ_STR(text, "0F0,0F1,0B1,0B0,0U\n"
-                        "1F0,1F1,1B1,1R0,1B0,1U\n"
-                        "2F0,2F1,2R1,2B1,2R0,2B0,2U\n");
+                        "1F0,1F1,1R1,1B1,1R0,1B0,1U\n"
+                        "2F0,2F1,2B1,2R0,2B0,2U\n");
     weir_table_destroy(table);
 }
 
@@ -129,7 +129,7 @@ static void test_a_stage_may_have_its_own_mode(void) {
 /* Replays a default flow with one time per kind; false (and the test failed) if that fails. The
  * caller gives room for as many starts and ends as the table has actions. */
 static double replay(const struct weir_table *table, const double time_of[WEIR_KIND_COUNT],
-                     double *start) {
+                     double copy_time, double *start) {
     struct weir__flow flow = {.stage_count = table->stage_count};
     struct weir__deps deps = {0};
     double makespan = -1.0;
@@ -140,9 +140,15 @@ static double replay(const struct weir_table *table, const double time_of[WEIR_K
         duration[a] = time_of[table->actions[a].kind];
     }
     EXPECT_STATUS(weir__deps_new(table, &flow, test_allocator(), &deps), WEIR_OK);
-    EXPECT_STATUS(
-        weir__table_replay(table, &deps, duration, NULL, start, end, &makespan, test_allocator()),
-        WEIR_OK);
+    uint32_t edges = deps.edge_count;
+    double *copy = weir__acquire(test_allocator(), edges, sizeof *copy);
+    for (uint32_t e = 0; e < edges; e++) {
+        copy[e] = copy_time;
+    }
+    int status =
+        weir__table_replay(table, &deps, duration, copy, start, end, &makespan, test_allocator());
+    EXPECT_STATUS(status, WEIR_OK);
+    weir__release(test_allocator(), copy, edges, sizeof *copy);
     weir__deps_clean_up(&deps);
     weir__release(test_allocator(), end, count, sizeof *end);
     weir__release(test_allocator(), duration, count, sizeof *duration);
@@ -154,12 +160,12 @@ static const double unit_times[WEIR_KIND_COUNT] = {
 
 /* In cycle k stage j is at micro-batch k - j: F(i, j) begins at i + j in units of a forward. */
 static void expect_clock_cycles(uint32_t micro_batches, uint32_t stages) {
-    struct weir_table *table = table_of("gpipe", (struct counts){stages, stages, micro_batches},
-                                        WEIR_CHECKPOINT_NEVER);
+    struct weir_table *table =
+        table_of("gpipe", (struct counts){stages, stages, micro_batches}, WEIR_CHECKPOINT_NEVER);
     CHECK(table != NULL);
     double *start = weir__acquire(test_allocator(), table->action_count, sizeof *start);
     uint32_t forwards = 0;
-    replay(table, unit_times, start);
+    replay(table, unit_times, 0.0, start);
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
         if (action->kind == WEIR_KIND_F) {
@@ -266,8 +272,8 @@ static void test_one_worker_recomputes_each_segment_before_its_backward(void) {
 
 static void test_1f1b_keeps_at_most_p_minus_s_in_flight(void) {
     for (uint32_t p = 1; p <= 6; p++) {
-        struct weir_table *table = table_of("1f1b", (struct counts){p, p, 9},
-                                            WEIR_CHECKPOINT_NEVER);
+        struct weir_table *table =
+            table_of("1f1b", (struct counts){p, p, 9}, WEIR_CHECKPOINT_NEVER);
         CHECK(table != NULL);
         for (uint32_t w = 0; w < p; w++) {
             uint32_t held = 0, peak = 0;
@@ -393,7 +399,7 @@ static void expect_no_loss_to_sharing(const char *schedule, struct counts counts
     double held = (counts.stages + counts.workers - 1) / counts.workers;
     double bound = (counts.micro_batches + counts.workers - 1) * (3.0 + recompute) * held;
     double *start = weir__acquire(test_allocator(), table->action_count, sizeof *start);
-    double makespan = replay(table, unit_times, start);
+    double makespan = replay(table, unit_times, 0.0, start);
     weir__release(test_allocator(), start, table->action_count, sizeof *start);
     if (checkpoint != WEIR_CHECKPOINT_EXCEPT_LAST && !EXPECT(makespan <= bound)) {
         TEST_FAIL("%s, %u stages on %u workers, %u micro-batches: %g above %g", schedule,
@@ -406,12 +412,12 @@ static void test_sharing_a_worker_costs_no_time(void) {
     for_every_table(expect_no_loss_to_sharing);
 }
 
-static double makespan_of(const char *schedule, struct counts counts, double unit) {
+static double makespan_of(const char *schedule, struct counts counts, double unit, double copy) {
     struct weir_table *table = table_of(schedule, counts, WEIR_CHECKPOINT_NEVER);
     const double times[WEIR_KIND_COUNT] = {[WEIR_KIND_F] = unit, [WEIR_KIND_B] = 2 * unit};
     if (table == NULL) return -1;
     double *start = weir__acquire(test_allocator(), table->action_count, sizeof *start);
-    double makespan = replay(table, times, start);
+    double makespan = replay(table, times, copy, start);
     weir__release(test_allocator(), start, table->action_count, sizeof *start);
     weir_table_destroy(table);
     return makespan;
@@ -421,7 +427,7 @@ static void test_makespans_are_the_textbooks(void) {
     for (size_t k = 0; k < WEIR__COUNT_OF(schedules); k++) {
         for (uint32_t p = 1; p <= 6; p++) {
             for (uint32_t m = 1; m <= 12; m++) {
-                double makespan = makespan_of(schedules[k], (struct counts){p, p, m}, 1.0);
+                double makespan = makespan_of(schedules[k], (struct counts){p, p, m}, 1.0, 0.0);
                 CHECK_NEAR(makespan, (m + p - 1) * 3.0, 0);
             }
         }
@@ -431,11 +437,41 @@ static void test_makespans_are_the_textbooks(void) {
 static void test_four_stages_on_two_workers_keep_up_with_two(void) {
     for (size_t k = 0; k < WEIR__COUNT_OF(schedules); k++) {
         for (uint32_t m = 1; m <= 64; m++) {
-            double two = makespan_of(schedules[k], (struct counts){2, 2, m}, 1.0);
-            double four = makespan_of(schedules[k], (struct counts){4, 2, m}, 0.5);
+            double two = makespan_of(schedules[k], (struct counts){2, 2, m}, 1.0, 0.0);
+            double four = makespan_of(schedules[k], (struct counts){4, 2, m}, 0.5, 0.0);
             CHECK(four > 0 && four <= 1.1 * two);
         }
     }
+}
+
+/* In the steady phase of a loop no copy stands in the way: only those of the ends do. */
+static void test_a_loop_hides_copies(void) {
+    struct counts small = {4, 2, 8}, large = {4, 2, 64};
+    double steady = makespan_of("1f1b", large, 1.0, 0.1) - makespan_of("1f1b", small, 1.0, 0.1);
+    CHECK_NEAR(steady, 56 * 2 * 3.0, 1e-9);
+}
+
+/* What a loop's warm-up keeps, and one more. */
+static void expect_bounded_loop(const char *schedule, struct counts counts,
+                                enum weir_checkpoint checkpoint, const struct weir_table *table) {
+    uint32_t turns = (counts.stages + counts.workers - 1) / counts.workers;
+    uint32_t rounds = counts.micro_batches / counts.workers;
+    uint32_t round =
+        rounds > 0 ? (counts.micro_batches + rounds - 1) / rounds : counts.micro_batches;
+    (void)checkpoint;
+    if (strcmp(schedule, "1f1b") != 0) return;
+    for (uint32_t w = 0; w < counts.workers; w++) {
+        uint32_t held = 0, behind = counts.workers - 1 - w;
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            held += table->actions[a].kind == WEIR_KIND_F;
+            held -= table->actions[a].kind == WEIR_KIND_B;
+            EXPECT(held <= (turns == 1 ? behind : (turns - 1) * round + 2 * behind) + 1);
+        }
+    }
+}
+
+static void test_a_loop_keeps_a_round_and_its_warm_up(void) {
+    for_every_table(expect_bounded_loop);
 }
 
 /* ---- inference ---- */
@@ -504,8 +540,8 @@ static void test_unknown_schedule_lists_the_known(void) {
 
 static void test_all_reasons_are_listed(void) {
     static const enum weir_checkpoint own[] = {WEIR_CHECKPOINT_NEVER, (enum weir_checkpoint)9};
-    struct weir_table_options options = options_of("none", (struct counts){2, 3, 0},
-                                                   (enum weir_checkpoint)8);
+    struct weir_table_options options =
+        options_of("none", (struct counts){2, 3, 0}, (enum weir_checkpoint)8);
     struct weir_faults faults = {.allocator = test_allocator()};
     struct weir_table *table = NULL;
     options.stage_checkpoint = own;
@@ -515,8 +551,8 @@ static void test_all_reasons_are_listed(void) {
 }
 
 static void test_older_and_impossible_option_sizes(void) {
-    struct weir_table_options options = options_of("gpipe", (struct counts){2, 2, 2},
-                                                   WEIR_CHECKPOINT_NEVER);
+    struct weir_table_options options =
+        options_of("gpipe", (struct counts){2, 2, 2}, WEIR_CHECKPOINT_NEVER);
     struct weir_table *table = NULL;
     char text[256];
     options.size = offsetof(struct weir_table_options, checkpoint);
@@ -540,8 +576,8 @@ static void test_no_workers_given_means_one_per_stage(void) {
 }
 
 static void test_lack_of_memory_leaves_nothing(void) {
-    struct weir_table_options options = options_of("1f1b", (struct counts){4, 2, 20},
-                                                   WEIR_CHECKPOINT_ALWAYS);
+    struct weir_table_options options =
+        options_of("1f1b", (struct counts){4, 2, 20}, WEIR_CHECKPOINT_ALWAYS);
     uint64_t k = 0;
     for (bool fired = true; fired; k++) {
         struct weir_table *table = NULL, *infer = NULL;
@@ -574,6 +610,7 @@ WEIR_TEST_SUITE(
     TEST(stages_stand_in_loop_order), TEST(order_of_accumulation_does_not_depend_on_counts),
     TEST(recompute_stands_just_before_its_backward), TEST(sharing_a_worker_costs_no_time),
     TEST(makespans_are_the_textbooks), TEST(four_stages_on_two_workers_keep_up_with_two),
+    TEST(a_loop_hides_copies), TEST(a_loop_keeps_a_round_and_its_warm_up),
     TEST(inference_runs_forwards_in_order_on_the_same_workers),
     TEST(impossible_counts_name_the_nearest_valid), TEST(unknown_schedule_lists_the_known),
     TEST(all_reasons_are_listed), TEST(older_and_impossible_option_sizes),

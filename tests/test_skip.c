@@ -224,8 +224,8 @@ static void describe_policy(const struct weir__skip_layout *layout, uint32_t sta
 static struct weir__skip_layout *make_layout(const struct weir__skip_decl *list, size_t count,
                                              const uint32_t *stage_of, uint32_t stages) {
     struct weir__skip_layout *layout = NULL;
-    int status = weir__skip_layout_new(test_allocator(), list, (uint32_t)count, stage_of, stages,
-                                       &layout);
+    int status =
+        weir__skip_layout_new(test_allocator(), list, (uint32_t)count, stage_of, stages, &layout);
     EXPECT_STATUS(status, WEIR_OK);
     return layout;
 }
@@ -248,8 +248,8 @@ static void test_no_skips_give_an_empty_policy(void) {
 // LA-1
 static void test_skip_within_a_stage_has_no_route(void) {
     char text[256];
-    struct weir__skip_layout *layout = LAYOUT(((uint32_t[]){0, 0, 1}), 2, STASH(0, "foo"),
-                                              READ(1, "foo"), POP(1, "foo"));
+    struct weir__skip_layout *layout =
+        LAYOUT(((uint32_t[]){0, 0, 1}), 2, STASH(0, "foo"), READ(1, "foo"), POP(1, "foo"));
     CHECK(layout != NULL);
     describe_policy(layout, 2, text, sizeof text);
     EXPECT_EQ_STR(text, "[] []");
@@ -278,8 +278,8 @@ static void test_skips_go_past_the_stages_between(void) {
 static void test_sources_are_sorted_by_stage(void) {
     char text[256];
     static const uint32_t identity[] = {0, 1, 2};
-    struct weir__skip_layout *layout = LAYOUT(identity, 3, STASH(0, "foo"), STASH(1, "bar"),
-                                              POP(2, "bar"), POP(2, "foo"));
+    struct weir__skip_layout *layout =
+        LAYOUT(identity, 3, STASH(0, "foo"), STASH(1, "bar"), POP(2, "bar"), POP(2, "foo"));
     CHECK(layout != NULL);
     describe_policy(layout, 3, text, sizeof text);
     EXPECT_EQ_STR(text, "[] [] [0:foo 1:bar]");
@@ -295,9 +295,9 @@ static void test_sources_are_sorted_by_stage(void) {
 // LA-3
 static void test_one_name_in_two_namespaces_is_two_routes(void) {
     char text[256];
-    struct weir__skip_layout *layout = LAYOUT(((uint32_t[]){0, 0, 1}), 2, STASH_IN(0, "b", "foo"),
-                                              STASH_IN(0, "a", "foo"), POP_IN(2, "a", "foo"),
-                                              POP_IN(2, "b", "foo"));
+    struct weir__skip_layout *layout =
+        LAYOUT(((uint32_t[]){0, 0, 1}), 2, STASH_IN(0, "b", "foo"), STASH_IN(0, "a", "foo"),
+               POP_IN(2, "a", "foo"), POP_IN(2, "b", "foo"));
     CHECK(layout != NULL);
     describe_policy(layout, 2, text, sizeof text);
     EXPECT_EQ_STR(text, "[] [0:b.foo 0:a.foo]");
@@ -305,9 +305,9 @@ static void test_one_name_in_two_namespaces_is_two_routes(void) {
 }
 
 static void test_readers_are_stages_each_once(void) {
-    struct weir__skip_layout *layout = LAYOUT(((uint32_t[]){0, 0, 1, 1, 2, 3}), 4, STASH(0, "v"),
-                                              READ(1, "v"), READ(2, "v"), READ(3, "v"),
-                                              READ(5, "v"), POP(5, "v"));
+    struct weir__skip_layout *layout =
+        LAYOUT(((uint32_t[]){0, 0, 1, 1, 2, 3}), 4, STASH(0, "v"), READ(1, "v"), READ(2, "v"),
+               READ(3, "v"), READ(5, "v"), POP(5, "v"));
     CHECK(layout != NULL);
     if (EXPECT_EQ_UINT(weir__skip_layout_count(layout), 1)) {
         const struct weir__skip_route *route = weir__skip_layout_route(layout, 0);
@@ -321,8 +321,8 @@ static void test_readers_are_stages_each_once(void) {
 
 static void test_layout_owns_its_texts(void) {
     char name[] = "foo", space[] = "n";
-    struct weir__skip_layout *layout = LAYOUT(((uint32_t[]){0, 1}), 2, STASH_IN(0, space, name),
-                                              POP_IN(1, "n", "foo"));
+    struct weir__skip_layout *layout =
+        LAYOUT(((uint32_t[]){0, 1}), 2, STASH_IN(0, space, name), POP_IN(1, "n", "foo"));
     CHECK(layout != NULL);
     name[0] = space[0] = '?';
     EXPECT(weir__skip_layout_requires_copy(layout, "n", "foo"));
@@ -332,10 +332,10 @@ static void test_layout_owns_its_texts(void) {
 // LA-4
 static void test_requires_copy_answers_per_namespace_and_name(void) {
     static const uint32_t stage_of[] = {0, 0, 1};
-    struct weir__skip_layout *layout = LAYOUT(stage_of, 2, STASH(0, "far"), STASH_IN(0, "n", "far"),
-                                              STASH_IN(0, "n", "only"), STASH(0, "near"),
-                                              POP(1, "near"), POP_IN(1, "n", "far"), POP(2, "far"),
-                                              POP_IN(2, "n", "only"));
+    struct weir__skip_layout *layout =
+        LAYOUT(stage_of, 2, STASH(0, "far"), STASH_IN(0, "n", "far"), STASH_IN(0, "n", "only"),
+               STASH(0, "near"), POP(1, "near"), POP_IN(1, "n", "far"), POP(2, "far"),
+               POP_IN(2, "n", "only"));
     CHECK(layout != NULL);
     EXPECT(weir__skip_layout_requires_copy(layout, NULL, "far"));
     EXPECT(weir__skip_layout_requires_copy(layout, "", "far"));
@@ -350,8 +350,8 @@ static void test_requires_copy_answers_per_namespace_and_name(void) {
 // LA-5
 static void test_copying_what_is_no_portal_is_an_error(void) {
     static const uint32_t stage_of[] = {0, 0, 1};
-    struct weir__skip_layout *layout = LAYOUT(stage_of, 2, STASH(0, "far"), STASH(0, "near"),
-                                              POP(1, "near"), POP(2, "far"));
+    struct weir__skip_layout *layout =
+        LAYOUT(stage_of, 2, STASH(0, "far"), STASH(0, "near"), POP(1, "near"), POP(2, "far"));
     CHECK(layout != NULL);
     struct weir_error error = {0};
     uint32_t route = 99;

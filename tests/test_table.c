@@ -404,8 +404,8 @@ static void test_lack_of_memory_is_reported(void) {
         status = status == WEIR_ERR_SCHEDULE ? WEIR_OK : status;
         if (status == WEIR_OK) status = weir__deps_new(good, &flow, test_allocator(), &deps);
         if (status == WEIR_OK) {
-            status = weir__table_replay(good, &deps, times, NULL, start, end, NULL,
-                                        test_allocator());
+            status =
+                weir__table_replay(good, &deps, times, NULL, start, end, NULL, test_allocator());
         }
         fired = test_allocator_fired();
         test_allocator_fail_at(0, false);

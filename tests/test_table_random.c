@@ -109,8 +109,8 @@ static void put_in(struct draft *draft, uint32_t worker, struct weir_action acti
 
 static void mutate(struct draft *draft) {
     uint32_t worker = (uint32_t)test_random_below(draft->workers);
-    uint32_t other = test_random_below(6) == 0 ? (uint32_t)test_random_below(draft->workers)
-                                               : worker;
+    uint32_t other =
+        test_random_below(6) == 0 ? (uint32_t)test_random_below(draft->workers) : worker;
     if (draft->length[worker] == 0) return;
     uint32_t at = (uint32_t)test_random_below(draft->length[worker]);
     struct weir_action *action = &draft->row[worker][at];
@@ -246,8 +246,8 @@ static bool gradients_complete(const struct judge *judge, uint32_t first, uint32
 
 static bool may_run(const struct judge *judge, const struct weir_action *action) {
     uint32_t s = action->stage, i = action->micro_batch, stages = judge->draft->stages;
-    bool saved = has_run(judge, s, i,
-                         judge->count[s][i][WEIR_KIND_R] > 0 ? WEIR_KIND_R : WEIR_KIND_F);
+    bool saved =
+        has_run(judge, s, i, judge->count[s][i][WEIR_KIND_R] > 0 ? WEIR_KIND_R : WEIR_KIND_F);
     switch (action->kind) {
     case WEIR_KIND_F: return inputs_are_there(judge, s, i);
     case WEIR_KIND_R:

@@ -26,7 +26,9 @@ enum weir__effect {
     WEIR__PARAMETERS = 1u << 12
 };
 
-/** One row per kind. An action of a kind marked `waits_gradient_late` also reads OUTPUT_GRADS and
+/** One row per kind. An effect's writer is, of the kinds that a stage and micro-batch has, the last
+ * that writes it: so F writes SAVED only where no R of it stands in the table. An action of a kind
+ * marked `waits_gradient_late` also reads OUTPUT_GRADS and
  * SKIP_GRADS_IN when recomputation is late. */
 struct weir__kind {
     char letter;

@@ -280,8 +280,8 @@ static void report_circle(struct check *check, const struct weir__walk *walk, ui
             snprintf(line + used, sizeof line - used, "; ...");
             break;
         }
-        used += (size_t)snprintf(line + used, sizeof line - used, "%s%s", used > 0 ? "; " : "",
-                                 wait);
+        used +=
+            (size_t)snprintf(line + used, sizeof line - used, "%s%s", used > 0 ? "; " : "", wait);
     } while (worker != first);
     report(check, "deadlock: %s", line);
 }
@@ -324,8 +324,8 @@ static int walk_through(struct check *check, const struct weir__deps *deps) {
 
 static int check_deadlock(struct check *check) {
     struct weir__deps deps;
-    int status = weir__deps_derive(check->table, &check->index, check->flow, check->allocator,
-                                   &deps);
+    int status =
+        weir__deps_derive(check->table, &check->index, check->flow, check->allocator, &deps);
     if (status != WEIR_OK) {
         return status;
     }

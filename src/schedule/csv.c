@@ -392,7 +392,7 @@ int weir_table_parse(const struct weir_table_options *options, const char *text,
     return status;
 }
 
-/** Text that is counted beyond its room. */
+/** Text that is counted beyond its room; the end's zero may overwrite its last byte. */
 struct sink {
     char *text;
     size_t capacity, used;
@@ -400,7 +400,7 @@ struct sink {
 
 static void put_text(struct sink *sink, const char *text) {
     for (; *text != 0; text++, sink->used++) {
-        if (sink->used + 1 < sink->capacity) {
+        if (sink->used < sink->capacity) {
             sink->text[sink->used] = *text;
         }
     }

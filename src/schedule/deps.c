@@ -301,10 +301,10 @@ static int derivation_init(struct derivation *derivation) {
     if (status != WEIR_OK) {
         goto fail_gradients;
     }
-    derivation->last_gradient = weir__acquire(allocator, derivation->table->stage_count,
-                                              sizeof *derivation->last_gradient);
-    derivation->barrier = weir__acquire(allocator, derivation->table->worker_count,
-                                        sizeof *derivation->barrier);
+    derivation->last_gradient =
+        weir__acquire(allocator, derivation->table->stage_count, sizeof *derivation->last_gradient);
+    derivation->barrier =
+        weir__acquire(allocator, derivation->table->worker_count, sizeof *derivation->barrier);
     if (derivation->last_gradient == NULL || derivation->barrier == NULL) {
         derivation_clean_up(derivation);
         return WEIR_ERR_OUT_OF_MEMORY;
@@ -324,8 +324,8 @@ static int make_edges(struct derivation *derivation, struct weir__deps *deps) {
         return WEIR_ERR_OVERFLOW;
     }
     deps->edge_count = (uint32_t)derivation->count;
-    deps->begin = weir__acquire(deps->allocator, (size_t)deps->action_count + 1,
-                                sizeof *deps->begin);
+    deps->begin =
+        weir__acquire(deps->allocator, (size_t)deps->action_count + 1, sizeof *deps->begin);
     deps->edges = weir__acquire(deps->allocator, deps->edge_count, sizeof *deps->edges);
     if (deps->begin == NULL || deps->edges == NULL) {
         return WEIR_ERR_OUT_OF_MEMORY;

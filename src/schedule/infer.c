@@ -36,8 +36,8 @@ static void group(const struct weir_table *training, const uint32_t *worker_of,
 
 static void fill_row(const struct weir_table *training, const struct holdings *holdings,
                      uint32_t worker, struct weir__table_builder *builder) {
-    struct weir__rounds rounds = weir__rounds_of(training->micro_batch_count,
-                                                 training->worker_count);
+    struct weir__rounds rounds =
+        weir__rounds_of(training->micro_batch_count, training->worker_count);
     uint32_t first = 0;
     weir__table_row(builder);
     for (uint32_t r = 0; r < rounds.count; r++) {

@@ -38,8 +38,8 @@ static void list_schedules(char *text, size_t capacity) {
     size_t used = 0;
     text[0] = 0;
     for (size_t i = 0; i < WEIR__COUNT_OF(schedules) && used < capacity; i++) {
-        int length = snprintf(text + used, capacity - used, "%s%s", i > 0 ? ", " : "",
-                              schedules[i]->name);
+        int length =
+            snprintf(text + used, capacity - used, "%s%s", i > 0 ? ", " : "", schedules[i]->name);
         used += length > 0 ? (size_t)length : 0;
     }
 }

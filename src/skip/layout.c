@@ -71,8 +71,8 @@ static struct weir__skip_layout *allocate(const struct weir_allocator *allocator
     layout->by_name = weir__acquire(allocator, count, sizeof *layout->by_name);
     layout->readers = weir__acquire(allocator, count, sizeof *layout->readers);
     layout->texts = weir__acquire(allocator, layout->text_bytes, 1);
-    layout->arriving_begin = weir__acquire(allocator, (size_t)stage_count + 1,
-                                           sizeof *layout->arriving_begin);
+    layout->arriving_begin =
+        weir__acquire(allocator, (size_t)stage_count + 1, sizeof *layout->arriving_begin);
     layout->arriving = weir__acquire(allocator, count, sizeof *layout->arriving);
     if (layout->routes == NULL || layout->by_name == NULL || layout->readers == NULL ||
         layout->texts == NULL || layout->arriving_begin == NULL || layout->arriving == NULL) {
@@ -133,13 +133,13 @@ static void add_route(struct weir__skip_layout *layout, const struct plan *plan,
         return;
     }
     plan->route_at[plan->order[begin]] = index + 1;
-    plan->found[index] = (struct weir__skip_route){
-        .name_space = keep_text(texts, stash->name_space),
-        .name = keep_text(texts, stash->name),
-        .source = source,
-        .reader_count = count,
-        .readers = *readers,
-        .empty = stash->empty};
+    plan->found[index] =
+        (struct weir__skip_route){.name_space = keep_text(texts, stash->name_space),
+                                  .name = keep_text(texts, stash->name),
+                                  .source = source,
+                                  .reader_count = count,
+                                  .readers = *readers,
+                                  .empty = stash->empty};
     *readers += count;
     layout->route_count++;
 }

@@ -93,8 +93,8 @@ static const struct weir__skip_decl *use_at(const struct verifier *verifier, uin
 }
 
 static const char *name_owner(const struct verifier *verifier, uint32_t owner, char text[96]) {
-    const char *name = verifier->owner_name != NULL ? verifier->owner_name(verifier->context, owner)
-                                                    : NULL;
+    const char *name =
+        verifier->owner_name != NULL ? verifier->owner_name(verifier->context, owner) : NULL;
     if (name != NULL) {
         snprintf(text, 96, "%s", name);
     } else {
