@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: what every module stands on does what base.h says, at its edges: overflow, exhausted memory,
+ * Goal: what every module stands on does what base.h says, at its edges: overflow, no memory left,
  * counters that wrap, wake-ups that race. Method: known answers for Philox, the k-th allocation
  * fails, and threads that hand a gate back and forth with so little spinning that most waits park.
  */

@@ -3,74 +3,26 @@
  * Goal: workers land where place.h says, on machines of all shapes, and never where they may not.
  * Method: hwloc makes machines from strings; placements are compared as text ("0-3|4-7" for two
  * workers); random machines and gaps are checked against a count of what cannot be avoided. Cpusets
- * and claims are real: child processes are confined, or hold cores under names of this test's own.
+ * and binding are real: child processes are confined. Claims are test_claim.c's.
  */
 #include "base/base.h"
 #include "harness.h"
-#include "place/machine.h"
-#include "place/place.h"
+#include "place_plans.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WORKERS_MAX = 16 };
-
-/* A machine from a string; NULL is the real one. */
-static struct weir__machine *make_machine(const char *synthetic) {
-    struct weir__machine *machine = NULL;
-    if (synthetic != NULL) setenv("HWLOC_SYNTHETIC", synthetic, 1);
-    int status = weir__machine_new(test_allocator(), &machine);
-    if (synthetic != NULL) unsetenv("HWLOC_SYNTHETIC");
-    EXPECT_STATUS(status, WEIR_OK);
-    return machine;
-}
-
-/* "0-3|4-7" from bound placements, "-" for an unbound one. */
-static const char *as_text(const struct weir__placement *placements, uint32_t workers) {
-    static char text[WORKERS_MAX * 66];
-    size_t used = 0;
-    text[0] = '\0';
-    for (uint32_t w = 0; w < workers; w++) {
-        const struct weir_place *place = &placements[w].place;
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", w > 0 ? "|" : "",
-                                 place->bound ? place->cores : "-");
-    }
-    return text;
-}
-
-static void expect_plan(struct weir__machine *machine, const char *bind, uint32_t workers,
-                        uint32_t threads, const char *expected) {
-    static struct weir__placement placements[WORKERS_MAX];
-    struct weir_faults faults = WEIR_FAULTS_INIT;
-    faults.allocator = test_allocator();
-    int status = weir__place_plan(machine, bind, workers, threads, &faults, placements);
-    if (EXPECT_STATUS(status, WEIR_OK)) EXPECT_EQ_STR(as_text(placements, workers), expected);
-    EXPECT_EQ_UINT(faults.count, 0);
-    for (uint32_t w = 0; w < workers; w++) {
-        const struct weir__placement *placement = &placements[w];
-        EXPECT_EQ_UINT(placement->place.worker, w);
-        EXPECT(placement->place.bound || !placement->exclusive);
-        uint32_t cores = placement->place.bound ? placement->threads : 0;
-        EXPECT_EQ_UINT(placement->place.core_count, cores);
-        if (threads > 0) EXPECT_EQ_UINT(placement->threads, threads);
-    }
-    weir_faults_clean_up(&faults);
-}
-
 static void expect_auto(const char *synthetic, uint32_t workers, uint32_t threads,
                         const char *expected) {
-    struct weir__machine *machine = make_machine(synthetic);
+    struct weir__machine *machine = place_machine(synthetic);
     if (machine == NULL) return;
-    expect_plan(machine, "auto", workers, threads, expected);
+    place_expect(machine, "auto", workers, threads, expected);
     weir__machine_destroy(machine);
 }
 
@@ -117,7 +69,7 @@ static void test_more_workers_than_cores_share_unbound(void) {
     expect_auto("core:2 pu:1", 3, 1, "-|-|-");
     expect_auto("core:2 pu:1", 2, 2, "-|-");
     expect_auto("core:2 pu:1", 2, UINT32_MAX, "-|-");
-    struct weir__machine *machine = make_machine("core:2 pu:1");
+    struct weir__machine *machine = place_machine("core:2 pu:1");
     CHECK(machine != NULL);
     static struct weir__placement placements[4];
     EXPECT_STATUS(weir__place_plan(machine, "auto", 4, 0, NULL, placements), WEIR_OK);
@@ -131,9 +83,9 @@ static void test_more_workers_than_cores_share_unbound(void) {
 
 static void test_places_name_their_node_and_cache(void) {
     struct weir__machine *machine =
-        make_machine("pack:2 numa:2(indexes=3,1,0,2) l3:1 l2:4 l1d:1 core:1 pu:1");
+        place_machine("pack:2 numa:2(indexes=3,1,0,2) l3:1 l2:4 l1d:1 core:1 pu:1");
     CHECK(machine != NULL);
-    static struct weir__placement placements[WORKERS_MAX];
+    static struct weir__placement placements[PLACE_WORKERS_MAX];
     EXPECT_STATUS(weir__place_plan(machine, "auto", 4, 4, NULL, placements), WEIR_OK);
     static const int32_t nodes[] = {3, 1, 0, 2};
     for (int w = 0; w < 4; w++) {
@@ -189,7 +141,7 @@ static void choose_at_random(void) {
     char text[128];
     snprintf(text, sizeof text, "pack:%u l3:%u core:%u pu:1", shape.packages, shape.caches,
              shape.cores);
-    struct weir__machine *machine = make_machine(text);
+    struct weir__machine *machine = place_machine(text);
     if (machine == NULL) return;
     bool usable[128];
     uint32_t owner[128], count = 0;
@@ -213,7 +165,7 @@ static void choose_at_random(void) {
 }
 
 static void test_the_tightest_place_is_taken(void) {
-    struct weir__machine *machine = make_machine("pack:2 core:4 pu:1");
+    struct weir__machine *machine = place_machine("pack:2 core:4 pu:1");
     CHECK(machine != NULL);
     const bool usable[8] = {true, true, true, true, true, false, true, true};
     uint32_t owner[8];
@@ -231,31 +183,20 @@ static void test_random_machines_are_dealt_with_fewest_straddlers(void) {
 
 /* ---- lists ---- */
 
-static void expect_refused(struct weir__machine *machine, const char *bind, uint32_t workers,
-                           uint32_t threads, const char *reason) {
-    static struct weir__placement placements[WORKERS_MAX];
-    struct weir_faults faults = WEIR_FAULTS_INIT;
-    faults.allocator = test_allocator();
-    int status = weir__place_plan(machine, bind, workers, threads, &faults, placements);
-    EXPECT_STATUS(status, WEIR_ERR_ARGUMENT);
-    if (EXPECT(faults.kept > 0)) EXPECT_CONTAINS(faults.lines[faults.kept - 1], reason);
-    weir_faults_clean_up(&faults);
-}
-
 static void test_a_list_is_dealt_in_its_order(void) {
-    struct weir__machine *machine = make_machine("pack:2 core:4 pu:2");
+    struct weir__machine *machine = place_machine("pack:2 core:4 pu:2");
     CHECK(machine != NULL);
-    expect_plan(machine, "0-3,8", 1, 5, "0-3,8");
-    expect_plan(machine, "0-3,8", 1, 0, "0-3,8");
-    expect_plan(machine, "8,0,2", 3, 1, "8|0|2");
-    expect_plan(machine, "6,0,4,2", 2, 0, "0,6|2,4");
-    expect_plan(machine, "0-15", 2, 3, "0-2|3-5");
-    expect_plan(machine, "none", 2, 3, "-|-");
+    place_expect(machine, "0-3,8", 1, 5, "0-3,8");
+    place_expect(machine, "0-3,8", 1, 0, "0-3,8");
+    place_expect(machine, "8,0,2", 3, 1, "8|0|2");
+    place_expect(machine, "6,0,4,2", 2, 0, "0,6|2,4");
+    place_expect(machine, "0-15", 2, 3, "0-2|3-5");
+    place_expect(machine, "none", 2, 3, "-|-");
     weir__machine_destroy(machine);
 }
 
 static void test_two_workers_on_one_core_are_not_exclusive(void) {
-    struct weir__machine *machine = make_machine("core:4 pu:2");
+    struct weir__machine *machine = place_machine("core:4 pu:2");
     CHECK(machine != NULL);
     static struct weir__placement placements[3];
     EXPECT_STATUS(weir__place_plan(machine, "0,1,4", 3, 1, NULL, placements), WEIR_OK);
@@ -269,24 +210,24 @@ static void test_malformed_lists_are_refused_and_say_why(void) {
     static const char *const malformed[] = {"",    ",",    "0,",  ",0",   "0-",     "-1",
                                             "3-1", "0--1", "0 1", " 0",   "0-1-2",  "x",
                                             "0x1", "0;1",  "1.",  "Auto", "1234567"};
-    struct weir__machine *machine = make_machine("core:4 pu:1");
+    struct weir__machine *machine = place_machine("core:4 pu:1");
     CHECK(machine != NULL);
     for (size_t i = 0; i < WEIR__COUNT_OF(malformed); i++) {
-        expect_refused(machine, malformed[i], 1, 1, "neither a core's number nor a range");
+        place_expect_refused(machine, malformed[i], 1, 1, "neither a core's number nor a range");
     }
-    expect_refused(machine, "0,1x,2", 1, 1, "\"1x\"");
-    expect_refused(machine, "0-4", 1, 1, "no core 4 ");
-    expect_refused(machine, "7,0,900000-999999", 1, 1, "no core 7,900000-999999 ");
-    expect_refused(machine, "9", 1, 1, "choose from 0-3");
-    expect_refused(machine, "0,1,0-1", 1, 1, "core 0-1 stands there twice");
-    expect_refused(machine, "0-2", 2, 2, "names 3 cores, but 2 workers need 4");
-    expect_refused(machine, "0", 2, 0, "names 1 cores, but 2 workers need 2");
-    expect_refused(machine, "0", 2, UINT32_MAX, "workers need 8589934590");
+    place_expect_refused(machine, "0,1x,2", 1, 1, "\"1x\"");
+    place_expect_refused(machine, "0-4", 1, 1, "no core 4 ");
+    place_expect_refused(machine, "7,0,900000-999999", 1, 1, "no core 7,900000-999999 ");
+    place_expect_refused(machine, "9", 1, 1, "choose from 0-3");
+    place_expect_refused(machine, "0,1,0-1", 1, 1, "core 0-1 stands there twice");
+    place_expect_refused(machine, "0-2", 2, 2, "names 3 cores, but 2 workers need 4");
+    place_expect_refused(machine, "0", 2, 0, "names 1 cores, but 2 workers need 2");
+    place_expect_refused(machine, "0", 2, UINT32_MAX, "workers need 8589934590");
     weir__machine_destroy(machine);
 }
 
 static void test_a_list_names_all_its_faults(void) {
-    struct weir__machine *machine = make_machine("core:4 pu:1");
+    struct weir__machine *machine = place_machine("core:4 pu:1");
     CHECK(machine != NULL);
     static struct weir__placement placement;
     struct weir_faults faults = WEIR_FAULTS_INIT;
@@ -298,22 +239,22 @@ static void test_a_list_names_all_its_faults(void) {
 }
 
 static void test_the_environment_binds_where_options_do_not(void) {
-    struct weir__machine *machine = make_machine("core:4 pu:1");
+    struct weir__machine *machine = place_machine("core:4 pu:1");
     CHECK(machine != NULL);
     setenv("WEIR_BIND", "3,1", 1);
-    expect_plan(machine, NULL, 2, 1, "3|1");
-    expect_plan(machine, "auto", 2, 1, "0|1");
+    place_expect(machine, NULL, 2, 1, "3|1");
+    place_expect(machine, "auto", 2, 1, "0|1");
     setenv("WEIR_BIND", "none", 1);
-    expect_plan(machine, NULL, 2, 1, "-|-");
+    place_expect(machine, NULL, 2, 1, "-|-");
     setenv("WEIR_BIND", "", 1);
-    expect_plan(machine, NULL, 2, 1, "0|1");
+    place_expect(machine, NULL, 2, 1, "0|1");
     unsetenv("WEIR_BIND");
-    expect_plan(machine, NULL, 2, 2, "0-1|2-3");
+    place_expect(machine, NULL, 2, 2, "0-1|2-3");
     weir__machine_destroy(machine);
 }
 
 static void test_long_core_lists_are_cut_at_a_comma(void) {
-    struct weir__machine *machine = make_machine("core:64 pu:2");
+    struct weir__machine *machine = place_machine("core:64 pu:2");
     CHECK(machine != NULL);
     static struct weir__placement placement;
     EXPECT_STATUS(weir__place_plan(machine, "auto", 1, 0, NULL, &placement), WEIR_OK);
@@ -333,7 +274,7 @@ static void test_long_core_lists_are_cut_at_a_comma(void) {
 static void test_facts_describe_the_machine(void) {
     struct weir__machine_facts facts;
     struct weir__machine *machine =
-        make_machine("pack:2 numa:2(memory=1073741824) l3:1(size=4194304) l2:4 l1d:1 core:1 pu:2");
+        place_machine("pack:2 numa:2(memory=1073741824) l3:1(size=4194304) l2:4 l1d:1 core:1 pu:2");
     CHECK(machine != NULL);
     weir__machine_facts(machine, &facts);
     EXPECT_EQ_UINT(facts.cores, 16);
@@ -348,7 +289,7 @@ static void test_facts_describe_the_machine(void) {
     EXPECT(facts.synthetic && facts.quota_cores == 0);
     weir__machine_destroy(machine);
 
-    machine = make_machine(NULL);
+    machine = place_machine(NULL);
     CHECK(machine != NULL);
     weir__machine_facts(machine, &facts);
     EXPECT(!facts.synthetic);
@@ -455,11 +396,11 @@ static void test_a_quota_counts_as_whole_cores(void) {
     CHECK_EQ_UINT(weir__quota_usable(8, 1.9), 1);
     CHECK_EQ_UINT(weir__quota_usable(8, 4), 4);
     CHECK_EQ_UINT(weir__quota_usable(8, 100), 8);
-    struct weir__machine *machine = make_machine("core:8 pu:1");
+    struct weir__machine *machine = place_machine("core:8 pu:1");
     CHECK(machine != NULL);
     machine->usable_count = 4;
-    expect_plan(machine, "auto", 2, 0, "0-1|2-3");
-    expect_plan(machine, "auto", 2, 3, "-|-");
+    place_expect(machine, "auto", 2, 0, "0-1|2-3");
+    place_expect(machine, "auto", 2, 3, "-|-");
     static struct weir__placement placements[2];
     EXPECT_STATUS(weir__place_plan(machine, "0-7", 2, 0, NULL, placements), WEIR_OK);
     EXPECT(placements[0].place.bound && !placements[0].exclusive);
@@ -553,7 +494,7 @@ static void test_a_worker_is_bound_and_the_caller_is_not(void) {
     cpu_set_t before, after, worker;
     int count = allowed_units(units, &before);
     CHECK(count > 0);
-    struct weir__machine *machine = make_machine(NULL);
+    struct weir__machine *machine = place_machine(NULL);
     CHECK(machine != NULL);
     char list[16];
     snprintf(list, sizeof list, "%d", units[count > 1]);
@@ -563,7 +504,7 @@ static void test_a_worker_is_bound_and_the_caller_is_not(void) {
     }
     if (bind_thread(machine, "none", &worker)) EXPECT(CPU_EQUAL(&worker, &before));
     weir__machine_destroy(machine);
-    machine = make_machine("core:1 pu:1(indexes=0)");
+    machine = place_machine("core:1 pu:1(indexes=0)");
     if (machine != NULL && bind_thread(machine, "auto", &worker)) {
         EXPECT(CPU_EQUAL(&worker, &before));
     }
@@ -588,205 +529,6 @@ static void test_a_refused_binding_is_reported(void) {
     CHECK_EQ_INT(in_child(units_of_a_node_that_is_not_there), 0);
 }
 
-/* A made-up machine whose cores are claimed like real ones, under names that no other run has. */
-static struct weir__machine *claimable(uint32_t base) {
-    struct weir__machine *machine = NULL;
-    setenv("HWLOC_SYNTHETIC", "pack:2 core:4 pu:1", 1);
-    int status = weir__machine_new(test_allocator(), &machine);
-    unsetenv("HWLOC_SYNTHETIC");
-    if (status != WEIR_OK) return NULL;
-    machine->synthetic = false;
-    for (uint32_t i = 0; i < machine->core_count; i++) machine->cores[i].id = base + i;
-    return machine;
-}
-
-/* A child that plans and then holds its claims until its standard input, a pipe, is closed. */
-struct holder {
-    pid_t child;
-    int release; /* close it, and the child goes */
-};
-
-static void hold(uint32_t base, const char *bind, uint32_t workers, uint32_t threads, int ready,
-                 int release) {
-    static struct weir__placement placements[WORKERS_MAX];
-    struct weir__machine *machine = claimable(base);
-    char answer = 'n', ignored;
-    if (machine != NULL &&
-        weir__place_plan(machine, bind, workers, threads, NULL, placements) == WEIR_OK) {
-        answer = placements[0].exclusive ? 'y' : 'n';
-    }
-    if (write(ready, &answer, 1) != 1) _exit(1);
-    while (read(release, &ignored, 1) > 0) continue;
-    _exit(0);
-}
-
-/* Starts a holder and waits until it holds. */
-static struct holder start_holder(uint32_t base, const char *bind, uint32_t workers,
-                                  uint32_t threads) {
-    struct holder holder = {-1, -1};
-    int ready[2], release[2];
-    if (!EXPECT(pipe(ready) == 0) || !EXPECT(pipe(release) == 0)) return holder;
-    fflush(NULL);
-    holder.child = fork();
-    if (holder.child == 0) {
-        close(ready[0]);
-        close(release[1]);
-        hold(base, bind, workers, threads, ready[1], release[0]);
-    }
-    close(ready[1]);
-    close(release[0]);
-    char answer = 0;
-    EXPECT(holder.child > 0 && read(ready[0], &answer, 1) == 1 && answer == 'y');
-    close(ready[0]);
-    holder.release = release[1];
-    return holder;
-}
-
-/* Lets it go in an orderly way, or kills it. */
-static void end_holder(struct holder *holder, bool kill_it) {
-    if (kill_it && holder->child > 0) EXPECT_EQ_INT(kill(holder->child, SIGKILL), 0);
-    close(holder->release);
-    int status;
-    if (holder->child > 0) EXPECT(waitpid(holder->child, &status, 0) == holder->child);
-}
-
-static uint32_t claim_base(void) {
-    return 1000000 + (uint32_t)getpid() % 100000 * 10000 + (uint32_t)test_random_below(900) * 10;
-}
-
-static void test_cores_of_another_process_are_avoided(void) {
-    uint32_t base = claim_base();
-    struct holder holder = start_holder(base, "auto", 1, 3); /* 0-2 */
-    struct weir__machine *machine = claimable(base);
-    CHECK(machine != NULL);
-    expect_plan(machine, "auto", 2, 2, "4-5|6-7");
-    expect_plan(machine, "auto", 1, 1, "3");
-    expect_plan(machine, "auto", 2, 3, "-|-");
-    expect_plan(machine, "auto", 2, 0, "-|-");
-    expect_plan(machine, "auto", 5, 1, "3|4|5|6|7");
-    end_holder(&holder, false);
-    expect_plan(machine, "auto", 2, 0, "0-3|4-7");
-    weir__machine_destroy(machine);
-}
-
-static void test_a_killed_process_leaves_no_claim(void) {
-    uint32_t base = claim_base();
-    struct holder holder = start_holder(base, "auto", 2, 4);
-    struct weir__machine *machine = claimable(base);
-    CHECK(machine != NULL);
-    expect_plan(machine, "auto", 1, 1, "-");
-    end_holder(&holder, true);
-    expect_plan(machine, "auto", 2, 4, "0-3|4-7");
-    weir__machine_destroy(machine);
-}
-
-static void test_a_list_claims_but_does_not_yield(void) {
-    uint32_t base = claim_base();
-    struct holder holder = start_holder(base, "4-5", 2, 1);
-    struct weir__machine *machine = claimable(base);
-    CHECK(machine != NULL);
-    expect_plan(machine, "auto", 1, 4, "0-3");
-    expect_plan(machine, "auto", 3, 2, "0-1|2-3|6-7");
-    static struct weir__placement placements[2];
-    EXPECT_STATUS(weir__place_plan(machine, "5,6", 2, 1, NULL, placements), WEIR_OK);
-    EXPECT(placements[0].place.bound && !placements[0].exclusive && placements[1].exclusive);
-    end_holder(&holder, false);
-    weir__machine_destroy(machine);
-}
-
-/* "11000000": which of the cores' names are taken, seen from outside. */
-static const char *claimed(uint32_t base) {
-    static char text[9];
-    for (uint32_t i = 0; i < 8; i++) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        int length =
-            snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "weir-core-%u", base + i);
-        socklen_t bytes =
-            (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1) + (socklen_t)length;
-        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        text[i] = bind(fd, (struct sockaddr *)&address, bytes) == 0 ? '0' : '1';
-        close(fd);
-    }
-    return text;
-}
-
-static void test_only_what_is_bound_is_claimed(void) {
-    uint32_t base = claim_base();
-    struct weir__machine *machine = claimable(base);
-    CHECK(machine != NULL);
-    EXPECT_EQ_STR(claimed(base), "00000000");
-    expect_plan(machine, "auto", 2, 4, "0-3|4-7");
-    EXPECT_EQ_STR(claimed(base), "11111111");
-    expect_plan(machine, "auto", 1, 2, "0-1");
-    EXPECT_EQ_STR(claimed(base), "11000000");
-    expect_plan(machine, "6", 1, 1, "6");
-    EXPECT_EQ_STR(claimed(base), "00000010");
-    expect_refused(machine, "5,5", 1, 1, "twice");
-    EXPECT_EQ_STR(claimed(base), "00000000");
-    expect_plan(machine, "auto", 1, 1, "0");
-    expect_plan(machine, "none", 1, 1, "-");
-    EXPECT_EQ_STR(claimed(base), "00000000");
-    expect_plan(machine, "auto", 3, 3, "-|-|-");
-    EXPECT_EQ_STR(claimed(base), "00000000");
-    expect_plan(machine, "auto", 1, 1, "0");
-    weir__place_unclaim(machine);
-    EXPECT_EQ_STR(claimed(base), "00000000");
-    expect_plan(machine, "auto", 1, 1, "0");
-    weir__machine_destroy(machine);
-    EXPECT_EQ_STR(claimed(base), "00000000");
-}
-
-/* All or nothing: a plan that fails for a stranger's core keeps none of the free ones. */
-static void test_a_plan_that_finds_too_few_cores_claims_none(void) {
-    uint32_t base = claim_base();
-    struct holder holder = start_holder(base, "auto", 1, 3);
-    struct weir__machine *machine = claimable(base);
-    CHECK(machine != NULL);
-    expect_plan(machine, "auto", 2, 3, "-|-");
-    EXPECT_EQ_STR(claimed(base), "11100000");
-    end_holder(&holder, false);
-    EXPECT_EQ_STR(claimed(base), "00000000");
-    weir__machine_destroy(machine);
-}
-
-/* The middle of what would be chosen first is taken: the rest is chosen around it. */
-static void test_workers_go_together_around_taken_cores(void) {
-    uint32_t base = claim_base();
-    struct holder holder = start_holder(base, "1", 1, 1);
-    struct weir__machine *machine = claimable(base);
-    CHECK(machine != NULL);
-    expect_plan(machine, "auto", 2, 1, "0|2");
-    expect_plan(machine, "auto", 2, 2, "4-5|6-7");
-    weir__machine_destroy(machine);
-    EXPECT_EQ_STR(claimed(base), "01000000");
-    end_holder(&holder, false);
-    holder = start_holder(base, "4", 1, 1);
-    machine = claimable(base);
-    CHECK(machine != NULL);
-    EXPECT_EQ_STR(claimed(base), "00001000");
-    expect_plan(machine, "auto", 1, 4, "0-3");
-    expect_plan(machine, "5-7", 1, 3, "5-7");
-    expect_plan(machine, "auto", 2, 3, "0-2|5-7");
-    end_holder(&holder, false);
-    weir__machine_destroy(machine);
-}
-
-static void test_pipes_of_one_process_differ_or_share(void) {
-    uint32_t base = claim_base();
-    struct weir__machine *first = claimable(base), *second = claimable(base);
-    CHECK(first != NULL && second != NULL);
-    expect_plan(first, "auto", 1, 4, "0-3");
-    expect_plan(second, "auto", 1, 4, "4-7");
-    expect_plan(second, "auto", 3, 2, "0-1|2-3|4-5");
-    static struct weir__placement placements[2];
-    EXPECT_STATUS(weir__place_plan(second, "auto", 2, 4, NULL, placements), WEIR_OK);
-    EXPECT(placements[0].exclusive && placements[1].exclusive);
-    weir__machine_destroy(first);
-    EXPECT_EQ_STR(claimed(base), "11111111"); /* the second holds what the first gave up */
-    weir__machine_destroy(second);
-    EXPECT_EQ_STR(claimed(base), "00000000");
-}
-
 WEIR_TEST_SUITE(
     place, TEST(two_packages_of_two_numa_nodes_each), TEST(a_worker_straddles_only_where_it_must),
     TEST(one_processing_unit_per_core), TEST(interleaved_core_numbers_follow_the_machine),
@@ -798,8 +540,4 @@ WEIR_TEST_SUITE(
     TEST(facts_describe_the_machine), TEST(every_failing_allocation_is_reported),
     TEST(a_v2_quota_is_found_anywhere_on_the_way_up), TEST(a_v1_quota_is_found_beside_v2),
     TEST(a_quota_counts_as_whole_cores), TEST(an_inherited_cpuset_is_respected),
-    TEST(a_worker_is_bound_and_the_caller_is_not), TEST(a_refused_binding_is_reported),
-    TEST(cores_of_another_process_are_avoided), TEST(a_killed_process_leaves_no_claim),
-    TEST(a_list_claims_but_does_not_yield), TEST(only_what_is_bound_is_claimed),
-    TEST(a_plan_that_finds_too_few_cores_claims_none), TEST(workers_go_together_around_taken_cores),
-    TEST(pipes_of_one_process_differ_or_share))
+    TEST(a_worker_is_bound_and_the_caller_is_not), TEST(a_refused_binding_is_reported))

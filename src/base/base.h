@@ -56,9 +56,9 @@ uint64_t weir__now_ns(void);
 /* ---- waiting: spin first, then futex ---- */
 
 /**
- * A counter that one thread advances and others wait for. On its own cache line. The writer's stores
- * before weir__gate_advance are seen by a reader that saw the new value. Values wrap: "reached"
- * means (int32_t)(value - wanted) >= 0.
+ * A counter that one thread advances and others wait for. On its own cache line. The writer's
+ * stores before weir__gate_advance are seen by a reader that saw the new value. Values wrap:
+ * "reached" means (int32_t)(value - wanted) >= 0.
  */
 struct weir__gate {
     _Alignas(64) _Atomic uint32_t value; /**< written by its owner only */
@@ -69,8 +69,8 @@ static inline bool weir__gate_reached(struct weir__gate *gate, uint32_t wanted) 
     uint32_t now = atomic_load_explicit(&gate->value, memory_order_acquire);
     return (int32_t)(now - wanted) >= 0;
 }
-/** Publishes `value` and wakes sleepers, if any. Called by the owner only; the gate must outlive the
- * call, which looks at it once more after the value is out. */
+/** Publishes `value` and wakes sleepers, if any. Called by the owner only; the gate must outlive
+ * the call, which looks at it once more after the value is out. */
 void weir__gate_advance(struct weir__gate *gate, uint32_t value);
 /** Waits until `wanted` is reached: spins up to `spin_ns`, then sleeps in the futex. `timeout_ns` 0
  * is for ever; returns false when it ran out. */
@@ -83,8 +83,8 @@ bool weir__gate_wait(struct weir__gate *gate, uint32_t wanted, uint64_t spin_ns,
 void weir__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /** The project's counter, whose four words are (group, row, op, mini_batch), keyed by `seed`:
- * `mini_batch` is the number since the beginning (its low 32 bits), `op` the layer's index << 8 | the
- * op's index within the layer, `row` the row's place in the mini-batch, `group` element / 4 in
+ * `mini_batch` is the number since the beginning (its low 32 bits), `op` the layer's index << 8 |
+ * the op's index within the layer, `row` the row's place in the mini-batch, `group` element / 4 in
  * PyTorch's order of dimensions. So a random number depends on nothing else. */
 void weir__random_words(uint64_t seed, uint64_t mini_batch, uint32_t op, uint32_t row,
                         uint32_t group, uint32_t out[4]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* Spin first, then futex: a spinning hand-off between two cores takes a fraction of a microsecond, a
- * parked one some twenty. The writer pays one locked store, and enters the kernel only when somebody
- * sleeps.
+/* Spin first, then futex: a spinning hand-off between two cores takes a fraction of a microsecond,
+ * a parked one some twenty. The writer pays one locked store, and enters the kernel only when
+ * somebody sleeps.
  *
  * No wake is lost (Dekker): the waiter counts itself in and then looks at the value, the writer
  * stores the value and then looks at the count, all sequentially consistent; so at least one sees

@@ -4,8 +4,8 @@
  * ready later, and whoever waits for it really waits.
  *
  * Memory comes straight from mmap, 2 MiB aligned, so that the kernel can back it with huge pages:
- * first touch runs at 14 GB/s instead of 3 and the TLB reaches far. It is never pre-populated: pages
- * belong near the thread that touches them (memory_touch), not near the one that maps them. */
+ * first touch runs at 14 GB/s instead of 3 and the TLB reaches far. It is never pre-populated:
+ * pages belong near the thread that touches them (memory_touch), not near the one that maps. */
 #include "base/portable.h"
 #include "device/device.h"
 #include "device/kinds.h"
@@ -52,7 +52,7 @@ static void *map_aligned(size_t bytes) {
     if (start == MAP_FAILED) return NULL;
     size_t before = (size_t)(-(uintptr_t)start & (WEIR__HUGE_PAGE - 1));
     size_t after = WEIR__HUGE_PAGE - before;
-    /* Unmapping an end cannot fail, short of the limit on mappings; then it merely stays reserved. */
+    /* Unmapping an end fails only at the limit on mappings; then it merely stays reserved. */
     if (before > 0) (void)munmap(start, before);
     if (after > 0) (void)munmap(start + before + bytes, after);
     return start + before;
@@ -188,8 +188,8 @@ static int cpu_copy(struct weir_stream *stream, void *destination, const void *s
 const size_t weir__copy_stream_min = (size_t)16 << 20;
 
 #if WEIR__STORES_PAST_CACHE
-/* Past the caches, which so large a copy would only empty: the lines written need not be read first.
- * The destination is aligned; the source may lie anywhere. */
+/* Past the caches, which so large a copy would only empty: the lines written need not be read
+ * first. The destination is aligned; the source may lie anywhere. */
 static void copy_past_cache(void *destination, const void *source, size_t bytes) {
     enum { VECTORS_PER_LINE = WEIR__CACHE_LINE / sizeof(weir__vector) };
     size_t lines = bytes / WEIR__CACHE_LINE;

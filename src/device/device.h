@@ -75,8 +75,8 @@ struct weir__device {
 int weir__device_open(const char *name, const struct weir_allocator *allocator,
                       struct weir__device **device);
 
-/** CPU copy by the best known way for its size: memcpy below weir__copy_stream_min bytes, non-temporal
- * stores from there on. Exposed for the copy bench. */
+/** CPU copy by the best known way for its size: memcpy below weir__copy_stream_min bytes,
+ * non-temporal stores from there on. Exposed for the copy bench. */
 void weir__cpu_copy(void *destination, const void *source, size_t bytes);
 extern const size_t weir__copy_stream_min;
 

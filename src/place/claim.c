@@ -18,8 +18,8 @@
 /* The name after a zero byte, which makes it abstract. */
 static socklen_t claim_address(uint32_t core_id, struct sockaddr_un *address) {
     *address = (struct sockaddr_un){.sun_family = AF_UNIX};
-    int length = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "weir-core-%u",
-                          core_id);
+    int length =
+        snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "weir-core-%u", core_id);
     assert(length > 0 && (size_t)length < sizeof address->sun_path - 1);
     return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
 }
