@@ -28,8 +28,8 @@ enum weir__effect {
 
 /** One row per kind. An effect's writer is, of the kinds that a stage and micro-batch has, the last
  * that writes it: so F writes SAVED only where no R of it stands in the table. An action of a kind
- * marked `waits_gradient_late` also reads OUTPUT_GRADS and
- * SKIP_GRADS_IN when recomputation is late. */
+ * marked `waits_gradient_late` also reads OUTPUT_GRADS and SKIP_GRADS_IN when recomputation is
+ * late. */
 struct weir__kind {
     char letter;
     const char *name;
