@@ -145,7 +145,6 @@ static void split_worker(const struct times *t, uint32_t w, double model_makespa
 
 /* Part of the recomputation that ran before its gradient was there. */
 static double hidden_part(const struct times *t) {
-    uint32_t m = t->table->micro_batch_count;
     double all = 0.0, hidden = 0.0;
     for (uint32_t a = 0; a < t->table->action_count; a++) {
         const struct weir_action *action = &t->table->actions[a];
@@ -163,7 +162,6 @@ static double hidden_part(const struct times *t) {
                 arrival = fmax(arrival, t->end[deps->edges[e].from] + delay);
         all += t->end[a] - t->start[a];
         hidden += fmax(0.0, fmin(arrival, t->end[a]) - t->start[a]);
-        assert(b < (uint64_t)t->table->stage_count * m * WEIR_KIND_COUNT);
     }
     return all > 0.0 ? hidden / all : 0.0;
 }
