@@ -39,6 +39,29 @@ static void check_calls(const struct weir_pipe_options *options, uint32_t s,
     }
 }
 
+static bool same_text(const char *a, const char *b) {
+    return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
+}
+
+/* A stage gets each skip once: several readers inside it are its own business. */
+static void check_skips(const struct weir_stage *stage, uint32_t s, struct weir_faults *faults) {
+    if (stage->skip_count > 0 && stage->skips == NULL)
+        weir_faults_add(faults, "stage %u: skip_count is %u but skips is NULL", s,
+                        stage->skip_count);
+    for (uint32_t j = 0; stage->skips != NULL && j < stage->skip_count; j++) {
+        const struct weir_skip_use *use = &stage->skips[j];
+        if (use->name == NULL) weir_faults_add(faults, "stage %u, skip %u: it has no name", s, j);
+        for (uint32_t i = 0; use->name != NULL && i < j; i++) {
+            const struct weir_skip_use *other = &stage->skips[i];
+            if (other->verb == WEIR_SKIP_STASH || use->verb == WEIR_SKIP_STASH) continue;
+            if (same_text(other->name, use->name) &&
+                same_text(other->name_space, use->name_space))
+                weir_faults_add(faults, "stage %u: skip '%s' is used twice: declare one read or "
+                                        "pop and share it inside the stage", s, use->name);
+        }
+    }
+}
+
 static void check_stage(const struct weir_pipe_options *options, uint32_t s,
                         struct weir_faults *faults) {
     const struct weir_stage *stage = &options->stages[s];
@@ -49,6 +72,7 @@ static void check_stage(const struct weir_pipe_options *options, uint32_t s,
         return;
     }
     check_calls(options, s, faults);
+    check_skips(stage, s, faults);
     if (stage->output_count == 0 || stage->outputs == NULL) {
         weir_faults_add(faults, "stage %u: a border needs at least one tensor", s);
         return;
@@ -57,6 +81,13 @@ static void check_stage(const struct weir_pipe_options *options, uint32_t s,
         snprintf(what, sizeof what, "stage %u, output %u", s, k);
         check_tensor(&stage->outputs[k], options->rows, what, faults);
     }
+}
+
+/* Rows that the caller brings; as many as can be where there is no such number. */
+static int64_t own_rows(const struct weir_input *input, int64_t rows) {
+    int64_t factor = input->rows_factor < 1 ? 1 : input->rows_factor;
+    if (input->replicated) return 1;
+    return factor > INT64_MAX / rows ? INT64_MAX : rows * factor;
 }
 
 static void check_input(const struct weir_pipe_options *options, uint32_t k,
@@ -69,25 +100,39 @@ static void check_input(const struct weir_pipe_options *options, uint32_t k,
                         input->stage, options->stage_count);
     }
     if (input->rows_factor < 0) weir_faults_add(faults, "%s: rows_factor is negative", what);
-    check_tensor(&input->tensor, options->rows, what, faults);
+    check_tensor(&input->tensor, own_rows(input, options->rows), what, faults);
     if (input->replicated && input->tensor.differentiable) {
         weir_faults_add(faults, "%s: a replicated input has no gradient by rows: clear "
                                 "`differentiable`", what);
     }
 }
 
-/* MB-2: an input of its own row count must give as many micro-batches as the mini-batch. */
+/* MB-2: an input of its own row count must give the mini-batch's micro-batches: as many of them, and
+ * each `rows_factor` times as long, or rows would meet others than their own. */
 static bool check_rows(const struct weir_pipe_options *options, uint32_t k, int64_t rows,
                        struct weir_faults *faults) {
     const struct weir_input *input = &options->inputs[k];
-    if (input->replicated || input->rows_factor < 1) return true;
-    int64_t own = rows * input->rows_factor;
-    uint32_t wanted = weir__chunk_count(rows, options->chunks);
-    uint32_t made = weir__chunk_count(own, options->chunks);
-    if (made == wanted) return true;
-    weir_faults_add(faults, "input %u: its %lld rows in %u chunks make %u micro-batches, the "
-                            "mini-batch's %lld rows make %u: choose chunks that divide both",
-                    k, (long long)own, options->chunks, made, (long long)rows, wanted);
+    uint32_t chunks = options->chunks;
+    int64_t factor = input->rows_factor;
+    if (input->replicated || factor < 1) return true;
+    int64_t own = own_rows(input, rows), size = weir__chunk_first(rows, chunks, 1);
+    uint32_t wanted = weir__chunk_count(rows, chunks), made = weir__chunk_count(own, chunks);
+    if (factor > INT64_MAX / rows) {
+        weir_faults_add(faults, "input %u: rows_factor %lld times %lld rows is too many", k,
+                        (long long)factor, (long long)rows);
+    } else if (made != wanted) {
+        weir_faults_add(faults, "input %u: its %lld rows in %u chunks make %u micro-batches, the "
+                                "mini-batch's %lld rows make %u: choose chunks that divide both",
+                        k, (long long)own, chunks, made, (long long)rows, wanted);
+    } else if (weir__chunk_first(own, chunks, 1) != size * factor) {
+        weir_faults_add(faults, "input %u: its %lld rows in %u chunks make micro-batches of %lld, "
+                                "the mini-batch's %lld rows make ones of %lld: choose chunks that "
+                                "divide both", k, (long long)own, chunks,
+                        (long long)weir__chunk_first(own, chunks, 1), (long long)rows,
+                        (long long)size);
+    } else {
+        return true;
+    }
     return false;
 }
 
@@ -160,10 +205,6 @@ static int list_skips(struct weir__setup *setup, const struct weir_pipe_options 
         }
     }
     return WEIR_OK;
-}
-
-static bool same_text(const char *a, const char *b) {
-    return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
 }
 
 static const struct weir_skip_use *find_use(const struct weir_pipe_options *options,
