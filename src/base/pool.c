@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Chunks of at least 16 KiB in a list; an array that does not fit the newest chunk opens another. */
+/* Chunks of at least 16 KiB in a list; an array that does not fit the newest chunk opens another.
+ */
 #include "base/pool.h"
 
 #include <string.h>
@@ -31,7 +32,8 @@ static struct weir__pool_chunk *open_chunk(struct weir__pool *pool, size_t need)
 
 void *weir__pool_take(struct weir__pool *pool, size_t count, size_t bytes) {
     size_t need;
-    if (!weir__multiply(count, bytes, &need) || !weir__round_up(need, ALIGNMENT, &need)) return NULL;
+    if (!weir__multiply(count, bytes, &need) || !weir__round_up(need, ALIGNMENT, &need))
+        return NULL;
     struct weir__pool_chunk *chunk = pool->chunks;
     if (chunk == NULL || chunk->capacity - chunk->used < need) chunk = open_chunk(pool, need);
     if (chunk == NULL) return NULL;

@@ -24,8 +24,8 @@ void *weir__pool_take(struct weir__pool *pool, size_t count, size_t bytes);
 const char *weir__pool_text(struct weir__pool *pool, const char *text);
 /** A copy of `count` elements, or NULL without memory. */
 void *weir__pool_copy(struct weir__pool *pool, const void *source, size_t count, size_t bytes);
-/** Makes room for one more element of `bytes` in *array, whose capacity doubles (the old array stays
- * in the pool). False without memory. */
+/** Makes room for one more element of `bytes` in *array, whose capacity doubles (the old array
+ * stays in the pool). False without memory. */
 bool weir__pool_grow(struct weir__pool *pool, void **array, uint32_t count, uint32_t *capacity,
                      size_t bytes);
 /** Frees everything taken. */

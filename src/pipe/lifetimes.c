@@ -98,8 +98,8 @@ static bool make_route(struct builder *b, uint32_t r) {
         return false;
     for (uint32_t i = 0; i < b->m; i++) {
         size_t bytes = tensor_bytes(&route->tensor, rows_of(b, i));
-        b->values[r].blocks[i] = weir__memory_block(memory, WEIR__BLOCK_PORTALS,
-                                                    worker_of(b, route->source), bytes);
+        b->values[r].blocks[i] =
+            weir__memory_block(memory, WEIR__BLOCK_PORTALS, worker_of(b, route->source), bytes);
         if (!route->tensor.differentiable || b->prepared->infer) continue;
         for (uint32_t k = 0; k < route->reader_count; k++)
             b->sums[r].blocks[(size_t)i * route->reader_count + k] = weir__memory_block(
@@ -134,8 +134,7 @@ static bool must_copy(const struct builder *b, uint32_t from_worker, uint32_t to
     return from_worker != to_worker && b->setup->options.link == WEIR_LINK_COPY;
 }
 
-static bool add_copy(struct builder *b, uint32_t action, uint32_t from, uint32_t to,
-                     size_t bytes) {
+static bool add_copy(struct builder *b, uint32_t action, uint32_t from, uint32_t to, size_t bytes) {
     struct weir__prepared *prepared = b->prepared;
     void *copies = prepared->copies;
     if (!weir__pool_grow(&prepared->pool, &copies, prepared->copy_count, &prepared->copy_capacity,
@@ -181,15 +180,16 @@ struct touching {
     bool first; /* F: views are pointed once, here */
 };
 
-static bool bit(uint64_t mask, uint32_t k) { return mask >> (k < 63 ? k : 63) & 1; }
+static bool bit(uint64_t mask, uint32_t k) {
+    return mask >> (k < 63 ? k : 63) & 1;
+}
 
 static void read_inputs(struct builder *b, const struct touching *t, uint64_t mask) {
     for (uint32_t k = 0; k < t->at->border_count; k++) {
         if (!bit(mask, k)) continue;
         struct crossing *from = &b->outputs[t->stage - 1];
         size_t at = (size_t)t->i * t->at->border_count + k;
-        uint32_t block =
-            arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]);
+        uint32_t block = arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]);
         if (t->first) point(b, &t->views->inputs[k], block);
     }
 }
@@ -312,14 +312,19 @@ static bool add_move(struct builder *b, const struct touching *t, uint32_t r, ui
                          sizeof *prepared->moves))
         return false;
     prepared->moves = moves;
-    prepared->moves[prepared->move_count++] = (struct weir__portal_move){
-        t->action, block, life, (uint8_t)step, &prepared->trackers[t->i].portals[portal], NULL,
-        b->setup->routes[r].name};
+    prepared->moves[prepared->move_count++] =
+        (struct weir__portal_move){t->action,
+                                   block,
+                                   life,
+                                   (uint8_t)step,
+                                   &prepared->trackers[t->i].portals[portal],
+                                   NULL,
+                                   b->setup->routes[r].name};
     return true;
 }
 
-/* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more where
- * that stage recomputes this micro-batch. */
+/* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more
+ * where that stage recomputes this micro-batch. */
 static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uint32_t i) {
     const struct weir__route *route = &b->setup->routes[r];
     uint32_t life = 0;
@@ -429,7 +434,12 @@ static void visit(struct builder *b, uint32_t a) {
     call->copy_begin = b->prepared->copy_count;
     call->portal_begin = b->prepared->move_count;
     if (kind->per_micro_batch) {
-        struct touching t = {a, s, i, worker_of(b, s), &b->setup->stages[s], call->views,
+        struct touching t = {a,
+                             s,
+                             i,
+                             worker_of(b, s),
+                             &b->setup->stages[s],
+                             call->views,
                              call->action.kind == WEIR_KIND_F};
         touch(b, &t, kind, call->phase);
         move_portals(b, &t, kind);
@@ -464,8 +474,8 @@ static bool builder_init(struct builder *b) {
 
 int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
                              const struct weir_stage_bytes *bytes) {
-    struct builder b = {.prepared = prepared, .setup = setup, .bytes = bytes,
-                        .m = prepared->micro_batch_count};
+    struct builder b = {
+        .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
     return prepared->memory.failed ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;

@@ -29,9 +29,11 @@ uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class 
         return WEIR__NO_BLOCK;
     }
     memory->blocks = blocks;
-    memory->blocks[memory->block_count] = (struct weir__block){
-        .bytes = rounded, .worker = worker, .first = WEIR__NO_BLOCK, .uses = WEIR__NO_BLOCK,
-        .class_of = (uint8_t)class_of};
+    memory->blocks[memory->block_count] = (struct weir__block){.bytes = rounded,
+                                                               .worker = worker,
+                                                               .first = WEIR__NO_BLOCK,
+                                                               .uses = WEIR__NO_BLOCK,
+                                                               .class_of = (uint8_t)class_of};
     return memory->block_count++;
 }
 
@@ -44,16 +46,14 @@ void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t acti
         return;
     }
     memory->uses = uses;
-    memory->uses[memory->use_count] =
-        (struct weir__block_use){action, memory->blocks[block].uses};
+    memory->uses[memory->use_count] = (struct weir__block_use){action, memory->blocks[block].uses};
     memory->blocks[block].uses = memory->use_count++;
 }
 
 /* ---- lifetimes ---- */
 
 static void find_lifetime(struct weir__memory *memory, struct weir__block *block,
-                          const struct weir_table *table, const double *start,
-                          const double *end) {
+                          const struct weir_table *table, const double *start, const double *end) {
     block->first = WEIR__NO_BLOCK;
     block->start = -1.0, block->end = HUGE_VAL;
     if (block->uses == WEIR__NO_BLOCK) return;
@@ -76,10 +76,10 @@ static void find_lifetime(struct weir__memory *memory, struct weir__block *block
 
 struct packing {
     const struct weir__memory *memory;
-    uint32_t *order;   /* blocks of one worker, in placing order */
+    uint32_t *order; /* blocks of one worker, in placing order */
     uint32_t count;
-    uint32_t *placed;  /* those placed, ascending offset */
-    size_t *offsets;   /* trial offsets by block */
+    uint32_t *placed; /* those placed, ascending offset */
+    size_t *offsets;  /* trial offsets by block */
 };
 
 static bool overlap(const struct weir__block *a, const struct weir__block *b) {
@@ -297,8 +297,7 @@ static bool take_over(const struct weir__memory *memory, struct handover_list *l
 
 int weir__memory_handovers(const struct weir__memory *memory, const double *start,
                            struct weir__handover **handovers, uint32_t *count) {
-    struct by_start *order =
-        weir__pool_take(memory->pool, memory->block_count, sizeof *order);
+    struct by_start *order = weir__pool_take(memory->pool, memory->block_count, sizeof *order);
     uint32_t *occupants = weir__pool_take(memory->pool, memory->block_count, sizeof *occupants);
     struct handover_list list = {memory->pool, NULL, 0, 0};
     if (order == NULL || occupants == NULL) return WEIR_ERR_OUT_OF_MEMORY;

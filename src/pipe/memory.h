@@ -2,12 +2,12 @@
 /**
  * The memory plan: blocks with lifetimes, and where each lies in its worker's arena.
  *
- * A block lives from the action that first writes it to the last action that uses it, in the times of
- * a replay of the table. Blocks whose lifetimes do not overlap may share bytes. Actions of different
- * workers are not really ordered by the replay's times, so wherever a block follows another on the
- * same bytes, the plan names every ordering that must hold (weir__memory_handovers): the executor
- * waits for those that the derived dependencies do not already imply. All such orderings go forward
- * in the replay's time, so they can never form a cycle.
+ * A block lives from the action that first writes it to the last action that uses it, in the times
+ * of a replay of the table. Blocks whose lifetimes do not overlap may share bytes. Actions of
+ * different workers are not really ordered by the replay's times, so wherever a block follows
+ * another on the same bytes, the plan names every ordering that must hold (weir__memory_handovers):
+ * the executor waits for those that the derived dependencies do not already imply. All such
+ * orderings go forward in the replay's time, so they can never form a cycle.
  */
 #ifndef WEIR_MEMORY_H
 #define WEIR_MEMORY_H
@@ -36,13 +36,13 @@ struct weir__block_use {
 };
 
 struct weir__block {
-    size_t bytes;  /**< a multiple of WEIR__ALIGNMENT */
-    size_t offset; /**< in its worker's arena; set by weir__memory_pack */
+    size_t bytes;      /**< a multiple of WEIR__ALIGNMENT */
+    size_t offset;     /**< in its worker's arena; set by weir__memory_pack */
     double start, end; /**< replay times; a lasting block has -1 … HUGE_VAL */
     uint32_t worker;
-    uint32_t first;    /**< the action that writes it first; WEIR__NO_BLOCK: lasting */
-    uint32_t uses;     /**< head of its uses */
-    uint8_t class_of;  /**< enum weir__block_class */
+    uint32_t first;   /**< the action that writes it first; WEIR__NO_BLOCK: lasting */
+    uint32_t uses;    /**< head of its uses */
+    uint8_t class_of; /**< enum weir__block_class */
 };
 
 /** All blocks of one prepared row count. */
@@ -56,7 +56,8 @@ struct weir__memory {
 };
 
 void weir__memory_init(struct weir__memory *memory, struct weir__pool *pool);
-/** Adds a block and returns its index, or WEIR__NO_BLOCK for zero bytes (and when out of memory). */
+/** Adds a block and returns its index, or WEIR__NO_BLOCK for zero bytes (and when out of memory).
+ */
 uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class class_of,
                             uint32_t worker, size_t bytes);
 /** The action touches the block. The earliest by replay time becomes `first`. WEIR__NO_BLOCK is
@@ -67,8 +68,8 @@ void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t acti
  * arena_bytes[worker_count]. */
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
                       const double *start, const double *end, size_t *arena_bytes);
-/** What each arena holds at the moment of its peak. totals[worker] is the arena's size, which may be
- * larger than this plan's own. */
+/** What each arena holds at the moment of its peak. totals[worker] is the arena's size, which may
+ * be larger than this plan's own. */
 int weir__memory_peaks(const struct weir__memory *memory, uint32_t worker_count,
                        const size_t *totals, struct weir_device_plan *devices);
 

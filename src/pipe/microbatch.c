@@ -13,6 +13,6 @@ uint32_t weir__chunk_count(int64_t rows, uint32_t chunks) {
 }
 
 int64_t weir__chunk_first(int64_t rows, uint32_t chunks, uint32_t index) {
-    int64_t first = chunk_rows(rows, chunks) * index;
-    return first < rows ? first : rows;
+    int64_t size = chunk_rows(rows, chunks);
+    return index > (rows - 1) / size ? rows : size * index; /* no product that could overflow */
 }

@@ -11,7 +11,8 @@
 /** How many micro-batches `rows` (>= 1) in `chunks` (>= 1) make: ceil(rows / ceil(rows / chunks)),
  * which may be fewer than asked. */
 uint32_t weir__chunk_count(int64_t rows, uint32_t chunks);
-/** First row of micro-batch `index`; `rows` for index = count. All but the last are equally long. */
+/** First row of micro-batch `index`; `rows` for index = count. All but the last are equally long.
+ */
 int64_t weir__chunk_first(int64_t rows, uint32_t chunks, uint32_t index);
 
 #endif

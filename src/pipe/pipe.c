@@ -11,8 +11,9 @@
 static int refuse_memory(const struct weir__setup *setup, uint32_t worker, size_t need,
                          struct weir_faults *faults) {
     uint64_t limit = setup->options.memory_limit;
-    weir_faults_add(faults, "worker %u needs %zu bytes, %llu more than the limit of %llu: raise the "
-                            "limit to %zu, checkpoint more, or use more chunks or stages",
+    weir_faults_add(faults,
+                    "worker %u needs %zu bytes, %llu more than the limit of %llu: raise the "
+                    "limit to %zu, checkpoint more, or use more chunks or stages",
                     worker, need, (unsigned long long)(need - limit), (unsigned long long)limit,
                     need);
     return WEIR_ERR_MEMORY_LIMIT;
@@ -49,8 +50,8 @@ static int check_devices(const struct weir__setup *setup, uint32_t workers,
                          struct weir_faults *faults) {
     uint32_t given = setup->options.device_count;
     if (given == 0 || given >= workers) return WEIR_OK;
-    weir_faults_add(faults, "%u devices for a table of %u workers: name at least %u", given, workers,
-                    workers);
+    weir_faults_add(faults, "%u devices for a table of %u workers: name at least %u", given,
+                    workers, workers);
     return WEIR_ERR_CONFIG;
 }
 
@@ -158,7 +159,8 @@ static int make_plan(struct weir_pipe *pipe, struct weir_faults *faults) {
     size_t *bytes = weir__pool_take(&pipe->setup.pool, pipe->worker_count, sizeof *bytes);
     if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = size_arenas(&pipe->setup, pipe->prepared, pipe->prepared_count, bytes, faults);
-    if (status == WEIR_OK) status = fill_plan(&pipe->setup, pipe->prepared[0], bytes, pipe->devices);
+    if (status == WEIR_OK)
+        status = fill_plan(&pipe->setup, pipe->prepared[0], bytes, pipe->devices);
     pipe->plan = (struct weir_plan){pipe->worker_count, pipe->devices};
     for (uint32_t w = 0; w < pipe->worker_count; w++) pipe->workers[w].arena_bytes = bytes[w];
     return status;
@@ -209,11 +211,13 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
     }
     status = worker->device->calls->stream_new(worker->device, &worker->stream);
     if (status != WEIR_OK || worker->arena_bytes == 0) return status;
-    status = worker->device->calls->memory_acquire(worker->device, worker->arena_bytes,
-                                                   &worker->arena);
+    status =
+        worker->device->calls->memory_acquire(worker->device, worker->arena_bytes, &worker->arena);
     if (status != WEIR_OK)
-        weir_faults_add(faults, "worker %u: no %zu bytes for its arena: use fewer rows, more "
-                                "checkpointing or more stages", w, worker->arena_bytes);
+        weir_faults_add(faults,
+                        "worker %u: no %zu bytes for its arena: use fewer rows, more "
+                        "checkpointing or more stages",
+                        w, worker->arena_bytes);
     pipe->arenas[w] = worker->arena;
     return status;
 }
@@ -263,9 +267,9 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
     }
     pipe->prepared_capacity = 2;
     pipe->prepared = weir__pool_take(&pipe->setup.pool, 2, sizeof *pipe->prepared);
-    status = pipe->prepared == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                                    : prepare_all(&pipe->setup, pipe->prepared,
-                                                  &pipe->prepared_count, faults);
+    status = pipe->prepared == NULL
+                 ? WEIR_ERR_OUT_OF_MEMORY
+                 : prepare_all(&pipe->setup, pipe->prepared, &pipe->prepared_count, faults);
     if (status == WEIR_OK) {
         pipe->worker_count = pipe->prepared[0]->table->worker_count;
         status = build(pipe, faults);
@@ -317,7 +321,9 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
 
 /* ---- asking ---- */
 
-const struct weir_plan *weir_pipe_plan(const struct weir_pipe *pipe) { return &pipe->plan; }
+const struct weir_plan *weir_pipe_plan(const struct weir_pipe *pipe) {
+    return &pipe->plan;
+}
 
 uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe) {
     return pipe->setup.flow.stage_count;
@@ -339,10 +345,10 @@ int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
     void *memory[3] = {NULL, NULL, NULL};
     for (int i = 0; i < 3; i++)
         if (numbers[i] != WEIR__NO_BLOCK)
-            memory[i] = (char *)pipe->workers[worker].arena +
-                        prepared->memory.blocks[numbers[i]].offset;
-    *attachment = (struct weir_attachment){memory[0], memory[1], memory[2], stage, worker,
-                                           pipe->placements[worker].threads};
+            memory[i] =
+                (char *)pipe->workers[worker].arena + prepared->memory.blocks[numbers[i]].offset;
+    *attachment = (struct weir_attachment){memory[0], memory[1], memory[2],
+                                           stage,     worker,    pipe->placements[worker].threads};
     return WEIR_OK;
 }
 
@@ -356,8 +362,8 @@ uint32_t weir_pipe_trace(const struct weir_pipe *pipe, uint32_t worker, uint32_t
                          struct weir_trace_event *events) {
     if (worker >= pipe->worker_count) return 0;
     const struct weir__worker *from = &pipe->workers[worker];
-    uint64_t kept = from->event_count < from->event_capacity ? from->event_count
-                                                             : from->event_capacity;
+    uint64_t kept =
+        from->event_count < from->event_capacity ? from->event_count : from->event_capacity;
     uint32_t count = kept < capacity ? (uint32_t)kept : capacity;
     for (uint32_t i = 0; i < count; i++)
         events[i] = from->events[(from->event_count - count + i) % from->event_capacity];

@@ -4,9 +4,9 @@
  * pipe. The caller's thread hands out commands through one gate and waits for every worker's.
  *
  * Who may touch what: between commands everything belongs to the caller; from the moment that
- * `start` advances until a worker's `done` does, the command, the prepared row count and `base`s are
- * read-only, a worker's own members are its own, and results of an action belong to whoever waited
- * for that worker's `progress`.
+ * `start` advances until a worker's `done` does, the command, the prepared row count and `base`s
+ * are read-only, a worker's own members are its own, and results of an action belong to whoever
+ * waited for that worker's `progress`.
  */
 #ifndef WEIR_PIPE_H
 #define WEIR_PIPE_H
@@ -22,7 +22,7 @@ struct weir__worker {
     struct weir__gate done;     /**< number of the last command that it finished */
     struct weir_pipe *pipe;
     uint32_t index;
-    uint32_t base;              /**< of progress in this step; set by the caller before `start` */
+    uint32_t base; /**< of progress in this step; set by the caller before `start` */
     pthread_t thread;
     bool started;
     struct weir__device *device;
@@ -35,7 +35,8 @@ struct weir__worker {
     uint64_t event_count;
     uint64_t step_first_event; /**< event_count when the step began */
     uint64_t expected_wait_ns; /**< running mean of this worker's waits */
-    _Atomic uint64_t busy_since; /**< start of the callback that runs now, 0: none; for the watchdog */
+    _Atomic uint64_t
+        busy_since; /**< start of the callback that runs now, 0: none; for the watchdog */
     _Atomic uint32_t busy_action;
 };
 
@@ -67,17 +68,17 @@ struct weir_pipe {
     struct weir__prepared **prepared;
     struct weir_device_plan *devices;
     struct weir_plan plan;
-    bool *attached;         /**< per stage; written by the stage's worker */
-    double **norm_squares;  /**< per stage; written by N, read by all workers after every N */
+    bool *attached;        /**< per stage; written by the stage's worker */
+    double **norm_squares; /**< per stage; written by N, read by all workers after every N */
     bool any_norm;
-    void **arenas;          /**< per worker, for binding */
-    const void **inputs;    /**< copies of the step's arrays */
+    void **arenas;       /**< per worker, for binding */
+    const void **inputs; /**< copies of the step's arrays */
     void **input_grads;
     void **outputs;
-    bool spins;             /**< every worker has a core of its own */
-    _Atomic bool in_use;    /**< a call is in progress */
-    bool stuck;             /**< the watchdog gave up on the last command */
-    _Atomic int failed;     /**< 0 or 1: who sets it owns `error` until the step is over */
+    bool spins;          /**< every worker has a core of its own */
+    _Atomic bool in_use; /**< a call is in progress */
+    bool stuck;          /**< the watchdog gave up on the last command */
+    _Atomic int failed;  /**< 0 or 1: who sets it owns `error` until the step is over */
     struct weir_error error;
     uint64_t step_count;
     const struct weir__prepared *last; /**< of the last completed training step, for the report */

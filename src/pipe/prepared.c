@@ -10,7 +10,9 @@
 
 /* ---- the table with N ---- */
 
-static bool is_tail(uint8_t kind) { return kind == WEIR_KIND_N || kind == WEIR_KIND_U; }
+static bool is_tail(uint8_t kind) {
+    return kind == WEIR_KIND_N || kind == WEIR_KIND_U;
+}
 
 static void lower_row(struct weir__table_builder *builder, const struct weir_table *table,
                       uint32_t w) {
@@ -171,16 +173,16 @@ void weir__prepared_bind(struct weir__prepared *prepared, void *const *arenas) {
 /* ---- calls ---- */
 
 static weir_task_fn *callback(const struct weir_stage_calls *calls, enum weir_phase phase) {
-    weir_task_fn *const by_phase[WEIR_PHASE_COUNT] = {
-        [WEIR_FORWARD] = calls->forward,
-        [WEIR_FORWARD_CHECKPOINT] = calls->forward,
-        [WEIR_RECOMPUTE] = calls->recompute,
-        [WEIR_BACKWARD] = calls->backward,
-        [WEIR_BACKWARD_INPUT] = calls->backward_input,
-        [WEIR_BACKWARD_WEIGHT] = calls->backward_weight,
-        [WEIR_NORM] = calls->norm,
-        [WEIR_UPDATE] = calls->update,
-        [WEIR_INFER] = calls->forward};
+    weir_task_fn *const by_phase[WEIR_PHASE_COUNT] = {[WEIR_FORWARD] = calls->forward,
+                                                      [WEIR_FORWARD_CHECKPOINT] = calls->forward,
+                                                      [WEIR_RECOMPUTE] = calls->recompute,
+                                                      [WEIR_BACKWARD] = calls->backward,
+                                                      [WEIR_BACKWARD_INPUT] = calls->backward_input,
+                                                      [WEIR_BACKWARD_WEIGHT] =
+                                                          calls->backward_weight,
+                                                      [WEIR_NORM] = calls->norm,
+                                                      [WEIR_UPDATE] = calls->update,
+                                                      [WEIR_INFER] = calls->forward};
     return by_phase[phase];
 }
 
@@ -199,8 +201,8 @@ static bool *find_checkpointed(struct weir__prepared *prepared) {
     for (uint32_t a = 0; checkpointed != NULL && a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
         if (action->kind == WEIR_KIND_R)
-            checkpointed[(size_t)action->stage * table->micro_batch_count +
-                         action->micro_batch] = true;
+            checkpointed[(size_t)action->stage * table->micro_batch_count + action->micro_batch] =
+                true;
     }
     return checkpointed;
 }
@@ -219,7 +221,8 @@ static int make_calls(struct weir__prepared *prepared, const struct weir__setup 
     const struct weir_table *table = prepared->table;
     bool *checkpointed = find_checkpointed(prepared);
     bool *begun = weir__pool_take(&prepared->pool, table->stage_count, sizeof *begun);
-    prepared->calls = weir__pool_take(&prepared->pool, table->action_count, sizeof *prepared->calls);
+    prepared->calls =
+        weir__pool_take(&prepared->pool, table->action_count, sizeof *prepared->calls);
     if (checkpointed == NULL || begun == NULL || prepared->calls == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++) {

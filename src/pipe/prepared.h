@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * A prepared row count: the action table lowered to calls that a worker only has to make. Everything
- * that a step needs is decided here: micro-batches, memory, views, copies, portals, and the few waits
- * that the dependencies and the memory plan leave once what is implied is taken away.
+ * A prepared row count: the action table lowered to calls that a worker only has to make.
+ * Everything that a step needs is decided here: micro-batches, memory, views, copies, portals, and
+ * the few waits that the dependencies and the memory plan leave once what is implied is taken away.
  */
 #ifndef WEIR_PREPARED_H
 #define WEIR_PREPARED_H
@@ -14,8 +14,8 @@
 struct weir__wait {
     uint32_t worker;
     uint32_t count;
-    uint32_t action;   /**< the last of them, in the table */
-    bool delayed;      /**< a copied crossing: link_delay_ns counts from that action's end */
+    uint32_t action; /**< the last of them, in the table */
+    bool delayed;    /**< a copied crossing: link_delay_ns counts from that action's end */
 };
 
 /** A crossing between memories, done at the start of the action that needs it first. */
@@ -36,11 +36,11 @@ enum weir__portal_step {
 };
 struct weir__portal_move {
     uint32_t action;
-    uint32_t block;       /**< PUT, PUT_GRADIENT: what `value` will point to */
-    uint32_t life;        /**< PUT: its full life */
-    uint8_t step;         /**< enum weir__portal_step; uses come before the call, puts after */
+    uint32_t block; /**< PUT, PUT_GRADIENT: what `value` will point to */
+    uint32_t life;  /**< PUT: its full life */
+    uint8_t step;   /**< enum weir__portal_step; uses come before the call, puts after */
     struct weir__portal *portal;
-    void *value;          /**< PUT, PUT_GRADIENT: where it lies */
+    void *value; /**< PUT, PUT_GRADIENT: where it lies */
     const char *name;
 };
 
@@ -58,7 +58,7 @@ struct weir__views {
 struct weir__call {
     struct weir_action action;
     enum weir_phase phase;
-    weir_task_fn *run; /**< NULL: nothing to do (a stage without norm or update) */
+    weir_task_fn *run;         /**< NULL: nothing to do (a stage without norm or update) */
     struct weir__views *views; /**< NULL for N and U */
     void *workspace;
     uint32_t wait_begin, wait_end;
@@ -68,7 +68,8 @@ struct weir__call {
     bool gradients_first; /**< first to write this stage's parameter gradients in a step */
 };
 
-/** A stage's lasting memory: blocks of the plan, at the same offsets in every prepared row count. */
+/** A stage's lasting memory: blocks of the plan, at the same offsets in every prepared row count.
+ */
 struct weir__lasting {
     uint32_t parameters, gradients, optimizer;
 };
@@ -88,18 +89,18 @@ struct weir__prepared {
     struct weir_table *table;    /**< with N */
     struct weir__deps deps;
     struct weir__memory memory;
-    size_t *arena_bytes;         /**< per worker: what this plan needs */
+    size_t *arena_bytes; /**< per worker: what this plan needs */
     const uint32_t *stage_worker;
-    uint32_t *tail;              /**< per worker: index in its row of its first N or U */
-    struct weir__call *calls;    /**< per action of the table */
-    struct weir__views *views;   /**< [stage][micro-batch] */
+    uint32_t *tail;            /**< per worker: index in its row of its first N or U */
+    struct weir__call *calls;  /**< per action of the table */
+    struct weir__views *views; /**< [stage][micro-batch] */
     struct weir__wait *waits;
     struct weir__copy *copies;
     struct weir__portal_move *moves;
     struct weir__tracker *trackers; /**< per micro-batch */
     uint32_t wait_count, copy_count, move_count;
     uint32_t copy_capacity, move_capacity;
-    struct weir__lasting *lasting; /**< per stage */
+    struct weir__lasting *lasting;  /**< per stage */
     struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
     uint32_t binding_count, binding_capacity;
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Where the time of the last step went. Works from the events of one step, which stand in row order,
- * and the table's own dependencies; never on the path of a step. */
+/* Where the time of the last step went. Works from the events of one step, which stand in row
+ * order, and the table's own dependencies; never on the path of a step. */
 #include "pipe/pipe.h"
 
 #include <math.h>
@@ -155,7 +155,8 @@ static double hidden_part(const struct times *t) {
             b++;
         const struct weir__deps *deps = &t->prepared->deps;
         double delay = t->pipe->setup.options.link == WEIR_LINK_COPY
-                           ? (double)t->pipe->setup.options.link_delay_ns : 0.0;
+                           ? (double)t->pipe->setup.options.link_delay_ns
+                           : 0.0;
         double arrival = -1.0;
         for (uint32_t e = deps->begin[b]; e < deps->begin[b + 1]; e++)
             if (deps->edges[e].cause == WEIR__CAUSE_GRADIENT)

@@ -34,8 +34,10 @@ static void check_calls(const struct weir_pipe_options *options, uint32_t s,
     if (options->infer_only) return;
     bool split = calls->backward_input != NULL && calls->backward_weight != NULL;
     if (calls->backward == NULL && !split) {
-        weir_faults_add(faults, "stage %u: training needs a backward callback, or both of the "
-                                "split pair; or set infer_only", s);
+        weir_faults_add(faults,
+                        "stage %u: training needs a backward callback, or both of the "
+                        "split pair; or set infer_only",
+                        s);
     }
 }
 
@@ -54,10 +56,11 @@ static void check_skips(const struct weir_stage *stage, uint32_t s, struct weir_
         for (uint32_t i = 0; use->name != NULL && i < j; i++) {
             const struct weir_skip_use *other = &stage->skips[i];
             if (other->verb == WEIR_SKIP_STASH || use->verb == WEIR_SKIP_STASH) continue;
-            if (same_text(other->name, use->name) &&
-                same_text(other->name_space, use->name_space))
-                weir_faults_add(faults, "stage %u: skip '%s' is used twice: declare one read or "
-                                        "pop and share it inside the stage", s, use->name);
+            if (same_text(other->name, use->name) && same_text(other->name_space, use->name_space))
+                weir_faults_add(faults,
+                                "stage %u: skip '%s' is used twice: declare one read or "
+                                "pop and share it inside the stage",
+                                s, use->name);
         }
     }
 }
@@ -67,8 +70,10 @@ static void check_stage(const struct weir_pipe_options *options, uint32_t s,
     const struct weir_stage *stage = &options->stages[s];
     char what[64];
     if (stage->size != sizeof *stage) {
-        weir_faults_add(faults, "stage %u: its size member is %zu, not %zu: start from "
-                                "WEIR_STAGE_INIT", s, stage->size, sizeof *stage);
+        weir_faults_add(faults,
+                        "stage %u: its size member is %zu, not %zu: start from "
+                        "WEIR_STAGE_INIT",
+                        s, stage->size, sizeof *stage);
         return;
     }
     check_calls(options, s, faults);
@@ -102,13 +107,15 @@ static void check_input(const struct weir_pipe_options *options, uint32_t k,
     if (input->rows_factor < 0) weir_faults_add(faults, "%s: rows_factor is negative", what);
     check_tensor(&input->tensor, own_rows(input, options->rows), what, faults);
     if (input->replicated && input->tensor.differentiable) {
-        weir_faults_add(faults, "%s: a replicated input has no gradient by rows: clear "
-                                "`differentiable`", what);
+        weir_faults_add(faults,
+                        "%s: a replicated input has no gradient by rows: clear "
+                        "`differentiable`",
+                        what);
     }
 }
 
-/* MB-2: an input of its own row count must give the mini-batch's micro-batches: as many of them, and
- * each `rows_factor` times as long, or rows would meet others than their own. */
+/* MB-2: an input of its own row count must give the mini-batch's micro-batches: as many of them,
+ * and each `rows_factor` times as long, or rows would meet others than their own. */
 static bool check_rows(const struct weir_pipe_options *options, uint32_t k, int64_t rows,
                        struct weir_faults *faults) {
     const struct weir_input *input = &options->inputs[k];
@@ -121,15 +128,17 @@ static bool check_rows(const struct weir_pipe_options *options, uint32_t k, int6
         weir_faults_add(faults, "input %u: rows_factor %lld times %lld rows is too many", k,
                         (long long)factor, (long long)rows);
     } else if (made != wanted) {
-        weir_faults_add(faults, "input %u: its %lld rows in %u chunks make %u micro-batches, the "
-                                "mini-batch's %lld rows make %u: choose chunks that divide both",
+        weir_faults_add(faults,
+                        "input %u: its %lld rows in %u chunks make %u micro-batches, the "
+                        "mini-batch's %lld rows make %u: choose chunks that divide both",
                         k, (long long)own, chunks, made, (long long)rows, wanted);
     } else if (weir__chunk_first(own, chunks, 1) != size * factor) {
-        weir_faults_add(faults, "input %u: its %lld rows in %u chunks make micro-batches of %lld, "
-                                "the mini-batch's %lld rows make ones of %lld: choose chunks that "
-                                "divide both", k, (long long)own, chunks,
-                        (long long)weir__chunk_first(own, chunks, 1), (long long)rows,
-                        (long long)size);
+        weir_faults_add(faults,
+                        "input %u: its %lld rows in %u chunks make micro-batches of %lld, "
+                        "the mini-batch's %lld rows make ones of %lld: choose chunks that "
+                        "divide both",
+                        k, (long long)own, chunks, (long long)weir__chunk_first(own, chunks, 1),
+                        (long long)rows, (long long)size);
     } else {
         return true;
     }
@@ -145,8 +154,10 @@ static void check_workers(const struct weir_pipe_options *options, struct weir_f
         weir_faults_add(faults, "unknown checkpoint mode: always, except_last or never");
     for (uint32_t s = 0; options->stage_checkpoint != NULL && s < options->stage_count; s++)
         if ((unsigned)options->stage_checkpoint[s] > WEIR_CHECKPOINT_NEVER)
-            weir_faults_add(faults, "stage %u: unknown checkpoint mode: always, except_last or "
-                                    "never", s);
+            weir_faults_add(faults,
+                            "stage %u: unknown checkpoint mode: always, except_last or "
+                            "never",
+                            s);
 }
 
 static void check_options(const struct weir_pipe_options *options, struct weir_faults *faults) {
@@ -200,16 +211,16 @@ static int list_skips(struct weir__setup *setup, const struct weir_pipe_options 
         list->stage_of_owner[s] = s;
         for (uint32_t j = 0; j < options->stages[s].skip_count; j++) {
             const struct weir_skip_use *use = &options->stages[s].skips[j];
-            list->decls[list->count++] = (struct weir__skip_decl){
-                s, use->verb, use->name_space, use->name, use->empty};
+            list->decls[list->count++] =
+                (struct weir__skip_decl){s, use->verb, use->name_space, use->name, use->empty};
         }
     }
     return WEIR_OK;
 }
 
-static const struct weir_skip_use *find_use(const struct weir_pipe_options *options,
-                                            uint32_t stage, const char *name_space,
-                                            const char *name, uint32_t *index) {
+static const struct weir_skip_use *find_use(const struct weir_pipe_options *options, uint32_t stage,
+                                            const char *name_space, const char *name,
+                                            uint32_t *index) {
     const struct weir_stage *at = &options->stages[stage];
     for (uint32_t j = 0; j < at->skip_count; j++) {
         const struct weir_skip_use *use = &at->skips[j];
@@ -238,8 +249,8 @@ static int take_route(struct weir__setup *setup, const struct weir_pipe_options 
     assert(stash != NULL && stash->verb == WEIR_SKIP_STASH);
     struct weir__route *route = &setup->routes[number];
     *route = (struct weir__route){0, from->source, from->reader_count, 0, stash->tensor};
-    route->readers = weir__pool_copy(&setup->pool, from->readers, from->reader_count,
-                                     sizeof *from->readers);
+    route->readers =
+        weir__pool_copy(&setup->pool, from->readers, from->reader_count, sizeof *from->readers);
     if (route->readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = join_name(setup, from, &route->name);
     if (status != WEIR_OK) return status;
@@ -251,8 +262,10 @@ static int take_route(struct weir__setup *setup, const struct weir_pipe_options 
             find_use(options, stage, from->name_space, from->name, &at);
         assert(use != NULL);
         if (!weir__tensor_equal(&use->tensor, &stash->tensor))
-            weir_faults_add(faults, "stage %u: skip '%s' has another dtype or shape than where it "
-                                    "is stashed (stage %u)", stage, route->name, from->source);
+            weir_faults_add(faults,
+                            "stage %u: skip '%s' has another dtype or shape than where it "
+                            "is stashed (stage %u)",
+                            stage, route->name, from->source);
         ((uint32_t *)setup->stages[stage].skip_routes)[at] = number;
         ((uint32_t *)setup->stages[stage].skip_readers)[at] = r;
     }
@@ -312,8 +325,8 @@ static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options 
         if (to->stage.name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     }
     to->stage.calls = weir__pool_copy(pool, to->stage.calls, 1, sizeof *to->stage.calls);
-    to->stage.outputs = weir__pool_copy(pool, to->stage.outputs, to->stage.output_count,
-                                        sizeof *to->stage.outputs);
+    to->stage.outputs =
+        weir__pool_copy(pool, to->stage.outputs, to->stage.output_count, sizeof *to->stage.outputs);
     uint32_t *entering = weir__pool_take(pool, options->input_count, sizeof *entering);
     if (to->stage.calls == NULL || to->stage.outputs == NULL || entering == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
@@ -443,7 +456,9 @@ int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *
     return status;
 }
 
-void weir__setup_clean_up(struct weir__setup *setup) { weir__pool_clean_up(&setup->pool); }
+void weir__setup_clean_up(struct weir__setup *setup) {
+    weir__pool_clean_up(&setup->pool);
+}
 
 const struct weir_tensor *weir__setup_input(const struct weir__setup *setup, uint32_t stage,
                                             uint32_t input) {
@@ -452,11 +467,12 @@ const struct weir_tensor *weir__setup_input(const struct weir__setup *setup, uin
     return &setup->options.inputs[at->entering[input - at->border_count]].tensor;
 }
 
-const char *weir__setup_stage_text(const struct weir__setup *setup, uint32_t stage,
-                                   char text[96]) {
+const char *weir__setup_stage_text(const struct weir__setup *setup, uint32_t stage, char text[96]) {
     const char *name = setup->stages[stage].stage.name;
-    if (name == NULL) snprintf(text, 96, "stage %u", stage);
-    else snprintf(text, 96, "stage %u (%.64s)", stage, name);
+    if (name == NULL)
+        snprintf(text, 96, "stage %u", stage);
+    else
+        snprintf(text, 96, "stage %u (%.64s)", stage, name);
     return text;
 }
 

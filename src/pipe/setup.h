@@ -14,17 +14,17 @@
 
 /** A stage with what follows from its place. */
 struct weir__stage_setup {
-    struct weir_stage stage;     /**< texts and arrays are the setup's own */
-    uint32_t border_count;       /**< inputs that are the previous stage's outputs */
-    uint32_t entering_count;     /**< pipe inputs that enter here, after the border's */
-    const uint32_t *entering;    /**< their numbers */
-    const uint32_t *skip_routes; /**< per skip use: its route, WEIR__NO_ROUTE if empty */
+    struct weir_stage stage;      /**< texts and arrays are the setup's own */
+    uint32_t border_count;        /**< inputs that are the previous stage's outputs */
+    uint32_t entering_count;      /**< pipe inputs that enter here, after the border's */
+    const uint32_t *entering;     /**< their numbers */
+    const uint32_t *skip_routes;  /**< per skip use: its route, WEIR__NO_ROUTE if empty */
     const uint32_t *skip_readers; /**< per read or pop: its place among the route's readers */
 };
 
 /** A skip that carries something (empty ones have no route). */
 struct weir__route {
-    const char *name;  /**< "namespace:name" or "name", for messages */
+    const char *name; /**< "namespace:name" or "name", for messages */
     uint32_t source;
     uint32_t reader_count;
     const uint32_t *readers; /**< ascending */
@@ -39,7 +39,7 @@ struct weir__setup {
     struct weir__route *routes;
     size_t *input_row_bytes;  /**< per pipe input: of one row; of the whole if replicated */
     size_t *output_row_bytes; /**< per output of the last stage */
-    struct weir__flow flow; /**< what the schedule's dependencies are derived from */
+    struct weir__flow flow;   /**< what the schedule's dependencies are derived from */
 };
 
 /** Checks and copies. On failure nothing is left behind and `faults` has every reason. */

@@ -35,8 +35,7 @@ static bool watchdog_bites(struct weir_pipe *pipe, struct weir__worker *worker) 
 static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
     uint64_t limit = pipe->setup.options.watchdog_ns;
     bool watched = limit > 0 && pipe->command.kind == WEIR__COMMAND_RUN;
-    while (!weir__gate_wait(&worker->done, pipe->command_number, 0,
-                            watched ? limit / 4 + 1 : 0))
+    while (!weir__gate_wait(&worker->done, pipe->command_number, 0, watched ? limit / 4 + 1 : 0))
         for (uint32_t w = 0; w < pipe->worker_count; w++)
             if (watchdog_bites(pipe, &pipe->workers[w])) return false;
     return true;
@@ -62,8 +61,9 @@ int weir__pipe_command(struct weir_pipe *pipe) {
 static int enter(struct weir_pipe *pipe, struct weir_error *error) {
     bool expected = false;
     if (!atomic_compare_exchange_strong(&pipe->in_use, &expected, true))
-        return weir__fail(error, WEIR_ERR_BUSY, "another call on this pipe is in progress: use one "
-                                                "pipe from one thread at a time");
+        return weir__fail(error, WEIR_ERR_BUSY,
+                          "another call on this pipe is in progress: use one "
+                          "pipe from one thread at a time");
     if (pipe->stuck && !all_done(pipe)) {
         atomic_store(&pipe->in_use, false);
         return weir__fail(error, WEIR_ERR_BUSY,
@@ -73,7 +73,9 @@ static int enter(struct weir_pipe *pipe, struct weir_error *error) {
     return WEIR_OK;
 }
 
-static void leave(struct weir_pipe *pipe) { atomic_store(&pipe->in_use, false); }
+static void leave(struct weir_pipe *pipe) {
+    atomic_store(&pipe->in_use, false);
+}
 
 /* ---- steps ---- */
 
@@ -94,9 +96,10 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
         return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
     pipe->command.prepared = find_prepared(pipe, step->rows, infer);
     if (pipe->command.prepared == NULL)
-        return weir__fail(error, WEIR_ERR_ROWS, "%lld rows were not prepared: call "
-                          "weir_pipe_prepare(pipe, %lld) before", (long long)step->rows,
-                          (long long)step->rows);
+        return weir__fail(error, WEIR_ERR_ROWS,
+                          "%lld rows were not prepared: call "
+                          "weir_pipe_prepare(pipe, %lld) before",
+                          (long long)step->rows, (long long)step->rows);
     uint32_t count = pipe->setup.options.input_count;
     for (uint32_t k = 0; k < count; k++)
         if (step->inputs == NULL || step->inputs[k] == NULL)
@@ -133,8 +136,8 @@ static void collect(struct weir_pipe *pipe, bool infer, int status,
                     struct weir_step_result *result) {
     const struct weir_step *step = &pipe->command.step;
     result->error = pipe->error;
-    bool normed = !infer && step->accumulate_last &&
-                  (status == WEIR_OK || status == WEIR_ERR_NONFINITE);
+    bool normed =
+        !infer && step->accumulate_last && (status == WEIR_OK || status == WEIR_ERR_NONFINITE);
     if (normed) result->gradient_norm = weir__pipe_norm(pipe);
     if (status != WEIR_OK) return;
     result->loss = sum_loss(pipe->command.prepared);
@@ -148,8 +151,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     memset(result, 0, sizeof *result);
     result->gradient_norm = NAN;
     result->error.stage = result->error.micro_batch = -1;
-    if (pipe == NULL)
-        return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "the pipe is NULL");
+    if (pipe == NULL) return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "the pipe is NULL");
     int status = enter(pipe, &result->error);
     if (status != WEIR_OK) return status;
     status = check_step(pipe, step, infer, &result->error);
@@ -182,9 +184,11 @@ static int check_fit(const struct weir_pipe *pipe, const struct weir__prepared *
                      struct weir_faults *faults) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         if (prepared->arena_bytes[w] <= pipe->workers[w].arena_bytes) continue;
-        weir_faults_add(faults, "%lld rows need %zu bytes on worker %u, whose arena has %zu: build "
-                                "the pipe with more rows", (long long)prepared->rows,
-                        prepared->arena_bytes[w], w, pipe->workers[w].arena_bytes);
+        weir_faults_add(faults,
+                        "%lld rows need %zu bytes on worker %u, whose arena has %zu: build "
+                        "the pipe with more rows",
+                        (long long)prepared->rows, prepared->arena_bytes[w], w,
+                        pipe->workers[w].arena_bytes);
         return WEIR_ERR_MEMORY_LIMIT;
     }
     return WEIR_OK;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* What each action must still wait for. A vector clock per action says how far every worker's row is
- * known to have come when the action starts; an ordering that the clock already covers needs no wait.
- * Actions are visited in the replay's start order, which is a topological order of dependencies and
- * hand-overs alike. */
+/* What each action must still wait for. A vector clock per action says how far every worker's row
+ * is known to have come when the action starts; an ordering that the clock already covers needs no
+ * wait. Actions are visited in the replay's start order, which is a topological order of
+ * dependencies and hand-overs alike. */
 #include "pipe/prepared.h"
 
 #include <stdlib.h>
@@ -23,9 +23,9 @@ struct clocks {
     struct weir__prepared *prepared;
     const double *start, *end;
     uint32_t workers;
-    uint32_t *clock;      /* [action][worker]: actions of that row known done at its start */
-    uint32_t *worker_of;  /* per action */
-    struct before *list;  /* scratch: what one action must follow */
+    uint32_t *clock;     /* [action][worker]: actions of that row known done at its start */
+    uint32_t *worker_of; /* per action */
+    struct before *list; /* scratch: what one action must follow */
     uint32_t list_capacity;
     uint32_t wait_capacity;
     const struct weir__handover *handovers;
@@ -132,8 +132,7 @@ static int compare_handovers(const void *a, const void *b, void *context) {
 
 static int take_handovers(struct clocks *c) {
     struct weir__handover *list;
-    int status =
-        weir__memory_handovers(&c->prepared->memory, c->start, &list, &c->handover_count);
+    int status = weir__memory_handovers(&c->prepared->memory, c->start, &list, &c->handover_count);
     if (status != WEIR_OK) return status;
     /* in the same order as the actions are visited */
     if (c->handover_count > 0)
@@ -146,7 +145,9 @@ int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__set
                          const double *start, const double *end) {
     const struct weir_table *table = prepared->table;
     struct weir__pool *pool = &prepared->pool;
-    struct clocks c = {.prepared = prepared, .start = start, .end = end,
+    struct clocks c = {.prepared = prepared,
+                       .start = start,
+                       .end = end,
                        .workers = table->worker_count,
                        .delays = setup->options.link == WEIR_LINK_COPY &&
                                  setup->options.link_delay_ns > 0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* A worker walks its row: wait, copy, call, stamp, publish. After a failure it publishes the rest of
- * its row unrun, so that everybody who waits for it wakes up, sees the failure and does the same. */
+/* A worker walks its row: wait, copy, call, stamp, publish. After a failure it publishes the rest
+ * of its row unrun, so that everybody who waits for it wakes up, sees the failure and does the
+ * same. */
 #include "pipe/pipe.h"
 
 #include "base/portable.h"
@@ -44,8 +45,7 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
         pipe->error.phase = call->phase;
     }
     if (pipe->error.message[0] == '\0')
-        snprintf(pipe->error.message, sizeof pipe->error.message, "%s",
-                 weir_status_text(status));
+        snprintf(pipe->error.message, sizeof pipe->error.message, "%s", weir_status_text(status));
     atomic_store_explicit(&pipe->failed, 1, memory_order_release);
 }
 
@@ -139,9 +139,9 @@ static void place_inputs(struct run *run, const struct weir__call *call) {
     }
     for (uint32_t k = 0; views->output_slots != NULL && k < at->stage.output_count; k++) {
         char *own = run->pipe->outputs[k];
-        views->outputs[k].data =
-            own == NULL ? views->output_slots[k]
-                        : own + (size_t)views->row_first * setup->output_row_bytes[k];
+        views->outputs[k].data = own == NULL
+                                     ? views->output_slots[k]
+                                     : own + (size_t)views->row_first * setup->output_row_bytes[k];
     }
     views->loss = 0.0;
 }
@@ -229,8 +229,9 @@ static uint64_t hash_read_only(const struct run *run, const struct weir__call *c
 
 /* B may find its inputs gone (they were not kept), so only F and R are watched. */
 static int run_watched(struct run *run, const struct weir__call *call, void *context) {
-    bool watched = (weir__kinds[call->action.kind].reads & WEIR__INPUTS) != 0 &&
-                   run->pipe->setup.stages[call->action.stage].stage.inputs_recomputed == UINT64_MAX;
+    bool watched =
+        (weir__kinds[call->action.kind].reads & WEIR__INPUTS) != 0 &&
+        run->pipe->setup.stages[call->action.stage].stage.inputs_recomputed == UINT64_MAX;
     watched |= call->action.kind == WEIR_KIND_F;
     uint64_t before = watched ? hash_read_only(run, call) : 0;
     int status = call->run(context, &run->task);
@@ -273,7 +274,8 @@ static void decide(struct run *run) {
         struct weir_error error = {0};
         weir__fail(&error, WEIR_ERR_NONFINITE,
                    "the gradient's norm is %g: lower the learning rate, clip, or skip such "
-                   "updates (skip_nonfinite)", norm);
+                   "updates (skip_nonfinite)",
+                   norm);
         weir__pipe_fail(run->pipe, NULL, WEIR_ERR_NONFINITE, &error);
         return;
     }
@@ -300,8 +302,9 @@ static void stamp(struct run *run, const struct weir__call *call, uint32_t row_i
     struct weir_trace_event *event = weir__worker_event(run->worker, row_index);
     uint64_t waited = run->now;
     run->now = weir__now_ns();
-    *event = (struct weir_trace_event){run->pipe->step_count, waited, start, run->now,
-                                       call->action, run->worker->index, waited_for};
+    *event =
+        (struct weir_trace_event){run->pipe->step_count, waited,    start, run->now, call->action,
+                                  run->worker->index,    waited_for};
     run->worker->event_count++;
     if (waited_for >= 0)
         run->worker->expected_wait_ns = (7 * run->worker->expected_wait_ns + start - waited) / 8;
@@ -368,8 +371,7 @@ static int prepare_stage(struct weir__worker *worker, const struct weir__prepare
 static int prepare_stages(struct weir__worker *worker, const struct weir__prepared *prepared) {
     int status = WEIR_OK;
     for (uint32_t s = 0; s < worker->pipe->setup.flow.stage_count && status == WEIR_OK; s++)
-        if (prepared->stage_worker[s] == worker->index)
-            status = prepare_stage(worker, prepared, s);
+        if (prepared->stage_worker[s] == worker->index) status = prepare_stage(worker, prepared, s);
     return status;
 }
 
@@ -394,9 +396,8 @@ static int attach(struct weir__worker *worker) {
     int status = weir__place_bind(pipe->machine, placement);
     if (status != WEIR_OK) return status;
     if (worker->arena_bytes > 0)
-        status = worker->device->calls->memory_touch(worker->device, worker->arena,
-                                                     worker->arena_bytes,
-                                                     placement->place.numa_node);
+        status = worker->device->calls->memory_touch(
+            worker->device, worker->arena, worker->arena_bytes, placement->place.numa_node);
     if (status == WEIR_OK) status = attach_stages(worker, pipe->prepared[0]);
     for (uint32_t i = 0; i < pipe->prepared_count && status == WEIR_OK; i++)
         status = prepare_stages(worker, pipe->prepared[i]);

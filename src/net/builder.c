@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT */
+/* The sticky error, and what every op's emitter is made of. */
+#include "net/builder.h"
+#include "net/compile.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+void *weir__builder_fail(struct weir__builder *builder, int status, const char *format, ...) {
+    assert(status != WEIR_OK);
+    if (builder->status != WEIR_OK) return NULL;
+    builder->status = status;
+    char text[384];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    const char *label = builder->layer == NULL ? "loss" : builder->layer->label;
+    weir_faults_add(builder->faults, "%s%s: %s", builder->layer == NULL ? "" : "layer ", label,
+                    text);
+    return NULL;
+}
+
+static void *fail_memory(struct weir__builder *builder) {
+    return weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+}
+
+/* ---- nodes ---- */
+
+struct weir__node *weir__emit(struct weir__builder *builder, enum weir__op op, uint32_t in_count,
+                              struct weir__value *const *in) {
+    assert(in_count <= WEIR__NODE_IN_MAX);
+    if (builder->status != WEIR_OK) return NULL;
+    struct weir__node *node = weir__graph_node(builder->graph, op, builder->layer_index);
+    if (node == NULL) return fail_memory(builder);
+    node->shape.dtype = builder->dtype;
+    node->shape.tokens = 1;
+    node->in_count = in_count;
+    memcpy(node->in, in, in_count * sizeof in[0]);
+    return node;
+}
+
+struct weir__node *weir__emit_like(struct weir__builder *builder, enum weir__op op,
+                                   const struct weir__node *forward, uint32_t in_count,
+                                   struct weir__value *const *in) {
+    struct weir__node *node = weir__emit(builder, op, in_count, in);
+    if (node == NULL) return NULL;
+    node->shape = forward->shape;
+    node->shape.op = op;
+    return node;
+}
+
+static struct weir__value *add_output(struct weir__builder *builder, struct weir__node *node,
+                                      const struct weir_tensor *tensor) {
+    assert(node->out_count < WEIR__NODE_OUT_MAX);
+    struct weir__value *value = weir__graph_value(builder->graph, WEIR__FROM_NODE, 0, tensor);
+    if (value == NULL) return fail_memory(builder);
+    value->producer = node;
+    for (uint32_t i = 0; i < node->in_count; i++)
+        value->requires_grad |= node->in[i] != NULL && node->in[i]->requires_grad;
+    node->out[node->out_count++] = value;
+    return value;
+}
+
+struct weir__value *weir__output(struct weir__builder *builder, struct weir__node *node,
+                                 uint32_t rank, const int64_t *shape) {
+    if (builder->status != WEIR_OK) return NULL;
+    struct weir_tensor tensor = {.dtype = builder->dtype, .rank = rank};
+    memcpy(tensor.shape, shape, rank * sizeof shape[0]);
+    return add_output(builder, node, &tensor);
+}
+
+struct weir__value *weir__output_like(struct weir__builder *builder, struct weir__node *node,
+                                      const struct weir__value *like) {
+    return builder->status != WEIR_OK ? NULL : weir__output(builder, node, like->rank, like->shape);
+}
+
+struct weir__value *weir__output_number(struct weir__builder *builder, struct weir__node *node) {
+    if (builder->status != WEIR_OK) return NULL;
+    struct weir_tensor tensor = {.dtype = WEIR_F64};
+    struct weir__value *value = add_output(builder, node, &tensor);
+    if (value != NULL) value->batched = false;
+    return value;
+}
+
+void weir__output_accumulator(struct weir__builder *builder, struct weir__node *node,
+                              const struct weir__value *parameter) {
+    if (builder->status != WEIR_OK) return;
+    assert(parameter->source == WEIR__FROM_PARAMETER);
+    struct weir__graph *graph = builder->graph;
+    void *list = graph->accumulators;
+    if (!weir__pool_grow(graph->pool, &list, graph->accumulator_count, &graph->accumulator_capacity,
+                         sizeof graph->accumulators[0])) {
+        fail_memory(builder);
+        return;
+    }
+    graph->accumulators = list;
+    struct weir__value *value = weir__output(builder, node, parameter->rank, parameter->shape);
+    if (value == NULL) return;
+    value->batched = false;
+    value->accumulator = graph->accumulator_count;
+    graph->accumulators[graph->accumulator_count++].parameter = parameter->index;
+}
+
+/* ---- values without a kernel ---- */
+
+struct weir__value *weir__reshape(struct weir__builder *builder, struct weir__value *x,
+                                  uint32_t rank, const int64_t *shape) {
+    struct weir__node *node = weir__emit(builder, WEIR__OP_ALIAS, 1, &x);
+    struct weir__value *y = weir__output(builder, node, rank, shape);
+    if (y == NULL) return NULL;
+    y->dtype = x->dtype;
+    y->batched = x->batched;
+    assert(weir__value_count(x) == weir__value_count(y));
+    return y;
+}
+
+struct weir__value *weir__alias(struct weir__builder *builder, struct weir__value *x) {
+    return builder->status != WEIR_OK ? NULL : weir__reshape(builder, x, x->rank, x->shape);
+}
+
+/* ---- parameters ---- */
+
+static const char *full_name(struct weir__builder *builder, const char *local) {
+    char text[256];
+    snprintf(text, sizeof text, "%s%s", builder->layer->prefix, local);
+    const char *name = weir__pool_text(&builder->network->pool, text);
+    return name != NULL ? name : fail_memory(builder);
+}
+
+static bool name_is_new(struct weir__builder *builder, const char *name) {
+    struct weir__network *network = builder->network;
+    for (uint32_t i = 0; i < network->parameter_count; i++) {
+        if (strcmp(network->parameters[i].name, name) != 0) continue;
+        weir__builder_fail(
+            builder, WEIR_ERR_EXISTS,
+            "its parameter '%s' exists already, in layer %s: give one of them a name", name,
+            weir__network_layer_label(network, network->parameters[i].layer));
+        return false;
+    }
+    return true;
+}
+
+static struct weir__value *parameter_value(struct weir__builder *builder, uint32_t index) {
+    const struct weir__parameter *parameter = &builder->network->parameters[index];
+    struct weir_tensor tensor = {
+        .dtype = builder->dtype, .rank = parameter->rank, .differentiable = true};
+    memcpy(tensor.shape, parameter->shape, sizeof tensor.shape);
+    struct weir__value *value =
+        weir__graph_value(builder->graph, WEIR__FROM_PARAMETER, index, &tensor);
+    if (value == NULL) return fail_memory(builder);
+    value->batched = false;
+    return value;
+}
+
+struct weir__value *weir__parameter(struct weir__builder *builder, const char *local, uint32_t rank,
+                                    const int64_t *shape, struct weir__init init) {
+    if (builder->status != WEIR_OK) return NULL;
+    struct weir__network *network = builder->network;
+    const char *name = full_name(builder, local);
+    if (name == NULL || !name_is_new(builder, name)) return NULL;
+    void *list = network->parameters;
+    if (!weir__pool_grow(&network->pool, &list, network->parameter_count,
+                         &network->parameter_capacity, sizeof network->parameters[0]))
+        return fail_memory(builder);
+    network->parameters = list;
+    uint32_t index = network->parameter_count++;
+    struct weir__parameter *parameter = &network->parameters[index];
+    *parameter = (struct weir__parameter){.name = name,
+                                          .local = local,
+                                          .layer = builder->layer_index,
+                                          .stage = builder->stage,
+                                          .rank = rank,
+                                          .init = init};
+    memcpy(parameter->shape, shape, rank * sizeof shape[0]);
+    struct weir__value *value = parameter_value(builder, index);
+    if (value == NULL) return NULL;
+    network->parameters[index].value = value;
+    network->parameters[index].count = (uint64_t)weir__value_count(value);
+    return value;
+}
+
+struct weir__value *weir__parameter_of_earlier(struct weir__builder *builder, const char *local) {
+    if (builder->status != WEIR_OK) return NULL;
+    struct weir__network *network = builder->network;
+    uint32_t found = WEIR__NONE;
+    for (uint32_t i = 0; i < network->parameter_count; i++)
+        if (strcmp(network->parameters[i].local, local) == 0) found = i;
+    if (found == WEIR__NONE)
+        return weir__builder_fail(builder, WEIR_ERR_CONFIG,
+                                  "it is tied to '%s', which no earlier layer has", local);
+    const struct weir__parameter *parameter = &network->parameters[found];
+    if (parameter->stage == builder->stage) return parameter->value;
+    if (network->facts_only) return parameter_value(builder, found);
+    return weir__builder_fail(
+        builder, WEIR_ERR_CONFIG,
+        "it is tied to '%s' of layer %s in stage %u, but stands in stage %u, and tied layers must "
+        "share a stage for now: choose a --balance that keeps them together, or --untied",
+        parameter->name, weir__network_layer_label(network, parameter->layer), parameter->stage,
+        builder->stage);
+}
+
+/* ---- gradients ---- */
+
+bool weir__wants_grad(const struct weir__value *x) {
+    return x != NULL && x->requires_grad;
+}
+
+void weir__contribute(struct weir__builder *builder, struct weir__value *x,
+                      struct weir__value *grad) {
+    if (builder->status != WEIR_OK || !weir__wants_grad(x)) return;
+    assert(weir__value_count(x) == weir__value_count(grad) && x->dtype == grad->dtype);
+    x->grad = x->grad == NULL ? grad : weir__sum(builder, x->grad, grad);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The builder: what a layer's build function speaks to. Each call emits an op, infers its shape and
+ * returns its value, so that layer code reads like mathematics:
+ *
+ *     struct weir__value *h = weir__layer_norm(b, x, weight, bias, 1e-5);
+ *     h = weir__gelu(b, weir__linear(b, h, w1, b1, false), true);
+ *     return weir__sum(b, x, weir__linear(b, h, w2, b2, false));
+ *
+ * The error is sticky: the first fault is reported once, with the layer's name; afterwards every
+ * call returns NULL, and NULL operands are no further fault. So nobody asks before the end
+ * (weir__builder_status). A NULL operand while all is well means "absent", where the op allows it.
+ */
+#ifndef WEIR_BUILDER_H
+#define WEIR_BUILDER_H
+
+#include "net/graph.h"
+
+/** How a parameter is filled when training starts. */
+enum weir__init_kind { WEIR__INIT_ZERO, WEIR__INIT_ONE, WEIR__INIT_NORMAL, WEIR__INIT_UNIFORM };
+struct weir__init {
+    enum weir__init_kind kind;
+    double scale; /**< NORMAL: standard deviation; UNIFORM: between -scale and scale */
+};
+
+/** A parameter of the network. Those of a stage are neighbours in the list. */
+struct weir__parameter {
+    const char *name;  /**< "h.0.ln_1.weight" */
+    const char *local; /**< "ln_1.weight" */
+    uint32_t layer;    /**< its first use */
+    uint32_t stage;
+    uint32_t rank;
+    int64_t shape[WEIR_RANK_MAX];
+    uint64_t count;
+    struct weir__init init;
+    struct weir__value *value; /**< in its stage's graph */
+    size_t offset;             /**< bytes, in the stage's parameter memory and gradient memory */
+};
+
+/** A skip of the network. */
+struct weir__skip {
+    const char *name_space;
+    const char *name;
+    uint32_t source_layer;
+    uint32_t last_layer; /**< its last reader */
+    uint32_t source_stage, last_stage;
+    struct weir_tensor tensor; /**< known once it was stashed */
+    struct weir__value *value; /**< in the source stage's graph; NULL before */
+};
+
+/** A dropout, for weir_net_masks. */
+struct weir__dropout {
+    char name[64]; /**< "3", or "h.0.1" for the second of a composite */
+    uint32_t layer;
+    uint32_t random_op;
+    double p;
+    struct weir_tensor tensor;
+};
+
+struct weir__layer;
+struct weir__network;
+
+struct weir__builder {
+    struct weir__network *network;
+    struct weir__graph *graph; /**< the stage's that is being built */
+    uint32_t stage;
+    enum weir_dtype dtype;
+    const struct weir__layer *layer; /**< NULL: the loss */
+    uint32_t layer_index;
+    uint32_t dropout_count; /**< of this layer, so far */
+    uint64_t skips_done;    /**< bit i: the layer's i-th declared skip was used */
+    struct weir_faults *faults;
+    int status; /**< sticky */
+};
+
+/** WEIR_OK, or the first failure. */
+static inline int weir__builder_status(const struct weir__builder *builder) {
+    return builder->status;
+}
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+/** Reports a fault of the present layer, unless one was reported; returns NULL. */
+void *
+weir__builder_fail(struct weir__builder *builder, int status, const char *format, ...);
+
+/* ---- what layers use ---- */
+
+/** The present layer's parameter `local` ("weight"), of the network's dtype. */
+struct weir__value *weir__parameter(struct weir__builder *builder, const char *local, uint32_t rank,
+                                    const int64_t *shape, struct weir__init init);
+/** The parameter `local` that an earlier layer of this stage made. */
+struct weir__value *weir__parameter_of_earlier(struct weir__builder *builder, const char *local);
+/** Stashes x under a name that the layer declares. */
+void weir__stash(struct weir__builder *builder, const char *name_space, const char *name,
+                 struct weir__value *x);
+/** Faults for what the present layer declares and did not do. */
+void weir__skips_check_done(struct weir__builder *builder);
+/** Reads, or pops, a skip that the layer declares. */
+struct weir__value *weir__read(struct weir__builder *builder, const char *name_space,
+                               const char *name);
+
+struct weir__value *weir__linear(struct weir__builder *builder, struct weir__value *x,
+                                 struct weir__value *weight, struct weir__value *bias,
+                                 bool weight_in_out);
+struct weir__value *weir__embedding(struct weir__builder *builder, struct weir__value *index,
+                                    struct weir__value *table);
+/** x (T, C) + the table's first T rows. */
+struct weir__value *weir__position_add(struct weir__builder *builder, struct weir__value *x,
+                                       struct weir__value *table);
+struct weir__value *weir__layer_norm(struct weir__builder *builder, struct weir__value *x,
+                                     struct weir__value *weight, struct weir__value *bias,
+                                     double eps);
+/** Causal self-attention of qkv (T, 3C). */
+struct weir__value *weir__attention(struct weir__builder *builder, struct weir__value *qkv,
+                                    int64_t heads);
+struct weir__value *weir__gelu(struct weir__builder *builder, struct weir__value *x,
+                               bool approximate_tanh);
+struct weir__value *weir__relu(struct weir__builder *builder, struct weir__value *x);
+struct weir__value *weir__dropout(struct weir__builder *builder, struct weir__value *x, double p);
+struct weir__value *weir__sum(struct weir__builder *builder, struct weir__value *a,
+                              struct weir__value *b);
+/** The same memory with another shape of as many elements per row. */
+struct weir__value *weir__reshape(struct weir__builder *builder, struct weir__value *x,
+                                  uint32_t rank, const int64_t *shape);
+/** The same memory; a value of its own for differentiation. */
+struct weir__value *weir__alias(struct weir__builder *builder, struct weir__value *x);
+/** The losses: one double. */
+struct weir__value *weir__cross_entropy(struct weir__builder *builder, struct weir__value *logits,
+                                        struct weir__value *target, int64_t ignore_index);
+struct weir__value *weir__mse(struct weir__builder *builder, struct weir__value *output,
+                              struct weir__value *target);
+
+/* ---- what ops use ---- */
+
+/** A node with these operands; NULL where the builder has failed. */
+#define WEIR__EMIT(builder, op, ...)                                                               \
+    weir__emit(builder, WEIR__OP_##op,                                                             \
+               sizeof((struct weir__value *[]){__VA_ARGS__}) / sizeof(struct weir__value *),       \
+               (struct weir__value *[]){__VA_ARGS__})
+struct weir__node *weir__emit(struct weir__builder *builder, enum weir__op op, uint32_t in_count,
+                              struct weir__value *const *in);
+/** A backward node, whose shape is the forward node's. */
+#define WEIR__EMIT_LIKE(builder, op, node, ...)                                                    \
+    weir__emit_like(builder, WEIR__OP_##op, node,                                                  \
+                    sizeof((struct weir__value *[]){__VA_ARGS__}) / sizeof(struct weir__value *),  \
+                    (struct weir__value *[]){__VA_ARGS__})
+struct weir__node *weir__emit_like(struct weir__builder *builder, enum weir__op op,
+                                   const struct weir__node *forward, uint32_t in_count,
+                                   struct weir__value *const *in);
+/** Gives `node` one more output, batched, of the network's dtype. NULL for a NULL node. */
+struct weir__value *weir__output(struct weir__builder *builder, struct weir__node *node,
+                                 uint32_t rank, const int64_t *shape);
+/** The same, shaped as `like`. */
+struct weir__value *weir__output_like(struct weir__builder *builder, struct weir__node *node,
+                                      const struct weir__value *like);
+/** A number that belongs to no row, in double: a loss. */
+struct weir__value *weir__output_number(struct weir__builder *builder, struct weir__node *node);
+/** An acc output: this use of the parameter gets an accumulator. */
+void weir__output_accumulator(struct weir__builder *builder, struct weir__node *node,
+                              const struct weir__value *parameter);
+/** True if x is there and its gradient is wanted. */
+bool weir__wants_grad(const struct weir__value *x);
+/** Adds `grad` to x's gradient; contributions come in descending order of consumers. */
+void weir__contribute(struct weir__builder *builder, struct weir__value *x,
+                      struct weir__value *grad);
+
+/** Adds the backward nodes for everything that the present graph's stage owes: gradients of its
+ * input, of the skips that it reads, and of its parameters. */
+int weir__differentiate(struct weir__builder *builder);
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * From a list of layers to stages' graphs: skips are verified over the whole list, then each
+ * stage's layers build its graph, which is fused and differentiated. What is found out on the way
+ * (parameters, skips, dropouts) stands in layer order and does not depend on the partition.
+ */
+#ifndef WEIR_COMPILE_H
+#define WEIR_COMPILE_H
+
+#include "net/layer.h"
+
+struct weir__compile_options {
+    enum weir_dtype dtype;
+    const uint32_t *balance; /**< layers per stage, each at least 1 (0 for an empty model's one) */
+    uint32_t stage_count;
+    bool infer_only;  /**< no backward nodes */
+    bool input_grads; /**< the model's input is differentiable, if floating-point */
+    bool facts_only;  /**< tied parameters may cross stages: nothing will run */
+};
+
+/** A stage, compiled. */
+struct weir__stage_graph {
+    struct weir__graph graph;
+    uint32_t layer_first, layer_count;
+    uint32_t parameter_first, parameter_count;
+    size_t parameter_bytes, gradient_bytes;
+};
+
+struct weir__network {
+    struct weir__pool pool;
+    const struct weir_model *model;
+    enum weir_dtype dtype;
+    bool facts_only;
+    uint32_t stage_count;
+    struct weir__stage_graph *stages;
+    uint32_t parameter_count, parameter_capacity;
+    struct weir__parameter *parameters;
+    uint32_t skip_count;
+    struct weir__skip *skips;
+    uint32_t dropout_count, dropout_capacity;
+    struct weir__dropout *dropouts;
+    struct weir_tensor input, target; /**< at the network's dtype */
+};
+
+/** Compiles. On failure every fault that could be found is in `faults` and nothing is left. */
+int weir__network_init(struct weir__network *network, const struct weir_allocator *allocator,
+                       const struct weir_model *model, const struct weir__compile_options *options,
+                       struct weir_faults *faults);
+void weir__network_clean_up(struct weir__network *network);
+/** "h.3 (gpt_block)" or "loss". */
+const char *weir__network_layer_label(const struct weir__network *network, uint32_t layer);
+
+/** Collects the model's skips and verifies that they match. */
+int weir__network_skips(struct weir__network *network, struct weir_faults *faults);
+
+/** Sizes of the parts of an optimal block partition: the largest sum of `costs` is as small as it
+ * can be; among equals, earlier parts are as small as they can be. 1 <= part_count <= count. */
+int weir__block_partition(const struct weir_allocator *allocator, const double *costs,
+                          uint32_t count, uint32_t part_count, uint32_t *sizes);
+/** The layers of each stage, `balance` checked or, where it is NULL, found from estimated costs.
+ * Fills sizes[stages]. */
+int weir__partition(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
+                    const uint32_t *balance, uint32_t *sizes, struct weir_faults *faults);
+
+#endif

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Fusion: patterns over the forward graph that one kernel does in one pass over memory. Each
+ * pattern is a row; it never crosses a layer, and a fused kernel gives exactly its parts' bits, so
+ * that a partition cannot change results.
+ */
+#include "net/graph.h"
+
+static uint32_t count_consumers(const struct weir__graph *graph, const struct weir__value *value) {
+    uint32_t count = graph->output == value || graph->loss == value;
+    for (uint32_t i = 0; i < graph->skip_count; i++) count += graph->skips[i].value == value;
+    for (uint32_t i = 0; i < graph->node_count; i++)
+        for (uint32_t k = 0; k < graph->nodes[i]->in_count; k++)
+            count += !graph->nodes[i]->dead && graph->nodes[i]->in[k] == value;
+    return count;
+}
+
+static bool read_between(const struct weir__graph *graph, uint32_t first, uint32_t last,
+                         const struct weir__value *value) {
+    for (uint32_t i = first + 1; i < last; i++)
+        for (uint32_t k = 0; k < graph->nodes[i]->in_count; k++)
+            if (!graph->nodes[i]->dead && graph->nodes[i]->in[k] == value) return true;
+    return false;
+}
+
+/** residual + dropout(x). Not where x is read in between or is the residual itself: its gradient's
+ * terms would be added in another order. */
+static bool dropout_add(const struct weir__graph *graph, struct weir__node *node) {
+    if (node->op != WEIR__OP_add) return false;
+    for (uint32_t k = 0; k < 2; k++) {
+        struct weir__node *part = node->in[k]->producer;
+        struct weir__value *residual = node->in[1 - k];
+        if (part == NULL || part->op != WEIR__OP_dropout || part->layer != node->layer) continue;
+        if (count_consumers(graph, part->out[0]) != 1 || residual == part->in[0]) continue;
+        if (read_between(graph, part->id, node->id, part->in[0])) continue;
+        node->op = WEIR__OP_dropout_add;
+        node->shape = part->shape;
+        node->shape.op = node->op;
+        node->in[0] = part->in[0];
+        node->in[1] = residual;
+        part->dead = true;
+        return true;
+    }
+    return false;
+}
+
+typedef bool pattern_fn(const struct weir__graph *graph, struct weir__node *node);
+static pattern_fn *const patterns[] = {dropout_add};
+
+uint32_t weir__fuse(struct weir__graph *graph) {
+    uint32_t removed = 0;
+    for (uint32_t i = 0; i < graph->node_count; i++)
+        for (size_t p = 0; p < WEIR__COUNT_OF(patterns); p++)
+            if (!graph->nodes[i]->dead) removed += patterns[p](graph, graph->nodes[i]);
+    return removed;
+}

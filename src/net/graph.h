@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A stage's graph: values and the nodes that make them, forward nodes first, then the backward
+ * nodes that differentiation adds. Shapes are without the row dimension; rows are known when a
+ * program is planned (program.h). Everything lies in one pool and is read-only once compiled.
+ *
+ * An *alias* is a node without kernel: its output is its input's memory under another name (and
+ * perhaps shape). Every layer begins with one on its input, and every stash and read makes one. So
+ * a value's gradient is summed within a layer first, wherever the stages' borders lie: the number
+ * and the order of additions never depend on the partition.
+ */
+#ifndef WEIR_GRAPH_H
+#define WEIR_GRAPH_H
+
+#include "base/pool.h"
+#include "net/kernel.h"
+
+#define WEIR__NODE_IN_MAX 5
+#define WEIR__NODE_OUT_MAX 3
+#define WEIR__STAGE_INPUT_MAX 2 /**< the border's, then the target */
+#define WEIR__OP_ALIAS WEIR__OP_COUNT
+#define WEIR__NONE UINT32_MAX
+
+struct weir__builder;
+struct weir__node;
+
+/** Where a value's memory comes from. */
+enum weir__source {
+    WEIR__FROM_NODE,
+    WEIR__FROM_INPUT,       /**< the stage's input `index` */
+    WEIR__FROM_SKIP,        /**< what skip use `index` reads */
+    WEIR__FROM_PARAMETER,   /**< the network's parameter `index` */
+    WEIR__FROM_OUTPUT_GRAD, /**< of the stage's only output */
+    WEIR__FROM_SKIP_GRAD    /**< the running sum that comes in for skip use `index` */
+};
+
+struct weir__value {
+    uint32_t id; /**< its place in the graph's list */
+    enum weir__source source;
+    uint32_t index;              /**< which input, skip use or parameter */
+    struct weir__node *producer; /**< NULL unless FROM_NODE */
+    enum weir_dtype dtype;
+    bool batched;       /**< has the row dimension; parameters and the loss have none */
+    bool requires_grad; /**< depends on a parameter or on a differentiable input */
+    uint32_t rank;
+    int64_t shape[WEIR_RANK_MAX];
+    uint32_t accumulator;     /**< an acc output: which accumulator it adds to; else WEIR__NONE */
+    struct weir__value *grad; /**< the sum so far, while differentiating; then the whole */
+};
+
+struct weir__node {
+    enum weir__op op;            /**< or WEIR__OP_ALIAS */
+    struct weir__op_shape shape; /**< rows and threads are filled in by the program */
+    uint32_t id;
+    uint32_t layer;
+    uint32_t in_count, out_count;
+    struct weir__value *in[WEIR__NODE_IN_MAX]; /**< NULL: absent */
+    struct weir__value *out[WEIR__NODE_OUT_MAX];
+    bool dead; /**< fused into another */
+};
+
+/** One use of a parameter has one gradient accumulator. The first lies where the parameter's
+ * gradient is; the others are added to it, in layer order, once per update. */
+struct weir__accumulator {
+    uint32_t parameter; /**< the network's number */
+    size_t offset;      /**< in the stage's gradient memory */
+};
+
+/** A skip that crosses the stage's border. */
+struct weir__skip_slot {
+    uint32_t skip; /**< the network's number */
+    enum weir_skip_verb verb;
+    struct weir__value *value;    /**< stashed, or read */
+    bool later_readers;           /**< a running sum comes in */
+    struct weir__value *grad_out; /**< read, pop: what is handed on; NULL: zero */
+};
+
+struct weir__graph {
+    struct weir__pool *pool;
+    struct weir__value **values;
+    struct weir__node **nodes;
+    uint32_t value_count, value_capacity;
+    uint32_t node_count, node_capacity;
+    uint32_t forward_count; /**< nodes before this one are forward nodes */
+    struct weir__value *inputs[WEIR__STAGE_INPUT_MAX]; /**< NULL: none */
+    struct weir__value *output;
+    struct weir__value *loss;       /**< one double; NULL but in the last stage */
+    struct weir__value *input_grad; /**< of inputs[0]; NULL: nothing flows there */
+    struct weir__skip_slot *skips;
+    uint32_t skip_count, skip_capacity;
+    struct weir__accumulator *accumulators; /**< in layer order */
+    uint32_t accumulator_count, accumulator_capacity;
+};
+
+/** What the compiler knows of an op: a row per op, in net/ops. */
+struct weir__op_rule {
+    /** Emits backward nodes for `node`, whose first output has the gradient `dy` (NULL for a loss),
+     * with weir__contribute. NULL: not differentiable. */
+    void (*gradient)(struct weir__builder *builder, const struct weir__node *node,
+                     struct weir__value *dy);
+    /** Floating-point operations of one row's forward pass, 2 per multiply-add; NULL: 0. */
+    double (*cost)(const struct weir__node *node);
+    uint8_t in_place;    /**< bit i: the first output may take input i's memory */
+    uint8_t accumulates; /**< bit i: output i is a parameter's gradient and adds */
+};
+
+/** The rule of a forward or backward op. */
+const struct weir__op_rule *weir__op_rule(enum weir__op op);
+
+/** The value whose memory `value` is: aliases followed to their origin. */
+struct weir__value *weir__value_root(struct weir__value *value);
+/** Elements without the row dimension. */
+int64_t weir__value_count(const struct weir__value *value);
+/** Product of all dimensions but the last (1 for rank 0), and the last (1 for rank 0). */
+int64_t weir__value_tokens(const struct weir__value *value);
+int64_t weir__value_width(const struct weir__value *value);
+/** Bytes of `rows` rows, or of the whole where it is not batched. */
+int weir__value_bytes(const struct weir__value *value, int64_t rows, size_t *bytes);
+/** As a border tensor; differentiable where it requires a gradient. */
+struct weir_tensor weir__value_tensor(const struct weir__value *value);
+bool weir__value_same_shape(const struct weir__value *a, const struct weir__value *b);
+
+/** Adds a value to the graph; NULL without memory. */
+struct weir__value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
+                                      uint32_t index, const struct weir_tensor *tensor);
+/** Adds a node without operands; NULL without memory. */
+struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op op, uint32_t layer);
+
+/** Puts fused nodes where their parts stood; before differentiation. The same bits, fewer passes
+ * over memory. Returns how many nodes it removed. */
+uint32_t weir__fuse(struct weir__graph *graph);
+
+#endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* The model: a list of layers that grows, checked as it grows where that needs no shapes, and what
+ * shape inference says of it. */
+#include "net/compile.h"
+#include "net/program.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool valid_row(const struct weir_tensor *tensor) {
+    size_t bytes;
+    return weir__tensor_bytes(tensor, 1, &bytes) == WEIR_OK;
+}
+
+static bool parse_loss(const char *loss, struct weir_model *model) {
+    if (loss == NULL) return true;
+    model->loss = strcmp(loss, "mse") == 0 ? WEIR__LOSS_MSE : WEIR__LOSS_CROSS_ENTROPY;
+    return strcmp(loss, "mse") == 0 || strcmp(loss, "cross_entropy") == 0;
+}
+
+int weir_model_new(const struct weir_allocator *allocator, const struct weir_tensor *input,
+                   const struct weir_tensor *target, const char *loss, struct weir_model **model) {
+    assert(input != NULL && model != NULL);
+    if (!valid_row(input) || (target != NULL && !valid_row(target))) return WEIR_ERR_SHAPE;
+    if (loss != NULL && target == NULL) return WEIR_ERR_ARGUMENT;
+    struct weir_model *made = weir__acquire(allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    weir__pool_init(&made->pool, allocator);
+    made->allocator = allocator;
+    made->input = *input;
+    made->has_target = target != NULL && loss != NULL;
+    made->target = target != NULL ? *target : (struct weir_tensor){.dtype = WEIR_I64};
+    made->ignore_index = -100;
+    if (!parse_loss(loss, made)) {
+        weir_model_destroy(made);
+        return WEIR_ERR_ARGUMENT;
+    }
+    *model = made;
+    return WEIR_OK;
+}
+
+void weir_model_destroy(struct weir_model *model) {
+    if (model == NULL) return;
+    const struct weir_allocator *allocator = model->allocator;
+    weir__pool_clean_up(&model->pool);
+    weir__release(allocator, model, 1, sizeof *model);
+}
+
+void weir_model_ignore_index(struct weir_model *model, int64_t ignore_index) {
+    model->ignore_index = ignore_index;
+}
+
+/* ---- adding ---- */
+
+static bool is_number(const char *name) {
+    for (const char *c = name; *c != '\0'; c++)
+        if (!isdigit((unsigned char)*c)) return false;
+    return name[0] != '\0';
+}
+
+static int check_name(const struct weir_model *model, const char *name,
+                      struct weir_faults *faults) {
+    if (name[0] == '\0') return WEIR_OK;
+    if (is_number(name) || strlen(name) > 48) {
+        weir_faults_add(faults, "layer %u: its name '%.60s' %s", model->layer_count, name,
+                        is_number(name) ? "is a number, which is another layer's index"
+                                        : "is longer than 48 bytes");
+        return WEIR_ERR_ARGUMENT;
+    }
+    for (uint32_t i = 0; i < model->layer_count; i++) {
+        if (strcmp(model->layers[i]->identity, name) != 0) continue;
+        weir_faults_add(faults, "layer %u: the name '%s' is layer %s's: a layer is added once",
+                        model->layer_count, name, model->layers[i]->label);
+        return WEIR_ERR_EXISTS;
+    }
+    return WEIR_OK;
+}
+
+static uint32_t count_type(const struct weir_model *model, const struct weir__layer_type *type) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < model->layer_count; i++) count += model->layers[i]->type == type;
+    return count;
+}
+
+/** Identity, prefix and label follow from name, index and type. */
+static int name_layer(struct weir_model *model, struct weir__layer *layer, const char *name) {
+    char identity[64], prefix[72];
+    bool named = name[0] != '\0', bare = layer->type->prefix == WEIR__PREFIX_NONE && !named;
+    if (named)
+        snprintf(identity, sizeof identity, "%s", name);
+    else if (layer->type->prefix == WEIR__PREFIX_ORDINAL)
+        snprintf(identity, sizeof identity, "h.%u", layer->ordinal);
+    else
+        snprintf(identity, sizeof identity, "%u", layer->index);
+    snprintf(prefix, sizeof prefix, "%s.", identity);
+    snprintf(layer->label, sizeof layer->label, "%.40s (%.20s)", identity, layer->type->name);
+    layer->name = weir__pool_text(&model->pool, name);
+    layer->identity = weir__pool_text(&model->pool, identity);
+    layer->prefix = weir__pool_text(&model->pool, bare ? "" : prefix);
+    bool enough = layer->name != NULL && layer->identity != NULL && layer->prefix != NULL;
+    return enough ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+int weir__model_add(struct weir_model *model, const struct weir__layer_type *type, const char *name,
+                    struct weir_attrs attrs, struct weir_faults *faults) {
+    assert(type->build != NULL && type->skip_count <= WEIR__LAYER_SKIPS_MAX);
+    if (name == NULL) name = "";
+    int status = check_name(model, name, faults);
+    if (status != WEIR_OK) return status;
+    void *list = model->layers;
+    struct weir__layer *layer = weir__pool_take(&model->pool, 1, sizeof *layer);
+    if (layer == NULL || !weir__pool_grow(&model->pool, &list, model->layer_count,
+                                          &model->layer_capacity, sizeof model->layers[0]))
+        return WEIR_ERR_OUT_OF_MEMORY;
+    model->layers = list;
+    layer->type = type;
+    layer->index = model->layer_count;
+    layer->ordinal = count_type(model, type);
+    status = name_layer(model, layer, name);
+    if (status == WEIR_OK)
+        status = weir__attrs_copy(&model->pool, type, layer->label, attrs, &layer->attrs, faults);
+    if (status == WEIR_OK) model->layers[model->layer_count++] = layer;
+    return status;
+}
+
+int weir_model_add(struct weir_model *model, const char *type, const char *name,
+                   struct weir_attrs attributes, struct weir_faults *faults) {
+    const struct weir__layer_type *found = NULL;
+    char known[256];
+    size_t used = 0;
+    for (uint32_t i = 0; weir__layer_type(i) != NULL; i++) {
+        const struct weir__layer_type *row = weir__layer_type(i);
+        if (strcmp(row->name, type) == 0) found = row;
+        int more =
+            snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : " ", row->name);
+        used += more > 0 && used + (size_t)more < sizeof known ? (size_t)more : 0;
+    }
+    if (found != NULL) return weir__model_add(model, found, name, attributes, faults);
+    weir_faults_add(faults, "layer %u: there is no type '%.60s'; types are: %s", model->layer_count,
+                    type, known);
+    return WEIR_ERR_ARGUMENT;
+}
+
+/* ---- asking ---- */
+
+uint32_t weir_model_layer_count(const struct weir_model *model) {
+    return model->layer_count;
+}
+
+int weir_model_layer(const struct weir_model *model, uint32_t index, const char **type,
+                     const char **name, struct weir_attrs *attributes) {
+    if (index >= model->layer_count) return WEIR_ERR_NOT_FOUND;
+    const struct weir__layer *layer = model->layers[index];
+    if (type != NULL) *type = layer->type->name;
+    if (name != NULL) *name = layer->name;
+    if (attributes != NULL) *attributes = layer->attrs;
+    return WEIR_OK;
+}
+
+/* ---- facts ---- */
+
+static int fill_facts(const struct weir__network *network, uint32_t layer,
+                      struct weir_layer_facts *facts) {
+    struct weir__stage_graph *stage = &network->stages[layer];
+    memset(facts, 0, sizeof *facts);
+    facts->output = weir__value_tensor(stage->graph.output);
+    for (uint32_t i = 0; i < stage->parameter_count; i++)
+        facts->parameters += network->parameters[stage->parameter_first + i].count;
+    double flops = 0;
+    for (uint32_t i = 0; i < stage->graph.forward_count; i++) {
+        const struct weir__node *node = stage->graph.nodes[i];
+        const struct weir__op_rule *rule = weir__op_rule(node->op);
+        if (!node->dead && node->layer == layer && rule->cost != NULL) flops += rule->cost(node);
+    }
+    facts->flops = (uint64_t)flops;
+    return weir__graph_activation_bytes(&stage->graph, &facts->activation_bytes);
+}
+
+/** Each layer is a stage of its own, so that the compiler says of each what it needs. */
+int weir_model_infer(const struct weir_model *model, enum weir_dtype dtype,
+                     struct weir_layer_facts *facts, struct weir_faults *faults) {
+    uint32_t count = model->layer_count == 0 ? 1 : model->layer_count;
+    uint32_t *balance = weir__acquire(model->allocator, count, sizeof balance[0]);
+    if (balance == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++) balance[i] = model->layer_count == 0 ? 0 : 1;
+    struct weir__compile_options options = {
+        .dtype = dtype, .balance = balance, .stage_count = count, .facts_only = true};
+    struct weir__network network;
+    int status = weir__network_init(&network, model->allocator, model, &options, faults);
+    if (status == WEIR_OK) {
+        for (uint32_t i = 0; status == WEIR_OK && i < model->layer_count; i++)
+            status = fill_facts(&network, i, &facts[i]);
+        weir__network_clean_up(&network);
+    }
+    weir__release(model->allocator, balance, count, sizeof balance[0]);
+    return status;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* Causal self-attention. The scores are never kept: the backward pass makes them again, block by
+ * block, from qkv and the logarithm of each row's sum. */
+#include "net/ops/rules.h"
+
+struct weir__value *weir__attention(struct weir__builder *builder, struct weir__value *qkv,
+                                    int64_t heads) {
+    char text[96];
+    if (!weir__expects_features(builder, "attention", qkv)) return NULL;
+    int64_t width = weir__value_width(qkv) / 3;
+    if (qkv->rank != 2 || weir__value_width(qkv) % 3 != 0 || width % heads != 0)
+        return weir__builder_fail(
+            builder, WEIR_ERR_SHAPE,
+            "attention with %lld heads takes [tokens, 3 x width], width a multiple of the heads, "
+            "not %s",
+            (long long)heads, weir__value_text(qkv, text));
+    struct weir__node *node = WEIR__EMIT(builder, attention, qkv);
+    if (node == NULL) return NULL;
+    int64_t tokens = qkv->shape[0];
+    node->shape.tokens = tokens;
+    node->shape.width = width;
+    node->shape.heads = heads;
+    struct weir__value *y = weir__output(builder, node, 2, (int64_t[]){tokens, width});
+    weir__output(builder, node, 2, (int64_t[]){heads, tokens});
+    return y;
+}
+
+static void gradient(struct weir__builder *builder, const struct weir__node *node,
+                     struct weir__value *dy) {
+    struct weir__value *qkv = node->in[0];
+    if (!weir__wants_grad(qkv)) return;
+    struct weir__node *grad =
+        WEIR__EMIT_LIKE(builder, attention_grad, node, dy, qkv, node->out[0], node->out[1]);
+    weir__contribute(builder, qkv, weir__output_like(builder, grad, qkv));
+}
+
+/** Two products over the lower triangle, and its softmax. */
+static double cost(const struct weir__node *node) {
+    double tokens = (double)node->shape.tokens, pairs = tokens * (tokens + 1) / 2;
+    return pairs * (4.0 * (double)node->shape.width + 5.0 * (double)node->shape.heads);
+}
+
+const struct weir__op_rule weir__rule_attention = {.gradient = gradient, .cost = cost};

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: MIT */
+/* Rows of a table, picked by number, and a table of positions that is added. */
+#include "net/ops/rules.h"
+
+#include <string.h>
+
+struct weir__value *weir__embedding(struct weir__builder *builder, struct weir__value *index,
+                                    struct weir__value *table) {
+    char text[96];
+    if (builder->status != WEIR_OK) return NULL;
+    assert(table->rank == 2);
+    if (index->dtype != WEIR_I64 || index->rank >= WEIR_RANK_MAX)
+        return weir__builder_fail(
+            builder, WEIR_ERR_SHAPE,
+            "embedding takes i64 numbers of rank below %d, but its input is %s", WEIR_RANK_MAX,
+            weir__value_text(index, text));
+    struct weir__node *node = WEIR__EMIT(builder, embedding, index, table);
+    if (node == NULL) return NULL;
+    node->shape.tokens = weir__value_count(index);
+    node->shape.in = node->shape.table = table->shape[0];
+    node->shape.out = node->shape.width = table->shape[1];
+    int64_t shape[WEIR_RANK_MAX];
+    memcpy(shape, index->shape, sizeof shape);
+    shape[index->rank] = table->shape[1];
+    return weir__output(builder, node, index->rank + 1, shape);
+}
+
+static void embedding_gradient(struct weir__builder *builder, const struct weir__node *node,
+                               struct weir__value *dy) {
+    if (!weir__wants_grad(node->in[1])) return;
+    struct weir__node *grad = WEIR__EMIT_LIKE(builder, embedding_grad, node, node->in[0], dy);
+    weir__output_accumulator(builder, grad, node->in[1]);
+}
+
+struct weir__value *weir__position_add(struct weir__builder *builder, struct weir__value *x,
+                                       struct weir__value *table) {
+    char text[96];
+    if (!weir__expects_features(builder, "positions", x)) return NULL;
+    assert(table->rank == 2);
+    if (x->rank != 2 || x->shape[0] > table->shape[0] || x->shape[1] != table->shape[1])
+        return weir__builder_fail(
+            builder, WEIR_ERR_SHAPE, "positions take at most %lld tokens of width %lld, not %s",
+            (long long)table->shape[0], (long long)table->shape[1], weir__value_text(x, text));
+    struct weir__node *node = WEIR__EMIT(builder, position_add, x, table);
+    if (node == NULL) return NULL;
+    node->shape.tokens = x->shape[0];
+    node->shape.width = x->shape[1];
+    node->shape.table = table->shape[0];
+    return weir__output_like(builder, node, x);
+}
+
+static void position_gradient(struct weir__builder *builder, const struct weir__node *node,
+                              struct weir__value *dy) {
+    weir__contribute(builder, node->in[0], dy);
+    if (!weir__wants_grad(node->in[1])) return;
+    struct weir__node *grad = WEIR__EMIT_LIKE(builder, position_grad, node, dy);
+    weir__output_accumulator(builder, grad, node->in[1]);
+}
+
+static double position_cost(const struct weir__node *node) {
+    return (double)node->shape.tokens * (double)node->shape.width;
+}
+
+const struct weir__op_rule weir__rule_embedding = {.gradient = embedding_gradient};
+const struct weir__op_rule weir__rule_position_add = {
+    .gradient = position_gradient, .cost = position_cost, .in_place = 1};

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/* LayerNorm over the last dimension. Mean and 1 / deviation are kept, one number per token each;
+ * the normalised values are made again from x in the backward pass. */
+#include "net/ops/rules.h"
+
+struct weir__value *weir__layer_norm(struct weir__builder *builder, struct weir__value *x,
+                                     struct weir__value *weight, struct weir__value *bias,
+                                     double eps) {
+    if (!weir__expects_features(builder, "layer_norm", x)) return NULL;
+    assert(weight->rank == 1 && weight->shape[0] == weir__value_width(x));
+    struct weir__node *node = WEIR__EMIT(builder, layer_norm, x, weight, bias);
+    if (node == NULL) return NULL;
+    node->shape.tokens = weir__value_tokens(x);
+    node->shape.width = weir__value_width(x);
+    node->shape.eps = eps;
+    struct weir__value *y = weir__output_like(builder, node, x);
+    weir__output(builder, node, 1, &node->shape.tokens);
+    weir__output(builder, node, 1, &node->shape.tokens);
+    return y;
+}
+
+static void gradient(struct weir__builder *builder, const struct weir__node *node,
+                     struct weir__value *dy) {
+    struct weir__value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
+    struct weir__value *mean = node->out[1], *rstd = node->out[2];
+    if (weir__wants_grad(x)) {
+        struct weir__node *dx =
+            WEIR__EMIT_LIKE(builder, layer_norm_grad_input, node, dy, x, mean, rstd, weight);
+        weir__contribute(builder, x, weir__output_like(builder, dx, x));
+    }
+    if (!weir__wants_grad(weight)) return;
+    struct weir__node *dw =
+        WEIR__EMIT_LIKE(builder, layer_norm_grad_weight, node, dy, x, mean, rstd);
+    weir__output_accumulator(builder, dw, weight);
+    weir__output_accumulator(builder, dw, bias);
+}
+
+static double cost(const struct weir__node *node) {
+    return 8.0 * (double)node->shape.tokens * (double)node->shape.width;
+}
+
+const struct weir__op_rule weir__rule_layer_norm = {.gradient = gradient, .cost = cost};

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/* y = x W + b over the last dimension; the weight as PyTorch's Linear has it, [out, in], or as
+ * GPT-2's Conv1D, [in, out]. */
+#include "net/ops/rules.h"
+
+#include <string.h>
+
+struct weir__value *weir__linear(struct weir__builder *builder, struct weir__value *x,
+                                 struct weir__value *weight, struct weir__value *bias,
+                                 bool weight_in_out) {
+    char text[96];
+    if (!weir__expects_features(builder, "linear", x)) return NULL;
+    assert(weight->rank == 2);
+    int64_t in = weight->shape[weight_in_out ? 0 : 1], out = weight->shape[weight_in_out ? 1 : 0];
+    if (weir__value_width(x) != in)
+        return weir__builder_fail(builder, WEIR_ERR_SHAPE,
+                                  "linear takes %lld features, but its input is %s", (long long)in,
+                                  weir__value_text(x, text));
+    struct weir__node *node = WEIR__EMIT(builder, linear, x, weight, bias);
+    if (node == NULL) return NULL;
+    node->shape.tokens = weir__value_tokens(x);
+    node->shape.in = in;
+    node->shape.out = out;
+    node->shape.has_bias = bias != NULL;
+    node->shape.weight_in_out = weight_in_out;
+    int64_t shape[WEIR_RANK_MAX];
+    memcpy(shape, x->shape, sizeof shape);
+    shape[x->rank - 1] = out;
+    return weir__output(builder, node, x->rank, shape);
+}
+
+static void gradient(struct weir__builder *builder, const struct weir__node *node,
+                     struct weir__value *dy) {
+    struct weir__value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
+    if (weir__wants_grad(x)) {
+        struct weir__node *dx = WEIR__EMIT_LIKE(builder, linear_grad_input, node, dy, weight);
+        weir__contribute(builder, x, weir__output_like(builder, dx, x));
+    }
+    if (weir__wants_grad(weight)) {
+        struct weir__node *dw = WEIR__EMIT_LIKE(builder, linear_grad_weight, node, x, dy);
+        weir__output_accumulator(builder, dw, weight);
+    }
+    if (weir__wants_grad(bias)) {
+        struct weir__node *db = WEIR__EMIT_LIKE(builder, bias_grad, node, dy);
+        weir__output_accumulator(builder, db, bias);
+    }
+}
+
+static double cost(const struct weir__node *node) {
+    const struct weir__op_shape *shape = &node->shape;
+    return 2.0 * (double)shape->tokens * (double)shape->in * (double)shape->out;
+}
+
+const struct weir__op_rule weir__rule_linear = {.gradient = gradient, .cost = cost};

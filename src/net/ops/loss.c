@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT */
+/* Losses: one double per micro-batch, which is its share of the mini-batch's weighted mean. */
+#include "net/ops/rules.h"
+
+static bool target_fits(const struct weir__value *logits, const struct weir__value *target) {
+    if (target->dtype != WEIR_I64 || target->rank + 1 != logits->rank) return false;
+    for (uint32_t d = 0; d < target->rank; d++)
+        if (target->shape[d] != logits->shape[d]) return false;
+    return true;
+}
+
+struct weir__value *weir__cross_entropy(struct weir__builder *builder, struct weir__value *logits,
+                                        struct weir__value *target, int64_t ignore_index) {
+    char output[96], label[96];
+    if (!weir__expects_features(builder, "cross_entropy", logits)) return NULL;
+    if (!target_fits(logits, target))
+        return weir__builder_fail(
+            builder, WEIR_ERR_SHAPE,
+            "cross_entropy takes an i64 target with the output's shape less its last dimension, "
+            "but the output is %s and the target %s",
+            weir__value_text(logits, output), weir__value_text(target, label));
+    struct weir__node *node = WEIR__EMIT(builder, cross_entropy, logits, target);
+    if (node == NULL) return NULL;
+    node->shape.tokens = weir__value_tokens(logits);
+    node->shape.width = weir__value_width(logits);
+    node->shape.ignore_index = ignore_index;
+    struct weir__value *loss = weir__output_number(builder, node);
+    weir__output(builder, node, 1, &node->shape.tokens);
+    return loss;
+}
+
+static void cross_entropy_gradient(struct weir__builder *builder, const struct weir__node *node,
+                                   struct weir__value *dy) {
+    assert(dy == NULL);
+    struct weir__value *logits = node->in[0];
+    if (!weir__wants_grad(logits)) return;
+    struct weir__node *grad =
+        WEIR__EMIT_LIKE(builder, cross_entropy_grad, node, logits, node->in[1], node->out[1]);
+    weir__contribute(builder, logits, weir__output_like(builder, grad, logits));
+}
+
+static double cross_entropy_cost(const struct weir__node *node) {
+    return 4.0 * (double)node->shape.tokens * (double)node->shape.width;
+}
+
+struct weir__value *weir__mse(struct weir__builder *builder, struct weir__value *output,
+                              struct weir__value *target) {
+    char text[96], label[96];
+    if (!weir__expects_float(builder, "mse", output)) return NULL;
+    if (!weir__value_same_shape(output, target))
+        return weir__builder_fail(builder, WEIR_ERR_SHAPE,
+                                  "mse takes a target like the output, but the output is %s "
+                                  "and the target %s",
+                                  weir__value_text(output, text), weir__value_text(target, label));
+    struct weir__node *node = WEIR__EMIT(builder, mse, output, target);
+    if (node == NULL) return NULL;
+    node->shape.width = weir__value_count(output);
+    return weir__output_number(builder, node);
+}
+
+static void mse_gradient(struct weir__builder *builder, const struct weir__node *node,
+                         struct weir__value *dy) {
+    assert(dy == NULL);
+    struct weir__value *output = node->in[0];
+    if (!weir__wants_grad(output)) return;
+    struct weir__node *grad = WEIR__EMIT_LIKE(builder, mse_grad, node, output, node->in[1]);
+    weir__contribute(builder, output, weir__output_like(builder, grad, output));
+}
+
+static double mse_cost(const struct weir__node *node) {
+    return 3.0 * (double)node->shape.width;
+}
+
+const struct weir__op_rule weir__rule_cross_entropy = {.gradient = cross_entropy_gradient,
+                                                       .cost = cross_entropy_cost};
+const struct weir__op_rule weir__rule_mse = {.gradient = mse_gradient, .cost = mse_cost};

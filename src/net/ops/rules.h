@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The rows of the op table, each defined beside its emitter in a file of this folder. Backward ops
+ * that are neither differentiated nor in place need no row of their own.
+ */
+#ifndef WEIR_OPS_RULES_H
+#define WEIR_OPS_RULES_H
+
+#include "net/builder.h"
+
+extern const struct weir__op_rule weir__rule_linear;
+extern const struct weir__op_rule weir__rule_embedding;
+extern const struct weir__op_rule weir__rule_position_add;
+extern const struct weir__op_rule weir__rule_layer_norm;
+extern const struct weir__op_rule weir__rule_attention;
+extern const struct weir__op_rule weir__rule_gelu;
+extern const struct weir__op_rule weir__rule_relu;
+extern const struct weir__op_rule weir__rule_dropout;
+extern const struct weir__op_rule weir__rule_dropout_add;
+extern const struct weir__op_rule weir__rule_add;
+extern const struct weir__op_rule weir__rule_cross_entropy;
+extern const struct weir__op_rule weir__rule_mse;
+
+/** True if x is floating-point with a last dimension; else a fault that names `op`. */
+bool weir__expects_features(struct weir__builder *builder, const char *op,
+                            const struct weir__value *x);
+/** True if x is floating-point; else a fault that names `op`. */
+bool weir__expects_float(struct weir__builder *builder, const char *op,
+                         const struct weir__value *x);
+/** "f32 [3, 4]" of a value, into text; returns text. */
+const char *weir__value_text(const struct weir__value *value, char text[96]);
+
+#endif

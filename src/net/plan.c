@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * From slices to instances: a place for every value of every program. A value has one home per
+ * program: the saved area if it is a residual, else the border slot that wants it, else workspace,
+ * packed by lifetime and in place where the op allows. What is wanted in more than one place is
+ * copied at the program's end. Workspace is packed for the largest row count, whatever the
+ * instance's: best fit is not monotone, and fewer rows must never need more than many.
+ */
+#include "net/program.h"
+
+#include <string.h>
+
+struct planner {
+    const struct weir__instance_options *options;
+    const struct weir__graph *graph;
+    struct weir__instance *instance;
+    int64_t workspace_rows;       /* at least the instance's */
+    struct weir__pool scratch;    /* dies with the planning */
+    size_t *saved_offsets;        /* [value] in the saved area */
+    struct weir__location *homes; /* [value] in the present program */
+    uint32_t *buffer_of;          /* [value] its workspace buffer, or NONE */
+    uint32_t *last_use;           /* [value] the last call that reads it */
+    struct weir__buffer *buffers;
+    uint32_t buffer_count;
+    uint32_t *order;
+};
+
+/* ---- calls without an op: copies at the border, and zeros ---- */
+
+static int run_move(const struct weir__op_call *call) {
+    memcpy(call->out[0], call->in[0], (size_t)call->shape->width);
+    return WEIR_OK;
+}
+
+static int run_zero(const struct weir__op_call *call) {
+    memset(call->out[0], 0, (size_t)call->shape->width);
+    return WEIR_OK;
+}
+
+static const struct weir__kernel move_kernel = {.run = run_move, .library = ""};
+static const struct weir__kernel zero_kernel = {.run = run_zero, .library = ""};
+
+/* ---- where values are ---- */
+
+static bool is_forward(enum weir__program_kind kind) {
+    return kind == WEIR__PROGRAM_FORWARD || kind == WEIR__PROGRAM_CHECKPOINT ||
+           kind == WEIR__PROGRAM_INFER || kind == WEIR__PROGRAM_INFER_LOSS;
+}
+
+/** In this program the value lies in the saved area. */
+static bool in_saved(const struct planner *planner, const struct weir__value *value,
+                     enum weir__program_kind kind) {
+    const struct weir__slices *slices = planner->options->slices;
+    if (slices->residual[value->id]) return !is_forward(kind) || kind == WEIR__PROGRAM_FORWARD;
+    if (!slices->carried[value->id]) return false;
+    bool made_here = value->source == WEIR__FROM_NODE && kind == WEIR__PROGRAM_BACKWARD_INPUT;
+    return made_here || kind == WEIR__PROGRAM_BACKWARD_WEIGHT;
+}
+
+static struct weir__location source_home(const struct planner *planner,
+                                         const struct weir__value *value) {
+    struct weir__location home = {WEIR__BASE_NONE, 0};
+    switch (value->source) {
+    case WEIR__FROM_INPUT: home.base = WEIR__BASE_INPUT + value->index; break;
+    case WEIR__FROM_SKIP: home.base = WEIR__BASE_SKIP(value->index); break;
+    case WEIR__FROM_OUTPUT_GRAD: home.base = WEIR__BASE_OUTPUT_GRAD; break;
+    case WEIR__FROM_SKIP_GRAD: home.base = WEIR__BASE_SKIP_GRAD(value->index); break;
+    case WEIR__FROM_PARAMETER:
+        home.base = WEIR__BASE_PARAMETERS;
+        home.offset =
+            planner->options->parameter_offsets[value->index - planner->options->parameter_first];
+        break;
+    case WEIR__FROM_NODE: break;
+    }
+    return home;
+}
+
+/** Homes that do not depend on what else the program does; BASE_NONE where that is still open. */
+static void settle_homes(struct planner *planner, enum weir__program_kind kind) {
+    for (uint32_t i = 0; i < planner->graph->value_count; i++) {
+        const struct weir__value *value = planner->graph->values[i];
+        struct weir__location *home = &planner->homes[i];
+        *home = source_home(planner, value);
+        planner->buffer_of[i] = WEIR__NONE;
+        planner->last_use[i] = 0;
+        if (value->accumulator != WEIR__NONE)
+            *home = (struct weir__location){
+                WEIR__BASE_GRADIENTS, planner->graph->accumulators[value->accumulator].offset};
+        if (in_saved(planner, value, kind))
+            *home = (struct weir__location){WEIR__BASE_SAVED, planner->saved_offsets[i]};
+    }
+    const struct weir__value *loss = planner->graph->loss;
+    if (loss != NULL && is_forward(kind))
+        planner->homes[loss->id] = (struct weir__location){WEIR__BASE_LOSS, 0};
+}
+
+static int plan_saved(struct planner *planner) {
+    const struct weir__slices *slices = planner->options->slices;
+    size_t *saved = &planner->instance->saved;
+    for (uint32_t i = 0; i < planner->graph->value_count; i++) {
+        bool carried = planner->options->split && slices->carried[i];
+        if (!slices->residual[i] && !carried) continue;
+        size_t bytes;
+        int status = weir__value_bytes(planner->graph->values[i], planner->instance->rows, &bytes);
+        if (status != WEIR_OK) return status;
+        planner->saved_offsets[i] = *saved;
+        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes) || !weir__add(*saved, bytes, saved))
+            return WEIR_ERR_OVERFLOW;
+    }
+    return WEIR_OK;
+}
+
+/* ---- calls ---- */
+
+/** Room for the planned row count and for the instance's own. */
+static int measure_call(const struct planner *planner, struct weir__node_call *call) {
+    if (call->kernel->measure == NULL) return WEIR_OK;
+    struct weir__op_shape largest = call->shape;
+    largest.rows = planner->workspace_rows;
+    size_t bytes = 0;
+    int status = call->kernel->measure(&largest, &bytes);
+    if (status == WEIR_OK) status = call->kernel->measure(&call->shape, &call->workspace);
+    if (call->workspace < bytes) call->workspace = bytes;
+    return status;
+}
+
+static int node_call(struct planner *planner, const struct weir__node *node,
+                     struct weir__node_call **call) {
+    *call = &planner->instance->nodes[node->id];
+    if ((*call)->kernel != NULL) return WEIR_OK;
+    const struct weir__instance_options *options = planner->options;
+    const struct weir__kernel *kernel =
+        weir__kernel_for(node->op, options->dtype, options->reference);
+    if (kernel == NULL) return WEIR_ERR_UNSUPPORTED;
+    (*call)->shape = node->shape;
+    (*call)->shape.rows = planner->instance->rows;
+    (*call)->shape.threads = options->threads;
+    (*call)->kernel = kernel;
+    return measure_call(planner, *call);
+}
+
+static int add_nodes(struct planner *planner, enum weir__program_kind kind,
+                     struct weir__program *program) {
+    const struct weir__slices *slices = planner->options->slices;
+    for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
+        const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
+        struct weir__planned_call *call = &program->calls[program->call_count++];
+        call->layer = node->layer;
+        call->in_count = (uint8_t)node->in_count;
+        call->out_count = (uint8_t)node->out_count;
+        int status = node_call(planner, node, &call->node);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+/** `value` (NULL: zeros like `like`) is wanted at `slot`: its home, if that is open, or a copy. */
+static int deliver(struct planner *planner, struct weir__program *program,
+                   struct weir__value *value, const struct weir__value *like,
+                   struct weir__location slot) {
+    struct weir__value *root = value == NULL ? NULL : weir__value_root(value);
+    if (root != NULL && planner->homes[root->id].base == WEIR__BASE_NONE) {
+        planner->homes[root->id] = slot;
+        return WEIR_OK;
+    }
+    size_t bytes;
+    int status = weir__value_bytes(like, planner->instance->rows, &bytes);
+    if (status != WEIR_OK) return status;
+    struct weir__node_call *node = weir__pool_take(&planner->instance->pool, 1, sizeof *node);
+    if (node == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    node->kernel = root == NULL ? &zero_kernel : &move_kernel;
+    node->shape.width = (int64_t)bytes;
+    struct weir__planned_call *call = &program->calls[program->call_count++];
+    call->node = node;
+    call->layer = like->producer == NULL ? 0 : like->producer->layer;
+    call->in_count = root != NULL;
+    call->out_count = 1;
+    if (root != NULL) call->in[0] = planner->homes[root->id];
+    call->out[0] = slot;
+    call->to_output = slot.base == WEIR__BASE_OUTPUT;
+    return WEIR_OK;
+}
+
+static int deliver_outputs(struct planner *planner, struct weir__program *program) {
+    const struct weir__graph *graph = planner->graph;
+    struct weir__location slot = {WEIR__BASE_OUTPUT, 0};
+    int status = deliver(planner, program, graph->output, graph->output, slot);
+    for (uint32_t i = 0; status == WEIR_OK && i < graph->skip_count; i++) {
+        if (graph->skips[i].verb != WEIR_SKIP_STASH) continue;
+        slot.base = WEIR__BASE_SKIP(i);
+        status = deliver(planner, program, graph->skips[i].value, graph->skips[i].value, slot);
+    }
+    return status;
+}
+
+static int deliver_gradients(struct planner *planner, struct weir__program *program) {
+    const struct weir__graph *graph = planner->graph;
+    struct weir__location slot = {WEIR__BASE_INPUT_GRAD, 0};
+    int status = WEIR_OK;
+    if (graph->inputs[0]->requires_grad)
+        status = deliver(planner, program, graph->input_grad, graph->inputs[0], slot);
+    for (uint32_t i = 0; status == WEIR_OK && i < graph->skip_count; i++) {
+        const struct weir__skip_slot *skip = &graph->skips[i];
+        if (skip->verb == WEIR_SKIP_STASH || !skip->value->requires_grad) continue;
+        slot.base = WEIR__BASE_SKIP_GRAD_OUT(i);
+        status = deliver(planner, program, skip->grad_out, skip->value, slot);
+    }
+    return status;
+}
+
+/** The weight part cannot read the border any more. */
+static int deliver_carried(struct planner *planner, struct weir__program *program) {
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < planner->graph->value_count; i++) {
+        struct weir__value *value = planner->graph->values[i];
+        if (!planner->options->slices->carried[i] || value->source == WEIR__FROM_NODE) continue;
+        struct weir__location slot = {WEIR__BASE_SAVED, planner->saved_offsets[i]};
+        status = deliver(planner, program, value, value, slot);
+    }
+    return status;
+}
+
+static int add_deliveries(struct planner *planner, enum weir__program_kind kind,
+                          struct weir__program *program) {
+    int status = WEIR_OK;
+    if (is_forward(kind)) status = deliver_outputs(planner, program);
+    if (kind == WEIR__PROGRAM_BACKWARD || kind == WEIR__PROGRAM_BACKWARD_INPUT)
+        status = deliver_gradients(planner, program);
+    if (status == WEIR_OK && kind == WEIR__PROGRAM_BACKWARD_INPUT)
+        status = deliver_carried(planner, program);
+    return status;
+}
+
+/* ---- workspace ---- */
+
+static void note_uses(struct planner *planner, enum weir__program_kind kind) {
+    const struct weir__slices *slices = planner->options->slices;
+    for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
+        const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
+        for (uint32_t k = 0; k < node->in_count; k++)
+            if (node->in[k] != NULL) planner->last_use[weir__value_root(node->in[k])->id] = i;
+    }
+}
+
+static uint32_t open_buffer(struct planner *planner, size_t bytes, uint32_t call) {
+    uint32_t index = planner->buffer_count++;
+    bool fits = weir__round_up(bytes, WEIR__CACHE_LINE, &bytes);
+    assert(fits);
+    (void)fits;
+    planner->buffers[index] = (struct weir__buffer){bytes, 0, call, call};
+    return index;
+}
+
+/** The buffer of an operand whose memory the first output may take, or NONE. */
+static uint32_t in_place_buffer(const struct planner *planner, const struct weir__node *node,
+                                uint32_t call, size_t bytes) {
+    uint8_t allowed = weir__op_rule(node->op)->in_place;
+    for (uint32_t k = 0; k < node->in_count; k++) {
+        if ((allowed >> k & 1) == 0) continue;
+        struct weir__value *in = weir__value_root(node->in[k]);
+        uint32_t buffer = planner->buffer_of[in->id], readers = 0;
+        for (uint32_t j = 0; j < node->in_count; j++)
+            readers += node->in[j] != NULL && weir__value_root(node->in[j]) == in;
+        if (buffer == WEIR__NONE || planner->last_use[in->id] != call || readers != 1) continue;
+        size_t held;
+        if (weir__value_bytes(in, planner->workspace_rows, &held) == WEIR_OK && held == bytes)
+            return buffer;
+    }
+    return WEIR__NONE;
+}
+
+static int place_output(struct planner *planner, const struct weir__node *node, uint32_t k,
+                        uint32_t call) {
+    const struct weir__value *out = node->out[k];
+    if (planner->homes[out->id].base != WEIR__BASE_NONE) return WEIR_OK;
+    size_t bytes;
+    int status = weir__value_bytes(out, planner->workspace_rows, &bytes);
+    if (status != WEIR_OK) return status;
+    uint32_t buffer = k == 0 ? in_place_buffer(planner, node, call, bytes) : WEIR__NONE;
+    if (buffer == WEIR__NONE) buffer = open_buffer(planner, bytes, call);
+    uint32_t last = planner->last_use[out->id];
+    planner->buffers[buffer].last = last > call ? last : call;
+    planner->buffer_of[out->id] = buffer;
+    return WEIR_OK;
+}
+
+static struct weir__location locate(const struct planner *planner, struct weir__value *value) {
+    if (value == NULL) return (struct weir__location){WEIR__BASE_NONE, 0};
+    const struct weir__value *root = weir__value_root(value);
+    uint32_t buffer = planner->buffer_of[root->id];
+    if (buffer == WEIR__NONE) return planner->homes[root->id];
+    return (struct weir__location){WEIR__BASE_WORKSPACE, planner->buffers[buffer].offset};
+}
+
+/** Gives the open values buffers, packs these, and fills in the operands. */
+static int plan_workspace(struct planner *planner, enum weir__program_kind kind,
+                          struct weir__program *program) {
+    const struct weir__slices *slices = planner->options->slices;
+    uint32_t count = slices->node_counts[kind];
+    uint32_t *scratch = weir__pool_take(&planner->scratch, count, sizeof *scratch);
+    if (scratch == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    planner->buffer_count = 0;
+    note_uses(planner, kind);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
+        for (uint32_t k = 0; k < node->out_count; k++) {
+            int status = place_output(planner, node, k, i);
+            if (status != WEIR_OK) return status;
+        }
+        scratch[i] = open_buffer(planner, program->calls[i].node->workspace, i);
+    }
+    program->workspace = weir__pack(planner->buffers, planner->buffer_count, planner->order);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
+        struct weir__planned_call *call = &program->calls[i];
+        for (uint32_t k = 0; k < node->in_count; k++) call->in[k] = locate(planner, node->in[k]);
+        for (uint32_t k = 0; k < node->out_count; k++) call->out[k] = locate(planner, node->out[k]);
+        call->workspace =
+            (struct weir__location){WEIR__BASE_WORKSPACE, planner->buffers[scratch[i]].offset};
+    }
+    return WEIR_OK;
+}
+
+static int plan_program(struct planner *planner, enum weir__program_kind kind) {
+    struct weir__program *program = &planner->instance->programs[kind];
+    size_t most =
+        planner->options->slices->node_counts[kind] + 2 * (1 + planner->graph->skip_count);
+    program->calls = weir__pool_take(&planner->instance->pool, most, sizeof program->calls[0]);
+    if (program->calls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    settle_homes(planner, kind);
+    int status = add_nodes(planner, kind, program);
+    if (status == WEIR_OK) status = add_deliveries(planner, kind, program);
+    return status != WEIR_OK ? status : plan_workspace(planner, kind, program);
+}
+
+/** Behind everything else, where an input gradient goes that nobody asked for at run time. */
+static int plan_discard(struct planner *planner) {
+    const struct weir__value *input = planner->graph->inputs[0];
+    struct weir__program *whole = &planner->instance->programs[WEIR__PROGRAM_BACKWARD];
+    struct weir__program *part = &planner->instance->programs[WEIR__PROGRAM_BACKWARD_INPUT];
+    if (!planner->options->discard || !input->requires_grad) return WEIR_OK;
+    size_t bytes, *discard = &planner->instance->discard;
+    int status = weir__value_bytes(input, planner->workspace_rows, &bytes);
+    if (status != WEIR_OK) return status;
+    *discard = whole->workspace > part->workspace ? whole->workspace : part->workspace;
+    if (!weir__add(*discard, bytes, &whole->workspace)) return WEIR_ERR_OVERFLOW;
+    part->workspace = whole->workspace;
+    return WEIR_OK;
+}
+
+static int plan_instance(struct planner *planner) {
+    uint32_t values = planner->graph->value_count, nodes = planner->graph->node_count;
+    struct weir__pool *scratch = &planner->scratch;
+    size_t buffers = (size_t)values + nodes;
+    planner->instance->nodes =
+        weir__pool_take(&planner->instance->pool, nodes, sizeof(struct weir__node_call));
+    planner->saved_offsets = weir__pool_take(scratch, values, sizeof(size_t));
+    planner->homes = weir__pool_take(scratch, values, sizeof planner->homes[0]);
+    planner->buffer_of = weir__pool_take(scratch, values, sizeof(uint32_t));
+    planner->last_use = weir__pool_take(scratch, values, sizeof(uint32_t));
+    planner->buffers = weir__pool_take(scratch, buffers, sizeof planner->buffers[0]);
+    planner->order = weir__pool_take(scratch, 2 * buffers, sizeof(uint32_t));
+    if (planner->instance->nodes == NULL || planner->saved_offsets == NULL ||
+        planner->homes == NULL || planner->buffer_of == NULL || planner->last_use == NULL ||
+        planner->buffers == NULL || planner->order == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    int status = plan_saved(planner);
+    for (uint32_t kind = 0; status == WEIR_OK && kind < WEIR__PROGRAM_COUNT; kind++) {
+        bool part = kind == WEIR__PROGRAM_BACKWARD_INPUT || kind == WEIR__PROGRAM_BACKWARD_WEIGHT;
+        if (!part || planner->options->split)
+            status = plan_program(planner, (enum weir__program_kind)kind);
+    }
+    return status != WEIR_OK ? status : plan_discard(planner);
+}
+
+int weir__instance_new(const struct weir__instance_options *options, int64_t rows,
+                       struct weir__instance **instance) {
+    assert(rows >= 1);
+    struct weir__instance *made = weir__acquire(options->allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->rows = rows;
+    weir__pool_init(&made->pool, options->allocator);
+    struct planner planner = {
+        .options = options, .graph = options->slices->graph, .instance = made};
+    planner.workspace_rows = rows > options->rows_max ? rows : options->rows_max;
+    weir__pool_init(&planner.scratch, options->allocator);
+    int status = plan_instance(&planner);
+    weir__pool_clean_up(&planner.scratch);
+    if (status != WEIR_OK) {
+        weir__instance_destroy(options->allocator, made);
+        return status;
+    }
+    *instance = made;
+    return WEIR_OK;
+}
+
+void weir__instance_destroy(const struct weir_allocator *allocator,
+                            struct weir__instance *instance) {
+    if (instance == NULL) return;
+    weir__pool_clean_up(&instance->pool);
+    weir__release(allocator, instance, 1, sizeof *instance);
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT */
+/* Running a program, and the states of its kernels. The loop is the hot path of small stages: it
+ * adds offsets to bases and calls, and that is all. */
+#include "net/program.h"
+
+static const void *resolve(const struct weir__run *run, const struct weir__location *location) {
+    return (const void *)(run->bases[location->base] + location->offset);
+}
+
+int weir__program_run(const struct weir__program *program, const struct weir__run *run,
+                      const struct weir__planned_call **failed) {
+    struct weir__op_call call = run->call;
+    const void *in[WEIR__NODE_IN_MAX];
+    void *out[WEIR__NODE_OUT_MAX];
+    call.in = in;
+    call.out = out;
+    for (uint32_t i = 0; i < program->call_count; i++) {
+        const struct weir__planned_call *planned = &program->calls[i];
+        if (planned->to_output && !run->output_wanted) continue;
+        for (uint32_t k = 0; k < planned->in_count; k++) in[k] = resolve(run, &planned->in[k]);
+        for (uint32_t k = 0; k < planned->out_count; k++)
+            out[k] = (void *)resolve(run, &planned->out[k]);
+        call.workspace = (void *)resolve(run, &planned->workspace);
+        call.shape = &planned->node->shape;
+        call.state = planned->node->state;
+        int status = planned->node->kernel->run(&call);
+        if (status == WEIR_OK) continue;
+        *failed = planned;
+        return status;
+    }
+    return WEIR_OK;
+}
+
+/* ---- states ---- */
+
+static int prepare_node(struct weir__node_call *node, uint32_t threads) {
+    const struct weir__kernel *kernel = node->kernel;
+    node->shape.threads = threads;
+    size_t workspace = 0;
+    int status = kernel->measure == NULL ? WEIR_OK : kernel->measure(&node->shape, &workspace);
+    if (status != WEIR_OK) return status;
+    if (workspace > node->workspace) return WEIR_ERR_BACKEND;
+    if (kernel->prepare != NULL) status = kernel->prepare(&node->shape, &node->state);
+    node->prepared = status == WEIR_OK;
+    return status;
+}
+
+int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads) {
+    for (uint32_t i = 0; i < node_count; i++) {
+        struct weir__node_call *node = &instance->nodes[i];
+        if (node->kernel == NULL || node->prepared) continue;
+        int status = prepare_node(node, threads);
+        if (status != WEIR_OK) return status;
+    }
+    instance->prepared = true;
+    return WEIR_OK;
+}
+
+void weir__instance_release(struct weir__instance *instance, uint32_t node_count) {
+    for (uint32_t i = 0; i < node_count; i++) {
+        struct weir__node_call *node = &instance->nodes[i];
+        if (!node->prepared) continue;
+        if (node->kernel->release != NULL) node->kernel->release(node->state);
+        node->state = NULL;
+        node->prepared = false;
+    }
+    instance->prepared = false;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Programs: what a stage runs. A graph is sliced once by reachability: which nodes each program
+ * needs, and which forward values the backward nodes read (the *residuals*, which are kept in the
+ * task's saved area; stage inputs, skips and parameters lie elsewhere anyway). For each row count
+ * an *instance* holds the programs as flat arrays of kernel calls whose operands are planned
+ * offsets from a few base pointers that the task brings. Running one is a loop; it allocates
+ * nothing.
+ */
+#ifndef WEIR_PROGRAM_H
+#define WEIR_PROGRAM_H
+
+#include "net/graph.h"
+
+enum weir__program_kind {
+    WEIR__PROGRAM_FORWARD,    /**< keeping residuals */
+    WEIR__PROGRAM_CHECKPOINT, /**< forward: outputs, stashes and loss only */
+    WEIR__PROGRAM_RECOMPUTE,  /**< the ancestors of residuals, nothing else */
+    WEIR__PROGRAM_BACKWARD,
+    WEIR__PROGRAM_BACKWARD_INPUT,  /**< gradients of input and skips */
+    WEIR__PROGRAM_BACKWARD_WEIGHT, /**< the rest: gradients of parameters */
+    WEIR__PROGRAM_INFER,           /**< outputs and stashes */
+    WEIR__PROGRAM_INFER_LOSS,      /**< and the loss */
+    WEIR__PROGRAM_COUNT
+};
+
+/** Which nodes make up each program, and what is kept between them. Lies in the graph's pool. */
+struct weir__slices {
+    const struct weir__graph *graph;
+    uint32_t node_counts[WEIR__PROGRAM_COUNT]; /**< aliases not counted */
+    uint32_t *nodes[WEIR__PROGRAM_COUNT];      /**< ascending */
+    bool *residual;                            /**< [value]: forward keeps it for backward */
+    bool *carried;              /**< [value]: the input part keeps it for the weight part */
+    bool *skip_kept;            /**< [skip slot]: backward reads the value */
+    uint64_t inputs_kept;       /**< bit i: backward reads input i */
+    uint64_t inputs_recomputed; /**< bit i: recompute reads input i */
+};
+
+int weir__slice(struct weir__graph *graph, struct weir__slices *slices);
+/** Bytes per row that one layer's graph keeps for its backward: residuals and its input. */
+int weir__graph_activation_bytes(struct weir__graph *graph, uint64_t *sum);
+
+/** Where a pointer starts. Skips follow, three bases each: value, sum in, sum out. */
+enum weir__base {
+    WEIR__BASE_NONE, /**< an absent operand */
+    WEIR__BASE_SAVED,
+    WEIR__BASE_WORKSPACE,
+    WEIR__BASE_PARAMETERS,
+    WEIR__BASE_GRADIENTS,
+    WEIR__BASE_LOSS,
+    WEIR__BASE_INPUT,
+    WEIR__BASE_OUTPUT = WEIR__BASE_INPUT + WEIR__STAGE_INPUT_MAX,
+    WEIR__BASE_OUTPUT_GRAD,
+    WEIR__BASE_INPUT_GRAD,
+    WEIR__BASE_SKIPS
+};
+#define WEIR__BASE_SKIP(k) (WEIR__BASE_SKIPS + 3 * (k))
+#define WEIR__BASE_SKIP_GRAD(k) (WEIR__BASE_SKIPS + 3 * (k) + 1)
+#define WEIR__BASE_SKIP_GRAD_OUT(k) (WEIR__BASE_SKIPS + 3 * (k) + 2)
+#define WEIR__BASE_COUNT(skip_count) (WEIR__BASE_SKIPS + 3 * (skip_count))
+
+struct weir__location {
+    uint32_t base;
+    size_t offset;
+};
+
+/** What all calls of one node share, whichever program they stand in. */
+struct weir__node_call {
+    struct weir__op_shape shape;
+    const struct weir__kernel *kernel; /**< NULL: no program needs the node */
+    void *state;
+    size_t workspace;
+    bool prepared;
+};
+
+struct weir__planned_call {
+    struct weir__node_call *node;
+    uint32_t layer;
+    uint8_t in_count, out_count;
+    bool to_output; /**< copies the stage's output, which may not be asked for */
+    struct weir__location in[WEIR__NODE_IN_MAX];
+    struct weir__location out[WEIR__NODE_OUT_MAX];
+    struct weir__location workspace;
+};
+
+struct weir__program {
+    uint32_t call_count;
+    struct weir__planned_call *calls;
+    size_t workspace; /**< bytes */
+};
+
+struct weir__instance {
+    int64_t rows;
+    struct weir__pool pool;
+    struct weir__node_call *nodes; /**< [node] */
+    struct weir__program programs[WEIR__PROGRAM_COUNT];
+    size_t saved;   /**< bytes */
+    size_t discard; /**< where in the backward workspace an unwanted input gradient goes */
+    bool prepared;
+};
+
+/** What instances are made from. */
+struct weir__instance_options {
+    const struct weir_allocator *allocator;
+    const struct weir__slices *slices;
+    const size_t *parameter_offsets; /**< [the network's parameter - parameter_first] */
+    uint32_t parameter_first;
+    enum weir_dtype dtype;
+    int64_t rows_max; /**< of a micro-batch; workspace is planned for these */
+    uint32_t threads; /**< at most; the real number comes with weir__instance_prepare */
+    bool reference;
+    bool split;   /**< plan the two parts of backward as well */
+    bool discard; /**< the input's gradient may not be wanted at run time */
+};
+
+/** Plans all programs for `rows` rows. The caller's: weir__instance_destroy. */
+int weir__instance_new(const struct weir__instance_options *options, int64_t rows,
+                       struct weir__instance **instance);
+void weir__instance_destroy(const struct weir_allocator *allocator,
+                            struct weir__instance *instance);
+/** On the worker's thread: makes the kernels' states for `threads` threads. WEIR_ERR_BACKEND where
+ * they need more workspace than was planned. */
+int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads);
+void weir__instance_release(struct weir__instance *instance, uint32_t node_count);
+
+/** One run. */
+struct weir__run {
+    const uintptr_t *bases;
+    struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
+    bool output_wanted;
+};
+/** On failure *failed is the call that failed. */
+int weir__program_run(const struct weir__program *program, const struct weir__run *run,
+                      const struct weir__planned_call **failed);
+
+/** Packing by lifetimes: buffer i is used by calls first[i] … last[i]. */
+struct weir__buffer {
+    size_t bytes;  /**< a multiple of 64; 0 takes no room */
+    size_t offset; /**< the result */
+    uint32_t first, last;
+};
+/** Greedy best fit, largest first. `order` has room for 2 * `count` indexes. Gives the bytes in
+ * all. */
+size_t weir__pack(struct weir__buffer *buffers, uint32_t count, uint32_t *order);
+
+#endif

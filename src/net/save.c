@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT */
+/* Nets in files: parameters under their own names, the optimizer's arrays under "optimizer.". */
+#include "net/net.h"
+
+#include "io/safetensors.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char optimizer_prefix[] = "optimizer.";
+
+/* ---- the tensors of a net ---- */
+
+/** Parameter `index` (array 0), or its optimizer's array `array` - 1. */
+struct entry {
+    struct weir_parameter parameter;
+    const char *name; /* the entry's own */
+    void *data;
+};
+
+/** All tensors, parameters first, in a pool. */
+struct entries {
+    struct weir__pool pool;
+    uint32_t count;
+    struct entry *list;
+};
+
+static const char *optimizer_name(struct weir__pool *pool, const struct weir_net *net,
+                                  const char *parameter, uint32_t array) {
+    char name[320];
+    snprintf(name, sizeof name, "%s%s.%s", optimizer_prefix, parameter,
+             weir__optimizer_array_name(&net->optimizer, array));
+    return weir__pool_text(pool, name);
+}
+
+static int add_entries(struct entries *entries, const struct weir_net *net, uint32_t arrays) {
+    uint32_t count = weir_net_parameter_count(net);
+    for (uint32_t p = 0; p < count; p++) {
+        struct entry *entry = &entries->list[entries->count++];
+        int status = weir_net_parameter(net, p, &entry->parameter);
+        if (status != WEIR_OK) return status;
+        entry->name = entry->parameter.name;
+        entry->data = entry->parameter.data;
+    }
+    for (uint32_t p = 0; p < count; p++) {
+        for (uint32_t a = 0; a < arrays; a++) {
+            struct entry *entry = &entries->list[entries->count++];
+            entry->parameter = entries->list[p].parameter;
+            entry->name = optimizer_name(&entries->pool, net, entry->parameter.name, a);
+            entry->data = entry->parameter.optimizer[a];
+            if (entry->name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        }
+    }
+    return WEIR_OK;
+}
+
+static int init_entries(struct entries *entries, const struct weir_net *net, bool all) {
+    uint32_t arrays = all && !net->infer_only ? weir__optimizer_arrays(&net->optimizer) : 0;
+    *entries = (struct entries){.count = 0};
+    weir__pool_init(&entries->pool, net->allocator);
+    size_t most = (size_t)weir_net_parameter_count(net) * (1 + arrays);
+    entries->list = weir__pool_take(&entries->pool, most, sizeof entries->list[0]);
+    int status = entries->list == NULL ? WEIR_ERR_OUT_OF_MEMORY : add_entries(entries, net, arrays);
+    if (status != WEIR_OK) weir__pool_clean_up(&entries->pool);
+    return status;
+}
+
+/* ---- saving ---- */
+
+static struct weir__safetensors_item *make_items(struct entries *entries) {
+    struct weir__safetensors_item *items =
+        weir__pool_take(&entries->pool, entries->count, sizeof items[0]);
+    for (uint32_t i = 0; items != NULL && i < entries->count; i++) {
+        const struct entry *entry = &entries->list[i];
+        items[i].name = entry->name;
+        items[i].dtype = entry->parameter.dtype;
+        items[i].rank = entry->parameter.rank;
+        memcpy(items[i].shape, entry->parameter.shape,
+               entry->parameter.rank * sizeof items[i].shape[0]);
+        items[i].data = entry->data;
+    }
+    return items;
+}
+
+int weir_net_save(const struct weir_net *net, const char *path,
+                  const struct weir_progress *progress, struct weir_error *error) {
+    struct entries entries;
+    int status = init_entries(&entries, net, progress != NULL);
+    if (status != WEIR_OK) return weir__fail(error, status, "%s", weir_status_text(status));
+    char step[24], mini_batch[24], seed[24];
+    struct weir__safetensors_text texts[] = {
+        {"step", step}, {"mini_batch", mini_batch}, {"seed", seed}};
+    if (progress != NULL) {
+        snprintf(step, sizeof step, "%" PRIu64, progress->step);
+        snprintf(mini_batch, sizeof mini_batch, "%" PRIu64, progress->mini_batch);
+        snprintf(seed, sizeof seed, "%" PRIu64, progress->seed);
+    }
+    struct weir__io io = {.allocator = net->allocator, .error = error};
+    struct weir__safetensors_item *items = make_items(&entries);
+    if (items == NULL)
+        status = weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    else
+        status = weir__safetensors_save(&io, path, items, entries.count, texts,
+                                        progress != NULL ? WEIR__COUNT_OF(texts) : 0);
+    weir__pool_clean_up(&entries.pool);
+    return status;
+}
+
+/* ---- loading ---- */
+
+static bool same_shape(const struct weir__safetensor *tensor,
+                       const struct weir_parameter *parameter) {
+    if (tensor->rank != parameter->rank) return false;
+    return memcmp(tensor->shape, parameter->shape, tensor->rank * sizeof tensor->shape[0]) == 0;
+}
+
+static bool check_entry(const struct weir__safetensors *file, const struct entry *entry,
+                        struct weir_faults *faults) {
+    char wanted[96], found[96];
+    const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
+    struct weir_tensor shape = {.dtype = entry->parameter.dtype, .rank = entry->parameter.rank};
+    memcpy(shape.shape, entry->parameter.shape, sizeof shape.shape);
+    weir__tensor_text(&shape, wanted, sizeof wanted);
+    if (tensor == NULL) {
+        weir_faults_add(faults, "tensor '%s' %s is missing", entry->name, wanted);
+        return false;
+    }
+    bool number = tensor->dtype == WEIR_F32 || tensor->dtype == WEIR_F64;
+    if (number && same_shape(tensor, &entry->parameter)) return true;
+    weir_faults_add(faults, "tensor '%s' is %s, but the model has %s", entry->name,
+                    weir__safetensor_text(tensor, found, sizeof found), wanted);
+    return false;
+}
+
+static const struct entry *find_entry(const struct entries *entries, const char *name) {
+    for (uint32_t i = 0; i < entries->count; i++)
+        if (strcmp(entries->list[i].name, name) == 0) return &entries->list[i];
+    return NULL;
+}
+
+/** Optimizer state is superfluous only where it was asked for. */
+static bool check_superfluous(const struct weir__safetensors *file, const struct entries *entries,
+                              bool all, struct weir_faults *faults) {
+    bool good = true;
+    for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
+        const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
+        bool state = strncmp(tensor->name, optimizer_prefix, strlen(optimizer_prefix)) == 0;
+        if ((state && !all) || find_entry(entries, tensor->name) != NULL) continue;
+        char text[96];
+        weir_faults_add(faults, "tensor '%.200s' %s is not the model's", tensor->name,
+                        weir__safetensor_text(tensor, text, sizeof text));
+        good = false;
+    }
+    return good;
+}
+
+static bool read_number(const struct weir__safetensors *file, const char *key, uint64_t *number,
+                        struct weir_faults *faults) {
+    const char *text = weir__safetensors_metadata(file, key);
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = text == NULL ? 0 : strtoull(text, &end, 10);
+    if (text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0) {
+        *number = value;
+        return true;
+    }
+    if (text == NULL)
+        weir_faults_add(faults, "metadata '%s' is missing: not a training checkpoint", key);
+    else
+        weir_faults_add(faults, "metadata '%s' is '%.60s', not a number", key, text);
+    return false;
+}
+
+static bool check_file(const struct weir__safetensors *file, const struct entries *entries,
+                       struct weir_progress *progress, struct weir_faults *faults) {
+    bool good = true;
+    for (uint32_t i = 0; i < entries->count; i++)
+        good &= check_entry(file, &entries->list[i], faults);
+    good &= check_superfluous(file, entries, progress != NULL, faults);
+    if (progress == NULL) return good;
+    good &= read_number(file, "step", &progress->step, faults);
+    good &= read_number(file, "mini_batch", &progress->mini_batch, faults);
+    good &= read_number(file, "seed", &progress->seed, faults);
+    return good;
+}
+
+/** Files may hold the other precision. The file's bytes are not aligned. */
+static void copy_entry(const struct weir__safetensors *file, const struct entry *entry) {
+    const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
+    if (tensor->dtype == entry->parameter.dtype) {
+        memcpy(entry->data, tensor->data, tensor->bytes);
+        return;
+    }
+    for (uint64_t i = 0; i < entry->parameter.count; i++) {
+        if (tensor->dtype == WEIR_F64) {
+            double value;
+            memcpy(&value, (const char *)tensor->data + i * sizeof value, sizeof value);
+            ((float *)entry->data)[i] = (float)value;
+        } else {
+            float value;
+            memcpy(&value, (const char *)tensor->data + i * sizeof value, sizeof value);
+            ((double *)entry->data)[i] = value;
+        }
+    }
+}
+
+int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
+                  struct weir_faults *faults) {
+    struct weir_error error = {.status = WEIR_OK};
+    struct weir__io io = {.allocator = net->allocator, .error = &error};
+    struct weir_progress found = {0};
+    struct weir__safetensors *file;
+    struct entries entries;
+    int status = weir__safetensors_open(&io, path, NULL, &file);
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "%s", error.message);
+        return status;
+    }
+    status = init_entries(&entries, net, progress != NULL);
+    if (status != WEIR_OK) goto close;
+    if (!check_file(file, &entries, progress != NULL ? &found : NULL, faults)) {
+        status = WEIR_ERR_SHAPE;
+        goto clean_up;
+    }
+    for (uint32_t i = 0; i < entries.count; i++) copy_entry(file, &entries.list[i]);
+    if (progress != NULL) *progress = found;
+clean_up:
+    weir__pool_clean_up(&entries.pool);
+close:
+    weir__safetensors_close(file);
+    return status;
+}

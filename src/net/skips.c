@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/* Skips in the net library: declared by layers' types, verified over the whole list, and, where
+ * they leave their stage, turned into the engine's skip uses: one per stage, however many layers
+ * read. Within a stage a skip is an alias and never a portal. */
+#include "net/compile.h"
+#include "skip/skip.h"
+
+#include <string.h>
+
+/* ---- over the whole list ---- */
+
+static struct weir__skip_decl declaration(const struct weir__layer *layer, uint32_t rule_index) {
+    const struct weir__skip_rule *rule = &layer->type->skips[rule_index];
+    struct weir__skip_decl decl = {.owner = layer->index, .verb = rule->verb};
+    decl.name = weir__attr_text(layer, rule->name_key);
+    if (rule->name_space_key != NULL)
+        decl.name_space = weir__attr_text(layer, rule->name_space_key);
+    if (decl.name_space == NULL) decl.name_space = "";
+    return decl;
+}
+
+static const char *owner_name(void *context, uint32_t owner) {
+    const struct weir_model *model = context;
+    return model->layers[owner]->label;
+}
+
+static struct weir__skip *find_skip(struct weir__network *network, const char *name_space,
+                                    const char *name) {
+    for (uint32_t i = 0; i < network->skip_count; i++) {
+        struct weir__skip *skip = &network->skips[i];
+        if (strcmp(skip->name, name) == 0 && strcmp(skip->name_space, name_space) == 0) return skip;
+    }
+    return NULL;
+}
+
+static uint32_t stage_of_layer(const struct weir__network *network, uint32_t layer) {
+    uint32_t stage = 0;
+    while (layer >= network->stages[stage].layer_first + network->stages[stage].layer_count)
+        stage++;
+    return stage;
+}
+
+/** Verified declarations only: the stash comes first. */
+static void note_skip(struct weir__network *network, const struct weir__skip_decl *decl) {
+    if (decl->verb == WEIR_SKIP_STASH) {
+        struct weir__skip *skip = &network->skips[network->skip_count++];
+        skip->name_space = decl->name_space;
+        skip->name = decl->name;
+        skip->source_layer = decl->owner;
+        skip->source_stage = stage_of_layer(network, decl->owner);
+        return;
+    }
+    struct weir__skip *skip = find_skip(network, decl->name_space, decl->name);
+    assert(skip != NULL);
+    skip->last_layer = decl->owner;
+    skip->last_stage = stage_of_layer(network, decl->owner);
+}
+
+int weir__network_skips(struct weir__network *network, struct weir_faults *faults) {
+    const struct weir_model *model = network->model;
+    uint32_t most = 0, count = 0, stashes = 0;
+    for (uint32_t i = 0; i < model->layer_count; i++) most += model->layers[i]->type->skip_count;
+    struct weir__skip_decl *decls = weir__pool_take(&network->pool, most, sizeof decls[0]);
+    if (decls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < model->layer_count; i++) {
+        for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++) {
+            decls[count] = declaration(model->layers[i], k);
+            stashes += decls[count++].verb == WEIR_SKIP_STASH;
+        }
+    }
+    int status = weir__skip_verify(decls, count, owner_name, (void *)model, faults);
+    if (status != WEIR_OK) return status;
+    network->skips = weir__pool_take(&network->pool, stashes, sizeof network->skips[0]);
+    if (network->skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++) note_skip(network, &decls[i]);
+    return WEIR_OK;
+}
+
+/* ---- while layers build ---- */
+
+static const char *const verb_names[] = {"stash", "read", "pop"};
+
+/** The network's skip, if the present layer declares this use of it; marks the use as done. */
+static struct weir__skip *declared_skip(struct weir__builder *builder, bool stash,
+                                        const char *name_space, const char *name,
+                                        enum weir_skip_verb *verb) {
+    if (name_space == NULL) name_space = "";
+    for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
+        struct weir__skip_decl decl = declaration(builder->layer, i);
+        if ((decl.verb == WEIR_SKIP_STASH) != stash) continue;
+        if (strcmp(decl.name, name) != 0 || strcmp(decl.name_space, name_space) != 0) continue;
+        builder->skips_done |= (uint64_t)1 << i;
+        *verb = decl.verb;
+        return find_skip(builder->network, name_space, name);
+    }
+    return weir__builder_fail(builder, WEIR_ERR_SKIP, "it %s skip '%s' without declaring it",
+                              stash ? "stashes" : "reads", name);
+}
+
+void weir__skips_check_done(struct weir__builder *builder) {
+    for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
+        if ((builder->skips_done >> i & 1) != 0) continue;
+        struct weir__skip_decl decl = declaration(builder->layer, i);
+        weir__builder_fail(builder, WEIR_ERR_SKIP,
+                           "it declares a %s of skip '%s' and does not do it",
+                           verb_names[decl.verb], decl.name);
+    }
+}
+
+static struct weir__skip_slot *add_slot(struct weir__builder *builder,
+                                        const struct weir__skip *skip) {
+    struct weir__graph *graph = builder->graph;
+    void *list = graph->skips;
+    if (!weir__pool_grow(graph->pool, &list, graph->skip_count, &graph->skip_capacity,
+                         sizeof graph->skips[0]))
+        return weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    graph->skips = list;
+    struct weir__skip_slot *slot = &graph->skips[graph->skip_count++];
+    *slot = (struct weir__skip_slot){.skip = (uint32_t)(skip - builder->network->skips),
+                                     .later_readers = skip->last_stage > builder->stage};
+    return slot;
+}
+
+void weir__stash(struct weir__builder *builder, const char *name_space, const char *name,
+                 struct weir__value *x) {
+    if (builder->status != WEIR_OK) return;
+    enum weir_skip_verb verb;
+    struct weir__skip *skip = declared_skip(builder, true, name_space, name, &verb);
+    if (skip == NULL) return;
+    struct weir__value *value = weir__alias(builder, x);
+    if (value == NULL) return;
+    skip->tensor = weir__value_tensor(value);
+    skip->value = value;
+    if (skip->last_stage == builder->stage) return;
+    struct weir__skip_slot *slot = add_slot(builder, skip);
+    if (slot == NULL) return;
+    slot->verb = verb;
+    slot->value = value;
+}
+
+/** This stage's slot for a skip that an earlier stage stashed: one, however many layers read. */
+static struct weir__skip_slot *arriving_slot(struct weir__builder *builder,
+                                             const struct weir__skip *skip) {
+    struct weir__graph *graph = builder->graph;
+    uint32_t index = (uint32_t)(skip - builder->network->skips);
+    for (uint32_t i = 0; i < graph->skip_count; i++)
+        if (graph->skips[i].skip == index) return &graph->skips[i];
+    struct weir__skip_slot *slot = add_slot(builder, skip);
+    if (slot == NULL) return NULL;
+    slot->verb = WEIR_SKIP_READ;
+    slot->value = weir__graph_value(graph, WEIR__FROM_SKIP, graph->skip_count - 1, &skip->tensor);
+    if (slot->value == NULL)
+        return weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    return slot;
+}
+
+struct weir__value *weir__read(struct weir__builder *builder, const char *name_space,
+                               const char *name) {
+    if (builder->status != WEIR_OK) return NULL;
+    enum weir_skip_verb verb;
+    struct weir__skip *skip = declared_skip(builder, false, name_space, name, &verb);
+    if (skip == NULL) return NULL;
+    if (skip->value == NULL)
+        return weir__builder_fail(builder, WEIR_ERR_SKIP, "skip '%s' was never stashed", name);
+    if (skip->source_stage == builder->stage) return weir__alias(builder, skip->value);
+    struct weir__skip_slot *slot = arriving_slot(builder, skip);
+    if (slot == NULL) return NULL;
+    if (verb == WEIR_SKIP_POP) slot->verb = verb;
+    return weir__alias(builder, slot->value);
+}
