@@ -122,6 +122,10 @@ fn findOneDnn(b: *Build, wanted: ?bool, prefix: ?[]const u8) ?OneDnn {
     if (!(wanted orelse true)) return null;
     const usual: []const []const u8 = &.{ "/usr/local", "/usr" };
     const places = if (prefix) |given| &.{given} else usual;
+    if (!std.fs.path.isAbsolute(places[0])) std.process.fatal(
+        "-Donednn-prefix={s}: give an absolute path, programs remember it",
+        .{places[0]},
+    );
     for (places) |place| {
         const header = b.pathJoin(&.{ place, "include", "oneapi", "dnnl", "dnnl_version.h" });
         track(b, header);
@@ -167,13 +171,7 @@ fn addNet(b: *Build, options: Options, engine: *Compile) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, netSources(b, options), oneDnnFlags(b, options));
     linkSystem(module, "jansson");
-    if (options.onednn) |onednn| {
-        if (onednn.prefix != null) {
-            module.addLibraryPath(.{ .cwd_relative = onednn.lib_dir });
-            module.addRPath(.{ .cwd_relative = onednn.lib_dir });
-        }
-        linkSystem(module, "dnnl");
-    }
+    linkOneDnn(module, options);
     module.linkLibrary(engine);
     const library = b.addLibrary(.{ .name = "weir_net", .root_module = module });
     library.installHeader(b.path("src/weir_net.h"), "weir_net.h");
@@ -187,6 +185,7 @@ fn addProgram(b: *Build, options: Options, libraries: Libraries, folder: []const
     addSources(b, options, module, sources, oneDnnFlags(b, options));
     linkSystem(module, "jansson");
     linkSystem(module, "hwloc");
+    linkOneDnn(module, options);
     module.linkLibrary(libraries.net);
     module.linkLibrary(libraries.engine);
     return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
@@ -226,6 +225,16 @@ fn addSources(
 /// pkg-config need not be there: the compiler knows the system's folders, and --search-prefix.
 fn linkSystem(module: *Build.Module, name: []const u8) void {
     module.linkSystemLibrary(name, .{ .use_pkg_config = .no });
+}
+
+/// For the archive and again for a program: folders of libraries are not handed on by archives.
+fn linkOneDnn(module: *Build.Module, options: Options) void {
+    const onednn = options.onednn orelse return;
+    if (onednn.prefix != null) {
+        module.addLibraryPath(.{ .cwd_relative = onednn.lib_dir });
+        module.addRPath(.{ .cwd_relative = onednn.lib_dir });
+    }
+    linkSystem(module, "dnnl");
 }
 
 fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
