@@ -283,19 +283,21 @@ fn fillTemplate(b: *Build, options: Options, template: []const u8) []const u8 {
 }
 
 fn installCommand(b: *Build, options: Options, libraries: Libraries) void {
-    if (readTracked(b, "tools/main.c") == null) return;
     const command = addProgram(b, options, libraries, "tools");
     linkSystem(command.root_module, "popt");
-    // In a file of its own: a new commit compiles this one again and nothing else.
+    addCommit(b, command);
+    const install = b.addInstallArtifact(command, .{ .dest_sub_path = "weir" });
+    b.getInstallStep().dependOn(&install.step);
+}
+
+/// Defines weir_build_commit, in a file of its own: a new commit compiles that again and no other.
+fn addCommit(b: *Build, program: *Compile) void {
     const text = b.fmt(
         \\extern const char weir_build_commit[];
         \\const char weir_build_commit[] = "{s}";
         \\
     , .{gitCommit(b)});
-    const file = b.addWriteFiles().add("build_commit.c", text);
-    command.root_module.addCSourceFile(.{ .file = file });
-    const install = b.addInstallArtifact(command, .{ .dest_sub_path = "weir" });
-    b.getInstallStep().dependOn(&install.step);
+    program.root_module.addCSourceFile(.{ .file = b.addWriteFiles().add("build_commit.c", text) });
 }
 
 // ---- steps that run something ------------------------------------------------------------------
@@ -321,7 +323,9 @@ fn runTests(b: *Build, options: Options, libraries: Libraries) *Step {
 }
 
 fn runBench(b: *Build, options: Options, libraries: Libraries) *Step {
-    const run = b.addRunArtifact(addProgram(b, options, libraries, "bench"));
+    const program = addProgram(b, options, libraries, "bench");
+    addCommit(b, program);
+    const run = b.addRunArtifact(program);
     run.setName("bench");
     return runHere(b, run);
 }
