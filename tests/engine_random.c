@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/* Random models of engine stages, and random tables that can be executed. */
+#include "engine_stages.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static uint32_t below(uint32_t bound) {
+    return (uint32_t)test_random_below(bound);
+}
+
+static bool chance(uint32_t percent) {
+    return below(100) < percent;
+}
+
+/* ---- models ---- */
+
+static struct weir_tensor random_tensor(bool floating) {
+    static const enum weir_dtype dtypes[] = {WEIR_F32, WEIR_F64, WEIR_I64, WEIR_U8, WEIR_BOOL};
+    struct weir_tensor tensor = {.dtype = dtypes[below(floating ? 2 : 5)], .rank = below(3)};
+    for (uint32_t d = 0; d < tensor.rank; d++) tensor.shape[d] = 1 + below(d == 0 ? 6 : 2);
+    tensor.differentiable = weir_dtype_is_float(tensor.dtype) && chance(80);
+    return tensor;
+}
+
+static void random_stage(struct engine_model *model, uint32_t s) {
+    struct engine_stage *stage = &model->stages[s];
+    stage->output_count = 1 + below(3);
+    for (uint32_t k = 0; k < stage->output_count; k++)
+        stage->outputs[k] = random_tensor(k == 0 && chance(90));
+    stage->parameters = chance(80) ? 1 + below(9) : 0;
+    stage->keeps_inputs = chance(40);
+    stage->adds_border = s > 0 && chance(30);
+    stage->adds_skips = chance(30);
+    stage->fixed = chance(15);
+    stage->loss_scale = s + 1 == model->stage_count ? 1.0 : chance(15) ? 0.1 : 0.0;
+}
+
+static void random_inputs(struct engine_model *model) {
+    static const char *const names[] = {"x", "second", "third", "fourth"};
+    uint32_t count = 1 + below(4);
+    model->input_count = 0;
+    for (uint32_t k = 0; k < count; k++) {
+        uint32_t stage = k == 0 ? 0 : below(model->stage_count);
+        if (k == 1 && chance(60)) stage = model->stage_count - 1;
+        struct weir_input *input =
+            engine_input(model, stage, names[k], random_tensor(k == 0 && chance(85)));
+        input->replicated = k > 0 && chance(20);
+        if (input->replicated) input->tensor.differentiable = false;
+    }
+}
+
+static void random_skip(struct engine_model *model, uint32_t number) {
+    static const char *const names[] = {"a", "b", "a", "b"};
+    static const char *const spaces[] = {NULL, "", "inner", "inner"};
+    uint32_t source = below(model->stage_count - 1);
+    uint32_t pop = source + 1 + below(model->stage_count - source - 1);
+    bool popped = chance(70), empty = chance(15);
+    struct weir_tensor tensor = random_tensor(chance(75));
+    for (uint32_t s = source; s <= pop; s++) {
+        bool reads = s == pop || s == source || chance(40);
+        if (!reads || model->stages[s].skip_count == ENGINE_SKIPS_MAX) continue;
+        enum weir_skip_verb verb = s == source          ? WEIR_SKIP_STASH
+                                   : s == pop && popped ? WEIR_SKIP_POP
+                                                        : WEIR_SKIP_READ;
+        struct weir_skip_use *use = engine_skip(model, s, verb, names[number]);
+        use->name_space = spaces[number];
+        use->tensor = tensor;
+        use->empty = s == source && empty;
+    }
+}
+
+void engine_random_model(struct engine_model *model, uint32_t stages) {
+    engine_model_init(model, stages);
+    model->seed = test_random_u64();
+    for (uint32_t s = 0; s < stages; s++) random_stage(model, s);
+    random_inputs(model);
+    uint32_t skips = stages > 1 ? below(5) : 0;
+    for (uint32_t i = 0; i < skips; i++) random_skip(model, i);
+}
+
+/* ---- tables ---- */
+
+enum { ROW_BYTES = 16384 };
+
+struct cell_state {
+    bool f, r, i, done; /* done: B or W */
+    bool splits, recomputes;
+};
+
+struct rows {
+    uint32_t stages, workers, m;
+    bool late;
+    uint32_t worker_of[ENGINE_STAGES_MAX];
+    struct cell_state cells[ENGINE_STAGES_MAX][ENGINE_CHUNKS_MAX];
+    uint32_t done[ENGINE_STAGES_MAX]; /* gradients so far */
+    char text[ENGINE_STAGES_MAX][ROW_BYTES];
+    size_t length[ENGINE_STAGES_MAX];
+};
+
+static void put(struct rows *rows, uint32_t s, char kind, uint32_t i) {
+    uint32_t w = rows->worker_of[s];
+    size_t at = rows->length[w];
+    int length = snprintf(rows->text[w] + at, ROW_BYTES - at, "%s%" PRIu32 "%c%" PRIu32,
+                          at > 0 ? "," : "", s, kind, i);
+    rows->length[w] = at + (size_t)length;
+}
+
+/* Does one thing that can be done; false if it cannot be done now. */
+static bool advance(struct rows *rows, uint32_t s, uint32_t i, struct engine_order *order) {
+    struct cell_state *cell = &rows->cells[s][i];
+    bool last = s + 1 == rows->stages;
+    bool gradient_there = last ? cell->f : rows->cells[s + 1][i].done || rows->cells[s + 1][i].i;
+    if (!cell->f) {
+        if (s > 0 && !rows->cells[s - 1][i].f) return false;
+        cell->f = true;
+        put(rows, s, 'F', i);
+    } else if (cell->recomputes && !cell->r) {
+        if (rows->late && !gradient_there) return false;
+        cell->r = true;
+        put(rows, s, 'R', i);
+    } else if (cell->done || (!cell->i && !gradient_there)) {
+        return false;
+    } else if (cell->splits && !cell->i) {
+        cell->i = true;
+        put(rows, s, 'I', i);
+    } else {
+        cell->done = true;
+        put(rows, s, cell->splits ? 'W' : 'B', i);
+        order->at[s][rows->done[s]++] = i;
+    }
+    return true;
+}
+
+static void deal_stages(struct rows *rows) {
+    for (uint32_t s = 0; s < rows->stages; s++)
+        rows->worker_of[s] = s < rows->workers ? s : below(rows->workers);
+    for (uint32_t s = rows->stages; s-- > 1;) {
+        uint32_t other = below(s + 1), kept = rows->worker_of[s];
+        rows->worker_of[s] = rows->worker_of[other];
+        rows->worker_of[other] = kept;
+    }
+}
+
+static void decide_cells(struct rows *rows) {
+    uint32_t recomputes = below(3) * 50, splits = below(3) * 50;
+    for (uint32_t s = 0; s < rows->stages; s++) {
+        for (uint32_t i = 0; i < rows->m; i++) {
+            rows->cells[s][i].recomputes = chance(recomputes);
+            rows->cells[s][i].splits = chance(splits);
+        }
+    }
+    /* with no R anywhere the reader would add what the options ask for */
+    rows->cells[below(rows->stages)][below(rows->m)].recomputes = true;
+}
+
+size_t engine_random_table(char *text, size_t capacity, uint32_t stages, uint32_t workers,
+                           uint32_t micro_batches, bool late, struct engine_order *order) {
+    static struct rows rows;
+    memset(&rows, 0, sizeof rows);
+    rows.stages = stages, rows.workers = workers, rows.m = micro_batches;
+    rows.late = late;
+    deal_stages(&rows);
+    decide_cells(&rows);
+    uint32_t idle = 0, cells = stages * micro_batches;
+    while (idle < 64 * cells) {
+        bool did = advance(&rows, below(stages), below(micro_batches), order);
+        idle = did ? 0 : idle + 1;
+    }
+    for (uint32_t s = 0; s < stages; s++) /* what chance has left */
+        while (rows.done[s] < micro_batches) {
+            bool any = false;
+            for (uint32_t c = 0; c < cells; c++)
+                any |= advance(&rows, c / micro_batches, c % micro_batches, order);
+            if (!any) break;
+        }
+    size_t length = 0;
+    for (uint32_t w = 0; w < workers; w++)
+        length += (size_t)snprintf(text + length, capacity - length, "%s\n", rows.text[w]);
+    return length;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT */
+/* A pipe beside its reference, and comparing the two bit for bit. */
+#include "engine_stages.h"
+
+#include <math.h>
+#include <string.h>
+
+bool engine_expect_batches(const struct engine_batch *batch, const struct engine_batch *expected,
+                           bool gradients) {
+    bool same = true;
+    for (uint32_t k = 0; same && k < ENGINE_OUTPUTS_MAX; k++)
+        if (batch->outputs[k] != NULL)
+            same = EXPECT_EQ_BYTES(batch->outputs[k], expected->outputs[k], batch->output_bytes[k]);
+    for (uint32_t k = 0; same && gradients && k < ENGINE_INPUTS_MAX; k++)
+        if (batch->input_grads[k] != NULL)
+            same = EXPECT_EQ_BYTES(batch->input_grads[k], expected->input_grads[k],
+                                   batch->input_bytes[k]);
+    return same;
+}
+
+bool engine_expect_state(struct weir_pipe *pipe, const struct engine_reference *reference) {
+    bool same = true;
+    for (uint32_t s = 0; same && s < reference->model->stage_count; s++) {
+        struct weir_attachment at;
+        size_t bytes = reference->model->stages[s].parameters * sizeof(double);
+        if (!EXPECT_STATUS(weir_pipe_attachment(pipe, s, &at), WEIR_OK)) return false;
+        if (bytes == 0) continue;
+        same = EXPECT_EQ_BYTES(at.gradients, reference->gradients[s], bytes) &&
+               EXPECT_EQ_BYTES(at.parameters, reference->parameters[s], bytes) &&
+               EXPECT_EQ_BYTES(at.optimizer, reference->optimizer[s], bytes);
+    }
+    return same;
+}
+
+bool engine_expect_result(const struct weir_step_result *result,
+                          const struct engine_reference *reference) {
+    bool no_norm = isnan(reference->gradient_norm);
+    return EXPECT_EQ_BYTES(&result->loss, &reference->loss, sizeof result->loss) &&
+           EXPECT(isnan(result->gradient_norm) == no_norm) &&
+           (no_norm || EXPECT_EQ_BYTES(&result->gradient_norm, &reference->gradient_norm,
+                                       sizeof result->gradient_norm)) &&
+           EXPECT(result->updated == reference->updated) &&
+           EXPECT_STATUS(result->error.status, WEIR_OK);
+}
+
+bool engine_trial_open(struct engine_trial *trial, struct engine_model *model,
+                       const struct weir_pipe_options *options, const struct engine_order *order) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    faults.allocator = test_allocator();
+    memset(trial, 0, sizeof *trial);
+    trial->model = model;
+    int status = weir_pipe_new(options, &faults, &trial->pipe);
+    if (!EXPECT_STATUS(status, WEIR_OK))
+        for (uint32_t i = 0; i < faults.kept; i++) TEST_FAIL("%s", faults.lines[i]);
+    weir_faults_clean_up(&faults);
+    if (status != WEIR_OK) return false;
+    if (order != NULL)
+        trial->order = *order;
+    else
+        engine_order_of(&trial->order, options->schedule,
+                        engine_chunk_count(options->rows, options->chunks));
+    trial->how = (struct engine_reference_options){
+        .chunks = options->chunks, .order = &trial->order, .clip_norm = options->clip_norm};
+    engine_reference_init(&trial->reference, model);
+    engine_batch_init(&trial->batch, model, options->rows, 1);
+    engine_batch_init(&trial->expected, model, options->rows, 1);
+    return true;
+}
+
+/* Also what is left in `trial` on failure is worth looking at. */
+bool engine_trial_step(struct engine_trial *trial) {
+    engine_batch_clear(&trial->batch);
+    engine_batch_clear(&trial->expected);
+    struct weir_step step = engine_step(&trial->batch);
+    step.mini_batch = step.update = trial->steps++;
+    int status = weir_pipe_step(trial->pipe, &step, &trial->result);
+    trial->how.infer = false;
+    engine_reference_step(&trial->reference, &trial->expected, &step, &trial->how);
+    if (status != WEIR_OK) TEST_FAIL("step: %s", trial->result.error.message);
+    return engine_expect_clean(trial->model) && EXPECT_STATUS(status, WEIR_OK) &&
+           engine_expect_result(&trial->result, &trial->reference) &&
+           engine_expect_batches(&trial->batch, &trial->expected, true) &&
+           engine_expect_state(trial->pipe, &trial->reference);
+}
+
+bool engine_trial_infer(struct engine_trial *trial) {
+    engine_batch_clear(&trial->batch);
+    engine_batch_clear(&trial->expected);
+    struct weir_step step = engine_step(&trial->batch);
+    int status = weir_pipe_infer(trial->pipe, &step, &trial->result);
+    trial->how.infer = true;
+    engine_reference_step(&trial->reference, &trial->expected, &step, &trial->how);
+    return engine_expect_clean(trial->model) && EXPECT_STATUS(status, WEIR_OK) &&
+           engine_expect_result(&trial->result, &trial->reference) &&
+           engine_expect_batches(&trial->batch, &trial->expected, true) &&
+           engine_expect_state(trial->pipe, &trial->reference);
+}
+
+void engine_trial_close(struct engine_trial *trial) {
+    weir_pipe_destroy(trial->pipe);
+    engine_reference_clean_up(&trial->reference);
+    engine_batch_clean_up(&trial->batch);
+    engine_batch_clean_up(&trial->expected);
+    if (trial->model != NULL) {
+        engine_expect_clean(trial->model);
+        EXPECT_EQ_UINT(atomic_load(&trial->model->attached), atomic_load(&trial->model->detached));
+    }
+}
+
+bool engine_expect_refused(const struct weir_pipe_options *options, int status, const char *part) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_pipe *pipe = NULL;
+    faults.allocator = test_allocator();
+    int got = weir_pipe_new(options, &faults, &pipe);
+    bool found = false;
+    for (uint32_t i = 0; i < faults.kept; i++) found |= strstr(faults.lines[i], part) != NULL;
+    bool right = EXPECT_STATUS(got, status);
+    if (right && !found) {
+        const char *first = faults.kept > 0 ? faults.lines[0] : "nothing";
+        right = EXPECT_CONTAINS(first, part);
+    }
+    if (got == WEIR_OK) weir_pipe_destroy(pipe);
+    weir_faults_clean_up(&faults);
+    return right;
+}
