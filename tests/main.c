@@ -48,6 +48,7 @@ struct arguments {
 
 /* Read by the signal handlers, so: written before a test starts, nothing but numbers and bytes. */
 static volatile sig_atomic_t totals[TEST_OUTCOME_COUNT];
+static volatile sig_atomic_t timeout_s;
 static char name[256];
 
 /* ---- when a test hangs or crashes: nothing here but what a signal handler may call ----------- */
@@ -85,8 +86,8 @@ static void write_totals(void) {
 static void on_signal(int signal_number) {
     write_text("FAIL ");
     write_text(name);
-    write_text(signal_number == SIGALRM ? ": did not end in time" : ": crashed, signal ");
-    if (signal_number != SIGALRM) write_number(signal_number);
+    write_text(signal_number == SIGALRM ? ": did not end, seconds " : ": crashed, signal ");
+    write_number(signal_number == SIGALRM ? (int)timeout_s : signal_number);
     write_text("\n");
     totals[TEST_FAILED] = totals[TEST_FAILED] + 1;
     write_totals();
@@ -225,6 +226,7 @@ int main(int argc, char **argv) {
         fflush(stdout);
     }
     test_set_up(&arguments.settings);
+    timeout_s = (sig_atomic_t)arguments.timeout_s;
     install_handlers();
     for (unsigned i = 0; i < arguments.repeat; i++) {
         run_all(&arguments);
