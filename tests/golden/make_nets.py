@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: MIT
+"""Writes the reference numbers of whole networks that tests/test_golden_nets.c compares with.
+
+usage: python tests/golden/make_nets.py        (PyTorch 2.15, safetensors; the files are committed)
+
+Everything is computed in float64 by PyTorch's autograd and optimizers. Parameters and
+floating-point inputs are numbers that float32 holds exactly and are stored so: one file serves the
+f64 test (1e-12) and the f32 test (a formula of epsilon), which both start from the same numbers.
+
+Tensors of a file:  param.<name>            parameters at the beginning (F32)
+                    input.<k> target.<k>    the mini-batch of update k
+                    loss output grad.<name> of mini-batch 0; grad.input where the input is real
+                    losses norms            [updates] of the training run
+                    after.<name>            parameters after all updates
+"""
+import math
+import os
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+UPDATES = 4
+
+
+def single(tensor):
+    """The nearest float64 tensor that float32 holds."""
+    return tensor.float().double()
+
+
+def noise(*shape, scale=1.0, mean=0.0):
+    return single(mean + scale * torch.randn(*shape, dtype=torch.float64))
+
+
+# ---- a GPT ----------------------------------------------------------------------------------------
+
+LAYERS, WIDTH, HEADS, CONTEXT, VOCAB, ROWS = 2, 16, 2, 8, 32, 5
+
+
+def gpt_parameters():
+    p = {"wte.weight": noise(VOCAB, WIDTH, scale=0.4), "wpe.weight": noise(CONTEXT, WIDTH, scale=0.2)}
+    products = (("attn.c_attn", WIDTH, 3 * WIDTH), ("attn.c_proj", WIDTH, WIDTH),
+                ("mlp.c_fc", WIDTH, 4 * WIDTH), ("mlp.c_proj", 4 * WIDTH, WIDTH))
+    for layer in range(LAYERS):
+        for norm in ("ln_1", "ln_2"):
+            p[f"h.{layer}.{norm}.weight"] = noise(WIDTH, scale=0.2, mean=1.0)
+            p[f"h.{layer}.{norm}.bias"] = noise(WIDTH, scale=0.2)
+        for name, fan_in, fan_out in products:
+            p[f"h.{layer}.{name}.weight"] = noise(fan_in, fan_out, scale=0.5 / math.sqrt(fan_in))
+            p[f"h.{layer}.{name}.bias"] = noise(fan_out, scale=0.1)
+    p["ln_f.weight"], p["ln_f.bias"] = noise(WIDTH, scale=0.2, mean=1.0), noise(WIDTH, scale=0.2)
+    p["lm_head.weight"] = noise(VOCAB, WIDTH, scale=0.3)
+    return p
+
+
+def gpt_forward(p, tokens):
+    def norm(x, name):
+        return F.layer_norm(x, (WIDTH,), p[name + ".weight"], p[name + ".bias"], 1e-5)
+
+    def product(x, name):
+        return x @ p[name + ".weight"] + p[name + ".bias"]
+
+    rows, length = tokens.shape
+    hidden = torch.ones(length, length, dtype=torch.bool).triu(1)
+    x = p["wte.weight"][tokens] + p["wpe.weight"][:length]
+    for layer in range(LAYERS):
+        name = f"h.{layer}."
+        qkv = product(norm(x, name + "ln_1"), name + "attn.c_attn")
+        q, k, v = (t.view(rows, length, HEADS, WIDTH // HEADS).transpose(1, 2)
+                   for t in qkv.split(WIDTH, dim=2))
+        scores = q @ k.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
+        mixed = scores.masked_fill(hidden, -math.inf).softmax(dim=3) @ v
+        x = x + product(mixed.transpose(1, 2).reshape(rows, length, WIDTH), name + "attn.c_proj")
+        inner = F.gelu(product(norm(x, name + "ln_2"), name + "mlp.c_fc"), approximate="tanh")
+        x = x + product(inner, name + "mlp.c_proj")
+    return F.linear(norm(x, "ln_f"), p["lm_head.weight"])
+
+
+def gpt_loss(output, target):
+    return F.cross_entropy(output.reshape(-1, VOCAB), target.reshape(-1))
+
+
+def gpt_batch():
+    tokens = torch.randint(0, VOCAB, (ROWS, CONTEXT + 1))
+    return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+
+# ---- MLPs with skips ------------------------------------------------------------------------------
+
+
+class Layers:
+    """A list of (name, arguments) with the semantics of Weir's list; parameters by index."""
+
+    def __init__(self, layers, width):
+        self.layers, self.p = layers, {}
+        for i, (kind, argument) in enumerate(layers):
+            if kind in ("linear", "linear_no_bias"):
+                self.p[f"{i}.weight"] = noise(argument, width, scale=0.8 / math.sqrt(width))
+                if kind == "linear":
+                    self.p[f"{i}.bias"] = noise(argument, scale=0.2)
+                width = argument
+            elif kind == "layer_norm":
+                self.p[f"{i}.weight"] = noise(width, scale=0.2, mean=1.0)
+                self.p[f"{i}.bias"] = noise(width, scale=0.2)
+            elif kind == "flatten":
+                width = argument
+
+    def __call__(self, p, x):
+        skips = {}
+        for i, (kind, argument) in enumerate(self.layers):
+            weight, bias = p.get(f"{i}.weight"), p.get(f"{i}.bias")
+            if kind.startswith("linear"):
+                x = F.linear(x, weight, bias)
+            elif kind == "layer_norm":
+                x = F.layer_norm(x, weight.shape, weight, bias, 1e-5)
+            elif kind == "gelu":
+                x = F.gelu(x, approximate=argument)
+            elif kind == "relu":
+                x = F.relu(x)
+            elif kind == "flatten":
+                x = x.flatten(1)
+            elif kind == "stash":
+                skips[argument] = x
+            elif kind == "read_add":
+                x = x + skips[argument]
+            elif kind == "pop_add":
+                x = x + skips.pop(argument)
+        assert not skips
+        return x
+
+
+# The same lists stand in tests/test_golden_nets.c. Skips cross (a, b), nest (c within b), have
+# several readers, and two of one name live in different namespaces ("x/a").
+CROSSING = [("linear", 8), ("stash", "a"), ("gelu", "none"), ("stash", "b"), ("linear", 8),
+            ("stash", "x/a"), ("layer_norm", None), ("read_add", "b"), ("gelu", "tanh"),
+            ("pop_add", "a"), ("stash", "c"), ("linear", 8), ("read_add", "b"), ("relu", None),
+            ("read_add", "x/a"), ("pop_add", "c"), ("linear", 8), ("pop_add", "x/a"),
+            ("pop_add", "b"), ("layer_norm", None), ("linear", 5)]
+NESTED = [("flatten", 12), ("linear", 10), ("stash", "outer"), ("relu", None), ("linear", 10),
+          ("stash", "inner"), ("gelu", "tanh"), ("linear_no_bias", 10), ("read_add", "outer"),
+          ("pop_add", "inner"), ("layer_norm", None), ("linear", 10), ("pop_add", "outer"),
+          ("identity", None), ("linear_no_bias", 6)]
+CROSSING_SHAPE, CROSSING_ROWS, IGNORED = (3, 6), 7, 2
+NESTED_SHAPE, NESTED_ROWS = (4, 3), 7
+
+
+def crossing_batch():
+    target = torch.randint(0, 5, (CROSSING_ROWS, 3))
+    target[0:2] = IGNORED  # a whole micro-batch, in some chunkings
+    target[5, 1] = IGNORED
+    return noise(CROSSING_ROWS, *CROSSING_SHAPE), target
+
+
+def crossing_loss(output, target):
+    return F.cross_entropy(output.reshape(-1, 5), target.reshape(-1), ignore_index=IGNORED)
+
+
+def nested_batch():
+    return noise(NESTED_ROWS, *NESTED_SHAPE), noise(NESTED_ROWS, 6)
+
+
+# ---- running --------------------------------------------------------------------------------------
+
+
+def leaves(parameters):
+    return {name: nn.Parameter(tensor.clone()) for name, tensor in parameters.items()}
+
+
+def gradients(forward, loss, parameters, batch):
+    p, (x, target) = leaves(parameters), batch
+    if x.is_floating_point():
+        x = x.clone().requires_grad_()
+    output = forward(p, x)
+    value = loss(output, target)
+    value.backward()
+    made = {"loss": value, "output": output}
+    made.update({f"grad.{name}": tensor.grad for name, tensor in p.items()})
+    if x.is_floating_point():
+        made["grad.input"] = x.grad
+    return made
+
+
+def train(forward, loss, parameters, batches, make_optimizer, clip, rate):
+    p = leaves(parameters)
+    optimizer = make_optimizer(p)
+    losses, norms = [], []
+    for update, (x, target) in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(update)
+        optimizer.zero_grad()
+        value = loss(forward(p, x), target)
+        value.backward()
+        norms.append(nn.utils.clip_grad_norm_(p.values(), clip if clip > 0 else math.inf))
+        losses.append(value.detach())
+        optimizer.step()
+    made = {f"after.{name}": tensor for name, tensor in p.items()}
+    made["losses"], made["norms"] = torch.stack(losses), torch.stack(norms)
+    return made
+
+
+def save(name, parameters, batches, made):
+    tensors = {f"param.{k}": v.float() for k, v in parameters.items()}
+    for k, (x, target) in enumerate(batches):
+        tensors[f"input.{k}"] = x.float() if x.is_floating_point() else x
+        tensors[f"target.{k}"] = target.float() if target.is_floating_point() else target
+    tensors.update({k: v.detach() for k, v in made.items()})
+    path = os.path.join(FOLDER, name)
+    save_file({k: v.contiguous().clone() for k, v in tensors.items()}, path)
+    print(f"{os.path.getsize(path):8d} {name}")
+
+
+def make_gpt():
+    parameters, batches = gpt_parameters(), [gpt_batch() for _ in range(UPDATES)]
+    made = gradients(gpt_forward, gpt_loss, parameters, batches[0])
+    tied = leaves({k: v for k, v in parameters.items() if k != "lm_head.weight"})
+    output = gpt_forward({**tied, "lm_head.weight": tied["wte.weight"]}, batches[0][0])
+    gpt_loss(output, batches[0][1]).backward()
+    made["tied.grad.wte.weight"] = tied["wte.weight"].grad
+    made["tied.grad.h.0.mlp.c_fc.weight"] = tied["h.0.mlp.c_fc.weight"].grad
+    made["tied.output"] = output
+
+    # eps 1e-3 keeps the update's dependence on tiny gradients (the keys' biases have a gradient of
+    # zero but for rounding) small enough to compare, and is small against the others
+    def adamw(p):
+        matrices = [t for t in p.values() if t.dim() >= 2]
+        rest = [t for t in p.values() if t.dim() < 2]
+        groups = [{"params": matrices, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=0.01, betas=(0.9, 0.95), eps=1e-3)
+
+    # two updates of warm-up, then a half cosine from 0.01 to 0.001 over updates 2 ... 5
+    def rate(update):
+        if update < 2:
+            return 0.01 * (update + 1) / 2
+        return 0.01 * (0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi * (update - 2) / 3)))
+
+    made.update(train(gpt_forward, gpt_loss, parameters, batches, adamw, 0.5, rate))
+    save("gpt.safetensors", parameters, batches, made)
+
+
+def make_mlp(name, layers, width, make_batch, loss, optimizer, clip):
+    batches, net = [make_batch() for _ in range(UPDATES)], Layers(layers, width)
+    made = gradients(net, loss, net.p, batches[0])
+    made.update(train(net, loss, net.p, batches, optimizer, clip, lambda update: 0.05))
+    save(name, net.p, batches, made)
+
+
+torch.manual_seed(20)
+torch.set_num_threads(1)
+make_gpt()
+make_mlp("crossing.safetensors", CROSSING, 6, crossing_batch, crossing_loss,
+         lambda p: torch.optim.SGD(p.values(), momentum=0.9, nesterov=True, weight_decay=0.02), 0.0)
+make_mlp("nested.safetensors", NESTED, 3, nested_batch, F.mse_loss,
+         lambda p: torch.optim.SGD(p.values(), momentum=0.8), 0.7)
