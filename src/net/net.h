@@ -29,6 +29,7 @@ struct weir__stage {
     struct weir_attachment at; /**< zero before attach */
     struct weir_optimizer optimizer;
     uint64_t seed;
+    bool last; /**< its output is the model's, which may not be asked for */
 };
 
 /** In the network's pool. `stage` is zeroed but for `plan`'s dtype, rows_max, threads, reference,

@@ -150,7 +150,7 @@ static int run(void *context, const struct weir_task *task) {
     fill_bases(stage, task, instance->discard);
     if (is_forward(task->phase) && task->loss != NULL) *task->loss = 0;
     struct weir__run run = {.bases = stage->bases,
-                            .output_wanted = step == NULL || step->output_wanted,
+                            .output_wanted = !stage->last || step == NULL || step->output_wanted,
                             .call = {.overwrite = task->gradients_first,
                                      .infer = task->phase == WEIR_INFER,
                                      .seed = stage->seed,
@@ -247,6 +247,7 @@ int weir__stage_init(struct weir__stage *stage, struct weir__network *network, u
     stage->plan.parameter_offsets = offsets;
     stage->plan.parameter_first = compiled->parameter_first;
     stage->plan.discard = index == 0;
+    stage->last = index + 1 == network->stage_count;
     return WEIR_OK;
 }
 
