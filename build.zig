@@ -238,7 +238,7 @@ fn linkOneDnn(module: *Build.Module, options: Options) void {
 }
 
 fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
-    const onednn = options.onednn orelse return &.{"-DWEIR_ONEDNN=0"};
+    const onednn = options.onednn orelse return &.{};
     const prefix = onednn.prefix orelse return &.{"-DWEIR_ONEDNN=1"};
     const include = b.pathJoin(&.{ prefix, "include" });
     return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", "-isystem", include });
