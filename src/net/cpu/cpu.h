@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * The CPU's backends, as net/cpu/table.c picks from them: one table of kernels per backend and dtype
- * (rows that a backend lacks are empty: run NULL), and the updates over flat arrays. Contracts are
- * those of net/kernel.h.
+ * The CPU's backends, as net/cpu/table.c picks from them: one table of kernels per backend and
+ * dtype (rows that a backend lacks are empty: run NULL), and the updates over flat arrays.
+ * Contracts are those of net/kernel.h.
  */
 #ifndef WEIR_CPU_H
 #define WEIR_CPU_H

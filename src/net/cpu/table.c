@@ -72,8 +72,7 @@ uint32_t weir__dropout_threshold(double p) {
 static const struct weir__flat_calls *flat_calls(enum weir_dtype dtype, bool reference) {
     assert(dtype == WEIR_F32 || dtype == WEIR_F64);
     if (dtype == WEIR_F64) return &weir__reference_flat_f64;
-    return reference || weir__vector_flat_f32.adamw == NULL ? &weir__reference_flat_f32
-                                                            : &weir__vector_flat_f32;
+    return reference ? &weir__reference_flat_f32 : &weir__vector_flat_f32;
 }
 
 double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count, bool reference) {
@@ -88,8 +87,7 @@ void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw *options
                         void *parameter, const void *gradient, void *exp_avg, void *exp_avg_sq,
                         bool reference) {
     assert(options->step >= 1);
-    flat_calls(dtype, reference)
-        ->adamw(options, count, parameter, gradient, exp_avg, exp_avg_sq);
+    flat_calls(dtype, reference)->adamw(options, count, parameter, gradient, exp_avg, exp_avg_sq);
 }
 
 void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd *options, uint64_t count,

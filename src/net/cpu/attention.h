@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * What the forward and the backward pass of our attention share. Work goes by (row of the
+ * micro-batch, head) and, within one, by blocks of 32 queries, which stand in the lanes of two
+ * vectors: so the softmax over keys needs no sum across lanes, and a query's place decides nothing
+ * but its lane. Scores of a block lie key by key, 32 numbers each.
+ */
+#ifndef WEIR_ATTENTION_H
+#define WEIR_ATTENTION_H
+
+#include "net/cpu/panel.h"
+#include "net/kernel.h"
+
+/** One head of one row of the micro-batch; token t's vectors lie t * 3C (t * C in y) apart. */
+struct weir__head {
+    int64_t tokens, width; /**< T, C */
+    int64_t size;          /**< C / heads */
+    int64_t padded;        /**< size, up to a multiple of 16: the row of packed matrices */
+    float scale;           /**< 1 / sqrt(size) */
+    const float *q, *k, *v;
+    const float *lse; /**< (T); the backward pass only */
+};
+
+/** Fills what all heads of a shape share; pointers are NULL. */
+struct weir__head weir__head_of(const struct weir__op_shape *shape);
+/** Keys that a block of queries from `first` on sees: those before its end. */
+int64_t weir__head_keys(const struct weir__head *head, int64_t first);
+/** Queries in the block from `first` on: 32, or what is left. */
+int64_t weir__head_queries(const struct weir__head *head, int64_t first);
+/** c (rows, head's padded size) by panels of columns; a, b, modes and distances as in `panel`,
+ * whose columns are ignored. */
+void weir__head_product(const struct weir__head *head, const struct weir__panel *panel);
+
+/** All ones in the lanes of vector `half` (0, 1) of the block from `first` on whose query may see
+ * `key`. */
+VECTOR_INLINE vint weir__head_mask(int64_t first, int half, int64_t key) {
+    return v_lane_numbers() >= (int32_t)(key - first) - half * LANES;
+}
+
+#endif

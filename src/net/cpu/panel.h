@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Matrix products of our own, for attention's blocks and for products without oneDNN: everything is
+ * a product with a panel, a matrix of at most 32 columns whose rows lie at a fixed distance, which
+ * fills two vector registers per row. A matrix that is stored the other way is packed into panels
+ * first.
+ */
+#ifndef WEIR_PANEL_H
+#define WEIR_PANEL_H
+
+#include "net/cpu/vector.h"
+
+#include <stdbool.h>
+
+/** Columns of a panel. */
+#define WEIR__PANEL 32
+
+/** How a product enters c. The sum over depth is one chain of multiply-adds in ascending order. */
+enum weir__panel_mode {
+    WEIR__PANEL_SET,   /**< c = sum */
+    WEIR__PANEL_CHAIN, /**< the chain begins with c */
+    WEIR__PANEL_ADD    /**< c = c + sum, the sum made first */
+};
+
+/** c (rows, columns) from a (rows, depth) and the panel b (depth, columns). Distances in floats. */
+struct weir__panel {
+    const float *a; /**< element (r, k) at a[r * a_row + k * a_step] */
+    int64_t a_row, a_step;
+    const float *b; /**< all 32 columns are read (16 where columns <= 16) */
+    int64_t b_row;
+    float *c; /**< only its columns are touched */
+    int64_t c_row;
+    int64_t rows, depth, columns;
+    enum weir__panel_mode mode;
+};
+
+void weir__panel_product(const struct weir__panel *panel);
+
+/** Packs `columns` (1 … 32) rows of `from` as the columns of a panel: to[k * 32 + j] = scale *
+ * from[j * from_row + k], 0 for j >= columns. */
+void weir__panel_pack_rows(float *to, const float *from, int64_t from_row, int64_t columns,
+                           int64_t depth, float scale);
+/** Copies a panel's rows together: to[k * to_row + j] = scale * from[k * from_row + j], 0 from
+ * `columns` up to `to_columns`, a multiple of 16. */
+void weir__panel_pack(float *to, int64_t to_row, int64_t to_columns, const float *from,
+                      int64_t from_row, int64_t columns, int64_t depth, float scale);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Causal attention forward, a block of 32 queries at a time:
+ *   scores (keys, 32) = k (keys, size) * q^T, q scaled and packed as a panel;
+ *   softmax down the keys, lane by lane;
+ *   y (32, size) = p^T * v, 128 keys at a time so that both stay in the first cache.
+ * Keys after the block's last query are never touched. v is packed once per head: in qkv its rows
+ * lie 3C apart, which for usual widths falls on few sets of the cache.
+ */
+#include "net/cpu/attention.h"
+#include "net/cpu/vector_calls.h"
+
+#include <math.h>
+
+enum { KEYS_AT_ONCE = 128 };
+
+struct weir__head weir__head_of(const struct weir__op_shape *shape) {
+    int64_t size = shape->width / shape->heads;
+    return (struct weir__head){.tokens = shape->tokens,
+                               .width = shape->width,
+                               .size = size,
+                               .padded = (size + LANES - 1) / LANES * LANES,
+                               .scale = 1 / sqrtf((float)size)};
+}
+
+int64_t weir__head_keys(const struct weir__head *head, int64_t first) {
+    return first + WEIR__PANEL < head->tokens ? first + WEIR__PANEL : head->tokens;
+}
+
+int64_t weir__head_queries(const struct weir__head *head, int64_t first) {
+    return weir__head_keys(head, first) - first;
+}
+
+void weir__head_product(const struct weir__head *head, const struct weir__panel *panel) {
+    struct weir__panel part = *panel;
+    for (int64_t j = 0; j < head->padded; j += WEIR__PANEL) {
+        part.b = panel->b + j;
+        part.c = panel->c + j;
+        part.columns = head->padded - j < WEIR__PANEL ? head->padded - j : WEIR__PANEL;
+        weir__panel_product(&part);
+    }
+}
+
+/* ---- workspace ---- */
+
+struct areas {
+    float *values;  /* (T, padded) */
+    float *queries; /* a panel: (size, 32) */
+    float *scores;  /* (T, 32) */
+    float *y;       /* (32, padded) */
+};
+
+static size_t lay_out(const struct weir__head *head, float *memory, struct areas *areas) {
+    size_t tokens = (size_t)head->tokens, padded = (size_t)head->padded;
+    size_t values = 0, queries = values + tokens * padded;
+    size_t scores = queries + (size_t)head->size * WEIR__PANEL;
+    size_t y = scores + tokens * WEIR__PANEL, end = y + WEIR__PANEL * padded;
+    if (memory != NULL)
+        *areas = (struct areas){memory + values, memory + queries, memory + scores, memory + y};
+    return end;
+}
+
+int weir__vector_measure_attention(const struct weir__op_shape *shape, size_t *workspace) {
+    struct weir__head head = weir__head_of(shape);
+    *workspace = lay_out(&head, NULL, NULL) * sizeof(float);
+    return WEIR_OK;
+}
+
+/* ---- a block of queries ---- */
+
+/** The largest score of each query; scores of keys that a query may not see become -infinity. */
+VECTOR_INLINE void mask_and_find(float *scores, int64_t first, int64_t keys, vfloat largest[2]) {
+    const vfloat never = v_all(-INFINITY);
+    largest[0] = largest[1] = never;
+    for (int64_t j = 0; j < keys; j++) {
+        V_UNROLL
+        for (int half = 0; half < 2; half++) {
+            float *at = scores + j * WEIR__PANEL + half * LANES;
+            vfloat score = v_load(at);
+            if (j > first) {
+                score = v_select(weir__head_mask(first, half, j), score, never);
+                v_store(at, score);
+            }
+            largest[half] = v_max(score, largest[half]);
+        }
+    }
+}
+
+/** Scores become exp(score - largest); returns their sums. */
+VECTOR_INLINE void exponentials(float *scores, int64_t keys, const vfloat largest[2],
+                                vfloat sums[2]) {
+    sums[0] = sums[1] = v_all(0);
+    for (int64_t j = 0; j < keys; j++) {
+        V_UNROLL
+        for (int half = 0; half < 2; half++) {
+            float *at = scores + j * WEIR__PANEL + half * LANES;
+            vfloat p = v_exp(v_load(at) - largest[half]);
+            sums[half] += p;
+            v_store(at, p);
+        }
+    }
+}
+
+/** y (queries, size) = exponentials^T * v / sums. */
+static void weigh_values(const struct weir__head *head, const struct areas *areas, int64_t first,
+                         const float *sums, float *y) {
+    int64_t keys = weir__head_keys(head, first), queries = weir__head_queries(head, first);
+    for (int64_t j = 0; j < keys; j += KEYS_AT_ONCE) {
+        struct weir__panel panel = {.a = areas->scores + j * WEIR__PANEL,
+                                    .a_row = 1,
+                                    .a_step = WEIR__PANEL,
+                                    .b = areas->values + j * head->padded,
+                                    .b_row = head->padded,
+                                    .c = areas->y,
+                                    .c_row = head->padded,
+                                    .rows = queries,
+                                    .depth = keys - j < KEYS_AT_ONCE ? keys - j : KEYS_AT_ONCE,
+                                    .mode = j == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
+        weir__head_product(head, &panel);
+    }
+    for (int64_t r = 0; r < queries; r++) {
+        const float *from = areas->y + r * head->padded;
+        float share = 1 / sums[r];
+        for (int64_t i = 0; i < head->size; i += LANES)
+            v_store_some(y + r * head->width + i, v_load(from + i) * share,
+                         head->size - i < LANES ? head->size - i : LANES);
+    }
+}
+
+static void attend_block(const struct weir__head *head, const struct areas *areas, int64_t first,
+                         float *y, float *lse) {
+    int64_t keys = weir__head_keys(head, first), queries = weir__head_queries(head, first);
+    int64_t stride = 3 * head->width;
+    weir__panel_pack_rows(areas->queries, head->q + first * stride, stride, queries, head->size,
+                          head->scale);
+    struct weir__panel panel = {.a = head->k,
+                                .a_row = stride,
+                                .a_step = 1,
+                                .b = areas->queries,
+                                .b_row = WEIR__PANEL,
+                                .c = areas->scores,
+                                .c_row = WEIR__PANEL,
+                                .rows = keys,
+                                .depth = head->size,
+                                .columns = WEIR__PANEL,
+                                .mode = WEIR__PANEL_SET};
+    weir__panel_product(&panel);
+
+    vfloat largest[2], sums[2];
+    float total[2 * LANES];
+    mask_and_find(areas->scores, first, keys, largest);
+    exponentials(areas->scores, keys, largest, sums);
+    for (int half = 0; half < 2; half++) {
+        int64_t left = queries - half * LANES;
+        v_store(total + half * LANES, sums[half]);
+        v_store_some(lse + half * LANES, largest[half] + v_log(sums[half]),
+                     left < 0       ? 0
+                     : left < LANES ? left
+                                    : LANES);
+    }
+    weigh_values(head, areas, first, total, y);
+}
+
+int weir__vector_attention(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__head head = weir__head_of(shape);
+    struct areas areas = {0};
+    lay_out(&head, call->workspace, &areas);
+    for (int64_t i = 0; i < shape->rows * shape->heads; i++) {
+        int64_t row = i / shape->heads, column = i % shape->heads * head.size;
+        head.q = (const float *)call->in[0] + row * head.tokens * 3 * head.width + column;
+        head.k = head.q + head.width;
+        head.v = head.k + head.width;
+        float *lse = (float *)call->out[1] + i * head.tokens;
+        float *y = (float *)call->out[0] + row * head.tokens * head.width + column;
+        weir__panel_pack(areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size,
+                         head.tokens, 1);
+        for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
+            attend_block(&head, &areas, first, y + first * head.width, lse + first);
+    }
+    return WEIR_OK;
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Causal attention backward: scores are made again, block by block, from q, k and lse. For a block
+ * of 32 queries and a chunk of 64 keys, all lying key by key:
+ *   p = exp(k q^T - lse),  ds = p * (v dy^T - delta),  delta = rowsum(dy * y)
+ *   dv += p dy,  dk += ds q,  dq += ds^T k
+ * q is scaled when it is packed, which scales dk too; dq is scaled when it is written. dk and dv
+ * are summed in workspace over ascending blocks of queries.
+ */
+#include "net/cpu/attention.h"
+#include "net/cpu/vector_calls.h"
+
+#include <math.h>
+
+enum { KEYS_AT_ONCE = 64 };
+
+struct areas {
+    float *keys, *dkeys, *dvalues;  /* (T, padded) */
+    float *query_panel, *dy_panel;  /* (size, 32): queries in lanes */
+    float *queries, *dy, *dqueries; /* (32, padded) */
+    float *p, *dscores;             /* (KEYS_AT_ONCE, 32) */
+};
+
+static size_t lay_out(const struct weir__head *head, float *memory, struct areas *areas) {
+    size_t all = (size_t)(head->tokens * head->padded), panel = (size_t)head->size * WEIR__PANEL;
+    size_t block = (size_t)head->padded * WEIR__PANEL, scores = KEYS_AT_ONCE * WEIR__PANEL;
+    if (memory != NULL) {
+        float **const members[] = {&areas->keys,    &areas->dkeys, &areas->dvalues,
+                                   &areas->queries, &areas->dy,    &areas->dqueries};
+        for (size_t i = 0; i < WEIR__COUNT_OF(members); i++) {
+            *members[i] = memory;
+            memory += i < 3 ? all : block;
+        }
+        areas->query_panel = memory;
+        areas->dy_panel = areas->query_panel + panel;
+        areas->p = areas->dy_panel + panel;
+        areas->dscores = areas->p + scores;
+    }
+    return 3 * all + 3 * block + 2 * panel + 2 * scores;
+}
+
+int weir__vector_measure_attention_grad(const struct weir__op_shape *shape, size_t *workspace) {
+    struct weir__head head = weir__head_of(shape);
+    *workspace = lay_out(&head, NULL, NULL) * sizeof(float);
+    return WEIR_OK;
+}
+
+/** What is per head besides struct weir__head. */
+struct gradients {
+    const float *dy, *y; /* (T, C), this head's columns */
+    float *dq, *dk, *dv; /* (T, 3C), this head's columns */
+};
+
+/* ---- a block of queries with a chunk of keys ---- */
+
+/** A block of queries: what its lanes hold. */
+struct block {
+    int64_t first, queries;
+    float lse[2 * LANES], delta[2 * LANES];
+};
+
+/** p and ds from the scores and dy's products, which they replace. */
+static void probabilities(const struct areas *areas, const struct block *block, int64_t key,
+                          int64_t keys) {
+    vfloat lse[2] = {v_load(block->lse), v_load(block->lse + LANES)};
+    vfloat delta[2] = {v_load(block->delta), v_load(block->delta + LANES)};
+    for (int64_t j = 0; j < keys; j++) {
+        V_UNROLL
+        for (int half = 0; half < 2; half++) {
+            int64_t at = j * WEIR__PANEL + half * LANES;
+            vfloat p = v_exp(v_load(areas->p + at) - lse[half]);
+            if (key + j > block->first)
+                p = v_select(weir__head_mask(block->first, half, key + j), p, v_all(0));
+            v_store(areas->p + at, p);
+            v_store(areas->dscores + at, p * (v_load(areas->dscores + at) - delta[half]));
+        }
+    }
+}
+
+/** Scores, or dy's products with values: (keys, 32) from rows of k or v and a panel. */
+static void score(const struct weir__head *head, const float *rows, const float *panel_rows,
+                  float *to, int64_t keys) {
+    struct weir__panel panel = {.a = rows,
+                                .a_row = 3 * head->width,
+                                .a_step = 1,
+                                .b = panel_rows,
+                                .b_row = WEIR__PANEL,
+                                .c = to,
+                                .c_row = WEIR__PANEL,
+                                .rows = keys,
+                                .depth = head->size,
+                                .columns = WEIR__PANEL,
+                                .mode = WEIR__PANEL_SET};
+    weir__panel_product(&panel);
+}
+
+/** to (keys, padded) += weights (keys, 32) * rows (32, padded). */
+static void spread(const struct weir__head *head, const float *weights, const float *rows,
+                   float *to, int64_t keys, int64_t queries) {
+    struct weir__panel panel = {.a = weights,
+                                .a_row = WEIR__PANEL,
+                                .a_step = 1,
+                                .b = rows,
+                                .b_row = head->padded,
+                                .c = to,
+                                .c_row = head->padded,
+                                .rows = keys,
+                                .depth = queries,
+                                .mode = WEIR__PANEL_CHAIN};
+    weir__head_product(head, &panel);
+}
+
+static void add_chunk(const struct weir__head *head, const struct areas *areas,
+                      const struct block *block, int64_t key, int64_t keys) {
+    int64_t stride = 3 * head->width;
+    score(head, head->k + key * stride, areas->query_panel, areas->p, keys);
+    score(head, head->v + key * stride, areas->dy_panel, areas->dscores, keys);
+    probabilities(areas, block, key, keys);
+    int64_t at = key * head->padded;
+    spread(head, areas->p, areas->dy, areas->dvalues + at, keys, block->queries);
+    spread(head, areas->dscores, areas->queries, areas->dkeys + at, keys, block->queries);
+    struct weir__panel panel = {.a = areas->dscores,
+                                .a_row = 1,
+                                .a_step = WEIR__PANEL,
+                                .b = areas->keys + at,
+                                .b_row = head->padded,
+                                .c = areas->dqueries,
+                                .c_row = head->padded,
+                                .rows = block->queries,
+                                .depth = keys,
+                                .mode = key == 0 ? WEIR__PANEL_SET : WEIR__PANEL_CHAIN};
+    weir__head_product(head, &panel);
+}
+
+/* ---- a block of queries ---- */
+
+/** delta and lse of the block's lanes; lanes past the last query are 0 and add nothing. */
+static void fill_lanes(const struct weir__head *head, const struct gradients *gradients,
+                       struct block *block) {
+    memset(block->lse, 0, sizeof block->lse);
+    memset(block->delta, 0, sizeof block->delta);
+    memcpy(block->lse, head->lse + block->first, (size_t)block->queries * sizeof(float));
+    for (int64_t r = 0; r < block->queries; r++) {
+        const float *dy = gradients->dy + (block->first + r) * head->width;
+        const float *y = gradients->y + (block->first + r) * head->width;
+        vfloat sum = v_all(0);
+        for (int64_t i = 0; i < head->size; i += LANES) {
+            int64_t count = head->size - i < LANES ? head->size - i : LANES;
+            sum = v_fma(v_load_some(dy + i, count), v_load_some(y + i, count), sum);
+        }
+        block->delta[r] = v_sum(sum);
+    }
+}
+
+/** Copies (count, padded) to (count, size) at rows `stride` apart. */
+static void write_rows(const struct weir__head *head, float *to, int64_t stride, const float *from,
+                       int64_t count, float scale) {
+    for (int64_t r = 0; r < count; r++)
+        for (int64_t i = 0; i < head->size; i += LANES)
+            v_store_some(to + r * stride + i, v_load(from + r * head->padded + i) * scale,
+                         head->size - i < LANES ? head->size - i : LANES);
+}
+
+static void add_block(const struct weir__head *head, const struct gradients *gradients,
+                      const struct areas *areas, int64_t first) {
+    struct block block = {.first = first, .queries = weir__head_queries(head, first)};
+    int64_t stride = 3 * head->width, keys = weir__head_keys(head, first);
+    const float *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
+    fill_lanes(head, gradients, &block);
+    weir__panel_pack_rows(areas->query_panel, q, stride, block.queries, head->size, head->scale);
+    weir__panel_pack_rows(areas->dy_panel, dy, head->width, block.queries, head->size, 1);
+    weir__panel_pack(areas->queries, head->padded, head->padded, q, stride, head->size,
+                     block.queries, head->scale);
+    weir__panel_pack(areas->dy, head->padded, head->padded, dy, head->width, head->size,
+                     block.queries, 1);
+    for (int64_t key = 0; key < keys; key += KEYS_AT_ONCE)
+        add_chunk(head, areas, &block, key, keys - key < KEYS_AT_ONCE ? keys - key : KEYS_AT_ONCE);
+    write_rows(head, gradients->dq + first * stride, stride, areas->dqueries, block.queries,
+               head->scale);
+}
+
+static void differentiate_head(const struct weir__head *head, const struct gradients *gradients,
+                               const struct areas *areas) {
+    int64_t stride = 3 * head->width, tokens = head->tokens;
+    size_t bytes = (size_t)(tokens * head->padded) * sizeof(float);
+    weir__panel_pack(areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens,
+                     1);
+    memset(areas->dkeys, 0, bytes);
+    memset(areas->dvalues, 0, bytes);
+    for (int64_t first = 0; first < tokens; first += WEIR__PANEL)
+        add_block(head, gradients, areas, first);
+    write_rows(head, gradients->dk, stride, areas->dkeys, tokens, 1);
+    write_rows(head, gradients->dv, stride, areas->dvalues, tokens, 1);
+}
+
+int weir__vector_attention_grad(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__head head = weir__head_of(shape);
+    struct areas areas = {0};
+    lay_out(&head, call->workspace, &areas);
+    for (int64_t i = 0; i < shape->rows * shape->heads; i++) {
+        int64_t row = i / shape->heads, column = i % shape->heads * head.size;
+        int64_t narrow = row * head.tokens * head.width + column;
+        int64_t wide = row * head.tokens * 3 * head.width + column;
+        head.q = (const float *)call->in[1] + wide;
+        head.k = head.q + head.width;
+        head.v = head.k + head.width;
+        head.lse = (const float *)call->in[3] + i * head.tokens;
+        float *dq = (float *)call->out[0] + wide;
+        struct gradients gradients = {.dy = (const float *)call->in[0] + narrow,
+                                      .y = (const float *)call->in[2] + narrow,
+                                      .dq = dq,
+                                      .dk = dq + head.width,
+                                      .dv = dq + 2 * head.width};
+        differentiate_head(&head, &gradients, &areas);
+    }
+    return WEIR_OK;
+}

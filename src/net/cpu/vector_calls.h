@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT */
+/** Our own vector kernels, f32, one name per op: what vector_table.c lists. */
+#ifndef WEIR_VECTOR_CALLS_H
+#define WEIR_VECTOR_CALLS_H
+
+#include "net/cpu/cpu.h"
+
+/* vector_linear.c: products by packed panels */
+int weir__vector_linear(const struct weir__op_call *call);
+int weir__vector_linear_grad_input(const struct weir__op_call *call);
+int weir__vector_linear_grad_weight(const struct weir__op_call *call);
+int weir__vector_measure_linear(const struct weir__op_shape *shape, size_t *workspace);
+int weir__vector_measure_linear_grad_input(const struct weir__op_shape *shape, size_t *workspace);
+int weir__vector_measure_linear_grad_weight(const struct weir__op_shape *shape, size_t *workspace);
+
+/* vector_norm.c: LayerNorm, and sums over columns */
+int weir__vector_bias_grad(const struct weir__op_call *call);
+int weir__vector_layer_norm(const struct weir__op_call *call);
+int weir__vector_layer_norm_grad_input(const struct weir__op_call *call);
+int weir__vector_layer_norm_grad_weight(const struct weir__op_call *call);
+
+/* vector_gather.c: tables */
+int weir__vector_embedding(const struct weir__op_call *call);
+int weir__vector_embedding_grad(const struct weir__op_call *call);
+int weir__vector_measure_embedding_grad(const struct weir__op_shape *shape, size_t *workspace);
+int weir__vector_position_add(const struct weir__op_call *call);
+int weir__vector_position_grad(const struct weir__op_call *call);
+
+/* vector_attention.c and vector_attention_grad.c */
+int weir__vector_attention(const struct weir__op_call *call);
+int weir__vector_measure_attention(const struct weir__op_shape *shape, size_t *workspace);
+int weir__vector_attention_grad(const struct weir__op_call *call);
+int weir__vector_measure_attention_grad(const struct weir__op_shape *shape, size_t *workspace);
+
+/* vector_pointwise.c and vector_dropout.c */
+int weir__vector_gelu(const struct weir__op_call *call);
+int weir__vector_gelu_grad(const struct weir__op_call *call);
+int weir__vector_relu(const struct weir__op_call *call);
+int weir__vector_relu_grad(const struct weir__op_call *call);
+int weir__vector_add(const struct weir__op_call *call);
+int weir__vector_copy(const struct weir__op_call *call);
+int weir__vector_dropout(const struct weir__op_call *call);
+int weir__vector_dropout_add(const struct weir__op_call *call);
+
+/* vector_loss.c */
+int weir__vector_cross_entropy(const struct weir__op_call *call);
+int weir__vector_cross_entropy_grad(const struct weir__op_call *call);
+int weir__vector_mse(const struct weir__op_call *call);
+int weir__vector_mse_grad(const struct weir__op_call *call);
+
+#endif

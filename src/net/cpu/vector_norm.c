@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * LayerNorm, and the sums over rows that parameters' gradients are. A row is summed in two vectors
+ * of partial sums; columns are summed in registers, 64 at a time, in ascending order of rows.
+ */
+#include "net/cpu/vector.h"
+#include "net/cpu/vector_calls.h"
+
+#include <math.h>
+
+static int64_t token_count(const struct weir__op_call *call) {
+    return call->shape->rows * call->shape->tokens;
+}
+
+/** The sum of a row, in pairs of vectors and a rest. */
+VECTOR_INLINE float row_sum(const float *x, int64_t width) {
+    vfloat even = v_all(0), odd = v_all(0);
+    int64_t i = 0;
+    for (; i + 2 * LANES <= width; i += 2 * LANES) {
+        even += v_load(x + i);
+        odd += v_load(x + i + LANES);
+    }
+    for (; i + LANES <= width; i += LANES) even += v_load(x + i);
+    if (i < width) odd += v_load_some(x + i, width - i);
+    return v_sum(even + odd);
+}
+
+/** The sum of (x - mean)^2. */
+VECTOR_INLINE float row_spread(const float *x, float mean, int64_t width) {
+    vfloat even = v_all(0), odd = v_all(0), middle = v_all(mean);
+    int64_t i = 0;
+    for (; i + 2 * LANES <= width; i += 2 * LANES) {
+        vfloat a = v_load(x + i) - middle, b = v_load(x + i + LANES) - middle;
+        even = v_fma(a, a, even);
+        odd = v_fma(b, b, odd);
+    }
+    for (; i < width; i += LANES) {
+        int64_t count = width - i < LANES ? width - i : LANES;
+        vfloat a = v_load_some(x + i, count) - middle;
+        a = v_select(v_lane_numbers() < (int32_t)count, a, v_all(0));
+        even = v_fma(a, a, even);
+    }
+    return v_sum(even + odd);
+}
+
+VECTOR_INLINE vfloat normalise(vfloat x, float mean, float rstd, vfloat weight, vfloat bias) {
+    return v_fma((x - mean) * rstd, weight, bias);
+}
+
+int weir__vector_layer_norm(const struct weir__op_call *call) {
+    const float *x = call->in[0], *weight = call->in[1], *bias = call->in[2];
+    float *y = call->out[0], *means = call->out[1], *rstds = call->out[2];
+    int64_t width = call->shape->width, count = token_count(call);
+    float share = 1 / (float)width, eps = (float)call->shape->eps;
+    for (int64_t m = 0; m < count; m++, x += width, y += width) {
+        float mean = row_sum(x, width) * share;
+        float rstd = 1 / sqrtf(row_spread(x, mean, width) * share + eps);
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES)
+            v_store(y + i,
+                    normalise(v_load(x + i), mean, rstd, v_load(weight + i), v_load(bias + i)));
+        if (i < width)
+            v_store_some(y + i,
+                         normalise(v_load_some(x + i, width - i), mean, rstd,
+                                   v_load_some(weight + i, width - i),
+                                   v_load_some(bias + i, width - i)),
+                         width - i);
+        means[m] = mean;
+        rstds[m] = rstd;
+    }
+    return WEIR_OK;
+}
+
+/* ---- the gradient of the input ---- */
+
+/** Means over the row of g = dy * weight and of g * normalised x. */
+struct row_means {
+    float gradient, product;
+};
+
+VECTOR_INLINE struct row_means gradient_means(const float *dy, const float *x, const float *weight,
+                                              float mean, float rstd, int64_t width) {
+    vfloat sum = v_all(0), product = v_all(0);
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) {
+        vfloat g = v_load(dy + i) * v_load(weight + i);
+        sum += g;
+        product = v_fma(g, (v_load(x + i) - mean) * rstd, product);
+    }
+    if (i < width) { /* lanes past the end have g = 0 */
+        vfloat g = v_load_some(dy + i, width - i) * v_load_some(weight + i, width - i);
+        sum += g;
+        product = v_fma(g, (v_load_some(x + i, width - i) - mean) * rstd, product);
+    }
+    float share = 1 / (float)width;
+    return (struct row_means){v_sum(sum) * share, v_sum(product) * share};
+}
+
+VECTOR_INLINE vfloat input_gradient(vfloat dy, vfloat x, vfloat weight, float mean, float rstd,
+                                    struct row_means means) {
+    vfloat normal = (x - mean) * rstd;
+    vfloat rest = v_fma(normal, v_all(-means.product), dy * weight - means.gradient);
+    return rest * rstd;
+}
+
+int weir__vector_layer_norm_grad_input(const struct weir__op_call *call) {
+    const float *dy = call->in[0], *x = call->in[1], *means = call->in[2], *rstds = call->in[3];
+    const float *weight = call->in[4];
+    float *dx = call->out[0];
+    int64_t width = call->shape->width, count = token_count(call);
+    for (int64_t m = 0; m < count; m++, dy += width, x += width, dx += width) {
+        float mean = means[m], rstd = rstds[m];
+        struct row_means row = gradient_means(dy, x, weight, mean, rstd, width);
+        int64_t i = 0;
+        for (; i + LANES <= width; i += LANES)
+            v_store(dx + i, input_gradient(v_load(dy + i), v_load(x + i), v_load(weight + i), mean,
+                                           rstd, row));
+        if (i < width)
+            v_store_some(dx + i,
+                         input_gradient(v_load_some(dy + i, width - i),
+                                        v_load_some(x + i, width - i),
+                                        v_load_some(weight + i, width - i), mean, rstd, row),
+                         width - i);
+    }
+    return WEIR_OK;
+}
+
+/* ---- sums over rows ---- */
+
+VECTOR_INLINE void deliver(float *to, vfloat sum, int64_t count, bool overwrite) {
+    v_store_some(to, overwrite ? sum : v_load_some(to, count) + sum, count);
+}
+
+VECTOR_INLINE int64_t lanes_from(int64_t first, int64_t width) {
+    return width - first < 0 ? 0 : width - first < LANES ? width - first : LANES;
+}
+
+enum { COLUMN_VECTORS = 4 };
+
+int weir__vector_bias_grad(const struct weir__op_call *call) {
+    int64_t width = call->shape->out, count = token_count(call);
+    for (int64_t j = 0; j < width; j += COLUMN_VECTORS * LANES) {
+        const float *dy = (const float *)call->in[0] + j;
+        vfloat sum[COLUMN_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
+        if (j + COLUMN_VECTORS * LANES <= width) {
+            for (int64_t m = 0; m < count; m++, dy += width) {
+                V_UNROLL
+                for (int v = 0; v < COLUMN_VECTORS; v++) sum[v] += v_load(dy + v * LANES);
+            }
+        } else {
+            for (int64_t m = 0; m < count; m++, dy += width) {
+                V_UNROLL
+                for (int v = 0; v < COLUMN_VECTORS; v++)
+                    sum[v] += v_load_some(dy + v * LANES, lanes_from(j + v * LANES, width));
+            }
+        }
+        V_UNROLL
+        for (int v = 0; v < COLUMN_VECTORS; v++)
+            deliver((float *)call->out[0] + j + v * LANES, sum[v], lanes_from(j + v * LANES, width),
+                    call->overwrite);
+    }
+    return WEIR_OK;
+}
+
+/** Sums of dy * normalised x and of dy over the rows, for the columns from `first` on. */
+struct column_sums {
+    vfloat weight[COLUMN_VECTORS], bias[COLUMN_VECTORS];
+};
+
+VECTOR_INLINE void add_column(struct column_sums *sums, int v, vfloat dy, vfloat x, float mean,
+                              float rstd) {
+    sums->weight[v] = v_fma(dy, (x - mean) * rstd, sums->weight[v]);
+    sums->bias[v] += dy;
+}
+
+VECTOR_INLINE void sum_columns(const struct weir__op_call *call, int64_t first, const bool whole,
+                               struct column_sums *sums) {
+    int64_t width = call->shape->width, count = token_count(call);
+    const float *dy = (const float *)call->in[0] + first, *x = (const float *)call->in[1] + first;
+    const float *means = call->in[2], *rstds = call->in[3];
+    for (int64_t m = 0; m < count; m++, dy += width, x += width) {
+        V_UNROLL
+        for (int v = 0; v < COLUMN_VECTORS; v++) {
+            int64_t at = v * LANES, lanes = whole ? LANES : lanes_from(first + at, width);
+            add_column(sums, v, whole ? v_load(dy + at) : v_load_some(dy + at, lanes),
+                       whole ? v_load(x + at) : v_load_some(x + at, lanes), means[m], rstds[m]);
+        }
+    }
+}
+
+int weir__vector_layer_norm_grad_weight(const struct weir__op_call *call) {
+    int64_t width = call->shape->width;
+    float *dweight = call->out[0], *dbias = call->out[1];
+    for (int64_t j = 0; j < width; j += COLUMN_VECTORS * LANES) {
+        struct column_sums sums;
+        memset(&sums, 0, sizeof sums);
+        if (j + COLUMN_VECTORS * LANES <= width)
+            sum_columns(call, j, true, &sums);
+        else
+            sum_columns(call, j, false, &sums);
+        V_UNROLL
+        for (int v = 0; v < COLUMN_VECTORS; v++) {
+            int64_t at = j + v * LANES, lanes = lanes_from(at, width);
+            deliver(dweight + at, sums.weight[v], lanes, call->overwrite);
+            deliver(dbias + at, sums.bias[v], lanes, call->overwrite);
+        }
+    }
+    return WEIR_OK;
+}

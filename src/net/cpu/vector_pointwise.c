@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Ops that treat each element by itself: whole vectors, then a rest through the same formula. Both
+ * kinds of GELU are x times a share between 0 and 1 that is made without cancellation.
+ */
+#include "net/cpu/vector.h"
+#include "net/cpu/vector_calls.h"
+
+/* sqrt(8 / pi) and that times 0.044715 and thrice: tanh(z) = 2 * sigmoid(2 z) - 1. */
+#define TWICE_ROOT 1.59576912f
+#define TWICE_ROOT_CUBIC 0.0713548162726f
+#define TWICE_ROOT_SLOPE 0.2140644488178f
+#define ROOT_INVERSE 0.398942280401f /* 1 / sqrt(2 pi) */
+
+/** An op of one or two operands; inlined into `each`. */
+typedef vfloat formula_fn(vfloat a, vfloat b);
+
+VECTOR_INLINE int each(const struct weir__op_call *call, const float *b, formula_fn *formula) {
+    const float *a = call->in[0];
+    float *y = call->out[0];
+    int64_t count = call->shape->rows * call->shape->width, i = 0;
+    for (; i + LANES <= count; i += LANES) v_store(y + i, formula(v_load(a + i), v_load(b + i)));
+    if (i < count)
+        v_store_some(y + i, formula(v_load_some(a + i, count - i), v_load_some(b + i, count - i)),
+                     count - i);
+    return WEIR_OK;
+}
+
+VECTOR_INLINE int each_of_one(const struct weir__op_call *call, formula_fn *formula) {
+    return each(call, call->in[0], formula);
+}
+
+VECTOR_INLINE int each_of_two(const struct weir__op_call *call, formula_fn *formula) {
+    return each(call, call->in[1], formula);
+}
+
+/* ---- GELU ---- */
+
+VECTOR_INLINE vfloat gelu_tanh(vfloat x, vfloat unused) {
+    (void)unused;
+    vfloat spread;
+    return x * v_sigmoid(x * v_fma(x * x, v_all(TWICE_ROOT_CUBIC), v_all(TWICE_ROOT)), &spread);
+}
+
+VECTOR_INLINE vfloat gelu_erf(vfloat x, vfloat unused) {
+    (void)unused;
+    vfloat density;
+    return x * v_normal_share(x, &density);
+}
+
+VECTOR_INLINE vfloat gelu_tanh_grad(vfloat dy, vfloat x) {
+    vfloat square = x * x, spread;
+    vfloat share =
+        v_sigmoid(x * v_fma(square, v_all(TWICE_ROOT_CUBIC), v_all(TWICE_ROOT)), &spread);
+    vfloat slope = v_fma(square, v_all(TWICE_ROOT_SLOPE), v_all(TWICE_ROOT));
+    return dy * v_fma(x * spread, slope, share);
+}
+
+VECTOR_INLINE vfloat gelu_erf_grad(vfloat dy, vfloat x) {
+    vfloat density, share = v_normal_share(x, &density);
+    return dy * v_fma(x * density, v_all(ROOT_INVERSE), share);
+}
+
+int weir__vector_gelu(const struct weir__op_call *call) {
+    return call->shape->gelu_tanh ? each_of_one(call, gelu_tanh) : each_of_one(call, gelu_erf);
+}
+
+int weir__vector_gelu_grad(const struct weir__op_call *call) {
+    return call->shape->gelu_tanh ? each_of_two(call, gelu_tanh_grad)
+                                  : each_of_two(call, gelu_erf_grad);
+}
+
+/* ---- the rest ---- */
+
+/* Not x > 0 ? x : 0: a NaN must come through. */
+VECTOR_INLINE vfloat relu(vfloat x, vfloat unused) {
+    (void)unused;
+    return v_select(x <= v_all(0), v_all(0), x);
+}
+
+VECTOR_INLINE vfloat relu_grad(vfloat dy, vfloat x) {
+    return v_select(x <= v_all(0), v_all(0), dy);
+}
+
+VECTOR_INLINE vfloat sum(vfloat a, vfloat b) {
+    return a + b;
+}
+
+int weir__vector_relu(const struct weir__op_call *call) {
+    return each_of_one(call, relu);
+}
+
+int weir__vector_relu_grad(const struct weir__op_call *call) {
+    return each_of_two(call, relu_grad);
+}
+
+int weir__vector_add(const struct weir__op_call *call) {
+    return each_of_two(call, sum);
+}
+
+int weir__vector_copy(const struct weir__op_call *call) {
+    memcpy(call->out[0], call->in[0],
+           (size_t)(call->shape->rows * call->shape->width) * sizeof(float));
+    return WEIR_OK;
+}
