@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * bench [options] [TOPIC...]: measures, prints tables, writes JSON. bench --compare A B: two runs.
+ * Exit 0: done; 1: an answer was wrong, or something got worse; 2: wrong usage.
+ */
+#include "harness.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct topic {
+    const char *name;
+    const char *question;
+    void (*run)(struct bench *bench);
+};
+
+static const struct topic topics[] = {
+    {"overhead", "what does the engine cost per micro-batch and stage?", bench_overhead},
+    {"pipeline", "how fast is the default GPT, against fewer workers and against the plan?",
+     bench_pipeline},
+};
+
+enum { REPETITIONS = 20, REPETITIONS_QUICK = 3, USAGE = 2 };
+
+struct arguments {
+    struct bench_options options;
+    const char *topics[WEIR__COUNT_OF(topics)];
+    const char *compare[2];
+    bool list, help;
+};
+
+/* ---- arguments ---- */
+
+static void print_usage(FILE *to) {
+    fprintf(to, "usage: zig build bench -- [options] [TOPIC...]\n\n"
+                "  --json FILE        results for programs too; - is stdout\n"
+                "  --repetitions N    rounds (default 20; 3 with --quick)\n"
+                "  --quick            a smoke test: everything runs, no number means anything\n"
+                "  --seed N           of the order of cases and of resampling (default 1)\n"
+                "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
+                "  --list             names the topics\n"
+                "  --help             this\n\ntopics (default: all)\n");
+    for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++)
+        fprintf(to, "  %-18s %s\n", topics[i].name, topics[i].question);
+}
+
+static bool parse_number(const char *text, uint64_t least, uint64_t most, uint64_t *out) {
+    char *end;
+    if (text == NULL || text[0] < '0' || text[0] > '9') return false;
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 0);
+    if (errno != 0 || *end != 0 || value < least || value > most) return false;
+    *out = value;
+    return true;
+}
+
+/* "--key VALUE" or "--key=VALUE"; NULL if argv[*i] is something else or has no value. */
+static const char *option_value(char **argv, int *i, const char *key) {
+    size_t length = strlen(key);
+    if (strncmp(argv[*i], key, length) != 0) return NULL;
+    if (argv[*i][length] == '=') return argv[*i] + length + 1;
+    if (argv[*i][length] != 0 || argv[*i + 1] == NULL) return NULL;
+    return argv[++*i];
+}
+
+static bool parse_option(char **argv, int *i, struct arguments *out) {
+    const char *value;
+    uint64_t number;
+    if (strcmp(argv[*i], "--quick") == 0) {
+        out->options.quick = true;
+    } else if (strcmp(argv[*i], "--list") == 0) {
+        out->list = true;
+    } else if (strcmp(argv[*i], "--help") == 0) {
+        out->help = true;
+    } else if ((value = option_value(argv, i, "--json")) != NULL) {
+        out->options.json = value;
+    } else if ((value = option_value(argv, i, "--seed")) != NULL) {
+        return parse_number(value, 0, UINT64_MAX, &out->options.seed);
+    } else if ((value = option_value(argv, i, "--repetitions")) != NULL) {
+        if (!parse_number(value, 1, BENCH_ROUNDS_MOST, &number)) return false;
+        out->options.repetitions = (uint32_t)number;
+    } else if ((value = option_value(argv, i, "--compare")) != NULL && argv[*i + 1] != NULL) {
+        out->compare[0] = value;
+        out->compare[1] = argv[++*i];
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool is_topic(const char *name) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++)
+        if (strcmp(topics[i].name, name) == 0) return true;
+    return false;
+}
+
+/* None named: all. */
+static bool is_wanted(const struct bench_options *options, const char *name) {
+    for (uint32_t i = 0; i < options->topic_count; i++)
+        if (strcmp(options->topics[i], name) == 0) return true;
+    return options->topic_count == 0;
+}
+
+static bool add_topic(struct arguments *out, const char *name) {
+    if (!is_topic(name)) {
+        fprintf(stderr, "bench: %s: no such topic: see --list\n", name);
+        return false;
+    }
+    if (is_wanted(&out->options, name) && out->options.topic_count > 0) return true;
+    out->topics[out->options.topic_count++] = name;
+    return true;
+}
+
+/* Prints what is wrong. */
+static bool parse(char **argv, struct arguments *out) {
+    out->options.topics = out->topics;
+    for (int i = 1; argv[i] != NULL; i++) {
+        const char *argument = argv[i];
+        if (argument[0] != '-') {
+            if (!add_topic(out, argument)) return false;
+        } else if (!parse_option(argv, &i, out)) {
+            fprintf(stderr,
+                    "bench: %s: unknown option, or its value is missing or bad: see "
+                    "--help\n",
+                    argument);
+            return false;
+        }
+    }
+    if (out->options.repetitions == 0)
+        out->options.repetitions = out->options.quick ? REPETITIONS_QUICK : REPETITIONS;
+    return true;
+}
+
+/* ---- the run ---- */
+
+static void run_topic(struct bench *bench, const struct topic *topic) {
+    uint32_t first = bench->result_count;
+    if (!is_wanted(&bench->options, topic->name)) return;
+    fprintf(bench->text, "\n%s: %s\n", topic->name, topic->question);
+    fflush(bench->text);
+    topic->run(bench);
+    bench_print_results(bench, first);
+}
+
+static int run_all(const struct bench_options *options) {
+    bool taken = options->json != NULL && strcmp(options->json, "-") == 0;
+    struct bench bench = {
+        .options = *options, .text = taken ? stderr : stdout, .random = options->seed};
+    weir__pool_init(&bench.pool, NULL);
+    bench_check(weir__machine_new(NULL, &bench.machine), "looking at the machine");
+    weir__machine_facts(bench.machine, &bench.facts);
+    bench_measure_roofs(&bench);
+    bench_print_context(&bench);
+    for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++) run_topic(&bench, &topics[i]);
+    bool right = bench_all_right(&bench);
+    fprintf(bench.text, "\n%u answers checked: %s\n", bench.answer_count,
+            right ? "all right" : "NOT ALL RIGHT");
+    bench_write_json(&bench);
+    weir__machine_destroy(bench.machine);
+    weir__pool_clean_up(&bench.pool);
+    return right ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    struct arguments arguments = {.options = {.seed = 1}};
+    if (argc < 1 || !parse(argv, &arguments)) return USAGE;
+    if (arguments.help) {
+        print_usage(stdout);
+        return 0;
+    }
+    if (arguments.list) {
+        for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++) puts(topics[i].name);
+        return 0;
+    }
+    if (arguments.compare[0] != NULL)
+        return bench_compare(arguments.compare[0], arguments.compare[1], arguments.options.seed);
+    return run_all(&arguments.options);
+}

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The machine's roofs, each the best of several short runs: a roof is what it can do, not what it
+ * does on average. Threads stand where the engine would put workers.
+ */
+#include "harness.h"
+
+#include "base/portable.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CORES_MOST = 256, TRIES = 20, TRIES_QUICK = 3 };
+
+static uint32_t tries_of(const struct bench *bench) {
+    return bench->options.quick ? TRIES_QUICK : TRIES;
+}
+
+/* ---- threads on cores ---- */
+
+struct team {
+    void (*run)(struct team *team, uint32_t member);
+    void *context;
+    struct weir__machine *machine;
+    const struct weir__placement *placements;
+    struct weir__gate ready[CORES_MOST]; /* per member: rounds that it is ready for */
+    struct weir__gate go;
+};
+
+struct member {
+    struct team *team;
+    uint32_t number;
+};
+
+static void *member_main(void *argument) {
+    const struct member *member = argument;
+    struct team *team = member->team;
+    weir__place_bind(team->machine, &team->placements[member->number]);
+    team->run(team, member->number);
+    return NULL;
+}
+
+/* Runs `run` on `count` cores at once, once on each, and waits for all. */
+static void run_team(struct bench *bench, uint32_t count, void *context,
+                     void (*run)(struct team *, uint32_t)) {
+    struct team *team = bench_take(bench, 1, sizeof *team);
+    struct weir__placement *placements = bench_take(bench, count, sizeof *placements);
+    struct member members[CORES_MOST];
+    pthread_t threads[CORES_MOST];
+    team->run = run;
+    team->context = context;
+    team->machine = bench->machine;
+    team->placements = placements;
+    bench_check(weir__place_plan(bench->machine, "auto", count, 1, NULL, placements), "placing");
+    for (uint32_t i = 0; i < count; i++) {
+        members[i] = (struct member){team, i};
+        if (pthread_create(&threads[i], NULL, member_main, &members[i]) != 0)
+            bench_die("the system gives no thread");
+    }
+    for (uint32_t i = 0; i < count; i++) pthread_join(threads[i], NULL);
+    weir__place_unclaim(bench->machine);
+}
+
+/* All members start together: the last to come opens the gate. */
+static void meet(struct team *team, uint32_t member, uint32_t members, uint32_t round) {
+    weir__gate_advance(&team->ready[member], round);
+    if (member == 0) {
+        for (uint32_t i = 1; i < members; i++) weir__gate_wait(&team->ready[i], round, 0, 0);
+        weir__gate_advance(&team->go, round);
+    } else {
+        weir__gate_wait(&team->go, round, 1000000, 0);
+    }
+}
+
+/* ---- FMA ---- */
+
+#if defined(__AVX512F__)
+enum { VECTOR_BYTES = 64 };
+#elif defined(__AVX__)
+enum { VECTOR_BYTES = 32 };
+#else
+enum { VECTOR_BYTES = 16 };
+#endif
+/* Enough chains to hide an FMA's latency of four cycles on two units, few enough for registers. */
+enum { LANES = VECTOR_BYTES / 4, CHAINS = 12, FMA_TURNS = 200000 };
+
+typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
+
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_elementwise_fma)
+#define HAS_VECTOR_FMA 1
+#endif
+#endif
+
+static inline vector multiply_add(vector a, vector b, vector c) {
+#if defined(HAS_VECTOR_FMA)
+    return __builtin_elementwise_fma(a, b, c);
+#else
+    for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#endif
+}
+
+static vector spread(float value) {
+    vector all;
+    for (int i = 0; i < LANES; i++) all[i] = value;
+    return all;
+}
+
+/* x = x / 2 + 1 ends at 2 from anywhere, exactly: the answer that is checked. */
+static bool run_chains(uint32_t turns) {
+    volatile float half = 0.5f, one = 1.0f;
+    vector factor = spread(half), term = spread(one), x[CHAINS];
+    for (int c = 0; c < CHAINS; c++) x[c] = spread((float)c);
+    for (uint32_t turn = 0; turn < turns; turn++)
+        for (int c = 0; c < CHAINS; c++) x[c] = multiply_add(x[c], factor, term);
+    bool right = true;
+    for (int c = 0; c < CHAINS; c++)
+        for (int i = 0; i < LANES; i++) right &= x[c][i] == 2.0f;
+    return right;
+}
+
+struct fma_run {
+    uint32_t members, tries;
+    double best[CORES_MOST]; /* FLOP/s */
+    bool right[CORES_MOST];
+};
+
+static void fma_member(struct team *team, uint32_t member) {
+    struct fma_run *run = team->context;
+    run->right[member] = true;
+    for (uint32_t i = 0; i < run->tries; i++) {
+        meet(team, member, run->members, i + 1);
+        uint64_t start = weir__now_ns();
+        run->right[member] &= run_chains(FMA_TURNS);
+        double s = (double)(weir__now_ns() - start) * 1e-9;
+        double flops = 2.0 * FMA_TURNS * CHAINS * LANES / s;
+        if (flops > run->best[member]) run->best[member] = flops;
+    }
+}
+
+static double measure_fma(struct bench *bench, uint32_t cores) {
+    struct fma_run *run = bench_take(bench, 1, sizeof *run);
+    run->members = cores;
+    run->tries = tries_of(bench);
+    run_team(bench, cores, run, fma_member);
+    double sum = 0.0;
+    bool right = true;
+    for (uint32_t i = 0; i < cores; i++) sum += run->best[i], right &= run->right[i];
+    bench_answer(bench, right, "roofs/fma/%u-cores: every lane is 2", cores);
+    return sum;
+}
+
+/* ---- copies ---- */
+
+/* Bytes copied per second: each is read once and written once. */
+static double measure_copy(struct bench *bench, size_t bytes) {
+    size_t turns = (bench->options.quick ? 32u << 20 : 256u << 20) / bytes + 1;
+    unsigned char *from = aligned_alloc(4096, bytes), *to = aligned_alloc(4096, bytes);
+    if (from == NULL || to == NULL) bench_die("no memory for two buffers of %zu bytes", bytes);
+    for (size_t i = 0; i < bytes; i++) from[i] = (unsigned char)(i * 31);
+    memset(to, 0, bytes);
+    double best = 0.0;
+    for (uint32_t i = 0; i < tries_of(bench); i++) {
+        uint64_t start = weir__now_ns();
+        for (size_t turn = 0; turn < turns; turn++) {
+            memcpy(to, from, bytes);
+            __asm__ volatile("" : : "r"(to) : "memory"); /* or all but the last would go */
+        }
+        double s = (double)(weir__now_ns() - start) * 1e-9;
+        if ((double)(bytes * turns) / s > best) best = (double)(bytes * turns) / s;
+    }
+    bench_answer(bench, memcmp(from, to, bytes) == 0, "roofs/copy/%zu: all bytes arrived", bytes);
+    free(from);
+    free(to);
+    return best;
+}
+
+/* ---- hand-off ---- */
+
+enum { PASSES_SPIN = 20000, PASSES_PARK = 1000 };
+
+struct handoff_run {
+    struct weir__gate ping, pong;
+    bool bare;        /* polls, and looks at no clock */
+    uint64_t spin_ns; /* 0: straight to the futex */
+    uint32_t passes, tries;
+    double best; /* s per one-way hand-off */
+};
+
+static void wait_for(const struct handoff_run *run, struct weir__gate *gate, uint32_t wanted) {
+    if (!run->bare) {
+        weir__gate_wait(gate, wanted, run->spin_ns, 0);
+        return;
+    }
+    while (!weir__gate_reached(gate, wanted)) {}
+}
+
+static void handoff_member(struct team *team, uint32_t member) {
+    struct handoff_run *run = team->context;
+    for (uint32_t i = 0; i < run->tries; i++) {
+        uint32_t first = i * run->passes;
+        meet(team, member, 2, i + 1);
+        uint64_t start = weir__now_ns();
+        for (uint32_t n = first + 1; n <= first + run->passes; n++) {
+            if (member == 0) weir__gate_advance(&run->ping, n);
+            wait_for(run, member == 0 ? &run->pong : &run->ping, n);
+            if (member == 1) weir__gate_advance(&run->pong, n);
+        }
+        double s = (double)(weir__now_ns() - start) * 1e-9 / (2.0 * run->passes);
+        if (member == 0 && (run->best == 0.0 || s < run->best)) run->best = s;
+    }
+}
+
+static double measure_handoff(struct bench *bench, bool bare, uint64_t spin_ns) {
+    struct handoff_run *run = bench_take(bench, 1, sizeof *run);
+    run->bare = bare;
+    run->spin_ns = spin_ns;
+    run->passes = bare || spin_ns > 0 ? PASSES_SPIN : PASSES_PARK;
+    run->tries = tries_of(bench);
+    run_team(bench, 2, run, handoff_member);
+    return run->best;
+}
+
+/* ---- the clock ---- */
+
+static double measure_clock(const struct bench *bench) {
+    enum { READS = 10000 };
+    double best = 1.0;
+    for (uint32_t i = 0; i < tries_of(bench); i++) {
+        uint64_t start = weir__now_ns(), now = start;
+        for (int n = 0; n < READS; n++) now = weir__now_ns();
+        double s = (double)(now - start) * 1e-9 / READS;
+        if (s < best) best = s;
+    }
+    return best;
+}
+
+void bench_measure_roofs(struct bench *bench) {
+    const struct weir__machine_facts *facts = &bench->facts;
+    struct bench_roofs *roofs = &bench->roofs;
+    uint32_t cores = facts->usable_cores < CORES_MOST ? facts->usable_cores : CORES_MOST;
+    size_t cache = facts->l2_bytes > 0 ? facts->l2_bytes / 4 : 128u << 10;
+    size_t memory = facts->l3_bytes > 0 ? 4 * facts->l3_bytes : 128u << 20;
+    if (memory > 256u << 20) memory = 256u << 20;
+    roofs->fma_flops = measure_fma(bench, 1);
+    roofs->fma_flops_all = cores > 1 ? measure_fma(bench, cores) : roofs->fma_flops;
+    roofs->copy_cache = measure_copy(bench, cache);
+    roofs->copy_memory = measure_copy(bench, memory);
+    if (cores > 1) roofs->handoff_line = measure_handoff(bench, true, 0);
+    if (cores > 1) roofs->handoff_spin = measure_handoff(bench, false, 1000000);
+    if (cores > 1) roofs->handoff_park = measure_handoff(bench, false, 0);
+    roofs->clock_read = measure_clock(bench);
+}

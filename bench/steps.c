@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/* Steps taken from a pipe's trace. A prediction for a step never uses that step's own times: odd
+ * ones are predicted from even ones and the other way round. */
+#include "steps.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const double S_PER_NS = 1e-9;
+
+void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,
+                uint32_t capacity) {
+    if (pipe->last == NULL) bench_die("no training step was completed");
+    *steps =
+        (struct steps){.table = pipe->last->table, .deps = &pipe->last->deps, .capacity = capacity};
+    size_t cells = (size_t)capacity * steps->table->action_count;
+    steps->start = bench_take(bench, cells, sizeof *steps->start);
+    steps->end = bench_take(bench, cells, sizeof *steps->end);
+}
+
+static bool counts(const struct steps *steps, uint32_t action) {
+    return weir__kinds[steps->table->actions[action].kind].in_step;
+}
+
+void steps_take(struct steps *steps, const struct weir_pipe *pipe) {
+    const struct weir_table *table = steps->table;
+    assert(pipe->last != NULL && pipe->last->table == table);
+    assert(steps->count < steps->capacity);
+    double *start = &steps->start[(size_t)steps->count * table->action_count];
+    double *end = &steps->end[(size_t)steps->count * table->action_count];
+    uint64_t origin = weir__worker_event(&pipe->workers[0], 0)->start;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            const struct weir_trace_event *event =
+                weir__worker_event(&pipe->workers[w], a - table->rows[w]);
+            start[a] = (double)((int64_t)event->start - (int64_t)origin) * S_PER_NS;
+            end[a] = (double)((int64_t)event->end - (int64_t)origin) * S_PER_NS;
+        }
+    }
+    steps->count++;
+}
+
+double steps_makespan(const struct steps *steps, uint32_t step) {
+    const double *start = &steps->start[(size_t)step * steps->table->action_count];
+    const double *end = &steps->end[(size_t)step * steps->table->action_count];
+    double first = HUGE_VAL, last = -HUGE_VAL;
+    for (uint32_t a = 0; a < steps->table->action_count; a++) {
+        if (!counts(steps, a)) continue;
+        first = fmin(first, start[a]);
+        last = fmax(last, end[a]);
+    }
+    return last - first;
+}
+
+/* ---- the table alone ---- */
+
+/* The median time of a stage's tasks of a kind over the steps of one parity; 0 if there is none. */
+static double task_median(const struct steps *steps, const struct weir_action *like,
+                          uint32_t parity, double *scratch) {
+    uint32_t count = 0, actions = steps->table->action_count;
+    for (uint32_t s = parity; s < steps->count; s += 2) {
+        for (uint32_t a = 0; a < actions; a++) {
+            const struct weir_action *action = &steps->table->actions[a];
+            if (action->stage != like->stage || action->kind != like->kind) continue;
+            size_t cell = (size_t)s * actions + a;
+            scratch[count++] = steps->end[cell] - steps->start[cell];
+        }
+    }
+    return count > 0 ? bench_median(scratch, count) : 0.0;
+}
+
+double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t step) {
+    uint32_t actions = steps->table->action_count;
+    double *duration = bench_take(bench, 3 * (size_t)actions, sizeof *duration);
+    double *scratch = bench_take(bench, (size_t)actions * steps->count, sizeof *scratch);
+    double medians[WEIR_KIND_COUNT][64], makespan;
+    if (steps->table->stage_count > 64) bench_die("more than 64 stages");
+    for (int k = 0; k < WEIR_KIND_COUNT; k++)
+        for (uint32_t s = 0; s < steps->table->stage_count; s++) {
+            struct weir_action like = {.kind = (uint8_t)k, .stage = (uint16_t)s};
+            medians[k][s] = task_median(steps, &like, 1 - step % 2, scratch);
+        }
+    for (uint32_t a = 0; a < actions; a++) {
+        const struct weir_action *action = &steps->table->actions[a];
+        duration[a] = counts(steps, a) ? medians[action->kind][action->stage] : 0.0;
+    }
+    bench_check(weir__table_replay(steps->table, steps->deps, duration, NULL, &duration[actions],
+                                   &duration[2 * actions], &makespan, NULL),
+                "replaying a table");
+    return makespan;
+}
+
+/* ---- overlap ---- */
+
+struct span {
+    double start, end;
+};
+
+/* The worker's tasks in the step, in order, cut at [low, high]; returns their number. */
+static uint32_t spans_of(const struct steps *steps, uint32_t step, uint32_t worker, double low,
+                         double high, struct span *spans) {
+    const struct weir_table *table = steps->table;
+    uint32_t count = 0;
+    for (uint32_t a = table->rows[worker]; a < table->rows[worker + 1]; a++) {
+        size_t cell = (size_t)step * table->action_count + a;
+        struct span span = {fmax(steps->start[cell], low), fmin(steps->end[cell], high)};
+        if (counts(steps, a) && span.end > span.start) spans[count++] = span;
+    }
+    return count;
+}
+
+static double length_of(const struct span *spans, uint32_t count) {
+    double sum = 0.0;
+    for (uint32_t i = 0; i < count; i++) sum += spans[i].end - spans[i].start;
+    return sum;
+}
+
+static double common_time(const struct span *a, uint32_t a_count, const struct span *b,
+                          uint32_t b_count) {
+    double sum = 0.0;
+    for (uint32_t i = 0, j = 0; i < a_count && j < b_count;) {
+        sum += fmax(0.0, fmin(a[i].end, b[j].end) - fmax(a[i].start, b[j].start));
+        if (a[i].end < b[j].end) {
+            i++;
+        } else {
+            j++;
+        }
+    }
+    return sum;
+}
+
+double steps_overlap(const struct steps *steps, uint32_t step) {
+    const struct weir_table *table = steps->table;
+    assert(table->worker_count >= 2);
+    struct span *spans[2];
+    uint32_t count[2];
+    double low = -HUGE_VAL, high = HUGE_VAL;
+    for (int turn = 0; turn < 2; turn++) { /* first to find the common window, then to cut at it */
+        double begin = low, end = high;
+        for (uint32_t w = 0; w < 2; w++) {
+            if (turn == 0) spans[w] = calloc(table->action_count + 1, sizeof **spans);
+            if (spans[w] == NULL) bench_die("out of memory");
+            count[w] = spans_of(steps, step, w, begin, end, spans[w]);
+            if (turn > 0 || count[w] == 0) continue;
+            low = fmax(low, spans[w][0].start);
+            high = fmin(high, spans[w][count[w] - 1].end);
+        }
+    }
+    double shorter = fmin(length_of(spans[0], count[0]), length_of(spans[1], count[1]));
+    double common = common_time(spans[0], count[0], spans[1], count[1]);
+    free(spans[0]);
+    free(spans[1]);
+    return shorter > 0.0 ? common / shorter : 0.0;
+}

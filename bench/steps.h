@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Executed steps of one pipe, by action of its table, and what follows from them: how long a step
+ * took, how long the table alone would take with the tasks' own times, and how much of the workers'
+ * compute ran at the same time. Reads the pipe's insides: this is a bench.
+ */
+#ifndef WEIR_BENCH_STEPS_H
+#define WEIR_BENCH_STEPS_H
+
+#include "harness.h"
+#include "pipe/pipe.h"
+
+struct steps {
+    const struct weir_table *table; /**< the pipe's */
+    const struct weir__deps *deps;
+    uint32_t count, capacity;
+    double *start, *end; /**< [step][action], s since the step's first one */
+};
+
+/** The pipe must have run a training step of the row count that follows. */
+void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,
+                uint32_t capacity);
+/** Keeps the stamps of the pipe's last step. */
+void steps_take(struct steps *steps, const struct weir_pipe *pipe);
+/** From the first action's start to the last one's end, N and U left out. */
+double steps_makespan(const struct steps *steps, uint32_t step);
+/** The makespan of the table without an executor: its critical path where every task takes the
+ * median of its stage and kind over the steps of the other parity than `step`'s. */
+double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t step);
+/** Time in which workers 0 and 1 both compute, as part of the shorter one's busy time, from when
+ * both have begun until one has ended. */
+double steps_overlap(const struct steps *steps, uint32_t step);
+
+#endif
