@@ -38,7 +38,7 @@ void weir__text_bytes(struct weir__text *text, const char *bytes, size_t count);
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
-/** printf-like, cut after 255 bytes. For whole numbers and short texts: the locale changes others. */
+/** printf-like, cut after 255 bytes. For whole numbers and texts: the locale changes others. */
 void weir__text_add(struct weir__text *text, const char *format, ...);
 /** A JSON string with its quotes, whatever the bytes; what is not UTF-8 becomes U+FFFD. */
 void weir__text_json(struct weir__text *text, const char *string);
