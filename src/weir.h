@@ -611,7 +611,8 @@ struct weir_step_report {
     struct weir_worker_time *workers; /**< the pipe's, valid until the next call */
 };
 
-/** Analyses the last completed training step. WEIR_ERR_NOT_FOUND if there was none. */
+/** Analyses the last completed training step. WEIR_ERR_NOT_FOUND if there was none, or if inference
+ * since then has filled the trace (trace_actions makes it longer). */
 int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report);
 
 /** Receives the next bytes of a text; returns 0 or a status, which ends the writing. */

@@ -34,6 +34,7 @@ struct weir__worker {
     uint32_t event_capacity;
     uint64_t event_count;
     uint64_t step_first_event; /**< event_count when the step began */
+    uint64_t last_first_event; /**< of the last completed training step: the caller's, as `last` is */
     uint64_t expected_wait_ns; /**< running mean of this worker's waits */
     _Atomic uint64_t
         busy_since; /**< start of the callback that runs now, 0: none; for the watchdog */

@@ -22,6 +22,21 @@ static bool in_step(const struct times *t, uint32_t a) {
     return weir__kinds[t->table->actions[a].kind].in_step;
 }
 
+/* Of the last training step; inference may have run since, and its events stand behind. */
+static const struct weir_trace_event *event_of(const struct weir__worker *worker,
+                                               uint32_t row_index) {
+    return &worker->events[(worker->last_first_event + row_index) % worker->event_capacity];
+}
+
+static bool events_are_kept(const struct weir_pipe *pipe) {
+    bool kept = true;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        const struct weir__worker *worker = &pipe->workers[w];
+        kept &= worker->event_count - worker->last_first_event <= worker->event_capacity;
+    }
+    return kept;
+}
+
 static int load(struct times *t) {
     uint32_t count = t->table->action_count;
     weir__pool_init(&t->pool, t->pipe->setup.options.allocator);
@@ -35,7 +50,7 @@ static int load(struct times *t) {
         return WEIR_ERR_OUT_OF_MEMORY;
     uint64_t origin = UINT64_MAX;
     for (uint32_t w = 0; w < t->table->worker_count; w++) {
-        uint64_t start = weir__worker_event(&t->pipe->workers[w], 0)->start;
+        uint64_t start = event_of(&t->pipe->workers[w], 0)->start;
         if (start < origin) origin = start;
     }
     t->first = HUGE_VAL;
@@ -43,7 +58,7 @@ static int load(struct times *t) {
         for (uint32_t a = t->table->rows[w]; a < t->table->rows[w + 1]; a++) {
             if (!in_step(t, a)) continue;
             const struct weir_trace_event *event =
-                weir__worker_event(&t->pipe->workers[w], a - t->table->rows[w]);
+                event_of(&t->pipe->workers[w], a - t->table->rows[w]);
             t->start[a] = (double)(event->start - origin);
             t->end[a] = (double)(event->end - origin);
             t->first = fmin(t->first, t->start[a]);
@@ -192,7 +207,7 @@ static int analyse(struct times *t, struct weir_step_report *report) {
 
 int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report) {
     if (pipe == NULL || report == NULL) return WEIR_ERR_ARGUMENT;
-    if (pipe->last == NULL) return WEIR_ERR_NOT_FOUND;
+    if (pipe->last == NULL || !events_are_kept(pipe)) return WEIR_ERR_NOT_FOUND;
     struct times t = {.pipe = pipe, .prepared = pipe->last, .table = pipe->last->table};
     int status = analyse(&t, report);
     weir__pool_clean_up(&t.pool);

@@ -143,7 +143,10 @@ static void collect(struct weir_pipe *pipe, bool infer, int status,
     result->loss = sum_loss(pipe->command.prepared);
     bool finite = !pipe->any_norm || isfinite(result->gradient_norm);
     result->updated = normed && !step->no_update && finite;
-    if (!infer) pipe->last = pipe->command.prepared;
+    if (infer) return;
+    pipe->last = pipe->command.prepared;
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
 }
 
 static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
