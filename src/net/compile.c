@@ -31,11 +31,10 @@ static void build_loss(struct weir__builder *builder) {
     builder->layer_index = model->layer_count;
     if (!model->has_target || model->loss == WEIR__LOSS_NONE) return;
     struct weir__value *target = add_input(builder, 1, &builder->network->target);
-    struct weir__value *y = weir__alias(builder, graph->output);
     if (builder->status != WEIR_OK) return;
     graph->loss = model->loss == WEIR__LOSS_MSE
-                      ? weir__mse(builder, y, target)
-                      : weir__cross_entropy(builder, y, target, model->ignore_index);
+                      ? weir__mse(builder, graph->output, target)
+                      : weir__cross_entropy(builder, graph->output, target, model->ignore_index);
 }
 
 static struct weir__value *build_layer(struct weir__builder *builder, uint32_t index,
@@ -44,8 +43,6 @@ static struct weir__value *build_layer(struct weir__builder *builder, uint32_t i
     builder->layer_index = index;
     builder->dropout_count = 0;
     builder->skips_done = 0;
-    x = weir__alias(builder, x);
-    if (x == NULL) return NULL;
     struct weir__value *y = builder->layer->type->build(builder, builder->layer, x);
     if (builder->status == WEIR_OK) weir__skips_check_done(builder);
     assert(y != NULL || builder->status != WEIR_OK);

@@ -5,9 +5,10 @@
  * program is planned (program.h). Everything lies in one pool and is read-only once compiled.
  *
  * An *alias* is a node without kernel: its output is its input's memory under another name (and
- * perhaps shape). Every layer begins with one on its input, and every stash and read makes one. So
- * a value's gradient is summed within a layer first, wherever the stages' borders lie: the number
- * and the order of additions never depend on the partition.
+ * perhaps shape). Every stash makes one, so that the gradient of a skip is summed on its own before
+ * it joins the main path's. All other sums are left folds over consumers in descending order, in
+ * which what comes over a border from later layers stands first; so the number and the order of
+ * additions never depend on the partition.
  */
 #ifndef WEIR_GRAPH_H
 #define WEIR_GRAPH_H

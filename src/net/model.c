@@ -158,6 +158,18 @@ int weir_model_layer(const struct weir_model *model, uint32_t index, const char 
     return WEIR_OK;
 }
 
+void weir_model_border(const struct weir_model *model, struct weir_tensor *input,
+                       struct weir_tensor *target, const char **loss) {
+    static const char *const names[] = {
+        [WEIR__LOSS_NONE] = NULL,
+        [WEIR__LOSS_CROSS_ENTROPY] = "cross_entropy",
+        [WEIR__LOSS_MSE] = "mse",
+    };
+    *input = model->input;
+    *target = model->target;
+    *loss = names[model->loss];
+}
+
 /* ---- facts ---- */
 
 static int fill_facts(const struct weir__network *network, uint32_t layer,

@@ -162,9 +162,9 @@ struct weir__value *weir__read(struct weir__builder *builder, const char *name_s
     if (skip == NULL) return NULL;
     if (skip->value == NULL)
         return weir__builder_fail(builder, WEIR_ERR_SKIP, "skip '%s' was never stashed", name);
-    if (skip->source_stage == builder->stage) return weir__alias(builder, skip->value);
+    if (skip->source_stage == builder->stage) return skip->value;
     struct weir__skip_slot *slot = arriving_slot(builder, skip);
     if (slot == NULL) return NULL;
     if (verb == WEIR_SKIP_POP) slot->verb = verb;
-    return weir__alias(builder, slot->value);
+    return slot->value;
 }

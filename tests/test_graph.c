@@ -1,0 +1,488 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: the compiler of the net library: builder, skips, fusion, slices, packing, partition.
+ * Method: models are compiled and their graphs looked at; layer types that misbehave, or that count
+ * on one special thing, are made here.
+ */
+#include "harness.h"
+#include "net_trial.h"
+
+#include "net/compile.h"
+#include "net/program.h"
+
+#include <math.h>
+#include <string.h>
+
+static const struct weir_tensor row4 = {.dtype = WEIR_F32, .rank = 1, .shape = {4}};
+static const struct weir_tensor label = {.dtype = WEIR_I64};
+
+static int compile(const struct weir_model *model, const uint32_t *balance, uint32_t stages,
+                   struct weir__network *network, struct weir_faults *faults) {
+    struct weir__compile_options options = {
+        .dtype = WEIR_F64, .balance = balance, .stage_count = stages};
+    return weir__network_init(network, test_allocator(), model, &options, faults);
+}
+
+static uint32_t count_ops(const struct weir__slices *slices, enum weir__program_kind kind,
+                          enum weir__op op) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < slices->node_counts[kind]; i++)
+        count += slices->graph->nodes[slices->nodes[kind][i]]->op == op;
+    return count;
+}
+
+static void add_linear(struct weir_model *model, int64_t out) {
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", out)));
+}
+
+/* ---- layer types of these tests ---- */
+
+static const struct weir__attr_rule skip_attrs[] = {
+    {.key = "skip", .kind = WEIR_ATTR_KIND_TEXT, .required = true}};
+
+static struct weir__value *build_nothing(struct weir__builder *b, const struct weir__layer *layer,
+                                         struct weir__value *x) {
+    (void)b;
+    (void)layer;
+    return x;
+}
+
+static struct weir__value *build_stash(struct weir__builder *b, const struct weir__layer *layer,
+                                       struct weir__value *x) {
+    (void)layer;
+    weir__stash(b, "", "a", x);
+    return x;
+}
+
+static struct weir__value *build_read(struct weir__builder *b, const struct weir__layer *layer,
+                                      struct weir__value *x) {
+    (void)layer;
+    weir__read(b, NULL, "a");
+    return x;
+}
+
+/** Stashes "b" and pops "a". */
+static struct weir__value *build_exchange(struct weir__builder *b, const struct weir__layer *layer,
+                                          struct weir__value *x) {
+    (void)layer;
+    weir__stash(b, "", "b", x);
+    return weir__sum(b, x, weir__read(b, "", "a"));
+}
+
+/** x + dropout(gelu(x)). */
+static struct weir__value *build_branch(struct weir__builder *b, const struct weir__layer *layer,
+                                        struct weir__value *x) {
+    (void)layer;
+    return weir__sum(b, x, weir__dropout(b, weir__gelu(b, x, false), 0.4));
+}
+
+#define ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
+static const struct weir__layer_type forgets_stash = {.name = "forgets_stash",
+                                                      ATTRS(skip_attrs),
+                                                      .skip_count = 1,
+                                                      .skips = {{WEIR_SKIP_STASH, "skip", NULL}},
+                                                      .build = build_nothing};
+static const struct weir__layer_type forgets_pop = {.name = "forgets_pop",
+                                                    ATTRS(skip_attrs),
+                                                    .skip_count = 1,
+                                                    .skips = {{WEIR_SKIP_POP, "skip", NULL}},
+                                                    .build = build_nothing};
+static const struct weir__layer_type secret_stash = {.name = "secret_stash", .build = build_stash};
+static const struct weir__layer_type secret_read = {.name = "secret_read", .build = build_read};
+static const struct weir__layer_type ignoring_pop = {.name = "ignoring_pop",
+                                                     ATTRS(skip_attrs),
+                                                     .skip_count = 1,
+                                                     .skips = {{WEIR_SKIP_POP, "skip", NULL}},
+                                                     .build = build_read};
+static const struct weir__attr_rule two_skips[] = {
+    {.key = "in", .kind = WEIR_ATTR_KIND_TEXT, .required = true},
+    {.key = "out", .kind = WEIR_ATTR_KIND_TEXT, .required = true}};
+static const struct weir__layer_type exchange = {
+    .name = "exchange",
+    ATTRS(two_skips),
+    .skip_count = 2,
+    .skips = {{WEIR_SKIP_POP, "in", NULL}, {WEIR_SKIP_STASH, "out", NULL}},
+    .build = build_exchange};
+static const struct weir__layer_type branch = {.name = "branch", .build = build_branch};
+
+static void add_type(struct weir_model *model, const struct weir__layer_type *type,
+                     struct weir_attrs attrs) {
+    EXPECT_STATUS(weir__model_add(model, type, NULL, attrs, NULL), WEIR_OK);
+}
+
+/* ---- skips ---- */
+
+/** Compiles in one stage and expects a refusal whose faults contain all of `wanted`. */
+static void expect_refused(struct weir_model *model, int status, const char *const *wanted,
+                           uint32_t count) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir__network network;
+    uint32_t layers = weir_model_layer_count(model);
+    if (EXPECT_STATUS(compile(model, &layers, 1, &network, &faults), status))
+        for (uint32_t i = 0; i < count; i++) {
+            bool found = false;
+            for (uint32_t k = 0; k < faults.kept; k++)
+                found |= strstr(faults.lines[k], wanted[i]) != NULL;
+            if (!found) TEST_FAIL("no fault says '%s'", wanted[i]);
+        }
+    else
+        weir__network_clean_up(&network);
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
+#define SKIP_ATTRS(name) WEIR_ATTRS(WEIR_ATTR_TEXT("skip", name))
+#define EXPECT_REFUSED(model, status, ...)                                                         \
+    expect_refused(model, status, (const char *const[]){__VA_ARGS__},                              \
+                   sizeof((const char *const[]){__VA_ARGS__}) / sizeof(const char *))
+
+// SK-8
+static void test_undeclared_and_forgotten_skips_are_refused(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    add_type(model, &forgets_stash, SKIP_ATTRS("a"));
+    trial_add_skip(model, "pop_add", "a", "");
+    EXPECT_REFUSED(model, WEIR_ERR_SKIP,
+                   "layer 0 (forgets_stash): it declares a stash of skip 'a' and does not do it");
+    model = trial_model(row4, label, "cross_entropy");
+    trial_add_skip(model, "stash", "a", "");
+    add_type(model, &forgets_pop, SKIP_ATTRS("a"));
+    EXPECT_REFUSED(model, WEIR_ERR_SKIP,
+                   "layer 1 (forgets_pop): it declares a pop of skip 'a' and does not do it");
+    model = trial_model(row4, label, "cross_entropy");
+    add_type(model, &secret_stash, WEIR_NO_ATTRS);
+    EXPECT_REFUSED(model, WEIR_ERR_SKIP,
+                   "layer 0 (secret_stash): it stashes skip 'a' without declaring it");
+    model = trial_model(row4, label, "cross_entropy");
+    trial_add_skip(model, "stash", "a", "");
+    add_type(model, &secret_read, WEIR_NO_ATTRS);
+    trial_add_skip(model, "pop_add", "a", "");
+    EXPECT_REFUSED(model, WEIR_ERR_SKIP,
+                   "layer 1 (secret_read): it reads skip 'a' without declaring it");
+}
+
+static void test_all_skip_faults_are_listed_with_their_layers(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    trial_add_skip(model, "stash", "lost", "");
+    trial_add_skip(model, "pop_add", "never", "");
+    trial_add_skip(model, "stash", "twice", "");
+    trial_add_skip(model, "stash", "twice", "");
+    trial_add_skip(model, "pop_add", "twice", "");
+    EXPECT_REFUSED(model, WEIR_ERR_SKIP, "'lost'", "'never'", "'twice'", "0 (stash)", "1 (pop_add)",
+                   "3 (stash)");
+}
+
+// SK-3
+static void test_one_layer_may_pop_and_stash_different_names(void) {
+    for (uint32_t stages = 1; stages <= 3; stages++) {
+        struct weir_model *model = trial_model(row4, label, "cross_entropy");
+        trial_add_skip(model, "stash", "a", "");
+        add_type(model, &exchange,
+                 WEIR_ATTRS(WEIR_ATTR_TEXT("in", "a"), WEIR_ATTR_TEXT("out", "b")));
+        trial_add_skip(model, "pop_add", "b", "");
+        uint32_t balance[3] = {stages == 1 ? 3 : 1, stages == 2 ? 2 : 1, 1};
+        struct weir__network network;
+        if (EXPECT_STATUS(compile(model, balance, stages, &network, NULL), WEIR_OK)) {
+            EXPECT_EQ_UINT(network.stages[0].graph.skip_count, stages == 1 ? 0 : 1);
+            weir__network_clean_up(&network);
+        }
+        weir_model_destroy(model);
+    }
+}
+
+static void check_ignored_skip(struct weir_model *model, uint32_t stages,
+                               struct trial_result *result, const struct trial_data *data) {
+    struct weir_net_options options = trial_options(stages, 4, 2);
+    options.input_grads = true;
+    trial_run(model, &options, data, result);
+}
+
+// SK-6
+static void test_a_popped_skip_that_is_not_used_gives_a_zero_gradient(void) {
+    struct trial_result want = {0}, got = {0};
+    struct trial_data data;
+    trial_data_init(&data, &row4, &label, WEIR_F64, 4, 1, 3);
+    struct weir_model *plain = trial_model(row4, label, "cross_entropy");
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    add_linear(plain, 4);
+    add_linear(model, 4);
+    trial_add(plain, "identity", WEIR_NO_ATTRS);
+    trial_add_skip(model, "stash", "a", "");
+    add_linear(plain, 3);
+    add_linear(model, 3);
+    trial_add(plain, "identity", WEIR_NO_ATTRS);
+    add_type(model, &ignoring_pop, SKIP_ATTRS("a"));
+    check_ignored_skip(plain, 1, &want, &data);
+    for (uint32_t stages = 1; stages <= 4; stages++) {
+        check_ignored_skip(model, stages, &got, &data);
+        if (!test_has_failed()) trial_result_compare(&want, &got);
+        trial_result_clean_up(&got);
+    }
+    trial_result_clean_up(&want);
+    trial_data_clean_up(&data);
+    weir_model_destroy(plain);
+    weir_model_destroy(model);
+}
+
+// SK-6
+static void test_a_skip_of_the_input_needs_no_gradient(void) {
+    for (uint32_t stages = 1; stages <= 3; stages++) {
+        struct weir_model *model = trial_model(row4, label, "cross_entropy");
+        trial_add_skip(model, "stash", "a", "");
+        add_linear(model, 4);
+        trial_add_skip(model, "pop_add", "a", "");
+        struct trial_data data;
+        trial_data_init(&data, &row4, &label, WEIR_F64, 4, 1, 3);
+        struct weir_net_options options = trial_options(stages, 4, 2);
+        trial_check_gradients(model, &options, &data);
+        trial_data_clean_up(&data);
+        weir_model_destroy(model);
+    }
+}
+
+/* ---- slices ---- */
+
+// CK-7
+static void test_recompute_has_only_what_backward_reads(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    add_linear(model, 8);
+    trial_add(model, "gelu", WEIR_NO_ATTRS);
+    add_linear(model, 4);
+    trial_add(model, "dropout", WEIR_NO_ATTRS);
+    add_linear(model, 3);
+    uint32_t balance[2] = {4, 1};
+    struct weir__network network;
+    struct weir__slices slices;
+    CHECK_OK(compile(model, balance, 2, &network, NULL));
+    CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
+    EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_FORWARD], 4);
+    EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_CHECKPOINT], 4);
+    EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_RECOMPUTE], 2);
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_linear), 1);
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_gelu), 1);
+    EXPECT_EQ_UINT(slices.inputs_kept, 1);
+    EXPECT_EQ_UINT(slices.inputs_recomputed, 1);
+    /* The loss reads the last product and its own logarithms. */
+    CHECK_OK(weir__slice(&network.stages[1].graph, &slices));
+    EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_RECOMPUTE], 2);
+    EXPECT_EQ_UINT(slices.inputs_kept, 3);
+    weir__network_clean_up(&network);
+    weir_model_destroy(model);
+}
+
+// CK-7
+static void test_recompute_of_a_gpt_block_leaves_its_last_product_out(void) {
+    struct weir_gpt_options options = WEIR_GPT_OPTIONS_INIT;
+    options.layers = 1, options.width = 8, options.heads = 2, options.context = 4;
+    options.dropout = 0.1;
+    struct weir_model *model;
+    CHECK_OK(weir_model_gpt(test_allocator(), &options, NULL, &model));
+    uint32_t balance[3] = {1, 1, 1};
+    struct weir__network network;
+    struct weir__slices slices;
+    CHECK_OK(compile(model, balance, 3, &network, NULL));
+    CHECK_OK(weir__slice(&network.stages[1].graph, &slices));
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_linear), 4);
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_RECOMPUTE, WEIR__OP_linear), 3);
+    EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_FORWARD], 10);
+    EXPECT_EQ_UINT(slices.node_counts[WEIR__PROGRAM_RECOMPUTE], 8);
+    weir__network_clean_up(&network);
+    weir_model_destroy(model);
+}
+
+/** The parts of backward are disjoint and make the whole. */
+static void check_parts(const struct weir__slices *slices) {
+    uint32_t whole = slices->node_counts[WEIR__PROGRAM_BACKWARD], input = 0, weight = 0;
+    for (uint32_t i = 0; i < whole; i++) {
+        uint32_t node = slices->nodes[WEIR__PROGRAM_BACKWARD][i];
+        bool in_input = input < slices->node_counts[WEIR__PROGRAM_BACKWARD_INPUT] &&
+                        slices->nodes[WEIR__PROGRAM_BACKWARD_INPUT][input] == node;
+        bool in_weight = weight < slices->node_counts[WEIR__PROGRAM_BACKWARD_WEIGHT] &&
+                         slices->nodes[WEIR__PROGRAM_BACKWARD_WEIGHT][weight] == node;
+        EXPECT(in_input != in_weight);
+        input += in_input;
+        weight += in_weight;
+    }
+    EXPECT_EQ_UINT(input, slices->node_counts[WEIR__PROGRAM_BACKWARD_INPUT]);
+    EXPECT_EQ_UINT(weight, slices->node_counts[WEIR__PROGRAM_BACKWARD_WEIGHT]);
+    EXPECT(input > 0 && weight > 0);
+}
+
+static void test_the_parts_of_backward_make_the_whole(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    add_linear(model, 4);
+    trial_add_skip(model, "stash", "a", "");
+    trial_add(model, "layer_norm", WEIR_NO_ATTRS);
+    add_linear(model, 4);
+    trial_add(model, "dropout", WEIR_NO_ATTRS);
+    trial_add_skip(model, "pop_add", "a", "");
+    add_linear(model, 3);
+    uint32_t balance[2] = {3, 4};
+    struct weir__network network;
+    struct weir__slices slices;
+    CHECK_OK(compile(model, balance, 2, &network, NULL));
+    for (uint32_t s = 0; s < 2; s++) {
+        CHECK_OK(weir__slice(&network.stages[s].graph, &slices));
+        if (s == 1) check_parts(&slices);
+        EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_BACKWARD_INPUT, WEIR__OP_bias_grad), 0);
+    }
+    weir__network_clean_up(&network);
+    struct trial_data data;
+    struct trial_result want, got;
+    trial_data_init(&data, &row4, &label, WEIR_F64, 5, 1, 3);
+    struct weir_net_options options = trial_options(2, 5, 2);
+    options.balance = balance;
+    static const char split[] = "0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1W0,1F1,1I1,1W1\n";
+    trial_run(model, &options, &data, &want);
+    options.pipe.table_csv = split, options.pipe.table_csv_bytes = strlen(split);
+    options.pipe.checkpoint = WEIR_CHECKPOINT_ALWAYS;
+    trial_run(model, &options, &data, &got);
+    if (!test_has_failed()) trial_result_compare(&want, &got);
+    trial_result_clean_up(&want);
+    trial_result_clean_up(&got);
+    trial_data_clean_up(&data);
+    weir_model_destroy(model);
+}
+
+/* ---- fusion ---- */
+
+static void test_dropout_and_sum_are_fused_within_a_layer_only(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    add_type(model, &branch, WEIR_NO_ATTRS);
+    trial_add_skip(model, "stash", "a", "");
+    trial_add(model, "gelu", WEIR_NO_ATTRS);
+    trial_add(model, "dropout", WEIR_NO_ATTRS);
+    trial_add_skip(model, "pop_add", "a", "");
+    uint32_t balance = 5;
+    struct weir__network network;
+    struct weir__slices slices;
+    CHECK_OK(compile(model, &balance, 1, &network, NULL));
+    CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_dropout_add), 1);
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_dropout), 1);
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_add), 1);
+    weir__network_clean_up(&network);
+    weir_model_destroy(model);
+}
+
+static void check_fused(bool reference) {
+    struct weir_model *fused = trial_model(row4, label, "cross_entropy");
+    add_linear(fused, 4);
+    trial_add(fused, "identity", WEIR_NO_ATTRS);
+    trial_add(fused, "identity", WEIR_NO_ATTRS);
+    add_type(fused, &branch, WEIR_NO_ATTRS);
+    struct weir_model *parts = trial_model(row4, label, "cross_entropy");
+    add_linear(parts, 4);
+    trial_add_skip(parts, "stash", "a", "");
+    trial_add(parts, "gelu", WEIR_NO_ATTRS);
+    trial_add(parts, "dropout", WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.4)));
+    trial_add_skip(parts, "pop_add", "a", "");
+    struct trial_data data;
+    struct trial_result want, got;
+    struct weir_net_options options = trial_options(1, 64, 3);
+    options.dtype = WEIR_F32;
+    options.reference = reference;
+    options.input_grads = true;
+    trial_data_init(&data, &row4, &label, WEIR_F32, 64, 1, 4);
+    trial_run(parts, &options, &data, &want);
+    trial_run(fused, &options, &data, &got);
+    if (!test_has_failed()) trial_result_compare(&want, &got);
+    trial_result_clean_up(&want);
+    trial_result_clean_up(&got);
+    trial_data_clean_up(&data);
+    weir_model_destroy(fused);
+    weir_model_destroy(parts);
+}
+
+static void test_a_fused_sum_has_its_parts_bits(void) {
+    check_fused(true);
+    check_fused(false);
+}
+
+/* ---- packing ---- */
+
+static void check_packing(struct weir__buffer *buffers, uint32_t count, size_t total) {
+    size_t busiest = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        size_t live = 0;
+        for (uint32_t k = 0; k < count; k++) {
+            const struct weir__buffer *a = &buffers[i], *b = &buffers[k];
+            if (b->first <= a->first && a->first <= b->last) live += b->bytes;
+            if (i == k || a->last < b->first || b->last < a->first) continue;
+            EXPECT(a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset ||
+                   a->bytes == 0 || b->bytes == 0);
+        }
+        if (live > busiest) busiest = live;
+        EXPECT(buffers[i].offset % 64 == 0 && buffers[i].offset + buffers[i].bytes <= total);
+    }
+    EXPECT(total >= busiest && total <= 2 * busiest);
+}
+
+static void test_packed_buffers_that_live_together_do_not_overlap(void) {
+    struct weir__buffer buffers[24];
+    uint32_t order[48];
+    for (int trial = 0; trial < 200 && !test_has_failed(); trial++) {
+        uint32_t count = 1 + (uint32_t)test_random_below(24);
+        for (uint32_t i = 0; i < count; i++) {
+            uint32_t first = (uint32_t)test_random_below(20);
+            buffers[i] = (struct weir__buffer){.bytes = 64 * test_random_below(9),
+                                               .first = first,
+                                               .last = first + (uint32_t)test_random_below(6)};
+        }
+        check_packing(buffers, count, weir__pack(buffers, count, order));
+    }
+}
+
+/* ---- partition ---- */
+
+static double largest_part(const double *costs, const uint32_t *sizes, uint32_t parts) {
+    double largest = 0;
+    for (uint32_t p = 0, at = 0; p < parts; p++) {
+        double sum = 0;
+        for (uint32_t i = 0; i < sizes[p]; i++) sum += costs[at++];
+        if (sum > largest) largest = sum;
+    }
+    return largest;
+}
+
+/** The best of all partitions, by trying them. */
+static double brute_force(const double *costs, uint32_t count, uint32_t parts) {
+    double best = HUGE_VAL, head = 0;
+    if (parts == 1) return largest_part(costs, &count, 1);
+    for (uint32_t first = 1; first + parts - 1 <= count; first++) {
+        head += costs[first - 1];
+        double rest = brute_force(costs + first, count - first, parts - 1);
+        double largest = head > rest ? head : rest;
+        if (largest < best) best = largest;
+    }
+    return best;
+}
+
+static void test_block_partitions_are_optimal(void) {
+    double costs[9];
+    uint32_t sizes[9];
+    for (int trial = 0; trial < 200 && !test_has_failed(); trial++) {
+        uint32_t count = 1 + (uint32_t)test_random_below(9);
+        uint32_t parts = 1 + (uint32_t)test_random_below(count), sum = 0;
+        for (uint32_t i = 0; i < count; i++) costs[i] = (double)test_random_below(7);
+        CHECK_OK(weir__block_partition(test_allocator(), costs, count, parts, sizes));
+        for (uint32_t p = 0; p < parts; p++) {
+            EXPECT(sizes[p] >= 1);
+            sum += sizes[p];
+        }
+        EXPECT_EQ_UINT(sum, count);
+        EXPECT_NEAR(largest_part(costs, sizes, parts), brute_force(costs, count, parts), 0);
+    }
+}
+
+WEIR_TEST_SUITE(graph, TEST(undeclared_and_forgotten_skips_are_refused),
+                TEST(all_skip_faults_are_listed_with_their_layers),
+                TEST(one_layer_may_pop_and_stash_different_names),
+                TEST(a_popped_skip_that_is_not_used_gives_a_zero_gradient),
+                TEST(a_skip_of_the_input_needs_no_gradient),
+                TEST(recompute_has_only_what_backward_reads),
+                TEST(recompute_of_a_gpt_block_leaves_its_last_product_out),
+                TEST(the_parts_of_backward_make_the_whole),
+                TEST(dropout_and_sum_are_fused_within_a_layer_only),
+                TEST(a_fused_sum_has_its_parts_bits),
+                TEST(packed_buffers_that_live_together_do_not_overlap),
+                TEST(block_partitions_are_optimal))
