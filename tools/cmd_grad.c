@@ -4,6 +4,7 @@
 #include "commands.h"
 #include "io/safetensors.h"
 #include "model_options.h"
+#include "net_run.h"
 #include "output.h"
 #include "pipe_options.h"
 
@@ -19,13 +20,24 @@ struct values {
 };
 
 static const struct arg_option own[] = {
-    {.name = "weights", .type = ARG_TEXT, .offset = offsetof(struct values, weights),
-     .value = "FILE", .help = "parameters (safetensors)"},
-    {.name = "data", .type = ARG_TEXT, .offset = offsetof(struct values, data), .value = "FILE",
+    {.name = "weights",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, weights),
+     .value = "FILE",
+     .help = "parameters (safetensors)"},
+    {.name = "data",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, data),
+     .value = "FILE",
      .help = "tensors input and target, rows first (safetensors)"},
-    {.name = "out", .type = ARG_TEXT, .offset = offsetof(struct values, out), .value = "FILE",
+    {.name = "out",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, out),
+     .value = "FILE",
      .help = "loss, output and gradients (safetensors)"},
-    {.name = "masks", .type = ARG_FLAG, .offset = offsetof(struct values, masks),
+    {.name = "masks",
+     .type = ARG_FLAG,
+     .offset = offsetof(struct values, masks),
      .help = "the dropout masks too"},
 };
 
@@ -83,9 +95,12 @@ static int64_t read_integer(const struct weir__safetensor *from, size_t i) {
 static void convert(const struct weir__safetensor *from, enum weir_dtype to, size_t count,
                     void *out) {
     for (size_t i = 0; i < count; i++) {
-        if (to == WEIR_I64) ((int64_t *)out)[i] = read_integer(from, i);
-        else if (to == WEIR_F64) ((double *)out)[i] = read_real(from, i);
-        else ((float *)out)[i] = (float)read_real(from, i);
+        if (to == WEIR_I64)
+            ((int64_t *)out)[i] = read_integer(from, i);
+        else if (to == WEIR_F64)
+            ((double *)out)[i] = read_real(from, i);
+        else
+            ((float *)out)[i] = (float)read_real(from, i);
     }
 }
 
@@ -131,15 +146,19 @@ static int load_data(struct grad *g) {
     struct weir__io io = {.error = g->error};
     const char *loss;
     int status = weir__safetensors_open(&io, g->values->data, NULL, &g->data);
-    if (status != WEIR_OK) return status;
+    if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
+    if (status != WEIR_OK) {
+        weir_faults_add(g->faults, "%s", g->error->message);
+        return status;
+    }
     weir_model_border(g->model, &g->input_spec, &g->target_spec, &loss);
     g->input = find(g, "input", &g->input_spec);
     g->target = find(g, "target", &g->target_spec);
     if (g->input == NULL || g->target == NULL) return WEIR_ERR_SHAPE;
     g->rows = g->input->shape[0];
     if (g->target->shape[0] == g->rows) return WEIR_OK;
-    weir_faults_add(g->faults, "%s: input has %" PRId64 " rows, target %" PRId64,
-                    g->values->data, g->rows, g->target->shape[0]);
+    weir_faults_add(g->faults, "%s: input has %" PRId64 " rows, target %" PRId64, g->values->data,
+                    g->rows, g->target->shape[0]);
     return WEIR_ERR_SHAPE;
 }
 
@@ -171,8 +190,8 @@ static int take_memory(struct grad *g) {
 
 /* ---- writing ---- */
 
-static struct weir__safetensors_item *add_item(struct grad *g, const char *prefix,
-                                               const char *name, enum weir_dtype dtype) {
+static struct weir__safetensors_item *add_item(struct grad *g, const char *prefix, const char *name,
+                                               enum weir_dtype dtype) {
     if (g->item_count == g->item_capacity) {
         uint32_t capacity = g->item_capacity < 8 ? 64 : 2 * g->item_capacity;
         void *items = realloc(g->items, capacity * sizeof *g->items);
@@ -215,8 +234,7 @@ static int add_gradients(struct grad *g) {
         struct weir_parameter parameter;
         int status = weir_net_parameter(g->net, i, &parameter);
         if (status != WEIR_OK) return status;
-        struct weir__safetensors_item *item =
-            add_item(g, "grad.", parameter.name, parameter.dtype);
+        struct weir__safetensors_item *item = add_item(g, "grad.", parameter.name, parameter.dtype);
         if (item == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         item->rank = parameter.rank;
         memcpy(item->shape, parameter.shape, sizeof parameter.shape);
@@ -229,11 +247,11 @@ static int add_mask(void *context, const char *name, const struct weir_tensor *s
                     const uint8_t *mask) {
     struct grad *g = context;
     size_t bytes = (size_t)rows * row_count(shape);
-    uint8_t *own = malloc(bytes + 1); /* lives to the end of the command */
-    if (own == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    memcpy(own, mask, bytes);
-    int status = add_rows(g, "mask.", name, shape, WEIR_U8, own);
-    if (status != WEIR_OK) free(own);
+    uint8_t *copy = malloc(bytes + 1); /* lives to the end of the command */
+    if (copy == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    memcpy(copy, mask, bytes);
+    int status = add_rows(g, "mask.", name, shape, WEIR_U8, copy);
+    if (status != WEIR_OK) free(copy);
     return status;
 }
 
@@ -241,8 +259,8 @@ static int save(struct grad *g, double loss) {
     struct weir__io io = {.error = g->error};
     int status = add_loss(g, loss);
     if (status == WEIR_OK)
-        status = add_rows(g, "", "output", &g->output_spec, run_dtype(g, &g->output_spec),
-                          g->output);
+        status =
+            add_rows(g, "", "output", &g->output_spec, run_dtype(g, &g->output_spec), g->output);
     if (status == WEIR_OK && g->input_grad != NULL)
         status = add_rows(g, "grad.", "input", &g->input_spec, g->options.dtype, g->input_grad);
     if (status == WEIR_OK) status = add_gradients(g);
@@ -256,21 +274,28 @@ static int save(struct grad *g, double loss) {
 
 static int step(struct grad *g, double *loss) {
     struct weir_step_result result;
-    struct weir_net_batch batch = {.rows = g->rows, .input = g->input_data,
-                                   .target = g->target_data, .output = g->output,
-                                   .input_grad = g->input_grad, .no_update = true, .lr = -1.0};
+    struct weir_net_batch batch = {.rows = g->rows,
+                                   .input = g->input_data,
+                                   .target = g->target_data,
+                                   .output = g->output,
+                                   .input_grad = g->input_grad,
+                                   .no_update = true,
+                                   .lr = -1.0};
     int status = weir_net_step(g->net, &batch, &result);
     *loss = result.loss;
     if (status == WEIR_ERR_NONFINITE || status == WEIR_OK) return WEIR_OK;
-    *g->error = result.error;
+    net_run_error(&result.error, g->error);
     return status;
 }
 
 static int run(struct grad *g, const struct args *args) {
     double loss = 0.0;
-    int status = pipe_options_fill(&g->values->pipe, args, g->model, &g->storage, &g->options,
-                                   g->faults);
-    if (status == WEIR_OK) status = load_data(g);
+    int status =
+        pipe_options_fill(&g->values->pipe, args, g->model, &g->storage, &g->options, g->faults);
+    if (g->values->data != NULL) { /* its faults are listed beside the options' */
+        int loaded = load_data(g);
+        if (status == WEIR_OK) status = loaded;
+    }
     if (status != WEIR_OK || g->faults->count > 0) return status;
     g->options.pipe.rows = g->rows;
     g->options.optimizer.kind = WEIR_OPTIMIZER_NONE;
@@ -278,7 +303,7 @@ static int run(struct grad *g, const struct args *args) {
     status = find_output(g);
     if (status == WEIR_OK) status = take_memory(g);
     if (status == WEIR_OK) status = weir_net_new(g->model, &g->options, g->faults, &g->net);
-    if (status == WEIR_OK) status = weir_net_load(g->net, g->values->weights, NULL, g->faults);
+    if (status == WEIR_OK) status = net_run_load(g->net, g->values->weights, NULL, g->faults);
     if (status == WEIR_OK) status = step(g, &loss);
     return status == WEIR_OK ? save(g, loss) : status;
 }
@@ -304,20 +329,22 @@ int cmd_grad(int argc, char **argv) {
         {"Options", own, sizeof own / sizeof own[0], 0},
         {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
         {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
-    const struct arg_command command = {"grad", "one training step without update, as a file",
-                                        NULL, sections, 3};
+    const struct arg_command command = {"grad", "one training step without update, as a file", NULL,
+                                        sections, 3};
     struct values values = {.pipe.threads_per_stage = 1};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
-    struct grad g = {.values = &values, .faults = &faults, .error = &error,
-                     .options = WEIR_NET_OPTIONS_INIT};
+    struct grad g = {
+        .values = &values, .faults = &faults, .error = &error, .options = WEIR_NET_OPTIONS_INIT};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (values.weights == NULL) weir_faults_add(&faults, "--weights is missing: give a file");
     if (values.data == NULL) weir_faults_add(&faults, "--data is missing: give a file");
     if (values.out == NULL) weir_faults_add(&faults, "--out is missing: give a file");
+    net_run_check_input("weights", values.weights, &faults);
+    net_run_check_output("out", values.out, &faults);
     int status = model_options_build(&values.model, &faults, &g.model);
-    if (status == WEIR_OK && faults.count == 0) status = run(&g, &args);
+    if (status == WEIR_OK) status = run(&g, &args);
     int code = EXIT_DONE;
     if (faults.count > 0) {
         code = args_refuse(&command, &faults);
