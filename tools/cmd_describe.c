@@ -17,10 +17,17 @@ struct values {
 static const char *const dtype_names[] = {"f32", "f64", NULL};
 
 static const struct arg_option own[] = {
-    {.name = "json", .type = ARG_TEXT, .offset = offsetof(struct values, json), .value = "FILE",
+    {.name = "json",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, json),
+     .value = "FILE",
      .help = "the same facts in the model file's form; - is stdout"},
-    {.name = "dtype", .type = ARG_CHOICE, .offset = offsetof(struct values, dtype),
-     .choices = dtype_names, .fallback = "f32", .help = "what activations are counted in"},
+    {.name = "dtype",
+     .type = ARG_CHOICE,
+     .offset = offsetof(struct values, dtype),
+     .choices = dtype_names,
+     .fallback = "f32",
+     .help = "what activations are counted in"},
 };
 
 static void shape_text(const struct weir_tensor *tensor, char *text, size_t capacity) {

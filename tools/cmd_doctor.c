@@ -20,19 +20,37 @@ struct values {
 };
 
 static const struct arg_option own[] = {
-    {.name = "workers", .type = ARG_U32, .offset = offsetof(struct values, workers), .value = "P",
-     .fallback = "2", .least = 1, .most = 1024, .help = "whose places are shown"},
-    {.name = "threads-per-stage", .type = ARG_U32, .offset = offsetof(struct values, threads),
-     .value = "T", .least = 1, .most = 1024, .help = "default: cores / workers"},
-    {.name = "bind", .type = ARG_TEXT, .offset = offsetof(struct values, bind),
-     .value = "auto|none|LIST", .fallback = "auto", .environment = "WEIR_BIND",
+    {.name = "workers",
+     .type = ARG_U32,
+     .offset = offsetof(struct values, workers),
+     .value = "P",
+     .fallback = "2",
+     .least = 1,
+     .most = 1024,
+     .help = "whose places are shown"},
+    {.name = "threads-per-stage",
+     .type = ARG_U32,
+     .offset = offsetof(struct values, threads),
+     .value = "T",
+     .least = 1,
+     .most = 1024,
+     .help = "default: cores / workers"},
+    {.name = "bind",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, bind),
+     .value = "auto|none|LIST",
+     .fallback = "auto",
+     .environment = "WEIR_BIND",
      .help = "cores, e.g. 0-3,8"},
-    {.name = "json", .type = ARG_TEXT, .offset = offsetof(struct values, json), .value = "FILE",
+    {.name = "json",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, json),
+     .value = "FILE",
      .help = "the same facts for programs; - is stdout"},
 };
 
 struct roofs {
-    double gemm_flops; /* per second, one core, f32, the run's own product kernel */
+    double gemm_flops;               /* per second, one core, f32, the run's own product kernel */
     double copy_cached, copy_memory; /* bytes per second */
 };
 
@@ -68,8 +86,13 @@ static int product(void *context) {
 
 static double measure_product(void) {
     const struct weir__kernel *kernel = weir__kernel_for(WEIR__OP_linear, WEIR_F32, false);
-    struct weir__op_shape shape = {.op = WEIR__OP_linear, .dtype = WEIR_F32, .threads = 1,
-                                   .rows = SIDE, .tokens = 1, .in = SIDE, .out = SIDE,
+    struct weir__op_shape shape = {.op = WEIR__OP_linear,
+                                   .dtype = WEIR_F32,
+                                   .threads = 1,
+                                   .rows = SIDE,
+                                   .tokens = 1,
+                                   .in = SIDE,
+                                   .out = SIDE,
                                    .weight_in_out = true};
     size_t bytes = (size_t)SIDE * SIDE * sizeof(float), workspace = 0;
     void *state = NULL, *memory[4] = {NULL};
@@ -84,8 +107,12 @@ static double measure_product(void) {
     if (kernel->prepare != NULL && kernel->prepare(&shape, &state) != WEIR_OK) goto done;
     const void *in[3] = {memory[0], memory[1], NULL};
     void *out[1] = {memory[2]};
-    struct weir__op_call call = {.shape = &shape, .state = state, .in = in, .out = out,
-                                 .workspace = memory[3], .overwrite = true};
+    struct weir__op_call call = {.shape = &shape,
+                                 .state = state,
+                                 .in = in,
+                                 .out = out,
+                                 .workspace = memory[3],
+                                 .overwrite = true};
     double seconds = best_seconds(product, &call, 300000000u);
     if (seconds > 0.0) flops = 2.0 * SIDE * SIDE * SIDE / seconds;
     if (kernel->release != NULL) kernel->release(state);
@@ -124,10 +151,12 @@ static double measure_copy(size_t bytes) {
 
 static void print_machine(FILE *to, const struct weir__machine_facts *f) {
     char l1[24], l2[24], l3[24], memory[24];
-    fprintf(to, "processor   %s%s\n", f->model, f->synthetic ? " (synthetic: nothing is bound)" : "");
-    fprintf(to, "cores       %" PRIu32 " (%" PRIu32 " threads, %" PRIu32 " packages, %" PRIu32
-                " NUMA nodes); usable here: %" PRIu32, f->cores, f->processing_units, f->packages,
-            f->numa_nodes, f->usable_cores);
+    fprintf(to, "processor   %s%s\n", f->model,
+            f->synthetic ? " (synthetic: nothing is bound)" : "");
+    fprintf(to,
+            "cores       %" PRIu32 " (%" PRIu32 " threads, %" PRIu32 " packages, %" PRIu32
+            " NUMA nodes); usable here: %" PRIu32,
+            f->cores, f->processing_units, f->packages, f->numa_nodes, f->usable_cores);
     if (f->quota_cores > 0.0) fprintf(to, ", limited to %.2f by a cgroup", f->quota_cores);
     fprintf(to, "\ncaches      L1d %s, L2 %s, L3 %s x %" PRIu32 "\n",
             plan_text_bytes(f->l1d_bytes, l1), plan_text_bytes(f->l2_bytes, l2),
@@ -145,14 +174,18 @@ static void print_doctor(FILE *to, const struct doctor *d) {
     for (uint32_t w = 0; d->problems.count == 0 && w < d->values->workers; w++) {
         const struct weir__placement *p = &d->placements[w];
         fprintf(to, "worker %-4" PRIu32 " ", w);
-        if (!p->place.bound) fprintf(to, "not bound, %" PRIu32 " threads", p->threads);
+        if (!p->place.bound)
+            fprintf(to, "not bound, %" PRIu32 " threads", p->threads);
         else
             fprintf(to, "cores %s, NUMA node %" PRId32 "%s%s", p->place.cores, p->place.numa_node,
                     p->place.cache[0] != '\0' ? ", sharing " : "", p->place.cache);
-        fprintf(to, "%s\n", p->exclusive ? ", its own: waits by spinning" : ", shared: waits parked");
+        fprintf(to, "%s\n",
+                p->exclusive ? ", its own: waits by spinning" : ", shared: waits parked");
     }
-    fprintf(to, "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache, %.1f GB/s in memory\n",
-            d->roofs.gemm_flops * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.copy_memory * 1e-9);
+    fprintf(
+        to,
+        "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache, %.1f GB/s in memory\n",
+        d->roofs.gemm_flops * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.copy_memory * 1e-9);
     for (uint32_t i = 0; i < d->problems.kept; i++)
         fprintf(to, "problem     %s\n", d->problems.lines[i]);
 }
@@ -178,16 +211,16 @@ static json_t *doctor_json(const struct doctor *d) {
     json_t *problems = json_array();
     for (uint32_t i = 0; i < d->problems.kept; i++)
         json_array_append_new(problems, json_string(d->problems.lines[i]));
-    snprintf(hwloc, sizeof hwloc, "%d.%d.%d", HWLOC_API_VERSION >> 16,
-             HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255);
+    snprintf(hwloc, sizeof hwloc, "%d.%d.%d", HWLOC_API_VERSION >> 16, HWLOC_API_VERSION >> 8 & 255,
+             HWLOC_API_VERSION & 255);
     json_t *caches = json_pack("{s:I, s:I, s:I, s:i}", "l1d", (json_int_t)f->l1d_bytes, "l2",
                                (json_int_t)f->l2_bytes, "l3", (json_int_t)f->l3_bytes, "l3_count",
                                (int)f->l3_count);
     json_t *libraries = json_pack("{s:s, s:s, s:s}", "hwloc", hwloc, "jansson", JANSSON_VERSION,
                                   "onednn", weir__onednn_version());
-    json_t *roofs = json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.gemm_flops,
-                              "copy_cached_bytes", d->roofs.copy_cached, "copy_memory_bytes",
-                              d->roofs.copy_memory);
+    json_t *roofs =
+        json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.gemm_flops, "copy_cached_bytes",
+                  d->roofs.copy_cached, "copy_memory_bytes", d->roofs.copy_memory);
     return json_pack("{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:[], s:o, s:o, s:o, s:o}", "model",
                      f->model, "cores", (int)f->cores, "usable_cores", (int)f->usable_cores,
                      "quota_cores", f->quota_cores, "packages", (int)f->packages, "numa_nodes",

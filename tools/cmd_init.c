@@ -2,6 +2,7 @@
 /* `weir init`: freshly initialised weights, as a safetensors file. */
 #include "commands.h"
 #include "model_options.h"
+#include "net_run.h"
 
 struct values {
     struct model_options model;
@@ -10,10 +11,17 @@ struct values {
 };
 
 static const struct arg_option own[] = {
-    {.name = "out", .type = ARG_TEXT, .offset = offsetof(struct values, out), .value = "FILE",
+    {.name = "out",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, out),
+     .value = "FILE",
      .help = "where the weights go (safetensors)"},
-    {.name = "seed", .type = ARG_U64, .offset = offsetof(struct values, seed), .value = "S",
-     .fallback = "1", .help = "the same seed gives the same weights"},
+    {.name = "seed",
+     .type = ARG_U64,
+     .offset = offsetof(struct values, seed),
+     .value = "S",
+     .fallback = "1",
+     .help = "the same seed gives the same weights"},
 };
 
 int cmd_init(int argc, char **argv) {
@@ -30,6 +38,7 @@ int cmd_init(int argc, char **argv) {
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (values.out == NULL) weir_faults_add(&faults, "--out is missing: give --out FILE");
+    net_run_check_output("out", values.out, &faults);
     int status = model_options_build(&values.model, &faults, &model);
     struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
     options.pipe.rows = 1;

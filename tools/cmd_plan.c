@@ -3,7 +3,11 @@
 #include "commands.h"
 #include "json_text.h"
 #include "model_options.h"
+#include "net/compile.h"
+#include "place/place.h"
 #include "plan_text.h"
+
+#include <stdlib.h>
 
 struct values {
     struct model_options model;
@@ -16,13 +20,36 @@ struct values {
 static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
 
 static const struct arg_option own[] = {
-    {.name = "batch", .type = ARG_U32, .offset = offsetof(struct values, batch), .value = "N",
-     .fallback = "16", .least = 1, .unit = "rows", .help = "rows of a mini-batch"},
-    {.name = "optimizer", .type = ARG_CHOICE, .offset = offsetof(struct values, optimizer),
-     .choices = optimizer_names, .fallback = "adamw", .help = "whose state is counted"},
-    {.name = "json", .type = ARG_TEXT, .offset = offsetof(struct values, json), .value = "FILE",
+    {.name = "batch",
+     .type = ARG_U32,
+     .offset = offsetof(struct values, batch),
+     .value = "N",
+     .fallback = "16",
+     .least = 1,
+     .unit = "rows",
+     .help = "rows of a mini-batch"},
+    {.name = "optimizer",
+     .type = ARG_CHOICE,
+     .offset = offsetof(struct values, optimizer),
+     .choices = optimizer_names,
+     .fallback = "adamw",
+     .help = "whose state is counted"},
+    {.name = "json",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, json),
+     .value = "FILE",
      .help = "the same facts for programs; - is stdout"},
 };
+
+/* What a run would take where nothing was asked for. */
+static uint32_t default_threads(uint32_t workers) {
+    struct weir__machine *machine;
+    struct weir__machine_facts facts;
+    if (weir__machine_new(NULL, &machine) != WEIR_OK) return 1;
+    weir__machine_facts(machine, &facts);
+    weir__machine_destroy(machine);
+    return facts.usable_cores > workers ? facts.usable_cores / workers : 1;
+}
 
 static int report(const struct values *values, const struct weir_net_options *net,
                   const struct weir_plan *plan, struct weir_error *error) {
@@ -30,10 +57,24 @@ static int report(const struct values *values, const struct weir_net_options *ne
     people_init(&people, output_is_standard(values->json));
     plan_text_print(people.stream, plan);
     if (values->json == NULL) return WEIR_OK;
+    json_t *pipeline = plan_json_pipeline(&values->pipe, net, plan->device_count);
+    if (values->pipe.threads_per_stage == 0)
+        json_object_set_new(pipeline, "threads_per_stage",
+                            json_integer(default_threads(plan->device_count)));
     /* the predicted step comes with the simulator */
     json_t *root = json_pack("{s:o, s:n, s:o}", "devices", plan_json_devices(plan), "step",
-                             "pipeline", plan_json_pipeline(&values->pipe, net, plan->device_count));
+                             "pipeline", pipeline);
     return json_text_save(values->json, root, error);
+}
+
+/* The sizes of the stages, which the report shows too. */
+static int choose_balance(const struct weir_model *model, struct weir_net_options *net,
+                          uint32_t **balance, struct weir_faults *faults) {
+    *balance = calloc(net->stages, sizeof **balance);
+    if (*balance == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__partition(model, net->dtype, net->stages, net->balance, *balance, faults);
+    net->balance = *balance;
+    return status;
 }
 
 static int plan_model(const struct values *values, const struct args *args,
@@ -44,12 +85,15 @@ static int plan_model(const struct values *values, const struct args *args,
     struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
     struct pipe_storage storage;
     struct weir_plan *plan = NULL;
+    uint32_t *balance = NULL;
     net.pipe.rows = values->batch;
     net.optimizer.kind = kinds[values->optimizer];
     int status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
     if (status == WEIR_OK && faults->count == 0)
-        status = weir_net_plan(model, &net, faults, &plan);
+        status = choose_balance(model, &net, &balance, faults);
+    if (status == WEIR_OK && faults->count == 0) status = weir_net_plan(model, &net, faults, &plan);
     if (status == WEIR_OK && faults->count == 0) status = report(values, &net, plan, error);
+    free(balance);
     weir_plan_destroy(plan);
     pipe_storage_clean_up(&storage);
     return status;

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COMPACT = JSON_COMPACT | JSON_REAL_PRECISION(17),
-       INDENTED = JSON_INDENT(2) | JSON_REAL_PRECISION(17) };
+enum {
+    COMPACT = JSON_COMPACT | JSON_REAL_PRECISION(17),
+    INDENTED = JSON_INDENT(2) | JSON_REAL_PRECISION(17)
+};
 
 int json_text_save(const char *path, json_t *value, struct weir_error *error) {
     char *text = value != NULL ? json_dumps(value, INDENTED) : NULL;

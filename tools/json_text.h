@@ -7,8 +7,8 @@
 
 #include <jansson.h>
 
-/** Writes `value` indented and with a newline to `path` (`-`: stdout), complete or not at all; takes
- * the reference. A NULL value is WEIR_ERR_OUT_OF_MEMORY. */
+/** Writes `value` indented and with a newline to `path` (`-`: stdout), complete or not at all;
+ * takes the reference. A NULL value is WEIR_ERR_OUT_OF_MEMORY. */
 int json_text_save(const char *path, json_t *value, struct weir_error *error);
 /** One compact line to an open output; takes the reference. */
 int json_text_line(struct output *output, json_t *value);

@@ -9,8 +9,8 @@
 
 /** {"dtype", "shape"} of a tensor; a new reference or NULL. */
 json_t *model_json_tensor(const struct weir_tensor *tensor);
-/** The model file's form plus `parameters` and, per layer, `parameters`, `output_shape`, `flops` and
- * `activation_bytes`, from what weir_model_infer said. A new reference or NULL. */
+/** The model file's form plus `parameters` and, per layer, `parameters`, `output_shape`, `flops`
+ * and `activation_bytes`, from what weir_model_infer said. A new reference or NULL. */
 json_t *model_json(const struct weir_model *model, const struct weir_layer_facts *facts);
 
 #endif

@@ -2,6 +2,8 @@
 /* One table of options; the engine refuses what cannot be, this file only what it cannot see. */
 #include "pipe_options.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define AT(member) offsetof(struct pipe_options, member)
@@ -13,42 +15,111 @@ static const char *const wait_names[] = {"auto", "spin", "park", NULL};
 enum { TABLE_BYTES_MAX = 1 << 28 };
 
 const struct arg_option pipe_option_list[] = {
-    {.name = "stages", .type = ARG_U32, .offset = AT(stages), .value = "N", .fallback = "2",
-     .least = 1, .most = 65535, .help = "parts that the layer list is cut into"},
-    {.name = "balance", .type = ARG_U32_LIST, .offset = AT(balance), .value = "A,B,...",
-     .least = 1, .help = "layers of each stage; default: by estimated cost"},
-    {.name = "workers", .type = ARG_U32, .offset = AT(workers), .value = "P", .least = 1,
-     .most = 65535, .help = "threads that run stages; default: one per stage"},
-    {.name = "virtual-stages", .type = ARG_U32, .offset = AT(virtual_stages), .value = "V",
-     .fallback = "1", .least = 1, .help = "stages per worker"},
-    {.name = "chunks", .type = ARG_U32, .offset = AT(chunks), .value = "M", .fallback = "8",
-     .least = 1, .help = "micro-batches asked for; rows are split as torch.chunk does"},
-    {.name = "schedule", .type = ARG_TEXT, .offset = AT(schedule), .value = "NAME|FILE.csv",
-     .fallback = "1f1b", .help = "gpipe, 1f1b, or a table"},
-    {.name = "checkpoint", .type = ARG_CHOICE, .offset = AT(checkpoint),
-     .choices = checkpoint_names, .fallback = "except_last",
+    {.name = "stages",
+     .type = ARG_U32,
+     .offset = AT(stages),
+     .value = "N",
+     .fallback = "2",
+     .least = 1,
+     .most = 65535,
+     .help = "parts that the layer list is cut into"},
+    {.name = "balance",
+     .type = ARG_U32_LIST,
+     .offset = AT(balance),
+     .value = "A,B,...",
+     .least = 1,
+     .help = "layers of each stage; default: by estimated cost"},
+    {.name = "workers",
+     .type = ARG_U32,
+     .offset = AT(workers),
+     .value = "P",
+     .least = 1,
+     .most = 65535,
+     .help = "threads that run stages; default: one per stage"},
+    {.name = "virtual-stages",
+     .type = ARG_U32,
+     .offset = AT(virtual_stages),
+     .value = "V",
+     .fallback = "1",
+     .least = 1,
+     .help = "stages per worker"},
+    {.name = "chunks",
+     .type = ARG_U32,
+     .offset = AT(chunks),
+     .value = "M",
+     .fallback = "8",
+     .least = 1,
+     .help = "micro-batches asked for; rows are split as torch.chunk does"},
+    {.name = "schedule",
+     .type = ARG_TEXT,
+     .offset = AT(schedule),
+     .value = "NAME|FILE.csv",
+     .fallback = "1f1b",
+     .help = "gpipe, 1f1b, or a table"},
+    {.name = "checkpoint",
+     .type = ARG_CHOICE,
+     .offset = AT(checkpoint),
+     .choices = checkpoint_names,
+     .fallback = "except_last",
      .help = "which micro-batches are recomputed instead of kept"},
-    {.name = "recompute", .type = ARG_CHOICE, .offset = AT(recompute),
-     .choices = recompute_names, .fallback = "early",
+    {.name = "recompute",
+     .type = ARG_CHOICE,
+     .offset = AT(recompute),
+     .choices = recompute_names,
+     .fallback = "early",
      .help = "before the gradient is there, or after"},
-    {.name = "device", .type = ARG_LIST, .offset = AT(device), .value = "cpu[,cpu...]",
+    {.name = "device",
+     .type = ARG_LIST,
+     .offset = AT(device),
+     .value = "cpu[,cpu...]",
      .help = "one for all workers, or one per worker"},
-    {.name = "dtype", .type = ARG_CHOICE, .offset = AT(dtype), .choices = dtype_names,
-     .fallback = "f32", .help = "f64 runs on the reference kernels: slow and exact"},
-    {.name = "threads-per-stage", .type = ARG_U32, .offset = AT(threads_per_stage), .value = "T",
-     .least = 1, .most = 1024, .help = "default: cores / workers (grad: 1). Bits hold per T"},
-    {.name = "bind", .type = ARG_TEXT, .offset = AT(bind), .value = "auto|none|LIST",
-     .fallback = "auto", .environment = "WEIR_BIND", .help = "cores, e.g. 0-3,8"},
-    {.name = "wait", .type = ARG_CHOICE, .offset = AT(wait), .choices = wait_names,
-     .fallback = "auto", .environment = "WEIR_WAIT",
+    {.name = "dtype",
+     .type = ARG_CHOICE,
+     .offset = AT(dtype),
+     .choices = dtype_names,
+     .fallback = "f32",
+     .help = "f64 runs on the reference kernels: slow and exact"},
+    {.name = "threads-per-stage",
+     .type = ARG_U32,
+     .offset = AT(threads_per_stage),
+     .value = "T",
+     .least = 1,
+     .most = 1024,
+     .help = "default: cores / workers (grad: 1). Bits hold per T"},
+    {.name = "bind",
+     .type = ARG_TEXT,
+     .offset = AT(bind),
+     .value = "auto|none|LIST",
+     .fallback = "auto",
+     .environment = "WEIR_BIND",
+     .help = "cores, e.g. 0-3,8"},
+    {.name = "wait",
+     .type = ARG_CHOICE,
+     .offset = AT(wait),
+     .choices = wait_names,
+     .fallback = "auto",
+     .environment = "WEIR_WAIT",
      .help = "auto spins only where each worker has a core of its own"},
-    {.name = "seed", .type = ARG_U64, .offset = AT(seed), .value = "S", .fallback = "1",
+    {.name = "seed",
+     .type = ARG_U64,
+     .offset = AT(seed),
+     .value = "S",
+     .fallback = "1",
      .help = "of parameters, data order and dropout"},
-    {.name = "memory-limit", .type = ARG_BYTES, .offset = AT(memory_limit), .value = "SIZE",
-     .unit = "bytes", .help = "per worker, e.g. 8GiB; a plan that needs more is refused"},
-    {.name = "watchdog", .type = ARG_REAL, .offset = AT(watchdog), .value = "SECONDS",
-     .fallback = "0", .unit = "seconds", .help = "a stage's call that takes longer ends the run; "
-                                                  "0: off"},
+    {.name = "memory-limit",
+     .type = ARG_BYTES,
+     .offset = AT(memory_limit),
+     .value = "SIZE",
+     .unit = "bytes",
+     .help = "per worker, e.g. 8GiB; a plan that needs more is refused"},
+    {.name = "watchdog",
+     .type = ARG_REAL,
+     .offset = AT(watchdog),
+     .value = "SECONDS",
+     .fallback = "0",
+     .unit = "seconds",
+     .help = "a stage's call that takes longer ends the run; "
+             "0: off"},
 };
 const uint32_t pipe_option_count = sizeof pipe_option_list / sizeof pipe_option_list[0];
 
@@ -57,10 +128,30 @@ static bool ends_with(const char *text, const char *end) {
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
+static void check_schedule(const char *name, struct weir_faults *faults) {
+    const char *names[32];
+    char known[256] = "";
+    uint32_t count = 0;
+    for (; count < 31 && weir_schedule_name(count) != NULL; count++) {
+        size_t used = strlen(known);
+        names[count] = weir_schedule_name(count);
+        if (strcmp(names[count], name) == 0) return;
+        snprintf(known + used, sizeof known - used, "%s%s", count > 0 ? ", " : "", names[count]);
+    }
+    names[count] = NULL;
+    const char *near = args_nearest(name, names);
+    weir_faults_add(faults, "there is no schedule '%.80s': choose one of %s, or a FILE.csv%s%s%s",
+                    name, known, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                    near != NULL ? "?)" : "");
+}
+
 static void fill_schedule(const struct pipe_options *options, struct pipe_storage *storage,
                           struct weir_pipe_options *pipe, struct weir_faults *faults) {
     pipe->schedule = options->schedule;
-    if (!ends_with(options->schedule, ".csv")) return;
+    if (!ends_with(options->schedule, ".csv")) {
+        check_schedule(options->schedule, faults);
+        return;
+    }
     struct weir_error error = {0};
     struct weir__io io = {.error = &error};
     if (weir__file_read(&io, options->schedule, TABLE_BYTES_MAX, &storage->table) != WEIR_OK) {
@@ -71,6 +162,17 @@ static void fill_schedule(const struct pipe_options *options, struct pipe_storag
     pipe->table_csv_bytes = storage->table.count;
 }
 
+static void check_balance(const struct arg_numbers *balance, uint32_t layers,
+                          struct weir_faults *faults) {
+    uint64_t sum = 0;
+    for (uint32_t s = 0; s < balance->count; s++) sum += balance->items[s];
+    if (sum != layers)
+        weir_faults_add(faults,
+                        "--balance adds up to %" PRIu64 " layers, the model has %" PRIu32
+                        ": correct it, or leave it away for one by estimated cost",
+                        sum, layers);
+}
+
 static void fill_stages(const struct pipe_options *options, const struct args *args,
                         const struct weir_model *model, struct weir_net_options *net,
                         struct weir_faults *faults) {
@@ -79,18 +181,20 @@ static void fill_stages(const struct pipe_options *options, const struct args *a
     if (options->balance.count > 0) {
         net->stages = options->balance.count;
         net->balance = options->balance.items;
+        check_balance(&options->balance, layers, faults);
         if (args_given(args, "stages") && options->stages != options->balance.count)
             weir_faults_add(faults, "--stages %u but --balance names %u stages: give one of them",
                             options->stages, options->balance.count);
     } else if (net->stages > layers && layers > 0) {
-        weir_faults_add(faults, "--stages %u: the model has %u layers: choose 1 to %u",
-                        net->stages, layers, layers);
+        weir_faults_add(faults, "--stages %u: the model has %u layers: choose 1 to %u", net->stages,
+                        layers, layers);
     }
     net->pipe.workers = options->workers;
     if (options->virtual_stages != 1)
-        weir_faults_add(faults, "--virtual-stages %u: %s has one stage per worker: use 1, or give "
-                                "fewer --workers than --stages", options->virtual_stages,
-                        options->schedule);
+        weir_faults_add(faults,
+                        "--virtual-stages %u: %s has one stage per worker: use 1, or give "
+                        "fewer --workers than --stages",
+                        options->virtual_stages, options->schedule);
     if (options->workers > net->stages)
         weir_faults_add(faults, "--workers %u: there are %u stages: choose 1 to %u",
                         options->workers, net->stages, net->stages);

@@ -18,10 +18,11 @@ struct part {
     size_t offset;
 };
 
-#define PART(member) {#member, offsetof(struct weir_device_plan, member)}
-static const struct part parts[] = {PART(parameters), PART(gradients), PART(optimizer),
-                                    PART(activations), PART(borders), PART(portals),
-                                    PART(workspace), PART(padding), PART(total)};
+#define PART(member)                                                                               \
+    { #member, offsetof(struct weir_device_plan, member) }
+static const struct part parts[] = {PART(parameters),  PART(gradients), PART(optimizer),
+                                    PART(activations), PART(borders),   PART(portals),
+                                    PART(workspace),   PART(padding),   PART(total)};
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
 static uint64_t part_bytes(const struct weir_device_plan *device, int i) {
@@ -65,10 +66,9 @@ json_t *plan_json_pipeline(const struct pipe_options *options, const struct weir
         json_array_append_new(balance, json_integer(net->balance[s]));
     return json_pack("{s:i, s:o, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:I}", "stages",
                      (int)net->stages, "balance", balance, "workers", (int)workers,
-                     "virtual_stages", (int)options->virtual_stages, "chunks",
-                     (int)options->chunks, "schedule", options->schedule, "checkpoint",
-                     pipe_checkpoint_text(options), "recompute", pipe_recompute_text(options),
-                     "dtype", pipe_dtype_text(options), "threads_per_stage",
-                     (int)options->threads_per_stage, "memory_limit",
+                     "virtual_stages", (int)options->virtual_stages, "chunks", (int)options->chunks,
+                     "schedule", options->schedule, "checkpoint", pipe_checkpoint_text(options),
+                     "recompute", pipe_recompute_text(options), "dtype", pipe_dtype_text(options),
+                     "threads_per_stage", (int)options->threads_per_stage, "memory_limit",
                      (json_int_t)options->memory_limit);
 }

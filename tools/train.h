@@ -42,7 +42,7 @@ struct train {
     struct weir_progress progress;
     uint64_t steps; /**< updates in all, from the very beginning */
     int64_t *inputs, *targets;
-    double bigram, validation;  /**< nats per byte, on the same held-out rows */
+    double bigram, validation; /**< nats per byte, on the same held-out rows */
     uint64_t eval_rows;
     bool interrupted;
 };
@@ -58,6 +58,8 @@ struct train_line {
 int train_begin(struct train *t, const struct args *args);
 /** All updates, saves and evaluations. */
 int train_loop(struct train *t);
+/** Ctrl-C was pressed: what is under way is to be ended in good order. */
+bool train_interrupted(void);
 /** Mean loss on the first held-out rows, in nats per byte. */
 int train_evaluate(struct train *t, double *loss);
 /** Writes the sample: `count` bytes drawn from the model, after a prompt. */
@@ -72,5 +74,7 @@ void train_print_validation(struct train *t, uint64_t step, double loss);
 int train_print_timeline(struct train *t);
 void train_print_summary(struct train *t, const struct train_line *medians);
 int train_json_summary(struct train *t, const struct train_line *medians);
+/** The summary of a run that failed: how far it came and why it went no further. */
+int train_json_failure(struct train *t);
 
 #endif

@@ -34,11 +34,33 @@ static void print_layers(FILE *to, const struct train *t) {
         if (place.bound)
             snprintf(where, sizeof where, "cores %s, NUMA node %" PRId32, place.cores,
                      place.numa_node);
-        else snprintf(where, sizeof where, "not bound");
+        else
+            snprintf(where, sizeof where, "not bound");
         fprintf(to, "%5" PRIu32 "  %-16s %-7" PRIu32 " %14" PRIu64 " %14" PRIu64 "  %s\n", s,
                 layers, attachment.worker, numbers, bytes, where);
         layer += balance[s];
     }
+}
+
+/* Breaks at blanks; later lines are indented as far as the first one's title. */
+static void print_wrapped(FILE *to, uint32_t columns, const char *title, const char *text) {
+    size_t indent = strlen(title), used = indent;
+    fputs(title, to);
+    while (*text != '\0') {
+        size_t word = strcspn(text, " ");
+        if (used > indent && used + word + 1 > columns) {
+            fprintf(to, "\n%*s", (int)indent, "");
+            used = indent;
+        } else if (used > indent) {
+            fputc(' ', to);
+            used++;
+        }
+        fprintf(to, "%.*s", (int)word, text);
+        used += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    fputc('\n', to);
 }
 
 void train_print_header(const struct train *t) {
@@ -46,23 +68,26 @@ void train_print_header(const struct train *t) {
     const struct train_values *v = t->values;
     char kernels[512], bytes[24];
     weir_net_kernels(t->net, kernels, sizeof kernels);
-    fprintf(to, "model     gpt: %" PRIu32 " layers, width %" PRIu32 ", %" PRIu32
-                " heads, context %" PRIu32 "\n", v->model.layers, v->model.width, v->model.heads,
-            v->model.context);
+    fprintf(to,
+            "model     gpt: %" PRIu32 " layers, width %" PRIu32 ", %" PRIu32
+            " heads, context %" PRIu32 "\n",
+            v->model.layers, v->model.width, v->model.heads, v->model.context);
     fprintf(to, "text      %s in %" PRIu32 " files, a tenth held out\n",
             plan_text_bytes(t->corpus.text.count, bytes), t->corpus.file_count);
-    fprintf(to, "pipeline  %s, %" PRIu32 " stages, %" PRIu32 " rows in %" PRIu32
-                " micro-batches, checkpoint %s, recompute %s\n", v->pipe.schedule,
-            weir_pipe_stage_count(weir_net_pipe(t->net)), v->batch,
-            weir_pipe_table(weir_net_pipe(t->net), v->batch)->micro_batch_count,
+    const struct weir_table *table = weir_pipe_table(weir_net_pipe(t->net), v->batch);
+    fprintf(to,
+            "pipeline  %s, %" PRIu32 " stage%s on %" PRIu32 " worker%s, %" PRIu32
+            " rows in %" PRIu32 " micro-batch%s, checkpoint %s, recompute %s\n",
+            v->pipe.schedule, table->stage_count, table->stage_count == 1 ? "" : "s",
+            table->worker_count, table->worker_count == 1 ? "" : "s", v->batch,
+            table->micro_batch_count, table->micro_batch_count == 1 ? "" : "es",
             pipe_checkpoint_text(&v->pipe), pipe_recompute_text(&v->pipe));
-    fprintf(to, "kernels   %s\n", kernels);
+    print_wrapped(to, t->people.columns, "kernels   ", kernels);
     print_layers(to, t);
     fprintf(to, "\nplanned memory\n");
     plan_text_print(to, weir_pipe_plan(weir_net_pipe(t->net)));
     if (v->resume != NULL)
-        fprintf(to, "\nresumed from %s after %" PRIu64 " updates\n", v->resume,
-                t->progress.step);
+        fprintf(to, "\nresumed from %s after %" PRIu64 " updates\n", v->resume, t->progress.step);
     fprintf(to, "\n%7s %9s %9s %10s %8s %9s %7s %7s\n", "step", "loss", "norm", "lr", "ms",
             "tokens/s", "bubble", "hidden");
     fflush(to);
@@ -71,10 +96,9 @@ void train_print_header(const struct train *t) {
 /* ---- during ---- */
 
 void train_print_line(struct train *t, const struct train_line *line) {
-    fprintf(t->people.stream,
-            "%7" PRIu64 " %9.4f %9.3f %10.3e %8.1f %9.0f %6.1f%% %6.1f%%%s\n", line->step,
-            line->loss, line->grad_norm, line->lr, line->seconds * 1e3, line->tokens_per_second,
-            line->bubble * 100.0, line->recompute_hidden * 100.0,
+    fprintf(t->people.stream, "%7" PRIu64 " %9.4f %9.3f %10.3e %8.1f %9.0f %6.1f%% %6.1f%%%s\n",
+            line->step, line->loss, line->grad_norm, line->lr, line->seconds * 1e3,
+            line->tokens_per_second, line->bubble * 100.0, line->recompute_hidden * 100.0,
             line->updated ? "" : "  gradient not finite: update skipped");
     fflush(t->people.stream);
 }
@@ -82,13 +106,13 @@ void train_print_line(struct train *t, const struct train_line *line) {
 int train_json_line(struct train *t, const struct train_line *line) {
     if (t->values->json == NULL) return WEIR_OK;
     return json_text_line(
-        &t->json, json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step",
-                            (json_int_t)line->step, "loss", json_text_real(line->loss),
-                            "grad_norm", json_text_real(line->grad_norm), "lr",
-                            json_text_real(line->lr), "seconds", json_text_real(line->seconds),
-                            "tokens_per_second", json_text_real(line->tokens_per_second), "bubble",
-                            json_text_real(line->bubble), "recompute_hidden",
-                            json_text_real(line->recompute_hidden)));
+        &t->json,
+        json_pack("{s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)line->step,
+                  "loss", json_text_real(line->loss), "grad_norm", json_text_real(line->grad_norm),
+                  "lr", json_text_real(line->lr), "seconds", json_text_real(line->seconds),
+                  "tokens_per_second", json_text_real(line->tokens_per_second), "bubble",
+                  json_text_real(line->bubble), "recompute_hidden",
+                  json_text_real(line->recompute_hidden)));
 }
 
 void train_print_validation(struct train *t, uint64_t step, double loss) {
@@ -115,6 +139,12 @@ static int write_trace(struct train *t) {
     return output_commit(&output);
 }
 
+/* Nothing is "-0.00". */
+static double milliseconds(double ns) {
+    double ms = ns * 1e-6;
+    return fabs(ms) < 0.005 ? 0.0 : ms;
+}
+
 int train_print_timeline(struct train *t) {
     struct weir_step_report report;
     struct weir_pipe *pipe = weir_net_pipe(t->net);
@@ -128,8 +158,8 @@ int train_print_timeline(struct train *t) {
     for (uint32_t w = 0; w < report.worker_count; w++) {
         const struct weir_worker_time *time = &report.workers[w];
         fprintf(t->people.stream, "%6" PRIu32 " %9.2f %9.2f %11.2f %9.2f %11.2f %9.2f\n", w,
-                time->busy * 1e-6, time->idle * 1e-6, time->dependency * 1e-6, time->copy * 1e-6,
-                time->imbalance * 1e-6, time->host * 1e-6);
+                milliseconds(time->busy), milliseconds(time->idle), milliseconds(time->dependency),
+                milliseconds(time->copy), milliseconds(time->imbalance), milliseconds(time->host));
     }
     return t->values->trace != NULL ? write_trace(t) : WEIR_OK;
 }
@@ -150,13 +180,16 @@ void train_print_summary(struct train *t, const struct train_line *medians) {
     FILE *to = t->people.stream;
     const struct train_values *v = t->values;
     char plan[24], peak[24];
-    fprintf(to, "\nvalidation  %.4f nats/byte over %" PRIu64 " bytes; a bigram model of the same "
-                "text %.4f (%+.4f)\n", t->validation, t->eval_rows * v->model.context, t->bigram,
-            t->validation - t->bigram);
+    fprintf(to,
+            "\nvalidation  %.4f nats/byte over %" PRIu64 " bytes; a bigram model of the same "
+            "text %.4f (%+.4f)\n",
+            t->validation, t->eval_rows * v->model.context, t->bigram, t->validation - t->bigram);
     if (medians->step > 0)
-        fprintf(to, "speed       %.1f ms per update, %.0f tokens/s, bubble %.1f%%, recompute hidden "
-                    "%.1f%% (medians)\n", medians->seconds * 1e3, medians->tokens_per_second,
-                medians->bubble * 100.0, medians->recompute_hidden * 100.0);
+        fprintf(to,
+                "speed       %.1f ms per update, %.0f tokens/s, bubble %.1f%%, recompute hidden "
+                "%.1f%% (medians)\n",
+                medians->seconds * 1e3, medians->tokens_per_second, medians->bubble * 100.0,
+                medians->recompute_hidden * 100.0);
     fprintf(to, "memory      planned %s, the process's peak %s\n",
             plan_text_bytes(planned_bytes(t), plan), plan_text_bytes(peak_bytes(), peak));
     if (v->save != NULL) fprintf(to, "checkpoint  %s\n", v->save);
@@ -182,4 +215,12 @@ int train_json_summary(struct train *t, const struct train_line *medians) {
         (int)reference, "interrupted", t->interrupted, "planned_bytes",
         (json_int_t)planned_bytes(t), "peak_bytes", (json_int_t)peak_bytes());
     return json_text_line(&t->json, json_pack("{s:o}", "summary", summary));
+}
+
+int train_json_failure(struct train *t) {
+    if (t->values->json == NULL) return WEIR_OK;
+    const char *reason =
+        t->error->message[0] != '\0' ? t->error->message : weir_status_text(t->error->status);
+    return json_text_line(&t->json, json_pack("{s:{s:I, s:s}}", "summary", "steps",
+                                              (json_int_t)t->progress.step, "failed", reason));
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* The run itself: data, updates, validation, saves. */
 #include "io/safetensors.h"
+#include "net_run.h"
 #include "train.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -19,8 +21,12 @@ static void interrupt(int signal_number) {
     if (++interrupts > 1) _exit(EXIT_INTERRUPTED);
 }
 
+bool train_interrupted(void) {
+    return interrupts > 0;
+}
+
 static void catch_interrupts(void) {
-    struct sigaction action = {.sa_handler = interrupt};
+    struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
 }
@@ -47,27 +53,43 @@ static int open_corpus(struct train *t) {
         }
     }
     int status = weir__corpus_open(&io, &options, &t->corpus);
-    if (status == WEIR_ERR_CONFIG) weir_faults_add(t->faults, "%s", t->error->message);
+    if (status == WEIR_ERR_CONFIG || status == WEIR_ERR_IO)
+        weir_faults_add(t->faults, "%s", t->error->message);
     return status;
 }
 
 static void fill_optimizer(const struct train_values *values, struct weir_optimizer *optimizer) {
-    *optimizer = (struct weir_optimizer){
-        values->optimizer == 0 ? WEIR_OPTIMIZER_ADAMW : WEIR_OPTIMIZER_SGD,
-        values->lr, values->weight_decay, values->beta1, values->beta2, values->eps,
-        values->momentum, values->nesterov, true};
+    *optimizer =
+        (struct weir_optimizer){values->optimizer == 0 ? WEIR_OPTIMIZER_ADAMW : WEIR_OPTIMIZER_SGD,
+                                values->lr,
+                                values->weight_decay,
+                                values->beta1,
+                                values->beta2,
+                                values->eps,
+                                values->momentum,
+                                values->nesterov,
+                                true};
+}
+
+/* What a pipe refuses is listed also where something else is wrong already. */
+static int list_faults(struct train *t) {
+    struct weir_plan *plan = NULL;
+    int status = weir_net_plan(t->model, &t->options, t->faults, &plan);
+    weir_plan_destroy(plan);
+    return status == WEIR_OK ? WEIR_ERR_CONFIG : status;
 }
 
 static int build_net(struct train *t, const struct args *args) {
     struct train_values *values = t->values;
-    int status = pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options,
-                                   t->faults);
+    int status =
+        pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options, t->faults);
     if (status != WEIR_OK) return status;
     t->options.pipe.rows = values->batch;
     t->options.pipe.clip_norm = values->clip;
     t->options.pipe.skip_nonfinite = values->on_nonfinite == 1;
     t->options.pipe.trace_actions = 4096;
     fill_optimizer(values, &t->options.optimizer);
+    if (t->faults->count > 0) return list_faults(t);
     status = weir_net_new(t->model, &t->options, t->faults, &t->net);
     if (status != WEIR_OK || values->sample == 0) return status;
     return weir_pipe_prepare(weir_net_pipe(t->net), 1, t->faults); /* the sample's one row */
@@ -79,7 +101,7 @@ static int begin_parameters(struct train *t, const struct args *args) {
         t->progress = (struct weir_progress){0, 0, seed};
         return weir_net_init(t->net, seed);
     }
-    int status = weir_net_load(t->net, t->values->resume, &t->progress, t->faults);
+    int status = net_run_load(t->net, t->values->resume, &t->progress, t->faults);
     if (status != WEIR_OK) return status;
     if (args_given(args, "seed") && t->progress.seed != seed)
         weir_faults_add(t->faults, "--seed %llu: %s was trained with seed %llu: leave --seed away",
@@ -105,7 +127,11 @@ static int read_seed(struct train *t, const struct args *args) {
     struct weir__io io = {.error = t->error};
     struct weir__safetensors *file;
     int status = weir__safetensors_open(&io, t->values->resume, NULL, &file);
-    if (status != WEIR_OK) return status;
+    if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
+    if (status != WEIR_OK) {
+        weir_faults_add(t->faults, "%s", t->error->message);
+        return status;
+    }
     const char *seed = weir__safetensors_metadata(file, "seed");
     if (seed != NULL) t->values->pipe.seed = strtoull(seed, NULL, 10);
     weir__safetensors_close(file);
@@ -115,11 +141,12 @@ static int read_seed(struct train *t, const struct args *args) {
 int train_begin(struct train *t, const struct args *args) {
     const struct train_values *values = t->values;
     size_t tokens = (size_t)values->batch * values->model.context;
+    net_run_check_output("save", values->save, t->faults);
+    net_run_check_output("save-weights", values->save_weights, t->faults);
     int status = read_seed(t, args);
-    if (status == WEIR_OK) status = build_net(t, args);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) status = open_corpus(t);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) status = build_net(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
-    status = open_corpus(t);
-    if (status != WEIR_OK) return status;
     t->steps = count_steps(t);
     status = begin_parameters(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
@@ -144,12 +171,12 @@ int train_evaluate(struct train *t, double *loss) {
         int status = weir_pipe_prepare(weir_net_pipe(t->net), rows, t->faults);
         if (status != WEIR_OK) return status;
         weir__corpus_batch_held_out(&t->corpus, first, rows, t->inputs, t->targets);
-        struct weir_net_batch part = {.rows = rows, .input = t->inputs, .target = t->targets,
-                                      .lr = -1.0};
+        struct weir_net_batch part = {
+            .rows = rows, .input = t->inputs, .target = t->targets, .lr = -1.0};
         struct weir_step_result result;
         status = weir_net_infer(t->net, &part, &result);
         if (status != WEIR_OK) {
-            *t->error = result.error;
+            net_run_error(&result.error, t->error);
             return status;
         }
         sum += result.loss * rows;
@@ -183,7 +210,12 @@ static int run_mini_batch(struct train *t, uint32_t k, double lr, struct train_l
                                    .lr = lr};
     int status = weir_net_step(t->net, &batch, &result);
     if (status != WEIR_OK) {
-        *t->error = result.error;
+        net_run_error(&result.error, t->error);
+        if (status == WEIR_ERR_NONFINITE)
+            weir__fail(t->error, status,
+                       "update %" PRIu64 ": its gradient is not finite: lower "
+                       "--lr, or go on without it by --on-nonfinite skip",
+                       t->progress.step + 1);
         return status;
     }
     line->loss += result.loss;
@@ -218,7 +250,9 @@ static int save(struct train *t) {
     return weir_net_save(t->net, t->values->save, &t->progress, t->error);
 }
 
-static bool due(uint64_t every, uint64_t step) { return every > 0 && step % every == 0; }
+static bool due(uint64_t every, uint64_t step) {
+    return every > 0 && step % every == 0;
+}
 
 static int after_update(struct train *t, const struct train_line *line) {
     int status = train_json_line(t, line);
@@ -239,15 +273,18 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+enum { HISTORY = 16384 };
+
+/* The newest updates. */
 struct history {
     double *seconds, *bubble, *hidden;
     uint64_t count;
 };
 
-static int history_init(struct history *history, uint64_t capacity) {
-    history->seconds = malloc((capacity + 1) * sizeof(double));
-    history->bubble = malloc((capacity + 1) * sizeof(double));
-    history->hidden = malloc((capacity + 1) * sizeof(double));
+static int history_init(struct history *history) {
+    history->seconds = malloc(HISTORY * sizeof(double));
+    history->bubble = malloc(HISTORY * sizeof(double));
+    history->hidden = malloc(HISTORY * sizeof(double));
     bool all = history->seconds != NULL && history->bubble != NULL && history->hidden != NULL;
     return all ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
@@ -259,21 +296,22 @@ static void history_clean_up(struct history *history) {
 }
 
 static void history_add(struct history *history, const struct train_line *line) {
-    history->seconds[history->count] = line->seconds;
-    history->bubble[history->count] = line->bubble;
-    history->hidden[history->count++] = line->recompute_hidden;
+    uint64_t at = history->count++ % HISTORY;
+    history->seconds[at] = line->seconds;
+    history->bubble[at] = line->bubble;
+    history->hidden[at] = line->recompute_hidden;
 }
 
 static double median(double *values, uint64_t count) {
     if (count == 0) return 0.0;
+    if (count > HISTORY) count = HISTORY;
     qsort(values, count, sizeof *values, compare_doubles);
     return values[count / 2];
 }
 
 static void history_medians(struct history *history, const struct train *t,
                             struct train_line *line) {
-    double tokens =
-        (double)t->values->batch * t->values->model.context * t->values->accumulate;
+    double tokens = (double)t->values->batch * t->values->model.context * t->values->accumulate;
     line->seconds = median(history->seconds, history->count);
     line->bubble = median(history->bubble, history->count);
     line->recompute_hidden = median(history->hidden, history->count);
@@ -290,24 +328,26 @@ static int finish_run(struct train *t, struct train_line *medians) {
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
     if (status == WEIR_OK) status = train_evaluate(t, &t->validation);
     if (status != WEIR_OK) return status;
+    t->interrupted = train_interrupted();
     train_print_summary(t, medians);
     status = train_json_summary(t, medians);
     if (status == WEIR_OK && t->values->sample > 0 && !t->interrupted)
         status = train_sample(t, t->values->sample);
+    t->interrupted = train_interrupted();
     return status;
 }
 
 int train_loop(struct train *t) {
     struct train_line line = {0};
     struct history history = {0};
-    int status = history_init(&history, t->steps - t->progress.step);
+    int status = history_init(&history);
     catch_interrupts();
     while (status == WEIR_OK && t->progress.step < t->steps && !t->interrupted) {
         status = run_update(t, &line);
         if (status != WEIR_OK) break;
         history_add(&history, &line);
         status = after_update(t, &line);
-        t->interrupted = interrupts > 0;
+        t->interrupted = train_interrupted();
     }
     if (status == WEIR_OK) {
         history_medians(&history, t, &line);
