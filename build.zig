@@ -284,7 +284,6 @@ fn fillTemplate(b: *Build, options: Options, template: []const u8) []const u8 {
 
 fn installCommand(b: *Build, options: Options, libraries: Libraries) void {
     const command = addProgram(b, options, libraries, "tools");
-    linkSystem(command.root_module, "popt");
     addCommit(b, command);
     const install = b.addInstallArtifact(command, .{ .dest_sub_path = "weir" });
     b.getInstallStep().dependOn(&install.step);
