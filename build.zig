@@ -240,8 +240,9 @@ fn linkOneDnn(module: *Build.Module, options: Options) void {
 fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
     const onednn = options.onednn orelse return &.{};
     const prefix = onednn.prefix orelse return &.{"-DWEIR_ONEDNN=1"};
-    const include = b.pathJoin(&.{ prefix, "include" });
-    return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", "-isystem", include });
+    // Before the system's folders, which -isystem is not; its warnings are not ours all the same.
+    const include = b.fmt("-I{s}/include", .{prefix});
+    return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", include, "--system-header-prefix=oneapi/" });
 }
 
 // ---- installation ------------------------------------------------------------------------------
