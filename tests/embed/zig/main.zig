@@ -20,10 +20,10 @@ fn view(one: weir.struct_weir_view, task: *const weir.struct_weir_task) []f64 {
     return data[0..@intCast(task.rows)];
 }
 
-fn attach(context: ?*anyopaque, attachment: [*c]const weir.struct_weir_attachment) callconv(.c) c_int {
+fn attach(context: ?*anyopaque, memory: [*c]const weir.struct_weir_attachment) callconv(.c) c_int {
     const stage = stageOf(context);
-    stage.weight = @ptrCast(@alignCast(attachment.*.parameters));
-    stage.gradient = @ptrCast(@alignCast(attachment.*.gradients));
+    stage.weight = @ptrCast(@alignCast(memory.*.parameters));
+    stage.gradient = @ptrCast(@alignCast(memory.*.gradients));
     return weir.WEIR_OK;
 }
 
