@@ -165,7 +165,12 @@ static int run(void *context, const struct weir_task *task) {
 /* ---- norm and update ---- */
 
 static void *at(void *base, size_t offset) {
-    return (char *)base + offset;
+    return (void *)((uintptr_t)base + offset);
+}
+
+/** The stage's i-th. */
+static const struct weir__parameter *parameter_of(const struct weir__stage *stage, uint32_t i) {
+    return &stage->network->parameters[stage->compiled->parameter_first + i];
 }
 
 /** Uses of a tied parameter are summed in layer order, once per update. */
@@ -183,26 +188,25 @@ static void fold_accumulators(const struct weir__stage *stage, const struct weir
 static int norm(void *context, const struct weir_task *task) {
     struct weir__stage *stage = context;
     fold_accumulators(stage, task);
-    const struct weir__parameter *parameters =
-        &stage->network->parameters[stage->compiled->parameter_first];
-    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++)
+    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
+        const struct weir__parameter *parameter = parameter_of(stage, i);
         task->norm_squares[i] =
-            weir__square_sum(stage->network->dtype, at(task->gradients, parameters[i].offset),
-                             parameters[i].count, stage->plan.reference);
+            weir__square_sum(stage->network->dtype, at(task->gradients, parameter->offset),
+                             parameter->count, stage->plan.reference);
+    }
     return WEIR_OK;
 }
 
 static int update(void *context, const struct weir_task *task) {
     struct weir__stage *stage = context;
     const struct weir__net_step *step = task->user;
-    const struct weir__parameter *parameters =
-        &stage->network->parameters[stage->compiled->parameter_first];
     size_t bytes = stage->compiled->parameter_bytes;
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        size_t offset = parameters[i].offset;
+        const struct weir__parameter *parameter = parameter_of(stage, i);
+        size_t offset = parameter->offset;
         void *arrays[2] = {at(task->optimizer, offset), at(task->optimizer, bytes + offset)};
         weir__optimizer_update(&stage->optimizer, stage->network->dtype, stage->plan.reference,
-                               task, step == NULL ? stage->optimizer.lr : step->lr, &parameters[i],
+                               task, step == NULL ? stage->optimizer.lr : step->lr, parameter,
                                at(task->parameters, offset), at(task->gradients, offset), arrays);
     }
     return WEIR_OK;
