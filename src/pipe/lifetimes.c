@@ -180,13 +180,9 @@ struct touching {
     bool first; /* F: views are pointed once, here */
 };
 
-static bool bit(uint64_t mask, uint32_t k) {
-    return mask >> (k < 63 ? k : 63) & 1;
-}
-
 static void read_inputs(struct builder *b, const struct touching *t, uint64_t mask) {
     for (uint32_t k = 0; k < t->at->border_count; k++) {
-        if (!bit(mask, k)) continue;
+        if (!weir__input_bit(mask, k)) continue;
         struct crossing *from = &b->outputs[t->stage - 1];
         size_t at = (size_t)t->i * t->at->border_count + k;
         uint32_t block = arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]);

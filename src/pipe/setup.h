@@ -49,6 +49,10 @@ void weir__setup_clean_up(struct weir__setup *setup);
 static inline uint32_t weir__setup_input_count(const struct weir__setup *setup, uint32_t stage) {
     return setup->stages[stage].border_count + setup->stages[stage].entering_count;
 }
+/** Whether input k is in a mask like inputs_kept. */
+static inline bool weir__input_bit(uint64_t mask, uint32_t k) {
+    return mask >> (k < 63 ? k : 63) & 1;
+}
 /** The tensor of a stage's input. */
 const struct weir_tensor *weir__setup_input(const struct weir__setup *setup, uint32_t stage,
                                             uint32_t input);

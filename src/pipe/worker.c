@@ -208,37 +208,54 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
     return hash;
 }
 
-static uint64_t hash_read_only(const struct run *run, const struct weir__call *call) {
-    const struct weir__setup *setup = &run->pipe->setup;
-    const struct weir__stage_setup *at = &setup->stages[call->action.stage];
-    uint64_t hash = 0xcbf29ce484222325u;
-    size_t bytes;
-    for (uint32_t k = 0; k < weir__setup_input_count(setup, call->action.stage); k++) {
-        const struct weir_view *view = &call->views->inputs[k];
-        if (weir__tensor_bytes(weir__setup_input(setup, call->action.stage, k), view->rows,
-                               &bytes) == WEIR_OK)
-            hash = hash_bytes(hash, view->data, bytes);
-    }
-    for (uint32_t j = 0; j < at->stage.skip_count; j++) {
-        if (at->stage.skips[j].verb == WEIR_SKIP_STASH) continue;
-        if (weir__tensor_bytes(&at->stage.skips[j].tensor, call->views->rows, &bytes) == WEIR_OK)
-            hash = hash_bytes(hash, call->views->skips[j].data, bytes);
-    }
+static uint64_t hash_view(uint64_t hash, const struct weir_tensor *tensor,
+                          const struct weir_view *view) {
+    size_t bytes = 0;
+    if (weir__tensor_bytes(tensor, view->rows, &bytes) != WEIR_OK) return hash;
+    return hash_bytes(hash, view->data, bytes);
+}
+
+/* The border inputs that a call may read: others may be gone, and something else lie there. */
+static uint64_t readable_inputs(const struct weir_stage *stage, const struct weir__call *call) {
+    if (call->action.kind == WEIR_KIND_F) return UINT64_MAX;
+    return call->phase == WEIR_RECOMPUTE ? stage->inputs_recomputed : stage->inputs_kept;
+}
+
+static uint64_t hash_gradients(const struct run *run, const struct weir__call *call,
+                               uint64_t hash) {
+    const struct weir_stage *stage = &run->pipe->setup.stages[call->action.stage].stage;
+    if (!(weir__kinds[call->action.kind].reads & WEIR__OUTPUT_GRADS)) return hash;
+    for (uint32_t k = 0; k < stage->output_count; k++)
+        hash = hash_view(hash, &stage->outputs[k], &call->views->output_grads[k]);
+    for (uint32_t j = 0; j < stage->skip_count; j++)
+        hash = hash_view(hash, &stage->skips[j].tensor, &call->views->skip_grads[j]);
     return hash;
 }
 
-/* B may find its inputs gone (they were not kept), so only F and R are watched. */
+static uint64_t hash_read_only(const struct run *run, const struct weir__call *call) {
+    const struct weir__setup *setup = &run->pipe->setup;
+    uint32_t s = call->action.stage;
+    const struct weir__stage_setup *at = &setup->stages[s];
+    uint64_t hash = 0xcbf29ce484222325u, mask = readable_inputs(&at->stage, call);
+    bool all_skips = (weir__kinds[call->action.kind].reads & WEIR__SKIPS_IN) != 0;
+    for (uint32_t k = 0; k < weir__setup_input_count(setup, s); k++)
+        if (k >= at->border_count || weir__input_bit(mask, k))
+            hash = hash_view(hash, weir__setup_input(setup, s, k), &call->views->inputs[k]);
+    for (uint32_t j = 0; j < at->stage.skip_count; j++) {
+        const struct weir_skip_use *use = &at->stage.skips[j];
+        if (use->verb != WEIR_SKIP_STASH && (all_skips || use->kept))
+            hash = hash_view(hash, &use->tensor, &call->views->skips[j]);
+    }
+    return hash_gradients(run, call, hash);
+}
+
 static int run_watched(struct run *run, const struct weir__call *call, void *context) {
-    bool watched =
-        (weir__kinds[call->action.kind].reads & WEIR__INPUTS) != 0 &&
-        run->pipe->setup.stages[call->action.stage].stage.inputs_recomputed == UINT64_MAX;
-    watched |= call->action.kind == WEIR_KIND_F;
-    uint64_t before = watched ? hash_read_only(run, call) : 0;
+    uint64_t before = hash_read_only(run, call);
     int status = call->run(context, &run->task);
-    if (status != WEIR_OK || !watched || hash_read_only(run, call) == before) return status;
+    if (status != WEIR_OK || hash_read_only(run, call) == before) return status;
     return weir__fail(&run->error, WEIR_ERR_CALLBACK,
-                      "the stage wrote to its inputs or skips, which are read-only: write to "
-                      "outputs or workspace instead");
+                      "the stage wrote to its inputs, skips or incoming gradients, which are "
+                      "read-only: write to outputs or workspace instead");
 }
 
 /* ---- actions ---- */
