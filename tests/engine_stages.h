@@ -219,6 +219,8 @@ struct engine_trial {
     struct engine_reference reference;
     struct engine_reference_options how;
     struct engine_order order;
+    const char *schedule;  /* whose order it is; NULL: given */
+    struct weir_step base; /* what steps are like: loss_weight, accumulation, no_update */
     struct weir_step_result result;
     uint64_t steps;
 };
@@ -230,6 +232,8 @@ bool engine_trial_open(struct engine_trial *trial, struct engine_model *model,
 /* A step of the options' rows on both, compared. */
 bool engine_trial_step(struct engine_trial *trial);
 bool engine_trial_infer(struct engine_trial *trial);
+/* A step of other rows, which must have been prepared. */
+bool engine_trial_rows(struct engine_trial *trial, int64_t rows, bool infer);
 void engine_trial_close(struct engine_trial *trial);
 
 /* Builds and destroys a pipe that must be refused with `status`, one line of the faults containing
