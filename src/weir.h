@@ -524,7 +524,9 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
  * NULL. No step may be in progress on this pipe; others are not disturbed. */
 void weir_pipe_destroy(struct weir_pipe *pipe);
 /** Adds table and plan for mini-batches of `rows` rows (at most options.rows), inside the same
- * arenas. Allocates; not during a step. Prepared already: does nothing. */
+ * arenas. Allocates; not during a step. Prepared already: does nothing. WEIR_ERR_MEMORY_LIMIT: the
+ * arenas are too small, which they can be where another number of micro-batches overlaps
+ * differently; nothing has changed then. */
 int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults);
 /** Runs forward, backward and update of one mini-batch; blocks. On failure parameters, optimizer
  * state and the pipe are as before, unless the status is WEIR_ERR_TORN, and `result->error` says
