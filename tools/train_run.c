@@ -258,7 +258,9 @@ static int after_update(struct train *t, const struct train_line *line) {
     int status = train_json_line(t, line);
     if (due(t->values->log_every, line->step) || line->step == t->steps) train_print_line(t, line);
     if (status == WEIR_OK && due(t->values->save_every, line->step)) status = save(t);
-    if (status == WEIR_OK && due(t->values->eval_every, line->step)) {
+    /* the last update's comes with the summary, after the timeline of a training step */
+    bool last = line->step == t->steps;
+    if (status == WEIR_OK && !last && due(t->values->eval_every, line->step)) {
         double loss;
         status = train_evaluate(t, &loss);
         if (status == WEIR_OK) train_print_validation(t, line->step, loss);
