@@ -40,11 +40,12 @@ static int64_t largest_rows(const struct weir_pipe_options *options) {
     return options->rows / options->chunks + (options->rows % options->chunks != 0);
 }
 
-/** At most as many threads as one stage may get; kernels' workspace is measured for these. */
-static uint32_t largest_threads(const struct weir_pipe_options *options) {
-    if (options->threads_per_worker > 0) return options->threads_per_worker;
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (uint32_t)online : 1;
+/** How many threads a stage will get, or, where that is left to the engine, probably. */
+static uint32_t likely_threads(const struct weir_net_options *options) {
+    if (options->pipe.threads_per_worker > 0) return options->pipe.threads_per_worker;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t workers = options->pipe.workers > 0 ? options->pipe.workers : options->stages;
+    return cores > (long)workers ? (uint32_t)(cores / workers) : 1;
 }
 
 /** A table of the user's may split backward; the saved area then holds what its parts share. */
@@ -87,12 +88,14 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
     int status = WEIR_OK;
     for (uint32_t s = 0; s < count; s++) {
         struct weir__stage *stage = &net->stages[s];
-        stage->plan = (struct weir__instance_options){.allocator = net->allocator,
-                                                      .dtype = net->dtype,
-                                                      .rows_max = net->rows_max,
-                                                      .threads = largest_threads(&options->pipe),
-                                                      .reference = options->reference,
-                                                      .split = has_split_backward(&options->pipe)};
+        stage->plan =
+            (struct weir__instance_options){.allocator = net->allocator,
+                                            .dtype = net->dtype,
+                                            .rows_max = net->rows_max,
+                                            .threads = likely_threads(options),
+                                            .threads_known = options->pipe.threads_per_worker > 0,
+                                            .reference = options->reference,
+                                            .split = has_split_backward(&options->pipe)};
         stage->optimizer = options->optimizer;
         stage->seed = options->seed;
         if (status == WEIR_OK) status = weir__stage_init(stage, &net->network, s);

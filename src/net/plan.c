@@ -112,16 +112,29 @@ static int plan_saved(struct planner *planner) {
 
 /* ---- calls ---- */
 
-/** Room for the planned row count and for the instance's own. */
-static int measure_call(const struct planner *planner, struct weir__node_call *call) {
-    if (call->kernel->measure == NULL) return WEIR_OK;
-    struct weir__op_shape largest = call->shape;
-    largest.rows = planner->workspace_rows;
+static int measure_at(struct weir__node_call *call, int64_t rows, uint32_t threads) {
+    struct weir__op_shape shape = call->shape;
+    shape.rows = rows;
+    shape.threads = threads;
     size_t bytes = 0;
-    int status = call->kernel->measure(&largest, &bytes);
-    if (status == WEIR_OK) status = call->kernel->measure(&call->shape, &call->workspace);
+    int status = call->kernel->measure(&shape, &bytes);
     if (call->workspace < bytes) call->workspace = bytes;
     return status;
+}
+
+/** Room for the planned row count and for the instance's own, and for the threads there may be. */
+static int measure_call(const struct planner *planner, struct weir__node_call *call) {
+    const struct weir__instance_options *options = planner->options;
+    const int64_t rows[] = {planner->workspace_rows, planner->instance->rows};
+    const uint32_t threads[] = {options->threads, 1};
+    if (call->kernel->measure == NULL) return WEIR_OK;
+    for (int r = 0; r < (rows[0] == rows[1] ? 1 : 2); r++) {
+        for (int t = 0; t < (options->threads_known || threads[0] == 1 ? 1 : 2); t++) {
+            int status = measure_at(call, rows[r], threads[t]);
+            if (status != WEIR_OK) return status;
+        }
+    }
+    return WEIR_OK;
 }
 
 static int node_call(struct planner *planner, const struct weir__node *node,

@@ -33,14 +33,24 @@ int weir__program_run(const struct weir__program *program, const struct weir__ru
 
 /* ---- states ---- */
 
+/** The workspace was planned before the number of threads was known, and libraries need more for
+ * some numbers than for others: takes the most threads, up to `threads`, that it is enough for. */
+static int fit_threads(struct weir__node_call *node, uint32_t threads) {
+    for (uint32_t count = threads; count >= 1; count--) {
+        node->shape.threads = count;
+        if (node->kernel->measure == NULL) return WEIR_OK;
+        size_t workspace = 0;
+        int status = node->kernel->measure(&node->shape, &workspace);
+        if (status != WEIR_OK) return status;
+        if (workspace <= node->workspace) return WEIR_OK;
+    }
+    return WEIR_ERR_BACKEND;
+}
+
 static int prepare_node(struct weir__node_call *node, uint32_t threads) {
-    const struct weir__kernel *kernel = node->kernel;
-    node->shape.threads = threads;
-    size_t workspace = 0;
-    int status = kernel->measure == NULL ? WEIR_OK : kernel->measure(&node->shape, &workspace);
+    int status = fit_threads(node, threads);
     if (status != WEIR_OK) return status;
-    if (workspace > node->workspace) return WEIR_ERR_BACKEND;
-    if (kernel->prepare != NULL) status = kernel->prepare(&node->shape, &node->state);
+    if (node->kernel->prepare != NULL) status = node->kernel->prepare(&node->shape, &node->state);
     node->prepared = status == WEIR_OK;
     return status;
 }

@@ -106,8 +106,9 @@ struct weir__instance_options {
     const size_t *parameter_offsets; /**< [the network's parameter - parameter_first] */
     uint32_t parameter_first;
     enum weir_dtype dtype;
-    int64_t rows_max; /**< of a micro-batch; workspace is planned for these */
-    uint32_t threads; /**< at most; the real number comes with weir__instance_prepare */
+    int64_t rows_max;   /**< of a micro-batch; workspace is planned for these */
+    uint32_t threads;   /**< to plan for; the real number comes with weir__instance_prepare */
+    bool threads_known; /**< false: it is a guess, and one thread may be the truth */
     bool reference;
     bool split;   /**< plan the two parts of backward as well */
     bool discard; /**< the input's gradient may not be wanted at run time */
@@ -118,8 +119,8 @@ int weir__instance_new(const struct weir__instance_options *options, int64_t row
                        struct weir__instance **instance);
 void weir__instance_destroy(const struct weir_allocator *allocator,
                             struct weir__instance *instance);
-/** On the worker's thread: makes the kernels' states for `threads` threads. WEIR_ERR_BACKEND where
- * they need more workspace than was planned. */
+/** On the worker's thread: makes the kernels' states for `threads` threads, or for as many as get
+ * along with the workspace that was planned. WEIR_ERR_BACKEND where not even one does. */
 int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads);
 void weir__instance_release(struct weir__instance *instance, uint32_t node_count);
 
