@@ -34,7 +34,8 @@ struct weir__worker {
     uint32_t event_capacity;
     uint64_t event_count;
     uint64_t step_first_event; /**< event_count when the step began */
-    uint64_t last_first_event; /**< of the last completed training step: the caller's, as `last` is */
+    uint64_t
+        last_first_event; /**< of the last completed training step: the caller's, as `last` is */
     uint64_t expected_wait_ns; /**< running mean of this worker's waits */
     _Atomic uint64_t
         busy_since; /**< start of the callback that runs now, 0: none; for the watchdog */
@@ -48,6 +49,9 @@ enum weir__command_kind {
     WEIR__COMMAND_DETACH,
     WEIR__COMMAND_EXIT
 };
+
+/** A step's first failure: its record is there to be read from KNOWN on. */
+enum weir__failure { WEIR__FAILURE_NONE, WEIR__FAILURE_KNOWN, WEIR__FAILURE_IN_WRITING };
 
 /** What the workers are to do; the caller's until `start` advances. */
 struct weir__command {
@@ -79,7 +83,7 @@ struct weir_pipe {
     bool spins;          /**< every worker has a core of its own */
     _Atomic bool in_use; /**< a call is in progress */
     bool stuck;          /**< the watchdog gave up on the last command */
-    _Atomic int failed;  /**< 0 or 1: who sets it owns `error` until the step is over */
+    _Atomic int failed;  /**< enum weir__failure: who takes it from NONE writes `error` */
     struct weir_error error;
     uint64_t step_count;
     const struct weir__prepared *last; /**< of the last completed training step, for the report */

@@ -41,8 +41,17 @@ static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
     return true;
 }
 
+/* Where the watchdog gave one worker up, another may still be writing the record of its failure. */
+static int first_failure(const struct weir_pipe *pipe) {
+    int failed;
+    do {
+        failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+    } while (failed == WEIR__FAILURE_IN_WRITING);
+    return failed == WEIR__FAILURE_NONE ? WEIR_OK : pipe->error.status;
+}
+
 int weir__pipe_command(struct weir_pipe *pipe) {
-    atomic_store_explicit(&pipe->failed, 0, memory_order_relaxed);
+    atomic_store_explicit(&pipe->failed, WEIR__FAILURE_NONE, memory_order_relaxed);
     pipe->error = (struct weir_error){WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].base =
@@ -52,8 +61,7 @@ int weir__pipe_command(struct weir_pipe *pipe) {
         if (!pipe->workers[w].started) continue;
         if (!wait_worker(pipe, &pipe->workers[w])) break;
     }
-    return atomic_load_explicit(&pipe->failed, memory_order_acquire) == 0 ? WEIR_OK
-                                                                          : pipe->error.status;
+    return first_failure(pipe);
 }
 
 /* ---- one call at a time ---- */
@@ -136,8 +144,9 @@ static void collect(struct weir_pipe *pipe, bool infer, int status,
                     struct weir_step_result *result) {
     const struct weir_step *step = &pipe->command.step;
     result->error = pipe->error;
-    bool normed =
-        !infer && step->accumulate_last && (status == WEIR_OK || status == WEIR_ERR_NONFINITE);
+    /* a callback may return WEIR_ERR_NONFINITE too, but the norm's verdict names no stage */
+    bool judged = status == WEIR_ERR_NONFINITE && pipe->error.stage < 0;
+    bool normed = !infer && step->accumulate_last && (status == WEIR_OK || judged);
     if (normed) result->gradient_norm = weir__pipe_norm(pipe);
     if (status != WEIR_OK) return;
     result->loss = sum_loss(pipe->command.prepared);

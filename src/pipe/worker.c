@@ -26,13 +26,13 @@ struct run {
 };
 
 static bool has_failed(const struct weir_pipe *pipe) {
-    return atomic_load_explicit(&pipe->failed, memory_order_acquire) != 0;
+    return atomic_load_explicit(&pipe->failed, memory_order_acquire) != WEIR__FAILURE_NONE;
 }
 
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error) {
-    int none = 0;
-    if (!atomic_compare_exchange_strong(&pipe->failed, &none, 2)) return;
+    int none = WEIR__FAILURE_NONE;
+    if (!atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_IN_WRITING)) return;
     pipe->error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
     if (error != NULL) {
         memcpy(pipe->error.layer, error->layer, sizeof pipe->error.layer);
@@ -46,7 +46,7 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
     }
     if (pipe->error.message[0] == '\0')
         snprintf(pipe->error.message, sizeof pipe->error.message, "%s", weir_status_text(status));
-    atomic_store_explicit(&pipe->failed, 1, memory_order_release);
+    atomic_store_explicit(&pipe->failed, WEIR__FAILURE_KNOWN, memory_order_release);
 }
 
 /* ---- waiting ---- */
