@@ -8,12 +8,12 @@ pub fn build(b: *std.Build) void {
     const header = b.addTranslateC(.{
         .root_source_file = weir.path("src/weir.h"),
         .target = target,
-        .optimize = .fast,
+        .optimize = .debug,
     });
     const module = b.createModule(.{
         .root_source_file = b.path("main.zig"),
         .target = target,
-        .optimize = .fast,
+        .optimize = .debug,
         .imports = &.{.{ .name = "weir", .module = header.createModule() }},
     });
     module.linkLibrary(weir.artifact("weir"));
