@@ -287,7 +287,8 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
                                  .seed = test->seed,
                                  .mini_batch = test->mini_batch,
                                  .row_first = test->row_first,
-                                 .loss_weight = test->loss_weight};
+                                 .loss_weight = test->loss_weight,
+                                 .error = test->error};
     status = kernel->run(&call);
     if (kernel->release != NULL) kernel->release(state);
     return status;

@@ -37,6 +37,7 @@ struct kernel_case {
     uint64_t seed, mini_batch;
     int64_t row_first;
     double loss_weight;
+    struct weir_error *error; /**< or NULL */
 };
 
 /** Random inputs (numbers within ±2, indices in range, a few ignored); the residuals that a

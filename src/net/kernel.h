@@ -54,7 +54,8 @@
  *  add               a, b -> y; in place ok
  *  copy              x -> y
  *  cross_entropy     logits (M, V), target (M) i64 -> loss (1 double: sum over not ignored / weight),
- *                    lse (M). WEIR_ERR_ARGUMENT for a target outside [0, V) that is not ignored
+ *                    lse (M). WEIR_ERR_ARGUMENT for a target outside [0, V) that is not ignored.
+ *                    Losses are 0 where the weight is 0 (PyTorch: NaN)
  *  cross_entropy_grad logits, target, lse -> dlogits = (softmax - onehot) / weight, 0 where ignored
  *  mse               y, t (R, N) -> loss (sum of squares / weight); weight counts elements
  *  mse_grad          y, t -> dy = 2 (y - t) / weight
@@ -103,7 +104,8 @@ struct weir__op_shape {
     int64_t rows;          /**< R */
     int64_t tokens;        /**< T: rows of a matrix per row of the micro-batch */
     int64_t in, out;       /**< linear; embedding: in = V, out = C */
-    int64_t width;         /**< C, V of a loss, N of element-wise ops (elements per row) */
+    int64_t width;         /**< C, V of cross_entropy, N of element-wise ops: all elements of a
+                                row, whatever `tokens` */
     int64_t heads;
     int64_t table;         /**< rows of a table: V of embedding, P of position */
     int64_t ignore_index;
@@ -155,7 +157,8 @@ uint32_t weir__kernel_threads(uint32_t threads);
 
 /* ---- what is not an op of the graph: sums of squares and updates over flat arrays ---- */
 
-/** Sum of squares in double, fixed order: eight-wide partial sums folded at the end. f32 or f64. */
+/** Sum of squares in double, fixed order: partial sums, eight or four times eight wide, folded at
+ * the end. f32 or f64. */
 double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count, bool reference);
 /** y += x. */
 void weir__accumulate(enum weir_dtype dtype, void *y, const void *x, uint64_t count);

@@ -224,7 +224,7 @@ VECTOR_INLINE vfloat v_normal_share(vfloat x, vfloat *density) {
 }
 
 /** What 1 / (1 + exp(-x)) and its slope share: share = that, spread = share * (1 - share). Within
- * 4 ulp each, and where |x| > 16 the rounding of x more. */
+ * 3 and 5 ulp where |x| <= 16; further out the rounding of x itself weighs more. */
 VECTOR_INLINE vfloat v_sigmoid(vfloat x, vfloat *spread) {
     vfloat small = v_exp(-v_abs(x));
     vfloat inverse = 1.0f / (1.0f + small);

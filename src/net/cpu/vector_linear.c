@@ -2,7 +2,8 @@
 /*
  * Products of our own: what runs without oneDNN, and with it for shapes too small to be worth a
  * library call. The right-hand matrix is packed 32 columns at a time, so that the loop reads memory
- * in order whichever way it is stored and whatever its stride does to the caches.
+ * in order whichever way it is stored and whatever its stride does to the caches. Where it is read
+ * just once anyway, for few rows, it stays where it is.
  */
 #include "net/cpu/panel.h"
 #include "net/cpu/vector_calls.h"
@@ -28,7 +29,11 @@ static int measure_depth(int64_t depth, size_t *workspace) {
     return WEIR_OK;
 }
 
+/** At most this many rows are one pass over the right-hand matrix. */
+enum { FEW_ROWS = 8 };
+
 static void multiply(const struct product *product, float *packed) {
+    bool in_place = !product->b_flipped && product->rows <= FEW_ROWS;
     for (int64_t j = 0; j < product->columns; j += WEIR__PANEL) {
         int64_t columns = product->columns - j < WEIR__PANEL ? product->columns - j : WEIR__PANEL;
         struct weir__panel panel = {.a = product->a,
@@ -42,12 +47,16 @@ static void multiply(const struct product *product, float *packed) {
                                     .depth = product->depth,
                                     .columns = columns,
                                     .mode = product->mode};
-        if (product->b_flipped)
+        if (in_place && columns == WEIR__PANEL) {
+            panel.b = product->b + j;
+            panel.b_row = product->columns;
+        } else if (product->b_flipped) {
             weir__panel_pack_rows(packed, product->b + j * product->depth, product->depth, columns,
                                   product->depth, 1);
-        else
+        } else {
             weir__panel_pack(packed, WEIR__PANEL, WEIR__PANEL, product->b + j, product->columns,
                              columns, product->depth, 1);
+        }
         weir__panel_product(&panel);
     }
 }

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: the vector functions keep the error bounds that net/cpu/vector.h states, and sums have the
+ * order that it states. Method: dense sweeps against the C library in double, in units of the last
+ * place of the exact result; products with panels against plain loops, whole numbers exactly.
+ */
+#include "harness.h"
+#include "net/cpu/panel.h"
+
+#include "base/base.h"
+
+#include <math.h>
+#include <stdio.h>
+
+/** The distance of two numbers in units of the last place of `exact` as a float. */
+static double ulps(float got, double exact) {
+    float near = (float)fabs(exact);
+    double unit = (double)nextafterf(near, INFINITY) - (double)near;
+    return fabs((double)got - exact) / unit;
+}
+
+static void expect_ulps(const char *name, float x, float got, double exact, double bound) {
+    if (!(ulps(got, exact) <= bound))
+        TEST_FAIL("%s(%.9g) is %.9g, not %.17g: %.2f ulp", name, (double)x, (double)got, exact,
+                  ulps(got, exact));
+}
+
+enum { STEPS = 400000 };
+
+static float sweep(float from, float to, int i) {
+    return from + (to - from) * (float)i / STEPS;
+}
+
+static void test_exp_is_within_2_ulp(void) {
+    for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
+        float x = sweep(-87.2f, 88, i);
+        expect_ulps("exp", x, v_exp(v_all(x))[7], exp((double)x), 2);
+        float small = x / 1000;
+        expect_ulps("exp", small, v_exp(v_all(small))[0], exp((double)small), 2);
+    }
+    CHECK(v_exp(v_all(0))[0] == 1);
+    CHECK(v_exp(v_all(-88))[0] == 0);
+    CHECK(v_exp(v_all(-INFINITY))[0] == 0);
+    CHECK(isnan(v_exp(v_all(NAN))[0]));
+}
+
+static void test_log_is_within_2_ulp(void) {
+    for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
+        float x = exp2f(sweep(-125, 127, i)), near = sweep(0.5f, 3, i);
+        expect_ulps("log", x, v_log(v_all(x))[3], log((double)x), 2);
+        expect_ulps("log", near, v_log(v_all(near))[3], log((double)near), 2);
+    }
+    CHECK(v_log(v_all(1))[0] == 0);
+    CHECK(isnan(v_log(v_all(NAN))[0]));
+}
+
+static void test_normal_share_is_within_2_ulp_of_1(void) {
+    for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
+        float x = sweep(-14, 14, i);
+        vfloat density, share = v_normal_share(v_all(x), &density);
+        double exact = 0.5 * erfc(-(double)x * sqrt(0.5));
+        CHECK_NEAR(share[5], exact, 0x1p-22);
+        double shape = exp(-0.5 * (double)x * (double)x);
+        /* x^2 / 2 is rounded before exp sees it. */
+        CHECK_NEAR(density[5], shape, shape * 0x1p-24 * (4 + (double)x * (double)x) + 1e-37);
+        if (x < 0 && x > -4) CHECK_NEAR(share[5], exact, exact * 0x1p-20);
+    }
+}
+
+static void test_sigmoid_is_within_3_and_5_ulp(void) {
+    for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
+        float x = sweep(-16, 16, i);
+        vfloat spread, share = v_sigmoid(v_all(x), &spread);
+        double exact = 1 / (1 + exp(-(double)x));
+        expect_ulps("sigmoid", x, share[2], exact, 3);
+        expect_ulps("sigmoid's slope", x, spread[2], exact / (1 + exp((double)x)), 5);
+    }
+    vfloat spread;
+    CHECK(v_sigmoid(v_all(200), &spread)[0] == 1);
+    CHECK(v_sigmoid(v_all(-200), &spread)[0] == 0);
+    CHECK(spread[0] == 0);
+    CHECK(isnan(v_sigmoid(v_all(NAN), &spread)[0]));
+}
+
+static void test_lanes_are_summed_in_halves(void) {
+    float x[LANES];
+    for (int i = 0; i < LANES; i++) x[i] = (float)(test_random_unit() - 0.5);
+    float wanted[LANES];
+    memcpy(wanted, x, sizeof x);
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++) wanted[i] += wanted[i + half];
+    CHECK(v_sum(v_load(x)) == wanted[0]);
+    float largest = x[0];
+    for (int i = 1; i < LANES; i++) largest = fmaxf(largest, x[i]);
+    CHECK(v_largest(v_load(x)) == largest);
+}
+
+static void test_partial_loads_and_stores_keep_to_their_lanes(void) {
+    for (int count = 0; count <= LANES; count++) {
+        float *x = weir__acquire(test_allocator(), (size_t)count, sizeof(float));
+        float *y = weir__acquire(test_allocator(), (size_t)count, sizeof(float));
+        for (int i = 0; i < count; i++) x[i] = (float)(i + 1);
+        vfloat v = v_load_some(x, count);
+        for (int i = 0; i < LANES; i++) EXPECT(v[i] == (i < count ? (float)(i + 1) : 0));
+        v_store_some(y, v, count); /* the allocator's guards see a lane too many */
+        EXPECT_EQ_BYTES(x, y, (size_t)count * sizeof(float));
+        weir__release(test_allocator(), x, (size_t)count, sizeof(float));
+        weir__release(test_allocator(), y, (size_t)count, sizeof(float));
+    }
+}
+
+/* ---- panels ---- */
+
+/** Whole numbers small enough that every product and sum is exact. */
+static void fill(float *to, size_t count) {
+    for (size_t i = 0; i < count; i++) to[i] = (float)((int)test_random_below(17) - 8);
+}
+
+enum { SIDE = 37 }; /* rows and depth at most */
+
+struct arrays {
+    float a[SIDE * SIDE], b[SIDE * WEIR__PANEL], c[SIDE * WEIR__PANEL], wanted[SIDE * WEIR__PANEL];
+};
+
+static void multiply_plainly(const struct weir__panel *panel, float *wanted) {
+    for (int64_t r = 0; r < panel->rows; r++)
+        for (int64_t j = 0; j < panel->columns; j++) {
+            float sum = panel->mode == WEIR__PANEL_SET ? 0 : wanted[r * WEIR__PANEL + j];
+            for (int64_t k = 0; k < panel->depth; k++)
+                sum +=
+                    panel->a[r * panel->a_row + k * panel->a_step] * panel->b[k * panel->b_row + j];
+            wanted[r * WEIR__PANEL + j] = sum;
+        }
+}
+
+static void test_panel_products_of_whole_numbers_are_exact(void) {
+    static struct arrays x;
+    for (int i = 0; i < 400 && !test_has_failed(); i++) {
+        fill(x.a, SIDE * SIDE);
+        fill(x.b, SIDE * WEIR__PANEL);
+        fill(x.c, SIDE * WEIR__PANEL);
+        memcpy(x.wanted, x.c, sizeof x.c);
+        bool flipped = i % 2 == 0;
+        struct weir__panel panel = {.a = x.a,
+                                    .a_row = flipped ? 1 : SIDE,
+                                    .a_step = flipped ? SIDE : 1,
+                                    .b = x.b,
+                                    .b_row = WEIR__PANEL,
+                                    .c = x.c,
+                                    .c_row = WEIR__PANEL,
+                                    .rows = (int64_t)test_random_below(SIDE + 1),
+                                    .depth = (int64_t)test_random_below(SIDE + 1),
+                                    .columns = 1 + (int64_t)test_random_below(WEIR__PANEL),
+                                    .mode = (enum weir__panel_mode)(i % 3)};
+        weir__panel_product(&panel);
+        multiply_plainly(&panel, x.wanted);
+        CHECK_EQ_BYTES(x.c, x.wanted, sizeof x.c); /* also what lies outside of c */
+    }
+}
+
+static void test_packing_moves_every_number_to_its_place(void) {
+    static float from[SIDE * 50], to[50 * WEIR__PANEL];
+    for (int i = 0; i < 200 && !test_has_failed(); i++) {
+        int64_t columns = 1 + (int64_t)test_random_below(WEIR__PANEL);
+        int64_t depth = 1 + (int64_t)test_random_below(SIDE);
+        fill(from, WEIR__COUNT_OF(from));
+        weir__panel_pack_rows(to, from, 50, columns, depth, 2);
+        for (int64_t k = 0; k < depth; k++)
+            for (int64_t j = 0; j < WEIR__PANEL; j++)
+                CHECK(to[k * WEIR__PANEL + j] == (j < columns ? 2 * from[j * 50 + k] : 0));
+        int64_t padded = (columns + LANES - 1) / LANES * LANES;
+        weir__panel_pack(to, padded, padded, from, 50, columns, depth, 2);
+        for (int64_t k = 0; k < depth; k++)
+            for (int64_t j = 0; j < padded; j++)
+                CHECK(to[k * padded + j] == (j < columns ? 2 * from[k * 50 + j] : 0));
+    }
+}
+
+WEIR_TEST_SUITE(vector, TEST(exp_is_within_2_ulp), TEST(log_is_within_2_ulp),
+                TEST(normal_share_is_within_2_ulp_of_1), TEST(sigmoid_is_within_3_and_5_ulp),
+                TEST(lanes_are_summed_in_halves),
+                TEST(partial_loads_and_stores_keep_to_their_lanes),
+                TEST(panel_products_of_whole_numbers_are_exact),
+                TEST(packing_moves_every_number_to_its_place))
