@@ -343,6 +343,86 @@ static void test_the_parts_of_backward_make_the_whole(void) {
     weir_model_destroy(model);
 }
 
+/* ---- programs ---- */
+
+enum { AREA = 1 << 16, AREAS = 10 };
+
+/** A stage's programs on memory of this test's. */
+struct bench {
+    struct weir__instance *instance;
+    unsigned char *areas[AREAS]; /* one per base */
+    uintptr_t bases[AREAS];
+};
+
+/** Runs a program with its saved area at `saved`; workspace is full of `poison`. */
+static void run_program(struct bench *bench, enum weir__program_kind kind, unsigned char *saved,
+                        int poison) {
+    const struct weir__planned_call *failed;
+    struct weir__run run = {.bases = bench->bases,
+                            .output_wanted = true,
+                            .call = {.overwrite = true, .seed = 1, .loss_weight = 1}};
+    bench->bases[WEIR__BASE_SAVED] = (uintptr_t)saved;
+    memset(bench->areas[WEIR__BASE_WORKSPACE], poison, AREA);
+    EXPECT(bench->instance->programs[kind].workspace <= AREA && bench->instance->saved <= AREA);
+    EXPECT_STATUS(weir__program_run(&bench->instance->programs[kind], &run, &failed), WEIR_OK);
+}
+
+static void check_recompute(struct bench *bench) {
+    static unsigned char forward[AREA], recompute[AREA];
+    for (int i = 1; i < AREAS; i++) {
+        bench->areas[i] = weir__acquire(test_allocator(), AREA, 1);
+        if (!EXPECT(bench->areas[i] != NULL)) return;
+        bench->bases[i] = (uintptr_t)bench->areas[i];
+    }
+    for (uint32_t base = WEIR__BASE_PARAMETERS; base <= WEIR__BASE_INPUT; base++)
+        for (size_t i = 0; i < AREA / sizeof(double); i++)
+            ((double *)bench->areas[base])[i] = test_random_unit() - 0.5;
+    memset(forward, 0xA5, AREA);
+    memset(recompute, 0xA5, AREA);
+    run_program(bench, WEIR__PROGRAM_FORWARD, forward, 0xFF);
+    memset(bench->areas[WEIR__BASE_OUTPUT], 0x11, AREA);
+    run_program(bench, WEIR__PROGRAM_RECOMPUTE, recompute, 0x7F);
+    EXPECT_EQ_BYTES(forward, recompute, AREA);
+    for (int i = 0; i < AREA; i++) EXPECT_EQ_INT(bench->areas[WEIR__BASE_OUTPUT][i], 0x11);
+    run_program(bench, WEIR__PROGRAM_CHECKPOINT, NULL, 0xFF);
+    memcpy(recompute, bench->areas[WEIR__BASE_OUTPUT], AREA);
+    memset(bench->areas[WEIR__BASE_OUTPUT], 0x11, AREA);
+    run_program(bench, WEIR__PROGRAM_FORWARD, forward, 0x7F);
+    EXPECT_EQ_BYTES(bench->areas[WEIR__BASE_OUTPUT], recompute, AREA);
+    for (int i = 1; i < AREAS; i++) weir__release(test_allocator(), bench->areas[i], AREA, 1);
+}
+
+static void test_recompute_leaves_the_bytes_that_forward_saved(void) {
+    struct weir_gpt_options gpt = {1, 8, 2, 4, 5, false, 0.3};
+    struct weir_model *model;
+    CHECK_OK(weir_model_gpt(test_allocator(), &gpt, NULL, &model));
+    uint32_t balance[3] = {1, 1, 1};
+    struct weir__network network;
+    struct weir__slices slices;
+    CHECK_OK(compile(model, balance, 3, &network, NULL));
+    CHECK_OK(weir__slice(&network.stages[1].graph, &slices));
+    size_t offsets[16] = {0};
+    const struct weir__stage_graph *stage = &network.stages[1];
+    for (uint32_t i = 0; i < stage->parameter_count && i < 16; i++)
+        offsets[i] = network.parameters[stage->parameter_first + i].offset;
+    struct weir__instance_options options = {.allocator = test_allocator(),
+                                             .slices = &slices,
+                                             .parameter_offsets = offsets,
+                                             .parameter_first = stage->parameter_first,
+                                             .dtype = WEIR_F64,
+                                             .rows_max = 2,
+                                             .threads = 1,
+                                             .threads_known = true};
+    struct bench bench = {0};
+    CHECK_OK(weir__instance_new(&options, 2, &bench.instance));
+    CHECK_OK(weir__instance_prepare(bench.instance, stage->graph.node_count, 1));
+    check_recompute(&bench);
+    weir__instance_release(bench.instance, stage->graph.node_count);
+    weir__instance_destroy(test_allocator(), bench.instance);
+    weir__network_clean_up(&network);
+    weir_model_destroy(model);
+}
+
 /* ---- fusion ---- */
 
 static void test_dropout_and_sum_are_fused_within_a_layer_only(void) {
@@ -474,15 +554,13 @@ static void test_block_partitions_are_optimal(void) {
     }
 }
 
-WEIR_TEST_SUITE(graph, TEST(undeclared_and_forgotten_skips_are_refused),
-                TEST(all_skip_faults_are_listed_with_their_layers),
-                TEST(one_layer_may_pop_and_stash_different_names),
-                TEST(a_popped_skip_that_is_not_used_gives_a_zero_gradient),
-                TEST(a_skip_of_the_input_needs_no_gradient),
-                TEST(recompute_has_only_what_backward_reads),
-                TEST(recompute_of_a_gpt_block_leaves_its_last_product_out),
-                TEST(the_parts_of_backward_make_the_whole),
-                TEST(dropout_and_sum_are_fused_within_a_layer_only),
-                TEST(a_fused_sum_has_its_parts_bits),
-                TEST(packed_buffers_that_live_together_do_not_overlap),
-                TEST(block_partitions_are_optimal))
+WEIR_TEST_SUITE(
+    graph, TEST(undeclared_and_forgotten_skips_are_refused),
+    TEST(all_skip_faults_are_listed_with_their_layers),
+    TEST(one_layer_may_pop_and_stash_different_names),
+    TEST(a_popped_skip_that_is_not_used_gives_a_zero_gradient),
+    TEST(a_skip_of_the_input_needs_no_gradient), TEST(recompute_has_only_what_backward_reads),
+    TEST(recompute_of_a_gpt_block_leaves_its_last_product_out),
+    TEST(the_parts_of_backward_make_the_whole), TEST(recompute_leaves_the_bytes_that_forward_saved),
+    TEST(dropout_and_sum_are_fused_within_a_layer_only), TEST(a_fused_sum_has_its_parts_bits),
+    TEST(packed_buffers_that_live_together_do_not_overlap), TEST(block_partitions_are_optimal))

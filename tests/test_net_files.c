@@ -214,7 +214,8 @@ static void test_every_failing_allocation_of_save_and_load_is_clean(void) {
 
 /* ---- initial values ---- */
 
-static void test_initial_values_depend_on_seed_and_place_alone(void) {
+// PI-6
+static void test_names_and_initial_values_do_not_depend_on_the_partition(void) {
     struct weir_model *model = gpt_model(2, 5);
     struct weir_net_options options = trial_options(1, 4, 1);
     struct weir_net *one = trial_net(model, &options);
@@ -284,5 +285,5 @@ WEIR_TEST_SUITE(net_files, TEST(a_resumed_run_goes_on_bit_for_bit), TEST(momentu
                 TEST(weights_alone_can_be_taken_from_a_checkpoint_of_another_precision),
                 TEST(a_file_that_does_not_fit_is_refused_and_changes_nothing),
                 TEST(every_failing_allocation_of_save_and_load_is_clean),
-                TEST(initial_values_depend_on_seed_and_place_alone),
+                TEST(names_and_initial_values_do_not_depend_on_the_partition),
                 TEST(initial_values_have_pytorchs_distributions))

@@ -233,6 +233,7 @@ static void random_case(void) {
     for (uint32_t s = 0; s < several.stages; s++) modes[s] = random_checkpoint();
     if (coin()) several.pipe.stage_checkpoint = modes;
     several.pipe.recompute_late = coin();
+    several.pipe.debug_inputs = coin();
     several.pipe.link = coin() ? WEIR_LINK_COPY : WEIR_LINK_AUTO;
     compare(&problem, &one, &several);
     if (test_has_failed()) describe(&problem, &several);

@@ -381,6 +381,25 @@ static void test_steps_allocate_nothing(void) {
     weir_model_destroy(model);
 }
 
+static void test_the_plan_is_the_pipes_to_the_byte(void) {
+    for (uint32_t stages = 1; stages <= 4; stages++) {
+        struct weir_model *model = small_model(0.1);
+        struct weir_net_options options = trial_options(stages, 7, 3);
+        struct weir_net *net = trial_net(model, &options);
+        struct weir_plan *plan = NULL;
+        EXPECT_STATUS(weir_net_plan(model, &options, NULL, &plan), WEIR_OK);
+        if (net != NULL && plan != NULL) {
+            const struct weir_plan *pipe = weir_pipe_plan(weir_net_pipe(net));
+            EXPECT_EQ_UINT(plan->device_count, pipe->device_count);
+            EXPECT_EQ_BYTES(plan->devices, pipe->devices,
+                            pipe->device_count * sizeof pipe->devices[0]);
+        }
+        weir_plan_destroy(plan);
+        weir_net_destroy(net);
+        weir_model_destroy(model);
+    }
+}
+
 /** Everything that allocates, once; the first failure's status. */
 static int build_and_step(const struct trial_data *data) {
     struct weir_gpt_options gpt = {1, 4, 2, 3, 5, false, 0.1};
@@ -450,5 +469,5 @@ WEIR_TEST_SUITE(net_steps, TEST(zeros_of_dropout_are_the_zeros_of_the_gradient),
                 TEST(a_tied_parameter_is_one_and_its_gradient_the_sum_of_its_uses),
                 TEST(other_row_counts_are_prepared_when_they_come),
                 TEST(a_failing_layer_is_named_and_the_next_step_is_right),
-                TEST(steps_allocate_nothing), TEST(every_failing_allocation_is_reported_cleanly),
-                TEST(kernels_are_listed))
+                TEST(steps_allocate_nothing), TEST(the_plan_is_the_pipes_to_the_byte),
+                TEST(every_failing_allocation_is_reported_cleanly), TEST(kernels_are_listed))
