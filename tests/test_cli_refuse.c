@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: what cannot be is refused before any work, with exit code 2, every fault on a line of its
+ * own and the nearest valid values named, and no file appears. Method: the installed command, given
+ * one wrong thing each, then several at once.
+ */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+struct refusal {
+    const char *options;
+    const char *message;
+};
+
+static const struct refusal of_pipelines[] = {
+    {"--stages 5", "--stages 5: the model has 4 layers: choose 1 to 4"},
+    {"--balance 1,2", "--balance adds up to 3 layers, the model has 4"},
+    {"--balance 2,0,2", "--balance"},
+    {"--balance 2,2 --stages 3", "--stages 3 but --balance names 2 stages"},
+    {"--workers 3", "--workers 3: there are 2 stages: choose 1 to 2"},
+    {"--virtual-stages 2", "--virtual-stages 2: 1f1b has one stage per worker"},
+    {"--schedule gpip", "there is no schedule 'gpip': choose one of gpipe, 1f1b"},
+    {"--schedule gpip", "(did you mean gpipe?)"},
+    {"--schedule zb-v", "there is no schedule 'zb-v'"},
+    {"--schedule /none/t.csv", "--schedule /none/t.csv: cannot open"},
+    {"--dtype bf16", "--dtype bf16 is not available in this build: use f32 or f64"},
+    {"--dtype f16", "--dtype f16"},
+    {"--device cuda", "--device cuda is not available in this build: use cpu"},
+    {"--device cpu,cuda:1", "--device cuda:1 is not available"},
+    {"--checkpoint sometimes", "always, except_last, never"},
+    {"--chunks 0", "--chunks 0: too small"},
+    {"--stages 0", "--stages 0: too small"},
+    {"--memory-limit 1KiB", "more than the limit of 1024: raise the limit to"},
+    {"--stagse 2", "unknown option --stagse: did you mean --stages?"},
+    {"--tied", "tied layers must share a stage for now"},
+    {"--model gptt", "--model gptt is not known: choose gpt"},
+    {"--heads 3", "--width 16 is not a multiple of --heads 3"},
+    {"--dropout 1.5", "--dropout 1.5"},
+};
+
+static const struct refusal of_training[] = {
+    {"--data /none/text", "/none/text: No such file or directory: check the path"},
+    {"--save-every 2", "--save-every needs a file: give --save FILE"},
+    {"--save /none/a", "--save /none/a: its folder: No such file or directory"},
+    {"--save -", "--save '-' is no file: give its name"},
+    {"--save-weights /", "--save-weights / is a folder"},
+    {"--resume /none/a", "cannot open /none/a: No such file or directory"},
+    {"--resume /proc/self/cmdline", "/proc/self/cmdline"},
+    {"--optimizer adam", "adamw"},
+    {"--nesterov", "--nesterov needs --momentum above 0"},
+    {"--vocab 100", "--vocab 100: text is read as bytes: use at least 256"},
+    {"--batch 0", "--batch 0: too small"},
+    {"--bind 4000", "no core 4000"},
+    {"--lr fast", "--lr"},
+    {"--context 20000", "context"},
+};
+
+static void check_refusals(const char *command, const struct refusal *refusals, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        struct cli_run run;
+        CLI(&run, "%s %s 2>&1 >/dev/null", command, refusals[i].options);
+        if (run.code != 2) TEST_FAIL("%s: exit code %d", refusals[i].options, run.code);
+        char begin[32];
+        snprintf(begin, sizeof begin, "weir: %.*s: ", (int)strcspn(command, " "), command);
+        CHECK(strncmp(run.output, begin, strlen(begin)) == 0);
+        CHECK_CONTAINS(run.output, refusals[i].message);
+    }
+}
+
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+static void test_train_and_plan_refuse_pipelines_that_cannot_be(void) {
+    char command[600];
+    snprintf(command, sizeof command, "train " CLI_TRAIN " --steps 1 --data %s", cli_text());
+    check_refusals(command, of_pipelines, COUNT(of_pipelines));
+    check_refusals("plan " CLI_MODEL, of_pipelines, COUNT(of_pipelines));
+}
+
+static void test_train_refuses_what_it_could_not_do(void) {
+    char command[600];
+    snprintf(command, sizeof command, "train --data %s " CLI_TRAIN, cli_text());
+    check_refusals(command, of_training, COUNT(of_training));
+}
+
+// PI-3
+static void test_every_fault_is_listed_and_no_file_appears(void) {
+    static const char *const messages[] = {
+        "--save-every needs a file",      "--save-weights /none/w: its folder",
+        "/none/text: No such file",       "--balance adds up to 6 layers, the model has 4",
+        "there is no schedule 'zigzag'",  "--dtype bf16 is not available",
+        "--device cuda is not available", "--workers 3: there are 2 stages"};
+    struct cli_run run;
+    const char *folder = test_temporary_directory();
+    CLI_CODE(
+        &run, 2,
+        "train " CLI_TRAIN " --data /none/text --save-every 1 --save-weights /none/w --balance "
+        "3,3 --schedule zigzag --dtype bf16 --device cuda --workers 3 --json %s/j --trace %s/t",
+        folder, folder);
+    for (uint32_t i = 0; i < COUNT(messages); i++) CHECK_CONTAINS(run.output, messages[i]);
+    CHECK_EQ_INT(test_shell(run.output, sizeof run.output, "ls %s | wc -l", folder), 0);
+    CHECK_EQ_INT(run.output[0], '0');
+}
+
+static void test_help_shows_units_and_defaults_everywhere(void) {
+    static const struct refusal helps[] = {{"train", "default 16"},    {"grad", "--masks"},
+                                           {"init", "--out FILE"},     {"describe", "--json FILE"},
+                                           {"plan", "--memory-limit"}, {"doctor", "--workers P"}};
+    for (uint32_t i = 0; i < COUNT(helps); i++) {
+        struct cli_run run;
+        CLI_CODE(&run, 0, "%s --help 2>/dev/null", helps[i].options);
+        CHECK_CONTAINS(run.output, helps[i].message);
+        CHECK_CONTAINS(run.output, "default");
+    }
+}
+
+WEIR_TEST_SUITE(cli_refuse, TEST(train_and_plan_refuse_pipelines_that_cannot_be),
+                TEST(train_refuses_what_it_could_not_do),
+                TEST(every_fault_is_listed_and_no_file_appears),
+                TEST(help_shows_units_and_defaults_everywhere))
