@@ -237,8 +237,7 @@ static int start_workers(struct weir_pipe *pipe, struct weir_faults *faults) {
 static int attach_stages(struct weir_pipe *pipe, struct weir_faults *faults) {
     pipe->command.kind = WEIR__COMMAND_ATTACH;
     int status = weir__pipe_command(pipe);
-    if (status != WEIR_OK)
-        weir_faults_add(faults, "attaching the stages failed: %s", weir_status_text(status));
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
     return status;
 }
 

@@ -92,7 +92,8 @@ struct weir_pipe {
 
 /** The thread's body; `argument` is its struct weir__worker. */
 void *weir__worker_main(void *argument);
-/** Makes the pipe's first failure known; later ones are dropped. `error` may be NULL. */
+/** Makes the pipe's first failure known, with layer and message of `error` and the place of `call`
+ * (NULL: none); later failures are dropped. */
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error);
 /** Gives `pipe->command` to all workers and waits. WEIR_OK, the failure, or WEIR_ERR_TIMEOUT. */

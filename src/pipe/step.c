@@ -230,6 +230,7 @@ static int prepare_one(struct weir_pipe *pipe, int64_t rows, bool infer,
     pipe->command.kind = WEIR__COMMAND_PREPARE;
     pipe->command.prepared = prepared;
     status = weir__pipe_command(pipe);
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
     if (status == WEIR_OK) status = keep_prepared(pipe, prepared);
     if (status == WEIR_OK) return WEIR_OK;
 fail_fit:
@@ -241,8 +242,12 @@ fail_init:
 
 int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
     if (pipe == NULL) return WEIR_ERR_ARGUMENT;
-    int status = enter(pipe, NULL);
-    if (status != WEIR_OK) return status;
+    struct weir_error error = {0};
+    int status = enter(pipe, &error);
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "%s", error.message);
+        return status;
+    }
     if (rows < 1 || rows > pipe->setup.options.rows) {
         weir_faults_add(faults, "%lld rows: the pipe was built for 1 to %lld", (long long)rows,
                         (long long)pipe->setup.options.rows);

@@ -34,10 +34,8 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
     int none = WEIR__FAILURE_NONE;
     if (!atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_IN_WRITING)) return;
     pipe->error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
-    if (error != NULL) {
-        memcpy(pipe->error.layer, error->layer, sizeof pipe->error.layer);
-        memcpy(pipe->error.message, error->message, sizeof pipe->error.message);
-    }
+    memcpy(pipe->error.layer, error->layer, sizeof pipe->error.layer);
+    memcpy(pipe->error.message, error->message, sizeof pipe->error.message);
     if (call != NULL) {
         bool of_micro_batch = weir__kinds[call->action.kind].per_micro_batch;
         pipe->error.stage = call->action.stage;
@@ -167,20 +165,30 @@ static void *lasting(const struct run *run, uint32_t block) {
 static void fill_micro_batch(struct run *run, const struct weir__call *call) {
     struct weir_task *task = &run->task;
     struct weir__views *views = call->views;
-    bool backward = (weir__kinds[call->action.kind].reads & WEIR__SAVED) != 0;
+    uint32_t reads = weir__kinds[call->action.kind].reads;
+    uint32_t writes = weir__kinds[call->action.kind].writes;
     if (call->action.kind == WEIR_KIND_F) place_inputs(run, call);
-    if (weir__kinds[call->action.kind].writes & WEIR__INPUT_GRADS) place_input_grads(run, call);
+    if (writes & WEIR__INPUT_GRADS) place_input_grads(run, call);
     task->rows = views->rows;
     task->row_first = views->row_first;
     task->inputs = views->inputs;
-    task->outputs = views->outputs;
-    task->output_grads = backward ? views->output_grads : NULL;
-    task->input_grads = backward ? views->input_grads : NULL;
+    task->outputs = writes & WEIR__OUTPUTS ? views->outputs : NULL;
+    task->output_grads = reads & WEIR__OUTPUT_GRADS ? views->output_grads : NULL;
+    task->input_grads = writes & WEIR__INPUT_GRADS ? views->input_grads : NULL;
     task->skips = views->skips;
-    task->skip_grads = backward ? views->skip_grads : NULL;
-    task->skip_grads_out = backward ? views->skip_grads_out : NULL;
+    task->skip_grads = reads & WEIR__SKIP_GRADS_IN ? views->skip_grads : NULL;
+    task->skip_grads_out = writes & WEIR__SKIP_GRADS_OUT ? views->skip_grads_out : NULL;
     task->saved = call->saves ? views->saved : NULL;
     task->loss = &views->loss;
+}
+
+/* N and U are of a whole mini-batch. */
+static void leave_micro_batch(struct weir_task *task) {
+    task->rows = task->row_first = 0;
+    task->inputs = task->outputs = task->output_grads = task->input_grads = NULL;
+    task->skips = task->skip_grads = task->skip_grads_out = NULL;
+    task->saved = NULL;
+    task->loss = NULL;
 }
 
 static void fill_task(struct run *run, const struct weir__call *call) {
@@ -197,7 +205,11 @@ static void fill_task(struct run *run, const struct weir__call *call) {
     task->gradients_first = call->gradients_first && run->pipe->command.step.accumulate_first;
     task->norm_squares = run->pipe->norm_squares[stage];
     task->error = &run->error;
-    if (call->views != NULL) fill_micro_batch(run, call);
+    run->error.layer[0] = run->error.message[0] = '\0'; /* an earlier action's */
+    if (call->views != NULL)
+        fill_micro_batch(run, call);
+    else
+        leave_micro_batch(task);
 }
 
 /* ---- catching stages that write to what they only may read ---- */
@@ -374,25 +386,51 @@ static void run_row(struct weir__worker *worker) {
 
 /* ---- attach, prepare, detach ---- */
 
+/* Which of the pipe's stages refused what, as the record's message. */
+static int refuse(const struct weir_pipe *pipe, uint32_t s, const char *what, int status,
+                  struct weir_error *error) {
+    char text[96];
+    return weir__fail(error, status, "%s: its %s callback returned %d (%s)",
+                      weir__setup_stage_text(&pipe->setup, s, text), what, status,
+                      weir_status_text(status));
+}
+
+/* Whether micro-batches of that size occur in a row count that was prepared before this one. */
+static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepared *prepared,
+                          int64_t rows) {
+    for (uint32_t i = 0; i < pipe->prepared_count && pipe->prepared[i] != prepared; i++) {
+        int64_t sizes[2];
+        uint32_t count = weir__prepared_sizes(pipe->prepared[i], sizes);
+        if (sizes[0] == rows || sizes[count - 1] == rows) return true;
+    }
+    return false;
+}
+
 static int prepare_stage(struct weir__worker *worker, const struct weir__prepared *prepared,
-                         uint32_t s) {
-    const struct weir_stage *stage = &worker->pipe->setup.stages[s].stage;
+                         uint32_t s, struct weir_error *error) {
+    const struct weir_pipe *pipe = worker->pipe;
+    const struct weir_stage *stage = &pipe->setup.stages[s].stage;
     int64_t sizes[2];
     uint32_t count = weir__prepared_sizes(prepared, sizes);
-    int status = WEIR_OK;
-    for (uint32_t i = 0; i < count && status == WEIR_OK && stage->calls->prepare != NULL; i++)
-        status = stage->calls->prepare(stage->context, sizes[i]);
-    return status;
+    for (uint32_t i = 0; i < count && stage->calls->prepare != NULL; i++) {
+        if (is_known_size(pipe, prepared, sizes[i])) continue;
+        int status = stage->calls->prepare(stage->context, sizes[i]);
+        if (status != WEIR_OK) return refuse(pipe, s, "prepare", status, error);
+    }
+    return WEIR_OK;
 }
 
-static int prepare_stages(struct weir__worker *worker, const struct weir__prepared *prepared) {
+static int prepare_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
+                          struct weir_error *error) {
     int status = WEIR_OK;
     for (uint32_t s = 0; s < worker->pipe->setup.flow.stage_count && status == WEIR_OK; s++)
-        if (prepared->stage_worker[s] == worker->index) status = prepare_stage(worker, prepared, s);
+        if (prepared->stage_worker[s] == worker->index)
+            status = prepare_stage(worker, prepared, s, error);
     return status;
 }
 
-static int attach_stages(struct weir__worker *worker, const struct weir__prepared *prepared) {
+static int attach_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
+                         struct weir_error *error) {
     struct weir_pipe *pipe = worker->pipe;
     for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
         if (prepared->stage_worker[s] != worker->index) continue;
@@ -401,23 +439,26 @@ static int attach_stages(struct weir__worker *worker, const struct weir__prepare
         int status = weir_pipe_attachment(pipe, s, &attachment);
         if (status == WEIR_OK && stage->calls->attach != NULL)
             status = stage->calls->attach(stage->context, &attachment);
-        if (status != WEIR_OK) return status;
+        if (status != WEIR_OK) return refuse(pipe, s, "attach", status, error);
         pipe->attached[s] = true;
     }
     return WEIR_OK;
 }
 
-static int attach(struct weir__worker *worker) {
+static int attach(struct weir__worker *worker, struct weir_error *error) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir__placement *placement = &pipe->placements[worker->index];
     int status = weir__place_bind(pipe->machine, placement);
-    if (status != WEIR_OK) return status;
+    if (status != WEIR_OK)
+        return weir__fail(error, status,
+                          "worker %u cannot be bound to cores %s (%s): bind others, or \"none\"",
+                          worker->index, placement->place.cores, weir_status_text(status));
     if (worker->arena_bytes > 0)
         status = worker->device->calls->memory_touch(
             worker->device, worker->arena, worker->arena_bytes, placement->place.numa_node);
-    if (status == WEIR_OK) status = attach_stages(worker, pipe->prepared[0]);
+    if (status == WEIR_OK) status = attach_stages(worker, pipe->prepared[0], error);
     for (uint32_t i = 0; i < pipe->prepared_count && status == WEIR_OK; i++)
-        status = prepare_stages(worker, pipe->prepared[i]);
+        status = prepare_stages(worker, pipe->prepared[i], error);
     return status;
 }
 
@@ -433,15 +474,18 @@ static void detach(struct weir__worker *worker) {
 
 static void obey(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
+    struct weir_error error = {0};
     int status = WEIR_OK;
     switch (pipe->command.kind) {
-    case WEIR__COMMAND_ATTACH: status = attach(worker); break;
-    case WEIR__COMMAND_PREPARE: status = prepare_stages(worker, pipe->command.prepared); break;
+    case WEIR__COMMAND_ATTACH: status = attach(worker, &error); break;
+    case WEIR__COMMAND_PREPARE:
+        status = prepare_stages(worker, pipe->command.prepared, &error);
+        break;
     case WEIR__COMMAND_RUN: run_row(worker); break;
     case WEIR__COMMAND_DETACH: detach(worker); break;
     case WEIR__COMMAND_EXIT: break;
     }
-    if (status != WEIR_OK) weir__pipe_fail(pipe, NULL, status, NULL);
+    if (status != WEIR_OK) weir__pipe_fail(pipe, NULL, status, &error);
 }
 
 void *weir__worker_main(void *argument) {
