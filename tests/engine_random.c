@@ -181,3 +181,55 @@ size_t engine_random_table(char *text, size_t capacity, uint32_t stages, uint32_
         length += (size_t)snprintf(text + length, capacity - length, "%s\n", rows.text[w]);
     return length;
 }
+
+/* ---- runs ---- */
+
+static enum weir_checkpoint random_mode(void) {
+    return (enum weir_checkpoint)below(WEIR_CHECKPOINT_NEVER + 1);
+}
+
+static void choose_schedule(struct engine_random *run) {
+    struct weir_pipe_options *options = &run->options;
+    uint32_t m = engine_chunk_count(options->rows, options->chunks);
+    options->workers = 1 + below(options->stage_count < 4 ? options->stage_count : 4);
+    options->schedule = below(2) == 0 ? "gpipe" : "1f1b";
+    run->has_table = below(3) == 0;
+    if (!run->has_table) return;
+    options->table_csv = run->table;
+    options->table_csv_bytes =
+        engine_random_table(run->table, sizeof run->table, options->stage_count, options->workers,
+                            m, options->recompute_late, &run->order);
+}
+
+void engine_random_choose(struct engine_random *run, struct engine_model *model) {
+    memset(run, 0, sizeof *run);
+    engine_random_model(model, 1 + below(5));
+    model->jitter = below(3) == 0 ? 0 : 1 + below(12);
+    run->options = engine_options(model);
+    struct weir_pipe_options *options = &run->options;
+    options->rows = 1 + (int64_t)below(20);
+    options->chunks = 1 + below(9);
+    options->checkpoint = random_mode();
+    for (uint32_t s = 0; s < model->stage_count; s++) run->stage_checkpoint[s] = random_mode();
+    if (below(3) == 0) options->stage_checkpoint = run->stage_checkpoint;
+    options->recompute_late = below(4) == 0;
+    options->debug_inputs = below(6) == 0;
+    options->link = below(3) == 0 ? WEIR_LINK_COPY : WEIR_LINK_POINTER;
+    if (options->link == WEIR_LINK_COPY && below(3) == 0) options->link_delay_ns = below(100000);
+    options->wait = (enum weir_wait)below(3);
+    options->clip_norm = below(3) == 0 ? 0.01 : 0.0;
+    choose_schedule(run);
+}
+
+void engine_random_describe(const struct engine_random *run, uint32_t number) {
+    const struct weir_pipe_options *options = &run->options;
+    printf("run %u: %u stages, %u workers, %lld rows in %u chunks, %s, checkpoint %s%s, %s%s%s\n",
+           number, options->stage_count, options->workers, (long long)options->rows,
+           options->chunks, run->has_table ? "table" : options->schedule,
+           weir_checkpoint_name(options->checkpoint),
+           options->stage_checkpoint != NULL ? " and per stage" : "",
+           options->recompute_late ? "late" : "early",
+           options->link == WEIR_LINK_COPY ? ", copies" : "",
+           options->debug_inputs ? ", inputs watched" : "");
+    if (run->has_table) fputs(run->table, stdout);
+}

@@ -249,4 +249,16 @@ void engine_random_model(struct engine_model *model, uint32_t stages);
 size_t engine_random_table(char *text, size_t capacity, uint32_t stages, uint32_t workers,
                            uint32_t micro_batches, bool late, struct engine_order *order);
 
+/* A random model's options and what they point to. */
+struct engine_random {
+    struct weir_pipe_options options;
+    enum weir_checkpoint stage_checkpoint[ENGINE_STAGES_MAX];
+    struct engine_order order; /* where it has a table */
+    bool has_table;
+    char table[1 << 17];
+};
+/* `run` must stay where it is. */
+void engine_random_choose(struct engine_random *run, struct engine_model *model);
+void engine_random_describe(const struct engine_random *run, uint32_t number);
+
 #endif
