@@ -151,7 +151,7 @@ static bool add_copy(struct builder *b, uint32_t action, uint32_t from, uint32_t
 static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint32_t from,
                        uint32_t *copy) {
     struct weir__memory *memory = &b->prepared->memory;
-    if (from == WEIR__NO_BLOCK || memory->failed) return WEIR__NO_BLOCK;
+    if (from == WEIR__NO_BLOCK || memory->status != WEIR_OK) return WEIR__NO_BLOCK;
     if (!must_copy(b, memory->blocks[from].worker, worker)) {
         weir__memory_use(memory, from, action);
         return from;
@@ -161,14 +161,15 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
         enum weir__block_class class_of = memory->blocks[from].class_of;
         *copy = weir__memory_block(memory, class_of, worker, bytes);
         weir__memory_use(memory, from, action);
-        if (!add_copy(b, action, from, *copy, bytes)) memory->failed = true;
+        if (!add_copy(b, action, from, *copy, bytes)) weir__memory_fail(memory);
     }
     weir__memory_use(memory, *copy, action);
     return *copy;
 }
 
 static void point(struct builder *b, struct weir_view *view, uint32_t block) {
-    if (!weir__prepared_point(b->prepared, &view->data, block)) b->prepared->memory.failed = true;
+    if (!weir__prepared_point(b->prepared, &view->data, block))
+        weir__memory_fail(&b->prepared->memory);
 }
 
 /* ---- what each effect touches ---- */
@@ -217,7 +218,8 @@ static void write_outputs(struct builder *b, const struct touching *t) {
         void **slot = t->views->output_slots != NULL ? &t->views->output_slots[k]
                                                      : &t->views->outputs[k].data;
         weir__memory_use(&b->prepared->memory, block, t->action);
-        if (!weir__prepared_point(b->prepared, slot, block)) b->prepared->memory.failed = true;
+        if (!weir__prepared_point(b->prepared, slot, block))
+            weir__memory_fail(&b->prepared->memory);
     }
 }
 
@@ -275,7 +277,7 @@ static void touch_saved(struct builder *b, const struct touching *t) {
     uint32_t block = b->saved[t->stage][t->i];
     weir__memory_use(&b->prepared->memory, block, t->action);
     if (!weir__prepared_point(b->prepared, &t->views->saved, block))
-        b->prepared->memory.failed = true;
+        weir__memory_fail(&b->prepared->memory);
 }
 
 static void touch(struct builder *b, const struct touching *t, const struct weir__kind *kind,
@@ -378,7 +380,7 @@ static void move_portals(struct builder *b, const struct touching *t,
         bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
         bool done = stash ? stash_moves(b, t, r, kind)
                           : reader_moves(b, t, r, t->at->skip_readers[j], kind);
-        if (!done) b->prepared->memory.failed = true;
+        if (!done) weir__memory_fail(&b->prepared->memory);
     }
 }
 
@@ -426,7 +428,7 @@ static void visit(struct builder *b, uint32_t a) {
                                             worker_of(b, s), call->run != NULL ? bytes : 0);
     weir__memory_use(&b->prepared->memory, workspace, a);
     if (!weir__prepared_point(b->prepared, &call->workspace, workspace))
-        b->prepared->memory.failed = true;
+        weir__memory_fail(&b->prepared->memory);
     call->copy_begin = b->prepared->copy_count;
     call->portal_begin = b->prepared->move_count;
     if (kind->per_micro_batch) {
@@ -474,5 +476,5 @@ int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir_
         .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
-    return prepared->memory.failed ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    return prepared->memory.status;
 }

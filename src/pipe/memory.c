@@ -17,17 +17,26 @@ void weir__memory_init(struct weir__memory *memory, struct weir__pool *pool) {
     memory->pool = pool;
 }
 
+void weir__memory_fail(struct weir__memory *memory) {
+    if (memory->status == WEIR_OK) memory->status = WEIR_ERR_OUT_OF_MEMORY;
+}
+
 uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class class_of,
                             uint32_t worker, size_t bytes) {
-    if (bytes == 0 || memory->failed) return WEIR__NO_BLOCK;
+    if (bytes == 0 || memory->status != WEIR_OK) return WEIR__NO_BLOCK;
     void *blocks = memory->blocks;
-    size_t rounded;
+    size_t rounded, all;
     if (!weir__round_up(bytes, WEIR__ALIGNMENT, &rounded) ||
-        !weir__pool_grow(memory->pool, &blocks, memory->block_count, &memory->block_capacity,
-                         sizeof *memory->blocks)) {
-        memory->failed = true;
+        !weir__add(memory->all_bytes, rounded, &all) || all > INT64_MAX) {
+        memory->status = WEIR_ERR_OVERFLOW;
         return WEIR__NO_BLOCK;
     }
+    if (!weir__pool_grow(memory->pool, &blocks, memory->block_count, &memory->block_capacity,
+                         sizeof *memory->blocks)) {
+        weir__memory_fail(memory);
+        return WEIR__NO_BLOCK;
+    }
+    memory->all_bytes = all;
     memory->blocks = blocks;
     memory->blocks[memory->block_count] = (struct weir__block){.bytes = rounded,
                                                                .worker = worker,
@@ -38,11 +47,11 @@ uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class 
 }
 
 void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t action) {
-    if (block == WEIR__NO_BLOCK || memory->failed) return;
+    if (block == WEIR__NO_BLOCK || memory->status != WEIR_OK) return;
     void *uses = memory->uses;
     if (!weir__pool_grow(memory->pool, &uses, memory->use_count, &memory->use_capacity,
                          sizeof *memory->uses)) {
-        memory->failed = true;
+        weir__memory_fail(memory);
         return;
     }
     memory->uses = uses;
@@ -162,7 +171,7 @@ static int pack_worker(struct weir__memory *memory, uint32_t worker, struct pack
 
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
                       const double *start, const double *end, size_t *arena_bytes) {
-    if (memory->failed) return WEIR_ERR_OUT_OF_MEMORY;
+    if (memory->status != WEIR_OK) return memory->status;
     uint32_t count = memory->block_count;
     for (uint32_t b = 0; b < count; b++)
         find_lifetime(memory, &memory->blocks[b], table, start, end);

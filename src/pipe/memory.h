@@ -52,17 +52,21 @@ struct weir__memory {
     struct weir__block *blocks;
     uint32_t use_count, use_capacity;
     struct weir__block_use *uses;
-    bool failed; /**< out of memory: sticky, asked for by weir__memory_pack */
+    size_t all_bytes; /**< of all blocks; within INT64_MAX, so that no sum of some can overflow */
+    int status;       /**< the first failure; sticky, and returned by weir__memory_pack */
 };
 
 void weir__memory_init(struct weir__memory *memory, struct weir__pool *pool);
-/** Adds a block and returns its index, or WEIR__NO_BLOCK for zero bytes (and when out of memory).
- */
+/** Adds a block and returns its index, or WEIR__NO_BLOCK for zero bytes (and after a failure:
+ * WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_OVERFLOW). */
 uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class class_of,
                             uint32_t worker, size_t bytes);
 /** The action touches the block. The earliest by replay time becomes `first`. WEIR__NO_BLOCK is
  * ignored. */
 void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t action);
+
+/** Makes WEIR_ERR_OUT_OF_MEMORY the status, unless there is a failure already. */
+void weir__memory_fail(struct weir__memory *memory);
 
 /** Finds lifetimes from the replay's times and offsets that keep each worker's arena small. Fills
  * arena_bytes[worker_count]. */

@@ -207,17 +207,29 @@ static bool *find_checkpointed(struct weir__prepared *prepared) {
     return checkpointed;
 }
 
-static int missing_callback(const struct weir__setup *setup, const struct weir_action *action,
-                            struct weir_faults *faults) {
-    char text[96];
-    weir_faults_add(faults, "%s: the table has a %s action but the stage has no such callback",
-                    weir__setup_stage_text(setup, action->stage, text),
-                    weir__kinds[action->kind].name);
-    return WEIR_ERR_CONFIG;
+/* Every callback that the table asks for must be there: each that is not is told once. */
+static int check_callbacks(struct weir__prepared *prepared, const struct weir__setup *setup,
+                           struct weir_faults *faults) {
+    const struct weir_table *table = prepared->table;
+    uint8_t *told = weir__pool_take(&prepared->pool, table->stage_count, sizeof *told);
+    int status = told == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    _Static_assert(WEIR_KIND_COUNT <= 8, "a bit for each kind");
+    for (uint32_t a = 0; told != NULL && a < table->action_count; a++) {
+        uint32_t stage = table->actions[a].stage, number = table->actions[a].kind;
+        const struct weir__kind *kind = &weir__kinds[number];
+        if (!kind->per_micro_batch || (told[stage] >> number & 1) != 0) continue;
+        if (callback(setup->stages[stage].stage.calls, kind->phase) != NULL) continue;
+        char text[96];
+        weir_faults_add(faults, "%s: the table has %s actions (%c), so it needs that callback%s",
+                        weir__setup_stage_text(setup, stage, text), kind->name, kind->letter,
+                        number == WEIR_KIND_R ? ", or checkpoint mode never" : "");
+        told[stage] |= (uint8_t)(1u << number);
+        status = WEIR_ERR_CONFIG;
+    }
+    return status;
 }
 
-static int make_calls(struct weir__prepared *prepared, const struct weir__setup *setup,
-                      struct weir_faults *faults) {
+static int make_calls(struct weir__prepared *prepared, const struct weir__setup *setup) {
     const struct weir_table *table = prepared->table;
     bool *checkpointed = find_checkpointed(prepared);
     bool *begun = weir__pool_take(&prepared->pool, table->stage_count, sizeof *begun);
@@ -232,8 +244,6 @@ static int make_calls(struct weir__prepared *prepared, const struct weir__setup 
         call->action = *action;
         call->phase = phase_of(prepared, checkpointed, action);
         call->run = callback(setup->stages[action->stage].stage.calls, call->phase);
-        if (call->run == NULL && kind->per_micro_batch)
-            return missing_callback(setup, action, faults);
         if (kind->per_micro_batch)
             call->views = weir__prepared_views(prepared, action->stage, action->micro_batch);
         bool saves_forward = call->phase == WEIR_FORWARD;
@@ -304,11 +314,14 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
         weir__pool_take(&prepared->pool, 2 * (size_t)setup->flow.stage_count, sizeof *bytes);
     if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     status = measure(prepared, setup, bytes, faults);
-    if (status == WEIR_OK) status = make_calls(prepared, setup, faults);
+    if (status == WEIR_OK) status = check_callbacks(prepared, setup, faults);
+    if (status == WEIR_OK) status = make_calls(prepared, setup);
     if (status == WEIR_OK) status = find_tails(prepared);
-    if (status == WEIR_OK) status = weir__prepared_lifetimes(prepared, setup, bytes);
-    if (status == WEIR_OK) status = plan(prepared, setup);
-    return status;
+    if (status != WEIR_OK) return status;
+    status = weir__prepared_lifetimes(prepared, setup, bytes);
+    if (status == WEIR_ERR_OVERFLOW)
+        weir_faults_add(faults, "all sizes together overflow: use fewer rows or smaller stages");
+    return status == WEIR_OK ? plan(prepared, setup) : status;
 }
 
 int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,

@@ -85,8 +85,8 @@ struct weir__prepared {
     int64_t rows;
     bool infer;
     uint32_t micro_batch_count;
-    struct weir_table *exported; /**< as a schedule or CSV gave it; NULL for inference */
-    struct weir_table *table;    /**< with N */
+    struct weir_table *exported; /**< the training table as a schedule or CSV gave it */
+    struct weir_table *table;    /**< what runs: that one with N, or inference's own */
     struct weir__deps deps;
     struct weir__memory memory;
     size_t *arena_bytes; /**< per worker: what this plan needs */
