@@ -17,6 +17,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define SANITIZED true
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED false
+#endif
+
 #define MESSAGE_BYTES 1024
 #define DIRECTORIES_MAX 64
 
@@ -247,6 +256,10 @@ const char *test_install_prefix(void) {
 
 const char *test_zig(void) {
     return settings.zig;
+}
+
+bool test_is_sanitized(void) {
+    return SANITIZED;
 }
 
 /* ---- one test's life ------------------------------------------------------------------------- */

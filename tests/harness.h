@@ -137,6 +137,10 @@ const char *test_install_prefix(void);
 /** The Zig that built this, or NULL: skip then. */
 const char *test_zig(void);
 
+/** Built with Address- or ThreadSanitizer: everything is slower then, and the process's own memory
+ * says nothing, because it holds their records too. */
+bool test_is_sanitized(void);
+
 /* ---- behind the macros, and for main.c ------------------------------------------------------- */
 
 bool test_expect(const char *file, int line, const char *text, bool condition);

@@ -17,15 +17,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED 0
-#endif
-
 #define SUITE(module) extern const struct test_suite test_suite_##module;
 #include "suites.h"
 #undef SUITE
@@ -98,7 +89,7 @@ static void install_handlers(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
     sigaction(SIGALRM, &action, NULL);
     sigaction(SIGABRT, &action, NULL);
-    if (SANITIZED) return; /* they report these better */
+    if (test_is_sanitized()) return; /* they report these better */
     sigaction(SIGSEGV, &action, NULL);
     sigaction(SIGBUS, &action, NULL);
     sigaction(SIGFPE, &action, NULL);
@@ -155,7 +146,7 @@ static bool parse_arguments(int argc, char **argv, struct arguments *out) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t seed = ((uint64_t)now.tv_sec << 20 ^ (uint64_t)now.tv_nsec) & 0xffffffffu;
-    *out = (struct arguments){.timeout_s = SANITIZED ? 900 : 180, .repeat = 1};
+    *out = (struct arguments){.timeout_s = test_is_sanitized() ? 900 : 180, .repeat = 1};
     const char *from_environment = getenv("WEIR_TEST_SEED");
     if (from_environment && !parse_number(from_environment, &seed)) {
         fprintf(stderr, "tests: WEIR_TEST_SEED=%s is not a number\n", from_environment);
