@@ -40,8 +40,12 @@ extern "C" {
 
 /* ---- models as data -------------------------------------------------------------------------- */
 
-enum weir_attr_kind { WEIR_ATTR_KIND_INT, WEIR_ATTR_KIND_REAL, WEIR_ATTR_KIND_FLAG,
-                      WEIR_ATTR_KIND_TEXT };
+enum weir_attr_kind {
+    WEIR_ATTR_KIND_INT,
+    WEIR_ATTR_KIND_REAL,
+    WEIR_ATTR_KIND_FLAG,
+    WEIR_ATTR_KIND_TEXT
+};
 
 /** One attribute of a layer, with PyTorch's name. Texts are copied. */
 struct weir_attr {
@@ -51,10 +55,14 @@ struct weir_attr {
     double real;
     const char *text;
 };
-#define WEIR_ATTR_INT(key, value) {key, WEIR_ATTR_KIND_INT, value, 0.0, 0}
-#define WEIR_ATTR_REAL(key, value) {key, WEIR_ATTR_KIND_REAL, 0, value, 0}
-#define WEIR_ATTR_FLAG(key, value) {key, WEIR_ATTR_KIND_FLAG, value, 0.0, 0}
-#define WEIR_ATTR_TEXT(key, value) {key, WEIR_ATTR_KIND_TEXT, 0, 0.0, value}
+#define WEIR_ATTR_INT(key, value)                                                                  \
+    { key, WEIR_ATTR_KIND_INT, value, 0.0, 0 }
+#define WEIR_ATTR_REAL(key, value)                                                                 \
+    { key, WEIR_ATTR_KIND_REAL, 0, value, 0 }
+#define WEIR_ATTR_FLAG(key, value)                                                                 \
+    { key, WEIR_ATTR_KIND_FLAG, value, 0.0, 0 }
+#define WEIR_ATTR_TEXT(key, value)                                                                 \
+    { key, WEIR_ATTR_KIND_TEXT, 0, 0.0, value }
 
 struct weir_attrs {
     uint32_t count;
@@ -74,6 +82,7 @@ struct weir_model;
  * `loss` is "cross_entropy", "mse" or NULL. The caller's: weir_model_destroy. */
 int weir_model_new(const struct weir_allocator *allocator, const struct weir_tensor *input,
                    const struct weir_tensor *target, const char *loss, struct weir_model **model);
+/** Accepts NULL. No net of the model may live. */
 void weir_model_destroy(struct weir_model *model);
 /** Targets with this value weigh nothing in cross_entropy (default -100). */
 void weir_model_ignore_index(struct weir_model *model, int64_t ignore_index);
@@ -100,16 +109,19 @@ struct weir_gpt_options {
     bool tied;      /**< the head's weight is the token embedding */
     double dropout; /**< on the embedding sum and each residual branch */
 };
-#define WEIR_GPT_OPTIONS_INIT {4, 256, 8, 128, 256, false, 0.0}
+#define WEIR_GPT_OPTIONS_INIT                                                                      \
+    { 4, 256, 8, 128, 256, false, 0.0 }
+/** GPT-2's list of layers (pre-LayerNorm, learned positions, GELU tanh) with its loss. The
+ * model is the caller's. WEIR_ERR_ARGUMENT: heads that do not divide the width, sizes of 0. */
 int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,
                    struct weir_faults *faults, struct weir_model **model);
 
 /** What shape inference says of one layer. */
 struct weir_layer_facts {
-    struct weir_tensor output;  /**< one row */
-    uint64_t parameters;        /**< numbers, tied ones counted at their first use */
-    uint64_t flops;             /**< of one row's forward pass: 2 per multiply-add */
-    uint64_t activation_bytes;  /**< saved for backward, one row */
+    struct weir_tensor output; /**< one row */
+    uint64_t parameters;       /**< numbers, tied ones counted at their first use */
+    uint64_t flops;            /**< of one row's forward pass: 2 per multiply-add */
+    uint64_t activation_bytes; /**< saved for backward, one row */
 };
 /** Infers the whole list at `dtype`; facts[weir_model_layer_count]. Every fault is listed. */
 int weir_model_infer(const struct weir_model *model, enum weir_dtype dtype,
@@ -129,8 +141,10 @@ struct weir_optimizer {
     bool nesterov;
     bool decay_matrices_only;
 };
-#define WEIR_ADAMW_INIT {WEIR_OPTIMIZER_ADAMW, 1e-3, 0.01, 0.9, 0.999, 1e-8, 0.0, false, false}
-#define WEIR_SGD_INIT {WEIR_OPTIMIZER_SGD, 1e-3, 0.0, 0.0, 0.0, 0.0, 0.0, false, false}
+#define WEIR_ADAMW_INIT                                                                            \
+    { WEIR_OPTIMIZER_ADAMW, 1e-3, 0.01, 0.9, 0.999, 1e-8, 0.0, false, false }
+#define WEIR_SGD_INIT                                                                              \
+    { WEIR_OPTIMIZER_SGD, 1e-3, 0.0, 0.0, 0.0, 0.0, 0.0, false, false }
 
 enum weir_lr_schedule { WEIR_LR_CONSTANT, WEIR_LR_COSINE };
 /** The rate of update `update` (0-based) of `updates` in all: linear warm-up over `warmup` updates
@@ -142,17 +156,19 @@ struct weir_net_options {
     size_t size;
     /** Stages, inputs and layers' callbacks are filled in by the net; all else is the caller's. */
     struct weir_pipe_options pipe;
-    uint32_t stages;          /**< parts of the layer list; cut evenly by estimated cost */
-    const uint32_t *balance;  /**< layers per stage, `stages` of them; NULL: automatic */
-    enum weir_dtype dtype;    /**< F32, or F64 on the reference kernels */
-    uint64_t seed;            /**< key of dropout's random numbers */
-    bool reference;           /**< plain-C kernels even where faster ones exist */
-    bool input_grads;         /**< compute the gradient of a floating-point input */
+    uint32_t stages;                 /**< parts of the layer list; cut evenly by estimated cost */
+    const uint32_t *balance;         /**< layers per stage, `stages` of them; NULL: automatic */
+    enum weir_dtype dtype;           /**< F32, or F64 on the reference kernels */
+    uint64_t seed;                   /**< key of dropout's random numbers */
+    bool reference;                  /**< plain-C kernels even where faster ones exist */
+    bool input_grads;                /**< compute the gradient of a floating-point input */
     struct weir_optimizer optimizer; /**< kind NONE: no optimizer state */
 };
 #define WEIR_NET_OPTIONS_INIT                                                                      \
-    {sizeof(struct weir_net_options), WEIR_PIPE_OPTIONS_INIT, 1, 0, WEIR_F32, 0, false, false,     \
-     WEIR_ADAMW_INIT}
+    {                                                                                              \
+        sizeof(struct weir_net_options), WEIR_PIPE_OPTIONS_INIT, 1, 0, WEIR_F32, 0, false, false,  \
+            WEIR_ADAMW_INIT                                                                        \
+    }
 
 /** A model compiled into stages on a pipe. One thread at a time. */
 struct weir_net;
@@ -161,6 +177,7 @@ struct weir_net;
  * refused with a hint at --balance-by. */
 int weir_net_new(const struct weir_model *model, const struct weir_net_options *options,
                  struct weir_faults *faults, struct weir_net **net);
+/** Accepts NULL; waits as weir_pipe_destroy does. */
 void weir_net_destroy(struct weir_net *net);
 /** The plan alone, as weir_plan_new. */
 int weir_net_plan(const struct weir_model *model, const struct weir_net_options *options,
@@ -185,6 +202,7 @@ struct weir_parameter {
 };
 /** In layer order. */
 uint32_t weir_net_parameter_count(const struct weir_net *net);
+/** Facts and memory of parameter `index`, or WEIR_ERR_NOT_FOUND. */
 int weir_net_parameter(const struct weir_net *net, uint32_t index,
                        struct weir_parameter *parameter);
 
@@ -223,6 +241,8 @@ uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacit
  * `visit` once per dropout with its name ("h.0.1"), shape of one row, and mask of all rows. */
 typedef int weir_mask_fn(void *context, const char *name, const struct weir_tensor *shape,
                          int64_t rows, const uint8_t *mask);
+/** Draws the masks again from seed and counters; nothing of a step is needed. Stops at, and
+ * returns, what a visit returned if that is not 0. */
 int weir_net_masks(const struct weir_net *net, uint64_t mini_batch, int64_t rows,
                    weir_mask_fn *visit, void *context);
 
@@ -239,8 +259,8 @@ struct weir_progress {
  * file stays until the new one is whole. */
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error);
-/** Reads parameters, and with `progress` the rest. Every missing, superfluous or misshapen tensor is
- * a line in `faults`; on failure the net is unchanged. */
+/** Reads parameters, and with `progress` the rest. Every missing, superfluous or misshapen tensor
+ * is a line in `faults`; on failure the net is unchanged. */
 int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                   struct weir_faults *faults);
 

@@ -10,7 +10,8 @@
  *  - results depend on shapes, values, `threads` and the instruction set only: never on addresses,
  *    neighbours, or the number of calls before; a row of M is computed the same way whatever the
  *    task, so that chunk, partition and recompute give the same bits;
- *  - outputs are written with "=", except those marked "acc", which are "=" when call->overwrite and
+ *  - outputs are written with "=", except those marked "acc", which are "=" when call->overwrite
+ * and
  *    "+=" otherwise (one rounding per micro-batch: the new sum is made first, then added once);
  *  - f32 sums over long ranges (norms, column sums, losses) accumulate in a fixed order written in
  *    the code; losses and norm squares accumulate in double;
@@ -30,35 +31,29 @@
  *  linear_grad_input dy (M, out), weight -> dx (M, in)
  *  linear_grad_weight x (M, in), dy (M, out) -> dweight acc
  *  bias_grad         dy (M, out) -> dbias (out) acc
- *  embedding         index (M) i64, table (V, C) -> y (M, C). WEIR_ERR_ARGUMENT for an index outside
- *                    [0, V), naming it in call->error
- *  embedding_grad    index (M), dy (M, C) -> dtable (V, C) acc; ascending order of M
- *  position_add      x (R, T, C), table (P, C), P >= T -> y (R, T, C); in place ok
- *  position_grad     dy (R, T, C) -> dtable (P, C) acc; rows T.. are 0; ascending order of R
- *  layer_norm        x (M, C), weight (C), bias (C) -> y (M, C), mean (M), rstd (M); biased variance,
- *                    eps inside the root
- *  layer_norm_grad_input   dy, x (M, C), mean, rstd (M), weight (C) -> dx (M, C)
- *  layer_norm_grad_weight  dy, x (M, C), mean, rstd (M) -> dweight (C) acc, dbias (C) acc
+ *  embedding         index (M) i64, table (V, C) -> y (M, C). WEIR_ERR_ARGUMENT for an index
+ * outside [0, V), naming it in call->error embedding_grad    index (M), dy (M, C) -> dtable (V, C)
+ * acc; ascending order of M position_add      x (R, T, C), table (P, C), P >= T -> y (R, T, C); in
+ * place ok position_grad     dy (R, T, C) -> dtable (P, C) acc; rows T.. are 0; ascending order of
+ * R layer_norm        x (M, C), weight (C), bias (C) -> y (M, C), mean (M), rstd (M); biased
+ * variance, eps inside the root layer_norm_grad_input   dy, x (M, C), mean, rstd (M), weight (C) ->
+ * dx (M, C) layer_norm_grad_weight  dy, x (M, C), mean, rstd (M) -> dweight (C) acc, dbias (C) acc
  *  attention         qkv (R, T, 3C): per token q, k, v, each (heads, C / heads)
- *                    -> y (R, T, C), lse (R, heads, T). Causal; scores / sqrt(C / heads); never more
- *                    than a block of scores in workspace. lse = log of the sum of exp of the scaled
- *                    scores
+ *                    -> y (R, T, C), lse (R, heads, T). Causal; scores / sqrt(C / heads); never
+ * more than a block of scores in workspace. lse = log of the sum of exp of the scaled scores
  *  attention_grad    dy (R, T, C), qkv, y, lse -> dqkv (R, T, 3C)
  *  gelu              x -> y, `approximate` tanh or erf; gelu_grad: dy, x -> dx
  *  relu              x -> y; in place ok; relu_grad: dy, x (or y) -> dx (0 where x <= 0)
- *  dropout           x (R, N) -> y = keep ? x / (1 - p) : 0; in place ok. keep of element e of row r:
- *                    word e % 4 of weir__random_words(seed, mini_batch, op, row_first + r, e / 4),
- *                    as (word >> 8) * 2^-24 >= p. Also its own gradient (dy -> dx). Identity when
- *                    call->infer. scale = 1 / (1 - p) is computed in double, rounded to the dtype
- *  dropout_add       x, residual (R, N) -> y = residual + dropout(x); the same bits as its parts
- *  add               a, b -> y; in place ok
- *  copy              x -> y
- *  cross_entropy     logits (M, V), target (M) i64 -> loss (1 double: sum over not ignored / weight),
- *                    lse (M). WEIR_ERR_ARGUMENT for a target outside [0, V) that is not ignored.
- *                    Losses are 0 where the weight is 0 (PyTorch: NaN)
- *  cross_entropy_grad logits, target, lse -> dlogits = (softmax - onehot) / weight, 0 where ignored
- *  mse               y, t (R, N) -> loss (sum of squares / weight); weight counts elements
- *  mse_grad          y, t -> dy = 2 (y - t) / weight
+ *  dropout           x (R, N) -> y = keep ? x / (1 - p) : 0; in place ok. keep of element e of row
+ * r: word e % 4 of weir__random_words(seed, mini_batch, op, row_first + r, e / 4), as (word >> 8) *
+ * 2^-24 >= p. Also its own gradient (dy -> dx). Identity when call->infer. scale = 1 / (1 - p) is
+ * computed in double, rounded to the dtype dropout_add       x, residual (R, N) -> y = residual +
+ * dropout(x); the same bits as its parts add               a, b -> y; in place ok copy x -> y
+ *  cross_entropy     logits (M, V), target (M) i64 -> loss (1 double: sum over not ignored /
+ * weight), lse (M). WEIR_ERR_ARGUMENT for a target outside [0, V) that is not ignored. Losses are 0
+ * where the weight is 0 (PyTorch: NaN) cross_entropy_grad logits, target, lse -> dlogits = (softmax
+ * - onehot) / weight, 0 where ignored mse               y, t (R, N) -> loss (sum of squares /
+ * weight); weight counts elements mse_grad          y, t -> dy = 2 (y - t) / weight
  *
  * Residuals mean, rstd and lse have the kernel's dtype.
  */
@@ -101,20 +96,20 @@ struct weir__op_shape {
     enum weir__op op;
     enum weir_dtype dtype;
     uint32_t threads;
-    int64_t rows;          /**< R */
-    int64_t tokens;        /**< T: rows of a matrix per row of the micro-batch */
-    int64_t in, out;       /**< linear; embedding: in = V, out = C */
-    int64_t width;         /**< C, V of cross_entropy, N of element-wise ops: all elements of a
-                                row, whatever `tokens` */
+    int64_t rows;    /**< R */
+    int64_t tokens;  /**< T: rows of a matrix per row of the micro-batch */
+    int64_t in, out; /**< linear; embedding: in = V, out = C */
+    int64_t width;   /**< C, V of cross_entropy, N of element-wise ops: all elements of a
+                          row, whatever `tokens` */
     int64_t heads;
-    int64_t table;         /**< rows of a table: V of embedding, P of position */
+    int64_t table; /**< rows of a table: V of embedding, P of position */
     int64_t ignore_index;
-    bool weight_in_out;    /**< GPT-2's Conv1D layout */
+    bool weight_in_out; /**< GPT-2's Conv1D layout */
     bool has_bias;
     bool gelu_tanh;
     double eps;
-    double p;              /**< dropout */
-    uint32_t random_op;    /**< layer << 8 | op in the layer */
+    double p;           /**< dropout */
+    uint32_t random_op; /**< layer << 8 | op in the layer */
 };
 
 /** One call. `in` and `out` as the op's row lists them; an absent bias is NULL. */
