@@ -217,7 +217,10 @@ void engine_random_choose(struct engine_random *run, struct engine_model *model)
     options->link = below(3) == 0 ? WEIR_LINK_COPY : WEIR_LINK_POINTER;
     if (options->link == WEIR_LINK_COPY && below(3) == 0) options->link_delay_ns = below(100000);
     options->wait = (enum weir_wait)below(3);
-    options->clip_norm = below(3) == 0 ? 0.01 : 0.0;
+    bool normed = false;
+    for (uint32_t s = 0; s < model->stage_count; s++)
+        normed |= engine_norm_count(&model->stages[s]) > 0;
+    options->clip_norm = normed && below(3) == 0 ? 0.01 : 0.0;
     choose_schedule(run);
 }
 

@@ -182,6 +182,8 @@ static void test_stages_without_norm_give_none(void) {
     EXPECT(isnan(trial.result.gradient_norm) && trial.result.updated);
     EXPECT_EQ_UINT(engine_calls_of(&model, WEIR_NORM), 0);
     engine_trial_close(&trial);
+    options.clip_norm = 1.0; /* which nobody would do */
+    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "no stage has a norm callback"));
 }
 
 /* A step on inputs that make the gradient infinite; parameters must not change. */
