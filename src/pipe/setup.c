@@ -15,7 +15,9 @@ static void check_tensor(const struct weir_tensor *tensor, int64_t rows, const c
                          struct weir_faults *faults) {
     size_t bytes;
     int status = weir__tensor_bytes(tensor, rows, &bytes);
-    if (status != WEIR_OK) {
+    if (status == WEIR_ERR_OVERFLOW) {
+        weir_faults_add(faults, "%s: its bytes overflow: use fewer rows or a smaller shape", what);
+    } else if (status != WEIR_OK) {
         weir_faults_add(faults, "%s: %s: give a known dtype, at most %d dimensions, each >= 1",
                         what, weir_status_text(status), WEIR_RANK_MAX);
     } else if (tensor->differentiable && !weir_dtype_is_float(tensor->dtype)) {
@@ -53,6 +55,8 @@ static void check_skips(const struct weir_stage *stage, uint32_t s, struct weir_
     for (uint32_t j = 0; stage->skips != NULL && j < stage->skip_count; j++) {
         const struct weir_skip_use *use = &stage->skips[j];
         if (use->name == NULL) weir_faults_add(faults, "stage %u, skip %u: it has no name", s, j);
+        if ((unsigned)use->verb > WEIR_SKIP_POP)
+            weir_faults_add(faults, "stage %u, skip %u: unknown verb: stash, read or pop", s, j);
         for (uint32_t i = 0; use->name != NULL && i < j; i++) {
             const struct weir_skip_use *other = &stage->skips[i];
             if (other->verb == WEIR_SKIP_STASH || use->verb == WEIR_SKIP_STASH) continue;
@@ -148,6 +152,10 @@ static bool check_rows(const struct weir_pipe_options *options, uint32_t k, int6
 static void check_workers(const struct weir_pipe_options *options, struct weir_faults *faults) {
     if (options->device_count > 0 && options->devices == NULL)
         weir_faults_add(faults, "device_count is %u but devices is NULL", options->device_count);
+    if ((unsigned)options->wait > WEIR_WAIT_PARK)
+        weir_faults_add(faults, "unknown way to wait: auto, spin or park");
+    if ((unsigned)options->link > WEIR_LINK_COPY)
+        weir_faults_add(faults, "unknown kind of link: auto, pointer or copy");
     if (options->clip_norm < 0.0 || options->clip_norm != options->clip_norm)
         weir_faults_add(faults, "clip_norm must be >= 0 (0: no clipping)");
     if ((unsigned)options->checkpoint > WEIR_CHECKPOINT_NEVER)
@@ -172,6 +180,20 @@ static void check_options(const struct weir_pipe_options *options, struct weir_f
     check_workers(options, faults);
 }
 
+/* Clipping by a norm that nobody computes would be silently none. */
+static void check_clipping(const struct weir_pipe_options *options, struct weir_faults *faults) {
+    bool any = false;
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        const struct weir_stage *stage = &options->stages[s];
+        any |= stage->calls != NULL && stage->calls->norm != NULL && stage->norm_count > 0;
+    }
+    if (options->clip_norm > 0.0 && !options->infer_only && !any)
+        weir_faults_add(faults,
+                        "clip_norm is %g but no stage has a norm callback and a norm_count: "
+                        "give one, or clear clip_norm",
+                        options->clip_norm);
+}
+
 static void check_entries(const struct weir_pipe_options *options, struct weir_faults *faults) {
     bool first_has_input = false;
     for (uint32_t s = 0; s < options->stage_count; s++) check_stage(options, s, faults);
@@ -180,6 +202,7 @@ static void check_entries(const struct weir_pipe_options *options, struct weir_f
         check_rows(options, k, options->rows, faults);
         first_has_input |= options->inputs[k].stage == 0;
     }
+    check_clipping(options, faults);
     if (!first_has_input)
         weir_faults_add(faults, "stage 0: a border needs at least one tensor: no input enters");
 }
@@ -192,10 +215,23 @@ struct skip_list {
     uint32_t *stage_of_owner;
 };
 
+/* For the verifier, which copies a name at once. */
+struct owner_names {
+    const struct weir_pipe_options *options;
+    char text[96];
+};
+
+static const char *stage_text(const char *name, uint32_t stage, char text[96]) {
+    if (name == NULL)
+        snprintf(text, 96, "stage %u", stage);
+    else
+        snprintf(text, 96, "stage %u (%.64s)", stage, name);
+    return text;
+}
+
 static const char *owner_name(void *context, uint32_t owner) {
-    const struct weir_pipe_options *options = context;
-    const char *name = options->stages[owner].name;
-    return name != NULL ? name : "";
+    struct owner_names *names = context;
+    return stage_text(names->options->stages[owner].name, owner, names->text);
 }
 
 static int list_skips(struct weir__setup *setup, const struct weir_pipe_options *options,
@@ -420,7 +456,8 @@ static int copy_all(struct weir__setup *setup, const struct weir_pipe_options *o
     if (setup->stages == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = list_skips(setup, options, &list);
     if (status != WEIR_OK) return status;
-    status = weir__skip_verify(list.decls, list.count, owner_name, (void *)options, faults);
+    struct owner_names names = {.options = options};
+    status = weir__skip_verify(list.decls, list.count, owner_name, &names, faults);
     for (uint32_t s = 0; status == WEIR_OK && s < count; s++)
         status = copy_stage(setup, options, s);
     if (status == WEIR_OK) status = copy_inputs(setup);
@@ -468,12 +505,7 @@ const struct weir_tensor *weir__setup_input(const struct weir__setup *setup, uin
 }
 
 const char *weir__setup_stage_text(const struct weir__setup *setup, uint32_t stage, char text[96]) {
-    const char *name = setup->stages[stage].stage.name;
-    if (name == NULL)
-        snprintf(text, 96, "stage %u", stage);
-    else
-        snprintf(text, 96, "stage %u (%.64s)", stage, name);
-    return text;
+    return stage_text(setup->stages[stage].stage.name, stage, text);
 }
 
 int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
