@@ -46,13 +46,36 @@ static int fill_plan(const struct weir__setup *setup, struct weir__prepared *pre
     return weir__memory_peaks(&prepared->memory, workers, bytes, devices);
 }
 
+static int open_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
+                       struct weir__device **device) {
+    const char *name = device_name(setup, worker);
+    int status = weir__device_open(name, setup->options.allocator, device);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "worker %u: device '%s': %s: this build has cpu", worker, name,
+                        weir_status_text(status));
+    return status;
+}
+
+/* A plan must be refused for what a pipe is: each device is opened once to see whether it is there.
+ */
 static int check_devices(const struct weir__setup *setup, uint32_t workers,
                          struct weir_faults *faults) {
     uint32_t given = setup->options.device_count;
-    if (given == 0 || given >= workers) return WEIR_OK;
-    weir_faults_add(faults, "%u devices for a table of %u workers: name at least %u", given,
-                    workers, workers);
-    return WEIR_ERR_CONFIG;
+    if (given > 0 && given < workers) {
+        weir_faults_add(faults, "%u devices for a table of %u workers: name at least %u", given,
+                        workers, workers);
+        return WEIR_ERR_CONFIG;
+    }
+    int worst = WEIR_OK;
+    for (uint32_t w = 0; w < given && w < workers; w++) {
+        struct weir__device *device;
+        int status = open_device(setup, w, faults, &device);
+        if (status == WEIR_OK)
+            device->calls->close(device);
+        else
+            worst = status;
+    }
+    return worst;
 }
 
 /* Training first (if there is any), then inference. */
@@ -92,6 +115,7 @@ int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *f
     struct weir__setup setup;
     struct weir__prepared *prepared[2];
     uint32_t count = 0;
+    if (plan == NULL) return WEIR_ERR_ARGUMENT;
     int status = weir__setup_init(&setup, options, faults);
     if (status != WEIR_OK) return status;
     status = prepare_all(&setup, prepared, &count, faults);
@@ -194,7 +218,6 @@ static uint32_t longest_row(const struct weir__prepared *prepared) {
 
 static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
     struct weir__worker *worker = &pipe->workers[w];
-    const struct weir_allocator *allocator = pipe->setup.options.allocator;
     worker->pipe = pipe;
     worker->index = w;
     uint32_t least = 2 * longest_row(pipe->prepared[0]);
@@ -203,12 +226,8 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
     worker->events =
         weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
     if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__device_open(device_name(&pipe->setup, w), allocator, &worker->device);
-    if (status != WEIR_OK) {
-        weir_faults_add(faults, "worker %u: device '%s': %s", w, device_name(&pipe->setup, w),
-                        weir_status_text(status));
-        return status;
-    }
+    int status = open_device(&pipe->setup, w, faults, &worker->device);
+    if (status != WEIR_OK) return status;
     status = worker->device->calls->stream_new(worker->device, &worker->stream);
     if (status != WEIR_OK || worker->arena_bytes == 0) return status;
     status =
