@@ -108,6 +108,19 @@ static bool take_views(struct weir__prepared *prepared, const struct weir__setup
     return views->output_slots != NULL;
 }
 
+static bool take_nothing(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    uint32_t most = 1;
+    for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
+        const struct weir_stage *stage = &setup->stages[s].stage;
+        uint32_t inputs = weir__setup_input_count(setup, s);
+        if (inputs > most) most = inputs;
+        if (stage->output_count > most) most = stage->output_count;
+        if (stage->skip_count > most) most = stage->skip_count;
+    }
+    prepared->nothing = weir__pool_take(&prepared->pool, most, sizeof *prepared->nothing);
+    return prepared->nothing != NULL;
+}
+
 /* An entering input has its own row count; a replicated one comes whole. */
 static void set_entering_rows(const struct weir__setup *setup, uint32_t stage,
                               struct weir__views *views) {
@@ -125,7 +138,7 @@ static int make_views(struct weir__prepared *prepared, const struct weir__setup 
     size_t count;
     if (!weir__multiply(setup->flow.stage_count, m, &count)) return WEIR_ERR_OVERFLOW;
     prepared->views = weir__pool_take(&prepared->pool, count, sizeof *prepared->views);
-    if (prepared->views == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (prepared->views == NULL || !take_nothing(prepared, setup)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
         for (uint32_t i = 0; i < m; i++) {
             struct weir__views *views = weir__prepared_views(prepared, s, i);

@@ -91,9 +91,10 @@ struct weir__prepared {
     struct weir__memory memory;
     size_t *arena_bytes; /**< per worker: what this plan needs */
     const uint32_t *stage_worker;
-    uint32_t *tail;            /**< per worker: index in its row of its first N or U */
-    struct weir__call *calls;  /**< per action of the table */
-    struct weir__views *views; /**< [stage][micro-batch] */
+    uint32_t *tail;                  /**< per worker: index in its row of its first N or U */
+    struct weir__call *calls;        /**< per action of the table */
+    struct weir__views *views;       /**< [stage][micro-batch] */
+    const struct weir_view *nothing; /**< as many empty views as any stage has of one sort */
     struct weir__wait *waits;
     struct weir__copy *copies;
     struct weir__portal_move *moves;

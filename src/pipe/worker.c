@@ -165,6 +165,7 @@ static void *lasting(const struct run *run, uint32_t block) {
 static void fill_micro_batch(struct run *run, const struct weir__call *call) {
     struct weir_task *task = &run->task;
     struct weir__views *views = call->views;
+    const struct weir_view *nothing = run->prepared->nothing;
     uint32_t reads = weir__kinds[call->action.kind].reads;
     uint32_t writes = weir__kinds[call->action.kind].writes;
     if (call->action.kind == WEIR_KIND_F) place_inputs(run, call);
@@ -172,21 +173,21 @@ static void fill_micro_batch(struct run *run, const struct weir__call *call) {
     task->rows = views->rows;
     task->row_first = views->row_first;
     task->inputs = views->inputs;
-    task->outputs = writes & WEIR__OUTPUTS ? views->outputs : NULL;
-    task->output_grads = reads & WEIR__OUTPUT_GRADS ? views->output_grads : NULL;
-    task->input_grads = writes & WEIR__INPUT_GRADS ? views->input_grads : NULL;
+    task->outputs = writes & WEIR__OUTPUTS ? views->outputs : nothing;
+    task->output_grads = reads & WEIR__OUTPUT_GRADS ? views->output_grads : nothing;
+    task->input_grads = writes & WEIR__INPUT_GRADS ? views->input_grads : nothing;
     task->skips = views->skips;
-    task->skip_grads = reads & WEIR__SKIP_GRADS_IN ? views->skip_grads : NULL;
-    task->skip_grads_out = writes & WEIR__SKIP_GRADS_OUT ? views->skip_grads_out : NULL;
+    task->skip_grads = reads & WEIR__SKIP_GRADS_IN ? views->skip_grads : nothing;
+    task->skip_grads_out = writes & WEIR__SKIP_GRADS_OUT ? views->skip_grads_out : nothing;
     task->saved = call->saves ? views->saved : NULL;
     task->loss = &views->loss;
 }
 
 /* N and U are of a whole mini-batch. */
-static void leave_micro_batch(struct weir_task *task) {
+static void leave_micro_batch(struct weir_task *task, const struct weir_view *nothing) {
     task->rows = task->row_first = 0;
-    task->inputs = task->outputs = task->output_grads = task->input_grads = NULL;
-    task->skips = task->skip_grads = task->skip_grads_out = NULL;
+    task->inputs = task->outputs = task->output_grads = task->input_grads = nothing;
+    task->skips = task->skip_grads = task->skip_grads_out = nothing;
     task->saved = NULL;
     task->loss = NULL;
 }
@@ -209,7 +210,7 @@ static void fill_task(struct run *run, const struct weir__call *call) {
     if (call->views != NULL)
         fill_micro_batch(run, call);
     else
-        leave_micro_batch(task);
+        leave_micro_batch(task, run->prepared->nothing);
 }
 
 /* ---- catching stages that write to what they only may read ---- */
