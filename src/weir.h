@@ -22,8 +22,10 @@
  *
  * @code
  *   static int forward(void *model, const struct weir_task *task);    // outputs = f(inputs)
+ *   static int recompute(void *model, const struct weir_task *task);  // saved, once more
  *   static int backward(void *model, const struct weir_task *task);   // input_grads, gradients
- *   static const struct weir_stage_calls calls = {.forward = forward, .backward = backward};
+ *   static const struct weir_stage_calls calls = {
+ *       .forward = forward, .recompute = recompute, .backward = backward};
  *
  *   struct weir_tensor x = {.dtype = WEIR_F32, .rank = 1, .shape = {64}, .differentiable = true};
  *   struct weir_stage stages[2] = {WEIR_STAGE_INIT, WEIR_STAGE_INIT};
@@ -218,9 +220,10 @@ struct weir_stream; /**< where a device runs work in order; a CPU stage's work r
 /** One call of a stage, for one micro-batch. All memory belongs to Weir (or, for inputs, outputs
  * and input gradients of the pipe, to the caller of the step) and is valid until the callback
  * returns, on CUDA until the stream has passed the work. Inputs, popped skips and output gradients
- * are read-only: a stage that writes to them corrupts a checkpoint; WEIR_DEBUG_INPUTS pipes catch
- * it. Gradients are written with "=", except the parameters' own, which add unless
- * `gradients_first`. */
+ * are read-only: a stage that writes to them corrupts a checkpoint; pipes with debug_inputs catch
+ * it. The views that a phase has no use for are empty (data NULL, rows 0); norm and update get
+ * nothing of a micro-batch. Gradients are written with "=", except the parameters' own, which add
+ * unless `gradients_first`. */
 struct weir_task {
     enum weir_phase phase;
     uint32_t stage;
@@ -288,7 +291,7 @@ typedef int weir_task_fn(void *context, const struct weir_task *task);
 struct weir_stage_calls {
     weir_task_fn *forward; /**< FORWARD, FORWARD_CHECKPOINT and INFER */
     weir_task_fn *recompute;
-    weir_task_fn *backward;
+    weir_task_fn *backward; /**< asked for by tables with B, as gpipe's and 1f1b's are */
     weir_task_fn *backward_input;
     weir_task_fn *backward_weight;
     weir_task_fn *norm;
@@ -299,7 +302,8 @@ struct weir_stage_calls {
     int (*measure)(void *context, int64_t rows, struct weir_stage_bytes *bytes);
     /** Once, on the worker's thread, before any other call there. Does not own the memory. */
     int (*attach)(void *context, const struct weir_attachment *attachment);
-    /** On the worker's thread, once for each size of micro-batch before it is first used. */
+    /** On the worker's thread, once for each size of micro-batch before it is first used; again
+     * only after a weir_pipe_prepare that failed. */
     int (*prepare)(void *context, int64_t rows);
     /** Once, on the worker's thread, if attach succeeded; the memory goes after it. */
     void (*detach)(void *context);
@@ -424,14 +428,14 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
  * (…;…)OVERLAP_F_B cells. Communication cells are skipped, each kind with a line in `notes`. `text`
  * need not end with a zero. The checkpoint options add the R that are missing directly before their
  * B or I; a text with any R of its own is taken as it is, whatever they say. Missing U go to the
- * row's end. `stages`, `workers` and `micro_batches` 0 are taken from the text. WEIR_ERR_FORMAT names
- * row and cell of every fault; WEIR_ERR_CONFIG: the text is for other counts, both are named;
+ * row's end. `stages`, `workers` and `micro_batches` 0 are taken from the text. WEIR_ERR_FORMAT
+ * names row and cell of every fault; WEIR_ERR_CONFIG: the text is for other counts, both are named;
  * WEIR_ERR_ARGUMENT: the options. Whether the table can run is weir_table_check's question. */
 int weir_table_parse(const struct weir_table_options *options, const char *text, size_t bytes,
                      struct weir_faults *faults, struct weir_faults *notes,
                      struct weir_table **table);
-/** Writes the CSV into `text` (at most `capacity` bytes, always zero-terminated if capacity > 0) and
- * returns the bytes that the whole needs without the zero. `plain` leaves R and U out. */
+/** Writes the CSV into `text` (at most `capacity` bytes, always zero-terminated if capacity > 0)
+ * and returns the bytes that the whole needs without the zero. `plain` leaves R and U out. */
 size_t weir_table_format(const struct weir_table *table, bool plain, char *text, size_t capacity);
 /** Proves a training table complete, free of duplicates and of deadlock: for each stage and
  * micro-batch one F and one B, or one I then one W. WEIR_ERR_SCHEDULE with every fault, naming the
@@ -468,9 +472,10 @@ struct weir_pipe_options {
     const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */
     bool recompute_late;            /**< R waits for the gradient too; to measure the gain */
     bool infer_only;                /**< no backward, no gradients, no optimizer state */
-    bool debug_inputs;              /**< catch stages that write to their inputs (slow) */
+    bool debug_inputs;              /**< catch stages that write to what is read-only (slow) */
     uint32_t threads_per_worker;    /**< 0: the cores divided among the workers */
-    const char *bind;               /**< "auto", "none", or a core list like "0-3,8" */
+    const char *bind;               /**< "auto", "none", or a core list like "0-3,8"; NULL: the
+                                         environment's WEIR_BIND, else "auto" */
     enum weir_wait wait;
     enum weir_link link;            /**< AUTO: pointers where memory is the same */
     uint64_t link_delay_ns;         /**< added to each copied crossing; for measurements */
@@ -478,7 +483,8 @@ struct weir_pipe_options {
     uint32_t device_count;
     uint64_t memory_limit;          /**< bytes per worker; 0: none */
     uint64_t watchdog_ns;           /**< 0: none */
-    double clip_norm;               /**< largest global gradient norm; 0: no clipping */
+    double clip_norm;               /**< largest global gradient norm; 0: no clipping. Needs a
+                                         stage with a norm */
     bool skip_nonfinite;            /**< a non-finite gradient skips the update; else it fails */
     uint32_t trace_actions;         /**< ring size per worker; 0: the last step or two */
     weir_log_fn *log;
@@ -495,7 +501,7 @@ struct weir_step {
     int64_t rows;               /**< a prepared count */
     const void *const *inputs;  /**< one per pipe input; not NULL */
     void *const *input_grads;   /**< one per pipe input or NULL; entries may be NULL; written = */
-    void *const *outputs;       /**< one per output of the last stage, or NULL; entries may be NULL */
+    void *const *outputs;       /**< one per output of the last stage, or NULL, also singly */
     uint64_t mini_batch;        /**< number since the beginning */
     uint64_t update;            /**< updates done before this one */
     double loss_weight;         /**< total weight over all accumulated mini-batches; 0: rows */
@@ -530,14 +536,16 @@ void weir_pipe_destroy(struct weir_pipe *pipe);
 int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults);
 /** Runs forward, backward and update of one mini-batch; blocks. On failure parameters, optimizer
  * state and the pipe are as before, unless the status is WEIR_ERR_TORN, and `result->error` says
- * what failed. WEIR_ERR_TIMEOUT: a callback has not returned; every later call gives WEIR_ERR_BUSY
- * until it has. `result` is always written. */
+ * what failed; gradients are not, so an accumulation begins again with accumulate_first.
+ * WEIR_ERR_TIMEOUT: a callback has not returned; every later call gives WEIR_ERR_BUSY until it has,
+ * and so long it may use the step's inputs, input_grads and outputs. `result` is always written. */
 int weir_pipe_step(struct weir_pipe *pipe, const struct weir_step *step,
                    struct weir_step_result *result);
 /** Forward only, phase WEIR_INFER: nothing saved, no checkpoint, no recompute. */
 int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
                     struct weir_step_result *result);
-/** The table that a prepared row count runs (training); NULL if not prepared. The pipe's. */
+/** The table that a prepared row count trains by (with infer_only: would, forwards alone are run);
+ * NULL if not prepared. The pipe's. */
 const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t rows);
 /** Stages, as built. */
 uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe);
@@ -588,8 +596,8 @@ struct weir_trace_event {
     int32_t waited_for; /**< the worker whose action was waited for last, or -1 */
 };
 
-/** Copies a worker's newest events, oldest first, at most `capacity`; returns how many. Not during a
- * step. */
+/** Copies a worker's newest events, oldest first, at most `capacity`; returns how many. Not during
+ * a step. */
 uint32_t weir_pipe_trace(const struct weir_pipe *pipe, uint32_t worker, uint32_t capacity,
                          struct weir_trace_event *events);
 
@@ -623,10 +631,10 @@ typedef int weir_write_fn(void *context, const char *text, size_t bytes);
 /** Writes the trace as Chrome trace events (JSON), which Perfetto opens: one track per worker, flow
  * arrows for crossings that were waited for. */
 int weir_pipe_trace_chrome(const struct weir_pipe *pipe, weir_write_fn *write, void *context);
-/** Draws the last step as text, `columns` wide (40 to 1000 are possible), one line per worker: letters
- * of the kinds, dots for waiting. `colour` uses ANSI colours. Like the function above: not during a
- * step, allocates nothing, and a failure of `write` ends it and is returned. WEIR_ERR_NOT_FOUND
- * without a step. */
+/** Draws the last step as text, `columns` wide (40 to 1000 are possible), one line per worker:
+ * letters of the kinds, dots for waiting. `colour` uses ANSI colours. Like the function above: not
+ * during a step, allocates nothing, and a failure of `write` ends it and is returned.
+ * WEIR_ERR_NOT_FOUND without a step. */
 int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool colour,
                          weir_write_fn *write, void *context);
 
