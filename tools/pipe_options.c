@@ -12,17 +12,16 @@ static const char *const checkpoint_names[] = {"always", "except_last", "never",
 static const char *const recompute_names[] = {"early", "late", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
 static const char *const wait_names[] = {"auto", "spin", "park", NULL};
-enum { TABLE_BYTES_MAX = 1 << 28 };
+enum { TABLE_BYTES_MAX = 1 << 28, STAGES_DEFAULT = 2 };
 
 const struct arg_option pipe_option_list[] = {
     {.name = "stages",
      .type = ARG_U32,
      .offset = AT(stages),
      .value = "N",
-     .fallback = "2",
      .least = 1,
      .most = 65535,
-     .help = "parts that the layer list is cut into"},
+     .help = "parts that the layer list is cut into; default: one per worker asked for, else 2"},
     {.name = "balance",
      .type = ARG_U32_LIST,
      .offset = AT(balance),
@@ -109,15 +108,13 @@ const struct arg_option pipe_option_list[] = {
     {.name = "memory-limit",
      .type = ARG_BYTES,
      .offset = AT(memory_limit),
-     .value = "SIZE",
-     .unit = "bytes",
+     .value = "BYTES",
      .help = "per worker, e.g. 8GiB; a plan that needs more is refused"},
     {.name = "watchdog",
      .type = ARG_REAL,
      .offset = AT(watchdog),
      .value = "SECONDS",
      .fallback = "0",
-     .unit = "seconds",
      .help = "a stage's call that takes longer ends the run; "
              "0: off"},
 };
@@ -177,7 +174,9 @@ static void fill_stages(const struct pipe_options *options, const struct args *a
                         const struct weir_model *model, struct weir_net_options *net,
                         struct weir_faults *faults) {
     uint32_t layers = weir_model_layer_count(model);
-    net->stages = options->stages;
+    net->stages = options->stages > 0    ? options->stages
+                  : options->workers > 0 ? options->workers
+                                         : STAGES_DEFAULT;
     if (options->balance.count > 0) {
         net->stages = options->balance.count;
         net->balance = options->balance.items;
@@ -186,8 +185,8 @@ static void fill_stages(const struct pipe_options *options, const struct args *a
             weir_faults_add(faults, "--stages %u but --balance names %u stages: give one of them",
                             options->stages, options->balance.count);
     } else if (net->stages > layers && layers > 0) {
-        weir_faults_add(faults, "--stages %u: the model has %u layers: choose 1 to %u", net->stages,
-                        layers, layers);
+        weir_faults_add(faults, "--%s %u: the model has %u layers: choose 1 to %u",
+                        options->stages > 0 ? "stages" : "workers", net->stages, layers, layers);
     }
     net->pipe.workers = options->workers;
     if (options->virtual_stages != 1)
@@ -210,6 +209,9 @@ static void fill_devices(const struct pipe_options *options, uint32_t workers,
             weir_faults_add(faults, "--device %s is not available in this build: use cpu",
                             storage->devices[i]);
     }
+    if (count > 1 && count > workers)
+        weir_faults_add(faults, "--device names %u devices for at most %u worker%s: name fewer",
+                        count, workers, workers == 1 ? "" : "s");
     if (count == 1) /* one for all */
         for (uint32_t i = 1; i < workers && i < ARG_LIST_MAX; i++)
             storage->devices[count++] = storage->devices[0];

@@ -114,11 +114,12 @@ static int begin_parameters(struct train *t, const struct args *args) {
     return WEIR_OK;
 }
 
-static uint64_t count_steps(const struct train *t) {
+static uint64_t count_steps(const struct train *t, const struct args *args) {
     const struct train_values *values = t->values;
-    if (values->epochs <= 0.0) return values->steps;
+    if (!args_given(args, "epochs")) return values->steps;
     double tokens = (double)values->batch * values->accumulate * values->model.context;
-    return (uint64_t)ceil((double)t->corpus.text.count * values->epochs / tokens);
+    double steps = ceil((double)t->corpus.text.count * values->epochs / tokens);
+    return steps < 0x1p62 ? (uint64_t)steps : (uint64_t)1 << 62;
 }
 
 /* A resumed run's dropout and data go on with the seed that it began with. */
@@ -143,11 +144,13 @@ int train_begin(struct train *t, const struct args *args) {
     size_t tokens = (size_t)values->batch * values->model.context;
     net_run_check_output("save", values->save, t->faults);
     net_run_check_output("save-weights", values->save_weights, t->faults);
+    if (!output_is_standard(values->trace)) net_run_check_output("trace", values->trace, t->faults);
+    if (!output_is_standard(values->json)) net_run_check_output("json", values->json, t->faults);
     int status = read_seed(t, args);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = open_corpus(t);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = build_net(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
-    t->steps = count_steps(t);
+    t->steps = count_steps(t, args);
     status = begin_parameters(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
     t->inputs = malloc(tokens * sizeof *t->inputs);
@@ -323,11 +326,10 @@ static void history_medians(struct history *history, const struct train *t,
 /* ---- the whole ---- */
 
 static int finish_run(struct train *t, struct train_line *medians) {
-    bool stepped = medians->step > 0;
-    int status = stepped ? train_print_timeline(t) : WEIR_OK;
-    if (status == WEIR_OK) status = save(t);
+    int status = save(t); /* first: a trace that cannot be written must not cost the training */
     if (status == WEIR_OK && t->values->save_weights != NULL)
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
+    if (status == WEIR_OK && medians->step > 0) status = train_print_timeline(t);
     if (status == WEIR_OK) status = train_evaluate(t, &t->validation);
     if (status != WEIR_OK) return status;
     t->interrupted = train_interrupted();
