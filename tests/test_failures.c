@@ -178,7 +178,7 @@ static void test_any_failure_of_split_backwards_is_survived(void) {
 struct flag {
     atomic_bool raised;
     _Atomic uint32_t later; /* calls that began afterwards */
-    uint32_t forwards;      /* of the first stage before */
+    uint32_t forwards;      /* of the first stage before; its worker's */
     long nap_ns;            /* of every call before */
 };
 
@@ -191,7 +191,7 @@ static int fail_first_of_last(void *context, const struct weir_task *task) {
         return 0;
     }
     if (flag->nap_ns > 0) nanosleep(&before, NULL);
-    flag->forwards += task->stage == 0;
+    if (task->stage == 0) flag->forwards++;
     if (task->stage != 3) return 0;
     atomic_store(&flag->raised, true);
     return 13;
