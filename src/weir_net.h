@@ -25,7 +25,7 @@
  *   struct weir_net *net;
  *   int status = weir_net_new(model, &options, &faults, &net);
  *   weir_net_init(net, 1);
- *   struct weir_net_batch batch = {.rows = 32, .input = images, .target = labels};
+ *   struct weir_net_batch batch = {.rows = 32, .input = images, .target = labels, .lr = -1};
  *   status = weir_net_step(net, &batch, &result);
  * @endcode
  */
