@@ -171,6 +171,20 @@ static void test_describe_lists_the_layers_in_the_model_files_form(void) {
     json_decref(model);
 }
 
+static void test_describe_shows_a_partition(void) {
+    struct cli_run run;
+    char path[512];
+    snprintf(path, sizeof path, "%s/d", test_temporary_directory());
+    CLI_CODE(&run, 0, "describe --layers 2 --width 16 --heads 2 --balance 1,3 --json %s", path);
+    CHECK_CONTAINS(run.output, "stage  layer  type");
+    json_t *model = cli_json(path), *layers = json_object_get(model, "layers");
+    for (uint32_t i = 0; i < CLI_LAYERS; i++)
+        EXPECT(cli_number(json_array_get(layers, i), "stage") == (i > 0));
+    json_decref(model);
+    CLI_CODE(&run, 2, "describe --layers 2 --width 16 --heads 2 --stages 9 --json %s", path);
+    CHECK_CONTAINS(run.output, "9 stages cannot be made of 4 layers; use 1 to 4");
+}
+
 /* ---- doctor ---- */
 
 static json_t *doctor(const char *machine, const char *options) {
@@ -236,4 +250,5 @@ WEIR_TEST_SUITE(cli_plan, TEST(a_plan_adds_up_and_is_what_a_run_takes),
                 TEST(a_plan_names_what_was_chosen),
                 TEST(a_memory_limit_is_exact_and_names_what_is_missing),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
-                TEST(doctor_names_the_machine), TEST(doctor_places_workers_on_made_up_machines))
+                TEST(describe_shows_a_partition), TEST(doctor_names_the_machine),
+                TEST(doctor_places_workers_on_made_up_machines))

@@ -4,6 +4,7 @@
 #include "json_text.h"
 #include "model_json.h"
 #include "model_options.h"
+#include "net/compile.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -12,6 +13,15 @@ struct values {
     struct model_options model;
     const char *json;
     uint32_t dtype;
+    uint32_t stages; /**< 0: no partition is shown */
+    struct arg_numbers balance;
+};
+
+/** What is described. */
+struct description {
+    struct weir_model *model;
+    struct weir_layer_facts *facts; /**< of each layer */
+    uint32_t *stages;               /**< of each layer, or NULL */
 };
 
 static const char *const dtype_names[] = {"f32", "f64", NULL};
@@ -28,6 +38,19 @@ static const struct arg_option own[] = {
      .choices = dtype_names,
      .fallback = "f32",
      .help = "what activations are counted in"},
+    {.name = "stages",
+     .type = ARG_U32,
+     .offset = offsetof(struct values, stages),
+     .value = "N",
+     .least = 1,
+     .most = 65535,
+     .help = "shows the stage of each layer"},
+    {.name = "balance",
+     .type = ARG_U32_LIST,
+     .offset = offsetof(struct values, balance),
+     .value = "A,B,...",
+     .least = 1,
+     .help = "layers of each stage; default: by estimated cost"},
 };
 
 static void shape_text(const struct weir_tensor *tensor, char *text, size_t capacity) {
@@ -37,9 +60,11 @@ static void shape_text(const struct weir_tensor *tensor, char *text, size_t capa
     if (used < capacity) snprintf(text + used, capacity - used, ")");
 }
 
-static void print_table(FILE *to, const struct weir_model *model,
-                        const struct weir_layer_facts *facts) {
+static void print_table(FILE *to, const struct description *d) {
+    const struct weir_model *model = d->model;
+    const struct weir_layer_facts *facts = d->facts;
     uint64_t parameters = 0, flops = 0, bytes = 0;
+    if (d->stages != NULL) fprintf(to, "%5s  ", "stage");
     fprintf(to, "%5s  %-14s %-20s %12s %12s %12s\n", "layer", "type", "output", "parameters",
             "MFLOP/row", "KiB/row");
     for (uint32_t i = 0; i < weir_model_layer_count(model); i++) {
@@ -48,6 +73,7 @@ static void print_table(FILE *to, const struct weir_model *model,
         char shape[64];
         if (weir_model_layer(model, i, &type, &name, &attributes) != WEIR_OK) return;
         shape_text(&facts[i].output, shape, sizeof shape);
+        if (d->stages != NULL) fprintf(to, "%5" PRIu32 "  ", d->stages[i]);
         fprintf(to, "%5" PRIu32 "  %-14s %-20s %12" PRIu64 " %12.2f %12.1f\n", i, type, shape,
                 facts[i].parameters, (double)facts[i].flops * 1e-6,
                 (double)facts[i].activation_bytes / 1024.0);
@@ -55,50 +81,75 @@ static void print_table(FILE *to, const struct weir_model *model,
         flops += facts[i].flops;
         bytes += facts[i].activation_bytes;
     }
-    fprintf(to, "%5s  %-14s %-20s %12" PRIu64 " %12.2f %12.1f\n", "", "all", "", parameters,
-            (double)flops * 1e-6, (double)bytes / 1024.0);
+    fprintf(to, "%*s  %-14s %-20s %12" PRIu64 " %12.2f %12.1f\n", d->stages != NULL ? 12 : 5, "",
+            "all", "", parameters, (double)flops * 1e-6, (double)bytes / 1024.0);
 }
 
-static int describe(const struct values *values, const struct weir_model *model,
-                    struct weir_layer_facts *facts, struct weir_error *error) {
+/* Which stage each layer falls into, where a partition was asked for. */
+static int find_stages(const struct values *values, enum weir_dtype dtype, struct description *d,
+                       struct weir_faults *faults) {
+    uint32_t count = values->balance.count > 0 ? values->balance.count : values->stages;
+    if (count == 0) return WEIR_OK;
+    if (values->stages > 0 && values->stages != count)
+        weir_faults_add(faults, "--stages %u but --balance names %u stages: give one of them",
+                        values->stages, count);
+    uint32_t *sizes = calloc(count, sizeof *sizes);
+    d->stages = calloc(weir_model_layer_count(d->model) + 1, sizeof *d->stages);
+    int status = sizes == NULL || d->stages == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    if (status == WEIR_OK)
+        status = weir__partition(d->model, dtype, count,
+                                 values->balance.count > 0 ? values->balance.items : NULL, sizes,
+                                 faults);
+    for (uint32_t s = 0, layer = 0; status == WEIR_OK && s < count; s++)
+        for (uint32_t i = 0; i < sizes[s]; i++) d->stages[layer++] = s;
+    free(sizes);
+    return status;
+}
+
+static int gather(const struct values *values, struct description *d, struct weir_faults *faults) {
+    enum weir_dtype dtype = values->dtype == 0 ? WEIR_F32 : WEIR_F64;
+    int status = model_options_build(&values->model, faults, &d->model);
+    if (status != WEIR_OK) return status;
+    d->facts = calloc(weir_model_layer_count(d->model) + 1, sizeof *d->facts);
+    if (d->facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    status = weir_model_infer(d->model, dtype, d->facts, faults);
+    return status == WEIR_OK ? find_stages(values, dtype, d, faults) : status;
+}
+
+static int print(const struct values *values, const struct description *d,
+                 struct weir_error *error) {
     struct people people;
     people_init(&people, output_is_standard(values->json));
-    print_table(people.stream, model, facts);
-    return values->json != NULL ? json_text_save(values->json, model_json(model, facts), error)
-                                : WEIR_OK;
+    print_table(people.stream, d);
+    if (values->json == NULL) return WEIR_OK;
+    return json_text_save(values->json, model_json(d->model, d->facts, d->stages), error);
 }
 
 int cmd_describe(int argc, char **argv) {
     const struct arg_section sections[] = {
-        {"Options", own, 2, 0},
+        {"Options", own, sizeof own / sizeof own[0], 0},
         {"Model", model_option_list, model_option_count, offsetof(struct values, model)}};
     const struct arg_command command = {"describe", "lists the layers of a model", NULL, sections,
                                         2};
     struct values values = {0};
+    struct description description = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
-    struct weir_model *model = NULL;
-    struct weir_layer_facts *facts = NULL;
     struct weir_error error = {0};
     int code = EXIT_DONE;
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
-    int status = model_options_build(&values.model, &faults, &model);
-    if (status == WEIR_OK) {
-        facts = calloc(weir_model_layer_count(model) + 1, sizeof *facts);
-        status = facts == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                               : weir_model_infer(model, values.dtype == 0 ? WEIR_F32 : WEIR_F64,
-                                                  facts, &faults);
-    }
+    int status = gather(&values, &description, &faults);
     if (faults.count > 0) {
         code = args_refuse(&command, &faults);
     } else {
-        if (status == WEIR_OK) status = describe(&values, model, facts, &error);
+        if (status == WEIR_OK) status = print(&values, &description, &error);
         if (status != WEIR_OK) {
             if (error.status == WEIR_OK) error.status = status;
             code = args_fail(&command, &error);
         }
     }
-    free(facts);
-    weir_model_destroy(model);
+    free(description.stages);
+    free(description.facts);
+    weir_model_destroy(description.model);
     return code;
 }

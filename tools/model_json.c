@@ -40,14 +40,18 @@ static json_t *layer_json(const struct weir_model *model, uint32_t index,
     return layer;
 }
 
-json_t *model_json(const struct weir_model *model, const struct weir_layer_facts *facts) {
+json_t *model_json(const struct weir_model *model, const struct weir_layer_facts *facts,
+                   const uint32_t *stages) {
     uint64_t parameters = 0;
     json_t *root = json_object(), *layers = json_array();
     struct weir_tensor input, target;
     const char *loss;
     weir_model_border(model, &input, &target, &loss);
-    for (uint32_t i = 0; i < weir_model_layer_count(model); i++)
-        json_array_append_new(layers, layer_json(model, i, &facts[i], &parameters));
+    for (uint32_t i = 0; i < weir_model_layer_count(model); i++) {
+        json_t *layer = layer_json(model, i, &facts[i], &parameters);
+        if (stages != NULL) json_object_set_new(layer, "stage", json_integer(stages[i]));
+        json_array_append_new(layers, layer);
+    }
     json_object_set_new(root, "input", model_json_tensor(&input));
     json_object_set_new(root, "target", loss != NULL ? model_json_tensor(&target) : json_null());
     json_object_set_new(root, "layers", layers);

@@ -10,7 +10,9 @@
 /** {"dtype", "shape"} of a tensor; a new reference or NULL. */
 json_t *model_json_tensor(const struct weir_tensor *tensor);
 /** The model file's form plus `parameters` and, per layer, `parameters`, `output_shape`, `flops`
- * and `activation_bytes`, from what weir_model_infer said. A new reference or NULL. */
-json_t *model_json(const struct weir_model *model, const struct weir_layer_facts *facts);
+ * and `activation_bytes`, from what weir_model_infer said, and `stage` where `stages` (of each
+ * layer) is given. A new reference or NULL. */
+json_t *model_json(const struct weir_model *model, const struct weir_layer_facts *facts,
+                   const uint32_t *stages);
 
 #endif
