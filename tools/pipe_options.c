@@ -209,9 +209,6 @@ static void fill_devices(const struct pipe_options *options, uint32_t workers,
             weir_faults_add(faults, "--device %s is not available in this build: use cpu",
                             storage->devices[i]);
     }
-    if (count > 1 && count > workers)
-        weir_faults_add(faults, "--device names %u devices for at most %u worker%s: name fewer",
-                        count, workers, workers == 1 ? "" : "s");
     if (count == 1) /* one for all */
         for (uint32_t i = 1; i < workers && i < ARG_LIST_MAX; i++)
             storage->devices[count++] = storage->devices[0];
