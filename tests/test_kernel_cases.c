@@ -53,6 +53,29 @@ static void test_dropout_masks_are_the_random_words(void) {
     for (size_t i = 0; i < WEIR__COUNT_OF(widths); i++) check_dropout(backends[b], 3, widths[i]);
 }
 
+/** p that equals an element's random number keeps it; the next larger one drops it. */
+static void test_dropout_keeps_what_equals_p(void) {
+    enum { WIDTH = 70 };
+    FOR_BACKENDS(b)
+    for (int64_t element = 0; element < WIDTH; element += 9)
+        for (int above = 0; above < 2; above++) {
+            struct weir__op_shape shape = dropout_shape(WEIR__OP_dropout, 1, WIDTH);
+            struct kernel_case test;
+            struct kernel_results got;
+            uint32_t words[4];
+            kernel_case_init(&test, &shape);
+            weir__random_words(test.seed, test.mini_batch, shape.random_op,
+                               (uint32_t)test.row_first, (uint32_t)(element / 4), words);
+            double number = (words[element % 4] >> 8) * 0x1p-24;
+            test.shape.p = above ? nextafter(number, 1) : number;
+            test.in[0][element] = 1;
+            EXPECT_STATUS(kernel_run(&test, backends[b], 0, &got), WEIR_OK);
+            EXPECT((got.out[0][element] != 0) == !above);
+            kernel_results_clean_up(&got);
+            kernel_case_clean_up(&test);
+        }
+}
+
 static void test_dropout_add_has_its_parts_bits(void) {
     FOR_BACKENDS(b)
     for (int64_t width = 1; width < 150; width += 7) {
@@ -440,10 +463,11 @@ static void test_accumulate_adds(void) {
 }
 
 WEIR_TEST_SUITE(kernel_cases, TEST(dropout_masks_are_the_random_words),
-                TEST(dropout_add_has_its_parts_bits), TEST(dropout_does_not_depend_on_chunks),
-                TEST(dropout_is_the_identity_in_inference), TEST(ignored_targets_weigh_nothing),
-                TEST(indices_out_of_range_are_named), TEST(nan_passes_through),
-                TEST(every_op_has_a_kernel), TEST(products_come_from_onednn_where_it_is),
+                TEST(dropout_keeps_what_equals_p), TEST(dropout_add_has_its_parts_bits),
+                TEST(dropout_does_not_depend_on_chunks), TEST(dropout_is_the_identity_in_inference),
+                TEST(ignored_targets_weigh_nothing), TEST(indices_out_of_range_are_named),
+                TEST(nan_passes_through), TEST(every_op_has_a_kernel),
+                TEST(products_come_from_onednn_where_it_is),
                 TEST(measuring_leaves_the_callers_threads), TEST(two_threads_give_near_results),
                 TEST(adamw_follows_its_formulas), TEST(sgd_follows_its_formulas),
                 TEST(square_sums_are_in_double), TEST(accumulate_adds))

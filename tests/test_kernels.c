@@ -41,6 +41,7 @@ static struct weir__op_shape any_shape(enum weir__op op) {
     bool per_token =
         op < WEIR__OP_gelu || op == WEIR__OP_cross_entropy || op == WEIR__OP_cross_entropy_grad;
     if (per_token) shape.tokens = small_size();
+    if (op == WEIR__OP_linear_grad_weight) shape.tokens = any_size();
     if (op == WEIR__OP_embedding || op == WEIR__OP_embedding_grad) shape.width = shape.out;
     if (op == WEIR__OP_position_add || op == WEIR__OP_position_grad)
         shape.table = shape.tokens + (int64_t)test_random_below(3);

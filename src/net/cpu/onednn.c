@@ -5,6 +5,8 @@
  * weights, and ahead of its inner product (up to 20% in the gradients). This is the only file that
  * includes oneDNN's headers; what differs between its 2.x and 3.x stands in the first section.
  *
+ * Without AVX-512 its matmul is its gemm, which takes some memory of its own while it runs.
+ *
  * A shape that is too small for a library call, or that oneDNN has no fast code for, goes to our
  * own products instead; the choice depends on the shape and the machine only, and `measure` and
  * `prepare` make it alike.

@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
 #endif
 
@@ -91,7 +91,15 @@ VECTOR_INLINE vfloat v_fma(vfloat a, vfloat b, vfloat c) {
     return (vfloat)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif (defined(__FMA__) || defined(__aarch64__)) && V_HAS_ELEMENTWISE_FMA
     return __builtin_elementwise_fma(a, b, c);
-#elif defined(__FMA__) || defined(__aarch64__)
+#elif defined(__FMA__)
+    __m256 x[2], y[2], z[2];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    memcpy(z, &c, sizeof z);
+    for (int i = 0; i < 2; i++) z[i] = _mm256_fmadd_ps(x[i], y[i], z[i]);
+    memcpy(&c, z, sizeof z);
+    return c;
+#elif defined(__aarch64__)
     vfloat sum;
     for (int i = 0; i < LANES; i++) sum[i] = __builtin_fmaf(a[i], b[i], c[i]);
     return sum;
