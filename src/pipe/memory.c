@@ -138,11 +138,20 @@ static int by_rank(const void *a, const void *b) {
     return (x->block > y->block) - (x->block < y->block);
 }
 
-enum { ORDERS = 3 };
+/* A plan that must fit into arenas that are there already is worth trying harder for. */
+enum { ORDERS = 3, ORDERS_WITHIN_LIMIT = 128 };
+
+/* The later orders are by size, each block's scaled by its own number in [0.5, 1.5). */
+static double scaled_size(const struct weir__block *block, uint32_t index, int order) {
+    uint32_t words[4];
+    weir__random_words((uint64_t)order, 0, 0, 0, index, words);
+    return -(double)block->bytes * (0.5 + (double)words[0] * 0x1p-32);
+}
 
 static struct ranked rank_block(const struct weir__block *block, uint32_t index, int order) {
     double size = -(double)block->bytes, life = block->start - block->end;
     if (block->first == WEIR__NO_BLOCK) return (struct ranked){-HUGE_VAL, index, index};
+    if (order >= ORDERS) return (struct ranked){scaled_size(block, index, order), size, index};
     if (order == 0) return (struct ranked){size, block->start, index};
     if (order == 1) return (struct ranked){block->start, size, index};
     return (struct ranked){life, size, index};
@@ -150,8 +159,9 @@ static struct ranked rank_block(const struct weir__block *block, uint32_t index,
 
 static int pack_worker(struct weir__memory *memory, uint32_t worker, struct packing *packing,
                        struct ranked *ranked, size_t *bytes) {
-    size_t best = SIZE_MAX;
-    for (int order = 0; order < ORDERS; order++) {
+    size_t best = SIZE_MAX, limit = *bytes;
+    for (int order = 0; order < ORDERS_WITHIN_LIMIT; order++) {
+        if (order >= ORDERS && (limit == 0 || best <= limit)) break;
         uint32_t count = 0;
         for (uint32_t b = 0; b < memory->block_count; b++)
             if (memory->blocks[b].worker == worker)

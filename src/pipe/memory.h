@@ -69,7 +69,8 @@ void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t acti
 void weir__memory_fail(struct weir__memory *memory);
 
 /** Finds lifetimes from the replay's times and offsets that keep each worker's arena small. Fills
- * arena_bytes[worker_count]. */
+ * arena_bytes[worker_count]; on entry each is what the plan should fit into (tried harder for, not
+ * promised), or 0. */
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
                       const double *start, const double *end, size_t *arena_bytes);
 /** What each arena holds at the moment of its peak. totals[worker] is the arena's size, which may

@@ -3,6 +3,8 @@
  * fits; nothing is left behind when a step of the ladder fails. */
 #include "pipe/pipe.h"
 
+#include "pipe/microbatch.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -78,21 +80,56 @@ static int check_devices(const struct weir__setup *setup, uint32_t workers,
     return worst;
 }
 
-/* Training first (if there is any), then inference. */
-static int prepare_all(const struct weir__setup *setup, struct weir__prepared **prepared,
-                       uint32_t *count, struct weir_faults *faults) {
+enum { ROW_COUNTS = 3, PREPARED_MAX = 2 * ROW_COUNTS };
+
+static bool may_come(const struct weir__setup *setup, int64_t rows) {
+    return rows > 0 && setup->options.table_csv == NULL &&
+           weir__setup_check_rows(setup, rows, NULL) == WEIR_OK;
+}
+
+/* The row counts that the arenas are sized for, the largest first. Fewer rows may need more memory:
+ * without the ragged last micro-batch (17 rows in 9 chunks, 16 rows) the last one is larger, and
+ * where the chunks do not divide the rows fewer rows make more micro-batches (9 rows in 8 chunks
+ * are 5, 8 rows are 8). Returns how many. */
+static uint32_t worst_rows(const struct weir__setup *setup, int64_t rows[ROW_COUNTS]) {
+    int64_t most = setup->options.rows;
+    int64_t size = weir__chunk_first(most, setup->options.chunks, 1);
+    const int64_t fewer[] = {most - most % size, most - most % setup->options.chunks};
+    uint32_t count = 1;
+    rows[0] = most;
+    for (int i = 0; i < 2; i++)
+        if (fewer[i] < rows[count - 1] && may_come(setup, fewer[i])) rows[count++] = fewer[i];
+    return count;
+}
+
+static int prepare_rows(const struct weir__setup *setup, int64_t rows,
+                        struct weir__prepared **prepared, uint32_t *count,
+                        struct weir_faults *faults) {
     const struct weir_allocator *allocator = setup->options.allocator;
-    *count = 0;
     for (int infer = setup->options.infer_only; infer < 2; infer++) {
         struct weir__prepared *one = weir__acquire(allocator, 1, sizeof *one);
         if (one == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        int status = weir__prepared_init(one, setup, setup->options.rows, infer != 0, faults);
+        int status = weir__prepared_init(one, setup, rows, infer != 0, faults);
         if (status != WEIR_OK) {
             weir__release(allocator, one, 1, sizeof *one);
             return status;
         }
         prepared[(*count)++] = one;
     }
+    return WEIR_OK;
+}
+
+/* For each row count training first (if there is any), then inference; the largest count first. */
+static int prepare_all(const struct weir__setup *setup, struct weir__prepared **prepared,
+                       uint32_t *count, struct weir_faults *faults) {
+    int64_t rows[ROW_COUNTS];
+    uint32_t row_counts = worst_rows(setup, rows);
+    int status = WEIR_OK;
+    *count = 0;
+    for (uint32_t i = 0; status == WEIR_OK && i < row_counts; i++)
+        status = prepare_rows(setup, rows[i], prepared, count, faults);
+    if (status != WEIR_OK) return status;
+    assert(*count <= PREPARED_MAX);
     return check_devices(setup, prepared[0]->table->worker_count, faults);
 }
 
@@ -113,7 +150,7 @@ struct plan_storage {
 int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *faults,
                   struct weir_plan **plan) {
     struct weir__setup setup;
-    struct weir__prepared *prepared[2];
+    struct weir__prepared *prepared[PREPARED_MAX];
     uint32_t count = 0;
     if (plan == NULL) return WEIR_ERR_ARGUMENT;
     int status = weir__setup_init(&setup, options, faults);
@@ -187,6 +224,7 @@ static int make_plan(struct weir_pipe *pipe, struct weir_faults *faults) {
         status = fill_plan(&pipe->setup, pipe->prepared[0], bytes, pipe->devices);
     pipe->plan = (struct weir_plan){pipe->worker_count, pipe->devices};
     for (uint32_t w = 0; w < pipe->worker_count; w++) pipe->workers[w].arena_bytes = bytes[w];
+    pipe->setup.arena_bytes = bytes;
     return status;
 }
 
@@ -283,8 +321,8 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
         weir__release(options->allocator, pipe, 1, sizeof *pipe);
         return status;
     }
-    pipe->prepared_capacity = 2;
-    pipe->prepared = weir__pool_take(&pipe->setup.pool, 2, sizeof *pipe->prepared);
+    pipe->prepared_capacity = PREPARED_MAX;
+    pipe->prepared = weir__pool_take(&pipe->setup.pool, PREPARED_MAX, sizeof *pipe->prepared);
     status = pipe->prepared == NULL
                  ? WEIR_ERR_OUT_OF_MEMORY
                  : prepare_all(&pipe->setup, pipe->prepared, &pipe->prepared_count, faults);

@@ -302,6 +302,8 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
     int status = weir__table_replay(table, &prepared->deps, duration, NULL, start, end, &makespan,
                                     setup->options.allocator);
     if (status != WEIR_OK) return status;
+    for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
+        prepared->arena_bytes[w] = setup->arena_bytes[w];
     status = weir__memory_pack(&prepared->memory, table, start, end, prepared->arena_bytes);
     if (status != WEIR_OK) return status;
     return weir__prepared_waits(prepared, setup, start, end);

@@ -142,6 +142,8 @@ static void split_worker(const struct times *t, uint32_t w, double model_makespa
         inputs_ready(t, a, w, &produced, &ready);
         produced = fmin(fmax(produced, now), t->start[a]);
         ready = fmin(fmax(ready, produced), t->start[a]);
+        const struct weir__call *call = &t->prepared->calls[a];
+        if (call->copy_end > call->copy_begin) ready = t->start[a]; /* it was copied until then */
         waited += produced - now;
         time->copy += ready - produced;
         time->host += t->start[a] - ready;

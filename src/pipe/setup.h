@@ -37,9 +37,10 @@ struct weir__setup {
     struct weir__stage_setup *stages;
     uint32_t route_count;
     struct weir__route *routes;
-    size_t *input_row_bytes;  /**< per pipe input: of one row; of the whole if replicated */
-    size_t *output_row_bytes; /**< per output of the last stage */
-    struct weir__flow flow;   /**< what the schedule's dependencies are derived from */
+    size_t *input_row_bytes;   /**< per pipe input: of one row; of the whole if replicated */
+    size_t *output_row_bytes;  /**< per output of the last stage */
+    const size_t *arena_bytes; /**< per worker, once the arenas are there: further plans fit in */
+    struct weir__flow flow;    /**< what the schedule's dependencies are derived from */
 };
 
 /** Checks and copies. On failure nothing is left behind and `faults` has every reason. */

@@ -74,7 +74,9 @@ static bool gather(struct clocks *c, uint32_t action, uint32_t *count) {
     for (uint32_t e = p->deps.begin[action]; e < p->deps.begin[action + 1]; e++) {
         const struct weir__edge *edge = &p->deps.edges[e];
         if (c->worker_of[edge->from] == own) continue;
-        bool delayed = c->delays && edge->cause != WEIR__CAUSE_LOCAL;
+        bool crosses =
+            edge->cause != WEIR__CAUSE_LOCAL && weir__kinds[p->calls[action].action.kind].in_step;
+        bool delayed = c->delays && crosses;
         if (!list_add(c, count, edge->from, delayed)) return false;
     }
     const struct weir__handover *h = c->handovers;

@@ -320,8 +320,7 @@ static int do_action(struct run *run, const struct weir__call *call) {
         if (!run->updates) return WEIR_OK;
     }
     if (call->run == NULL) return WEIR_OK;
-    int status = make_copies(run, call);
-    if (status == WEIR_OK) status = use_portals(run, call);
+    int status = use_portals(run, call);
     if (status == WEIR_OK) status = call_stage(run, call);
     if (status == WEIR_OK) status = put_portals(run, call);
     return status;
@@ -340,22 +339,26 @@ static void stamp(struct run *run, const struct weir__call *call, uint32_t row_i
         run->worker->expected_wait_ns = (7 * run->worker->expected_wait_ns + start - waited) / 8;
 }
 
+/* Torn parameters are what an update leaves behind, and nothing else can say so. */
+static int own_status(const struct weir__call *call, int status) {
+    if (call->action.kind == WEIR_KIND_U) return WEIR_ERR_TORN;
+    return status == WEIR_ERR_TORN ? WEIR_ERR_CALLBACK : status;
+}
+
 /* False: the step is over for this worker. */
 static bool run_action(struct run *run, uint32_t action, uint32_t row_index) {
     const struct weir__call *call = &run->prepared->calls[action];
     struct weir__worker *worker = run->worker;
     int32_t waited_for = wait_inputs(run, call);
     if (has_failed(run->pipe)) return false;
+    int status = make_copies(run, call);
     uint64_t start = weir__now_ns();
     atomic_store_explicit(&worker->busy_action, action, memory_order_relaxed);
     atomic_store_explicit(&worker->busy_since, start, memory_order_release);
-    int status = do_action(run, call);
+    if (status == WEIR_OK) status = do_action(run, call);
     atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
     stamp(run, call, row_index, start, waited_for);
-    if (status != WEIR_OK) {
-        bool torn = call->action.kind == WEIR_KIND_U;
-        weir__pipe_fail(run->pipe, call, torn ? WEIR_ERR_TORN : status, &run->error);
-    }
+    if (status != WEIR_OK) weir__pipe_fail(run->pipe, call, own_status(call, status), &run->error);
     if (has_failed(run->pipe)) return false;
     weir__gate_advance(&worker->progress, worker->base + row_index + 1);
     return true;
