@@ -306,7 +306,8 @@ fn runTrain(b: *Build) *Step {
     const run = b.addRunFile(b.graph.path(.install_bin, "weir"));
     run.setName("weir train");
     run.step.dependOn(b.getInstallStep());
-    run.addArg("train");
+    // Where the README says; an option given after -- comes later and counts.
+    run.addArgs(&.{ "train", "--save", "zig-out/gpt.safetensors", "--trace", "zig-out/trace.json" });
     return runHere(b, run);
 }
 
