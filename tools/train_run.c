@@ -91,8 +91,9 @@ static int build_net(struct train *t, const struct args *args) {
     fill_optimizer(values, &t->options.optimizer);
     if (t->faults->count > 0) return list_faults(t);
     status = weir_net_new(t->model, &t->options, t->faults, &t->net);
-    if (status != WEIR_OK || values->sample == 0) return status;
-    return weir_pipe_prepare(weir_net_pipe(t->net), 1, t->faults); /* the sample's one row */
+    if (status != WEIR_OK) return status;
+    /* the sample's row, and those of a short validation */
+    return weir_pipe_prepare(weir_net_pipe(t->net), 1, t->faults);
 }
 
 static int begin_parameters(struct train *t, const struct args *args) {
@@ -165,19 +166,16 @@ int train_begin(struct train *t, const struct args *args) {
 
 /* ---- validation ---- */
 
+/* Whole mini-batches, or single rows of fewer: a row count in between may not fit the arena. */
 int train_evaluate(struct train *t, double *loss) {
-    uint32_t batch = t->values->batch;
+    uint32_t rows = t->eval_rows < t->values->batch ? 1 : t->values->batch;
     double sum = 0.0;
-    for (uint64_t first = 0; first < t->eval_rows; first += batch) {
-        uint64_t left = t->eval_rows - first;
-        uint32_t rows = left < batch ? (uint32_t)left : batch;
-        int status = weir_pipe_prepare(weir_net_pipe(t->net), rows, t->faults);
-        if (status != WEIR_OK) return status;
+    for (uint64_t first = 0; first < t->eval_rows; first += rows) {
         weir__corpus_batch_held_out(&t->corpus, first, rows, t->inputs, t->targets);
         struct weir_net_batch part = {
             .rows = rows, .input = t->inputs, .target = t->targets, .lr = -1.0};
         struct weir_step_result result;
-        status = weir_net_infer(t->net, &part, &result);
+        int status = weir_net_infer(t->net, &part, &result);
         if (status != WEIR_OK) {
             net_run_error(&result.error, t->error);
             return status;
