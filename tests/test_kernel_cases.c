@@ -252,7 +252,9 @@ static void test_products_come_from_onednn_where_it_is(void) {
     CHECK_OK(kernel->prepare(&tiny, &state));
     CHECK_EQ_PTR(state, NULL); /* our own is faster */
     CHECK_OK(kernel->prepare(&large, &state));
+#if defined(__AVX512F__) /* elsewhere it depends on oneDNN's version */
     EXPECT(state != NULL);
+#endif
     kernel->release(state);
 }
 

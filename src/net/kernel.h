@@ -147,7 +147,7 @@ const char *weir__op_name(enum weir__op op);
 /** "oneDNN 2.6.3", or "" when built without. */
 const char *weir__onednn_version(void);
 /** Tells the worker's thread how many threads its library calls may use (omp_set_num_threads, where
- * an OpenMP is loaded). Returns the former number, 0 if unknown. */
+ * an OpenMP is loaded); 0 only asks. Returns the former number, 0 if unknown. */
 uint32_t weir__kernel_threads(uint32_t threads);
 
 /* ---- what is not an op of the graph: sums of squares and updates over flat arrays ---- */

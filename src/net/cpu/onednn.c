@@ -5,10 +5,10 @@
  * weights, and ahead of its inner product (up to 20% in the gradients). This is the only file that
  * includes oneDNN's headers; what differs between its 2.x and 3.x stands in the first section.
  *
- * Without AVX-512 its matmul is its gemm, which takes some memory of its own while it runs.
- *
- * A shape that is too small for a library call, or that oneDNN has no fast code for, goes to our
- * own products instead; the choice depends on the shape and the machine only, and `measure` and
+ * A shape goes to our own products instead where it is too small for a library call, and where
+ * oneDNN has no such kernel for the machine: without AVX-512, 2.x falls back to its gemm, which
+ * allocates while it runs and computes a row differently at an edge. That one is 7% ahead of ours
+ * and used for several threads only. The choice depends on the shape and the machine; `measure` and
  * `prepare` make it alike.
  */
 #include "net/cpu/vector_calls.h"
@@ -221,14 +221,19 @@ static dnnl_status_t plan_addition(const struct weir__op_shape *shape, struct pl
     return status;
 }
 
+/** Whether a primitive is better than our own product. */
+static bool serves(const struct weir__op_shape *shape, const_dnnl_primitive_desc_t descriptor) {
+    if (implemented_by(descriptor, "brg")) return true;
+    return shape->threads > 1 && !implemented_by(descriptor, "ref");
+}
+
 static int plan_init(const struct weir__op_shape *shape, struct plan *plan) {
     double work = (double)shape->rows * (double)shape->tokens * (double)shape->in;
     *plan = (struct plan){.own = true};
     if (work * (double)shape->out < LIBRARY_FROM) return WEIR_OK;
     dnnl_status_t status = dnnl_engine_create(&plan->engine, dnnl_cpu, 0);
     if (status == dnnl_success) status = make_descriptor(shape, plan->engine, false, &plan->sets);
-    if (status == dnnl_unimplemented ||
-        (status == dnnl_success && implemented_by(plan->sets, "ref"))) {
+    if (status == dnnl_unimplemented || (status == dnnl_success && !serves(shape, plan->sets))) {
         plan_clean_up(plan);
         return WEIR_OK;
     }
