@@ -68,7 +68,8 @@ def embedding(rows, tokens, count, width):
 
 
 def position(rows, tokens, table_rows, width):
-    x, table, dy = random(rows, tokens, width), random(table_rows, width), random(rows, tokens, width)
+    x, table = random(rows, tokens, width), random(table_rows, width)
+    dy = random(rows, tokens, width)
     y = x + F.embedding(torch.arange(tokens), table)
     shape = {"rows": rows, "tokens": tokens, "table": table_rows, "width": width}
     case("position_add", shape, [x, table], [y])
@@ -172,7 +173,8 @@ cross_entropy(2, 5, 65, 0)
 mse(4, 9)
 AdamW, SGD = torch.optim.AdamW, torch.optim.SGD
 for i, (lr, beta1, beta2, eps, decay) in enumerate(
-        [(1e-3, 0.9, 0.999, 1e-8, 0.01), (0.05, 0.8, 0.95, 1e-6, 0.0), (0.1, 0.9, 0.99, 1e-8, 0.3)]):
+        [(1e-3, 0.9, 0.999, 1e-8, 0.01), (0.05, 0.8, 0.95, 1e-6, 0.0),
+         (0.1, 0.9, 0.99, 1e-8, 0.3)]):
     optimizer("adamw", i, lambda p: AdamW(p, lr=lr, betas=(beta1, beta2), eps=eps,
                                           weight_decay=decay), [lr, beta1, beta2, eps, decay])
 for i, (lr, momentum, decay, nesterov) in enumerate(
