@@ -145,7 +145,7 @@ fn findOneDnn(b: *Build, wanted: ?bool, prefix: ?[]const u8) ?OneDnn {
     // So that this is said, and looked for again, at every build.
     b.graph.poisonCache();
     std.log.warn(
-        "oneDNN was not found (Debian: libdnnl-dev): building with plain C kernels, much slower",
+        "oneDNN was not found (Debian: libdnnl-dev): building with our own products, which are slower",
         .{},
     );
     return null;

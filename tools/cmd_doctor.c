@@ -170,7 +170,7 @@ static void print_doctor(FILE *to, const struct doctor *d) {
     print_machine(to, &d->facts);
     fprintf(to, "libraries   hwloc %d.%d.%d, jansson %s, %s\n", HWLOC_API_VERSION >> 16,
             HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255, JANSSON_VERSION,
-            onednn[0] != '\0' ? onednn : "no oneDNN: products run on plain C loops");
+            onednn[0] != '\0' ? onednn : "no oneDNN: products run on our own vector kernels");
     for (uint32_t w = 0; d->problems.count == 0 && w < d->values->workers; w++) {
         const struct weir__placement *p = &d->placements[w];
         fprintf(to, "worker %-4" PRIu32 " ", w);

@@ -15,6 +15,7 @@ struct values {
     const char *json;
     uint32_t batch;
     uint32_t optimizer;
+    double momentum;
 };
 
 static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
@@ -34,6 +35,13 @@ static const struct arg_option own[] = {
      .choices = optimizer_names,
      .fallback = "adamw",
      .help = "whose state is counted"},
+    {.name = "momentum",
+     .type = ARG_REAL,
+     .offset = offsetof(struct values, momentum),
+     .value = "X",
+     .fallback = "0",
+     .least = 0,
+     .help = "sgd: above 0 there is a buffer per parameter"},
     {.name = "json",
      .type = ARG_TEXT,
      .offset = offsetof(struct values, json),
@@ -88,6 +96,7 @@ static int plan_model(const struct values *values, const struct args *args,
     uint32_t *balance = NULL;
     net.pipe.rows = values->batch;
     net.optimizer.kind = kinds[values->optimizer];
+    net.optimizer.momentum = values->momentum;
     int status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
     if (status == WEIR_OK && faults->count == 0)
         status = choose_balance(model, &net, &balance, faults);

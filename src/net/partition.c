@@ -78,7 +78,7 @@ static const char *balance_text(const uint32_t *balance, uint32_t count, char *t
 static int check_balance(uint32_t layers, uint32_t stages, const uint32_t *balance,
                          struct weir_faults *faults) {
     static const char *const hint =
-        "leave --balance away or use --balance-by time|size for an automatic one";
+        "leave the balance away for an automatic one (by estimated cost)";
     char text[96];
     uint64_t sum = 0;
     bool positive = true;
