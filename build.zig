@@ -145,7 +145,7 @@ fn findOneDnn(b: *Build, wanted: ?bool, prefix: ?[]const u8) ?OneDnn {
     // So that this is said, and looked for again, at every build.
     b.graph.poisonCache();
     std.log.warn(
-        "oneDNN was not found (Debian: libdnnl-dev): building with our own products, which are slower",
+        "oneDNN was not found (Debian: libdnnl-dev): building with slower products of our own",
         .{},
     );
     return null;
@@ -307,7 +307,8 @@ fn runTrain(b: *Build) *Step {
     run.setName("weir train");
     run.step.dependOn(b.getInstallStep());
     // Where the README says; an option given after -- comes later and counts.
-    run.addArgs(&.{ "train", "--save", "zig-out/gpt.safetensors", "--trace", "zig-out/trace.json" });
+    run.addArgs(&.{ "train", "--save", "zig-out/gpt.safetensors" });
+    run.addArgs(&.{ "--trace", "zig-out/trace.json" });
     return runHere(b, run);
 }
 
