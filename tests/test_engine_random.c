@@ -13,7 +13,7 @@ static struct engine_trial trial;
 static struct engine_random run;
 static uint32_t refused; /* row counts that did not fit into the arenas */
 
-/* Another row count, in the same arenas. */
+/* Another row count, where it fits into the same arenas. */
 static void run_short(void) {
     int64_t rows = 1 + (int64_t)test_random_below((uint64_t)run.options.rows);
     if (run.has_table) return; /* it is for one count of micro-batches */

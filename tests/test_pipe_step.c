@@ -96,6 +96,28 @@ static void test_short_batches_run_in_the_same_arenas(void) {
     }
 }
 
+/* Of two micro-batches both are in flight on the first stage when the last, which is not
+ * checkpointed, comes; of eight never so much at once. */
+static void test_a_row_count_that_does_not_fit_changes_nothing(void) {
+    struct weir_faults faults = {.allocator = test_allocator()};
+    struct weir_pipe_options options = chain(2);
+    model.stages[0].outputs[0] = model.stages[1].outputs[0] = engine_tensor(WEIR_F32, 256, true);
+    options = engine_options(&model);
+    options.chunks = 8;
+    CHECK(engine_trial_open(&trial, &model, &options, NULL));
+    int status = weir_pipe_prepare(trial.pipe, 2, &faults);
+    if (status == WEIR_OK) {
+        engine_trial_rows(&trial, 2, false);
+    } else {
+        EXPECT_STATUS(status, WEIR_ERR_MEMORY_LIMIT);
+        EXPECT_CONTAINS(faults.kept > 0 ? faults.lines[0] : "", "2 rows need");
+        EXPECT(weir_pipe_table(trial.pipe, 2) == NULL);
+    }
+    engine_trial_step(&trial);
+    weir_faults_clean_up(&faults);
+    engine_trial_close(&trial);
+}
+
 static void test_an_unprepared_row_count_is_refused(void) {
     struct weir_pipe_options options = chain(2);
     struct weir_faults faults = {.allocator = test_allocator()};
@@ -356,6 +378,7 @@ static void test_a_report_is_of_the_last_training_step(void) {
 WEIR_TEST_SUITE(pipe_step, TEST(gradients_accumulate_over_mini_batches),
                 TEST(accumulated_gradients_are_the_large_batchs),
                 TEST(short_batches_run_in_the_same_arenas),
+                TEST(a_row_count_that_does_not_fit_changes_nothing),
                 TEST(an_unprepared_row_count_is_refused), TEST(a_step_that_is_no_step_is_refused),
                 TEST(the_norm_is_clipped_as_pytorch_does),
                 TEST(without_update_gradients_stay_to_be_read), TEST(stages_without_norm_give_none),
