@@ -18,7 +18,7 @@
 #include <string.h>
 
 /* The default of `weir train`. */
-enum { LAYERS = 4, WIDTH = 256, HEADS = 8, CONTEXT = 128, VOCABULARY = 256, ROWS = 16, CHUNKS = 8 };
+enum { LAYERS = 4, WIDTH = 256, HEADS = 8, CONTEXT = 128, VOCABULARY = 256, ROWS = 32, CHUNKS = 8 };
 /* What --quick runs instead. */
 enum { QUICK_WIDTH = 32, QUICK_CONTEXT = 16 };
 enum { STEPS = 40, STEPS_QUICK = 6, SCAN_STEPS = 3 };
