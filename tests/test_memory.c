@@ -82,6 +82,26 @@ static void find_known(void) {
     for (uint32_t a = 0; a < table->action_count; a++) EXPECT(!is_before(a, a)); /* no circle */
 }
 
+/* No wait tells what the row, or an earlier wait, has told already; but a crossing that takes time
+ * must be waited for by everybody who needs it. */
+static void expect_no_idle_waits(uint32_t worker, uint32_t a) {
+    const struct weir__call *call = &prepared.calls[a];
+    uint64_t told[WORDS] = {0};
+    if (a > prepared.table->rows[worker]) memcpy(told, known[a - 1], sizeof told);
+    for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
+        uint32_t last = prepared.waits[i].action;
+        EXPECT(prepared.waits[i].delayed || !(told[last / 64] >> last % 64 & 1));
+        told[last / 64] |= UINT64_C(1) << last % 64;
+        for (uint32_t w = 0; w < WORDS; w++) told[w] |= known[last][w];
+    }
+}
+
+static void expect_few_waits(void) {
+    const struct weir_table *table = prepared.table;
+    for (uint32_t w = 0; w < table->worker_count; w++)
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) expect_no_idle_waits(w, a);
+}
+
 /* ---- dependencies, a second time ---- */
 
 static uint32_t find_action(enum weir_kind kind, uint32_t stage, uint32_t i) {
@@ -218,6 +238,7 @@ static void test_blocks_that_share_bytes_are_ordered_by_waits(void) {
             CHECK(open_plan(&run.options, infer != 0));
             CHECK(prepared.table->action_count <= ACTIONS_MAX);
             find_known();
+            expect_few_waits();
             expect_all_orders();
             expect_safe_blocks();
             close_plan();

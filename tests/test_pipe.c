@@ -241,6 +241,7 @@ static void test_an_unknown_device_is_refused(void) {
 // PI-7
 static void test_a_description_is_copied(void) {
     static const char *names[2];
+    enum weir_checkpoint modes[2] = {WEIR_CHECKPOINT_NEVER, WEIR_CHECKPOINT_ALWAYS};
     char skip[] = "a", space[] = "inner", schedule[] = "gpipe", device[] = "cpu";
     chain(2);
     for (uint32_t s = 0; s < 2; s++) {
@@ -250,12 +251,14 @@ static void test_a_description_is_copied(void) {
     struct weir_pipe_options options = engine_options(&model);
     names[0] = names[1] = device;
     options.schedule = schedule, options.devices = names, options.device_count = 2;
+    options.stage_checkpoint = modes;
     CHECK(engine_trial_open(&trial, &model, &options, NULL));
     trial.schedule = "gpipe";
     struct weir_input input = model.inputs[0];
     struct weir_tensor output = model.stages[1].outputs[0];
     memset(model.described, 0, sizeof model.described);
     memset(names, 0, sizeof names);
+    modes[0] = modes[1] = WEIR_CHECKPOINT_EXCEPT_LAST;
     memset(&options, 0, sizeof options);
     model.inputs[0].tensor.dtype = WEIR_F64, model.inputs[0].stage = 1;
     model.stages[1].outputs[0].shape[0] = 1 << 20;
@@ -263,6 +266,10 @@ static void test_a_description_is_copied(void) {
     skip[0] = space[0] = schedule[0] = device[0] = '!';
     struct weir_step step = engine_step(&trial.batch);
     EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), WEIR_OK);
+    char text[256];
+    EXPECT_STATUS(weir_pipe_prepare(trial.pipe, 4, NULL), WEIR_OK);
+    weir_table_format(weir_pipe_table(trial.pipe, 4), false, text, sizeof text);
+    EXPECT(strstr(text, "0R") == NULL && strstr(text, "1R3") != NULL);
     model.inputs[0] = input, model.stages[1].outputs[0] = output;
     model.stages[0].skips[0].tensor.dtype = WEIR_F64;
     skip[0] = 'a', space[0] = 'i';
@@ -331,6 +338,55 @@ static void test_gpipe_backwards_run_in_reverse_on_every_stage(void) {
     engine_trial_close(&trial);
 }
 
+/* A row as it is executed: all norms before the first update. */
+static uint32_t executed_row(const struct weir_table *table, uint32_t w,
+                             struct weir_action *actions) {
+    uint32_t count = 0, end = table->rows[w + 1], first = table->rows[w];
+    while (first < end && table->actions[first].kind != WEIR_KIND_U)
+        actions[count++] = table->actions[first++];
+    for (uint32_t a = first; a < end; a++) {
+        actions[count] = table->actions[a];
+        actions[count++].kind = WEIR_KIND_N;
+    }
+    while (first < end) actions[count++] = table->actions[first++];
+    return count;
+}
+
+static void expect_traced_row(uint32_t w, uint64_t step) {
+    struct weir_action row[EVENTS_MAX];
+    uint32_t count = executed_row(weir_pipe_table(trial.pipe, 8), w, row);
+    CHECK(event_counts[w] >= count);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct weir_trace_event *event = &events[w][event_counts[w] - count + i];
+        EXPECT_EQ_UINT(event->step, step);
+        EXPECT_EQ_UINT(event->worker, w);
+        EXPECT_EQ_BYTES(&event->action, &row[i], sizeof row[i].micro_batch);
+        EXPECT(event->action.stage == row[i].stage && event->action.kind == row[i].kind);
+        EXPECT(event->waited <= event->start && event->start <= event->end);
+        EXPECT(event->waited_for >= -1 && event->waited_for < 2);
+        EXPECT(event->waited_for != (int32_t)w);
+        if (i > 0) EXPECT(event->waited >= event[-1].end);
+    }
+}
+
+static void test_every_action_is_traced_in_its_rows_order(void) {
+    chain(3);
+    struct weir_pipe_options options = engine_options(&model);
+    options.workers = 2;
+    CHECK(engine_trial_open(&trial, &model, &options, NULL));
+    take_trace(2);
+    EXPECT_EQ_UINT(event_counts[0] + event_counts[1], 0);
+    for (uint64_t step = 1; step <= 5; step++) {
+        engine_trial_step(&trial);
+        take_trace(2);
+        for (uint32_t w = 0; w < 2; w++) expect_traced_row(w, step);
+    }
+    EXPECT_EQ_UINT(weir_pipe_trace(trial.pipe, 0, 3, events[2]), 3); /* the newest ones */
+    EXPECT_EQ_BYTES(events[2], &events[0][event_counts[0] - 3], 3 * sizeof events[2][0]);
+    EXPECT_EQ_UINT(weir_pipe_trace(trial.pipe, 2, 3, events[2]), 0);
+    engine_trial_close(&trial);
+}
+
 WEIR_TEST_SUITE(pipe, TEST(every_pipe_gives_the_unpipelined_bits),
                 TEST(micro_batches_sum_to_the_whole_mini_batch), TEST(gradients_are_derivatives),
                 TEST(modes_checkpoint_two_one_and_none_of_two),
@@ -341,4 +397,5 @@ WEIR_TEST_SUITE(pipe, TEST(every_pipe_gives_the_unpipelined_bits),
                 TEST(too_few_devices_are_refused_and_surplus_ones_unused),
                 TEST(an_unknown_device_is_refused), TEST(a_description_is_copied),
                 TEST(gpipe_forwards_follow_their_neighbours),
-                TEST(gpipe_backwards_run_in_reverse_on_every_stage))
+                TEST(gpipe_backwards_run_in_reverse_on_every_stage),
+                TEST(every_action_is_traced_in_its_rows_order))
