@@ -237,6 +237,35 @@ static void test_an_unknown_device_is_refused(void) {
     CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "devices is NULL"));
 }
 
+/* One refusal names them all: a bad border, a skip without its stash, too few chunks, a schedule
+ * that does not exist. */
+static void test_every_fault_is_listed_at_once(void) {
+    static const char *const parts[] = {"give a known dtype", "orphan", "chunks must be", "1f1c"};
+    struct weir_faults faults = {.allocator = test_allocator()};
+    struct weir_pipe *pipe = NULL;
+    chain(2);
+    struct weir_pipe_options options = engine_options(&model);
+    struct weir_stage stages[2] = {options.stages[0], options.stages[1]};
+    struct weir_tensor bad = stages[0].outputs[0];
+    struct weir_skip_use orphan = {.verb = WEIR_SKIP_POP, .name = "orphan", .tensor = bad};
+    bad.rank = WEIR_RANK_MAX + 1;
+    stages[0].outputs = &bad, stages[0].output_count = 1;
+    stages[1].skips = &orphan, stages[1].skip_count = 1;
+    options.stages = stages, options.schedule = "1f1c", options.clip_norm = -1.0;
+    for (uint32_t chunks = 0; chunks < 2; chunks++) { /* without a count there is no schedule */
+        options.chunks = chunks;
+        EXPECT_STATUS(weir_pipe_new(&options, &faults, &pipe), WEIR_ERR_CONFIG);
+        for (uint32_t i = 0; i < 4; i++) {
+            bool found = false, wanted = i < 2 || (i == 2) == (chunks == 0);
+            for (uint32_t k = 0; k < faults.kept; k++)
+                found |= strstr(faults.lines[k], parts[i]) != NULL;
+            if (found != wanted) TEST_FAIL("chunks %u: '%s' %d", chunks, parts[i], found);
+        }
+        weir_faults_clean_up(&faults);
+        faults = (struct weir_faults){.allocator = test_allocator()};
+    }
+}
+
 /* What a pipe is made of is fixed when it is built: changing the description later does nothing. */
 // PI-7
 static void test_a_description_is_copied(void) {
@@ -395,7 +424,7 @@ WEIR_TEST_SUITE(pipe, TEST(every_pipe_gives_the_unpipelined_bits),
                 TEST(inference_saves_and_recomputes_nothing),
                 TEST(a_pipe_for_inference_only_has_no_memory_for_more),
                 TEST(too_few_devices_are_refused_and_surplus_ones_unused),
-                TEST(an_unknown_device_is_refused), TEST(a_description_is_copied),
-                TEST(gpipe_forwards_follow_their_neighbours),
+                TEST(an_unknown_device_is_refused), TEST(every_fault_is_listed_at_once),
+                TEST(a_description_is_copied), TEST(gpipe_forwards_follow_their_neighbours),
                 TEST(gpipe_backwards_run_in_reverse_on_every_stage),
                 TEST(every_action_is_traced_in_its_rows_order))

@@ -1,211 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* Check first, all of it, then copy: a refused description costs no memory. */
+/* Check first, all of it (check.c), then copy. */
 #include "pipe/setup.h"
 
+#include "pipe/check.h"
 #include "pipe/microbatch.h"
 
 #include <stdio.h>
 #include <string.h>
-
-enum { STAGES_MAX = 65535 };
-
-/* ---- checks ---- */
-
-static void check_tensor(const struct weir_tensor *tensor, int64_t rows, const char *what,
-                         struct weir_faults *faults) {
-    size_t bytes;
-    int status = weir__tensor_bytes(tensor, rows, &bytes);
-    if (status == WEIR_ERR_OVERFLOW) {
-        weir_faults_add(faults, "%s: its bytes overflow: use fewer rows or a smaller shape", what);
-    } else if (status != WEIR_OK) {
-        weir_faults_add(faults, "%s: %s: give a known dtype, at most %d dimensions, each >= 1",
-                        what, weir_status_text(status), WEIR_RANK_MAX);
-    } else if (tensor->differentiable && !weir_dtype_is_float(tensor->dtype)) {
-        weir_faults_add(faults, "%s: %s tensors carry no gradient: clear `differentiable`", what,
-                        weir_dtype_name(tensor->dtype));
-    }
-}
-
-static void check_calls(const struct weir_pipe_options *options, uint32_t s,
-                        struct weir_faults *faults) {
-    const struct weir_stage_calls *calls = options->stages[s].calls;
-    if (calls == NULL || calls->forward == NULL) {
-        weir_faults_add(faults, "stage %u: a forward callback is required", s);
-        return;
-    }
-    if (options->infer_only) return;
-    bool split = calls->backward_input != NULL && calls->backward_weight != NULL;
-    if (calls->backward == NULL && !split) {
-        weir_faults_add(faults,
-                        "stage %u: training needs a backward callback, or both of the "
-                        "split pair; or set infer_only",
-                        s);
-    }
-}
-
-static bool same_text(const char *a, const char *b) {
-    return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
-}
-
-/* A stage gets each skip once: several readers inside it are its own business. */
-static void check_skips(const struct weir_stage *stage, uint32_t s, struct weir_faults *faults) {
-    if (stage->skip_count > 0 && stage->skips == NULL)
-        weir_faults_add(faults, "stage %u: skip_count is %u but skips is NULL", s,
-                        stage->skip_count);
-    for (uint32_t j = 0; stage->skips != NULL && j < stage->skip_count; j++) {
-        const struct weir_skip_use *use = &stage->skips[j];
-        if (use->name == NULL) weir_faults_add(faults, "stage %u, skip %u: it has no name", s, j);
-        if ((unsigned)use->verb > WEIR_SKIP_POP)
-            weir_faults_add(faults, "stage %u, skip %u: unknown verb: stash, read or pop", s, j);
-        for (uint32_t i = 0; use->name != NULL && i < j; i++) {
-            const struct weir_skip_use *other = &stage->skips[i];
-            if (other->verb == WEIR_SKIP_STASH || use->verb == WEIR_SKIP_STASH) continue;
-            if (same_text(other->name, use->name) && same_text(other->name_space, use->name_space))
-                weir_faults_add(faults,
-                                "stage %u: skip '%s' is used twice: declare one read or "
-                                "pop and share it inside the stage",
-                                s, use->name);
-        }
-    }
-}
-
-static void check_stage(const struct weir_pipe_options *options, uint32_t s,
-                        struct weir_faults *faults) {
-    const struct weir_stage *stage = &options->stages[s];
-    char what[64];
-    if (stage->size != sizeof *stage) {
-        weir_faults_add(faults,
-                        "stage %u: its size member is %zu, not %zu: start from "
-                        "WEIR_STAGE_INIT",
-                        s, stage->size, sizeof *stage);
-        return;
-    }
-    check_calls(options, s, faults);
-    check_skips(stage, s, faults);
-    if (stage->output_count == 0 || stage->outputs == NULL) {
-        weir_faults_add(faults, "stage %u: a border needs at least one tensor", s);
-        return;
-    }
-    for (uint32_t k = 0; k < stage->output_count; k++) {
-        snprintf(what, sizeof what, "stage %u, output %u", s, k);
-        check_tensor(&stage->outputs[k], options->rows, what, faults);
-    }
-}
-
-/* Rows that the caller brings; as many as can be where there is no such number. */
-static int64_t own_rows(const struct weir_input *input, int64_t rows) {
-    int64_t factor = input->rows_factor < 1 ? 1 : input->rows_factor;
-    if (input->replicated) return 1;
-    return factor > INT64_MAX / rows ? INT64_MAX : rows * factor;
-}
-
-static void check_input(const struct weir_pipe_options *options, uint32_t k,
-                        struct weir_faults *faults) {
-    const struct weir_input *input = &options->inputs[k];
-    char what[64];
-    snprintf(what, sizeof what, "input %u", k);
-    if (input->stage >= options->stage_count) {
-        weir_faults_add(faults, "%s: enters at stage %u, but there are %u stages", what,
-                        input->stage, options->stage_count);
-    }
-    if (input->rows_factor < 0) weir_faults_add(faults, "%s: rows_factor is negative", what);
-    check_tensor(&input->tensor, own_rows(input, options->rows), what, faults);
-    if (input->replicated && input->tensor.differentiable) {
-        weir_faults_add(faults,
-                        "%s: a replicated input has no gradient by rows: clear "
-                        "`differentiable`",
-                        what);
-    }
-}
-
-/* MB-2: an input of its own row count must give the mini-batch's micro-batches: as many of them,
- * and each `rows_factor` times as long, or rows would meet others than their own. */
-static bool check_rows(const struct weir_pipe_options *options, uint32_t k, int64_t rows,
-                       struct weir_faults *faults) {
-    const struct weir_input *input = &options->inputs[k];
-    uint32_t chunks = options->chunks;
-    int64_t factor = input->rows_factor;
-    if (input->replicated || factor < 1) return true;
-    int64_t own = own_rows(input, rows), size = weir__chunk_first(rows, chunks, 1);
-    uint32_t wanted = weir__chunk_count(rows, chunks), made = weir__chunk_count(own, chunks);
-    if (factor > INT64_MAX / rows) {
-        weir_faults_add(faults, "input %u: rows_factor %lld times %lld rows is too many", k,
-                        (long long)factor, (long long)rows);
-    } else if (made != wanted) {
-        weir_faults_add(faults,
-                        "input %u: its %lld rows in %u chunks make %u micro-batches, the "
-                        "mini-batch's %lld rows make %u: choose chunks that divide both",
-                        k, (long long)own, chunks, made, (long long)rows, wanted);
-    } else if (weir__chunk_first(own, chunks, 1) != size * factor) {
-        weir_faults_add(faults,
-                        "input %u: its %lld rows in %u chunks make micro-batches of %lld, "
-                        "the mini-batch's %lld rows make ones of %lld: choose chunks that "
-                        "divide both",
-                        k, (long long)own, chunks, (long long)weir__chunk_first(own, chunks, 1),
-                        (long long)rows, (long long)size);
-    } else {
-        return true;
-    }
-    return false;
-}
-
-static void check_workers(const struct weir_pipe_options *options, struct weir_faults *faults) {
-    if (options->device_count > 0 && options->devices == NULL)
-        weir_faults_add(faults, "device_count is %u but devices is NULL", options->device_count);
-    if ((unsigned)options->wait > WEIR_WAIT_PARK)
-        weir_faults_add(faults, "unknown way to wait: auto, spin or park");
-    if ((unsigned)options->link > WEIR_LINK_COPY)
-        weir_faults_add(faults, "unknown kind of link: auto, pointer or copy");
-    if (options->clip_norm < 0.0 || options->clip_norm != options->clip_norm)
-        weir_faults_add(faults, "clip_norm must be >= 0 (0: no clipping)");
-    if ((unsigned)options->checkpoint > WEIR_CHECKPOINT_NEVER)
-        weir_faults_add(faults, "unknown checkpoint mode: always, except_last or never");
-    for (uint32_t s = 0; options->stage_checkpoint != NULL && s < options->stage_count; s++)
-        if ((unsigned)options->stage_checkpoint[s] > WEIR_CHECKPOINT_NEVER)
-            weir_faults_add(faults,
-                            "stage %u: unknown checkpoint mode: always, except_last or "
-                            "never",
-                            s);
-}
-
-static void check_options(const struct weir_pipe_options *options, struct weir_faults *faults) {
-    if (options->stage_count == 0 || options->stages == NULL)
-        weir_faults_add(faults, "a pipe needs at least one stage");
-    if (options->stage_count > STAGES_MAX)
-        weir_faults_add(faults, "%u stages: at most %d", options->stage_count, STAGES_MAX);
-    if (options->chunks < 1) weir_faults_add(faults, "chunks must be at least 1");
-    if (options->rows < 1) weir_faults_add(faults, "rows must be at least 1");
-    if (options->input_count > 0 && options->inputs == NULL)
-        weir_faults_add(faults, "input_count is %u but inputs is NULL", options->input_count);
-    check_workers(options, faults);
-}
-
-/* Clipping by a norm that nobody computes would be silently none. */
-static void check_clipping(const struct weir_pipe_options *options, struct weir_faults *faults) {
-    bool any = false;
-    for (uint32_t s = 0; s < options->stage_count; s++) {
-        const struct weir_stage *stage = &options->stages[s];
-        any |= stage->calls != NULL && stage->calls->norm != NULL && stage->norm_count > 0;
-    }
-    if (options->clip_norm > 0.0 && !options->infer_only && !any)
-        weir_faults_add(faults,
-                        "clip_norm is %g but no stage has a norm callback and a norm_count: "
-                        "give one, or clear clip_norm",
-                        options->clip_norm);
-}
-
-static void check_entries(const struct weir_pipe_options *options, struct weir_faults *faults) {
-    bool first_has_input = false;
-    for (uint32_t s = 0; s < options->stage_count; s++) check_stage(options, s, faults);
-    for (uint32_t k = 0; k < options->input_count; k++) {
-        check_input(options, k, faults);
-        check_rows(options, k, options->rows, faults);
-        first_has_input |= options->inputs[k].stage == 0;
-    }
-    check_clipping(options, faults);
-    if (!first_has_input)
-        weir_faults_add(faults, "stage 0: a border needs at least one tensor: no input enters");
-}
 
 /* ---- skips ---- */
 
@@ -260,7 +61,8 @@ static const struct weir_skip_use *find_use(const struct weir_pipe_options *opti
     const struct weir_stage *at = &options->stages[stage];
     for (uint32_t j = 0; j < at->skip_count; j++) {
         const struct weir_skip_use *use = &at->skips[j];
-        if (!same_text(use->name, name) || !same_text(use->name_space, name_space)) continue;
+        if (!weir__same_text(use->name, name) || !weir__same_text(use->name_space, name_space))
+            continue;
         *index = j;
         return use;
     }
@@ -290,7 +92,7 @@ static int take_route(struct weir__setup *setup, const struct weir_pipe_options 
     if (route->readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = join_name(setup, from, &route->name);
     if (status != WEIR_OK) return status;
-    check_tensor(&stash->tensor, options->rows, route->name, faults);
+    weir__check_tensor(&stash->tensor, options->rows, route->name, faults);
     ((uint32_t *)setup->stages[from->source].skip_routes)[at] = number;
     for (uint32_t r = 0; r < from->reader_count; r++) {
         uint32_t stage = from->readers[r];
@@ -469,6 +271,21 @@ static int copy_all(struct weir__setup *setup, const struct weir_pipe_options *o
     return status;
 }
 
+/* The skips' faults next to those that were found already, where the skips can be read. */
+static void list_skip_faults(struct weir__setup *setup, const struct weir_pipe_options *options,
+                             struct weir_faults *faults) {
+    struct skip_list list;
+    struct owner_names names = {.options = options};
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        const struct weir_stage *stage = &options->stages[s];
+        if (stage->size != sizeof *stage) return;
+        for (uint32_t j = 0; j < stage->skip_count; j++)
+            if (stage->skips == NULL || stage->skips[j].name == NULL) return;
+    }
+    if (list_skips(setup, options, &list) == WEIR_OK)
+        (void)weir__skip_verify(list.decls, list.count, owner_name, &names, faults);
+}
+
 /* ---- public ---- */
 
 int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *options,
@@ -485,8 +302,8 @@ int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *
     uint32_t before = list->count;
     weir__pool_init(&setup->pool, options->allocator);
     setup->options = *options;
-    check_options(options, list);
-    if (list->count == before) check_entries(options, list);
+    bool readable = weir__check_options(options, list);
+    if (readable && list->count > before) list_skip_faults(setup, options, list);
     int status = list->count > before ? WEIR_ERR_CONFIG : copy_all(setup, options, list);
     weir_faults_clean_up(&own);
     if (status != WEIR_OK) weir__setup_clean_up(setup);
@@ -512,7 +329,7 @@ int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
                            struct weir_faults *faults) {
     bool fits = true;
     for (uint32_t k = 0; k < setup->options.input_count; k++)
-        fits &= check_rows(&setup->options, k, rows, faults);
+        fits &= weir__check_rows(&setup->options, k, rows, faults);
     return fits ? WEIR_OK : WEIR_ERR_CONFIG;
 }
 
