@@ -161,6 +161,49 @@ static void test_a_step_that_is_no_step_is_refused(void) {
     engine_trial_close(&trial);
 }
 
+struct expected_task {
+    const struct weir_step *step;
+    bool late;
+    uint32_t micro_batches;
+    _Atomic uint32_t calls, wrong;
+};
+
+static int compare_task(void *context, const struct weir_task *task) {
+    struct expected_task *expected = context;
+    const struct weir_step *step = expected->step;
+    bool same = task->mini_batch == step->mini_batch && task->update == step->update &&
+                task->rows_total == step->rows && task->user == step->user &&
+                task->loss_weight == step->loss_weight && task->stream != NULL &&
+                task->recompute_late == expected->late && task->error != NULL &&
+                task->micro_batch_count == expected->micro_batches &&
+                (task->gradient_scale == 1.0 || task->phase == WEIR_UPDATE);
+    expected->wrong += !same;
+    expected->calls++;
+    return 0;
+}
+
+static void test_every_task_tells_of_its_step(void) {
+    for (int late = 0; late < 2; late++) {
+        struct expected_task expected = {.late = late != 0};
+        struct weir_pipe_options options = chain(2);
+        options.recompute_late = expected.late, options.clip_norm = 1e-3;
+        CHECK(engine_trial_open(&trial, &model, &options, NULL));
+        CHECK_OK(weir_pipe_prepare(trial.pipe, 6, NULL));
+        struct weir_step step = engine_step(&trial.batch);
+        step.mini_batch = (UINT64_C(1) << 40) + 3, step.update = (UINT64_C(1) << 50) + 5;
+        step.loss_weight = 0.75, step.user = &expected;
+        expected.step = &step;
+        model.hook = compare_task, model.hook_context = &expected;
+        for (step.rows = 8; step.rows >= 6; step.rows -= 2) {
+            expected.micro_batches = engine_chunk_count(step.rows, 4);
+            EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), WEIR_OK);
+            EXPECT_STATUS(weir_pipe_infer(trial.pipe, &step, &trial.result), WEIR_OK);
+        }
+        EXPECT(expected.calls > 0 && expected.wrong == 0);
+        engine_trial_close(&trial);
+    }
+}
+
 /* ---- norm, clipping, no update ---- */
 
 static void test_the_norm_is_clipped_as_pytorch_does(void) {
@@ -380,7 +423,7 @@ WEIR_TEST_SUITE(pipe_step, TEST(gradients_accumulate_over_mini_batches),
                 TEST(short_batches_run_in_the_same_arenas),
                 TEST(a_row_count_that_does_not_fit_changes_nothing),
                 TEST(an_unprepared_row_count_is_refused), TEST(a_step_that_is_no_step_is_refused),
-                TEST(the_norm_is_clipped_as_pytorch_does),
+                TEST(every_task_tells_of_its_step), TEST(the_norm_is_clipped_as_pytorch_does),
                 TEST(without_update_gradients_stay_to_be_read), TEST(stages_without_norm_give_none),
                 TEST(a_gradient_that_is_not_finite_stops_or_skips),
                 TEST(fewer_workers_than_stages_give_the_same_bits),
