@@ -50,8 +50,15 @@ enum weir__command_kind {
     WEIR__COMMAND_EXIT
 };
 
-/** A step's first failure: its record is there to be read from KNOWN on. */
-enum weir__failure { WEIR__FAILURE_NONE, WEIR__FAILURE_KNOWN, WEIR__FAILURE_IN_WRITING };
+/** A step's first failure. Who takes it from where it is to IN_WRITING writes the record, which is
+ * there to be read when it is KNOWN. */
+enum weir__failure {
+    WEIR__FAILURE_NONE,
+    WEIR__FAILURE_OF_UPDATE, /**< none, and an update has begun: nothing else can fail any more, so
+                                  that every other failure means that no parameter has changed */
+    WEIR__FAILURE_IN_WRITING,
+    WEIR__FAILURE_KNOWN
+};
 
 /** What the workers are to do; the caller's until `start` advances. */
 struct weir__command {
@@ -83,7 +90,7 @@ struct weir_pipe {
     bool spins;          /**< every worker has a core of its own */
     _Atomic bool in_use; /**< a call is in progress */
     bool stuck;          /**< the watchdog gave up on the last command */
-    _Atomic int failed;  /**< enum weir__failure: who takes it from NONE writes `error` */
+    _Atomic int failed;  /**< enum weir__failure; who takes it to IN_WRITING writes `error` */
     struct weir_error error;
     uint64_t step_count;
     const struct weir__prepared *last; /**< of the last completed training step, for the report */

@@ -28,6 +28,9 @@ static bool watchdog_bites(struct weir_pipe *pipe, struct weir__worker *worker) 
     weir__fail(&error, status, "the callback has not returned for %.3g s: the limit is %.3g s",
                (double)(now - since) * 1e-9, (double)limit * 1e-9);
     weir__pipe_fail(pipe, call, status, &error);
+    /* not taken: the callback has returned in between and the updates have begun, or are skipped */
+    int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+    if (failed == WEIR__FAILURE_OF_UPDATE || failed == WEIR__FAILURE_NONE) return false;
     pipe->stuck = true;
     return true;
 }
@@ -47,7 +50,7 @@ static int first_failure(const struct weir_pipe *pipe) {
     do {
         failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
     } while (failed == WEIR__FAILURE_IN_WRITING);
-    return failed == WEIR__FAILURE_NONE ? WEIR_OK : pipe->error.status;
+    return failed == WEIR__FAILURE_KNOWN ? pipe->error.status : WEIR_OK;
 }
 
 int weir__pipe_command(struct weir_pipe *pipe) {

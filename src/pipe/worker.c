@@ -26,12 +26,14 @@ struct run {
 };
 
 static bool has_failed(const struct weir_pipe *pipe) {
-    return atomic_load_explicit(&pipe->failed, memory_order_acquire) != WEIR__FAILURE_NONE;
+    int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+    return failed == WEIR__FAILURE_IN_WRITING || failed == WEIR__FAILURE_KNOWN;
 }
 
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error) {
-    int none = WEIR__FAILURE_NONE;
+    bool updates = call != NULL && call->action.kind == WEIR_KIND_U;
+    int none = updates ? WEIR__FAILURE_OF_UPDATE : WEIR__FAILURE_NONE;
     if (!atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_IN_WRITING)) return;
     pipe->error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
     memcpy(pipe->error.layer, error->layer, sizeof pipe->error.layer);
@@ -314,10 +316,18 @@ static void decide(struct run *run) {
     if (options->clip_norm > 0.0 && scale < 1.0) run->task.gradient_scale = scale;
 }
 
+/* From here on a failure tears the parameters; false if something else has failed before. Without
+ * this the watchdog could give up an earlier callback while the updates begin. */
+static bool begin_update(struct weir_pipe *pipe) {
+    int none = WEIR__FAILURE_NONE;
+    return atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_OF_UPDATE) ||
+           none == WEIR__FAILURE_OF_UPDATE;
+}
+
 static int do_action(struct run *run, const struct weir__call *call) {
     if (call->action.kind == WEIR_KIND_U) {
         if (!run->decided) decide(run);
-        if (!run->updates) return WEIR_OK;
+        if (!run->updates || !begin_update(run->pipe)) return WEIR_OK;
     }
     if (call->run == NULL) return WEIR_OK;
     int status = use_portals(run, call);
