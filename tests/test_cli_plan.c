@@ -60,6 +60,32 @@ static double planned_in_a_run(const char *options, const char *folder) {
     return bytes;
 }
 
+/* Code, libraries, what oneDNN generates, the text: 48 MiB, whatever the plan. */
+static void test_a_process_takes_little_besides_its_plan(void) {
+    static const char *const widths[] = {"--width 32 --heads 4", "--width 512 --heads 8"};
+    const double besides = 48.0 * 1024 * 1024;
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    const char *folder = test_temporary_directory(), *text = cli_text();
+    for (int i = 0; i < 2; i++) {
+        struct cli_run run;
+        char path[512];
+        snprintf(path, sizeof path, "%s/j%d", folder, i);
+        CLI(&run,
+            "train --layers 2 --context 64 --batch 8 --sample 0 --steps 2 --eval-batches 1 "
+            "--data %s --json %s %s",
+            text, path, widths[i]);
+        CHECK(cli_code_at(__FILE__, __LINE__, &run, 0));
+        json_t *lines = cli_json_lines(path);
+        json_t *summary = json_object_get(json_array_get(lines, 2), "summary");
+        double planned = cli_number(summary, "planned_bytes");
+        double peak = cli_number(summary, "peak_bytes");
+        json_decref(lines);
+        EXPECT(planned > 0 && peak > planned / 2);
+        if (peak - planned > besides)
+            TEST_FAIL("peak %.0f, planned %.0f, %.0f allowed besides", peak, planned, besides);
+    }
+}
+
 static void test_a_plan_adds_up_and_is_what_a_run_takes(void) {
     static const struct {
         const char *options;
@@ -246,8 +272,8 @@ static void test_doctor_places_workers_on_made_up_machines(void) {
     json_decref(list);
 }
 
-WEIR_TEST_SUITE(cli_plan, TEST(a_plan_adds_up_and_is_what_a_run_takes),
-                TEST(a_plan_names_what_was_chosen),
+WEIR_TEST_SUITE(cli_plan, TEST(a_process_takes_little_besides_its_plan),
+                TEST(a_plan_adds_up_and_is_what_a_run_takes), TEST(a_plan_names_what_was_chosen),
                 TEST(a_memory_limit_is_exact_and_names_what_is_missing),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
                 TEST(describe_shows_a_partition), TEST(doctor_names_the_machine),
