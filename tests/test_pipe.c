@@ -52,6 +52,20 @@ static void test_every_pipe_gives_the_unpipelined_bits(void) {
     }
 }
 
+// MB-7
+static void test_many_stages_and_micro_batches_give_the_same_bits(void) {
+    for (int k = 0; k < 2; k++) {
+        chain(ENGINE_STAGES_MAX);
+        model.jitter = 40;
+        struct weir_pipe_options options = engine_options(&model);
+        options.rows = options.chunks = ENGINE_CHUNKS_MAX;
+        options.workers = 3, options.schedule = schedules[k];
+        CHECK(engine_trial_open(&trial, &model, &options, NULL));
+        engine_trial_step(&trial);
+        engine_trial_close(&trial);
+    }
+}
+
 /* Largest difference of the gradients of two references, and of their losses. */
 static double distance(const struct engine_reference *a, const struct engine_reference *b) {
     double worst = fabs(a->loss - b->loss);
@@ -417,6 +431,7 @@ static void test_every_action_is_traced_in_its_rows_order(void) {
 }
 
 WEIR_TEST_SUITE(pipe, TEST(every_pipe_gives_the_unpipelined_bits),
+                TEST(many_stages_and_micro_batches_give_the_same_bits),
                 TEST(micro_batches_sum_to_the_whole_mini_batch), TEST(gradients_are_derivatives),
                 TEST(modes_checkpoint_two_one_and_none_of_two),
                 TEST(an_unknown_mode_is_refused_with_the_three_names),

@@ -6,6 +6,8 @@
  */
 #include "engine_stages.h"
 
+#include "pipe/pipe.h"
+
 #include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
@@ -383,6 +385,19 @@ static void test_stages_of_one_worker_share_a_thread(void) {
     engine_trial_close(&trial);
 }
 
+/* Their values are 32 bits wide; a long training passes the end of them. */
+static void test_progress_counters_may_wrap(void) {
+    struct weir_pipe_options options = chain(&model, 3);
+    options.recompute_late = true;
+    CHECK(engine_trial_open(&trial, &model, &options, NULL));
+    for (uint32_t k = 0; k < 40 && !test_has_failed(); k++) {
+        for (uint32_t w = 0; w < 3; w++)
+            atomic_store(&trial.pipe->workers[w].progress.value, UINT32_MAX - k - 7 * w);
+        engine_trial_step(&trial);
+    }
+    engine_trial_close(&trial);
+}
+
 WEIR_TEST_SUITE(pipe_life, TEST(a_thousand_pipes_leave_nothing_behind),
                 TEST(destroying_nothing_does_nothing), TEST(two_pipes_share_the_cores),
                 TEST(destroying_a_pipe_does_not_disturb_another),
@@ -391,4 +406,4 @@ WEIR_TEST_SUITE(pipe_life, TEST(a_thousand_pipes_leave_nothing_behind),
                 TEST(destroying_waits_for_a_callback_that_does_not_return),
                 TEST(many_short_callbacks_are_no_timeout), TEST(workers_run_at_the_same_time),
                 TEST(workers_outlive_steps_and_end_with_the_pipe),
-                TEST(stages_of_one_worker_share_a_thread))
+                TEST(stages_of_one_worker_share_a_thread), TEST(progress_counters_may_wrap))
