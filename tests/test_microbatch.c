@@ -43,6 +43,8 @@ static void test_rows_are_dealt_as_torch_chunk_does(void) {
     }
     CHECK_EQ_UINT(weir__chunk_count(INT64_MAX, UINT32_MAX), UINT32_MAX);
     CHECK_EQ_UINT(weir__chunk_count(1, UINT32_MAX), 1);
+    CHECK_EQ_INT(weir__chunk_first(INT64_MAX, 2, 1), INT64_MAX / 2 + 1);
+    CHECK_EQ_INT(weir__chunk_first(INT64_MAX, 2, 2), INT64_MAX);
 }
 
 static void count_line(void *context, const char *line) {

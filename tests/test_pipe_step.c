@@ -96,6 +96,27 @@ static void test_short_batches_run_in_the_same_arenas(void) {
     }
 }
 
+/* Fewer rows may make more micro-batches, or a longer last one. */
+static void test_a_ragged_row_count_leaves_room_for_an_even_one(void) {
+    static const struct {
+        int64_t rows;
+        uint32_t chunks;
+        int64_t even;
+    } counts[] = {{13, 4, 12}, {17, 9, 16}, {9, 8, 8}};
+    for (int k = 0; k < 6; k++) {
+        struct weir_pipe_options options = chain(3);
+        options.rows = counts[k / 2].rows, options.chunks = counts[k / 2].chunks;
+        options.schedule = "gpipe";
+        options.checkpoint = k % 2 == 0 ? WEIR_CHECKPOINT_NEVER : WEIR_CHECKPOINT_ALWAYS;
+        CHECK(engine_trial_open(&trial, &model, &options, NULL));
+        int status = weir_pipe_prepare(trial.pipe, counts[k / 2].even, NULL);
+        if (EXPECT_STATUS(status, WEIR_OK)) engine_trial_rows(&trial, counts[k / 2].even, false);
+        engine_trial_step(&trial);
+        engine_trial_close(&trial);
+        CHECK_HELPERS();
+    }
+}
+
 /* Of two micro-batches both are in flight on the first stage when the last, which is not
  * checkpointed, comes; of eight never so much at once. */
 static void test_a_row_count_that_does_not_fit_changes_nothing(void) {
@@ -421,6 +442,7 @@ static void test_a_report_is_of_the_last_training_step(void) {
 WEIR_TEST_SUITE(pipe_step, TEST(gradients_accumulate_over_mini_batches),
                 TEST(accumulated_gradients_are_the_large_batchs),
                 TEST(short_batches_run_in_the_same_arenas),
+                TEST(a_ragged_row_count_leaves_room_for_an_even_one),
                 TEST(a_row_count_that_does_not_fit_changes_nothing),
                 TEST(an_unprepared_row_count_is_refused), TEST(a_step_that_is_no_step_is_refused),
                 TEST(every_task_tells_of_its_step), TEST(the_norm_is_clipped_as_pytorch_does),
