@@ -102,15 +102,15 @@ static void test_a_ragged_row_count_leaves_room_for_an_even_one(void) {
         int64_t rows;
         uint32_t chunks;
         int64_t even;
-    } counts[] = {{13, 4, 12}, {17, 9, 16}, {9, 8, 8}};
-    for (int k = 0; k < 6; k++) {
-        struct weir_pipe_options options = chain(3);
-        options.rows = counts[k / 2].rows, options.chunks = counts[k / 2].chunks;
-        options.schedule = "gpipe";
-        options.checkpoint = k % 2 == 0 ? WEIR_CHECKPOINT_NEVER : WEIR_CHECKPOINT_ALWAYS;
+    } counts[] = {{13, 4, 12}, {17, 9, 16}, {9, 8, 8}, {11, 4, 9}, {40, 32, 32}};
+    for (int k = 0; k < 30; k++) {
+        struct weir_pipe_options options = chain(k % 2 == 0 ? 3 : 1);
+        options.rows = counts[k / 6].rows, options.chunks = counts[k / 6].chunks;
+        options.schedule = k % 2 == 0 ? "gpipe" : "1f1b";
+        options.checkpoint = (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + k % 3);
         CHECK(engine_trial_open(&trial, &model, &options, NULL));
-        int status = weir_pipe_prepare(trial.pipe, counts[k / 2].even, NULL);
-        if (EXPECT_STATUS(status, WEIR_OK)) engine_trial_rows(&trial, counts[k / 2].even, false);
+        int status = weir_pipe_prepare(trial.pipe, counts[k / 6].even, NULL);
+        if (EXPECT_STATUS(status, WEIR_OK)) engine_trial_rows(&trial, counts[k / 6].even, false);
         engine_trial_step(&trial);
         engine_trial_close(&trial);
         CHECK_HELPERS();

@@ -456,10 +456,6 @@ int weir__file_write(struct weir__file *file, const void *data, size_t bytes) {
     return WEIR_OK;
 }
 
-int weir__file_write_text(void *context, const char *text, size_t bytes) {
-    return weir__file_write(context, text, bytes);
-}
-
 /* Some file systems cannot flush a folder and say EINVAL: their renames need no flush. */
 static int flush_folder(struct weir__file *file) {
     if (file->folder < 0 || flush(&file->io, file->folder) == 0 || errno == EINVAL) {

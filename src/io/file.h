@@ -109,8 +109,6 @@ struct weir__file {
 int weir__file_begin(const struct weir__io *io, const char *path, struct weir__file *file);
 /** Adds bytes. Small ones are gathered; large ones are not copied. */
 int weir__file_write(struct weir__file *file, const void *data, size_t bytes);
-/** weir__file_write as a weir_write_fn; `context` is the struct weir__file. */
-int weir__file_write_text(void *context, const char *text, size_t bytes);
 /** Flushes to the disk, renames, flushes the folder. If only the last fails, the new file is in
  * place and the message says so. `file` is empty afterwards in every case. */
 int weir__file_commit(struct weir__file *file);

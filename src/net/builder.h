@@ -9,7 +9,7 @@
  *
  * The error is sticky: the first fault is reported once, with the layer's name; afterwards every
  * call returns NULL, and NULL operands are no further fault. So nobody asks before the end
- * (weir__builder_status). A NULL operand while all is well means "absent", where the op allows it.
+ * (`status`). A NULL operand while all is well means "absent", where the op allows it.
  */
 #ifndef WEIR_BUILDER_H
 #define WEIR_BUILDER_H
@@ -73,10 +73,6 @@ struct weir__builder {
     int status; /**< sticky */
 };
 
-/** WEIR_OK, or the first failure. */
-static inline int weir__builder_status(const struct weir__builder *builder) {
-    return builder->status;
-}
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
