@@ -253,6 +253,7 @@ struct weir_task {
     void *parameters;
     void *gradients;
     void *optimizer;
+    void *state;
     bool gradients_first; /**< this call is the first since the last update: overwrite */
     bool recompute_late;
     double gradient_scale; /**< update: multiply the gradients by this (clipping); else 1 */
@@ -272,11 +273,13 @@ struct weir_stage_bytes {
     size_t workspace[WEIR_PHASE_COUNT]; /**< during one call of that phase */
 };
 
-/** Given to `attach`: where this stage's lasting memory is. Zeroed, touched by this thread. */
+/** Given to `attach`: where this stage's lasting memory is. Zeroed, touched by this thread, 64-byte
+ * aligned; NULL where the stage asked for no bytes (with infer_only, gradients and optimizer). */
 struct weir_attachment {
     void *parameters;
     void *gradients;
     void *optimizer;
+    void *state;
     uint32_t stage;
     uint32_t worker;
     uint32_t threads; /**< cores of this worker, which may all be used by a call */
@@ -338,10 +341,13 @@ struct weir_stage {
     size_t parameter_bytes;
     size_t gradient_bytes;
     size_t optimizer_bytes;
+    size_t state_bytes;  /**< lasting memory of any other use: packed copies of weights, caches of
+                              keys and values. As old as the pipe, with infer_only as well; the plan
+                              counts it as workspace */
     uint32_t norm_count; /**< partial sums that `norm` writes */
 };
 #define WEIR_STAGE_INIT                                                                            \
-    {sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0}
+    {sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0}
 
 /** Something that the caller brings to each step. */
 struct weir_input {
@@ -564,7 +570,7 @@ struct weir_device_plan {
     uint64_t activations; /**< saved areas */
     uint64_t borders;     /**< border tensors and their gradients */
     uint64_t portals;     /**< skips and their gradients */
-    uint64_t workspace;
+    uint64_t workspace;   /**< of calls, and the stages' state_bytes */
     uint64_t padding; /**< what alignment and packing leave unused */
 };
 

@@ -128,6 +128,7 @@ static void describe(const struct engine_stage *stage, struct weir_stage *to) {
     to->skips = stage->skips;
     to->skip_count = stage->skip_count;
     to->parameter_bytes = to->gradient_bytes = to->optimizer_bytes = bytes;
+    to->state_bytes = stage->state_bytes;
     to->norm_count = engine_norm_count(stage);
     to->inputs_kept = to->inputs_recomputed = 0;
     for (uint32_t c = 0; c < stage->consumed_count; c++) {

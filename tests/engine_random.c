@@ -31,6 +31,7 @@ static void random_stage(struct engine_model *model, uint32_t s) {
     for (uint32_t k = 0; k < stage->output_count; k++)
         stage->outputs[k] = random_tensor(k == 0 && chance(90));
     stage->parameters = chance(80) ? 1 + below(9) : 0;
+    stage->state_bytes = chance(30) ? 1 + below(200) : 0;
     stage->keeps_inputs = chance(40);
     stage->adds_border = s > 0 && chance(30);
     stage->adds_skips = chance(30);

@@ -465,6 +465,21 @@ static void check_workspace(const struct engine_stage *stage, const struct weir_
     }
 }
 
+/* ---- state: what a task writes, whatever its step, the stage's next one finds ---- */
+
+static void keep_state(struct engine_stage *stage, const struct weir_task *task) {
+    unsigned char *at = task->state;
+    if (task->state != stage->state) note(stage, task, "the state is not the attached one");
+    for (size_t i = 0; task->state == stage->state && i < stage->state_bytes; i++) {
+        if (at[i] != (unsigned char)stage->task_count) {
+            note(stage, task, "byte %zu of the state was written to", i);
+            return;
+        }
+        at[i]++;
+    }
+    stage->task_count++;
+}
+
 /* ---- around every task ---- */
 
 static void dawdle(struct engine_model *model, uint32_t call) {
@@ -488,6 +503,7 @@ static int begin(struct engine_stage *stage, const struct weir_task *task) {
     if (of_micro_batch) check_phase(stage, task);
     fill_workspace(stage, task, of_micro_batch ? task->rows : 0);
     if (model->reference) return 0;
+    keep_state(stage, task);
     if (of_micro_batch) check_thread(stage, task);
     uint32_t number = atomic_fetch_add(&model->call_count, 1);
     if (number < ENGINE_CALLS_MAX)
@@ -626,11 +642,15 @@ static int attach(void *context, const struct weir_attachment *attachment) {
     if (stage->attached) note(stage, NULL, "attached twice");
     if (attachment->stage != stage->index) note(stage, NULL, "attached as another stage");
     if (!all_zero(attachment->parameters, bytes) || !all_zero(attachment->gradients, bytes) ||
-        !all_zero(attachment->optimizer, bytes))
+        !all_zero(attachment->optimizer, bytes) || !all_zero(attachment->state, stage->state_bytes))
         note(stage, NULL, "lasting memory is not zero at attach");
     double *p = attachment->parameters;
     for (uint32_t i = 0; i < stage->parameters; i++)
         p[i] = engine_initial_parameter(stage->index, i);
+    if ((attachment->state != NULL) != (stage->state_bytes > 0) || !aligned(attachment->state))
+        note(stage, NULL, "the state is NULL or not, or not aligned");
+    stage->state = attachment->state;
+    stage->task_count = 0;
     stage->thread = thread_id();
     stage->attached = true;
     atomic_fetch_add(&stage->model->attached, 1);

@@ -49,6 +49,7 @@ struct engine_stage {
     struct weir_skip_use skips[ENGINE_SKIPS_MAX];
     uint32_t skip_count;
     uint32_t parameters; /* f64 numbers; the optimizer's state and gradients are as many */
+    size_t state_bytes;  /* which every callback changes and the next one verifies */
     double loss_scale;   /* of this stage's part of the loss; 0: none */
     bool keeps_inputs;   /* backward reads inputs where they lie, else from the saved area */
     bool adds_border;    /* border input 0 is `added` */
@@ -62,6 +63,8 @@ struct engine_stage {
     /* seen; written by the stage's worker only */
     int thread;
     bool attached;
+    const void *state;                   /* as attached */
+    uint32_t task_count;                 /* since then */
     int64_t prepared[ENGINE_CHUNKS_MAX]; /* row counts */
     uint32_t prepared_count;
 };

@@ -209,7 +209,64 @@ static void test_lasting_memory_is_zero_and_where_the_attachment_says(void) {
     engine_trial_close(&trial);
 }
 
+/* The trial's stages change their state in every task and verify it in the next. */
+static void test_a_stages_state_lasts_from_step_to_step(void) {
+    for (int infer_only = 0; infer_only < 2; infer_only++) {
+        engine_model_init(&model, 3);
+        model.stages[0].state_bytes = 1000, model.stages[2].state_bytes = 1;
+        struct weir_pipe_options options = engine_options(&model);
+        options.workers = 2, options.infer_only = infer_only != 0;
+        CHECK(engine_trial_open(&trial, &model, &options, NULL));
+        CHECK_OK(weir_pipe_prepare(trial.pipe, 4, NULL));
+        for (int k = 0; k < 3 && !test_has_failed(); k++) {
+            if (!infer_only) engine_trial_step(&trial);
+            engine_trial_infer(&trial);
+            engine_trial_rows(&trial, 4, true);
+        }
+        struct weir_attachment at[3];
+        for (uint32_t s = 0; s < 3; s++) CHECK_OK(weir_pipe_attachment(trial.pipe, s, &at[s]));
+        EXPECT(at[1].state == NULL);
+        EXPECT_EQ_UINT(((unsigned char *)at[0].state)[999], model.stages[0].task_count % 256);
+        EXPECT_EQ_UINT(((unsigned char *)at[2].state)[0], model.stages[2].task_count % 256);
+        EXPECT(model.stages[0].task_count >= 6);
+        engine_trial_close(&trial);
+        CHECK_HELPERS();
+    }
+}
+
+static void plan_of_state(size_t bytes, bool infer_only, struct weir_device_plan devices[2]) {
+    struct weir_plan *plan;
+    model.stages[1].state_bytes = bytes;
+    struct weir_pipe_options options = engine_options(&model);
+    options.workers = 2, options.infer_only = infer_only;
+    CHECK_OK(weir_plan_new(&options, NULL, &plan));
+    for (uint32_t d = 0; d < 2; d++) {
+        const struct weir_device_plan *from = &plan->devices[d];
+        devices[d] = *from;
+        EXPECT_EQ_UINT(from->parameters + from->gradients + from->optimizer + from->activations +
+                           from->borders + from->portals + from->workspace + from->padding,
+                       from->total);
+    }
+    weir_plan_destroy(plan);
+}
+
+static void test_state_is_planned_to_the_byte(void) {
+    for (int infer_only = 0; infer_only < 2; infer_only++) {
+        struct weir_device_plan without[2], with[2];
+        engine_model_init(&model, 3);
+        plan_of_state(0, infer_only != 0, without);
+        CHECK_HELPERS();
+        plan_of_state(1000, infer_only != 0, with); /* 1024 with its alignment */
+        CHECK_HELPERS();
+        EXPECT_EQ_UINT(with[0].total, without[0].total);
+        EXPECT_EQ_UINT(with[1].total, without[1].total + 1024);
+        EXPECT_EQ_UINT(with[1].workspace, without[1].workspace + 1024);
+        EXPECT_EQ_UINT(with[1].padding, without[1].padding);
+    }
+}
+
 WEIR_TEST_SUITE(memory_run, TEST(steps_use_what_was_planned_and_nothing_else),
                 TEST(poison_between_steps_changes_no_bit),
                 TEST(a_hundred_steps_allocate_and_map_nothing),
-                TEST(lasting_memory_is_zero_and_where_the_attachment_says))
+                TEST(lasting_memory_is_zero_and_where_the_attachment_says),
+                TEST(a_stages_state_lasts_from_step_to_step), TEST(state_is_planned_to_the_byte))

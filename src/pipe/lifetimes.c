@@ -123,7 +123,8 @@ static bool make_lasting(struct builder *b) {
             weir__memory_block(memory, WEIR__BLOCK_GRADIENTS, worker,
                                trains ? stage->gradient_bytes : 0),
             weir__memory_block(memory, WEIR__BLOCK_OPTIMIZER, worker,
-                               trains ? stage->optimizer_bytes : 0)};
+                               trains ? stage->optimizer_bytes : 0),
+            weir__memory_block(memory, WEIR__BLOCK_WORKSPACE, worker, stage->state_bytes)};
     }
     return true;
 }

@@ -391,20 +391,26 @@ const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t r
     return NULL;
 }
 
+static void *lasting(const struct weir__prepared *prepared, void *arena, uint32_t block) {
+    if (block == WEIR__NO_BLOCK) return NULL;
+    return (char *)arena + prepared->memory.blocks[block].offset;
+}
+
 int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
                          struct weir_attachment *attachment) {
     if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
     const struct weir__prepared *prepared = pipe->prepared[0];
     uint32_t worker = prepared->stage_worker[stage];
     const struct weir__lasting *blocks = &prepared->lasting[stage];
-    const uint32_t numbers[3] = {blocks->parameters, blocks->gradients, blocks->optimizer};
-    void *memory[3] = {NULL, NULL, NULL};
-    for (int i = 0; i < 3; i++)
-        if (numbers[i] != WEIR__NO_BLOCK)
-            memory[i] =
-                (char *)pipe->workers[worker].arena + prepared->memory.blocks[numbers[i]].offset;
-    *attachment = (struct weir_attachment){memory[0], memory[1], memory[2],
-                                           stage,     worker,    pipe->placements[worker].threads};
+    void *arena = pipe->workers[worker].arena;
+    *attachment =
+        (struct weir_attachment){.parameters = lasting(prepared, arena, blocks->parameters),
+                                 .gradients = lasting(prepared, arena, blocks->gradients),
+                                 .optimizer = lasting(prepared, arena, blocks->optimizer),
+                                 .state = lasting(prepared, arena, blocks->state),
+                                 .stage = stage,
+                                 .worker = worker,
+                                 .threads = pipe->placements[worker].threads};
     return WEIR_OK;
 }
 

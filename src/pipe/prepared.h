@@ -71,7 +71,7 @@ struct weir__call {
 /** A stage's lasting memory: blocks of the plan, at the same offsets in every prepared row count.
  */
 struct weir__lasting {
-    uint32_t parameters, gradients, optimizer;
+    uint32_t parameters, gradients, optimizer, state;
 };
 
 /** A pointer that waits for its arena. */

@@ -205,6 +205,7 @@ static void fill_task(struct run *run, const struct weir__call *call) {
     task->parameters = lasting(run, blocks->parameters);
     task->gradients = lasting(run, blocks->gradients);
     task->optimizer = lasting(run, blocks->optimizer);
+    task->state = lasting(run, blocks->state);
     task->gradients_first = call->gradients_first && run->pipe->command.step.accumulate_first;
     task->norm_squares = run->pipe->norm_squares[stage];
     task->error = &run->error;
