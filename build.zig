@@ -2,7 +2,8 @@
 //!
 //! Sources are found by directory: every .c file below src/net and src/io belongs to
 //! libweir_net.a, every other one below src to libweir.a, tools/*.c make bin/weir, tests/*.c the
-//! test program, bench/*.c the bench program. A new file needs no change here.
+//! test program, bench/*.c the bench program, each examples/*.c a program. A new file needs no
+//! change here.
 
 const std = @import("std");
 const builtin = @import("builtin");
@@ -73,6 +74,7 @@ const Libraries = struct {
 pub fn build(b: *Build) void {
     const train = b.step("train", "Train a GPT over two stages; options of 'weir train' after --");
     const tests = b.step("test", "Run the tests; parts of their names after -- choose some");
+    const examples = b.step("examples", "Build the programs of examples/ into zig-out/examples");
     const tidy = b.step("tidy", "Check the sources against the project's rules");
     const fmt = b.step("fmt", "Format with clang-format and zig fmt; '-- --check' only looks");
     const bench = b.step("bench", "Run the benches; topics and options after --");
@@ -86,7 +88,8 @@ pub fn build(b: *Build) void {
 
     installCommand(b, options, libraries);
     train.dependOn(runTrain(b));
-    tests.dependOn(runTests(b, options, libraries));
+    addExamples(b, options, libraries, examples);
+    tests.dependOn(runTests(b, options, libraries, examples));
     addTidy(b, options, libraries, tidy);
     fmt.dependOn(runFormat(b));
     bench.dependOn(runBench(b, options, libraries));
@@ -183,12 +186,16 @@ fn addProgram(b: *Build, options: Options, libraries: Libraries, folder: []const
     const module = createModule(b, options);
     const sources = listSources(b, folder, ".c", .flat);
     addSources(b, options, module, sources, oneDnnFlags(b, options));
+    linkLibraries(module, options, libraries);
+    return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
+}
+
+fn linkLibraries(module: *Build.Module, options: Options, libraries: Libraries) void {
     linkSystem(module, "jansson");
     linkSystem(module, "hwloc");
     linkOneDnn(module, options);
     module.linkLibrary(libraries.net);
     module.linkLibrary(libraries.engine);
-    return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
 }
 
 fn createModule(b: *Build, options: Options) *Build.Module {
@@ -290,6 +297,20 @@ fn installCommand(b: *Build, options: Options, libraries: Libraries) void {
     b.getInstallStep().dependOn(&install.step);
 }
 
+/// Every examples/*.c is a program of its own.
+fn addExamples(b: *Build, options: Options, libraries: Libraries, step: *Step) void {
+    for (listSources(b, "examples", ".c", .flat)) |source| {
+        const module = createModule(b, options);
+        addSources(b, options, module, &.{source}, &.{});
+        linkLibraries(module, options, libraries);
+        const name = std.fs.path.stem(source);
+        const program = b.addExecutable(.{ .name = name, .root_module = module });
+        const folder: Build.InstallDir = .{ .custom = "examples" };
+        const install = b.addInstallArtifact(program, .{ .dest_dir = .{ .override = folder } });
+        step.dependOn(&install.step);
+    }
+}
+
 /// Defines weir_build_commit, in a file of its own: a new commit compiles that again and no other.
 fn addCommit(b: *Build, program: *Compile) void {
     const text = b.fmt(
@@ -312,11 +333,12 @@ fn runTrain(b: *Build) *Step {
     return runHere(b, run);
 }
 
-fn runTests(b: *Build, options: Options, libraries: Libraries) *Step {
+fn runTests(b: *Build, options: Options, libraries: Libraries, examples: *Step) *Step {
     const run = b.addRunArtifact(addProgram(b, options, libraries, "tests"));
     run.setName("tests");
-    // Some tests use what is installed: the command, and the archives from other languages.
+    // Some tests use what is installed: the command, the archives from other languages, examples.
     run.step.dependOn(b.getInstallStep());
+    run.step.dependOn(examples);
     const prefix = b.graph.path(.install_prefix, "");
     run.addDirectoryArg2(prefix, .{ .prefix = "--prefix=", .make_absolute = true });
     const zig = b.graph.path(.zig_exe, "");

@@ -21,7 +21,7 @@ case "${1:-}" in
 esac
 
 failed=0
-for folder in src tools bench tests kernels; do
+for folder in src tools bench tests kernels examples; do
   [ ! -d "$folder" ] ||
     find "$folder" -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu'
 done | sort | xargs "$tool" "$@" || failed=1

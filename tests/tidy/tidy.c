@@ -174,7 +174,7 @@ static int compare_files(const void *a, const void *b) {
 }
 
 static void load(struct tree *tree) {
-    static const char *const folders[] = {"src", "tools", "bench", "tests", "kernels"};
+    static const char *const folders[] = {"src", "tools", "bench", "tests", "kernels", "examples"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) add_folder(tree, folders[i]);
     static const char *const files[] = {"build.zig", "zigw", ".ci/run"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) add_file(tree, files[i]);
