@@ -68,6 +68,10 @@ static ssize_t faulty_read(int descriptor, void *memory, size_t bytes) {
     return stops(&bytes) ? -1 : real()->read(descriptor, memory, bytes);
 }
 
+static ssize_t faulty_pread(int descriptor, void *memory, size_t bytes, off_t offset) {
+    return stops(&bytes) ? -1 : real()->pread(descriptor, memory, bytes, offset);
+}
+
 static ssize_t faulty_write(int descriptor, const void *memory, size_t bytes) {
     if (state.fault == IO_FAULT_FULL)
         return is_struck() ? 0 : real()->write(descriptor, memory, bytes);
@@ -130,6 +134,7 @@ const struct weir__io_calls *io_faults_calls(void) {
     calls = (struct weir__io_calls){
         .open = faulty_open,
         .read = faulty_read,
+        .pread = faulty_pread,
         .write = faulty_write,
         .fsync = faulty_fsync,
         .close = faulty_close,

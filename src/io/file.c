@@ -45,6 +45,7 @@ static int system_fstat(int descriptor, struct stat *facts) {
 const struct weir__io_calls weir__io_calls_system = {
     .open = system_open,
     .read = read,
+    .pread = pread,
     .write = write,
     .fsync = fsync,
     .close = close,
@@ -147,6 +148,37 @@ ssize_t weir__io_read(const struct weir__io *io, int descriptor, void *memory, s
     size_t total = 0;
     while (total < bytes) {
         ssize_t got = read_some(io, descriptor, (char *)memory + total, bytes - total);
+        if (got < 0) {
+            return -1;
+        }
+        if (got == 0) {
+            break;
+        }
+        assert((size_t)got <= bytes - total);
+        total += (size_t)got;
+    }
+    return (ssize_t)total;
+}
+
+static ssize_t read_some_at(const struct weir__io *io, int descriptor, void *memory, size_t bytes,
+                            uint64_t offset) {
+    ssize_t got = -1;
+    for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
+        got = weir__io_calls_of(io)->pread(descriptor, memory, bytes, (off_t)offset);
+        if (got >= 0 || errno != EINTR) {
+            break;
+        }
+    }
+    return got;
+}
+
+ssize_t weir__io_read_at(const struct weir__io *io, int descriptor, void *memory, size_t bytes,
+                         uint64_t offset) {
+    size_t total = 0;
+    assert(offset <= INT64_MAX && bytes <= INT64_MAX - offset);
+    while (total < bytes) {
+        ssize_t got =
+            read_some_at(io, descriptor, (char *)memory + total, bytes - total, offset + total);
         if (got < 0) {
             return -1;
         }

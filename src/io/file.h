@@ -23,6 +23,7 @@
 struct weir__io_calls {
     int (*open)(const char *path, int flags, unsigned mode);
     ssize_t (*read)(int descriptor, void *memory, size_t bytes);
+    ssize_t (*pread)(int descriptor, void *memory, size_t bytes, off_t offset);
     ssize_t (*write)(int descriptor, const void *memory, size_t bytes);
     int (*fsync)(int descriptor);
     int (*close)(int descriptor);
@@ -64,6 +65,9 @@ const char *weir__path_text(const char *path, char text[96]);
 int weir__io_open(const struct weir__io *io, const char *path, int flags, unsigned mode);
 /** Reads until `bytes` or the end of the file; -1 and errno on failure. */
 ssize_t weir__io_read(const struct weir__io *io, int descriptor, void *memory, size_t bytes);
+/** The same from byte `offset` of the file on, which keeps the descriptor's place. */
+ssize_t weir__io_read_at(const struct weir__io *io, int descriptor, void *memory, size_t bytes,
+                         uint64_t offset);
 /** Writes all `bytes`; -1 and errno on failure. */
 int weir__io_write(const struct weir__io *io, int descriptor, const void *memory, size_t bytes);
 
