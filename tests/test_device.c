@@ -142,7 +142,8 @@ static void test_released_memory_goes_back_whole(void) {
 
 /* ---- copies ---- */
 
-static void copy_bytes(size_t bytes, size_t destination_offset, size_t source_offset) {
+static void copy_bytes(size_t bytes, size_t destination_offset, size_t source_offset,
+                       size_t stream_min) {
     enum { GUARD = 64 };
     unsigned char *source = malloc(bytes + source_offset + GUARD);
     unsigned char *destination = aligned_alloc(64, (bytes + destination_offset + 191) / 64 * 64);
@@ -154,7 +155,7 @@ static void copy_bytes(size_t bytes, size_t destination_offset, size_t source_of
             if (i % 57 == 56) word = word * 6364136223846793005u + 1442695040888963407u;
         }
         memset(destination, 0x5a, bytes + destination_offset + GUARD);
-        weir__cpu_copy(destination + destination_offset, source + source_offset, bytes);
+        weir__cpu_copy(destination + destination_offset, source + source_offset, bytes, stream_min);
         EXPECT_EQ_BYTES(destination + destination_offset, source + source_offset, bytes);
         EXPECT_EQ_UINT(destination[destination_offset + bytes], 0x5a);
     }
@@ -163,15 +164,26 @@ static void copy_bytes(size_t bytes, size_t destination_offset, size_t source_of
 }
 
 static void test_copies_of_every_size_are_whole(void) {
-    size_t edge = weir__copy_stream_min;
-    static const size_t small[] = {0, 1, 63, 64, 65, 4096, 1000003};
-    for (size_t i = 0; i < WEIR__COUNT_OF(small); i++) copy_bytes(small[i], 0, 0);
-    copy_bytes(edge - 1, 0, 0);
-    copy_bytes(edge, 0, 0);
-    copy_bytes(edge + 64 + 63, 0, 0);
-    copy_bytes(edge + 1, 0, 1);
-    copy_bytes(edge + 1, 1, 0);
-    copy_bytes(edge + test_random_below(1000), 0, test_random_below(64));
+    static const size_t edge = 1u << 20, small[] = {0, 1, 63, 64, 65, 4096, 1000003};
+    for (size_t i = 0; i < WEIR__COUNT_OF(small); i++) {
+        copy_bytes(small[i], 0, 0, edge);
+        copy_bytes(small[i], 0, 3, 1);
+    }
+    copy_bytes(edge - 1, 0, 0, edge);
+    copy_bytes(edge, 0, 0, edge);
+    copy_bytes(edge + 64 + 63, 0, 0, edge);
+    copy_bytes(edge + 1, 0, 1, edge);
+    copy_bytes(edge + 1, 1, 0, edge);
+    copy_bytes(edge + test_random_below(1000), 0, test_random_below(64), edge);
+}
+
+/* From the size on at which source and destination no longer fit the last cache together. */
+static void test_large_copies_pass_the_caches_by(void) {
+    EXPECT_EQ_UINT(weir__copy_stream_min(0), 16u << 20);
+    EXPECT_EQ_UINT(weir__copy_stream_min(8u << 20), 4u << 20);
+    struct weir__device *device = open_cpu();
+    EXPECT_EQ_UINT(device->stream_min, weir__copy_stream_min(0));
+    device->calls->close(device);
 }
 
 /* One thread makes a tensor late, on its own stream, then says so; another copies it. */
@@ -251,7 +263,7 @@ static void test_a_copy_delivers_what_a_late_producer_made(void) {
     /* Once forward, once back as a gradient would; small, and large enough for the other path. */
     copy_late(device, 16, false);
     copy_late(device, 1000, true);
-    copy_late(device, (weir__copy_stream_min / 4) + 16, false);
+    copy_late(device, device->stream_min / sizeof(uint32_t) + 16, false);
     device->delay_ns = 3000000;
     copy_late(device, 1000, false);
     copy_late(device, 1000, true);
@@ -317,6 +329,7 @@ WEIR_TEST_SUITE(device, TEST(devices_open_by_name), TEST(unknown_and_malformed_d
                 TEST(memory_is_huge_page_aligned_and_zero_once_touched),
                 TEST(touching_for_an_absent_node_still_zeroes),
                 TEST(released_memory_goes_back_whole), TEST(copies_of_every_size_are_whole),
+                TEST(large_copies_pass_the_caches_by),
                 TEST(a_copy_delivers_what_a_late_producer_made),
                 TEST(a_delayed_copy_holds_up_who_waits_and_nobody_else),
                 TEST(an_event_never_recorded_counts_as_done))

@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -398,6 +399,24 @@ static void test_progress_counters_may_wrap(void) {
     engine_trial_close(&trial);
 }
 
+/* Half of what the cores' last cache holds; without one, what the device was opened with. */
+static void test_devices_know_the_last_cache(void) {
+    static const char *const machines[] = {"l3:1(size=6291456) core:2 pu:1", "core:2 pu:1"};
+    static const uint64_t caches[] = {6291456, 0};
+    for (size_t i = 0; i < WEIR__COUNT_OF(machines); i++) {
+        struct weir_pipe_options options = chain(&model, 2);
+        setenv("HWLOC_SYNTHETIC", machines[i], 1);
+        bool opened = engine_trial_open(&trial, &model, &options, NULL);
+        unsetenv("HWLOC_SYNTHETIC");
+        CHECK(opened);
+        for (uint32_t w = 0; w < 2; w++)
+            EXPECT_EQ_UINT(trial.pipe->workers[w].device->stream_min,
+                           weir__copy_stream_min(caches[i]));
+        engine_trial_step(&trial);
+        engine_trial_close(&trial);
+    }
+}
+
 WEIR_TEST_SUITE(pipe_life, TEST(a_thousand_pipes_leave_nothing_behind),
                 TEST(destroying_nothing_does_nothing), TEST(two_pipes_share_the_cores),
                 TEST(destroying_a_pipe_does_not_disturb_another),
@@ -406,4 +425,5 @@ WEIR_TEST_SUITE(pipe_life, TEST(a_thousand_pipes_leave_nothing_behind),
                 TEST(destroying_waits_for_a_callback_that_does_not_return),
                 TEST(many_short_callbacks_are_no_timeout), TEST(workers_run_at_the_same_time),
                 TEST(workers_outlive_steps_and_end_with_the_pipe),
-                TEST(stages_of_one_worker_share_a_thread), TEST(progress_counters_may_wrap))
+                TEST(stages_of_one_worker_share_a_thread), TEST(progress_counters_may_wrap),
+                TEST(devices_know_the_last_cache))

@@ -124,17 +124,18 @@ done:
 
 struct copying {
     char *to, *from;
-    size_t bytes;
+    size_t bytes, stream_min;
 };
 
 static int copy(void *context) {
     const struct copying *c = context;
-    weir__cpu_copy(c->to, c->from, c->bytes);
+    weir__cpu_copy(c->to, c->from, c->bytes, c->stream_min);
     return WEIR_OK;
 }
 
-static double measure_copy(size_t bytes) {
-    struct copying c = {aligned_alloc(64, bytes), aligned_alloc(64, bytes), bytes};
+static double measure_copy(size_t bytes, uint64_t last_cache_bytes) {
+    struct copying c = {aligned_alloc(64, bytes), aligned_alloc(64, bytes), bytes,
+                        weir__copy_stream_min(last_cache_bytes)};
     double rate = 0.0;
     if (c.to != NULL && c.from != NULL) {
         memset(c.to, 1, bytes);
@@ -239,8 +240,8 @@ static int examine(struct doctor *d) {
     (void)weir__place_plan(d->machine, d->values->bind, d->values->workers, d->values->threads,
                            &d->problems, d->placements);
     d->roofs.gemm_flops = measure_product();
-    d->roofs.copy_cached = measure_copy(CACHED);
-    d->roofs.copy_memory = measure_copy(MEMORY);
+    d->roofs.copy_cached = measure_copy(CACHED, d->facts.l3_bytes);
+    d->roofs.copy_memory = measure_copy(MEMORY, d->facts.l3_bytes);
     return WEIR_OK;
 }
 

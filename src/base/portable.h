@@ -28,6 +28,15 @@ static inline void weir__pause(void) {
 #endif
 }
 
+/** Asks for the line at `address`, which will be read soon and only once. Any address will do. */
+static inline void weir__prefetch_once(const void *address) {
+#if defined(__GNUC__)
+    __builtin_prefetch(address, 0, 0);
+#else
+    (void)address;
+#endif
+}
+
 /* ---- stores that pass the caches by ---- */
 
 #if defined(__GNUC__) && defined(__SSE2__)

@@ -67,6 +67,8 @@ struct weir__device {
     const struct weir_allocator *allocator;
     char name[32];
     uint64_t delay_ns; /**< CPU: added to each copy, for measurements */
+    size_t stream_min; /**< CPU: copies of so many bytes pass the caches by; open sets
+                            weir__copy_stream_min(0), who knows the machine may set better */
 };
 
 /** Opens "cpu" (or "cpu:N": the same device under another name). WEIR_ERR_NOT_FOUND for a kind that
@@ -75,9 +77,11 @@ struct weir__device {
 int weir__device_open(const char *name, const struct weir_allocator *allocator,
                       struct weir__device **device);
 
-/** CPU copy by the best known way for its size: memcpy below weir__copy_stream_min bytes,
- * non-temporal stores from there on. Exposed for the copy bench. */
-void weir__cpu_copy(void *destination, const void *source, size_t bytes);
-extern const size_t weir__copy_stream_min;
+/** CPU copy by the best known way for its size: memcpy below `stream_min` bytes, non-temporal
+ * stores from there on (where the destination is 64-byte aligned). What a device's `copy` does;
+ * exposed for the copy bench and the doctor. */
+void weir__cpu_copy(void *destination, const void *source, size_t bytes, size_t stream_min);
+/** The best stream_min for cores whose last cache holds `last_cache_bytes` (0: unknown). */
+size_t weir__copy_stream_min(uint64_t last_cache_bytes);
 
 #endif

@@ -266,6 +266,9 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
     if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = open_device(&pipe->setup, w, faults, &worker->device);
     if (status != WEIR_OK) return status;
+    struct weir__machine_facts facts;
+    weir__machine_facts(pipe->machine, &facts);
+    worker->device->stream_min = weir__copy_stream_min(facts.l3_bytes);
     status = worker->device->calls->stream_new(worker->device, &worker->stream);
     if (status != WEIR_OK || worker->arena_bytes == 0) return status;
     status =
