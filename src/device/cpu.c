@@ -220,14 +220,14 @@ static void copy_past_cache(void *destination, const void *source, size_t bytes)
 #endif
 
 void weir__cpu_copy(void *destination, const void *source, size_t bytes, size_t stream_min) {
-    if (bytes == 0) return;
-    assert(destination != NULL && source != NULL);
-    bool aligned = (uintptr_t)destination % WEIR__CACHE_LINE == 0;
-    if (bytes < stream_min || !aligned) {
+    assert(bytes == 0 || (destination != NULL && source != NULL));
+    if (WEIR__LIKELY(bytes < stream_min)) {
+        if (bytes > 0) memcpy(destination, source, bytes);
+    } else if ((uintptr_t)destination % WEIR__CACHE_LINE == 0) {
+        copy_past_cache(destination, source, bytes);
+    } else {
         memcpy(destination, source, bytes);
-        return;
     }
-    copy_past_cache(destination, source, bytes);
 }
 
 /* ---- the table ---- */
