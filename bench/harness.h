@@ -82,6 +82,7 @@ struct bench_result {
     double median;
     struct bench_interval interval; /**< 95%, of the median, or of the ratio of medians */
     char note[BENCH_NOTE_BYTES];
+    bool tabled; /**< the topic shows it in a table of its own */
     uint32_t count;
     const double *samples;
 };
@@ -148,6 +149,28 @@ bool bench_is_met(const struct bench_result *result);
 
 /** Measures the roofs into bench->roofs. Takes some seconds. */
 void bench_measure_roofs(struct bench *bench);
+/** What the FMA roof is measured with, as work that touches no memory: some microseconds for every
+ * 1,000 turns. False if the answer is wrong; from 100 turns on it can be told. */
+bool bench_multiply_add(uint32_t turns);
+
+/* ---- several cores at once (team.c) ---------------------------------------------------------- */
+
+enum { BENCH_CORES_MOST = 256 };
+
+struct bench_team {
+    void (*run)(struct bench_team *team, uint32_t member);
+    void *context;
+    struct weir__machine *machine;
+    const struct weir__placement *placements;
+    struct weir__gate ready[BENCH_CORES_MOST]; /**< per member: rounds that it is ready for */
+    struct weir__gate go;
+};
+
+/** Runs `run` on `count` cores at once, once on each, and waits for all. */
+void bench_run_team(struct bench *bench, uint32_t count, void *context,
+                    void (*run)(struct bench_team *team, uint32_t member));
+/** All members start together: the last to come opens the gate. `round` counts from 1. */
+void bench_meet(struct bench_team *team, uint32_t member, uint32_t members, uint32_t round);
 
 /* ---- output ---------------------------------------------------------------------------------- */
 
@@ -172,5 +195,6 @@ int bench_compare(const char *before, const char *after, uint64_t seed);
 
 void bench_overhead(struct bench *bench);
 void bench_pipeline(struct bench *bench);
+void bench_copy(struct bench *bench);
 
 #endif

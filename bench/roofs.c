@@ -7,70 +7,13 @@
 
 #include "base/portable.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { CORES_MOST = 256, TRIES = 20, TRIES_QUICK = 3 };
+enum { TRIES = 20, TRIES_QUICK = 3 };
 
 static uint32_t tries_of(const struct bench *bench) {
     return bench->options.quick ? TRIES_QUICK : TRIES;
-}
-
-/* ---- threads on cores ---- */
-
-struct team {
-    void (*run)(struct team *team, uint32_t member);
-    void *context;
-    struct weir__machine *machine;
-    const struct weir__placement *placements;
-    struct weir__gate ready[CORES_MOST]; /* per member: rounds that it is ready for */
-    struct weir__gate go;
-};
-
-struct member {
-    struct team *team;
-    uint32_t number;
-};
-
-static void *member_main(void *argument) {
-    const struct member *member = argument;
-    struct team *team = member->team;
-    weir__place_bind(team->machine, &team->placements[member->number]);
-    team->run(team, member->number);
-    return NULL;
-}
-
-/* Runs `run` on `count` cores at once, once on each, and waits for all. */
-static void run_team(struct bench *bench, uint32_t count, void *context,
-                     void (*run)(struct team *, uint32_t)) {
-    struct team *team = bench_take(bench, 1, sizeof *team);
-    struct weir__placement *placements = bench_take(bench, count, sizeof *placements);
-    struct member members[CORES_MOST];
-    pthread_t threads[CORES_MOST];
-    team->run = run;
-    team->context = context;
-    team->machine = bench->machine;
-    team->placements = placements;
-    bench_check(weir__place_plan(bench->machine, "auto", count, 1, NULL, placements), "placing");
-    for (uint32_t i = 0; i < count; i++) {
-        members[i] = (struct member){team, i};
-        if (pthread_create(&threads[i], NULL, member_main, &members[i]) != 0)
-            bench_die("the system gives no thread");
-    }
-    for (uint32_t i = 0; i < count; i++) pthread_join(threads[i], NULL);
-    weir__place_unclaim(bench->machine);
-}
-
-/* All members start together: the last to come opens the gate. */
-static void meet(struct team *team, uint32_t member, uint32_t members, uint32_t round) {
-    weir__gate_advance(&team->ready[member], round);
-    if (member == 0) {
-        for (uint32_t i = 1; i < members; i++) weir__gate_wait(&team->ready[i], round, 0, 0);
-        weir__gate_advance(&team->go, round);
-    } else {
-        weir__gate_wait(&team->go, round, 1000000, 0);
-    }
 }
 
 /* ---- FMA ---- */
@@ -109,7 +52,7 @@ static vector spread(float value) {
 }
 
 /* x = x / 2 + 1 ends at 2 from anywhere, exactly: the answer that is checked. */
-static bool run_chains(uint32_t turns) {
+bool bench_multiply_add(uint32_t turns) {
     volatile float half = 0.5f, one = 1.0f;
     vector factor = spread(half), term = spread(one), x[CHAINS];
     for (int c = 0; c < CHAINS; c++) x[c] = spread((float)c);
@@ -123,17 +66,17 @@ static bool run_chains(uint32_t turns) {
 
 struct fma_run {
     uint32_t members, tries;
-    double best[CORES_MOST]; /* FLOP/s */
-    bool right[CORES_MOST];
+    double best[BENCH_CORES_MOST]; /* FLOP/s */
+    bool right[BENCH_CORES_MOST];
 };
 
-static void fma_member(struct team *team, uint32_t member) {
+static void fma_member(struct bench_team *team, uint32_t member) {
     struct fma_run *run = team->context;
     run->right[member] = true;
     for (uint32_t i = 0; i < run->tries; i++) {
-        meet(team, member, run->members, i + 1);
+        bench_meet(team, member, run->members, i + 1);
         uint64_t start = weir__now_ns();
-        run->right[member] &= run_chains(FMA_TURNS);
+        run->right[member] &= bench_multiply_add(FMA_TURNS);
         double s = (double)(weir__now_ns() - start) * 1e-9;
         double flops = 2.0 * FMA_TURNS * CHAINS * LANES / s;
         if (flops > run->best[member]) run->best[member] = flops;
@@ -144,7 +87,7 @@ static double measure_fma(struct bench *bench, uint32_t cores) {
     struct fma_run *run = bench_take(bench, 1, sizeof *run);
     run->members = cores;
     run->tries = tries_of(bench);
-    run_team(bench, cores, run, fma_member);
+    bench_run_team(bench, cores, run, fma_member);
     double sum = 0.0;
     bool right = true;
     for (uint32_t i = 0; i < cores; i++) sum += run->best[i], right &= run->right[i];
@@ -197,11 +140,11 @@ static void wait_for(const struct handoff_run *run, struct weir__gate *gate, uin
     while (!weir__gate_reached(gate, wanted)) {}
 }
 
-static void handoff_member(struct team *team, uint32_t member) {
+static void handoff_member(struct bench_team *team, uint32_t member) {
     struct handoff_run *run = team->context;
     for (uint32_t i = 0; i < run->tries; i++) {
         uint32_t first = i * run->passes;
-        meet(team, member, 2, i + 1);
+        bench_meet(team, member, 2, i + 1);
         uint64_t start = weir__now_ns();
         for (uint32_t n = first + 1; n <= first + run->passes; n++) {
             if (member == 0) weir__gate_advance(&run->ping, n);
@@ -219,7 +162,7 @@ static double measure_handoff(struct bench *bench, bool bare, uint64_t spin_ns) 
     run->spin_ns = spin_ns;
     run->passes = bare || spin_ns > 0 ? PASSES_SPIN : PASSES_PARK;
     run->tries = tries_of(bench);
-    run_team(bench, 2, run, handoff_member);
+    bench_run_team(bench, 2, run, handoff_member);
     return run->best;
 }
 
@@ -240,7 +183,8 @@ static double measure_clock(const struct bench *bench) {
 void bench_measure_roofs(struct bench *bench) {
     const struct weir__machine_facts *facts = &bench->facts;
     struct bench_roofs *roofs = &bench->roofs;
-    uint32_t cores = facts->usable_cores < CORES_MOST ? facts->usable_cores : CORES_MOST;
+    uint32_t cores =
+        facts->usable_cores < BENCH_CORES_MOST ? facts->usable_cores : BENCH_CORES_MOST;
     size_t cache = facts->l2_bytes > 0 ? facts->l2_bytes / 4 : 128u << 10;
     size_t memory = facts->l3_bytes > 0 ? 4 * facts->l3_bytes : 128u << 20;
     if (memory > 256u << 20) memory = 256u << 20;

@@ -128,6 +128,7 @@ void bench_print_results(const struct bench *bench, uint32_t first) {
     if (first == bench->result_count) return;
     fprintf(bench->text, "\n%-44s %12s %12s %12s %18s  %s\n", "", "median", "p10", "p90", "ideal",
             "bound");
-    for (uint32_t i = first; i < bench->result_count; i++) print_result(bench, &bench->results[i]);
+    for (uint32_t i = first; i < bench->result_count; i++)
+        if (!bench->results[i].tabled) print_result(bench, &bench->results[i]);
     fflush(bench->text);
 }
