@@ -37,75 +37,75 @@ static void add_linear(struct weir_model *model, int64_t out) {
 
 /* ---- layer types of these tests ---- */
 
-static const struct weir__attr_rule skip_attrs[] = {
+static const struct weir_attr_rule skip_attrs[] = {
     {.key = "skip", .kind = WEIR_ATTR_KIND_TEXT, .required = true}};
 
-static struct weir__value *build_nothing(struct weir__builder *b, const struct weir__layer *layer,
-                                         struct weir__value *x) {
+static struct weir_value *build_nothing(struct weir_builder *b, const struct weir_layer *layer,
+                                        struct weir_value *x) {
     (void)b;
     (void)layer;
     return x;
 }
 
-static struct weir__value *build_stash(struct weir__builder *b, const struct weir__layer *layer,
-                                       struct weir__value *x) {
+static struct weir_value *build_stash(struct weir_builder *b, const struct weir_layer *layer,
+                                      struct weir_value *x) {
     (void)layer;
-    weir__stash(b, "", "a", x);
+    weir_stash(b, "", "a", x);
     return x;
 }
 
-static struct weir__value *build_read(struct weir__builder *b, const struct weir__layer *layer,
-                                      struct weir__value *x) {
+static struct weir_value *build_read(struct weir_builder *b, const struct weir_layer *layer,
+                                     struct weir_value *x) {
     (void)layer;
-    weir__read(b, NULL, "a");
+    weir_read(b, NULL, "a");
     return x;
 }
 
 /** Stashes "b" and pops "a". */
-static struct weir__value *build_exchange(struct weir__builder *b, const struct weir__layer *layer,
-                                          struct weir__value *x) {
+static struct weir_value *build_exchange(struct weir_builder *b, const struct weir_layer *layer,
+                                         struct weir_value *x) {
     (void)layer;
-    weir__stash(b, "", "b", x);
-    return weir__sum(b, x, weir__read(b, "", "a"));
+    weir_stash(b, "", "b", x);
+    return weir_sum(b, x, weir_read(b, "", "a"));
 }
 
 /** x + dropout(gelu(x)). */
-static struct weir__value *build_branch(struct weir__builder *b, const struct weir__layer *layer,
-                                        struct weir__value *x) {
+static struct weir_value *build_branch(struct weir_builder *b, const struct weir_layer *layer,
+                                       struct weir_value *x) {
     (void)layer;
-    return weir__sum(b, x, weir__dropout(b, weir__gelu(b, x, false), 0.4));
+    return weir_sum(b, x, weir_dropout(b, weir_gelu(b, x, false), 0.4));
 }
 
 #define ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
-static const struct weir__layer_type forgets_stash = {.name = "forgets_stash",
-                                                      ATTRS(skip_attrs),
-                                                      .skip_count = 1,
-                                                      .skips = {{WEIR_SKIP_STASH, "skip", NULL}},
-                                                      .build = build_nothing};
-static const struct weir__layer_type forgets_pop = {.name = "forgets_pop",
+static const struct weir_layer_type forgets_stash = {.name = "forgets_stash",
+                                                     ATTRS(skip_attrs),
+                                                     .skip_count = 1,
+                                                     .skips = {{WEIR_SKIP_STASH, "skip", NULL}},
+                                                     .build = build_nothing};
+static const struct weir_layer_type forgets_pop = {.name = "forgets_pop",
+                                                   ATTRS(skip_attrs),
+                                                   .skip_count = 1,
+                                                   .skips = {{WEIR_SKIP_POP, "skip", NULL}},
+                                                   .build = build_nothing};
+static const struct weir_layer_type secret_stash = {.name = "secret_stash", .build = build_stash};
+static const struct weir_layer_type secret_read = {.name = "secret_read", .build = build_read};
+static const struct weir_layer_type ignoring_pop = {.name = "ignoring_pop",
                                                     ATTRS(skip_attrs),
                                                     .skip_count = 1,
                                                     .skips = {{WEIR_SKIP_POP, "skip", NULL}},
-                                                    .build = build_nothing};
-static const struct weir__layer_type secret_stash = {.name = "secret_stash", .build = build_stash};
-static const struct weir__layer_type secret_read = {.name = "secret_read", .build = build_read};
-static const struct weir__layer_type ignoring_pop = {.name = "ignoring_pop",
-                                                     ATTRS(skip_attrs),
-                                                     .skip_count = 1,
-                                                     .skips = {{WEIR_SKIP_POP, "skip", NULL}},
-                                                     .build = build_read};
-static const struct weir__attr_rule two_skips[] = {
+                                                    .build = build_read};
+static const struct weir_attr_rule two_skips[] = {
     {.key = "in", .kind = WEIR_ATTR_KIND_TEXT, .required = true},
     {.key = "out", .kind = WEIR_ATTR_KIND_TEXT, .required = true}};
-static const struct weir__layer_type exchange = {
+static const struct weir_layer_type exchange = {
     .name = "exchange",
     ATTRS(two_skips),
     .skip_count = 2,
     .skips = {{WEIR_SKIP_POP, "in", NULL}, {WEIR_SKIP_STASH, "out", NULL}},
     .build = build_exchange};
-static const struct weir__layer_type branch = {.name = "branch", .build = build_branch};
+static const struct weir_layer_type branch = {.name = "branch", .build = build_branch};
 
-static void add_type(struct weir_model *model, const struct weir__layer_type *type,
+static void add_type(struct weir_model *model, const struct weir_layer_type *type,
                      struct weir_attrs attrs) {
     EXPECT_STATUS(weir__model_add(model, type, NULL, attrs, NULL), WEIR_OK);
 }

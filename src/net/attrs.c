@@ -8,8 +8,7 @@
 
 static const char *const kind_names[] = {"a whole number", "a number", "true or false", "a text"};
 
-static const struct weir__attr_rule *find_rule(const struct weir__layer_type *type,
-                                               const char *key) {
+static const struct weir_attr_rule *find_rule(const struct weir_layer_type *type, const char *key) {
     for (uint32_t i = 0; i < type->attr_count; i++)
         if (strcmp(type->attrs[i].key, key) == 0) return &type->attrs[i];
     return NULL;
@@ -34,7 +33,7 @@ static bool is_choice(const char *choices, const char *value) {
     }
 }
 
-static bool check_int(const struct weir__attr_rule *rule, const struct weir_attr *given,
+static bool check_int(const struct weir_attr_rule *rule, const struct weir_attr *given,
                       const char *label, struct weir_faults *faults) {
     if (given->integer >= rule->least && given->integer <= INT32_MAX) return true;
     weir_faults_add(faults, "layer %s: %s is %lld, but must be from %lld to %d", label, rule->key,
@@ -42,7 +41,7 @@ static bool check_int(const struct weir__attr_rule *rule, const struct weir_attr
     return false;
 }
 
-static bool check_real(const struct weir__attr_rule *rule, const struct weir_attr *given,
+static bool check_real(const struct weir_attr_rule *rule, const struct weir_attr *given,
                        const char *label, struct weir_faults *faults) {
     if (isfinite(given->real) && given->real >= 0 && given->real < rule->below) return true;
     weir_faults_add(faults, "layer %s: %s is %g, but must be from 0 to below %g", label, rule->key,
@@ -50,7 +49,7 @@ static bool check_real(const struct weir__attr_rule *rule, const struct weir_att
     return false;
 }
 
-static bool check_text(const struct weir__attr_rule *rule, const struct weir_attr *given,
+static bool check_text(const struct weir_attr_rule *rule, const struct weir_attr *given,
                        const char *label, struct weir_faults *faults) {
     if (given->text != NULL && (rule->choices == NULL || is_choice(rule->choices, given->text)))
         return true;
@@ -60,7 +59,7 @@ static bool check_text(const struct weir__attr_rule *rule, const struct weir_att
     return false;
 }
 
-static bool check_attr(const struct weir__attr_rule *rule, const struct weir_attr *given,
+static bool check_attr(const struct weir_attr_rule *rule, const struct weir_attr *given,
                        const char *label, struct weir_faults *faults) {
     if (given->kind != rule->kind) {
         weir_faults_add(faults, "layer %s: %s must be %s", label, rule->key,
@@ -76,7 +75,7 @@ static bool check_attr(const struct weir__attr_rule *rule, const struct weir_att
     return false;
 }
 
-static void list_keys(const struct weir__layer_type *type, char *text, size_t capacity) {
+static void list_keys(const struct weir_layer_type *type, char *text, size_t capacity) {
     size_t used = 0;
     text[0] = '\0';
     for (uint32_t i = 0; i < type->attr_count && used + 1 < capacity; i++) {
@@ -87,7 +86,7 @@ static void list_keys(const struct weir__layer_type *type, char *text, size_t ca
 }
 
 /** A whole number serves where a number is asked for. */
-static struct weir_attr converted(const struct weir__attr_rule *rule, struct weir_attr given) {
+static struct weir_attr converted(const struct weir_attr_rule *rule, struct weir_attr given) {
     if (rule->kind == WEIR_ATTR_KIND_REAL && given.kind == WEIR_ATTR_KIND_INT) {
         given.kind = WEIR_ATTR_KIND_REAL;
         given.real = (double)given.integer;
@@ -95,13 +94,13 @@ static struct weir_attr converted(const struct weir__attr_rule *rule, struct wei
     return given;
 }
 
-static bool check_given(const struct weir__layer_type *type, const char *label,
+static bool check_given(const struct weir_layer_type *type, const char *label,
                         struct weir_attrs given, struct weir_faults *faults) {
     bool good = true;
     char keys[160];
     for (uint32_t i = 0; i < given.count; i++) {
         const char *key = given.list[i].key;
-        const struct weir__attr_rule *rule = find_rule(type, key);
+        const struct weir_attr_rule *rule = find_rule(type, key);
         if (rule == NULL) {
             list_keys(type, keys, sizeof keys);
             weir_faults_add(faults, "layer %s: no attribute '%s'; it takes: %s", label, key,
@@ -117,7 +116,7 @@ static bool check_given(const struct weir__layer_type *type, const char *label,
     return good;
 }
 
-static bool check_required(const struct weir__layer_type *type, const char *label,
+static bool check_required(const struct weir_layer_type *type, const char *label,
                            struct weir_attrs given, struct weir_faults *faults) {
     bool good = true;
     for (uint32_t i = 0; i < type->attr_count; i++) {
@@ -128,8 +127,8 @@ static bool check_required(const struct weir__layer_type *type, const char *labe
     return good;
 }
 
-int weir__attrs_copy(struct weir__pool *pool, const struct weir__layer_type *type,
-                     const char *label, struct weir_attrs given, struct weir_attrs *attrs,
+int weir__attrs_copy(struct weir__pool *pool, const struct weir_layer_type *type, const char *label,
+                     struct weir_attrs given, struct weir_attrs *attrs,
                      struct weir_faults *faults) {
     bool good = check_given(type, label, given, faults);
     good &= check_required(type, label, given, faults);
@@ -137,7 +136,7 @@ int weir__attrs_copy(struct weir__pool *pool, const struct weir__layer_type *typ
     struct weir_attr *list = weir__pool_take(pool, given.count, sizeof list[0]);
     if (list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < given.count; i++) {
-        const struct weir__attr_rule *rule = find_rule(type, given.list[i].key);
+        const struct weir_attr_rule *rule = find_rule(type, given.list[i].key);
         list[i] = converted(rule, given.list[i]);
         list[i].key = rule->key;
         if (list[i].text != NULL) list[i].text = weir__pool_text(pool, list[i].text);
@@ -149,34 +148,34 @@ int weir__attrs_copy(struct weir__pool *pool, const struct weir__layer_type *typ
 
 /* ---- asking ---- */
 
-static const struct weir__attr_rule *rule_of(const struct weir__layer *layer, const char *key,
-                                             enum weir_attr_kind kind) {
-    const struct weir__attr_rule *rule = find_rule(layer->type, key);
+static const struct weir_attr_rule *rule_of(const struct weir_layer *layer, const char *key,
+                                            enum weir_attr_kind kind) {
+    const struct weir_attr_rule *rule = find_rule(layer->type, key);
     assert(rule != NULL && rule->kind == kind);
     (void)kind;
     return rule;
 }
 
-int64_t weir__attr_int(const struct weir__layer *layer, const char *key) {
-    const struct weir__attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_INT);
+int64_t weir_layer_int(const struct weir_layer *layer, const char *key) {
+    const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_INT);
     const struct weir_attr *given = find_given(layer->attrs, key);
     return given != NULL ? given->integer : rule->integer;
 }
 
-double weir__attr_real(const struct weir__layer *layer, const char *key) {
-    const struct weir__attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_REAL);
+double weir_layer_real(const struct weir_layer *layer, const char *key) {
+    const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_REAL);
     const struct weir_attr *given = find_given(layer->attrs, key);
     return given != NULL ? given->real : rule->real;
 }
 
-bool weir__attr_flag(const struct weir__layer *layer, const char *key) {
-    const struct weir__attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_FLAG);
+bool weir_layer_flag(const struct weir_layer *layer, const char *key) {
+    const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_FLAG);
     const struct weir_attr *given = find_given(layer->attrs, key);
     return (given != NULL ? given->integer : rule->integer) != 0;
 }
 
-const char *weir__attr_text(const struct weir__layer *layer, const char *key) {
-    const struct weir__attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_TEXT);
+const char *weir_layer_text(const struct weir_layer *layer, const char *key) {
+    const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_TEXT);
     const struct weir_attr *given = find_given(layer->attrs, key);
     return given != NULL ? given->text : rule->text;
 }

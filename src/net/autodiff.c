@@ -7,17 +7,17 @@
  */
 #include "net/builder.h"
 
-static struct weir__value *incoming(struct weir__builder *builder, enum weir__source source,
-                                    uint32_t index, const struct weir__value *like) {
+static struct weir_value *incoming(struct weir_builder *builder, enum weir__source source,
+                                   uint32_t index, const struct weir_value *like) {
     struct weir_tensor tensor = weir__value_tensor(like);
     tensor.differentiable = false;
-    struct weir__value *value = weir__graph_value(builder->graph, source, index, &tensor);
+    struct weir_value *value = weir__graph_value(builder->graph, source, index, &tensor);
     if (value == NULL) weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     return value;
 }
 
 /** Gradients that other stages hand in. */
-static void seed(struct weir__builder *builder) {
+static void seed(struct weir_builder *builder) {
     struct weir__graph *graph = builder->graph;
     if (graph->loss == NULL && graph->output->requires_grad)
         graph->output->grad = incoming(builder, WEIR__FROM_OUTPUT_GRAD, 0, graph->output);
@@ -28,15 +28,15 @@ static void seed(struct weir__builder *builder) {
     }
 }
 
-static void visit(struct weir__builder *builder, const struct weir__node *node) {
-    struct weir__value *y = node->out[0];
+static void visit(struct weir_builder *builder, const struct weir__node *node) {
+    struct weir_value *y = node->out[0];
     if (node->dead || !y->requires_grad) return;
     if (y->grad == NULL && y != builder->graph->loss) return;
     builder->layer_index = node->layer;
     if (node->op == WEIR__OP_ALIAS) {
-        struct weir__value *x = node->in[0], *dy = y->grad;
+        struct weir_value *x = node->in[0], *dy = y->grad;
         if (dy->rank != x->rank || !weir__value_same_shape(x, y))
-            dy = weir__reshape(builder, dy, x->rank, x->shape);
+            dy = weir_reshape(builder, dy, x->rank, x->shape);
         weir__contribute(builder, x, dy);
         return;
     }
@@ -54,12 +54,12 @@ static void order_accumulators(struct weir__graph *graph) {
         graph->accumulators[count - 1 - i] = swap;
     }
     for (uint32_t i = 0; i < graph->value_count; i++) {
-        struct weir__value *value = graph->values[i];
+        struct weir_value *value = graph->values[i];
         if (value->accumulator != WEIR__NONE) value->accumulator = count - 1 - value->accumulator;
     }
 }
 
-int weir__differentiate(struct weir__builder *builder) {
+int weir__differentiate(struct weir_builder *builder) {
     struct weir__graph *graph = builder->graph;
     if (builder->status != WEIR_OK) return builder->status;
     seed(builder);

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-void *weir__builder_fail(struct weir__builder *builder, int status, const char *format, ...) {
+void *weir__builder_fail(struct weir_builder *builder, int status, const char *format, ...) {
     assert(status != WEIR_OK);
     if (builder->status != WEIR_OK) return NULL;
     builder->status = status;
@@ -22,14 +22,14 @@ void *weir__builder_fail(struct weir__builder *builder, int status, const char *
     return NULL;
 }
 
-static void *fail_memory(struct weir__builder *builder) {
+static void *fail_memory(struct weir_builder *builder) {
     return weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
 }
 
 /* ---- nodes ---- */
 
-struct weir__node *weir__emit(struct weir__builder *builder, enum weir__op op, uint32_t in_count,
-                              struct weir__value *const *in) {
+struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op op, uint32_t in_count,
+                              struct weir_value *const *in) {
     assert(in_count <= WEIR__NODE_IN_MAX);
     if (builder->status != WEIR_OK) return NULL;
     struct weir__node *node = weir__graph_node(builder->graph, op, builder->layer_index);
@@ -41,9 +41,9 @@ struct weir__node *weir__emit(struct weir__builder *builder, enum weir__op op, u
     return node;
 }
 
-struct weir__node *weir__emit_like(struct weir__builder *builder, enum weir__op op,
+struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op op,
                                    const struct weir__node *forward, uint32_t in_count,
-                                   struct weir__value *const *in) {
+                                   struct weir_value *const *in) {
     struct weir__node *node = weir__emit(builder, op, in_count, in);
     if (node == NULL) return NULL;
     node->shape = forward->shape;
@@ -51,10 +51,10 @@ struct weir__node *weir__emit_like(struct weir__builder *builder, enum weir__op 
     return node;
 }
 
-static struct weir__value *add_output(struct weir__builder *builder, struct weir__node *node,
-                                      const struct weir_tensor *tensor) {
+static struct weir_value *add_output(struct weir_builder *builder, struct weir__node *node,
+                                     const struct weir_tensor *tensor) {
     assert(node->out_count < WEIR__NODE_OUT_MAX);
-    struct weir__value *value = weir__graph_value(builder->graph, WEIR__FROM_NODE, 0, tensor);
+    struct weir_value *value = weir__graph_value(builder->graph, WEIR__FROM_NODE, 0, tensor);
     if (value == NULL) return fail_memory(builder);
     value->producer = node;
     for (uint32_t i = 0; i < node->in_count; i++)
@@ -63,29 +63,29 @@ static struct weir__value *add_output(struct weir__builder *builder, struct weir
     return value;
 }
 
-struct weir__value *weir__output(struct weir__builder *builder, struct weir__node *node,
-                                 uint32_t rank, const int64_t *shape) {
+struct weir_value *weir__output(struct weir_builder *builder, struct weir__node *node,
+                                uint32_t rank, const int64_t *shape) {
     if (builder->status != WEIR_OK) return NULL;
     struct weir_tensor tensor = {.dtype = builder->dtype, .rank = rank};
     memcpy(tensor.shape, shape, rank * sizeof shape[0]);
     return add_output(builder, node, &tensor);
 }
 
-struct weir__value *weir__output_like(struct weir__builder *builder, struct weir__node *node,
-                                      const struct weir__value *like) {
+struct weir_value *weir__output_like(struct weir_builder *builder, struct weir__node *node,
+                                     const struct weir_value *like) {
     return builder->status != WEIR_OK ? NULL : weir__output(builder, node, like->rank, like->shape);
 }
 
-struct weir__value *weir__output_number(struct weir__builder *builder, struct weir__node *node) {
+struct weir_value *weir__output_number(struct weir_builder *builder, struct weir__node *node) {
     if (builder->status != WEIR_OK) return NULL;
     struct weir_tensor tensor = {.dtype = WEIR_F64};
-    struct weir__value *value = add_output(builder, node, &tensor);
+    struct weir_value *value = add_output(builder, node, &tensor);
     if (value != NULL) value->batched = false;
     return value;
 }
 
-void weir__output_accumulator(struct weir__builder *builder, struct weir__node *node,
-                              const struct weir__value *parameter) {
+void weir__output_accumulator(struct weir_builder *builder, struct weir__node *node,
+                              const struct weir_value *parameter) {
     if (builder->status != WEIR_OK) return;
     assert(parameter->source == WEIR__FROM_PARAMETER);
     struct weir__graph *graph = builder->graph;
@@ -96,7 +96,7 @@ void weir__output_accumulator(struct weir__builder *builder, struct weir__node *
         return;
     }
     graph->accumulators = list;
-    struct weir__value *value = weir__output(builder, node, parameter->rank, parameter->shape);
+    struct weir_value *value = weir__output(builder, node, parameter->rank, parameter->shape);
     if (value == NULL) return;
     value->batched = false;
     value->accumulator = graph->accumulator_count;
@@ -105,10 +105,10 @@ void weir__output_accumulator(struct weir__builder *builder, struct weir__node *
 
 /* ---- values without a kernel ---- */
 
-struct weir__value *weir__reshape(struct weir__builder *builder, struct weir__value *x,
-                                  uint32_t rank, const int64_t *shape) {
+struct weir_value *weir_reshape(struct weir_builder *builder, struct weir_value *x, uint32_t rank,
+                                const int64_t *shape) {
     struct weir__node *node = weir__emit(builder, WEIR__OP_ALIAS, 1, &x);
-    struct weir__value *y = weir__output(builder, node, rank, shape);
+    struct weir_value *y = weir__output(builder, node, rank, shape);
     if (y == NULL) return NULL;
     y->dtype = x->dtype;
     y->batched = x->batched;
@@ -116,20 +116,20 @@ struct weir__value *weir__reshape(struct weir__builder *builder, struct weir__va
     return y;
 }
 
-struct weir__value *weir__alias(struct weir__builder *builder, struct weir__value *x) {
-    return builder->status != WEIR_OK ? NULL : weir__reshape(builder, x, x->rank, x->shape);
+struct weir_value *weir__alias(struct weir_builder *builder, struct weir_value *x) {
+    return builder->status != WEIR_OK ? NULL : weir_reshape(builder, x, x->rank, x->shape);
 }
 
 /* ---- parameters ---- */
 
-static const char *full_name(struct weir__builder *builder, const char *local) {
+static const char *full_name(struct weir_builder *builder, const char *local) {
     char text[256];
     snprintf(text, sizeof text, "%s%s", builder->layer->prefix, local);
     const char *name = weir__pool_text(&builder->network->pool, text);
     return name != NULL ? name : fail_memory(builder);
 }
 
-static bool name_is_new(struct weir__builder *builder, const char *name) {
+static bool name_is_new(struct weir_builder *builder, const char *name) {
     struct weir__network *network = builder->network;
     for (uint32_t i = 0; i < network->parameter_count; i++) {
         if (strcmp(network->parameters[i].name, name) != 0) continue;
@@ -142,20 +142,20 @@ static bool name_is_new(struct weir__builder *builder, const char *name) {
     return true;
 }
 
-static struct weir__value *parameter_value(struct weir__builder *builder, uint32_t index) {
+static struct weir_value *parameter_value(struct weir_builder *builder, uint32_t index) {
     const struct weir__parameter *parameter = &builder->network->parameters[index];
     struct weir_tensor tensor = {
         .dtype = builder->dtype, .rank = parameter->rank, .differentiable = true};
     memcpy(tensor.shape, parameter->shape, sizeof tensor.shape);
-    struct weir__value *value =
+    struct weir_value *value =
         weir__graph_value(builder->graph, WEIR__FROM_PARAMETER, index, &tensor);
     if (value == NULL) return fail_memory(builder);
     value->batched = false;
     return value;
 }
 
-struct weir__value *weir__parameter(struct weir__builder *builder, const char *local, uint32_t rank,
-                                    const int64_t *shape, struct weir__init init) {
+struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
+                                  const int64_t *shape, struct weir_init init) {
     if (builder->status != WEIR_OK) return NULL;
     struct weir__network *network = builder->network;
     const char *name = full_name(builder, local);
@@ -174,14 +174,14 @@ struct weir__value *weir__parameter(struct weir__builder *builder, const char *l
                                           .rank = rank,
                                           .init = init};
     memcpy(parameter->shape, shape, rank * sizeof shape[0]);
-    struct weir__value *value = parameter_value(builder, index);
+    struct weir_value *value = parameter_value(builder, index);
     if (value == NULL) return NULL;
     network->parameters[index].value = value;
     network->parameters[index].count = (uint64_t)weir__value_count(value);
     return value;
 }
 
-struct weir__value *weir__parameter_of_earlier(struct weir__builder *builder, const char *local) {
+struct weir_value *weir__parameter_of_earlier(struct weir_builder *builder, const char *local) {
     if (builder->status != WEIR_OK) return NULL;
     struct weir__network *network = builder->network;
     uint32_t found = WEIR__NONE;
@@ -203,13 +203,12 @@ struct weir__value *weir__parameter_of_earlier(struct weir__builder *builder, co
 
 /* ---- gradients ---- */
 
-bool weir__wants_grad(const struct weir__value *x) {
+bool weir__wants_grad(const struct weir_value *x) {
     return x != NULL && x->requires_grad;
 }
 
-void weir__contribute(struct weir__builder *builder, struct weir__value *x,
-                      struct weir__value *grad) {
+void weir__contribute(struct weir_builder *builder, struct weir_value *x, struct weir_value *grad) {
     if (builder->status != WEIR_OK || !weir__wants_grad(x)) return;
     assert(weir__value_count(x) == weir__value_count(grad) && x->dtype == grad->dtype);
-    x->grad = x->grad == NULL ? grad : weir__sum(builder, x->grad, grad);
+    x->grad = x->grad == NULL ? grad : weir_sum(builder, x->grad, grad);
 }

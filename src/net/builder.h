@@ -3,9 +3,9 @@
  * The builder: what a layer's build function speaks to. Each call emits an op, infers its shape and
  * returns its value, so that layer code reads like mathematics:
  *
- *     struct weir__value *h = weir__layer_norm(b, x, weight, bias, 1e-5);
- *     h = weir__gelu(b, weir__linear(b, h, w1, b1, false), true);
- *     return weir__sum(b, x, weir__linear(b, h, w2, b2, false));
+ *     struct weir_value *h = weir_layer_norm(b, x, weight, bias, 1e-5);
+ *     h = weir_gelu(b, weir_linear(b, h, w1, b1, false), true);
+ *     return weir_sum(b, x, weir_linear(b, h, w2, b2, false));
  *
  * The error is sticky: the first fault is reported once, with the layer's name; afterwards every
  * call returns NULL, and NULL operands are no further fault. So nobody asks before the end
@@ -17,9 +17,9 @@
 #include "net/graph.h"
 
 /** How a parameter is filled when training starts. */
-enum weir__init_kind { WEIR__INIT_ZERO, WEIR__INIT_ONE, WEIR__INIT_NORMAL, WEIR__INIT_UNIFORM };
-struct weir__init {
-    enum weir__init_kind kind;
+enum weir_init_kind { WEIR_INIT_ZERO, WEIR_INIT_ONE, WEIR_INIT_NORMAL, WEIR_INIT_UNIFORM };
+struct weir_init {
+    enum weir_init_kind kind;
     double scale; /**< NORMAL: standard deviation; UNIFORM: between -scale and scale */
 };
 
@@ -32,9 +32,9 @@ struct weir__parameter {
     uint32_t rank;
     int64_t shape[WEIR_RANK_MAX];
     uint64_t count;
-    struct weir__init init;
-    struct weir__value *value; /**< in its stage's graph */
-    size_t offset;             /**< bytes, in the stage's parameter memory and gradient memory */
+    struct weir_init init;
+    struct weir_value *value; /**< in its stage's graph */
+    size_t offset;            /**< bytes, in the stage's parameter memory and gradient memory */
 };
 
 /** A skip of the network. */
@@ -45,7 +45,7 @@ struct weir__skip {
     uint32_t last_layer; /**< its last reader */
     uint32_t source_stage, last_stage;
     struct weir_tensor tensor; /**< known once it was stashed */
-    struct weir__value *value; /**< in the source stage's graph; NULL before */
+    struct weir_value *value;  /**< in the source stage's graph; NULL before */
 };
 
 /** A dropout, for weir_net_masks. */
@@ -57,15 +57,15 @@ struct weir__dropout {
     struct weir_tensor tensor;
 };
 
-struct weir__layer;
+struct weir_layer;
 struct weir__network;
 
-struct weir__builder {
+struct weir_builder {
     struct weir__network *network;
     struct weir__graph *graph; /**< the stage's that is being built */
     uint32_t stage;
     enum weir_dtype dtype;
-    const struct weir__layer *layer; /**< NULL: the loss */
+    const struct weir_layer *layer; /**< NULL: the loss */
     uint32_t layer_index;
     uint32_t dropout_count; /**< of this layer, so far */
     uint64_t skips_done;    /**< bit i: the layer's i-th declared skip was used */
@@ -78,91 +78,89 @@ __attribute__((format(printf, 3, 4)))
 #endif
 /** Reports a fault of the present layer, unless one was reported; returns NULL. */
 void *
-weir__builder_fail(struct weir__builder *builder, int status, const char *format, ...);
+weir__builder_fail(struct weir_builder *builder, int status, const char *format, ...);
 
 /* ---- what layers use ---- */
 
 /** The present layer's parameter `local` ("weight"), of the network's dtype. */
-struct weir__value *weir__parameter(struct weir__builder *builder, const char *local, uint32_t rank,
-                                    const int64_t *shape, struct weir__init init);
+struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
+                                  const int64_t *shape, struct weir_init init);
 /** The parameter `local` that an earlier layer of this stage made. */
-struct weir__value *weir__parameter_of_earlier(struct weir__builder *builder, const char *local);
+struct weir_value *weir__parameter_of_earlier(struct weir_builder *builder, const char *local);
 /** Stashes x under a name that the layer declares. */
-void weir__stash(struct weir__builder *builder, const char *name_space, const char *name,
-                 struct weir__value *x);
+void weir_stash(struct weir_builder *builder, const char *name_space, const char *name,
+                struct weir_value *x);
 /** Faults for what the present layer declares and did not do. */
-void weir__skips_check_done(struct weir__builder *builder);
+void weir__skips_check_done(struct weir_builder *builder);
 /** Reads, or pops, a skip that the layer declares. */
-struct weir__value *weir__read(struct weir__builder *builder, const char *name_space,
-                               const char *name);
+struct weir_value *weir_read(struct weir_builder *builder, const char *name_space,
+                             const char *name);
 
-struct weir__value *weir__linear(struct weir__builder *builder, struct weir__value *x,
-                                 struct weir__value *weight, struct weir__value *bias,
-                                 bool weight_in_out);
-struct weir__value *weir__embedding(struct weir__builder *builder, struct weir__value *index,
-                                    struct weir__value *table);
+struct weir_value *weir_linear(struct weir_builder *builder, struct weir_value *x,
+                               struct weir_value *weight, struct weir_value *bias,
+                               bool weight_in_out);
+struct weir_value *weir_embedding(struct weir_builder *builder, struct weir_value *index,
+                                  struct weir_value *table);
 /** x (T, C) + the table's first T rows. */
-struct weir__value *weir__position_add(struct weir__builder *builder, struct weir__value *x,
-                                       struct weir__value *table);
-struct weir__value *weir__layer_norm(struct weir__builder *builder, struct weir__value *x,
-                                     struct weir__value *weight, struct weir__value *bias,
-                                     double eps);
+struct weir_value *weir__position_add(struct weir_builder *builder, struct weir_value *x,
+                                      struct weir_value *table);
+struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_value *x,
+                                   struct weir_value *weight, struct weir_value *bias, double eps);
 /** Causal self-attention of qkv (T, 3C). */
-struct weir__value *weir__attention(struct weir__builder *builder, struct weir__value *qkv,
-                                    int64_t heads);
-struct weir__value *weir__gelu(struct weir__builder *builder, struct weir__value *x,
-                               bool approximate_tanh);
-struct weir__value *weir__relu(struct weir__builder *builder, struct weir__value *x);
-struct weir__value *weir__dropout(struct weir__builder *builder, struct weir__value *x, double p);
-struct weir__value *weir__sum(struct weir__builder *builder, struct weir__value *a,
-                              struct weir__value *b);
+struct weir_value *weir__attention(struct weir_builder *builder, struct weir_value *qkv,
+                                   int64_t heads);
+struct weir_value *weir_gelu(struct weir_builder *builder, struct weir_value *x,
+                             bool approximate_tanh);
+struct weir_value *weir_relu(struct weir_builder *builder, struct weir_value *x);
+struct weir_value *weir_dropout(struct weir_builder *builder, struct weir_value *x, double p);
+struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
+                            struct weir_value *b);
 /** The same memory with another shape of as many elements per row. */
-struct weir__value *weir__reshape(struct weir__builder *builder, struct weir__value *x,
-                                  uint32_t rank, const int64_t *shape);
+struct weir_value *weir_reshape(struct weir_builder *builder, struct weir_value *x, uint32_t rank,
+                                const int64_t *shape);
 /** The same memory; a value of its own for differentiation. */
-struct weir__value *weir__alias(struct weir__builder *builder, struct weir__value *x);
+struct weir_value *weir__alias(struct weir_builder *builder, struct weir_value *x);
 /** The losses: one double. */
-struct weir__value *weir__cross_entropy(struct weir__builder *builder, struct weir__value *logits,
-                                        struct weir__value *target, int64_t ignore_index);
-struct weir__value *weir__mse(struct weir__builder *builder, struct weir__value *output,
-                              struct weir__value *target);
+struct weir_value *weir__cross_entropy(struct weir_builder *builder, struct weir_value *logits,
+                                       struct weir_value *target, int64_t ignore_index);
+struct weir_value *weir__mse(struct weir_builder *builder, struct weir_value *output,
+                             struct weir_value *target);
 
 /* ---- what ops use ---- */
 
 /** A node with these operands; NULL where the builder has failed. */
 #define WEIR__EMIT(builder, op, ...)                                                               \
     weir__emit(builder, WEIR__OP_##op,                                                             \
-               sizeof((struct weir__value *[]){__VA_ARGS__}) / sizeof(struct weir__value *),       \
-               (struct weir__value *[]){__VA_ARGS__})
-struct weir__node *weir__emit(struct weir__builder *builder, enum weir__op op, uint32_t in_count,
-                              struct weir__value *const *in);
+               sizeof((struct weir_value *[]){__VA_ARGS__}) / sizeof(struct weir_value *),         \
+               (struct weir_value *[]){__VA_ARGS__})
+struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op op, uint32_t in_count,
+                              struct weir_value *const *in);
 /** A backward node, whose shape is the forward node's. */
 #define WEIR__EMIT_LIKE(builder, op, node, ...)                                                    \
     weir__emit_like(builder, WEIR__OP_##op, node,                                                  \
-                    sizeof((struct weir__value *[]){__VA_ARGS__}) / sizeof(struct weir__value *),  \
-                    (struct weir__value *[]){__VA_ARGS__})
-struct weir__node *weir__emit_like(struct weir__builder *builder, enum weir__op op,
+                    sizeof((struct weir_value *[]){__VA_ARGS__}) / sizeof(struct weir_value *),    \
+                    (struct weir_value *[]){__VA_ARGS__})
+struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op op,
                                    const struct weir__node *forward, uint32_t in_count,
-                                   struct weir__value *const *in);
+                                   struct weir_value *const *in);
 /** Gives `node` one more output, batched, of the network's dtype. NULL for a NULL node. */
-struct weir__value *weir__output(struct weir__builder *builder, struct weir__node *node,
-                                 uint32_t rank, const int64_t *shape);
+struct weir_value *weir__output(struct weir_builder *builder, struct weir__node *node,
+                                uint32_t rank, const int64_t *shape);
 /** The same, shaped as `like`. */
-struct weir__value *weir__output_like(struct weir__builder *builder, struct weir__node *node,
-                                      const struct weir__value *like);
+struct weir_value *weir__output_like(struct weir_builder *builder, struct weir__node *node,
+                                     const struct weir_value *like);
 /** A number that belongs to no row, in double: a loss. */
-struct weir__value *weir__output_number(struct weir__builder *builder, struct weir__node *node);
+struct weir_value *weir__output_number(struct weir_builder *builder, struct weir__node *node);
 /** An acc output: this use of the parameter gets an accumulator. */
-void weir__output_accumulator(struct weir__builder *builder, struct weir__node *node,
-                              const struct weir__value *parameter);
+void weir__output_accumulator(struct weir_builder *builder, struct weir__node *node,
+                              const struct weir_value *parameter);
 /** True if x is there and its gradient is wanted. */
-bool weir__wants_grad(const struct weir__value *x);
+bool weir__wants_grad(const struct weir_value *x);
 /** Adds `grad` to x's gradient; contributions come in descending order of consumers. */
-void weir__contribute(struct weir__builder *builder, struct weir__value *x,
-                      struct weir__value *grad);
+void weir__contribute(struct weir_builder *builder, struct weir_value *x, struct weir_value *grad);
 
 /** Adds the backward nodes for everything that the present graph's stage owes: gradients of its
  * input, of the skips that it reads, and of its parameters. */
-int weir__differentiate(struct weir__builder *builder);
+int weir__differentiate(struct weir_builder *builder);
 
 #endif

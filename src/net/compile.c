@@ -16,34 +16,34 @@ static struct weir_tensor at_dtype(struct weir_tensor tensor, enum weir_dtype dt
     return tensor;
 }
 
-static struct weir__value *add_input(struct weir__builder *builder, uint32_t index,
-                                     const struct weir_tensor *tensor) {
-    struct weir__value *value = weir__graph_value(builder->graph, WEIR__FROM_INPUT, index, tensor);
+static struct weir_value *add_input(struct weir_builder *builder, uint32_t index,
+                                    const struct weir_tensor *tensor) {
+    struct weir_value *value = weir__graph_value(builder->graph, WEIR__FROM_INPUT, index, tensor);
     if (value == NULL) weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     builder->graph->inputs[index] = value;
     return value;
 }
 
-static void build_loss(struct weir__builder *builder) {
+static void build_loss(struct weir_builder *builder) {
     const struct weir_model *model = builder->network->model;
     struct weir__graph *graph = builder->graph;
     builder->layer = NULL;
     builder->layer_index = model->layer_count;
     if (!model->has_target || model->loss == WEIR__LOSS_NONE) return;
-    struct weir__value *target = add_input(builder, 1, &builder->network->target);
+    struct weir_value *target = add_input(builder, 1, &builder->network->target);
     if (builder->status != WEIR_OK) return;
     graph->loss = model->loss == WEIR__LOSS_MSE
                       ? weir__mse(builder, graph->output, target)
                       : weir__cross_entropy(builder, graph->output, target, model->ignore_index);
 }
 
-static struct weir__value *build_layer(struct weir__builder *builder, uint32_t index,
-                                       struct weir__value *x) {
+static struct weir_value *build_layer(struct weir_builder *builder, uint32_t index,
+                                      struct weir_value *x) {
     builder->layer = builder->network->model->layers[index];
     builder->layer_index = index;
     builder->dropout_count = 0;
     builder->skips_done = 0;
-    struct weir__value *y = builder->layer->type->build(builder, builder->layer, x);
+    struct weir_value *y = builder->layer->type->build(builder, builder->layer, x);
     if (builder->status == WEIR_OK) weir__skips_check_done(builder);
     assert(y != NULL || builder->status != WEIR_OK);
     return y;
@@ -98,14 +98,14 @@ static int build_stage(struct weir__network *network, uint32_t index,
                        const struct weir__compile_options *options, const struct weir_tensor *input,
                        struct weir_faults *faults) {
     struct weir__stage_graph *stage = &network->stages[index];
-    struct weir__builder builder = {.network = network,
-                                    .graph = &stage->graph,
-                                    .stage = index,
-                                    .dtype = network->dtype,
-                                    .faults = faults};
+    struct weir_builder builder = {.network = network,
+                                   .graph = &stage->graph,
+                                   .stage = index,
+                                   .dtype = network->dtype,
+                                   .faults = faults};
     stage->graph.pool = &network->pool;
     stage->parameter_first = network->parameter_count;
-    struct weir__value *x = add_input(&builder, 0, input);
+    struct weir_value *x = add_input(&builder, 0, input);
     for (uint32_t i = 0; i < stage->layer_count && x != NULL; i++)
         x = build_layer(&builder, stage->layer_first + i, x);
     stage->graph.output = x;

@@ -6,7 +6,7 @@
  */
 #include "net/graph.h"
 
-static uint32_t count_consumers(const struct weir__graph *graph, const struct weir__value *value) {
+static uint32_t count_consumers(const struct weir__graph *graph, const struct weir_value *value) {
     uint32_t count = graph->output == value || graph->loss == value;
     for (uint32_t i = 0; i < graph->skip_count; i++) count += graph->skips[i].value == value;
     for (uint32_t i = 0; i < graph->node_count; i++)
@@ -16,7 +16,7 @@ static uint32_t count_consumers(const struct weir__graph *graph, const struct we
 }
 
 static bool read_between(const struct weir__graph *graph, uint32_t first, uint32_t last,
-                         const struct weir__value *value) {
+                         const struct weir_value *value) {
     for (uint32_t i = first + 1; i < last; i++)
         for (uint32_t k = 0; k < graph->nodes[i]->in_count; k++)
             if (!graph->nodes[i]->dead && graph->nodes[i]->in[k] == value) return true;
@@ -29,7 +29,7 @@ static bool dropout_add(const struct weir__graph *graph, struct weir__node *node
     if (node->op != WEIR__OP_add) return false;
     for (uint32_t k = 0; k < 2; k++) {
         struct weir__node *part = node->in[k]->producer;
-        struct weir__value *residual = node->in[1 - k];
+        struct weir_value *residual = node->in[1 - k];
         if (part == NULL || part->op != WEIR__OP_dropout || part->layer != node->layer) continue;
         if (count_consumers(graph, part->out[0]) != 1 || residual == part->in[0]) continue;
         if (read_between(graph, part->id, node->id, part->in[0])) continue;

@@ -15,33 +15,33 @@
     { .key = "dropout", .kind = WEIR_ATTR_KIND_REAL, .below = 1 }
 
 static const double eps = 1e-5;
-static const struct weir__init one = {WEIR__INIT_ONE, 0};
-static const struct weir__init zero = {WEIR__INIT_ZERO, 0};
-static const struct weir__init weights = {WEIR__INIT_NORMAL, 0.02};
+static const struct weir_init one = {WEIR_INIT_ONE, 0};
+static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
+static const struct weir_init weights = {WEIR_INIT_NORMAL, 0.02};
 
-static struct weir__value *norm(struct weir__builder *b, struct weir__value *x,
-                                const char *weight_name, const char *bias_name) {
+static struct weir_value *norm(struct weir_builder *b, struct weir_value *x,
+                               const char *weight_name, const char *bias_name) {
     if (x == NULL) return NULL;
     int64_t width = weir__value_width(x);
-    struct weir__value *weight = weir__parameter(b, weight_name, 1, &width, one);
-    struct weir__value *bias = weir__parameter(b, bias_name, 1, &width, zero);
-    return weir__layer_norm(b, x, weight, bias, eps);
+    struct weir_value *weight = weir_parameter(b, weight_name, 1, &width, one);
+    struct weir_value *bias = weir_parameter(b, bias_name, 1, &width, zero);
+    return weir_layer_norm(b, x, weight, bias, eps);
 }
 
 /** GPT-2's Conv1D. */
-static struct weir__value *product(struct weir__builder *b, struct weir__value *x, int64_t out,
-                                   const char *weight_name, const char *bias_name,
-                                   struct weir__init init) {
+static struct weir_value *product(struct weir_builder *b, struct weir_value *x, int64_t out,
+                                  const char *weight_name, const char *bias_name,
+                                  struct weir_init init) {
     if (x == NULL) return NULL;
     int64_t shape[] = {weir__value_width(x), out};
-    struct weir__value *weight = weir__parameter(b, weight_name, 2, shape, init);
-    struct weir__value *bias = weir__parameter(b, bias_name, 1, &out, zero);
-    return weir__linear(b, x, weight, bias, true);
+    struct weir_value *weight = weir_parameter(b, weight_name, 2, shape, init);
+    struct weir_value *bias = weir_parameter(b, bias_name, 1, &out, zero);
+    return weir_linear(b, x, weight, bias, true);
 }
 
-static bool has_width(struct weir__builder *b, const struct weir__layer *layer,
-                      const struct weir__value *x) {
-    int64_t width = weir__attr_int(layer, "width");
+static bool has_width(struct weir_builder *b, const struct weir_layer *layer,
+                      const struct weir_value *x) {
+    int64_t width = weir_layer_int(layer, "width");
     if (x->rank == 2 && x->shape[1] == width && weir_dtype_is_float(x->dtype)) return true;
     char text[96];
     struct weir_tensor tensor = weir__value_tensor(x);
@@ -52,85 +52,85 @@ static bool has_width(struct weir__builder *b, const struct weir__layer *layer,
 
 /* ---- embedding ---- */
 
-static const struct weir__attr_rule embedding_attrs[] = {SIZE("vocab"), SIZE("context"),
-                                                         SIZE("width"), DROPOUT};
+static const struct weir_attr_rule embedding_attrs[] = {SIZE("vocab"), SIZE("context"),
+                                                        SIZE("width"), DROPOUT};
 
-static struct weir__value *build_embedding(struct weir__builder *b, const struct weir__layer *layer,
-                                           struct weir__value *x) {
-    int64_t width = weir__attr_int(layer, "width");
-    int64_t tokens[] = {weir__attr_int(layer, "vocab"), width};
-    int64_t places[] = {weir__attr_int(layer, "context"), width};
-    struct weir__value *wte = weir__parameter(b, "wte.weight", 2, tokens, weights);
-    struct weir__value *wpe = weir__parameter(b, "wpe.weight", 2, places, weights);
-    struct weir__value *h = weir__position_add(b, weir__embedding(b, x, wte), wpe);
-    return weir__dropout(b, h, weir__attr_real(layer, "dropout"));
+static struct weir_value *build_embedding(struct weir_builder *b, const struct weir_layer *layer,
+                                          struct weir_value *x) {
+    int64_t width = weir_layer_int(layer, "width");
+    int64_t tokens[] = {weir_layer_int(layer, "vocab"), width};
+    int64_t places[] = {weir_layer_int(layer, "context"), width};
+    struct weir_value *wte = weir_parameter(b, "wte.weight", 2, tokens, weights);
+    struct weir_value *wpe = weir_parameter(b, "wpe.weight", 2, places, weights);
+    struct weir_value *h = weir__position_add(b, weir_embedding(b, x, wte), wpe);
+    return weir_dropout(b, h, weir_layer_real(layer, "dropout"));
 }
 
 /* ---- block ---- */
 
-static const struct weir__attr_rule block_attrs[] = {
+static const struct weir_attr_rule block_attrs[] = {
     SIZE("width"),
     SIZE("heads"),
     DROPOUT,
     /* How many blocks there are, for the initial scale of the residual projections. */
     {.key = "layers", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1}};
 
-static struct weir__value *build_block(struct weir__builder *b, const struct weir__layer *layer,
-                                       struct weir__value *x) {
-    int64_t width = weir__attr_int(layer, "width"), heads = weir__attr_int(layer, "heads");
-    double drop = weir__attr_real(layer, "dropout");
-    double layers = (double)weir__attr_int(layer, "layers");
-    struct weir__init residual = {WEIR__INIT_NORMAL, 0.02 / sqrt(2 * layers)};
+static struct weir_value *build_block(struct weir_builder *b, const struct weir_layer *layer,
+                                      struct weir_value *x) {
+    int64_t width = weir_layer_int(layer, "width"), heads = weir_layer_int(layer, "heads");
+    double drop = weir_layer_real(layer, "dropout");
+    double layers = (double)weir_layer_int(layer, "layers");
+    struct weir_init residual = {WEIR_INIT_NORMAL, 0.02 / sqrt(2 * layers)};
     if (!has_width(b, layer, x)) return NULL;
-    struct weir__value *h = norm(b, x, "ln_1.weight", "ln_1.bias");
+    struct weir_value *h = norm(b, x, "ln_1.weight", "ln_1.bias");
     h = product(b, h, 3 * width, "attn.c_attn.weight", "attn.c_attn.bias", weights);
     h = weir__attention(b, h, heads);
     h = product(b, h, width, "attn.c_proj.weight", "attn.c_proj.bias", residual);
-    x = weir__sum(b, x, weir__dropout(b, h, drop));
+    x = weir_sum(b, x, weir_dropout(b, h, drop));
     h = norm(b, x, "ln_2.weight", "ln_2.bias");
     h = product(b, h, 4 * width, "mlp.c_fc.weight", "mlp.c_fc.bias", weights);
-    h = weir__gelu(b, h, true);
+    h = weir_gelu(b, h, true);
     h = product(b, h, width, "mlp.c_proj.weight", "mlp.c_proj.bias", residual);
-    return weir__sum(b, x, weir__dropout(b, h, drop));
+    return weir_sum(b, x, weir_dropout(b, h, drop));
 }
 
 /* ---- head ---- */
 
-static const struct weir__attr_rule head_attrs[] = {
+static const struct weir_attr_rule head_attrs[] = {
     SIZE("width"), SIZE("vocab"), {.key = "tied", .kind = WEIR_ATTR_KIND_FLAG}};
 
-static struct weir__value *build_head(struct weir__builder *b, const struct weir__layer *layer,
-                                      struct weir__value *x) {
-    int64_t shape[] = {weir__attr_int(layer, "vocab"), weir__attr_int(layer, "width")};
+static struct weir_value *build_head(struct weir_builder *b, const struct weir_layer *layer,
+                                     struct weir_value *x) {
+    int64_t shape[] = {weir_layer_int(layer, "vocab"), weir_layer_int(layer, "width")};
     if (!has_width(b, layer, x)) return NULL;
-    struct weir__value *h = norm(b, x, "ln_f.weight", "ln_f.bias");
-    struct weir__value *weight = weir__attr_flag(layer, "tied")
-                                     ? weir__parameter_of_earlier(b, "wte.weight")
-                                     : weir__parameter(b, "lm_head.weight", 2, shape, weights);
+    struct weir_value *h = norm(b, x, "ln_f.weight", "ln_f.bias");
+    struct weir_value *weight = weir_layer_flag(layer, "tied")
+                                    ? weir__parameter_of_earlier(b, "wte.weight")
+                                    : weir_parameter(b, "lm_head.weight", 2, shape, weights);
     if (weight == NULL) return NULL;
     if (weight->shape[0] != shape[0] || weight->shape[1] != shape[1])
         return weir__builder_fail(b, WEIR_ERR_SHAPE,
                                   "it is tied to a token embedding [%lld, %lld], not [%lld, %lld]",
                                   (long long)weight->shape[0], (long long)weight->shape[1],
                                   (long long)shape[0], (long long)shape[1]);
-    return weir__linear(b, h, weight, NULL, false);
+    return weir_linear(b, h, weight, NULL, false);
 }
 
-const struct weir__layer_type weir__layer_gpt_embedding = {.name = "gpt_embedding",
-                                                           ATTRS(embedding_attrs),
-                                                           .prefix = WEIR__PREFIX_NONE,
-                                                           .composite = true,
-                                                           .build = build_embedding};
-const struct weir__layer_type weir__layer_gpt_block = {.name = "gpt_block",
-                                                       ATTRS(block_attrs),
-                                                       .prefix = WEIR__PREFIX_ORDINAL,
-                                                       .composite = true,
-                                                       .build = build_block};
-const struct weir__layer_type weir__layer_gpt_head = {.name = "gpt_head",
-                                                      ATTRS(head_attrs),
-                                                      .prefix = WEIR__PREFIX_NONE,
+const struct weir_layer_type weir__layer_gpt_embedding = {.name = "gpt_embedding",
+                                                          ATTRS(embedding_attrs),
+                                                          .prefix = WEIR__PREFIX_NONE,
+                                                          .composite = true,
+                                                          .build = build_embedding};
+const struct weir_layer_type weir__layer_gpt_block = {.name = "gpt_block",
+                                                      ATTRS(block_attrs),
+                                                      .prefix = WEIR__PREFIX_ORDINAL,
                                                       .composite = true,
-                                                      .build = build_head};
+                                                      .build = build_block};
+const struct weir_layer_type weir__layer_gpt_head = {.name = "gpt_head",
+                                                     ATTRS(head_attrs),
+                                                     .prefix = WEIR__PREFIX_NONE,
+                                                     .composite = true,
+                                                     .build = build_head};
 
 /* ---- the model ---- */
 

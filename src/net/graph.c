@@ -4,51 +4,51 @@
 
 #include <string.h>
 
-struct weir__value *weir__value_root(struct weir__value *value) {
+struct weir_value *weir__value_root(struct weir_value *value) {
     while (value->producer != NULL && value->producer->op == WEIR__OP_ALIAS)
         value = value->producer->in[0];
     return value;
 }
 
-int64_t weir__value_tokens(const struct weir__value *value) {
+int64_t weir__value_tokens(const struct weir_value *value) {
     int64_t tokens = 1;
     for (uint32_t d = 0; d + 1 < value->rank; d++) tokens *= value->shape[d];
     return tokens;
 }
 
-int64_t weir__value_width(const struct weir__value *value) {
+int64_t weir__value_width(const struct weir_value *value) {
     return value->rank == 0 ? 1 : value->shape[value->rank - 1];
 }
 
-int64_t weir__value_count(const struct weir__value *value) {
+int64_t weir__value_count(const struct weir_value *value) {
     return weir__value_tokens(value) * weir__value_width(value);
 }
 
-struct weir_tensor weir__value_tensor(const struct weir__value *value) {
+struct weir_tensor weir__value_tensor(const struct weir_value *value) {
     struct weir_tensor tensor = {.dtype = value->dtype, .rank = value->rank};
     memcpy(tensor.shape, value->shape, sizeof tensor.shape);
     tensor.differentiable = value->requires_grad;
     return tensor;
 }
 
-int weir__value_bytes(const struct weir__value *value, int64_t rows, size_t *bytes) {
+int weir__value_bytes(const struct weir_value *value, int64_t rows, size_t *bytes) {
     struct weir_tensor tensor = weir__value_tensor(value);
     return weir__tensor_bytes(&tensor, value->batched ? rows : 1, bytes);
 }
 
-bool weir__value_same_shape(const struct weir__value *a, const struct weir__value *b) {
+bool weir__value_same_shape(const struct weir_value *a, const struct weir_value *b) {
     if (a->dtype != b->dtype || a->rank != b->rank || a->batched != b->batched) return false;
     return memcmp(a->shape, b->shape, a->rank * sizeof a->shape[0]) == 0;
 }
 
-struct weir__value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
-                                      uint32_t index, const struct weir_tensor *tensor) {
+struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
+                                     uint32_t index, const struct weir_tensor *tensor) {
     void *list = graph->values;
     if (!weir__pool_grow(graph->pool, &list, graph->value_count, &graph->value_capacity,
                          sizeof graph->values[0]))
         return NULL;
     graph->values = list;
-    struct weir__value *value = weir__pool_take(graph->pool, 1, sizeof *value);
+    struct weir_value *value = weir__pool_take(graph->pool, 1, sizeof *value);
     if (value == NULL) return NULL;
     value->id = graph->value_count;
     value->source = source;

@@ -22,7 +22,7 @@
 #define WEIR__OP_ALIAS WEIR__OP_COUNT
 #define WEIR__NONE UINT32_MAX
 
-struct weir__builder;
+struct weir_builder;
 struct weir__node;
 
 /** Where a value's memory comes from. */
@@ -35,7 +35,7 @@ enum weir__source {
     WEIR__FROM_SKIP_GRAD    /**< the running sum that comes in for skip use `index` */
 };
 
-struct weir__value {
+struct weir_value {
     uint32_t id; /**< its place in the graph's list */
     enum weir__source source;
     uint32_t index;              /**< which input, skip use or parameter */
@@ -45,8 +45,8 @@ struct weir__value {
     bool requires_grad; /**< depends on a parameter or on a differentiable input */
     uint32_t rank;
     int64_t shape[WEIR_RANK_MAX];
-    uint32_t accumulator;     /**< an acc output: which accumulator it adds to; else WEIR__NONE */
-    struct weir__value *grad; /**< the sum so far, while differentiating; then the whole */
+    uint32_t accumulator;    /**< an acc output: which accumulator it adds to; else WEIR__NONE */
+    struct weir_value *grad; /**< the sum so far, while differentiating; then the whole */
 };
 
 struct weir__node {
@@ -55,8 +55,8 @@ struct weir__node {
     uint32_t id;
     uint32_t layer;
     uint32_t in_count, out_count;
-    struct weir__value *in[WEIR__NODE_IN_MAX]; /**< NULL: absent */
-    struct weir__value *out[WEIR__NODE_OUT_MAX];
+    struct weir_value *in[WEIR__NODE_IN_MAX]; /**< NULL: absent */
+    struct weir_value *out[WEIR__NODE_OUT_MAX];
     bool dead; /**< fused into another */
 };
 
@@ -71,22 +71,22 @@ struct weir__accumulator {
 struct weir__skip_slot {
     uint32_t skip; /**< the network's number */
     enum weir_skip_verb verb;
-    struct weir__value *value;    /**< stashed, or read */
-    bool later_readers;           /**< a running sum comes in */
-    struct weir__value *grad_out; /**< read, pop: what is handed on; NULL: zero */
+    struct weir_value *value;    /**< stashed, or read */
+    bool later_readers;          /**< a running sum comes in */
+    struct weir_value *grad_out; /**< read, pop: what is handed on; NULL: zero */
 };
 
 struct weir__graph {
     struct weir__pool *pool;
-    struct weir__value **values;
+    struct weir_value **values;
     struct weir__node **nodes;
     uint32_t value_count, value_capacity;
     uint32_t node_count, node_capacity;
     uint32_t forward_count; /**< nodes before this one are forward nodes */
-    struct weir__value *inputs[WEIR__STAGE_INPUT_MAX]; /**< NULL: none */
-    struct weir__value *output;
-    struct weir__value *loss;       /**< one double; NULL but in the last stage */
-    struct weir__value *input_grad; /**< of inputs[0]; NULL: nothing flows there */
+    struct weir_value *inputs[WEIR__STAGE_INPUT_MAX]; /**< NULL: none */
+    struct weir_value *output;
+    struct weir_value *loss;       /**< one double; NULL but in the last stage */
+    struct weir_value *input_grad; /**< of inputs[0]; NULL: nothing flows there */
     struct weir__skip_slot *skips;
     uint32_t skip_count, skip_capacity;
     struct weir__accumulator *accumulators; /**< in layer order */
@@ -97,8 +97,8 @@ struct weir__graph {
 struct weir__op_rule {
     /** Emits backward nodes for `node`, whose first output has the gradient `dy` (NULL for a loss),
      * with weir__contribute. NULL: not differentiable. */
-    void (*gradient)(struct weir__builder *builder, const struct weir__node *node,
-                     struct weir__value *dy);
+    void (*gradient)(struct weir_builder *builder, const struct weir__node *node,
+                     struct weir_value *dy);
     /** Floating-point operations of one row's forward pass, 2 per multiply-add; NULL: 0. */
     double (*cost)(const struct weir__node *node);
     uint8_t in_place;    /**< bit i: the first output may take input i's memory */
@@ -109,21 +109,21 @@ struct weir__op_rule {
 const struct weir__op_rule *weir__op_rule(enum weir__op op);
 
 /** The value whose memory `value` is: aliases followed to their origin. */
-struct weir__value *weir__value_root(struct weir__value *value);
+struct weir_value *weir__value_root(struct weir_value *value);
 /** Elements without the row dimension. */
-int64_t weir__value_count(const struct weir__value *value);
+int64_t weir__value_count(const struct weir_value *value);
 /** Product of all dimensions but the last (1 for rank 0), and the last (1 for rank 0). */
-int64_t weir__value_tokens(const struct weir__value *value);
-int64_t weir__value_width(const struct weir__value *value);
+int64_t weir__value_tokens(const struct weir_value *value);
+int64_t weir__value_width(const struct weir_value *value);
 /** Bytes of `rows` rows, or of the whole where it is not batched. */
-int weir__value_bytes(const struct weir__value *value, int64_t rows, size_t *bytes);
+int weir__value_bytes(const struct weir_value *value, int64_t rows, size_t *bytes);
 /** As a border tensor; differentiable where it requires a gradient. */
-struct weir_tensor weir__value_tensor(const struct weir__value *value);
-bool weir__value_same_shape(const struct weir__value *a, const struct weir__value *b);
+struct weir_tensor weir__value_tensor(const struct weir_value *value);
+bool weir__value_same_shape(const struct weir_value *a, const struct weir_value *b);
 
 /** Adds a value to the graph; NULL without memory. */
-struct weir__value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
-                                      uint32_t index, const struct weir_tensor *tensor);
+struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
+                                     uint32_t index, const struct weir_tensor *tensor);
 /** Adds a node without operands; NULL without memory. */
 struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op op, uint32_t layer);
 

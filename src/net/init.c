@@ -25,15 +25,15 @@ static void normal_pair(uint32_t a, uint32_t b, double out[2]) {
     out[1] = radius * sin(angle);
 }
 
-static void values_of(const struct weir__init *init, const uint32_t words[4], double out[4]) {
+static void values_of(const struct weir_init *init, const uint32_t words[4], double out[4]) {
     normal_pair(words[0], words[1], out);
     normal_pair(words[2], words[3], out + 2);
     for (int k = 0; k < 4; k++) {
         switch (init->kind) {
-        case WEIR__INIT_ZERO: out[k] = 0; break;
-        case WEIR__INIT_ONE: out[k] = 1; break;
-        case WEIR__INIT_NORMAL: out[k] *= init->scale; break;
-        case WEIR__INIT_UNIFORM: out[k] = init->scale * (2 * unit(words[k]) - 1); break;
+        case WEIR_INIT_ZERO: out[k] = 0; break;
+        case WEIR_INIT_ONE: out[k] = 1; break;
+        case WEIR_INIT_NORMAL: out[k] *= init->scale; break;
+        case WEIR_INIT_UNIFORM: out[k] = init->scale * (2 * unit(words[k]) - 1); break;
         }
     }
 }

@@ -10,9 +10,9 @@
  *  - results depend on shapes, values, `threads` and the instruction set only: never on addresses,
  *    neighbours, or the number of calls before; a row of M is computed the same way whatever the
  *    task, so that chunk, partition and recompute give the same bits;
- *  - outputs are written with "=", except those marked "acc", which are "=" when call->overwrite
- * and
- *    "+=" otherwise (one rounding per micro-batch: the new sum is made first, then added once);
+ *  - outputs are written with "=", except those marked "acc", which are "=" when
+ *    call->overwrite and "+=" otherwise (one rounding per micro-batch: the new sum is made
+ *    first, then added once);
  *  - f32 sums over long ranges (norms, column sums, losses) accumulate in a fixed order written in
  *    the code; losses and norm squares accumulate in double;
  *  - no allocation, no lock, no I/O in run; threads > 1 may use OpenMP through oneDNN only.
@@ -24,38 +24,103 @@
 
 /**
  * The ops: X(name). R = rows of the micro-batch, T = tokens per row (product of the leading
- * dimensions), M = R*T, C = width, V = classes.
+ * dimensions), M = R*T, C = width, V = classes. Residuals mean, rstd and lse have the kernel's
+ * dtype. "acc": see above.
  *
- *  linear            x (M, in), weight ((out, in), or (in, out) if weight_in_out), bias (out)?
- *                    -> y (M, out)
- *  linear_grad_input dy (M, out), weight -> dx (M, in)
- *  linear_grad_weight x (M, in), dy (M, out) -> dweight acc
- *  bias_grad         dy (M, out) -> dbias (out) acc
- *  embedding         index (M) i64, table (V, C) -> y (M, C). WEIR_ERR_ARGUMENT for an index
- * outside [0, V), naming it in call->error embedding_grad    index (M), dy (M, C) -> dtable (V, C)
- * acc; ascending order of M position_add      x (R, T, C), table (P, C), P >= T -> y (R, T, C); in
- * place ok position_grad     dy (R, T, C) -> dtable (P, C) acc; rows T.. are 0; ascending order of
- * R layer_norm        x (M, C), weight (C), bias (C) -> y (M, C), mean (M), rstd (M); biased
- * variance, eps inside the root layer_norm_grad_input   dy, x (M, C), mean, rstd (M), weight (C) ->
- * dx (M, C) layer_norm_grad_weight  dy, x (M, C), mean, rstd (M) -> dweight (C) acc, dbias (C) acc
- *  attention         qkv (R, T, 3C): per token q, k, v, each (heads, C / heads)
- *                    -> y (R, T, C), lse (R, heads, T). Causal; scores / sqrt(C / heads); never
- * more than a block of scores in workspace. lse = log of the sum of exp of the scaled scores
- *  attention_grad    dy (R, T, C), qkv, y, lse -> dqkv (R, T, 3C)
- *  gelu              x -> y, `approximate` tanh or erf; gelu_grad: dy, x -> dx
- *  relu              x -> y; in place ok; relu_grad: dy, x (or y) -> dx (0 where x <= 0)
- *  dropout           x (R, N) -> y = keep ? x / (1 - p) : 0; in place ok. keep of element e of row
- * r: word e % 4 of weir__random_words(seed, mini_batch, op, row_first + r, e / 4), as (word >> 8) *
- * 2^-24 >= p. Also its own gradient (dy -> dx). Identity when call->infer. scale = 1 / (1 - p) is
- * computed in double, rounded to the dtype dropout_add       x, residual (R, N) -> y = residual +
- * dropout(x); the same bits as its parts add               a, b -> y; in place ok copy x -> y
- *  cross_entropy     logits (M, V), target (M) i64 -> loss (1 double: sum over not ignored /
- * weight), lse (M). WEIR_ERR_ARGUMENT for a target outside [0, V) that is not ignored. Losses are 0
- * where the weight is 0 (PyTorch: NaN) cross_entropy_grad logits, target, lse -> dlogits = (softmax
- * - onehot) / weight, 0 where ignored mse               y, t (R, N) -> loss (sum of squares /
- * weight); weight counts elements mse_grad          y, t -> dy = 2 (y - t) / weight
+ * Products and tables
  *
- * Residuals mean, rstd and lse have the kernel's dtype.
+ * - linear: x (M, in), weight ((out, in), or (in, out) if weight_in_out), bias (out)? -> y (M, out)
+ * - linear_grad_input: dy (M, out), weight -> dx (M, in)
+ * - linear_grad_weight: x (M, in), dy (M, out) -> dweight acc
+ * - bias_grad: dy (M, out) -> dbias (out) acc
+ * - embedding: index (M) i64, table (V, C) -> y (M, C). WEIR_ERR_ARGUMENT for an index outside
+ *   [0, V), naming it in call->error
+ * - embedding_grad: index (M), dy (M, C) -> dtable (V, C) acc; ascending order of M
+ * - position_add: x (R, T, C), table (P, C), P >= T -> y (R, T, C); in place ok
+ * - position_grad: dy (R, T, C) -> dtable (P, C) acc; rows T.. are 0; ascending order of R
+ *
+ * Normalisation and attention
+ *
+ * - layer_norm: x (M, C), weight (C), bias (C) -> y (M, C), mean (M), rstd (M); biased variance,
+ *   eps inside the root
+ * - layer_norm_grad_input: dy, x (M, C), mean, rstd (M), weight (C) -> dx (M, C)
+ * - layer_norm_grad_weight: dy, x (M, C), mean, rstd (M) -> dweight (C) acc, dbias (C) acc
+ * - attention: qkv (R, T, 3C): per token q, k, v, each (heads, C / heads) -> y (R, T, C),
+ *   lse (R, heads, T). Causal; scores / sqrt(C / heads); never more than a block of scores in
+ *   workspace. lse = log of the sum of exp of the scaled scores
+ * - attention_grad: dy (R, T, C), qkv, y, lse -> dqkv (R, T, 3C)
+ * - softmax: x (M, C) -> y over the last dimension; the largest of each M is subtracted first
+ * - softmax_grad: dy, y (M, C) -> dx = y * (dy - sum(dy * y))
+ *
+ * Pointwise; N = width = all elements of a row
+ *
+ * - gelu: x -> y, `approximate` tanh or erf; gelu_grad: dy, x -> dx
+ * - relu: x -> y; in place ok; relu_grad: dy, x (or y) -> dx (0 where x <= 0)
+ * - leaky_relu: x -> y = x > 0 ? x : slope * x, slope >= 0; in place ok. leaky_relu_grad: dy, y
+ *   -> dx = y > 0 ? dy : slope * dy
+ * - silu: x -> y = x * sigmoid(x); silu_grad: dy, x -> dx
+ * - sigmoid: x -> y; in place ok; sigmoid_grad: dy, y -> dx. No overflow for any x
+ * - tanh: x -> y; in place ok; tanh_grad: dy, y -> dx
+ * - dropout: x (R, N) -> y = keep ? x / (1 - p) : 0; in place ok. keep of element e of row r: word
+ *   e % 4 of weir__random_words(seed, mini_batch, op, row_first + r, e / 4), as (word >> 8) *
+ *   2^-24 >= p. Elements are counted in PyTorch's order: where `channels` > 0 the row lies in
+ *   memory as (N / channels, channels), and the number at (pixel, c) is element c * (N / channels)
+ *   + pixel. Also its own gradient (dy -> dx). Identity when call->infer. The scale 1 / (1 - p) is
+ *   computed in double, rounded to the dtype
+ * - dropout_add: x, residual (R, N) -> y = residual + dropout(x); the same bits as its parts
+ * - dropout2d: x (R, T pixels, C) -> y: a whole channel of a row is kept or dropped; as dropout,
+ *   with the channel as the element. In place ok; its own gradient
+ * - add: a, b -> y; in place ok. copy: x -> y
+ * - transpose: x (R, T, in, out) -> y (R, T, out, in): from PyTorch's order of an image to channels
+ *   last (T = 1, in = channels, out = pixels), and back
+ *
+ * Images: (R, height, width, channels) in memory; window.in and window.out are the planes
+ *
+ * - conv2d: x (R, in plane, in), weight (out, in / groups, kernel) in PyTorch's order OIHW,
+ *   bias (out)? -> y (R, out plane, out). Zero padding. May keep packed weights (see `pack`)
+ * - conv2d_grad_input: dy (R, out plane, out), weight -> dx (R, in plane, in)
+ * - conv2d_grad_weight: x, dy -> dweight (OIHW) acc
+ * - instance_norm: x (R, T pixels, C), weight (C)?, bias (C)? -> y, mean (R, C), rstd (R, C) over
+ *   the pixels of each row and channel; biased variance, eps inside the root. Weight and bias are
+ *   both there or both absent
+ * - instance_norm_grad_input: dy, x, mean, rstd, weight? -> dx
+ * - instance_norm_grad_weight: dy, x, mean, rstd -> dweight (C) acc, dbias (C) acc
+ * - instance_norm_act: x (R, T pixels, C) -> y, mean (R, C), rstd (R, C): leaky_relu(instance_norm(
+ *   dropout2d(x))) with slope and p (p = 0: without dropout); no weight. The same bits as its parts
+ * - instance_norm_act_grad: dy, y, x, mean, rstd -> dx; the same bits as its parts
+ * - max_pool2d: x (R, in plane, C) -> y (R, out plane, C); padding counts as -infinity; NaN wins
+ * - max_pool2d_grad: dy, x -> dx: each window's gradient goes to its first largest number in row
+ *   order (a NaN is larger than any, the last NaN of a window counts, as in PyTorch)
+ * - avg_pool2d: divided by the kernel's size if window.count_padding, else by the pixels inside;
+ *   avg_pool2d_grad: dy -> dx. With window.adaptive, output i averages inputs floor(i * in / out) …
+ *   ceil((i + 1) * in / out) - 1 (adaptive_avg_pool2d), and kernel, stride and padding mean nothing
+ * - upsample: x (R, in plane, C) -> y (R, out plane, C), nearest; out = in * window.stride;
+ *   upsample_grad: dy -> dx
+ * - concat: a (R, in plane, in), b (R, out plane, out) -> y (R, out plane, in + out): a's channels,
+ *   with zeros to the right and below where its plane is smaller, then b's
+ * - concat_grad_a: dy -> da; concat_grad_b: dy -> db
+ *
+ * Losses: one double, the sum / weight; 0 where the weight is 0 (PyTorch: NaN)
+ *
+ * - cross_entropy: logits (M, V), target (M) i64 -> loss (over those not ignored), lse (M).
+ *   WEIR_ERR_ARGUMENT for a target outside [0, V) that is not ignored
+ * - cross_entropy_grad: logits, target, lse -> dlogits = (softmax - onehot) / weight, 0 where
+ *   ignored
+ * - mse: y, t (R, N) -> loss of the squares; weight counts elements. mse_grad: y, t -> dy = 2 (y -
+ * t) / weight
+ * - bce_with_logits: x, t (R, N) -> loss: max(x, 0) - x t + log(1 + exp(-|x|)); weight counts
+ *   elements. bce_with_logits_grad: x, t -> dx = (sigmoid(x) - t) / weight
+ *
+ * Inference of one token at a time: a row is one token of one sequence, which call->places names
+ *
+ * - attention_cached: qkv (R, 3C) -> y (R, C). Keeps keys and values in call->cache (sequences,
+ *   P = table, 2C): first all rows' go to their place, then each row attends to the places 0 … its
+ *   own of its sequence
+ * - position_cached: x (R, C), table (P, C) -> y = x + the row of its place; in place ok
+ *
+ * The user's own
+ *
+ * - custom, custom_grad: shape->custom says what is done (weir_layer.h)
  */
 #define WEIR__OP_MAP(X)                                                                            \
     X(linear)                                                                                      \
@@ -71,18 +136,53 @@
     X(layer_norm_grad_weight)                                                                      \
     X(attention)                                                                                   \
     X(attention_grad)                                                                              \
+    X(softmax)                                                                                     \
+    X(softmax_grad)                                                                                \
     X(gelu)                                                                                        \
     X(gelu_grad)                                                                                   \
     X(relu)                                                                                        \
     X(relu_grad)                                                                                   \
+    X(leaky_relu)                                                                                  \
+    X(leaky_relu_grad)                                                                             \
+    X(silu)                                                                                        \
+    X(silu_grad)                                                                                   \
+    X(sigmoid)                                                                                     \
+    X(sigmoid_grad)                                                                                \
+    X(tanh)                                                                                        \
+    X(tanh_grad)                                                                                   \
     X(dropout)                                                                                     \
     X(dropout_add)                                                                                 \
+    X(dropout2d)                                                                                   \
     X(add)                                                                                         \
     X(copy)                                                                                        \
+    X(transpose)                                                                                   \
+    X(conv2d)                                                                                      \
+    X(conv2d_grad_input)                                                                           \
+    X(conv2d_grad_weight)                                                                          \
+    X(instance_norm)                                                                               \
+    X(instance_norm_grad_input)                                                                    \
+    X(instance_norm_grad_weight)                                                                   \
+    X(instance_norm_act)                                                                           \
+    X(instance_norm_act_grad)                                                                      \
+    X(max_pool2d)                                                                                  \
+    X(max_pool2d_grad)                                                                             \
+    X(avg_pool2d)                                                                                  \
+    X(avg_pool2d_grad)                                                                             \
+    X(upsample)                                                                                    \
+    X(upsample_grad)                                                                               \
+    X(concat)                                                                                      \
+    X(concat_grad_a)                                                                               \
+    X(concat_grad_b)                                                                               \
     X(cross_entropy)                                                                               \
     X(cross_entropy_grad)                                                                          \
     X(mse)                                                                                         \
-    X(mse_grad)
+    X(mse_grad)                                                                                    \
+    X(bce_with_logits)                                                                             \
+    X(bce_with_logits_grad)                                                                        \
+    X(attention_cached)                                                                            \
+    X(position_cached)                                                                             \
+    X(custom)                                                                                      \
+    X(custom_grad)
 
 enum weir__op {
 #define WEIR__OP_ENUM(name) WEIR__OP_##name,
@@ -91,16 +191,31 @@ enum weir__op {
         WEIR__OP_COUNT
 };
 
+struct weir__plane {
+    int64_t height, width;
+};
+
+/** How an output image looks at its input. */
+struct weir__window {
+    struct weir__plane in, out, kernel, stride, padding;
+    int64_t groups;     /**< conv2d */
+    bool count_padding; /**< avg_pool2d: PyTorch's count_include_pad */
+    bool adaptive;      /**< avg_pool2d: windows follow from the planes */
+};
+
+struct weir_op;
+
 /** Everything about a call that is known when the program is compiled. Unused members are 0. */
 struct weir__op_shape {
     enum weir__op op;
     enum weir_dtype dtype;
     uint32_t threads;
-    int64_t rows;    /**< R */
-    int64_t tokens;  /**< T: rows of a matrix per row of the micro-batch */
-    int64_t in, out; /**< linear; embedding: in = V, out = C */
-    int64_t width;   /**< C, V of cross_entropy, N of element-wise ops: all elements of a
-                          row, whatever `tokens` */
+    int64_t rows;     /**< R */
+    int64_t tokens;   /**< T: rows of a matrix per row of the micro-batch */
+    int64_t rows_max; /**< the most rows of any call of this node: packed weights are made for it */
+    int64_t in, out;  /**< linear; embedding: in = V, out = C; channels of conv2d and concat */
+    int64_t width;    /**< C, V of cross_entropy, N of element-wise ops: all elements of a
+                           row, whatever `tokens` */
     int64_t heads;
     int64_t table; /**< rows of a table: V of embedding, P of position */
     int64_t ignore_index;
@@ -108,8 +223,18 @@ struct weir__op_shape {
     bool has_bias;
     bool gelu_tanh;
     double eps;
-    double p;           /**< dropout */
-    uint32_t random_op; /**< layer << 8 | op in the layer */
+    double p;         /**< dropout */
+    double slope;     /**< leaky_relu */
+    int64_t channels; /**< dropout of an image that lies channels last; else 0 */
+    struct weir__window window;
+    const struct weir_op *custom; /**< the user's; must outlive the model */
+    const void *options;          /**< of `custom` */
+    uint32_t random_op;           /**< layer << 8 | op in the layer */
+};
+
+/** Which token of which sequence each row of the mini-batch is, for inference with a cache. */
+struct weir__places {
+    const uint32_t *sequence, *place; /**< [row of the mini-batch] */
 };
 
 /** One call. `in` and `out` as the op's row lists them; an absent bias is NULL. */
@@ -119,7 +244,10 @@ struct weir__op_call {
     const void *const *in;
     void *const *out;
     void *workspace;
-    bool overwrite; /**< acc outputs: = instead of += */
+    const void *packed; /**< what `pack` made of the weights, or NULL */
+    void *cache;        /**< attention_cached: keys and values; lasts as long as the pipe */
+    const struct weir__places *places; /**< the cached ops': where rows stand */
+    bool overwrite;                    /**< acc outputs: = instead of += */
     bool infer;
     uint64_t seed, mini_batch;
     int64_t row_first;
@@ -136,6 +264,12 @@ struct weir__kernel {
     int (*prepare)(const struct weir__op_shape *shape, void **state);
     void (*release)(void *state);
     int (*run)(const struct weir__op_call *call);
+    /** Packed weights, kept from the step's first call to its last; NULL: none. `measure_pack`
+     * gives the bytes for a shape (rows_max, not rows, decides); `pack` fills `packed` from
+     * call->in as run has it (weights only are valid then), on the worker's thread, `state`
+     * prepared. */
+    int (*measure_pack)(const struct weir__op_shape *shape, size_t *bytes);
+    int (*pack)(const struct weir__op_call *call, void *packed);
     const char *library; /**< "reference", "vector", "oneDNN" */
 };
 

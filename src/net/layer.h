@@ -12,7 +12,7 @@
 #define WEIR__LAYER_SKIPS_MAX 4
 
 /** An attribute that a type takes. */
-struct weir__attr_rule {
+struct weir_attr_rule {
     const char *key;
     enum weir_attr_kind kind;
     bool required;
@@ -25,7 +25,7 @@ struct weir__attr_rule {
 };
 
 /** A skip that a type uses, whose name and namespace are attributes of the layer. */
-struct weir__skip_rule {
+struct weir_skip_rule {
     enum weir_skip_verb verb;
     const char *name_key;
     const char *name_space_key; /**< NULL: the default namespace */
@@ -38,20 +38,20 @@ enum weir__prefix {
     WEIR__PREFIX_ORDINAL /**< "h.2.": how many of the type stand before */
 };
 
-struct weir__layer_type {
+struct weir_layer_type {
     const char *name;
-    const struct weir__attr_rule *attrs;
+    const struct weir_attr_rule *attrs;
     uint32_t attr_count;
     uint32_t skip_count;
-    struct weir__skip_rule skips[WEIR__LAYER_SKIPS_MAX];
+    struct weir_skip_rule skips[WEIR__LAYER_SKIPS_MAX];
     enum weir__prefix prefix; /**< unless the layer has a name */
     bool composite;           /**< its dropouts are numbered: "mask.h.0.1" */
-    struct weir__value *(*build)(struct weir__builder *builder, const struct weir__layer *layer,
-                                 struct weir__value *x);
+    struct weir_value *(*build)(struct weir_builder *builder, const struct weir_layer *layer,
+                                struct weir_value *x);
 };
 
-struct weir__layer {
-    const struct weir__layer_type *type;
+struct weir_layer {
+    const struct weir_layer_type *type;
     const char *name; /**< as given; "" if none */
     uint32_t index;
     uint32_t ordinal;        /**< layers of this type before it */
@@ -68,30 +68,29 @@ struct weir_model {
     bool has_target;
     enum { WEIR__LOSS_NONE, WEIR__LOSS_CROSS_ENTROPY, WEIR__LOSS_MSE } loss;
     int64_t ignore_index;
-    struct weir__layer **layers;
+    struct weir_layer **layers;
     uint32_t layer_count, layer_capacity;
 };
 
 /** The i-th type, NULL after the last. */
-const struct weir__layer_type *weir__layer_type(uint32_t index);
+const struct weir_layer_type *weir__layer_type(uint32_t index);
 /** Rows of the table that stand in gpt.c. */
-extern const struct weir__layer_type weir__layer_gpt_embedding;
-extern const struct weir__layer_type weir__layer_gpt_block;
-extern const struct weir__layer_type weir__layer_gpt_head;
+extern const struct weir_layer_type weir__layer_gpt_embedding;
+extern const struct weir_layer_type weir__layer_gpt_block;
+extern const struct weir_layer_type weir__layer_gpt_head;
 
 /** As weir_model_add, for a type that need not be in the table. The type must outlive the model. */
-int weir__model_add(struct weir_model *model, const struct weir__layer_type *type, const char *name,
+int weir__model_add(struct weir_model *model, const struct weir_layer_type *type, const char *name,
                     struct weir_attrs attrs, struct weir_faults *faults);
 
 /** An attribute of the layer, or its default. The key must be one of the type's. */
-int64_t weir__attr_int(const struct weir__layer *layer, const char *key);
-double weir__attr_real(const struct weir__layer *layer, const char *key);
-bool weir__attr_flag(const struct weir__layer *layer, const char *key);
-const char *weir__attr_text(const struct weir__layer *layer, const char *key);
+int64_t weir_layer_int(const struct weir_layer *layer, const char *key);
+double weir_layer_real(const struct weir_layer *layer, const char *key);
+bool weir_layer_flag(const struct weir_layer *layer, const char *key);
+const char *weir_layer_text(const struct weir_layer *layer, const char *key);
 
 /** Checks what was given against the type's rules and copies it into `pool`. */
-int weir__attrs_copy(struct weir__pool *pool, const struct weir__layer_type *type,
-                     const char *label, struct weir_attrs given, struct weir_attrs *attrs,
-                     struct weir_faults *faults);
+int weir__attrs_copy(struct weir__pool *pool, const struct weir_layer_type *type, const char *label,
+                     struct weir_attrs given, struct weir_attrs *attrs, struct weir_faults *faults);
 
 #endif

@@ -77,14 +77,14 @@ static int check_name(const struct weir_model *model, const char *name,
     return WEIR_OK;
 }
 
-static uint32_t count_type(const struct weir_model *model, const struct weir__layer_type *type) {
+static uint32_t count_type(const struct weir_model *model, const struct weir_layer_type *type) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < model->layer_count; i++) count += model->layers[i]->type == type;
     return count;
 }
 
 /** Identity, prefix and label follow from name, index and type. */
-static int name_layer(struct weir_model *model, struct weir__layer *layer, const char *name) {
+static int name_layer(struct weir_model *model, struct weir_layer *layer, const char *name) {
     char identity[64], prefix[72];
     bool named = name[0] != '\0', bare = layer->type->prefix == WEIR__PREFIX_NONE && !named;
     if (named)
@@ -102,14 +102,14 @@ static int name_layer(struct weir_model *model, struct weir__layer *layer, const
     return enough ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
-int weir__model_add(struct weir_model *model, const struct weir__layer_type *type, const char *name,
+int weir__model_add(struct weir_model *model, const struct weir_layer_type *type, const char *name,
                     struct weir_attrs attrs, struct weir_faults *faults) {
     assert(type->build != NULL && type->skip_count <= WEIR__LAYER_SKIPS_MAX);
     if (name == NULL) name = "";
     int status = check_name(model, name, faults);
     if (status != WEIR_OK) return status;
     void *list = model->layers;
-    struct weir__layer *layer = weir__pool_take(&model->pool, 1, sizeof *layer);
+    struct weir_layer *layer = weir__pool_take(&model->pool, 1, sizeof *layer);
     if (layer == NULL || !weir__pool_grow(&model->pool, &list, model->layer_count,
                                           &model->layer_capacity, sizeof model->layers[0]))
         return WEIR_ERR_OUT_OF_MEMORY;
@@ -126,11 +126,11 @@ int weir__model_add(struct weir_model *model, const struct weir__layer_type *typ
 
 int weir_model_add(struct weir_model *model, const char *type, const char *name,
                    struct weir_attrs attributes, struct weir_faults *faults) {
-    const struct weir__layer_type *found = NULL;
+    const struct weir_layer_type *found = NULL;
     char known[256];
     size_t used = 0;
     for (uint32_t i = 0; weir__layer_type(i) != NULL; i++) {
-        const struct weir__layer_type *row = weir__layer_type(i);
+        const struct weir_layer_type *row = weir__layer_type(i);
         if (strcmp(row->name, type) == 0) found = row;
         int more =
             snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : " ", row->name);
@@ -151,7 +151,7 @@ uint32_t weir_model_layer_count(const struct weir_model *model) {
 int weir_model_layer(const struct weir_model *model, uint32_t index, const char **type,
                      const char **name, struct weir_attrs *attributes) {
     if (index >= model->layer_count) return WEIR_ERR_NOT_FOUND;
-    const struct weir__layer *layer = model->layers[index];
+    const struct weir_layer *layer = model->layers[index];
     if (type != NULL) *type = layer->type->name;
     if (name != NULL) *name = layer->name;
     if (attributes != NULL) *attributes = layer->attrs;

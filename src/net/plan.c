@@ -48,7 +48,7 @@ static bool is_forward(enum weir__program_kind kind) {
 }
 
 /** In this program the value lies in the saved area. */
-static bool in_saved(const struct planner *planner, const struct weir__value *value,
+static bool in_saved(const struct planner *planner, const struct weir_value *value,
                      enum weir__program_kind kind) {
     const struct weir__slices *slices = planner->options->slices;
     if (slices->residual[value->id]) return !is_forward(kind) || kind == WEIR__PROGRAM_FORWARD;
@@ -58,7 +58,7 @@ static bool in_saved(const struct planner *planner, const struct weir__value *va
 }
 
 static struct weir__location source_home(const struct planner *planner,
-                                         const struct weir__value *value) {
+                                         const struct weir_value *value) {
     struct weir__location home = {WEIR__BASE_NONE, 0};
     switch (value->source) {
     case WEIR__FROM_INPUT: home.base = WEIR__BASE_INPUT + value->index; break;
@@ -78,7 +78,7 @@ static struct weir__location source_home(const struct planner *planner,
 /** Homes that do not depend on what else the program does; BASE_NONE where that is still open. */
 static void settle_homes(struct planner *planner, enum weir__program_kind kind) {
     for (uint32_t i = 0; i < planner->graph->value_count; i++) {
-        const struct weir__value *value = planner->graph->values[i];
+        const struct weir_value *value = planner->graph->values[i];
         struct weir__location *home = &planner->homes[i];
         *home = source_home(planner, value);
         planner->buffer_of[i] = WEIR__NONE;
@@ -89,7 +89,7 @@ static void settle_homes(struct planner *planner, enum weir__program_kind kind) 
         if (in_saved(planner, value, kind))
             *home = (struct weir__location){WEIR__BASE_SAVED, planner->saved_offsets[i]};
     }
-    const struct weir__value *loss = planner->graph->loss;
+    const struct weir_value *loss = planner->graph->loss;
     if (loss != NULL && is_forward(kind))
         planner->homes[loss->id] = (struct weir__location){WEIR__BASE_LOSS, 0};
 }
@@ -168,10 +168,9 @@ static int add_nodes(struct planner *planner, enum weir__program_kind kind,
 }
 
 /** `value` (NULL: zeros like `like`) is wanted at `slot`: its home, if that is open, or a copy. */
-static int deliver(struct planner *planner, struct weir__program *program,
-                   struct weir__value *value, const struct weir__value *like,
-                   struct weir__location slot) {
-    struct weir__value *root = value == NULL ? NULL : weir__value_root(value);
+static int deliver(struct planner *planner, struct weir__program *program, struct weir_value *value,
+                   const struct weir_value *like, struct weir__location slot) {
+    struct weir_value *root = value == NULL ? NULL : weir__value_root(value);
     if (root != NULL && planner->homes[root->id].base == WEIR__BASE_NONE) {
         planner->homes[root->id] = slot;
         return WEIR_OK;
@@ -225,7 +224,7 @@ static int deliver_gradients(struct planner *planner, struct weir__program *prog
 static int deliver_carried(struct planner *planner, struct weir__program *program) {
     int status = WEIR_OK;
     for (uint32_t i = 0; status == WEIR_OK && i < planner->graph->value_count; i++) {
-        struct weir__value *value = planner->graph->values[i];
+        struct weir_value *value = planner->graph->values[i];
         if (!planner->options->slices->carried[i] || value->source == WEIR__FROM_NODE) continue;
         struct weir__location slot = {WEIR__BASE_SAVED, planner->saved_offsets[i]};
         status = deliver(planner, program, value, value, slot);
@@ -270,7 +269,7 @@ static uint32_t in_place_buffer(const struct planner *planner, const struct weir
     uint8_t allowed = weir__op_rule(node->op)->in_place;
     for (uint32_t k = 0; k < node->in_count; k++) {
         if ((allowed >> k & 1) == 0) continue;
-        struct weir__value *in = weir__value_root(node->in[k]);
+        struct weir_value *in = weir__value_root(node->in[k]);
         uint32_t buffer = planner->buffer_of[in->id], readers = 0;
         for (uint32_t j = 0; j < node->in_count; j++)
             readers += node->in[j] != NULL && weir__value_root(node->in[j]) == in;
@@ -284,7 +283,7 @@ static uint32_t in_place_buffer(const struct planner *planner, const struct weir
 
 static int place_output(struct planner *planner, const struct weir__node *node, uint32_t k,
                         uint32_t call) {
-    const struct weir__value *out = node->out[k];
+    const struct weir_value *out = node->out[k];
     if (planner->homes[out->id].base != WEIR__BASE_NONE) return WEIR_OK;
     size_t bytes;
     int status = weir__value_bytes(out, planner->workspace_rows, &bytes);
@@ -297,9 +296,9 @@ static int place_output(struct planner *planner, const struct weir__node *node, 
     return WEIR_OK;
 }
 
-static struct weir__location locate(const struct planner *planner, struct weir__value *value) {
+static struct weir__location locate(const struct planner *planner, struct weir_value *value) {
     if (value == NULL) return (struct weir__location){WEIR__BASE_NONE, 0};
-    const struct weir__value *root = weir__value_root(value);
+    const struct weir_value *root = weir__value_root(value);
     uint32_t buffer = planner->buffer_of[root->id];
     if (buffer == WEIR__NONE) return planner->homes[root->id];
     return (struct weir__location){WEIR__BASE_WORKSPACE, planner->buffers[buffer].offset};
@@ -348,7 +347,7 @@ static int plan_program(struct planner *planner, enum weir__program_kind kind) {
 
 /** Behind everything else, where an input gradient goes that nobody asked for at run time. */
 static int plan_discard(struct planner *planner) {
-    const struct weir__value *input = planner->graph->inputs[0];
+    const struct weir_value *input = planner->graph->inputs[0];
     struct weir__program *whole = &planner->instance->programs[WEIR__PROGRAM_BACKWARD];
     struct weir__program *part = &planner->instance->programs[WEIR__PROGRAM_BACKWARD_INPUT];
     if (!planner->options->discard || !input->requires_grad) return WEIR_OK;

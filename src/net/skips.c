@@ -9,12 +9,12 @@
 
 /* ---- over the whole list ---- */
 
-static struct weir__skip_decl declaration(const struct weir__layer *layer, uint32_t rule_index) {
-    const struct weir__skip_rule *rule = &layer->type->skips[rule_index];
+static struct weir__skip_decl declaration(const struct weir_layer *layer, uint32_t rule_index) {
+    const struct weir_skip_rule *rule = &layer->type->skips[rule_index];
     struct weir__skip_decl decl = {.owner = layer->index, .verb = rule->verb};
-    decl.name = weir__attr_text(layer, rule->name_key);
+    decl.name = weir_layer_text(layer, rule->name_key);
     if (rule->name_space_key != NULL)
-        decl.name_space = weir__attr_text(layer, rule->name_space_key);
+        decl.name_space = weir_layer_text(layer, rule->name_space_key);
     if (decl.name_space == NULL) decl.name_space = "";
     return decl;
 }
@@ -81,7 +81,7 @@ int weir__network_skips(struct weir__network *network, struct weir_faults *fault
 static const char *const verb_names[] = {"stash", "read", "pop"};
 
 /** The network's skip, if the present layer declares this use of it; marks the use as done. */
-static struct weir__skip *declared_skip(struct weir__builder *builder, bool stash,
+static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash,
                                         const char *name_space, const char *name,
                                         enum weir_skip_verb *verb) {
     if (name_space == NULL) name_space = "";
@@ -97,7 +97,7 @@ static struct weir__skip *declared_skip(struct weir__builder *builder, bool stas
                               stash ? "stashes" : "reads", name);
 }
 
-void weir__skips_check_done(struct weir__builder *builder) {
+void weir__skips_check_done(struct weir_builder *builder) {
     for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
         if ((builder->skips_done >> i & 1) != 0) continue;
         struct weir__skip_decl decl = declaration(builder->layer, i);
@@ -107,7 +107,7 @@ void weir__skips_check_done(struct weir__builder *builder) {
     }
 }
 
-static struct weir__skip_slot *add_slot(struct weir__builder *builder,
+static struct weir__skip_slot *add_slot(struct weir_builder *builder,
                                         const struct weir__skip *skip) {
     struct weir__graph *graph = builder->graph;
     void *list = graph->skips;
@@ -121,13 +121,13 @@ static struct weir__skip_slot *add_slot(struct weir__builder *builder,
     return slot;
 }
 
-void weir__stash(struct weir__builder *builder, const char *name_space, const char *name,
-                 struct weir__value *x) {
+void weir_stash(struct weir_builder *builder, const char *name_space, const char *name,
+                struct weir_value *x) {
     if (builder->status != WEIR_OK) return;
     enum weir_skip_verb verb;
     struct weir__skip *skip = declared_skip(builder, true, name_space, name, &verb);
     if (skip == NULL) return;
-    struct weir__value *value = weir__alias(builder, x);
+    struct weir_value *value = weir__alias(builder, x);
     if (value == NULL) return;
     skip->tensor = weir__value_tensor(value);
     skip->value = value;
@@ -139,7 +139,7 @@ void weir__stash(struct weir__builder *builder, const char *name_space, const ch
 }
 
 /** This stage's slot for a skip that an earlier stage stashed: one, however many layers read. */
-static struct weir__skip_slot *arriving_slot(struct weir__builder *builder,
+static struct weir__skip_slot *arriving_slot(struct weir_builder *builder,
                                              const struct weir__skip *skip) {
     struct weir__graph *graph = builder->graph;
     uint32_t index = (uint32_t)(skip - builder->network->skips);
@@ -154,8 +154,8 @@ static struct weir__skip_slot *arriving_slot(struct weir__builder *builder,
     return slot;
 }
 
-struct weir__value *weir__read(struct weir__builder *builder, const char *name_space,
-                               const char *name) {
+struct weir_value *weir_read(struct weir_builder *builder, const char *name_space,
+                             const char *name) {
     if (builder->status != WEIR_OK) return NULL;
     enum weir_skip_verb verb;
     struct weir__skip *skip = declared_skip(builder, false, name_space, name, &verb);

@@ -10,7 +10,7 @@ struct marks {
     bool *nodes;  /* part of the program */
 };
 
-static void need(struct marks *marks, struct weir__value *value) {
+static void need(struct marks *marks, struct weir_value *value) {
     if (value != NULL) marks->values[weir__value_root(value)->id] = true;
 }
 
@@ -61,7 +61,7 @@ static void need_border_grads(const struct weir__graph *graph, struct marks *mar
 /* ---- one program after the other ---- */
 
 static void note_read(const struct weir__graph *graph, struct weir__slices *slices,
-                      const struct weir__value *in, const struct marks *input, bool weight_part) {
+                      const struct weir_value *in, const struct marks *input, bool weight_part) {
     if (in->source == WEIR__FROM_INPUT) slices->inputs_kept |= (uint64_t)1 << in->index;
     if (in->source == WEIR__FROM_SKIP) slices->skip_kept[in->index] = true;
     bool border = in->source == WEIR__FROM_OUTPUT_GRAD || in->source == WEIR__FROM_SKIP_GRAD;
@@ -140,7 +140,7 @@ int weir__graph_activation_bytes(struct weir__graph *graph, uint64_t *sum) {
     int status = weir__slice(graph, &slices);
     *sum = 0;
     for (uint32_t i = 0; status == WEIR_OK && i < graph->value_count; i++) {
-        const struct weir__value *value = graph->values[i];
+        const struct weir_value *value = graph->values[i];
         bool kept_input = value == graph->inputs[0] && (slices.inputs_kept & 1) != 0;
         size_t bytes;
         if (!slices.residual[i] && !kept_input) continue;

@@ -3,8 +3,8 @@
  * block, from qkv and the logarithm of each row's sum. */
 #include "net/ops/rules.h"
 
-struct weir__value *weir__attention(struct weir__builder *builder, struct weir__value *qkv,
-                                    int64_t heads) {
+struct weir_value *weir__attention(struct weir_builder *builder, struct weir_value *qkv,
+                                   int64_t heads) {
     char text[96];
     if (!weir__expects_features(builder, "attention", qkv)) return NULL;
     int64_t width = weir__value_width(qkv) / 3;
@@ -20,14 +20,14 @@ struct weir__value *weir__attention(struct weir__builder *builder, struct weir__
     node->shape.tokens = tokens;
     node->shape.width = width;
     node->shape.heads = heads;
-    struct weir__value *y = weir__output(builder, node, 2, (int64_t[]){tokens, width});
+    struct weir_value *y = weir__output(builder, node, 2, (int64_t[]){tokens, width});
     weir__output(builder, node, 2, (int64_t[]){heads, tokens});
     return y;
 }
 
-static void gradient(struct weir__builder *builder, const struct weir__node *node,
-                     struct weir__value *dy) {
-    struct weir__value *qkv = node->in[0];
+static void gradient(struct weir_builder *builder, const struct weir__node *node,
+                     struct weir_value *dy) {
+    struct weir_value *qkv = node->in[0];
     if (!weir__wants_grad(qkv)) return;
     struct weir__node *grad =
         WEIR__EMIT_LIKE(builder, attention_grad, node, dy, qkv, node->out[0], node->out[1]);

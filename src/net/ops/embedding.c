@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-struct weir__value *weir__embedding(struct weir__builder *builder, struct weir__value *index,
-                                    struct weir__value *table) {
+struct weir_value *weir_embedding(struct weir_builder *builder, struct weir_value *index,
+                                  struct weir_value *table) {
     char text[96];
     if (builder->status != WEIR_OK) return NULL;
     assert(table->rank == 2);
@@ -25,15 +25,15 @@ struct weir__value *weir__embedding(struct weir__builder *builder, struct weir__
     return weir__output(builder, node, index->rank + 1, shape);
 }
 
-static void embedding_gradient(struct weir__builder *builder, const struct weir__node *node,
-                               struct weir__value *dy) {
+static void embedding_gradient(struct weir_builder *builder, const struct weir__node *node,
+                               struct weir_value *dy) {
     if (!weir__wants_grad(node->in[1])) return;
     struct weir__node *grad = WEIR__EMIT_LIKE(builder, embedding_grad, node, node->in[0], dy);
     weir__output_accumulator(builder, grad, node->in[1]);
 }
 
-struct weir__value *weir__position_add(struct weir__builder *builder, struct weir__value *x,
-                                       struct weir__value *table) {
+struct weir_value *weir__position_add(struct weir_builder *builder, struct weir_value *x,
+                                      struct weir_value *table) {
     char text[96];
     if (!weir__expects_features(builder, "positions", x)) return NULL;
     assert(table->rank == 2);
@@ -49,8 +49,8 @@ struct weir__value *weir__position_add(struct weir__builder *builder, struct wei
     return weir__output_like(builder, node, x);
 }
 
-static void position_gradient(struct weir__builder *builder, const struct weir__node *node,
-                              struct weir__value *dy) {
+static void position_gradient(struct weir_builder *builder, const struct weir__node *node,
+                              struct weir_value *dy) {
     weir__contribute(builder, node->in[0], dy);
     if (!weir__wants_grad(node->in[1])) return;
     struct weir__node *grad = WEIR__EMIT_LIKE(builder, position_grad, node, dy);

@@ -3,9 +3,8 @@
  * the normalised values are made again from x in the backward pass. */
 #include "net/ops/rules.h"
 
-struct weir__value *weir__layer_norm(struct weir__builder *builder, struct weir__value *x,
-                                     struct weir__value *weight, struct weir__value *bias,
-                                     double eps) {
+struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_value *x,
+                                   struct weir_value *weight, struct weir_value *bias, double eps) {
     if (!weir__expects_features(builder, "layer_norm", x)) return NULL;
     assert(weight->rank == 1 && weight->shape[0] == weir__value_width(x));
     struct weir__node *node = WEIR__EMIT(builder, layer_norm, x, weight, bias);
@@ -13,16 +12,16 @@ struct weir__value *weir__layer_norm(struct weir__builder *builder, struct weir_
     node->shape.tokens = weir__value_tokens(x);
     node->shape.width = weir__value_width(x);
     node->shape.eps = eps;
-    struct weir__value *y = weir__output_like(builder, node, x);
+    struct weir_value *y = weir__output_like(builder, node, x);
     weir__output(builder, node, 1, &node->shape.tokens);
     weir__output(builder, node, 1, &node->shape.tokens);
     return y;
 }
 
-static void gradient(struct weir__builder *builder, const struct weir__node *node,
-                     struct weir__value *dy) {
-    struct weir__value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
-    struct weir__value *mean = node->out[1], *rstd = node->out[2];
+static void gradient(struct weir_builder *builder, const struct weir__node *node,
+                     struct weir_value *dy) {
+    struct weir_value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
+    struct weir_value *mean = node->out[1], *rstd = node->out[2];
     if (weir__wants_grad(x)) {
         struct weir__node *dx =
             WEIR__EMIT_LIKE(builder, layer_norm_grad_input, node, dy, x, mean, rstd, weight);

@@ -5,9 +5,9 @@
 
 #include <string.h>
 
-struct weir__value *weir__linear(struct weir__builder *builder, struct weir__value *x,
-                                 struct weir__value *weight, struct weir__value *bias,
-                                 bool weight_in_out) {
+struct weir_value *weir_linear(struct weir_builder *builder, struct weir_value *x,
+                               struct weir_value *weight, struct weir_value *bias,
+                               bool weight_in_out) {
     char text[96];
     if (!weir__expects_features(builder, "linear", x)) return NULL;
     assert(weight->rank == 2);
@@ -29,9 +29,9 @@ struct weir__value *weir__linear(struct weir__builder *builder, struct weir__val
     return weir__output(builder, node, x->rank, shape);
 }
 
-static void gradient(struct weir__builder *builder, const struct weir__node *node,
-                     struct weir__value *dy) {
-    struct weir__value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
+static void gradient(struct weir_builder *builder, const struct weir__node *node,
+                     struct weir_value *dy) {
+    struct weir_value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
     if (weir__wants_grad(x)) {
         struct weir__node *dx = WEIR__EMIT_LIKE(builder, linear_grad_input, node, dy, weight);
         weir__contribute(builder, x, weir__output_like(builder, dx, x));

@@ -2,15 +2,15 @@
 /* Losses: one double per micro-batch, which is its share of the mini-batch's weighted mean. */
 #include "net/ops/rules.h"
 
-static bool target_fits(const struct weir__value *logits, const struct weir__value *target) {
+static bool target_fits(const struct weir_value *logits, const struct weir_value *target) {
     if (target->dtype != WEIR_I64 || target->rank + 1 != logits->rank) return false;
     for (uint32_t d = 0; d < target->rank; d++)
         if (target->shape[d] != logits->shape[d]) return false;
     return true;
 }
 
-struct weir__value *weir__cross_entropy(struct weir__builder *builder, struct weir__value *logits,
-                                        struct weir__value *target, int64_t ignore_index) {
+struct weir_value *weir__cross_entropy(struct weir_builder *builder, struct weir_value *logits,
+                                       struct weir_value *target, int64_t ignore_index) {
     char output[96], label[96];
     if (!weir__expects_features(builder, "cross_entropy", logits)) return NULL;
     if (!target_fits(logits, target))
@@ -24,15 +24,15 @@ struct weir__value *weir__cross_entropy(struct weir__builder *builder, struct we
     node->shape.tokens = weir__value_tokens(logits);
     node->shape.width = weir__value_width(logits);
     node->shape.ignore_index = ignore_index;
-    struct weir__value *loss = weir__output_number(builder, node);
+    struct weir_value *loss = weir__output_number(builder, node);
     weir__output(builder, node, 1, &node->shape.tokens);
     return loss;
 }
 
-static void cross_entropy_gradient(struct weir__builder *builder, const struct weir__node *node,
-                                   struct weir__value *dy) {
+static void cross_entropy_gradient(struct weir_builder *builder, const struct weir__node *node,
+                                   struct weir_value *dy) {
     assert(dy == NULL);
-    struct weir__value *logits = node->in[0];
+    struct weir_value *logits = node->in[0];
     if (!weir__wants_grad(logits)) return;
     struct weir__node *grad =
         WEIR__EMIT_LIKE(builder, cross_entropy_grad, node, logits, node->in[1], node->out[1]);
@@ -43,8 +43,8 @@ static double cross_entropy_cost(const struct weir__node *node) {
     return 4.0 * (double)node->shape.tokens * (double)node->shape.width;
 }
 
-struct weir__value *weir__mse(struct weir__builder *builder, struct weir__value *output,
-                              struct weir__value *target) {
+struct weir_value *weir__mse(struct weir_builder *builder, struct weir_value *output,
+                             struct weir_value *target) {
     char text[96], label[96];
     if (!weir__expects_float(builder, "mse", output)) return NULL;
     if (!weir__value_same_shape(output, target))
@@ -58,10 +58,10 @@ struct weir__value *weir__mse(struct weir__builder *builder, struct weir__value 
     return weir__output_number(builder, node);
 }
 
-static void mse_gradient(struct weir__builder *builder, const struct weir__node *node,
-                         struct weir__value *dy) {
+static void mse_gradient(struct weir_builder *builder, const struct weir__node *node,
+                         struct weir_value *dy) {
     assert(dy == NULL);
-    struct weir__value *output = node->in[0];
+    struct weir_value *output = node->in[0];
     if (!weir__wants_grad(output)) return;
     struct weir__node *grad = WEIR__EMIT_LIKE(builder, mse_grad, node, output, node->in[1]);
     weir__contribute(builder, output, weir__output_like(builder, grad, output));

@@ -11,8 +11,8 @@ static double cost_of(const struct weir__node *node, double per_element) {
 
 /* ---- activations ---- */
 
-struct weir__value *weir__gelu(struct weir__builder *builder, struct weir__value *x,
-                               bool approximate_tanh) {
+struct weir_value *weir_gelu(struct weir_builder *builder, struct weir_value *x,
+                             bool approximate_tanh) {
     if (!weir__expects_float(builder, "gelu", x)) return NULL;
     struct weir__node *node = WEIR__EMIT(builder, gelu, x);
     if (node == NULL) return NULL;
@@ -21,9 +21,9 @@ struct weir__value *weir__gelu(struct weir__builder *builder, struct weir__value
     return weir__output_like(builder, node, x);
 }
 
-static void gelu_gradient(struct weir__builder *builder, const struct weir__node *node,
-                          struct weir__value *dy) {
-    struct weir__value *x = node->in[0];
+static void gelu_gradient(struct weir_builder *builder, const struct weir__node *node,
+                          struct weir_value *dy) {
+    struct weir_value *x = node->in[0];
     struct weir__node *grad = WEIR__EMIT_LIKE(builder, gelu_grad, node, dy, x);
     weir__contribute(builder, x, weir__output_like(builder, grad, x));
 }
@@ -32,7 +32,7 @@ static double gelu_cost(const struct weir__node *node) {
     return cost_of(node, 12);
 }
 
-struct weir__value *weir__relu(struct weir__builder *builder, struct weir__value *x) {
+struct weir_value *weir_relu(struct weir_builder *builder, struct weir_value *x) {
     if (!weir__expects_float(builder, "relu", x)) return NULL;
     struct weir__node *node = WEIR__EMIT(builder, relu, x);
     if (node == NULL) return NULL;
@@ -41,8 +41,8 @@ struct weir__value *weir__relu(struct weir__builder *builder, struct weir__value
 }
 
 /* From y, not x: y is mostly kept anyway, as the next product's input. */
-static void relu_gradient(struct weir__builder *builder, const struct weir__node *node,
-                          struct weir__value *dy) {
+static void relu_gradient(struct weir_builder *builder, const struct weir__node *node,
+                          struct weir_value *dy) {
     struct weir__node *grad = WEIR__EMIT_LIKE(builder, relu_grad, node, dy, node->out[0]);
     weir__contribute(builder, node->in[0], weir__output_like(builder, grad, node->in[0]));
 }
@@ -54,7 +54,7 @@ static double one_cost(const struct weir__node *node) {
 /* ---- dropout ---- */
 
 /** Notes the dropout for weir_net_masks; gives its number for the random counter. */
-static uint32_t note_dropout(struct weir__builder *builder, const struct weir__value *x, double p) {
+static uint32_t note_dropout(struct weir_builder *builder, const struct weir_value *x, double p) {
     struct weir__network *network = builder->network;
     void *list = network->dropouts;
     if (!weir__pool_grow(&network->pool, &list, network->dropout_count, &network->dropout_capacity,
@@ -77,7 +77,7 @@ static uint32_t note_dropout(struct weir__builder *builder, const struct weir__v
     return dropout->random_op;
 }
 
-struct weir__value *weir__dropout(struct weir__builder *builder, struct weir__value *x, double p) {
+struct weir_value *weir_dropout(struct weir_builder *builder, struct weir_value *x, double p) {
     if (!weir__expects_float(builder, "dropout", x)) return NULL;
     assert(p >= 0 && p < 1 && builder->layer != NULL && builder->dropout_count < 256);
     uint32_t random_op = note_dropout(builder, x, p);
@@ -91,20 +91,20 @@ struct weir__value *weir__dropout(struct weir__builder *builder, struct weir__va
     return weir__output_like(builder, node, x);
 }
 
-static struct weir__value *dropped(struct weir__builder *builder, const struct weir__node *node,
-                                   struct weir__value *dy) {
+static struct weir_value *dropped(struct weir_builder *builder, const struct weir__node *node,
+                                  struct weir_value *dy) {
     struct weir__node *grad = WEIR__EMIT_LIKE(builder, dropout, node, dy);
     return weir__output_like(builder, grad, node->in[0]);
 }
 
-static void dropout_gradient(struct weir__builder *builder, const struct weir__node *node,
-                             struct weir__value *dy) {
+static void dropout_gradient(struct weir_builder *builder, const struct weir__node *node,
+                             struct weir_value *dy) {
     weir__contribute(builder, node->in[0], dropped(builder, node, dy));
 }
 
 /* In the order of its parts: the sum's other operand first. */
-static void dropout_add_gradient(struct weir__builder *builder, const struct weir__node *node,
-                                 struct weir__value *dy) {
+static void dropout_add_gradient(struct weir_builder *builder, const struct weir__node *node,
+                                 struct weir_value *dy) {
     weir__contribute(builder, node->in[1], dy);
     if (weir__wants_grad(node->in[0]))
         weir__contribute(builder, node->in[0], dropped(builder, node, dy));
@@ -116,8 +116,8 @@ static double dropout_cost(const struct weir__node *node) {
 
 /* ---- sums ---- */
 
-struct weir__value *weir__sum(struct weir__builder *builder, struct weir__value *a,
-                              struct weir__value *b) {
+struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
+                            struct weir_value *b) {
     char text_a[96], text_b[96];
     if (!weir__expects_float(builder, "add", a)) return NULL;
     if (!weir__value_same_shape(a, b))
@@ -129,8 +129,8 @@ struct weir__value *weir__sum(struct weir__builder *builder, struct weir__value 
     return weir__output_like(builder, node, a);
 }
 
-static void add_gradient(struct weir__builder *builder, const struct weir__node *node,
-                         struct weir__value *dy) {
+static void add_gradient(struct weir_builder *builder, const struct weir__node *node,
+                         struct weir_value *dy) {
     weir__contribute(builder, node->in[0], dy);
     weir__contribute(builder, node->in[1], dy);
 }

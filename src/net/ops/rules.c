@@ -39,13 +39,12 @@ const struct weir__op_rule *weir__op_rule(enum weir__op op) {
     return (unsigned)op < WEIR__OP_COUNT && rules[op] != NULL ? rules[op] : &plain;
 }
 
-const char *weir__value_text(const struct weir__value *value, char text[96]) {
+const char *weir__value_text(const struct weir_value *value, char text[96]) {
     struct weir_tensor tensor = weir__value_tensor(value);
     return weir__tensor_text(&tensor, text, 96);
 }
 
-bool weir__expects_float(struct weir__builder *builder, const char *op,
-                         const struct weir__value *x) {
+bool weir__expects_float(struct weir_builder *builder, const char *op, const struct weir_value *x) {
     char text[96];
     if (builder->status != WEIR_OK) return false;
     if (weir_dtype_is_float(x->dtype)) return true;
@@ -55,8 +54,8 @@ bool weir__expects_float(struct weir__builder *builder, const char *op,
     return false;
 }
 
-bool weir__expects_features(struct weir__builder *builder, const char *op,
-                            const struct weir__value *x) {
+bool weir__expects_features(struct weir_builder *builder, const char *op,
+                            const struct weir_value *x) {
     char text[96];
     if (!weir__expects_float(builder, op, x)) return false;
     if (x->rank > 0) return true;

@@ -22,12 +22,11 @@ extern const struct weir__op_rule weir__rule_cross_entropy;
 extern const struct weir__op_rule weir__rule_mse;
 
 /** True if x is floating-point with a last dimension; else a fault that names `op`. */
-bool weir__expects_features(struct weir__builder *builder, const char *op,
-                            const struct weir__value *x);
+bool weir__expects_features(struct weir_builder *builder, const char *op,
+                            const struct weir_value *x);
 /** True if x is floating-point; else a fault that names `op`. */
-bool weir__expects_float(struct weir__builder *builder, const char *op,
-                         const struct weir__value *x);
+bool weir__expects_float(struct weir_builder *builder, const char *op, const struct weir_value *x);
 /** "f32 [3, 4]" of a value, into text; returns text. */
-const char *weir__value_text(const struct weir__value *value, char text[96]);
+const char *weir__value_text(const struct weir_value *value, char text[96]);
 
 #endif
