@@ -25,7 +25,8 @@
 /**
  * The ops: X(name). R = rows of the micro-batch, T = tokens per row (product of the leading
  * dimensions), M = R*T, C = width, V = classes. Residuals mean, rstd and lse have the kernel's
- * dtype. "acc": see above.
+ * dtype. "acc": see above. "?": there only if has_bias; else call->in may end before it, and it is
+ * not looked at.
  *
  * Products and tables
  *
@@ -81,14 +82,16 @@
  * - conv2d_grad_input: dy (R, out plane, out), weight -> dx (R, in plane, in)
  * - conv2d_grad_weight: x, dy -> dweight (OIHW) acc
  * - instance_norm: x (R, T pixels, C), weight (C)?, bias (C)? -> y, mean (R, C), rstd (R, C) over
- *   the pixels of each row and channel; biased variance, eps inside the root. Weight and bias are
- *   both there or both absent
+ *   the pixels of each row and channel; biased variance, eps inside the root. has_bias says that
+ *   weight and bias are both there
  * - instance_norm_grad_input: dy, x, mean, rstd, weight? -> dx
  * - instance_norm_grad_weight: dy, x, mean, rstd -> dweight (C) acc, dbias (C) acc
  * - instance_norm_act: x (R, T pixels, C) -> y, mean (R, C), rstd (R, C): leaky_relu(instance_norm(
  *   dropout2d(x))) with slope and p (p = 0: without dropout); no weight. The same bits as its parts
- * - instance_norm_act_grad: dy, y, x, mean, rstd -> dx; the same bits as its parts
- * - max_pool2d: x (R, in plane, C) -> y (R, out plane, C); padding counts as -infinity; NaN wins
+ * - instance_norm_act_grad: dy, y, x, mean, rstd -> dx: dropout2d(instance_norm_grad_input(
+ *   leaky_relu_grad(dy, y), dropout2d(x), mean, rstd)); the same bits as its parts
+ * - max_pool2d: x (R, in plane, C) -> y (R, out plane, C); padding counts as -infinity; NaN wins.
+ *   Every window of a pool holds a pixel: padding is at most half the kernel
  * - max_pool2d_grad: dy, x -> dx: each window's gradient goes to its first largest number in row
  *   order (a NaN is larger than any, the last NaN of a window counts, as in PyTorch)
  * - avg_pool2d: divided by the kernel's size if window.count_padding, else by the pixels inside;
@@ -220,7 +223,7 @@ struct weir__op_shape {
     int64_t table; /**< rows of a table: V of embedding, P of position */
     int64_t ignore_index;
     bool weight_in_out; /**< GPT-2's Conv1D layout */
-    bool has_bias;
+    bool has_bias;      /**< operands marked "?" are there */
     bool gelu_tanh;
     double eps;
     double p;         /**< dropout */
@@ -237,7 +240,7 @@ struct weir__places {
     const uint32_t *sequence, *place; /**< [row of the mini-batch] */
 };
 
-/** One call. `in` and `out` as the op's row lists them; an absent bias is NULL. */
+/** One call. `in` and `out` as the op's row lists them. */
 struct weir__op_call {
     const struct weir__op_shape *shape;
     void *state; /**< what `prepare` made, or NULL */
