@@ -6,79 +6,64 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- operands ---- */
+/* ---- backends ---- */
 
-/* The rows of net/kernel.h: M, in, out … are the sizes below, I an index per token, L a loss. */
-struct sizes {
-    int64_t m, in, out, weight, width, elements, table, qkv, lse;
-};
-
-static struct sizes sizes_of(const struct weir__op_shape *shape) {
-    int64_t m = shape->rows * shape->tokens;
-    return (struct sizes){.m = m,
-                          .in = m * shape->in,
-                          .out = m * shape->out,
-                          .weight = shape->in * shape->out,
-                          .width = m * shape->width,
-                          .elements = shape->rows * shape->width,
-                          .table = shape->table * shape->width,
-                          .qkv = 3 * m * shape->width,
-                          .lse = m * shape->heads};
+bool kernel_is_the_users(enum weir__op op) {
+    return op == WEIR__OP_custom || op == WEIR__OP_custom_grad;
 }
 
-#define REAL(size)                                                                                 \
-    { OPERAND_REAL, size }
-#define INDEX                                                                                      \
-    { OPERAND_INDEX, n.m }
-#define LOSS                                                                                       \
-    { OPERAND_LOSS, 1 }
-
-static void operands_of_parameters(const struct weir__op_shape *shape, struct operands *operands) {
-    struct sizes n = sizes_of(shape);
-    int64_t bias = shape->has_bias ? shape->out : 0, c = shape->width;
-    const struct operands rows[] = {
-        [WEIR__OP_linear] = {{REAL(n.in), REAL(n.weight), REAL(bias)}, {REAL(n.out)}, false},
-        [WEIR__OP_linear_grad_input] = {{REAL(n.out), REAL(n.weight)}, {REAL(n.in)}, false},
-        [WEIR__OP_linear_grad_weight] = {{REAL(n.in), REAL(n.out)}, {REAL(n.weight)}, true},
-        [WEIR__OP_bias_grad] = {{REAL(n.out)}, {REAL(shape->out)}, true},
-        [WEIR__OP_embedding] = {{INDEX, REAL(n.weight)}, {REAL(n.out)}, false},
-        [WEIR__OP_embedding_grad] = {{INDEX, REAL(n.out)}, {REAL(n.weight)}, true},
-        [WEIR__OP_position_add] = {{REAL(n.width), REAL(n.table)}, {REAL(n.width)}, false},
-        [WEIR__OP_position_grad] = {{REAL(n.width)}, {REAL(n.table)}, true},
-        [WEIR__OP_layer_norm] = {{REAL(n.width), REAL(c), REAL(c)},
-                                 {REAL(n.width), REAL(n.m), REAL(n.m)},
-                                 false},
-        [WEIR__OP_layer_norm_grad_input] =
-            {{REAL(n.width), REAL(n.width), REAL(n.m), REAL(n.m), REAL(c)}, {REAL(n.width)}, false},
-        [WEIR__OP_layer_norm_grad_weight] = {{REAL(n.width), REAL(n.width), REAL(n.m), REAL(n.m)},
-                                             {REAL(c), REAL(c)},
-                                             true},
-        [WEIR__OP_attention] = {{REAL(n.qkv)}, {REAL(n.width), REAL(n.lse)}, false},
-        [WEIR__OP_attention_grad] = {{REAL(n.width), REAL(n.qkv), REAL(n.width), REAL(n.lse)},
-                                     {REAL(n.qkv)},
-                                     false},
-    };
-    *operands = rows[shape->op];
+bool kernel_lacks_vector(enum weir__op op) {
+    switch (op) {
+    case WEIR__OP_softmax:
+    case WEIR__OP_softmax_grad:
+    case WEIR__OP_leaky_relu:
+    case WEIR__OP_leaky_relu_grad:
+    case WEIR__OP_silu:
+    case WEIR__OP_silu_grad:
+    case WEIR__OP_sigmoid:
+    case WEIR__OP_sigmoid_grad:
+    case WEIR__OP_tanh:
+    case WEIR__OP_tanh_grad:
+    case WEIR__OP_dropout2d:
+    case WEIR__OP_transpose:
+    case WEIR__OP_conv2d:
+    case WEIR__OP_conv2d_grad_input:
+    case WEIR__OP_conv2d_grad_weight:
+    case WEIR__OP_instance_norm:
+    case WEIR__OP_instance_norm_grad_input:
+    case WEIR__OP_instance_norm_grad_weight:
+    case WEIR__OP_instance_norm_act:
+    case WEIR__OP_instance_norm_act_grad:
+    case WEIR__OP_max_pool2d:
+    case WEIR__OP_max_pool2d_grad:
+    case WEIR__OP_avg_pool2d:
+    case WEIR__OP_avg_pool2d_grad:
+    case WEIR__OP_upsample:
+    case WEIR__OP_upsample_grad:
+    case WEIR__OP_concat:
+    case WEIR__OP_concat_grad_a:
+    case WEIR__OP_concat_grad_b:
+    case WEIR__OP_bce_with_logits:
+    case WEIR__OP_bce_with_logits_grad:
+    case WEIR__OP_attention_cached:
+    case WEIR__OP_position_cached: return true;
+    default: return false;
+    }
 }
 
-static void operands_of_elements(const struct weir__op_shape *shape, struct operands *operands) {
-    struct sizes n = sizes_of(shape);
-    bool two = shape->op != WEIR__OP_gelu && shape->op != WEIR__OP_relu &&
-               shape->op != WEIR__OP_dropout && shape->op != WEIR__OP_copy;
-    *operands = (struct operands){
-        {REAL(n.elements), REAL(two ? n.elements : 0)}, {REAL(n.elements)}, false};
-    if (shape->op == WEIR__OP_cross_entropy)
-        *operands = (struct operands){{REAL(n.width), INDEX}, {LOSS, REAL(n.m)}, false};
-    if (shape->op == WEIR__OP_cross_entropy_grad)
-        *operands = (struct operands){{REAL(n.width), INDEX, REAL(n.m)}, {REAL(n.width)}, false};
-    if (shape->op == WEIR__OP_mse) operands->out[0] = (struct operand)LOSS;
+bool kernel_vector_lacks_channels(void) {
+    return true;
 }
 
-void kernel_operands(const struct weir__op_shape *shape, struct operands *operands) {
-    if (shape->op <= WEIR__OP_attention_grad)
-        operands_of_parameters(shape, operands);
-    else
-        operands_of_elements(shape, operands);
+const char *kernel_backend_name(enum kernel_backend backend) {
+    static const char *const names[] = {"f64 reference", "f32 reference", "f32 vector", "f32 fast"};
+    return names[backend];
+}
+
+const struct weir__kernel *kernel_of(enum weir__op op, enum kernel_backend backend) {
+    if (backend == KERNEL_VECTOR && !kernel_lacks_vector(op)) return &weir__vector_f32[op];
+    return weir__kernel_for(op, backend == KERNEL_F64 ? WEIR_F64 : WEIR_F32,
+                            backend != KERNEL_FAST);
 }
 
 /* ---- cases ---- */
@@ -103,43 +88,73 @@ static void fill_indices(const struct weir__op_shape *shape, int64_t *index, int
     }
 }
 
-static void take(struct kernel_case *test, int to, struct kernel_results *results, int from) {
-    if (results->out[from] == NULL) return;
-    for (int64_t i = 0; i < test->operands.in[to].count; i++)
-        test->in[to][i] = results->out[from][i];
+/** What a gradient takes from its forward op: input i of that is input from[i] of the gradient (-1:
+ * any numbers, they do not matter), and its output i is input to[i] (-1: not taken). */
+struct residual {
+    enum weir__op gradient, forward;
+    int from[KERNEL_INS], to[KERNEL_OUTS];
+};
+
+#define RESIDUAL(gradient, forward, ...)                                                           \
+    { WEIR__OP_##gradient, WEIR__OP_##forward, __VA_ARGS__ }
+static const struct residual residuals[] = {
+    RESIDUAL(layer_norm_grad_input, layer_norm, {1, -1, -1}, {-1, 2, 3}),
+    RESIDUAL(layer_norm_grad_weight, layer_norm, {1, -1, -1}, {-1, 2, 3}),
+    RESIDUAL(attention_grad, attention, {1}, {2, 3}),
+    RESIDUAL(softmax_grad, softmax, {1}, {1}),
+    RESIDUAL(sigmoid_grad, sigmoid, {1}, {1}),
+    RESIDUAL(tanh_grad, tanh, {1}, {1}),
+    RESIDUAL(instance_norm_grad_input, instance_norm, {1, -1, -1}, {-1, 2, 3}),
+    RESIDUAL(instance_norm_grad_weight, instance_norm, {1, -1, -1}, {-1, 2, 3}),
+    RESIDUAL(instance_norm_act_grad, instance_norm_act, {2}, {1, 3, 4}),
+    RESIDUAL(cross_entropy_grad, cross_entropy, {0}, {-1, 2}),
+};
+
+/** Runs the forward op in f64 on the gradient's inputs, and puts its outputs there. */
+static void take_residuals(struct kernel_case *test, const struct residual *residual) {
+    struct kernel_case forward;
+    struct kernel_results results;
+    struct weir__op_shape shape = test->shape;
+    shape.op = residual->forward;
+    kernel_case_empty(&forward, &shape);
+    forward.seed = test->seed;
+    forward.mini_batch = test->mini_batch;
+    forward.row_first = test->row_first;
+    for (int i = 0; i < KERNEL_INS; i++) {
+        size_t count = (size_t)forward.operands.in[i].count;
+        if (forward.index[i] != NULL)
+            memcpy(forward.index[i], test->index[i], count * sizeof(int64_t));
+        else if (forward.in[i] != NULL && residual->from[i] >= 0)
+            memcpy(forward.in[i], test->in[residual->from[i]], count * sizeof(double));
+    }
+    CHECK_OK(kernel_run(&forward, KERNEL_F64, 0, &results));
+    for (int i = 0; i < KERNEL_OUTS; i++)
+        if (results.out[i] != NULL && residual->to[i] >= 0)
+            memcpy(test->in[residual->to[i]], results.out[i],
+                   (size_t)forward.operands.out[i].count * sizeof(double));
+    kernel_results_clean_up(&results);
+    kernel_case_clean_up(&forward);
 }
 
-/** The forward op's outputs that a gradient takes, from the same inputs. */
 static void fill_residuals(struct kernel_case *test) {
-    struct kernel_case forward = *test;
-    struct kernel_results results;
-    enum weir__op op = test->shape.op;
-    if (op == WEIR__OP_layer_norm_grad_input || op == WEIR__OP_layer_norm_grad_weight) {
-        double *weight = make_doubles(test->shape.width); /* any: mean and rstd do not depend */
-        forward.shape.op = WEIR__OP_layer_norm;
-        forward.in[0] = test->in[1];
-        forward.in[1] = forward.in[2] = weight;
-        kernel_operands(&forward.shape, &forward.operands);
-        CHECK_OK(kernel_run(&forward, KERNEL_F64, 0, &results));
-        take(test, 2, &results, 1);
-        take(test, 3, &results, 2);
-        release_doubles(weight, test->shape.width);
-    } else if (op == WEIR__OP_attention_grad) {
-        forward.shape.op = WEIR__OP_attention;
-        forward.in[0] = test->in[1];
-        kernel_operands(&forward.shape, &forward.operands);
-        CHECK_OK(kernel_run(&forward, KERNEL_F64, 0, &results));
-        take(test, 2, &results, 0);
-        take(test, 3, &results, 1);
-    } else if (op == WEIR__OP_cross_entropy_grad) {
-        forward.shape.op = WEIR__OP_cross_entropy;
-        kernel_operands(&forward.shape, &forward.operands);
-        CHECK_OK(kernel_run(&forward, KERNEL_F64, 0, &results));
-        take(test, 2, &results, 1);
-    } else {
-        return;
+    for (size_t i = 0; i < WEIR__COUNT_OF(residuals); i++)
+        if (residuals[i].gradient == test->shape.op) take_residuals(test, &residuals[i]);
+}
+
+/** Rows in turn go to the next place of a random sequence, which begins anywhere. */
+static void fill_places(struct kernel_case *test) {
+    int64_t rows = test->shape.rows;
+    uint32_t next[KERNEL_SEQUENCES];
+    for (int i = 0; i < KERNEL_SEQUENCES; i++)
+        next[i] = (uint32_t)test_random_below((uint64_t)(test->shape.table - rows + 1));
+    for (int64_t r = 0; r < rows; r++) {
+        test->sequence[r] = (uint32_t)test_random_below(KERNEL_SEQUENCES);
+        test->place[r] = next[test->sequence[r]]++;
     }
-    kernel_results_clean_up(&results);
+}
+
+static bool has_places(enum weir__op op) {
+    return op == WEIR__OP_attention_cached || op == WEIR__OP_position_cached;
 }
 
 void kernel_case_empty(struct kernel_case *test, const struct weir__op_shape *shape) {
@@ -155,8 +170,14 @@ void kernel_case_empty(struct kernel_case *test, const struct weir__op_shape *sh
                 weir__acquire(test_allocator(), (size_t)operand.count, sizeof(int64_t));
     }
     for (int i = 0; i < KERNEL_OUTS; i++)
-        if (test->operands.out[i].kind == OPERAND_REAL)
+        if (test->operands.out[i].kind == OPERAND_REAL ||
+            test->operands.out[i].kind == OPERAND_CACHE)
             test->old[i] = make_doubles(test->operands.out[i].count);
+    if (has_places(shape->op)) {
+        test->sequence =
+            weir__acquire(test_allocator(), (size_t)shape->rows, sizeof *test->sequence);
+        test->place = weir__acquire(test_allocator(), (size_t)shape->rows, sizeof *test->place);
+    }
 }
 
 void kernel_case_init(struct kernel_case *test, const struct weir__op_shape *shape) {
@@ -171,6 +192,7 @@ void kernel_case_init(struct kernel_case *test, const struct weir__op_shape *sha
     }
     for (int i = 0; i < KERNEL_OUTS; i++)
         if (test->old[i] != NULL) fill(test->old[i], test->operands.out[i].count);
+    if (has_places(shape->op)) fill_places(test);
     fill_residuals(test);
 }
 
@@ -182,20 +204,12 @@ void kernel_case_clean_up(struct kernel_case *test) {
     }
     for (int i = 0; i < KERNEL_OUTS; i++)
         release_doubles(test->old[i], test->operands.out[i].count);
+    size_t rows = (size_t)test->shape.rows;
+    weir__release(test_allocator(), test->sequence, rows, sizeof *test->sequence);
+    weir__release(test_allocator(), test->place, rows, sizeof *test->place);
 }
 
 /* ---- running ---- */
-
-const char *kernel_backend_name(enum kernel_backend backend) {
-    static const char *const names[] = {"f64 reference", "f32 reference", "f32 vector", "f32 fast"};
-    return names[backend];
-}
-
-const struct weir__kernel *kernel_of(enum weir__op op, enum kernel_backend backend) {
-    if (backend == KERNEL_VECTOR) return &weir__vector_f32[op];
-    return weir__kernel_for(op, backend == KERNEL_F64 ? WEIR_F64 : WEIR_F32,
-                            backend != KERNEL_FAST);
-}
 
 /** A buffer that begins `shift` bytes into its memory. */
 struct buffer {
@@ -231,11 +245,22 @@ static void from_dtype(double *to, const void *from, int64_t count, bool wide) {
 
 /** Everything that a call points to. */
 struct memory {
-    struct buffer in[KERNEL_INS], out[KERNEL_OUTS], workspace;
+    struct buffer in[KERNEL_INS], out[KERNEL_OUTS], workspace, packed, sequence, place;
     const void *ins[KERNEL_INS];
-    void *outs[KERNEL_OUTS];
+    void *outs[KERNEL_OUTS]; /* the cache's too, which a call has elsewhere */
+    struct weir__places places;
     bool wide;
 };
+
+/** Places are those of the mini-batch's rows: before this micro-batch's lies rubbish. */
+static const uint32_t *places_init(struct buffer *buffer, const uint32_t *from,
+                                   const struct kernel_case *test) {
+    size_t bytes = sizeof(uint32_t);
+    size_t first = (size_t)test->row_first, rows = (size_t)test->shape.rows;
+    uint32_t *to = buffer_init(buffer, (first + rows) * bytes, 0);
+    memcpy(to + first, from, rows * bytes);
+    return to;
+}
 
 static void memory_init(struct memory *memory, const struct kernel_case *test, size_t shift) {
     size_t bytes = memory->wide ? sizeof(double) : sizeof(float);
@@ -257,21 +282,61 @@ static void memory_init(struct memory *memory, const struct kernel_case *test, s
         if (operand.kind == OPERAND_NONE) continue;
         size_t element = operand.kind == OPERAND_LOSS ? sizeof(double) : bytes;
         memory->outs[i] = buffer_init(&memory->out[i], (size_t)operand.count * element, shift);
-        if (test->operands.accumulates && !test->overwrite)
+        if ((test->operands.accumulates && !test->overwrite) || operand.kind == OPERAND_CACHE)
             to_dtype(memory->outs[i], test->old[i], operand.count, memory->wide);
     }
+    if (!has_places(test->shape.op)) return;
+    memory->places.sequence = places_init(&memory->sequence, test->sequence, test);
+    memory->places.place = places_init(&memory->place, test->place, test);
 }
 
 static void memory_clean_up(struct memory *memory) {
     for (int i = 0; i < KERNEL_INS; i++) buffer_clean_up(&memory->in[i]);
     for (int i = 0; i < KERNEL_OUTS; i++) buffer_clean_up(&memory->out[i]);
     buffer_clean_up(&memory->workspace);
+    buffer_clean_up(&memory->packed);
+    buffer_clean_up(&memory->sequence);
+    buffer_clean_up(&memory->place);
+}
+
+/** Packs the weights, the only operands that are valid then; *packed is NULL where the kernel packs
+ * nothing. */
+static int pack(const struct weir__kernel *kernel, const struct weir__op_call *call, size_t shift,
+                struct memory *memory, const void **packed) {
+    struct weir__op_call early = *call;
+    const void *ins[KERNEL_INS] = {NULL};
+    size_t bytes = 0;
+    *packed = NULL;
+    if (kernel->measure_pack == NULL) return WEIR_OK;
+    int status = kernel->measure_pack(call->shape, &bytes);
+    if (status != WEIR_OK || bytes == 0) return status;
+    void *to = buffer_init(&memory->packed, bytes, shift);
+    ins[1] = call->in[1];
+    early.in = ins;
+    early.out = NULL;
+    early.workspace = NULL;
+    *packed = to;
+    return kernel->pack(&early, to);
+}
+
+/** Out of the outputs, to where calls have it. */
+static void *cache_of(const struct kernel_case *test, const struct memory *memory,
+                      void *outs[KERNEL_OUTS]) {
+    void *cache = NULL;
+    for (int i = 0; i < KERNEL_OUTS; i++) {
+        bool is_cache = test->operands.out[i].kind == OPERAND_CACHE;
+        if (is_cache) cache = memory->outs[i];
+        outs[i] = is_cache ? NULL : memory->outs[i];
+    }
+    return cache;
 }
 
 static int call_kernel(const struct kernel_case *test, const struct weir__kernel *kernel,
                        size_t shift, struct memory *memory) {
     struct weir__op_shape shape = test->shape;
     shape.dtype = memory->wide ? WEIR_F64 : WEIR_F32;
+    if (shape.rows_max < shape.rows) shape.rows_max = shape.rows;
+    void *outs[KERNEL_OUTS];
     size_t workspace = 0;
     void *state = NULL;
     int status = kernel->measure != NULL ? kernel->measure(&shape, &workspace) : WEIR_OK;
@@ -280,8 +345,10 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
     struct weir__op_call call = {.shape = &shape,
                                  .state = state,
                                  .in = memory->ins,
-                                 .out = memory->outs,
+                                 .out = outs,
                                  .workspace = buffer_init(&memory->workspace, workspace, shift),
+                                 .cache = cache_of(test, memory, outs),
+                                 .places = &memory->places,
                                  .overwrite = test->overwrite,
                                  .infer = test->infer,
                                  .seed = test->seed,
@@ -289,7 +356,8 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
                                  .row_first = test->row_first,
                                  .loss_weight = test->loss_weight,
                                  .error = test->error};
-    status = kernel->run(&call);
+    status = pack(kernel, &call, shift, memory, &call.packed);
+    if (status == WEIR_OK) status = kernel->run(&call);
     if (kernel->release != NULL) kernel->release(state);
     return status;
 }
@@ -334,17 +402,30 @@ double kernel_largest(const struct kernel_results *results, int output, double l
 }
 
 static void describe(const struct weir__op_shape *shape, char *text, size_t capacity) {
-    snprintf(text, capacity,
-             "%s rows %lld tokens %lld in %lld out %lld width %lld heads %lld table %lld%s%s",
-             weir__op_name(shape->op), (long long)shape->rows, (long long)shape->tokens,
-             (long long)shape->in, (long long)shape->out, (long long)shape->width,
-             (long long)shape->heads, (long long)shape->table,
-             shape->weight_in_out ? " in_out" : "", shape->gelu_tanh ? " tanh" : "");
+    const struct weir__window *window = &shape->window;
+    int used =
+        snprintf(text, capacity,
+                 "%s rows %lld tokens %lld in %lld out %lld width %lld heads %lld table %lld%s%s%s",
+                 weir__op_name(shape->op), (long long)shape->rows, (long long)shape->tokens,
+                 (long long)shape->in, (long long)shape->out, (long long)shape->width,
+                 (long long)shape->heads, (long long)shape->table, shape->has_bias ? " bias" : "",
+                 shape->weight_in_out ? " in_out" : "", shape->gelu_tanh ? " tanh" : "");
+    if (window->in.height == 0) return;
+    snprintf(text + used, capacity - (size_t)used,
+             " from %lldx%lld to %lldx%lld, kernel %lldx%lld stride %lldx%lld padding %lldx%lld "
+             "groups %lld%s%s",
+             (long long)window->in.height, (long long)window->in.width,
+             (long long)window->out.height, (long long)window->out.width,
+             (long long)window->kernel.height, (long long)window->kernel.width,
+             (long long)window->stride.height, (long long)window->stride.width,
+             (long long)window->padding.height, (long long)window->padding.width,
+             (long long)window->groups, window->count_padding ? " counted" : "",
+             window->adaptive ? " adaptive" : "");
 }
 
 static void expect_output(const struct kernel_results *got, const struct kernel_results *wanted,
                           int output, double bound, const char *what) {
-    char text[256];
+    char text[512];
     for (int64_t i = 0; i < got->test->operands.out[output].count; i++) {
         double a = got->out[output][i], b = wanted->out[output][i];
         if (fabs(a - b) <= bound) continue;
@@ -355,13 +436,45 @@ static void expect_output(const struct kernel_results *got, const struct kernel_
     }
 }
 
+/** The input of a norm's gradient that holds 1 / deviation; -1 for other ops. */
+static int rstd_input(enum weir__op op) {
+    switch (op) {
+    case WEIR__OP_layer_norm_grad_input:
+    case WEIR__OP_layer_norm_grad_weight:
+    case WEIR__OP_instance_norm_grad_input:
+    case WEIR__OP_instance_norm_grad_weight: return 3;
+    case WEIR__OP_instance_norm_act_grad: return 4;
+    default: return -1;
+    }
+}
+
 static double largest_rstd(const struct kernel_case *test) {
     double largest = 1;
-    if (test->shape.op == WEIR__OP_layer_norm_grad_input ||
-        test->shape.op == WEIR__OP_layer_norm_grad_weight)
-        for (int64_t i = 0; i < test->operands.in[3].count; i++)
-            largest = fmax(largest, test->in[3][i]);
+    int input = rstd_input(test->shape.op);
+    for (int64_t i = 0; input >= 0 && i < test->operands.in[input].count; i++)
+        largest = fmax(largest, test->in[input][i]);
     return largest;
+}
+
+static int64_t pixels(struct weir__plane plane) {
+    return plane.height * plane.width;
+}
+
+/** Numbers in the longest sum over a window. */
+static double window_length(const struct weir__op_shape *shape) {
+    const struct weir__window *window = &shape->window;
+    double kernel = (double)pixels(window->kernel);
+    double groups = (double)(window->groups > 0 ? window->groups : 1);
+    switch (shape->op) {
+    case WEIR__OP_conv2d: return kernel * (double)shape->in / groups;
+    case WEIR__OP_conv2d_grad_input: return kernel * (double)shape->out / groups;
+    case WEIR__OP_conv2d_grad_weight: return (double)(shape->rows * pixels(window->out));
+    case WEIR__OP_upsample_grad: return (double)pixels(window->stride);
+    case WEIR__OP_avg_pool2d: return window->adaptive ? (double)pixels(window->in) : kernel;
+    case WEIR__OP_avg_pool2d_grad: return window->adaptive ? (double)pixels(window->out) : kernel;
+    case WEIR__OP_max_pool2d_grad: return kernel;
+    default: return 1;
+    }
 }
 
 /** Numbers in the longest sum that an op makes in its dtype. */
@@ -373,26 +486,48 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_bias_grad:
     case WEIR__OP_embedding_grad:
     case WEIR__OP_position_grad:
-    case WEIR__OP_layer_norm_grad_weight: return (double)(shape->rows * shape->tokens);
+    case WEIR__OP_layer_norm_grad_weight:
+    case WEIR__OP_instance_norm_grad_weight: return (double)(shape->rows * shape->tokens);
     case WEIR__OP_attention:
     case WEIR__OP_attention_grad: return (double)(shape->tokens + shape->width / shape->heads);
+    case WEIR__OP_attention_cached: return (double)(shape->table + shape->width / shape->heads);
     case WEIR__OP_layer_norm:
     case WEIR__OP_layer_norm_grad_input:
+    case WEIR__OP_softmax:
+    case WEIR__OP_softmax_grad:
     case WEIR__OP_cross_entropy: return (double)shape->width;
-    default: return 1;
+    case WEIR__OP_instance_norm:
+    case WEIR__OP_instance_norm_grad_input:
+    case WEIR__OP_instance_norm_act:
+    case WEIR__OP_instance_norm_act_grad: return (double)shape->tokens;
+    default: return window_length(shape);
     }
 }
 
 /** Terms may cancel: what counts is how large sums become on the way, for random signs the root of
- * the length, else their terms (about 1); in a LayerNorm's gradient terms are up to 2 * 2 /
+ * the length, else their terms (about 1); in a norm's gradient terms are up to 2 * 2 /
  * deviation. */
 static double least_magnitude(const struct kernel_case *test) {
-    enum weir__op op = test->shape.op;
-    if (op == WEIR__OP_layer_norm_grad_input) return 4 * largest_rstd(test);
-    bool sum = op <= WEIR__OP_bias_grad || op == WEIR__OP_embedding_grad ||
-               op == WEIR__OP_position_grad || op == WEIR__OP_layer_norm ||
-               op == WEIR__OP_layer_norm_grad_weight;
-    return sum ? sqrt(sum_length(&test->shape)) : 1;
+    switch (test->shape.op) {
+    case WEIR__OP_layer_norm_grad_input:
+    case WEIR__OP_instance_norm_grad_input:
+    case WEIR__OP_instance_norm_act_grad: return 4 * largest_rstd(test);
+    case WEIR__OP_linear:
+    case WEIR__OP_linear_grad_input:
+    case WEIR__OP_linear_grad_weight:
+    case WEIR__OP_bias_grad:
+    case WEIR__OP_embedding_grad:
+    case WEIR__OP_position_grad:
+    case WEIR__OP_layer_norm:
+    case WEIR__OP_layer_norm_grad_weight:
+    case WEIR__OP_instance_norm:
+    case WEIR__OP_instance_norm_act:
+    case WEIR__OP_instance_norm_grad_weight:
+    case WEIR__OP_conv2d:
+    case WEIR__OP_conv2d_grad_input:
+    case WEIR__OP_conv2d_grad_weight: return sqrt(sum_length(&test->shape));
+    default: return 1;
+    }
 }
 
 void kernel_expect_near(const struct kernel_results *got, const struct kernel_results *wanted,
@@ -410,9 +545,11 @@ void kernel_expect_same(const struct kernel_results *got, const struct kernel_re
         if (got->test->operands.out[i].kind != OPERAND_NONE) expect_output(got, wanted, i, 0, what);
 }
 
-/** The largest 1 / deviation of a LayerNorm, at least 1. */
+/** The largest 1 / deviation of a norm, at least 1. */
 static double steepness(const struct kernel_results *wanted) {
-    bool forward = wanted->test->shape.op == WEIR__OP_layer_norm;
+    enum weir__op op = wanted->test->shape.op;
+    bool forward = op == WEIR__OP_layer_norm || op == WEIR__OP_instance_norm ||
+                   op == WEIR__OP_instance_norm_act;
     return forward ? kernel_largest(wanted, 2, 1) : largest_rstd(wanted->test);
 }
 

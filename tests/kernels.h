@@ -9,13 +9,17 @@
 
 #include "net/cpu/cpu.h"
 
-enum { KERNEL_INS = 5, KERNEL_OUTS = 3 };
+/** Operands at most; sequences in the cache of a case. */
+enum { KERNEL_INS = 5, KERNEL_OUTS = 3, KERNEL_SEQUENCES = 3 };
 
-enum operand_kind { OPERAND_NONE, OPERAND_REAL, OPERAND_INDEX, OPERAND_LOSS };
+/** OPERAND_CACHE stands among the outputs, though it is call->cache: `old` is what it held before,
+ * the result what it holds after. */
+enum operand_kind { OPERAND_NONE, OPERAND_REAL, OPERAND_INDEX, OPERAND_LOSS, OPERAND_CACHE };
 
 struct operand {
     enum operand_kind kind;
     int64_t count;
+    bool shared; /**< the same for all rows of the micro-batch */
 };
 
 /** What net/kernel.h says of an op's operands. */
@@ -25,6 +29,15 @@ struct operands {
 };
 
 void kernel_operands(const struct weir__op_shape *shape, struct operands *operands);
+/** A random shape of ragged sizes, all members that the op reads. */
+struct weir__op_shape kernel_any_shape(enum weir__op op);
+
+/** custom and custom_grad: no backend has them. Tests of all ops leave these two out. */
+bool kernel_is_the_users(enum weir__op op);
+/** Ops without a vector row: the reference serves where oneDNN does not. The one list of them. */
+bool kernel_lacks_vector(enum weir__op op);
+/** The vector dropouts take no shape->channels yet. */
+bool kernel_vector_lacks_channels(void);
 
 /** Inputs of one call, and what accumulating outputs held before it. */
 struct kernel_case {
@@ -33,6 +46,7 @@ struct kernel_case {
     double *in[KERNEL_INS];     /**< OPERAND_REAL */
     int64_t *index[KERNEL_INS]; /**< OPERAND_INDEX */
     double *old[KERNEL_OUTS];
+    uint32_t *sequence, *place; /**< [row of the micro-batch], of ops with a cache */
     bool overwrite, infer;
     uint64_t seed, mini_batch;
     int64_t row_first;
@@ -40,8 +54,8 @@ struct kernel_case {
     struct weir_error *error; /**< or NULL */
 };
 
-/** Random inputs (numbers within ±2, indices in range, a few ignored); the residuals that a
- * gradient takes are made by the f64 reference. shape.rows, tokens … must be set. */
+/** Random inputs (numbers within ±2, indices in range, a few ignored, places apart); the residuals
+ * that a gradient takes are made by the f64 reference. shape.rows, tokens … must be set. */
 void kernel_case_init(struct kernel_case *test, const struct weir__op_shape *shape);
 /** The same with all inputs 0, to be filled. */
 void kernel_case_empty(struct kernel_case *test, const struct weir__op_shape *shape);
@@ -50,7 +64,8 @@ void kernel_case_clean_up(struct kernel_case *test);
 enum kernel_backend { KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_FAST };
 /** "f64 reference" … */
 const char *kernel_backend_name(enum kernel_backend backend);
-/** KERNEL_FAST is what a net gets: oneDNN's row where there is one. */
+/** KERNEL_FAST is what a net gets: oneDNN's row where there is one. KERNEL_VECTOR is the reference
+ * for ops that kernel_lacks_vector. */
 const struct weir__kernel *kernel_of(enum weir__op op, enum kernel_backend backend);
 
 /** Results, as doubles. */
@@ -77,8 +92,8 @@ void kernel_expect_same(const struct kernel_results *got, const struct kernel_re
                         const char *what);
 /** f32's tolerance, relative to the largest magnitude of an output: rounding errors of random sign
  * over the op's longest sum, of `length` numbers, and a constant for the formula around it:
- * 2^-24 * (16 + 4 sqrt(length)). A LayerNorm multiplies the error of x - mean by 1 / deviation: so
- * is this, by the largest one. */
+ * 2^-24 * (16 + 4 sqrt(length)). A norm multiplies the error of x - mean by 1 / deviation: so is
+ * this, by the largest one. */
 double kernel_tolerance(const struct kernel_results *wanted);
 
 #endif

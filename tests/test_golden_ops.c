@@ -61,27 +61,49 @@ static void read_integers(const struct weir__safetensor *tensor, int64_t *to, in
 
 /* ---- ops ---- */
 
+static void read_places(const struct weir__safetensors *file, const char *name,
+                        struct kernel_case *test) {
+    int64_t places[64], rows = test->shape.rows;
+    CHECK(2 * rows <= (int64_t)WEIR__COUNT_OF(places));
+    read_integers(find(file, name, "places", -1), places, 2 * rows);
+    for (int64_t r = 0; r < rows; r++) {
+        test->sequence[r] = (uint32_t)places[r];
+        test->place[r] = (uint32_t)places[rows + r];
+    }
+}
+
 /** Fills the case that `name` (of `op`) describes, and what is wanted of it. */
 static void read_case(const struct weir__safetensors *file, const char *name, enum weir__op op,
                       struct kernel_case *test, struct kernel_results *wanted) {
-    int64_t n[11] = {0};
-    double reals[3] = {0};
-    read_integers(find(file, name, "shape", -1), n, 11);
-    read_reals(find(file, name, "reals", -1), reals, 3);
-    const struct weir__op_shape shape = {.op = op,
-                                         .rows = n[0],
-                                         .tokens = n[1],
-                                         .in = n[2],
-                                         .out = n[3],
-                                         .width = n[4],
-                                         .heads = n[5],
-                                         .table = n[6],
-                                         .ignore_index = n[7],
-                                         .weight_in_out = n[8] != 0,
-                                         .has_bias = n[9] != 0,
-                                         .gelu_tanh = n[10] != 0,
-                                         .eps = reals[0],
-                                         .p = reals[1]};
+    int64_t n[24] = {0};
+    double reals[4] = {0};
+    read_integers(find(file, name, "shape", -1), n, 24);
+    read_reals(find(file, name, "reals", -1), reals, 4);
+    const struct weir__op_shape shape = {
+        .op = op,
+        .rows = n[0],
+        .tokens = n[1],
+        .in = n[2],
+        .out = n[3],
+        .width = n[4],
+        .heads = n[5],
+        .table = n[6],
+        .ignore_index = n[7],
+        .weight_in_out = n[8] != 0,
+        .has_bias = n[9] != 0,
+        .gelu_tanh = n[10] != 0,
+        .eps = reals[0],
+        .p = reals[1],
+        .slope = reals[3],
+        .window = {.groups = n[11],
+                   .count_padding = n[12] != 0,
+                   .adaptive = n[13] != 0,
+                   .in = {n[14], n[15]},
+                   .out = {n[16], n[17]},
+                   .kernel = {n[18], n[19]},
+                   .stride = {n[20], n[21]},
+                   .padding = {n[22], n[23]}},
+    };
     kernel_case_empty(test, &shape);
     test->loss_weight = reals[2];
     kernel_results_init(wanted, test);
@@ -91,9 +113,13 @@ static void read_case(const struct weir__safetensors *file, const char *name, en
         if (test->in[i] != NULL && count > 0)
             read_reals(find(file, name, "in", i), test->in[i], count);
     }
-    for (int i = 0; i < KERNEL_OUTS; i++)
-        if (wanted->out[i] != NULL)
-            read_reals(find(file, name, "out", i), wanted->out[i], test->operands.out[i].count);
+    for (int i = 0; i < KERNEL_OUTS; i++) {
+        int64_t count = test->operands.out[i].count;
+        if (wanted->out[i] != NULL) read_reals(find(file, name, "out", i), wanted->out[i], count);
+        if (test->operands.out[i].kind == OPERAND_CACHE)
+            read_reals(find(file, name, "cache", -1), test->old[i], count);
+    }
+    if (test->place != NULL) read_places(file, name, test);
 }
 
 /** Runs all cases of an op; returns how many there were. */
@@ -119,11 +145,13 @@ static int compare_op(const struct weir__safetensors *file, enum weir__op op,
 static void compare_ops(enum kernel_backend backend) {
     struct weir__safetensors *file = open_golden();
     CHECK(file != NULL);
-    for (int op = 0; op < WEIR__OP_COUNT; op++) {
-        /* Their masks are not PyTorch's; see test_dropout.c. */
-        bool random = op == WEIR__OP_dropout || op == WEIR__OP_dropout_add;
-        int count = compare_op(file, (enum weir__op)op, backend);
-        if (!random && count == 0) TEST_FAIL("no case of %s", weir__op_name((enum weir__op)op));
+    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++) {
+        if (kernel_is_the_users(op)) continue;
+        /* Their masks are not PyTorch's; see test_kernel_dropout.c. */
+        bool random =
+            op == WEIR__OP_dropout || op == WEIR__OP_dropout_add || op == WEIR__OP_dropout2d;
+        int count = compare_op(file, op, backend);
+        if (!random && count == 0) TEST_FAIL("no case of %s", weir__op_name(op));
     }
     weir__safetensors_close(file);
 }

@@ -5,15 +5,20 @@ Run by hand with a Python that has torch and safetensors: python tests/golden/ma
 The tests read the file and need no Python.
 
 A case is `op/number`. Its tensors: `shape` (the integers in SHAPE's order), `reals` (eps, p, loss
-weight), `in0` … and `out0` … in the order of kernel.h. Inputs are numbers that f32 has too;
-residuals (what a gradient takes from the forward pass) are f64. Losses are one f64.
+weight, slope), `in0` … and `out0` … in the order of kernel.h; of ops with a cache `places` (each
+row's sequence, then each row's place) and, where it is written, `cache` before the call and after
+it as the last output. Inputs are numbers that f32 has too; residuals (what a gradient takes from
+the forward pass) are f64. Losses are one f64. Images lie channels last.
 """
 import pathlib
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-SHAPE = "rows tokens in out width heads table ignore_index weight_in_out has_bias gelu_tanh".split()
+PLANES = "in_plane out_plane kernel stride padding".split()
+SHAPE = ("rows tokens in out width heads table ignore_index weight_in_out has_bias gelu_tanh "
+         "groups count_padding adaptive").split()
+SEQUENCES = 3
 torch.manual_seed(20240607)
 tensors, counts = {}, {}
 
@@ -22,13 +27,16 @@ def random(*shape):
     return torch.randn(*shape, dtype=torch.float32).double().requires_grad_()
 
 
-def case(op, shape, ins, outs, eps=0.0, p=0.0, weight=1.0):
+def case(op, shape, ins, outs, eps=0.0, p=0.0, weight=1.0, slope=0.0, **more):
     name = f"{op}/{counts.setdefault(op, 0)}"
     counts[op] += 1
     shape = {"ignore_index": -100, **shape}
-    assert set(shape) <= set(SHAPE)
-    tensors[f"{name}/shape"] = torch.tensor([int(shape.get(k, 0)) for k in SHAPE])
-    tensors[f"{name}/reals"] = torch.tensor([eps, p, weight], dtype=torch.float64)
+    assert set(shape) <= {*SHAPE, *PLANES}
+    tensors[f"{name}/shape"] = torch.tensor(
+        [int(shape.get(k, 0)) for k in SHAPE] + [n for k in PLANES for n in shape.get(k, (0, 0))])
+    tensors[f"{name}/reals"] = torch.tensor([eps, p, weight, slope], dtype=torch.float64)
+    for key, value in more.items():
+        tensors[f"{name}/{key}"] = value.detach().clone().contiguous()
     for kind, values in (("in", ins), ("out", outs)):
         for i, value in enumerate(values):
             value = value.detach().clone().contiguous()
@@ -102,13 +110,160 @@ def attention(rows, tokens, heads, size):
     case("attention_grad", shape, [dy, qkv, y, lse], gradients(y, dy, qkv))
 
 
-def pointwise(op, function, rows, width, scale=1.0, **shape):
+def pointwise(op, function, rows, width, scale=1.0, by_y=False, slope=0.0, **shape):
     x, dy = random(rows, width), random(rows, width)
     x = (x.detach() * scale).requires_grad_()
     y = function(x)
     shape = {"rows": rows, "tokens": 1, "width": width, **shape}
-    case(op, shape, [x], [y])
-    case(f"{op}_grad", shape, [dy, x], gradients(y, dy, x))
+    case(op, shape, [x], [y], slope=slope)
+    case(f"{op}_grad", shape, [dy, y if by_y else x], gradients(y, dy, x), slope=slope)
+
+
+def softmax(rows, tokens, width, scale):
+    x, dy = random(rows * tokens, width), random(rows * tokens, width)
+    y = F.softmax(x * scale, 1)
+    shape = {"rows": rows, "tokens": tokens, "width": width}
+    case("softmax", shape, [x * scale], [y])
+    case("softmax_grad", shape, [dy, y], [gradients(y, dy, x)[0] / scale])
+
+
+def channels_last(x):
+    return x.permute(0, 2, 3, 1)
+
+
+def plane_of(x):
+    return tuple(x.shape[2:])
+
+
+def conv2d(rows, fan_in, fan_out, plane, kernel, stride, padding, groups=1, has_bias=True):
+    x, weight = random(rows, fan_in, *plane), random(fan_out, fan_in // groups, *kernel)
+    bias = random(fan_out) if has_bias else None
+    y = F.conv2d(x, weight, bias, stride, padding, groups=groups)
+    dy = random(*y.shape)
+    shape = {"rows": rows, "in": fan_in, "out": fan_out, "in_plane": plane, "groups": groups,
+             "out_plane": plane_of(y), "kernel": kernel, "stride": stride, "padding": padding,
+             "has_bias": has_bias, "tokens": y[0, 0].numel()}
+    dx, dweight = gradients(y, dy, x, weight)
+    rows_of = [channels_last(t) for t in (x, y, dx, dy)]
+    case("conv2d", shape, [rows_of[0], weight] + [bias] * has_bias, [rows_of[1]])
+    case("conv2d_grad_input", shape, [rows_of[3], weight], [rows_of[2]])
+    case("conv2d_grad_weight", shape, [rows_of[0], rows_of[3]], [dweight])
+    if has_bias:
+        case("bias_grad", shape, [rows_of[3]], gradients(
+            F.conv2d(x, weight, bias, stride, padding, groups=groups), dy, bias))
+
+
+def moments(x, eps):
+    mean, variance = x.mean((2, 3)), x.var((2, 3), unbiased=False)
+    return [mean, 1 / torch.sqrt(variance + eps)]
+
+
+def instance_norm(rows, channels, plane, affine, eps):
+    x, dy = random(rows, channels, *plane), random(rows, channels, *plane)
+    weight, bias = random(channels), random(channels)
+    y = F.instance_norm(x, None, None, *([weight, bias] if affine else [None, None]), eps=eps)
+    shape = {"rows": rows, "tokens": x[0, 0].numel(), "width": channels, "has_bias": affine}
+    extra = [weight, bias] if affine else []
+    case("instance_norm", shape, [channels_last(x)] + extra, [channels_last(y)] + moments(x, eps),
+         eps=eps)
+    ins = [channels_last(dy), channels_last(x)] + moments(x, eps)
+    dx = gradients(y, dy, x)[0]
+    case("instance_norm_grad_input", shape, ins + extra[:1], [channels_last(dx)], eps=eps)
+    if affine:
+        y = F.instance_norm(x, None, None, weight, bias, eps=eps)
+        case("instance_norm_grad_weight", shape, ins, gradients(y, dy, weight, bias), eps=eps)
+
+
+def instance_norm_act(rows, channels, plane, slope, eps):
+    x, dy = random(rows, channels, *plane), random(rows, channels, *plane)
+    y = F.leaky_relu(F.instance_norm(x, eps=eps), slope)
+    shape = {"rows": rows, "tokens": x[0, 0].numel(), "width": channels}
+    case("instance_norm_act", shape, [channels_last(x)], [channels_last(y)] + moments(x, eps),
+         eps=eps, slope=slope)
+    ins = [channels_last(t) for t in (dy, y, x)] + moments(x, eps)
+    case("instance_norm_act_grad", shape, ins, [channels_last(gradients(y, dy, x)[0])], eps=eps,
+         slope=slope)
+
+
+def window(op, function, rows, channels, plane, by_x=False, change=None, **shape):
+    """An op of one image and its gradient."""
+    x = random(rows, channels, *plane)
+    if change is not None:
+        x = change(x.detach()).requires_grad_()
+    y = function(x)
+    dy = random(*y.shape)
+    shape = {"rows": rows, "width": channels, "in_plane": plane, "out_plane": plane_of(y), **shape}
+    case(op, shape, [channels_last(x)], [channels_last(y)])
+    ins = [channels_last(dy)] + [channels_last(x)] * by_x
+    case(f"{op}_grad", shape, ins, [channels_last(gradients(y, dy, x)[0])])
+
+
+def max_pool2d(rows, channels, plane, kernel, stride, padding, change=None):
+    window("max_pool2d", lambda x: F.max_pool2d(x, kernel, stride, padding), rows, channels, plane,
+           by_x=True, change=change, kernel=kernel, stride=stride, padding=padding)
+
+
+def avg_pool2d(rows, channels, plane, kernel, stride, padding, counted):
+    window("avg_pool2d", lambda x: F.avg_pool2d(x, kernel, stride, padding,
+                                                count_include_pad=counted),
+           rows, channels, plane, kernel=kernel, stride=stride, padding=padding,
+           count_padding=counted)
+
+
+def adaptive_avg_pool2d(rows, channels, plane, out):
+    window("avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, out), rows, channels, plane,
+           adaptive=True)
+
+
+def upsample(rows, channels, plane, factor):
+    window("upsample", lambda x: F.interpolate(x, scale_factor=factor, mode="nearest"), rows,
+           channels, plane, stride=factor)
+
+
+def concat(rows, channels_a, plane_a, channels_b, plane_b):
+    a, b = random(rows, channels_a, *plane_a), random(rows, channels_b, *plane_b)
+    padded = F.pad(a, [0, plane_b[1] - plane_a[1], 0, plane_b[0] - plane_a[0]])
+    y = torch.cat([padded, b], 1)
+    dy = random(*y.shape)
+    shape = {"rows": rows, "in": channels_a, "out": channels_b, "in_plane": plane_a,
+             "out_plane": plane_b}
+    da, db = gradients(y, dy, a, b)
+    case("concat", shape, [channels_last(a), channels_last(b)], [channels_last(y)])
+    case("concat_grad_a", shape, [channels_last(dy)], [channels_last(da)])
+    case("concat_grad_b", shape, [channels_last(dy)], [channels_last(db)])
+
+
+def attention_cached(tokens, heads, size, table, steps):
+    """Sequence s has tokens[s] tokens, the last steps[s] of which are new: their outputs are those
+    of attention over the whole sequence."""
+    width = heads * size
+    cache = random(SEQUENCES, table, 2 * width).detach()
+    after, sequence, place, news, outs = cache.clone(), [], [], [], []
+    for s, (count, new) in enumerate(zip(tokens, steps)):
+        qkv = random(count, 3 * width).detach()
+        q, k, v = (part.view(count, heads, size).transpose(0, 1)
+                   for part in qkv.split(width, dim=1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        old = count - new
+        cache[s, :old], after[s, :count] = qkv[:old, width:], qkv[:, width:]
+        sequence += [s] * new
+        place += range(old, count)
+        news.append(qkv[old:])
+        outs.append(y.transpose(0, 1).reshape(count, width)[old:])
+    order = torch.randperm(len(place))
+    rows = {"rows": len(place), "tokens": 1, "width": width, "heads": heads, "table": table}
+    places = torch.tensor([sequence, place])[:, order]
+    after = torch.where(torch.isnan(after), cache, after)
+    case("attention_cached", rows, [torch.cat(news)[order]], [torch.cat(outs)[order], after],
+         places=places, cache=cache)
+
+
+def position_cached(place, table_rows, width):
+    x, table = random(len(place), width), random(table_rows, width)
+    y = x + F.embedding(torch.tensor(place), table)
+    shape = {"rows": len(place), "tokens": 1, "table": table_rows, "width": width}
+    case("position_cached", shape, [x, table], [y],
+         places=torch.tensor([[0] * len(place), place]))
 
 
 def cross_entropy(rows, tokens, width, ignored):
@@ -130,6 +285,17 @@ def mse(rows, width):
     shape = {"rows": rows, "tokens": 1, "width": width}
     case("mse", shape, [y, target], [loss], weight=float(rows * width))
     case("mse_grad", shape, [y, target], gradients(loss, None, y), weight=float(rows * width))
+
+
+def bce_with_logits(rows, width, scale):
+    x, target = random(rows, width), torch.rand(rows, width).double()
+    target[0] = (target[0] > 0.5).double()
+    x = (x.detach() * scale).requires_grad_()
+    loss = F.binary_cross_entropy_with_logits(x, target)
+    shape = {"rows": rows, "tokens": 1, "width": width}
+    case("bce_with_logits", shape, [x, target], [loss], weight=float(rows * width))
+    case("bce_with_logits_grad", shape, [x, target], gradients(loss, None, x),
+         weight=float(rows * width))
 
 
 def optimizer(name, number, make, reals, steps=6, count=37):
@@ -182,6 +348,59 @@ for i, (lr, momentum, decay, nesterov) in enumerate(
          (0.05, 0.9, 0.1, True)]):
     optimizer("sgd", i, lambda p: SGD(p, lr=lr, momentum=momentum, weight_decay=decay,
                                       nesterov=nesterov), [lr, momentum, decay, float(nesterov)])
+
+softmax(2, 3, 7, 1.0)
+softmax(1, 4, 65, 32.0)
+for slope in (0.01, 0.3):
+    pointwise("leaky_relu", lambda x: F.leaky_relu(x, slope), 3, 17, by_y=True, slope=slope)
+pointwise("silu", F.silu, 3, 17)
+pointwise("silu", F.silu, 2, 50, scale=8.0)
+for op, function in (("sigmoid", torch.sigmoid), ("tanh", torch.tanh)):
+    pointwise(op, function, 3, 17, by_y=True)
+    pointwise(op, function, 2, 50, scale=8.0, by_y=True)
+conv2d(2, 3, 5, (7, 6), (3, 3), (1, 1), (1, 1))
+conv2d(1, 4, 18, (5, 9), (1, 1), (1, 1), (0, 0), has_bias=False)
+conv2d(2, 5, 3, (8, 7), (1, 1), (2, 2), (0, 0))
+conv2d(1, 3, 6, (6, 9), (1, 7), (1, 2), (0, 3))
+conv2d(1, 6, 3, (9, 6), (7, 1), (2, 1), (3, 0))
+conv2d(2, 3, 4, (9, 8), (2, 2), (2, 2), (0, 0), has_bias=False)
+conv2d(1, 3, 8, (13, 11), (7, 7), (2, 2), (3, 3), has_bias=False)
+conv2d(1, 2, 3, (11, 10), (3, 3), (3, 2), (2, 0))
+conv2d(1, 17, 33, (5, 4), (3, 3), (1, 1), (1, 1))
+conv2d(2, 6, 4, (6, 5), (3, 3), (1, 1), (1, 1), groups=2)
+conv2d(1, 6, 6, (7, 5), (3, 3), (2, 2), (1, 1), groups=6, has_bias=False)
+conv2d(1, 3, 9, (5, 5), (3, 3), (1, 1), (1, 1), groups=3)
+instance_norm(2, 3, (5, 7), False, 1e-5)
+instance_norm(2, 17, (3, 4), True, 1e-5)
+instance_norm(1, 5, (9, 8), True, 1e-2)
+instance_norm_act(2, 3, (5, 7), 0.01, 1e-5)
+instance_norm_act(1, 18, (4, 6), 0.2, 1e-3)
+max_pool2d(2, 3, (7, 9), (2, 2), (2, 2), (0, 0))
+max_pool2d(1, 17, (8, 7), (3, 3), (2, 2), (1, 1))
+max_pool2d(2, 2, (7, 6), (3, 2), (1, 3), (1, 0))
+max_pool2d(1, 3, (9, 9), (3, 3), (1, 1), (1, 1), change=lambda x: x.round())
+avg_pool2d(2, 3, (7, 9), (2, 2), (2, 2), (0, 0), True)
+for counted in (False, True):
+    avg_pool2d(1, 5, (8, 7), (3, 3), (2, 2), (1, 1), counted)
+    avg_pool2d(1, 3, (7, 6), (3, 5), (1, 3), (1, 2), counted)
+adaptive_avg_pool2d(2, 5, (7, 6), (1, 1))
+adaptive_avg_pool2d(1, 3, (7, 10), (3, 4))
+adaptive_avg_pool2d(1, 3, (5, 4), (8, 4))
+upsample(2, 3, (3, 5), (2, 2))
+upsample(1, 17, (2, 3), (3, 1))
+concat(2, 3, (5, 4), 2, (5, 4))
+concat(1, 17, (4, 6), 5, (5, 7))
+concat(2, 2, (3, 5), 3, (5, 5))
+for rows, tokens, fan_in, fan_out in ((2, 1, 3, 20), (1, 2, 17, 5)):
+    x = random(rows, tokens, fan_in, fan_out)
+    case("transpose", {"rows": rows, "tokens": tokens, "in": fan_in, "out": fan_out}, [x],
+         [x.transpose(2, 3)])
+attention_cached((5, 1, 9), 2, 5, 11, (1, 1, 1))
+attention_cached((7, 0, 20), 2, 16, 20, (3, 0, 5))
+position_cached([4, 0, 4, 2], 5, 7)
+position_cached([1, 8], 9, 16)
+bce_with_logits(4, 9, 1.0)
+bce_with_logits(2, 40, 16.0)
 
 path = pathlib.Path(__file__).with_name("ops.safetensors")
 save_file(tensors, path, metadata={"torch": torch.__version__})
