@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: no malformed file is taken for a tensor, and what is written is what any other reader of
- * the format expects, byte for byte. Method: each rule of the format is broken by a file made by
- * hand; the golden bytes are those that the reference implementation (safetensors 0.8.0, save_file)
- * writes for the same tensors; every system call and allocation fails in turn.
+ * the format expects, byte for byte. Method: the golden bytes are those that the reference
+ * implementation (safetensors 0.8.0, save_file) writes for the same tensors; every system call and
+ * allocation fails in turn. The format's rules are broken one by one in malformed_safetensors.c.
  */
 #include "harness.h"
 #include "io/safetensors.h"
@@ -42,159 +42,36 @@ static void make(const struct place *place, uint64_t length, const char *header,
     fclose(file);
 }
 
-/* Opening a file of this header and so many bytes fails so. */
-static void refused(const char *header, size_t bytes, int status, const char *part) {
+static void test_limits_can_be_lower(void) {
     struct place place;
     struct weir__safetensors *file = NULL;
-    place_init(&place);
-    make(&place, strlen(header), header, strlen(header), bytes);
-    int got = weir__safetensors_open(&place.io, place.path, NULL, &file);
-    EXPECT_STATUS(got, status);
-    EXPECT_STATUS(place.error.status, status);
-    EXPECT_CONTAINS(place.error.message, part);
-    EXPECT_CONTAINS(place.error.message, "model.safetensors: ");
-    EXPECT_EQ_PTR(file, NULL);
-    if (got == WEIR_OK) weir__safetensors_close(file);
-}
-
-#define FORMAT(header, bytes, part) refused(header, bytes, WEIR_ERR_FORMAT, part)
-#define ONE(dtype, shape, offsets)                                                                 \
-    "{\"x\":{\"dtype\":" dtype ",\"shape\":" shape ",\"data_offsets\":" offsets "}}"
-
-static void test_rule_1_length_must_be_there(void) {
-    struct place place;
-    struct weir__safetensors *file = NULL;
-    char path[512];
-    place_init(&place);
-    io_make_file(test_temporary_directory(), "model.safetensors", "\2\0\0\0\0\0\0", 7, path);
-    CHECK_STATUS(weir__safetensors_open(&place.io, path, NULL, &file), WEIR_ERR_FORMAT);
-    CHECK_CONTAINS(place.error.message, "7 bytes are too few");
-    io_make_file(test_temporary_directory(), "model.safetensors", "", 0, path);
-    CHECK_STATUS(weir__safetensors_open(&place.io, path, NULL, &file), WEIR_ERR_FORMAT);
-    CHECK_CONTAINS(place.error.message, "0 bytes are too few");
-}
-
-static void test_rule_2_header_has_a_limit(void) {
-    struct place place;
-    struct weir__safetensors *file = NULL;
-    place_init(&place);
-    make(&place, 100000001, "{}", 2, 0);
-    CHECK_STATUS(weir__safetensors_open(&place.io, place.path, NULL, &file), WEIR_ERR_FORMAT);
-    CHECK_CONTAINS(place.error.message, "100000001 bytes, more than the limit of 100000000");
-    make(&place, UINT64_MAX, "{}", 2, 0);
-    CHECK_STATUS(weir__safetensors_open(&place.io, place.path, NULL, &file), WEIR_ERR_FORMAT);
-    CHECK_CONTAINS(place.error.message, "18446744073709551615 bytes, more than the limit");
     struct weir__safetensors_limits limits = {.header_bytes = 3};
+    place_init(&place);
     make(&place, 4, "{}  ", 4, 0);
     CHECK_STATUS(weir__safetensors_open(&place.io, place.path, &limits, &file), WEIR_ERR_FORMAT);
     CHECK_CONTAINS(place.error.message, "4 bytes, more than the limit of 3");
+    limits.header_bytes = 4;
+    CHECK_OK(weir__safetensors_open(&place.io, place.path, &limits, &file));
+    weir__safetensors_close(file);
 }
 
-static void test_rule_3_header_must_be_inside_the_file(void) {
+static void test_names_may_be_any_text(void) {
+    static const char header[] =
+        "{\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
+        "\"\\u00e9\\\\\\/\\\"\\b\\f\\n\\r\\t\\uD83D\\ude00\":"
+        "{\"data_offsets\":[0,0],\"shape\":[ 0 , 7 ],\"dt\\u0079pe\":\"U8\"},"
+        "\"../\xe2\x82\xac/"
+        "\xf0\x9f\x98\x80\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
     struct place place;
     struct weir__safetensors *file = NULL;
     place_init(&place);
-    make(&place, 3, "{}", 2, 0);
-    CHECK_STATUS(weir__safetensors_open(&place.io, place.path, NULL, &file), WEIR_ERR_FORMAT);
-    CHECK_CONTAINS(place.error.message, "the header has 3 bytes, but only 2 follow");
-}
-
-static void test_rule_4_header_begins_with_a_brace(void) {
-    FORMAT("", 0, "does not begin with '{'");
-    FORMAT(" {}", 0, "does not begin with '{'");
-    FORMAT("[]", 0, "does not begin with '{'");
-}
-
-static void test_rule_5_header_is_utf8(void) {
-    static const char *const wrong[] = {
-        "\xff", "\x80", "\xc0\xaf", "\xed\xa0\x80", "\xe0\x80\x80", "\xf4\x90\x80\x80", "\xc3"};
-    char header[64];
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        snprintf(header, sizeof(header), "{\"%s", wrong[i]);
-        FORMAT(header, 0, "not UTF-8");
-    }
-    CHECK(weir__utf8_valid("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", 10));
-}
-
-static void test_rule_6_header_is_json_without_duplicates(void) {
-    FORMAT("{", 0, "not JSON");
-    FORMAT("{}x", 0, "not JSON");
-    FORMAT("{\"x\":1,}", 0, "not JSON");
-    FORMAT("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,99999999999999999999]}}", 1,
-           "not JSON");
-    FORMAT("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
-           "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
-           1, "a key twice, at byte");
-    FORMAT("{\"x\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1,
-           "a key twice");
-    FORMAT("{\"__metadata__\":{\"k\":\"1\",\"k\":\"2\"}}", 0, "a key twice");
-}
-
-static void test_rule_7_metadata_maps_text_to_text(void) {
-    FORMAT("{\"__metadata__\":3}", 0, "'__metadata__' is not an object");
-    FORMAT("{\"__metadata__\":null}", 0, "'__metadata__' is not an object");
-    FORMAT("{\"__metadata__\":{\"step\":3}}", 0, "a value that is not text, at 'step'");
-}
-
-static void test_rule_7_tensor_has_exactly_three_keys(void) {
-    FORMAT("{\"x\":[]}", 0, "tensor 'x' is not an object");
-    FORMAT("{\"x\":{\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "tensor 'x' has no 'dtype'");
-    FORMAT("{\"x\":{\"dtype\":\"U8\",\"data_offsets\":[0,1]}}", 1, "tensor 'x' has no 'shape'");
-    FORMAT("{\"x\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "tensor 'x' has no 'data_offsets'");
-    FORMAT("{\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1],\"stride\":1}}", 1,
-           "tensor 'x' has the unknown key 'stride'");
-}
-
-static void test_rule_7_dtype_shape_and_offsets_have_their_form(void) {
-    FORMAT(ONE("8", "[1]", "[0,1]"), 1, "a dtype that is not text");
-    FORMAT(ONE("\"F31\"", "[1]", "[0,1]"), 1, "the unknown dtype 'F31'");
-    FORMAT(ONE("\"f32\"", "[1]", "[0,4]"), 4, "the unknown dtype 'f32'");
-    FORMAT(ONE("\"U8\"", "1", "[0,1]"), 1, "a shape that is not a list");
-    FORMAT(ONE("\"U8\"", "[2,-1]", "[0,1]"), 1, "a shape whose size 1 is no integer >= 0");
-    FORMAT(ONE("\"U8\"", "[1.0]", "[0,1]"), 1, "a shape whose size 0 is no integer >= 0");
-    FORMAT(ONE("\"U8\"", "[\"1\"]", "[0,1]"), 1, "a shape whose size 0 is no integer >= 0");
-    FORMAT(ONE("\"U8\"", "[1]", "[0,1,2]"), 1, "data_offsets that are not two integers");
-    FORMAT(ONE("\"U8\"", "[1]", "[0]"), 1, "data_offsets that are not two integers");
-    FORMAT(ONE("\"U8\"", "[1]", "{}"), 1, "data_offsets that are not two integers");
-    FORMAT(ONE("\"U8\"", "[1]", "[-1,0]"), 1, "data_offsets that are not two integers");
-    FORMAT(ONE("\"U8\"", "[1]", "[0,1.0]"), 1, "data_offsets that are not two integers");
-}
-
-static void test_rule_8_shape_must_not_overflow(void) {
-    FORMAT(ONE("\"U8\"", "[4294967296,4294967296]", "[0,0]"), 0, "whose size in bytes overflows");
-    FORMAT(ONE("\"F32\"", "[4611686018427387904]", "[0,0]"), 0,
-           "F32 [4611686018427387904], whose size in bytes overflows");
-    FORMAT(ONE("\"U8\"", "[9223372036854775807,4,0]", "[0,0]"), 0, "overflows");
-    FORMAT(ONE("\"F4\"", "[3]", "[0,2]"), 2, "F4 [3], which is no whole number of bytes");
-}
-
-static void test_rule_9_offsets_fit_shape_and_buffer(void) {
-    FORMAT(ONE("\"U8\"", "[1]", "[1,0]"), 1, "data_offsets [1, 0] that run backwards");
-    FORMAT(ONE("\"U8\"", "[2]", "[0,2]"), 1, "data_offsets [0, 2] outside the buffer of 1 bytes");
-    FORMAT(ONE("\"F32\"", "[2,2]", "[0,12]"), 12,
-           "F32 [2, 2], 16 bytes, but its data_offsets [0, 12] hold 12");
-    FORMAT(ONE("\"U8\"", "[0]", "[0,1]"), 1, "U8 [0], 0 bytes, but its data_offsets [0, 1] hold 1");
-}
-
-static void test_rule_9_no_holes_and_no_overlaps(void) {
-    FORMAT(ONE("\"U8\"", "[1]", "[1,2]"), 2, "a hole of 1 bytes before tensor 'x'");
-    FORMAT("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-           "\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[3,4]}}",
-           4, "a hole of 1 bytes before tensor 'b'");
-    FORMAT("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-           "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}",
-           3, "tensors 'a' and 'b' overlap");
-    FORMAT("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
-           "\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}",
-           2, "tensors 'a' and 'b' overlap");
-    FORMAT("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
-           "\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[2,2]}}",
-           4, "tensors 'a' and 'b' overlap");
-}
-
-static void test_rule_10_all_bytes_belong_to_a_tensor(void) {
-    FORMAT(ONE("\"U8\"", "[1]", "[0,1]"), 4, "the last 3 bytes belong to no tensor");
-    FORMAT("{}", 1, "the last 1 bytes belong to no tensor");
+    make(&place, strlen(header), header, strlen(header), 0);
+    CHECK_OK(weir__safetensors_open(&place.io, place.path, NULL, &file));
+    EXPECT(weir__safetensors_find(file, "") != NULL);
+    EXPECT(weir__safetensors_find(file, "\xc3\xa9\\/\"\b\f\n\r\t\xf0\x9f\x98\x80") != NULL);
+    EXPECT(weir__safetensors_find(file, "../\xe2\x82\xac/\xf0\x9f\x98\x80") != NULL);
+    EXPECT_EQ_UINT(weir__safetensors_count(file), 3);
+    weir__safetensors_close(file);
 }
 
 static void test_own_limits_are_not_called_malformed(void) {
@@ -203,13 +80,11 @@ static void test_own_limits_are_not_called_malformed(void) {
     struct weir__safetensors_limits limits = {.tensors = 1};
     static const char two[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},"
                               "\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
-    refused(ONE("\"U8\"", "[1,1,1,1,1,1,1,1,1]", "[0,1]"), 1, WEIR_ERR_UNSUPPORTED,
-            "tensor 'x' has 9 dimensions, more than the 8");
     place_init(&place);
     make(&place, strlen(two), two, strlen(two), 0);
     CHECK_STATUS(weir__safetensors_open(&place.io, place.path, &limits, &file),
                  WEIR_ERR_UNSUPPORTED);
-    CHECK_CONTAINS(place.error.message, "2 tensors are more than the limit of 1");
+    CHECK_CONTAINS(place.error.message, "more tensors than the limit of 1");
     CHECK_OK(weir__safetensors_open(&place.io, place.path, NULL, &file));
     weir__safetensors_close(file);
 }
@@ -527,6 +402,10 @@ static void test_missing_file_folder_and_pipe_are_refused(void) {
     CHECK_CONTAINS(place.error.message, "Is a directory");
     CHECK_STATUS(weir__safetensors_open(&place.io, "/dev/null", NULL, &file), WEIR_ERR_IO);
     CHECK_CONTAINS(place.error.message, "/dev/null: not a file but a pipe or device");
+    /* A pipe without a writer is not waited for. */
+    CHECK_EQ_INT(mkfifo(place.path, 0600), 0);
+    CHECK_STATUS(weir__safetensors_open(&place.io, place.path, NULL, &file), WEIR_ERR_IO);
+    CHECK_CONTAINS(place.error.message, "not a file but a pipe or device");
 }
 
 /* Any one byte of a valid file changed: opened or refused, never out of bounds. */
@@ -559,14 +438,7 @@ static void test_changed_bytes_are_no_danger(void) {
     }
 }
 
-WEIR_TEST_SUITE(safetensors, TEST(rule_1_length_must_be_there), TEST(rule_2_header_has_a_limit),
-                TEST(rule_3_header_must_be_inside_the_file),
-                TEST(rule_4_header_begins_with_a_brace), TEST(rule_5_header_is_utf8),
-                TEST(rule_6_header_is_json_without_duplicates),
-                TEST(rule_7_metadata_maps_text_to_text), TEST(rule_7_tensor_has_exactly_three_keys),
-                TEST(rule_7_dtype_shape_and_offsets_have_their_form),
-                TEST(rule_8_shape_must_not_overflow), TEST(rule_9_offsets_fit_shape_and_buffer),
-                TEST(rule_9_no_holes_and_no_overlaps), TEST(rule_10_all_bytes_belong_to_a_tensor),
+WEIR_TEST_SUITE(safetensors, TEST(limits_can_be_lower), TEST(names_may_be_any_text),
                 TEST(own_limits_are_not_called_malformed),
                 TEST(unknown_to_weir_but_valid_dtypes_are_opaque),
                 TEST(every_dtype_of_weir_has_its_row), TEST(written_bytes_are_the_references),

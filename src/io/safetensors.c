@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The safetensors reader. The header's JSON tree stays in memory as long as the file is open: names
- * and metadata are its strings. Everything is checked when the file is opened, so that whoever uses
- * a tensor later may trust its shape and pointer.
+ * The safetensors reader: what is around the header and between its tensors. Everything is checked
+ * when the file is opened, so that whoever uses a tensor later may trust its shape and pointer.
+ * Sorting, for whatever stands twice or overlaps, is the one step that is not linear; no hash
+ * table is, against a header made for it.
  */
 #include "io/safetensors.h"
 
+#include "io/safetensors_header.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <jansson.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,21 +28,19 @@ struct weir__safetensors {
     const struct weir__io_calls *calls;
     void *map;
     size_t map_bytes;
-    json_t *header;
-    uint32_t count;
-    struct weir__safetensor *tensors;        /* by place in the buffer */
-    const struct weir__safetensor **by_name; /* sorted */
+    struct weir__safetensors_header header;  /* tensors by place in the buffer, metadata by key */
+    const struct weir__safetensor **by_name; /* sorted; NULL until all is read */
 };
 
 /* What the steps of an opening share. */
 struct opening {
-    const struct weir__io *io;
-    const char *path;
-    struct weir__safetensors_limits limits;
+    struct weir__safetensors_source source;
+    size_t header_bytes_max;
     struct weir__safetensors *file;
-    const char *buffer;
-    size_t buffer_bytes;
 };
+
+#define REFUSE(opening, ...)                                                                       \
+    weir__safetensors_refuse(&(opening)->source, WEIR_ERR_FORMAT, __VA_ARGS__)
 
 const struct weir__safetensors_dtype weir__safetensors_dtypes[WEIR__SAFETENSORS_DTYPES] = {
     {"BOOL", 8, WEIR_BOOL},
@@ -68,20 +67,7 @@ const struct weir__safetensors_dtype weir__safetensors_dtypes[WEIR__SAFETENSORS_
     {"U64", 64, WEIR_DTYPE_COUNT},
 };
 
-/* ---- messages ---- */
-
-__attribute__((format(printf, 3, 4))) static int refuse(const struct opening *opening, int status,
-                                                        const char *format, ...) {
-    char reason[256], shortened[96];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(reason, sizeof(reason), format, arguments);
-    va_end(arguments);
-    return weir__fail(opening->io->error, status, "%s: %s",
-                      weir__path_text(opening->path, shortened), reason);
-}
-
-#define REFUSE(opening, ...) refuse(opening, WEIR_ERR_FORMAT, __VA_ARGS__)
+/* ---- shapes ---- */
 
 const char *weir__safetensor_text(const struct weir__safetensor *tensor, char *text,
                                   size_t capacity) {
@@ -95,6 +81,26 @@ const char *weir__safetensor_text(const struct weir__safetensor *tensor, char *t
         snprintf(text + used, capacity - (size_t)used, "]");
     }
     return text;
+}
+
+int weir__safetensors_bytes(const struct weir__safetensors_dtype *dtype, uint32_t rank,
+                            const int64_t *shape, size_t *bytes) {
+    size_t count = 1;
+    for (uint32_t i = 0; i < rank; i++) {
+        assert(shape[i] >= 0);
+        if (!weir__multiply(count, (size_t)shape[i], &count)) {
+            return WEIR_ERR_OVERFLOW;
+        }
+    }
+    size_t bits = 0;
+    if (!weir__multiply(count, dtype->bits, &bits)) {
+        return WEIR_ERR_OVERFLOW;
+    }
+    if (bits % 8 != 0) {
+        return WEIR_ERR_SHAPE;
+    }
+    *bytes = bits / 8;
+    return WEIR_OK;
 }
 
 /* ---- the header's length and text ---- */
@@ -145,219 +151,31 @@ static uint64_t little_endian(const unsigned char *bytes) {
 }
 
 /* Rules 1 to 5; what follows the header is the buffer. */
-static int find_header(struct opening *opening, const char **text, size_t *bytes) {
+static int find_header(struct opening *opening) {
+    struct weir__safetensors_source *source = &opening->source;
     const char *map = opening->file->map;
     size_t rest = opening->file->map_bytes - LENGTH_BYTES;
     uint64_t length = little_endian((const unsigned char *)map);
-    if (length > opening->limits.header_bytes) {
+    if (length > opening->header_bytes_max) {
         return REFUSE(opening, "the header has %llu bytes, more than the limit of %zu",
-                      (unsigned long long)length, opening->limits.header_bytes);
+                      (unsigned long long)length, opening->header_bytes_max);
     }
     if (length > rest) {
         return REFUSE(opening,
                       "the header has %llu bytes, but only %zu follow its length: the file is cut",
                       (unsigned long long)length, rest);
     }
-    *text = map + LENGTH_BYTES;
-    *bytes = (size_t)length;
-    if (length == 0 || **text != '{') {
+    source->text = map + LENGTH_BYTES;
+    source->text_bytes = (size_t)length;
+    if (length == 0 || source->text[0] != '{') {
         return REFUSE(opening, "the header does not begin with '{': not a safetensors file");
     }
-    if (!weir__utf8_valid(*text, *bytes)) {
+    if (!weir__utf8_valid(source->text, source->text_bytes)) {
         return REFUSE(opening, "the header is not UTF-8");
     }
-    opening->buffer = *text + *bytes;
-    opening->buffer_bytes = rest - *bytes;
+    source->buffer = source->text + source->text_bytes;
+    source->buffer_bytes = rest - source->text_bytes;
     return WEIR_OK;
-}
-
-static int parse_header(struct opening *opening) {
-    const char *text = NULL;
-    size_t bytes = 0;
-    json_error_t error;
-    int status = find_header(opening, &text, &bytes);
-    if (status) {
-        return status;
-    }
-    opening->file->header = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (opening->file->header) {
-        return WEIR_OK;
-    }
-    switch (json_error_code(&error)) {
-    case json_error_out_of_memory:
-        return refuse(opening, WEIR_ERR_OUT_OF_MEMORY, "out of memory for the header");
-    case json_error_duplicate_key:
-        return REFUSE(opening, "the header has a key twice, at byte %d: %.80s", error.position,
-                      error.text);
-    default:
-        return REFUSE(opening, "the header is not JSON, at byte %d: %.80s", error.position,
-                      error.text);
-    }
-}
-
-/* ---- the entries ---- */
-
-static int check_metadata(const struct opening *opening, json_t *metadata) {
-    const char *key;
-    json_t *value;
-    if (metadata && !json_is_object(metadata)) {
-        return REFUSE(opening, "'__metadata__' is not an object of texts");
-    }
-    json_object_foreach(metadata, key, value) {
-        if (!json_is_string(value)) {
-            return REFUSE(opening, "'__metadata__' has a value that is not text, at '%.*s'",
-                          NAME_SHOWN, key);
-        }
-    }
-    return WEIR_OK;
-}
-
-/* Exactly three keys: an unknown one may be the misspelling of one that is missing. */
-static int check_keys(const struct opening *opening, const char *name, json_t *entry) {
-    static const char *const wanted[] = {"dtype", "shape", "data_offsets"};
-    const char *key;
-    json_t *value;
-    if (!json_is_object(entry)) {
-        return REFUSE(opening, "tensor '%.*s' is not an object", NAME_SHOWN, name);
-    }
-    for (size_t i = 0; i < WEIR__COUNT_OF(wanted); i++) {
-        if (!json_object_get(entry, wanted[i])) {
-            return REFUSE(opening, "tensor '%.*s' has no '%s'", NAME_SHOWN, name, wanted[i]);
-        }
-    }
-    json_object_foreach(entry, key, value) {
-        if (strcmp(key, wanted[0]) && strcmp(key, wanted[1]) && strcmp(key, wanted[2])) {
-            return REFUSE(opening, "tensor '%.*s' has the unknown key '%.*s'", NAME_SHOWN, name,
-                          NAME_SHOWN, key);
-        }
-    }
-    return WEIR_OK;
-}
-
-static const struct weir__safetensors_dtype *dtype_of(const char *name) {
-    for (size_t i = 0; i < WEIR__SAFETENSORS_DTYPES; i++) {
-        if (strcmp(weir__safetensors_dtypes[i].name, name) == 0) {
-            return &weir__safetensors_dtypes[i];
-        }
-    }
-    return NULL;
-}
-
-static int read_dtype(const struct opening *opening, struct weir__safetensor *tensor, json_t *text,
-                      const struct weir__safetensors_dtype **dtype) {
-    *dtype = json_is_string(text) ? dtype_of(json_string_value(text)) : NULL;
-    if (!json_is_string(text)) {
-        return REFUSE(opening, "tensor '%.*s' has a dtype that is not text", NAME_SHOWN,
-                      tensor->name);
-    }
-    if (!*dtype) {
-        return REFUSE(opening, "tensor '%.*s' has the unknown dtype '%.32s'", NAME_SHOWN,
-                      tensor->name, json_string_value(text));
-    }
-    tensor->dtype_name = (*dtype)->name;
-    tensor->dtype = (*dtype)->dtype;
-    return WEIR_OK;
-}
-
-static int read_shape(const struct opening *opening, struct weir__safetensor *tensor,
-                      json_t *shape) {
-    size_t rank = json_array_size(shape);
-    if (!json_is_array(shape)) {
-        return REFUSE(opening, "tensor '%.*s' has a shape that is not a list", NAME_SHOWN,
-                      tensor->name);
-    }
-    if (rank > WEIR__SAFETENSORS_RANK_MAX) {
-        return refuse(opening, WEIR_ERR_UNSUPPORTED,
-                      "tensor '%.*s' has %zu dimensions, more than the %d that Weir reads",
-                      NAME_SHOWN, tensor->name, rank, WEIR__SAFETENSORS_RANK_MAX);
-    }
-    for (size_t i = 0; i < rank; i++) {
-        json_t *size = json_array_get(shape, i);
-        if (!json_is_integer(size) || json_integer_value(size) < 0) {
-            return REFUSE(opening, "tensor '%.*s' has a shape whose size %zu is no integer >= 0",
-                          NAME_SHOWN, tensor->name, i);
-        }
-        tensor->shape[i] = json_integer_value(size);
-    }
-    tensor->rank = (uint32_t)rank;
-    return WEIR_OK;
-}
-
-int weir__safetensors_bytes(const struct weir__safetensors_dtype *dtype, uint32_t rank,
-                            const int64_t *shape, size_t *bytes) {
-    size_t count = 1;
-    for (uint32_t i = 0; i < rank; i++) {
-        assert(shape[i] >= 0);
-        if (!weir__multiply(count, (size_t)shape[i], &count)) {
-            return WEIR_ERR_OVERFLOW;
-        }
-    }
-    size_t bits = 0;
-    if (!weir__multiply(count, dtype->bits, &bits)) {
-        return WEIR_ERR_OVERFLOW;
-    }
-    if (bits % 8 != 0) {
-        return WEIR_ERR_SHAPE;
-    }
-    *bytes = bits / 8;
-    return WEIR_OK;
-}
-
-/* Rule 9 as far as one tensor goes: forwards, inside the buffer, and as long as the shape says. */
-static int read_offsets(const struct opening *opening, struct weir__safetensor *tensor,
-                        json_t *offsets) {
-    json_t *first = json_array_get(offsets, 0), *second = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(second) ||
-        json_integer_value(first) < 0 || json_integer_value(second) < 0) {
-        return REFUSE(opening, "tensor '%.*s' has data_offsets that are not two integers >= 0",
-                      NAME_SHOWN, tensor->name);
-    }
-    unsigned long long begin = (unsigned long long)json_integer_value(first);
-    unsigned long long end = (unsigned long long)json_integer_value(second);
-    if (begin > end) {
-        return REFUSE(opening, "tensor '%.*s' has data_offsets [%llu, %llu] that run backwards",
-                      NAME_SHOWN, tensor->name, begin, end);
-    }
-    if (end > opening->buffer_bytes) {
-        return REFUSE(opening,
-                      "tensor '%.*s' has data_offsets [%llu, %llu] outside the buffer of %zu bytes",
-                      NAME_SHOWN, tensor->name, begin, end, opening->buffer_bytes);
-    }
-    if (end - begin != tensor->bytes) {
-        char text[96];
-        return REFUSE(opening,
-                      "tensor '%.*s' is %s, %zu bytes, but its data_offsets [%llu, %llu] hold %llu",
-                      NAME_SHOWN, tensor->name, weir__safetensor_text(tensor, text, sizeof(text)),
-                      tensor->bytes, begin, end, end - begin);
-    }
-    tensor->data = opening->buffer + begin;
-    return WEIR_OK;
-}
-
-static int read_tensor(const struct opening *opening, const char *name, json_t *entry,
-                       struct weir__safetensor *tensor) {
-    const struct weir__safetensors_dtype *dtype = NULL;
-    char text[96];
-    tensor->name = name;
-    int status = check_keys(opening, name, entry);
-    if (!status) {
-        status = read_dtype(opening, tensor, json_object_get(entry, "dtype"), &dtype);
-    }
-    if (!status) {
-        status = read_shape(opening, tensor, json_object_get(entry, "shape"));
-    }
-    if (status) {
-        return status;
-    }
-    switch (weir__safetensors_bytes(dtype, tensor->rank, tensor->shape, &tensor->bytes)) {
-    case WEIR_OK: return read_offsets(opening, tensor, json_object_get(entry, "data_offsets"));
-    case WEIR_ERR_SHAPE:
-        return REFUSE(opening, "tensor '%.*s' is %s, which is no whole number of bytes", NAME_SHOWN,
-                      name, weir__safetensor_text(tensor, text, sizeof(text)));
-    default:
-        return REFUSE(opening, "tensor '%.*s' is %s, whose size in bytes overflows", NAME_SHOWN,
-                      name, weir__safetensor_text(tensor, text, sizeof(text)));
-    }
 }
 
 /* ---- the buffer ---- */
@@ -378,16 +196,40 @@ static int compare_names(const void *left, const void *right) {
     return strcmp((*a)->name, (*b)->name);
 }
 
+static int compare_keys(const void *left, const void *right) {
+    const struct weir__safetensors_text *a = left, *b = right;
+    return strcmp(a->key, b->key);
+}
+
+/* The rest of rule 6, once names and keys are sorted. */
+static int check_unique(const struct opening *opening) {
+    const struct weir__safetensors *file = opening->file;
+    const struct weir__safetensors_header *header = &file->header;
+    for (uint32_t i = 1; i < header->tensor_count; i++) {
+        if (compare_names(&file->by_name[i - 1], &file->by_name[i]) == 0) {
+            return REFUSE(opening, "the header has a key twice: '%.*s'", NAME_SHOWN,
+                          file->by_name[i]->name);
+        }
+    }
+    for (uint32_t i = 1; i < header->metadata_count; i++) {
+        if (compare_keys(&header->metadata[i - 1], &header->metadata[i]) == 0) {
+            return REFUSE(opening, "'__metadata__' has a key twice: '%.*s'", NAME_SHOWN,
+                          header->metadata[i].key);
+        }
+    }
+    return WEIR_OK;
+}
+
 /* The rest of rule 9, and 10: in order of place, each tensor begins where the last one ended. */
 static int check_cover(const struct opening *opening) {
-    const struct weir__safetensors *file = opening->file;
-    const char *expected = opening->buffer;
-    for (uint32_t i = 0; i < file->count; i++) {
-        const struct weir__safetensor *tensor = &file->tensors[i];
+    const struct weir__safetensors_header *header = &opening->file->header;
+    const char *expected = opening->source.buffer;
+    for (uint32_t i = 0; i < header->tensor_count; i++) {
+        const struct weir__safetensor *tensor = &header->tensors[i];
         const char *begin = tensor->data;
         if (begin < expected) {
             return REFUSE(opening, "tensors '%.*s' and '%.*s' overlap", NAME_SHOWN,
-                          file->tensors[i - 1].name, NAME_SHOWN, tensor->name);
+                          header->tensors[i - 1].name, NAME_SHOWN, tensor->name);
         }
         if (begin > expected) {
             return REFUSE(opening, "a hole of %zu bytes before tensor '%.*s'",
@@ -395,49 +237,46 @@ static int check_cover(const struct opening *opening) {
         }
         expected = begin + tensor->bytes;
     }
-    size_t rest = opening->buffer_bytes - (size_t)(expected - opening->buffer);
+    size_t rest = opening->source.buffer_bytes - (size_t)(expected - opening->source.buffer);
     if (rest > 0) {
         return REFUSE(opening, "the last %zu bytes belong to no tensor", rest);
     }
     return WEIR_OK;
 }
 
+/* Most files are in order already, and then this is linear. */
+static void sort(void *list, uint32_t count, size_t bytes,
+                 int (*compare)(const void *, const void *)) {
+    const char *at = list;
+    for (uint32_t i = 1; i < count; i++, at += bytes) {
+        if (compare(at, at + bytes) > 0) {
+            qsort(list, count, bytes, compare);
+            return;
+        }
+    }
+}
+
 /* Rules 6 to 10. */
 static int read_entries(struct opening *opening) {
     struct weir__safetensors *file = opening->file;
-    json_t *metadata = json_object_get(file->header, "__metadata__"), *entry;
-    const char *name;
-    size_t count = json_object_size(file->header) - (metadata ? 1 : 0);
-    int status = check_metadata(opening, metadata);
+    struct weir__safetensors_header *header = &file->header;
+    int status = weir__safetensors_header_read(&opening->source, header);
     if (status) {
         return status;
     }
-    if (count > opening->limits.tensors) {
-        return refuse(opening, WEIR_ERR_UNSUPPORTED, "%zu tensors are more than the limit of %u",
-                      count, opening->limits.tensors);
-    }
-    file->count = (uint32_t)count;
-    file->tensors = weir__acquire(file->allocator, count, sizeof(*file->tensors));
+    uint32_t count = header->tensor_count;
     file->by_name = weir__acquire(file->allocator, count, sizeof(*file->by_name));
-    if (!file->tensors || !file->by_name) {
-        return refuse(opening, WEIR_ERR_OUT_OF_MEMORY, "out of memory for %zu tensors", count);
+    if (!file->by_name) {
+        return weir__io_fail(opening->source.io, ENOMEM, "open", opening->source.path);
     }
-    struct weir__safetensor *next = file->tensors;
-    json_object_foreach(file->header, name, entry) {
-        if (entry == metadata) {
-            continue;
-        }
-        status = read_tensor(opening, name, entry, next++);
-        if (status) {
-            return status;
-        }
+    sort(header->tensors, count, sizeof(*header->tensors), compare_places);
+    for (uint32_t i = 0; i < count; i++) {
+        file->by_name[i] = &header->tensors[i];
     }
-    qsort(file->tensors, count, sizeof(*file->tensors), compare_places);
-    for (size_t i = 0; i < count; i++) {
-        file->by_name[i] = &file->tensors[i];
-    }
-    qsort(file->by_name, count, sizeof(*file->by_name), compare_names);
-    return check_cover(opening);
+    sort(file->by_name, count, sizeof(*file->by_name), compare_names);
+    sort(header->metadata, header->metadata_count, sizeof(*header->metadata), compare_keys);
+    status = check_unique(opening);
+    return status ? status : check_cover(opening);
 }
 
 /* ---- opening and using ---- */
@@ -445,18 +284,21 @@ static int read_entries(struct opening *opening) {
 /* Maps the whole file; the descriptor is not needed afterwards. */
 static int map_file(struct opening *opening) {
     const struct weir__io_calls *calls = opening->file->calls;
+    const struct weir__safetensors_source *source = &opening->source;
     struct stat facts;
-    int descriptor = weir__io_open(opening->io, opening->path, O_RDONLY, 0);
+    /* Without O_NONBLOCK a pipe that nobody writes to would be waited for, and then refused. */
+    int descriptor = weir__io_open(source->io, source->path, O_RDONLY | O_NONBLOCK, 0);
     if (descriptor < 0) {
-        return weir__io_fail(opening->io, errno, "open", opening->path);
+        return weir__io_fail(source->io, errno, "open", source->path);
     }
     int status = WEIR_OK;
     if (calls->fstat(descriptor, &facts) != 0) {
-        status = weir__io_fail(opening->io, errno, "read", opening->path);
+        status = weir__io_fail(source->io, errno, "read", source->path);
     } else if (S_ISDIR(facts.st_mode)) {
-        status = weir__io_fail(opening->io, EISDIR, "read", opening->path);
+        status = weir__io_fail(source->io, EISDIR, "read", source->path);
     } else if (!S_ISREG(facts.st_mode)) {
-        status = refuse(opening, WEIR_ERR_IO, "not a file but a pipe or device: name a file");
+        status = weir__safetensors_refuse(source, WEIR_ERR_IO,
+                                          "not a file but a pipe or device: name a file");
     } else if (facts.st_size < LENGTH_BYTES) {
         status = REFUSE(opening,
                         "%lld bytes are too few for a safetensors file, which begins "
@@ -466,7 +308,7 @@ static int map_file(struct opening *opening) {
         opening->file->map = calls->map(descriptor, (size_t)facts.st_size);
         opening->file->map_bytes = (size_t)facts.st_size;
         if (!opening->file->map) {
-            status = weir__io_fail(opening->io, errno, "map", opening->path);
+            status = weir__io_fail(source->io, errno, "map", source->path);
         }
     }
     calls->close(descriptor); /* read only: a failure loses nothing */
@@ -476,14 +318,12 @@ static int map_file(struct opening *opening) {
 int weir__safetensors_open(const struct weir__io *io, const char *path,
                            const struct weir__safetensors_limits *limits,
                            struct weir__safetensors **file) {
-    struct opening opening = {.io = io, .path = path};
-    opening.limits.header_bytes = WEIR__SAFETENSORS_HEADER_MAX;
-    opening.limits.tensors = TENSORS_MAX;
-    if (limits && limits->header_bytes) {
-        opening.limits.header_bytes = limits->header_bytes;
-    }
+    bool limited = limits && limits->header_bytes;
+    struct opening opening = {.source = {.io = io, .path = path, .tensors_max = TENSORS_MAX},
+                              .header_bytes_max =
+                                  limited ? limits->header_bytes : WEIR__SAFETENSORS_HEADER_MAX};
     if (limits && limits->tensors) {
-        opening.limits.tensors = limits->tensors;
+        opening.source.tensors_max = limits->tensors;
     }
     opening.file = weir__acquire(io->allocator, 1, sizeof(*opening.file));
     if (!opening.file) {
@@ -493,7 +333,7 @@ int weir__safetensors_open(const struct weir__io *io, const char *path,
     opening.file->calls = weir__io_calls_of(io);
     int status = map_file(&opening);
     if (!status) {
-        status = parse_header(&opening);
+        status = find_header(&opening);
     }
     if (!status) {
         status = read_entries(&opening);
@@ -510,9 +350,9 @@ void weir__safetensors_close(struct weir__safetensors *file) {
     if (!file) {
         return;
     }
-    weir__release(file->allocator, file->by_name, file->count, sizeof(*file->by_name));
-    weir__release(file->allocator, file->tensors, file->count, sizeof(*file->tensors));
-    json_decref(file->header);
+    weir__release(file->allocator, file->by_name, file->header.tensor_count,
+                  sizeof(*file->by_name));
+    weir__safetensors_header_clean_up(&file->header);
     if (file->map) {
         file->calls->unmap(file->map, file->map_bytes);
     }
@@ -520,23 +360,28 @@ void weir__safetensors_close(struct weir__safetensors *file) {
 }
 
 uint32_t weir__safetensors_count(const struct weir__safetensors *file) {
-    return file->count;
+    return file->header.tensor_count;
 }
 
 const struct weir__safetensor *weir__safetensors_get(const struct weir__safetensors *file,
                                                      uint32_t index) {
-    assert(index < file->count);
-    return &file->tensors[index];
+    assert(index < file->header.tensor_count);
+    return &file->header.tensors[index];
 }
 
 const struct weir__safetensor *weir__safetensors_find(const struct weir__safetensors *file,
                                                       const char *name) {
     const struct weir__safetensor wanted = {.name = name}, *key = &wanted;
-    const struct weir__safetensor **found =
-        bsearch(&key, file->by_name, file->count, sizeof(*file->by_name), compare_names);
+    const struct weir__safetensor **found = bsearch(&key, file->by_name, file->header.tensor_count,
+                                                    sizeof(*file->by_name), compare_names);
     return found ? *found : NULL;
 }
 
 const char *weir__safetensors_metadata(const struct weir__safetensors *file, const char *key) {
-    return json_string_value(json_object_get(json_object_get(file->header, "__metadata__"), key));
+    const struct weir__safetensors_text wanted = {.key = key}, *found = NULL;
+    if (file->header.metadata_count > 0) {
+        found = bsearch(&wanted, file->header.metadata, file->header.metadata_count,
+                        sizeof(*file->header.metadata), compare_keys);
+    }
+    return found ? found->value : NULL;
 }
