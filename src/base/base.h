@@ -9,6 +9,7 @@
 #include "weir.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 
 #define WEIR__CACHE_LINE 64u
@@ -49,6 +50,9 @@ __attribute__((format(printf, 3, 4)))
 /** Fills status and message (cut at its size), leaving the place alone; returns `status`. `error`
  * may be NULL. */
 int weir__fail(struct weir_error *error, int status, const char *format, ...);
+
+/** weir_faults_add for a function that is printf-like itself. */
+void weir__faults_add_list(struct weir_faults *faults, const char *format, va_list arguments);
 
 /** CLOCK_MONOTONIC in nanoseconds. */
 uint64_t weir__now_ns(void);

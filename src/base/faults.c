@@ -29,21 +29,27 @@ static void keep_to_one_line(char *line) {
     }
 }
 
-void weir_faults_add(struct weir_faults *faults, const char *format, ...) {
+/* A line that will not be kept is not formatted either: a hostile file has millions. */
+void weir__faults_add_list(struct weir_faults *faults, const char *format, va_list arguments) {
     if (faults == NULL) return;
     assert(faults->kept <= faults->capacity);
     assert(format != NULL);
     if (faults->count < UINT32_MAX) faults->count++;
+    if (!grow(faults)) return;
     char line[LINE_BYTES_MAX];
-    va_list arguments;
-    va_start(arguments, format);
     int length = vsnprintf(line, sizeof line, format, arguments);
-    va_end(arguments);
-    if (length < 0 || !grow(faults)) return;
+    if (length < 0) return;
     keep_to_one_line(line);
     char *copy;
     if (weir__text_copy(faults->allocator, line, &copy) != WEIR_OK) return;
     faults->lines[faults->kept++] = copy;
+}
+
+void weir_faults_add(struct weir_faults *faults, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    weir__faults_add_list(faults, format, arguments);
+    va_end(arguments);
 }
 
 void weir_faults_clean_up(struct weir_faults *faults) {

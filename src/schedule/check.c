@@ -13,8 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A table is indexed densely unless it is so far from complete that a sentence says all. */
-#define CELLS_PER_ACTION_MAX 4u
+/* A table is indexed densely unless it is so far from complete that a sentence says all: a complete
+ * one has two actions and more per stage and micro-batch. */
+#define CELLS_PER_ACTION_MAX 1u
 #define CELLS_FREE 4096u
 
 struct check {
@@ -34,12 +35,10 @@ __attribute__((format(printf, 2, 3)))
 #endif
 static void
 report(struct check *check, const char *format, ...) {
-    char line[512];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(line, sizeof line, format, arguments);
+    weir__faults_add_list(check->faults, format, arguments);
     va_end(arguments);
-    weir_faults_add(check->faults, "%s", line);
     check->count++;
 }
 
