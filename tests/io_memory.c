@@ -76,6 +76,11 @@ static ssize_t memory_read(int descriptor, void *memory, size_t bytes) {
     return count;
 }
 
+static ssize_t memory_pread(int descriptor, void *memory, size_t bytes, off_t offset) {
+    if (!is_known(descriptor) || offset < 0) return -1;
+    return copy((size_t)offset, memory, bytes);
+}
+
 static int describe(struct stat *facts) {
     memset(facts, 0, sizeof *facts);
     facts->st_mode = S_IFREG | 0444;
@@ -156,6 +161,7 @@ const struct weir__io_calls *io_memory_calls(void) {
     static const struct weir__io_calls calls = {
         .open = memory_open,
         .read = memory_read,
+        .pread = memory_pread,
         .write = no_write,
         .fsync = no_fsync,
         .close = memory_close,
