@@ -44,25 +44,29 @@ enum weir_attr_kind {
     WEIR_ATTR_KIND_INT,
     WEIR_ATTR_KIND_REAL,
     WEIR_ATTR_KIND_FLAG,
-    WEIR_ATTR_KIND_TEXT
+    WEIR_ATTR_KIND_TEXT,
+    WEIR_ATTR_KIND_PAIR /**< two whole numbers, height and width; an INT serves for both */
 };
 
 /** One attribute of a layer, with PyTorch's name. Texts are copied. */
 struct weir_attr {
     const char *key;
     enum weir_attr_kind kind;
-    int64_t integer; /**< INT, and FLAG as 0 or 1 */
+    int64_t integer; /**< INT, PAIR's first, and FLAG as 0 or 1 */
     double real;
     const char *text;
+    int64_t second; /**< PAIR */
 };
 #define WEIR_ATTR_INT(key, value)                                                                  \
-    { key, WEIR_ATTR_KIND_INT, value, 0.0, 0 }
+    { key, WEIR_ATTR_KIND_INT, value, 0.0, 0, 0 }
 #define WEIR_ATTR_REAL(key, value)                                                                 \
-    { key, WEIR_ATTR_KIND_REAL, 0, value, 0 }
+    { key, WEIR_ATTR_KIND_REAL, 0, value, 0, 0 }
 #define WEIR_ATTR_FLAG(key, value)                                                                 \
-    { key, WEIR_ATTR_KIND_FLAG, value, 0.0, 0 }
+    { key, WEIR_ATTR_KIND_FLAG, value, 0.0, 0, 0 }
 #define WEIR_ATTR_TEXT(key, value)                                                                 \
-    { key, WEIR_ATTR_KIND_TEXT, 0, 0.0, value }
+    { key, WEIR_ATTR_KIND_TEXT, 0, 0.0, value, 0 }
+#define WEIR_ATTR_PAIR(key, first, second)                                                         \
+    { key, WEIR_ATTR_KIND_PAIR, first, 0.0, 0, second }
 
 struct weir_attrs {
     uint32_t count;
@@ -79,7 +83,7 @@ struct weir_attrs {
 struct weir_model;
 
 /** An empty model. `input` and `target` are one row (target may be NULL: no loss, inference only);
- * `loss` is "cross_entropy", "mse" or NULL. The caller's: weir_model_destroy. */
+ * `loss` is "cross_entropy", "bce_with_logits", "mse" or NULL. The caller's: weir_model_destroy. */
 int weir_model_new(const struct weir_allocator *allocator, const struct weir_tensor *input,
                    const struct weir_tensor *target, const char *loss, struct weir_model **model);
 /** Accepts NULL. No net of the model may live. */
@@ -91,6 +95,11 @@ void weir_model_ignore_index(struct weir_model *model, int64_t ignore_index);
  * attributes: WEIR_ERR_ARGUMENT, each a line in `faults`. */
 int weir_model_add(struct weir_model *model, const char *type, const char *name,
                    struct weir_attrs attributes, struct weir_faults *faults);
+/** Parameters whose names match the pattern (as a shell matches file names, `*` and `?`, over the
+ * whole name: "h.0.*") do not learn: no gradient, no optimizer state, no backward where nothing
+ * before them learns. A pattern that no parameter matches is refused when a net is made. A single
+ * layer is frozen by its attribute "frozen". WEIR_ERR_ARGUMENT for an empty pattern. */
+int weir_model_freeze(struct weir_model *model, const char *pattern);
 /** Layers can be counted, listed and indexed. */
 uint32_t weir_model_layer_count(const struct weir_model *model);
 /** The model's border: the input of one row, the target (zeroed without a loss) and the loss's name
@@ -196,8 +205,9 @@ struct weir_parameter {
     uint32_t rank;
     int64_t shape[WEIR_RANK_MAX];
     uint64_t count;
+    bool frozen; /**< does not learn: no gradient, no optimizer state */
     void *data;
-    void *gradient;
+    void *gradient;     /**< NULL where it is frozen, or the net only infers */
     void *optimizer[2]; /**< AdamW: exp_avg, exp_avg_sq; SGD: momentum_buffer; else NULL */
 };
 /** In layer order. */

@@ -11,6 +11,9 @@ json_t *model_json_tensor(const struct weir_tensor *tensor) {
 
 static json_t *attribute_value(const struct weir_attr *attribute) {
     switch (attribute->kind) {
+    case WEIR_ATTR_KIND_PAIR:
+        if (attribute->integer == attribute->second) return json_integer(attribute->integer);
+        return json_pack("[I, I]", (json_int_t)attribute->integer, (json_int_t)attribute->second);
     case WEIR_ATTR_KIND_INT: return json_integer(attribute->integer);
     case WEIR_ATTR_KIND_REAL: return json_real(attribute->real);
     case WEIR_ATTR_KIND_FLAG: return json_boolean(attribute->integer != 0);

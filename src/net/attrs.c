@@ -6,9 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kind_names[] = {"a whole number", "a number", "true or false", "a text"};
+static const char *const kind_names[] = {"a whole number", "a number", "true or false", "a text",
+                                         "a whole number or two, height and width"};
+
+/* What every type takes. */
+static const struct weir_attr_rule frozen = {.key = "frozen", .kind = WEIR_ATTR_KIND_FLAG};
 
 static const struct weir_attr_rule *find_rule(const struct weir_layer_type *type, const char *key) {
+    if (strcmp(key, frozen.key) == 0) return &frozen;
     for (uint32_t i = 0; i < type->attr_count; i++)
         if (strcmp(type->attrs[i].key, key) == 0) return &type->attrs[i];
     return NULL;
@@ -35,9 +40,12 @@ static bool is_choice(const char *choices, const char *value) {
 
 static bool check_int(const struct weir_attr_rule *rule, const struct weir_attr *given,
                       const char *label, struct weir_faults *faults) {
-    if (given->integer >= rule->least && given->integer <= INT32_MAX) return true;
+    int64_t wrong = given->integer;
+    if (wrong >= rule->least && wrong <= INT32_MAX && rule->kind == WEIR_ATTR_KIND_PAIR)
+        wrong = given->second;
+    if (wrong >= rule->least && wrong <= INT32_MAX) return true;
     weir_faults_add(faults, "layer %s: %s is %lld, but must be from %lld to %d", label, rule->key,
-                    (long long)given->integer, (long long)rule->least, INT32_MAX);
+                    (long long)wrong, (long long)rule->least, INT32_MAX);
     return false;
 }
 
@@ -67,6 +75,7 @@ static bool check_attr(const struct weir_attr_rule *rule, const struct weir_attr
         return false;
     }
     switch (rule->kind) {
+    case WEIR_ATTR_KIND_PAIR:
     case WEIR_ATTR_KIND_INT: return check_int(rule, given, label, faults);
     case WEIR_ATTR_KIND_REAL: return check_real(rule, given, label, faults);
     case WEIR_ATTR_KIND_TEXT: return check_text(rule, given, label, faults);
@@ -85,11 +94,15 @@ static void list_keys(const struct weir_layer_type *type, char *text, size_t cap
     }
 }
 
-/** A whole number serves where a number is asked for. */
+/** A whole number serves where a number or a pair is asked for. */
 static struct weir_attr converted(const struct weir_attr_rule *rule, struct weir_attr given) {
     if (rule->kind == WEIR_ATTR_KIND_REAL && given.kind == WEIR_ATTR_KIND_INT) {
         given.kind = WEIR_ATTR_KIND_REAL;
         given.real = (double)given.integer;
+    }
+    if (rule->kind == WEIR_ATTR_KIND_PAIR && given.kind == WEIR_ATTR_KIND_INT) {
+        given.kind = WEIR_ATTR_KIND_PAIR;
+        given.second = given.integer;
     }
     return given;
 }
@@ -178,4 +191,11 @@ const char *weir_layer_text(const struct weir_layer *layer, const char *key) {
     const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_TEXT);
     const struct weir_attr *given = find_given(layer->attrs, key);
     return given != NULL ? given->text : rule->text;
+}
+
+void weir_layer_pair(const struct weir_layer *layer, const char *key, int64_t pair[2]) {
+    const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_PAIR);
+    const struct weir_attr *given = find_given(layer->attrs, key);
+    pair[0] = given != NULL ? given->integer : rule->integer;
+    pair[1] = given != NULL ? given->second : rule->integer;
 }

@@ -9,10 +9,11 @@
 
 static struct weir_value *incoming(struct weir_builder *builder, enum weir__source source,
                                    uint32_t index, const struct weir_value *like) {
-    struct weir_tensor tensor = weir__value_tensor(like);
+    struct weir_tensor tensor = weir_value_tensor(like);
     tensor.differentiable = false;
     struct weir_value *value = weir__graph_value(builder->graph, source, index, &tensor);
-    if (value == NULL) weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    if (value == NULL) return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    value->channels_last = like->channels_last;
     return value;
 }
 
@@ -35,9 +36,8 @@ static void visit(struct weir_builder *builder, const struct weir__node *node) {
     builder->layer_index = node->layer;
     if (node->op == WEIR__OP_ALIAS) {
         struct weir_value *x = node->in[0], *dy = y->grad;
-        if (dy->rank != x->rank || !weir__value_same_shape(x, y))
-            dy = weir_reshape(builder, dy, x->rank, x->shape);
-        weir__contribute(builder, x, dy);
+        bool same = weir__value_same_shape(x, dy) && x->channels_last == dy->channels_last;
+        weir__contribute(builder, x, same ? dy : weir__alias_like(builder, dy, x));
         return;
     }
     const struct weir__op_rule *rule = weir__op_rule(node->op);

@@ -3,11 +3,12 @@
 #include "net/builder.h"
 #include "net/compile.h"
 
+#include <fnmatch.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-void *weir__builder_fail(struct weir_builder *builder, int status, const char *format, ...) {
+void *weir_builder_fail(struct weir_builder *builder, int status, const char *format, ...) {
     assert(status != WEIR_OK);
     if (builder->status != WEIR_OK) return NULL;
     builder->status = status;
@@ -23,7 +24,7 @@ void *weir__builder_fail(struct weir_builder *builder, int status, const char *f
 }
 
 static void *fail_memory(struct weir_builder *builder) {
-    return weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
 }
 
 /* ---- nodes ---- */
@@ -73,7 +74,19 @@ struct weir_value *weir__output(struct weir_builder *builder, struct weir__node 
 
 struct weir_value *weir__output_like(struct weir_builder *builder, struct weir__node *node,
                                      const struct weir_value *like) {
-    return builder->status != WEIR_OK ? NULL : weir__output(builder, node, like->rank, like->shape);
+    if (builder->status != WEIR_OK) return NULL;
+    struct weir_value *value = weir__output(builder, node, like->rank, like->shape);
+    if (value != NULL) value->channels_last = like->channels_last;
+    return value;
+}
+
+struct weir_value *weir__output_image(struct weir_builder *builder, struct weir__node *node,
+                                      int64_t channels, struct weir__plane plane) {
+    if (builder->status != WEIR_OK) return NULL;
+    const int64_t shape[] = {channels, plane.height, plane.width};
+    struct weir_value *value = weir__output(builder, node, 3, shape);
+    if (value != NULL) value->channels_last = true;
+    return value;
 }
 
 struct weir_value *weir__output_number(struct weir_builder *builder, struct weir__node *node) {
@@ -99,25 +112,71 @@ void weir__output_accumulator(struct weir_builder *builder, struct weir__node *n
     struct weir_value *value = weir__output(builder, node, parameter->rank, parameter->shape);
     if (value == NULL) return;
     value->batched = false;
+    /* Of two that one kernel makes, the frozen one's goes to workspace. */
+    if (!parameter->requires_grad) return;
     value->accumulator = graph->accumulator_count;
     graph->accumulators[graph->accumulator_count++].parameter = parameter->index;
 }
 
 /* ---- values without a kernel ---- */
 
-struct weir_value *weir_reshape(struct weir_builder *builder, struct weir_value *x, uint32_t rank,
-                                const int64_t *shape) {
+static struct weir_value *alias_as(struct weir_builder *builder, struct weir_value *x,
+                                   uint32_t rank, const int64_t *shape, bool channels_last) {
     struct weir__node *node = weir__emit(builder, WEIR__OP_ALIAS, 1, &x);
     struct weir_value *y = weir__output(builder, node, rank, shape);
     if (y == NULL) return NULL;
     y->dtype = x->dtype;
     y->batched = x->batched;
+    y->channels_last = channels_last;
     assert(weir__value_count(x) == weir__value_count(y));
     return y;
 }
 
+struct weir_value *weir_reshape(struct weir_builder *builder, struct weir_value *x, uint32_t rank,
+                                const int64_t *shape) {
+    x = weir__plain(builder, x);
+    return x == NULL ? NULL : alias_as(builder, x, rank, shape, false);
+}
+
 struct weir_value *weir__alias(struct weir_builder *builder, struct weir_value *x) {
-    return builder->status != WEIR_OK ? NULL : weir_reshape(builder, x, x->rank, x->shape);
+    return weir__alias_like(builder, x, x);
+}
+
+struct weir_value *weir__alias_like(struct weir_builder *builder, struct weir_value *x,
+                                    const struct weir_value *like) {
+    if (builder->status != WEIR_OK) return NULL;
+    return alias_as(builder, x, like->rank, like->shape, like->channels_last);
+}
+
+/** The image x in the other order. */
+static struct weir_value *turned(struct weir_builder *builder, struct weir_value *x) {
+    int64_t channels = x->shape[0], pixels = x->shape[1] * x->shape[2];
+    bool to_last = !x->channels_last;
+    if (channels == 1 || pixels == 1) return alias_as(builder, x, x->rank, x->shape, to_last);
+    struct weir__node *node = WEIR__EMIT(builder, transpose, x);
+    if (node == NULL) return NULL;
+    node->shape.in = to_last ? channels : pixels;
+    node->shape.out = to_last ? pixels : channels;
+    struct weir_value *y = weir__output_like(builder, node, x);
+    if (y != NULL) y->channels_last = to_last;
+    return y;
+}
+
+struct weir_value *weir__plain(struct weir_builder *builder, struct weir_value *x) {
+    if (builder->status != WEIR_OK || x == NULL || !x->channels_last) return x;
+    return turned(builder, x);
+}
+
+struct weir_value *weir__channels_last(struct weir_builder *builder, struct weir_value *x) {
+    if (builder->status != WEIR_OK || x == NULL || x->channels_last) return x;
+    assert(x->rank == 3);
+    return turned(builder, x);
+}
+
+struct weir_value *weir__ordered_like(struct weir_builder *builder, struct weir_value *x,
+                                      const struct weir_value *like) {
+    return like != NULL && like->channels_last ? weir__channels_last(builder, x)
+                                               : weir__plain(builder, x);
 }
 
 /* ---- parameters ---- */
@@ -133,10 +192,9 @@ static bool name_is_new(struct weir_builder *builder, const char *name) {
     struct weir__network *network = builder->network;
     for (uint32_t i = 0; i < network->parameter_count; i++) {
         if (strcmp(network->parameters[i].name, name) != 0) continue;
-        weir__builder_fail(
-            builder, WEIR_ERR_EXISTS,
-            "its parameter '%s' exists already, in layer %s: give one of them a name", name,
-            weir__network_layer_label(network, network->parameters[i].layer));
+        weir_builder_fail(builder, WEIR_ERR_EXISTS,
+                          "its parameter '%s' exists already, in layer %s: give one of them a name",
+                          name, weir__network_layer_label(network, network->parameters[i].layer));
         return false;
     }
     return true;
@@ -145,13 +203,21 @@ static bool name_is_new(struct weir_builder *builder, const char *name) {
 static struct weir_value *parameter_value(struct weir_builder *builder, uint32_t index) {
     const struct weir__parameter *parameter = &builder->network->parameters[index];
     struct weir_tensor tensor = {
-        .dtype = builder->dtype, .rank = parameter->rank, .differentiable = true};
+        .dtype = builder->dtype, .rank = parameter->rank, .differentiable = !parameter->frozen};
     memcpy(tensor.shape, parameter->shape, sizeof tensor.shape);
     struct weir_value *value =
         weir__graph_value(builder->graph, WEIR__FROM_PARAMETER, index, &tensor);
     if (value == NULL) return fail_memory(builder);
     value->batched = false;
     return value;
+}
+
+static bool is_frozen(const struct weir_builder *builder, const char *name) {
+    const struct weir_model *model = builder->network->model;
+    if (builder->layer->frozen) return true;
+    for (uint32_t i = 0; i < model->freeze_count; i++)
+        if (fnmatch(model->freezes[i], name, 0) == 0) return true;
+    return false;
 }
 
 struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
@@ -172,7 +238,8 @@ struct weir_value *weir_parameter(struct weir_builder *builder, const char *loca
                                           .layer = builder->layer_index,
                                           .stage = builder->stage,
                                           .rank = rank,
-                                          .init = init};
+                                          .init = init,
+                                          .frozen = is_frozen(builder, name)};
     memcpy(parameter->shape, shape, rank * sizeof shape[0]);
     struct weir_value *value = parameter_value(builder, index);
     if (value == NULL) return NULL;
@@ -188,12 +255,12 @@ struct weir_value *weir__parameter_of_earlier(struct weir_builder *builder, cons
     for (uint32_t i = 0; i < network->parameter_count; i++)
         if (strcmp(network->parameters[i].local, local) == 0) found = i;
     if (found == WEIR__NONE)
-        return weir__builder_fail(builder, WEIR_ERR_CONFIG,
-                                  "it is tied to '%s', which no earlier layer has", local);
+        return weir_builder_fail(builder, WEIR_ERR_CONFIG,
+                                 "it is tied to '%s', which no earlier layer has", local);
     const struct weir__parameter *parameter = &network->parameters[found];
     if (parameter->stage == builder->stage) return parameter->value;
     if (network->facts_only) return parameter_value(builder, found);
-    return weir__builder_fail(
+    return weir_builder_fail(
         builder, WEIR_ERR_CONFIG,
         "it is tied to '%s' of layer %s in stage %u, but stands in stage %u, and tied layers must "
         "share a stage for now: choose a --balance that keeps them together, or --untied",
@@ -210,5 +277,6 @@ bool weir__wants_grad(const struct weir_value *x) {
 void weir__contribute(struct weir_builder *builder, struct weir_value *x, struct weir_value *grad) {
     if (builder->status != WEIR_OK || !weir__wants_grad(x)) return;
     assert(weir__value_count(x) == weir__value_count(grad) && x->dtype == grad->dtype);
+    assert(x->channels_last == grad->channels_last);
     x->grad = x->grad == NULL ? grad : weir_sum(builder, x->grad, grad);
 }

@@ -15,13 +15,7 @@
 #define WEIR_BUILDER_H
 
 #include "net/graph.h"
-
-/** How a parameter is filled when training starts. */
-enum weir_init_kind { WEIR_INIT_ZERO, WEIR_INIT_ONE, WEIR_INIT_NORMAL, WEIR_INIT_UNIFORM };
-struct weir_init {
-    enum weir_init_kind kind;
-    double scale; /**< NORMAL: standard deviation; UNIFORM: between -scale and scale */
-};
+#include "weir_layer.h"
 
 /** A parameter of the network. Those of a stage are neighbours in the list. */
 struct weir__parameter {
@@ -33,6 +27,7 @@ struct weir__parameter {
     int64_t shape[WEIR_RANK_MAX];
     uint64_t count;
     struct weir_init init;
+    bool frozen;              /**< no gradient, no optimizer state */
     struct weir_value *value; /**< in its stage's graph */
     size_t offset;            /**< bytes, in the stage's parameter memory and gradient memory */
 };
@@ -54,6 +49,7 @@ struct weir__dropout {
     uint32_t layer;
     uint32_t random_op;
     double p;
+    int64_t pixels; /**< elements that are dropped together: 1, or a channel's */
     struct weir_tensor tensor;
 };
 
@@ -73,51 +69,12 @@ struct weir_builder {
     int status; /**< sticky */
 };
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 3, 4)))
-#endif
-/** Reports a fault of the present layer, unless one was reported; returns NULL. */
-void *
-weir__builder_fail(struct weir_builder *builder, int status, const char *format, ...);
+/* ---- what layers use, beside weir_layer.h ---- */
 
-/* ---- what layers use ---- */
-
-/** The present layer's parameter `local` ("weight"), of the network's dtype. */
-struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
-                                  const int64_t *shape, struct weir_init init);
 /** The parameter `local` that an earlier layer of this stage made. */
 struct weir_value *weir__parameter_of_earlier(struct weir_builder *builder, const char *local);
-/** Stashes x under a name that the layer declares. */
-void weir_stash(struct weir_builder *builder, const char *name_space, const char *name,
-                struct weir_value *x);
 /** Faults for what the present layer declares and did not do. */
 void weir__skips_check_done(struct weir_builder *builder);
-/** Reads, or pops, a skip that the layer declares. */
-struct weir_value *weir_read(struct weir_builder *builder, const char *name_space,
-                             const char *name);
-
-struct weir_value *weir_linear(struct weir_builder *builder, struct weir_value *x,
-                               struct weir_value *weight, struct weir_value *bias,
-                               bool weight_in_out);
-struct weir_value *weir_embedding(struct weir_builder *builder, struct weir_value *index,
-                                  struct weir_value *table);
-/** x (T, C) + the table's first T rows. */
-struct weir_value *weir__position_add(struct weir_builder *builder, struct weir_value *x,
-                                      struct weir_value *table);
-struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_value *x,
-                                   struct weir_value *weight, struct weir_value *bias, double eps);
-/** Causal self-attention of qkv (T, 3C). */
-struct weir_value *weir__attention(struct weir_builder *builder, struct weir_value *qkv,
-                                   int64_t heads);
-struct weir_value *weir_gelu(struct weir_builder *builder, struct weir_value *x,
-                             bool approximate_tanh);
-struct weir_value *weir_relu(struct weir_builder *builder, struct weir_value *x);
-struct weir_value *weir_dropout(struct weir_builder *builder, struct weir_value *x, double p);
-struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
-                            struct weir_value *b);
-/** The same memory with another shape of as many elements per row. */
-struct weir_value *weir_reshape(struct weir_builder *builder, struct weir_value *x, uint32_t rank,
-                                const int64_t *shape);
 /** The same memory; a value of its own for differentiation. */
 struct weir_value *weir__alias(struct weir_builder *builder, struct weir_value *x);
 /** The losses: one double. */
@@ -125,6 +82,19 @@ struct weir_value *weir__cross_entropy(struct weir_builder *builder, struct weir
                                        struct weir_value *target, int64_t ignore_index);
 struct weir_value *weir__mse(struct weir_builder *builder, struct weir_value *output,
                              struct weir_value *target);
+struct weir_value *weir__bce_with_logits(struct weir_builder *builder, struct weir_value *output,
+                                         struct weir_value *target);
+
+/** x with its memory in PyTorch's order, or channels last; x itself where it lies so already. A
+ * conversion that moves nothing (one channel, or one pixel) is an alias. */
+struct weir_value *weir__plain(struct weir_builder *builder, struct weir_value *x);
+struct weir_value *weir__channels_last(struct weir_builder *builder, struct weir_value *x);
+/** x in the order of `like`. */
+struct weir_value *weir__ordered_like(struct weir_builder *builder, struct weir_value *x,
+                                      const struct weir_value *like);
+/** The same memory with the shape and order of `like`, whose elements are as many. */
+struct weir_value *weir__alias_like(struct weir_builder *builder, struct weir_value *x,
+                                    const struct weir_value *like);
 
 /* ---- what ops use ---- */
 
@@ -149,6 +119,9 @@ struct weir_value *weir__output(struct weir_builder *builder, struct weir__node 
 /** The same, shaped as `like`. */
 struct weir_value *weir__output_like(struct weir_builder *builder, struct weir__node *node,
                                      const struct weir_value *like);
+/** An image, channels last. */
+struct weir_value *weir__output_image(struct weir_builder *builder, struct weir__node *node,
+                                      int64_t channels, struct weir__plane plane);
 /** A number that belongs to no row, in double: a loss. */
 struct weir_value *weir__output_number(struct weir_builder *builder, struct weir__node *node);
 /** An acc output: this use of the parameter gets an accumulator. */

@@ -2,6 +2,7 @@
 /* Stages are built in order, since a stage's input is what the one before it puts out. */
 #include "net/compile.h"
 
+#include <fnmatch.h>
 #include <string.h>
 
 const char *weir__network_layer_label(const struct weir__network *network, uint32_t layer) {
@@ -19,7 +20,7 @@ static struct weir_tensor at_dtype(struct weir_tensor tensor, enum weir_dtype dt
 static struct weir_value *add_input(struct weir_builder *builder, uint32_t index,
                                     const struct weir_tensor *tensor) {
     struct weir_value *value = weir__graph_value(builder->graph, WEIR__FROM_INPUT, index, tensor);
-    if (value == NULL) weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    if (value == NULL) weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     builder->graph->inputs[index] = value;
     return value;
 }
@@ -32,9 +33,16 @@ static void build_loss(struct weir_builder *builder) {
     if (!model->has_target || model->loss == WEIR__LOSS_NONE) return;
     struct weir_value *target = add_input(builder, 1, &builder->network->target);
     if (builder->status != WEIR_OK) return;
-    graph->loss = model->loss == WEIR__LOSS_MSE
-                      ? weir__mse(builder, graph->output, target)
-                      : weir__cross_entropy(builder, graph->output, target, model->ignore_index);
+    switch (model->loss) {
+    case WEIR__LOSS_NONE: return;
+    case WEIR__LOSS_CROSS_ENTROPY:
+        graph->loss = weir__cross_entropy(builder, graph->output, target, model->ignore_index);
+        return;
+    case WEIR__LOSS_MSE: graph->loss = weir__mse(builder, graph->output, target); return;
+    case WEIR__LOSS_BCE:
+        graph->loss = weir__bce_with_logits(builder, graph->output, target);
+        return;
+    }
 }
 
 static struct weir_value *build_layer(struct weir_builder *builder, uint32_t index,
@@ -66,7 +74,7 @@ static int place_parameter(struct weir__network *network, struct weir__stage_gra
 /** The first use's accumulator is the parameter's gradient itself, the others follow behind all. */
 static int place_accumulators(struct weir__network *network, struct weir__stage_graph *stage) {
     struct weir__graph *graph = &stage->graph;
-    stage->gradient_bytes = stage->parameter_bytes;
+    stage->gradient_bytes = stage->trainable_bytes;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         struct weir__accumulator *accumulator = &graph->accumulators[i];
         const struct weir__parameter *parameter = &network->parameters[accumulator->parameter];
@@ -86,17 +94,45 @@ static int place_accumulators(struct weir__network *network, struct weir__stage_
 }
 
 static int place_parameters(struct weir__network *network, struct weir__stage_graph *stage) {
+    const struct weir__parameter *list = &network->parameters[stage->parameter_first];
     int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < stage->parameter_count; i++)
-        status = place_parameter(network, stage, stage->parameter_first + i);
+    for (int frozen = 0; frozen <= 1; frozen++) {
+        for (uint32_t i = 0; status == WEIR_OK && i < stage->parameter_count; i++)
+            if (list[i].frozen == (frozen == 1))
+                status = place_parameter(network, stage, stage->parameter_first + i);
+        if (frozen == 0) stage->trainable_bytes = stage->parameter_bytes;
+    }
     return status != WEIR_OK || network->facts_only ? status : place_accumulators(network, stage);
 }
 
 /* ---- stages ---- */
 
+/** The first input: the model's, or the output of the stage before, in memory as that has it. */
+static struct weir_value *build_input(struct weir_builder *builder,
+                                      const struct weir__compile_options *options) {
+    struct weir__network *network = builder->network;
+    if (builder->stage > 0) {
+        const struct weir_value *before = network->stages[builder->stage - 1].graph.output;
+        struct weir_tensor tensor = weir_value_tensor(before);
+        struct weir_value *x = add_input(builder, 0, &tensor);
+        if (x != NULL) x->channels_last = before->channels_last;
+        return x;
+    }
+    struct weir_tensor tensor = network->input;
+    tensor.differentiable = options->input_grads && weir_dtype_is_float(tensor.dtype);
+    return add_input(builder, 0, &tensor);
+}
+
+/** Gradients pass through even where no op makes one: an identity, a skip. */
+static bool has_gradient_border(const struct weir__graph *graph) {
+    if (graph->inputs[0]->requires_grad || graph->output->requires_grad) return true;
+    for (uint32_t i = 0; i < graph->skip_count; i++)
+        if (graph->skips[i].value->requires_grad) return true;
+    return false;
+}
+
 static int build_stage(struct weir__network *network, uint32_t index,
-                       const struct weir__compile_options *options, const struct weir_tensor *input,
-                       struct weir_faults *faults) {
+                       const struct weir__compile_options *options, struct weir_faults *faults) {
     struct weir__stage_graph *stage = &network->stages[index];
     struct weir_builder builder = {.network = network,
                                    .graph = &stage->graph,
@@ -105,9 +141,10 @@ static int build_stage(struct weir__network *network, uint32_t index,
                                    .faults = faults};
     stage->graph.pool = &network->pool;
     stage->parameter_first = network->parameter_count;
-    struct weir_value *x = add_input(&builder, 0, input);
+    struct weir_value *x = build_input(&builder, options);
     for (uint32_t i = 0; i < stage->layer_count && x != NULL; i++)
         x = build_layer(&builder, stage->layer_first + i, x);
+    if (index + 1 == network->stage_count) x = weir__plain(&builder, x);
     stage->graph.output = x;
     if (index + 1 == network->stage_count) build_loss(&builder);
     if (builder.status != WEIR_OK) return builder.status;
@@ -115,6 +152,8 @@ static int build_stage(struct weir__network *network, uint32_t index,
     weir__fuse(&stage->graph);
     stage->graph.forward_count = stage->graph.node_count;
     if (!options->infer_only) weir__differentiate(&builder);
+    stage->no_backward = stage->graph.node_count == stage->graph.forward_count &&
+                         !has_gradient_border(&stage->graph);
     return builder.status != WEIR_OK ? builder.status : place_parameters(network, stage);
 }
 
@@ -132,16 +171,32 @@ static int cut(struct weir__network *network, const struct weir__compile_options
     return WEIR_OK;
 }
 
+/** A pattern that freezes nothing is a slip of the pen. */
+static int check_freezes(const struct weir__network *network, struct weir_faults *faults) {
+    const struct weir_model *model = network->model;
+    int status = WEIR_OK;
+    for (uint32_t f = 0; f < model->freeze_count; f++) {
+        bool used = false;
+        for (uint32_t i = 0; i < network->parameter_count && !used; i++)
+            used = fnmatch(model->freezes[f], network->parameters[i].name, 0) == 0;
+        if (used) continue;
+        const char *example = network->parameter_count > 0 ? network->parameters[0].name : "none";
+        weir_faults_add(faults,
+                        "no parameter matches the pattern '%s' that is to be frozen; the "
+                        "first is named '%s'",
+                        model->freezes[f], example);
+        status = WEIR_ERR_CONFIG;
+    }
+    return status;
+}
+
 static int compile(struct weir__network *network, const struct weir__compile_options *options,
                    struct weir_faults *faults) {
     int status = cut(network, options);
     if (status == WEIR_OK) status = weir__network_skips(network, faults);
-    struct weir_tensor x = network->input;
-    x.differentiable = options->input_grads && weir_dtype_is_float(x.dtype);
-    for (uint32_t s = 0; status == WEIR_OK && s < network->stage_count; s++) {
-        status = build_stage(network, s, options, &x, faults);
-        if (status == WEIR_OK) x = weir__value_tensor(network->stages[s].graph.output);
-    }
+    for (uint32_t s = 0; status == WEIR_OK && s < network->stage_count; s++)
+        status = build_stage(network, s, options, faults);
+    if (status == WEIR_OK) status = check_freezes(network, faults);
     return status;
 }
 

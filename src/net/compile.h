@@ -23,7 +23,11 @@ struct weir__stage_graph {
     struct weir__graph graph;
     uint32_t layer_first, layer_count;
     uint32_t parameter_first, parameter_count;
-    size_t parameter_bytes, gradient_bytes;
+    size_t parameter_bytes;
+    size_t trainable_bytes; /**< what learns stands first: gradients and optimizer state are laid
+                                 out alike */
+    size_t gradient_bytes;  /**< trainable_bytes, and accumulators of further uses */
+    bool no_backward;       /**< nothing learns here or before, and nobody wants a gradient */
 };
 
 struct weir__network {

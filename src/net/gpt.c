@@ -44,9 +44,9 @@ static bool has_width(struct weir_builder *b, const struct weir_layer *layer,
     int64_t width = weir_layer_int(layer, "width");
     if (x->rank == 2 && x->shape[1] == width && weir_dtype_is_float(x->dtype)) return true;
     char text[96];
-    struct weir_tensor tensor = weir__value_tensor(x);
-    weir__builder_fail(b, WEIR_ERR_SHAPE, "it takes [tokens, %lld], but its input is %s",
-                       (long long)width, weir__tensor_text(&tensor, text, sizeof text));
+    struct weir_tensor tensor = weir_value_tensor(x);
+    weir_builder_fail(b, WEIR_ERR_SHAPE, "it takes [tokens, %lld], but its input is %s",
+                      (long long)width, weir__tensor_text(&tensor, text, sizeof text));
     return false;
 }
 
@@ -62,7 +62,7 @@ static struct weir_value *build_embedding(struct weir_builder *b, const struct w
     int64_t places[] = {weir_layer_int(layer, "context"), width};
     struct weir_value *wte = weir_parameter(b, "wte.weight", 2, tokens, weights);
     struct weir_value *wpe = weir_parameter(b, "wpe.weight", 2, places, weights);
-    struct weir_value *h = weir__position_add(b, weir_embedding(b, x, wte), wpe);
+    struct weir_value *h = weir_position_add(b, weir_embedding(b, x, wte), wpe);
     return weir_dropout(b, h, weir_layer_real(layer, "dropout"));
 }
 
@@ -84,7 +84,7 @@ static struct weir_value *build_block(struct weir_builder *b, const struct weir_
     if (!has_width(b, layer, x)) return NULL;
     struct weir_value *h = norm(b, x, "ln_1.weight", "ln_1.bias");
     h = product(b, h, 3 * width, "attn.c_attn.weight", "attn.c_attn.bias", weights);
-    h = weir__attention(b, h, heads);
+    h = weir_attention(b, h, heads);
     h = product(b, h, width, "attn.c_proj.weight", "attn.c_proj.bias", residual);
     x = weir_sum(b, x, weir_dropout(b, h, drop));
     h = norm(b, x, "ln_2.weight", "ln_2.bias");
@@ -109,26 +109,26 @@ static struct weir_value *build_head(struct weir_builder *b, const struct weir_l
                                     : weir_parameter(b, "lm_head.weight", 2, shape, weights);
     if (weight == NULL) return NULL;
     if (weight->shape[0] != shape[0] || weight->shape[1] != shape[1])
-        return weir__builder_fail(b, WEIR_ERR_SHAPE,
-                                  "it is tied to a token embedding [%lld, %lld], not [%lld, %lld]",
-                                  (long long)weight->shape[0], (long long)weight->shape[1],
-                                  (long long)shape[0], (long long)shape[1]);
+        return weir_builder_fail(b, WEIR_ERR_SHAPE,
+                                 "it is tied to a token embedding [%lld, %lld], not [%lld, %lld]",
+                                 (long long)weight->shape[0], (long long)weight->shape[1],
+                                 (long long)shape[0], (long long)shape[1]);
     return weir_linear(b, h, weight, NULL, false);
 }
 
 const struct weir_layer_type weir__layer_gpt_embedding = {.name = "gpt_embedding",
                                                           ATTRS(embedding_attrs),
-                                                          .prefix = WEIR__PREFIX_NONE,
+                                                          .prefix = WEIR_PREFIX_NONE,
                                                           .composite = true,
                                                           .build = build_embedding};
 const struct weir_layer_type weir__layer_gpt_block = {.name = "gpt_block",
                                                       ATTRS(block_attrs),
-                                                      .prefix = WEIR__PREFIX_ORDINAL,
+                                                      .prefix = WEIR_PREFIX_ORDINAL,
                                                       .composite = true,
                                                       .build = build_block};
 const struct weir_layer_type weir__layer_gpt_head = {.name = "gpt_head",
                                                      ATTRS(head_attrs),
-                                                     .prefix = WEIR__PREFIX_NONE,
+                                                     .prefix = WEIR_PREFIX_NONE,
                                                      .composite = true,
                                                      .build = build_head};
 

@@ -24,7 +24,7 @@ int64_t weir__value_count(const struct weir_value *value) {
     return weir__value_tokens(value) * weir__value_width(value);
 }
 
-struct weir_tensor weir__value_tensor(const struct weir_value *value) {
+struct weir_tensor weir_value_tensor(const struct weir_value *value) {
     struct weir_tensor tensor = {.dtype = value->dtype, .rank = value->rank};
     memcpy(tensor.shape, value->shape, sizeof tensor.shape);
     tensor.differentiable = value->requires_grad;
@@ -32,7 +32,7 @@ struct weir_tensor weir__value_tensor(const struct weir_value *value) {
 }
 
 int weir__value_bytes(const struct weir_value *value, int64_t rows, size_t *bytes) {
-    struct weir_tensor tensor = weir__value_tensor(value);
+    struct weir_tensor tensor = weir_value_tensor(value);
     return weir__tensor_bytes(&tensor, value->batched ? rows : 1, bytes);
 }
 

@@ -16,8 +16,8 @@
 #include "base/pool.h"
 #include "net/kernel.h"
 
-#define WEIR__NODE_IN_MAX 5
-#define WEIR__NODE_OUT_MAX 3
+#define WEIR__NODE_IN_MAX 6
+#define WEIR__NODE_OUT_MAX 4
 #define WEIR__STAGE_INPUT_MAX 2 /**< the border's, then the target */
 #define WEIR__OP_ALIAS WEIR__OP_COUNT
 #define WEIR__NONE UINT32_MAX
@@ -45,6 +45,7 @@ struct weir_value {
     bool requires_grad; /**< depends on a parameter or on a differentiable input */
     uint32_t rank;
     int64_t shape[WEIR_RANK_MAX];
+    bool channels_last;      /**< an image [C, H, W] that lies in memory as (H, W, C) */
     uint32_t accumulator;    /**< an acc output: which accumulator it adds to; else WEIR__NONE */
     struct weir_value *grad; /**< the sum so far, while differentiating; then the whole */
 };
@@ -101,8 +102,7 @@ struct weir__op_rule {
                      struct weir_value *dy);
     /** Floating-point operations of one row's forward pass, 2 per multiply-add; NULL: 0. */
     double (*cost)(const struct weir__node *node);
-    uint8_t in_place;    /**< bit i: the first output may take input i's memory */
-    uint8_t accumulates; /**< bit i: output i is a parameter's gradient and adds */
+    uint8_t in_place; /**< bit i: the first output may take input i's memory */
 };
 
 /** The rule of a forward or backward op. */
@@ -118,7 +118,8 @@ int64_t weir__value_width(const struct weir_value *value);
 /** Bytes of `rows` rows, or of the whole where it is not batched. */
 int weir__value_bytes(const struct weir_value *value, int64_t rows, size_t *bytes);
 /** As a border tensor; differentiable where it requires a gradient. */
-struct weir_tensor weir__value_tensor(const struct weir_value *value);
+struct weir_tensor weir_value_tensor(const struct weir_value *value);
+/** Dtype, dimensions and rows; the order in memory may differ. */
 bool weir__value_same_shape(const struct weir_value *a, const struct weir_value *b);
 
 /** Adds a value to the graph; NULL without memory. */

@@ -206,7 +206,7 @@ struct weir__window {
     bool adaptive;      /**< avg_pool2d: windows follow from the planes */
 };
 
-struct weir_op;
+struct weir__custom;
 
 /** Everything about a call that is known when the program is compiled. Unused members are 0. */
 struct weir__op_shape {
@@ -230,9 +230,8 @@ struct weir__op_shape {
     double slope;     /**< leaky_relu */
     int64_t channels; /**< dropout of an image that lies channels last; else 0 */
     struct weir__window window;
-    const struct weir_op *custom; /**< the user's; must outlive the model */
-    const void *options;          /**< of `custom` */
-    uint32_t random_op;           /**< layer << 8 | op in the layer */
+    const struct weir__custom *custom; /**< the user's op and its operands (net/custom.h) */
+    uint32_t random_op;                /**< layer << 8 | op in the layer */
 };
 
 /** Which token of which sequence each row of the mini-batch is, for inference with a cache. */

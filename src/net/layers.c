@@ -13,6 +13,12 @@ static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
 
 /* ---- linear, embedding, layer_norm ---- */
 
+/** The last dimension. */
+static int64_t width_of(const struct weir_value *x) {
+    struct weir_tensor tensor = weir_value_tensor(x);
+    return tensor.rank == 0 ? 1 : tensor.shape[tensor.rank - 1];
+}
+
 static const struct weir_attr_rule linear_attrs[] = {
     {.key = "out_features", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
     {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
@@ -21,10 +27,10 @@ static const struct weir_attr_rule linear_attrs[] = {
 static struct weir_value *build_linear(struct weir_builder *b, const struct weir_layer *layer,
                                        struct weir_value *x) {
     if (x->rank == 0)
-        return weir__builder_fail(b, WEIR_ERR_SHAPE,
-                                  "linear works on the last dimension of a row, but its input is "
-                                  "one number per row");
-    int64_t in = weir__value_width(x), out = weir_layer_int(layer, "out_features");
+        return weir_builder_fail(b, WEIR_ERR_SHAPE,
+                                 "linear works on the last dimension of a row, but its input is "
+                                 "one number per row");
+    int64_t in = width_of(x), out = weir_layer_int(layer, "out_features");
     struct weir_init init = {WEIR_INIT_UNIFORM, 1 / sqrt((double)in)};
     struct weir_value *weight = weir_parameter(b, "weight", 2, (int64_t[]){out, in}, init);
     struct weir_value *bias = NULL;
@@ -51,7 +57,7 @@ static const struct weir_attr_rule layer_norm_attrs[] = {
 
 static struct weir_value *build_layer_norm(struct weir_builder *b, const struct weir_layer *layer,
                                            struct weir_value *x) {
-    int64_t width = weir__value_width(x);
+    int64_t width = width_of(x);
     struct weir_value *weight = weir_parameter(b, "weight", 1, &width, one);
     struct weir_value *bias = weir_parameter(b, "bias", 1, &width, zero);
     return weir_layer_norm(b, x, weight, bias, weir_layer_real(layer, "eps"));
@@ -110,6 +116,13 @@ static struct weir_value *build_stash(struct weir_builder *b, const struct weir_
     return x;
 }
 
+static struct weir_value *build_concat_skip(struct weir_builder *b, const struct weir_layer *layer,
+                                            struct weir_value *x) {
+    struct weir_value *skip =
+        weir_read(b, weir_layer_text(layer, "namespace"), weir_layer_text(layer, "skip"));
+    return weir_concat(b, x, skip);
+}
+
 static struct weir_value *build_add_skip(struct weir_builder *b, const struct weir_layer *layer,
                                          struct weir_value *x) {
     struct weir_value *skip =
@@ -153,6 +166,21 @@ static const struct weir_layer_type read_add = {
     .build = build_add_skip,
 };
 
+static const struct weir_layer_type pop_concat = {
+    .name = "pop_concat",
+    ATTRS(skip_attrs),
+    .skip_count = 1,
+    .skips = {{WEIR_SKIP_POP, "skip", "namespace"}},
+    .build = build_concat_skip,
+};
+static const struct weir_layer_type read_concat = {
+    .name = "read_concat",
+    ATTRS(skip_attrs),
+    .skip_count = 1,
+    .skips = {{WEIR_SKIP_READ, "skip", "namespace"}},
+    .build = build_concat_skip,
+};
+
 static const struct weir_layer_type *const types[] = {
     &linear,
     &embedding,
@@ -165,13 +193,17 @@ static const struct weir_layer_type *const types[] = {
     &stash,
     &pop_add,
     &read_add,
+    &pop_concat,
+    &read_concat,
     &weir__layer_gpt_embedding,
     &weir__layer_gpt_block,
     &weir__layer_gpt_head,
 };
 
 const struct weir_layer_type *weir__layer_type(uint32_t index) {
-    return index < WEIR__COUNT_OF(types) ? types[index] : NULL;
+    if (index < WEIR__COUNT_OF(types)) return types[index];
+    index -= WEIR__COUNT_OF(types);
+    return index < weir__image_layer_count ? weir__image_layers[index] : NULL;
 }
 
 const char *weir_layer_type_name(uint32_t index) {

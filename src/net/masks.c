@@ -6,11 +6,12 @@ static void fill_mask(const struct weir__dropout *dropout, uint64_t seed, uint64
                       int64_t rows, int64_t count, uint8_t *mask) {
     uint32_t words[4];
     for (int64_t row = 0; row < rows; row++) {
-        for (int64_t e = 0; e < count; e++) {
+        for (int64_t i = 0; i < count; i++) {
+            int64_t e = i / dropout->pixels;
             if (e % 4 == 0)
                 weir__random_words(seed, mini_batch, dropout->random_op, (uint32_t)row,
                                    (uint32_t)(e / 4), words);
-            mask[row * count + e] = (double)(words[e % 4] >> 8) * 0x1p-24 >= dropout->p;
+            mask[row * count + i] = (double)(words[e % 4] >> 8) * 0x1p-24 >= dropout->p;
         }
     }
 }

@@ -13,10 +13,18 @@ static bool valid_row(const struct weir_tensor *tensor) {
     return weir__tensor_bytes(tensor, 1, &bytes) == WEIR_OK;
 }
 
+static const char *const loss_names[] = {
+    [WEIR__LOSS_NONE] = NULL,
+    [WEIR__LOSS_CROSS_ENTROPY] = "cross_entropy",
+    [WEIR__LOSS_MSE] = "mse",
+    [WEIR__LOSS_BCE] = "bce_with_logits",
+};
+
 static bool parse_loss(const char *loss, struct weir_model *model) {
     if (loss == NULL) return true;
-    model->loss = strcmp(loss, "mse") == 0 ? WEIR__LOSS_MSE : WEIR__LOSS_CROSS_ENTROPY;
-    return strcmp(loss, "mse") == 0 || strcmp(loss, "cross_entropy") == 0;
+    for (uint32_t i = WEIR__LOSS_NONE + 1; i < WEIR__COUNT_OF(loss_names); i++)
+        if (strcmp(loss, loss_names[i]) == 0) model->loss = (enum weir__loss)i;
+    return model->loss != WEIR__LOSS_NONE;
 }
 
 int weir_model_new(const struct weir_allocator *allocator, const struct weir_tensor *input,
@@ -86,10 +94,10 @@ static uint32_t count_type(const struct weir_model *model, const struct weir_lay
 /** Identity, prefix and label follow from name, index and type. */
 static int name_layer(struct weir_model *model, struct weir_layer *layer, const char *name) {
     char identity[64], prefix[72];
-    bool named = name[0] != '\0', bare = layer->type->prefix == WEIR__PREFIX_NONE && !named;
+    bool named = name[0] != '\0', bare = layer->type->prefix == WEIR_PREFIX_NONE && !named;
     if (named)
         snprintf(identity, sizeof identity, "%s", name);
-    else if (layer->type->prefix == WEIR__PREFIX_ORDINAL)
+    else if (layer->type->prefix == WEIR_PREFIX_ORDINAL)
         snprintf(identity, sizeof identity, "h.%u", layer->ordinal);
     else
         snprintf(identity, sizeof identity, "%u", layer->index);
@@ -104,7 +112,7 @@ static int name_layer(struct weir_model *model, struct weir_layer *layer, const 
 
 int weir__model_add(struct weir_model *model, const struct weir_layer_type *type, const char *name,
                     struct weir_attrs attrs, struct weir_faults *faults) {
-    assert(type->build != NULL && type->skip_count <= WEIR__LAYER_SKIPS_MAX);
+    assert(type->build != NULL && type->skip_count <= WEIR_LAYER_SKIPS_MAX);
     if (name == NULL) name = "";
     int status = check_name(model, name, faults);
     if (status != WEIR_OK) return status;
@@ -120,26 +128,59 @@ int weir__model_add(struct weir_model *model, const struct weir_layer_type *type
     status = name_layer(model, layer, name);
     if (status == WEIR_OK)
         status = weir__attrs_copy(&model->pool, type, layer->label, attrs, &layer->attrs, faults);
-    if (status == WEIR_OK) model->layers[model->layer_count++] = layer;
-    return status;
+    if (status != WEIR_OK) return status;
+    layer->frozen = weir_layer_flag(layer, "frozen");
+    model->layers[model->layer_count++] = layer;
+    return WEIR_OK;
 }
 
 int weir_model_add(struct weir_model *model, const char *type, const char *name,
                    struct weir_attrs attributes, struct weir_faults *faults) {
-    const struct weir_layer_type *found = NULL;
-    char known[256];
+    const struct weir_layer_type *found = weir__model_type(model, type);
+    if (found != NULL) return weir__model_add(model, found, name, attributes, faults);
+    char known[512];
     size_t used = 0;
-    for (uint32_t i = 0; weir__layer_type(i) != NULL; i++) {
-        const struct weir_layer_type *row = weir__layer_type(i);
-        if (strcmp(row->name, type) == 0) found = row;
-        int more =
-            snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : " ", row->name);
+    for (uint32_t i = 0; weir_layer_type_name(i) != NULL; i++) {
+        int more = snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : " ",
+                            weir_layer_type_name(i));
         used += more > 0 && used + (size_t)more < sizeof known ? (size_t)more : 0;
     }
-    if (found != NULL) return weir__model_add(model, found, name, attributes, faults);
     weir_faults_add(faults, "layer %u: there is no type '%.60s'; types are: %s", model->layer_count,
                     type, known);
     return WEIR_ERR_ARGUMENT;
+}
+
+const struct weir_layer_type *weir__model_type(const struct weir_model *model, const char *name) {
+    for (uint32_t i = 0; weir__layer_type(i) != NULL; i++)
+        if (strcmp(weir__layer_type(i)->name, name) == 0) return weir__layer_type(i);
+    for (uint32_t i = 0; i < model->type_count; i++)
+        if (strcmp(model->types[i]->name, name) == 0) return model->types[i];
+    return NULL;
+}
+
+int weir_model_add_type(struct weir_model *model, const struct weir_layer_type *type) {
+    if (type->name == NULL || type->build == NULL || type->skip_count > WEIR_LAYER_SKIPS_MAX)
+        return WEIR_ERR_ARGUMENT;
+    if (weir__model_type(model, type->name) != NULL) return WEIR_ERR_EXISTS;
+    void *list = model->types;
+    if (!weir__pool_grow(&model->pool, &list, model->type_count, &model->type_capacity,
+                         sizeof model->types[0]))
+        return WEIR_ERR_OUT_OF_MEMORY;
+    model->types = list;
+    model->types[model->type_count++] = type;
+    return WEIR_OK;
+}
+
+int weir_model_freeze(struct weir_model *model, const char *pattern) {
+    if (pattern == NULL || pattern[0] == '\0') return WEIR_ERR_ARGUMENT;
+    void *list = model->freezes;
+    const char *copy = weir__pool_text(&model->pool, pattern);
+    if (copy == NULL || !weir__pool_grow(&model->pool, &list, model->freeze_count,
+                                         &model->freeze_capacity, sizeof model->freezes[0]))
+        return WEIR_ERR_OUT_OF_MEMORY;
+    model->freezes = list;
+    model->freezes[model->freeze_count++] = copy;
+    return WEIR_OK;
 }
 
 /* ---- asking ---- */
@@ -160,14 +201,9 @@ int weir_model_layer(const struct weir_model *model, uint32_t index, const char 
 
 void weir_model_border(const struct weir_model *model, struct weir_tensor *input,
                        struct weir_tensor *target, const char **loss) {
-    static const char *const names[] = {
-        [WEIR__LOSS_NONE] = NULL,
-        [WEIR__LOSS_CROSS_ENTROPY] = "cross_entropy",
-        [WEIR__LOSS_MSE] = "mse",
-    };
     *input = model->input;
     *target = model->target;
-    *loss = names[model->loss];
+    *loss = loss_names[model->loss];
 }
 
 /* ---- facts ---- */
@@ -176,7 +212,7 @@ static int fill_facts(const struct weir__network *network, uint32_t layer,
                       struct weir_layer_facts *facts) {
     struct weir__stage_graph *stage = &network->stages[layer];
     memset(facts, 0, sizeof *facts);
-    facts->output = weir__value_tensor(stage->graph.output);
+    facts->output = weir_value_tensor(stage->graph.output);
     for (uint32_t i = 0; i < stage->parameter_count; i++)
         facts->parameters += network->parameters[stage->parameter_first + i].count;
     double flops = 0;

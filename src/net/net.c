@@ -223,14 +223,15 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
                                          .layer = info->layer,
                                          .dtype = net->dtype,
                                          .rank = info->rank,
-                                         .count = info->count};
+                                         .count = info->count,
+                                         .frozen = info->frozen};
     memcpy(parameter->shape, info->shape, sizeof parameter->shape);
     parameter->data = (char *)stage->at.parameters + info->offset;
-    if (net->infer_only) return WEIR_OK;
+    if (net->infer_only || info->frozen) return WEIR_OK;
     parameter->gradient = (char *)stage->at.gradients + info->offset;
     for (uint32_t i = 0; i < weir__optimizer_arrays(&net->optimizer); i++)
         parameter->optimizer[i] =
-            (char *)stage->at.optimizer + i * stage->compiled->parameter_bytes + info->offset;
+            (char *)stage->at.optimizer + i * stage->compiled->trainable_bytes + info->offset;
     return WEIR_OK;
 }
 

@@ -93,17 +93,17 @@ static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash
         *verb = decl.verb;
         return find_skip(builder->network, name_space, name);
     }
-    return weir__builder_fail(builder, WEIR_ERR_SKIP, "it %s skip '%s' without declaring it",
-                              stash ? "stashes" : "reads", name);
+    return weir_builder_fail(builder, WEIR_ERR_SKIP, "it %s skip '%s' without declaring it",
+                             stash ? "stashes" : "reads", name);
 }
 
 void weir__skips_check_done(struct weir_builder *builder) {
     for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
         if ((builder->skips_done >> i & 1) != 0) continue;
         struct weir__skip_decl decl = declaration(builder->layer, i);
-        weir__builder_fail(builder, WEIR_ERR_SKIP,
-                           "it declares a %s of skip '%s' and does not do it",
-                           verb_names[decl.verb], decl.name);
+        weir_builder_fail(builder, WEIR_ERR_SKIP,
+                          "it declares a %s of skip '%s' and does not do it", verb_names[decl.verb],
+                          decl.name);
     }
 }
 
@@ -113,7 +113,7 @@ static struct weir__skip_slot *add_slot(struct weir_builder *builder,
     void *list = graph->skips;
     if (!weir__pool_grow(graph->pool, &list, graph->skip_count, &graph->skip_capacity,
                          sizeof graph->skips[0]))
-        return weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+        return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     graph->skips = list;
     struct weir__skip_slot *slot = &graph->skips[graph->skip_count++];
     *slot = (struct weir__skip_slot){.skip = (uint32_t)(skip - builder->network->skips),
@@ -129,7 +129,7 @@ void weir_stash(struct weir_builder *builder, const char *name_space, const char
     if (skip == NULL) return;
     struct weir_value *value = weir__alias(builder, x);
     if (value == NULL) return;
-    skip->tensor = weir__value_tensor(value);
+    skip->tensor = weir_value_tensor(value);
     skip->value = value;
     if (skip->last_stage == builder->stage) return;
     struct weir__skip_slot *slot = add_slot(builder, skip);
@@ -150,7 +150,8 @@ static struct weir__skip_slot *arriving_slot(struct weir_builder *builder,
     slot->verb = WEIR_SKIP_READ;
     slot->value = weir__graph_value(graph, WEIR__FROM_SKIP, graph->skip_count - 1, &skip->tensor);
     if (slot->value == NULL)
-        return weir__builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+        return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    slot->value->channels_last = skip->value->channels_last;
     return slot;
 }
 
@@ -161,7 +162,7 @@ struct weir_value *weir_read(struct weir_builder *builder, const char *name_spac
     struct weir__skip *skip = declared_skip(builder, false, name_space, name, &verb);
     if (skip == NULL) return NULL;
     if (skip->value == NULL)
-        return weir__builder_fail(builder, WEIR_ERR_SKIP, "skip '%s' was never stashed", name);
+        return weir_builder_fail(builder, WEIR_ERR_SKIP, "skip '%s' was never stashed", name);
     if (skip->source_stage == builder->stage) return skip->value;
     struct weir__skip_slot *slot = arriving_slot(builder, skip);
     if (slot == NULL) return NULL;

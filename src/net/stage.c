@@ -190,6 +190,8 @@ static int norm(void *context, const struct weir_task *task) {
     fold_accumulators(stage, task);
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
         const struct weir__parameter *parameter = parameter_of(stage, i);
+        task->norm_squares[i] = 0;
+        if (parameter->frozen) continue;
         task->norm_squares[i] =
             weir__square_sum(stage->network->dtype, at(task->gradients, parameter->offset),
                              parameter->count, stage->plan.reference);
@@ -200,9 +202,10 @@ static int norm(void *context, const struct weir_task *task) {
 static int update(void *context, const struct weir_task *task) {
     struct weir__stage *stage = context;
     const struct weir__net_step *step = task->user;
-    size_t bytes = stage->compiled->parameter_bytes;
+    size_t bytes = stage->compiled->trainable_bytes;
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
         const struct weir__parameter *parameter = parameter_of(stage, i);
+        if (parameter->frozen) continue;
         size_t offset = parameter->offset;
         void *arrays[2] = {at(task->optimizer, offset), at(task->optimizer, bytes + offset)};
         weir__optimizer_update(&stage->optimizer, stage->network->dtype, stage->plan.reference,
@@ -280,7 +283,7 @@ int weir__stage_describe(struct weir__stage *stage, struct weir__network *networ
     struct weir_tensor *output = weir__pool_take(&network->pool, 1, sizeof *output);
     struct weir_skip_use *uses = weir__pool_take(&network->pool, skips, sizeof *uses);
     if (output == NULL || uses == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    *output = weir__value_tensor(compiled->graph.output);
+    *output = weir_value_tensor(compiled->graph.output);
     if (index + 1 == network->stage_count) output->differentiable = false;
     for (uint32_t i = 0; i < skips; i++) describe_skip(stage, network, i, &uses[i]);
     struct weir_stage init = WEIR_STAGE_INIT;
@@ -297,7 +300,7 @@ int weir__stage_describe(struct weir__stage *stage, struct weir__network *networ
     if (infer_only) return WEIR_OK;
     description->gradient_bytes = compiled->gradient_bytes;
     description->optimizer_bytes =
-        compiled->parameter_bytes * weir__optimizer_arrays(&stage->optimizer);
+        compiled->trainable_bytes * weir__optimizer_arrays(&stage->optimizer);
     description->norm_count = compiled->parameter_count;
     return WEIR_OK;
 }

@@ -5,6 +5,7 @@
  * affair, so a shape gives the same bits wherever it runs.
  */
 #include "net/cpu/cpu.h"
+#include "net/custom.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -33,6 +34,8 @@ const char *weir__op_name(enum weir__op op) {
 const struct weir__kernel *weir__kernel_for(enum weir__op op, enum weir_dtype dtype,
                                             bool reference) {
     assert((unsigned)op < WEIR__OP_COUNT);
+    if (op == WEIR__OP_custom) return &weir__custom_kernel;
+    if (op == WEIR__OP_custom_grad) return &weir__custom_grad_kernel;
     if (dtype == WEIR_F64) return &weir__reference_f64[op];
     if (dtype != WEIR_F32) return NULL;
     if (reference) return &weir__reference_f32[op];

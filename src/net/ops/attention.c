@@ -3,13 +3,13 @@
  * block, from qkv and the logarithm of each row's sum. */
 #include "net/ops/rules.h"
 
-struct weir_value *weir__attention(struct weir_builder *builder, struct weir_value *qkv,
-                                   int64_t heads) {
+struct weir_value *weir_attention(struct weir_builder *builder, struct weir_value *qkv,
+                                  int64_t heads) {
     char text[96];
     if (!weir__expects_features(builder, "attention", qkv)) return NULL;
     int64_t width = weir__value_width(qkv) / 3;
     if (qkv->rank != 2 || weir__value_width(qkv) % 3 != 0 || width % heads != 0)
-        return weir__builder_fail(
+        return weir_builder_fail(
             builder, WEIR_ERR_SHAPE,
             "attention with %lld heads takes [tokens, 3 x width], width a multiple of the heads, "
             "not %s",

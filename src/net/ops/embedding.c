@@ -10,7 +10,7 @@ struct weir_value *weir_embedding(struct weir_builder *builder, struct weir_valu
     if (builder->status != WEIR_OK) return NULL;
     assert(table->rank == 2);
     if (index->dtype != WEIR_I64 || index->rank >= WEIR_RANK_MAX)
-        return weir__builder_fail(
+        return weir_builder_fail(
             builder, WEIR_ERR_SHAPE,
             "embedding takes i64 numbers of rank below %d, but its input is %s", WEIR_RANK_MAX,
             weir__value_text(index, text));
@@ -32,13 +32,13 @@ static void embedding_gradient(struct weir_builder *builder, const struct weir__
     weir__output_accumulator(builder, grad, node->in[1]);
 }
 
-struct weir_value *weir__position_add(struct weir_builder *builder, struct weir_value *x,
-                                      struct weir_value *table) {
+struct weir_value *weir_position_add(struct weir_builder *builder, struct weir_value *x,
+                                     struct weir_value *table) {
     char text[96];
     if (!weir__expects_features(builder, "positions", x)) return NULL;
     assert(table->rank == 2);
     if (x->rank != 2 || x->shape[0] > table->shape[0] || x->shape[1] != table->shape[1])
-        return weir__builder_fail(
+        return weir_builder_fail(
             builder, WEIR_ERR_SHAPE, "positions take at most %lld tokens of width %lld, not %s",
             (long long)table->shape[0], (long long)table->shape[1], weir__value_text(x, text));
     struct weir__node *node = WEIR__EMIT(builder, position_add, x, table);

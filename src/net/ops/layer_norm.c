@@ -6,6 +6,7 @@
 struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_value *x,
                                    struct weir_value *weight, struct weir_value *bias, double eps) {
     if (!weir__expects_features(builder, "layer_norm", x)) return NULL;
+    x = weir__plain(builder, x);
     assert(weight->rank == 1 && weight->shape[0] == weir__value_width(x));
     struct weir__node *node = WEIR__EMIT(builder, layer_norm, x, weight, bias);
     if (node == NULL) return NULL;
@@ -27,7 +28,7 @@ static void gradient(struct weir_builder *builder, const struct weir__node *node
             WEIR__EMIT_LIKE(builder, layer_norm_grad_input, node, dy, x, mean, rstd, weight);
         weir__contribute(builder, x, weir__output_like(builder, dx, x));
     }
-    if (!weir__wants_grad(weight)) return;
+    if (!weir__wants_grad(weight) && !weir__wants_grad(bias)) return;
     struct weir__node *dw =
         WEIR__EMIT_LIKE(builder, layer_norm_grad_weight, node, dy, x, mean, rstd);
     weir__output_accumulator(builder, dw, weight);

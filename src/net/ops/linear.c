@@ -13,9 +13,10 @@ struct weir_value *weir_linear(struct weir_builder *builder, struct weir_value *
     assert(weight->rank == 2);
     int64_t in = weight->shape[weight_in_out ? 0 : 1], out = weight->shape[weight_in_out ? 1 : 0];
     if (weir__value_width(x) != in)
-        return weir__builder_fail(builder, WEIR_ERR_SHAPE,
-                                  "linear takes %lld features, but its input is %s", (long long)in,
-                                  weir__value_text(x, text));
+        return weir_builder_fail(builder, WEIR_ERR_SHAPE,
+                                 "linear takes %lld features, but its input is %s", (long long)in,
+                                 weir__value_text(x, text));
+    x = weir__plain(builder, x);
     struct weir__node *node = WEIR__EMIT(builder, linear, x, weight, bias);
     if (node == NULL) return NULL;
     node->shape.tokens = weir__value_tokens(x);

@@ -14,7 +14,7 @@ struct weir_value *weir__cross_entropy(struct weir_builder *builder, struct weir
     char output[96], label[96];
     if (!weir__expects_features(builder, "cross_entropy", logits)) return NULL;
     if (!target_fits(logits, target))
-        return weir__builder_fail(
+        return weir_builder_fail(
             builder, WEIR_ERR_SHAPE,
             "cross_entropy takes an i64 target with the output's shape less its last dimension, "
             "but the output is %s and the target %s",
@@ -43,19 +43,32 @@ static double cross_entropy_cost(const struct weir__node *node) {
     return 4.0 * (double)node->shape.tokens * (double)node->shape.width;
 }
 
-struct weir_value *weir__mse(struct weir_builder *builder, struct weir_value *output,
-                             struct weir_value *target) {
+/** A loss on elements: the target is like the output. */
+static struct weir_value *elementwise(struct weir_builder *builder, enum weir__op op,
+                                      const char *name, struct weir_value *output,
+                                      struct weir_value *target) {
     char text[96], label[96];
-    if (!weir__expects_float(builder, "mse", output)) return NULL;
+    if (!weir__expects_float(builder, name, output)) return NULL;
     if (!weir__value_same_shape(output, target))
-        return weir__builder_fail(builder, WEIR_ERR_SHAPE,
-                                  "mse takes a target like the output, but the output is %s "
-                                  "and the target %s",
-                                  weir__value_text(output, text), weir__value_text(target, label));
-    struct weir__node *node = WEIR__EMIT(builder, mse, output, target);
+        return weir_builder_fail(builder, WEIR_ERR_SHAPE,
+                                 "%s takes a target like the output, but the output is %s "
+                                 "and the target %s",
+                                 name, weir__value_text(output, text),
+                                 weir__value_text(target, label));
+    struct weir__node *node = weir__emit(builder, op, 2, (struct weir_value *[]){output, target});
     if (node == NULL) return NULL;
     node->shape.width = weir__value_count(output);
     return weir__output_number(builder, node);
+}
+
+struct weir_value *weir__mse(struct weir_builder *builder, struct weir_value *output,
+                             struct weir_value *target) {
+    return elementwise(builder, WEIR__OP_mse, "mse", output, target);
+}
+
+struct weir_value *weir__bce_with_logits(struct weir_builder *builder, struct weir_value *output,
+                                         struct weir_value *target) {
+    return elementwise(builder, WEIR__OP_bce_with_logits, "bce_with_logits", output, target);
 }
 
 static void mse_gradient(struct weir_builder *builder, const struct weir__node *node,
@@ -67,6 +80,20 @@ static void mse_gradient(struct weir_builder *builder, const struct weir__node *
     weir__contribute(builder, output, weir__output_like(builder, grad, output));
 }
 
+static void bce_gradient(struct weir_builder *builder, const struct weir__node *node,
+                         struct weir_value *dy) {
+    assert(dy == NULL);
+    struct weir_value *output = node->in[0];
+    if (!weir__wants_grad(output)) return;
+    struct weir__node *grad =
+        WEIR__EMIT_LIKE(builder, bce_with_logits_grad, node, output, node->in[1]);
+    weir__contribute(builder, output, weir__output_like(builder, grad, output));
+}
+
+static double bce_cost(const struct weir__node *node) {
+    return 8.0 * (double)node->shape.width;
+}
+
 static double mse_cost(const struct weir__node *node) {
     return 3.0 * (double)node->shape.width;
 }
@@ -74,3 +101,5 @@ static double mse_cost(const struct weir__node *node) {
 const struct weir__op_rule weir__rule_cross_entropy = {.gradient = cross_entropy_gradient,
                                                        .cost = cross_entropy_cost};
 const struct weir__op_rule weir__rule_mse = {.gradient = mse_gradient, .cost = mse_cost};
+const struct weir__op_rule weir__rule_bce_with_logits = {.gradient = bce_gradient,
+                                                         .cost = bce_cost};
