@@ -178,6 +178,7 @@ fn addNet(b: *Build, options: Options, engine: *Compile) *Compile {
     module.linkLibrary(engine);
     const library = b.addLibrary(.{ .name = "weir_net", .root_module = module });
     library.installHeader(b.path("src/weir_net.h"), "weir_net.h");
+    library.installHeader(b.path("src/weir_layer.h"), "weir_layer.h");
     return library;
 }
 

@@ -125,6 +125,19 @@ struct weir_gpt_options {
 int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,
                    struct weir_faults *faults, struct weir_model **model);
 
+/** torchgpipe's U-Net (B, C) = (num_convs, base_channels), trained as upstream's benchmark does
+ * with binary cross-entropy on the logits. Odd sizes work: what was pooled away is padded again. */
+struct weir_unet_options {
+    uint32_t depth, num_convs, base_channels, in_channels, out_channels;
+    uint32_t height, width; /**< of the images */
+    double dropout;         /**< of whole channels, in each unit */
+};
+#define WEIR_UNET_OPTIONS_INIT                                                                     \
+    { 5, 5, 64, 3, 1, 192, 192, 0.1 }
+/** The model is the caller's. WEIR_ERR_ARGUMENT: sizes out of range, images too small. */
+int weir_model_unet(const struct weir_allocator *allocator, const struct weir_unet_options *options,
+                    struct weir_faults *faults, struct weir_model **model);
+
 /** What shape inference says of one layer. */
 struct weir_layer_facts {
     struct weir_tensor output; /**< one row */

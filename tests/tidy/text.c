@@ -230,8 +230,9 @@ static void check_comments_of(const struct file *file) {
 void tidy_check_comments(const struct tree *tree) {
     for (size_t i = 0; i < tree->count; i++) {
         const struct file *file = &tree->files[i];
-        bool is_public =
-            strcmp(file->path, "src/weir.h") == 0 || strcmp(file->path, "src/weir_net.h") == 0;
+        bool is_public = strcmp(file->path, "src/weir.h") == 0 ||
+                         strcmp(file->path, "src/weir_net.h") == 0 ||
+                         strcmp(file->path, "src/weir_layer.h") == 0;
         if (is_public) check_comments_of(file);
     }
 }
