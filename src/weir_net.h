@@ -184,13 +184,22 @@ struct weir_net_options {
     uint64_t seed;                   /**< key of dropout's random numbers */
     bool reference;                  /**< plain-C kernels even where faster ones exist */
     bool input_grads;                /**< compute the gradient of a floating-point input */
+    uint32_t sequences;              /**< > 0: a net that continues so many texts, see below */
     struct weir_optimizer optimizer; /**< kind NONE: no optimizer state */
 };
 #define WEIR_NET_OPTIONS_INIT                                                                      \
     {                                                                                              \
         sizeof(struct weir_net_options), WEIR_PIPE_OPTIONS_INIT, 1, 0, WEIR_F32, 0, false, false,  \
-            WEIR_ADAMW_INIT                                                                        \
+            0, WEIR_ADAMW_INIT                                                                     \
     }
+
+/*
+ * Continuing texts (options.sequences > 0, pipe.infer_only): a row is one token, [1] i64, of one of
+ * the sequences, at a place below the model's context; weir_net_batch says which. Each stage keeps
+ * the keys and values of all places of its sequences, so a token costs what one token costs. Rows
+ * of a step may be many tokens of a sequence (a prompt) as long as their places ascend and none
+ * before them is missing; a place that is given again is written again. Outputs are one row each.
+ */
 
 /** A model compiled into stages on a pipe. One thread at a time. */
 struct weir_net;
@@ -237,6 +246,8 @@ struct weir_net_batch {
     int64_t rows;
     const void *input;
     const void *target;
+    const uint32_t *sequence; /**< [rows], of a net with `sequences`: which each row continues */
+    const uint32_t *place;    /**< [rows]: where in it, from 0 */
     void *output;         /**< the model's output, rows first, or NULL */
     void *input_grad;     /**< or NULL */
     uint64_t mini_batch;  /**< number since the beginning */

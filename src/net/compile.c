@@ -30,7 +30,7 @@ static void build_loss(struct weir_builder *builder) {
     struct weir__graph *graph = builder->graph;
     builder->layer = NULL;
     builder->layer_index = model->layer_count;
-    if (!model->has_target || model->loss == WEIR__LOSS_NONE) return;
+    if (!model->has_target || builder->network->sequences > 0) return;
     struct weir_value *target = add_input(builder, 1, &builder->network->target);
     if (builder->status != WEIR_OK) return;
     switch (model->loss) {
@@ -209,8 +209,13 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
     network->model = model;
     network->dtype = options->dtype;
     network->facts_only = options->facts_only;
+    network->sequences = options->sequences;
     network->stage_count = options->stage_count;
     network->input = at_dtype(model->input, options->dtype);
+    if (options->sequences > 0) {
+        network->places = network->input.shape[0];
+        network->input.shape[0] = 1;
+    }
     network->target = at_dtype(model->target, options->dtype);
     int status = compile(network, options, faults);
     if (status != WEIR_OK) weir__network_clean_up(network);

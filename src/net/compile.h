@@ -13,9 +13,10 @@ struct weir__compile_options {
     enum weir_dtype dtype;
     const uint32_t *balance; /**< layers per stage, each at least 1 (0 for an empty model's one) */
     uint32_t stage_count;
-    bool infer_only;  /**< no backward nodes */
-    bool input_grads; /**< the model's input is differentiable, if floating-point */
-    bool facts_only;  /**< tied parameters may cross stages: nothing will run */
+    bool infer_only;    /**< no backward nodes */
+    bool input_grads;   /**< the model's input is differentiable, if floating-point */
+    uint32_t sequences; /**< > 0: rows are tokens of so many sequences with caches */
+    bool facts_only;    /**< tied parameters may cross stages: nothing will run */
 };
 
 /** A stage, compiled. */
@@ -35,6 +36,8 @@ struct weir__network {
     const struct weir_model *model;
     enum weir_dtype dtype;
     bool facts_only;
+    uint32_t sequences; /**< 0: rows are whole */
+    int64_t places;     /**< of a sequence */
     uint32_t stage_count;
     struct weir__stage_graph *stages;
     uint32_t parameter_count, parameter_capacity;

@@ -44,8 +44,44 @@ static bool dropout_add(const struct weir__graph *graph, struct weir__node *node
     return false;
 }
 
+/** The node that makes `value`, if it is such an op with one reader. */
+static struct weir__node *sole_part(const struct weir__graph *graph, const struct weir_value *value,
+                                    enum weir__op op) {
+    struct weir__node *part = value->producer;
+    if (part == NULL || part->op != op || part->out[0] != value) return NULL;
+    return count_consumers(graph, value) == 1 ? part : NULL;
+}
+
+/** leaky_relu(instance_norm(dropout2d(x))), with or without the dropout. Its parts are layers of
+ * their own, and a stage may begin between them: the kernel's bits are its parts', and so is the
+ * order in which gradients of x are summed, unless x is read in between. */
+static bool norm_act(const struct weir__graph *graph, struct weir__node *node) {
+    if (node->op != WEIR__OP_leaky_relu) return false;
+    struct weir__node *norm = sole_part(graph, node->in[0], WEIR__OP_instance_norm);
+    if (norm == NULL || norm->in[1] != NULL) return false;
+    struct weir__node *dropout = sole_part(graph, norm->in[0], WEIR__OP_dropout2d);
+    const struct weir__node *first = dropout != NULL ? dropout : norm;
+    if (read_between(graph, first->id, node->id, first->in[0])) return false;
+    double slope = node->shape.slope;
+    node->op = WEIR__OP_instance_norm_act;
+    node->shape = norm->shape;
+    node->shape.op = node->op;
+    node->shape.slope = slope;
+    node->shape.p = dropout != NULL ? dropout->shape.p : 0;
+    node->shape.random_op = dropout != NULL ? dropout->shape.random_op : 0;
+    node->in[0] = first->in[0];
+    for (uint32_t k = 1; k < norm->out_count; k++) {
+        node->out[k] = norm->out[k];
+        node->out[k]->producer = node;
+    }
+    node->out_count = norm->out_count;
+    norm->dead = true;
+    if (dropout != NULL) dropout->dead = true;
+    return true;
+}
+
 typedef bool pattern_fn(const struct weir__graph *graph, struct weir__node *node);
-static pattern_fn *const patterns[] = {dropout_add};
+static pattern_fn *const patterns[] = {dropout_add, norm_act};
 
 uint32_t weir__fuse(struct weir__graph *graph) {
     uint32_t removed = 0;

@@ -26,6 +26,13 @@ static int check_options(const struct weir_model *model, const struct weir_net_o
         weir_faults_add(faults, "a model without target and loss cannot be trained, only inferred");
         status = WEIR_ERR_CONFIG;
     }
+    bool texts = model->input.dtype == WEIR_I64 && model->input.rank == 1;
+    if (options->sequences > 0 && (!texts || !options->pipe.infer_only)) {
+        weir_faults_add(faults,
+                        "only a model of tokens (i64 rows of rank 1) can continue texts, in a "
+                        "pipe with infer_only");
+        status = WEIR_ERR_CONFIG;
+    }
     if (options->stages == 0 || options->stages > UINT16_MAX) {
         weir_faults_add(faults, "%u stages are not possible; use 1 to %u", options->stages,
                         model->layer_count > 0 ? model->layer_count : 1);
@@ -68,7 +75,8 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
                                             .balance = sizes,
                                             .stage_count = options->stages,
                                             .infer_only = options->pipe.infer_only,
-                                            .input_grads = options->input_grads};
+                                            .input_grads = options->input_grads,
+                                            .sequences = options->sequences};
     if (status == WEIR_OK)
         status = weir__network_init(&net->network, allocator, net->model, &compile, faults);
     if (status == WEIR_OK) {
@@ -138,7 +146,8 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     net->dtype = options->dtype;
     net->seed = options->seed;
     net->reference = options->reference;
-    net->has_loss = model->has_target;
+    net->has_loss = model->has_target && options->sequences == 0;
+    net->sequences = options->sequences;
     net->input_grads = options->input_grads;
     net->infer_only = options->pipe.infer_only;
     net->rows_max = largest_rows(&options->pipe);
@@ -269,6 +278,8 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     input_grads[0] = net->input_grads ? batch->input_grad : NULL;
     input_grads[1] = NULL;
     outputs[0] = batch->output;
+    net->step.number++;
+    net->step.places = (struct weir__places){batch->sequence, batch->place};
     net->step.output_wanted = batch->output != NULL;
     net->step.has_target = net->has_loss && batch->target != NULL;
     net->step.lr = batch->lr < 0 ? net->optimizer.lr : batch->lr;
@@ -287,16 +298,35 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     step->user = &net->step;
 }
 
+/** A net with caches must be told where rows stand, and within its memory. */
+static int check_places(const struct weir_net *net, const struct weir_net_batch *batch,
+                        struct weir_error *error) {
+    if (net->sequences == 0) return WEIR_OK;
+    if (batch->sequence == NULL || batch->place == NULL)
+        return weir__fail(error, WEIR_ERR_ARGUMENT, "a batch needs the rows' sequences and places");
+    for (int64_t i = 0; i < batch->rows; i++) {
+        if (batch->sequence[i] < net->sequences && batch->place[i] < net->network.places) continue;
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "row %" PRId64 " is place %u of sequence %u, but there are %" PRId64
+                          " places and %u sequences",
+                          i, batch->place[i], batch->sequence[i], net->network.places,
+                          net->sequences);
+    }
+    return WEIR_OK;
+}
+
 static int run(struct weir_net *net, const struct weir_net_batch *batch, bool train,
                struct weir_step_result *result) {
     const void *inputs[2];
     void *input_grads[2], *outputs[1];
     struct weir_step step = WEIR_STEP_INIT;
     memset(result, 0, sizeof *result);
+    int status = check_places(net, batch, &result->error);
+    if (status != WEIR_OK) return status;
     if (batch->input == NULL || (train && batch->target == NULL && net->has_loss))
         return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "a batch needs an input%s",
                           train ? " and a target" : "");
-    int status = prepare_rows(net, batch->rows, &result->error);
+    status = prepare_rows(net, batch->rows, &result->error);
     if (status != WEIR_OK) return status;
     fill_step(net, batch, inputs, input_grads, outputs, &step);
     return train ? weir_pipe_step(net->pipe, &step, result)

@@ -10,6 +10,8 @@
 
 /** What a step tells its stages, through weir_step.user. */
 struct weir__net_step {
+    uint64_t number; /**< counts the net's steps from 1 */
+    struct weir__places places;
     double lr;
     bool output_wanted;
     bool has_target;
@@ -26,6 +28,7 @@ struct weir__stage {
     uint32_t instance_count, instance_capacity;
     uint32_t found; /**< the instance that was used last */
     uintptr_t *bases;
+    size_t state_bytes;
     struct weir_attachment at; /**< zero before attach */
     struct weir_optimizer optimizer;
     uint64_t seed;
@@ -64,6 +67,7 @@ struct weir_net {
     bool input_grads;
     bool reference;
     bool infer_only;
+    uint32_t sequences; /**< 0: rows are whole */
     int64_t rows_max;
     size_t target_bytes; /**< of rows_max rows */
     void *no_target;     /**< zeros, for inference without one */

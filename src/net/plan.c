@@ -147,8 +147,11 @@ static int node_call(struct planner *planner, const struct weir__node *node,
     if (kernel == NULL) return WEIR_ERR_UNSUPPORTED;
     (*call)->shape = node->shape;
     (*call)->shape.rows = planner->instance->rows;
+    (*call)->shape.rows_max = options->rows_max;
     (*call)->shape.threads = options->threads;
     (*call)->kernel = kernel;
+    if (options->lasting != NULL && options->lasting[node->id].bytes > 0)
+        (*call)->lasting = &options->lasting[node->id];
     return measure_call(planner, *call);
 }
 

@@ -7,6 +7,22 @@ static const void *resolve(const struct weir__run *run, const struct weir__locat
     return (const void *)(run->bases[location->base] + location->offset);
 }
 
+/** Points the call at its node's lasting memory; weights are packed when a step comes by first. */
+static int take_lasting(const struct weir__run *run, const struct weir__node_call *node,
+                        struct weir__op_call *call) {
+    struct weir__lasting *lasting = node->lasting;
+    void *memory = (void *)(run->bases[WEIR__BASE_STATE] + lasting->offset);
+    if (node->kernel->pack == NULL) {
+        call->cache = memory;
+        return WEIR_OK;
+    }
+    call->packed = memory;
+    if (run->step != 0 && lasting->packed_in == run->step) return WEIR_OK;
+    int status = node->kernel->pack(call, memory);
+    if (status == WEIR_OK) lasting->packed_in = run->step;
+    return status;
+}
+
 int weir__program_run(const struct weir__program *program, const struct weir__run *run,
                       const struct weir__planned_call **failed) {
     struct weir__op_call call = run->call;
@@ -23,7 +39,9 @@ int weir__program_run(const struct weir__program *program, const struct weir__ru
         call.workspace = (void *)resolve(run, &planned->workspace);
         call.shape = &planned->node->shape;
         call.state = planned->node->state;
-        int status = planned->node->kernel->run(&call);
+        int status = WEIR_OK;
+        if (planned->node->lasting != NULL) status = take_lasting(run, planned->node, &call);
+        if (status == WEIR_OK) status = planned->node->kernel->run(&call);
         if (status == WEIR_OK) continue;
         *failed = planned;
         return status;

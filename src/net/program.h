@@ -48,6 +48,7 @@ enum weir__base {
     WEIR__BASE_PARAMETERS,
     WEIR__BASE_GRADIENTS,
     WEIR__BASE_LOSS,
+    WEIR__BASE_STATE,
     WEIR__BASE_INPUT,
     WEIR__BASE_OUTPUT = WEIR__BASE_INPUT + WEIR__STAGE_INPUT_MAX,
     WEIR__BASE_OUTPUT_GRAD,
@@ -64,12 +65,19 @@ struct weir__location {
     size_t offset;
 };
 
+/** Memory of one node that lasts as long as the pipe; shared by all instances of the stage. */
+struct weir__lasting {
+    size_t offset, bytes; /**< in the stage's state; 0 bytes: none */
+    uint64_t packed_in;   /**< the step whose weights it holds; 0: none. The worker's */
+};
+
 /** What all calls of one node share, whichever program they stand in. */
 struct weir__node_call {
     struct weir__op_shape shape;
     const struct weir__kernel *kernel; /**< NULL: no program needs the node */
     void *state;
     size_t workspace;
+    struct weir__lasting *lasting; /**< NULL: none */
     bool prepared;
 };
 
@@ -105,6 +113,7 @@ struct weir__instance_options {
     const struct weir__slices *slices;
     const size_t *parameter_offsets; /**< [the network's parameter - parameter_first] */
     uint32_t parameter_first;
+    struct weir__lasting *lasting; /**< [node] */
     enum weir_dtype dtype;
     int64_t rows_max;   /**< of a micro-batch; workspace is planned for these */
     uint32_t threads;   /**< to plan for; the real number comes with weir__instance_prepare */
@@ -114,6 +123,9 @@ struct weir__instance_options {
     bool discard; /**< the input's gradient may not be wanted at run time */
 };
 
+/** Settles the nodes' lasting memory: lasting[node count], zeroed, and its bytes in all. */
+int weir__lasting_plan(const struct weir__instance_options *options, struct weir__lasting *lasting,
+                       size_t *total);
 /** Plans all programs for `rows` rows. The caller's: weir__instance_destroy. */
 int weir__instance_new(const struct weir__instance_options *options, int64_t rows,
                        struct weir__instance **instance);
@@ -127,6 +139,7 @@ void weir__instance_release(struct weir__instance *instance, uint32_t node_count
 /** One run. */
 struct weir__run {
     const uintptr_t *bases;
+    uint64_t step; /**< numbers steps: packed weights are made anew in each; 0: always */
     struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
     bool output_wanted;
 };

@@ -96,6 +96,7 @@ static void fill_bases(const struct weir__stage *stage, const struct weir_task *
     bases[WEIR__BASE_PARAMETERS] = (uintptr_t)task->parameters;
     bases[WEIR__BASE_GRADIENTS] = (uintptr_t)task->gradients;
     bases[WEIR__BASE_LOSS] = (uintptr_t)task->loss;
+    bases[WEIR__BASE_STATE] = (uintptr_t)task->state;
     for (uint32_t i = 0; i < WEIR__STAGE_INPUT_MAX && graph->inputs[i] != NULL; i++)
         point(&bases[WEIR__BASE_INPUT + i], task->inputs, i);
     point(&bases[WEIR__BASE_OUTPUT], task->outputs, 0);
@@ -150,6 +151,7 @@ static int run(void *context, const struct weir_task *task) {
     fill_bases(stage, task, instance->discard);
     if (is_forward(task->phase) && task->loss != NULL) *task->loss = 0;
     struct weir__run run = {.bases = stage->bases,
+                            .step = step == NULL ? 0 : step->number,
                             .output_wanted = !stage->last || step == NULL || step->output_wanted,
                             .call = {.overwrite = task->gradients_first,
                                      .infer = task->phase == WEIR_INFER,
@@ -157,6 +159,7 @@ static int run(void *context, const struct weir_task *task) {
                                      .mini_batch = task->mini_batch,
                                      .row_first = task->row_first,
                                      .loss_weight = task->loss_weight,
+                                     .places = step == NULL ? NULL : &step->places,
                                      .error = task->error}};
     int status = weir__program_run(&instance->programs[program_of(task)], &run, &failed);
     return status == WEIR_OK ? WEIR_OK : report(stage, task, status, failed);
@@ -247,7 +250,10 @@ int weir__stage_init(struct weir__stage *stage, struct weir__network *network, u
     size_t *offsets = weir__pool_take(&network->pool, compiled->parameter_count, sizeof offsets[0]);
     stage->bases = weir__pool_take(
         &network->pool, WEIR__BASE_COUNT((size_t)compiled->graph.skip_count), sizeof(uintptr_t));
-    if (offsets == NULL || stage->bases == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    stage->plan.lasting =
+        weir__pool_take(&network->pool, compiled->graph.node_count, sizeof stage->plan.lasting[0]);
+    if (offsets == NULL || stage->bases == NULL || stage->plan.lasting == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < compiled->parameter_count; i++)
         offsets[i] = network->parameters[compiled->parameter_first + i].offset;
     stage->plan.slices = &stage->slices;
@@ -255,7 +261,7 @@ int weir__stage_init(struct weir__stage *stage, struct weir__network *network, u
     stage->plan.parameter_first = compiled->parameter_first;
     stage->plan.discard = index == 0;
     stage->last = index + 1 == network->stage_count;
-    return WEIR_OK;
+    return weir__lasting_plan(&stage->plan, stage->plan.lasting, &stage->state_bytes);
 }
 
 void weir__stage_clean_up(struct weir__stage *stage) {
@@ -297,6 +303,7 @@ int weir__stage_describe(struct weir__stage *stage, struct weir__network *networ
     description->inputs_kept = stage->slices.inputs_kept;
     description->inputs_recomputed = stage->slices.inputs_recomputed;
     description->parameter_bytes = compiled->parameter_bytes;
+    description->state_bytes = stage->state_bytes;
     if (infer_only) return WEIR_OK;
     description->gradient_bytes = compiled->gradient_bytes;
     description->optimizer_bytes =

@@ -1,7 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /* Causal self-attention. The scores are never kept: the backward pass makes them again, block by
  * block, from qkv and the logarithm of each row's sum. */
+#include "net/compile.h"
 #include "net/ops/rules.h"
+
+/** One token per row: keys and values of those before it come from the cache. */
+static struct weir_value *emit_cached(struct weir_builder *builder, struct weir_value *qkv,
+                                      int64_t heads) {
+    assert(qkv->shape[0] == 1);
+    struct weir__node *node = WEIR__EMIT(builder, attention_cached, qkv);
+    if (node == NULL) return NULL;
+    node->shape.in = builder->network->sequences;
+    node->shape.table = builder->network->places;
+    node->shape.width = weir__value_width(qkv) / 3;
+    node->shape.heads = heads;
+    return weir__output(builder, node, 2, (int64_t[]){1, node->shape.width});
+}
 
 struct weir_value *weir_attention(struct weir_builder *builder, struct weir_value *qkv,
                                   int64_t heads) {
@@ -14,6 +28,7 @@ struct weir_value *weir_attention(struct weir_builder *builder, struct weir_valu
             "attention with %lld heads takes [tokens, 3 x width], width a multiple of the heads, "
             "not %s",
             (long long)heads, weir__value_text(qkv, text));
+    if (builder->network->sequences > 0) return emit_cached(builder, qkv, heads);
     struct weir__node *node = WEIR__EMIT(builder, attention, qkv);
     if (node == NULL) return NULL;
     int64_t tokens = qkv->shape[0];

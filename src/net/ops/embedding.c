@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows of a table, picked by number, and a table of positions that is added. */
+#include "net/compile.h"
 #include "net/ops/rules.h"
 
 #include <string.h>
@@ -41,7 +42,13 @@ struct weir_value *weir_position_add(struct weir_builder *builder, struct weir_v
         return weir_builder_fail(
             builder, WEIR_ERR_SHAPE, "positions take at most %lld tokens of width %lld, not %s",
             (long long)table->shape[0], (long long)table->shape[1], weir__value_text(x, text));
-    struct weir__node *node = WEIR__EMIT(builder, position_add, x, table);
+    bool cached = builder->network->sequences > 0;
+    if (cached && builder->network->places > table->shape[0])
+        return weir_builder_fail(builder, WEIR_ERR_SHAPE, "there are %lld positions, not %lld",
+                                 (long long)table->shape[0], (long long)builder->network->places);
+    struct weir__node *node =
+        weir__emit(builder, cached ? WEIR__OP_position_cached : WEIR__OP_position_add, 2,
+                   (struct weir_value *[]){x, table});
     if (node == NULL) return NULL;
     node->shape.tokens = x->shape[0];
     node->shape.width = x->shape[1];
