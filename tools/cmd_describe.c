@@ -106,9 +106,10 @@ static int find_stages(const struct values *values, enum weir_dtype dtype, struc
     return status;
 }
 
-static int gather(const struct values *values, struct description *d, struct weir_faults *faults) {
+static int gather(const struct values *values, const struct args *args, struct description *d,
+                  struct weir_faults *faults) {
     enum weir_dtype dtype = values->dtype == 0 ? WEIR_F32 : WEIR_F64;
-    int status = model_options_build(&values->model, faults, &d->model);
+    int status = model_options_build(&values->model, args, NULL, faults, &d->model);
     if (status != WEIR_OK) return status;
     d->facts = calloc(weir_model_layer_count(d->model) + 1, sizeof *d->facts);
     if (d->facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -138,7 +139,7 @@ int cmd_describe(int argc, char **argv) {
     struct weir_error error = {0};
     int code = EXIT_DONE;
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
-    int status = gather(&values, &description, &faults);
+    int status = gather(&values, &args, &description, &faults);
     if (faults.count > 0) {
         code = args_refuse(&command, &faults);
     } else {

@@ -142,15 +142,33 @@ static void *take(struct grad *g, const struct weir_tensor *spec) {
     return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
 }
 
-static int load_data(struct grad *g) {
+static int open_data(struct grad *g) {
     struct weir__io io = {.error = g->error};
-    const char *loss;
     int status = weir__safetensors_open(&io, g->values->data, NULL, &g->data);
-    if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
-    if (status != WEIR_OK) {
+    if (status != WEIR_OK && status != WEIR_ERR_OUT_OF_MEMORY)
         weir_faults_add(g->faults, "%s", g->error->message);
-        return status;
-    }
+    return status;
+}
+
+/** A row of the file's tensor, for models that take their shape from the data. */
+static bool row_of(const struct grad *g, const char *name, struct weir_tensor *row) {
+    const struct weir__safetensor *from =
+        g->data == NULL ? NULL : weir__safetensors_find(g->data, name);
+    if (from == NULL || from->rank < 1) return false;
+    *row = (struct weir_tensor){.dtype = from->dtype, .rank = from->rank - 1};
+    memcpy(row->shape, from->shape + 1, row->rank * sizeof row->shape[0]);
+    return true;
+}
+
+static int build_model(struct grad *g, const struct args *args) {
+    struct weir_tensor input, target;
+    struct model_data data = {.input = row_of(g, "input", &input) ? &input : NULL,
+                              .target = row_of(g, "target", &target) ? &target : NULL};
+    return model_options_build(&g->values->model, args, &data, g->faults, &g->model);
+}
+
+static int find_data(struct grad *g) {
+    const char *loss;
     weir_model_border(g->model, &g->input_spec, &g->target_spec, &loss);
     g->input = find(g, "input", &g->input_spec);
     g->target = find(g, "target", &g->target_spec);
@@ -234,6 +252,7 @@ static int add_gradients(struct grad *g) {
         struct weir_parameter parameter;
         int status = weir_net_parameter(g->net, i, &parameter);
         if (status != WEIR_OK) return status;
+        if (parameter.frozen) continue;
         struct weir__safetensors_item *item = add_item(g, "grad.", parameter.name, parameter.dtype);
         if (item == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         item->rank = parameter.rank;
@@ -290,12 +309,14 @@ static int step(struct grad *g, double *loss) {
 
 static int run(struct grad *g, const struct args *args) {
     double loss = 0.0;
-    int status =
+    /* Faults of the data, the model and the options are listed side by side. */
+    int opened = g->values->data != NULL ? open_data(g) : WEIR_ERR_ARGUMENT;
+    int status = build_model(g, args);
+    if (status != WEIR_OK) return status;
+    status =
         pipe_options_fill(&g->values->pipe, args, g->model, &g->storage, &g->options, g->faults);
-    if (g->values->data != NULL) { /* its faults are listed beside the options' */
-        int loaded = load_data(g);
-        if (status == WEIR_OK) status = loaded;
-    }
+    if (opened == WEIR_OK) opened = find_data(g);
+    if (status == WEIR_OK) status = opened;
     if (status != WEIR_OK || g->faults->count > 0) return status;
     g->options.pipe.rows = g->rows;
     g->options.optimizer.kind = WEIR_OPTIMIZER_NONE;
@@ -343,8 +364,7 @@ int cmd_grad(int argc, char **argv) {
     if (values.out == NULL) weir_faults_add(&faults, "--out is missing: give a file");
     net_run_check_input("weights", values.weights, &faults);
     net_run_check_output("out", values.out, &faults);
-    int status = model_options_build(&values.model, &faults, &g.model);
-    if (status == WEIR_OK) status = run(&g, &args);
+    int status = run(&g, &args);
     int code = EXIT_DONE;
     if (faults.count > 0) {
         code = args_refuse(&command, &faults);

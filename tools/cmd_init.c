@@ -39,7 +39,7 @@ int cmd_init(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (values.out == NULL) weir_faults_add(&faults, "--out is missing: give --out FILE");
     net_run_check_output("out", values.out, &faults);
-    int status = model_options_build(&values.model, &faults, &model);
+    int status = model_options_build(&values.model, &args, NULL, &faults, &model);
     struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
     options.pipe.rows = 1;
     options.pipe.infer_only = true;

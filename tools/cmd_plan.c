@@ -122,7 +122,7 @@ int cmd_plan(int argc, char **argv) {
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     int code = EXIT_DONE;
-    int status = model_options_build(&values.model, &faults, &model);
+    int status = model_options_build(&values.model, &args, NULL, &faults, &model);
     if (status == WEIR_OK) status = plan_model(&values, &args, model, &faults, &error);
     if (faults.count > 0) {
         code = args_refuse(&command, &faults);

@@ -257,7 +257,7 @@ int cmd_train(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     check_values(&args, &values, &faults);
     people_init(&t.people, output_is_standard(values.json) || output_is_standard(values.trace));
-    int status = model_options_build(&values.model, &faults, &t.model);
+    int status = model_options_build(&values.model, &args, NULL, &faults, &t.model);
     if (status == WEIR_OK) status = run(&t, &args);
     return finish(&t, &command, status);
 }
