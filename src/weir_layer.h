@@ -91,11 +91,16 @@ struct weir_layer_type {
  * taken, WEIR_ERR_ARGUMENT for a type without name or build. */
 int weir_model_add_type(struct weir_model *model, const struct weir_layer_type *type);
 
-/** An attribute of the layer, or its default. The key must be one of the type's. */
+/** An attribute of the layer, an INT, or its default. The key must be one of the type's, here and
+ * below. */
 int64_t weir_layer_int(const struct weir_layer *layer, const char *key);
+/** A REAL. */
 double weir_layer_real(const struct weir_layer *layer, const char *key);
+/** A FLAG. */
 bool weir_layer_flag(const struct weir_layer *layer, const char *key);
+/** A TEXT; borrowed from the model. */
 const char *weir_layer_text(const struct weir_layer *layer, const char *key);
+/** A PAIR: height and width. */
 void weir_layer_pair(const struct weir_layer *layer, const char *key, int64_t pair[2]);
 
 /* ---- values and parameters ------------------------------------------------------------------- */
@@ -147,15 +152,23 @@ struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_val
                                    struct weir_value *weight, struct weir_value *bias, double eps);
 /** Over dimension `dim` of a row (0 is the first behind the rows). */
 struct weir_value *weir_softmax(struct weir_builder *builder, struct weir_value *x, uint32_t dim);
+/** x times the normal distribution's share below x, exact or in its tanh form. */
 struct weir_value *weir_gelu(struct weir_builder *builder, struct weir_value *x,
                              bool approximate_tanh);
+/** max(x, 0). */
 struct weir_value *weir_relu(struct weir_builder *builder, struct weir_value *x);
+/** x where x > 0, else negative_slope * x; the slope is not negative. */
 struct weir_value *weir_leaky_relu(struct weir_builder *builder, struct weir_value *x,
                                    double negative_slope);
+/** x * sigmoid(x). */
 struct weir_value *weir_silu(struct weir_builder *builder, struct weir_value *x);
+/** 1 / (1 + exp(-x)). */
 struct weir_value *weir_sigmoid(struct weir_builder *builder, struct weir_value *x);
+/** The hyperbolic tangent. */
 struct weir_value *weir_tanh(struct weir_builder *builder, struct weir_value *x);
+/** Zero with probability p (0 <= p < 1), else x / (1 - p); the identity in inference. */
 struct weir_value *weir_dropout(struct weir_builder *builder, struct weir_value *x, double p);
+/** a + b, of equal shapes. */
 struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
                             struct weir_value *b);
 /** Another shape of as many elements per row, in PyTorch's order. */
@@ -183,10 +196,13 @@ struct weir_pool_options {
     int64_t kernel[2], stride[2], padding[2];
     bool count_include_pad; /**< of avg_pool2d */
 };
+/** The largest of each window; padding is never taken. */
 struct weir_value *weir_max_pool2d(struct weir_builder *builder, struct weir_value *x,
                                    const struct weir_pool_options *options);
+/** The mean of each window. */
 struct weir_value *weir_avg_pool2d(struct weir_builder *builder, struct weir_value *x,
                                    const struct weir_pool_options *options);
+/** Means of windows that cover the image, `size` of them (height, width). */
 struct weir_value *weir_adaptive_avg_pool2d(struct weir_builder *builder, struct weir_value *x,
                                             const int64_t size[2]);
 /** Nearest neighbour. */
