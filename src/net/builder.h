@@ -15,7 +15,6 @@
 #define WEIR_BUILDER_H
 
 #include "net/graph.h"
-#include "weir_layer.h"
 
 /** A parameter of the network. Those of a stage are neighbours in the list. */
 struct weir__parameter {

@@ -15,6 +15,7 @@
 
 #include "base/pool.h"
 #include "net/kernel.h"
+#include "weir_layer.h"
 
 #define WEIR__NODE_IN_MAX 6
 #define WEIR__NODE_OUT_MAX 4
@@ -117,8 +118,6 @@ int64_t weir__value_tokens(const struct weir_value *value);
 int64_t weir__value_width(const struct weir_value *value);
 /** Bytes of `rows` rows, or of the whole where it is not batched. */
 int weir__value_bytes(const struct weir_value *value, int64_t rows, size_t *bytes);
-/** As a border tensor; differentiable where it requires a gradient. */
-struct weir_tensor weir_value_tensor(const struct weir_value *value);
 /** Dtype, dimensions and rows; the order in memory may differ. */
 bool weir__value_same_shape(const struct weir_value *a, const struct weir_value *b);
 
