@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+/* The formula of engine_stages.h, forth and back. Everything is computed in f64 and in one fixed
+ * order, so that equal bits mean equal inputs. */
+#include "engine_formula.h"
+
+#include <string.h>
+
+#define MAGIC 0x7765697273617665u
+
+/* What stands at the head of a saved area. */
+struct saved {
+    uint64_t magic, mini_batch;
+    uint32_t stage, micro_batch;
+    int64_t rows;
+    uint64_t hash; /* of all that follows but dh, which backward writes */
+    uint64_t unused[3];
+};
+_Static_assert(sizeof(struct saved) == 64, "what follows is aligned");
+
+/* The parts of a saved area, in doubles after the head. */
+struct layout {
+    size_t h[ENGINE_PORTS_MAX]; /* per produced tensor: rows * width */
+    size_t x[ENGINE_PORTS_MAX]; /* per consumed tensor, unless inputs are kept */
+    size_t error;               /* of output 0, where there is a loss */
+    size_t kept;                /* end of the parts above */
+    size_t dh;                  /* as h */
+    size_t end;
+};
+
+/* ---- numbers ---- */
+
+static bool is_float(const struct engine_port *port) {
+    return weir_dtype_is_float(port->tensor.dtype);
+}
+
+static double load_float(const struct engine_port *port, const void *data, int64_t i) {
+    return port->tensor.dtype == WEIR_F32 ? (double)((const float *)data)[i]
+                                          : ((const double *)data)[i];
+}
+
+static uint64_t load_integer(const struct engine_port *port, const void *data, int64_t i) {
+    if (port->tensor.dtype == WEIR_I64) return (uint64_t)((const int64_t *)data)[i];
+    return ((const uint8_t *)data)[i];
+}
+
+static void store_float(const struct engine_port *port, void *data, int64_t i, double value) {
+    if (port->tensor.dtype == WEIR_F32)
+        ((float *)data)[i] = (float)value;
+    else
+        ((double *)data)[i] = value;
+}
+
+static void store_integer(const struct engine_port *port, void *data, int64_t i, uint64_t value) {
+    if (port->tensor.dtype == WEIR_I64)
+        ((int64_t *)data)[i] = (int64_t)value;
+    else
+        ((uint8_t *)data)[i] = (uint8_t)(port->tensor.dtype == WEIR_BOOL ? value & 1 : value);
+}
+
+static double coefficient(uint32_t stage, uint32_t o, uint32_t c) {
+    return 0.3 + 0.07 * (double)((stage * 5 + o * 3 + c * 2) % 11);
+}
+
+static double squash(double h) {
+    return h / (1.0 + h * h);
+}
+
+static double squash_slope(double h) {
+    return (1.0 - h * h) / ((1.0 + h * h) * (1.0 + h * h));
+}
+
+double engine_initial_parameter(uint32_t stage, uint32_t index) {
+    return 0.4 + 0.1 * (double)((stage * 7 + index * 3) % 10) / 3.0;
+}
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
+    const unsigned char *at = data;
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ at[i]) * 0x100000001b3u;
+    return hash;
+}
+
+/* ---- the formula ---- */
+
+const void *engine_consumed_data(const struct engine_port *port, const struct weir_task *task) {
+    return port->skip ? task->skips[port->place].data : task->inputs[port->place].data;
+}
+
+static int64_t at_row(const struct engine_port *port, int64_t row, int64_t e) {
+    return (port->replicated ? 0 : row * port->width) + e % port->width;
+}
+
+/* x of consumed tensor c, from where backward finds it (x not NULL), or from the task. */
+static double operand(const struct engine_stage *stage, const struct weir_task *task, uint32_t c,
+                      const double *x, int64_t row, int64_t e) {
+    const struct engine_port *port = &stage->consumed[c];
+    if (x != NULL) return x[row * port->width + e % port->width];
+    return load_float(port, engine_consumed_data(port, task), at_row(port, row, e));
+}
+
+static bool enters_h(const struct engine_port *port) {
+    return !port->empty && !port->added && is_float(port);
+}
+
+static double factor(const struct engine_stage *stage, const double *p, uint32_t o, uint32_t c,
+                     int64_t e) {
+    double k = coefficient(stage->index, o, c);
+    return stage->parameters > 0 ? k * p[(uint64_t)(e + 3 * c + o) % stage->parameters] : k;
+}
+
+static double mix(const struct engine_stage *stage, const struct weir_task *task, uint32_t o,
+                  int64_t row, int64_t e) {
+    double h = 0.01 * (double)(stage->index + 1) + 0.003 * o;
+    for (uint32_t c = 0; c < stage->consumed_count; c++) {
+        const struct engine_port *port = &stage->consumed[c];
+        if (port->empty || port->added) continue;
+        if (enters_h(port)) {
+            h += factor(stage, task->parameters, o, c, e) *
+                 operand(stage, task, c, NULL, row, e + o);
+        } else {
+            const void *data = engine_consumed_data(port, task);
+            h += 0.01 * (double)(load_integer(port, data, at_row(port, row, e + o)) % 16);
+        }
+    }
+    return h;
+}
+
+static double added(const struct engine_stage *stage, const struct weir_task *task, uint32_t o,
+                    int64_t row, int64_t e) {
+    double y = 0.0;
+    for (uint32_t c = 0; c < stage->consumed_count; c++) {
+        const struct engine_port *port = &stage->consumed[c];
+        if (!port->added || port->empty) continue;
+        y += 0.125 * load_float(port, engine_consumed_data(port, task), at_row(port, row, e + o));
+    }
+    return y;
+}
+
+static uint64_t add_integers(const struct engine_stage *stage, const struct weir_task *task,
+                             uint32_t o, int64_t row, int64_t e) {
+    uint64_t sum = stage->index + 3 * o + (uint64_t)e;
+    for (uint32_t c = 0; c < stage->consumed_count; c++) {
+        const struct engine_port *port = &stage->consumed[c];
+        if (port->empty || is_float(port)) continue;
+        sum += load_integer(port, engine_consumed_data(port, task), at_row(port, row, e + o));
+    }
+    return sum;
+}
+
+/* The first integer tensor that the stage consumes is its labels. */
+static double target(const struct engine_stage *stage, const struct weir_task *task, int64_t row,
+                     int64_t e) {
+    for (uint32_t c = 0; c < stage->consumed_count; c++) {
+        const struct engine_port *port = &stage->consumed[c];
+        if (port->empty || is_float(port)) continue;
+        const void *data = engine_consumed_data(port, task);
+        return 0.05 * (double)(load_integer(port, data, at_row(port, row, e)) % 8);
+    }
+    return 0.25;
+}
+
+/* ---- the saved area ---- */
+
+static struct layout layout_of(const struct engine_stage *stage, int64_t rows) {
+    struct layout layout = {0};
+    size_t at = 0, n = (size_t)rows;
+    for (uint32_t o = 0; o < stage->produced_count; o++) {
+        layout.h[o] = at;
+        if (is_float(&stage->produced[o])) at += n * (size_t)stage->produced[o].width;
+    }
+    size_t h_count = at;
+    for (uint32_t c = 0; c < stage->consumed_count; c++) {
+        layout.x[c] = at;
+        if (!stage->keeps_inputs && enters_h(&stage->consumed[c]))
+            at += n * (size_t)stage->consumed[c].width;
+    }
+    layout.error = at;
+    if (stage->loss_scale != 0.0) at += n * (size_t)stage->produced[0].width;
+    layout.kept = at;
+    layout.dh = at;
+    layout.end = at + h_count;
+    return layout;
+}
+
+size_t engine_saved_bytes(const struct engine_stage *stage, int64_t rows) {
+    return sizeof(struct saved) + layout_of(stage, rows).end * sizeof(double);
+}
+
+static double *doubles(const struct weir_task *task) {
+    return (double *)(void *)((char *)task->saved + sizeof(struct saved));
+}
+
+static void save(const struct engine_stage *stage, const struct weir_task *task) {
+    struct layout layout = layout_of(stage, task->rows);
+    double *to = doubles(task);
+    for (uint32_t o = 0; o < stage->produced_count; o++) {
+        const struct engine_port *port = &stage->produced[o];
+        if (!is_float(port)) continue;
+        for (int64_t r = 0; r < task->rows; r++)
+            for (int64_t e = 0; e < port->width; e++)
+                to[layout.h[o] + (size_t)(r * port->width + e)] = mix(stage, task, o, r, e);
+    }
+    for (uint32_t c = 0; c < stage->consumed_count && !stage->keeps_inputs; c++) {
+        const struct engine_port *port = &stage->consumed[c];
+        if (!enters_h(port)) continue;
+        for (int64_t r = 0; r < task->rows; r++)
+            for (int64_t e = 0; e < port->width; e++)
+                to[layout.x[c] + (size_t)(r * port->width + e)] =
+                    operand(stage, task, c, NULL, r, e);
+    }
+    int64_t width = stage->loss_scale != 0.0 ? stage->produced[0].width : 0;
+    for (int64_t i = 0; i < task->rows * width; i++)
+        to[layout.error + (size_t)i] =
+            squash(to[layout.h[0] + (size_t)i]) - target(stage, task, i / width, i % width);
+    *(struct saved *)task->saved =
+        (struct saved){MAGIC,        task->mini_batch,
+                       stage->index, task->micro_batch,
+                       task->rows,   hash_bytes(1, to, layout.kept * sizeof *to),
+                       {0}};
+}
+
+static void check_saved(const struct engine_stage *stage, const struct weir_task *task) {
+    const struct saved *head = task->saved;
+    struct layout layout = layout_of(stage, task->rows);
+    bool own = head->magic == MAGIC && head->mini_batch == task->mini_batch &&
+               head->stage == stage->index && head->micro_batch == task->micro_batch &&
+               head->rows == task->rows;
+    if (!own)
+        engine_note(stage, task, "the saved area is not this micro-batch's");
+    else if (hash_bytes(1, doubles(task), layout.kept * sizeof(double)) != head->hash)
+        engine_note(stage, task, "the saved area was written to");
+}
+
+/* ---- forward ---- */
+
+void *engine_produced_data(const struct engine_port *port, const struct weir_task *task) {
+    return port->skip ? task->skips[port->place].data : task->outputs[port->place].data;
+}
+
+static void produce(const struct engine_stage *stage, const struct weir_task *task, uint32_t o) {
+    const struct engine_port *port = &stage->produced[o];
+    void *data = engine_produced_data(port, task);
+    if (port->empty) return;
+    for (int64_t r = 0; r < task->rows; r++) {
+        for (int64_t e = 0; e < port->width; e++) {
+            int64_t at = r * port->width + e;
+            if (is_float(port))
+                store_float(port, data, at,
+                            squash(mix(stage, task, o, r, e)) + added(stage, task, o, r, e));
+            else
+                store_integer(port, data, at, add_integers(stage, task, o, r, e));
+        }
+    }
+}
+
+static void lose(const struct engine_stage *stage, const struct weir_task *task) {
+    double loss = 0.0;
+    int64_t width = stage->produced[0].width;
+    for (int64_t r = 0; r < task->rows && stage->loss_scale != 0.0; r++) {
+        for (int64_t e = 0; e < width; e++) {
+            double error = squash(mix(stage, task, 0, r, e)) - target(stage, task, r, e);
+            loss += 0.5 * stage->loss_scale * error * error;
+        }
+    }
+    if (stage->loss_scale != 0.0) *task->loss = loss / task->loss_weight;
+}
+
+/* ---- backward ---- */
+
+/* What came back for produced tensor o: NULL is zero. */
+static const void *arriving(const struct engine_port *port, const struct weir_task *task) {
+    return port->skip ? task->skip_grads[port->place].data : task->output_grads[port->place].data;
+}
+
+static void check_arriving(const struct engine_stage *stage, const struct weir_task *task) {
+    for (uint32_t o = 0; o < stage->produced_count; o++) {
+        const struct engine_port *port = &stage->produced[o];
+        if ((port->empty || !port->tensor.differentiable) && arriving(port, task) != NULL)
+            engine_note(stage, task, "a gradient came for tensor %u, which has none", o);
+    }
+}
+
+static void find_dh(const struct engine_stage *stage, const struct weir_task *task) {
+    struct layout layout = layout_of(stage, task->rows);
+    double *saved = doubles(task);
+    for (uint32_t o = 0; o < stage->produced_count; o++) {
+        const struct engine_port *port = &stage->produced[o];
+        if (!is_float(port)) continue;
+        const void *dy = port->empty ? NULL : arriving(port, task);
+        for (int64_t i = 0; i < task->rows * port->width; i++) {
+            size_t at = layout.h[o] + (size_t)i;
+            double d = dy != NULL ? load_float(port, dy, i) : 0.0;
+            if (o == 0 && stage->loss_scale != 0.0)
+                d += stage->loss_scale * saved[layout.error + (size_t)i] / task->loss_weight;
+            saved[layout.dh + at] = d * squash_slope(saved[at]);
+        }
+    }
+}
+
+/* d of consumed tensor c at (row, j): over all elements that used it, in order. */
+static double input_gradient(const struct engine_stage *stage, const struct weir_task *task,
+                             const struct layout *layout, uint32_t c, int64_t r, int64_t j) {
+    const struct engine_port *to = &stage->consumed[c];
+    double sum = 0.0;
+    for (uint32_t o = 0; o < stage->produced_count; o++) {
+        const struct engine_port *port = &stage->produced[o];
+        if (!is_float(port)) continue;
+        const void *dy = port->empty ? NULL : arriving(port, task);
+        for (int64_t e = 0; e < port->width; e++) {
+            if ((e + o) % to->width != j) continue;
+            int64_t i = r * port->width + e;
+            if (to->added)
+                sum += dy != NULL ? 0.125 * load_float(port, dy, i) : 0.0;
+            else
+                sum += doubles(task)[layout->dh + layout->h[o] + (size_t)i] *
+                       factor(stage, task->parameters, o, c, e);
+        }
+    }
+    return sum;
+}
+
+static void give_input_gradient(const struct engine_stage *stage, const struct weir_task *task,
+                                uint32_t c) {
+    const struct engine_port *port = &stage->consumed[c];
+    struct layout layout = layout_of(stage, task->rows);
+    void *to =
+        port->skip ? task->skip_grads_out[port->place].data : task->input_grads[port->place].data;
+    const void *later = port->skip ? task->skip_grads[port->place].data : NULL;
+    if (to == NULL) return;
+    if (port->empty || !port->tensor.differentiable) {
+        engine_note(stage, task, "a gradient is wanted of tensor %u, which has none", c);
+        return;
+    }
+    for (int64_t r = 0; r < task->rows; r++) {
+        for (int64_t j = 0; j < port->width; j++) {
+            int64_t at = r * port->width + j;
+            double own = input_gradient(stage, task, &layout, c, r, j);
+            store_float(port, to, at, later != NULL ? load_float(port, later, at) + own : own);
+        }
+    }
+}
+
+static void give_weight_gradients(const struct engine_stage *stage, const struct weir_task *task) {
+    struct layout layout = layout_of(stage, task->rows);
+    const double *saved = doubles(task);
+    double *g = task->gradients;
+    if (stage->parameters == 0) return;
+    if (task->gradients_first) memset(g, 0, stage->parameters * sizeof *g);
+    for (uint32_t o = 0; o < stage->produced_count; o++) {
+        const struct engine_port *port = &stage->produced[o];
+        if (!is_float(port)) continue;
+        for (int64_t i = 0; i < task->rows * port->width; i++) {
+            int64_t r = i / port->width, e = i % port->width;
+            double dh = saved[layout.dh + layout.h[o] + (size_t)i];
+            for (uint32_t c = 0; c < stage->consumed_count; c++) {
+                if (!enters_h(&stage->consumed[c])) continue;
+                const double *x = stage->keeps_inputs ? NULL : saved + layout.x[c];
+                g[(uint64_t)(e + 3 * c + o) % stage->parameters] +=
+                    dh * coefficient(stage->index, o, c) * operand(stage, task, c, x, r, e + o);
+            }
+        }
+    }
+}
+
+/* ---- phases ---- */
+
+static void forward(struct engine_stage *stage, const struct weir_task *task) {
+    for (uint32_t o = 0; o < stage->produced_count; o++) produce(stage, task, o);
+    lose(stage, task);
+    if (task->phase == WEIR_FORWARD) save(stage, task);
+}
+
+static void backward_input(struct engine_stage *stage, const struct weir_task *task) {
+    check_saved(stage, task);
+    check_arriving(stage, task);
+    find_dh(stage, task);
+    for (uint32_t c = 0; c < stage->consumed_count; c++) give_input_gradient(stage, task, c);
+}
+
+static void backward_weight(struct engine_stage *stage, const struct weir_task *task) {
+    check_saved(stage, task);
+    give_weight_gradients(stage, task);
+}
+
+uint32_t engine_norm_count(const struct engine_stage *stage) {
+    return stage->parameters > 0 && !stage->fixed ? 2 : 0;
+}
+
+static void norm(const struct engine_stage *stage, const struct weir_task *task) {
+    const double *g = task->gradients;
+    if (engine_norm_count(stage) == 0) return;
+    task->norm_squares[0] = task->norm_squares[1] = 0.0;
+    for (uint32_t i = 0; i < stage->parameters; i++) task->norm_squares[i % 2] += g[i] * g[i];
+}
+
+static void update(const struct engine_stage *stage, const struct weir_task *task) {
+    double *p = task->parameters, *m = task->optimizer;
+    const double *g = task->gradients;
+    for (uint32_t i = 0; i < stage->parameters; i++) {
+        m[i] = 0.9 * m[i] + task->gradient_scale * g[i];
+        p[i] -= 0.05 * m[i];
+    }
+}
+
+void engine_do_phase(struct engine_stage *stage, const struct weir_task *task) {
+    switch (task->phase) {
+    case WEIR_FORWARD:
+    case WEIR_FORWARD_CHECKPOINT:
+    case WEIR_INFER: forward(stage, task); break;
+    case WEIR_RECOMPUTE: save(stage, task); break;
+    case WEIR_BACKWARD:
+        backward_input(stage, task);
+        backward_weight(stage, task);
+        break;
+    case WEIR_BACKWARD_INPUT: backward_input(stage, task); break;
+    case WEIR_BACKWARD_WEIGHT: backward_weight(stage, task); break;
+    case WEIR_NORM: norm(stage, task); break;
+    case WEIR_UPDATE: update(stage, task); break;
+    default: engine_note(stage, task, "an unknown phase"); break;
+    }
+}
