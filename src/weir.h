@@ -190,7 +190,7 @@ struct weir_view {
 
 /** What a callback is asked to do. */
 enum weir_phase {
-    WEIR_FORWARD,            /**< outputs, stashes, saved */
+    WEIR_FORWARD,            /**< outputs, stashes, saved (NULL in a stage without backward) */
     WEIR_FORWARD_CHECKPOINT, /**< outputs and stashes only; saved is NULL */
     WEIR_RECOMPUTE,          /**< saved, from the same inputs and skips; nothing else */
     WEIR_BACKWARD,           /**< input and skip gradients, and parameter gradients */
@@ -274,7 +274,8 @@ struct weir_stage_bytes {
 };
 
 /** Given to `attach`: where this stage's lasting memory is. Zeroed, touched by this thread, 64-byte
- * aligned; NULL where the stage asked for no bytes (with infer_only, gradients and optimizer). */
+ * aligned; NULL where the stage asked for no bytes, and gradients and optimizer where there is
+ * nothing to learn: with infer_only, and in a stage without backward. */
 struct weir_attachment {
     void *parameters;
     void *gradients;
@@ -290,7 +291,8 @@ struct weir_attachment {
 typedef int weir_task_fn(void *context, const struct weir_task *task);
 
 /** A stage's code. `forward` is required; `recompute` where a checkpoint mode asks for it;
- * `backward`, or both of the split pair, for training. The others are optional. */
+ * `backward`, or both of the split pair, for training, unless the stage has no_backward. The others
+ * are optional. */
 struct weir_stage_calls {
     weir_task_fn *forward; /**< FORWARD, FORWARD_CHECKPOINT and INFER */
     weir_task_fn *recompute;
@@ -345,9 +347,17 @@ struct weir_stage {
                               keys and values. As old as the pipe, with infer_only as well; the plan
                               counts it as workspace */
     uint32_t norm_count; /**< partial sums that `norm` writes */
+    /** Frozen: nothing in it learns and nothing before it wants a gradient. Tables have F (and an
+     * empty U) of it only. Its F runs in phase WEIR_FORWARD whatever the checkpoint mode and saves
+     * nothing; recompute, backward, norm and update are never called, and gradient_bytes,
+     * optimizer_bytes, norm_count and measured `saved` bytes count as 0. Its outputs, its skips,
+     * the pipe inputs that enter it and the outputs of the stage before it must not be
+     * differentiable. F of such a stage runs ahead of the next stage's only as far as the memory
+     * plan has slots: two micro-batches, or a few more. */
+    bool no_backward;
 };
 #define WEIR_STAGE_INIT                                                                            \
-    {sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0}
+    {sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0, false}
 
 /** Something that the caller brings to each step. */
 struct weir_input {
@@ -420,9 +430,10 @@ struct weir_table_options {
     uint32_t micro_batches;
     enum weir_checkpoint checkpoint;
     const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */
+    const bool *no_backward; /**< one per stage, or NULL: no R, B, I, W of a stage marked */
 };
 #define WEIR_TABLE_OPTIONS_INIT                                                                    \
-    {sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0}
+    {sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0, 0}
 
 /** The i-th schedule's name, NULL after the last. Static storage. */
 const char *weir_schedule_name(uint32_t index);
@@ -434,9 +445,11 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
  * (…;…)OVERLAP_F_B cells. Communication cells are skipped, each kind with a line in `notes`. `text`
  * need not end with a zero. The checkpoint options add the R that are missing directly before their
  * B or I; a text with any R of its own is taken as it is, whatever they say. Missing U go to the
- * row's end. `stages`, `workers` and `micro_batches` 0 are taken from the text. WEIR_ERR_FORMAT
- * names row and cell of every fault; WEIR_ERR_CONFIG: the text is for other counts, both are named;
- * WEIR_ERR_ARGUMENT: the options. Whether the table can run is weir_table_check's question. */
+ * row's end. R, B, I and W of stages marked in no_backward may stand in the text and are left out,
+ * with a line in `notes`. `stages`, `workers` and `micro_batches` 0 are taken from the text.
+ * WEIR_ERR_FORMAT names row and cell of every fault; WEIR_ERR_CONFIG: the text is for other counts,
+ * both are named; WEIR_ERR_ARGUMENT: the options. Whether the table can run is weir_table_check's
+ * question. */
 int weir_table_parse(const struct weir_table_options *options, const char *text, size_t bytes,
                      struct weir_faults *faults, struct weir_faults *notes,
                      struct weir_table **table);

@@ -366,7 +366,7 @@ static void give_weight_gradients(const struct engine_stage *stage, const struct
 static void forward(struct engine_stage *stage, const struct weir_task *task) {
     for (uint32_t o = 0; o < stage->produced_count; o++) produce(stage, task, o);
     lose(stage, task);
-    if (task->phase == WEIR_FORWARD) save(stage, task);
+    if (task->phase == WEIR_FORWARD && !stage->frozen) save(stage, task);
 }
 
 static void backward_input(struct engine_stage *stage, const struct weir_task *task) {
@@ -382,7 +382,7 @@ static void backward_weight(struct engine_stage *stage, const struct weir_task *
 }
 
 uint32_t engine_norm_count(const struct engine_stage *stage) {
-    return stage->parameters > 0 && !stage->fixed ? 2 : 0;
+    return stage->parameters > 0 && !stage->fixed && !stage->frozen ? 2 : 0;
 }
 
 static void norm(const struct engine_stage *stage, const struct weir_task *task) {

@@ -42,6 +42,30 @@ struct weir_input *engine_input(struct engine_model *model, uint32_t stage, cons
 
 /* ---- what follows from a description ---- */
 
+static bool same_name(const struct weir_skip_use *a, const struct weir_skip_use *b) {
+    const char *x = a->name_space != NULL ? a->name_space : "";
+    const char *y = b->name_space != NULL ? b->name_space : "";
+    return strcmp(a->name, b->name) == 0 && strcmp(x, y) == 0;
+}
+
+static void freeze_skip(struct engine_model *model, const struct weir_skip_use *use) {
+    for (uint32_t s = 0; s < model->stage_count; s++)
+        for (uint32_t j = 0; j < model->stages[s].skip_count; j++)
+            if (same_name(&model->stages[s].skips[j], use))
+                model->stages[s].skips[j].tensor.differentiable = false;
+}
+
+void engine_freeze(struct engine_model *model, uint32_t stage) {
+    struct engine_stage *at = &model->stages[stage];
+    at->frozen = true;
+    for (uint32_t s = stage > 0 ? stage - 1 : 0; s <= stage; s++)
+        for (uint32_t k = 0; k < model->stages[s].output_count; k++)
+            model->stages[s].outputs[k].differentiable = false;
+    for (uint32_t j = 0; j < at->skip_count; j++) freeze_skip(model, &at->skips[j]);
+    for (uint32_t k = 0; k < model->input_count; k++)
+        if (model->inputs[k].stage == stage) model->inputs[k].tensor.differentiable = false;
+}
+
 static int64_t elements(const struct weir_tensor *tensor) {
     int64_t count = 1;
     for (uint32_t d = 0; d < tensor->rank && d < WEIR_RANK_MAX; d++) count *= tensor->shape[d];
@@ -76,14 +100,10 @@ static void consume_inputs(struct engine_model *model, struct engine_stage *stag
 
 static const struct weir_skip_use *find_stash(const struct engine_model *model,
                                               const struct weir_skip_use *use) {
-    const char *space = use->name_space != NULL ? use->name_space : "";
     for (uint32_t s = 0; s < model->stage_count; s++) {
         for (uint32_t j = 0; j < model->stages[s].skip_count; j++) {
             const struct weir_skip_use *other = &model->stages[s].skips[j];
-            const char *other_space = other->name_space != NULL ? other->name_space : "";
-            if (other->verb == WEIR_SKIP_STASH && strcmp(other->name, use->name) == 0 &&
-                strcmp(other_space, space) == 0)
-                return other;
+            if (other->verb == WEIR_SKIP_STASH && same_name(other, use)) return other;
         }
     }
     return NULL;
@@ -122,6 +142,8 @@ static void describe(const struct engine_stage *stage, struct weir_stage *to) {
     size_t bytes = stage->parameters * sizeof(double);
     *to = (struct weir_stage)WEIR_STAGE_INIT;
     to->calls = stage->fixed ? &engine_fixed_calls : &engine_stage_calls;
+    to->no_backward = stage->frozen;
+    if (stage->frozen && stage->index % 2 == 0) to->calls = &engine_frozen_calls;
     to->context = (void *)stage;
     to->outputs = stage->outputs;
     to->output_count = stage->output_count;
@@ -129,7 +151,7 @@ static void describe(const struct engine_stage *stage, struct weir_stage *to) {
     to->skip_count = stage->skip_count;
     to->parameter_bytes = to->gradient_bytes = to->optimizer_bytes = bytes;
     to->state_bytes = stage->state_bytes;
-    to->norm_count = engine_norm_count(stage);
+    to->norm_count = stage->parameters > 0 && !stage->fixed ? 2 : 0;
     to->inputs_kept = to->inputs_recomputed = 0;
     for (uint32_t c = 0; c < stage->consumed_count; c++) {
         const struct engine_port *port = &stage->consumed[c];

@@ -73,6 +73,13 @@ static void random_skip(struct engine_model *model, uint32_t number) {
     }
 }
 
+/* Mostly the first stages, at times all of them, or one anywhere. */
+static void random_frozen(struct engine_model *model) {
+    uint32_t count = chance(25) ? below(model->stage_count) + chance(10) : 0;
+    for (uint32_t s = 0; s < count; s++) engine_freeze(model, s);
+    if (chance(8)) engine_freeze(model, below(model->stage_count));
+}
+
 void engine_random_model(struct engine_model *model, uint32_t stages) {
     engine_model_init(model, stages);
     model->seed = test_random_u64();
@@ -80,6 +87,7 @@ void engine_random_model(struct engine_model *model, uint32_t stages) {
     random_inputs(model);
     uint32_t skips = stages > 1 ? below(5) : 0;
     for (uint32_t i = 0; i < skips; i++) random_skip(model, i);
+    random_frozen(model);
 }
 
 /* ---- tables ---- */
@@ -94,6 +102,7 @@ struct cell_state {
 struct rows {
     uint32_t stages, workers, m;
     bool late;
+    const bool *forward_only;
     uint32_t worker_of[ENGINE_STAGES_MAX];
     struct cell_state cells[ENGINE_STAGES_MAX][ENGINE_CHUNKS_MAX];
     uint32_t done[ENGINE_STAGES_MAX]; /* gradients so far */
@@ -103,6 +112,7 @@ struct rows {
 
 static void put(struct rows *rows, uint32_t s, char kind, uint32_t i) {
     uint32_t w = rows->worker_of[s];
+    if (kind != 'F' && rows->forward_only != NULL && rows->forward_only[s]) return;
     size_t at = rows->length[w];
     int length = snprintf(rows->text[w] + at, ROW_BYTES - at, "%s%" PRIu32 "%c%" PRIu32,
                           at > 0 ? "," : "", s, kind, i);
@@ -158,11 +168,12 @@ static void decide_cells(struct rows *rows) {
 }
 
 size_t engine_random_table(char *text, size_t capacity, uint32_t stages, uint32_t workers,
-                           uint32_t micro_batches, bool late, struct engine_order *order) {
+                           uint32_t micro_batches, bool late, const bool *forward_only,
+                           struct engine_order *order) {
     static struct rows rows;
     memset(&rows, 0, sizeof rows);
     rows.stages = stages, rows.workers = workers, rows.m = micro_batches;
-    rows.late = late;
+    rows.late = late, rows.forward_only = forward_only;
     deal_stages(&rows);
     decide_cells(&rows);
     uint32_t idle = 0, cells = stages * micro_batches;
@@ -189,7 +200,9 @@ static enum weir_checkpoint random_mode(void) {
     return (enum weir_checkpoint)below(WEIR_CHECKPOINT_NEVER + 1);
 }
 
-static void choose_schedule(struct engine_random *run) {
+static void choose_schedule(struct engine_random *run, const struct engine_model *model) {
+    bool frozen[ENGINE_STAGES_MAX];
+    for (uint32_t s = 0; s < model->stage_count; s++) frozen[s] = model->stages[s].frozen;
     struct weir_pipe_options *options = &run->options;
     uint32_t m = engine_chunk_count(options->rows, options->chunks);
     options->workers = 1 + below(options->stage_count < 4 ? options->stage_count : 4);
@@ -199,7 +212,7 @@ static void choose_schedule(struct engine_random *run) {
     options->table_csv = run->table;
     options->table_csv_bytes =
         engine_random_table(run->table, sizeof run->table, options->stage_count, options->workers,
-                            m, options->recompute_late, &run->order);
+                            m, options->recompute_late, below(2) == 0 ? frozen : NULL, &run->order);
 }
 
 void engine_random_choose(struct engine_random *run, struct engine_model *model) {
@@ -222,7 +235,7 @@ void engine_random_choose(struct engine_random *run, struct engine_model *model)
     for (uint32_t s = 0; s < model->stage_count; s++)
         normed |= engine_norm_count(&model->stages[s]) > 0;
     options->clip_norm = normed && below(3) == 0 ? 0.01 : 0.0;
-    choose_schedule(run);
+    choose_schedule(run, model);
 }
 
 void engine_random_describe(const struct engine_random *run, uint32_t number) {

@@ -217,7 +217,7 @@ static void call(const struct pass *pass, struct engine_stage *stage, struct wei
     stage->model->lifecycle.at = kept;
     if (bytes.workspace[task->phase] > 0)
         task->workspace = take(pass->reference, bytes.workspace[task->phase]);
-    if (task->phase == WEIR_FORWARD)
+    if (task->phase == WEIR_FORWARD && !stage->frozen)
         task->saved = cell_of(pass, task->stage, task->micro_batch)->saved =
             take(pass->reference, bytes.saved);
     EXPECT_STATUS(engine_stage_calls.forward(stage, task), WEIR_OK);
@@ -242,7 +242,7 @@ static void go_forth(const struct pass *pass) {
 static void go_back(const struct pass *pass) {
     struct engine_model *model = pass->reference->model;
     for (uint32_t s = model->stage_count; s-- > 0;) {
-        for (uint32_t k = 0; k < pass->m; k++) {
+        for (uint32_t k = 0; !model->stages[s].frozen && k < pass->m; k++) {
             uint32_t i = pass->how->order->at[s][k];
             view_arriving(pass, &model->stages[s], i);
             struct weir_task task = task_of(pass, &model->stages[s], i, WEIR_BACKWARD);
@@ -279,7 +279,8 @@ static void finish(const struct pass *pass) {
     for (uint32_t s = 0; !pass->step->no_update && s < model->stage_count; s++) {
         struct weir_task task = task_of(pass, &model->stages[s], 0, WEIR_UPDATE);
         task.gradient_scale = scale;
-        if (!model->stages[s].fixed) call(pass, &model->stages[s], &task);
+        if (!model->stages[s].fixed && !model->stages[s].frozen)
+            call(pass, &model->stages[s], &task);
     }
 }
 

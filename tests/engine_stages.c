@@ -50,7 +50,7 @@ static void check_views(const struct engine_stage *stage, const struct weir_task
 }
 
 static void check_phase(const struct engine_stage *stage, const struct weir_task *task) {
-    bool saves = task->phase == WEIR_FORWARD || task->phase == WEIR_RECOMPUTE ||
+    bool saves = (task->phase == WEIR_FORWARD && !stage->frozen) || task->phase == WEIR_RECOMPUTE ||
                  task->phase == WEIR_BACKWARD || task->phase == WEIR_BACKWARD_INPUT ||
                  task->phase == WEIR_BACKWARD_WEIGHT;
     if ((task->saved != NULL) != saves) engine_note(stage, task, "saved is wrong for the phase");
@@ -141,6 +141,8 @@ static void dawdle(struct engine_model *model, uint32_t call) {
 static int begin(struct engine_stage *stage, const struct weir_task *task) {
     struct engine_model *model = stage->model;
     bool of_micro_batch = task->phase != WEIR_NORM && task->phase != WEIR_UPDATE;
+    if (stage->frozen && task->phase != WEIR_FORWARD && task->phase != WEIR_INFER)
+        engine_note(stage, task, "a stage without backward is asked for it");
     if (of_micro_batch) check_views(stage, task);
     if (of_micro_batch) check_phase(stage, task);
     fill_workspace(stage, task, of_micro_batch ? task->rows : 0);
@@ -263,3 +265,4 @@ static void detach(void *context) {
 const struct weir_stage_calls engine_stage_calls = {CALLS_PER_MICRO_BATCH, .norm = run,
                                                     .update = run, CALLS_OF_LIFE};
 const struct weir_stage_calls engine_fixed_calls = {CALLS_PER_MICRO_BATCH, CALLS_OF_LIFE};
+const struct weir_stage_calls engine_frozen_calls = {.forward = run, CALLS_OF_LIFE};

@@ -55,6 +55,7 @@ struct engine_stage {
     bool adds_border;    /* border input 0 is `added` */
     bool adds_skips;     /* and all float skips are */
     bool fixed;          /* no callbacks norm and update */
+    bool frozen;         /* no_backward: see engine_freeze */
     /* derived */
     struct engine_model *model;
     uint32_t index;
@@ -126,6 +127,8 @@ struct weir_skip_use *engine_skip(struct engine_model *model, uint32_t stage,
                                   enum weir_skip_verb verb, const char *name);
 struct weir_input *engine_input(struct engine_model *model, uint32_t stage, const char *name,
                                 struct weir_tensor tensor);
+/* The stage has no backward, and nothing that touches it is differentiable any more. */
+void engine_freeze(struct engine_model *model, uint32_t stage);
 /* Derives what follows and fills in stages, inputs and allocator; the rest is as in _INIT. */
 struct weir_pipe_options engine_options(struct engine_model *model);
 /* Forgets calls. */
@@ -141,9 +144,9 @@ bool engine_expect_clean(struct engine_model *model);
 /* Starting values, as attach sets them. */
 double engine_initial_parameter(uint32_t stage, uint32_t index);
 
-/* What a pipe calls, and the reference; the second is for `fixed` stages. */
-extern const struct weir_stage_calls engine_stage_calls, engine_fixed_calls;
-/* Partial sums that the norm writes. */
+/* What a pipe calls, and the reference; the others are for `fixed` and `frozen` stages. */
+extern const struct weir_stage_calls engine_stage_calls, engine_fixed_calls, engine_frozen_calls;
+/* Partial sums that the norm writes: none in a frozen stage. */
 uint32_t engine_norm_count(const struct engine_stage *stage);
 
 /* ---- batches ---- */
@@ -247,10 +250,11 @@ bool engine_expect_refused(const struct weir_pipe_options *options, int status, 
 
 void engine_random_model(struct engine_model *model, uint32_t stages);
 /* A random table that can be executed, as CSV: stages on workers at random, recomputes anywhere
- * between F and B (`late`: behind the gradient), some backwards split into I and W. Returns the
- * length. */
+ * between F and B (`late`: behind the gradient), some backwards split into I and W. `forward_only`
+ * (or NULL) marks stages of which nothing but F is written. Returns the length. */
 size_t engine_random_table(char *text, size_t capacity, uint32_t stages, uint32_t workers,
-                           uint32_t micro_batches, bool late, struct engine_order *order);
+                           uint32_t micro_batches, bool late, const bool *forward_only,
+                           struct engine_order *order);
 
 /* A random model's options and what they point to. */
 struct engine_random {

@@ -26,7 +26,9 @@ bool engine_expect_state(struct weir_pipe *pipe, const struct engine_reference *
         if (!EXPECT_STATUS(weir_pipe_attachment(pipe, s, &at), WEIR_OK)) return false;
         if (bytes == 0) continue;
         same = EXPECT_EQ_BYTES(at.parameters, reference->parameters[s], bytes);
-        if (!same || at.gradients == NULL) continue; /* for inference only */
+        if (reference->model->stages[s].frozen)
+            same = same && EXPECT(at.gradients == NULL && at.optimizer == NULL);
+        if (!same || at.gradients == NULL) continue; /* frozen, or for inference only */
         same = EXPECT_EQ_BYTES(at.gradients, reference->gradients[s], bytes) &&
                EXPECT_EQ_BYTES(at.optimizer, reference->optimizer[s], bytes);
     }

@@ -165,8 +165,8 @@ static void test_any_failure_of_split_backwards_is_survived(void) {
         chain(3);
         struct weir_pipe_options options = engine_options(&model);
         options.rows = options.chunks = 3;
-        options.table_csv_bytes =
-            engine_random_table(table, sizeof table, 3, 2 + (uint32_t)k % 2, 3, false, &order);
+        options.table_csv_bytes = engine_random_table(table, sizeof table, 3, 2 + (uint32_t)k % 2,
+                                                      3, false, NULL, &order);
         options.table_csv = table;
         CHECK(fail_everywhere(&options, &order) > 3 * 3 * 3);
         CHECK_HELPERS();

@@ -135,7 +135,10 @@ static bool any_differentiable(const struct engine_stage *stage) {
 static void expect_order_of(uint32_t s, uint32_t i) {
     uint32_t f = find_action(WEIR_KIND_F, s, i), r = find_action(WEIR_KIND_R, s, i);
     uint32_t b = find_backward(s, i), w = find_action(WEIR_KIND_W, s, i);
-    EXPECT(f != UINT32_MAX && (prepared.infer || b != UINT32_MAX));
+    bool frozen = model.stages[s].frozen;
+    EXPECT(f != UINT32_MAX);
+    EXPECT((b != UINT32_MAX) == (!prepared.infer && !frozen));
+    EXPECT(!frozen || (r == UINT32_MAX && w == UINT32_MAX));
     expect_before(f, b);
     expect_before(f, r);
     expect_before(r, b);

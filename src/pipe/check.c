@@ -34,14 +34,40 @@ static void check_calls(const struct weir_pipe_options *options, uint32_t s,
         weir_faults_add(faults, "stage %u: a forward callback is required", s);
         return;
     }
-    if (options->infer_only) return;
+    if (options->infer_only || options->stages[s].no_backward) return;
     bool split = calls->backward_input != NULL && calls->backward_weight != NULL;
     if (calls->backward == NULL && !split) {
         weir_faults_add(faults,
                         "stage %u: training needs a backward callback, or both of the "
-                        "split pair; or set infer_only",
+                        "split pair; or set no_backward or infer_only",
                         s);
     }
+}
+
+/* What would be waited for, or read, and is never written. */
+static void check_frozen(const struct weir_pipe_options *options, uint32_t s,
+                         struct weir_faults *faults) {
+    const struct weir_stage *stage = &options->stages[s], *before = s > 0 ? stage - 1 : NULL;
+    static const char mend[] = "clear `differentiable` there, or no_backward";
+    if (before != NULL && (before->size != sizeof *before || before->no_backward)) before = NULL;
+    for (uint32_t k = 0; before != NULL && before->outputs != NULL && k < before->output_count; k++)
+        if (before->outputs[k].differentiable)
+            weir_faults_add(faults,
+                            "stage %u has no backward and gives output %u of stage %u no gradient: "
+                            "%s",
+                            s, k, s - 1, mend);
+    for (uint32_t k = 0; stage->outputs != NULL && k < stage->output_count; k++)
+        if (stage->outputs[k].differentiable)
+            weir_faults_add(faults, "stage %u has no backward and its output %u no gradient: %s", s,
+                            k, mend);
+    for (uint32_t j = 0; stage->skips != NULL && j < stage->skip_count; j++)
+        if (stage->skips[j].tensor.differentiable)
+            weir_faults_add(faults, "stage %u has no backward and its skip '%s' no gradient: %s", s,
+                            stage->skips[j].name != NULL ? stage->skips[j].name : "", mend);
+    for (uint32_t k = 0; k < options->input_count; k++)
+        if (options->inputs[k].stage == s && options->inputs[k].tensor.differentiable)
+            weir_faults_add(faults, "stage %u has no backward and gives input %u no gradient: %s",
+                            s, k, mend);
 }
 
 bool weir__same_text(const char *a, const char *b) {
@@ -84,6 +110,7 @@ static void check_stage(const struct weir_pipe_options *options, uint32_t s,
     }
     check_calls(options, s, faults);
     check_skips(stage, s, faults);
+    if (stage->no_backward) check_frozen(options, s, faults);
     if (stage->output_count == 0 || stage->outputs == NULL) {
         weir_faults_add(faults, "stage %u: a border needs at least one tensor", s);
         return;
@@ -187,7 +214,9 @@ static void check_clipping(const struct weir_pipe_options *options, struct weir_
     bool any = false;
     for (uint32_t s = 0; s < options->stage_count; s++) {
         const struct weir_stage *stage = &options->stages[s];
-        any |= stage->calls != NULL && stage->calls->norm != NULL && stage->norm_count > 0;
+        bool learns = stage->size == sizeof *stage && !stage->no_backward;
+        any |=
+            learns && stage->calls != NULL && stage->calls->norm != NULL && stage->norm_count > 0;
     }
     if (options->clip_norm > 0.0 && !options->infer_only && !any)
         weir_faults_add(faults,

@@ -81,7 +81,7 @@ static bool make_stage(struct builder *b, uint32_t s) {
             b->grads[s].blocks[at] =
                 weir__memory_block(memory, WEIR__BLOCK_BORDERS, worker_of(b, s + 1), bytes);
         }
-        if (!b->prepared->infer)
+        if (!b->prepared->infer && !stage->no_backward)
             b->saved[s][i] = weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker_of(b, s),
                                                 b->bytes[2 * s + ragged].saved);
     }

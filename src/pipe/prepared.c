@@ -287,26 +287,59 @@ static const double durations[WEIR_KIND_COUNT] = {
     [WEIR_KIND_F] = 1.0, [WEIR_KIND_R] = 1.0, [WEIR_KIND_B] = 2.0, [WEIR_KIND_I] = 1.0,
     [WEIR_KIND_W] = 1.0, [WEIR_KIND_N] = 0.5, [WEIR_KIND_U] = 0.5};
 
+struct replay {
+    double *duration, *start, *end;
+};
+
+static int replay_held(const struct weir__prepared *prepared, const struct weir__setup *setup,
+                       uint32_t ahead, const struct replay *replay) {
+    struct weir__deps held;
+    double makespan;
+    int status =
+        weir__deps_hold(prepared->table, &prepared->deps, setup->flow.no_backward, ahead, &held);
+    if (status != WEIR_OK) return status;
+    status = weir__table_replay(prepared->table, &held, replay->duration, NULL, replay->start,
+                                replay->end, &makespan, setup->options.allocator);
+    weir__deps_clean_up(&held);
+    return status;
+}
+
+/* Stages without backward run as little ahead as the rows allow, but two micro-batches: one is
+ * made while the next stage reads the other. */
+static int replay_table(const struct weir__prepared *prepared, const struct weir__setup *setup,
+                        const struct replay *replay) {
+    bool any = false;
+    double makespan;
+    for (uint32_t s = 0; s < prepared->table->stage_count; s++)
+        any |= setup->flow.no_backward[s] && !prepared->infer;
+    for (uint32_t ahead = 2; any && ahead < prepared->micro_batch_count; ahead += 1 + ahead / 4) {
+        int status = replay_held(prepared, setup, ahead, replay);
+        if (status != WEIR_ERR_SCHEDULE) return status;
+    }
+    return weir__table_replay(prepared->table, &prepared->deps, replay->duration, NULL,
+                              replay->start, replay->end, &makespan, setup->options.allocator);
+}
+
 static int plan(struct weir__prepared *prepared, const struct weir__setup *setup) {
     const struct weir_table *table = prepared->table;
     struct weir__pool *pool = &prepared->pool;
-    double *duration = weir__pool_take(pool, table->action_count, sizeof *duration);
-    double *start = weir__pool_take(pool, table->action_count, sizeof *start);
-    double *end = weir__pool_take(pool, table->action_count, sizeof *end);
-    double makespan;
+    struct replay replay = {weir__pool_take(pool, table->action_count, sizeof(double)),
+                            weir__pool_take(pool, table->action_count, sizeof(double)),
+                            weir__pool_take(pool, table->action_count, sizeof(double))};
     prepared->arena_bytes = weir__pool_take(pool, table->worker_count, sizeof(size_t));
-    if (duration == NULL || start == NULL || end == NULL || prepared->arena_bytes == NULL)
+    if (replay.duration == NULL || replay.start == NULL || replay.end == NULL ||
+        prepared->arena_bytes == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++)
-        duration[a] = durations[table->actions[a].kind];
-    int status = weir__table_replay(table, &prepared->deps, duration, NULL, start, end, &makespan,
-                                    setup->options.allocator);
+        replay.duration[a] = durations[table->actions[a].kind];
+    int status = replay_table(prepared, setup, &replay);
     if (status != WEIR_OK) return status;
     for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
         prepared->arena_bytes[w] = setup->arena_bytes[w];
-    status = weir__memory_pack(&prepared->memory, table, start, end, prepared->arena_bytes);
+    status = weir__memory_pack(&prepared->memory, table, replay.start, replay.end,
+                               prepared->arena_bytes);
     if (status != WEIR_OK) return status;
-    return weir__prepared_waits(prepared, setup, start, end);
+    return weir__prepared_waits(prepared, setup, replay.start, replay.end);
 }
 
 static int make_stage_workers(struct weir__prepared *prepared) {

@@ -152,6 +152,14 @@ static int copy_skips(struct weir__setup *setup, struct weir__stage_setup *to) {
     return WEIR_OK;
 }
 
+/* What learning needs goes, so that everything that follows finds nothing of it. */
+static void freeze(struct weir_stage *stage, struct weir_stage_calls *calls) {
+    calls->recompute = calls->backward = calls->norm = calls->update = NULL;
+    calls->backward_input = calls->backward_weight = NULL;
+    stage->gradient_bytes = stage->optimizer_bytes = 0;
+    stage->norm_count = 0;
+}
+
 static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options *options,
                       uint32_t s) {
     struct weir__stage_setup *to = &setup->stages[s];
@@ -162,12 +170,14 @@ static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options 
         to->stage.name = weir__pool_text(pool, to->stage.name);
         if (to->stage.name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     }
-    to->stage.calls = weir__pool_copy(pool, to->stage.calls, 1, sizeof *to->stage.calls);
+    struct weir_stage_calls *calls = weir__pool_copy(pool, to->stage.calls, 1, sizeof *calls);
+    to->stage.calls = calls;
     to->stage.outputs =
         weir__pool_copy(pool, to->stage.outputs, to->stage.output_count, sizeof *to->stage.outputs);
     uint32_t *entering = weir__pool_take(pool, options->input_count, sizeof *entering);
-    if (to->stage.calls == NULL || to->stage.outputs == NULL || entering == NULL)
+    if (calls == NULL || to->stage.outputs == NULL || entering == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
+    if (to->stage.no_backward) freeze(&to->stage, calls);
     for (uint32_t k = 0; k < options->input_count; k++)
         if (options->inputs[k].stage == s) entering[to->entering_count++] = k;
     to->entering = entering;
@@ -231,9 +241,11 @@ static int copy_texts(struct weir__setup *setup) {
 static int make_flow(struct weir__setup *setup) {
     uint32_t count = setup->options.stage_count;
     bool *borders = weir__pool_take(&setup->pool, count, sizeof *borders);
+    bool *no_backward = weir__pool_take(&setup->pool, count, sizeof *no_backward);
     struct weir__flow_skip *skips =
         weir__pool_take(&setup->pool, setup->route_count, sizeof *skips);
-    if (borders == NULL || skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (borders == NULL || no_backward == NULL || skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < count; s++) no_backward[s] = setup->stages[s].stage.no_backward;
     for (uint32_t s = 0; s < count; s++)
         for (uint32_t k = 0; k < setup->stages[s].stage.output_count; k++)
             borders[s] |= setup->stages[s].stage.outputs[k].differentiable;
@@ -244,6 +256,7 @@ static int make_flow(struct weir__setup *setup) {
     }
     setup->flow = (struct weir__flow){.stage_count = count,
                                       .border_differentiable = borders,
+                                      .no_backward = no_backward,
                                       .skip_count = setup->route_count,
                                       .skips = skips,
                                       .recompute_late = setup->options.recompute_late};
@@ -356,6 +369,7 @@ int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir
     want.micro_batches = weir__chunk_count(rows, options->chunks);
     want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
     want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
+    want.no_backward = setup->flow.no_backward;
     int status = options->table_csv != NULL ? parse_table(setup, &want, faults, table)
                                             : weir_table_new(&want, faults, table);
     if (status != WEIR_OK) return status;

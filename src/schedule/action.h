@@ -39,6 +39,7 @@ struct weir__kind {
     bool exported; /**< stands in CSV; N does not */
     bool plain;    /**< stands in torch.distributed.pipelining's CSV too; R and U do not */
     bool in_step;  /**< counts for makespan and bubble; N and U do not */
+    bool of_backward; /**< what stages without backward do not have */
     bool waits_gradient_late;
 };
 extern const struct weir__kind weir__kinds[WEIR_KIND_COUNT];
@@ -56,6 +57,7 @@ struct weir__flow_skip {
 struct weir__flow {
     uint32_t stage_count;
     const bool *border_differentiable; /**< [stage_count - 1], or NULL: all */
+    const bool *no_backward;           /**< [stage_count], or NULL: none; only F (and U) of these */
     uint32_t skip_count;
     const struct weir__flow_skip *skips;
     bool recompute_late;
@@ -97,6 +99,11 @@ struct weir__deps {
 int weir__deps_new(const struct weir_table *table, const struct weir__flow *flow,
                    const struct weir_allocator *allocator, struct weir__deps *deps);
 void weir__deps_clean_up(struct weir__deps *deps);
+/** `deps`, and an edge for each F of a stage without backward from the next stage's F of the
+ * micro-batch `ahead` before it, unless one worker has both. It says what slots for `ahead`
+ * micro-batches would say; where rows are ordered otherwise, a replay may find it a deadlock. */
+int weir__deps_hold(const struct weir_table *table, const struct weir__deps *deps,
+                    const bool *no_backward, uint32_t ahead, struct weir__deps *held);
 
 /** weir_table_check for a flow. */
 int weir__table_check_flow(const struct weir_table *table, const struct weir__flow *flow,
@@ -106,6 +113,10 @@ int weir__table_check_flow(const struct weir_table *table, const struct weir__fl
 uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
 /** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
 void weir__table_workers(const struct weir_table *table, uint32_t *out);
+/** Whether a list like weir__flow's marks the stage. */
+static inline bool weir__no_backward(const bool *no_backward, uint32_t stage) {
+    return no_backward != NULL && no_backward[stage];
+}
 /** "2B1" into text (>= 24 bytes); returns text. */
 const char *weir__action_text(const struct weir_action *action, char text[24]);
 
@@ -116,6 +127,7 @@ const char *weir__action_text(const struct weir_action *action, char text[24]);
 struct weir__table_builder {
     const struct weir_allocator *allocator;
     uint32_t stage_count, worker_count, micro_batch_count;
+    const bool *no_backward; /**< per stage, or NULL: what is of_backward of these is left out */
     uint32_t row_count; /**< rows begun */
     uint32_t capacity, count;
     uint32_t *rows;

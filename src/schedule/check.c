@@ -75,11 +75,15 @@ static void check_density(struct check *check) {
     uint64_t cells = (uint64_t)table->stage_count * table->micro_batch_count;
     uint64_t limit = (uint64_t)table->action_count * CELLS_PER_ACTION_MAX + CELLS_FREE;
     if (cells > limit) {
+        uint64_t backwards = check->flow->infer ? 0 : table->stage_count;
+        for (uint32_t s = 0; backwards > 0 && s < table->stage_count; s++) {
+            backwards -= weir__no_backward(check->flow->no_backward, s);
+        }
         report(check,
                "%" PRIu32 " stages and %" PRIu32 " micro-batches need at least %" PRIu64
                " actions, the table has %" PRIu32,
-               table->stage_count, table->micro_batch_count, cells * (check->flow->infer ? 1u : 2u),
-               table->action_count);
+               table->stage_count, table->micro_batch_count,
+               cells + backwards * table->micro_batch_count, table->action_count);
     }
 }
 
@@ -196,6 +200,22 @@ static void check_order(struct check *check, uint32_t stage, uint32_t micro_batc
     }
 }
 
+/* Each kind of it is told once, at its first micro-batch. */
+static void check_no_backward(struct check *check, uint32_t s) {
+    for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
+        uint32_t i = 0, m = weir__kinds[kind].of_backward ? check->table->micro_batch_count : 0;
+        while (i < m && weir__table_index_get(&check->index, s, i, (enum weir_kind)kind) ==
+                            WEIR__NO_ACTION) {
+            i++;
+        }
+        if (i < m) {
+            report(check,
+                   "%" PRIu32 "%c%" PRIu32 ": stage %" PRIu32 " has no backward: leave it out", s,
+                   weir__kinds[kind].letter, i, s);
+        }
+    }
+}
+
 static void check_backward(struct check *check, uint32_t s, uint32_t i) {
     bool b = weir__table_index_get(&check->index, s, i, WEIR_KIND_B) != WEIR__NO_ACTION;
     bool input = weir__table_index_get(&check->index, s, i, WEIR_KIND_I) != WEIR__NO_ACTION;
@@ -220,11 +240,15 @@ static void check_stage(struct check *check, uint32_t stage) {
         report(check, "stage %" PRIu32 " has no action", stage);
         return;
     }
+    bool frozen = weir__no_backward(check->flow->no_backward, stage);
+    if (frozen) {
+        check_no_backward(check, stage);
+    }
     for (uint32_t i = 0; i < check->table->micro_batch_count; i++) {
         if (weir__table_index_get(&check->index, stage, i, WEIR_KIND_F) == WEIR__NO_ACTION) {
             report(check, "%" PRIu32 "F%" PRIu32 " is missing", stage, i);
         }
-        if (!check->flow->infer) {
+        if (!check->flow->infer && !frozen) {
             check_backward(check, stage, i);
         }
         if (!check->ambiguous) {

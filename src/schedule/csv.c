@@ -280,7 +280,25 @@ static int check_counts(struct reader *reader) {
     return reader->fault_count > 0 ? WEIR_ERR_CONFIG : WEIR_OK;
 }
 
+/* Cells of the text that the run's stages have no use for. */
+static uint32_t count_frozen(const struct reader *reader) {
+    const struct weir__table_builder *in = &reader->builder;
+    uint32_t count = 0;
+    for (uint32_t a = 0; a < in->count; a++) {
+        const struct weir_action *action = &in->actions[a];
+        count += weir__kinds[action->kind].of_backward &&
+                 weir__no_backward(reader->options->no_backward, action->stage);
+    }
+    return count;
+}
+
 static void write_notes(const struct reader *reader, struct weir_faults *notes) {
+    uint32_t frozen = count_frozen(reader);
+    if (frozen > 0) {
+        weir_faults_add(
+            notes, "%" PRIu32 " R, B, I or W cells are left out: their stages have no backward",
+            frozen);
+    }
     for (size_t i = 0; i < 2 * WORD_COUNT; i++) {
         if (reader->skipped[i] > 0) {
             weir_faults_add(notes,
@@ -335,6 +353,7 @@ static int complete(const struct reader *reader, struct weir_table **table) {
     }
     struct weir__table_builder out;
     weir__table_begin(&out, in->allocator, options.stages, in->worker_count, options.micro_batches);
+    out.no_backward = options.no_backward;
     for (uint32_t row = 0; row < in->worker_count; row++) {
         complete_row(reader, &options, row, updated, &out);
     }
@@ -355,6 +374,9 @@ static int check_options(const struct weir_table_options *options, size_t bytes,
     }
     if (options->stages == 0 && options->stage_checkpoint != NULL) {
         weir_faults_add(list, "checkpoint modes per stage need the number of stages");
+    }
+    if (options->stages == 0 && options->no_backward != NULL) {
+        weir_faults_add(list, "a list of stages without backward needs the number of stages");
     }
     weir__checkpoint_check(options, list);
     bool refused = list->count > before;

@@ -125,6 +125,7 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
     own.workers = own.workers == 0 ? own.stages : own.workers;
     struct weir__table_builder builder;
     weir__table_begin(&builder, own.allocator, own.stages, own.workers, own.micro_batches);
+    builder.no_backward = own.no_backward;
     schedule->fill(&own, &builder);
     return weir__table_finish(&builder, table);
 }

@@ -58,6 +58,9 @@ void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, u
                      uint32_t micro_batch) {
     assert(builder->row_count > 0);
     assert(kind < WEIR_KIND_COUNT && stage < UINT16_MAX);
+    if (weir__no_backward(builder->no_backward, stage) && weir__kinds[kind].of_backward) {
+        return;
+    }
     if (builder->failed || (builder->count == builder->capacity && !grow(builder))) {
         builder->failed = true;
         return;
