@@ -472,6 +472,8 @@ enum weir_wait {
     WEIR_WAIT_PARK
 };
 
+/** How tensors cross between workers: the reader is given the producer's memory, or copies into
+ * its own when it first needs them. */
 enum weir_link { WEIR_LINK_AUTO, WEIR_LINK_POINTER, WEIR_LINK_COPY };
 
 struct weir_pipe_options {
@@ -497,7 +499,9 @@ struct weir_pipe_options {
                                          environment's WEIR_BIND, else "auto" */
     enum weir_wait wait;
     enum weir_link link;            /**< AUTO: pointers where memory is the same */
-    uint64_t link_delay_ns;         /**< added to each copied crossing; for measurements */
+    uint64_t link_delay_ns;         /**< with COPY, for measurements: what crosses is there so long
+                                         after its producer's end, as behind a copy engine: the
+                                         workers go on meanwhile. Each crossing by itself */
     const char *const *devices;     /**< one name per worker ("cpu"); NULL: all CPU */
     uint32_t device_count;
     uint64_t memory_limit;          /**< bytes per worker; 0: none */

@@ -159,6 +159,29 @@ static void test_late_recompute_never_does(void) {
     EXPECT_EQ_UINT(count_early(true, "1f1b", 4), 0);
 }
 
+/* Both ways of waiting, forth and back; the first micro-batch's, so that nothing else is in the
+ * way. A crossing of a pointer takes no delay, which is long, so that a slow machine is none. */
+static void expect_delayed(enum weir_link link, enum weir_wait wait, uint64_t delay) {
+    engine_model_init(&model, 2);
+    struct weir_pipe_options options = engine_options(&model);
+    options.link = link, options.wait = wait, options.link_delay_ns = delay;
+    if (!engine_trial_open(&trial, &model, &options, NULL)) return;
+    engine_trial_step(&trial);
+    for (uint32_t w = 0; w < 2; w++)
+        counts[w] = weir_pipe_trace(trial.pipe, w, EVENTS_MAX, events[w]);
+    uint64_t forth = event_of(WEIR_KIND_F, 1, 0)->start - event_of(WEIR_KIND_F, 0, 0)->end;
+    uint64_t back = event_of(WEIR_KIND_B, 0, 0)->start - event_of(WEIR_KIND_B, 1, 0)->end;
+    EXPECT(link == WEIR_LINK_COPY ? forth >= delay : forth < delay);
+    EXPECT(link == WEIR_LINK_COPY ? back >= delay : back < delay);
+    engine_trial_close(&trial);
+}
+
+static void test_copied_crossings_alone_are_delayed(void) {
+    expect_delayed(WEIR_LINK_COPY, WEIR_WAIT_SPIN, 3000000);
+    expect_delayed(WEIR_LINK_COPY, WEIR_WAIT_PARK, 3000000);
+    expect_delayed(WEIR_LINK_POINTER, WEIR_WAIT_PARK, UINT64_C(60000000000));
+}
+
 /* ---- inputs that a stage writes to ---- */
 
 struct vandal {
@@ -251,6 +274,6 @@ WEIR_TEST_SUITE(checkpoint, TEST(two_segments_on_one_worker_run_in_serial_order)
                 TEST(a_segment_whose_input_needs_no_gradient_trains),
                 TEST(a_border_without_gradients_cuts_the_backward),
                 TEST(recompute_starts_before_its_gradient_is_there),
-                TEST(late_recompute_never_does), TEST(a_write_to_an_input_is_caught),
-                TEST(well_behaved_stages_are_let_through),
+                TEST(late_recompute_never_does), TEST(copied_crossings_alone_are_delayed),
+                TEST(a_write_to_an_input_is_caught), TEST(well_behaved_stages_are_let_through),
                 TEST(without_the_check_a_write_goes_unnoticed))

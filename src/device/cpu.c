@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The CPU as a device. A stream's work runs at once on the calling thread, so ordering is free;
- * what is left of streams is the delay that measurements put on copies: a copy's event becomes
- * ready later, and whoever waits for it really waits.
+/* The CPU as a device. A stream's work runs at once on the calling thread, so ordering is free and
+ * an event that was recorded is done.
  *
  * Memory comes straight from mmap, 2 MiB aligned, so that the kernel can back it with huge pages:
  * first touch runs at 14 GB/s instead of 3 and the TLB reaches far. It is never pre-populated:
@@ -10,18 +9,12 @@
 #include "device/device.h"
 #include "device/kinds.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-#define NANOSECONDS UINT64_C(1000000000)
-
 enum {
-    /* A sleep ends this much early and the rest is spun: a timer's wake-up takes about as long. */
-    SLEEP_SLACK_NS = 60000,
     NODES_MAX = 1024,
     /* linux/mempolicy.h's MPOL_PREFERRED, so that no libnuma header is needed. */
     POLICY_PREFERRED = 1
@@ -30,7 +23,6 @@ enum {
 struct cpu_stream {
     struct weir_stream stream;
     const struct weir_allocator *allocator;
-    uint64_t ready_ns; /* when the last copy counts as done; 0: at once */
 };
 
 static struct cpu_stream *cpu_stream(struct weir_stream *stream) {
@@ -137,31 +129,15 @@ static void cpu_event_clean_up(struct weir__event *event) {
 }
 
 static int cpu_event_record(struct weir_stream *stream, struct weir__event *event) {
-    uint64_t ready = cpu_stream(stream)->ready_ns;
-    uint64_t now = weir__now_ns();
-    event->ready_ns = ready > now ? ready : now;
+    (void)stream;
+    assert(stream != NULL && event != NULL);
+    event->ready_ns = weir__now_ns();
     return WEIR_OK;
 }
 
-/* To an absolute time, so that interruptions do not add up. */
-static void sleep_until(uint64_t time_ns) {
-    struct timespec until = {.tv_sec = (time_t)(time_ns / NANOSECONDS),
-                             .tv_nsec = (long)(time_ns % NANOSECONDS)};
-    int status;
-    do {
-        status = clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
-    } while (status == EINTR);
-    assert(status == 0);
-}
-
-static void wait_until(uint64_t ready_ns) {
-    uint64_t now = weir__now_ns();
-    if (ready_ns > now && ready_ns - now > SLEEP_SLACK_NS) sleep_until(ready_ns - SLEEP_SLACK_NS);
-    while (weir__now_ns() < ready_ns) weir__pause();
-}
-
 static int cpu_event_wait(struct weir__event *event) {
-    wait_until(event->ready_ns);
+    (void)event;
+    assert(event->ready_ns <= weir__now_ns());
     return WEIR_OK;
 }
 
@@ -174,12 +150,8 @@ static int cpu_stream_wait(struct weir_stream *stream, struct weir__event *event
 
 static int cpu_copy(struct weir_stream *stream, void *destination, const void *source,
                     size_t bytes) {
-    struct cpu_stream *own = cpu_stream(stream);
+    assert(stream != NULL);
     weir__cpu_copy(destination, source, bytes, stream->device->stream_min);
-    uint64_t delay_ns = stream->device->delay_ns;
-    if (delay_ns == 0) return WEIR_OK;
-    uint64_t ready = weir__now_ns() + delay_ns;
-    if (ready > own->ready_ns) own->ready_ns = ready;
     return WEIR_OK;
 }
 

@@ -10,8 +10,8 @@
  *    a weir__gate) comes first, then the consumer enqueues its wait;
  *  - memory that a stream uses may be reused only by work ordered after it.
  * On the CPU a stream's work runs at once on the calling thread, so a record is a time stamp and a
- * wait is over when the flag was seen - except behind a delayed copy (see weir__stream_copy), whose
- * event becomes ready at a later time, for which stream_wait waits.
+ * wait is over when the flag was seen. A delay on copies, for measurements, is the executor's
+ * (weir_pipe_options.link_delay_ns).
  */
 #ifndef WEIR_DEVICE_H
 #define WEIR_DEVICE_H
@@ -29,7 +29,7 @@ struct weir_stream {
  * host flag was seen. */
 struct weir__event {
     struct weir__device *device;
-    uint64_t ready_ns; /**< CPU: CLOCK_MONOTONIC time at which it is done; 0 never recorded */
+    uint64_t ready_ns; /**< CPU: CLOCK_MONOTONIC time at which it was recorded; 0: never */
     void *native;      /**< CUDA's event */
 };
 
@@ -54,19 +54,16 @@ struct weir__device_calls {
     /** Blocks the calling thread until the event is done. */
     int (*event_wait)(struct weir__event *event);
     /** Copies between memories of this device, or of `peer` and this device; both ranges 64-byte
-     * aligned, not overlapping. The copy's `ready_ns` on the CPU is its end plus the device's
-     * delay_ns: what an event recorded next in this stream takes over. */
+     * aligned, not overlapping. */
     int (*copy)(struct weir_stream *stream, void *destination, const void *source, size_t bytes);
     void (*close)(struct weir__device *device);
-    bool synchronous; /**< work is done when the call returns: events need not be kept, except
-                           behind copies of a device with a delay_ns */
+    bool synchronous; /**< work is done when the call returns: events need not be kept */
 };
 
 struct weir__device {
     const struct weir__device_calls *calls;
     const struct weir_allocator *allocator;
     char name[32];
-    uint64_t delay_ns; /**< CPU: added to each copy, for measurements */
     size_t stream_min; /**< CPU: copies of so many bytes pass the caches by; open sets
                             weir__copy_stream_min(0), who knows the machine may set better */
 };

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 /* Bounds of spinning before the futex: shorter than this a park costs more than it saves, longer
  * than that a wait is no hand-off any more. */
@@ -58,12 +59,26 @@ static uint64_t spin_bound(const struct weir__worker *worker) {
     return bound > SPIN_MOST_NS ? SPIN_MOST_NS : bound;
 }
 
+/* To an absolute time, in slices, so that a failure elsewhere is seen. The rest is spun: a timer's
+ * wake-up takes about as long. */
+static void sleep_towards(uint64_t ready) {
+    enum { SLACK_NS = 60000, SLICE_NS = 1000000 };
+    uint64_t now = weir__now_ns();
+    if (now + SLACK_NS >= ready) return;
+    uint64_t left = ready - now - SLACK_NS;
+    struct timespec slice = {.tv_nsec = left < SLICE_NS ? (long)left : SLICE_NS};
+    (void)nanosleep(&slice, NULL);
+}
+
 /* A copied crossing is there `link_delay_ns` after its producer's end. */
 static void wait_delay(struct run *run, const struct weir__wait *wait) {
     const struct weir__worker *from = &run->pipe->workers[wait->worker];
     uint64_t ready =
         weir__worker_event(from, wait->count - 1)->end + run->pipe->setup.options.link_delay_ns;
-    while (weir__now_ns() < ready && !has_failed(run->pipe)) weir__pause();
+    while (weir__now_ns() < ready && !has_failed(run->pipe)) {
+        if (!run->pipe->spins) sleep_towards(ready);
+        weir__pause();
+    }
 }
 
 /* Waits for everything that `call` follows; returns the worker last waited for, or -1. */
