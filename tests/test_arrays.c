@@ -457,7 +457,7 @@ static void test_file_that_is_cut_while_it_is_open_is_an_error(void) {
     EXPECT_EQ_INT(truncate(path, 20), 0);
     EXPECT_STATUS(weir__array_read_i64(&place.array, &place.io, 0, 4, out), WEIR_OK);
     EXPECT_STATUS(weir__array_read_i64(&place.array, &place.io, 3, 3, out), WEIR_ERR_IO);
-    EXPECT_CONTAINS(place.error.message, "/file: it ends at byte 20, but had 24");
+    EXPECT_CONTAINS(place.error.message, "/file: it was cut: byte 20 of 24 is not there");
     weir__array_close(&place.array);
 }
 

@@ -45,7 +45,7 @@ static int open_path(struct place *place, const char *name, uint32_t context, ui
     char path[512];
     const char *paths[] = {path};
     snprintf(path, sizeof(path), "%s%s%s", place->directory, *name ? "/" : "", name);
-    struct weir__corpus_options options = {paths, 1, context, limit};
+    struct weir__corpus_options options = {paths, 1, context, limit, WEIR__CORPUS_SPLIT};
     return weir__corpus_open(&place->io, &options, &place->corpus);
 }
 
@@ -110,7 +110,7 @@ static void test_given_paths_are_taken_whatever_they_are(void) {
         snprintf(paths[i], sizeof(paths[i]), "%s/%s", place.directory, names[i]);
         given[i] = paths[i];
     }
-    struct weir__corpus_options options = {given, 5, 1, 0};
+    struct weir__corpus_options options = {given, 5, 1, 0, WEIR__CORPUS_SPLIT};
     CHECK_OK(weir__corpus_open(&place.io, &options, &place.corpus));
     EXPECT_EQ_UINT(place.corpus.text.count, 33);
     EXPECT_EQ_BYTES(place.corpus.text.data, "[c][pic\0ture][hidden][a][zig-out]", 33);
@@ -321,6 +321,83 @@ static void test_batches_are_the_rows_shifted_by_one(void) {
     weir__corpus_clean_up(&place.corpus);
 }
 
+/* ---- two texts ---- */
+
+static int open_part(struct place *place, enum weir__corpus_part part, size_t count,
+                     uint32_t context) {
+    char path[512];
+    const char *paths[] = {path};
+    char *data = calloc(count + 1, 1);
+    if (!EXPECT(data)) return WEIR_ERR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count; i++) data[i] = (char)(1 + i % 251);
+    io_make_file(place->directory, "part", data, count, path);
+    free(data);
+    struct weir__corpus_options options = {paths, 1, context, 0, part};
+    return weir__corpus_open(&place->io, &options, &place->corpus);
+}
+
+static void test_text_for_training_alone_is_used_to_its_end(void) {
+    struct place place;
+    bool first = false, last = false;
+    place_init(&place);
+    CHECK_OK(open_part(&place, WEIR__CORPUS_TRAIN, 9000, 8990));
+    EXPECT_EQ_UINT(place.corpus.train_starts, 10);
+    EXPECT_EQ_UINT(place.corpus.held_out_rows, 0);
+    for (uint32_t i = 0; i < 1000; i++) {
+        size_t at = place_of(&place.corpus, weir__corpus_row(&place.corpus, 1, i, 0));
+        EXPECT(at < 10);
+        first = first || at == 0;
+        last = last || at == 9;
+    }
+    EXPECT(first && last);
+    weir__corpus_clean_up(&place.corpus);
+    CHECK_STATUS(open_part(&place, WEIR__CORPUS_TRAIN, 16, 16), WEIR_ERR_CONFIG);
+    CHECK_CONTAINS(place.error.message, "the training text has 16 bytes, but a row of context 16");
+}
+
+/* No target twice, and all but what blocks leave over. */
+static void test_text_that_is_held_out_is_evaluated_throughout(void) {
+    enum { COUNT = 10000, CONTEXT = 100 };
+    struct place place;
+    char seen[COUNT] = {0};
+    place_init(&place);
+    CHECK_OK(open_part(&place, WEIR__CORPUS_HELD_OUT, COUNT, CONTEXT));
+    EXPECT_EQ_UINT(place.corpus.train_starts, 0);
+    EXPECT_EQ_UINT(place.corpus.held_out_rows, 40 + 40 + 18);
+    for (uint64_t i = 0; i < place.corpus.held_out_rows; i++) {
+        size_t at = place_of(&place.corpus, weir__corpus_held_out(&place.corpus, i));
+        if (i < 2) EXPECT_EQ_UINT(at, i * 4096);
+        for (size_t j = 1; j <= CONTEXT; j++) EXPECT(at + j < COUNT && !seen[at + j]++);
+    }
+    weir__corpus_clean_up(&place.corpus);
+    CHECK_STATUS(open_part(&place, WEIR__CORPUS_HELD_OUT, 3, 16), WEIR_ERR_CONFIG);
+    CHECK_CONTAINS(place.error.message, "the held-out text has 3 bytes");
+}
+
+/* Counted on "ab" in turn: 450 "ab", 449 "ba"; four targets in "abab", b a b, at one kind of
+ * follower each. */
+static void test_bigram_of_one_text_is_tried_on_another(void) {
+    struct place place, other;
+    char text[901] = "";
+    double loss = 0.0;
+    for (int i = 0; i < 900; i++) text[i] = i % 2 ? 'b' : 'a';
+    place_init(&place);
+    place_init(&other);
+    char a[512], b[512];
+    const char *train[] = {a}, *held_out[] = {b};
+    io_make_file(place.directory, "a", text, 900, a);
+    io_make_file(place.directory, "b", "abab", 4, b);
+    struct weir__corpus_options options = {train, 1, 3, 0, WEIR__CORPUS_TRAIN};
+    CHECK_OK(weir__corpus_open(&place.io, &options, &place.corpus));
+    options = (struct weir__corpus_options){held_out, 1, 3, 0, WEIR__CORPUS_HELD_OUT};
+    EXPECT_STATUS(weir__corpus_open(&place.io, &options, &other.corpus), WEIR_OK);
+    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, &other.corpus, 0, &loss), WEIR_OK);
+    double to_b = (450 + 451.0 / 1155) / 451, to_a = (449 + 450.0 / 1155) / 450;
+    EXPECT_NEAR(loss, -(2 * log(to_b) + log(to_a)) / 3, 1e-15);
+    weir__corpus_clean_up(&place.corpus);
+    weir__corpus_clean_up(&other.corpus);
+}
+
 /* ---- the bigram model ---- */
 
 /* 'a' and 'b' in turn: 9 blocks of 10 to train on, one held out, all pairs "ab" or "ba". */
@@ -332,7 +409,7 @@ static void test_bigram_loss_is_what_arithmetic_says(void) {
     place_init(&place);
     add_text(&place, "x", text);
     CHECK_OK(open_path(&place, "x", 3, 0));
-    int status = weir__corpus_bigram(&place.corpus, 0, &loss);
+    int status = weir__corpus_bigram(&place.corpus, &place.corpus, 0, &loss);
     uint64_t rows = place.corpus.held_out_rows;
     weir__corpus_clean_up(&place.corpus);
     CHECK_OK(status);
@@ -354,7 +431,7 @@ static void test_bigram_is_the_better_smoothing(void) {
     place_init(&place);
     add_text(&place, "x", text);
     CHECK_OK(open_path(&place, "x", 9, 0));
-    int status = weir__corpus_bigram(&place.corpus, 0, &loss);
+    int status = weir__corpus_bigram(&place.corpus, &place.corpus, 0, &loss);
     weir__corpus_clean_up(&place.corpus);
     CHECK_OK(status);
     /* Noise cannot be predicted: Laplace stays near log(256), Witten-Bell lies above it. */
@@ -372,13 +449,14 @@ static void test_bigram_on_fewer_rows_looks_at_those(void) {
     free(text);
     CHECK_OK(open_path(&place, "x", 50, 0));
     uint64_t rows = place.corpus.held_out_rows;
-    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, 0, &all), WEIR_OK);
-    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, rows, &two), WEIR_OK);
-    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, 1, &one), WEIR_OK);
+    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, &place.corpus, 0, &all), WEIR_OK);
+    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, &place.corpus, rows, &two), WEIR_OK);
+    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, &place.corpus, 1, &one), WEIR_OK);
     EXPECT(all == two);
     EXPECT(all != one);
     test_allocator_fail_at(1, false);
-    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, 1, &one), WEIR_ERR_OUT_OF_MEMORY);
+    EXPECT_STATUS(weir__corpus_bigram(&place.corpus, &place.corpus, 1, &one),
+                  WEIR_ERR_OUT_OF_MEMORY);
     test_allocator_fail_at(0, false);
     weir__corpus_clean_up(&place.corpus);
 }
@@ -430,14 +508,14 @@ static void test_opening_survives_any_failing_allocation(void) {
     weir__corpus_clean_up(&place.corpus);
 }
 
-WEIR_TEST_SUITE(corpus, TEST(folder_is_read_in_order_of_names),
-                TEST(given_paths_are_taken_whatever_they_are),
-                TEST(long_files_are_read_whole_and_late_zeros_do_not_matter),
-                TEST(missing_path_is_named), TEST(too_much_and_too_little_text_are_refused),
-                TEST(folders_without_end_are_refused), TEST(fingerprint_sees_every_byte),
-                TEST(training_never_touches_what_is_held_out),
-                TEST(rows_depend_on_seed_batch_and_row_alone), TEST(draws_are_frozen),
-                TEST(draws_are_uniform), TEST(batches_are_the_rows_shifted_by_one),
-                TEST(bigram_loss_is_what_arithmetic_says), TEST(bigram_is_the_better_smoothing),
-                TEST(bigram_on_fewer_rows_looks_at_those), TEST(opening_survives_any_failing_call),
-                TEST(opening_survives_any_failing_allocation))
+WEIR_TEST_SUITE(
+    corpus, TEST(folder_is_read_in_order_of_names), TEST(given_paths_are_taken_whatever_they_are),
+    TEST(long_files_are_read_whole_and_late_zeros_do_not_matter), TEST(missing_path_is_named),
+    TEST(too_much_and_too_little_text_are_refused), TEST(folders_without_end_are_refused),
+    TEST(fingerprint_sees_every_byte), TEST(training_never_touches_what_is_held_out),
+    TEST(rows_depend_on_seed_batch_and_row_alone), TEST(draws_are_frozen), TEST(draws_are_uniform),
+    TEST(batches_are_the_rows_shifted_by_one), TEST(text_for_training_alone_is_used_to_its_end),
+    TEST(text_that_is_held_out_is_evaluated_throughout),
+    TEST(bigram_of_one_text_is_tried_on_another), TEST(bigram_loss_is_what_arithmetic_says),
+    TEST(bigram_is_the_better_smoothing), TEST(bigram_on_fewer_rows_looks_at_those),
+    TEST(opening_survives_any_failing_call), TEST(opening_survives_any_failing_allocation))

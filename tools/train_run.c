@@ -160,7 +160,7 @@ int train_begin(struct train *t, const struct args *args) {
     t->eval_rows = (uint64_t)values->eval_batches * values->batch;
     if (t->eval_rows > t->corpus.held_out_rows) t->eval_rows = t->corpus.held_out_rows;
     if (t->eval_rows >= values->batch) t->eval_rows -= t->eval_rows % values->batch;
-    status = weir__corpus_bigram(&t->corpus, t->eval_rows, &t->bigram);
+    status = weir__corpus_bigram(&t->corpus, &t->corpus, t->eval_rows, &t->bigram);
     return status == WEIR_OK ? output_begin(&t->json, values->json, t->error) : status;
 }
 

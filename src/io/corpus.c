@@ -5,12 +5,13 @@
  */
 #include "io/corpus.h"
 
+#include "io/folder.h"
+#include "io/source.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define BYTES_MAX ((uint64_t)1 << 30)
@@ -28,13 +29,6 @@ struct walk {
     const struct weir__io *io;
     struct weir__corpus *corpus;
     uint64_t bytes_max;
-};
-
-/* A folder's entries. */
-struct names {
-    char **list;
-    uint32_t count;
-    uint32_t capacity;
 };
 
 /* ---- gathering files ---- */
@@ -87,90 +81,31 @@ static int take_file(struct walk *walk, const char *path, bool given) {
     return status;
 }
 
-static void release_names(const struct walk *walk, struct names *names) {
-    for (uint32_t i = 0; i < names->count; i++) {
-        weir__text_release(walk->io->allocator, names->list[i]);
-    }
-    weir__release(walk->io->allocator, names->list, names->capacity, sizeof(*names->list));
-    *names = (struct names){0};
-}
-
-static int add_name(const struct walk *walk, struct names *names, const char *name) {
-    if (names->count == names->capacity) {
-        uint32_t capacity = names->capacity ? 2 * names->capacity : 32;
-        char **list = weir__acquire(walk->io->allocator, capacity, sizeof(*list));
-        if (!list) {
-            return weir__io_fail(walk->io, ENOMEM, "list", name);
-        }
-        if (names->count > 0) {
-            memcpy(list, names->list, names->count * sizeof(*list));
-        }
-        weir__release(walk->io->allocator, names->list, names->capacity, sizeof(*list));
-        names->list = list;
-        names->capacity = capacity;
-    }
-    if (weir__text_copy(walk->io->allocator, name, &names->list[names->count])) {
-        return weir__io_fail(walk->io, ENOMEM, "list", name);
-    }
-    names->count++;
-    return WEIR_OK;
-}
-
-static int compare_texts(const void *left, const void *right) {
-    return strcmp(*(char *const *)left, *(char *const *)right);
-}
-
 static bool is_wanted(const char *name) {
-    return name[0] != '.' && strcmp(name, "zig-out") != 0;
-}
-
-static int list_folder(const struct walk *walk, const char *path, struct names *names) {
-    const struct weir__io_calls *calls = weir__io_calls_of(walk->io);
-    DIR *folder = calls->opendir(path);
-    if (!folder) {
-        return weir__io_fail(walk->io, errno, "open the folder", path);
-    }
-    int status = WEIR_OK;
-    while (!status) {
-        errno = 0;
-        struct dirent *entry = calls->readdir(folder);
-        if (!entry) {
-            status = errno ? weir__io_fail(walk->io, errno, "read the folder", path) : WEIR_OK;
-            break;
-        }
-        if (is_wanted(entry->d_name)) {
-            status = add_name(walk, names, entry->d_name);
-        }
-    }
-    calls->closedir(folder);
-    if (!status && names->count > 0) {
-        qsort(names->list, names->count, sizeof(*names->list), compare_texts);
-    }
-    return status;
+    return strcmp(name, "zig-out") != 0;
 }
 
 static int take(struct walk *walk, const char *path, bool given, int depth);
 
 static int take_folder(struct walk *walk, const char *path, int depth) {
-    struct names names = {0};
+    struct weir__names names = {0};
     char inner[PATH_MAX], shortened[96];
     if (depth >= DEPTH_MAX) {
         return weir__fail(walk->io->error, WEIR_ERR_IO,
                           "folders are more than %d deep at %s: name one further in", DEPTH_MAX,
                           weir__path_text(path, shortened));
     }
-    size_t length = strlen(path);
-    const char *slash = length > 0 && path[length - 1] == '/' ? "" : "/";
-    int status = list_folder(walk, path, &names);
+    int status = weir__folder_list(walk->io, path, &names);
     for (uint32_t i = 0; i < names.count && !status; i++) {
-        int used = snprintf(inner, sizeof(inner), "%s%s%s", path, slash, names.list[i]);
-        if (used < 0 || (size_t)used >= sizeof(inner)) {
-            status = weir__io_fail(walk->io, ENAMETOOLONG, "read", path);
-        } else {
+        if (!is_wanted(names.list[i])) {
+            continue;
+        }
+        status = weir__folder_join(walk->io, path, names.list[i], inner);
+        if (!status) {
             status = take(walk, inner, false, depth + 1);
         }
     }
-    release_names(walk, &names);
+    weir__names_release(walk->io, &names);
     return status;
 }
 
@@ -191,12 +126,16 @@ static int take(struct walk *walk, const char *path, bool given, int depth) {
 
 /* Bytes to train on in the period that begins at `begin`. */
 static size_t train_run(const struct weir__corpus *corpus, size_t begin) {
-    size_t run = (PERIOD - 1) * corpus->block, rest = corpus->text.count - begin;
+    size_t run = corpus->train_blocks * corpus->block, rest = corpus->text.count - begin;
     return rest < run ? rest : run;
 }
 
+static size_t period_bytes(const struct weir__corpus *corpus) {
+    return corpus->period_blocks * corpus->block;
+}
+
 static size_t full_periods(const struct weir__corpus *corpus) {
-    return corpus->text.count / (PERIOD * corpus->block);
+    return corpus->text.count / period_bytes(corpus);
 }
 
 static uint64_t starts_in(const struct weir__corpus *corpus, size_t run) {
@@ -208,53 +147,73 @@ static uint64_t held_out_rows_in(const struct weir__corpus *corpus, size_t bytes
     return bytes > 0 ? (bytes - 1) / corpus->context : 0;
 }
 
+static size_t held_out_bytes(const struct weir__corpus *corpus) {
+    return (corpus->period_blocks - corpus->train_blocks) * corpus->block;
+}
+
 static size_t last_held_out(const struct weir__corpus *corpus) {
-    size_t rest = corpus->text.count - full_periods(corpus) * PERIOD * corpus->block;
-    size_t run = (PERIOD - 1) * corpus->block;
+    size_t rest = corpus->text.count - full_periods(corpus) * period_bytes(corpus);
+    size_t run = corpus->train_blocks * corpus->block;
     return rest > run ? rest - run : 0;
 }
 
-static void choose_block(struct weir__corpus *corpus) {
+/* A text that is for training as a whole is one block. */
+static void choose_block(struct weir__corpus *corpus, enum weir__corpus_part part) {
     size_t row = (size_t)corpus->context + 1, count = corpus->text.count;
-    corpus->block = BLOCK_BYTES;
+    corpus->period_blocks = part == WEIR__CORPUS_SPLIT ? PERIOD : 1;
+    corpus->train_blocks = part == WEIR__CORPUS_HELD_OUT ? 0 : 1;
+    if (part == WEIR__CORPUS_SPLIT) {
+        corpus->train_blocks = PERIOD - 1;
+    }
+    corpus->block = part == WEIR__CORPUS_TRAIN ? count : BLOCK_BYTES;
     while (corpus->block / ROWS_PER_BLOCK < row && corpus->block < count) {
         corpus->block *= 2;
     }
-    if (corpus->block > count / PERIOD) {
-        corpus->block = count / PERIOD;
+    if (corpus->block > count / corpus->period_blocks) {
+        corpus->block = count / corpus->period_blocks;
     }
 }
 
-static int split(const struct weir__io *io, struct weir__corpus *corpus) {
-    size_t row = (size_t)corpus->context + 1;
-    if (corpus->text.count == 0) {
+static int check_size(const struct weir__io *io, const struct weir__corpus *corpus,
+                      enum weir__corpus_part part) {
+    size_t row = (size_t)corpus->context + 1, count = corpus->text.count;
+    if (count == 0) {
         return weir__fail(io->error, WEIR_ERR_CONFIG,
                           "there is no text in %u files (%u left out as binary): name files with "
                           "text",
                           corpus->file_count, corpus->skipped_count);
     }
-    if (corpus->text.count / PERIOD < row) {
+    if (part == WEIR__CORPUS_SPLIT && count / PERIOD < row) {
         return weir__fail(io->error, WEIR_ERR_CONFIG,
                           "the text has %zu bytes, too few for a context of %u: a tenth is held "
                           "out and must hold a row of %zu: name more text or a smaller context",
-                          corpus->text.count, corpus->context, row);
+                          count, corpus->context, row);
     }
-    choose_block(corpus);
-    size_t periods = full_periods(corpus), begin = periods * PERIOD * corpus->block;
-    corpus->train_starts = periods * starts_in(corpus, (PERIOD - 1) * corpus->block) +
-                           starts_in(corpus, train_run(corpus, begin));
-    corpus->held_out_rows = periods * held_out_rows_in(corpus, corpus->block) +
-                            held_out_rows_in(corpus, last_held_out(corpus));
-    assert(corpus->train_starts > 0 && corpus->held_out_rows > 0);
+    if (count < row) {
+        return weir__fail(io->error, WEIR_ERR_CONFIG,
+                          "the %s text has %zu bytes, but a row of context %u has %zu: name more "
+                          "text or a smaller context",
+                          part == WEIR__CORPUS_TRAIN ? "training" : "held-out", count,
+                          corpus->context, row);
+    }
     return WEIR_OK;
 }
 
-static uint64_t fingerprint(const struct weir__bytes *text) {
-    uint64_t hash = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < text->count; i++) {
-        hash = (hash ^ (unsigned char)text->data[i]) * 0x100000001b3u;
+static int split(const struct weir__io *io, struct weir__corpus *corpus,
+                 enum weir__corpus_part part) {
+    int status = check_size(io, corpus, part);
+    if (status) {
+        return status;
     }
-    return hash;
+    choose_block(corpus, part);
+    size_t periods = full_periods(corpus), begin = periods * period_bytes(corpus);
+    corpus->train_starts = periods * starts_in(corpus, corpus->train_blocks * corpus->block) +
+                           starts_in(corpus, train_run(corpus, begin));
+    corpus->held_out_rows = periods * held_out_rows_in(corpus, held_out_bytes(corpus)) +
+                            held_out_rows_in(corpus, last_held_out(corpus));
+    assert(corpus->train_starts > 0 || part == WEIR__CORPUS_HELD_OUT);
+    assert(corpus->held_out_rows > 0 || part == WEIR__CORPUS_TRAIN);
+    return WEIR_OK;
 }
 
 int weir__corpus_open(const struct weir__io *io, const struct weir__corpus_options *options,
@@ -267,13 +226,13 @@ int weir__corpus_open(const struct weir__io *io, const struct weir__corpus_optio
         status = take(&walk, options->paths[i], true, 0);
     }
     if (!status) {
-        status = split(io, &made);
+        status = split(io, &made, options->part);
     }
     if (status) {
         weir__corpus_clean_up(&made);
         return status;
     }
-    made.fingerprint = fingerprint(&made.text);
+    made.fingerprint = weir__hash(WEIR__HASH_BEGIN, made.text.data, made.text.count);
     *corpus = made;
     return WEIR_OK;
 }
@@ -292,8 +251,8 @@ const uint8_t *weir__corpus_row(const struct weir__corpus *corpus, uint64_t seed
     uint64_t random = (uint64_t)words[0] << 32 | words[1];
     /* The high half of the product: a uniform number below train_starts. */
     uint64_t start = (uint64_t)(((unsigned __int128)random * corpus->train_starts) >> 64);
-    uint64_t per_period = starts_in(corpus, (PERIOD - 1) * corpus->block);
-    size_t begin = (size_t)(start / per_period) * PERIOD * corpus->block;
+    uint64_t per_period = starts_in(corpus, corpus->train_blocks * corpus->block);
+    size_t begin = (size_t)(start / per_period) * period_bytes(corpus);
     size_t place = begin + (size_t)(start % per_period);
     assert(place - begin + corpus->context < train_run(corpus, begin));
     return (const uint8_t *)corpus->text.data + place;
@@ -304,11 +263,11 @@ const uint8_t *weir__corpus_row(const struct weir__corpus *corpus, uint64_t seed
 const uint8_t *weir__corpus_held_out(const struct weir__corpus *corpus, uint64_t index) {
     assert(index < corpus->held_out_rows);
     uint64_t periods = full_periods(corpus);
-    uint64_t in_full = periods * held_out_rows_in(corpus, corpus->block);
+    uint64_t in_full = periods * held_out_rows_in(corpus, held_out_bytes(corpus));
     uint64_t period = index < in_full ? index % periods : periods;
     uint64_t within = index < in_full ? index / periods : index - in_full;
-    size_t place =
-        (size_t)(period * PERIOD + PERIOD - 1) * corpus->block + (size_t)(within * corpus->context);
+    size_t block = (size_t)(period * corpus->period_blocks + corpus->train_blocks);
+    size_t place = block * corpus->block + (size_t)(within * corpus->context);
     assert(place + corpus->context < corpus->text.count);
     return (const uint8_t *)corpus->text.data + place;
 }
@@ -317,8 +276,10 @@ static void to_tokens(const struct weir__corpus *corpus, const uint8_t *row, uin
                       int64_t *inputs, int64_t *targets) {
     size_t first = (size_t)at * corpus->context;
     for (uint32_t i = 0; i < corpus->context; i++) {
-        inputs[first + i] = row[i];
         targets[first + i] = row[i + 1];
+        if (inputs) {
+            inputs[first + i] = row[i];
+        }
     }
 }
 
@@ -348,7 +309,7 @@ struct bigram {
 
 static void count_pairs(const struct weir__corpus *corpus, struct bigram *bigram) {
     const uint8_t *text = (const uint8_t *)corpus->text.data;
-    for (size_t begin = 0; begin < corpus->text.count; begin += PERIOD * corpus->block) {
+    for (size_t begin = 0; begin < corpus->text.count; begin += period_bytes(corpus)) {
         size_t run = train_run(corpus, begin);
         for (size_t i = 0; i + 1 < run; i++) {
             uint8_t before = text[begin + i], after = text[begin + i + 1];
@@ -375,17 +336,18 @@ static double witten_bell(const struct bigram *bigram, uint8_t before, uint8_t a
            ((double)bigram->before[before] + types);
 }
 
-int weir__corpus_bigram(const struct weir__corpus *corpus, uint64_t rows, double *loss) {
-    assert(rows <= corpus->held_out_rows);
+int weir__corpus_bigram(const struct weir__corpus *corpus, const struct weir__corpus *held_out,
+                        uint64_t rows, double *loss) {
+    assert(rows <= held_out->held_out_rows && corpus->context == held_out->context);
     struct bigram *bigram = weir__acquire(corpus->allocator, 1, sizeof(*bigram));
     if (!bigram) {
         return WEIR_ERR_OUT_OF_MEMORY;
     }
     count_pairs(corpus, bigram);
     double sum_laplace = 0.0, sum_witten_bell = 0.0;
-    uint64_t wanted = rows ? rows : corpus->held_out_rows;
+    uint64_t wanted = rows ? rows : held_out->held_out_rows;
     for (uint64_t i = 0; i < wanted; i++) {
-        const uint8_t *row = weir__corpus_held_out(corpus, i);
+        const uint8_t *row = weir__corpus_held_out(held_out, i);
         for (uint32_t j = 0; j < corpus->context; j++) {
             sum_laplace -= log(laplace(bigram, row[j], row[j + 1]));
             sum_witten_bell -= log(witten_bell(bigram, row[j], row[j + 1]));

@@ -12,7 +12,7 @@
  * Split. The bytes are cut into blocks; of every ten the tenth is held out. (A tail of the buffer
  * would be the last files alone, another kind of text than the rest.) A block is 4,096 bytes,
  * doubled until eight rows fit; for short texts a tenth of the text. No training row touches
- * held-out bytes.
+ * held-out bytes. Or there are two texts, one to train on and one held out, each a corpus.
  *
  * Rows are `context` + 1 bytes, the targets one byte on from the inputs. A training row depends on
  * (seed, mini-batch, row) alone: the position in the data is the number of the mini-batch, and a
@@ -24,11 +24,19 @@
 
 #include "io/file.h"
 
+/** What the text is for. */
+enum weir__corpus_part {
+    WEIR__CORPUS_SPLIT,   /**< both: a tenth is held out */
+    WEIR__CORPUS_TRAIN,   /**< all of it to train on */
+    WEIR__CORPUS_HELD_OUT /**< nothing of it to train on */
+};
+
 struct weir__corpus_options {
     const char *const *paths; /**< files and folders, at least one */
     uint32_t path_count;
     uint32_t context;   /**< bytes of a row's input, at least 1 */
     uint64_t bytes_max; /**< of text in all; 0: 1 GiB */
+    enum weir__corpus_part part;
 };
 
 /** A loaded text. Read-only once open, so any number of threads may use it. */
@@ -40,8 +48,10 @@ struct weir__corpus {
     uint32_t skipped_count; /**< files left out as binary */
     uint64_t fingerprint;   /**< FNV-1a of all bytes: does a resumed run see the same text? */
     size_t block;           /**< bytes of one block of the split */
+    size_t period_blocks;   /**< so many blocks, of which … */
+    size_t train_blocks;    /**< … the first are for training */
     uint64_t train_starts;  /**< places where a training row can begin */
-    uint64_t held_out_rows;
+    uint64_t held_out_rows; /**< 0: there is no such part; the same for train_starts */
 };
 
 /** Reads everything. A path that is missing or cannot be read: WEIR_ERR_IO with its name. No text,
@@ -52,21 +62,23 @@ int weir__corpus_open(const struct weir__io *io, const struct weir__corpus_optio
 /** Accepts a zeroed one. */
 void weir__corpus_clean_up(struct weir__corpus *corpus);
 
-/** Training row `row` of mini-batch `mini_batch`: context + 1 bytes, the corpus's. */
+/** Training row `row` (there must be such a part) of mini-batch `mini_batch`: context + 1 bytes,
+ * the corpus's. */
 const uint8_t *weir__corpus_row(const struct weir__corpus *corpus, uint64_t seed,
                                 uint64_t mini_batch, uint32_t row);
 /** Held-out row `index` < held_out_rows: context + 1 bytes, the corpus's. */
 const uint8_t *weir__corpus_held_out(const struct weir__corpus *corpus, uint64_t index);
-/** `rows` training rows as tokens: inputs and targets [rows, context]. */
+/** `rows` training rows as tokens: inputs (NULL: not wanted) and targets [rows, context]. */
 void weir__corpus_batch(const struct weir__corpus *corpus, uint64_t seed, uint64_t mini_batch,
                         uint32_t rows, int64_t *inputs, int64_t *targets);
 /** The same for held-out rows first … first + rows - 1, all < held_out_rows. */
 void weir__corpus_batch_held_out(const struct weir__corpus *corpus, uint64_t first, uint32_t rows,
                                  int64_t *inputs, int64_t *targets);
-/** Mean loss in nats per byte, over the targets of the first `rows` held-out rows (0: all), of a
- * bigram model counted on the training part. To be an honest baseline it is the better of add-one
- * (Laplace) and Witten-Bell smoothing, which falls back on the frequency of single bytes.
- * WEIR_ERR_OUT_OF_MEMORY. */
-int weir__corpus_bigram(const struct weir__corpus *corpus, uint64_t rows, double *loss);
+/** Mean loss in nats per byte, over the targets of the first `rows` held-out rows (0: all) of
+ * `held_out`, of a bigram model counted on the training part of `corpus`, which may be the same. To
+ * be an honest baseline it is the better of add-one (Laplace) and Witten-Bell smoothing, which
+ * falls back on the frequency of single bytes. WEIR_ERR_OUT_OF_MEMORY. */
+int weir__corpus_bigram(const struct weir__corpus *corpus, const struct weir__corpus *held_out,
+                        uint64_t rows, double *loss);
 
 #endif

@@ -75,7 +75,7 @@ int weir__source_read(const struct weir__source *source, const struct weir__io *
     }
     if ((size_t)got < bytes) {
         return weir__source_refuse(&own, source->path, WEIR_ERR_IO,
-                                   "it ends at byte %llu, but had %llu when it was opened: leave "
+                                   "it was cut: byte %llu of %llu is not there any more: leave "
                                    "files alone while they are used",
                                    (unsigned long long)offset + (unsigned long long)got,
                                    (unsigned long long)source->bytes);
