@@ -115,7 +115,9 @@ static void take_gradients(struct weir_net *net, struct trial_result *result) {
     char *next = result->gradients;
     for (uint32_t i = 0; i < weir_net_parameter_count(net); i++) {
         EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK);
-        memcpy(next, parameter.gradient, parameter_bytes(&parameter));
+        EXPECT(parameter.frozen == (parameter.gradient == NULL));
+        if (parameter.gradient != NULL)
+            memcpy(next, parameter.gradient, parameter_bytes(&parameter));
         next += parameter_bytes(&parameter);
     }
 }

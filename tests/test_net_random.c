@@ -3,10 +3,11 @@
  * Goal: the Bits contract. For given rows, chunks, schedule and kernels, outputs, loss, norm, every
  * gradient and the parameters after updates are the same bits, whatever the stages, the partition,
  * the workers, the checkpoint modes, the recompute timing and the links.
- * Method: random small models (pointwise layers, dropout, skips that nest, cross and have many
- * readers; GPTs), each trained once on one stage and once on a random pipeline of several.
+ * Method: random small models (net_models.h), each trained once on one stage and once on a random
+ * pipeline of several.
  */
 #include "harness.h"
+#include "net_models.h"
 #include "net_trial.h"
 
 #include "base/base.h"
@@ -14,7 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CASES = 100, SKIPS_MAX = 4, LAYERS_MAX = 24 };
+enum { CASES = 200 };
 
 static bool coin(void) {
     return test_random_below(2) == 1;
@@ -22,122 +23,6 @@ static bool coin(void) {
 
 static uint32_t between(uint32_t least, uint32_t most) {
     return least + (uint32_t)test_random_below(most - least + 1);
-}
-
-/* ---- random models ---- */
-
-struct open_skip {
-    char name[8];
-    bool read;
-};
-
-struct sketch {
-    struct weir_model *model;
-    int64_t width;
-    uint32_t open_count, made;
-    struct open_skip open[SKIPS_MAX];
-};
-
-static void add_stash(struct sketch *sketch) {
-    if (sketch->open_count == SKIPS_MAX) return;
-    struct open_skip *skip = &sketch->open[sketch->open_count++];
-    snprintf(skip->name, sizeof skip->name, "s%u", sketch->made++);
-    skip->read = false;
-    trial_add_skip(sketch->model, "stash", skip->name, "");
-}
-
-static void add_reader(struct sketch *sketch, bool pop) {
-    if (sketch->open_count == 0) return;
-    uint32_t at = (uint32_t)test_random_below(sketch->open_count);
-    struct open_skip *skip = &sketch->open[at];
-    trial_add_skip(sketch->model, pop ? "pop_add" : "read_add", skip->name, "");
-    skip->read = true;
-    if (pop) *skip = sketch->open[--sketch->open_count];
-}
-
-static void add_pointwise(struct sketch *sketch) {
-    switch (test_random_below(6)) {
-    case 0: trial_add(sketch->model, "gelu", WEIR_NO_ATTRS); break;
-    case 1:
-        trial_add(sketch->model, "gelu", WEIR_ATTRS(WEIR_ATTR_TEXT("approximate", "tanh")));
-        break;
-    case 2: trial_add(sketch->model, "relu", WEIR_NO_ATTRS); break;
-    case 3: trial_add(sketch->model, "layer_norm", WEIR_NO_ATTRS); break;
-    case 4: trial_add(sketch->model, "identity", WEIR_NO_ATTRS); break;
-    default: trial_add(sketch->model, "dropout", WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.25))); break;
-    }
-}
-
-static void add_linear(struct sketch *sketch, int64_t out) {
-    trial_add(sketch->model, "linear",
-              WEIR_ATTRS(WEIR_ATTR_INT("out_features", out), WEIR_ATTR_FLAG("bias", coin())));
-}
-
-static void add_random_layers(struct sketch *sketch) {
-    uint32_t count = between(3, 14);
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t pick = test_random_below(10);
-        if (pick < 3)
-            add_linear(sketch, sketch->width);
-        else if (pick < 5)
-            add_stash(sketch);
-        else if (pick < 7)
-            add_reader(sketch, pick == 6);
-        else
-            add_pointwise(sketch);
-    }
-    while (sketch->open_count > 0) {
-        bool reads_only = sketch->open[sketch->open_count - 1].read && coin();
-        if (reads_only)
-            sketch->open_count--;
-        else
-            add_reader(sketch, true);
-    }
-}
-
-struct problem {
-    struct weir_model *model;
-    struct weir_tensor input, target;
-    int64_t classes, labels;
-};
-
-static void random_chain(struct problem *problem) {
-    static const struct weir_tensor label = {.dtype = WEIR_I64};
-    struct sketch sketch = {.width = between(1, 20)};
-    bool tokens = test_random_below(4) == 0;
-    problem->classes = 7;
-    problem->labels = between(2, 9);
-    problem->input = (struct weir_tensor){.dtype = WEIR_F32, .rank = 1, .shape = {sketch.width}};
-    if (tokens) problem->input = (struct weir_tensor){.dtype = WEIR_I64};
-    problem->target = label;
-    bool mse = coin();
-    if (mse)
-        problem->target =
-            (struct weir_tensor){.dtype = WEIR_F32, .rank = 1, .shape = {problem->labels}};
-    sketch.model = trial_model(problem->input, problem->target, mse ? "mse" : "cross_entropy");
-    problem->model = sketch.model;
-    if (tokens)
-        trial_add(sketch.model, "embedding",
-                  WEIR_ATTRS(WEIR_ATTR_INT("num_embeddings", problem->classes),
-                             WEIR_ATTR_INT("embedding_dim", sketch.width)));
-    add_random_layers(&sketch);
-    add_linear(&sketch, problem->labels);
-    if (coin()) trial_add(sketch.model, "dropout", WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.1)));
-}
-
-static void random_gpt(struct problem *problem) {
-    struct weir_gpt_options options = WEIR_GPT_OPTIONS_INIT;
-    options.layers = between(1, 3);
-    options.heads = between(1, 3);
-    options.width = options.heads * between(1, 6);
-    options.context = between(1, 6);
-    options.vocab = between(3, 11);
-    options.dropout = coin() ? 0.2 : 0;
-    EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &problem->model), WEIR_OK);
-    problem->input =
-        (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {(int64_t)options.context}};
-    problem->target = problem->input;
-    problem->classes = problem->labels = options.vocab;
 }
 
 /* ---- random pipelines ---- */
@@ -154,7 +39,7 @@ static enum weir_checkpoint random_checkpoint(void) {
 }
 
 /** Loss, outputs and gradients of one step, then the parameters after two more with updates. */
-static void train(const struct problem *problem, const struct weir_net_options *options,
+static void train(const struct net_problem *problem, const struct weir_net_options *options,
                   const struct trial_data *data, struct trial_result *first,
                   struct trial_result *last) {
     struct weir_net *net = trial_net(problem->model, options);
@@ -174,7 +59,7 @@ static void train(const struct problem *problem, const struct weir_net_options *
     weir_net_destroy(net);
 }
 
-static void compare(const struct problem *problem, const struct weir_net_options *one,
+static void compare(const struct net_problem *problem, const struct weir_net_options *one,
                     const struct weir_net_options *several) {
     struct trial_data data;
     struct trial_result want[2] = {{0}}, got[2] = {{0}};
@@ -190,16 +75,8 @@ static void compare(const struct problem *problem, const struct weir_net_options
     trial_data_clean_up(&data);
 }
 
-static void describe(const struct problem *problem, const struct weir_net_options *options) {
-    uint32_t stages = options->stages;
-    for (uint32_t s = 0, layer = 0; s < stages; s++)
-        for (uint32_t i = 0; i < options->balance[s]; i++, layer++) {
-            const char *type = "", *name;
-            struct weir_attrs attrs;
-            weir_model_layer(problem->model, layer, &type, &name, &attrs);
-            printf("  stage %u: %s %s\n", s, type,
-                   attrs.count > 0 && attrs.list[0].text != NULL ? attrs.list[0].text : "");
-        }
+static void describe(const struct net_problem *problem, const struct weir_net_options *options) {
+    net_problem_print(problem, options->stages, options->balance);
     printf("  %s, %lld rows in %u chunks, %u workers, checkpoint %s, %s recompute, dtype %s\n",
            options->pipe.schedule, (long long)options->pipe.rows, options->pipe.chunks,
            options->pipe.workers, weir_checkpoint_name(options->pipe.checkpoint),
@@ -207,11 +84,8 @@ static void describe(const struct problem *problem, const struct weir_net_option
 }
 
 static void random_case(void) {
-    struct problem problem = {0};
-    if (test_random_below(4) == 0)
-        random_gpt(&problem);
-    else
-        random_chain(&problem);
+    struct net_problem problem = {0};
+    net_problem_init(&problem);
     if (problem.model == NULL || test_has_failed()) return;
     uint32_t layers = weir_model_layer_count(problem.model), balance[8];
     enum weir_checkpoint modes[8];
