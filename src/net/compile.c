@@ -171,6 +171,18 @@ static int cut(struct weir__network *network, const struct weir__compile_options
     return WEIR_OK;
 }
 
+/** Where all is frozen there is nothing to train. */
+static int check_something_learns(const struct weir__network *network,
+                                  const struct weir__compile_options *options,
+                                  struct weir_faults *faults) {
+    bool learns = options->infer_only || options->facts_only || network->parameter_count == 0;
+    for (uint32_t i = 0; i < network->parameter_count; i++)
+        learns |= !network->parameters[i].frozen;
+    if (learns || options->input_grads) return WEIR_OK;
+    weir_faults_add(faults, "all parameters are frozen: nothing is left to train");
+    return WEIR_ERR_CONFIG;
+}
+
 /** A pattern that freezes nothing is a slip of the pen. */
 static int check_freezes(const struct weir__network *network, struct weir_faults *faults) {
     const struct weir_model *model = network->model;
@@ -197,7 +209,7 @@ static int compile(struct weir__network *network, const struct weir__compile_opt
     for (uint32_t s = 0; status == WEIR_OK && s < network->stage_count; s++)
         status = build_stage(network, s, options, faults);
     if (status == WEIR_OK) status = check_freezes(network, faults);
-    return status;
+    return status != WEIR_OK ? status : check_something_learns(network, options, faults);
 }
 
 int weir__network_init(struct weir__network *network, const struct weir_allocator *allocator,

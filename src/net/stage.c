@@ -305,6 +305,7 @@ int weir__stage_describe(struct weir__stage *stage, struct weir__network *networ
     description->parameter_bytes = compiled->parameter_bytes;
     description->state_bytes = stage->state_bytes;
     if (infer_only) return WEIR_OK;
+    description->no_backward = compiled->no_backward;
     description->gradient_bytes = compiled->gradient_bytes;
     description->optimizer_bytes =
         compiled->trainable_bytes * weir__optimizer_arrays(&stage->optimizer);
