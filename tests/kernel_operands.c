@@ -367,5 +367,6 @@ struct weir__op_shape kernel_any_shape(enum weir__op op) {
                                    .has_bias = test_random_below(2) == 0,
                                    .gelu_tanh = test_random_below(2) == 0};
     choose_sizes(&shape);
+    shape.rows_max = shape.rows + between(0, 2);
     return shape;
 }
