@@ -135,6 +135,17 @@ static void test_large_numbers_overflow_nothing(void) {
     }
 }
 
+static void test_relus_have_their_lower_slope_at_zero(void) {
+    static const double zero[] = {0, -0.0, 2}, dy[] = {3, 3, 3};
+    FOR_BACKENDS(b) {
+        double dx[3];
+        run_row(WEIR__OP_relu_grad, backends[b], 3, dy, zero, dx);
+        EXPECT(dx[0] == 0 && dx[1] == 0 && dx[2] == 3);
+        run_row(WEIR__OP_leaky_relu_grad, backends[b], 3, dy, zero, dx);
+        EXPECT(dx[0] == 1.5 && dx[1] == 1.5 && dx[2] == 3);
+    }
+}
+
 /* ---- which kernel ---- */
 
 static void test_every_op_has_a_kernel(void) {
@@ -388,7 +399,8 @@ WEIR_TEST_SUITE(kernel_cases,
 
                 TEST(ignored_targets_weigh_nothing), TEST(indices_out_of_range_are_named),
                 TEST(nan_passes_through), TEST(large_numbers_overflow_nothing),
-                TEST(every_op_has_a_kernel), TEST(every_op_not_listed_has_a_vector_kernel),
+                TEST(relus_have_their_lower_slope_at_zero), TEST(every_op_has_a_kernel),
+                TEST(every_op_not_listed_has_a_vector_kernel),
                 TEST(products_come_from_onednn_where_it_is),
                 TEST(measuring_leaves_the_callers_threads), TEST(two_threads_give_near_results),
                 TEST(adamw_follows_its_formulas), TEST(sgd_follows_its_formulas),
