@@ -67,6 +67,24 @@ static void test_embedding_and_flatten_have_true_gradients(void) {
     check_model(model, &tokens, &label, 5, 4, false);
 }
 
+/** Layers without kinks; the others are in test_kernel_gradients.c. */
+static void test_image_layers_have_true_gradients(void) {
+    struct weir_tensor image = {.dtype = WEIR_F64, .rank = 3, .shape = {2, 5, 6}};
+    struct weir_model *model = trial_model(image, label, "cross_entropy");
+    trial_add(model, "conv2d",
+              WEIR_ATTRS(WEIR_ATTR_INT("out_channels", 4), WEIR_ATTR_PAIR("kernel_size", 3, 2),
+                         WEIR_ATTR_PAIR("padding", 1, 1), WEIR_ATTR_INT("groups", 2)));
+    trial_add(model, "dropout", WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.2)));
+    trial_add(model, "instance_norm2d", WEIR_ATTRS(WEIR_ATTR_FLAG("affine", true)));
+    trial_add(model, "silu", WEIR_NO_ATTRS);
+    trial_add(model, "avg_pool2d", WEIR_ATTRS(WEIR_ATTR_PAIR("kernel_size", 2, 2)));
+    trial_add(model, "dropout2d", WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.2)));
+    trial_add(model, "instance_norm2d", WEIR_NO_ATTRS);
+    trial_add(model, "flatten", WEIR_NO_ATTRS);
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 4)));
+    check_model(model, &image, &label, 0, 4, true);
+}
+
 static void test_skips_have_true_gradients(void) {
     struct weir_model *model = trial_model(row8, label, "cross_entropy");
     trial_add_skip(model, "stash", "a", "");
@@ -106,5 +124,6 @@ static void test_tied_gpt_has_true_gradients(void) {
 
 WEIR_TEST_SUITE(net, TEST(linear_with_mse_has_true_gradients),
                 TEST(pointwise_layers_have_true_gradients),
-                TEST(embedding_and_flatten_have_true_gradients), TEST(skips_have_true_gradients),
+                TEST(embedding_and_flatten_have_true_gradients),
+                TEST(image_layers_have_true_gradients), TEST(skips_have_true_gradients),
                 TEST(gpt_has_true_gradients), TEST(tied_gpt_has_true_gradients))
