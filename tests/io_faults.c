@@ -5,6 +5,7 @@
 #include "harness.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +15,8 @@ static struct {
     bool persistent, fired;
     enum io_fault fault;
     int number;
+    bool limited; /* room is what the disk still takes */
+    size_t room;
 } state;
 
 void io_faults_at(uint64_t k, bool persistent, enum io_fault fault, int number) {
@@ -23,6 +26,13 @@ void io_faults_at(uint64_t k, bool persistent, enum io_fault fault, int number) 
     state.fault = fault;
     state.number = number;
     state.fired = false;
+    state.limited = false;
+}
+
+void io_faults_room(size_t bytes) {
+    io_faults_at(0, false, IO_FAULT_FAIL, 0);
+    state.limited = true;
+    state.room = bytes;
 }
 
 bool io_faults_fired(void) {
@@ -75,12 +85,21 @@ static ssize_t faulty_pread(int descriptor, void *memory, size_t bytes, off_t of
 static ssize_t faulty_write(int descriptor, const void *memory, size_t bytes) {
     if (state.fault == IO_FAULT_FULL)
         return is_struck() ? 0 : real()->write(descriptor, memory, bytes);
-    return stops(&bytes) ? -1 : real()->write(descriptor, memory, bytes);
+    if (stops(&bytes)) return -1;
+    if (state.limited && bytes > state.room) bytes = state.room;
+    state.fired = state.fired || (state.limited && bytes == 0);
+    if (state.limited && bytes == 0) {
+        errno = ENOSPC;
+        return -1;
+    }
+    ssize_t done = real()->write(descriptor, memory, bytes);
+    if (state.limited && done > 0) state.room -= (size_t)done;
+    return done;
 }
 
 static int faulty_fsync(int descriptor) {
     size_t none = 0;
-    return stops(&none) ? -1 : real()->fsync(descriptor);
+    return stops(&none) || fcntl(descriptor, F_GETFD) < 0 ? -1 : 0;
 }
 
 static int faulty_close(int descriptor) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * System calls that misbehave on request: the table of io/file.h with the k-th call failing, doing
- * only a part, or being interrupted. One thread at a time.
+ * only a part, or being interrupted. All else is done for real, but nothing is flushed to the disk,
+ * which would only take time. One thread at a time.
  */
 #ifndef WEIR_TESTS_IO_FAULTS_H
 #define WEIR_TESTS_IO_FAULTS_H
@@ -20,6 +21,9 @@ enum io_fault {
 void io_faults_at(uint64_t k, bool persistent, enum io_fault fault, int number);
 /** Whether a call misbehaved since then: loop over k until not. */
 bool io_faults_fired(void);
+/** From now on, until the next io_faults_at, the disk has room for so many bytes: writes do what
+ * fits, then fail with ENOSPC. */
+void io_faults_room(size_t bytes);
 /** The table. */
 const struct weir__io_calls *io_faults_calls(void);
 /** Open descriptors of this process. */

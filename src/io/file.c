@@ -81,6 +81,7 @@ static const char *way_out(int number) {
     case EMFILE:
     case ENFILE: return "close other files or raise 'ulimit -n'";
     case EISDIR: return "name a file, not a folder";
+    case EEXIST: return "remove it or choose another name";
     case ENAMETOOLONG: return "choose a shorter name";
     case EIO: return "check the disk";
     default: return "try again or choose another place";
