@@ -148,6 +148,7 @@ int weir_model_read(const struct weir_allocator *allocator, const char *path,
 struct weir_layer_facts {
     struct weir_tensor output; /**< one row */
     uint64_t parameters;       /**< numbers, tied ones counted at their first use */
+    uint64_t trainable;        /**< those of them that are not frozen */
     uint64_t flops;            /**< of one row's forward pass: 2 per multiply-add */
     uint64_t activation_bytes; /**< saved for backward, one row */
 };

@@ -82,7 +82,7 @@ static void test_a_layer_added_twice_is_refused(void) {
     struct weir_attrs attrs = WEIR_ATTRS(WEIR_ATTR_INT("out_features", 4));
     EXPECT_STATUS(weir_model_add(model, "linear", "fc", attrs, &faults), WEIR_OK);
     EXPECT_STATUS(weir_model_add(model, "linear", "fc", attrs, &faults), WEIR_ERR_EXISTS);
-    expect_fault(&faults, "the name 'fc' is layer fc (linear)'s");
+    expect_fault(&faults, "the name 'fc' is layer 0's already");
     EXPECT_EQ_UINT(weir_model_layer_count(model), 1);
     weir_faults_clean_up(&faults);
     weir_model_destroy(model);

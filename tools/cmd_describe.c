@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir describe`: the layers of a model, as a table and in the form of its file. */
 #include "commands.h"
+#include "describe_skips.h"
 #include "json_text.h"
 #include "model_json.h"
 #include "model_options.h"
@@ -19,6 +20,7 @@ struct values {
 
 /** What is described. */
 struct description {
+    enum weir_dtype dtype;
     struct weir_model *model;
     struct weir_layer_facts *facts; /**< of each layer */
     uint32_t *stages;               /**< of each layer, or NULL */
@@ -65,7 +67,7 @@ static void print_table(FILE *to, const struct description *d) {
     const struct weir_layer_facts *facts = d->facts;
     uint64_t parameters = 0, flops = 0, bytes = 0;
     if (d->stages != NULL) fprintf(to, "%5s  ", "stage");
-    fprintf(to, "%5s  %-14s %-20s %12s %12s %12s\n", "layer", "type", "output", "parameters",
+    fprintf(to, "%5s  %-19s %-22s %12s %12s %12s\n", "layer", "type", "output", "parameters",
             "MFLOP/row", "KiB/row");
     for (uint32_t i = 0; i < weir_model_layer_count(model); i++) {
         const char *type, *name;
@@ -74,14 +76,16 @@ static void print_table(FILE *to, const struct description *d) {
         if (weir_model_layer(model, i, &type, &name, &attributes) != WEIR_OK) return;
         shape_text(&facts[i].output, shape, sizeof shape);
         if (d->stages != NULL) fprintf(to, "%5" PRIu32 "  ", d->stages[i]);
-        fprintf(to, "%5" PRIu32 "  %-14s %-20s %12" PRIu64 " %12.2f %12.1f\n", i, type, shape,
+        fprintf(to, "%5" PRIu32 "  %-19s %-22s %12" PRIu64 " %12.2f %12.1f%s%s%s\n", i, type, shape,
                 facts[i].parameters, (double)facts[i].flops * 1e-6,
-                (double)facts[i].activation_bytes / 1024.0);
+                (double)facts[i].activation_bytes / 1024.0,
+                facts[i].trainable < facts[i].parameters ? "  frozen" : "",
+                name[0] != '\0' ? "  " : "", name);
         parameters += facts[i].parameters;
         flops += facts[i].flops;
         bytes += facts[i].activation_bytes;
     }
-    fprintf(to, "%*s  %-14s %-20s %12" PRIu64 " %12.2f %12.1f\n", d->stages != NULL ? 12 : 5, "",
+    fprintf(to, "%*s  %-19s %-22s %12" PRIu64 " %12.2f %12.1f\n", d->stages != NULL ? 12 : 5, "",
             "all", "", parameters, (double)flops * 1e-6, (double)bytes / 1024.0);
 }
 
@@ -109,6 +113,7 @@ static int find_stages(const struct values *values, enum weir_dtype dtype, struc
 static int gather(const struct values *values, const struct args *args, struct description *d,
                   struct weir_faults *faults) {
     enum weir_dtype dtype = values->dtype == 0 ? WEIR_F32 : WEIR_F64;
+    d->dtype = dtype;
     int status = model_options_build(&values->model, args, NULL, faults, &d->model);
     if (status != WEIR_OK) return status;
     d->facts = calloc(weir_model_layer_count(d->model) + 1, sizeof *d->facts);
@@ -118,12 +123,16 @@ static int gather(const struct values *values, const struct args *args, struct d
 }
 
 static int print(const struct values *values, const struct description *d,
-                 struct weir_error *error) {
+                 struct weir_faults *faults, struct weir_error *error) {
     struct people people;
     people_init(&people, output_is_standard(values->json));
     print_table(people.stream, d);
-    if (values->json == NULL) return WEIR_OK;
-    return json_text_save(values->json, model_json(d->model, d->facts, d->stages), error);
+    int status = describe_skips_print(people.stream, d->model, d->dtype, d->stages, faults);
+    if (status != WEIR_OK || values->json == NULL) return status;
+    json_t *root = model_json(d->model, d->facts, d->stages);
+    json_t *skips = describe_skips_json(d->model, d->dtype, d->stages, faults);
+    if (skips != NULL) json_object_set_new(root, "skips", skips);
+    return json_text_save(values->json, root, error);
 }
 
 int cmd_describe(int argc, char **argv) {
@@ -143,7 +152,7 @@ int cmd_describe(int argc, char **argv) {
     if (faults.count > 0) {
         code = args_refuse(&command, &faults);
     } else {
-        if (status == WEIR_OK) status = print(&values, &description, &error);
+        if (status == WEIR_OK) status = print(&values, &description, &faults, &error);
         if (status != WEIR_OK) {
             if (error.status == WEIR_OK) error.status = status;
             code = args_fail(&command, &error);

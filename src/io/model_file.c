@@ -2,6 +2,7 @@
 /* From JSON to a list of layers. A layer that is refused leaves an identity in its place, so that
  * the ones behind it keep their index in messages; such a model is never handed out. */
 #include "io/model_file.h"
+#include "net/compile.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -14,7 +15,8 @@ struct reading {
     const char *name; /* of the file */
     struct weir_faults *faults;
     struct weir_model *model;
-    int status; /* the first that went wrong */
+    int status;       /* the first that went wrong */
+    bool skips_known; /* no layer was refused that may have used a skip */
 };
 
 #define FAULT(reading, status_, ...)                                                               \
@@ -117,7 +119,7 @@ static void read_border(struct reading *r, json_t *root) {
     if ((target_value == NULL) != (loss_value == NULL))
         FAULT(r, WEIR_ERR_ARGUMENT, "%s: target and loss go together, but %s is missing", r->name,
               target_value == NULL ? "target" : "loss");
-    if (good && r->status == WEIR_OK) {
+    if (good && (target_value == NULL) == (loss == NULL)) {
         int status = weir_model_new(r->allocator, &input, target_value == NULL ? NULL : &target,
                                     loss, &r->model);
         if (status == WEIR_ERR_ARGUMENT)
@@ -214,6 +216,12 @@ static bool add_layer(struct reading *r, size_t index, json_t *layer) {
     return status == WEIR_OK;
 }
 
+static bool may_use_skips(const struct reading *r, json_t *layer) {
+    const char *name = json_string_value(json_object_get(layer, "type"));
+    const struct weir_layer_type *type = name == NULL ? NULL : weir__model_type(r->model, name);
+    return type == NULL || type->skip_count > 0;
+}
+
 static void read_layers(struct reading *r, json_t *layers) {
     size_t index;
     json_t *layer;
@@ -224,7 +232,11 @@ static void read_layers(struct reading *r, json_t *layers) {
     }
     json_array_foreach(layers, index, layer) {
         if (add_layer(r, index, layer)) continue;
-        int status = weir_model_add(r->model, "identity", NULL, WEIR_NO_ATTRS, NULL);
+        if (may_use_skips(r, layer)) r->skips_known = false;
+        const char *name = json_string_value(member(layer, "name"));
+        int status = weir_model_add(r->model, "identity", name, WEIR_NO_ATTRS, NULL);
+        if (status != WEIR_OK)
+            status = weir_model_add(r->model, "identity", NULL, WEIR_NO_ATTRS, NULL);
         if (status != WEIR_OK) return;
     }
 }
@@ -254,11 +266,15 @@ static void read_root(struct reading *r, json_t *root) {
     if (r->model == NULL && weir_model_new(r->allocator, &any, NULL, NULL, &r->model) != WEIR_OK)
         FAULT(r, WEIR_ERR_OUT_OF_MEMORY, "%s: out of memory", r->name);
     if (r->model != NULL) read_layers(r, json_object_get(root, "layers"));
+    /* A model that is handed out is verified when it is used; this one will not be. */
+    if (r->model != NULL && r->status != WEIR_OK && r->skips_known)
+        weir__model_check_skips(r->model, r->faults);
 }
 
 int weir__model_text_read(const struct weir_allocator *allocator, const char *text, size_t bytes,
                           const char *name, struct weir_faults *faults, struct weir_model **model) {
-    struct reading r = {.allocator = allocator, .name = name, .faults = faults};
+    struct reading r = {
+        .allocator = allocator, .name = name, .faults = faults, .skips_known = true};
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL && json_error_code(&error) == json_error_out_of_memory)

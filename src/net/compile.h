@@ -8,6 +8,7 @@
 #define WEIR_COMPILE_H
 
 #include "net/layer.h"
+#include "skip/skip.h"
 
 struct weir__compile_options {
     enum weir_dtype dtype;
@@ -54,9 +55,13 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
                        const struct weir_model *model, const struct weir__compile_options *options,
                        struct weir_faults *faults);
 void weir__network_clean_up(struct weir__network *network);
-/** "h.3 (gpt_block)" or "loss". */
+/** "5 'h.3' (gpt_block)" or "loss". */
 const char *weir__network_layer_label(const struct weir__network *network, uint32_t layer);
 
+/** The layer's declaration of its type's `rule_index`-th skip. */
+struct weir__skip_decl weir__layer_skip(const struct weir_layer *layer, uint32_t rule_index);
+/** Only verifies that the model's skips match: every fault is a line. */
+int weir__model_check_skips(const struct weir_model *model, struct weir_faults *faults);
 /** Collects the model's skips and verifies that they match. */
 int weir__network_skips(struct weir__network *network, struct weir_faults *faults);
 

@@ -16,7 +16,7 @@ struct weir_layer {
     struct weir_attrs attrs; /**< as given */
     const char *identity;    /**< "h.3" or "4": what messages and masks call it */
     const char *prefix;      /**< "h.3.", "4." or "": what its parameters' names begin with */
-    char label[64];          /**< "h.3 (gpt_block)" */
+    char label[72];          /**< "5 'h.3' (gpt_block)", or "4 (relu)" without a name */
     bool frozen;             /**< its parameters do not learn */
 };
 

@@ -78,8 +78,8 @@ static int check_name(const struct weir_model *model, const char *name,
     }
     for (uint32_t i = 0; i < model->layer_count; i++) {
         if (strcmp(model->layers[i]->identity, name) != 0) continue;
-        weir_faults_add(faults, "layer %u: the name '%s' is layer %s's: a layer is added once",
-                        model->layer_count, name, model->layers[i]->label);
+        weir_faults_add(faults, "layer %u: the name '%s' is layer %u's already: a layer is added once",
+                        model->layer_count, name, i);
         return WEIR_ERR_EXISTS;
     }
     return WEIR_OK;
@@ -102,7 +102,12 @@ static int name_layer(struct weir_model *model, struct weir_layer *layer, const 
     else
         snprintf(identity, sizeof identity, "%u", layer->index);
     snprintf(prefix, sizeof prefix, "%s.", identity);
-    snprintf(layer->label, sizeof layer->label, "%.40s (%.20s)", identity, layer->type->name);
+    bool by_index = !named && layer->type->prefix != WEIR_PREFIX_ORDINAL;
+    if (by_index)
+        snprintf(layer->label, sizeof layer->label, "%u (%.30s)", layer->index, layer->type->name);
+    else
+        snprintf(layer->label, sizeof layer->label, "%u '%.28s' (%.20s)", layer->index, identity,
+                 layer->type->name);
     layer->name = weir__pool_text(&model->pool, name);
     layer->identity = weir__pool_text(&model->pool, identity);
     layer->prefix = weir__pool_text(&model->pool, bare ? "" : prefix);
@@ -213,8 +218,11 @@ static int fill_facts(const struct weir__network *network, uint32_t layer,
     struct weir__stage_graph *stage = &network->stages[layer];
     memset(facts, 0, sizeof *facts);
     facts->output = weir_value_tensor(stage->graph.output);
-    for (uint32_t i = 0; i < stage->parameter_count; i++)
-        facts->parameters += network->parameters[stage->parameter_first + i].count;
+    for (uint32_t i = 0; i < stage->parameter_count; i++) {
+        const struct weir__parameter *parameter = &network->parameters[stage->parameter_first + i];
+        facts->parameters += parameter->count;
+        facts->trainable += parameter->frozen ? 0 : parameter->count;
+    }
     double flops = 0;
     for (uint32_t i = 0; i < stage->graph.forward_count; i++) {
         const struct weir__node *node = stage->graph.nodes[i];

@@ -3,13 +3,12 @@
  * they leave their stage, turned into the engine's skip uses: one per stage, however many layers
  * read. Within a stage a skip is an alias and never a portal. */
 #include "net/compile.h"
-#include "skip/skip.h"
 
 #include <string.h>
 
 /* ---- over the whole list ---- */
 
-static struct weir__skip_decl declaration(const struct weir_layer *layer, uint32_t rule_index) {
+struct weir__skip_decl weir__layer_skip(const struct weir_layer *layer, uint32_t rule_index) {
     const struct weir_skip_rule *rule = &layer->type->skips[rule_index];
     struct weir__skip_decl decl = {.owner = layer->index, .verb = rule->verb};
     decl.name = weir_layer_text(layer, rule->name_key);
@@ -56,20 +55,37 @@ static void note_skip(struct weir__network *network, const struct weir__skip_dec
     skip->last_stage = stage_of_layer(network, decl->owner);
 }
 
-int weir__network_skips(struct weir__network *network, struct weir_faults *faults) {
-    const struct weir_model *model = network->model;
-    uint32_t most = 0, count = 0, stashes = 0;
+/** All declarations in layer order, verified. */
+static int collect(const struct weir_model *model, struct weir__pool *pool,
+                   struct weir_faults *faults, struct weir__skip_decl **list, uint32_t *count) {
+    uint32_t most = 0, made = 0;
     for (uint32_t i = 0; i < model->layer_count; i++) most += model->layers[i]->type->skip_count;
-    struct weir__skip_decl *decls = weir__pool_take(&network->pool, most, sizeof decls[0]);
+    struct weir__skip_decl *decls = weir__pool_take(pool, most, sizeof decls[0]);
     if (decls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < model->layer_count; i++) {
-        for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++) {
-            decls[count] = declaration(model->layers[i], k);
-            stashes += decls[count++].verb == WEIR_SKIP_STASH;
-        }
-    }
-    int status = weir__skip_verify(decls, count, owner_name, (void *)model, faults);
+    for (uint32_t i = 0; i < model->layer_count; i++)
+        for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++)
+            decls[made++] = weir__layer_skip(model->layers[i], k);
+    *list = decls;
+    *count = made;
+    return weir__skip_verify(decls, made, owner_name, (void *)model, faults);
+}
+
+int weir__model_check_skips(const struct weir_model *model, struct weir_faults *faults) {
+    struct weir__pool pool;
+    struct weir__skip_decl *decls;
+    uint32_t count;
+    weir__pool_init(&pool, model->allocator);
+    int status = collect(model, &pool, faults, &decls, &count);
+    weir__pool_clean_up(&pool);
+    return status;
+}
+
+int weir__network_skips(struct weir__network *network, struct weir_faults *faults) {
+    uint32_t count = 0, stashes = 0;
+    struct weir__skip_decl *decls;
+    int status = collect(network->model, &network->pool, faults, &decls, &count);
     if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < count; i++) stashes += decls[i].verb == WEIR_SKIP_STASH;
     network->skips = weir__pool_take(&network->pool, stashes, sizeof network->skips[0]);
     if (network->skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < count; i++) note_skip(network, &decls[i]);
@@ -86,7 +102,7 @@ static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash
                                         enum weir_skip_verb *verb) {
     if (name_space == NULL) name_space = "";
     for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
-        struct weir__skip_decl decl = declaration(builder->layer, i);
+        struct weir__skip_decl decl = weir__layer_skip(builder->layer, i);
         if ((decl.verb == WEIR_SKIP_STASH) != stash) continue;
         if (strcmp(decl.name, name) != 0 || strcmp(decl.name_space, name_space) != 0) continue;
         builder->skips_done |= (uint64_t)1 << i;
@@ -100,7 +116,7 @@ static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash
 void weir__skips_check_done(struct weir_builder *builder) {
     for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
         if ((builder->skips_done >> i & 1) != 0) continue;
-        struct weir__skip_decl decl = declaration(builder->layer, i);
+        struct weir__skip_decl decl = weir__layer_skip(builder->layer, i);
         weir_builder_fail(builder, WEIR_ERR_SKIP,
                           "it declares a %s of skip '%s' and does not do it", verb_names[decl.verb],
                           decl.name);
