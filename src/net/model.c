@@ -78,7 +78,8 @@ static int check_name(const struct weir_model *model, const char *name,
     }
     for (uint32_t i = 0; i < model->layer_count; i++) {
         if (strcmp(model->layers[i]->identity, name) != 0) continue;
-        weir_faults_add(faults, "layer %u: the name '%s' is layer %u's already: a layer is added once",
+        weir_faults_add(faults,
+                        "layer %u: the name '%s' is layer %u's already: a layer is added once",
                         model->layer_count, name, i);
         return WEIR_ERR_EXISTS;
     }
