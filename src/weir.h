@@ -552,10 +552,11 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
 /** Joins the workers and frees everything; waits for a callback that has not returned. Accepts
  * NULL. No step may be in progress on this pipe; others are not disturbed. */
 void weir_pipe_destroy(struct weir_pipe *pipe);
-/** Adds table and plan for mini-batches of `rows` rows (at most options.rows), inside the same
- * arenas. Allocates; not during a step. Prepared already: does nothing. WEIR_ERR_MEMORY_LIMIT: the
- * arenas are too small, which they can be where another number of micro-batches overlaps
- * differently; nothing has changed then. */
+/** Adds table and plan for mini-batches of `rows` rows (at most options.rows). Allocates; not
+ * during a step. Prepared already: does nothing. Arenas are as large as the pipe's plan says; where
+ * another number of micro-batches overlaps so that it needs more, the part of an arena that steps
+ * work in is replaced by a larger one. What lasts (attachments) stays where it is.
+ * WEIR_ERR_MEMORY_LIMIT: that would be more than memory_limit; nothing has changed then. */
 int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults);
 /** Runs forward, backward and update of one mini-batch; blocks. On failure parameters, optimizer
  * state and the pipe are as before, unless the status is WEIR_ERR_TORN, and `result->error` says
@@ -597,7 +598,7 @@ struct weir_plan {
     const struct weir_device_plan *devices;
 };
 
-/** The plan of the largest row count, the pipe's. */
+/** The plan that the pipe was built with, for the largest row count. The pipe's. */
 const struct weir_plan *weir_pipe_plan(const struct weir_pipe *pipe);
 /** Plans without allocating training memory or starting workers: the same checks, the same plan as
  * weir_pipe_new's to the byte. The caller's: weir_plan_destroy. */

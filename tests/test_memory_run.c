@@ -20,6 +20,14 @@ static struct engine_trial trial;
 
 /* ---- the arena, byte by byte ---- */
 
+static size_t arena_bytes(uint32_t worker) {
+    return weir__arena_bytes(&trial.pipe->arenas[worker]);
+}
+
+static unsigned char *arena_byte(uint32_t worker, size_t offset) {
+    return weir__arena_at(&trial.pipe->arenas[worker], offset);
+}
+
 /* 1: of a lasting block, 2: of one that this table uses. */
 static unsigned char *map_arena(const struct weir__prepared *prepared, uint32_t worker,
                                 size_t bytes) {
@@ -35,10 +43,9 @@ static unsigned char *map_arena(const struct weir__prepared *prepared, uint32_t 
 static void poison(int value, uint32_t index) {
     const struct weir__prepared *prepared = trial.pipe->prepared[index];
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
-        struct weir__worker *worker = &trial.pipe->workers[w];
-        unsigned char *map = map_arena(prepared, w, worker->arena_bytes);
-        for (size_t i = 0; i < worker->arena_bytes; i++)
-            if (map[i] != 1) ((unsigned char *)worker->arena)[i] = (unsigned char)value;
+        unsigned char *map = map_arena(prepared, w, arena_bytes(w));
+        for (size_t i = 0; i < arena_bytes(w); i++)
+            if (map[i] != 1) *arena_byte(w, i) = (unsigned char)value;
         free(map);
     }
 }
@@ -50,18 +57,16 @@ static bool end_used[BLOCKS_MAX]; /* [block]: its last 64 bytes were written to 
 static void look_at(int value, uint32_t index) {
     const struct weir__prepared *prepared = trial.pipe->prepared[index];
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
-        const struct weir__worker *worker = &trial.pipe->workers[w];
-        const unsigned char *arena = worker->arena;
-        unsigned char *map = map_arena(prepared, w, worker->arena_bytes);
-        for (size_t i = 0; i < worker->arena_bytes && !test_has_failed(); i++)
-            if (map[i] == 0 && arena[i] != value)
+        unsigned char *map = map_arena(prepared, w, arena_bytes(w));
+        for (size_t i = 0; i < arena_bytes(w) && !test_has_failed(); i++)
+            if (map[i] == 0 && *arena_byte(w, i) != value)
                 TEST_FAIL("byte %zu of worker %u's arena is planned for nothing", i, w);
         free(map);
         for (uint32_t b = 0; b < prepared->memory.block_count; b++) {
             const struct weir__block *block = &prepared->memory.blocks[b];
             size_t end = block->offset + block->bytes;
             for (size_t i = end - 64; block->worker == w && i < end; i++)
-                end_used[b] |= block->first == WEIR__NO_BLOCK || arena[i] != value;
+                end_used[b] |= block->first == WEIR__NO_BLOCK || *arena_byte(w, i) != value;
         }
     }
 }
@@ -197,12 +202,13 @@ static void test_lasting_memory_is_zero_and_where_the_attachment_says(void) {
         EXPECT_EQ_UINT(at.stage, s);
         EXPECT_EQ_UINT(at.worker, s % 2);
         EXPECT(at.threads >= 1);
-        uintptr_t arena = (uintptr_t)trial.pipe->workers[at.worker].arena;
-        size_t bytes = trial.pipe->workers[at.worker].arena_bytes;
-        EXPECT((uintptr_t)at.parameters - arena < bytes);
-        EXPECT((uintptr_t)at.gradients - arena < bytes);
-        EXPECT((uintptr_t)at.optimizer - arena < bytes);
-        EXPECT_EQ_UINT(weir_pipe_plan(trial.pipe)->devices[at.worker].total, bytes);
+        uintptr_t lasting = (uintptr_t)trial.pipe->arenas[at.worker].lasting;
+        size_t bytes = trial.pipe->arenas[at.worker].lasting_bytes;
+        EXPECT((uintptr_t)at.parameters - lasting < bytes);
+        EXPECT((uintptr_t)at.gradients - lasting < bytes);
+        EXPECT((uintptr_t)at.optimizer - lasting < bytes);
+        EXPECT_EQ_UINT(weir_pipe_plan(trial.pipe)->devices[at.worker].total,
+                       arena_bytes(at.worker));
     }
     struct weir_attachment none;
     EXPECT_STATUS(weir_pipe_attachment(trial.pipe, 4, &none), WEIR_ERR_ARGUMENT);

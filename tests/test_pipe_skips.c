@@ -292,8 +292,8 @@ static int see_places(void *context, const struct weir_task *task) {
 }
 
 static bool lies_in(const struct weir_pipe *pipe, uint32_t worker, const void *memory) {
-    uintptr_t arena = (uintptr_t)pipe->workers[worker].arena;
-    return (uintptr_t)memory - arena < pipe->workers[worker].arena_bytes;
+    const struct weir__arena *arena = &pipe->arenas[worker];
+    return (uintptr_t)memory - (uintptr_t)arena->working < arena->working_bytes;
 }
 
 // PO-6

@@ -74,7 +74,7 @@ static void test_accumulated_gradients_are_the_large_batchs(void) {
 /* ---- other row counts ---- */
 
 /* 9 rows in 8 chunks are 5 micro-batches, 8 rows are 8: fewer rows may need more slots. */
-static void test_short_batches_run_in_the_same_arenas(void) {
+static void test_short_batches_run(void) {
     static const uint32_t chunks[] = {4, 8, 5};
     for (int k = 0; k < 12; k++) {
         struct weir_pipe_options options = chain(3);
@@ -115,28 +115,6 @@ static void test_a_ragged_row_count_leaves_room_for_an_even_one(void) {
         engine_trial_close(&trial);
         CHECK_HELPERS();
     }
-}
-
-/* Of two micro-batches both are in flight on the first stage when the last, which is not
- * checkpointed, comes; of eight never so much at once. */
-static void test_a_row_count_that_does_not_fit_changes_nothing(void) {
-    struct weir_faults faults = {.allocator = test_allocator()};
-    struct weir_pipe_options options = chain(2);
-    model.stages[0].outputs[0] = model.stages[1].outputs[0] = engine_tensor(WEIR_F32, 256, true);
-    options = engine_options(&model);
-    options.chunks = 8;
-    CHECK(engine_trial_open(&trial, &model, &options, NULL));
-    int status = weir_pipe_prepare(trial.pipe, 2, &faults);
-    if (status == WEIR_OK) {
-        engine_trial_rows(&trial, 2, false);
-    } else {
-        EXPECT_STATUS(status, WEIR_ERR_MEMORY_LIMIT);
-        EXPECT_CONTAINS(faults.kept > 0 ? faults.lines[0] : "", "2 rows need");
-        EXPECT(weir_pipe_table(trial.pipe, 2) == NULL);
-    }
-    engine_trial_step(&trial);
-    weir_faults_clean_up(&faults);
-    engine_trial_close(&trial);
 }
 
 static void test_an_unprepared_row_count_is_refused(void) {
@@ -440,10 +418,9 @@ static void test_a_report_is_of_the_last_training_step(void) {
 }
 
 WEIR_TEST_SUITE(pipe_step, TEST(gradients_accumulate_over_mini_batches),
-                TEST(accumulated_gradients_are_the_large_batchs),
-                TEST(short_batches_run_in_the_same_arenas),
+                TEST(accumulated_gradients_are_the_large_batchs), TEST(short_batches_run),
                 TEST(a_ragged_row_count_leaves_room_for_an_even_one),
-                TEST(a_row_count_that_does_not_fit_changes_nothing),
+
                 TEST(an_unprepared_row_count_is_refused), TEST(a_step_that_is_no_step_is_refused),
                 TEST(every_task_tells_of_its_step), TEST(the_norm_is_clipped_as_pytorch_does),
                 TEST(without_update_gradients_stay_to_be_read), TEST(stages_without_norm_give_none),

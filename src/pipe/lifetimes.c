@@ -108,16 +108,21 @@ static bool make_route(struct builder *b, uint32_t r) {
     return true;
 }
 
+/* First of all blocks, and in one order: so they lie at the beginning of the arenas, at the same
+ * offsets in every prepared row count. */
 static bool make_lasting(struct builder *b) {
     struct weir__prepared *prepared = b->prepared;
+    struct weir__memory *memory = &prepared->memory;
     uint32_t count = b->setup->flow.stage_count;
     prepared->lasting = weir__pool_take(&prepared->pool, count, sizeof *prepared->lasting);
-    if (prepared->lasting == NULL) return false;
+    prepared->lasting_bytes =
+        weir__pool_take(&prepared->pool, prepared->table->worker_count, sizeof(size_t));
+    if (prepared->lasting == NULL || prepared->lasting_bytes == NULL) return false;
+    assert(memory->block_count == 0);
     for (uint32_t s = 0; s < count; s++) {
         const struct weir_stage *stage = &b->setup->stages[s].stage;
         bool trains = !b->setup->options.infer_only;
         uint32_t worker = worker_of(b, s);
-        struct weir__memory *memory = &prepared->memory;
         prepared->lasting[s] = (struct weir__lasting){
             weir__memory_block(memory, WEIR__BLOCK_PARAMETERS, worker, stage->parameter_bytes),
             weir__memory_block(memory, WEIR__BLOCK_GRADIENTS, worker,
@@ -126,6 +131,8 @@ static bool make_lasting(struct builder *b) {
                                trains ? stage->optimizer_bytes : 0),
             weir__memory_block(memory, WEIR__BLOCK_WORKSPACE, worker, stage->state_bytes)};
     }
+    for (uint32_t i = 0; i < memory->block_count; i++)
+        prepared->lasting_bytes[memory->blocks[i].worker] += memory->blocks[i].bytes;
     return true;
 }
 

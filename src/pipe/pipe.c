@@ -197,15 +197,17 @@ static int take_arrays(struct weir_pipe *pipe) {
     pipe->devices = weir__pool_take(pool, workers, sizeof *pipe->devices);
     pipe->times = weir__pool_take(pool, workers, sizeof *pipe->times);
     pipe->arenas = weir__pool_take(pool, workers, sizeof *pipe->arenas);
+    pipe->grown = weir__pool_take(pool, workers, sizeof *pipe->grown);
+    pipe->arena_bytes = weir__pool_take(pool, workers, sizeof *pipe->arena_bytes);
     pipe->attached = weir__pool_take(pool, stages, sizeof *pipe->attached);
     pipe->norm_squares = weir__pool_take(pool, stages, sizeof *pipe->norm_squares);
     pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
     pipe->input_grads = weir__pool_take(pool, inputs, sizeof *pipe->input_grads);
     pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
     if (pipe->placements == NULL || pipe->workers == NULL || pipe->devices == NULL ||
-        pipe->times == NULL || pipe->arenas == NULL || pipe->attached == NULL ||
-        pipe->norm_squares == NULL || pipe->inputs == NULL || pipe->input_grads == NULL ||
-        pipe->outputs == NULL)
+        pipe->times == NULL || pipe->arenas == NULL || pipe->grown == NULL ||
+        pipe->arena_bytes == NULL || pipe->attached == NULL || pipe->norm_squares == NULL ||
+        pipe->inputs == NULL || pipe->input_grads == NULL || pipe->outputs == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
@@ -217,13 +219,11 @@ static int take_arrays(struct weir_pipe *pipe) {
 }
 
 static int make_plan(struct weir_pipe *pipe, struct weir_faults *faults) {
-    size_t *bytes = weir__pool_take(&pipe->setup.pool, pipe->worker_count, sizeof *bytes);
-    if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    size_t *bytes = pipe->arena_bytes;
     int status = size_arenas(&pipe->setup, pipe->prepared, pipe->prepared_count, bytes, faults);
     if (status == WEIR_OK)
         status = fill_plan(&pipe->setup, pipe->prepared[0], bytes, pipe->devices);
     pipe->plan = (struct weir_plan){pipe->worker_count, pipe->devices};
-    for (uint32_t w = 0; w < pipe->worker_count; w++) pipe->workers[w].arena_bytes = bytes[w];
     pipe->setup.arena_bytes = bytes;
     return status;
 }
@@ -270,15 +270,13 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
     weir__machine_facts(pipe->machine, &facts);
     worker->device->stream_min = weir__copy_stream_min(facts.l3_bytes);
     status = worker->device->calls->stream_new(worker->device, &worker->stream);
-    if (status != WEIR_OK || worker->arena_bytes == 0) return status;
-    status =
-        worker->device->calls->memory_acquire(worker->device, worker->arena_bytes, &worker->arena);
+    if (status != WEIR_OK) return status;
+    status = weir__arena_init(worker, pipe->prepared[0]->lasting_bytes[w], pipe->arena_bytes[w]);
     if (status != WEIR_OK)
         weir_faults_add(faults,
                         "worker %u: no %zu bytes for its arena: use fewer rows, more "
                         "checkpointing or more stages",
-                        w, worker->arena_bytes);
-    pipe->arenas[w] = worker->arena;
+                        w, pipe->arena_bytes[w]);
     return status;
 }
 
@@ -360,8 +358,7 @@ static void stop_workers(struct weir_pipe *pipe) {
 static void drop_worker(struct weir__worker *worker) {
     if (worker->device == NULL) return;
     const struct weir__device_calls *calls = worker->device->calls;
-    if (worker->arena != NULL)
-        calls->memory_release(worker->device, worker->arena, worker->arena_bytes);
+    weir__arena_clean_up(worker);
     if (worker->stream != NULL) calls->stream_destroy(worker->stream);
     calls->close(worker->device);
 }
@@ -394,9 +391,11 @@ const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t r
     return NULL;
 }
 
-static void *lasting(const struct weir__prepared *prepared, void *arena, uint32_t block) {
+static void *lasting(const struct weir_pipe *pipe, uint32_t block) {
+    const struct weir__memory *memory = &pipe->prepared[0]->memory;
     if (block == WEIR__NO_BLOCK) return NULL;
-    return (char *)arena + prepared->memory.blocks[block].offset;
+    return weir__arena_at(&pipe->arenas[memory->blocks[block].worker],
+                          memory->blocks[block].offset);
 }
 
 int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
@@ -405,15 +404,13 @@ int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
     const struct weir__prepared *prepared = pipe->prepared[0];
     uint32_t worker = prepared->stage_worker[stage];
     const struct weir__lasting *blocks = &prepared->lasting[stage];
-    void *arena = pipe->workers[worker].arena;
-    *attachment =
-        (struct weir_attachment){.parameters = lasting(prepared, arena, blocks->parameters),
-                                 .gradients = lasting(prepared, arena, blocks->gradients),
-                                 .optimizer = lasting(prepared, arena, blocks->optimizer),
-                                 .state = lasting(prepared, arena, blocks->state),
-                                 .stage = stage,
-                                 .worker = worker,
-                                 .threads = pipe->placements[worker].threads};
+    *attachment = (struct weir_attachment){.parameters = lasting(pipe, blocks->parameters),
+                                           .gradients = lasting(pipe, blocks->gradients),
+                                           .optimizer = lasting(pipe, blocks->optimizer),
+                                           .state = lasting(pipe, blocks->state),
+                                           .stage = stage,
+                                           .worker = worker,
+                                           .threads = pipe->placements[worker].threads};
     return WEIR_OK;
 }
 

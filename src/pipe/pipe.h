@@ -27,8 +27,6 @@ struct weir__worker {
     bool started;
     struct weir__device *device;
     struct weir_stream *stream;
-    void *arena;
-    size_t arena_bytes;
     struct weir_trace_event *events; /**< a ring, written by this worker; others read an event after
                                           they saw its action's progress */
     uint32_t event_capacity;
@@ -45,6 +43,7 @@ struct weir__worker {
 enum weir__command_kind {
     WEIR__COMMAND_ATTACH,
     WEIR__COMMAND_PREPARE,
+    WEIR__COMMAND_TOUCH, /**< working memory that is new */
     WEIR__COMMAND_RUN,
     WEIR__COMMAND_DETACH,
     WEIR__COMMAND_EXIT
@@ -83,8 +82,10 @@ struct weir_pipe {
     bool *attached;        /**< per stage; written by the stage's worker */
     double **norm_squares; /**< per stage; written by N, read by all workers after every N */
     bool any_norm;
-    void **arenas;       /**< per worker, for binding */
-    const void **inputs; /**< copies of the step's arrays */
+    struct weir__arena *arenas; /**< per worker */
+    struct weir__arena *grown;  /**< per worker: working memory on its way in (arena.c) */
+    size_t *arena_bytes;        /**< per worker: the sizes of `arenas` */
+    const void **inputs;        /**< copies of the step's arrays */
     void **input_grads;
     void **outputs;
     bool spins;          /**< every worker has a core of its own */
@@ -96,6 +97,21 @@ struct weir_pipe {
     const struct weir__prepared *last; /**< of the last completed training step, for the report */
     struct weir_worker_time *times;
 };
+
+/** Acquires the worker's memory, untouched; clean_up accepts what init failed on. */
+int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t bytes);
+void weir__arena_clean_up(struct weir__worker *worker);
+/** On the worker's thread: the working part, if it is new, and the other. */
+int weir__arena_touch(struct weir__worker *worker, bool lasting);
+/** Acquires larger working parts where `prepared` needs them, to the side; nothing moves yet.
+ * WEIR_ERR_MEMORY_LIMIT, WEIR_ERR_OUT_OF_MEMORY: nothing is kept. */
+int weir__arenas_reserve(struct weir_pipe *pipe, const struct weir__prepared *prepared,
+                         struct weir_faults *faults);
+/** Gives what was reserved back. */
+void weir__arenas_drop(struct weir_pipe *pipe);
+/** Puts what was reserved in place. True if anything moved: then every prepared row count is to be
+ * bound again, and the workers are to touch it. */
+bool weir__arenas_grow(struct weir_pipe *pipe);
 
 /** The thread's body; `argument` is its struct weir__worker. */
 void *weir__worker_main(void *argument);

@@ -164,23 +164,23 @@ bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_
     return true;
 }
 
-void weir__prepared_bind(struct weir__prepared *prepared, void *const *arenas) {
-    for (uint32_t i = 0; i < prepared->binding_count; i++) {
-        const struct weir__block *block = &prepared->memory.blocks[prepared->bindings[i].block];
-        *prepared->bindings[i].where = (char *)arenas[block->worker] + block->offset;
-    }
+static void *address(const struct weir__memory *memory, const struct weir__arena *arenas,
+                     uint32_t block) {
+    return weir__arena_at(&arenas[memory->blocks[block].worker], memory->blocks[block].offset);
+}
+
+void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas) {
+    const struct weir__memory *memory = &prepared->memory;
+    for (uint32_t i = 0; i < prepared->binding_count; i++)
+        *prepared->bindings[i].where = address(memory, arenas, prepared->bindings[i].block);
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
         struct weir__copy *copy = &prepared->copies[i];
-        const struct weir__block *from = &prepared->memory.blocks[copy->from_block];
-        const struct weir__block *to = &prepared->memory.blocks[copy->to_block];
-        copy->from = (char *)arenas[from->worker] + from->offset;
-        copy->to = (char *)arenas[to->worker] + to->offset;
+        copy->from = address(memory, arenas, copy->from_block);
+        copy->to = address(memory, arenas, copy->to_block);
     }
-    for (uint32_t i = 0; i < prepared->move_count; i++) {
-        if (prepared->moves[i].block == WEIR__NO_BLOCK) continue;
-        const struct weir__block *block = &prepared->memory.blocks[prepared->moves[i].block];
-        prepared->moves[i].value = (char *)arenas[block->worker] + block->offset;
-    }
+    for (uint32_t i = 0; i < prepared->move_count; i++)
+        if (prepared->moves[i].block != WEIR__NO_BLOCK)
+            prepared->moves[i].value = address(memory, arenas, prepared->moves[i].block);
 }
 
 /* ---- calls ---- */

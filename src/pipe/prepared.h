@@ -80,6 +80,21 @@ struct weir__binding {
     uint32_t block;
 };
 
+/** A worker's memory in two parts: what lasts as long as the pipe, and what steps work in, which is
+ * replaced where a row count needs more. Blocks' offsets go through the first into the second. */
+struct weir__arena {
+    void *lasting, *working; /**< NULL where there are no bytes */
+    size_t lasting_bytes, working_bytes;
+    bool touched; /**< the working part, by the worker; from then on it is there */
+};
+static inline void *weir__arena_at(const struct weir__arena *arena, size_t offset) {
+    if (offset < arena->lasting_bytes) return (char *)arena->lasting + offset;
+    return (char *)arena->working + (offset - arena->lasting_bytes);
+}
+static inline size_t weir__arena_bytes(const struct weir__arena *arena) {
+    return arena->lasting_bytes + arena->working_bytes;
+}
+
 struct weir__prepared {
     struct weir__pool pool;
     int64_t rows;
@@ -89,7 +104,8 @@ struct weir__prepared {
     struct weir_table *table;    /**< what runs: that one with N, or inference's own */
     struct weir__deps deps;
     struct weir__memory memory;
-    size_t *arena_bytes; /**< per worker: what this plan needs */
+    size_t *arena_bytes;   /**< per worker: what this plan needs */
+    size_t *lasting_bytes; /**< per worker: of it, at the beginning, what lasts */
     const uint32_t *stage_worker;
     uint32_t *tail;                  /**< per worker: index in its row of its first N or U */
     struct weir__call *calls;        /**< per action of the table */
@@ -112,7 +128,7 @@ int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setu
                         int64_t rows, bool infer, struct weir_faults *faults);
 void weir__prepared_clean_up(struct weir__prepared *prepared);
 /** Resolves all pointers: arenas[worker]. */
-void weir__prepared_bind(struct weir__prepared *prepared, void *const *arenas);
+void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas);
 /** Blocks, copies and portal moves of every action (lifetimes.c). Fills views through bindings. */
 int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
                              const struct weir_stage_bytes *bytes);

@@ -195,20 +195,6 @@ int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
 
 /* ---- further row counts ---- */
 
-static int check_fit(const struct weir_pipe *pipe, const struct weir__prepared *prepared,
-                     struct weir_faults *faults) {
-    for (uint32_t w = 0; w < pipe->worker_count; w++) {
-        if (prepared->arena_bytes[w] <= pipe->workers[w].arena_bytes) continue;
-        weir_faults_add(faults,
-                        "%lld rows need %zu bytes on worker %u, whose arena has %zu: build "
-                        "the pipe with more rows",
-                        (long long)prepared->rows, prepared->arena_bytes[w], w,
-                        pipe->workers[w].arena_bytes);
-        return WEIR_ERR_MEMORY_LIMIT;
-    }
-    return WEIR_OK;
-}
-
 static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared *prepared) {
     void *list = pipe->prepared;
     if (!weir__pool_grow(&pipe->setup.pool, &list, pipe->prepared_count, &pipe->prepared_capacity,
@@ -219,6 +205,22 @@ static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared *prepared
     return WEIR_OK;
 }
 
+/* Points everything to where it lies now. A CPU's touch cannot fail; another device's leaves memory
+ * that is not zeroed, which nobody relies on in what steps work in. */
+static int take_arenas(struct weir_pipe *pipe, struct weir__prepared *prepared,
+                       struct weir_faults *faults) {
+    if (!weir__arenas_grow(pipe)) {
+        weir__prepared_bind(prepared, pipe->arenas);
+        return WEIR_OK;
+    }
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        weir__prepared_bind(pipe->prepared[i], pipe->arenas);
+    pipe->command.kind = WEIR__COMMAND_TOUCH;
+    int status = weir__pipe_command(pipe);
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
+    return status;
+}
+
 static int prepare_one(struct weir_pipe *pipe, int64_t rows, bool infer,
                        struct weir_faults *faults) {
     const struct weir_allocator *allocator = pipe->setup.options.allocator;
@@ -226,17 +228,18 @@ static int prepare_one(struct weir_pipe *pipe, int64_t rows, bool infer,
     if (prepared == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__prepared_init(prepared, &pipe->setup, rows, infer, faults);
     if (status != WEIR_OK) goto fail_init;
-    status = check_fit(pipe, prepared, faults);
-    if (status != WEIR_OK) goto fail_fit;
-    for (uint32_t w = 0; w < pipe->worker_count; w++) pipe->arenas[w] = pipe->workers[w].arena;
-    weir__prepared_bind(prepared, pipe->arenas);
+    status = weir__arenas_reserve(pipe, prepared, faults);
+    if (status != WEIR_OK) goto fail_reserve;
     pipe->command.kind = WEIR__COMMAND_PREPARE;
     pipe->command.prepared = prepared;
     status = weir__pipe_command(pipe);
     if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
     if (status == WEIR_OK) status = keep_prepared(pipe, prepared);
-    if (status == WEIR_OK) return WEIR_OK;
-fail_fit:
+    if (status != WEIR_OK) goto fail_keep;
+    return take_arenas(pipe, prepared, faults);
+fail_keep:
+    weir__arenas_drop(pipe);
+fail_reserve:
     weir__prepared_clean_up(prepared);
 fail_init:
     weir__release(allocator, prepared, 1, sizeof *prepared);

@@ -176,7 +176,8 @@ static void place_input_grads(struct run *run, const struct weir__call *call) {
 
 static void *lasting(const struct run *run, uint32_t block) {
     if (block == WEIR__NO_BLOCK) return NULL;
-    return (char *)run->worker->arena + run->prepared->memory.blocks[block].offset;
+    return weir__arena_at(&run->pipe->arenas[run->worker->index],
+                          run->prepared->memory.blocks[block].offset);
 }
 
 static void fill_micro_batch(struct run *run, const struct weir__call *call) {
@@ -483,9 +484,7 @@ static int attach(struct weir__worker *worker, struct weir_error *error) {
         return weir__fail(error, status,
                           "worker %u cannot be bound to cores %s (%s): bind others, or \"none\"",
                           worker->index, placement->place.cores, weir_status_text(status));
-    if (worker->arena_bytes > 0)
-        status = worker->device->calls->memory_touch(
-            worker->device, worker->arena, worker->arena_bytes, placement->place.numa_node);
+    status = weir__arena_touch(worker, true);
     if (status == WEIR_OK) status = attach_stages(worker, pipe->prepared[0], error);
     for (uint32_t i = 0; i < pipe->prepared_count && status == WEIR_OK; i++)
         status = prepare_stages(worker, pipe->prepared[i], error);
@@ -511,6 +510,7 @@ static void obey(struct weir__worker *worker) {
     case WEIR__COMMAND_PREPARE:
         status = prepare_stages(worker, pipe->command.prepared, &error);
         break;
+    case WEIR__COMMAND_TOUCH: status = weir__arena_touch(worker, false); break;
     case WEIR__COMMAND_RUN: run_row(worker); break;
     case WEIR__COMMAND_DETACH: detach(worker); break;
     case WEIR__COMMAND_EXIT: break;

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/* The workers' memory. What lasts is apart from what a step works in, because the second holds
+ * nothing between steps: a row count that needs more of it gets another, and no pointer to anything
+ * that lasts moves. */
+#include "pipe/pipe.h"
+
+/* ---- one region ---- */
+
+static int acquire(struct weir__worker *worker, size_t bytes, void **memory) {
+    *memory = NULL;
+    if (bytes == 0) return WEIR_OK;
+    return worker->device->calls->memory_acquire(worker->device, bytes, memory);
+}
+
+static void release(struct weir__worker *worker, void *memory, size_t bytes) {
+    if (memory != NULL) worker->device->calls->memory_release(worker->device, memory, bytes);
+}
+
+static int touch(struct weir__worker *worker, void *memory, size_t bytes) {
+    int32_t node = worker->pipe->placements[worker->index].place.numa_node;
+    if (memory == NULL) return WEIR_OK;
+    return worker->device->calls->memory_touch(worker->device, memory, bytes, node);
+}
+
+/* ---- an arena's life ---- */
+
+int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t bytes) {
+    assert(lasting_bytes <= bytes);
+    struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    *arena = (struct weir__arena){.lasting_bytes = lasting_bytes,
+                                  .working_bytes = bytes - lasting_bytes};
+    int status = acquire(worker, arena->lasting_bytes, &arena->lasting);
+    return status == WEIR_OK ? acquire(worker, arena->working_bytes, &arena->working) : status;
+}
+
+void weir__arena_clean_up(struct weir__worker *worker) {
+    struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    release(worker, arena->working, arena->working_bytes);
+    release(worker, arena->lasting, arena->lasting_bytes);
+    *arena = (struct weir__arena){0};
+}
+
+int weir__arena_touch(struct weir__worker *worker, bool lasting) {
+    struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    int status = lasting ? touch(worker, arena->lasting, arena->lasting_bytes) : WEIR_OK;
+    if (status != WEIR_OK || arena->touched) return status;
+    status = touch(worker, arena->working, arena->working_bytes);
+    arena->touched = status == WEIR_OK;
+    return status;
+}
+
+/* ---- growing ---- */
+
+/* In the pipe's `grown`: what replaces the working part where that is too small. */
+static int reserve_one(struct weir__worker *worker, const struct weir__prepared *prepared,
+                       struct weir_faults *faults) {
+    const struct weir_pipe *pipe = worker->pipe;
+    const struct weir__arena *arena = &pipe->arenas[worker->index];
+    struct weir__arena *grown = &pipe->grown[worker->index];
+    size_t need = prepared->arena_bytes[worker->index];
+    uint64_t limit = pipe->setup.options.memory_limit;
+    *grown = (struct weir__arena){0};
+    if (need <= weir__arena_bytes(arena)) return WEIR_OK;
+    if (limit > 0 && need > limit) {
+        weir_faults_add(faults,
+                        "%lld rows need %zu bytes on worker %u, %llu more than the limit of %llu: "
+                        "raise the limit to %zu or use rows that make other micro-batches",
+                        (long long)prepared->rows, need, worker->index,
+                        (unsigned long long)(need - limit), (unsigned long long)limit, need);
+        return WEIR_ERR_MEMORY_LIMIT;
+    }
+    grown->working_bytes = need - arena->lasting_bytes;
+    int status = acquire(worker, grown->working_bytes, &grown->working);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "%lld rows need %zu bytes on worker %u, which cannot be had",
+                        (long long)prepared->rows, need, worker->index);
+    return status;
+}
+
+int weir__arenas_reserve(struct weir_pipe *pipe, const struct weir__prepared *prepared,
+                         struct weir_faults *faults) {
+    int worst = WEIR_OK;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        int status = reserve_one(&pipe->workers[w], prepared, faults);
+        if (status != WEIR_OK) worst = status;
+    }
+    if (worst != WEIR_OK) weir__arenas_drop(pipe);
+    return worst;
+}
+
+void weir__arenas_drop(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        release(&pipe->workers[w], pipe->grown[w].working, pipe->grown[w].working_bytes);
+        pipe->grown[w] = (struct weir__arena){0};
+    }
+}
+
+bool weir__arenas_grow(struct weir_pipe *pipe) {
+    bool any = false;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__arena *arena = &pipe->arenas[w], *grown = &pipe->grown[w];
+        if (grown->working == NULL) continue;
+        release(&pipe->workers[w], arena->working, arena->working_bytes);
+        arena->working = grown->working;
+        arena->working_bytes = grown->working_bytes;
+        arena->touched = false;
+        pipe->arena_bytes[w] = weir__arena_bytes(arena);
+        *grown = (struct weir__arena){0};
+        any = true;
+    }
+    return any;
+}
