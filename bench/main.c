@@ -19,6 +19,8 @@ static const struct topic topics[] = {
     {"overhead", "what does the engine cost per micro-batch and stage?", bench_overhead},
     {"pipeline", "how fast is the default GPT, against fewer workers and against the plan?",
      bench_pipeline},
+    {"recompute", "does recomputing before the gradient is there gain what the table says?",
+     bench_recompute},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},
 };
 

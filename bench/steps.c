@@ -11,8 +11,12 @@ static const double S_PER_NS = 1e-9;
 void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,
                 uint32_t capacity) {
     if (pipe->last == NULL) bench_die("no training step was completed");
-    *steps =
-        (struct steps){.table = pipe->last->table, .deps = &pipe->last->deps, .capacity = capacity};
+    const struct weir_pipe_options *options = &pipe->setup.options;
+    *steps = (struct steps){
+        .table = pipe->last->table,
+        .deps = &pipe->last->deps,
+        .capacity = capacity,
+        .delay_s = options->link == WEIR_LINK_COPY ? options->link_delay_ns * S_PER_NS : 0.0};
     size_t cells = (size_t)capacity * steps->table->action_count;
     steps->start = bench_take(bench, cells, sizeof *steps->start);
     steps->end = bench_take(bench, cells, sizeof *steps->end);
@@ -54,14 +58,17 @@ double steps_makespan(const struct steps *steps, uint32_t step) {
 
 /* ---- the table alone ---- */
 
+enum { ANY_STAGE = -1, EVERY_STEP = 2, STAGES_MOST = 64 };
+
 /* The median time of a stage's tasks of a kind over the steps of one parity; 0 if there is none. */
-static double task_median(const struct steps *steps, const struct weir_action *like,
-                          uint32_t parity, double *scratch) {
+static double task_median(const struct steps *steps, int stage, int kind, uint32_t parity,
+                          double *scratch) {
     uint32_t count = 0, actions = steps->table->action_count;
-    for (uint32_t s = parity; s < steps->count; s += 2) {
+    for (uint32_t s = 0; s < steps->count; s++) {
+        if (parity != EVERY_STEP && s % 2 != parity) continue;
         for (uint32_t a = 0; a < actions; a++) {
             const struct weir_action *action = &steps->table->actions[a];
-            if (action->stage != like->stage || action->kind != like->kind) continue;
+            if (action->kind != kind || (stage != ANY_STAGE && action->stage != stage)) continue;
             size_t cell = (size_t)s * actions + a;
             scratch[count++] = steps->end[cell] - steps->start[cell];
         }
@@ -69,25 +76,50 @@ static double task_median(const struct steps *steps, const struct weir_action *l
     return count > 0 ? bench_median(scratch, count) : 0.0;
 }
 
-double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t step) {
+double steps_median(struct bench *bench, const struct steps *steps, enum weir_kind kind) {
+    size_t cells = (size_t)steps->table->action_count * steps->count;
+    double *scratch = bench_take(bench, cells, sizeof *scratch);
+    return task_median(steps, ANY_STAGE, kind, EVERY_STEP, scratch);
+}
+
+/* Tasks take times[kind][stage]; as the engine has it, what crosses between workers is delayed. */
+static double replay(struct bench *bench, const struct steps *steps,
+                     double times[WEIR_KIND_COUNT][STAGES_MOST], double delay) {
     uint32_t actions = steps->table->action_count;
-    double *duration = bench_take(bench, 3 * (size_t)actions, sizeof *duration);
-    double *scratch = bench_take(bench, (size_t)actions * steps->count, sizeof *scratch);
-    double medians[WEIR_KIND_COUNT][64], makespan;
-    if (steps->table->stage_count > 64) bench_die("more than 64 stages");
-    for (int k = 0; k < WEIR_KIND_COUNT; k++)
-        for (uint32_t s = 0; s < steps->table->stage_count; s++) {
-            struct weir_action like = {.kind = (uint8_t)k, .stage = (uint16_t)s};
-            medians[k][s] = task_median(steps, &like, 1 - step % 2, scratch);
-        }
+    double *duration = bench_take(bench, 3 * (size_t)actions, sizeof *duration), makespan;
+    double *copy = bench_take(bench, steps->deps->edge_count, sizeof *copy);
     for (uint32_t a = 0; a < actions; a++) {
         const struct weir_action *action = &steps->table->actions[a];
-        duration[a] = counts(steps, a) ? medians[action->kind][action->stage] : 0.0;
+        duration[a] = counts(steps, a) ? times[action->kind][action->stage] : 0.0;
+        for (uint32_t e = steps->deps->begin[a]; e < steps->deps->begin[a + 1]; e++)
+            copy[e] = counts(steps, a) ? delay : 0.0;
     }
-    bench_check(weir__table_replay(steps->table, steps->deps, duration, NULL, &duration[actions],
+    bench_check(weir__table_replay(steps->table, steps->deps, duration, copy, &duration[actions],
                                    &duration[2 * actions], &makespan, NULL),
                 "replaying a table");
     return makespan;
+}
+
+double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t step) {
+    uint32_t stages = steps->table->stage_count;
+    size_t cells = (size_t)steps->table->action_count * steps->count;
+    double *scratch = bench_take(bench, cells, sizeof *scratch);
+    double times[WEIR_KIND_COUNT][STAGES_MOST];
+    if (stages > STAGES_MOST) bench_die("more than %d stages", STAGES_MOST);
+    for (int k = 0; k < WEIR_KIND_COUNT; k++)
+        for (uint32_t s = 0; s < stages; s++)
+            times[k][s] = task_median(steps, (int)s, k, 1 - step % 2, scratch);
+    return replay(bench, steps, times, steps->delay_s);
+}
+
+double steps_in_theory(struct bench *bench, const struct steps *steps, double delay) {
+    static const double units[WEIR_KIND_COUNT] = {
+        [WEIR_KIND_F] = 1.0, [WEIR_KIND_R] = 1.0, [WEIR_KIND_B] = 2.0};
+    double times[WEIR_KIND_COUNT][STAGES_MOST];
+    if (steps->table->stage_count > STAGES_MOST) bench_die("more than %d stages", STAGES_MOST);
+    for (int k = 0; k < WEIR_KIND_COUNT; k++)
+        for (uint32_t s = 0; s < STAGES_MOST; s++) times[k][s] = units[k];
+    return replay(bench, steps, times, delay);
 }
 
 /* ---- overlap ---- */

@@ -15,9 +15,11 @@ struct steps {
     const struct weir__deps *deps;
     uint32_t count, capacity;
     double *start, *end; /**< [step][action], s since the step's first one */
+    double delay_s;      /**< of the pipe's copied crossings (link_delay_ns) */
 };
 
-/** The pipe must have run a training step of the row count that follows. */
+/** The pipe must have run a training step of the row count that follows, and must outlive `steps`:
+ * the table is its own. */
 void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,
                 uint32_t capacity);
 /** Keeps the stamps of the pipe's last step. */
@@ -25,8 +27,13 @@ void steps_take(struct steps *steps, const struct weir_pipe *pipe);
 /** From the first action's start to the last one's end, N and U left out. */
 double steps_makespan(const struct steps *steps, uint32_t step);
 /** The makespan of the table without an executor: its critical path where every task takes the
- * median of its stage and kind over the steps of the other parity than `step`'s. */
+ * median of its stage and kind over the steps of the other parity than `step`'s, and every copied
+ * crossing its delay. */
 double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t step);
+/** The same where all stages are equal: F and R take 1, B 2, a crossing `delay`. */
+double steps_in_theory(struct bench *bench, const struct steps *steps, double delay);
+/** The median time of a kind's tasks, over all steps and stages; 0 without any. */
+double steps_median(struct bench *bench, const struct steps *steps, enum weir_kind kind);
 /** Time in which workers 0 and 1 both compute, as part of the shorter one's busy time, from when
  * both have begun until one has ended. */
 double steps_overlap(const struct steps *steps, uint32_t step);
