@@ -54,6 +54,29 @@ static void test_log_is_within_2_ulp(void) {
     CHECK(isnan(v_log(v_all(NAN))[0]));
 }
 
+static void test_log_above_1_is_within_2_ulp(void) {
+    for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
+        float x = sweep(0, 1, i), small = exp2f(sweep(-120, 0, i));
+        expect_ulps("log(1 + x)", x, v_log_above_1(v_all(x))[3], log1p((double)x), 2);
+        expect_ulps("log(1 + x)", small, v_log_above_1(v_all(small))[0], log1p((double)small), 2);
+    }
+    CHECK(v_log_above_1(v_all(0))[0] == 0);
+    CHECK(isnan(v_log_above_1(v_all(NAN))[0]));
+}
+
+static void test_tanh_is_within_3_ulp(void) {
+    for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
+        float x = sweep(-12, 12, i), small = exp2f(sweep(-120, 0, i));
+        expect_ulps("tanh", x, v_tanh(v_all(x))[9], tanh((double)x), 3);
+        expect_ulps("tanh", small, v_tanh(v_all(small))[0], tanh((double)small), 3);
+    }
+    CHECK(v_tanh(v_all(1e30f))[0] == 1);
+    CHECK(v_tanh(v_all(-INFINITY))[0] == -1);
+    CHECK(v_tanh(v_all(0))[0] == 0 && !signbit(v_tanh(v_all(0))[0]));
+    CHECK(signbit(v_tanh(v_all(-0.0f))[0]));
+    CHECK(isnan(v_tanh(v_all(NAN))[0]));
+}
+
 static void test_normal_share_is_within_2_ulp_of_1(void) {
     for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
         float x = sweep(-14, 14, i);
@@ -177,6 +200,7 @@ static void test_packing_moves_every_number_to_its_place(void) {
 }
 
 WEIR_TEST_SUITE(vector, TEST(exp_is_within_2_ulp), TEST(log_is_within_2_ulp),
+                TEST(log_above_1_is_within_2_ulp), TEST(tanh_is_within_3_ulp),
                 TEST(normal_share_is_within_2_ulp_of_1), TEST(sigmoid_is_within_3_and_5_ulp),
                 TEST(lanes_are_summed_in_halves),
                 TEST(partial_loads_and_stores_keep_to_their_lanes),

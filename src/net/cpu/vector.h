@@ -35,6 +35,7 @@ typedef float vfloat __attribute__((vector_size(64)));
 typedef int32_t vint __attribute__((vector_size(64)));
 typedef uint32_t vword __attribute__((vector_size(64)));
 typedef double vdouble8 __attribute__((vector_size(64)));
+typedef int64_t vlong8 __attribute__((vector_size(64)));
 
 /** Before a loop of constant length over an array of vectors: without it some compilers keep the
  * array in memory, at a third of the speed. */
@@ -117,6 +118,21 @@ VECTOR_INLINE vfloat v_max(vfloat a, vfloat b) {
     return v_select(a > b, a, b);
 }
 
+/** Lanes where `mask` is zeros become 0, the others stay. */
+VECTOR_INLINE vfloat v_keep(vint mask, vfloat a) {
+    return (vfloat)((vint)a & mask);
+}
+
+/** Correctly rounded. */
+VECTOR_INLINE vfloat v_sqrt(vfloat a) {
+#if defined(__AVX512F__)
+    return (vfloat)_mm512_sqrt_ps((__m512)a);
+#else
+    for (int i = 0; i < LANES; i++) a[i] = __builtin_sqrtf(a[i]);
+    return a;
+#endif
+}
+
 VECTOR_INLINE vfloat v_abs(vfloat a) {
     return (vfloat)((vint)a & 0x7fffffff);
 }
@@ -167,34 +183,37 @@ VECTOR_INLINE vint v_lane_numbers(void) {
 
 /* ---- functions; polynomials fitted by Remez exchange, coefficients lowest power last ---- */
 
-/** exp(x) for x <= 88: within 2 ulp; 0 below -87.3, where floats lose digits. NaN stays NaN. */
-VECTOR_INLINE vfloat v_exp(vfloat x) {
+/** x = r + power * ln 2 with r within ln 2 / 2 of 0; returns q with exp(r) = 1 + r * q. For what
+ * exp does not overflow on; garbage below -2^22. */
+VECTOR_INLINE vfloat v_exp_split(vfloat x, vfloat *r, vword *power) {
     /* Adding 1.5 * 2^23 rounds to a whole number, which then stands in the low bits. */
     const vfloat shift = v_all(12582912.0f);
     vfloat turns = v_fma(x, v_all(1.44269504f), shift);
-    vword power = (vword)turns - (vword)shift;
+    *power = (vword)turns - (vword)shift;
     turns -= shift;
     /* ln 2 in two parts, the first with few enough bits that turns * part is exact. */
-    vfloat r = v_fma(turns, v_all(-0.693359375f), x);
-    r = v_fma(turns, v_all(2.12194440e-4f), r);
+    *r = v_fma(turns, v_all(-0.693359375f), x);
+    *r = v_fma(turns, v_all(2.12194440e-4f), *r);
     vfloat p = v_all(1.381454414e-3f);
-    p = v_fma(p, r, v_all(8.368745387e-3f));
-    p = v_fma(p, r, v_all(4.166839073e-2f));
-    p = v_fma(p, r, v_all(1.66665204e-1f));
-    p = v_fma(p, r, v_all(4.999999343e-1f));
-    p = v_fma(p, r, v_all(1.0f));
+    p = v_fma(p, *r, v_all(8.368745387e-3f));
+    p = v_fma(p, *r, v_all(4.166839073e-2f));
+    p = v_fma(p, *r, v_all(1.66665204e-1f));
+    p = v_fma(p, *r, v_all(4.999999343e-1f));
+    return v_fma(p, *r, v_all(1.0f));
+}
+
+/** exp(x) for x <= 88: within 2 ulp; 0 below -87.3, where floats lose digits. NaN stays NaN. */
+VECTOR_INLINE vfloat v_exp(vfloat x) {
+    vfloat r;
+    vword power;
+    vfloat p = v_exp_split(x, &r, &power);
     p = v_fma(p, r, v_all(1.0f));
     vfloat scaled = p * (vfloat)((power + 127) << 23);
     return v_select(x < v_all(-87.3f), v_all(0), scaled);
 }
 
-/** log(x) for normal x > 0: within 2 ulp. NaN stays NaN. */
-VECTOR_INLINE vfloat v_log(vfloat x) {
-    /* x = (1 + f) * 2^power with 1 + f in [sqrt 1/2, sqrt 2): 0x3f3504f3 is sqrt 1/2. */
-    vint bits = (vint)x - 0x3f3504f3;
-    vint power = bits >> 23;
-    vfloat f = (vfloat)((bits & 0x007fffff) + 0x3f3504f3) - 1.0f;
-    vfloat turns = __builtin_convertvector(power, vfloat);
+/** log(1 + f) + turns * ln 2 for 1 + f in [sqrt 1/2, sqrt 2). */
+VECTOR_INLINE vfloat v_log_join(vfloat f, vfloat turns) {
     vfloat p = v_all(-7.634486246e-2f);
     p = v_fma(p, f, v_all(1.276156433e-1f));
     p = v_fma(p, f, v_all(-1.316018088e-1f));
@@ -207,8 +226,23 @@ VECTOR_INLINE vfloat v_log(vfloat x) {
     /* log(1 + f) = f - f^2 / 2 + f^3 p; ln 2 in two parts as above. */
     vfloat rest = v_fma(turns, v_all(-2.12194440e-4f), p * (f * square));
     rest = v_fma(square, v_all(-0.5f), rest);
-    vfloat sum = v_fma(turns, v_all(0.693359375f), f + rest);
+    return v_fma(turns, v_all(0.693359375f), f + rest);
+}
+
+/** log(x) for normal x > 0: within 2 ulp. NaN stays NaN. */
+VECTOR_INLINE vfloat v_log(vfloat x) {
+    /* x = (1 + f) * 2^power with 1 + f in [sqrt 1/2, sqrt 2): 0x3f3504f3 is sqrt 1/2. */
+    vint bits = (vint)x - 0x3f3504f3;
+    vint power = bits >> 23;
+    vfloat f = (vfloat)((bits & 0x007fffff) + 0x3f3504f3) - 1.0f;
+    vfloat sum = v_log_join(f, __builtin_convertvector(power, vfloat));
     return v_select(x == x, sum, x);
+}
+
+/** log(1 + x) for x in [0, 1]: within 2 ulp. NaN stays NaN. */
+VECTOR_INLINE vfloat v_log_above_1(vfloat x) {
+    vint high = x > v_all(0.41421354f);
+    return v_log_join(v_select(high, (x - 1.0f) * 0.5f, x), v_select(high, v_all(1), v_all(0)));
 }
 
 /** The normal distribution: its share below x, within 2^-22 (2 ulp of 1), on the lower tail also
@@ -239,6 +273,23 @@ VECTOR_INLINE vfloat v_sigmoid(vfloat x, vfloat *spread) {
     vfloat other = small * inverse;
     *spread = inverse * other;
     return v_select(x < v_all(0), other, inverse);
+}
+
+/** tanh(x): within 3 ulp. NaN stays NaN. */
+VECTOR_INLINE vfloat v_tanh(vfloat x) {
+    vfloat twice = v_abs(x) * -2.0f, r;
+    vword power;
+    vfloat p = v_exp_split(twice, &r, &power);
+    vfloat scale = (vfloat)((power + 127) << 23);
+    vfloat below_1 = v_fma(scale, p * r, scale - 1.0f); /* exp(-2 |x|) - 1 */
+    below_1 = v_select(twice < v_all(-87.3f), v_all(-1), below_1);
+    vfloat size = v_abs(below_1 / (below_1 + 2.0f));
+    return (vfloat)((vint)size | ((vint)x & INT32_MIN));
+}
+
+/** x where `gate` is above 0, else slope * x: a leaky ReLU, and its gradient. */
+VECTOR_INLINE vfloat v_leaky(vfloat gate, vfloat x, float slope) {
+    return v_select(gate > v_all(0), x, x * slope);
 }
 
 #endif
