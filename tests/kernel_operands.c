@@ -284,7 +284,7 @@ static void choose_attention(struct weir__op_shape *shape) {
 }
 
 static void choose_dropout(struct weir__op_shape *shape) {
-    if (test_random_below(2) == 0 || kernel_vector_lacks_channels()) return;
+    if (test_random_below(2) == 0) return;
     shape->channels = between(1, 40);
     shape->width = shape->channels * small_size();
 }

@@ -51,10 +51,6 @@ bool kernel_lacks_vector(enum weir__op op) {
     }
 }
 
-bool kernel_vector_lacks_channels(void) {
-    return true;
-}
-
 const char *kernel_backend_name(enum kernel_backend backend) {
     static const char *const names[] = {"f64 reference", "f32 reference", "f32 vector", "f32 fast"};
     return names[backend];

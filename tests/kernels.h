@@ -36,8 +36,6 @@ struct weir__op_shape kernel_any_shape(enum weir__op op);
 bool kernel_is_the_users(enum weir__op op);
 /** Ops without a vector row: the reference serves where oneDNN does not. The one list of them. */
 bool kernel_lacks_vector(enum weir__op op);
-/** The vector dropouts take no shape->channels yet. */
-bool kernel_vector_lacks_channels(void);
 
 /** Inputs of one call, and what accumulating outputs held before it. */
 struct kernel_case {

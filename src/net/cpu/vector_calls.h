@@ -40,7 +40,12 @@ int weir__vector_relu_grad(const struct weir__op_call *call);
 int weir__vector_add(const struct weir__op_call *call);
 int weir__vector_copy(const struct weir__op_call *call);
 int weir__vector_dropout(const struct weir__op_call *call);
+int weir__vector_measure_dropout(const struct weir__op_shape *shape, size_t *workspace);
 int weir__vector_dropout_add(const struct weir__op_call *call);
+/** dropout2d's masks of the micro-batch's row `row`: all ones or all zeros, as the bits of
+ * `channels` floats. */
+void weir__vector_keep_channels(const struct weir__op_call *call, int64_t row, int64_t channels,
+                                float *masks);
 
 /* vector_loss.c */
 int weir__vector_cross_entropy(const struct weir__op_call *call);

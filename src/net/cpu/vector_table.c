@@ -6,6 +6,9 @@
 #define ROW_MEASURED(name)                                                                         \
     [WEIR__OP_##name] = {                                                                          \
         .measure = weir__vector_measure_##name, .run = weir__vector_##name, .library = "vector"}
+#define ROW_MEASURED_AS(name, other)                                                               \
+    [WEIR__OP_##name] = {                                                                          \
+        .measure = weir__vector_measure_##other, .run = weir__vector_##name, .library = "vector"}
 
 const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT] = {
     ROW_MEASURED(linear),
@@ -25,8 +28,8 @@ const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT] = {
     ROW(gelu_grad),
     ROW(relu),
     ROW(relu_grad),
-    ROW(dropout),
-    ROW(dropout_add),
+    ROW_MEASURED(dropout),
+    ROW_MEASURED_AS(dropout_add, dropout),
     ROW(add),
     ROW(copy),
     ROW(cross_entropy),
