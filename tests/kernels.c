@@ -14,39 +14,9 @@ bool kernel_is_the_users(enum weir__op op) {
 
 bool kernel_lacks_vector(enum weir__op op) {
     switch (op) {
-    case WEIR__OP_softmax:
-    case WEIR__OP_softmax_grad:
-    case WEIR__OP_leaky_relu:
-    case WEIR__OP_leaky_relu_grad:
-    case WEIR__OP_silu:
-    case WEIR__OP_silu_grad:
-    case WEIR__OP_sigmoid:
-    case WEIR__OP_sigmoid_grad:
-    case WEIR__OP_tanh:
-    case WEIR__OP_tanh_grad:
-    case WEIR__OP_dropout2d:
-    case WEIR__OP_transpose:
     case WEIR__OP_conv2d:
     case WEIR__OP_conv2d_grad_input:
-    case WEIR__OP_conv2d_grad_weight:
-    case WEIR__OP_instance_norm:
-    case WEIR__OP_instance_norm_grad_input:
-    case WEIR__OP_instance_norm_grad_weight:
-    case WEIR__OP_instance_norm_act:
-    case WEIR__OP_instance_norm_act_grad:
-    case WEIR__OP_max_pool2d:
-    case WEIR__OP_max_pool2d_grad:
-    case WEIR__OP_avg_pool2d:
-    case WEIR__OP_avg_pool2d_grad:
-    case WEIR__OP_upsample:
-    case WEIR__OP_upsample_grad:
-    case WEIR__OP_concat:
-    case WEIR__OP_concat_grad_a:
-    case WEIR__OP_concat_grad_b:
-    case WEIR__OP_bce_with_logits:
-    case WEIR__OP_bce_with_logits_grad:
-    case WEIR__OP_attention_cached:
-    case WEIR__OP_position_cached: return true;
+    case WEIR__OP_conv2d_grad_weight: return true;
     default: return false;
     }
 }

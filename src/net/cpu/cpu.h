@@ -12,7 +12,7 @@
 /** Plain loops: every op. */
 extern const struct weir__kernel weir__reference_f32[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__reference_f64[WEIR__OP_COUNT];
-/** Our own vector kernels: every op in f32. */
+/** Our own vector kernels in f32: every op but convolutions and the user's. */
 extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
 /** oneDNN's products; only where the build has oneDNN. */
 extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];

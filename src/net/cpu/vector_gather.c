@@ -109,3 +109,14 @@ int weir__vector_position_grad(const struct weir__op_call *call) {
         memset(to + used, 0, (size_t)(shape->table * shape->width - used) * sizeof(float));
     return WEIR_OK;
 }
+
+int weir__vector_position_cached(const struct weir__op_call *call) {
+    int64_t width = call->shape->width;
+    const uint32_t *place = call->places->place + call->row_first;
+    for (int64_t r = 0; r < call->shape->rows; r++) {
+        assert(place[r] < call->shape->table);
+        add_rows((float *)call->out[0] + r * width, (const float *)call->in[0] + r * width,
+                 (const float *)call->in[1] + place[r] * width, width);
+    }
+    return WEIR_OK;
+}

@@ -1,36 +1,40 @@
 /* SPDX-License-Identifier: MIT */
-/* Losses: a row's exponentials are summed lane by lane, rows in double. */
-#include "net/cpu/vector.h"
+/* Softmax, and losses: a row's exponentials are summed lane by lane, losses in double. */
+#include "net/cpu/rows.h"
 #include "net/cpu/vector_calls.h"
 
-#include <math.h>
+/* ---- softmax ---- */
 
-VECTOR_INLINE float row_largest(const float *x, int64_t width) {
-    vfloat largest = v_all(-INFINITY);
-    int64_t i = 0;
-    for (; i + LANES <= width; i += LANES) largest = v_max(v_load(x + i), largest);
-    if (i < width) {
-        vint inside = v_lane_numbers() < (int32_t)(width - i);
-        vfloat rest = v_select(inside, v_load_some(x + i, width - i), v_all(-INFINITY));
-        largest = v_max(rest, largest);
+int weir__vector_softmax(const struct weir__op_call *call) {
+    const float *x = call->in[0];
+    float *y = call->out[0];
+    int64_t width = call->shape->width, count = call->shape->rows * call->shape->tokens;
+    for (int64_t m = 0; m < count; m++, x += width, y += width) {
+        float share = 1 / row_exponentials(x, row_largest(x, width), width, y);
+        for (int64_t i = 0; i < width; i += LANES) {
+            int64_t lanes = width - i < LANES ? width - i : LANES;
+            v_store_some(y + i, v_load_some(y + i, lanes) * share, lanes);
+        }
     }
-    return v_largest(largest);
+    return WEIR_OK;
 }
 
-VECTOR_INLINE float row_exponentials(const float *x, float largest, int64_t width) {
-    vfloat even = v_all(0), odd = v_all(0);
-    int64_t i = 0;
-    for (; i + 2 * LANES <= width; i += 2 * LANES) {
-        even += v_exp(v_load(x + i) - largest);
-        odd += v_exp(v_load(x + i + LANES) - largest);
+int weir__vector_softmax_grad(const struct weir__op_call *call) {
+    const float *dy = call->in[0], *y = call->in[1];
+    float *dx = call->out[0];
+    int64_t width = call->shape->width, count = call->shape->rows * call->shape->tokens;
+    for (int64_t m = 0; m < count; m++, dy += width, y += width, dx += width) {
+        float product = row_product(dy, y, width);
+        for (int64_t i = 0; i < width; i += LANES) {
+            int64_t lanes = width - i < LANES ? width - i : LANES;
+            vfloat distance = v_load_some(dy + i, lanes) - product;
+            v_store_some(dx + i, v_load_some(y + i, lanes) * distance, lanes);
+        }
     }
-    for (; i < width; i += LANES) {
-        int64_t count = width - i < LANES ? width - i : LANES;
-        vfloat p = v_exp(v_load_some(x + i, count) - largest);
-        even += v_select(v_lane_numbers() < (int32_t)count, p, v_all(0));
-    }
-    return v_sum(even + odd);
+    return WEIR_OK;
 }
+
+/* ---- cross-entropy ---- */
 
 int weir__vector_cross_entropy(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
@@ -44,7 +48,7 @@ int weir__vector_cross_entropy(const struct weir__op_call *call) {
         if (!ignored && (target[m] < 0 || target[m] >= width))
             return weir__index_error(call, "target", m, target[m], width);
         float largest = row_largest(logits, width);
-        float total = row_exponentials(logits, largest, width);
+        float total = row_exponentials(logits, largest, width, NULL);
         lse[m] = largest + v_log(v_all(total))[0];
         if (!ignored) sum += (double)lse[m] - (double)logits[target[m]];
     }
@@ -77,6 +81,8 @@ int weir__vector_cross_entropy_grad(const struct weir__op_call *call) {
     return WEIR_OK;
 }
 
+/* ---- losses of single numbers ---- */
+
 int weir__vector_mse(const struct weir__op_call *call) {
     const float *y = call->in[0], *target = call->in[1];
     int64_t count = call->shape->rows * call->shape->width;
@@ -105,6 +111,53 @@ int weir__vector_mse_grad(const struct weir__op_call *call) {
         int64_t lanes = count - i < LANES ? count - i : LANES;
         vfloat distance = v_load_some(y + i, lanes) - v_load_some(target + i, lanes);
         v_store_some(dy + i, distance * factor, lanes);
+    }
+    return WEIR_OK;
+}
+
+/** max(x, 0) - x t + log(1 + exp(-|x|)), in eight lanes of double but for the logarithm. */
+VECTOR_INLINE void add_bce(vfloat x, vfloat t, vfloat rest, vdouble8 sum[2]) {
+    vdouble8 wide_x[2], wide_t[2], wide_rest[2];
+    const vdouble8 zero = {0};
+    v_widen(x, &wide_x[0], &wide_x[1]);
+    v_widen(t, &wide_t[0], &wide_t[1]);
+    v_widen(rest, &wide_rest[0], &wide_rest[1]);
+    V_UNROLL
+    for (int half = 0; half < 2; half++) {
+        /* max(x, 0) - x t = x (1 - t) above 0; a NaN comes through. */
+        vdouble8 share = (vdouble8)((wide_x[half] > zero) & (vlong8)(zero + 1.0)) - wide_t[half];
+        sum[half] += wide_x[half] * share + wide_rest[half];
+    }
+}
+
+int weir__vector_bce_with_logits(const struct weir__op_call *call) {
+    const float *x = call->in[0], *target = call->in[1];
+    int64_t count = call->shape->rows * call->shape->width;
+    vdouble8 sum[2] = {{0}, {0}};
+    for (int64_t i = 0; i < count; i += LANES) {
+        int64_t lanes = count - i < LANES ? count - i : LANES;
+        vfloat logit = v_load_some(x + i, lanes);
+        vfloat rest = v_log_above_1(v_exp(-v_abs(logit)));
+        rest = v_select(v_lane_numbers() < (int32_t)lanes, rest, v_all(0));
+        add_bce(logit, v_load_some(target + i, lanes), rest, sum);
+    }
+    *(double *)call->out[0] = weir__weighted(v_sum8(sum[0] + sum[1]), call->loss_weight);
+    return WEIR_OK;
+}
+
+int weir__vector_bce_with_logits_grad(const struct weir__op_call *call) {
+    const float *x = call->in[0], *target = call->in[1];
+    float *dx = call->out[0];
+    int64_t count = call->shape->rows * call->shape->width;
+    float share = (float)(1 / call->loss_weight);
+    for (int64_t i = 0; i < count; i += LANES) {
+        int64_t lanes = count - i < LANES ? count - i : LANES;
+        vfloat logit = v_load_some(x + i, lanes), t = v_load_some(target + i, lanes);
+        /* Above 0 as (1 - t) - sigmoid(-x): sigmoid(x) - t would cancel for sure ones. */
+        vfloat small = v_exp(-v_abs(logit)), inverse = 1.0f / (1.0f + small);
+        vfloat excess =
+            v_select(logit > v_all(0), (1.0f - t) - small * inverse, small * inverse - t);
+        v_store_some(dx + i, excess * share, lanes);
     }
     return WEIR_OK;
 }

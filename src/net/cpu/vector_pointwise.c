@@ -70,6 +70,87 @@ int weir__vector_gelu_grad(const struct weir__op_call *call) {
                                   : each_of_two(call, gelu_erf_grad);
 }
 
+/* ---- SiLU, sigmoid, tanh ---- */
+
+VECTOR_INLINE vfloat silu(vfloat x, vfloat unused) {
+    (void)unused;
+    vfloat spread;
+    return x * v_sigmoid(x, &spread);
+}
+
+VECTOR_INLINE vfloat silu_grad(vfloat dy, vfloat x) {
+    vfloat spread, share = v_sigmoid(x, &spread);
+    return dy * v_fma(x, spread, share);
+}
+
+VECTOR_INLINE vfloat sigmoid(vfloat x, vfloat unused) {
+    (void)unused;
+    vfloat spread;
+    return v_sigmoid(x, &spread);
+}
+
+VECTOR_INLINE vfloat sigmoid_grad(vfloat dy, vfloat y) {
+    return dy * (y * (1.0f - y));
+}
+
+VECTOR_INLINE vfloat tanh_of(vfloat x, vfloat unused) {
+    (void)unused;
+    return v_tanh(x);
+}
+
+VECTOR_INLINE vfloat tanh_grad(vfloat dy, vfloat y) {
+    return dy * v_fma(-y, y, v_all(1));
+}
+
+int weir__vector_silu(const struct weir__op_call *call) {
+    return each_of_one(call, silu);
+}
+
+int weir__vector_silu_grad(const struct weir__op_call *call) {
+    return each_of_two(call, silu_grad);
+}
+
+int weir__vector_sigmoid(const struct weir__op_call *call) {
+    return each_of_one(call, sigmoid);
+}
+
+int weir__vector_sigmoid_grad(const struct weir__op_call *call) {
+    return each_of_two(call, sigmoid_grad);
+}
+
+int weir__vector_tanh(const struct weir__op_call *call) {
+    return each_of_one(call, tanh_of);
+}
+
+int weir__vector_tanh_grad(const struct weir__op_call *call) {
+    return each_of_two(call, tanh_grad);
+}
+
+/* ---- leaky ReLU ---- */
+
+/** Forward x is its own gate; of the gradient it is y. */
+VECTOR_INLINE int leak(const struct weir__op_call *call, const float *gate) {
+    const float *x = call->in[0];
+    float *y = call->out[0];
+    float slope = (float)call->shape->slope;
+    int64_t count = call->shape->rows * call->shape->width, i = 0;
+    for (; i + LANES <= count; i += LANES)
+        v_store(y + i, v_leaky(v_load(gate + i), v_load(x + i), slope));
+    if (i < count)
+        v_store_some(
+            y + i, v_leaky(v_load_some(gate + i, count - i), v_load_some(x + i, count - i), slope),
+            count - i);
+    return WEIR_OK;
+}
+
+int weir__vector_leaky_relu(const struct weir__op_call *call) {
+    return leak(call, call->in[0]);
+}
+
+int weir__vector_leaky_relu_grad(const struct weir__op_call *call) {
+    return leak(call, call->in[1]);
+}
+
 /* ---- the rest ---- */
 
 /* Not x > 0 ? x : 0: a NaN must come through. */

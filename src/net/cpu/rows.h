@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * What softmax, losses and attention do to a row of numbers. Rows are summed in two vectors of
+ * partial sums, whole pairs of vectors first. Always inlined, as vector.h.
+ */
+#ifndef WEIR_CPU_ROWS_H
+#define WEIR_CPU_ROWS_H
+
+#include "net/cpu/vector.h"
+
+#include <math.h>
+
+/** The largest number; NaNs are passed over. */
+VECTOR_INLINE float row_largest(const float *x, int64_t width) {
+    vfloat largest = v_all(-INFINITY);
+    int64_t i = 0;
+    for (; i + LANES <= width; i += LANES) largest = v_max(v_load(x + i), largest);
+    if (i < width) {
+        vint inside = v_lane_numbers() < (int32_t)(width - i);
+        vfloat rest = v_select(inside, v_load_some(x + i, width - i), v_all(-INFINITY));
+        largest = v_max(rest, largest);
+    }
+    return v_largest(largest);
+}
+
+/** The sum of exp(x - largest); `to` takes the terms unless it is NULL, and may be x. */
+VECTOR_INLINE float row_exponentials(const float *x, float largest, int64_t width, float *to) {
+    vfloat even = v_all(0), odd = v_all(0);
+    int64_t i = 0;
+    for (; i + 2 * LANES <= width; i += 2 * LANES) {
+        vfloat a = v_exp(v_load(x + i) - largest), b = v_exp(v_load(x + i + LANES) - largest);
+        if (to != NULL) {
+            v_store(to + i, a);
+            v_store(to + i + LANES, b);
+        }
+        even += a;
+        odd += b;
+    }
+    for (; i < width; i += LANES) {
+        int64_t count = width - i < LANES ? width - i : LANES;
+        vfloat p = v_exp(v_load_some(x + i, count) - largest);
+        if (to != NULL) v_store_some(to + i, p, count);
+        even += v_select(v_lane_numbers() < (int32_t)count, p, v_all(0));
+    }
+    return v_sum(even + odd);
+}
+
+/** The sum of a * b. */
+VECTOR_INLINE float row_product(const float *a, const float *b, int64_t width) {
+    vfloat even = v_all(0), odd = v_all(0);
+    int64_t i = 0;
+    for (; i + 2 * LANES <= width; i += 2 * LANES) {
+        even = v_fma(v_load(a + i), v_load(b + i), even);
+        odd = v_fma(v_load(a + i + LANES), v_load(b + i + LANES), odd);
+    }
+    for (; i + LANES <= width; i += LANES) even = v_fma(v_load(a + i), v_load(b + i), even);
+    if (i < width) odd = v_fma(v_load_some(a + i, width - i), v_load_some(b + i, width - i), odd);
+    return v_sum(even + odd);
+}
+
+#endif
