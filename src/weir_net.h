@@ -106,9 +106,20 @@ uint32_t weir_model_layer_count(const struct weir_model *model);
  * (NULL for none; borrowed). */
 void weir_model_border(const struct weir_model *model, struct weir_tensor *input,
                        struct weir_tensor *target, const char **loss);
+/** The label that weighs nothing in cross_entropy. */
+int64_t weir_model_ignored(const struct weir_model *model);
 /** Type, name ("" if none) and attributes of layer `index`; pointers borrowed from the model. */
 int weir_model_layer(const struct weir_model *model, uint32_t index, const char **type,
                      const char **name, struct weir_attrs *attributes);
+/** What a layer is, as numbers that are the same on every machine. */
+struct weir_layer_hash {
+    uint64_t form;    /**< type, name, and attributes that are not real numbers */
+    uint64_t numbers; /**< attributes that are: dropout's p, a normalisation's eps */
+};
+/** Of layer `index`, attributes that were not given included, "frozen" and freezes not; of border
+ * and loss for `index` = weir_model_layer_count. Lists whose hashes are all equal are one model.
+ * WEIR_ERR_NOT_FOUND. */
+int weir_model_hash(const struct weir_model *model, uint32_t index, struct weir_layer_hash *hash);
 /** The i-th layer type, NULL after the last: "linear", "gpt_block", … */
 const char *weir_layer_type_name(uint32_t index);
 
@@ -289,19 +300,28 @@ int weir_net_masks(const struct weir_net *net, uint64_t mini_batch, int64_t rows
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
+/** A line of a checkpoint's metadata, for the caller's own use. */
+struct weir_note {
+    const char *key; /**< not "step", "mini_batch" or "seed"; unique */
+    const char *value;
+};
+
 /** What a training checkpoint holds besides parameters. */
 struct weir_progress {
     uint64_t step;       /**< updates done */
     uint64_t mini_batch; /**< mini-batches consumed: the data's position */
     uint64_t seed;
+    const struct weir_note *notes; /**< what was trained with; for saving, borrowed */
+    uint32_t note_count;
 };
 /** Writes safetensors: parameters under their names; with `progress` also optimizer state
- * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed"). Atomic: the old
- * file stays until the new one is whole. */
+ * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed", and the notes).
+ * Atomic: the old file stays until the new one is whole. */
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error);
-/** Reads parameters, and with `progress` the rest. Every missing, superfluous or misshapen tensor
- * is a line in `faults`; on failure the net is unchanged. */
+/** Reads parameters, and with `progress` the rest, but no notes: those of `progress` stay. Every
+ * missing, superfluous or misshapen tensor is a line in `faults`; on failure the net is unchanged.
+ */
 int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                   struct weir_faults *faults);
 

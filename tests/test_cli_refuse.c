@@ -51,7 +51,7 @@ static const struct refusal of_training[] = {
     {"--resume /proc/self/cmdline", "/proc/self/cmdline"},
     {"--optimizer adam", "adamw"},
     {"--nesterov", "--nesterov needs --momentum above 0"},
-    {"--vocab 100", "--vocab 100: text is read as bytes: use at least 256"},
+    {"--vocab 100", "the model's vocabulary has 100: use at least 256 (--vocab)"},
     {"--batch 0", "--batch 0: too small"},
     {"--bind 4000", "no core 4000"},
     {"--lr fast", "--lr"},

@@ -207,26 +207,31 @@ static void test_pairs_that_do_not_belong_together_are_refused(void) {
 
 /* ---- arrays and models ---- */
 
+static void expect_sample(struct dataset_place *place, const char *names, const char *wanted) {
+    struct weir_tensor input, target;
+    char texts[2][64], both[136];
+    if (!EXPECT_STATUS(dataset_open(place, names, ""), WEIR_OK)) return;
+    weir__dataset_sample(place->dataset, &input, &target);
+    snprintf(both, sizeof(both), "%s to %s", weir__tensor_text(&input, texts[0], sizeof(texts[0])),
+             weir__tensor_text(&target, texts[1], sizeof(texts[1])));
+    EXPECT_EQ_STR(both, wanted);
+    dataset_end(place);
+}
+
 static void test_shape_of_the_model_is_taken_from_the_data(void) {
+    static const float reals[4] = {0};
     struct dataset_place place;
-    struct weir_tensor sample;
-    char text[64];
     dataset_begin(&place);
     dataset_make_images(&place, "x.npy", "y.npy", 20);
     data_make_npy(place.directory, "rgb.npy", "|u1", "2, 3, 2, 2", "abcdefghijklmnopqrstuvwx", 24);
+    data_make_npy(place.directory, "masks.npy", "|b1", "2, 2, 2", "abcdefgh", 8);
     data_make_npy(place.directory, "z.npy", "|u1", "2,", "ab", 2);
-    CHECK_OK(dataset_open(&place, "x.npy y.npy", ""));
-    weir__dataset_sample(place.dataset, &sample);
-    EXPECT_EQ_STR(weir__tensor_text(&sample, text, sizeof(text)), "f32 [1, 2, 3]");
-    dataset_end(&place);
-    CHECK_OK(dataset_open(&place, "rgb.npy z.npy", ""));
-    weir__dataset_sample(place.dataset, &sample);
-    EXPECT_EQ_STR(weir__tensor_text(&sample, text, sizeof(text)), "f32 [3, 2, 2]");
-    dataset_end(&place);
-    CHECK_OK(dataset_open(&place, "z.npy z.npy", ""));
-    weir__dataset_sample(place.dataset, &sample);
-    EXPECT_EQ_STR(weir__tensor_text(&sample, text, sizeof(text)), "f32 []");
-    dataset_end(&place);
+    data_make_npy(place.directory, "f.npy", "<f4", "2,", reals, 8);
+    data_make_npy(place.directory, "i.npy", "<i2", "2, 1, 2", reals, 8);
+    expect_sample(&place, "x.npy y.npy", "f32 [1, 2, 3] to i64 []");
+    expect_sample(&place, "rgb.npy z.npy", "f32 [3, 2, 2] to i64 []");
+    expect_sample(&place, "rgb.npy masks.npy", "f32 [3, 2, 2] to f32 [1, 2, 2]");
+    expect_sample(&place, "i.npy f.npy", "i64 [1, 1, 2] to f32 []");
 }
 
 static void refuse_model(struct dataset_place *place, const char *names,

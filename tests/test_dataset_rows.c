@@ -7,6 +7,7 @@
 #include "data_files.h"
 #include "dataset_place.h"
 #include "harness.h"
+#include "io/prefetch.h"
 #include "io_faults.h"
 
 #include <errno.h>
@@ -149,6 +150,65 @@ static void test_rows_depend_on_seed_and_batch_alone(void) {
     EXPECT_EQ_BYTES(input[0], input[1], sizeof(input[0]));
     EXPECT(memcmp(input[0], input[2], sizeof(input[0])) != 0);
     EXPECT(memcmp(input[0], input[3], sizeof(input[0])) != 0);
+}
+
+/* ---- reading ahead ---- */
+
+static int fill(void *context, uint64_t number, void *input, void *target,
+                struct weir_error *error) {
+    struct dataset_place *place = context;
+    struct weir__io io = {.error = error};
+    return weir__dataset_read(place->dataset, &io, 3, number, 5, input, target);
+}
+
+/* While another thread evaluates, as training does. */
+static void test_reading_ahead_gives_the_same_rows(void) {
+    struct dataset_place place;
+    float input[5 * 6], held_out[6];
+    int64_t target[5], label[1];
+    struct weir__prefetch *prefetch;
+    struct weir__batch batch;
+    dataset_begin(&place);
+    dataset_make_images(&place, "x.npy", "y.npy", 50);
+    CHECK_OK(dataset_open(&place, "x.npy y.npy", ""));
+    EXPECT_STATUS(dataset_bind(&place, dataset_image_model(10)), WEIR_OK);
+    struct weir__prefetch_options options = {test_allocator(), fill,          &place, 7, 3,
+                                             sizeof(input),    sizeof(target)};
+    CHECK_OK(weir__prefetch_new(&options, NULL, &prefetch));
+    for (uint64_t number = 7; number < 60 && !test_has_failed(); number++) {
+        EXPECT_STATUS(weir__prefetch_next(prefetch, &batch, NULL), WEIR_OK);
+        EXPECT_STATUS(
+            weir__dataset_read_held_out(place.dataset, &place.io, number % 5, 1, held_out, label),
+            WEIR_OK);
+        EXPECT_STATUS(weir__dataset_read(place.dataset, &place.io, 3, number, 5, input, target),
+                      WEIR_OK);
+        EXPECT_EQ_UINT(batch.number, number);
+        EXPECT_EQ_BYTES(batch.input, input, sizeof(input));
+        EXPECT_EQ_BYTES(batch.target, target, sizeof(target));
+    }
+    weir__prefetch_destroy(prefetch);
+    dataset_end(&place);
+}
+
+static void test_reader_s_failure_arrives_with_the_file_s_name(void) {
+    struct dataset_place place;
+    struct weir__prefetch *prefetch;
+    struct weir__batch batch;
+    struct weir_error error;
+    char path[512];
+    dataset_begin(&place);
+    dataset_make_images(&place, "x.npy", "y.npy", 50);
+    CHECK_OK(dataset_open(&place, "x.npy y.npy", ""));
+    EXPECT_STATUS(dataset_bind(&place, dataset_image_model(10)), WEIR_OK);
+    snprintf(path, sizeof(path), "%s/x.npy", place.directory);
+    EXPECT_EQ_INT(truncate(path, 20), 0);
+    struct weir__prefetch_options options = {test_allocator(), fill, &place, 0, 2,
+                                             5 * 6 * 4,        5 * 8};
+    CHECK_OK(weir__prefetch_new(&options, NULL, &prefetch));
+    EXPECT_STATUS(weir__prefetch_next(prefetch, &batch, &error), WEIR_ERR_IO);
+    EXPECT_CONTAINS(error.message, "/x.npy: it was cut: byte ");
+    weir__prefetch_destroy(prefetch);
+    dataset_end(&place);
 }
 
 static void test_last_tenth_is_held_out_and_visited_once(void) {
@@ -427,7 +487,8 @@ static void test_it_survives_any_failing_allocation(void) {
 WEIR_TEST_SUITE(dataset_rows, TEST(bytes_become_shares_of_one),
                 TEST(other_numbers_stay_as_they_are), TEST(integers_stay_integers),
                 TEST(every_pass_visits_every_sample_once),
-                TEST(rows_depend_on_seed_and_batch_alone),
+                TEST(rows_depend_on_seed_and_batch_alone), TEST(reading_ahead_gives_the_same_rows),
+                TEST(reader_s_failure_arrives_with_the_file_s_name),
                 TEST(last_tenth_is_held_out_and_visited_once),
                 TEST(windows_cover_the_tokens_of_each_file),
                 TEST(tokens_without_a_held_out_file_hold_out_a_tenth), TEST(text_is_the_corpus),

@@ -273,6 +273,77 @@ static void test_the_automatic_partition_follows_the_costs(void) {
     weir_model_destroy(model);
 }
 
+/* ---- hashes ---- */
+
+static struct weir_model *hashed_model(const char *type, const char *name,
+                                       struct weir_attrs attrs) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    EXPECT_STATUS(weir_model_add(model, "identity", NULL, WEIR_NO_ATTRS, NULL), WEIR_OK);
+    EXPECT_STATUS(weir_model_add(model, type, name, attrs, NULL), WEIR_OK);
+    return model;
+}
+
+/* Which hashes of layer 1 differ from dropout's with p 0.5: 1 form, 2 numbers. */
+static int differs(struct weir_model *model) {
+    struct weir_model *other = hashed_model("dropout", NULL, WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.5)));
+    struct weir_layer_hash a, b;
+    EXPECT_STATUS(weir_model_hash(model, 1, &a), WEIR_OK);
+    EXPECT_STATUS(weir_model_hash(other, 1, &b), WEIR_OK);
+    EXPECT_STATUS(weir_model_hash(other, 3, &b), WEIR_ERR_NOT_FOUND);
+    weir_model_destroy(model);
+    weir_model_destroy(other);
+    return (a.form != b.form) + 2 * (a.numbers != b.numbers);
+}
+
+static void test_hashes_tell_layers_apart(void) {
+    EXPECT_EQ_INT(differs(hashed_model("dropout", NULL, WEIR_NO_ATTRS)), 0); /* PyTorch's default */
+    struct weir_attr p = WEIR_ATTR_REAL("p", 0.5), frozen = WEIR_ATTR_FLAG("frozen", 1);
+    EXPECT_EQ_INT(differs(hashed_model("dropout", NULL, WEIR_ATTRS(frozen, p))), 0);
+    EXPECT_EQ_INT(differs(hashed_model("dropout", NULL, WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.25)))), 2);
+    EXPECT_EQ_INT(differs(hashed_model("dropout", "d", WEIR_ATTRS(p))), 1);
+    EXPECT_EQ_INT(differs(hashed_model("dropout2d", NULL, WEIR_ATTRS(p))), 1);
+    EXPECT(differs(hashed_model("identity", NULL, WEIR_NO_ATTRS)) == 3);
+}
+
+static uint64_t conv_form(struct weir_attrs attrs) {
+    struct weir_model *model = hashed_model("conv2d", NULL, attrs);
+    struct weir_layer_hash hash = {0, 0};
+    EXPECT_STATUS(weir_model_hash(model, 1, &hash), WEIR_OK);
+    weir_model_destroy(model);
+    return hash.form;
+}
+
+static void test_hashes_see_every_kind_of_attribute(void) {
+    struct weir_attr out = WEIR_ATTR_INT("out_channels", 3), size = WEIR_ATTR_INT("kernel_size", 3);
+    uint64_t form = conv_form(WEIR_ATTRS(out, size));
+    EXPECT(form == conv_form(WEIR_ATTRS(WEIR_ATTR_PAIR("kernel_size", 3, 3), out)));
+    EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("padding", 0))));
+    EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_FLAG("bias", 1))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, WEIR_ATTR_PAIR("kernel_size", 3, 1))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, WEIR_ATTR_PAIR("kernel_size", 1, 3))));
+    EXPECT(form != conv_form(WEIR_ATTRS(size, WEIR_ATTR_INT("out_channels", 4))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_FLAG("bias", 0))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("padding", 1))));
+}
+
+static void test_hash_of_the_border_sees_shapes_and_loss(void) {
+    struct weir_model *models[] = {
+        trial_model(row4, label, "cross_entropy"), trial_model(row4, label, "cross_entropy"),
+        trial_model(row4, row4, "mse"), trial_model(row4, row4, "bce_with_logits"),
+        trial_model(tokens3, label, "cross_entropy")};
+    struct weir_layer_hash hashes[5];
+    weir_model_ignore_index(models[1], 3);
+    EXPECT_EQ_INT(weir_model_ignored(models[0]), -100);
+    EXPECT_EQ_INT(weir_model_ignored(models[1]), 3);
+    for (int i = 0; i < 5; i++) {
+        EXPECT_STATUS(weir_model_hash(models[i], 0, &hashes[i]), WEIR_OK);
+        weir_model_destroy(models[i]);
+        for (int k = 0; k < i; k++)
+            EXPECT((hashes[i].form == hashes[k].form) == (i == 1 && k == 0));
+    }
+    EXPECT(hashes[0].numbers != hashes[1].numbers && hashes[0].numbers == hashes[2].numbers);
+}
+
 WEIR_TEST_SUITE(model, TEST(bad_attributes_are_refused),
                 TEST(several_bad_attributes_are_all_listed), TEST(a_bad_model_is_refused),
                 TEST(a_layer_added_twice_is_refused),
@@ -283,4 +354,6 @@ WEIR_TEST_SUITE(model, TEST(bad_attributes_are_refused),
                 TEST(impossible_gpts_are_refused), TEST(partitions_that_do_not_fit_are_refused),
                 TEST(training_without_a_loss_is_refused),
                 TEST(a_tied_parameter_across_stages_is_refused),
-                TEST(the_automatic_partition_follows_the_costs))
+                TEST(the_automatic_partition_follows_the_costs), TEST(hashes_tell_layers_apart),
+                TEST(hashes_see_every_kind_of_attribute),
+                TEST(hash_of_the_border_sees_shapes_and_loss))

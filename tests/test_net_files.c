@@ -91,6 +91,33 @@ static void test_a_resumed_run_goes_on_bit_for_bit(void) {
     weir_model_destroy(model);
 }
 
+static void test_notes_are_written_and_left_alone_by_loading(void) {
+    static const struct weir_note notes[] = {{"data", "0123"}, {"option.lr", "0.5"}};
+    struct weir_progress progress = {3, 4, 11, notes, 2}, found = {.notes = notes, .note_count = 1};
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir_net_options options = trial_options(1, 5, 2);
+    struct weir_model *model = gpt_model(1, 5);
+    struct weir_net *net = trial_net(model, &options);
+    struct weir__safetensors *file = NULL;
+    char path[512];
+    file_path(path, "notes");
+    if (net != NULL) {
+        EXPECT_STATUS(weir_net_save(net, path, &progress, NULL), WEIR_OK);
+        EXPECT_STATUS(weir_net_load(net, path, &found, NULL), WEIR_OK);
+        EXPECT_STATUS(weir__safetensors_open(&io, path, NULL, &file), WEIR_OK);
+        EXPECT_EQ_STR(weir__safetensors_metadata(file, "data"), "0123");
+        EXPECT_EQ_STR(weir__safetensors_metadata(file, "option.lr"), "0.5");
+        EXPECT_EQ_STR(weir__safetensors_metadata(file, "mini_batch"), "4");
+        weir__safetensors_close(file);
+        progress.notes = (const struct weir_note[]){{"seed", "1"}, {"x", "2"}};
+        EXPECT_STATUS(weir_net_save(net, path, &progress, NULL), WEIR_ERR_ARGUMENT);
+    }
+    EXPECT(found.step == 3 && found.seed == 11);
+    EXPECT(found.notes == notes && found.note_count == 1);
+    weir_net_destroy(net);
+    weir_model_destroy(model);
+}
+
 static void test_momentum_is_saved_too(void) {
     struct weir_model *model = gpt_model(1, 5);
     struct weir_net_options options = trial_options(1, 4, 1);
@@ -281,7 +308,8 @@ static void test_initial_values_have_pytorchs_distributions(void) {
     weir_model_destroy(model);
 }
 
-WEIR_TEST_SUITE(net_files, TEST(a_resumed_run_goes_on_bit_for_bit), TEST(momentum_is_saved_too),
+WEIR_TEST_SUITE(net_files, TEST(a_resumed_run_goes_on_bit_for_bit),
+                TEST(notes_are_written_and_left_alone_by_loading), TEST(momentum_is_saved_too),
                 TEST(weights_alone_can_be_taken_from_a_checkpoint_of_another_precision),
                 TEST(a_file_that_does_not_fit_is_refused_and_changes_nothing),
                 TEST(every_failing_allocation_of_save_and_load_is_clean),

@@ -3,8 +3,6 @@
 #include "commands.h"
 #include "train.h"
 
-#include <stdlib.h>
-
 #define AT(member) offsetof(struct train_values, member)
 
 static const char *const optimizer_names[] = {"adamw", "sgd", NULL};
@@ -16,7 +14,13 @@ static const struct arg_option run_options[] = {
      .type = ARG_PATHS,
      .offset = AT(data),
      .value = "PATH...",
-     .help = "files and folders, read as bytes; default: the project's own text"},
+     .help = "text: any files and folders; tokens: llm.c's .bin; images: two .npy or IDX files, or "
+             "a folder with such; default: the project's own text"},
+    {.name = "eval-data",
+     .type = ARG_PATHS,
+     .offset = AT(eval_data),
+     .value = "PATH...",
+     .help = "what is held out; default: what names mark (test, val), else a tenth of --data"},
     {.name = "steps",
      .type = ARG_U64,
      .offset = AT(steps),
@@ -57,9 +61,8 @@ static const struct arg_option run_options[] = {
      .type = ARG_U32,
      .offset = AT(eval_batches),
      .value = "N",
-     .fallback = "16",
      .least = 1,
-     .help = "mini-batches of held-out text per validation"},
+     .help = "mini-batches per validation (default 16; of images all that are held out)"},
     {.name = "log-every",
      .type = ARG_U64,
      .offset = AT(log_every),
@@ -195,9 +198,8 @@ static void check_values(const struct args *args, const struct train_values *val
         weir_faults_add(faults, "--save-every needs a file: give --save FILE");
     if (values->nesterov && values->momentum == 0.0)
         weir_faults_add(faults, "--nesterov needs --momentum above 0");
-    if (values->model.vocab < 256)
-        weir_faults_add(faults, "--vocab %u: text is read as bytes: use at least 256",
-                        values->model.vocab);
+    if (values->eval_data.count > 0 && values->data.count == 0)
+        weir_faults_add(faults, "--eval-data needs --data: give both");
     if (args_given(args, "epochs") && args_given(args, "steps"))
         weir_faults_add(faults, "--epochs and --steps: give one of them");
     if (output_is_standard(values->trace) && output_is_standard(values->json))
@@ -212,10 +214,9 @@ static int run(struct train *t, const struct args *args) {
 }
 
 static void clean_up(struct train *t) {
-    free(t->inputs);
-    free(t->targets);
+    train_data_clean_up(t);
+    train_notes_clean_up(&t->notes);
     weir_net_destroy(t->net);
-    weir__corpus_clean_up(&t->corpus);
     pipe_storage_clean_up(&t->storage);
     weir_model_destroy(t->model);
 }
@@ -257,7 +258,6 @@ int cmd_train(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     check_values(&args, &values, &faults);
     people_init(&t.people, output_is_standard(values.json) || output_is_standard(values.trace));
-    int status = model_options_build(&values.model, &args, NULL, &faults, &t.model);
-    if (status == WEIR_OK) status = run(&t, &args);
+    int status = run(&t, &args);
     return finish(&t, &command, status);
 }

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-/** `weir train`, in parts: the options (cmd_train.c), the run (train_run.c), what a person and a
- * program see of it (train_print.c), and the sample (train_sample.c). */
+/** `weir train`, in parts: the options (cmd_train.c), the data (train_data.c), the run
+ * (train_run.c), validation (train_eval.c), what a checkpoint says of its run (train_resume.c),
+ * what a person and a program see of it (train_print.c), and the sample (train_sample.c). Nothing
+ * here knows models by their names: their input, target and loss decide. */
 #ifndef WEIR_TOOLS_TRAIN_H
 #define WEIR_TOOLS_TRAIN_H
 
-#include "io/corpus.h"
+#include "io/dataset.h"
+#include "io/prefetch.h"
 #include "model_options.h"
 #include "output.h"
 #include "pipe_options.h"
@@ -12,7 +15,7 @@
 struct train_values {
     struct model_options model;
     struct pipe_options pipe;
-    struct arg_paths data;
+    struct arg_paths data, eval_data;
     uint64_t steps;
     double epochs;
     uint32_t batch, accumulate;
@@ -27,6 +30,29 @@ struct train_values {
     const char *save, *resume, *save_weights, *trace, *json;
 };
 
+#define TRAIN_OWN_PATHS 6
+#define TRAIN_NOTES_MAX 24
+
+/** What validation says. */
+enum train_metric {
+    TRAIN_METRIC_NATS,     /**< of text and tokens: the loss per byte or token */
+    TRAIN_METRIC_ACCURACY, /**< of classes: how many labels are right */
+    TRAIN_METRIC_IOU,      /**< of masks: intersection over union, at a probability of 1/2 */
+    TRAIN_METRIC_LOSS      /**< else: the loss */
+};
+
+struct train_score {
+    double loss;
+    double accuracy; /**< of classes, or of a mask's pixels */
+    double iou;      /**< over all held-out masks together */
+};
+
+/** What is kept in a checkpoint to compare with when it is resumed; keys and values are owned. */
+struct train_notes {
+    struct weir_note list[TRAIN_NOTES_MAX];
+    uint32_t count;
+};
+
 /** A training run. Zeroed, then cleaned up as a whole. */
 struct train {
     struct train_values *values;
@@ -38,11 +64,22 @@ struct train {
     struct weir_net *net;
     struct weir_net_options options;
     struct pipe_storage storage;
-    struct weir__corpus corpus;
+    const char *own_paths[TRAIN_OWN_PATHS]; /**< what is trained on without --data */
+    struct weir__dataset *dataset;
+    const struct weir__dataset_facts *data;
+    struct weir__prefetch *prefetch; /**< its thread reads the data set, data_seed and values */
+    uint64_t data_seed;
+    struct weir_tensor input, target, output; /**< one row each, in the dtypes of steps */
+    int64_t classes;                          /**< the output's last dimension */
+    uint64_t row_units;                       /**< tokens of a row; 1 for samples */
+    enum train_metric metric;
+    size_t input_bytes, target_bytes, output_bytes; /**< of a mini-batch */
+    void *inputs, *targets, *outputs;               /**< for validation and the sample */
     struct weir_progress progress;
+    struct train_notes notes;
     uint64_t steps; /**< updates in all, from the very beginning */
-    int64_t *inputs, *targets;
-    double bigram, validation; /**< nats per byte, on the same held-out rows */
+    double bigram;  /**< nats per byte, on the same held-out rows; NaN where it is not text */
+    struct train_score score;
     uint64_t eval_rows;
     bool interrupted;
 };
@@ -50,8 +87,11 @@ struct train {
 /** One update, as it is reported. */
 struct train_line {
     uint64_t step;
-    double loss, grad_norm, lr, seconds, tokens_per_second, bubble, recompute_hidden;
+    double loss, grad_norm, lr, seconds, bubble, recompute_hidden;
+    double units_per_second; /**< tokens or samples */
     bool updated;
+    bool scored; /**< validation followed it */
+    struct train_score score;
 };
 
 /** Opens data, builds the net, initialises or resumes. */
@@ -60,8 +100,35 @@ int train_begin(struct train *t, const struct args *args);
 int train_loop(struct train *t);
 /** Ctrl-C was pressed: what is under way is to be ended in good order. */
 bool train_interrupted(void);
-/** Mean loss on the first held-out rows, in nats per byte. */
-int train_evaluate(struct train *t, double *loss);
+
+/* The data: open; the model, whose shape may be theirs; bind, once the dtype is known; start, once
+ * the position is. Faults are listed as far as they can be found. */
+
+int train_data_open(struct train *t);
+int train_data_build_model(struct train *t, const struct args *args);
+int train_data_bind(struct train *t);
+int train_data_start(struct train *t);
+/** The weight of all targets of the coming update. */
+int train_data_weight(struct train *t, double *weight);
+/** Updates that make so many passes over the data. */
+uint64_t train_data_steps(const struct train *t, double epochs);
+void train_data_clean_up(struct train *t);
+
+/** Held-out rows that a validation looks at. */
+uint64_t train_eval_rows(const struct train *t);
+/** Loss and metric on those. */
+int train_evaluate(struct train *t, struct train_score *score);
+
+/** A resumed run's dropout and data go on with the seed that it began with. */
+int train_read_seed(struct train *t, const struct args *args);
+/** What decides the bits of this run; train_notes_clean_up, also after a failure. */
+int train_notes_make(const struct train *t, struct train_notes *notes);
+void train_notes_clean_up(struct train_notes *notes);
+/** Compares t->notes with those of the checkpoint that is resumed: faults for another model. */
+int train_notes_check(struct train *t);
+/** Warnings on stderr for all that breaks "bit for bit as if never stopped". */
+int train_notes_warn(struct train *t);
+
 /** Writes the sample: `count` bytes drawn from the model, after a prompt. */
 int train_sample(struct train *t, uint32_t count);
 
@@ -69,7 +136,7 @@ int train_sample(struct train *t, uint32_t count);
 void train_print_header(const struct train *t);
 void train_print_line(struct train *t, const struct train_line *line);
 int train_json_line(struct train *t, const struct train_line *line);
-void train_print_validation(struct train *t, uint64_t step, double loss);
+void train_print_validation(struct train *t, uint64_t step, const struct train_score *score);
 /** Timeline of the last step, and the trace's file. */
 int train_print_timeline(struct train *t);
 void train_print_summary(struct train *t, const struct train_line *medians);

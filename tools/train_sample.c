@@ -26,15 +26,16 @@ static uint8_t draw(const double *logits, double uniform) {
 /* The model's logits after the last `length` bytes of `text`. */
 static int logits_after(struct train *t, const uint8_t *text, size_t length, void *output,
                         double logits[256]) {
-    uint32_t context = t->values->model.context;
+    size_t context = (size_t)t->input.shape[0];
     size_t used = length < context ? length : context;
-    for (uint32_t i = 0; i < context; i++) t->inputs[i] = i < used ? text[length - used + i] : 0;
+    int64_t *inputs = t->inputs;
+    for (size_t i = 0; i < context; i++) inputs[i] = i < used ? text[length - used + i] : 0;
     struct weir_net_batch batch = {
         .rows = 1, .input = t->inputs, .target = t->inputs, .output = output, .lr = -1.0};
     struct weir_step_result result;
     int status = weir_net_infer(t->net, &batch, &result);
     if (status != WEIR_OK) net_run_error(&result.error, t->error);
-    size_t first = (used - 1) * t->values->model.vocab;
+    size_t first = (used - 1) * (size_t)t->classes;
     for (size_t b = 0; status == WEIR_OK && b < 256; b++)
         logits[b] = t->options.dtype == WEIR_F64 ? ((const double *)output)[first + b]
                                                  : (double)((const float *)output)[first + b];
@@ -66,8 +67,8 @@ static int sample_bytes(struct train *t, uint8_t *text, size_t length, uint32_t 
 int train_sample(struct train *t, uint32_t count) {
     size_t length = sizeof prompt - 1;
     uint8_t *text = malloc(length + count);
-    void *output = malloc((size_t)t->values->model.context * t->values->model.vocab *
-                          weir_dtype_bytes(t->options.dtype));
+    void *output =
+        malloc((size_t)t->input.shape[0] * (size_t)t->classes * weir_dtype_bytes(t->options.dtype));
     int status = WEIR_ERR_OUT_OF_MEMORY;
     if (text != NULL && output != NULL) {
         memcpy(text, prompt, length);

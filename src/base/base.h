@@ -42,6 +42,13 @@ const char *weir__tensor_text(const struct weir_tensor *tensor, char *text, size
 /** Same dtype, shape and differentiability. */
 bool weir__tensor_equal(const struct weir_tensor *a, const struct weir_tensor *b);
 
+/* ---- hashes ---- */
+
+/** FNV-1a of `bytes` bytes, going on from `hash`, which begins with this. It tells different things
+ * apart, not against somebody who means to deceive. */
+#define WEIR__HASH_BEGIN UINT64_C(0xcbf29ce484222325)
+uint64_t weir__hash(uint64_t hash, const void *data, size_t bytes);
+
 /* ---- errors and time ---- */
 
 #if defined(__GNUC__)

@@ -6,7 +6,6 @@
 #include "io/corpus.h"
 
 #include "io/folder.h"
-#include "io/source.h"
 
 #include <errno.h>
 #include <fcntl.h>

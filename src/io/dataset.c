@@ -122,7 +122,6 @@ int weir__dataset_open(const struct weir__io *io, const struct weir__dataset_opt
     assert(options->path_count > 0);
     struct weir__dataset *made = weir__acquire(io->allocator, 1, sizeof(*made));
     if (!made) {
-        weir_faults_add(faults, "out of memory for the data");
         return WEIR_ERR_OUT_OF_MEMORY;
     }
     made->allocator = io->allocator;
@@ -158,16 +157,24 @@ enum weir__data_kind weir__dataset_kind(const struct weir__dataset *dataset) {
     return dataset->kind;
 }
 
-void weir__dataset_sample(const struct weir__dataset *dataset, struct weir_tensor *input) {
-    const struct weir__array *array = &dataset->arrays[TRAIN].input;
-    assert(dataset->kind == WEIR__DATA_ARRAYS);
-    *input = (struct weir_tensor){.dtype = WEIR_F32};
+static void sample_of(const struct weir__array *array, struct weir_tensor *sample) {
+    bool real = weir__number_is_real(array->number);
+    bool pixels = array->number == WEIR__NUMBER_U8 || array->number == WEIR__NUMBER_BOOL;
+    bool floats = real || (pixels && array->rank > 1);
+    *sample = (struct weir_tensor){.dtype = floats ? WEIR_F32 : WEIR_I64};
     if (array->rank == 3) {
-        input->shape[input->rank++] = 1;
+        sample->shape[sample->rank++] = 1;
     }
     for (uint32_t i = 1; i < array->rank; i++) {
-        input->shape[input->rank++] = array->shape[i];
+        sample->shape[sample->rank++] = array->shape[i];
     }
+}
+
+void weir__dataset_sample(const struct weir__dataset *dataset, struct weir_tensor *input,
+                          struct weir_tensor *target) {
+    assert(dataset->kind == WEIR__DATA_ARRAYS);
+    sample_of(&dataset->arrays[TRAIN].input, input);
+    sample_of(&dataset->arrays[TRAIN].target, target);
 }
 
 static const char *base_of(const char *path) {
@@ -258,7 +265,7 @@ static int check_token_model(const struct weir__dataset *dataset,
     if (dataset->kind == WEIR__DATA_TEXT && model->classes < 256) {
         weir_faults_add(faults,
                         "the data are text, read as bytes, but the model's vocabulary has %" PRId64
-                        ": use at least 256",
+                        ": use at least 256 (--vocab)",
                         model->classes);
         return WEIR_ERR_SHAPE;
     }

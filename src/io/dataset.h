@@ -41,8 +41,8 @@
  *
  * Phases: open, which looks at names, headers and sizes; bind, which checks the data against a
  * model (targets of arrays are read once, for their range); read, any number of times and from any
- * number of threads; close. Every fault of open and bind is a line in `faults` that says what was
- * found and what was expected. Reading allocates nothing.
+ * number of threads; close. Every fault of open and bind, but for lack of memory, is a line in
+ * `faults` that says what was found and what was expected. Reading allocates nothing.
  *
  * Statuses: WEIR_ERR_CONFIG (not what can be trained on), WEIR_ERR_SHAPE (does not fit the model),
  * WEIR_ERR_IO, WEIR_ERR_FORMAT, WEIR_ERR_UNSUPPORTED, WEIR_ERR_OUT_OF_MEMORY.
@@ -94,9 +94,10 @@ int weir__dataset_open(const struct weir__io *io, const struct weir__dataset_opt
 void weir__dataset_close(struct weir__dataset *dataset);
 
 enum weir__data_kind weir__dataset_kind(const struct weir__dataset *dataset);
-/** Arrays: one sample of the inputs as an image model takes it: f32, (N, H, W) as [1, H, W]; the
- * shape is what the model's is taken from. */
-void weir__dataset_sample(const struct weir__dataset *dataset, struct weir_tensor *input);
+/** Arrays: one sample of each, from which a model's shape may be taken: (N, H, W) as [1, H, W];
+ * f32 for reals, and for u8 and bool but where a sample is one number, i64 for all else. */
+void weir__dataset_sample(const struct weir__dataset *dataset, struct weir_tensor *input,
+                          struct weir_tensor *target);
 /** Arrays: "train-images-idx3-ubyte u8 [12000, 28, 28] and train-labels-idx1-ubyte u8 [12000]" into
  * `text`, cut if need be; text and tokens: "". For people. Returns `text`. */
 const char *weir__dataset_text(const struct weir__dataset *dataset, char *text, size_t capacity);

@@ -99,7 +99,7 @@ int weir__token_part_read(const struct weir__token_part *part, const struct weir
                           uint32_t context, int64_t vocabulary, uint64_t index, int64_t *input,
                           int64_t *target);
 
-/** Adds an error's message as a line; returns its status. */
+/** Adds an error's message as a line, unless it is out of memory; returns its status. */
 int weir__data_fault(struct weir_faults *faults, const struct weir_error *error);
 
 #endif

@@ -12,7 +12,9 @@
 
 int weir__data_fault(struct weir_faults *faults, const struct weir_error *error) {
     assert(error->status != WEIR_OK);
-    weir_faults_add(faults, "%s", error->message);
+    if (error->status != WEIR_ERR_OUT_OF_MEMORY) {
+        weir_faults_add(faults, "%s", error->message);
+    }
     return error->status;
 }
 

@@ -29,9 +29,6 @@ int weir__token_part_open(const struct weir__io *io, const struct weir__data_pat
     part->files = weir__acquire(io->allocator, chosen, sizeof(*part->files));
     part->windows = weir__acquire(io->allocator, (size_t)chosen + 1, sizeof(*part->windows));
     int status = part->files && part->windows ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-    if (status) {
-        weir_faults_add(faults, "out of memory for %" PRIu32 " token files", chosen);
-    }
     for (uint32_t i = 0, k = 0; i < found->files.count && !status; i++) {
         if (!is_chosen(found->files.list[i], choice)) {
             continue;

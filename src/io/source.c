@@ -83,14 +83,6 @@ int weir__source_read(const struct weir__source *source, const struct weir__io *
     return WEIR_OK;
 }
 
-uint64_t weir__hash(uint64_t hash, const void *data, size_t bytes) {
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++) {
-        hash = (hash ^ at[i]) * UINT64_C(0x100000001b3);
-    }
-    return hash;
-}
-
 /* Block i of n begins so that the last one ends with the file. */
 static uint64_t block_begin(uint64_t bytes, uint32_t blocks, uint32_t index) {
     uint64_t room = bytes - PIECE_BYTES;

@@ -30,9 +30,9 @@ void weir__source_close(struct weir__source *source);
  * become shorter: WEIR_ERR_IO. */
 int weir__source_read(const struct weir__source *source, const struct weir__io *io, uint64_t offset,
                       void *memory, size_t bytes);
-/** Hashes what makes these data others (FNV-1a, going on from `hash`): the length, and either all
- * bytes, where they are at most 64 KiB times `blocks`, or `blocks` (at least 1) blocks of 64 KiB,
- * evenly spread, the first and the last among them. Linear in what it reads. */
+/** Hashes what makes these data others (weir__hash, going on from `hash`): the length, and either
+ * all bytes, where they are at most 64 KiB times `blocks`, or `blocks` (at least 1) blocks of 64
+ * KiB, evenly spread, the first and the last among them. Linear in what it reads. */
 int weir__source_hash(const struct weir__source *source, const struct weir__io *io, uint32_t blocks,
                       uint64_t *hash);
 #if defined(__GNUC__)
@@ -41,9 +41,5 @@ __attribute__((format(printf, 4, 5)))
 /** Fails with "PATH: MESSAGE", for a file that is read but not liked; returns `status`. */
 int weir__source_refuse(const struct weir__io *io, const char *path, int status, const char *format,
                         ...);
-
-/** Where FNV-1a begins, and `bytes` bytes more. */
-#define WEIR__HASH_BEGIN UINT64_C(0xcbf29ce484222325)
-uint64_t weir__hash(uint64_t hash, const void *data, size_t bytes);
 
 #endif

@@ -212,6 +212,10 @@ void weir_model_border(const struct weir_model *model, struct weir_tensor *input
     *loss = loss_names[model->loss];
 }
 
+int64_t weir_model_ignored(const struct weir_model *model) {
+    return model->ignore_index;
+}
+
 /* ---- facts ---- */
 
 static int fill_facts(const struct weir__network *network, uint32_t layer,

@@ -11,6 +11,8 @@
 #include <string.h>
 
 static const char optimizer_prefix[] = "optimizer.";
+enum { PROGRESS_NUMBERS = 3 };
+static const char *const progress_keys[PROGRESS_NUMBERS] = {"step", "mini_batch", "seed"};
 
 /* ---- the tensors of a net ---- */
 
@@ -85,26 +87,41 @@ static struct weir__safetensors_item *make_items(struct entries *entries) {
     return items;
 }
 
+/** What the metadata say of the progress; NULL without memory. */
+static struct weir__safetensors_text *make_texts(struct weir__pool *pool,
+                                                 const struct weir_progress *progress) {
+    struct weir__safetensors_text *texts =
+        weir__pool_take(pool, PROGRESS_NUMBERS + progress->note_count, sizeof texts[0]);
+    const uint64_t numbers[PROGRESS_NUMBERS] = {progress->step, progress->mini_batch,
+                                                progress->seed};
+    for (uint32_t i = 0; texts != NULL && i < PROGRESS_NUMBERS; i++) {
+        char number[24];
+        snprintf(number, sizeof number, "%" PRIu64, numbers[i]);
+        texts[i].key = progress_keys[i];
+        texts[i].value = weir__pool_text(pool, number);
+        if (texts[i].value == NULL) return NULL;
+    }
+    for (uint32_t i = 0; texts != NULL && i < progress->note_count; i++) {
+        texts[PROGRESS_NUMBERS + i].key = progress->notes[i].key;
+        texts[PROGRESS_NUMBERS + i].value = progress->notes[i].value;
+    }
+    return texts;
+}
+
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error) {
     struct entries entries;
     int status = init_entries(&entries, net, progress != NULL);
     if (status != WEIR_OK) return weir__fail(error, status, "%s", weir_status_text(status));
-    char step[24], mini_batch[24], seed[24];
-    struct weir__safetensors_text texts[] = {
-        {"step", step}, {"mini_batch", mini_batch}, {"seed", seed}};
-    if (progress != NULL) {
-        snprintf(step, sizeof step, "%" PRIu64, progress->step);
-        snprintf(mini_batch, sizeof mini_batch, "%" PRIu64, progress->mini_batch);
-        snprintf(seed, sizeof seed, "%" PRIu64, progress->seed);
-    }
     struct weir__io io = {.allocator = net->allocator, .error = error};
     struct weir__safetensors_item *items = make_items(&entries);
-    if (items == NULL)
+    struct weir__safetensors_text *texts =
+        progress != NULL ? make_texts(&entries.pool, progress) : NULL;
+    uint32_t count = progress != NULL ? PROGRESS_NUMBERS + progress->note_count : 0;
+    if (items == NULL || (progress != NULL && texts == NULL))
         status = weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     else
-        status = weir__safetensors_save(&io, path, items, entries.count, texts,
-                                        progress != NULL ? WEIR__COUNT_OF(texts) : 0);
+        status = weir__safetensors_save(&io, path, items, entries.count, texts, count);
     weir__pool_clean_up(&entries.pool);
     return status;
 }
@@ -181,9 +198,9 @@ static bool check_file(const struct weir__safetensors *file, const struct entrie
         good &= check_entry(file, &entries->list[i], faults);
     good &= check_superfluous(file, entries, progress != NULL, faults);
     if (progress == NULL) return good;
-    good &= read_number(file, "step", &progress->step, faults);
-    good &= read_number(file, "mini_batch", &progress->mini_batch, faults);
-    good &= read_number(file, "seed", &progress->seed, faults);
+    good &= read_number(file, progress_keys[0], &progress->step, faults);
+    good &= read_number(file, progress_keys[1], &progress->mini_batch, faults);
+    good &= read_number(file, progress_keys[2], &progress->seed, faults);
     return good;
 }
 
@@ -226,7 +243,11 @@ int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *
         goto clean_up;
     }
     for (uint32_t i = 0; i < entries.count; i++) copy_entry(file, &entries.list[i]);
-    if (progress != NULL) *progress = found;
+    if (progress != NULL) {
+        found.notes = progress->notes;
+        found.note_count = progress->note_count;
+        *progress = found;
+    }
 clean_up:
     weir__pool_clean_up(&entries.pool);
 close:
