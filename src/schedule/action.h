@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * The action table's grammar: what each kind reads, writes and frees, and the dependencies that
+ * The action table's grammar: what each kind reads and writes, and the dependencies that
  * follow. Kinds are rows of weir__kinds; nobody switches over kinds elsewhere. Dependencies are
  * derived: an action waits for the actions that write what it reads, never for a hand-written list.
  */
@@ -34,7 +34,7 @@ struct weir__kind {
     char letter;
     const char *name;
     enum weir_phase phase; /**< of a plain call; F becomes FORWARD_CHECKPOINT or INFER by context */
-    uint32_t reads, writes, frees;
+    uint32_t reads, writes;
     bool per_micro_batch;
     bool exported; /**< stands in CSV; N does not */
     bool plain;    /**< stands in torch.distributed.pipelining's CSV too; R and U do not */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kinds of action, one row each: what a kind reads, writes and frees is all that the rest of
+ * The kinds of action, one row each: what a kind reads and writes is all that the rest of
  * the engine knows of it, so that a new kind is a row here and a callback.
  */
 #include "schedule/action.h"
@@ -35,7 +35,6 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
                      .phase = WEIR_BACKWARD,
                      .reads = WEIR__SAVED | WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN,
                      .writes = WEIR__INPUT_GRADS | WEIR__SKIP_GRADS_OUT | WEIR__PARAM_GRADS,
-                     .frees = WEIR__SAVED,
                      .per_micro_batch = true,
                      .exported = true,
                      .plain = true,
@@ -56,7 +55,6 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
                      .phase = WEIR_BACKWARD_WEIGHT,
                      .reads = WEIR__SAVED | WEIR__WEIGHT_INPUTS,
                      .writes = WEIR__PARAM_GRADS,
-                     .frees = WEIR__SAVED | WEIR__WEIGHT_INPUTS,
                      .per_micro_batch = true,
                      .exported = true,
                      .plain = true,
@@ -72,7 +70,6 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
                      .phase = WEIR_UPDATE,
                      .reads = WEIR__NORMS | WEIR__PARAM_GRADS,
                      .writes = WEIR__PARAMETERS,
-                     .frees = WEIR__PARAM_GRADS,
                      .exported = true},
 };
 
