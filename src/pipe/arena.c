@@ -52,12 +52,11 @@ int weir__arena_touch(struct weir__worker *worker, bool lasting) {
 /* ---- growing ---- */
 
 /* In the pipe's `grown`: what replaces the working part where that is too small. */
-static int reserve_one(struct weir__worker *worker, const struct weir__prepared *prepared,
+static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
                        struct weir_faults *faults) {
     const struct weir_pipe *pipe = worker->pipe;
     const struct weir__arena *arena = &pipe->arenas[worker->index];
     struct weir__arena *grown = &pipe->grown[worker->index];
-    size_t need = prepared->arena_bytes[worker->index];
     uint64_t limit = pipe->setup.options.memory_limit;
     *grown = (struct weir__arena){0};
     if (need <= weir__arena_bytes(arena)) return WEIR_OK;
@@ -65,23 +64,27 @@ static int reserve_one(struct weir__worker *worker, const struct weir__prepared 
         weir_faults_add(faults,
                         "%lld rows need %zu bytes on worker %u, %llu more than the limit of %llu: "
                         "raise the limit to %zu or use rows that make other micro-batches",
-                        (long long)prepared->rows, need, worker->index,
-                        (unsigned long long)(need - limit), (unsigned long long)limit, need);
+                        (long long)rows, need, worker->index, (unsigned long long)(need - limit),
+                        (unsigned long long)limit, need);
         return WEIR_ERR_MEMORY_LIMIT;
     }
     grown->working_bytes = need - arena->lasting_bytes;
     int status = acquire(worker, grown->working_bytes, &grown->working);
     if (status != WEIR_OK)
         weir_faults_add(faults, "%lld rows need %zu bytes on worker %u, which cannot be had",
-                        (long long)prepared->rows, need, worker->index);
+                        (long long)rows, need, worker->index);
     return status;
 }
 
-int weir__arenas_reserve(struct weir_pipe *pipe, const struct weir__prepared *prepared,
+int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *list, uint32_t count,
                          struct weir_faults *faults) {
     int worst = WEIR_OK;
+    assert(count > 0);
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
-        int status = reserve_one(&pipe->workers[w], prepared, faults);
+        size_t need = 0;
+        for (uint32_t i = 0; i < count; i++)
+            if (list[i]->arena_bytes[w] > need) need = list[i]->arena_bytes[w];
+        int status = reserve_one(&pipe->workers[w], need, list[0]->rows, faults);
         if (status != WEIR_OK) worst = status;
     }
     if (worst != WEIR_OK) weir__arenas_drop(pipe);

@@ -102,24 +102,7 @@ static uint32_t worst_rows(const struct weir__setup *setup, int64_t rows[ROW_COU
     return count;
 }
 
-static int prepare_rows(const struct weir__setup *setup, int64_t rows,
-                        struct weir__prepared **prepared, uint32_t *count,
-                        struct weir_faults *faults) {
-    const struct weir_allocator *allocator = setup->options.allocator;
-    for (int infer = setup->options.infer_only; infer < 2; infer++) {
-        struct weir__prepared *one = weir__acquire(allocator, 1, sizeof *one);
-        if (one == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        int status = weir__prepared_init(one, setup, rows, infer != 0, faults);
-        if (status != WEIR_OK) {
-            weir__release(allocator, one, 1, sizeof *one);
-            return status;
-        }
-        prepared[(*count)++] = one;
-    }
-    return WEIR_OK;
-}
-
-/* For each row count training first (if there is any), then inference; the largest count first. */
+/* The largest count first. */
 static int prepare_all(const struct weir__setup *setup, struct weir__prepared **prepared,
                        uint32_t *count, struct weir_faults *faults) {
     int64_t rows[ROW_COUNTS];
@@ -127,18 +110,10 @@ static int prepare_all(const struct weir__setup *setup, struct weir__prepared **
     int status = WEIR_OK;
     *count = 0;
     for (uint32_t i = 0; status == WEIR_OK && i < row_counts; i++)
-        status = prepare_rows(setup, rows[i], prepared, count, faults);
+        status = weir__prepared_new(setup, rows[i], prepared, count, faults);
     if (status != WEIR_OK) return status;
     assert(*count <= PREPARED_MAX);
     return check_devices(setup, prepared[0]->table->worker_count, faults);
-}
-
-static void drop_prepared(const struct weir_allocator *allocator, struct weir__prepared **prepared,
-                          uint32_t count) {
-    for (uint32_t i = 0; i < count; i++) {
-        weir__prepared_clean_up(prepared[i]);
-        weir__release(allocator, prepared[i], 1, sizeof **prepared);
-    }
 }
 
 struct plan_storage {
@@ -173,7 +148,7 @@ int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *f
                       sizeof *own + workers * sizeof(struct weir_device_plan));
     }
 done:
-    drop_prepared(options->allocator, prepared, count);
+    weir__prepared_destroy(options->allocator, prepared, count);
     weir__setup_clean_up(&setup);
     return status;
 }
@@ -370,7 +345,7 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
     for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
         drop_worker(&pipe->workers[w]);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
-    drop_prepared(allocator, pipe->prepared, pipe->prepared_count);
+    weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);
     weir__setup_clean_up(&pipe->setup);
     weir__release(allocator, pipe, 1, sizeof *pipe);
 }

@@ -103,9 +103,9 @@ int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t b
 void weir__arena_clean_up(struct weir__worker *worker);
 /** On the worker's thread: the working part, if it is new, and the other. */
 int weir__arena_touch(struct weir__worker *worker, bool lasting);
-/** Acquires larger working parts where `prepared` needs them, to the side; nothing moves yet.
+/** Acquires larger working parts where one of `list` needs them, to the side; nothing moves yet.
  * WEIR_ERR_MEMORY_LIMIT, WEIR_ERR_OUT_OF_MEMORY: nothing is kept. */
-int weir__arenas_reserve(struct weir_pipe *pipe, const struct weir__prepared *prepared,
+int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *list, uint32_t count,
                          struct weir_faults *faults);
 /** Gives what was reserved back. */
 void weir__arenas_drop(struct weir_pipe *pipe);

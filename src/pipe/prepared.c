@@ -391,3 +391,27 @@ void weir__prepared_clean_up(struct weir__prepared *prepared) {
     weir__pool_clean_up(&prepared->pool);
     memset(prepared, 0, sizeof *prepared);
 }
+
+int weir__prepared_new(const struct weir__setup *setup, int64_t rows, struct weir__prepared **list,
+                       uint32_t *count, struct weir_faults *faults) {
+    const struct weir_allocator *allocator = setup->options.allocator;
+    for (int infer = setup->options.infer_only; infer < 2; infer++) {
+        struct weir__prepared *one = weir__acquire(allocator, 1, sizeof *one);
+        if (one == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        int status = weir__prepared_init(one, setup, rows, infer != 0, faults);
+        if (status != WEIR_OK) {
+            weir__release(allocator, one, 1, sizeof *one);
+            return status;
+        }
+        list[(*count)++] = one;
+    }
+    return WEIR_OK;
+}
+
+void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__prepared **list,
+                            uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        weir__prepared_clean_up(list[i]);
+        weir__release(allocator, list[i], 1, sizeof **list);
+    }
+}

@@ -122,8 +122,14 @@ struct weir__prepared {
     uint32_t binding_count, binding_capacity;
 };
 
-/** Makes the table, the plan and the calls; touches no arena. `memory_limit` and such are the
- * pipe's business. */
+/** For a row count, training's (unless infer_only) and inference's; touch no arena, and
+ * memory_limit and such are the pipe's business. Appended to list[*count], also where the second
+ * fails: the caller destroys what is there. */
+int weir__prepared_new(const struct weir__setup *setup, int64_t rows, struct weir__prepared **list,
+                       uint32_t *count, struct weir_faults *faults);
+void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__prepared **list,
+                            uint32_t count);
+/** Makes the table, the plan and the calls of one. */
 int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
                         int64_t rows, bool infer, struct weir_faults *faults);
 void weir__prepared_clean_up(struct weir__prepared *prepared);

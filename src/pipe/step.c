@@ -195,54 +195,56 @@ int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
 
 /* ---- further row counts ---- */
 
-static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared *prepared) {
-    void *list = pipe->prepared;
-    if (!weir__pool_grow(&pipe->setup.pool, &list, pipe->prepared_count, &pipe->prepared_capacity,
-                         sizeof *pipe->prepared))
-        return WEIR_ERR_OUT_OF_MEMORY;
-    pipe->prepared = list;
-    pipe->prepared[pipe->prepared_count++] = prepared;
+static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared **list, uint32_t count) {
+    uint32_t before = pipe->prepared_count;
+    for (uint32_t i = 0; i < count; i++) {
+        void *all = pipe->prepared;
+        if (!weir__pool_grow(&pipe->setup.pool, &all, pipe->prepared_count,
+                             &pipe->prepared_capacity, sizeof *pipe->prepared)) {
+            pipe->prepared_count = before;
+            return WEIR_ERR_OUT_OF_MEMORY;
+        }
+        pipe->prepared = all;
+        pipe->prepared[pipe->prepared_count++] = list[i];
+    }
     return WEIR_OK;
 }
 
-/* Points everything to where it lies now. A CPU's touch cannot fail; another device's leaves memory
- * that is not zeroed, which nobody relies on in what steps work in. */
-static int take_arenas(struct weir_pipe *pipe, struct weir__prepared *prepared,
-                       struct weir_faults *faults) {
-    if (!weir__arenas_grow(pipe)) {
-        weir__prepared_bind(prepared, pipe->arenas);
-        return WEIR_OK;
-    }
-    for (uint32_t i = 0; i < pipe->prepared_count; i++)
-        weir__prepared_bind(pipe->prepared[i], pipe->arenas);
-    pipe->command.kind = WEIR__COMMAND_TOUCH;
+static int command_workers(struct weir_pipe *pipe, enum weir__command_kind kind,
+                           struct weir__prepared *prepared, struct weir_faults *faults) {
+    pipe->command.kind = kind;
+    pipe->command.prepared = prepared;
     int status = weir__pipe_command(pipe);
     if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
     return status;
 }
 
-static int prepare_one(struct weir_pipe *pipe, int64_t rows, bool infer,
-                       struct weir_faults *faults) {
-    const struct weir_allocator *allocator = pipe->setup.options.allocator;
-    struct weir__prepared *prepared = weir__acquire(allocator, 1, sizeof *prepared);
-    if (prepared == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__prepared_init(prepared, &pipe->setup, rows, infer, faults);
-    if (status != WEIR_OK) goto fail_init;
-    status = weir__arenas_reserve(pipe, prepared, faults);
-    if (status != WEIR_OK) goto fail_reserve;
-    pipe->command.kind = WEIR__COMMAND_PREPARE;
-    pipe->command.prepared = prepared;
-    status = weir__pipe_command(pipe);
-    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
-    if (status == WEIR_OK) status = keep_prepared(pipe, prepared);
+/* Points everything to where it lies now. A CPU's touch cannot fail; another device's leaves memory
+ * that is not zeroed, which nobody relies on in what steps work in. */
+static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
+    bool grown = weir__arenas_grow(pipe);
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        weir__prepared_bind(pipe->prepared[i], pipe->arenas);
+    return grown ? command_workers(pipe, WEIR__COMMAND_TOUCH, NULL, faults) : WEIR_OK;
+}
+
+/* All of it or nothing. Training and inference have the same sizes of micro-batches, so that the
+ * stages are asked to prepare for one of them. */
+static int prepare_rows(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
+    struct weir__prepared *made[2];
+    uint32_t count = 0;
+    int status = weir__prepared_new(&pipe->setup, rows, made, &count, faults);
+    if (status != WEIR_OK) goto fail_new;
+    status = weir__arenas_reserve(pipe, made, count, faults);
+    if (status != WEIR_OK) goto fail_new;
+    status = command_workers(pipe, WEIR__COMMAND_PREPARE, made[0], faults);
+    if (status == WEIR_OK) status = keep_prepared(pipe, made, count);
     if (status != WEIR_OK) goto fail_keep;
-    return take_arenas(pipe, prepared, faults);
+    return take_arenas(pipe, faults);
 fail_keep:
     weir__arenas_drop(pipe);
-fail_reserve:
-    weir__prepared_clean_up(prepared);
-fail_init:
-    weir__release(allocator, prepared, 1, sizeof *prepared);
+fail_new:
+    weir__prepared_destroy(pipe->setup.options.allocator, made, count);
     return status;
 }
 
@@ -260,11 +262,8 @@ int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *
         status = WEIR_ERR_ARGUMENT;
     }
     if (status == WEIR_OK) status = weir__setup_check_rows(&pipe->setup, rows, faults);
-    bool trains = !pipe->setup.options.infer_only;
-    if (status == WEIR_OK && trains && find_prepared(pipe, rows, false) == NULL)
-        status = prepare_one(pipe, rows, false, faults);
     if (status == WEIR_OK && find_prepared(pipe, rows, true) == NULL)
-        status = prepare_one(pipe, rows, true, faults);
+        status = prepare_rows(pipe, rows, faults);
     leave(pipe);
     return status;
 }
