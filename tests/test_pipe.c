@@ -7,6 +7,7 @@
 #include "engine_stages.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static struct engine_model model;
@@ -251,6 +252,47 @@ static void test_an_unknown_device_is_refused(void) {
     CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "devices is NULL"));
 }
 
+/* A plan is refused for what the pipe is refused for, in the same words. */
+static void expect_bind(const struct weir_pipe_options *options, int status, uint32_t count) {
+    struct weir_faults lists[2] = {{.allocator = test_allocator()},
+                                   {.allocator = test_allocator()}};
+    struct weir_pipe *pipe = NULL;
+    struct weir_plan *plan = NULL;
+    EXPECT_STATUS(weir_pipe_new(options, &lists[0], &pipe), status);
+    EXPECT_STATUS(weir_plan_new(options, &lists[1], &plan), status);
+    EXPECT_EQ_UINT(lists[0].kept, count);
+    EXPECT_EQ_UINT(lists[1].kept, count);
+    for (uint32_t i = 0; i < lists[0].kept && i < lists[1].kept; i++)
+        EXPECT_EQ_STR(lists[1].lines[i], lists[0].lines[i]);
+    weir_pipe_destroy(pipe);
+    weir_plan_destroy(plan);
+    for (int k = 0; k < 2; k++) weir_faults_clean_up(&lists[k]);
+}
+
+static void test_plans_check_the_bind_list_too(void) {
+    chain(2);
+    struct weir_pipe_options options = engine_options(&model);
+    static const char *const right[] = {"none", "auto", NULL};
+    for (int k = 0; k < 3; k++) {
+        options.bind = right[k];
+        expect_bind(&options, WEIR_OK, 0);
+    }
+    setenv("HWLOC_SYNTHETIC", "core:4 pu:1", 1);
+    options.bind = "0-1,3";
+    expect_bind(&options, WEIR_OK, 0);
+    options.bind = "0,7,0";
+    expect_bind(&options, WEIR_ERR_ARGUMENT, 2);
+    options.bind = "3";
+    expect_bind(&options, WEIR_ERR_ARGUMENT, 1);
+    options.bind = "0-3", options.threads_per_worker = 3;
+    expect_bind(&options, WEIR_ERR_ARGUMENT, 1);
+    options.bind = NULL, options.threads_per_worker = 0;
+    setenv("WEIR_BIND", "9", 1);
+    expect_bind(&options, WEIR_ERR_ARGUMENT, 1);
+    unsetenv("WEIR_BIND");
+    unsetenv("HWLOC_SYNTHETIC");
+}
+
 /* One refusal names them all: a bad border, a skip without its stash, too few chunks, a schedule
  * that does not exist. */
 static void test_every_fault_is_listed_at_once(void) {
@@ -439,7 +481,8 @@ WEIR_TEST_SUITE(pipe, TEST(every_pipe_gives_the_unpipelined_bits),
                 TEST(inference_saves_and_recomputes_nothing),
                 TEST(a_pipe_for_inference_only_has_no_memory_for_more),
                 TEST(too_few_devices_are_refused_and_surplus_ones_unused),
-                TEST(an_unknown_device_is_refused), TEST(every_fault_is_listed_at_once),
-                TEST(a_description_is_copied), TEST(gpipe_forwards_follow_their_neighbours),
+                TEST(an_unknown_device_is_refused), TEST(plans_check_the_bind_list_too),
+                TEST(every_fault_is_listed_at_once), TEST(a_description_is_copied),
+                TEST(gpipe_forwards_follow_their_neighbours),
                 TEST(gpipe_backwards_run_in_reverse_on_every_stage),
                 TEST(every_action_is_traced_in_its_rows_order))

@@ -139,6 +139,9 @@ int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *f
     status = bytes == NULL || own == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
     if (status == WEIR_OK) status = size_arenas(&setup, prepared, count, bytes, faults);
     if (status == WEIR_OK) status = fill_plan(&setup, prepared[0], bytes, own->devices);
+    if (status == WEIR_OK)
+        status = weir__place_check(options->allocator, options->bind, workers,
+                                   options->threads_per_worker, faults);
     if (status == WEIR_OK) {
         own->plan = (struct weir_plan){workers, own->devices};
         own->allocator = options->allocator;

@@ -60,6 +60,10 @@ struct weir__placement {
 int weir__place_plan(struct weir__machine *machine, const char *bind, uint32_t workers,
                      uint32_t threads, struct weir_faults *faults,
                      struct weir__placement *placements);
+/** Refuses what weir__place_plan refuses on this machine, with the same faults, and places and
+ * claims nothing. */
+int weir__place_check(const struct weir_allocator *allocator, const char *bind, uint32_t workers,
+                      uint32_t threads, struct weir_faults *faults);
 /** Binds the calling thread; does nothing if the placement is not bound or the machine synthetic.
  * WEIR_ERR_SYSTEM if the system refuses, WEIR_ERR_OUT_OF_MEMORY. From any thread. */
 int weir__place_bind(struct weir__machine *machine, const struct weir__placement *placement);

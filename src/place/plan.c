@@ -195,17 +195,20 @@ static int find_exclusive(const struct plan *plan) {
     return WEIR_OK;
 }
 
-static int place_units(struct plan *plan, const char *bind, const uint32_t *units, uint32_t count,
+/* Whether the list has a core for every thread; sets `plan->threads` where it is left open. */
+static int count_units(struct plan *plan, const char *bind, uint32_t count,
                        struct weir_faults *faults) {
     if (plan->threads == 0) plan->threads = count / plan->workers;
     uint64_t need = (uint64_t)plan->workers * (plan->threads > 0 ? plan->threads : 1);
-    if (need > count || plan->threads > WEIR__PLACE_CORES_MAX) {
-        weir_faults_add(faults,
-                        "bind \"%s\" names %u cores, but %u workers need %llu: name more cores, or "
-                        "ask for fewer workers or fewer threads per worker",
-                        bind, count, plan->workers, (unsigned long long)need);
-        return WEIR_ERR_ARGUMENT;
-    }
+    if (need <= count && plan->threads <= WEIR__PLACE_CORES_MAX) return WEIR_OK;
+    weir_faults_add(faults,
+                    "bind \"%s\" names %u cores, but %u workers need %llu: name more cores, or "
+                    "ask for fewer workers or fewer threads per worker",
+                    bind, count, plan->workers, (unsigned long long)need);
+    return WEIR_ERR_ARGUMENT;
+}
+
+static int place_units(struct plan *plan, const uint32_t *units) {
     deal_list(plan, units);
     for (uint32_t w = 0; w < plan->workers; w++) {
         int status = describe(plan, &plan->placements[w]);
@@ -214,13 +217,15 @@ static int place_units(struct plan *plan, const char *bind, const uint32_t *unit
     return find_exclusive(plan);
 }
 
+/* Without placements the list is only checked. */
 static int place_list(struct plan *plan, const char *bind, struct weir_faults *faults) {
     struct weir__machine *machine = plan->machine;
     uint32_t count = 0, capacity = (uint32_t)hwloc_bitmap_weight(machine->allowed);
     uint32_t *units = weir__acquire(machine->allocator, capacity, sizeof *units);
     if (units == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__list_parse(bind, machine->allowed, faults, capacity, units, &count);
-    if (status == WEIR_OK) status = place_units(plan, bind, units, count, faults);
+    if (status == WEIR_OK) status = count_units(plan, bind, count, faults);
+    if (status == WEIR_OK && plan->placements != NULL) status = place_units(plan, units);
     weir__release(machine->allocator, units, capacity, sizeof *units);
     return status;
 }
@@ -255,6 +260,18 @@ int weir__place_plan(struct weir__machine *machine, const char *bind, uint32_t w
         }
     }
     if (status != WEIR_OK) weir__place_unclaim(machine);
+    return status;
+}
+
+int weir__place_check(const struct weir_allocator *allocator, const char *bind, uint32_t workers,
+                      uint32_t threads, struct weir_faults *faults) {
+    struct plan plan = {.workers = workers, .threads = threads};
+    assert(workers > 0);
+    bind = effective_bind(bind);
+    if (strcmp(bind, "auto") == 0 || strcmp(bind, "none") == 0) return WEIR_OK;
+    int status = weir__machine_new(allocator, &plan.machine);
+    if (status == WEIR_OK) status = place_list(&plan, bind, faults);
+    weir__machine_destroy(plan.machine);
     return status;
 }
 
