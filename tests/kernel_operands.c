@@ -226,6 +226,7 @@ static struct weir__window any_window(bool pool) {
 static void choose_convolution(struct weir__op_shape *shape) {
     static const int64_t channels[] = {1, 2, 3, 8, 16, 17, 24, 40};
     shape->rows = between(1, 3);
+    shape->rows_max = shape->rows + between(0, 3);
     shape->window = any_window(false);
     shape->in = channels[test_random_below(WEIR__COUNT_OF(channels))];
     shape->out = channels[test_random_below(WEIR__COUNT_OF(channels))];

@@ -266,23 +266,34 @@ static void memory_clean_up(struct memory *memory) {
 }
 
 /** Packs the weights, the only operands that are valid then; *packed is NULL where the kernel packs
- * nothing. */
+ * nothing. Who packs has the largest row count and one thread: any of a node's states may be the
+ * first of a step. */
 static int pack(const struct weir__kernel *kernel, const struct weir__op_call *call, size_t shift,
                 struct memory *memory, const void **packed) {
     struct weir__op_call early = *call;
+    struct weir__op_shape largest = *call->shape;
     const void *ins[KERNEL_INS] = {NULL};
-    size_t bytes = 0;
+    size_t bytes = 0, largest_bytes = 0;
     *packed = NULL;
     if (kernel->measure_pack == NULL) return WEIR_OK;
+    largest.rows = largest.rows_max;
+    largest.threads = 1;
     int status = kernel->measure_pack(call->shape, &bytes);
+    if (status == WEIR_OK) status = kernel->measure_pack(&largest, &largest_bytes);
+    EXPECT_EQ_UINT(bytes, largest_bytes);
     if (status != WEIR_OK || bytes == 0) return status;
+    status = kernel->prepare(&largest, &early.state);
+    if (status != WEIR_OK) return status;
     void *to = buffer_init(&memory->packed, bytes, shift);
     ins[1] = call->in[1];
+    early.shape = &largest;
     early.in = ins;
     early.out = NULL;
     early.workspace = NULL;
     *packed = to;
-    return kernel->pack(&early, to);
+    status = kernel->pack(&early, to);
+    kernel->release(early.state);
+    return status;
 }
 
 /** Out of the outputs, to where calls have it. */

@@ -72,7 +72,8 @@ struct kernel_results {
     double *out[KERNEL_OUTS];
 };
 /** Runs the op in buffers that begin `shift` bytes after the allocator's alignment; workspace and
- * outputs hold rubbish before. The status of the first call that failed is returned. */
+ * outputs hold rubbish before; weights are packed by another state, for shape.rows_max rows. The
+ * status of the first call that failed is returned. */
 int kernel_run(const struct kernel_case *test, enum kernel_backend backend, size_t shift,
                struct kernel_results *results);
 /** Empty results to be filled: what another source wants. */

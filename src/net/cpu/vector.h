@@ -181,6 +181,32 @@ VECTOR_INLINE vint v_lane_numbers(void) {
     return (vint){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 }
 
+/** Exchanges lanes whose numbers differ in the bit `s` between rows that differ in it. */
+#define V_EXCHANGE_LOW(a, b, s)                                                                    \
+    __builtin_shufflevector(a, b, V_LOW(0, s), V_LOW(1, s), V_LOW(2, s), V_LOW(3, s), V_LOW(4, s), \
+                            V_LOW(5, s), V_LOW(6, s), V_LOW(7, s), V_LOW(8, s), V_LOW(9, s),       \
+                            V_LOW(10, s), V_LOW(11, s), V_LOW(12, s), V_LOW(13, s), V_LOW(14, s),  \
+                            V_LOW(15, s))
+#define V_EXCHANGE_HIGH(a, b, s)                                                                   \
+    __builtin_shufflevector(a, b, V_HIGH(0, s), V_HIGH(1, s), V_HIGH(2, s), V_HIGH(3, s),          \
+                            V_HIGH(4, s), V_HIGH(5, s), V_HIGH(6, s), V_HIGH(7, s), V_HIGH(8, s),  \
+                            V_HIGH(9, s), V_HIGH(10, s), V_HIGH(11, s), V_HIGH(12, s),             \
+                            V_HIGH(13, s), V_HIGH(14, s), V_HIGH(15, s))
+#define V_LOW(lane, s) (((lane) & (s)) ? 16 + (lane) - (s) : (lane))
+#define V_HIGH(lane, s) (((lane) & (s)) ? 16 + (lane) : (lane) + (s))
+#define V_EXCHANGE(rows, s)                                                                        \
+    V_UNROLL                                                                                       \
+    for (int i = 0; i < LANES; i++) {                                                              \
+        if (i & (s)) continue;                                                                     \
+        vfloat low = V_EXCHANGE_LOW((rows)[i], (rows)[i + (s)], s);                                \
+        (rows)[i + (s)] = V_EXCHANGE_HIGH((rows)[i], (rows)[i + (s)], s);                          \
+        (rows)[i] = low;                                                                           \
+    }
+
+/** rows[i][j] becomes rows[j][i]. */
+VECTOR_INLINE void v_transpose(vfloat rows[LANES]){V_EXCHANGE(rows, 8) V_EXCHANGE(rows, 4)
+                                                       V_EXCHANGE(rows, 2) V_EXCHANGE(rows, 1)}
+
 /* ---- functions; polynomials fitted by Remez exchange, coefficients lowest power last ---- */
 
 /** x = r + power * ln 2 with r within ln 2 / 2 of 0; returns q with exp(r) = 1 + r * q. For what

@@ -93,34 +93,6 @@ void weir__panel_product(const struct weir__panel *panel) {
 
 /* ---- packing ---- */
 
-/** Exchanges lanes whose numbers differ in the bit `s` between rows that differ in it. */
-#define EXCHANGE_LOW(a, b, s)                                                                      \
-    __builtin_shufflevector(a, b, LOW(0, s), LOW(1, s), LOW(2, s), LOW(3, s), LOW(4, s),           \
-                            LOW(5, s), LOW(6, s), LOW(7, s), LOW(8, s), LOW(9, s), LOW(10, s),     \
-                            LOW(11, s), LOW(12, s), LOW(13, s), LOW(14, s), LOW(15, s))
-#define EXCHANGE_HIGH(a, b, s)                                                                     \
-    __builtin_shufflevector(a, b, HIGH(0, s), HIGH(1, s), HIGH(2, s), HIGH(3, s), HIGH(4, s),      \
-                            HIGH(5, s), HIGH(6, s), HIGH(7, s), HIGH(8, s), HIGH(9, s),            \
-                            HIGH(10, s), HIGH(11, s), HIGH(12, s), HIGH(13, s), HIGH(14, s),       \
-                            HIGH(15, s))
-#define LOW(lane, s) (((lane) & (s)) ? 16 + (lane) - (s) : (lane))
-#define HIGH(lane, s) (((lane) & (s)) ? 16 + (lane) : (lane) + (s))
-#define EXCHANGE(rows, s)                                                                          \
-    V_UNROLL                                                                                       \
-    for (int i = 0; i < LANES; i++) {                                                              \
-        if (i & (s)) continue;                                                                     \
-        vfloat low = EXCHANGE_LOW((rows)[i], (rows)[i + (s)], s);                                  \
-        (rows)[i + (s)] = EXCHANGE_HIGH((rows)[i], (rows)[i + (s)], s);                            \
-        (rows)[i] = low;                                                                           \
-    }
-
-VECTOR_INLINE void transpose(vfloat rows[LANES]) {
-    EXCHANGE(rows, 8)
-    EXCHANGE(rows, 4)
-    EXCHANGE(rows, 2)
-    EXCHANGE(rows, 1)
-}
-
 /** At most 16 rows of at most 16 numbers become columns. */
 static void pack_square(float *to, const float *from, int64_t from_row, int64_t columns,
                         int64_t depth, float scale) {
@@ -130,7 +102,7 @@ static void pack_square(float *to, const float *from, int64_t from_row, int64_t 
         rows[j] = j >= columns     ? v_all(0)
                   : depth >= LANES ? v_load(from + j * from_row)
                                    : v_load_some(from + j * from_row, depth);
-    transpose(rows);
+    v_transpose(rows);
     int64_t steps = depth < LANES ? depth : LANES;
     for (int64_t k = 0; k < steps; k++) v_store(to + k * WEIR__PANEL, rows[k] * scale);
 }
