@@ -66,6 +66,7 @@ struct bench_options {
     uint64_t seed;        /**< of orders and resampling */
     uint32_t repetitions; /**< rounds */
     const char *json;     /**< file, "-" for stdout, NULL for none */
+    const char *peer;     /**< a command that does the same work otherwise; NULL: none */
     uint32_t topic_count;
     const char *const *topics; /**< none: all */
 };
@@ -196,6 +197,7 @@ int bench_compare(const char *before, const char *after, uint64_t seed);
 void bench_overhead(struct bench *bench);
 void bench_pipeline(struct bench *bench);
 void bench_recompute(struct bench *bench);
+void bench_unet(struct bench *bench);
 void bench_copy(struct bench *bench);
 
 #endif

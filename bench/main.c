@@ -21,6 +21,8 @@ static const struct topic topics[] = {
      bench_pipeline},
     {"recompute", "does recomputing before the gradient is there gain what the table says?",
      bench_recompute},
+    {"unet", "how fast does a U-Net train on two cores, as one stage and as a pipeline?",
+     bench_unet},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},
 };
 
@@ -36,14 +38,17 @@ struct arguments {
 /* ---- arguments ---- */
 
 static void print_usage(FILE *to) {
-    fprintf(to, "usage: zig build bench -- [options] [TOPIC...]\n\n"
-                "  --json FILE        results for programs too; - is stdout\n"
-                "  --repetitions N    rounds (default 20; 3 with --quick)\n"
-                "  --quick            a smoke test: everything runs, no number means anything\n"
-                "  --seed N           of the order of cases and of resampling (default 1)\n"
-                "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
-                "  --list             names the topics\n"
-                "  --help             this\n\ntopics (default: all)\n");
+    fprintf(
+        to,
+        "usage: zig build bench -- [options] [TOPIC...]\n\n"
+        "  --json FILE        results for programs too; - is stdout\n"
+        "  --repetitions N    rounds (default 20; 3 with --quick)\n"
+        "  --quick            a smoke test: everything runs, no number means anything\n"
+        "  --seed N           of the order of cases and of resampling (default 1)\n"
+        "  --peer COMMAND     unet: a program that does the same, timed in turns (bench/peers)\n"
+        "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
+        "  --list             names the topics\n"
+        "  --help             this\n\ntopics (default: all)\n");
     for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++)
         fprintf(to, "  %-18s %s\n", topics[i].name, topics[i].question);
 }
@@ -78,6 +83,8 @@ static bool parse_option(char **argv, int *i, struct arguments *out) {
         out->help = true;
     } else if ((value = option_value(argv, i, "--json")) != NULL) {
         out->options.json = value;
+    } else if ((value = option_value(argv, i, "--peer")) != NULL) {
+        out->options.peer = value;
     } else if ((value = option_value(argv, i, "--seed")) != NULL) {
         return parse_number(value, 0, UINT64_MAX, &out->options.seed);
     } else if ((value = option_value(argv, i, "--repetitions")) != NULL) {
