@@ -194,6 +194,28 @@ static void expect_all_orders(void) {
     if (!prepared.infer) expect_tail_order();
 }
 
+/* The orders are the dependencies and the waits that only bytes ask for. */
+static void expect_orders(void) {
+    const struct weir__deps *deps = &prepared.deps, *orders = &prepared.orders;
+    for (uint32_t a = 0; a < prepared.table->action_count; a++) {
+        const struct weir__call *call = &prepared.calls[a];
+        uint32_t at = orders->begin[a], begin = deps->begin[a], count = deps->begin[a + 1] - begin;
+        for (uint32_t e = 0; e < count; e++, at++) {
+            EXPECT_EQ_UINT(orders->edges[at].from, deps->edges[begin + e].from);
+            EXPECT_EQ_UINT(orders->edges[at].cause, deps->edges[begin + e].cause);
+        }
+        for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
+            const struct weir__wait *wait = &prepared.waits[i];
+            bool depends = false;
+            for (uint32_t e = begin; e < begin + count; e++)
+                depends |= deps->edges[e].from == wait->action;
+            EXPECT((wait->cause == WEIR__CAUSE_MEMORY) == !depends);
+            if (!depends) EXPECT_EQ_UINT(orders->edges[at++].from, wait->action);
+        }
+        EXPECT_EQ_UINT(at, orders->begin[a + 1]);
+    }
+}
+
 /* ---- blocks ---- */
 
 static bool shares(const struct weir__block *a, const struct weir__block *b) {
@@ -243,6 +265,7 @@ static void test_blocks_that_share_bytes_are_ordered_by_waits(void) {
             find_known();
             expect_few_waits();
             expect_all_orders();
+            expect_orders();
             expect_safe_blocks();
             close_plan();
         }

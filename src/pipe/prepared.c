@@ -386,6 +386,7 @@ int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setu
 
 void weir__prepared_clean_up(struct weir__prepared *prepared) {
     weir__deps_clean_up(&prepared->deps);
+    weir__deps_clean_up(&prepared->orders);
     weir_table_destroy(prepared->table);
     weir_table_destroy(prepared->exported);
     weir__pool_clean_up(&prepared->pool);

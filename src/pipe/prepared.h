@@ -16,6 +16,7 @@ struct weir__wait {
     uint32_t count;
     uint32_t action; /**< the last of them, in the table */
     bool delayed;    /**< a copied crossing: link_delay_ns counts from that action's end */
+    uint8_t cause;   /**< enum weir__cause; MEMORY where only bytes that are shared say so */
 };
 
 /** A crossing between memories, done at the start of the action that needs it first. */
@@ -103,6 +104,7 @@ struct weir__prepared {
     struct weir_table *exported; /**< the training table as a schedule or CSV gave it */
     struct weir_table *table;    /**< what runs: that one with N, or inference's own */
     struct weir__deps deps;
+    struct weir__deps orders; /**< those, and an edge of CAUSE_MEMORY for each wait of that cause */
     struct weir__memory memory;
     size_t *arena_bytes;   /**< per worker: what this plan needs */
     size_t *lasting_bytes; /**< per worker: of it, at the beginning, what lasts */

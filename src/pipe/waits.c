@@ -17,6 +17,7 @@ struct before {
     double end;
     uint32_t action;
     bool delayed;
+    uint8_t cause;
 };
 
 struct clocks {
@@ -39,30 +40,34 @@ static int by_start(const void *a, const void *b) {
     return (x->action > y->action) - (x->action < y->action);
 }
 
-/* Latest first: the later ones tend to imply the earlier. */
+/* Latest first: the later ones tend to imply the earlier. Of one action's causes MEMORY, the last
+ * of them, gives way to what is read. */
 static int by_end(const void *a, const void *b) {
     const struct before *x = a, *y = b;
     if (x->end != y->end) return x->end > y->end ? -1 : 1;
-    return (x->action > y->action) - (x->action < y->action);
+    if (x->action != y->action) return x->action < y->action ? -1 : 1;
+    return (x->cause > y->cause) - (x->cause < y->cause);
 }
 
-static bool list_add(struct clocks *c, uint32_t *count, uint32_t action, bool delayed) {
+static bool list_add(struct clocks *c, uint32_t *count, uint32_t action, bool delayed,
+                     enum weir__cause cause) {
     void *list = c->list;
     if (!weir__pool_grow(&c->prepared->pool, &list, *count, &c->list_capacity, sizeof *c->list))
         return false;
     c->list = list;
-    c->list[(*count)++] = (struct before){c->end[action], action, delayed};
+    c->list[(*count)++] = (struct before){c->end[action], action, delayed, (uint8_t)cause};
     return true;
 }
 
-static bool add_wait(struct clocks *c, uint32_t worker, uint32_t count, uint32_t action,
-                     bool delayed) {
+static bool add_wait(struct clocks *c, uint32_t worker, const struct before *before) {
     struct weir__prepared *p = c->prepared;
     void *waits = p->waits;
     if (!weir__pool_grow(&p->pool, &waits, p->wait_count, &c->wait_capacity, sizeof *p->waits))
         return false;
     p->waits = waits;
-    p->waits[p->wait_count++] = (struct weir__wait){worker, count, action, delayed};
+    uint32_t count = before->action - p->table->rows[worker] + 1;
+    p->waits[p->wait_count++] =
+        (struct weir__wait){worker, count, before->action, before->delayed, before->cause};
     return true;
 }
 
@@ -77,13 +82,13 @@ static bool gather(struct clocks *c, uint32_t action, uint32_t *count) {
         bool crosses =
             edge->cause != WEIR__CAUSE_LOCAL && weir__kinds[p->calls[action].action.kind].in_step;
         bool delayed = c->delays && crosses;
-        if (!list_add(c, count, edge->from, delayed)) return false;
+        if (!list_add(c, count, edge->from, delayed, (enum weir__cause)edge->cause)) return false;
     }
     const struct weir__handover *h = c->handovers;
     for (; c->handover_count > 0 && h->after == action; h++, c->handover_count--) {
         assert(c->start[h->after] >= c->end[h->before]);
         if (c->worker_of[h->before] == own) continue;
-        if (!list_add(c, count, h->before, false)) return false;
+        if (!list_add(c, count, h->before, false, WEIR__CAUSE_MEMORY)) return false;
     }
     c->handovers = h;
     if (*count > 1) qsort(c->list, *count, sizeof *c->list, by_end);
@@ -107,7 +112,7 @@ static bool find_waits(struct clocks *c, uint32_t action) {
         uint32_t from = c->list[n].action, worker = c->worker_of[from];
         uint32_t done = from - p->table->rows[worker] + 1;
         if (clock[worker] >= done && !c->list[n].delayed) continue;
-        if (!add_wait(c, worker, done, from, c->list[n].delayed)) return false;
+        if (!add_wait(c, worker, &c->list[n])) return false;
         merge(clock, &c->clock[(size_t)from * c->workers], c->workers);
         if (clock[worker] < done) clock[worker] = done;
     }
@@ -143,6 +148,39 @@ static int take_handovers(struct clocks *c) {
     return WEIR_OK;
 }
 
+/* ---- the orders that the waits keep ---- */
+
+static void fill_orders(const struct weir__prepared *p, struct weir__deps *orders) {
+    uint32_t count = 0;
+    for (uint32_t a = 0; a < p->table->action_count; a++) {
+        orders->begin[a] = count;
+        for (uint32_t e = p->deps.begin[a]; e < p->deps.begin[a + 1]; e++)
+            orders->edges[count++] = p->deps.edges[e];
+        for (uint32_t i = p->calls[a].wait_begin; i < p->calls[a].wait_end; i++)
+            if (p->waits[i].cause == WEIR__CAUSE_MEMORY)
+                orders->edges[count++] =
+                    (struct weir__edge){p->waits[i].action, WEIR__CAUSE_MEMORY};
+    }
+    orders->begin[p->table->action_count] = count;
+    assert(count == orders->edge_count);
+}
+
+static int make_orders(struct weir__prepared *p) {
+    struct weir__deps *orders = &p->orders;
+    size_t edges = p->deps.edge_count;
+    for (uint32_t i = 0; i < p->wait_count; i++) edges += p->waits[i].cause == WEIR__CAUSE_MEMORY;
+    if (edges > UINT32_MAX) return WEIR_ERR_OVERFLOW;
+    *orders = (struct weir__deps){.allocator = p->deps.allocator,
+                                  .action_count = p->deps.action_count,
+                                  .edge_count = (uint32_t)edges};
+    orders->begin =
+        weir__acquire(orders->allocator, (size_t)orders->action_count + 1, sizeof *orders->begin);
+    orders->edges = weir__acquire(orders->allocator, orders->edge_count, sizeof *orders->edges);
+    if (orders->begin == NULL || orders->edges == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    fill_orders(p, orders);
+    return WEIR_OK;
+}
+
 int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__setup *setup,
                          const double *start, const double *end) {
     const struct weir_table *table = prepared->table;
@@ -165,5 +203,5 @@ int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__set
     if (status == WEIR_OK) status = take_handovers(&c);
     for (uint32_t n = 0; status == WEIR_OK && n < table->action_count; n++)
         if (!find_waits(&c, order[n].action)) status = WEIR_ERR_OUT_OF_MEMORY;
-    return status;
+    return status == WEIR_OK ? make_orders(prepared) : status;
 }
