@@ -182,6 +182,29 @@ static void test_copied_crossings_alone_are_delayed(void) {
     expect_delayed(WEIR_LINK_POINTER, WEIR_WAIT_PARK, UINT64_C(60000000000));
 }
 
+static int recompute_long(void *context, const struct weir_task *task) {
+    struct timespec time = {.tv_nsec = 3 * DELAY_NS / 2};
+    (void)context;
+    if (task->stage == 0 && task->phase == WEIR_RECOMPUTE) nanosleep(&time, NULL);
+    return 0;
+}
+
+/* The gradient's producer is done before its reader looks; the gradient is still on its way. */
+static void test_what_is_on_its_way_is_waited_for(void) {
+    engine_model_init(&model, 2);
+    model.hook = recompute_long;
+    struct weir_pipe_options options = engine_options(&model);
+    options.checkpoint = WEIR_CHECKPOINT_ALWAYS, options.chunks = 1;
+    options.link = WEIR_LINK_COPY, options.link_delay_ns = DELAY_NS;
+    CHECK(engine_trial_open(&trial, &model, &options, NULL));
+    engine_trial_step(&trial);
+    for (uint32_t w = 0; w < 2; w++)
+        counts[w] = weir_pipe_trace(trial.pipe, w, EVENTS_MAX, events[w]);
+    EXPECT_EQ_INT(event_of(WEIR_KIND_B, 0, 0)->waited_for, 1);
+    EXPECT_EQ_INT(event_of(WEIR_KIND_R, 0, 0)->waited_for, -1);
+    engine_trial_close(&trial);
+}
+
 /* ---- inputs that a stage writes to ---- */
 
 struct vandal {
@@ -275,5 +298,6 @@ WEIR_TEST_SUITE(checkpoint, TEST(two_segments_on_one_worker_run_in_serial_order)
                 TEST(a_border_without_gradients_cuts_the_backward),
                 TEST(recompute_starts_before_its_gradient_is_there),
                 TEST(late_recompute_never_does), TEST(copied_crossings_alone_are_delayed),
-                TEST(a_write_to_an_input_is_caught), TEST(well_behaved_stages_are_let_through),
+                TEST(what_is_on_its_way_is_waited_for), TEST(a_write_to_an_input_is_caught),
+                TEST(well_behaved_stages_are_let_through),
                 TEST(without_the_check_a_write_goes_unnoticed))

@@ -70,15 +70,17 @@ static void sleep_towards(uint64_t ready) {
     (void)nanosleep(&slice, NULL);
 }
 
-/* A copied crossing is there `link_delay_ns` after its producer's end. */
-static void wait_delay(struct run *run, const struct weir__wait *wait) {
+/* A copied crossing is there `link_delay_ns` after its producer's end. True if it was not yet. */
+static bool wait_delay(struct run *run, const struct weir__wait *wait) {
     const struct weir__worker *from = &run->pipe->workers[wait->worker];
     uint64_t ready =
         weir__worker_event(from, wait->count - 1)->end + run->pipe->setup.options.link_delay_ns;
+    bool waits = weir__now_ns() < ready;
     while (weir__now_ns() < ready && !has_failed(run->pipe)) {
         if (!run->pipe->spins) sleep_towards(ready);
         weir__pause();
     }
+    return waits;
 }
 
 /* Waits for everything that `call` follows; returns the worker last waited for, or -1. */
@@ -92,7 +94,8 @@ static int32_t wait_inputs(struct run *run, const struct weir__call *call) {
             waited_for = (int32_t)wait->worker;
             weir__gate_wait(&from->progress, wanted, spin_bound(run->worker), 0);
         }
-        if (wait->delayed && !has_failed(run->pipe)) wait_delay(run, wait);
+        if (wait->delayed && !has_failed(run->pipe) && wait_delay(run, wait))
+            waited_for = (int32_t)wait->worker;
     }
     return waited_for;
 }
