@@ -164,11 +164,9 @@ fn addLibraries(b: *Build, options: Options) Libraries {
 fn addEngine(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, engineSources(b), &.{});
-    for (page_texts) |page| module.addCSourceFile(.{ .file = textSource(b, page) });
     linkSystem(module, "hwloc");
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
     library.installHeader(b.path("src/weir.h"), "weir.h");
-    library.installHeader(b.path("src/weir_report.h"), "weir_report.h");
     return library;
 }
 
@@ -253,31 +251,6 @@ fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
     // Before the system's folders, which -isystem is not; its warnings are not ours all the same.
     const include = b.fmt("-I{s}/include", .{prefix});
     return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", include, "--system-header-prefix=oneapi/" });
-}
-
-/// What the report's page is made of besides C stays a file of its own kind.
-const Text = struct { path: []const u8, symbol: []const u8 };
-const page_texts = [_]Text{
-    .{ .path = "src/trace/page.css", .symbol = "weir__page_style" },
-    .{ .path = "src/trace/page.js", .symbol = "weir__page_script" },
-};
-
-/// A C file that defines `symbol` as the file's text.
-fn textSource(b: *Build, text: Text) LazyPath {
-    const read = readTracked(b, text.path) orelse std.process.fatal("{s} is missing", .{text.path});
-    var source: std.ArrayList(u8) = .empty;
-    source.print(b.allocator, "extern const char {s}[];\nconst char {s}[] =\n    \"", .{
-        text.symbol,
-        text.symbol,
-    }) catch @panic("OOM");
-    for (read) |byte| source.appendSlice(b.allocator, switch (byte) {
-        '\n' => "\\n\"\n    \"",
-        '"' => "\\\"",
-        '\\' => "\\\\",
-        else => &.{byte},
-    }) catch @panic("OOM");
-    source.appendSlice(b.allocator, "\\n\";\n") catch @panic("OOM");
-    return b.addWriteFiles().add(b.fmt("{s}.c", .{text.symbol}), source.items);
 }
 
 // ---- installation ------------------------------------------------------------------------------
@@ -463,16 +436,13 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     link.addArgs(sanitizer_flags);
     const net_flags = oneDnnFlags(b, options);
     for (engineSources(b)) |source| {
-        link.addFileArg(compileWithClang(b, clang, b.path(source), source, &.{}));
-    }
-    for (page_texts) |page| {
-        link.addFileArg(compileWithClang(b, clang, textSource(b, page), page.path, &.{}));
+        link.addFileArg(compileWithClang(b, clang, source, &.{}));
     }
     for (netSources(b, options)) |source| {
-        link.addFileArg(compileWithClang(b, clang, b.path(source), source, net_flags));
+        link.addFileArg(compileWithClang(b, clang, source, net_flags));
     }
     for (listSources(b, "tests", ".c", .flat)) |source| {
-        link.addFileArg(compileWithClang(b, clang, b.path(source), source, net_flags));
+        link.addFileArg(compileWithClang(b, clang, source, net_flags));
     }
     if (options.onednn) |onednn| {
         const dir = onednn.lib_dir;
@@ -490,12 +460,11 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
 fn compileWithClang(
     b: *Build,
     clang: LazyPath,
-    source: LazyPath,
-    name: []const u8,
+    source: []const u8,
     flags: []const []const u8,
 ) LazyPath {
     const run = b.addRunFile(clang);
-    run.setName(b.fmt("clang {s}", .{name}));
+    run.setName(b.fmt("clang {s}", .{source}));
     run.addArgs(c_flags);
     run.addArgs(sanitizer_flags);
     run.addArgs(flags);
@@ -503,7 +472,7 @@ fn compileWithClang(
     run.addArgs(&.{ "-MD", "-MF" });
     _ = run.addDepFileOutputArg("source.d");
     run.addArg("-c");
-    run.addFileArg(source);
+    run.addFileArg(b.path(source));
     run.addArg("-o");
     return run.addOutputFileArg("source.o");
 }

@@ -132,7 +132,8 @@ struct weir_faults {
     uint32_t capacity;
     uint32_t count; /**< how many were reported, kept or not */
 };
-#define WEIR_FAULTS_INIT {0, 0, 0, 0, 0}
+#define WEIR_FAULTS_INIT                                                                           \
+    { 0, 0, 0, 0, 0 }
 
 /** Frees what `faults` holds and makes it empty again. Accepts NULL. */
 void weir_faults_clean_up(struct weir_faults *faults);
@@ -256,9 +257,9 @@ struct weir_task {
     void *state;
     bool gradients_first; /**< this call is the first since the last update: overwrite */
     bool recompute_late;
-    double gradient_scale; /**< update: multiply the gradients by this (clipping); else 1 */
-    double *norm_squares;  /**< norm: stage.norm_count numbers, written */
-    double *loss;          /**< F, infer: this stage's part of the step's loss, written ("=") */
+    double gradient_scale;    /**< update: multiply the gradients by this (clipping); else 1 */
+    double *norm_squares;     /**< norm: stage.norm_count numbers, written */
+    double *loss;             /**< F, infer: this stage's part of the step's loss, written ("=") */
     struct weir_error *error; /**< layer and message may be filled before returning non-zero */
 };
 
@@ -269,7 +270,7 @@ bool weir_task_is_recomputing(const struct weir_task *task);
 
 /** Bytes that one micro-batch of `rows` rows needs; every number is rounded up to 64 by Weir. */
 struct weir_stage_bytes {
-    size_t saved;            /**< from F (or R) to B (or W) */
+    size_t saved;                       /**< from F (or R) to B (or W) */
     size_t workspace[WEIR_PHASE_COUNT]; /**< during one call of that phase */
 };
 
@@ -320,8 +321,8 @@ enum weir_skip_verb { WEIR_SKIP_STASH, WEIR_SKIP_READ, WEIR_SKIP_POP };
 
 struct weir_skip_use {
     enum weir_skip_verb verb;
-    const char *name;       /**< unique within its namespace */
-    const char *name_space; /**< NULL and "" are the default namespace */
+    const char *name;          /**< unique within its namespace */
+    const char *name_space;    /**< NULL and "" are the default namespace */
     struct weir_tensor tensor; /**< the same at every use */
     bool empty;                /**< stash: passes NULL: no portal, no gradient, pops as NULL */
     bool kept;                 /**< read, pop: backward reads the value as well */
@@ -357,7 +358,7 @@ struct weir_stage {
     bool no_backward;
 };
 #define WEIR_STAGE_INIT                                                                            \
-    {sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0, false}
+    { sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0, false }
 
 /** Something that the caller brings to each step. */
 struct weir_input {
@@ -433,7 +434,7 @@ struct weir_table_options {
     const bool *no_backward; /**< one per stage, or NULL: no R, B, I, W of a stage marked */
 };
 #define WEIR_TABLE_OPTIONS_INIT                                                                    \
-    {sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0, 0}
+    { sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0, 0 }
 
 /** The i-th schedule's name, NULL after the last. Static storage. */
 const char *weir_schedule_name(uint32_t index);
@@ -483,63 +484,66 @@ struct weir_pipe_options {
     uint32_t stage_count; /**< at least 1 */
     uint32_t input_count;
     const struct weir_input *inputs;
-    int64_t rows;    /**< the largest mini-batch */
-    uint32_t chunks; /**< micro-batches asked for; scatter splits as torch.chunk does */
-    uint32_t workers; /**< 0: the schedule's default */
-    const char *schedule;           /**< a name; ignored where `table_csv` is given */
-    const char *table_csv;          /**< a table's text, or NULL */
+    int64_t rows;          /**< the largest mini-batch */
+    uint32_t chunks;       /**< micro-batches asked for; scatter splits as torch.chunk does */
+    uint32_t workers;      /**< 0: the schedule's default */
+    const char *schedule;  /**< a name; ignored where `table_csv` is given */
+    const char *table_csv; /**< a table's text, or NULL */
     size_t table_csv_bytes;
     enum weir_checkpoint checkpoint;
     const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */
-    bool recompute_late;            /**< R waits for the gradient too; to measure the gain */
-    bool infer_only;                /**< no backward, no gradients, no optimizer state */
-    bool debug_inputs;              /**< catch stages that write to what is read-only (slow) */
-    uint32_t threads_per_worker;    /**< 0: the cores divided among the workers */
-    const char *bind;               /**< "auto", "none", or a core list like "0-3,8"; NULL: the
-                                         environment's WEIR_BIND, else "auto" */
+    bool recompute_late;         /**< R waits for the gradient too; to measure the gain */
+    bool infer_only;             /**< no backward, no gradients, no optimizer state */
+    bool debug_inputs;           /**< catch stages that write to what is read-only (slow) */
+    uint32_t threads_per_worker; /**< 0: the cores divided among the workers */
+    const char *bind;            /**< "auto", "none", or a core list like "0-3,8"; NULL: the
+                                      environment's WEIR_BIND, else "auto" */
     enum weir_wait wait;
-    enum weir_link link;            /**< AUTO: pointers where memory is the same */
-    uint64_t link_delay_ns;         /**< with COPY, for measurements: what crosses is there so long
-                                         after its producer's end, as behind a copy engine: the
-                                         workers go on meanwhile. Each crossing by itself */
-    const char *const *devices;     /**< one name per worker ("cpu"); NULL: all CPU */
+    enum weir_link link;        /**< AUTO: pointers where memory is the same */
+    uint64_t link_delay_ns;     /**< with COPY, for measurements: what crosses is there so long
+                                     after its producer's end, as behind a copy engine: the
+                                     workers go on meanwhile. Each crossing by itself */
+    const char *const *devices; /**< one name per worker ("cpu"); NULL: all CPU */
     uint32_t device_count;
-    uint64_t memory_limit;          /**< bytes per worker; 0: none */
-    uint64_t watchdog_ns;           /**< 0: none */
-    double clip_norm;               /**< largest global gradient norm; 0: no clipping. Needs a
-                                         stage with a norm */
-    bool skip_nonfinite;            /**< a non-finite gradient skips the update; else it fails */
-    uint32_t trace_actions;         /**< ring size per worker; 0: the last step or two */
+    uint64_t memory_limit;  /**< bytes per worker; 0: none */
+    uint64_t watchdog_ns;   /**< 0: none */
+    double clip_norm;       /**< largest global gradient norm; 0: no clipping. Needs a
+                                 stage with a norm */
+    bool skip_nonfinite;    /**< a non-finite gradient skips the update; else it fails */
+    uint32_t trace_actions; /**< ring size per worker; 0: the last step or two */
     weir_log_fn *log;
     void *log_context;
 };
 #define WEIR_PIPE_OPTIONS_INIT                                                                     \
-    {sizeof(struct weir_pipe_options), 0, 0, 0, 0, 0, 0, 1, 0, "1f1b", 0, 0,                       \
-     WEIR_CHECKPOINT_DEFAULT, 0, false, false, false, 0, 0, WEIR_WAIT_AUTO, WEIR_LINK_AUTO, 0, 0,  \
-     0, 0, 0, 0.0, false, 0, 0, 0}
+    {                                                                                              \
+        sizeof(struct weir_pipe_options), 0, 0, 0, 0, 0, 0, 1, 0, "1f1b", 0, 0,                    \
+            WEIR_CHECKPOINT_DEFAULT, 0, false, false, false, 0, 0, WEIR_WAIT_AUTO, WEIR_LINK_AUTO, \
+            0, 0, 0, 0, 0, 0.0, false, 0, 0, 0                                                     \
+    }
 
 /** What a mini-batch is made of; all memory is the caller's and rows-first, contiguous. */
 struct weir_step {
     size_t size;
-    int64_t rows;               /**< a prepared count */
-    const void *const *inputs;  /**< one per pipe input; not NULL */
-    void *const *input_grads;   /**< one per pipe input or NULL; entries may be NULL; written = */
-    void *const *outputs;       /**< one per output of the last stage, or NULL, also singly */
-    uint64_t mini_batch;        /**< number since the beginning */
-    uint64_t update;            /**< updates done before this one */
-    double loss_weight;         /**< total weight over all accumulated mini-batches; 0: rows */
-    bool accumulate_first;      /**< gradients start from zero */
-    bool accumulate_last;       /**< the update follows */
-    bool no_update;             /**< stop after the norm: gradients stay to be read */
+    int64_t rows;              /**< a prepared count */
+    const void *const *inputs; /**< one per pipe input; not NULL */
+    void *const *input_grads;  /**< one per pipe input or NULL; entries may be NULL; written = */
+    void *const *outputs;      /**< one per output of the last stage, or NULL, also singly */
+    uint64_t mini_batch;       /**< number since the beginning */
+    uint64_t update;           /**< updates done before this one */
+    double loss_weight;        /**< total weight over all accumulated mini-batches; 0: rows */
+    bool accumulate_first;     /**< gradients start from zero */
+    bool accumulate_last;      /**< the update follows */
+    bool no_update;            /**< stop after the norm: gradients stay to be read */
     void *user;
 };
-#define WEIR_STEP_INIT {sizeof(struct weir_step), 0, 0, 0, 0, 0, 0, 0.0, true, true, false, 0}
+#define WEIR_STEP_INIT                                                                             \
+    { sizeof(struct weir_step), 0, 0, 0, 0, 0, 0, 0.0, true, true, false, 0 }
 
 struct weir_step_result {
     double loss;          /**< over this mini-batch */
     double gradient_norm; /**< global, before clipping; NaN where no norm was taken */
     bool updated;
-    uint64_t ns; /**< from submission to the last worker's end */
+    uint64_t ns;             /**< from submission to the last worker's end */
     struct weir_error error; /**< status WEIR_OK, or the first failure */
 };
 
@@ -589,7 +593,7 @@ struct weir_device_plan {
     uint64_t borders;     /**< border tensors and their gradients */
     uint64_t portals;     /**< skips and their gradients */
     uint64_t workspace;   /**< of calls, and the stages' state_bytes */
-    uint64_t padding; /**< what alignment and packing leave unused */
+    uint64_t padding;     /**< what alignment and packing leave unused */
 };
 
 /** The plan of a pipe that is built, or would be. */
@@ -611,14 +615,13 @@ void weir_plan_destroy(struct weir_plan *plan);
 
 /** One executed action. Times are CLOCK_MONOTONIC nanoseconds. */
 struct weir_trace_event {
-    uint64_t step;     /**< number of the step on this pipe */
-    uint64_t waited;   /**< when the worker began to wait for the action's inputs */
-    uint64_t start;    /**< when the callback was called */
-    uint64_t end;      /**< when it had returned (on a GPU: when the stream had passed it) */
+    uint64_t step;   /**< number of the step on this pipe */
+    uint64_t waited; /**< when the worker began to wait for the action's inputs */
+    uint64_t start;  /**< when the callback was called */
+    uint64_t end;    /**< when it had returned (on a GPU: when the stream had passed it) */
     struct weir_action action;
     uint32_t worker;
     int32_t waited_for; /**< the worker whose action was waited for last, or -1 */
-    int64_t rows;       /**< of the step's mini-batch */
 };
 
 /** Copies a worker's newest events, oldest first, at most `capacity`; returns how many. Not during

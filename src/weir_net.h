@@ -266,15 +266,15 @@ struct weir_net_batch {
     const void *target;
     const uint32_t *sequence; /**< [rows], of a net with `sequences`: which each row continues */
     const uint32_t *place;    /**< [rows]: where in it, from 0 */
-    void *output;         /**< the model's output, rows first, or NULL */
-    void *input_grad;     /**< or NULL */
-    uint64_t mini_batch;  /**< number since the beginning */
-    uint64_t update;      /**< updates done before this one */
-    double loss_weight;   /**< 0: this mini-batch's own: weir_net_loss_weight */
-    bool accumulate_more; /**< more mini-batches follow before the update */
-    bool accumulate_next; /**< not the first since the last update */
-    bool no_update;       /**< gradients only */
-    double lr;            /**< of this update; < 0: the optimizer's */
+    void *output;             /**< the model's output, rows first, or NULL */
+    void *input_grad;         /**< or NULL */
+    uint64_t mini_batch;      /**< number since the beginning */
+    uint64_t update;          /**< updates done before this one */
+    double loss_weight;       /**< 0: this mini-batch's own: weir_net_loss_weight */
+    bool accumulate_more;     /**< more mini-batches follow before the update */
+    bool accumulate_next;     /**< not the first since the last update */
+    bool no_update;           /**< gradients only */
+    double lr;                /**< of this update; < 0: the optimizer's */
 };
 /** The weight of a target: tokens that are not ignored for cross_entropy, elements for mse. */
 double weir_net_loss_weight(const struct weir_net *net, const void *target, int64_t rows);
@@ -302,7 +302,7 @@ int weir_net_masks(const struct weir_net *net, uint64_t mini_batch, int64_t rows
 
 /** A line of a checkpoint's metadata, for the caller's own use. */
 struct weir_note {
-    const char *key; /**< not "step", "mini_batch" or "seed"; unique */
+    const char *key; /**< not "step", "mini_batch", "seed" or "heads"; unique */
     const char *value;
 };
 
@@ -314,7 +314,8 @@ struct weir_progress {
     const struct weir_note *notes; /**< what was trained with; for saving, borrowed */
     uint32_t note_count;
 };
-/** Writes safetensors: parameters under their names; with `progress` also optimizer state
+/** Writes safetensors: parameters under their names, and for a GPT the metadata "heads" (of its
+ * attention: no shape tells how many); with `progress` also optimizer state
  * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed", and the notes).
  * Atomic: the old file stays until the new one is whole. */
 int weir_net_save(const struct weir_net *net, const char *path,

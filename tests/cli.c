@@ -188,7 +188,7 @@ json_t *cli_json_lines(const char *path) {
             break;
         }
         *end = '\0';
-        json_t *value = json_loads(line, 0, &error);
+        json_t *value = json_loads(line, JSON_ALLOW_NUL, &error);
         if (value == NULL) TEST_FAIL("%s: %s in: %s", path, error.text, line);
         if (value != NULL) json_array_append_new(lines, value);
     }

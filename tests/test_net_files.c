@@ -108,6 +108,7 @@ static void test_notes_are_written_and_left_alone_by_loading(void) {
         EXPECT_EQ_STR(weir__safetensors_metadata(file, "data"), "0123");
         EXPECT_EQ_STR(weir__safetensors_metadata(file, "option.lr"), "0.5");
         EXPECT_EQ_STR(weir__safetensors_metadata(file, "mini_batch"), "4");
+        EXPECT_EQ_STR(weir__safetensors_metadata(file, "heads"), "2");
         weir__safetensors_close(file);
         progress.notes = (const struct weir_note[]){{"seed", "1"}, {"x", "2"}};
         EXPECT_STATUS(weir_net_save(net, path, &progress, NULL), WEIR_ERR_ARGUMENT);
@@ -308,8 +309,38 @@ static void test_initial_values_have_pytorchs_distributions(void) {
     weir_model_destroy(model);
 }
 
+/** What a file of weights says of the heads: of two blocks with the given ones. */
+static void check_heads(int64_t first, int64_t second, const char *wanted) {
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir_net_options options = trial_options(1, 5, 2);
+    struct weir_tensor row = {.dtype = WEIR_F32, .rank = 2, .shape = {3, 4}};
+    struct weir_model *model = trial_model(row, row, "mse");
+    const int64_t heads[] = {first, second};
+    struct weir__safetensors *file = NULL;
+    char path[512];
+    file_path(path, "heads");
+    for (int i = 0; i < 2 && heads[i] > 0; i++)
+        trial_add(model, "gpt_block",
+                  WEIR_ATTRS(WEIR_ATTR_INT("width", 4), WEIR_ATTR_INT("heads", heads[i])));
+    trial_add(model, "relu", WEIR_NO_ATTRS);
+    struct weir_net *net = trial_net(model, &options);
+    if (net != NULL && EXPECT_STATUS(weir_net_save(net, path, NULL, NULL), WEIR_OK) &&
+        EXPECT_STATUS(weir__safetensors_open(&io, path, NULL, &file), WEIR_OK))
+        EXPECT_EQ_STR(weir__safetensors_metadata(file, "heads"), wanted);
+    weir__safetensors_close(file);
+    weir_net_destroy(net);
+    weir_model_destroy(model);
+}
+
+static void test_weights_say_how_many_heads_attend(void) {
+    check_heads(2, 2, "2");
+    check_heads(4, 2, NULL);
+    check_heads(0, 0, NULL);
+}
+
 WEIR_TEST_SUITE(net_files, TEST(a_resumed_run_goes_on_bit_for_bit),
-                TEST(notes_are_written_and_left_alone_by_loading), TEST(momentum_is_saved_too),
+                TEST(notes_are_written_and_left_alone_by_loading),
+                TEST(weights_say_how_many_heads_attend), TEST(momentum_is_saved_too),
                 TEST(weights_alone_can_be_taken_from_a_checkpoint_of_another_precision),
                 TEST(a_file_that_does_not_fit_is_refused_and_changes_nothing),
                 TEST(every_failing_allocation_of_save_and_load_is_clean),

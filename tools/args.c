@@ -259,6 +259,15 @@ const char *arg_texts_get(const struct arg_texts *texts, uint32_t index) {
     return texts->text + texts->begin[index];
 }
 
+static void gather(const struct source *source, const char *text, struct arg_words *words) {
+    if (words->count == ARG_LIST_MAX) {
+        weir_faults_add(source->args->faults, "%s: given more than %d times: give fewer",
+                        source->label, ARG_LIST_MAX);
+        return;
+    }
+    words->items[words->count++] = text;
+}
+
 static void read_value(const struct source *source, const char *text, void *value) {
     switch (source->option->type) {
     case ARG_FLAG:
@@ -271,6 +280,7 @@ static void read_value(const struct source *source, const char *text, void *valu
     case ARG_CHOICE: read_choice(source, text, value); break;
     case ARG_U32_LIST: read_numbers(source, text, value); break;
     case ARG_LIST: read_list(source, text, value); break;
+    case ARG_TEXTS: gather(source, text, value); break;
     case ARG_PATHS: break; /* taken from argv by read_paths */
     }
 }

@@ -6,8 +6,9 @@
  * sections.
  *
  * `--name VALUE` and `--name=VALUE`; flags take no value; names are not abbreviated; where an
- * option is given twice the last one counts. Written without popt or getopt: both stop at what they
- * do not know, or print themselves, and what they would save is shorter than what they would need.
+ * option is given twice the last one counts, but for those that gather (ARG_TEXTS). Written without
+ * popt or getopt: both stop at what they do not know, or print themselves, and what they would save
+ * is shorter than what they would need.
  *
  * @code
  *   struct values { uint32_t stages; const char *csv; };
@@ -47,6 +48,7 @@ enum arg_type {
     ARG_CHOICE,   /**< uint32_t: index into `choices` */
     ARG_U32_LIST, /**< struct arg_numbers: 3,4,2 */
     ARG_LIST,     /**< struct arg_texts: cpu,cuda:0 */
+    ARG_TEXTS,    /**< struct arg_words: the values of all --name VALUE, in their order */
     ARG_PATHS     /**< struct arg_paths: all words up to the next option */
 };
 
@@ -64,6 +66,11 @@ struct arg_texts {
 };
 /** Item `index` < count. */
 const char *arg_texts_get(const struct arg_texts *texts, uint32_t index);
+
+struct arg_words {
+    uint32_t count;
+    const char *items[ARG_LIST_MAX]; /**< borrowed from argv */
+};
 
 struct arg_paths {
     uint32_t count;
@@ -117,11 +124,6 @@ bool args_parse(struct args *args, const struct arg_command *command, int argc, 
                 void *values, struct weir_faults *faults);
 /** Whether an option was on the command line (a default or variable does not count). */
 bool args_given(const struct args *args, const char *name);
-/** The value of an option as it would be typed, into `text` (cut at its capacity); "" where it has
- * none: a text that was not given, an empty list. `section` and `option` are numbers in the tables.
- * Returns `text`. */
-const char *args_value(const struct args *args, uint32_t section, uint32_t option, char *text,
-                       size_t capacity);
 /** Prints the help. */
 void args_help(const struct arg_command *command);
 

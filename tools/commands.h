@@ -4,6 +4,7 @@
 #define WEIR_TOOLS_COMMANDS_H
 
 int cmd_train(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
 int cmd_grad(int argc, char **argv);
 int cmd_init(int argc, char **argv);
 int cmd_describe(int argc, char **argv);

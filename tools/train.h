@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /** `weir train`, in parts: the options (cmd_train.c), the data (train_data.c), the run
  * (train_run.c), validation (train_eval.c), what a checkpoint says of its run (train_resume.c),
- * what a person and a program see of it (train_print.c), its page (train_report.c), and the sample
- * (train_sample.c). Nothing here knows models by their names: their input, target and loss decide.
- */
+ * what a person and a program see of it (train_print.c), and the sample (train_sample.c). Nothing
+ * here knows models by their names: their input, target and loss decide. */
 #ifndef WEIR_TOOLS_TRAIN_H
 #define WEIR_TOOLS_TRAIN_H
 
@@ -12,7 +11,6 @@
 #include "model_options.h"
 #include "output.h"
 #include "pipe_options.h"
-#include "train_report.h"
 
 struct train_values {
     struct model_options model;
@@ -29,7 +27,7 @@ struct train_values {
     uint32_t on_nonfinite; /**< stop, skip */
     uint64_t eval_every, log_every, save_every;
     uint32_t eval_batches, sample;
-    const char *save, *resume, *save_weights, *trace, *report, *json;
+    const char *save, *resume, *save_weights, *trace, *json;
 };
 
 #define TRAIN_OWN_PATHS 6
@@ -60,10 +58,8 @@ struct train {
     struct train_values *values;
     struct weir_faults *faults;
     struct weir_error *error;
-    const struct args *args;
     struct people people;
     struct output json;
-    struct train_report *report;
     struct weir_model *model;
     struct weir_net *net;
     struct weir_net_options options;
@@ -102,8 +98,6 @@ struct train_line {
 int train_begin(struct train *t, const struct args *args);
 /** All updates, saves and evaluations. */
 int train_loop(struct train *t);
-/** Ctrl-C was pressed: what is under way is to be ended in good order. */
-bool train_interrupted(void);
 
 /* The data: open; the model, whose shape may be theirs; bind, once the dtype is known; start, once
  * the position is. Faults are listed as far as they can be found. */
@@ -133,7 +127,7 @@ int train_notes_check(struct train *t);
 /** Warnings on stderr for all that breaks "bit for bit as if never stopped". */
 int train_notes_warn(struct train *t);
 
-/** Writes the sample: `count` bytes drawn from the model, after a prompt. */
+/** Writes the sample: a prompt and `count` bytes that the model puts after it. */
 int train_sample(struct train *t, uint32_t count);
 
 /** The tables before the first step. */

@@ -1,32 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* The run itself: data, updates, validation, saves. */
+#include "interrupt.h"
 #include "net_run.h"
 #include "train.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <signal.h>
 #include <stdlib.h>
-#include <unistd.h>
-
-/* ---- Ctrl-C: once, finish the step and save; twice, leave at once ---- */
-
-static volatile sig_atomic_t interrupts; /* a handler can reach nothing but globals */
-
-static void interrupt(int signal_number) {
-    (void)signal_number;
-    if (++interrupts > 1) _exit(EXIT_INTERRUPTED);
-}
-
-bool train_interrupted(void) {
-    return interrupts > 0;
-}
-
-static void catch_interrupts(void) {
-    struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-}
 
 /* ---- beginning ---- */
 
@@ -95,8 +75,6 @@ static void check_outputs(struct train *t) {
     net_run_check_output("save", values->save, t->faults);
     net_run_check_output("save-weights", values->save_weights, t->faults);
     if (!output_is_standard(values->trace)) net_run_check_output("trace", values->trace, t->faults);
-    if (!output_is_standard(values->report))
-        net_run_check_output("report", values->report, t->faults);
     if (!output_is_standard(values->json)) net_run_check_output("json", values->json, t->faults);
 }
 
@@ -212,17 +190,14 @@ static bool due(uint64_t every, uint64_t step) {
 
 static int after_update(struct train *t, struct train_line *line) {
     int status = WEIR_OK;
-    train_report_update(t, line);
     if (due(t->values->log_every, line->step) || line->step == t->steps) train_print_line(t, line);
     if (due(t->values->save_every, line->step)) status = save(t);
     /* the last update's comes with the summary, after the timeline of a training step */
     bool last = line->step == t->steps;
     if (status == WEIR_OK && !last && due(t->values->eval_every, line->step)) {
-        status = train_report_keep(t);
-        if (status == WEIR_OK) status = train_evaluate(t, &line->score);
+        status = train_evaluate(t, &line->score);
         line->scored = status == WEIR_OK;
         if (line->scored) train_print_validation(t, line->step, &line->score);
-        if (line->scored) train_report_validation(t, line->step, &line->score);
     }
     int written = train_json_line(t, line);
     return status == WEIR_OK ? written : status;
@@ -286,19 +261,15 @@ static int finish_run(struct train *t, struct train_line *medians) {
     if (status == WEIR_OK && t->values->save_weights != NULL)
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
     if (status == WEIR_OK && medians->step > 0) status = train_print_timeline(t);
-    if (status == WEIR_OK) status = train_report_keep(t);
     if (status == WEIR_OK) status = train_evaluate(t, &t->score);
     if (status != WEIR_OK) return status;
-    t->interrupted = train_interrupted();
-    train_report_validation(t, t->progress.step, &t->score);
-    status = train_report_write(t, NULL);
-    if (status != WEIR_OK) return status;
+    t->interrupted = interrupt_came();
     train_print_summary(t, medians);
     status = train_json_summary(t, medians);
     bool bytes = t->data->kind == WEIR__DATA_TEXT;
     if (status == WEIR_OK && bytes && t->values->sample > 0 && !t->interrupted)
         status = train_sample(t, t->values->sample);
-    t->interrupted = train_interrupted();
+    t->interrupted = interrupt_came();
     return status;
 }
 
@@ -306,13 +277,13 @@ int train_loop(struct train *t) {
     struct train_line line = {0};
     struct history history = {0};
     int status = history_init(&history);
-    catch_interrupts();
+    interrupt_catch();
     while (status == WEIR_OK && t->progress.step < t->steps && !t->interrupted) {
         status = run_update(t, &line);
         if (status != WEIR_OK) break;
         history_add(&history, &line);
         status = after_update(t, &line);
-        t->interrupted = train_interrupted();
+        t->interrupted = interrupt_came();
     }
     if (status == WEIR_OK) {
         history_medians(&history, t, &line);

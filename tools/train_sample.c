@@ -1,81 +1,106 @@
 /* SPDX-License-Identifier: MIT */
-/* The sample at the end: bytes drawn one after the other from the model's own forward pass. Every
- * byte costs a whole context, which is fine for a few hundred; `generate` will keep keys and
- * values. */
+/* The sample at the end: what `weir generate` would write with the same weights, by a net of one
+ * stage beside the one that was trained. */
+#include "generator.h"
+#include "interrupt.h"
 #include "net_run.h"
 #include "train.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char prompt[] = "static int ";
+enum { PROMPT = sizeof prompt - 1, BYTES = 256 };
 static const double temperature = 0.8;
 
-/* Draws from softmax(logits / temperature) by one number in [0, 1). */
-static uint8_t draw(const double *logits, double uniform) {
-    double weights[256], sum = 0.0, most = -HUGE_VAL;
-    for (int b = 0; b < 256; b++) most = fmax(most, logits[b]);
-    for (int b = 0; b < 256; b++) sum += weights[b] = exp((logits[b] - most) / temperature);
-    double target = uniform * sum;
-    int b = 0;
-    while (b < 255 && target >= weights[b]) target -= weights[b++];
-    return (uint8_t)b;
-}
-
-/* The model's logits after the last `length` bytes of `text`. */
-static int logits_after(struct train *t, const uint8_t *text, size_t length, void *output,
-                        double logits[256]) {
-    size_t context = (size_t)t->input.shape[0];
-    size_t used = length < context ? length : context;
-    int64_t *inputs = t->inputs;
-    for (size_t i = 0; i < context; i++) inputs[i] = i < used ? text[length - used + i] : 0;
-    struct weir_net_batch batch = {
-        .rows = 1, .input = t->inputs, .target = t->inputs, .output = output, .lr = -1.0};
-    struct weir_step_result result;
-    int status = weir_net_infer(t->net, &batch, &result);
-    if (status != WEIR_OK) net_run_error(&result.error, t->error);
-    size_t first = (used - 1) * (size_t)t->classes;
-    for (size_t b = 0; status == WEIR_OK && b < 256; b++)
-        logits[b] = t->options.dtype == WEIR_F64 ? ((const double *)output)[first + b]
-                                                 : (double)((const float *)output)[first + b];
-    return status;
-}
-
 /* What is not text would upset a terminal. */
-static void print_byte(FILE *to, uint8_t byte) {
+static void print_byte(void *to, uint32_t text, uint32_t byte) {
     bool plain = (byte >= 32 && byte < 127) || byte == '\n' || byte == '\t';
-    fputc(plain ? byte : '?', to);
+    (void)text;
+    fputc(plain ? (int)byte : '?', to);
+    fflush(to);
 }
 
-static int sample_bytes(struct train *t, uint8_t *text, size_t length, uint32_t count,
-                        void *output) {
-    for (uint32_t i = 0; i < count && !train_interrupted(); i++) {
-        double logits[256];
-        uint32_t words[4];
-        int status = logits_after(t, text, length, output, logits);
+/* A model that is not made of tokens one by one may have other parameters there. */
+static int copy_parameters(const struct weir_net *from, struct weir_net *to) {
+    if (weir_net_parameter_count(from) != weir_net_parameter_count(to)) return WEIR_ERR_SHAPE;
+    for (uint32_t i = 0; i < weir_net_parameter_count(from); i++) {
+        struct weir_parameter source, target;
+        int status = weir_net_parameter(from, i, &source);
+        if (status == WEIR_OK) status = weir_net_parameter(to, i, &target);
         if (status != WEIR_OK) return status;
-        weir__random_words(t->progress.seed, UINT32_MAX, 0, 0, i, words);
-        text[length++] = draw(logits, (double)words[0] * 0x1p-32);
-        print_byte(t->people.stream, text[length - 1]);
-        fflush(t->people.stream);
+        if (source.count != target.count || source.dtype != target.dtype) return WEIR_ERR_SHAPE;
+        memcpy(target.data, source.data, source.count * weir_dtype_bytes(source.dtype));
     }
-    fputc('\n', t->people.stream);
     return WEIR_OK;
 }
 
-int train_sample(struct train *t, uint32_t count) {
-    size_t length = sizeof prompt - 1;
-    uint8_t *text = malloc(length + count);
-    void *output =
-        malloc((size_t)t->input.shape[0] * (size_t)t->classes * weir_dtype_bytes(t->options.dtype));
-    int status = WEIR_ERR_OUT_OF_MEMORY;
-    if (text != NULL && output != NULL) {
-        memcpy(text, prompt, length);
-        fprintf(t->people.stream, "\nsample\n%s", prompt);
-        status = sample_bytes(t, text, length, count, output);
+static int begin(const struct train *t, struct generator *generator, struct weir_faults *faults) {
+    struct generator_options options = {t->model, t->options, 1, (uint64_t)t->input.shape[0]};
+    struct weir_attachment stage;
+    int status = weir_pipe_attachment(weir_net_pipe(t->net), 0, &stage);
+    if (status != WEIR_OK) return status;
+    options.net.stages = options.net.pipe.workers = options.net.pipe.chunks = 1;
+    options.net.balance = NULL;
+    options.net.pipe.schedule = "gpipe";
+    options.net.pipe.table_csv = NULL;
+    options.net.pipe.devices = NULL;
+    options.net.pipe.device_count = 0;
+    options.net.pipe.memory_limit = 0;
+    options.net.pipe.threads_per_worker = stage.threads;
+    status = generator_init(generator, &options, faults);
+    return status == WEIR_OK ? copy_parameters(t->net, generator->net) : status;
+}
+
+/* Where the context is full, a new text goes on from the last half of it. */
+static int draw(struct train *t, struct generator *generator, uint32_t count, uint32_t *tokens) {
+    struct generator_run run = {.sampler = {t->progress.seed, temperature, 0, BYTES},
+                                .stop = interrupt_came,
+                                .visit = print_byte,
+                                .context = t->people.stream};
+    struct generator_text text = {.tokens = tokens};
+    struct generator_times times = {0};
+    uint32_t context = generator->context, kept = PROMPT < context ? PROMPT : context;
+    for (uint32_t i = 0; i < kept; i++) tokens[i] = (uint8_t)prompt[PROMPT - kept + i];
+    int status = WEIR_OK;
+    while (status == WEIR_OK && count > 0 && text.end != GENERATOR_INTERRUPTED) {
+        text.prompt = text.count = kept;
+        text.end = GENERATOR_GOING;
+        text.identity.prompt = sampler_hash(tokens, kept);
+        run.tokens = count;
+        status = generator_continue(generator, &run, &text, 1, &times, t->error);
+        count -= text.count - text.prompt;
+        text.identity.number++;
+        kept = (context + 1) / 2;
+        if (text.count > context)
+            memmove(tokens, tokens + text.count - kept, kept * sizeof *tokens);
     }
-    free(text);
-    free(output);
+    return status;
+}
+
+static int write_sample(struct train *t, struct generator *generator, uint32_t count) {
+    uint32_t *tokens = calloc((size_t)generator->context + 1, sizeof *tokens);
+    if (tokens == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    fprintf(t->people.stream, "\nsample\n%s", prompt);
+    int status = draw(t, generator, count, tokens);
+    fputc('\n', t->people.stream);
+    free(tokens);
+    return status;
+}
+
+/* What was trained is saved: that it cannot be sampled is no failure of the run. */
+int train_sample(struct train *t, uint32_t count) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct generator generator = {0};
+    int status = begin(t, &generator, &faults);
+    if (status == WEIR_OK) {
+        status = write_sample(t, &generator, count);
+    } else {
+        fprintf(t->people.stream, "\nno sample: %s\n",
+                faults.kept > 0 ? faults.lines[0] : weir_status_text(status));
+        status = WEIR_OK;
+    }
+    generator_clean_up(&generator);
+    weir_faults_clean_up(&faults);
     return status;
 }

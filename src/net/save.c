@@ -87,25 +87,58 @@ static struct weir__safetensors_item *make_items(struct entries *entries) {
     return items;
 }
 
-/** What the metadata say of the progress; NULL without memory. */
-static struct weir__safetensors_text *make_texts(struct weir__pool *pool,
-                                                 const struct weir_progress *progress) {
-    struct weir__safetensors_text *texts =
-        weir__pool_take(pool, PROGRESS_NUMBERS + progress->note_count, sizeof texts[0]);
-    const uint64_t numbers[PROGRESS_NUMBERS] = {progress->step, progress->mini_batch,
-                                                progress->seed};
-    for (uint32_t i = 0; texts != NULL && i < PROGRESS_NUMBERS; i++) {
-        char number[24];
-        snprintf(number, sizeof number, "%" PRIu64, numbers[i]);
-        texts[i].key = progress_keys[i];
-        texts[i].value = weir__pool_text(pool, number);
-        if (texts[i].value == NULL) return NULL;
+/** Metadata in the making. */
+struct texts {
+    struct weir__pool *pool;
+    struct weir__safetensors_text *list;
+    uint32_t count;
+};
+
+static bool add_number(struct texts *texts, const char *key, uint64_t value) {
+    char number[24];
+    snprintf(number, sizeof number, "%" PRIu64, value);
+    const char *text = weir__pool_text(texts->pool, number);
+    texts->list[texts->count++] = (struct weir__safetensors_text){key, text};
+    return text != NULL;
+}
+
+static uint64_t heads_of_block(struct weir_attrs attributes) {
+    for (uint32_t i = 0; i < attributes.count; i++)
+        if (strcmp(attributes.list[i].key, "heads") == 0)
+            return (uint64_t)attributes.list[i].integer;
+    return 0;
+}
+
+/** The heads of all blocks of a GPT; 0 where there are none, or others in others. */
+static uint64_t find_heads(const struct weir_model *model) {
+    uint64_t heads = 0;
+    for (uint32_t i = 0; i < weir_model_layer_count(model); i++) {
+        const char *type, *name;
+        struct weir_attrs attributes;
+        if (weir_model_layer(model, i, &type, &name, &attributes) != WEIR_OK) return 0;
+        if (strcmp(type, "gpt_block") != 0) continue;
+        uint64_t found = heads_of_block(attributes);
+        if (heads != 0 && heads != found) return 0;
+        heads = found;
     }
-    for (uint32_t i = 0; texts != NULL && i < progress->note_count; i++) {
-        texts[PROGRESS_NUMBERS + i].key = progress->notes[i].key;
-        texts[PROGRESS_NUMBERS + i].value = progress->notes[i].value;
-    }
-    return texts;
+    return heads;
+}
+
+/** What the metadata say; false without memory. `progress` may be NULL. */
+static bool make_texts(struct texts *texts, const struct weir_model *model,
+                       const struct weir_progress *progress) {
+    uint32_t notes = progress != NULL ? progress->note_count : 0;
+    uint64_t heads = find_heads(model);
+    texts->list = weir__pool_take(texts->pool, 1 + PROGRESS_NUMBERS + notes, sizeof *texts->list);
+    if (texts->list == NULL || (heads > 0 && !add_number(texts, "heads", heads))) return false;
+    if (progress == NULL) return true;
+    bool good = add_number(texts, progress_keys[0], progress->step) &&
+                add_number(texts, progress_keys[1], progress->mini_batch) &&
+                add_number(texts, progress_keys[2], progress->seed);
+    for (uint32_t i = 0; good && i < notes; i++)
+        texts->list[texts->count++] =
+            (struct weir__safetensors_text){progress->notes[i].key, progress->notes[i].value};
+    return good;
 }
 
 int weir_net_save(const struct weir_net *net, const char *path,
@@ -115,13 +148,11 @@ int weir_net_save(const struct weir_net *net, const char *path,
     if (status != WEIR_OK) return weir__fail(error, status, "%s", weir_status_text(status));
     struct weir__io io = {.allocator = net->allocator, .error = error};
     struct weir__safetensors_item *items = make_items(&entries);
-    struct weir__safetensors_text *texts =
-        progress != NULL ? make_texts(&entries.pool, progress) : NULL;
-    uint32_t count = progress != NULL ? PROGRESS_NUMBERS + progress->note_count : 0;
-    if (items == NULL || (progress != NULL && texts == NULL))
+    struct texts texts = {.pool = &entries.pool};
+    if (items == NULL || !make_texts(&texts, net->model, progress))
         status = weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     else
-        status = weir__safetensors_save(&io, path, items, entries.count, texts, count);
+        status = weir__safetensors_save(&io, path, items, entries.count, texts.list, texts.count);
     weir__pool_clean_up(&entries.pool);
     return status;
 }

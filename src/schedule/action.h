@@ -36,9 +36,9 @@ struct weir__kind {
     enum weir_phase phase; /**< of a plain call; F becomes FORWARD_CHECKPOINT or INFER by context */
     uint32_t reads, writes;
     bool per_micro_batch;
-    bool exported; /**< stands in CSV; N does not */
-    bool plain;    /**< stands in torch.distributed.pipelining's CSV too; R and U do not */
-    bool in_step;  /**< counts for makespan and bubble; N and U do not */
+    bool exported;    /**< stands in CSV; N does not */
+    bool plain;       /**< stands in torch.distributed.pipelining's CSV too; R and U do not */
+    bool in_step;     /**< counts for makespan and bubble; N and U do not */
     bool of_backward; /**< what stages without backward do not have */
     bool waits_gradient_late;
 };
@@ -128,7 +128,7 @@ struct weir__table_builder {
     const struct weir_allocator *allocator;
     uint32_t stage_count, worker_count, micro_batch_count;
     const bool *no_backward; /**< per stage, or NULL: what is of_backward of these is left out */
-    uint32_t row_count; /**< rows begun */
+    uint32_t row_count;      /**< rows begun */
     uint32_t capacity, count;
     uint32_t *rows;
     struct weir_action *actions;

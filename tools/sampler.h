@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Draws tokens from logits. A draw is a pure function of the logits, the seed, the text and the
+ * place in it: neither other texts nor how the work was cut can change it.
+ */
+#ifndef WEIR_TOOLS_SAMPLER_H
+#define WEIR_TOOLS_SAMPLER_H
+
+#include <stdint.h>
+
+struct sampler {
+    uint64_t seed;
+    double temperature; /**< softmax(logits / temperature); 0: the largest, the first of equals */
+    uint32_t top_k;     /**< among so many of the largest, the first of equals; 0: all */
+    uint32_t vocab;     /**< tokens 0 … vocab - 1 may be drawn */
+};
+
+/** What tells texts apart: the prompt, and which one with this prompt it is. So a text does not
+ * depend on the prompts beside it, and the same prompt given twice has two continuations. */
+struct sampler_text {
+    uint64_t prompt; /**< a hash of its tokens */
+    uint32_t number; /**< texts with the same prompt before this one */
+};
+/** Of a prompt's tokens. */
+uint64_t sampler_hash(const uint32_t *tokens, uint32_t count);
+
+/** The token at `place` of `text`. `logits` of the whole vocabulary; `scratch` [vocab]. Returns
+ * WEIR_OK, or WEIR_ERR_NONFINITE where a logit is NaN or +infinity (-infinity is never drawn, but
+ * one must be larger). */
+int sampler_draw(const struct sampler *sampler, const struct sampler_text *text, uint32_t place,
+                 const double *logits, uint32_t *scratch, uint32_t *token);
+
+#endif
