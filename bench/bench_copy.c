@@ -72,7 +72,7 @@ typedef long long vector __attribute__((vector_size(VECTOR_BYTES), may_alias));
 
 /* The best that is known: the widest vectors, the source asked for ahead. */
 static void copy_past_cache(void *to, const void *from, size_t bytes) {
-    enum { AHEAD_BYTES = 1024 };
+    enum { AHEAD_BYTES = 2048 };
     assert(bytes % VECTOR_BYTES == 0);
     for (size_t i = 0; i < bytes; i += VECTOR_BYTES) {
         vector value;
