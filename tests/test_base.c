@@ -5,6 +5,7 @@
  * fails, and threads that hand a gate back and forth with so little spinning that most waits park.
  */
 #include "base/base.h"
+#include "base/name_set.h"
 #include "harness.h"
 
 #include <pthread.h>
@@ -441,20 +442,58 @@ static void test_one_advance_wakes_all_that_it_reaches(void) {
     EXPECT_EQ_UINT(atomic_load(&gate.sleepers), 0);
 }
 
-WEIR_TEST_SUITE(base, TEST(every_status_has_a_name_and_a_text),
-                TEST(every_phase_has_a_name_of_its_own),
-                TEST(a_task_tells_checkpointing_and_recomputing),
-                TEST(failing_fills_the_record_and_gives_the_status),
-                TEST(memory_is_zeroed_aligned_and_never_null),
-                TEST(an_overflowing_or_refused_acquisition_gives_null),
-                TEST(the_default_allocator_honours_every_alignment),
-                TEST(texts_are_copied_and_null_stays_null), TEST(faults_keep_lines_in_order),
-                TEST(faults_are_bounded_and_go_on_counting),
-                TEST(faults_without_memory_are_counted), TEST(sums_and_products_refuse_to_overflow),
-                TEST(every_dtype_has_its_size_and_name), TEST(tensor_bytes_are_checked),
-                TEST(tensors_read_as_text),
-                TEST(tensors_compare_by_dtype_shape_and_differentiability),
-                TEST(philox_gives_the_published_answers), TEST(random_words_come_from_their_place),
-                TEST(the_clock_never_goes_back), TEST(a_gate_is_reached_across_the_wrap),
-                TEST(a_gate_times_out), TEST(no_wake_is_lost_however_short_the_spin),
-                TEST(hand_offs_go_on_across_the_wrap), TEST(one_advance_wakes_all_that_it_reaches))
+/* ---- sets of names ---- */
+
+static void test_names_are_found_and_others_are_not(void) {
+    static char texts[3000][8];
+    struct weir__pool pool;
+    struct weir__name_set names;
+    weir__pool_init(&pool, test_allocator());
+    weir__name_set_init(&names, &pool);
+    EXPECT_EQ_UINT(weir__name_set_find(&names, ""), WEIR__NO_NAME);
+    for (uint32_t i = 0; i < 3000 && !test_has_failed(); i++) {
+        snprintf(texts[i], sizeof texts[i], "%x", i);
+        EXPECT_EQ_UINT(weir__name_set_find(&names, texts[i]), WEIR__NO_NAME);
+        EXPECT(weir__name_set_add(&names, texts[i], i * 7));
+    }
+    EXPECT(weir__name_set_add(&names, "", 5));
+    for (uint32_t i = 0; i < 3000 && !test_has_failed(); i++) {
+        char copy[8];
+        snprintf(copy, sizeof copy, "%x", i);
+        EXPECT_EQ_UINT(weir__name_set_find(&names, copy), i * 7);
+    }
+    EXPECT_EQ_UINT(weir__name_set_find(&names, "bb8"), WEIR__NO_NAME); /* 3000 */
+    EXPECT_EQ_UINT(weir__name_set_find(&names, ""), 5);
+    weir__pool_clean_up(&pool);
+}
+
+static void test_a_name_that_finds_no_memory_changes_nothing(void) {
+    struct weir__pool pool;
+    struct weir__name_set names;
+    weir__pool_init(&pool, test_allocator());
+    weir__name_set_init(&names, &pool);
+    test_allocator_fail_at(1, true);
+    EXPECT(!weir__name_set_add(&names, "a", 1));
+    test_allocator_fail_at(0, false);
+    EXPECT_EQ_UINT(weir__name_set_find(&names, "a"), WEIR__NO_NAME);
+    EXPECT(weir__name_set_add(&names, "a", 1));
+    EXPECT_EQ_UINT(weir__name_set_find(&names, "a"), 1);
+    weir__pool_clean_up(&pool);
+}
+
+WEIR_TEST_SUITE(
+    base, TEST(every_status_has_a_name_and_a_text), TEST(every_phase_has_a_name_of_its_own),
+    TEST(a_task_tells_checkpointing_and_recomputing),
+    TEST(failing_fills_the_record_and_gives_the_status),
+    TEST(memory_is_zeroed_aligned_and_never_null),
+    TEST(an_overflowing_or_refused_acquisition_gives_null),
+    TEST(the_default_allocator_honours_every_alignment), TEST(texts_are_copied_and_null_stays_null),
+    TEST(faults_keep_lines_in_order), TEST(faults_are_bounded_and_go_on_counting),
+    TEST(faults_without_memory_are_counted), TEST(sums_and_products_refuse_to_overflow),
+    TEST(every_dtype_has_its_size_and_name), TEST(tensor_bytes_are_checked),
+    TEST(tensors_read_as_text), TEST(tensors_compare_by_dtype_shape_and_differentiability),
+    TEST(philox_gives_the_published_answers), TEST(random_words_come_from_their_place),
+    TEST(names_are_found_and_others_are_not), TEST(a_name_that_finds_no_memory_changes_nothing),
+    TEST(the_clock_never_goes_back), TEST(a_gate_is_reached_across_the_wrap),
+    TEST(a_gate_times_out), TEST(no_wake_is_lost_however_short_the_spin),
+    TEST(hand_offs_go_on_across_the_wrap), TEST(one_advance_wakes_all_that_it_reaches))

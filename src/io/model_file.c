@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { FILE_BYTES_MAX = 16 << 20, LAYERS_MAX = 65536, ATTRS_MAX = 32 };
+enum { FILE_BYTES_MAX = 16 << 20, VALUES_MAX = 1 << 20, LAYERS_MAX = 65536, ATTRS_MAX = 32 };
 
 struct reading {
     const struct weir_allocator *allocator;
@@ -271,19 +271,36 @@ static void read_root(struct reading *r, json_t *root) {
         weir__model_check_skips(r->model, r->faults);
 }
 
+/** Every value begins the text, or stands behind one of these. Counted before a tree is made, which
+ * may take 75 times the memory of its text. */
+static bool has_too_many_values(const char *text, size_t bytes) {
+    size_t count = 1;
+    for (size_t i = 0; i < bytes; i++)
+        count += text[i] == ',' || text[i] == ':' || text[i] == '[' || text[i] == '{';
+    return count > VALUES_MAX;
+}
+
+static json_t *load(struct reading *r, const char *text, size_t bytes) {
+    json_error_t error;
+    if (has_too_many_values(text, bytes)) {
+        FAULT(r, WEIR_ERR_FORMAT, "%s: a model has at most %d values", r->name, VALUES_MAX);
+        return NULL;
+    }
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
+        r->status = WEIR_ERR_OUT_OF_MEMORY;
+    else if (root == NULL)
+        FAULT(r, WEIR_ERR_FORMAT, "%s: line %d, column %d: %s", r->name, error.line, error.column,
+              error.text);
+    return root;
+}
+
 int weir__model_text_read(const struct weir_allocator *allocator, const char *text, size_t bytes,
                           const char *name, struct weir_faults *faults, struct weir_model **model) {
     struct reading r = {
         .allocator = allocator, .name = name, .faults = faults, .skips_known = true};
-    json_error_t error;
-    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
-        r.status = WEIR_ERR_OUT_OF_MEMORY;
-    else if (root == NULL)
-        FAULT(&r, WEIR_ERR_FORMAT, "%s: line %d, column %d: %s", name, error.line, error.column,
-              error.text);
-    else
-        read_root(&r, root);
+    json_t *root = load(&r, text, bytes);
+    if (root != NULL) read_root(&r, root);
     json_decref(root);
     if (r.status == WEIR_OK)
         *model = r.model;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * A model from its JSON form: the list of layers that `weir describe --json` writes and a person
- * may write by hand. Nothing in the file is trusted (at most 16 MiB and 65,536 layers); every fault
- * is a line in `faults` with the layer's index and name.
+ * may write by hand. Nothing in the file is trusted (at most 16 MiB, 1,048,576 values and 65,536
+ * layers); every fault is a line in `faults` with the layer's index and name.
  *
  * {"input": {"dtype": "f32", "shape": [3, 32, 32]}, "target": {"dtype": "i64", "shape": []},
  *  "layers": [{"type": "linear", "out_features": 10, "name": "head", "frozen": true}, …],

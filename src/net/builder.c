@@ -189,15 +189,13 @@ static const char *full_name(struct weir_builder *builder, const char *local) {
 }
 
 static bool name_is_new(struct weir_builder *builder, const char *name) {
-    struct weir__network *network = builder->network;
-    for (uint32_t i = 0; i < network->parameter_count; i++) {
-        if (strcmp(network->parameters[i].name, name) != 0) continue;
-        weir_builder_fail(builder, WEIR_ERR_EXISTS,
-                          "its parameter '%s' exists already, in layer %s: give one of them a name",
-                          name, weir__network_layer_label(network, network->parameters[i].layer));
-        return false;
-    }
-    return true;
+    const struct weir__network *network = builder->network;
+    uint32_t other = weir__name_set_find(&network->parameter_names, name);
+    if (other == WEIR__NO_NAME) return true;
+    weir_builder_fail(builder, WEIR_ERR_EXISTS,
+                      "its parameter '%s' exists already, in layer %s: give one of them a name",
+                      name, weir__network_layer_label(network, network->parameters[other].layer));
+    return false;
 }
 
 static struct weir_value *parameter_value(struct weir_builder *builder, uint32_t index) {
@@ -231,6 +229,8 @@ struct weir_value *weir_parameter(struct weir_builder *builder, const char *loca
                          &network->parameter_capacity, sizeof network->parameters[0]))
         return fail_memory(builder);
     network->parameters = list;
+    if (!weir__name_set_add(&network->parameter_names, name, network->parameter_count))
+        return fail_memory(builder);
     uint32_t index = network->parameter_count++;
     struct weir__parameter *parameter = &network->parameters[index];
     *parameter = (struct weir__parameter){.name = name,

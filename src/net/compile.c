@@ -94,12 +94,12 @@ static int place_accumulators(struct weir__network *network, struct weir__stage_
 }
 
 static int place_parameters(struct weir__network *network, struct weir__stage_graph *stage) {
-    const struct weir__parameter *list = &network->parameters[stage->parameter_first];
+    uint32_t begin = stage->parameter_first, end = begin + stage->parameter_count;
     int status = WEIR_OK;
     for (int frozen = 0; frozen <= 1; frozen++) {
-        for (uint32_t i = 0; status == WEIR_OK && i < stage->parameter_count; i++)
-            if (list[i].frozen == (frozen == 1))
-                status = place_parameter(network, stage, stage->parameter_first + i);
+        for (uint32_t p = begin; status == WEIR_OK && p < end; p++)
+            if (network->parameters[p].frozen == (frozen == 1))
+                status = place_parameter(network, stage, p);
         if (frozen == 0) stage->trainable_bytes = stage->parameter_bytes;
     }
     return status != WEIR_OK || network->facts_only ? status : place_accumulators(network, stage);
@@ -218,6 +218,7 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
     assert(options->stage_count >= 1);
     memset(network, 0, sizeof *network);
     weir__pool_init(&network->pool, allocator);
+    weir__name_set_init(&network->parameter_names, &network->pool);
     network->model = model;
     network->dtype = options->dtype;
     network->facts_only = options->facts_only;

@@ -43,6 +43,7 @@ struct weir__network {
     struct weir__stage_graph *stages;
     uint32_t parameter_count, parameter_capacity;
     struct weir__parameter *parameters;
+    struct weir__name_set parameter_names;
     uint32_t skip_count;
     struct weir__skip *skips;
     uint32_t dropout_count, dropout_capacity;

@@ -6,6 +6,7 @@
 #ifndef WEIR_NET_LAYER_H
 #define WEIR_NET_LAYER_H
 
+#include "base/name_set.h"
 #include "net/builder.h"
 
 struct weir_layer {
@@ -34,6 +35,7 @@ struct weir_model {
     int64_t ignore_index;
     struct weir_layer **layers;
     uint32_t layer_count, layer_capacity;
+    struct weir__name_set identities; /**< of the layers, the first with each */
     const struct weir_layer_type **types; /**< the user's */
     uint32_t type_count, type_capacity;
     const char **freezes; /**< patterns of parameters' names */

@@ -35,6 +35,7 @@ int weir_model_new(const struct weir_allocator *allocator, const struct weir_ten
     struct weir_model *made = weir__acquire(allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     weir__pool_init(&made->pool, allocator);
+    weir__name_set_init(&made->identities, &made->pool);
     made->allocator = allocator;
     made->input = *input;
     made->has_target = target != NULL && loss != NULL;
@@ -76,20 +77,18 @@ static int check_name(const struct weir_model *model, const char *name,
                                         : "is longer than 48 bytes");
         return WEIR_ERR_ARGUMENT;
     }
-    for (uint32_t i = 0; i < model->layer_count; i++) {
-        if (strcmp(model->layers[i]->identity, name) != 0) continue;
-        weir_faults_add(faults,
-                        "layer %u: the name '%s' is layer %u's already: a layer is added once",
-                        model->layer_count, name, i);
-        return WEIR_ERR_EXISTS;
-    }
-    return WEIR_OK;
+    uint32_t other = weir__name_set_find(&model->identities, name);
+    if (other == WEIR__NO_NAME) return WEIR_OK;
+    weir_faults_add(faults, "layer %u: the name '%s' is layer %u's already: a layer is added once",
+                    model->layer_count, name, other);
+    return WEIR_ERR_EXISTS;
 }
 
+/** Layers of the type so far: from the last one, so that a list is walked once per type at most. */
 static uint32_t count_type(const struct weir_model *model, const struct weir_layer_type *type) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < model->layer_count; i++) count += model->layers[i]->type == type;
-    return count;
+    for (uint32_t i = model->layer_count; i-- > 0;)
+        if (model->layers[i]->type == type) return model->layers[i]->ordinal + 1;
+    return 0;
 }
 
 /** Identity, prefix and label follow from name, index and type. */
@@ -135,6 +134,9 @@ int weir__model_add(struct weir_model *model, const struct weir_layer_type *type
     if (status == WEIR_OK)
         status = weir__attrs_copy(&model->pool, type, layer->label, attrs, &layer->attrs, faults);
     if (status != WEIR_OK) return status;
+    bool is_new = weir__name_set_find(&model->identities, layer->identity) == WEIR__NO_NAME;
+    if (is_new && !weir__name_set_add(&model->identities, layer->identity, layer->index))
+        return WEIR_ERR_OUT_OF_MEMORY;
     layer->frozen = weir_layer_flag(layer, "frozen");
     model->layers[model->layer_count++] = layer;
     return WEIR_OK;
