@@ -80,6 +80,7 @@ pub fn build(b: *Build) void {
     const bench = b.step("bench", "Run the benches; topics and options after --");
     const tsan = b.step("test-tsan", "Run the tests under ThreadSanitizer, without oneDNN");
     const asan = b.step("test-asan", "Run the tests under Address- and UBSanitizer; needs clang");
+    const fuzz = b.step("fuzz", "Fuzz what reads files; -runs=N and formats after --; needs clang");
 
     const options = parseOptions(b);
     const libraries = addLibraries(b, options);
@@ -95,6 +96,7 @@ pub fn build(b: *Build) void {
     bench.dependOn(runBench(b, options, libraries));
     tsan.dependOn(runThreadSanitizer(b, options));
     asan.dependOn(runAddressSanitizer(b, options));
+    fuzz.dependOn(runFuzzers(b, options));
 }
 
 // ---- options -----------------------------------------------------------------------------------
@@ -430,20 +432,12 @@ fn runThreadSanitizer(b: *Build, options: Options) *Step {
 
 /// Zig has no AddressSanitizer runtime, so the system's clang compiles the same files.
 fn runAddressSanitizer(b: *Build, options: Options) *Step {
-    const clang = b.findProgramLazy(.{ .names = &.{ "clang", "clang-19", "clang-14" } });
-    const link = b.addRunFile(clang);
-    link.setName("link the tests with clang");
-    link.addArgs(sanitizer_flags);
+    const clang: Clang = .{ .program = findClang(b), .flags = sanitizer_flags };
+    const link = linkWithClang(b, clang, "the tests");
     const net_flags = oneDnnFlags(b, options);
-    for (engineSources(b)) |source| {
-        link.addFileArg(compileWithClang(b, clang, source, &.{}));
-    }
-    for (netSources(b, options)) |source| {
-        link.addFileArg(compileWithClang(b, clang, source, net_flags));
-    }
-    for (listSources(b, "tests", ".c", .flat)) |source| {
-        link.addFileArg(compileWithClang(b, clang, source, net_flags));
-    }
+    addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
+    addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
+    addObjects(link, compileWithClang(b, clang, listSources(b, "tests", ".c", .flat), net_flags));
     if (options.onednn) |onednn| {
         const dir = onednn.lib_dir;
         if (onednn.prefix != null) {
@@ -451,30 +445,99 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
         }
         link.addArg("-ldnnl");
     }
-    link.addArgs(&.{ "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
-    const run = b.addRunFile(link.addOutputFileArg("weir_tests_asan"));
+    const run = b.addRunFile(endLink(link, "weir_tests_asan"));
     run.setName("tests under AddressSanitizer");
     return runHere(b, run);
 }
 
+/// One program for each tests/fuzz/fuzz_<format>.c, with everything of src but oneDNN.
+fn runFuzzers(b: *Build, options: Options) *Step {
+    var own = options;
+    own.onednn = null;
+    const check = b.addSystemCommand(&.{"sh"});
+    check.setName("find libFuzzer");
+    check.addFileArg(b.path("tests/fuzz/check.sh"));
+    check.addArgs(clang_names);
+    const clang: Clang = .{
+        .program = findClang(b),
+        .flags = sanitizer_flags ++ .{"-fsanitize=fuzzer-no-link"},
+        .after = &check.step,
+    };
+    const run = b.addSystemCommand(&.{ "sh", "tests/fuzz/run.sh" });
+    run.setName("fuzz");
+    const shared: []const []const u8 =
+        &.{ "tests/io_memory.c", "tests/fuzz/fuzz.c", "tests/fuzz/arrays.c" };
+    const objects: []const []const LazyPath = &.{
+        compileWithClang(b, clang, engineSources(b), &.{}),
+        compileWithClang(b, clang, netSources(b, own), &.{}),
+        compileWithClang(b, clang, shared, &.{}),
+    };
+    for (listSources(b, "tests/fuzz", ".c", .flat)) |target| {
+        const name = std.fs.path.stem(target);
+        if (!std.mem.startsWith(u8, name, "fuzz_")) continue;
+        const link = linkWithClang(b, clang, name);
+        link.addArg("-fsanitize=fuzzer");
+        for (objects) |list| addObjects(link, list);
+        addObjects(link, compileWithClang(b, clang, &.{target}, &.{}));
+        run.addFileArg(endLink(link, b.fmt("weir_{s}", .{name})));
+    }
+    run.addArg("--");
+    return runHere(b, run);
+}
+
+const Clang = struct {
+    program: LazyPath,
+    flags: []const []const u8,
+    /// What must have succeeded before it is asked for anything.
+    after: ?*Step = null,
+};
+
+const clang_names: []const []const u8 = &.{ "clang", "clang-19", "clang-14" };
+
+fn findClang(b: *Build) LazyPath {
+    return b.findProgramLazy(.{ .names = clang_names });
+}
+
+fn linkWithClang(b: *Build, clang: Clang, what: []const u8) *Run {
+    const link = b.addRunFile(clang.program);
+    link.setName(b.fmt("link {s} with clang", .{what}));
+    link.addArgs(clang.flags);
+    return link;
+}
+
+fn endLink(link: *Run, name: []const u8) LazyPath {
+    link.addArgs(&.{ "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
+    return link.addOutputFileArg(name);
+}
+
+fn addObjects(link: *Run, objects: []const LazyPath) void {
+    for (objects) |object| link.addFileArg(object);
+}
+
 fn compileWithClang(
     b: *Build,
-    clang: LazyPath,
-    source: []const u8,
+    clang: Clang,
+    sources: []const []const u8,
     flags: []const []const u8,
-) LazyPath {
-    const run = b.addRunFile(clang);
-    run.setName(b.fmt("clang {s}", .{source}));
-    run.addArgs(c_flags);
-    run.addArgs(sanitizer_flags);
-    run.addArgs(flags);
-    run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
-    run.addArgs(&.{ "-MD", "-MF" });
-    _ = run.addDepFileOutputArg("source.d");
-    run.addArg("-c");
-    run.addFileArg(b.path(source));
-    run.addArg("-o");
-    return run.addOutputFileArg("source.o");
+) []const LazyPath {
+    var objects: std.ArrayList(LazyPath) = .empty;
+    for (sources) |source| {
+        const run = b.addRunFile(clang.program);
+        run.setName(b.fmt("clang {s}", .{source}));
+        if (clang.after) |step| run.step.dependOn(step);
+        run.addArgs(c_flags);
+        run.addArgs(clang.flags);
+        run.addArgs(flags);
+        run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
+        run.addDirectoryArg2(b.path("tests"), .{ .prefix = "-I" });
+        run.addArgs(&.{ "-MD", "-MF" });
+        _ = run.addDepFileOutputArg("source.d");
+        run.addArg("-c");
+        run.addFileArg(b.path(source));
+        run.addArg("-o");
+        objects.append(b.allocator, run.addOutputFileArg("source.o")) catch @panic("OOM");
+    }
+    return objects.items;
 }
 
 // ---- finding files -----------------------------------------------------------------------------

@@ -6,13 +6,15 @@
 #include <string.h>
 
 const struct malformed_set *malformed_set_at(size_t index) {
-    static const struct malformed_set *const sets[] = {&malformed_safetensors, &malformed_csv};
+    static const struct malformed_set *const sets[] = {&malformed_safetensors, &malformed_csv,
+                                                       &malformed_npy,         &malformed_idx,
+                                                       &malformed_tokens,      &malformed_model};
     return index < sizeof sets / sizeof sets[0] ? sets[index] : NULL;
 }
 
 char *malformed_bytes(const struct malformed_set *set, const struct malformed *malformed,
                       size_t *bytes) {
-    char *memory = malloc(malformed->text_bytes + malformed->zeros + 64);
+    char *memory = malloc(malformed->text_bytes + malformed->zeros + 2048);
     if (!memory) {
         TEST_FAIL("out of memory");
         return NULL;

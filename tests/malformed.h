@@ -32,7 +32,7 @@ struct malformed_set {
     const struct malformed *list;
     size_t count;
     /** The file's bytes of one that is not raw into `bytes`, which has room for `text_bytes` +
-     * `zeros` + 64; returns how many. NULL: text and zeros as they are. */
+     * `zeros` + 2,048; returns how many. NULL: text and zeros as they are. */
     size_t (*write)(const struct malformed *malformed, char *bytes);
     /** Reads the file as Weir does, and gives everything back; the message (or all faults) into
      * `message`. Returns the status. */
@@ -43,11 +43,15 @@ struct malformed_set {
 
 extern const struct malformed_set malformed_safetensors;
 extern const struct malformed_set malformed_csv;
+extern const struct malformed_set malformed_npy;
+extern const struct malformed_set malformed_idx;
+extern const struct malformed_set malformed_tokens;
+extern const struct malformed_set malformed_model;
 
 /** Every set, in the order of the tests; NULL ends it. */
 const struct malformed_set *malformed_set_at(size_t index);
-/** The bytes of a file, at most `text_bytes` + `zeros` + 64 of them, free() them; NULL and the test
- * failed where there is no memory. */
+/** The bytes of a file, at most `text_bytes` + `zeros` + 2,048 of them, free() them; NULL and the
+ * test failed where there is no memory. */
 char *malformed_bytes(const struct malformed_set *set, const struct malformed *malformed,
                       size_t *bytes);
 

@@ -65,11 +65,13 @@ static void check_header_is_used(const struct tree *tree, const struct file *hea
     tidy_report(header->path, 0, "no file includes this header");
 }
 
-/* build.zig takes all of src, but no folders below the others. */
+/* build.zig takes all of src, but only these folders below the others. */
 static bool is_compiled(const char *path) {
     if (tidy_starts_with(path, "src/")) return true;
-    if (tidy_starts_with(path, "tests/tidy/") || tidy_starts_with(path, "tests/embed/"))
-        return true;
+    static const char *const folders[] = {"tests/tidy/", "tests/embed/", "tests/fuzz/"};
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        if (tidy_starts_with(path, folders[i])) return true;
+    }
     return strchr(path, '/') == strrchr(path, '/');
 }
 
