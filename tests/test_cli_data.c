@@ -85,6 +85,19 @@ static void test_images_are_learnt_and_scored_by_accuracy(void) {
     json_decref(lines);
 }
 
+/* The model of the README; run in the project's folder. */
+static void test_example_s_model_takes_the_example_s_digits(void) {
+    struct cli_run run;
+    const char *folder = make_digits();
+    NEEDS(folder);
+    CLI_CODE(&run, 0,
+             "train --model examples/digits.json --data %s/digits --steps 2 --batch 8 --stages 3 "
+             "--workers 2 --eval-batches 2 " PLACE,
+             folder);
+    CHECK_CONTAINS(run.output, "examples/digits.json: 12 layers, f32 [1, 28, 28] to f32 [10]");
+    CHECK_CONTAINS(run.output, "% over 16 samples");
+}
+
 static void test_masks_are_scored_by_their_overlap(void) {
     struct cli_run run;
     const char *folder = test_temporary_directory();
@@ -173,40 +186,70 @@ static void test_tokens_are_learnt_in_nats_per_token(void) {
 
 /* ---- mini-batches ---- */
 
-/* Samples are counted from the beginning, so two mini-batches of 4 hold what one of 8 does; a fifth
- * of the labels is ignored, and weighs nothing in either. */
-static void test_ignored_labels_weigh_nothing_over_several_mini_batches(void) {
-    static const char model[] =
-        "{\"input\": {\"dtype\": \"f32\", \"shape\": [3]}, \"target\": {\"dtype\": \"i64\", "
-        "\"shape\": []}, \"loss\": \"cross_entropy\", \"ignore_index\": 7, \"layers\": ["
-        "{\"type\": \"linear\", \"out_features\": 4}, {\"type\": \"identity\"}]}";
+static const char ignoring_model[] =
+    "{\"input\": {\"dtype\": \"f32\", \"shape\": [3]}, \"target\": {\"dtype\": \"i64\", "
+    "\"shape\": []}, \"loss\": \"cross_entropy\", \"ignore_index\": 7, \"layers\": ["
+    "{\"type\": \"linear\", \"out_features\": 4}, {\"type\": \"identity\"}]}";
+
+/* Updates of samples of which every fifth is ignored; the lines, or NULL. */
+static json_t *train_ignoring(const char *folder, const float x[120], int label,
+                              const char *options) {
     struct cli_run run;
-    float x[120];
     int32_t y[40];
-    char path[2][512];
-    const char *folder = test_temporary_directory();
-    for (int i = 0; i < 120; i++) x[i] = (float)(i * 37 % 11) / 11;
-    for (int i = 0; i < 40; i++) y[i] = i % 5 == 4 ? 7 : i % 4;
-    io_make_file(folder, "model.json", model, sizeof model - 1, path[0]);
-    data_make_npy(folder, "x.npy", "<f4", "40, 3", x, sizeof x);
+    char path[512];
+    for (int i = 0; i < 40; i++) y[i] = i % 5 == 4 ? 7 : label < 0 ? i % 4 : label;
+    io_make_file(folder, "model.json", ignoring_model, sizeof ignoring_model - 1, path);
+    data_make_npy(folder, "x.npy", "<f4", "40, 3", x, 120 * sizeof x[0]);
     data_make_npy(folder, "y.npy", "<i4", "40,", y, sizeof y);
-    json_t *lines[2];
-    for (int i = 0; i < 2; i++) {
-        snprintf(path[i], sizeof path[i], "%s/lines%d", folder, i);
-        CLI_CODE(&run, 0,
-                 "train --model %s/model.json --data %s/x.npy %s/y.npy --steps 9 %s --chunks 1 "
-                 "--json %s " PLACE,
-                 folder, folder, folder, i ? "--batch 4 --accumulate 2" : "--batch 8", path[i]);
-        lines[i] = cli_json_lines(path[i]);
-    }
+    snprintf(path, sizeof path, "%s/lines", folder);
+    cli_run_at(__FILE__, __LINE__, &run,
+               "train --model %s/model.json --data %s/x.npy %s/y.npy %s --chunks 1 "
+               "--json %s " PLACE,
+               folder, folder, folder, options, path);
+    return cli_code_at(__FILE__, __LINE__, &run, 0) ? cli_json_lines(path) : NULL;
+}
+
+/* Samples are counted from the beginning, so two mini-batches of 4 hold what one of 8 does. */
+static void test_mini_batches_add_up_to_the_samples_in_them(void) {
+    const char *folder = test_temporary_directory();
+    float x[120];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    for (int i = 0; i < 120; i++) x[i] = (float)(i * 37 % 11) / 11;
+    json_t *whole = train_ignoring(folder, x, -1, "--steps 9 --batch 8");
+    json_t *halves = train_ignoring(folder, x, -1, "--steps 9 --batch 4 --accumulate 2");
     for (uint32_t i = 0; i < 9; i++) {
-        const json_t *whole = json_array_get(lines[0], i), *halves = json_array_get(lines[1], i);
-        EXPECT_NEAR(cli_number(whole, "loss"), cli_number(halves, "loss"), 1e-5);
-        EXPECT_NEAR(cli_number(whole, "grad_norm"), cli_number(halves, "grad_norm"), 1e-5);
+        const json_t *a = json_array_get(whole, i), *b = json_array_get(halves, i);
+        EXPECT_NEAR(cli_number(a, "loss"), cli_number(b, "loss"), 1e-5);
+        EXPECT_NEAR(cli_number(a, "grad_norm"), cli_number(b, "grad_norm"), 1e-5);
     }
-    EXPECT(cli_number(summary_of(lines[0]), "accuracy") <= 1);
-    json_decref(lines[0]);
-    json_decref(lines[1]);
+    json_decref(whole);
+    json_decref(halves);
+}
+
+/* Of equal samples with equal labels every mean is the same, however many are ignored. */
+static void test_ignored_labels_weigh_nothing(void) {
+    const char *folder = test_temporary_directory();
+    float x[120];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    for (int i = 0; i < 120; i++) x[i] = 1;
+    json_t *lines = train_ignoring(folder, x, 2, "--steps 9 --batch 4 --accumulate 2 --lr 0");
+    const json_t *summary = summary_of(lines);
+    double loss = cli_number(json_array_get(lines, 0), "loss");
+    for (uint32_t i = 1; i < 9; i++)
+        EXPECT_NEAR(cli_number(json_array_get(lines, i), "loss"), loss, 1e-6);
+    EXPECT_NEAR(cli_number(summary, "validation_loss"), loss, 1e-6);
+    json_decref(lines);
+    /* the one ignored sample that is held out, alone in its mini-batch */
+    lines = train_ignoring(folder, x, 2, "--steps 0 --batch 1");
+    EXPECT_NEAR(cli_number(summary_of(lines), "validation_loss"), loss, 1e-6);
+    json_decref(lines);
+    lines = train_ignoring(folder, x, 2, "--steps 20 --batch 4 --lr 1 --optimizer sgd --warmup 0");
+    EXPECT(cli_number(summary_of(lines), "accuracy") == 1);
+    json_decref(lines);
+    struct cli_run run;
+    CLI_CODE(&run, 1, "train --model %s/model.json --data %s/x.npy %s/y.npy --batch 1 " PLACE,
+             folder, folder, folder);
+    CHECK_CONTAINS(run.output, ": every target is the ignored label 7: raise --batch or");
 }
 
 /* ---- resuming ---- */
@@ -417,10 +460,11 @@ static void test_file_that_is_cut_during_a_run_ends_it_with_its_name(void) {
 }
 
 WEIR_TEST_SUITE(cli_data, TEST(images_are_learnt_and_scored_by_accuracy),
+                TEST(example_s_model_takes_the_example_s_digits),
                 TEST(masks_are_scored_by_their_overlap), TEST(overlap_is_what_counting_gives),
                 TEST(tokens_are_learnt_in_nats_per_token),
-                TEST(ignored_labels_weigh_nothing_over_several_mini_batches),
-                TEST(images_resume_in_the_middle_of_a_pass),
+                TEST(mini_batches_add_up_to_the_samples_in_them),
+                TEST(ignored_labels_weigh_nothing), TEST(images_resume_in_the_middle_of_a_pass),
                 TEST(tokens_resume_in_the_middle_of_a_pass),
                 TEST(what_breaks_the_bits_of_a_resumed_run_is_said), TEST(another_model_is_refused),
                 TEST(notes_are_taken_as_they_are_found), TEST(data_and_model_must_fit),

@@ -3,6 +3,7 @@
  * shape may be theirs; then they are bound to what the model takes. */
 #include "train.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,7 +166,11 @@ int train_data_weight(struct train *t, double *weight) {
         if (status != WEIR_OK) return status;
         *weight += weir_net_loss_weight(t->net, t->targets, values->batch);
     }
-    return WEIR_OK;
+    if (*weight > 0) return WEIR_OK;
+    return weir__fail(t->error, WEIR_ERR_CONFIG,
+                      "update %" PRIu64 ": every target is the ignored label %" PRId64
+                      ": raise --batch or --accumulate, or leave such samples away",
+                      t->progress.step + 1, weir_model_ignored(t->model));
 }
 
 uint64_t train_data_steps(const struct train *t, double epochs) {
