@@ -24,7 +24,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { CHANNELS = 3, SIZE_MAX_PIXELS = 1024, GRID = 9, SHAPES_MIN = 3, SHAPES_MAX = 7 };
+enum { CHANNELS = 3, SIZE_MAX_PIXELS = 1024, GRID = 9, SHAPES_MIN = 2, SHAPES_MAX = 4 };
 
 /* ---- random numbers: splitmix64, a state per image ---- */
 
@@ -63,7 +63,7 @@ struct picture {
 static void draw_ground(struct picture *picture, struct random *random) {
     int size = picture->size;
     for (int c = 0; c < CHANNELS; c++) {
-        float grid[GRID][GRID], contrast = uniform(random, 0.1f, 0.5f);
+        float grid[GRID][GRID], contrast = uniform(random, 0.1f, 0.4f);
         float base = uniform(random, 0.5f * contrast, 1 - 0.5f * contrast);
         for (int i = 0; i < GRID * GRID; i++)
             grid[i / GRID][i % GRID] = base + contrast * uniform(random, -0.5f, 0.5f);
@@ -79,7 +79,7 @@ static void draw_ground(struct picture *picture, struct random *random) {
     }
 }
 
-enum form { DISC, RECTANGLE, TRIANGLE, FORMS };
+enum form { DISC, RECTANGLE, TRIANGLE };
 
 /* A form around its centre, turned; the same area for every form of one radius, more or less. */
 struct shape {
@@ -89,12 +89,18 @@ struct shape {
     float stripes; /* of the shape's own texture: so many radians per pixel */
 };
 
+/* Every other shape is a disc, so that they take about a sixth of the image. */
+static enum form random_form(struct random *random) {
+    uint64_t word = random_word(random) >> 60;
+    return word < 8 ? DISC : word < 12 ? RECTANGLE : TRIANGLE;
+}
+
 static struct shape random_shape(struct random *random, int size) {
     float angle = uniform(random, 0, 6.2831853f);
-    struct shape shape = {.form = (enum form)(random_word(random) % FORMS),
-                          .x = uniform(random, 0, (float)size),
-                          .y = uniform(random, 0, (float)size),
-                          .radius = (float)size * uniform(random, 0.07f, 0.22f),
+    struct shape shape = {.form = random_form(random),
+                          .x = uniform(random, 0.1f, 0.9f) * (float)size,
+                          .y = uniform(random, 0.1f, 0.9f) * (float)size,
+                          .radius = (float)size * uniform(random, 0.1f, 0.22f),
                           .aspect = uniform(random, 0.6f, 1),
                           .cosine = cosf(angle),
                           .sine = sinf(angle),
@@ -120,7 +126,7 @@ static void draw_shape(struct picture *picture, const struct shape *shape) {
     for (int i = 0; i < size * size; i++) {
         float x = (float)(i % size), y = (float)(i / size);
         if (!is_inside(shape, x, y)) continue;
-        float shade = 0.15f * sinf(shape->stripes * (x * shape->cosine + y * shape->sine));
+        float shade = 0.1f * sinf(shape->stripes * (x * shape->cosine + y * shape->sine));
         for (int c = 0; c < CHANNELS; c++)
             picture->pixels[c * size * size + i] = shape->colour[c] + shade;
         picture->mask[i] = shape->form == DISC ? 255 : 0;
