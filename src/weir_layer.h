@@ -88,7 +88,8 @@ struct weir_layer_type {
 };
 
 /** Makes a type known to one model; it must outlive the model. WEIR_ERR_EXISTS for a name that is
- * taken, WEIR_ERR_ARGUMENT for a type without name or build. */
+ * taken, WEIR_ERR_ARGUMENT for a type without name or build, or with a skip whose name or namespace
+ * is no TEXT attribute that is required or has a default. */
 int weir_model_add_type(struct weir_model *model, const struct weir_layer_type *type);
 
 /** An attribute of the layer, an INT, or its default. The key must be one of the type's, here and

@@ -222,6 +222,84 @@ static void test_a_types_name_must_be_new(void) {
     weir_model_destroy(model);
 }
 
+/** Each is a slip that a build function can make. */
+static struct weir_value *build_slip(struct weir_builder *b, const struct weir_layer *layer,
+                                     struct weir_value *x) {
+    int64_t width = 4, wide[WEIR_RANK_MAX + 1] = {1, 1, 1, 1, 1, 1, 1};
+    struct weir_init init = {WEIR_INIT_ONE, 0};
+    const char *slip = weir_layer_text(layer, "slip");
+    if (strcmp(slip, "nothing") == 0) return NULL;
+    if (strcmp(slip, "rank") == 0) return weir_parameter(b, "v", WEIR_RANK_MAX + 1, wide, init);
+    if (strcmp(slip, "size") == 0) return weir_parameter(b, "v", 1, (int64_t[]){0}, init);
+    if (strcmp(slip, "huge") == 0)
+        return weir_parameter(b, "v", 3, (int64_t[]){1 << 30, 1 << 30, 1 << 30}, init);
+    struct weir_value *w = weir_parameter(b, "w", 1, &width, init);
+    if (strcmp(slip, "gelu") == 0) return weir_gelu(b, w, false);
+    if (strcmp(slip, "sum") == 0) return weir_sum(b, x, w);
+    if (strcmp(slip, "absent") == 0) return weir_sum(b, x, NULL);
+    if (strcmp(slip, "reshape") == 0) return weir_reshape(b, x, 2, (int64_t[]){2, 3});
+    if (strcmp(slip, "flat") == 0) return weir_reshape(b, w, 2, (int64_t[]){2, 2});
+    if (strcmp(slip, "heads") == 0)
+        return weir_attention(b, weir_reshape(b, x, 2, (int64_t[]){1, 4}), 0);
+    return w;
+}
+
+static const struct weir_attr_rule slip_attrs[] = {
+    {.key = "slip", .kind = WEIR_ATTR_KIND_TEXT, .required = true}};
+static const struct weir_layer_type slip_layer = {
+    .name = "slip", .attrs = slip_attrs, .attr_count = 1, .build = build_slip};
+
+static void expect_slip(const char *slip, int status, const char *message) {
+    struct weir_tensor row = {.dtype = WEIR_F32, .rank = 1, .shape = {4}};
+    struct weir_model *model = trial_model(row, row, "mse");
+    CHECK(model != NULL);
+    EXPECT_STATUS(weir_model_add_type(model, &slip_layer), WEIR_OK);
+    trial_add(model, "slip", WEIR_ATTRS(WEIR_ATTR_TEXT("slip", slip)));
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 4)));
+    expect_refused(model, status, message);
+    weir_model_destroy(model);
+}
+
+static void test_slips_of_a_build_function_are_refused(void) {
+    expect_slip("nothing", WEIR_ERR_ARGUMENT,
+                "layer 0 (slip): its build function returned nothing instead of a value with rows");
+    expect_slip("parameter", WEIR_ERR_ARGUMENT, "returned a parameter instead of a value");
+    expect_slip("rank", WEIR_ERR_SHAPE, "its parameter 'v' has more than 6 dimensions");
+    expect_slip("size", WEIR_ERR_SHAPE, "its parameter 'v' cannot be f64 [0]");
+    expect_slip("huge", WEIR_ERR_OVERFLOW,
+                "its parameter 'v' would be f64 [1073741824, 1073741824, 1073741824], which no");
+    expect_slip("gelu", WEIR_ERR_ARGUMENT,
+                "gelu takes a value with rows, but its input is a parameter");
+    expect_slip("sum", WEIR_ERR_ARGUMENT,
+                "add takes a value with rows, but its input is a parameter");
+    expect_slip("absent", WEIR_ERR_ARGUMENT,
+                "add takes a value with rows, but its input is absent");
+    expect_slip("reshape", WEIR_ERR_SHAPE, "reshape from f64 [4] to f64 [2, 3]");
+    expect_slip("flat", WEIR_ERR_ARGUMENT, "reshape takes a value with rows");
+    expect_slip("heads", WEIR_ERR_SHAPE, "attention with 0 heads");
+}
+
+static void test_a_skip_must_be_named_by_an_attribute(void) {
+    static const struct weir_attr_rule attrs[] = {
+        {.key = "skip", .kind = WEIR_ATTR_KIND_TEXT, .required = true},
+        {.key = "optional", .kind = WEIR_ATTR_KIND_TEXT},
+        {.key = "number", .kind = WEIR_ATTR_KIND_INT, .required = true}};
+    static const char *const wrong[][2] = {
+        {NULL, NULL}, {"none", NULL}, {"optional", NULL}, {"number", NULL}, {"skip", "number"}};
+    struct weir_tensor row = {.dtype = WEIR_F32};
+    struct weir_model *model = trial_model(row, row, "mse");
+    CHECK(model != NULL);
+    struct weir_layer_type type = {
+        .name = "keeps", .attrs = attrs, .attr_count = 3, .skip_count = 1, .build = build_ramp};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        type.skips[0] = (struct weir_skip_rule){WEIR_SKIP_STASH, wrong[i][0], wrong[i][1]};
+        EXPECT_STATUS(weir_model_add_type(model, &type), WEIR_ERR_ARGUMENT);
+    }
+    type.skips[0] = (struct weir_skip_rule){WEIR_SKIP_STASH, "skip", NULL};
+    EXPECT_STATUS(weir_model_add_type(model, &type), WEIR_OK);
+    weir_model_destroy(model);
+}
+
 /* ---- the example --------------------------------------------------------------------------------
  */
 
@@ -247,4 +325,6 @@ WEIR_TEST_SUITE(custom, TEST(an_op_sees_pytorchs_order_of_dimensions),
                 TEST(an_op_without_backward_is_refused_where_gradients_flow),
                 TEST(an_absent_operand_is_refused),
                 TEST(the_shape_rules_own_words_reach_the_caller), TEST(a_types_name_must_be_new),
-                TEST(the_example_trains), TEST(the_examples_gradients_are_right))
+                TEST(slips_of_a_build_function_are_refused),
+                TEST(a_skip_must_be_named_by_an_attribute), TEST(the_example_trains),
+                TEST(the_examples_gradients_are_right))

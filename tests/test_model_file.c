@@ -189,6 +189,57 @@ static void test_shape_faults_name_the_layer(void) {
                     "padded input, which is f32 [3, 4, 4]");
 }
 
+static void expect_infer(const char *input, const char *layers, const char *message) {
+    struct weir_faults faults;
+    struct weir_model *model;
+    struct weir_layer_facts facts[4];
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"input\": {\"dtype\": \"f32\", \"shape\": %s}, \"layers\": [%s]}", input, layers);
+    CHECK_OK(read_text(text, &faults, &model));
+    EXPECT_STATUS(weir_model_infer(model, WEIR_F32, facts, &faults), WEIR_ERR_OVERFLOW);
+    expect_line(&faults, message);
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
+static void test_a_layer_that_no_memory_holds_is_named(void) {
+    expect_infer(
+        "[3, 8, 8]",
+        "{\"type\": \"conv2d\", \"out_channels\": 9, \"kernel_size\": 1, "
+        "\"padding\": 2147483647}",
+        "layer 0 (conv2d): conv2d's output would be 4294967302x4294967302 pixels, which no "
+        "memory holds");
+    expect_infer("[4]",
+                 "{\"type\": \"linear\", \"out_features\": 2147483647},"
+                 "{\"type\": \"linear\", \"out_features\": 2147483647}",
+                 "layer 1 (linear): its parameter 'weight' would be f32 [2147483647, 2147483647]");
+    expect_infer("[1, 1, 1]", "{\"type\": \"upsample\", \"scale_factor\": 2147483647}",
+                 "layer 0 (upsample): its output would be f32 [1, 2147483647, 2147483647]");
+}
+
+static void test_a_border_that_no_memory_holds_is_refused(void) {
+    struct weir_faults faults;
+    struct weir_model *model;
+    EXPECT_STATUS(read_text("{\"input\": {\"dtype\": \"f32\", \"shape\": [2147483647, 2147483647,"
+                            " 4]}, \"layers\": []}",
+                            &faults, &model),
+                  WEIR_ERR_SHAPE);
+    expect_line(&faults, "m.json: a row of the input or the target is larger than any memory");
+    weir_faults_clean_up(&faults);
+}
+
+static void test_a_name_with_a_control_character_is_refused(void) {
+    struct weir_faults faults;
+    struct weir_model *model;
+    EXPECT_STATUS(read_text("{\"input\": {\"dtype\": \"f32\", \"shape\": [4]}, \"layers\": ["
+                            "{\"type\": \"relu\", \"name\": \"a\\u001b[31m\"}]}",
+                            &faults, &model),
+                  WEIR_ERR_ARGUMENT);
+    expect_line(&faults, "layer 0: its name holds a control character");
+    weir_faults_clean_up(&faults);
+}
+
 static void test_describe_lists_skips_and_their_routes(void) {
     struct cli_run run;
     CLI_CODE(&run, 0,
@@ -204,4 +255,7 @@ WEIR_TEST_SUITE(model_file, TEST(layers_attributes_names_and_the_border_are_read
                 TEST(a_model_without_target_only_infers), TEST(all_faults_of_a_file_are_listed),
                 TEST(what_is_no_model_is_refused_with_the_reason),
                 TEST(built_in_models_come_back_from_their_files), TEST(shape_faults_name_the_layer),
+                TEST(a_layer_that_no_memory_holds_is_named),
+                TEST(a_border_that_no_memory_holds_is_refused),
+                TEST(a_name_with_a_control_character_is_refused),
                 TEST(describe_lists_skips_and_their_routes))

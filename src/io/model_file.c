@@ -126,6 +126,9 @@ static void read_border(struct reading *r, json_t *root) {
             FAULT(r, status,
                   "%s: loss '%.40s' is not known; losses are: cross_entropy bce_with_logits mse",
                   r->name, loss);
+        else if (status == WEIR_ERR_SHAPE)
+            FAULT(r, status, "%s: a row of the input or the target is larger than any memory",
+                  r->name);
         else if (status != WEIR_OK)
             FAULT(r, status, "%s: %s", r->name, weir_status_text(status));
     }

@@ -2,6 +2,7 @@
 /* The sticky error, and what every op's emitter is made of. */
 #include "net/builder.h"
 #include "net/compile.h"
+#include "net/ops/rules.h"
 
 #include <fnmatch.h>
 #include <stdarg.h>
@@ -25,6 +26,16 @@ void *weir_builder_fail(struct weir_builder *builder, int status, const char *fo
 
 static void *fail_memory(struct weir_builder *builder) {
     return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+}
+
+/** Counts of elements are int64_t everywhere, and sums of a few of them must fit too. */
+#define WEIR__VALUE_BYTES_MAX ((size_t)1 << 60)
+
+static void *fail_size(struct weir_builder *builder, const char *what,
+                       const struct weir_tensor *tensor) {
+    char text[96];
+    return weir_builder_fail(builder, WEIR_ERR_OVERFLOW, "%s would be %s, which no memory holds",
+                             what, weir__tensor_text(tensor, text, sizeof text));
 }
 
 /* ---- nodes ---- */
@@ -55,6 +66,9 @@ struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op o
 static struct weir_value *add_output(struct weir_builder *builder, struct weir__node *node,
                                      const struct weir_tensor *tensor) {
     assert(node->out_count < WEIR__NODE_OUT_MAX);
+    size_t bytes;
+    if (weir__tensor_bytes(tensor, 1, &bytes) != WEIR_OK || bytes > WEIR__VALUE_BYTES_MAX)
+        return fail_size(builder, "its output", tensor);
     struct weir_value *value = weir__graph_value(builder->graph, WEIR__FROM_NODE, 0, tensor);
     if (value == NULL) return fail_memory(builder);
     value->producer = node;
@@ -134,6 +148,18 @@ static struct weir_value *alias_as(struct weir_builder *builder, struct weir_val
 
 struct weir_value *weir_reshape(struct weir_builder *builder, struct weir_value *x, uint32_t rank,
                                 const int64_t *shape) {
+    char text[96], wanted[96];
+    if (!weir__expects_rows(builder, "reshape", x)) return NULL;
+    struct weir_tensor tensor = {.dtype = x->dtype, .rank = rank};
+    size_t bytes = 0, have = 0;
+    if (rank <= WEIR_RANK_MAX) memcpy(tensor.shape, shape, rank * sizeof shape[0]);
+    bool fits = weir__value_bytes(x, 1, &have) == WEIR_OK &&
+                weir__tensor_bytes(&tensor, 1, &bytes) == WEIR_OK && bytes == have;
+    if (!fits)
+        return weir_builder_fail(
+            builder, WEIR_ERR_SHAPE, "reshape from %s to %s", weir__value_text(x, text),
+            rank <= WEIR_RANK_MAX ? weir__tensor_text(&tensor, wanted, sizeof wanted)
+                                  : "more dimensions than there may be");
     x = weir__plain(builder, x);
     return x == NULL ? NULL : alias_as(builder, x, rank, shape, false);
 }
@@ -198,6 +224,30 @@ static bool name_is_new(struct weir_builder *builder, const char *name) {
     return false;
 }
 
+static bool parameter_fits(struct weir_builder *builder, const char *local, uint32_t rank,
+                           const int64_t *shape) {
+    struct weir_tensor tensor = {.dtype = builder->dtype, .rank = rank};
+    char what[80];
+    size_t bytes;
+    snprintf(what, sizeof what, "its parameter '%.40s'", local);
+    if (rank > WEIR_RANK_MAX) {
+        weir_builder_fail(builder, WEIR_ERR_SHAPE, "%s has more than %d dimensions", what,
+                          WEIR_RANK_MAX);
+        return false;
+    }
+    memcpy(tensor.shape, shape, rank * sizeof shape[0]);
+    int status = weir__tensor_bytes(&tensor, 1, &bytes);
+    if (status == WEIR_OK && bytes <= WEIR__VALUE_BYTES_MAX) return true;
+    if (status == WEIR_OK || status == WEIR_ERR_OVERFLOW) {
+        fail_size(builder, what, &tensor);
+    } else {
+        char text[96];
+        weir_builder_fail(builder, status, "%s cannot be %s", what,
+                          weir__tensor_text(&tensor, text, sizeof text));
+    }
+    return false;
+}
+
 static struct weir_value *parameter_value(struct weir_builder *builder, uint32_t index) {
     const struct weir__parameter *parameter = &builder->network->parameters[index];
     struct weir_tensor tensor = {
@@ -222,6 +272,7 @@ struct weir_value *weir_parameter(struct weir_builder *builder, const char *loca
                                   const int64_t *shape, struct weir_init init) {
     if (builder->status != WEIR_OK) return NULL;
     struct weir__network *network = builder->network;
+    if (!parameter_fits(builder, local, rank, shape)) return NULL;
     const char *name = full_name(builder, local);
     if (name == NULL || !name_is_new(builder, name)) return NULL;
     void *list = network->parameters;

@@ -53,8 +53,11 @@ static struct weir_value *build_layer(struct weir_builder *builder, uint32_t ind
     builder->skips_done = 0;
     struct weir_value *y = builder->layer->type->build(builder, builder->layer, x);
     if (builder->status == WEIR_OK) weir__skips_check_done(builder);
-    assert(y != NULL || builder->status != WEIR_OK);
-    return y;
+    if (builder->status != WEIR_OK) return NULL;
+    if (y != NULL && y->batched) return y;
+    return weir_builder_fail(builder, WEIR_ERR_ARGUMENT,
+                             "its build function returned %s instead of a value with rows",
+                             y == NULL ? "nothing" : "a parameter");
 }
 
 /* ---- memory of parameters ---- */

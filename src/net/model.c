@@ -68,9 +68,23 @@ static bool is_number(const char *name) {
     return name[0] != '\0';
 }
 
+/** Names are printed, and stand in files. */
+static bool has_control(const char *name) {
+    for (const char *c = name; *c != '\0'; c++)
+        if (iscntrl((unsigned char)*c)) return true;
+    return false;
+}
+
 static int check_name(const struct weir_model *model, const char *name,
                       struct weir_faults *faults) {
     if (name[0] == '\0') return WEIR_OK;
+    if (has_control(name)) {
+        weir_faults_add(faults,
+                        "layer %u: its name holds a control character: use letters, "
+                        "digits and signs that can be seen",
+                        model->layer_count);
+        return WEIR_ERR_ARGUMENT;
+    }
     if (is_number(name) || strlen(name) > 48) {
         weir_faults_add(faults, "layer %u: its name '%.60s' %s", model->layer_count, name,
                         is_number(name) ? "is a number, which is another layer's index"
@@ -166,9 +180,24 @@ const struct weir_layer_type *weir__model_type(const struct weir_model *model, c
     return NULL;
 }
 
+/** `key` is an attribute that always has a text. */
+static bool names_text(const struct weir_layer_type *type, const char *key) {
+    for (uint32_t i = 0; key != NULL && i < type->attr_count; i++) {
+        const struct weir_attr_rule *rule = &type->attrs[i];
+        if (strcmp(rule->key, key) == 0)
+            return rule->kind == WEIR_ATTR_KIND_TEXT && (rule->required || rule->text != NULL);
+    }
+    return false;
+}
+
 int weir_model_add_type(struct weir_model *model, const struct weir_layer_type *type) {
     if (type->name == NULL || type->build == NULL || type->skip_count > WEIR_LAYER_SKIPS_MAX)
         return WEIR_ERR_ARGUMENT;
+    for (uint32_t i = 0; i < type->skip_count; i++)
+        if (!names_text(type, type->skips[i].name_key) ||
+            (type->skips[i].name_space_key != NULL &&
+             !names_text(type, type->skips[i].name_space_key)))
+            return WEIR_ERR_ARGUMENT;
     if (weir__model_type(model, type->name) != NULL) return WEIR_ERR_EXISTS;
     void *list = model->types;
     if (!weir__pool_grow(&model->pool, &list, model->type_count, &model->type_capacity,

@@ -3,6 +3,7 @@
  * they leave their stage, turned into the engine's skip uses: one per stage, however many layers
  * read. Within a stage a skip is an alias and never a portal. */
 #include "net/compile.h"
+#include "net/ops/rules.h"
 
 #include <string.h>
 
@@ -141,6 +142,7 @@ void weir_stash(struct weir_builder *builder, const char *name_space, const char
                 struct weir_value *x) {
     if (builder->status != WEIR_OK) return;
     enum weir_skip_verb verb;
+    if (!weir__expects_rows(builder, "stash", x)) return;
     struct weir__skip *skip = declared_skip(builder, true, name_space, name, &verb);
     if (skip == NULL) return;
     struct weir_value *value = weir__alias(builder, x);

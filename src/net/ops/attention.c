@@ -7,7 +7,11 @@
 /** One token per row: keys and values of those before it come from the cache. */
 static struct weir_value *emit_cached(struct weir_builder *builder, struct weir_value *qkv,
                                       int64_t heads) {
-    assert(qkv->shape[0] == 1);
+    if (qkv->shape[0] != 1)
+        return weir_builder_fail(builder, WEIR_ERR_SHAPE,
+                                 "attention of a text that is continued takes one token per row, "
+                                 "not %lld",
+                                 (long long)qkv->shape[0]);
     struct weir__node *node = WEIR__EMIT(builder, attention_cached, qkv);
     if (node == NULL) return NULL;
     node->shape.in = builder->network->sequences;
@@ -22,7 +26,8 @@ struct weir_value *weir_attention(struct weir_builder *builder, struct weir_valu
     char text[96];
     if (!weir__expects_features(builder, "attention", qkv)) return NULL;
     int64_t width = weir__value_width(qkv) / 3;
-    if (qkv->rank != 2 || weir__value_width(qkv) % 3 != 0 || width % heads != 0)
+    bool divides = heads >= 1 && weir__value_width(qkv) % 3 == 0 && width % heads == 0;
+    if (qkv->rank != 2 || !divides)
         return weir_builder_fail(
             builder, WEIR_ERR_SHAPE,
             "attention with %lld heads takes [tokens, 3 x width], width a multiple of the heads, "

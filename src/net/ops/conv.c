@@ -54,6 +54,10 @@ struct weir_value *weir_conv2d(struct weir_builder *builder, struct weir_value *
                                  "which is %s",
                                  (long long)window.kernel.height, (long long)window.kernel.width,
                                  weir__value_text(x, text));
+    if (window.out.height > INT32_MAX || window.out.width > INT32_MAX)
+        return weir_builder_fail(builder, WEIR_ERR_OVERFLOW,
+                                 "conv2d's output would be %lldx%lld pixels, which no memory holds",
+                                 (long long)window.out.height, (long long)window.out.width);
     x = weir__channels_last(builder, x);
     struct weir__node *node = WEIR__EMIT(builder, conv2d, x, weight, bias);
     if (node == NULL) return NULL;

@@ -53,9 +53,11 @@ static bool take_input(struct weir_builder *builder, struct weir__custom *custom
                           custom->op->name, i);
         return false;
     }
+    bool parameter = (*input)->source == WEIR__FROM_PARAMETER;
+    if (!parameter && !weir__expects_rows(builder, custom->op->name, *input)) return false;
     *input = weir__plain(builder, *input);
     if (*input == NULL) return false;
-    if ((*input)->source == WEIR__FROM_PARAMETER) custom->parameters |= 1u << i;
+    if (parameter) custom->parameters |= 1u << i;
     custom->counts[i] = (uint64_t)weir__value_count(*input);
     if ((*input)->requires_grad) custom->wanted |= 1u << i;
     if (custom->wanted == 0 || custom->op->backward != NULL) return true;

@@ -8,7 +8,7 @@
 struct weir_value *weir_embedding(struct weir_builder *builder, struct weir_value *index,
                                   struct weir_value *table) {
     char text[96];
-    if (builder->status != WEIR_OK) return NULL;
+    if (!weir__expects_rows(builder, "embedding", index)) return NULL;
     assert(table->rank == 2);
     if (index->dtype != WEIR_I64 || index->rank >= WEIR_RANK_MAX)
         return weir_builder_fail(

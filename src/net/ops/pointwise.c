@@ -197,7 +197,8 @@ static double dropout_cost(const struct weir__node *node) {
 struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
                             struct weir_value *b) {
     char text_a[96], text_b[96];
-    if (!weir__expects_float(builder, "add", a)) return NULL;
+    if (!weir__expects_float(builder, "add", a) || !weir__expects_float(builder, "add", b))
+        return NULL;
     if (!weir__value_same_shape(a, b))
         return weir_builder_fail(builder, WEIR_ERR_SHAPE, "add takes equal shapes, not %s and %s",
                                  weir__value_text(a, text_a), weir__value_text(b, text_b));

@@ -47,9 +47,17 @@ const char *weir__value_text(const struct weir_value *value, char text[96]) {
     return weir__tensor_text(&tensor, text, 96);
 }
 
+bool weir__expects_rows(struct weir_builder *builder, const char *op, const struct weir_value *x) {
+    if (builder->status != WEIR_OK) return false;
+    if (x != NULL && x->batched) return true;
+    weir_builder_fail(builder, WEIR_ERR_ARGUMENT, "%s takes a value with rows, but its input is %s",
+                      op, x == NULL ? "absent" : "a parameter");
+    return false;
+}
+
 bool weir__expects_float(struct weir_builder *builder, const char *op, const struct weir_value *x) {
     char text[96];
-    if (builder->status != WEIR_OK) return false;
+    if (!weir__expects_rows(builder, op, x)) return false;
     if (weir_dtype_is_float(x->dtype)) return true;
     weir_builder_fail(builder, WEIR_ERR_SHAPE,
                       "%s takes floating-point numbers, but its input is %s", op,

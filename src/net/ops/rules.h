@@ -40,7 +40,9 @@ extern const struct weir__op_rule weir__rule_custom;
 /** True if x is floating-point with a last dimension; else a fault that names `op`. */
 bool weir__expects_features(struct weir_builder *builder, const char *op,
                             const struct weir_value *x);
-/** True if x is floating-point; else a fault that names `op`. */
+/** True if x is there and has rows, as a parameter has not; else a fault that names `op`. */
+bool weir__expects_rows(struct weir_builder *builder, const char *op, const struct weir_value *x);
+/** True if x has rows of floating-point numbers; else a fault that names `op`. */
 bool weir__expects_float(struct weir_builder *builder, const char *op, const struct weir_value *x);
 /** True if x is a floating-point image [C, H, W]; else a fault that names `op`. */
 bool weir__expects_image(struct weir_builder *builder, const char *op, const struct weir_value *x);
