@@ -59,12 +59,12 @@ static void compare_files(const char *a, const char *b) {
     weir__bytes_release(test_allocator(), &right);
 }
 
-static void test_a_resumed_run_goes_on_bit_for_bit(void) {
-    struct weir_model *model = gpt_model(2, 5);
+static void check_resumed(struct weir_model *model, struct weir_optimizer optimizer) {
     struct trial_data data;
     trial_data_init(&data, &tokens, &tokens, WEIR_F32, 5, 5, 5);
     struct weir_net_options options = trial_options(1, 5, 2);
     options.dtype = WEIR_F32;
+    options.optimizer = optimizer;
     char half[512], straight[512], resumed[512];
     file_path(half, "half"), file_path(straight, "straight"), file_path(resumed, "resumed");
     struct weir_net *net = trial_net(model, &options);
@@ -89,6 +89,21 @@ static void test_a_resumed_run_goes_on_bit_for_bit(void) {
     weir_net_destroy(net);
     trial_data_clean_up(&data);
     weir_model_destroy(model);
+}
+
+static void test_a_resumed_run_goes_on_bit_for_bit(void) {
+    check_resumed(gpt_model(2, 5), (struct weir_optimizer)WEIR_ADAMW_INIT);
+}
+
+static void test_a_resumed_run_with_frozen_parameters_goes_on(void) {
+    static const char *const patterns[] = {"wte.*", "*.bias", "h.0.*"};
+    for (int i = 0; i < 6; i++) {
+        struct weir_model *model = gpt_model(2, 5);
+        struct weir_optimizer optimizer = WEIR_SGD_INIT;
+        optimizer.momentum = 0.9;
+        EXPECT_STATUS(weir_model_freeze(model, patterns[i / 2]), WEIR_OK);
+        check_resumed(model, i % 2 == 0 ? optimizer : (struct weir_optimizer)WEIR_ADAMW_INIT);
+    }
 }
 
 static void test_notes_are_written_and_left_alone_by_loading(void) {
@@ -339,6 +354,7 @@ static void test_weights_say_how_many_heads_attend(void) {
 }
 
 WEIR_TEST_SUITE(net_files, TEST(a_resumed_run_goes_on_bit_for_bit),
+                TEST(a_resumed_run_with_frozen_parameters_goes_on),
                 TEST(notes_are_written_and_left_alone_by_loading),
                 TEST(weights_say_how_many_heads_attend), TEST(momentum_is_saved_too),
                 TEST(weights_alone_can_be_taken_from_a_checkpoint_of_another_precision),

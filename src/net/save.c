@@ -48,7 +48,9 @@ static int add_entries(struct entries *entries, const struct weir_net *net, uint
         entry->data = entry->parameter.data;
     }
     for (uint32_t p = 0; p < count; p++) {
-        for (uint32_t a = 0; a < arrays; a++) {
+        /* What is frozen has no state. */
+        uint32_t own = entries->list[p].parameter.frozen ? 0 : arrays;
+        for (uint32_t a = 0; a < own; a++) {
             struct entry *entry = &entries->list[entries->count++];
             entry->parameter = entries->list[p].parameter;
             entry->name = optimizer_name(&entries->pool, net, entry->parameter.name, a);
