@@ -182,6 +182,7 @@ static void peer_start(struct peer *peer, const char *command) {
     if (pipe(to) != 0 || pipe(from) != 0) bench_die("unet: no pipe for the peer");
     peer->process = fork();
     if (peer->process == 0) {
+        setpgid(0, 0); /* so that sleep reaches whatever sh starts */
         dup2(to[0], 0);
         dup2(from[1], 1);
         close(to[1]), close(from[0]);
@@ -209,7 +210,7 @@ static void sample_peer(struct bench *bench, void *context, double *value) {
     const struct peer_case *of = context;
     (void)bench;
     double seconds[2];
-    kill(of->peer->process, SIGCONT);
+    kill(-of->peer->process, SIGCONT);
     for (int i = 0; i < 2; i++) {
         fprintf(of->peer->to, "%s\n", of->name);
         fflush(of->peer->to);
@@ -217,13 +218,13 @@ static void sample_peer(struct bench *bench, void *context, double *value) {
         seconds[i] = json_real_value(json_object_get(answer, "seconds"));
         json_decref(answer);
     }
-    kill(of->peer->process, SIGSTOP);
+    kill(-of->peer->process, SIGSTOP);
     *value = fmin(seconds[0], seconds[1]);
 }
 
 static void peer_stop(struct peer *peer) {
     if (peer->process <= 0) return;
-    kill(peer->process, SIGCONT);
+    kill(-peer->process, SIGCONT);
     fclose(peer->to);
     fclose(peer->from);
     waitpid(peer->process, NULL, 0);
@@ -294,7 +295,7 @@ void bench_unet(struct bench *bench) {
         cases[OURS + i] = (struct bench_case){
             .label = peer.names[i], .sample = sample_peer, .context = &peer_cases[i]};
     }
-    if (peer.process > 0) kill(peer.process, SIGSTOP);
+    if (peer.process > 0) kill(-peer.process, SIGSTOP);
     bench_interleave(bench, cases, OURS + peer.count);
     add_results(bench, cases, peer.count, all);
     peer_stop(&peer);
