@@ -166,9 +166,11 @@ fn addLibraries(b: *Build, options: Options) Libraries {
 fn addEngine(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, engineSources(b), &.{});
+    for (page_texts) |page| module.addCSourceFile(.{ .file = textSource(b, page) });
     linkSystem(module, "hwloc");
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
     library.installHeader(b.path("src/weir.h"), "weir.h");
+    library.installHeader(b.path("src/weir_report.h"), "weir_report.h");
     return library;
 }
 
@@ -253,6 +255,31 @@ fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
     // Before the system's folders, which -isystem is not; its warnings are not ours all the same.
     const include = b.fmt("-I{s}/include", .{prefix});
     return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", include, "--system-header-prefix=oneapi/" });
+}
+
+/// What the report's page is made of besides C stays a file of its own kind.
+const Text = struct { path: []const u8, symbol: []const u8 };
+const page_texts = [_]Text{
+    .{ .path = "src/trace/page.css", .symbol = "weir__page_style" },
+    .{ .path = "src/trace/page.js", .symbol = "weir__page_script" },
+};
+
+/// A C file that defines `symbol` as the file's text.
+fn textSource(b: *Build, text: Text) LazyPath {
+    const read = readTracked(b, text.path) orelse std.process.fatal("{s} is missing", .{text.path});
+    var source: std.ArrayList(u8) = .empty;
+    source.print(b.allocator, "extern const char {s}[];\nconst char {s}[] =\n    \"", .{
+        text.symbol,
+        text.symbol,
+    }) catch @panic("OOM");
+    for (read) |byte| source.appendSlice(b.allocator, switch (byte) {
+        '\n' => "\\n\"\n    \"",
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        else => &.{byte},
+    }) catch @panic("OOM");
+    source.appendSlice(b.allocator, "\\n\";\n") catch @panic("OOM");
+    return b.addWriteFiles().add(b.fmt("{s}.c", .{text.symbol}), source.items);
 }
 
 // ---- installation ------------------------------------------------------------------------------
@@ -436,6 +463,7 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     const link = linkWithClang(b, clang, "the tests");
     const net_flags = oneDnnFlags(b, options);
     addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
+    addObjects(link, compileTextsWithClang(b, clang));
     addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
     addObjects(link, compileWithClang(b, clang, listSources(b, "tests", ".c", .flat), net_flags));
     if (options.onednn) |onednn| {
@@ -469,6 +497,7 @@ fn runFuzzers(b: *Build, options: Options) *Step {
         &.{ "tests/io_memory.c", "tests/fuzz/fuzz.c", "tests/fuzz/arrays.c" };
     const objects: []const []const LazyPath = &.{
         compileWithClang(b, clang, engineSources(b), &.{}),
+        compileTextsWithClang(b, clang),
         compileWithClang(b, clang, netSources(b, own), &.{}),
         compileWithClang(b, clang, shared, &.{}),
     };
@@ -484,6 +513,8 @@ fn runFuzzers(b: *Build, options: Options) *Step {
     run.addArg("--");
     return runHere(b, run);
 }
+
+const Words = []const []const u8;
 
 const Clang = struct {
     program: LazyPath,
@@ -514,30 +545,38 @@ fn addObjects(link: *Run, objects: []const LazyPath) void {
     for (objects) |object| link.addFileArg(object);
 }
 
-fn compileWithClang(
-    b: *Build,
-    clang: Clang,
-    sources: []const []const u8,
-    flags: []const []const u8,
-) []const LazyPath {
-    var objects: std.ArrayList(LazyPath) = .empty;
-    for (sources) |source| {
-        const run = b.addRunFile(clang.program);
-        run.setName(b.fmt("clang {s}", .{source}));
-        if (clang.after) |step| run.step.dependOn(step);
-        run.addArgs(c_flags);
-        run.addArgs(clang.flags);
-        run.addArgs(flags);
-        run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
-        run.addDirectoryArg2(b.path("tests"), .{ .prefix = "-I" });
-        run.addArgs(&.{ "-MD", "-MF" });
-        _ = run.addDepFileOutputArg("source.d");
-        run.addArg("-c");
-        run.addFileArg(b.path(source));
-        run.addArg("-o");
-        objects.append(b.allocator, run.addOutputFileArg("source.o")) catch @panic("OOM");
+fn compileWithClang(b: *Build, clang: Clang, sources: Words, flags: Words) []const LazyPath {
+    const objects = b.allocator.alloc(LazyPath, sources.len) catch @panic("OOM");
+    for (sources, objects) |source, *object| {
+        object.* = compileOne(b, clang, b.path(source), source, flags);
     }
-    return objects.items;
+    return objects;
+}
+
+/// The report's style and script.
+fn compileTextsWithClang(b: *Build, clang: Clang) []const LazyPath {
+    const objects = b.allocator.alloc(LazyPath, page_texts.len) catch @panic("OOM");
+    for (page_texts, objects) |page, *object| {
+        object.* = compileOne(b, clang, textSource(b, page), page.path, &.{});
+    }
+    return objects;
+}
+
+fn compileOne(b: *Build, clang: Clang, source: LazyPath, name: []const u8, flags: Words) LazyPath {
+    const run = b.addRunFile(clang.program);
+    run.setName(b.fmt("clang {s}", .{name}));
+    if (clang.after) |step| run.step.dependOn(step);
+    run.addArgs(c_flags);
+    run.addArgs(clang.flags);
+    run.addArgs(flags);
+    run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
+    run.addDirectoryArg2(b.path("tests"), .{ .prefix = "-I" });
+    run.addArgs(&.{ "-MD", "-MF" });
+    _ = run.addDepFileOutputArg("source.d");
+    run.addArg("-c");
+    run.addFileArg(source);
+    run.addArg("-o");
+    return run.addOutputFileArg("source.o");
 }
 
 // ---- finding files -----------------------------------------------------------------------------

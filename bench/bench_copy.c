@@ -21,7 +21,7 @@
 
 static const double ENGINE_AT_LEAST = 0.95;
 static const size_t LEAST = (size_t)1 << 10, JUDGED_MOST = (size_t)256 << 20;
-static const size_t MOST = (size_t)1 << 30, MOST_QUICK = (size_t)4 << 20;
+static const size_t MOST = (size_t)1 << 30, MOST_QUICK = (size_t)32 << 20;
 
 enum { SIZES_MOST = 32, ROW_BYTES = 256, STRIDE_BYTES = 512, GUARD_BYTES = 64, GUARD = 0x5a };
 /* Copies are timed in groups that a look at the clock does not disturb. */

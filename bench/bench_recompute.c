@@ -23,10 +23,11 @@
 static const double GAIN_AT_LEAST = 0.9;
 /* A gain that is less than this, in theory or by the table, drowns in noise: no ratio is shown. */
 static const double GAIN_WORTH_A_RATIO = 0.02;
-static const double COPIES[] = {0.0, 0.25, 0.5, 0.75, 1.0};
 /* The one that must be reached. */
 static const double JUDGED_COPY = 0.25;
-enum { SCOUTING_STEPS = 5 };
+/* A sample is the median of some short steps, 0.2 s together, rather than one long step: what else
+ * the machine does then hits some of them, and the median does not see it. */
+enum { STEPS_PER_SAMPLE = 3, STEPS_PER_SAMPLE_QUICK = 1, SCOUTING_STEPS = 8 };
 
 enum variant { EARLY, LATE, NEVER, EARLY_AGAIN, VARIANTS };
 static const char *const variant_names[VARIANTS] = {"early", "late", "never", "early-again"};
@@ -34,8 +35,9 @@ static const char *const variant_names[VARIANTS] = {"early", "late", "never", "e
 struct run {
     const struct recompute_subject *subject;
     void *trial;
-    struct steps steps; /* number i is sample i */
-    double *hidden;     /* per step */
+    struct steps steps; /* STEPS_PER_SAMPLE for each sample */
+    double *hidden;     /* per sample, the last step's */
+    uint32_t samples;
     bool warm;
 };
 
@@ -73,23 +75,37 @@ static void let_others_park(void) {
     nanosleep(&(struct timespec){.tv_nsec = 4000000}, NULL);
 }
 
-/* One step: its time by its own stamps, and the report's hidden part. */
-static void sample_step(struct bench *bench, void *context, double *value) {
+static void warm_up(struct bench *bench, struct run *run) {
+    struct weir_step_result result;
+    uint32_t per_sample = bench->options.quick ? STEPS_PER_SAMPLE_QUICK : STEPS_PER_SAMPLE;
+    run->subject->step(run->trial, &result);
+    steps_init(bench, &run->steps, run->subject->pipe(run->trial),
+               bench->options.repetitions * per_sample);
+    run->steps.per_sample = per_sample;
+    run->warm = true;
+}
+
+/* The median time of some steps by their own stamps, and the part that the report calls hidden. */
+static void sample_steps(struct bench *bench, void *context, double *value) {
     struct run *run = context;
     struct weir_pipe *pipe = run->subject->pipe(run->trial);
-    struct weir_step_result result;
+    double times[STEPS_PER_SAMPLE];
     struct weir_step_report report;
     let_others_park();
-    run->subject->step(run->trial, &result);
-    if (!run->warm) steps_init(bench, &run->steps, pipe, bench->options.repetitions);
     *value = NAN;
-    if (run->warm) {
-        bench_check(weir_pipe_report(pipe, &report), "recompute: the report");
-        run->hidden[run->steps.count] = report.recompute_hidden;
-        steps_take(&run->steps, pipe);
-        *value = steps_makespan(&run->steps, run->steps.count - 1);
+    if (!run->warm) {
+        warm_up(bench, run);
+        return;
     }
-    run->warm = true;
+    for (uint32_t i = 0; i < run->steps.per_sample; i++) {
+        struct weir_step_result result;
+        run->subject->step(run->trial, &result);
+        steps_take(&run->steps, pipe);
+        times[i] = steps_makespan(&run->steps, run->steps.count - 1);
+    }
+    bench_check(weir_pipe_report(pipe, &report), "recompute: the report");
+    run->hidden[run->samples++] = report.recompute_hidden;
+    *value = bench_median(times, run->steps.per_sample);
 }
 
 /* What a forward takes: the median of some steps without recomputation and delay. */
@@ -179,10 +195,9 @@ static void add_steps(struct bench *bench, const struct group *group) {
         struct bench_result *result =
             bench_add(bench, "s", one->samples, one->count, "recompute/%s/step/%s", group->name,
                       variant_names[v]);
-        double *predicted = bench_take(bench, one->count, sizeof *predicted);
-        for (uint32_t r = 0; r < one->count; r++)
-            predicted[r] = steps_predicted(bench, &group->runs[v].steps, r);
-        result->ideal = bench_median(predicted, one->count);
+        result->ideal = (steps_predicted(bench, &group->runs[v].steps, 0) +
+                         steps_predicted(bench, &group->runs[v].steps, 1)) /
+                        2.0;
         result->tabled = true;
     }
     if (group->variants <= EARLY_AGAIN) return;
@@ -239,7 +254,7 @@ static void measure_group(struct bench *bench, struct group *group, struct group
         run->trial = open_trial(bench, group, v == EARLY_AGAIN ? EARLY : (enum variant)v);
         run->hidden = bench_take(bench, bench->options.repetitions, sizeof *run->hidden);
         group->cases[v] =
-            (struct bench_case){.label = variant_names[v], .sample = sample_step, .context = run};
+            (struct bench_case){.label = variant_names[v], .sample = sample_steps, .context = run};
     }
     check_answers(bench, group, first);
     bench_interleave(bench, group->cases, group->variants);
@@ -259,14 +274,14 @@ static void measure_subject(struct bench *bench, const struct recompute_subject 
             "gain", "predicted", "theory", "hidden early", "late");
     for (size_t s = 0; s < WEIR__COUNT_OF(schedules); s++) {
         struct group *first = NULL;
-        for (size_t c = 0; c < WEIR__COUNT_OF(COPIES); c++) {
+        for (uint32_t c = 0; c < subject->copy_count; c++) {
             struct group *group = bench_take(bench, 1, sizeof *group);
             if (first == NULL) first = group;
             group->subject = subject;
             group->context = context;
             group->schedule = schedules[s];
-            group->copy = COPIES[c];
-            group->variants = COPIES[c] == JUDGED_COPY ? VARIANTS : EARLY_AGAIN;
+            group->copy = subject->copies[c];
+            group->variants = subject->copies[c] == JUDGED_COPY ? VARIANTS : EARLY_AGAIN;
             group->forward_s = forward_s;
             measure_group(bench, group, first);
         }

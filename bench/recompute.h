@@ -8,10 +8,13 @@
 
 #include "harness.h"
 
-enum { RECOMPUTE_STAGES = 2, RECOMPUTE_MICRO_BATCHES = 32 };
+enum { RECOMPUTE_STAGES = 2, RECOMPUTE_MICRO_BATCHES = 32, RECOMPUTE_COPIES_MOST = 5 };
 
 struct recompute_subject {
     const char *name;
+    /** Times of a copy that are measured, in forwards, ascending. */
+    uint32_t copy_count;
+    double copies[RECOMPUTE_COPIES_MOST];
     /** What all trials share: the same work. Made once, before the first of them. */
     void *(*new_context)(struct bench *bench);
     void (*destroy_context)(void *context);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { WIDTH = 16 };
-static const double FORWARD_S = 2e-3, FORWARD_QUICK_S = 5e-5;
+static const double FORWARD_S = 5e-4, FORWARD_QUICK_S = 5e-5;
 
 struct stage {
     float factor;
@@ -163,6 +163,8 @@ static void busy_close(void *trial) {
 }
 
 const struct recompute_subject recompute_busy = {.name = "busy",
+                                                 .copy_count = 5,
+                                                 .copies = {0.0, 0.25, 0.5, 0.75, 1.0},
                                                  .new_context = busy_context,
                                                  .destroy_context = busy_destroy_context,
                                                  .open = busy_open,

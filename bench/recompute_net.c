@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { LAYERS = 4, WIDTH = 128, HEADS = 4, CONTEXT = 128, VOCABULARY = 256 };
+enum { LAYERS = 4, WIDTH = 96, HEADS = 4, CONTEXT = 96, VOCABULARY = 256 };
 /* What --quick runs instead. */
 enum { QUICK_WIDTH = 16, QUICK_CONTEXT = 8 };
 
@@ -91,6 +91,8 @@ static void net_close(void *trial) {
 }
 
 const struct recompute_subject recompute_net = {.name = "gpt",
+                                                .copy_count = 3,
+                                                .copies = {0.0, 0.25, 1.0},
                                                 .new_context = net_context,
                                                 .destroy_context = net_destroy_context,
                                                 .open = net_open,

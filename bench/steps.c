@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Steps taken from a pipe's trace. A prediction for a step never uses that step's own times: odd
- * ones are predicted from even ones and the other way round. */
+/* Steps taken from a pipe's trace. A prediction for a sample never uses that sample's own times:
+ * odd ones are predicted from even ones and the other way round. */
 #include "steps.h"
 
 #include <math.h>
@@ -16,6 +16,7 @@ void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe
         .table = pipe->last->table,
         .deps = &pipe->last->deps,
         .capacity = capacity,
+        .per_sample = 1,
         .delay_s = options->link == WEIR_LINK_COPY ? options->link_delay_ns * S_PER_NS : 0.0};
     size_t cells = (size_t)capacity * steps->table->action_count;
     steps->start = bench_take(bench, cells, sizeof *steps->start);
@@ -58,14 +59,15 @@ double steps_makespan(const struct steps *steps, uint32_t step) {
 
 /* ---- the table alone ---- */
 
-enum { ANY_STAGE = -1, EVERY_STEP = 2, STAGES_MOST = 64 };
+enum { ANY_STAGE = -1, EVERY_SAMPLE = 2, STAGES_MOST = 64 };
 
-/* The median time of a stage's tasks of a kind over the steps of one parity; 0 if there is none. */
+/* The median time of a stage's tasks of a kind over the samples of one parity; 0 if there is none.
+ */
 static double task_median(const struct steps *steps, int stage, int kind, uint32_t parity,
                           double *scratch) {
     uint32_t count = 0, actions = steps->table->action_count;
     for (uint32_t s = 0; s < steps->count; s++) {
-        if (parity != EVERY_STEP && s % 2 != parity) continue;
+        if (parity != EVERY_SAMPLE && s / steps->per_sample % 2 != parity) continue;
         for (uint32_t a = 0; a < actions; a++) {
             const struct weir_action *action = &steps->table->actions[a];
             if (action->kind != kind || (stage != ANY_STAGE && action->stage != stage)) continue;
@@ -79,7 +81,7 @@ static double task_median(const struct steps *steps, int stage, int kind, uint32
 double steps_median(struct bench *bench, const struct steps *steps, enum weir_kind kind) {
     size_t cells = (size_t)steps->table->action_count * steps->count;
     double *scratch = bench_take(bench, cells, sizeof *scratch);
-    return task_median(steps, ANY_STAGE, kind, EVERY_STEP, scratch);
+    return task_median(steps, ANY_STAGE, kind, EVERY_SAMPLE, scratch);
 }
 
 /* Tasks take times[kind][stage]; as the engine has it, what crosses between workers is delayed. */
@@ -100,7 +102,7 @@ static double replay(struct bench *bench, const struct steps *steps,
     return makespan;
 }
 
-double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t step) {
+double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t sample) {
     uint32_t stages = steps->table->stage_count;
     size_t cells = (size_t)steps->table->action_count * steps->count;
     double *scratch = bench_take(bench, cells, sizeof *scratch);
@@ -108,7 +110,7 @@ double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t 
     if (stages > STAGES_MOST) bench_die("more than %d stages", STAGES_MOST);
     for (int k = 0; k < WEIR_KIND_COUNT; k++)
         for (uint32_t s = 0; s < stages; s++)
-            times[k][s] = task_median(steps, (int)s, k, 1 - step % 2, scratch);
+            times[k][s] = task_median(steps, (int)s, k, 1 - sample % 2, scratch);
     return replay(bench, steps, times, steps->delay_s);
 }
 

@@ -622,6 +622,7 @@ struct weir_trace_event {
     struct weir_action action;
     uint32_t worker;
     int32_t waited_for; /**< the worker whose action was waited for last, or -1 */
+    int64_t rows;       /**< of the step's mini-batch */
 };
 
 /** Copies a worker's newest events, oldest first, at most `capacity`; returns how many. Not during

@@ -124,6 +124,11 @@ bool args_parse(struct args *args, const struct arg_command *command, int argc, 
                 void *values, struct weir_faults *faults);
 /** Whether an option was on the command line (a default or variable does not count). */
 bool args_given(const struct args *args, const char *name);
+/** The value of an option as it would be typed, into `text` (cut at its capacity); "" where it has
+ * none: a text that was not given, an empty list. `section` and `option` are numbers in the tables.
+ * Returns `text`. */
+const char *args_value(const struct args *args, uint32_t section, uint32_t option, char *text,
+                       size_t capacity);
 /** Prints the help. */
 void args_help(const struct arg_command *command);
 

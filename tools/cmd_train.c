@@ -97,6 +97,11 @@ static const struct arg_option run_options[] = {
      .offset = AT(trace),
      .value = "FILE",
      .help = "the last steps as Chrome trace events (opens in Perfetto)"},
+    {.name = "report",
+     .type = ARG_TEXT,
+     .offset = AT(report),
+     .value = "FILE.html",
+     .help = "a page with a typical step's timeline, lost time and memory, and the loss curve"},
     {.name = "json",
      .type = ARG_TEXT,
      .offset = AT(json),
@@ -204,6 +209,15 @@ static void check_values(const struct args *args, const struct train_values *val
         weir_faults_add(faults, "--epochs and --steps: give one of them");
     if (output_is_standard(values->trace) && output_is_standard(values->json))
         weir_faults_add(faults, "--trace - and --json -: only one of them can have stdout");
+    if (output_is_standard(values->report) &&
+        (output_is_standard(values->trace) || output_is_standard(values->json)))
+        weir_faults_add(faults, "--report - and --%s -: only one of them can have stdout",
+                        output_is_standard(values->trace) ? "trace" : "json");
+}
+
+static bool takes_standard(const struct train_values *values) {
+    return output_is_standard(values->json) || output_is_standard(values->trace) ||
+           output_is_standard(values->report);
 }
 
 static int run(struct train *t, const struct args *args) {
@@ -219,6 +233,15 @@ static void clean_up(struct train *t) {
     weir_net_destroy(t->net);
     pipe_storage_clean_up(&t->storage);
     weir_model_destroy(t->model);
+    train_report_destroy(t->report);
+}
+
+/* A page about a run that failed is worth having; its own failure is not what went wrong. */
+static void report_failure(struct train *t) {
+    const char *message = t->error->message;
+    struct weir_error first = *t->error;
+    (void)train_report_write(t, message[0] != '\0' ? message : weir_status_text(first.status));
+    *t->error = first;
 }
 
 static int finish(struct train *t, const struct arg_command *command, int status) {
@@ -231,6 +254,7 @@ static int finish(struct train *t, const struct arg_command *command, int status
         /* what was reported up to here is worth keeping, and complete with its reason */
         if (train_json_failure(t) == WEIR_OK) output_commit(&t->json);
         output_abort(&t->json);
+        report_failure(t);
         code = args_fail(command, t->error);
     } else if (output_commit(&t->json) != WEIR_OK) {
         code = args_fail(command, t->error);
@@ -253,11 +277,18 @@ int cmd_train(int argc, char **argv) {
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
-    struct train t = {
-        .values = &values, .faults = &faults, .error = &error, .options = WEIR_NET_OPTIONS_INIT};
-    if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    struct train t = {.values = &values,
+                      .faults = &faults,
+                      .error = &error,
+                      .args = &args,
+                      .options = WEIR_NET_OPTIONS_INIT,
+                      .report = train_report_new(argc, argv)};
+    if (args_parse(&args, &command, argc, argv, &values, &faults)) {
+        clean_up(&t);
+        return EXIT_DONE;
+    }
     check_values(&args, &values, &faults);
-    people_init(&t.people, output_is_standard(values.json) || output_is_standard(values.trace));
-    int status = run(&t, &args);
+    people_init(&t.people, takes_standard(&values));
+    int status = t.report != NULL ? run(&t, &args) : WEIR_ERR_OUT_OF_MEMORY;
     return finish(&t, &command, status);
 }

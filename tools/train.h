@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /** `weir train`, in parts: the options (cmd_train.c), the data (train_data.c), the run
  * (train_run.c), validation (train_eval.c), what a checkpoint says of its run (train_resume.c),
- * what a person and a program see of it (train_print.c), and the sample (train_sample.c). Nothing
- * here knows models by their names: their input, target and loss decide. */
+ * what a person and a program see of it (train_print.c), its page (train_report.c), and the sample
+ * (train_sample.c). Nothing here knows models by their names: their input, target and loss decide.
+ */
 #ifndef WEIR_TOOLS_TRAIN_H
 #define WEIR_TOOLS_TRAIN_H
 
@@ -11,6 +12,7 @@
 #include "model_options.h"
 #include "output.h"
 #include "pipe_options.h"
+#include "train_report.h"
 
 struct train_values {
     struct model_options model;
@@ -27,7 +29,7 @@ struct train_values {
     uint32_t on_nonfinite; /**< stop, skip */
     uint64_t eval_every, log_every, save_every;
     uint32_t eval_batches, sample;
-    const char *save, *resume, *save_weights, *trace, *json;
+    const char *save, *resume, *save_weights, *trace, *report, *json;
 };
 
 #define TRAIN_OWN_PATHS 6
@@ -58,8 +60,10 @@ struct train {
     struct train_values *values;
     struct weir_faults *faults;
     struct weir_error *error;
+    const struct args *args;
     struct people people;
     struct output json;
+    struct train_report *report;
     struct weir_model *model;
     struct weir_net *net;
     struct weir_net_options options;

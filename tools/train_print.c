@@ -275,6 +275,7 @@ void train_print_summary(struct train *t, const struct train_line *medians) {
     if (v->save != NULL) fprintf(to, "checkpoint  %s\n", v->save);
     if (v->save_weights != NULL) fprintf(to, "weights     %s\n", v->save_weights);
     if (v->trace != NULL) fprintf(to, "trace       %s (open it in Perfetto)\n", v->trace);
+    if (v->report != NULL) fprintf(to, "report      %s\n", v->report);
     if (t->interrupted)
         fprintf(to, "interrupted after %" PRIu64 " of %" PRIu64 " updates\n", t->progress.step,
                 t->steps);

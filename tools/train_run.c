@@ -75,6 +75,8 @@ static void check_outputs(struct train *t) {
     net_run_check_output("save", values->save, t->faults);
     net_run_check_output("save-weights", values->save_weights, t->faults);
     if (!output_is_standard(values->trace)) net_run_check_output("trace", values->trace, t->faults);
+    if (!output_is_standard(values->report))
+        net_run_check_output("report", values->report, t->faults);
     if (!output_is_standard(values->json)) net_run_check_output("json", values->json, t->faults);
 }
 
@@ -190,14 +192,17 @@ static bool due(uint64_t every, uint64_t step) {
 
 static int after_update(struct train *t, struct train_line *line) {
     int status = WEIR_OK;
+    train_report_update(t, line);
     if (due(t->values->log_every, line->step) || line->step == t->steps) train_print_line(t, line);
     if (due(t->values->save_every, line->step)) status = save(t);
     /* the last update's comes with the summary, after the timeline of a training step */
     bool last = line->step == t->steps;
     if (status == WEIR_OK && !last && due(t->values->eval_every, line->step)) {
-        status = train_evaluate(t, &line->score);
+        status = train_report_keep(t);
+        if (status == WEIR_OK) status = train_evaluate(t, &line->score);
         line->scored = status == WEIR_OK;
         if (line->scored) train_print_validation(t, line->step, &line->score);
+        if (line->scored) train_report_validation(t, line->step, &line->score);
     }
     int written = train_json_line(t, line);
     return status == WEIR_OK ? written : status;
@@ -261,9 +266,13 @@ static int finish_run(struct train *t, struct train_line *medians) {
     if (status == WEIR_OK && t->values->save_weights != NULL)
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
     if (status == WEIR_OK && medians->step > 0) status = train_print_timeline(t);
+    if (status == WEIR_OK) status = train_report_keep(t);
     if (status == WEIR_OK) status = train_evaluate(t, &t->score);
     if (status != WEIR_OK) return status;
     t->interrupted = interrupt_came();
+    train_report_validation(t, t->progress.step, &t->score);
+    status = train_report_write(t, NULL);
+    if (status != WEIR_OK) return status;
     train_print_summary(t, medians);
     status = train_json_summary(t, medians);
     bool bytes = t->data->kind == WEIR__DATA_TEXT;

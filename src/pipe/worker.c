@@ -361,9 +361,14 @@ static void stamp(struct run *run, const struct weir__call *call, uint32_t row_i
     struct weir_trace_event *event = weir__worker_event(run->worker, row_index);
     uint64_t waited = run->now;
     run->now = weir__now_ns();
-    *event =
-        (struct weir_trace_event){run->pipe->step_count, waited,    start, run->now, call->action,
-                                  run->worker->index,    waited_for};
+    *event = (struct weir_trace_event){run->pipe->step_count,
+                                       waited,
+                                       start,
+                                       run->now,
+                                       call->action,
+                                       run->worker->index,
+                                       waited_for,
+                                       run->task.rows_total};
     run->worker->event_count++;
     if (waited_for >= 0)
         run->worker->expected_wait_ns = (7 * run->worker->expected_wait_ns + start - waited) / 8;

@@ -122,17 +122,6 @@ static uint32_t find_action(const struct weir_table *table, uint32_t worker,
     return UINT32_MAX;
 }
 
-/* The last action of `from` that action `a` waits for, or NULL. */
-static const struct weir_action *last_wait(const struct weir__prepared *prepared, uint32_t a,
-                                           uint32_t from) {
-    const struct weir__wait *last = NULL;
-    for (uint32_t i = prepared->calls[a].wait_begin; i < prepared->calls[a].wait_end; i++) {
-        const struct weir__wait *wait = &prepared->waits[i];
-        if (wait->worker == from && (last == NULL || wait->count > last->count)) last = wait;
-    }
-    return last != NULL ? &prepared->table->actions[last->action] : NULL;
-}
-
 /* What the event's action waited for. An event does not say which row count its step had; an action
  * that stands in several tables waits for the same one in all that matter. */
 static const struct weir_action *awaited(const struct weir_pipe *pipe,
@@ -141,8 +130,8 @@ static const struct weir_action *awaited(const struct weir_pipe *pipe,
         const struct weir__prepared *prepared = pipe->prepared[i];
         uint32_t a = find_action(prepared->table, event->worker, &event->action, near);
         if (a == UINT32_MAX) continue;
-        const struct weir_action *action = last_wait(prepared, a, (uint32_t)event->waited_for);
-        if (action != NULL) return action;
+        uint32_t last = weir__trace_last_wait(prepared, a, (uint32_t)event->waited_for);
+        if (last != UINT32_MAX) return &prepared->table->actions[last];
     }
     return NULL;
 }

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { TEXT_PIECE_BYTES = 256 };
+enum { TEXT_PIECE_BYTES = 1024 };
 
 /* ---- events ---- */
 
@@ -48,6 +48,15 @@ const char *weir__trace_name(const struct weir_action *action, char text[32]) {
     return text;
 }
 
+uint32_t weir__trace_last_wait(const struct weir__prepared *prepared, uint32_t a, uint32_t from) {
+    const struct weir__wait *last = NULL;
+    for (uint32_t i = prepared->calls[a].wait_begin; i < prepared->calls[a].wait_end; i++) {
+        const struct weir__wait *wait = &prepared->waits[i];
+        if (wait->worker == from && (last == NULL || wait->count > last->count)) last = wait;
+    }
+    return last != NULL ? last->action : UINT32_MAX;
+}
+
 /* ---- text ---- */
 
 void weir__text_begin(struct weir__text *text, weir_write_fn *write, void *context) {
@@ -76,6 +85,10 @@ void weir__text_bytes(struct weir__text *text, const char *bytes, size_t count) 
     }
 }
 
+void weir__text_string(struct weir__text *text, const char *string) {
+    weir__text_bytes(text, string, strlen(string));
+}
+
 void weir__text_add(struct weir__text *text, const char *format, ...) {
     char piece[TEXT_PIECE_BYTES];
     va_list arguments;
@@ -88,9 +101,8 @@ void weir__text_add(struct weir__text *text, const char *format, ...) {
                      (size_t)length < sizeof piece ? (size_t)length : sizeof piece - 1);
 }
 
-/* Bytes of the character at `at`, 0 where it is no UTF-8 (RFC 3629: shortest form, no surrogates,
- * nothing above U+10FFFF). */
-static size_t utf8_bytes(const unsigned char *at) {
+size_t weir__utf8_bytes(const char *text) {
+    const unsigned char *at = (const unsigned char *)text;
     unsigned char first = at[0], low = 0x80, high = 0xbf;
     if (first < 0x80) return 1;
     if (first < 0xc2 || first > 0xf4) return 0;
@@ -106,18 +118,19 @@ static size_t utf8_bytes(const unsigned char *at) {
 }
 
 void weir__text_json(struct weir__text *text, const char *string) {
-    const unsigned char *at = (const unsigned char *)string;
+    const char *at = string;
     weir__text_bytes(text, "\"", 1);
     while (*at != 0) {
-        size_t bytes = utf8_bytes(at);
+        size_t bytes = weir__utf8_bytes(at);
+        unsigned char first = (unsigned char)*at;
         if (bytes == 0) {
             weir__text_add(text, "\\ufffd");
         } else if (*at == '"' || *at == '\\') {
             weir__text_add(text, "\\%c", *at);
-        } else if (*at < 0x20 || *at == 0x7f) {
-            weir__text_add(text, "\\u%04x", *at);
+        } else if (first < 0x20 || first == 0x7f) {
+            weir__text_add(text, "\\u%04x", first);
         } else {
-            weir__text_bytes(text, (const char *)at, bytes);
+            weir__text_bytes(text, at, bytes);
         }
         at += bytes == 0 ? 1 : bytes;
     }

@@ -20,6 +20,10 @@ uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step
 /** "F 1:3" is forward of stage 1, micro-batch 3; "U 1" is stage 1's update. Returns `text`. */
 const char *weir__trace_name(const struct weir_action *action, char text[32]);
 
+/** Of the actions that action `a` waits for on worker `from`, the last: its index in the table, or
+ * UINT32_MAX. */
+uint32_t weir__trace_last_wait(const struct weir__prepared *prepared, uint32_t a, uint32_t from);
+
 /* ---- text ---- */
 
 enum { WEIR__TEXT_BYTES = 4096 };
@@ -38,8 +42,13 @@ void weir__text_bytes(struct weir__text *text, const char *bytes, size_t count);
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
-/** printf-like, cut after 255 bytes. For whole numbers and texts: the locale changes others. */
+/** printf-like, cut after 1023 bytes. For whole numbers and texts: the locale changes others. */
 void weir__text_add(struct weir__text *text, const char *format, ...);
+/** A whole text as it is. */
+void weir__text_string(struct weir__text *text, const char *string);
+/** Bytes of the character at `at`, which a zero ends: 0 where it is no UTF-8 (RFC 3629: shortest
+ * form, no surrogates, nothing above U+10FFFF). */
+size_t weir__utf8_bytes(const char *at);
 /** A JSON string with its quotes, whatever the bytes; what is not UTF-8 becomes U+FFFD. */
 void weir__text_json(struct weir__text *text, const char *string);
 /** Writes what is left; returns the first failure, or WEIR_OK. */

@@ -158,8 +158,9 @@ static void add_folder(struct tree *tree, const char *folder) {
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
         struct stat stat_result;
         if (stat(path, &stat_result) != 0) continue;
-        bool source =
-            tidy_is_c(path) || tidy_ends_with(path, ".zig") || tidy_ends_with(path, ".sh");
+        bool source = tidy_is_c(path) || tidy_ends_with(path, ".zig") ||
+                      tidy_ends_with(path, ".sh") || tidy_ends_with(path, ".css") ||
+                      tidy_ends_with(path, ".js");
         if (S_ISDIR(stat_result.st_mode) && strcmp(entry->d_name, "zig-out") != 0) {
             add_folder(tree, path);
         } else if (S_ISREG(stat_result.st_mode) && source) {

@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/* A kept step as plain data. Everything is copied: the ring of events goes round with the next
+ * steps, and the page is often written only at the end. */
+#include "trace/snapshot.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- events ---- */
+
+const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot *s,
+                                                    uint32_t action) {
+    const struct weir_table *table = s->of.prepared->table;
+    uint32_t w = weir__table_worker_of(table, action), index = action - table->rows[w];
+    if (index >= s->row_begin[w + 1] - s->row_begin[w]) return NULL;
+    return weir__trace_event(&s->pipe->workers[w], s->event_begin[w] + index);
+}
+
+/* The index in the snapshot of the table's action, which ran. */
+static uint32_t shown_index(const struct weir__snapshot *s, uint32_t action) {
+    const struct weir_table *table = s->of.prepared->table;
+    uint32_t w = weir__table_worker_of(table, action);
+    return s->row_begin[w] + action - table->rows[w];
+}
+
+static int find_rows(struct weir__snapshot *s) {
+    uint32_t workers = s->pipe->worker_count;
+    s->event_begin = weir__pool_take(&s->pool, workers, sizeof *s->event_begin);
+    s->row_begin = weir__pool_take(&s->pool, (size_t)workers + 1, sizeof *s->row_begin);
+    if (s->event_begin == NULL || s->row_begin == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    s->origin = UINT64_MAX;
+    uint64_t last = 0;
+    for (uint32_t w = 0; w < workers; w++) {
+        const struct weir__worker *worker = &s->pipe->workers[w];
+        uint32_t begin = weir__trace_step_begin(worker, s->of.step);
+        uint32_t end = weir__trace_step_begin(worker, s->of.step + 1);
+        s->event_begin[w] = begin;
+        s->row_begin[w + 1] = s->row_begin[w] + (end - begin);
+        if (begin == end) continue;
+        uint64_t waited = weir__trace_event(worker, begin)->waited;
+        if (waited < s->origin) s->origin = waited;
+        if (weir__trace_event(worker, end - 1)->end > last)
+            last = weir__trace_event(worker, end - 1)->end;
+    }
+    s->shown.span = last - s->origin;
+    return WEIR_OK;
+}
+
+/* ---- what each action waited for ---- */
+
+static enum weir_cause cause_of(const struct weir__snapshot *s, uint32_t action, uint32_t from) {
+    static const enum weir_cause causes[] = {[WEIR__CAUSE_BORDER] = WEIR_CAUSE_ACTIVATIONS,
+                                             [WEIR__CAUSE_GRADIENT] = WEIR_CAUSE_GRADIENT,
+                                             [WEIR__CAUSE_SKIP] = WEIR_CAUSE_SKIP,
+                                             [WEIR__CAUSE_LOCAL] = WEIR_CAUSE_NOTHING,
+                                             [WEIR__CAUSE_MEMORY] = WEIR_CAUSE_MEMORY};
+    const struct weir__prepared *prepared = s->of.prepared;
+    if (!weir__kinds[prepared->table->actions[action].kind].in_step)
+        return WEIR_CAUSE_ALL_GRADIENTS;
+    for (uint32_t e = prepared->deps.begin[action]; e < prepared->deps.begin[action + 1]; e++)
+        if (prepared->deps.edges[e].from == from) return causes[prepared->deps.edges[e].cause];
+    return WEIR_CAUSE_MEMORY; /* no data crosses: it took over bytes */
+}
+
+static void fill_wait(const struct weir__snapshot *s, uint32_t action,
+                      const struct weir_trace_event *event, struct weir_snapshot_action *into) {
+    into->waited_for = event->waited_for;
+    into->awaited = WEIR_NO_ACTION;
+    into->cause = WEIR_CAUSE_NOTHING;
+    if (event->waited_for < 0) return;
+    uint32_t from = weir__trace_last_wait(s->of.prepared, action, (uint32_t)event->waited_for);
+    if (from == UINT32_MAX) return;
+    into->awaited = shown_index(s, from);
+    into->cause = cause_of(s, action, from);
+}
+
+/* The parts as the report counts them; before norm and update, which it leaves out, all until the
+ * awaited one's end is waiting. */
+static void split_wait(const struct weir__snapshot *s, const struct weir__times *t, uint32_t action,
+                       const struct weir_trace_event *event, struct weir_snapshot_action *into) {
+    uint64_t all = into->start - into->waited;
+    if (weir__times_in_step(t, action)) {
+        double now = (double)event->waited - (double)t->origin;
+        struct weir__before before =
+            weir__times_before(t, action, event->worker, fmax(now, t->first));
+        into->waiting = (uint64_t)before.waiting;
+        into->copy = (uint64_t)(before.delay + before.copying);
+    } else if (into->awaited != WEIR_NO_ACTION) {
+        uint32_t from = weir__trace_last_wait(s->of.prepared, action, (uint32_t)event->waited_for);
+        uint64_t end = weir__snapshot_event(s, from)->end;
+        if (end > event->waited) into->waiting = end - event->waited;
+    }
+    if (into->waiting > all) into->waiting = all;
+    if (into->copy > all - into->waiting) into->copy = all - into->waiting;
+    into->host = all - into->waiting - into->copy;
+}
+
+static int fill_actions(struct weir__snapshot *s, const struct weir__times *t) {
+    const struct weir_table *table = s->of.prepared->table;
+    uint32_t count = s->row_begin[s->pipe->worker_count];
+    struct weir_snapshot_action *actions = weir__pool_take(&s->pool, count, sizeof *actions);
+    if (actions == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_trace_event *event = weir__snapshot_event(s, a);
+        if (event == NULL) continue;
+        struct weir_snapshot_action *into = &actions[shown_index(s, a)];
+        into->action = event->action;
+        into->worker = event->worker;
+        into->waited = event->waited - s->origin;
+        into->start = event->start - s->origin;
+        into->end = event->end - s->origin;
+        fill_wait(s, a, event, into);
+        split_wait(s, t, a, event, into);
+    }
+    s->shown.actions = actions;
+    s->shown.action_count = count;
+    s->shown.first = t->origin + (uint64_t)t->first - s->origin;
+    return WEIR_OK;
+}
+
+/* ---- times ---- */
+
+static int analyse(struct weir__snapshot *s, struct weir__times *t) {
+    uint32_t workers = s->pipe->worker_count;
+    struct weir_worker_time *times = weir__pool_take(&s->pool, workers, sizeof *times);
+    if (times == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__times_report(t, times, &s->shown.report);
+    if (status == WEIR_OK) status = weir__times_what_if(t, s->shown.what_if);
+    if (status == WEIR_OK) status = fill_actions(s, t);
+    return status;
+}
+
+static int fill_times(struct weir__snapshot *s) {
+    struct weir__times t;
+    uint32_t workers = s->pipe->worker_count;
+    uint64_t *first_event = weir__pool_take(&s->pool, workers, sizeof *first_event);
+    if (first_event == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < workers; w++) {
+        const struct weir__worker *worker = &s->pipe->workers[w];
+        first_event[w] = worker->event_count - weir__trace_count(worker) + s->event_begin[w];
+    }
+    int status = weir__times_init(&t, s->pipe, s->of.prepared, first_event);
+    if (status == WEIR_OK) status = analyse(s, &t);
+    weir__times_clean_up(&t);
+    return status;
+}
+
+/* ---- stages and workers ---- */
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* `times` has room for a micro-batch each. */
+static void fill_stage(const struct weir__snapshot *s, uint32_t number, double *times,
+                       struct weir_snapshot_stage *stage) {
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
+        uint32_t count = 0;
+        for (uint32_t i = 0; i < s->shown.action_count; i++) {
+            const struct weir_snapshot_action *action = &s->shown.actions[i];
+            if (action->action.stage != number || action->action.kind != k) continue;
+            times[count] = (double)(action->end - action->start);
+            if (weir__kinds[k].in_step) stage->busy += times[count];
+            count++;
+        }
+        qsort(times, count, sizeof *times, compare_doubles);
+        stage->count[k] = count;
+        stage->median[k] = count > 0 ? times[count / 2] : 0.0;
+    }
+}
+
+static int fill_stages(struct weir__snapshot *s) {
+    uint32_t count = s->of.prepared->table->stage_count;
+    struct weir_snapshot_stage *stages = weir__pool_take(&s->pool, count, sizeof *stages);
+    double *times = weir__pool_take(&s->pool, s->of.prepared->micro_batch_count, sizeof *times);
+    if (stages == NULL || times == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct weir_stage *stage = &s->pipe->setup.stages[i].stage;
+        if (stage->name != NULL) {
+            stages[i].name = weir__pool_text(&s->pool, stage->name);
+            if (stages[i].name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        }
+        stages[i].worker = s->of.prepared->stage_worker[i];
+        stages[i].parameter_bytes = stage->parameter_bytes;
+        fill_stage(s, i, times, &stages[i]);
+    }
+    s->shown.stages = stages;
+    s->shown.stage_count = count;
+    return WEIR_OK;
+}
+
+static int fill_workers(struct weir__snapshot *s) {
+    uint32_t count = s->pipe->worker_count;
+    struct weir_snapshot_worker *workers = weir__pool_take(&s->pool, count, sizeof *workers);
+    if (workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < count; w++) {
+        workers[w].place = s->pipe->placements[w].place;
+        workers[w].threads = s->pipe->placements[w].threads;
+        workers[w].plan = s->pipe->plan.devices[w];
+        workers[w].action_begin = s->row_begin[w];
+        workers[w].action_end = s->row_begin[w + 1];
+        int status = weir__snapshot_memory(s, w, &workers[w]);
+        if (status != WEIR_OK) return status;
+    }
+    s->shown.workers = workers;
+    s->shown.worker_count = count;
+    return WEIR_OK;
+}
+
+static int fill_options(struct weir__snapshot *s) {
+    const struct weir_pipe_options *options = &s->pipe->setup.options;
+    struct weir_snapshot *shown = &s->shown;
+    shown->step = s->of.step;
+    shown->rows = s->of.prepared->rows;
+    shown->micro_batch_count = s->of.prepared->micro_batch_count;
+    shown->schedule =
+        weir__pool_text(&s->pool, options->table_csv != NULL ? "a table" : options->schedule);
+    shown->checkpoint = options->checkpoint;
+    shown->recompute_late = options->recompute_late;
+    shown->copies = options->link == WEIR_LINK_COPY;
+    shown->spins = s->pipe->spins;
+    return shown->schedule != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+/* ---- the whole ---- */
+
+static int fill(struct weir__snapshot *s, uint64_t step) {
+    int status = weir__snapshot_choose(s, step);
+    if (status == WEIR_OK) status = find_rows(s);
+    if (status == WEIR_OK) status = fill_times(s);
+    if (status == WEIR_OK) status = fill_stages(s);
+    if (status == WEIR_OK) status = fill_workers(s);
+    if (status == WEIR_OK) status = fill_options(s);
+    return status;
+}
+
+int weir_snapshot_new(const struct weir_pipe *pipe, uint64_t step,
+                      const struct weir_allocator *allocator, struct weir_snapshot **snapshot) {
+    if (pipe == NULL || snapshot == NULL) return WEIR_ERR_ARGUMENT;
+    if (pipe->stuck || atomic_load(&pipe->in_use)) return WEIR_ERR_BUSY;
+    struct weir__snapshot *s = weir__acquire(allocator, 1, sizeof *s);
+    if (s == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    s->pipe = pipe;
+    weir__pool_init(&s->pool, allocator);
+    int status = fill(s, step);
+    s->pipe = NULL; /* from here on it may be gone */
+    s->of.prepared = NULL;
+    if (status == WEIR_OK)
+        *snapshot = &s->shown;
+    else
+        weir_snapshot_destroy(&s->shown);
+    return status;
+}
+
+void weir_snapshot_destroy(struct weir_snapshot *snapshot) {
+    if (snapshot == NULL) return;
+    struct weir__snapshot *s = (struct weir__snapshot *)snapshot;
+    const struct weir_allocator *allocator = s->pool.allocator;
+    weir__pool_clean_up(&s->pool);
+    weir__release(allocator, s, 1, sizeof *s);
+}
+
+const char *weir_cause_text(enum weir_cause cause) {
+    static const char *const texts[] = {
+#define TEXT(name, text) text,
+        WEIR_CAUSE_MAP(TEXT)
+#undef TEXT
+    };
+    assert(cause < WEIR_CAUSE_COUNT);
+    return texts[cause];
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: MIT */
+/* Which step a snapshot is of. A kept step is complete where every worker's events are its row of
+ * one prepared table, to the end or up to norm and update. */
+#include "trace/snapshot.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static bool same_action(const struct weir_action *a, const struct weir_action *b) {
+    return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
+}
+
+/* Whether the worker's events of the step are its row; *whole: to the row's end. */
+static bool row_ran(const struct weir__prepared *prepared, const struct weir__worker *worker,
+                    uint64_t step, bool *whole) {
+    const struct weir_table *table = prepared->table;
+    uint32_t w = worker->index, begin = weir__trace_step_begin(worker, step);
+    uint32_t count = weir__trace_step_begin(worker, step + 1) - begin;
+    uint32_t length = table->rows[w + 1] - table->rows[w];
+    if (count != length && count != prepared->tail[w]) return false;
+    *whole &= count == length;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct weir_trace_event *event = weir__trace_event(worker, begin + i);
+        if (event->rows != prepared->rows) return false;
+        if (!same_action(&event->action, &table->actions[table->rows[w] + i])) return false;
+    }
+    return true;
+}
+
+static double makespan_of(const struct weir_pipe *pipe, uint64_t step) {
+    uint64_t first = UINT64_MAX, last = 0;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        const struct weir__worker *worker = &pipe->workers[w];
+        uint32_t end = weir__trace_step_begin(worker, step + 1);
+        for (uint32_t i = weir__trace_step_begin(worker, step); i < end; i++) {
+            const struct weir_trace_event *event = weir__trace_event(worker, i);
+            if (!weir__kinds[event->action.kind].in_step) continue;
+            if (event->start < first) first = event->start;
+            if (event->end > last) last = event->end;
+        }
+    }
+    return (double)(last - first);
+}
+
+static bool read_step(const struct weir_pipe *pipe, uint64_t step, struct weir__kept_step *kept) {
+    for (uint32_t i = 0; i < pipe->prepared_count; i++) {
+        const struct weir__prepared *prepared = pipe->prepared[i];
+        bool ran = !prepared->infer, whole = true;
+        for (uint32_t w = 0; ran && w < pipe->worker_count; w++)
+            ran = row_ran(prepared, &pipe->workers[w], step, &whole);
+        if (!ran) continue;
+        *kept = (struct weir__kept_step){step, prepared, whole, makespan_of(pipe, step)};
+        return true;
+    }
+    return false;
+}
+
+/* Into kept[], of which there are as many as events; returns how many. */
+static uint32_t read_steps(const struct weir_pipe *pipe, struct weir__kept_step *kept) {
+    const struct weir__worker *worker = &pipe->workers[0];
+    uint32_t events = weir__trace_count(worker), count = 0;
+    for (uint32_t i = 0; i < events;) {
+        uint64_t step = weir__trace_event(worker, i)->step;
+        if (read_step(pipe, step, &kept[count])) count++;
+        i = weir__trace_step_begin(worker, step + 1);
+    }
+    return count;
+}
+
+/* Keeps those with the largest row count, and of them the whole ones, if there are any. */
+static uint32_t drop_odd_ones(struct weir__kept_step *kept, uint32_t count) {
+    int64_t rows = 0;
+    bool whole = false;
+    for (uint32_t i = 0; i < count; i++)
+        if (kept[i].prepared->rows > rows) rows = kept[i].prepared->rows;
+    for (uint32_t i = 0; i < count; i++) whole |= kept[i].prepared->rows == rows && kept[i].whole;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < count; i++)
+        if (kept[i].prepared->rows == rows && kept[i].whole == whole) kept[left++] = kept[i];
+    return left;
+}
+
+static int by_makespan(const void *a, const void *b) {
+    const struct weir__kept_step *x = a, *y = b;
+    if (x->makespan != y->makespan) return x->makespan < y->makespan ? -1 : 1;
+    return (x->step > y->step) - (x->step < y->step);
+}
+
+static int find_step(const struct weir__kept_step *kept, uint32_t count, uint64_t step,
+                     struct weir__kept_step *found) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (kept[i].step != step) continue;
+        *found = kept[i];
+        return WEIR_OK;
+    }
+    return WEIR_ERR_NOT_FOUND;
+}
+
+static int choose(struct weir__snapshot *s, uint64_t step, struct weir__kept_step *kept) {
+    uint32_t count = read_steps(s->pipe, kept);
+    int status = count > 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
+    if (step != 0) status = find_step(kept, count, step, &s->of);
+    if (status != WEIR_OK) return status;
+    count = drop_odd_ones(kept, count);
+    qsort(kept, count, sizeof *kept, by_makespan);
+    if (step == 0) s->of = kept[count / 2];
+    s->shown.kept_count = count;
+    s->shown.kept_least = kept[0].makespan;
+    s->shown.kept_most = kept[count - 1].makespan;
+    return WEIR_OK;
+}
+
+int weir__snapshot_choose(struct weir__snapshot *s, uint64_t step) {
+    const struct weir_allocator *allocator = s->pool.allocator;
+    uint32_t most = weir__trace_count(&s->pipe->workers[0]);
+    struct weir__kept_step *kept = weir__acquire(allocator, most, sizeof *kept);
+    if (kept == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = choose(s, step, kept);
+    weir__release(allocator, kept, most, sizeof *kept);
+    return status;
+}
