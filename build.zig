@@ -359,7 +359,7 @@ fn runTrain(b: *Build) *Step {
     run.step.dependOn(b.getInstallStep());
     // Where the README says; an option given after -- comes later and counts.
     run.addArgs(&.{ "train", "--save", "zig-out/gpt.safetensors" });
-    run.addArgs(&.{ "--trace", "zig-out/trace.json" });
+    run.addArgs(&.{ "--trace", "zig-out/trace.json", "--report", "zig-out/report.html" });
     return runHere(b, run);
 }
 

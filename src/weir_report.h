@@ -124,6 +124,7 @@ struct weir_snapshot_stage {
 /** One step. All of it is the snapshot's and read-only. */
 struct weir_snapshot {
     uint64_t step; /**< number of the step on its pipe, as in the trace */
+    bool typical;  /**< it was chosen as the median of those kept */
     int64_t rows;
     uint32_t micro_batch_count;
     uint32_t kept_count;          /**< complete steps of this row count that the trace kept … */

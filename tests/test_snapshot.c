@@ -47,6 +47,7 @@ static void test_the_typical_step_is_the_median(void) {
     CHECK(s != NULL);
     uint32_t in_row = 4 * 3 - 1; /* F, R but for the last, B */
     EXPECT_EQ_UINT(s->step, 3);  /* 40: the later of 30 and 40 */
+    EXPECT(s->typical);
     EXPECT_EQ_UINT(s->kept_count, 6);
     EXPECT_NEAR(s->kept_least, 10.0 * in_row, 0.0);
     EXPECT_NEAR(s->kept_most, 60.0 * in_row, 0.0);
@@ -54,6 +55,7 @@ static void test_the_typical_step_is_the_median(void) {
     weir_snapshot_destroy(s);
     s = take(&p, 2);
     EXPECT_EQ_UINT(s != NULL ? s->step : 0, 2);
+    EXPECT(s == NULL || !s->typical);
     weir_snapshot_destroy(s);
     EXPECT_STATUS(weir_snapshot_new(p.pipe, 7, NULL, &s), WEIR_ERR_NOT_FOUND);
     report_pipe_destroy(&p);

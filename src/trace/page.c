@@ -51,7 +51,7 @@ static void add_step_figures(struct weir__page *page) {
     uint64_t planned = 0;
     for (uint32_t i = 0; i < s->stage_count; i++) recomputes |= s->stages[i].count[WEIR_KIND_R] > 0;
     for (uint32_t w = 0; w < s->worker_count; w++) planned += s->workers[w].plan.total;
-    begin_figure(page, s->kept_count > 1 ? "typical step" : "step");
+    begin_figure(page, s->typical && s->kept_count > 1 ? "typical step" : "step");
     weir__html_with(&page->text, &page->time, s->report.makespan);
     end_figure(page);
     begin_figure(page, "bubble");

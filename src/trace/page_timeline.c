@@ -225,13 +225,16 @@ static void add_key(struct weir__page *page) {
 static void add_head(struct weir__page *page) {
     const struct weir_snapshot *s = page->snapshot;
     struct weir__text *text = &page->text;
-    weir__text_add(text, "<div class=\"head\">\n<h2>Timeline <small>step %" PRIu64, s->step);
+    weir__text_string(text, "<div class=\"head\">\n<h2>Timeline <small>");
     if (s->kept_count > 1) {
-        weir__text_add(text, ", of %" PRIu32 " traced steps that took ", s->kept_count);
+        weir__text_add(text, "%s %" PRIu32 " traced steps, which took ",
+                       s->typical ? "the median of" : "one of", s->kept_count);
         weir__html_in(text, &page->time, s->kept_least);
         weir__text_string(text, " to ");
         weir__html_with(text, &page->time, s->kept_most);
+        weir__text_string(text, "; ");
     }
+    weir__text_add(text, "step %" PRIu64 " of the trace", s->step);
     weir__text_string(text, "</small></h2>\n"
                             "<p class=\"buttons\"><button type=\"button\" data-zoom=\"0.5\" "
                             "title=\"zoom out\">−</button><button type=\"button\" data-zoom=\"2\" "

@@ -243,6 +243,7 @@ int weir_snapshot_new(const struct weir_pipe *pipe, uint64_t step,
     struct weir__snapshot *s = weir__acquire(allocator, 1, sizeof *s);
     if (s == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     s->pipe = pipe;
+    s->shown.typical = step == 0;
     weir__pool_init(&s->pool, allocator);
     int status = fill(s, step);
     s->pipe = NULL; /* from here on it may be gone */
