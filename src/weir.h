@@ -633,7 +633,8 @@ uint32_t weir_pipe_trace(const struct weir_pipe *pipe, uint32_t worker, uint32_t
 /** A worker's time in one step, as fractions of nothing: nanoseconds that add up: busy + idle =
  * makespan, dependency + copy + imbalance + host = idle. `copy`: producer's end to data ready;
  * `host`: inputs ready to start; `dependency`: idle time of the same table when every kind takes
- * its mean time; `imbalance`: the rest. N and U are left out. */
+ * its mean time; `imbalance`: the rest. Memory that another worker has not left yet counts as an
+ * input: waiting for it is dependency where equal times would wait too. N and U are left out. */
 struct weir_worker_time {
     double busy, idle, dependency, copy, imbalance, host;
     double steady; /**< (last end - first start - busy) / (last end - first start) */
@@ -645,7 +646,8 @@ struct weir_step_report {
     double bubble;           /**< 1 - sum of busy / (workers * makespan) */
     double bubble_steady;    /**< the largest `steady` of the workers */
     double recompute_hidden; /**< part of R's time that ran while its gradient was not there yet */
-    double critical_path;    /**< ns: the table's makespan with each (stage, kind)'s median time */
+    double critical_path;    /**< ns: the table's makespan with each (stage, kind)'s median time,
+                                  were there a slot of memory for everything */
     uint32_t worker_count;
     struct weir_worker_time *workers; /**< the pipe's, valid until the next call */
 };

@@ -130,7 +130,8 @@ static uint32_t producer(const struct report_times *t, const struct weir_action 
 
 void report_times_draw(struct report_times *times, const struct report_pipe *p, uint32_t most) {
     memset(times, 0, sizeof *times);
-    times->table = p->pipe->prepared[0]->table;
+    times->prepared = p->pipe->prepared[0];
+    times->table = times->prepared->table;
     times->delay = p->options.copies ? (double)p->options.delay : 0.0;
     for (uint32_t a = 0; a < times->table->action_count; a++) {
         const struct weir_action *action = &times->table->actions[a];
@@ -144,6 +145,19 @@ void report_times_draw(struct report_times *times, const struct report_pipe *p, 
     }
 }
 
+/* When other workers have left the memory that the action writes to; *last: the last to do so. */
+static double memory_free(const struct report_times *t, uint32_t a, uint32_t *last) {
+    const struct weir__call *call = &t->prepared->calls[a];
+    double free = 0.0;
+    for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
+        const struct weir__wait *wait = &t->prepared->waits[i];
+        if (wait->cause != WEIR__CAUSE_MEMORY || t->end[wait->action] < free) continue;
+        free = t->end[wait->action];
+        *last = wait->action;
+    }
+    return free;
+}
+
 /* Passes over all rows until nothing moves any more: as many as the longest chain at most. */
 double report_times_simulate(struct report_times *t) {
     double last = 0.0;
@@ -152,10 +166,11 @@ double report_times_simulate(struct report_times *t) {
         moved = false;
         for (uint32_t a = 0; a < t->table->action_count; a++) {
             const struct weir_action *action = &t->table->actions[a];
-            uint32_t w = worker_of(t, a), from = producer(t, action);
+            uint32_t w = worker_of(t, a), from = producer(t, action), holder;
             double ready = a > t->table->rows[w] ? t->end[a - 1] : 0.0;
             if (from != UINT32_MAX)
                 ready = fmax(ready, t->end[from] + (worker_of(t, from) != w ? t->delay : 0.0));
+            ready = fmax(ready, memory_free(t, a, &holder));
             t->start[a] = ready + t->copying[a] + t->host[a];
             double end = t->start[a] + t->duration[a];
             moved |= end != t->end[a];
@@ -179,7 +194,10 @@ void report_times_stamp(const struct report_times *times, const struct report_pi
         for (uint32_t a = times->table->rows[w]; a < times->table->rows[w + 1]; a++) {
             struct weir_trace_event *event =
                 weir__worker_event(&p->pipe->workers[w], a - times->table->rows[w]);
-            uint32_t from = producer(times, &times->table->actions[a]);
+            uint32_t from = producer(times, &times->table->actions[a]), holder;
+            bool crosses = from != UINT32_MAX && worker_of(times, from) != w;
+            double data = crosses ? times->end[from] : 0.0;
+            if (memory_free(times, a, &holder) > data) from = holder;
             event->waited = free;
             event->start = origin + (uint64_t)times->start[a];
             event->end = free = origin + (uint64_t)times->end[a];

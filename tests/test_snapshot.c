@@ -239,6 +239,8 @@ static void test_actions_are_the_traces(void) {
 }
 
 /* What crosses comes from the neighbour: F from the stage before, B from the one behind. */
+static uint32_t memory_waits;
+
 static void check_causes(const struct report_pipe *p, struct report_times *times,
                          const struct weir_snapshot *s) {
     uint32_t updates = 0;
@@ -258,6 +260,12 @@ static void check_causes(const struct report_pipe *p, struct report_times *times
             CHECK_EQ_INT(from->action.kind, WEIR_KIND_N);
             updates++;
         }
+        if (got->cause == WEIR_CAUSE_MEMORY) { /* what it needs to run is there, and waits too */
+            CHECK_EQ_UINT(got->waiting, from->end - got->waited);
+            CHECK_EQ_UINT(got->waiting + got->copy + got->host, got->start - got->waited);
+            CHECK(times->delay > 0.0 || (double)got->host == times->host[a]);
+            memory_waits++;
+        }
         if (tail || got->cause == WEIR_CAUSE_MEMORY) continue;
         bool backward = got->action.kind == WEIR_KIND_B;
         CHECK_EQ_INT(got->cause, backward ? WEIR_CAUSE_GRADIENT : WEIR_CAUSE_ACTIVATIONS);
@@ -273,7 +281,9 @@ static void check_causes(const struct report_pipe *p, struct report_times *times
 }
 
 static void test_a_wait_names_its_action_and_cause(void) {
+    memory_waits = 0;
     for_each_case(SIMULATED, check_causes);
+    EXPECT(memory_waits > 0);
 }
 
 static void check_sums(const struct report_pipe *p, struct report_times *times,

@@ -77,7 +77,7 @@ int weir__times_report(struct weir__times *t, struct weir_worker_time *workers,
     report->bubble = 1.0 - busy / (report->worker_count * report->makespan);
     report->recompute_hidden = hidden_part(t);
     status = weir__times_model_medians(t);
-    if (status == WEIR_OK) status = weir__times_replay(t, NULL, &report->critical_path);
+    if (status == WEIR_OK) status = weir__times_replay_table(t, &report->critical_path);
     return status;
 }
 

@@ -71,16 +71,22 @@ double weir__times_delay(const struct weir__times *t) {
     return options->link == WEIR_LINK_COPY ? (double)options->link_delay_ns : 0.0;
 }
 
+double weir__times_delay_of(const struct weir__times *t, uint32_t edge, uint32_t worker) {
+    const struct weir__edge *order = &t->prepared->orders.edges[edge];
+    bool stays = order->cause == WEIR__CAUSE_MEMORY ||
+                 weir__table_worker_of(t->table, order->from) == worker;
+    return stays ? 0.0 : weir__times_delay(t);
+}
+
 struct weir__before weir__times_before(const struct weir__times *t, uint32_t action,
                                        uint32_t worker, double now) {
-    const struct weir__deps *deps = &t->prepared->deps;
-    double delay = weir__times_delay(t), start = t->start[action];
-    double produced = t->first, ready = t->first;
-    for (uint32_t e = deps->begin[action]; e < deps->begin[action + 1]; e++) {
-        uint32_t from = deps->edges[e].from;
+    const struct weir__deps *orders = &t->prepared->orders;
+    double start = t->start[action], produced = t->first, ready = t->first;
+    for (uint32_t e = orders->begin[action]; e < orders->begin[action + 1]; e++) {
+        uint32_t from = orders->edges[e].from;
         if (weir__table_worker_of(t->table, from) == worker) continue;
         produced = fmax(produced, t->end[from]);
-        ready = fmax(ready, t->end[from] + delay);
+        ready = fmax(ready, t->end[from] + weir__times_delay_of(t, e, worker));
     }
     produced = fmin(fmax(produced, now), start);
     ready = fmin(fmax(ready, produced), start);
@@ -135,7 +141,16 @@ int weir__times_model_medians(struct weir__times *t) {
     return WEIR_OK;
 }
 
+static int replay(struct weir__times *t, const struct weir__deps *orders, const double *copy,
+                  double *makespan) {
+    return weir__table_replay(t->table, orders, t->model, copy, t->model_start, t->model_end,
+                              makespan, t->pipe->setup.options.allocator);
+}
+
 int weir__times_replay(struct weir__times *t, const double *copy, double *makespan) {
-    return weir__table_replay(t->table, &t->prepared->deps, t->model, copy, t->model_start,
-                              t->model_end, makespan, t->pipe->setup.options.allocator);
+    return replay(t, &t->prepared->orders, copy, makespan);
+}
+
+int weir__times_replay_table(struct weir__times *t, double *makespan) {
+    return replay(t, &t->prepared->deps, NULL, makespan);
 }

@@ -29,7 +29,7 @@ struct weir__times {
 /** What passed before an action in the step began. They add up to its start less the end of the
  * action in the step before it on that worker (the step's beginning for the first one). */
 struct weir__before {
-    double waiting; /**< until other workers had produced its inputs */
+    double waiting; /**< until other workers had produced its inputs and left its memory */
     double delay;   /**< of that crossing's delay: passes by itself */
     double copying; /**< the worker's own copies */
     double host;
@@ -49,13 +49,18 @@ struct weir__before weir__times_before(const struct weir__times *t, uint32_t act
                                        uint32_t worker, double now);
 /** How long data that crosses to another worker is on its way after its producer's end. */
 double weir__times_delay(const struct weir__times *t);
+/** The same of one of the prepared `orders`, to an action of `worker`. */
+double weir__times_delay_of(const struct weir__times *t, uint32_t edge, uint32_t worker);
 
 /** model[a]: the mean over all actions of the kind. */
 void weir__times_model_means(struct weir__times *t);
 /** model[a]: the median over the stage's actions of the kind. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__times_model_medians(struct weir__times *t);
-/** Replays `model`, with copy[edge] (or NULL) between producer and reader. */
+/** Replays `model` in the orders that the step kept: the table's dependencies and what sharing
+ * memory adds (weir__prepared.orders), with copy[edge of those] (or NULL) in between. */
 int weir__times_replay(struct weir__times *t, const double *copy, double *makespan);
+/** The same by the table's dependencies alone. */
+int weir__times_replay_table(struct weir__times *t, double *makespan);
 
 /** The step's report, its workers into `workers`. */
 int weir__times_report(struct weir__times *t, struct weir_worker_time *workers,
