@@ -5,6 +5,7 @@
 
 int cmd_train(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
 int cmd_grad(int argc, char **argv);
 int cmd_init(int argc, char **argv);
 int cmd_describe(int argc, char **argv);
