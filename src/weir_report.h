@@ -86,11 +86,11 @@ struct weir_snapshot_action {
     struct weir_action action;
     uint32_t worker;
     uint64_t waited, start, end; /**< as in struct weir_trace_event */
-    uint64_t waiting;            /**< ns until what it needs from other workers had been produced */
-    uint64_t copy;               /**< ns from then until it was here */
-    uint64_t host;               /**< ns from then until it started */
-    int32_t waited_for;          /**< the worker whose action was waited for last, or -1 */
-    uint32_t awaited;            /**< that action, an index in the snapshot's, or WEIR_NO_ACTION */
+    uint64_t waiting; /**< ns until other workers had produced what it needs, and left its memory */
+    uint64_t copy;    /**< ns from then until it was here */
+    uint64_t host;    /**< ns from then until it started */
+    int32_t waited_for; /**< the worker whose action was waited for last, or -1 */
+    uint32_t awaited;   /**< that action, an index in the snapshot's, or WEIR_NO_ACTION */
     enum weir_cause cause;
 };
 

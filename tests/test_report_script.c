@@ -122,7 +122,7 @@ static void test_the_script_does_what_a_person_asks(void) {
     static const char *const expected[] = {
         "\nlabels F0 \n",
         "\nkeys a6 F 1:0 forward, stage 1, micro-batch 0, worker 1. From 1.000 ms to 2.000 ms, ",
-        "took 1.000 msWaited 1.000 ms for F 0:0 on worker 0 (activations): 1.000 ms until all ",
+        "took 1.000 msWaited 1.000 ms for F 0:0 on worker 0 (activations): 1.000 ms waiting",
         "\nenter a0 true\n",
         "\nplus 150%\n",
         "\nfit 100%\n",

@@ -125,7 +125,7 @@ static const char *loss_unit(const struct train *t) {
 /* NULL where there is none beside the loss. */
 static const char *metric_name(const struct train *t) {
     return t->metric == TRAIN_METRIC_ACCURACY ? "Accuracy"
-           : t->metric == TRAIN_METRIC_IOU    ? "Intersection over union"
+           : t->metric == TRAIN_METRIC_IOU    ? "IoU"
                                               : NULL;
 }
 

@@ -74,7 +74,7 @@
       } else {
         parts.push(soft('Waited for nothing, began '), strong(time(gap)), soft(' later'));
       }
-      const causes = [[action.waiting, ' until all was produced'], [action.copy, ' copy'],
+      const causes = [[action.waiting, ' waiting'], [action.copy, ' copy'],
         [action.host, ' host']].filter(([ns]) => ns > 0);
       causes.forEach(([ns, text], i) => parts.push(soft(i ? ', ' : ': '), time(ns), soft(text)));
       fill(detail, ...parts);
