@@ -48,6 +48,7 @@ static void test_bytes_become_shares_of_one(void) {
     model.input.dtype = WEIR_F64;
     read_first(&place, "images masks", model, 1, wide, target);
     for (int i = 0; i < 6; i++) EXPECT(wide[i] == pixels[i] / 255.0);
+    model.input.dtype = WEIR_F32;
     /* the held-out masks have 255, so 1 is a 255th in both parts */
     read_first(&place, "images flags", model, 1, input, target);
     for (int i = 0; i < 6; i++) EXPECT(target[i] == (float)flags[i] / 255.0f);

@@ -65,7 +65,7 @@ static void test_long_files_are_read_from_any_place(void) {
     struct place place;
     char path[512];
     place_init(&place, 20240520, 1, COUNT);
-    unsigned char *data = calloc(1024 + 2 * COUNT, 1);
+    unsigned char *data = calloc(1024 + 2 * COUNT + 2, 1);
     int64_t *out = malloc(COUNT * sizeof(*out));
     CHECK(data && out);
     memcpy(data, place.data, 1024);
