@@ -9,30 +9,34 @@
 #include "kernels.h"
 
 struct sizes {
-    int64_t rows, in, out, height, width, kernel, stride, padding, groups;
+    int64_t rows, in, out, height, width, kernel, stride_y, stride_x, padding, groups;
 };
 
 static const struct sizes nets[] = {
-    {2, 3, 16, 33, 21, 3, 1, 1, 1},  {2, 16, 16, 20, 48, 3, 1, 1, 1},
-    {1, 16, 32, 17, 50, 3, 1, 1, 1}, {3, 32, 8, 9, 40, 3, 1, 1, 1},
-    {2, 8, 8, 24, 24, 3, 1, 1, 1},   {2, 48, 3, 12, 12, 3, 1, 1, 1},
-    {2, 12, 40, 12, 12, 5, 1, 2, 1}, {4, 64, 80, 3, 3, 3, 1, 1, 1},
-    {2, 24, 24, 15, 15, 3, 2, 1, 1}, {2, 32, 16, 13, 13, 1, 1, 0, 1},
-    {3, 32, 16, 13, 13, 1, 2, 0, 1}, {2, 16, 1, 31, 31, 1, 1, 0, 1},
-    {2, 32, 48, 10, 10, 3, 1, 1, 2}, {2, 40, 40, 14, 14, 3, 1, 1, 40},
-    {1, 6, 9, 24, 24, 3, 1, 1, 3},   {2, 16, 16, 11, 11, 3, 1, 0, 1},
-    {2, 16, 8, 11, 11, 3, 1, 2, 1},  {2, 12, 5, 10, 10, 2, 1, 3, 1},
+    {2, 3, 16, 33, 21, 3, 1, 1, 1, 1},  {2, 16, 16, 20, 48, 3, 1, 1, 1, 1},
+    {1, 16, 32, 17, 50, 3, 1, 1, 1, 1}, {3, 32, 8, 9, 40, 3, 1, 1, 1, 1},
+    {2, 8, 8, 24, 24, 3, 1, 1, 1, 1},   {2, 48, 3, 12, 12, 3, 1, 1, 1, 1},
+    {2, 12, 40, 12, 12, 5, 1, 1, 2, 1}, {4, 64, 80, 3, 3, 3, 1, 1, 1, 1},
+    {2, 24, 24, 15, 15, 3, 2, 2, 1, 1}, {2, 32, 16, 13, 13, 1, 1, 1, 0, 1},
+    {3, 32, 16, 13, 13, 1, 2, 2, 0, 1}, {2, 16, 1, 31, 31, 1, 1, 1, 0, 1},
+    {2, 32, 48, 10, 10, 3, 1, 1, 1, 2}, {2, 40, 40, 14, 14, 3, 1, 1, 1, 40},
+    {1, 6, 9, 24, 24, 3, 1, 1, 1, 3},   {2, 16, 16, 11, 11, 3, 1, 1, 0, 1},
+    {2, 16, 8, 11, 11, 3, 1, 1, 2, 1},  {2, 12, 5, 10, 10, 2, 1, 1, 3, 1},
+    {3, 2, 16, 34, 40, 1, 2, 1, 0, 1},  {3, 1, 40, 10, 2, 3, 1, 2, 1, 1},
+    {2, 20, 40, 16, 18, 1, 3, 2, 0, 1},
 };
 
 static const enum weir__op ops[] = {WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input,
                                     WEIR__OP_conv2d_grad_weight};
 
-static int64_t outputs_of(const struct sizes *sizes, int64_t in) {
-    return (in + 2 * sizes->padding - sizes->kernel) / sizes->stride + 1;
+static int64_t outputs_of(const struct sizes *sizes, int64_t in, int64_t stride) {
+    return (in + 2 * sizes->padding - sizes->kernel) / stride + 1;
 }
 
 static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op op) {
-    struct weir__plane out = {outputs_of(sizes, sizes->height), outputs_of(sizes, sizes->width)};
+    struct weir__plane stride = {sizes->stride_y, sizes->stride_x};
+    struct weir__plane out = {outputs_of(sizes, sizes->height, stride.height),
+                              outputs_of(sizes, sizes->width, stride.width)};
     return (struct weir__op_shape){.op = op,
                                    .threads = 1,
                                    .rows = sizes->rows,
@@ -42,7 +46,7 @@ static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op o
                                    .window = {.in = {sizes->height, sizes->width},
                                               .out = out,
                                               .kernel = {sizes->kernel, sizes->kernel},
-                                              .stride = {sizes->stride, sizes->stride},
+                                              .stride = stride,
                                               .padding = {sizes->padding, sizes->padding},
                                               .groups = sizes->groups}};
 }

@@ -115,10 +115,11 @@ struct weir__onednn_convolution {
     bool has_bias; /**< forward */
     dnnl_dims_t stride, padding;
 };
-/** The library's first implementation whose name begins with `name`, "" for any. */
+/** The library's first implementation whose name begins with one of `names`, which NULL ends. */
 dnnl_status_t weir__onednn_describe_convolution(const struct weir__onednn_convolution *convolution,
                                                 dnnl_engine_t engine,
-                                                const_dnnl_primitive_attr_t attr, const char *name,
+                                                const_dnnl_primitive_attr_t attr,
+                                                const char *const *names,
                                                 dnnl_primitive_desc_t *to);
 
 bool weir__onednn_implemented_by(const_dnnl_primitive_desc_t primitive, const char *prefix);

@@ -35,6 +35,11 @@ static enum weir__onednn_pass pass_of(const struct weir__op_shape *shape) {
     return WEIR__ONEDNN_BACKWARD_WEIGHTS;
 }
 
+/** From one channel to one column: 3.7 gets some of these wrong. */
+static bool is_thin(const struct weir__op_shape *shape) {
+    return shape->in == 1 && shape->window.out.width == 1;
+}
+
 static double multiply_adds(const struct weir__op_shape *shape, int64_t rows) {
     const struct weir__window *window = &shape->window;
     double pixels = (double)window->out.height * (double)window->out.width;
@@ -134,7 +139,7 @@ struct request {
     const struct weir__op_shape *shape;
     int64_t rows;
     const_dnnl_primitive_desc_t like; /**< whose weights' format is to be taken; NULL: any */
-    const char *name;                 /**< how the implementation's name begins */
+    const char *const *names;         /**< how the implementation's name may begin */
 };
 
 static dnnl_status_t describe_operand(const struct request *request, enum weir__role role,
@@ -168,7 +173,7 @@ static dnnl_status_t describe(const struct request *request, dnnl_engine_t engin
         status = describe_operand(request, (enum weir__role)described, &convolution.of[described]);
     if (status == dnnl_success)
         status =
-            weir__onednn_describe_convolution(&convolution, engine, attributes, request->name, to);
+            weir__onednn_describe_convolution(&convolution, engine, attributes, request->names, to);
     else
         described--;
     while (described > 0) weir__onednn_forget(&convolution.of[--described]);
@@ -176,33 +181,28 @@ static dnnl_status_t describe(const struct request *request, dnnl_engine_t engin
     return status;
 }
 
-/** Implementations that neither allocate nor crawl: all that are made for the instruction set. */
-static bool serves(const_dnnl_primitive_desc_t primitive) {
-    return weir__onednn_implemented_by(primitive, "br") ||
-           weir__onednn_implemented_by(primitive, "jit");
-}
+/** All that is made for the instruction set and neither allocates nor crawls. But for jit_1x1: in
+ * 2.6 its gradient of weights writes past the end of its scratchpad for some strides. */
+static const char *const serving[] = {"brg", "brd", "jit:", "jit_dw:", NULL};
 
 /** The library takes the widest vectors first, and leaves half of each unused where there are at
  * most eight channels; narrower ones are never behind then, and up to twice as fast where wide ones
  * take two turns. */
-static const char *preferred(const struct weir__op_shape *shape) {
+static const char *const *preferred(const struct weir__op_shape *shape) {
+    static const char *const forward[] = {"brgconv:avx2", NULL}, *const back[] = {"jit:avx2", NULL};
     if (shape->window.groups > 1 || lanes(shape) > 8) return NULL;
-    return shape->op == WEIR__OP_conv2d ? "brgconv:avx2" : "jit:avx2";
+    return shape->op == WEIR__OP_conv2d ? forward : back;
 }
 
 /** The best implementation that serves; dnnl_unimplemented where there is none. */
 static dnnl_status_t describe_best(struct request request, dnnl_engine_t engine,
                                    dnnl_primitive_desc_t *to) {
     dnnl_status_t status = dnnl_unimplemented;
-    request.name = preferred(request.shape);
-    if (request.name != NULL) status = describe(&request, engine, to);
+    request.names = preferred(request.shape);
+    if (request.names != NULL) status = describe(&request, engine, to);
     if (status != dnnl_unimplemented) return status;
-    request.name = "";
-    status = describe(&request, engine, to);
-    if (status != dnnl_success || serves(*to)) return status;
-    dnnl_primitive_desc_destroy(*to);
-    *to = NULL;
-    return dnnl_unimplemented;
+    request.names = serving;
+    return describe(&request, engine, to);
 }
 
 /* ---- the plan of a shape --------------------------------------------------------------------- */
@@ -235,20 +235,21 @@ static void plan_clean_up(struct plan *plan) {
 
 /** What 2.x has no fast kernel for, and for the opposite pass it has: on wide images it is at 75%
  * of the roof back to sixteen channels (turned: 97%), and at 48% forward to eight (turned: 80%).
- * NULL, or how the name of the implementation to turn to begins. */
-static const char *turn_to(const struct plan *plan) {
+ * NULL, or how the names of the implementations to turn to begin. */
+static const char *const *turn_to(const struct plan *plan) {
+    static const char *const forward_to[] = {"jit:avx2", NULL}, *const back_to[] = {"brg", NULL};
     bool forward = plan->shape.op == WEIR__OP_conv2d;
     int64_t channels = lanes(&plan->shape);
     if (channels > 16 || forward != (channels <= 8)) return NULL;
     if (weir__onednn_implemented_by(plan->chief, forward ? "brgconv:avx2" : "brg")) return NULL;
-    return forward ? "jit:avx2" : "brg";
+    return forward ? forward_to : back_to;
 }
 
 static dnnl_status_t turn_chief(struct plan *plan) {
     struct weir__op_shape turned;
     struct request request = {&turned, most_rows(&plan->shape), NULL, turn_to(plan)};
     dnnl_primitive_desc_t chief;
-    if (request.name == NULL || !turn(&plan->shape, &turned)) return dnnl_success;
+    if (request.names == NULL || !turn(&plan->shape, &turned)) return dnnl_success;
     dnnl_status_t status = describe(&request, plan->engine, &chief);
     if (status == dnnl_unimplemented) return dnnl_success;
     if (status != dnnl_success) return status;
@@ -302,7 +303,7 @@ static int plan_init(const struct weir__op_shape *shape, struct plan *plan) {
         plan->way = WAY_PRODUCT;
         return WEIR_OK;
     }
-    if (multiply_adds(shape, most_rows(shape)) < LIBRARY_FROM) return WEIR_OK;
+    if (multiply_adds(shape, most_rows(shape)) < LIBRARY_FROM || is_thin(shape)) return WEIR_OK;
     plan->shape = *shape;
     /* The library plans for as many threads as the calling one may use at that moment. */
     uint32_t former = weir__kernel_threads(0);

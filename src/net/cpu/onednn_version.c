@@ -15,11 +15,17 @@ const char *weir__onednn_version(void) {
         DNNL_VERSION_PATCH);
 }
 
-static bool begins_with(const_dnnl_primitive_desc_t primitive, const char *prefix) {
+bool weir__onednn_implemented_by(const_dnnl_primitive_desc_t primitive, const char *prefix) {
     const char *name = NULL;
     return dnnl_primitive_desc_query(primitive, dnnl_query_impl_info_str, 0, (void *)&name) ==
                dnnl_success &&
            name != NULL && strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static bool is_named(const_dnnl_primitive_desc_t primitive, const char *const *names) {
+    for (; *names != NULL; names++)
+        if (weir__onednn_implemented_by(primitive, *names)) return true;
+    return false;
 }
 
 #if DNNL_VERSION_MAJOR < 3
@@ -112,13 +118,13 @@ static dnnl_status_t hint_of(const struct weir__onednn_convolution *convolution,
 }
 
 /** The iterator is at the first from the beginning. */
-static dnnl_status_t find_implementation(dnnl_primitive_desc_iterator_t iterator, const char *name,
-                                         dnnl_primitive_desc_t *to) {
+static dnnl_status_t find_implementation(dnnl_primitive_desc_iterator_t iterator,
+                                         const char *const *names, dnnl_primitive_desc_t *to) {
     dnnl_status_t status;
     do {
         *to = dnnl_primitive_desc_iterator_fetch(iterator);
         if (*to == NULL) return dnnl_out_of_memory;
-        if (begins_with(*to, name)) return dnnl_success;
+        if (is_named(*to, names)) return dnnl_success;
         dnnl_primitive_desc_destroy(*to);
         *to = NULL;
         status = dnnl_primitive_desc_iterator_next(iterator);
@@ -128,7 +134,8 @@ static dnnl_status_t find_implementation(dnnl_primitive_desc_iterator_t iterator
 
 dnnl_status_t weir__onednn_describe_convolution(const struct weir__onednn_convolution *convolution,
                                                 dnnl_engine_t engine,
-                                                const_dnnl_primitive_attr_t attr, const char *name,
+                                                const_dnnl_primitive_attr_t attr,
+                                                const char *const *names,
                                                 dnnl_primitive_desc_t *to) {
     dnnl_convolution_desc_t operation;
     dnnl_primitive_desc_t hint = NULL;
@@ -138,7 +145,7 @@ dnnl_status_t weir__onednn_describe_convolution(const struct weir__onednn_convol
     if (status == dnnl_success) status = hint_of(convolution, engine, attr, &hint);
     if (status == dnnl_success)
         status = dnnl_primitive_desc_iterator_create(&iterator, &operation, attr, engine, hint);
-    if (status == dnnl_success) status = find_implementation(iterator, name, to);
+    if (status == dnnl_success) status = find_implementation(iterator, names, to);
     if (iterator != NULL) dnnl_primitive_desc_iterator_destroy(iterator);
     if (hint != NULL) dnnl_primitive_desc_destroy(hint);
     return status;
@@ -228,7 +235,8 @@ static dnnl_status_t describe_pass(const struct weir__onednn_convolution *c, dnn
 
 dnnl_status_t weir__onednn_describe_convolution(const struct weir__onednn_convolution *convolution,
                                                 dnnl_engine_t engine,
-                                                const_dnnl_primitive_attr_t attr, const char *name,
+                                                const_dnnl_primitive_attr_t attr,
+                                                const char *const *names,
                                                 dnnl_primitive_desc_t *to) {
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t status = dnnl_success;
@@ -236,7 +244,7 @@ dnnl_status_t weir__onednn_describe_convolution(const struct weir__onednn_convol
     if (convolution->pass != WEIR__ONEDNN_FORWARD)
         status = describe_forward(convolution, engine, attr, &hint);
     if (status == dnnl_success) status = describe_pass(convolution, engine, attr, hint, to);
-    while (status == dnnl_success && !begins_with(*to, name))
+    while (status == dnnl_success && !is_named(*to, names))
         status = dnnl_primitive_desc_next_impl(*to);
     if (status != dnnl_success && *to != NULL) {
         dnnl_primitive_desc_destroy(*to);
@@ -281,10 +289,6 @@ dnnl_status_t weir__onednn_attributes(bool adds, dnnl_primitive_attr_t *to) {
     else
         *to = attributes;
     return status;
-}
-
-bool weir__onednn_implemented_by(const_dnnl_primitive_desc_t primitive, const char *prefix) {
-    return begins_with(primitive, prefix);
 }
 
 size_t weir__onednn_scratchpad_bytes(const_dnnl_primitive_desc_t primitive) {
