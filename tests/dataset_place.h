@@ -12,6 +12,7 @@ struct dataset_place {
     struct weir__io io; /**< the test's allocator, the table of io_faults.h, this error */
     struct weir_faults faults;
     struct weir__dataset *dataset;
+    bool whole; /**< opened as one that is held out as a whole */
 };
 
 void dataset_begin(struct dataset_place *place);

@@ -336,6 +336,66 @@ static void test_text_is_the_corpus(void) {
     dataset_end(&place);
 }
 
+static void make_all(const struct dataset_place *place) {
+    struct dataset_place inner = *place;
+    char folder[512], path[512];
+    inner.directory = folder;
+    data_make_folder(place->directory, "arrays", folder);
+    dataset_make_images(&inner, "x.npy", "y.npy", 20);
+    dataset_make_images(&inner, "x_val.npy", "y_val.npy", 4);
+    data_make_folder(place->directory, "tokens", folder);
+    data_make_tokens(folder, "a.bin", 50, 0, 1);
+    data_make_tokens(folder, "val.bin", 50, 0, 1);
+    io_make_file(place->directory, "text.txt", "a text that is long enough for a few rows", 41,
+                 path);
+}
+
+/* ---- all of it held out ---- */
+
+/* The first number of each of the `count` held-out rows. */
+static void expect_rows(struct dataset_place *place, const char *names,
+                        struct weir__dataset_model model, uint32_t count, const int64_t *firsts) {
+    bool image = model.input.dtype == WEIR_F32;
+    float pixels[6];
+    int64_t tokens[16], target[16];
+    place->whole = true;
+    if (!EXPECT_STATUS(dataset_open(place, names, ""), WEIR_OK)) return;
+    EXPECT_STATUS(dataset_bind(place, model), WEIR_OK);
+    EXPECT_EQ_UINT(dataset_facts(place)->held_out_rows, count);
+    for (uint32_t i = 0; i < count && !test_has_failed(); i++) {
+        EXPECT_STATUS(weir__dataset_read_held_out(place->dataset, &place->io, i, 1,
+                                                  image ? (void *)pixels : tokens, target),
+                      WEIR_OK);
+        EXPECT_EQ_INT(image ? sample_in(pixels, 0) : tokens[0], firsts[i]);
+    }
+    double loss;
+    EXPECT_STATUS(weir__dataset_bigram(place->dataset, 0, &loss), WEIR_OK);
+    EXPECT(isnan(loss));
+    dataset_end(place);
+}
+
+static void test_a_whole_set_is_read_in_its_order(void) {
+    struct dataset_place place;
+    char text[9000], path[512];
+    int64_t firsts[600];
+    dataset_begin(&place);
+    make_all(&place);
+    for (int i = 0; i < 20; i++) firsts[i] = i;
+    expect_rows(&place, "arrays/x.npy arrays/y.npy", dataset_image_model(10), 20, firsts);
+    expect_rows(&place, "arrays", dataset_image_model(10), 4, firsts); /* what names mark */
+    for (int i = 0; i < 12; i++) firsts[i] = i * 4;
+    expect_rows(&place, "tokens/a.bin", dataset_token_model(4, 256), 12, firsts);
+    expect_rows(&place, "tokens", dataset_token_model(4, 256), 12, firsts);
+    for (size_t i = 0; i < sizeof(text); i++) text[i] = (char)('a' + i % 25);
+    for (int i = 0; i < 562; i++) firsts[i] = 'a' + i * 16 % 25; /* also where blocks would end */
+    io_make_file(place.directory, "long.txt", text, sizeof(text), path);
+    expect_rows(&place, "long.txt", dataset_token_model(16, 256), 562, firsts);
+    /* one sample is enough where nothing is to train on */
+    dataset_make_images(&place, "x1.npy", "y1.npy", 1);
+    firsts[0] = 0;
+    expect_rows(&place, "x1.npy y1.npy", dataset_image_model(10), 1, firsts);
+}
+
 /* ---- the fingerprint ---- */
 
 static uint64_t fingerprint(struct dataset_place *place, const char *names, const char *eval_names,
@@ -409,34 +469,24 @@ static int use(struct dataset_place *place, const char *names, const char *eval_
     int64_t target[8 * 8];
     int status = dataset_open(place, names, eval_names);
     if (!status) status = dataset_bind(place, model);
-    if (!status) status = weir__dataset_read(place->dataset, &place->io, 1, 0, 2, input, target);
+    if (!status && !place->whole)
+        status = weir__dataset_read(place->dataset, &place->io, 1, 0, 2, input, target);
     if (!status)
         status = weir__dataset_read_held_out(place->dataset, &place->io, 0, 1, input, target);
     return status;
 }
 
-static void make_all(const struct dataset_place *place) {
-    struct dataset_place inner = *place;
-    char folder[512], path[512];
-    inner.directory = folder;
-    data_make_folder(place->directory, "arrays", folder);
-    dataset_make_images(&inner, "x.npy", "y.npy", 20);
-    dataset_make_images(&inner, "x_val.npy", "y_val.npy", 4);
-    data_make_folder(place->directory, "tokens", folder);
-    data_make_tokens(folder, "a.bin", 50, 0, 1);
-    data_make_tokens(folder, "val.bin", 50, 0, 1);
-    io_make_file(place->directory, "text.txt", "a text that is long enough for a few rows", 41,
-                 path);
-}
-
 static const struct {
     const char *names, *eval_names;
-    bool image;
-} uses[] = {{"arrays", "", true},
-            {"arrays/x.npy arrays/y.npy", "arrays", true},
-            {"tokens", "", false},
-            {"tokens/a.bin", "tokens", false},
-            {"text.txt", "text.txt", false}};
+    bool image, whole;
+} uses[] = {{"arrays", "", true, false},
+            {"arrays/x.npy arrays/y.npy", "arrays", true, false},
+            {"tokens", "", false, false},
+            {"tokens/a.bin", "tokens", false, false},
+            {"text.txt", "text.txt", false, false},
+            {"arrays", "", true, true},
+            {"tokens", "", false, true},
+            {"text.txt", "", false, true}};
 
 static void test_it_survives_any_failing_call(void) {
     struct dataset_place place;
@@ -444,6 +494,7 @@ static void test_it_survives_any_failing_call(void) {
     make_all(&place);
     for (size_t i = 0; i < 2 * sizeof(uses) / sizeof(uses[0]); i++) {
         enum io_fault fault = i % 2 ? IO_FAULT_SHORT : IO_FAULT_FAIL;
+        place.whole = uses[i / 2].whole;
         struct weir__dataset_model model =
             uses[i / 2].image ? dataset_image_model(10) : dataset_token_model(4, 256);
         for (uint64_t k = 1, fired = 1; fired && k < 300; k++) {
@@ -469,6 +520,7 @@ static void test_it_survives_any_failing_allocation(void) {
     dataset_begin(&place);
     make_all(&place);
     for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
+        place.whole = uses[i].whole;
         struct weir__dataset_model model =
             uses[i].image ? dataset_image_model(10) : dataset_token_model(4, 256);
         for (uint64_t k = 1, fired = 1; fired && k < 300; k++) {
@@ -494,6 +546,6 @@ WEIR_TEST_SUITE(dataset_rows, TEST(bytes_become_shares_of_one),
                 TEST(last_tenth_is_held_out_and_visited_once),
                 TEST(windows_cover_the_tokens_of_each_file),
                 TEST(tokens_without_a_held_out_file_hold_out_a_tenth), TEST(text_is_the_corpus),
-                TEST(fingerprint_tells_other_data),
+                TEST(a_whole_set_is_read_in_its_order), TEST(fingerprint_tells_other_data),
                 TEST(changed_files_are_named_when_they_are_read),
                 TEST(it_survives_any_failing_call), TEST(it_survives_any_failing_allocation))

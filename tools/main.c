@@ -22,7 +22,7 @@ struct subcommand {
 static const struct subcommand subcommands[] = {
     {"train", "trains a model over a pipeline; saves, resumes, traces, reports", cmd_train},
     {"generate", "continues prompts with a trained GPT", cmd_generate},
-    {"eval", "the loss of trained weights on a file", cmd_eval},
+    {"eval", "loss or accuracy of trained weights on a file", cmd_eval},
     {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad},
     {"init", "writes freshly initialised weights", cmd_init},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},

@@ -7,11 +7,11 @@
 #ifndef WEIR_TOOLS_TRAIN_H
 #define WEIR_TOOLS_TRAIN_H
 
-#include "io/dataset.h"
 #include "io/prefetch.h"
 #include "model_options.h"
 #include "output.h"
 #include "pipe_options.h"
+#include "task.h"
 #include "train_report.h"
 
 struct train_values {
@@ -35,20 +35,6 @@ struct train_values {
 #define TRAIN_OWN_PATHS 6
 #define TRAIN_NOTES_MAX 24
 
-/** What validation says. */
-enum train_metric {
-    TRAIN_METRIC_NATS,     /**< of text and tokens: the loss per byte or token */
-    TRAIN_METRIC_ACCURACY, /**< of classes: how many labels are right */
-    TRAIN_METRIC_IOU,      /**< of masks: intersection over union, at a probability of 1/2 */
-    TRAIN_METRIC_LOSS      /**< else: the loss */
-};
-
-struct train_score {
-    double loss;
-    double accuracy; /**< of classes, or of a mask's pixels */
-    double iou;      /**< over all held-out masks together */
-};
-
 /** What is kept in a checkpoint to compare with when it is resumed; keys and values are owned. */
 struct train_notes {
     struct weir_note list[TRAIN_NOTES_MAX];
@@ -69,21 +55,14 @@ struct train {
     struct weir_net_options options;
     struct pipe_storage storage;
     const char *own_paths[TRAIN_OWN_PATHS]; /**< what is trained on without --data */
-    struct weir__dataset *dataset;
-    const struct weir__dataset_facts *data;
-    struct weir__prefetch *prefetch; /**< its thread reads the data set, data_seed and values */
+    struct task task;                       /**< what is trained on, and validation */
+    struct weir__prefetch *prefetch;        /**< its thread reads task, data_seed and values */
     uint64_t data_seed;
-    struct weir_tensor input, target, output; /**< one row each, in the dtypes of steps */
-    int64_t classes;                          /**< the output's last dimension */
-    uint64_t row_units;                       /**< tokens of a row; 1 for samples */
-    enum train_metric metric;
-    size_t input_bytes, target_bytes, output_bytes; /**< of a mini-batch */
-    void *inputs, *targets, *outputs;               /**< for validation and the sample */
     struct weir_progress progress;
     struct train_notes notes;
     uint64_t steps; /**< updates in all, from the very beginning */
     double bigram;  /**< nats per byte, on the same held-out rows; NaN where it is not text */
-    struct train_score score;
+    struct task_score score;
     uint64_t eval_rows;
     bool interrupted;
 };
@@ -95,7 +74,7 @@ struct train_line {
     double units_per_second; /**< tokens or samples */
     bool updated;
     bool scored; /**< validation followed it */
-    struct train_score score;
+    struct task_score score;
 };
 
 /** Opens data, builds the net, initialises or resumes. */
@@ -119,7 +98,7 @@ void train_data_clean_up(struct train *t);
 /** Held-out rows that a validation looks at. */
 uint64_t train_eval_rows(const struct train *t);
 /** Loss and metric on those. */
-int train_evaluate(struct train *t, struct train_score *score);
+int train_evaluate(struct train *t, struct task_score *score);
 
 /** A resumed run's dropout and data go on with the seed that it began with. */
 int train_read_seed(struct train *t, const struct args *args);
@@ -138,7 +117,7 @@ int train_sample(struct train *t, uint32_t count);
 void train_print_header(const struct train *t);
 void train_print_line(struct train *t, const struct train_line *line);
 int train_json_line(struct train *t, const struct train_line *line);
-void train_print_validation(struct train *t, uint64_t step, const struct train_score *score);
+void train_print_validation(struct train *t, uint64_t step, const struct task_score *score);
 /** Timeline of the last step, and the trace's file. */
 int train_print_timeline(struct train *t);
 void train_print_summary(struct train *t, const struct train_line *medians);

@@ -78,12 +78,12 @@ static void print_model(FILE *to, const struct train *t) {
     weir_model_border(t->model, &input, &target, &loss);
     fprintf(to, "model     %s: %" PRIu32 " layers, %s to %s, %s\n", model->model,
             weir_model_layer_count(t->model), weir__tensor_text(&input, from, sizeof from),
-            weir__tensor_text(&t->output, to_text, sizeof to_text), loss);
+            weir__tensor_text(&t->task.output, to_text, sizeof to_text), loss);
 }
 
 static void print_data(FILE *to, const struct train *t) {
     char text[512];
-    const struct weir__dataset_facts *data = t->data;
+    const struct weir__dataset_facts *data = t->task.data;
     const char *held_out =
         t->values->eval_data.count > 0 ? "other text held out" : "a tenth held out";
     switch (data->kind) {
@@ -95,18 +95,18 @@ static void print_data(FILE *to, const struct train *t) {
         fprintf(to,
                 "tokens    %" PRIu64 " in %" PRIu32 " files, rows of %" PRIu64 ", %" PRIu64
                 " rows held out\n",
-                data->units, data->file_count, t->row_units, data->held_out_rows);
+                data->units, data->file_count, t->task.row_units, data->held_out_rows);
         break;
     default:
         fprintf(to, "data      %s: %" PRIu64 " samples, %" PRIu64 " more held out\n",
-                weir__dataset_text(t->dataset, text, sizeof text), data->units,
+                weir__dataset_text(t->task.dataset, text, sizeof text), data->units,
                 data->held_out_rows);
     }
 }
 
 /* "tokens" or "samples" */
 static const char *unit_of(const struct train *t) {
-    return t->data->kind == WEIR__DATA_ARRAYS ? "samples" : "tokens";
+    return t->task.data->kind == WEIR__DATA_ARRAYS ? "samples" : "tokens";
 }
 
 void train_print_header(const struct train *t) {
@@ -147,16 +147,12 @@ void train_print_line(struct train *t, const struct train_line *line) {
 
 /* "tokens_per_second" or "samples_per_second" */
 static const char *rate_key(const struct train *t) {
-    return t->data->kind == WEIR__DATA_ARRAYS ? "samples_per_second" : "tokens_per_second";
+    return t->task.data->kind == WEIR__DATA_ARRAYS ? "samples_per_second" : "tokens_per_second";
 }
 
-static void add_score(const struct train *t, const struct train_score *score, json_t *to) {
+static void add_score(const struct train *t, const struct task_score *score, json_t *to) {
     json_object_set_new(to, "validation_loss", json_text_real(score->loss));
-    if (t->metric == TRAIN_METRIC_ACCURACY)
-        json_object_set_new(to, "accuracy", json_text_real(score->accuracy));
-    if (t->metric != TRAIN_METRIC_IOU) return;
-    json_object_set_new(to, "iou", json_text_real(score->iou));
-    json_object_set_new(to, "pixel_accuracy", json_text_real(score->accuracy));
+    task_score_json(&t->task, score, to);
 }
 
 int train_json_line(struct train *t, const struct train_line *line) {
@@ -171,29 +167,12 @@ int train_json_line(struct train *t, const struct train_line *line) {
     return json_text_line(&t->json, object);
 }
 
-/* "1.3612 nats/byte", "loss 0.0712, accuracy 97.85%" */
-static void score_text(const struct train *t, const struct train_score *score, char text[128]) {
-    switch (t->metric) {
-    case TRAIN_METRIC_NATS:
-        snprintf(text, 128, "%.4f nats/%s", score->loss,
-                 t->data->kind == WEIR__DATA_TEXT ? "byte" : "token");
-        break;
-    case TRAIN_METRIC_ACCURACY:
-        snprintf(text, 128, "loss %.4f, accuracy %.2f%%", score->loss, score->accuracy * 100.0);
-        break;
-    case TRAIN_METRIC_IOU:
-        snprintf(text, 128, "loss %.4f, IoU %.4f, pixel accuracy %.2f%%", score->loss, score->iou,
-                 score->accuracy * 100.0);
-        break;
-    default: snprintf(text, 128, "loss %.4f", score->loss);
-    }
-}
-
-void train_print_validation(struct train *t, uint64_t step, const struct train_score *score) {
+void train_print_validation(struct train *t, uint64_t step, const struct task_score *score) {
     char text[128];
-    score_text(t, score, text);
+    task_score_text(&t->task, score, text);
     fprintf(t->people.stream, "%7" PRIu64 " validation %s", step, text);
-    if (t->data->kind == WEIR__DATA_TEXT) fprintf(t->people.stream, " (bigram %.4f)", t->bigram);
+    if (t->task.data->kind == WEIR__DATA_TEXT)
+        fprintf(t->people.stream, " (bigram %.4f)", t->bigram);
     fputc('\n', t->people.stream);
     fflush(t->people.stream);
 }
@@ -257,10 +236,10 @@ void train_print_summary(struct train *t, const struct train_line *medians) {
     FILE *to = t->people.stream;
     const struct train_values *v = t->values;
     char plan[24], peak[24], score[128];
-    score_text(t, &t->score, score);
-    fprintf(to, "\nvalidation  %s over %" PRIu64 " %s", score, t->eval_rows * t->row_units,
-            t->data->kind == WEIR__DATA_TEXT ? "bytes" : unit_of(t));
-    if (t->data->kind == WEIR__DATA_TEXT)
+    task_score_text(&t->task, &t->score, score);
+    fprintf(to, "\nvalidation  %s over %" PRIu64 " %s", score, t->eval_rows * t->task.row_units,
+            task_units(&t->task));
+    if (t->task.data->kind == WEIR__DATA_TEXT)
         fprintf(to, "; a bigram model of the same text %.4f (%+.4f)", t->bigram,
                 t->score.loss - t->bigram);
     fputc('\n', to);
@@ -294,7 +273,7 @@ int train_json_summary(struct train *t, const struct train_line *medians) {
         "reference_ops", (int)reference, "interrupted", t->interrupted, "planned_bytes",
         (json_int_t)planned_bytes(t), "peak_bytes", (json_int_t)peak_bytes());
     add_score(t, &t->score, summary);
-    if (t->data->kind == WEIR__DATA_TEXT)
+    if (t->task.data->kind == WEIR__DATA_TEXT)
         json_object_set_new(summary, "bigram_loss", json_text_real(t->bigram));
     return json_text_line(&t->json, json_pack("{s:o}", "summary", summary));
 }

@@ -83,8 +83,8 @@ void train_report_update(struct train *t, const struct train_line *line) {
     if (wanted(t)) curve_add(&t->report->updates, (double)line->step, values);
 }
 
-void train_report_validation(struct train *t, uint64_t step, const struct train_score *score) {
-    bool masks = t->metric == TRAIN_METRIC_IOU;
+void train_report_validation(struct train *t, uint64_t step, const struct task_score *score) {
+    bool masks = t->task.metric == TASK_IOU;
     const double values[] = {score->loss, masks ? score->iou : score->accuracy};
     if (wanted(t)) curve_add(&t->report->validations, (double)step, values);
 }
@@ -118,15 +118,13 @@ struct page {
 };
 
 static const char *loss_unit(const struct train *t) {
-    if (t->metric != TRAIN_METRIC_NATS) return NULL;
-    return t->data->kind == WEIR__DATA_TEXT ? "nats per byte" : "nats per token";
+    if (t->task.metric != TASK_NATS) return NULL;
+    return t->task.data->kind == WEIR__DATA_TEXT ? "nats per byte" : "nats per token";
 }
 
 /* NULL where there is none beside the loss. */
 static const char *metric_name(const struct train *t) {
-    return t->metric == TRAIN_METRIC_ACCURACY ? "Accuracy"
-           : t->metric == TRAIN_METRIC_IOU    ? "IoU"
-                                              : NULL;
+    return t->task.metric == TASK_ACCURACY ? "Accuracy" : t->task.metric == TASK_IOU ? "IoU" : NULL;
 }
 
 static void add_chart(struct page *page, const char *title, const char *unit,
@@ -139,7 +137,7 @@ static void add_chart(struct page *page, const char *title, const char *unit,
 
 static void add_charts(const struct train *t, struct page *page) {
     struct curve *updates = &t->report->updates, *checks = &t->report->validations;
-    bool text = t->data->kind == WEIR__DATA_TEXT;
+    bool text = t->task.data->kind == WEIR__DATA_TEXT;
     curve_finish(updates);
     curve_finish(checks);
     page->loss[0] = (struct weir_report_series){"training", updates->x, updates->values[0],
@@ -183,11 +181,11 @@ static void add_figure(struct page *page, const char *name, double value, int de
 
 static void add_figures(const struct train *t, struct page *page) {
     const struct curve *updates = &t->report->updates, *checks = &t->report->validations;
-    bool samples = t->data->kind == WEIR__DATA_ARRAYS;
+    bool samples = t->task.data->kind == WEIR__DATA_ARRAYS;
     page->options.figures = page->figures;
     if (updates->count == 0) return;
     double seconds = median(updates->values[3], updates->count, page->sorted);
-    double units = (double)t->values->batch * t->values->accumulate * (double)t->row_units;
+    double units = (double)t->values->batch * t->values->accumulate * (double)t->task.row_units;
     add_figure(page, "updates", (double)t->progress.step, 0);
     add_figure(page, "loss", updates->values[0][updates->count - 1], 4);
     if (checks->count > 0)

@@ -30,7 +30,7 @@ void curve_finish(struct curve *curve);
 
 struct train;
 struct train_line;
-struct train_score;
+struct task_score;
 
 struct train_report {
     struct weir__pool pool;
@@ -48,7 +48,7 @@ struct train_report *train_report_new(int argc, char **argv);
 void train_report_destroy(struct train_report *report);
 
 void train_report_update(struct train *t, const struct train_line *line);
-void train_report_validation(struct train *t, uint64_t step, const struct train_score *score);
+void train_report_validation(struct train *t, uint64_t step, const struct task_score *score);
 /** Takes a typical step out of the trace: before inference, which would push it out, and before the
  * page is written. */
 int train_report_keep(struct train *t);

@@ -155,7 +155,7 @@ static int add_model(const struct train *t, struct train_notes *notes) {
 
 static int add_data(const struct train *t, struct train_notes *notes) {
     char text[24];
-    snprintf(text, sizeof text, "%016" PRIx64, t->data->fingerprint);
+    snprintf(text, sizeof text, "%016" PRIx64, t->task.data->fingerprint);
     return add(notes, data_key, text);
 }
 

@@ -47,8 +47,8 @@ static int build_net(struct train *t, const struct args *args) {
     if (bound != WEIR_OK) return bound;
     status = weir_net_new(t->model, &t->options, t->faults, &t->net);
     if (status != WEIR_OK) return status;
-    /* the sample's row, and those of a short validation */
-    return weir_pipe_prepare(weir_net_pipe(t->net), 1, t->faults);
+    t->eval_rows = train_eval_rows(t);
+    return task_prepare(&t->task, t->net, t->eval_rows, t->faults);
 }
 
 static int begin_parameters(struct train *t, const struct args *args) {
@@ -110,8 +110,7 @@ int train_begin(struct train *t, const struct args *args) {
     t->steps = args_given(args, "epochs") ? train_data_steps(t, values->epochs) : values->steps;
     status = begin_training(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
-    t->eval_rows = train_eval_rows(t);
-    status = weir__dataset_bigram(t->dataset, t->eval_rows, &t->bigram);
+    status = weir__dataset_bigram(t->task.dataset, t->eval_rows, &t->bigram);
     if (status == WEIR_OK) status = train_data_start(t);
     return status == WEIR_OK ? output_begin(&t->json, values->json, t->error) : status;
 }
@@ -159,7 +158,7 @@ static int run_mini_batch(struct train *t, uint32_t k, double weight, struct tra
 }
 
 static double units_per_update(const struct train *t) {
-    return (double)t->values->batch * (double)t->row_units * t->values->accumulate;
+    return (double)t->values->batch * (double)t->task.row_units * t->values->accumulate;
 }
 
 static int run_update(struct train *t, struct train_line *line) {
@@ -275,7 +274,7 @@ static int finish_run(struct train *t, struct train_line *medians) {
     if (status != WEIR_OK) return status;
     train_print_summary(t, medians);
     status = train_json_summary(t, medians);
-    bool bytes = t->data->kind == WEIR__DATA_TEXT;
+    bool bytes = t->task.data->kind == WEIR__DATA_TEXT;
     if (status == WEIR_OK && bytes && t->values->sample > 0 && !t->interrupted)
         status = train_sample(t, t->values->sample);
     t->interrupted = interrupt_came();

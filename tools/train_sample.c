@@ -36,7 +36,7 @@ static int copy_parameters(const struct weir_net *from, struct weir_net *to) {
 }
 
 static int begin(const struct train *t, struct generator *generator, struct weir_faults *faults) {
-    struct generator_options options = {t->model, t->options, 1, (uint64_t)t->input.shape[0]};
+    struct generator_options options = {t->model, t->options, 1, (uint64_t)t->task.input.shape[0]};
     struct weir_attachment stage;
     int status = weir_pipe_attachment(weir_net_pipe(t->net), 0, &stage);
     if (status != WEIR_OK) return status;

@@ -156,15 +156,19 @@ static size_t last_held_out(const struct weir__corpus *corpus) {
     return rest > run ? rest - run : 0;
 }
 
+static bool is_held_out(enum weir__corpus_part part) {
+    return part == WEIR__CORPUS_HELD_OUT || part == WEIR__CORPUS_WHOLE;
+}
+
 /* A text that is for training as a whole is one block. */
 static void choose_block(struct weir__corpus *corpus, enum weir__corpus_part part) {
     size_t row = (size_t)corpus->context + 1, count = corpus->text.count;
     corpus->period_blocks = part == WEIR__CORPUS_SPLIT ? PERIOD : 1;
-    corpus->train_blocks = part == WEIR__CORPUS_HELD_OUT ? 0 : 1;
+    corpus->train_blocks = is_held_out(part) ? 0 : 1;
     if (part == WEIR__CORPUS_SPLIT) {
         corpus->train_blocks = PERIOD - 1;
     }
-    corpus->block = part == WEIR__CORPUS_TRAIN ? count : BLOCK_BYTES;
+    corpus->block = part == WEIR__CORPUS_TRAIN || part == WEIR__CORPUS_WHOLE ? count : BLOCK_BYTES;
     while (corpus->block / ROWS_PER_BLOCK < row && corpus->block < count) {
         corpus->block *= 2;
     }
@@ -192,8 +196,10 @@ static int check_size(const struct weir__io *io, const struct weir__corpus *corp
         return weir__fail(io->error, WEIR_ERR_CONFIG,
                           "the %s text has %zu bytes, but a row of context %u has %zu: name more "
                           "text or a smaller context",
-                          part == WEIR__CORPUS_TRAIN ? "training" : "held-out", count,
-                          corpus->context, row);
+                          part == WEIR__CORPUS_TRAIN      ? "training"
+                          : part == WEIR__CORPUS_HELD_OUT ? "held-out"
+                                                          : "given",
+                          count, corpus->context, row);
     }
     return WEIR_OK;
 }
@@ -210,7 +216,7 @@ static int split(const struct weir__io *io, struct weir__corpus *corpus,
                            starts_in(corpus, train_run(corpus, begin));
     corpus->held_out_rows = periods * held_out_rows_in(corpus, held_out_bytes(corpus)) +
                             held_out_rows_in(corpus, last_held_out(corpus));
-    assert(corpus->train_starts > 0 || part == WEIR__CORPUS_HELD_OUT);
+    assert(corpus->train_starts > 0 || is_held_out(part));
     assert(corpus->held_out_rows > 0 || part == WEIR__CORPUS_TRAIN);
     return WEIR_OK;
 }

@@ -26,9 +26,10 @@
 
 /** What the text is for. */
 enum weir__corpus_part {
-    WEIR__CORPUS_SPLIT,   /**< both: a tenth is held out */
-    WEIR__CORPUS_TRAIN,   /**< all of it to train on */
-    WEIR__CORPUS_HELD_OUT /**< nothing of it to train on */
+    WEIR__CORPUS_SPLIT,    /**< both: a tenth is held out */
+    WEIR__CORPUS_TRAIN,    /**< all of it to train on */
+    WEIR__CORPUS_HELD_OUT, /**< nothing of it to train on */
+    WEIR__CORPUS_WHOLE     /**< the same; rows follow each other without a gap, in order */
 };
 
 struct weir__corpus_options {

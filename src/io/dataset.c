@@ -37,6 +37,12 @@ static int open_arrays(struct weir__dataset *dataset, const struct weir__io *io,
                        const struct weir__data_paths *train, const struct weir__data_paths *eval,
                        struct weir_faults *faults) {
     struct weir__data_pair pairs[PARTS] = {{NULL, NULL}, {NULL, NULL}};
+    if (dataset->options.whole) {
+        int chosen = weir__data_pair_choose_eval(train, faults, &pairs[TRAIN]);
+        dataset->arrays[HELD_OUT].borrowed = true;
+        return chosen ? chosen
+                      : weir__array_part_open(io, &pairs[TRAIN], faults, &dataset->arrays[TRAIN]);
+    }
     int status =
         weir__data_pair_choose(train, faults, &pairs[TRAIN], eval ? NULL : &pairs[HELD_OUT]);
     int other = eval ? weir__data_pair_choose_eval(eval, faults, &pairs[HELD_OUT]) : WEIR_OK;
@@ -66,6 +72,11 @@ static int open_tokens(struct weir__dataset *dataset, const struct weir__io *io,
                        struct weir_faults *faults) {
     uint32_t marked = count_held_out(train);
     bool split_by_name = marked > 0 && marked < train->files.count;
+    if (dataset->options.whole) {
+        return weir__token_part_open(io, train,
+                                     marked > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL, faults,
+                                     &dataset->tokens[TRAIN]);
+    }
     int status =
         weir__token_part_open(io, train, split_by_name ? WEIR__TOKENS_TRAIN : WEIR__TOKENS_ALL,
                               faults, &dataset->tokens[TRAIN]);
@@ -202,7 +213,7 @@ const struct weir__dataset_facts *weir__dataset_facts(const struct weir__dataset
 }
 
 int weir__dataset_bigram(const struct weir__dataset *dataset, uint64_t rows, double *loss) {
-    if (dataset->kind != WEIR__DATA_TEXT) {
+    if (dataset->kind != WEIR__DATA_TEXT || dataset->options.whole) {
         *loss = NAN;
         return WEIR_OK;
     }
@@ -278,7 +289,9 @@ static int bind_text(struct weir__dataset *dataset, const struct weir__io *io,
     struct weir__corpus *text = dataset->text;
     bool two = given->eval_path_count > 0;
     struct weir__corpus_options options = {given->paths, given->path_count, dataset->context, 0,
-                                           two ? WEIR__CORPUS_TRAIN : WEIR__CORPUS_SPLIT};
+                                           given->whole ? WEIR__CORPUS_WHOLE
+                                           : two        ? WEIR__CORPUS_TRAIN
+                                                        : WEIR__CORPUS_SPLIT};
     int status = weir__corpus_open(io, &options, &text[TRAIN]);
     if (!status && two) {
         options.paths = given->eval_paths;
@@ -303,7 +316,10 @@ static int bind_tokens(struct weir__dataset *dataset, const struct weir__io *io,
     struct weir__token_part *parts = dataset->tokens;
     int status =
         weir__token_part_bind(&parts[TRAIN], io, dataset->context, dataset->vocabulary, faults);
-    if (!status && parts[HELD_OUT].files) {
+    if (!status && dataset->options.whole) {
+        parts[HELD_OUT] = parts[TRAIN];
+        parts[HELD_OUT].borrowed = true;
+    } else if (!status && parts[HELD_OUT].files) {
         status = weir__token_part_bind(&parts[HELD_OUT], io, dataset->context, dataset->vocabulary,
                                        faults);
     } else if (!status) {
@@ -326,6 +342,10 @@ static int bind_arrays(struct weir__dataset *dataset, const struct weir__io *io,
     int status = weir__arrays_bind(parts, io, model, faults, &dataset->rule);
     if (status) {
         return status;
+    }
+    if (dataset->options.whole) {
+        parts[HELD_OUT] = parts[TRAIN];
+        parts[HELD_OUT].borrowed = true;
     }
     const struct weir__source *sources[] = {&parts[TRAIN].input.source,
                                             &parts[TRAIN].target.source};
@@ -386,6 +406,7 @@ static uint64_t rows_of(const struct weir__dataset *dataset, int part) {
 int weir__dataset_read(const struct weir__dataset *dataset, const struct weir__io *io,
                        uint64_t seed, uint64_t mini_batch, uint32_t rows, void *input,
                        void *target) {
+    assert(!dataset->options.whole);
     if (dataset->kind == WEIR__DATA_TEXT) {
         weir__corpus_batch(&dataset->text[TRAIN], seed, mini_batch, rows, input, target);
         return WEIR_OK;
@@ -414,8 +435,8 @@ int weir__dataset_read_held_out(const struct weir__dataset *dataset, const struc
     int status = WEIR_OK;
     for (uint32_t i = 0; i < rows && !status; i++) {
         /* always the same order, with which the training has nothing to do */
-        status = read_row(dataset, io, HELD_OUT, weir__permute(0, 0, count, first + i), i, input,
-                          target);
+        uint64_t index = dataset->options.whole ? first + i : weir__permute(0, 0, count, first + i);
+        status = read_row(dataset, io, HELD_OUT, index, i, input, target);
     }
     return status;
 }

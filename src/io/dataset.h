@@ -60,6 +60,8 @@ struct weir__dataset_options {
     const char *const *eval_paths; /**< what is held out; the same */
     uint32_t eval_path_count;      /**< 0: see above */
     bool text;                     /**< everything is text, whatever its name */
+    bool whole; /**< all of `paths` is held out and read in order, as if `eval_paths` named it;
+                   there is nothing to train on */
 };
 
 /** What data must fit. */
@@ -111,14 +113,16 @@ const struct weir__dataset_facts *weir__dataset_facts(const struct weir__dataset
  * other kinds. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__dataset_bigram(const struct weir__dataset *dataset, uint64_t rows, double *loss);
 
-/** Training rows of a mini-batch into `input` (NULL: not wanted) and `target`, `rows` rows each.
- * Of `io` only the error is used; it names the file. WEIR_ERR_IO; WEIR_ERR_CONFIG (a token or label
- * out of range in a file that has changed, or that bind did not look at). */
+/** Training rows (not of a data set that is held out as a whole) of a mini-batch into `input`
+ * (NULL: not wanted) and `target`, `rows` rows each. Of `io` only the error is used; it names the
+ * file. WEIR_ERR_IO; WEIR_ERR_CONFIG (a token or label out of range in a file that has changed, or
+ * that bind did not look at). */
 int weir__dataset_read(const struct weir__dataset *dataset, const struct weir__io *io,
                        uint64_t seed, uint64_t mini_batch, uint32_t rows, void *input,
                        void *target);
 /** The same for held-out rows first … first + rows - 1, all below held_out_rows, which are numbered
- * so that the first few are spread over the whole part. */
+ * so that the first few are spread over the whole part; of a data set that is `whole` they stand in
+ * their order. */
 int weir__dataset_read_held_out(const struct weir__dataset *dataset, const struct weir__io *io,
                                 uint64_t first, uint32_t rows, void *input, void *target);
 
