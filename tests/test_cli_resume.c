@@ -20,12 +20,15 @@
     " --dropout 0.1 --accumulate 2 --clip 0.5 --warmup 3 --lr 0.01 --data %s/0.txt"
 #define SGD "--optimizer sgd --momentum 0.9 --nesterov --weight-decay 0.01"
 
-/* Starts a run of 20 updates and kills it after the checkpoint of the tenth. Its JSON goes into a
- * pipe of 4 KiB that nobody reads, so it cannot get much further, and never to its end. */
+/* Starts a run of 20 updates and kills it after the checkpoint of the tenth. Its JSON, some 200
+ * bytes per update, goes into a pipe with room for 3 KiB that nobody reads, so it cannot get much
+ * further, and never to its end. */
 static void kill_after_ten(const char *text, const char *options, const char *path) {
+    static const char filled[1024];
     int ends[2];
     CHECK(pipe(ends) == 0);
     CHECK(fcntl(ends[1], F_SETPIPE_SZ, 4096) >= 0);
+    CHECK_EQ_INT(write(ends[1], filled, sizeof filled), sizeof filled);
     pid_t process = cli_start(ends[1], TRAIN " --steps 20 %s --save %s --save-every 10 --json -",
                               text, options, path);
     close(ends[1]);
