@@ -51,7 +51,6 @@ dnnl_status_t weir__onednn_describe(dnnl_memory_desc_t *to, int dimensions, cons
 dnnl_status_t weir__onednn_describe_argument(dnnl_memory_desc_t *to,
                                              const_dnnl_primitive_desc_t primitive, int argument);
 void weir__onednn_forget(dnnl_memory_desc_t *description);
-bool weir__onednn_same(weir__onednn_view a, weir__onednn_view b);
 
 /** Where numbers lie: number (i, j, …) at the sum over dimensions of (i / the product of its
  * blocks) * stride, and within the innermost block as a row-major array of `blocks`, outermost

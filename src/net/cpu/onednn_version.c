@@ -265,10 +265,6 @@ dnnl_status_t weir__onednn_describe_argument(dnnl_memory_desc_t *to,
         to, dnnl_primitive_desc_query_md(primitive, dnnl_query_exec_arg_md, argument));
 }
 
-bool weir__onednn_same(weir__onednn_view a, weir__onednn_view b) {
-    return dnnl_memory_desc_equal(a, b) != 0;
-}
-
 dnnl_status_t weir__onednn_attributes(bool adds, dnnl_primitive_attr_t *to) {
     dnnl_primitive_attr_t attributes;
     dnnl_post_ops_t operations = NULL;
