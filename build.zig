@@ -171,6 +171,7 @@ fn addEngine(b: *Build, options: Options) *Compile {
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
     library.installHeader(b.path("src/weir.h"), "weir.h");
     library.installHeader(b.path("src/weir_report.h"), "weir_report.h");
+    library.installHeader(b.path("src/weir_simulate.h"), "weir_simulate.h");
     return library;
 }
 

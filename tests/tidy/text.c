@@ -231,6 +231,7 @@ void tidy_check_comments(const struct tree *tree) {
     for (size_t i = 0; i < tree->count; i++) {
         const struct file *file = &tree->files[i];
         bool is_public = strcmp(file->path, "src/weir.h") == 0 ||
+                         strcmp(file->path, "src/weir_simulate.h") == 0 ||
                          strcmp(file->path, "src/weir_net.h") == 0 ||
                          strcmp(file->path, "src/weir_layer.h") == 0;
         if (is_public) check_comments_of(file);

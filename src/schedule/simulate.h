@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The simulation's state: costs by stage as the walk reads them, and what it has found so far.
+ *
+ * The walk needs no list of dependencies. What others wait for is one of two things per stage and
+ * micro-batch: its forward's end, and the end of what sends the gradient on. So a cell is two
+ * numbers, and a crossing is looked up by arithmetic: 16 bytes per cell where an index by kind and
+ * lists of edges take ten times that.
+ */
+#ifndef WEIR_SCHEDULE_SIMULATE_H
+#define WEIR_SCHEDULE_SIMULATE_H
+
+#include "schedule/action.h"
+#include "weir_simulate.h"
+
+/** Ends, when they are known: not negative. Before that -1, or -2 - w where worker w waits for it
+ * (and those that next_waiter lists). */
+struct weir__sim_cell {
+    double forward, gradient;
+};
+
+/** What is live at once, by amounts that start and end in order of time. What starts at `at` is
+ * held back until time has passed, so that ends at the same instant come first. */
+struct weir__sim_level {
+    uint64_t now, held, peak;
+    double at;
+};
+
+/** A skip, as a stage receives it (or a gradient of one). */
+struct weir__sim_feed {
+    uint32_t stage; /**< where from */
+    double copy;
+};
+
+struct weir__sim_stage {
+    double seconds[WEIR_KIND_COUNT];
+    double value_copy, gradient_copy; /**< of the border's input, and its output's gradient */
+    uint32_t values_begin, values_end, gradients_begin, gradients_end; /**< in feeds */
+    uint32_t worker;
+    uint32_t backwards;      /**< of its actions, those that write PARAM_GRADS, */
+    uint32_t backwards_left; /**< and have not run */
+    uint32_t ahead;          /**< 0, or how far its F runs ahead of the next stage's */
+    bool sends;              /**< it has actions that write INPUT_GRADS */
+    bool waits_gradient;     /**< its output's gradient comes from the next stage */
+    uint64_t saved, kept;
+    struct weir__sim_level activations;
+};
+
+struct weir__sim_worker {
+    uint32_t cursor;
+    uint32_t next_waiter; /**< another one parked on the same thing, or UINT32_MAX */
+    double free;          /**< end of its last action */
+    double first, last;   /**< of its actions in the step; first < 0: none yet */
+    double busy, copy, host;
+    struct weir__sim_level activations, bytes;
+};
+
+/** Times of a kind's tasks, for its mean. */
+struct weir__sim_kind {
+    double sum, least, most;
+    uint64_t count;
+};
+
+struct weir__sim {
+    const struct weir_table *table;
+    const struct weir_simulate_options *options;
+    struct weir__sim_cell *cells; /**< [stage][micro-batch], rows of `stride` cells */
+    size_t stride;
+    struct weir__sim_stage *stages;
+    struct weir__sim_worker *workers;
+    struct weir__sim_feed *feeds;
+    struct weir_predicted_worker *predicted;
+    uint64_t *stage_peaks;
+    uint32_t *ready;     /**< [worker]: a stack */
+    uint8_t *recomputed; /**< a bit per cell: there is an R of it */
+    double *start, *end; /**< by action, or NULL */
+    uint32_t ready_count, done_count;
+    uint32_t barrier_waiters; /**< parked until all gradients are complete, or UINT32_MAX */
+    uint64_t barrier_total;   /**< gradients and norms, */
+    uint64_t barrier_left;    /**< and those that have not run */
+    double barrier_end;
+    double host, noise, step, total;
+    const double *scale; /**< [micro-batch], or NULL */
+    uint64_t actions;
+    struct weir__sim_kind kinds[WEIR_KIND_COUNT];
+};
+
+static inline struct weir__sim_cell *weir__sim_cell(const struct weir__sim *sim, uint32_t stage,
+                                                    uint32_t micro_batch) {
+    return &sim->cells[stage * sim->stride + micro_batch];
+}
+static inline bool weir__sim_is_recomputed(const struct weir__sim *sim, uint32_t stage,
+                                           uint32_t micro_batch) {
+    size_t bit = (size_t)stage * sim->table->micro_batch_count + micro_batch;
+    return (sim->recomputed[bit / 8] >> (bit % 8) & 1) != 0;
+}
+
+/** Puts what changes in a run back to its beginning. */
+void weir__sim_rewind(struct weir__sim *sim);
+/** Runs every action; false where the rows do not allow it. */
+bool weir__sim_run(struct weir__sim *sim);
+
+#endif
