@@ -153,8 +153,12 @@ static bool parse_arguments(int argc, char **argv, struct arguments *out) {
         return false;
     }
     out->settings.seed = seed;
-    int i = 1;
-    for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
+    out->parts = argv + 1; /* what is no option moves to the front */
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--", 2) != 0) {
+            out->parts[out->part_count++] = argv[i];
+            continue;
+        }
         if (parse_option(argc, argv, &i, out)) continue;
         fprintf(stderr,
                 "tests: %s: unknown option, or a bad value\n"
@@ -163,8 +167,6 @@ static bool parse_arguments(int argc, char **argv, struct arguments *out) {
                 argv[i < argc ? i : argc - 1]);
         return false;
     }
-    out->parts = argv + i;
-    out->part_count = argc - i;
     return true;
 }
 

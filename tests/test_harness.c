@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static void test_checks_accept_what_holds(void) {
     static const char same[] = "same";
@@ -233,6 +234,19 @@ static void test_shell_gives_output_and_exit_status(void) {
     CHECK_EQ_STR(tiny, "abc");
 }
 
+/* This program again, by its own name. */
+static void test_options_may_stand_behind_names(void) {
+    char self[512], output[256];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    CHECK(length > 0);
+    self[length] = '\0';
+    CHECK_EQ_INT(
+        test_shell(output, sizeof output, "'%s' harness/checks_acc --repeat 2 --list", self), 0);
+    CHECK_EQ_STR(output, "harness/checks_accept_what_holds\nharness/checks_accept_what_holds\n");
+    CHECK_EQ_INT(test_shell(output, sizeof output, "'%s' harness/checks_acc --repeats 2", self), 2);
+    CHECK_CONTAINS(output, "tests: --repeats: unknown option");
+}
+
 WEIR_TEST_SUITE(harness, TEST(checks_accept_what_holds), TEST(failed_checks_print_both_values),
                 TEST(checks_refuse_what_does_not_hold), TEST(failed_check_returns),
                 TEST(allocator_aligns_fills_and_counts), TEST(allocator_names_leaks),
@@ -240,4 +254,5 @@ WEIR_TEST_SUITE(harness, TEST(checks_accept_what_holds), TEST(failed_checks_prin
                 TEST(allocator_catches_a_second_release), TEST(allocator_fails_at_the_kth),
                 TEST(allocator_works_from_several_threads),
                 TEST(temporary_directories_are_fresh_and_different),
-                TEST(random_numbers_stay_in_their_range), TEST(shell_gives_output_and_exit_status))
+                TEST(random_numbers_stay_in_their_range), TEST(shell_gives_output_and_exit_status),
+                TEST(options_may_stand_behind_names))
