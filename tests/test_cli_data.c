@@ -252,6 +252,54 @@ static void test_ignored_labels_weigh_nothing(void) {
     CHECK_CONTAINS(run.output, ": every target is the ignored label 7: raise --batch or");
 }
 
+/* ---- numbers ---- */
+
+/* DIRECTORY/a.npy, DIRECTORY/b.npy and DIRECTORY/mse.json: 100 samples of four numbers, a target
+ * each. */
+static void make_numbers(const char *folder) {
+    static const char model[] = "{\"input\": {\"dtype\": \"f32\", \"shape\": [4]}, \"target\": "
+                                "{\"dtype\": \"f32\", \"shape\": [1]}, \"layers\": [{\"type\": "
+                                "\"linear\", \"out_features\": 1}], \"loss\": \"mse\"}";
+    float numbers[400];
+    char path[512];
+    for (int i = 0; i < 400; i++) numbers[i] = (float)(1 + i % 7);
+    data_make_npy(folder, "a.npy", "<f4", "100, 4", numbers, sizeof numbers);
+    data_make_npy(folder, "b.npy", "<f4", "100, 1", numbers, 400);
+    io_make_file(folder, "mse.json", model, sizeof model - 1, path);
+}
+
+#define NUMBERS "train --model %s/mse.json --data %s/a.npy %s/b.npy --batch 10 " PLACE " "
+
+/* 1.1 is no whole number of bits, and 100 times it is more than 110. */
+static void test_rounding_makes_no_update(void) {
+    struct cli_run run;
+    const char *folder = test_temporary_directory();
+    make_numbers(folder);
+    CLI_CODE(&run, 0, NUMBERS "--eval-data %s/a.npy %s/b.npy --epochs 1.1 --json - 2>/dev/null",
+             folder, folder, folder, folder, folder);
+    CHECK_CONTAINS(run.output, "{\"summary\":{\"steps\":11,");
+}
+
+static void test_a_loss_beyond_all_measure_is_reported(void) {
+    struct cli_run run;
+    char path[512];
+    const char *folder = test_temporary_directory();
+    make_numbers(folder);
+    CLI_CODE(&run, 0,
+             NUMBERS "--steps 2 --optimizer sgd --lr 1e15 --warmup 0 --clip 0 --report %s/r",
+             folder, folder, folder, folder);
+    snprintf(path, sizeof path, "%s/r", folder);
+    char *page = cli_read(path, NULL), *figure;
+    CHECK(page != NULL);
+    figure = strstr(page, "<dt>validation loss</dt><dd>");
+    if (EXPECT(figure != NULL)) {
+        figure[strcspn(figure + 4, "\n") + 4] = '\0';
+        EXPECT_CONTAINS(figure, "e+6");
+        EXPECT(strlen(figure) < 60);
+    }
+    free(page);
+}
+
 /* ---- resuming ---- */
 
 /* Straight through, and from a checkpoint after `half` updates, over other stages. */
@@ -464,7 +512,9 @@ WEIR_TEST_SUITE(cli_data, TEST(images_are_learnt_and_scored_by_accuracy),
                 TEST(masks_are_scored_by_their_overlap), TEST(overlap_is_what_counting_gives),
                 TEST(tokens_are_learnt_in_nats_per_token),
                 TEST(mini_batches_add_up_to_the_samples_in_them),
-                TEST(ignored_labels_weigh_nothing), TEST(images_resume_in_the_middle_of_a_pass),
+                TEST(ignored_labels_weigh_nothing), TEST(rounding_makes_no_update),
+                TEST(a_loss_beyond_all_measure_is_reported),
+                TEST(images_resume_in_the_middle_of_a_pass),
                 TEST(tokens_resume_in_the_middle_of_a_pass),
                 TEST(what_breaks_the_bits_of_a_resumed_run_is_said), TEST(another_model_is_refused),
                 TEST(notes_are_taken_as_they_are_found), TEST(data_and_model_must_fit),

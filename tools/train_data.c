@@ -115,7 +115,8 @@ int train_data_weight(struct train *t, double *weight) {
 
 uint64_t train_data_steps(const struct train *t, double epochs) {
     double rows = (double)t->values->batch * t->values->accumulate;
-    double steps = ceil(t->task.data->pass_rows * epochs / rows);
+    /* 1.1 is a little more than 1.1 as a double: that makes no update more */
+    double steps = ceil(t->task.data->pass_rows * epochs / rows * (1.0 - 1e-12));
     return steps < 0x1p62 ? (uint64_t)steps : (uint64_t)1 << 62;
 }
 

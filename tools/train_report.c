@@ -167,16 +167,21 @@ static double median(const double *values, uint32_t count, double sorted[CURVE_P
     return sorted[count / 2];
 }
 
-/* With commas between thousands where there are no decimals. */
+/* With commas between thousands where there are no decimals; what is beyond all measure (the loss
+ * of a run that diverged) with an exponent. */
 static void add_figure(struct page *page, const char *name, double value, int decimals) {
     uint32_t i = page->options.figure_count++;
     char digits[64], *to = page->texts[i];
+    page->figures[i] = (struct weir_report_fact){name, page->texts[i], false};
+    if (!(fabs(value) < 1e15)) {
+        snprintf(page->texts[i], sizeof page->texts[i], "%.4g", value);
+        return;
+    }
     int length = snprintf(digits, sizeof digits, "%.*f", decimals, value);
     for (int k = 0; k < length; k++) {
         if (decimals == 0 && k > 0 && (length - k) % 3 == 0) *to++ = ',';
         *to++ = digits[k];
     }
-    page->figures[i] = (struct weir_report_fact){name, page->texts[i], false};
 }
 
 static void add_figures(const struct train *t, struct page *page) {
