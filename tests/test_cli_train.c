@@ -142,12 +142,13 @@ static void test_data_default_to_the_projects_text(void) {
 static void test_epochs_become_updates(void) {
     struct cli_run run;
     const char *text = cli_text();
-    /* 3 x 10,239 bytes, a twentieth of them, 5 rows of 8 in 2 mini-batches per update */
+    /* 3 x 10,239 bytes, nine tenths to train on, a twentieth of those, 5 rows of 8 in 2
+     * mini-batches per update */
     CLI_CODE(&run, 0,
              "train " CLI_TRAIN " --data %s --epochs 0.05 --accumulate 2 --json - 2>/dev/null",
              text);
-    CHECK_CONTAINS(run.output, "{\"step\":20,");
-    CHECK_CONTAINS(run.output, "{\"summary\":{\"steps\":20,");
+    CHECK_CONTAINS(run.output, "{\"step\":18,");
+    CHECK_CONTAINS(run.output, "{\"summary\":{\"steps\":18,");
     CLI_CODE(&run, 2, "train " CLI_TRAIN " --data %s --epochs 1 --steps 1", text);
     CHECK_CONTAINS(run.output, "--epochs and --steps: give one of them");
 }
@@ -188,6 +189,22 @@ static void test_gradients_that_are_not_finite_stop_the_run_or_are_skipped(void)
              " --data %s/0.txt --steps 3 --lr 1e30 --on-nonfinite skip --json %s/j",
              text, text);
     CHECK_CONTAINS(run.output, "gradient not finite: update skipped");
+}
+
+/* The last update leaves weights that nothing can be drawn with. */
+static void test_a_sample_that_fails_is_no_failure_of_the_run(void) {
+    struct cli_run run;
+    char path[512];
+    const char *text = cli_text();
+    snprintf(path, sizeof path, "%s/j", text);
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --data %s/0.txt --steps 1 --lr 1e38 --warmup 0 --sample 9 "
+             "--json %s",
+             text, path);
+    CHECK_CONTAINS(run.output, "no sample: the model's output is not finite: its weights are");
+    json_t *lines = cli_json_lines(path);
+    EXPECT_EQ_UINT(json_array_size(lines), 2); /* a step and one summary */
+    json_decref(lines);
 }
 
 /* Starts a run whose JSON fills a pipe; it is under way when the first line comes. */
@@ -254,4 +271,5 @@ WEIR_TEST_SUITE(cli_train, TEST(a_run_reports_every_step_and_writes_its_files),
                 TEST(data_default_to_the_projects_text), TEST(epochs_become_updates),
                 TEST(a_seed_says_everything),
                 TEST(gradients_that_are_not_finite_stop_the_run_or_are_skipped),
+                TEST(a_sample_that_fails_is_no_failure_of_the_run),
                 TEST(an_interrupt_ends_the_step_and_saves), TEST(a_second_interrupt_ends_at_once))

@@ -219,7 +219,9 @@ static void check_held_out(const struct weir__corpus *corpus) {
 }
 
 static void check_rows(const struct weir__corpus *corpus) {
-    uint64_t starts = 0;
+    uint64_t starts = 0, bytes = 0;
+    for (size_t i = 0; i < corpus->text.count; i++) bytes += !is_held_out(corpus, i);
+    EXPECT_EQ_UINT(corpus->train_bytes, bytes);
     for (size_t i = 0; i + corpus->context < corpus->text.count; i++) {
         size_t end = i + corpus->context;
         starts += !is_held_out(corpus, i) && !is_held_out(corpus, end) &&

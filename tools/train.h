@@ -110,8 +110,9 @@ int train_notes_check(struct train *t);
 /** Warnings on stderr for all that breaks "bit for bit as if never stopped". */
 int train_notes_warn(struct train *t);
 
-/** Writes the sample: a prompt and `count` bytes that the model puts after it. */
-int train_sample(struct train *t, uint32_t count);
+/** Writes the sample: a prompt and `count` bytes that the model puts after it. What was trained is
+ * saved by then: that it cannot be sampled is said, and no failure of the run. */
+void train_sample(struct train *t, uint32_t count);
 
 /** The tables before the first step. */
 void train_print_header(const struct train *t);

@@ -276,7 +276,7 @@ static int finish_run(struct train *t, struct train_line *medians) {
     status = train_json_summary(t, medians);
     bool bytes = t->task.data->kind == WEIR__DATA_TEXT;
     if (status == WEIR_OK && bytes && t->values->sample > 0 && !t->interrupted)
-        status = train_sample(t, t->values->sample);
+        train_sample(t, t->values->sample);
     t->interrupted = interrupt_came();
     return status;
 }

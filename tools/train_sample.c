@@ -53,7 +53,8 @@ static int begin(const struct train *t, struct generator *generator, struct weir
 }
 
 /* Where the context is full, a new text goes on from the last half of it. */
-static int draw(struct train *t, struct generator *generator, uint32_t count, uint32_t *tokens) {
+static int draw(struct train *t, struct generator *generator, uint32_t count, uint32_t *tokens,
+                struct weir_error *error) {
     struct generator_run run = {.sampler = {t->progress.seed, temperature, 0, BYTES},
                                 .stop = interrupt_came,
                                 .visit = print_byte,
@@ -68,7 +69,7 @@ static int draw(struct train *t, struct generator *generator, uint32_t count, ui
         text.end = GENERATOR_GOING;
         text.identity.prompt = sampler_hash(tokens, kept);
         run.tokens = count;
-        status = generator_continue(generator, &run, &text, 1, &times, t->error);
+        status = generator_continue(generator, &run, &text, 1, &times, error);
         count -= text.count - text.prompt;
         text.identity.number++;
         kept = (context + 1) / 2;
@@ -78,29 +79,32 @@ static int draw(struct train *t, struct generator *generator, uint32_t count, ui
     return status;
 }
 
-static int write_sample(struct train *t, struct generator *generator, uint32_t count) {
+static int write_sample(struct train *t, struct generator *generator, uint32_t count,
+                        struct weir_error *error) {
     uint32_t *tokens = calloc((size_t)generator->context + 1, sizeof *tokens);
     if (tokens == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     fprintf(t->people.stream, "\nsample\n%s", prompt);
-    int status = draw(t, generator, count, tokens);
+    int status = draw(t, generator, count, tokens, error);
     fputc('\n', t->people.stream);
     free(tokens);
     return status;
 }
 
-/* What was trained is saved: that it cannot be sampled is no failure of the run. */
-int train_sample(struct train *t, uint32_t count) {
+static void print_failure(const struct train *t, const struct weir_faults *faults,
+                          const struct weir_error *error, int status) {
+    const char *reason = faults->kept > 0         ? faults->lines[0]
+                         : error->message[0] != 0 ? error->message
+                                                  : weir_status_text(status);
+    fprintf(t->people.stream, "\nno sample: %s\n", reason);
+}
+
+void train_sample(struct train *t, uint32_t count) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_error error = {0};
     struct generator generator = {0};
     int status = begin(t, &generator, &faults);
-    if (status == WEIR_OK) {
-        status = write_sample(t, &generator, count);
-    } else {
-        fprintf(t->people.stream, "\nno sample: %s\n",
-                faults.kept > 0 ? faults.lines[0] : weir_status_text(status));
-        status = WEIR_OK;
-    }
+    if (status == WEIR_OK) status = write_sample(t, &generator, count, &error);
+    if (status != WEIR_OK) print_failure(t, &faults, &error, status);
     generator_clean_up(&generator);
     weir_faults_clean_up(&faults);
-    return status;
 }

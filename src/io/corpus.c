@@ -212,6 +212,7 @@ static int split(const struct weir__io *io, struct weir__corpus *corpus,
     }
     choose_block(corpus, part);
     size_t periods = full_periods(corpus), begin = periods * period_bytes(corpus);
+    corpus->train_bytes = periods * corpus->train_blocks * corpus->block + train_run(corpus, begin);
     corpus->train_starts = periods * starts_in(corpus, corpus->train_blocks * corpus->block) +
                            starts_in(corpus, train_run(corpus, begin));
     corpus->held_out_rows = periods * held_out_rows_in(corpus, held_out_bytes(corpus)) +

@@ -51,6 +51,7 @@ struct weir__corpus {
     size_t block;           /**< bytes of one block of the split */
     size_t period_blocks;   /**< so many blocks, of which … */
     size_t train_blocks;    /**< … the first are for training */
+    uint64_t train_bytes;   /**< in all of those */
     uint64_t train_starts;  /**< places where a training row can begin */
     uint64_t held_out_rows; /**< 0: there is no such part; the same for train_starts */
 };

@@ -305,7 +305,7 @@ static int bind_text(struct weir__dataset *dataset, const struct weir__io *io,
     dataset->facts.file_count = text[TRAIN].file_count;
     dataset->facts.skipped_count = text[TRAIN].skipped_count;
     dataset->facts.units = text[TRAIN].text.count;
-    dataset->facts.pass_rows = (double)text[TRAIN].text.count / dataset->context;
+    dataset->facts.pass_rows = (double)text[TRAIN].train_bytes / dataset->context;
     dataset->facts.held_out_rows = text[two ? HELD_OUT : TRAIN].held_out_rows;
     dataset->facts.fingerprint = text[TRAIN].fingerprint;
     return WEIR_OK;

@@ -77,7 +77,7 @@ struct weir__dataset_facts {
     enum weir__data_kind kind;
     uint32_t file_count;    /**< to train on */
     uint32_t skipped_count; /**< text: files left out as binary */
-    uint64_t units;         /**< to train on: bytes of text, tokens, or samples */
+    uint64_t units;         /**< samples to train on; of text and tokens all, held out or not */
     double pass_rows;       /**< rows that make one pass over the training part */
     uint64_t held_out_rows;
     /** Of the training files: all bytes of text; for other files their headers and, where a file is
