@@ -197,6 +197,39 @@ static void test_other_targets_are_judged_by_the_loss_alone(void) {
     json_decref(found);
 }
 
+static void test_labels_that_are_all_ignored_are_no_zero_by_zero(void) {
+    static const float x[6] = {1, 2, 3, 4, 5, 6};
+    static const int64_t y[3] = {-100, -100, -100};
+    struct cli_run run;
+    const char *folder = test_temporary_directory();
+    make_echo(folder, 2, "{\"dtype\": \"i64\", \"shape\": []}", "cross_entropy");
+    data_make_npy(folder, "x.npy", "<f4", "3, 2", x, sizeof x);
+    data_make_npy(folder, "y.npy", "<i8", "3,", y, sizeof y);
+    CLI_CODE(&run, 1, "eval --model %s/model.json --load %s/w --data %s/x.npy %s/y.npy --json %s/j",
+             folder, folder, folder, folder, folder);
+    CHECK_CONTAINS(run.output, "weir: eval: every target is the ignored label -100: give data");
+    CHECK(test_shell(run.output, sizeof run.output, "ls %s/j", folder) != 0);
+}
+
+/* A million rows of these would be terabytes: memory is for those that there are. */
+static void test_batch_may_be_larger_than_the_data(void) {
+    static const char model[] =
+        "{\"input\": {\"dtype\": \"f32\", \"shape\": [400000]}, \"target\": {\"dtype\": \"f32\", "
+        "\"shape\": [1]}, \"loss\": \"mse\", \"layers\": [{\"type\": \"linear\", "
+        "\"out_features\": 1}]}";
+    static float x[2 * 400000];
+    struct cli_run run;
+    char path[512];
+    const char *folder = test_temporary_directory();
+    io_make_file(folder, "model.json", model, sizeof model - 1, path);
+    data_make_npy(folder, "x.npy", "<f4", "2, 400000", x, sizeof x);
+    data_make_npy(folder, "y.npy", "<f4", "2, 1", x, 2 * sizeof x[0]);
+    CLI_CODE(&run, 0, "init --model %s/model.json --out %s/w", folder, folder);
+    json_t *found = eval(folder, "--batch 1048576");
+    EXPECT_EQ_INT((int64_t)cli_number(found, "rows"), 2);
+    json_decref(found);
+}
+
 /* What `train` says at its end of the same rows, held out by their names, from its checkpoint. */
 static void test_a_checkpoint_is_judged_as_train_does(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
@@ -285,5 +318,7 @@ WEIR_TEST_SUITE(cli_eval, TEST(a_texts_loss_is_the_mean_over_its_rows),
                 TEST(tokens_are_judged_in_their_order), TEST(classes_are_judged_by_accuracy),
                 TEST(masks_are_judged_by_their_overlap),
                 TEST(other_targets_are_judged_by_the_loss_alone),
-                TEST(a_checkpoint_is_judged_as_train_does), TEST(what_cannot_be_judged_is_refused),
+                TEST(labels_that_are_all_ignored_are_no_zero_by_zero),
+                TEST(batch_may_be_larger_than_the_data), TEST(a_checkpoint_is_judged_as_train_does),
+                TEST(what_cannot_be_judged_is_refused),
                 TEST(every_fault_is_listed_and_no_file_appears))

@@ -202,9 +202,20 @@ static int write_json(const struct eval *e, const struct task_score *score) {
     return json_text_save(e->values->json, object, e->error);
 }
 
+/* Of nothing there is no mean. */
+static int check_judged(const struct eval *e) {
+    if (e->tally.weight > 0) return WEIR_OK;
+    if (e->rows == 0) return weir__fail(e->error, WEIR_ERR_CONFIG, "interrupted before any row");
+    return weir__fail(e->error, WEIR_ERR_CONFIG,
+                      "every target is the ignored label %" PRId64
+                      ": give data with labels to judge by",
+                      weir_model_ignored(e->model));
+}
+
 static int run(struct eval *e) {
     interrupt_catch();
     int status = judge(e);
+    if (status == WEIR_OK) status = check_judged(e);
     if (status != WEIR_OK) return status;
     struct task_score score = task_score_of(&e->tally);
     print(e, &score);

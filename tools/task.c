@@ -51,16 +51,6 @@ const char *task_take_model(struct task *task, const struct weir_model *model,
     return loss;
 }
 
-static int measure(struct task *task) {
-    const struct weir_tensor *tensors[] = {&task->input, &task->target, &task->output};
-    size_t *bytes[] = {&task->input_bytes, &task->target_bytes, &task->output_bytes};
-    for (int i = 0; i < 3; i++) {
-        int status = weir__tensor_bytes(tensors[i], task->batch, bytes[i]);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
-}
-
 int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
               struct weir_error *error) {
     struct weir__io io = {.error = error};
@@ -81,7 +71,18 @@ int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
     task->target_numbers = count_numbers(&task->target);
     task->row_units = task->metric == TASK_NATS ? task->target_numbers : 1;
     task->batch = batch;
-    return measure(task);
+    return WEIR_OK;
+}
+
+/* Of a mini-batch. */
+static int measure(struct task *task) {
+    const struct weir_tensor *tensors[] = {&task->input, &task->target, &task->output};
+    size_t *bytes[] = {&task->input_bytes, &task->target_bytes, &task->output_bytes};
+    for (int i = 0; i < 3; i++) {
+        int status = weir__tensor_bytes(tensors[i], task->batch, bytes[i]);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 static void *take(size_t bytes) {
@@ -90,6 +91,8 @@ static void *take(size_t bytes) {
 
 int task_take_memory(struct task *task) {
     bool judged = task->metric == TASK_ACCURACY || task->metric == TASK_IOU;
+    int status = measure(task);
+    if (status != WEIR_OK) return status;
     task->inputs = take(task->input_bytes);
     task->targets = take(task->target_bytes);
     task->outputs = judged ? take(task->output_bytes) : NULL;

@@ -32,7 +32,7 @@ struct task {
     uint64_t target_numbers;                  /**< of a row's target */
     uint64_t row_units;                       /**< tokens of a row; 1 for samples */
     enum task_metric metric;
-    uint32_t batch; /**< rows of a mini-batch */
+    uint32_t batch; /**< rows of a mini-batch; may be lowered until there is memory for it */
     size_t input_bytes, target_bytes, output_bytes;
     void *inputs, *targets, *outputs; /**< of a mini-batch; outputs only where they are judged */
 };
