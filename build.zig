@@ -172,6 +172,7 @@ fn addEngine(b: *Build, options: Options) *Compile {
     library.installHeader(b.path("src/weir.h"), "weir.h");
     library.installHeader(b.path("src/weir_report.h"), "weir_report.h");
     library.installHeader(b.path("src/weir_simulate.h"), "weir_simulate.h");
+    library.installHeader(b.path("src/weir_balance.h"), "weir_balance.h");
     return library;
 }
 

@@ -10,7 +10,6 @@
 #include "net/compile.h"
 #include "net/program.h"
 
-#include <math.h>
 #include <string.h>
 
 static const struct weir_tensor row4 = {.dtype = WEIR_F32, .rank = 1, .shape = {4}};
@@ -512,55 +511,15 @@ static void test_packed_buffers_that_live_together_do_not_overlap(void) {
     }
 }
 
-/* ---- partition ---- */
-
-static double largest_part(const double *costs, const uint32_t *sizes, uint32_t parts) {
-    double largest = 0;
-    for (uint32_t p = 0, at = 0; p < parts; p++) {
-        double sum = 0;
-        for (uint32_t i = 0; i < sizes[p]; i++) sum += costs[at++];
-        if (sum > largest) largest = sum;
-    }
-    return largest;
-}
-
-/** The best of all partitions, by trying them. */
-static double brute_force(const double *costs, uint32_t count, uint32_t parts) {
-    double best = HUGE_VAL, head = 0;
-    if (parts == 1) return largest_part(costs, &count, 1);
-    for (uint32_t first = 1; first + parts - 1 <= count; first++) {
-        head += costs[first - 1];
-        double rest = brute_force(costs + first, count - first, parts - 1);
-        double largest = head > rest ? head : rest;
-        if (largest < best) best = largest;
-    }
-    return best;
-}
-
-static void test_block_partitions_are_optimal(void) {
-    double costs[9];
-    uint32_t sizes[9];
-    for (int trial = 0; trial < 200 && !test_has_failed(); trial++) {
-        uint32_t count = 1 + (uint32_t)test_random_below(9);
-        uint32_t parts = 1 + (uint32_t)test_random_below(count), sum = 0;
-        for (uint32_t i = 0; i < count; i++) costs[i] = (double)test_random_below(7);
-        CHECK_OK(weir__block_partition(test_allocator(), costs, count, parts, sizes));
-        for (uint32_t p = 0; p < parts; p++) {
-            EXPECT(sizes[p] >= 1);
-            sum += sizes[p];
-        }
-        EXPECT_EQ_UINT(sum, count);
-        EXPECT_NEAR(largest_part(costs, sizes, parts), brute_force(costs, count, parts), 0);
-    }
-}
-
-WEIR_TEST_SUITE(
-    graph, TEST(undeclared_and_forgotten_skips_are_refused),
-    TEST(all_skip_faults_are_listed_with_their_layers),
-    TEST(one_layer_may_pop_and_stash_different_names),
-    TEST(a_popped_skip_that_is_not_used_gives_a_zero_gradient),
-    TEST(a_skip_of_the_input_needs_no_gradient), TEST(recompute_has_only_what_backward_reads),
-    TEST(recompute_of_a_gpt_block_leaves_its_last_product_out),
-    TEST(the_parts_of_backward_make_the_whole), TEST(recompute_leaves_the_bytes_that_forward_saved),
-    TEST(dropout_and_sum_are_fused_within_a_layer_only), TEST(a_fused_sum_has_its_parts_bits),
-    TEST(packed_buffers_that_live_together_do_not_overlap), TEST(block_partitions_are_optimal))
+WEIR_TEST_SUITE(graph, TEST(undeclared_and_forgotten_skips_are_refused),
+                TEST(all_skip_faults_are_listed_with_their_layers),
+                TEST(one_layer_may_pop_and_stash_different_names),
+                TEST(a_popped_skip_that_is_not_used_gives_a_zero_gradient),
+                TEST(a_skip_of_the_input_needs_no_gradient),
+                TEST(recompute_has_only_what_backward_reads),
+                TEST(recompute_of_a_gpt_block_leaves_its_last_product_out),
+                TEST(the_parts_of_backward_make_the_whole),
+                TEST(recompute_leaves_the_bytes_that_forward_saved),
+                TEST(dropout_and_sum_are_fused_within_a_layer_only),
+                TEST(a_fused_sum_has_its_parts_bits),
+                TEST(packed_buffers_that_live_together_do_not_overlap))

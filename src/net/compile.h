@@ -66,10 +66,6 @@ int weir__model_check_skips(const struct weir_model *model, struct weir_faults *
 /** Collects the model's skips and verifies that they match. */
 int weir__network_skips(struct weir__network *network, struct weir_faults *faults);
 
-/** Sizes of the parts of an optimal block partition: the largest sum of `costs` is as small as it
- * can be; among equals, earlier parts are as small as they can be. 1 <= part_count <= count. */
-int weir__block_partition(const struct weir_allocator *allocator, const double *costs,
-                          uint32_t count, uint32_t part_count, uint32_t *sizes);
 /** The layers of each stage, `balance` checked or, where it is NULL, found from estimated costs.
  * Fills sizes[stages]. */
 int weir__partition(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,

@@ -1,66 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Cutting the list of layers into stages: a given balance is checked, an automatic one makes the
- * costliest stage as cheap as it can be (dynamic programming over prefixes; exact). */
+ * costliest stage as cheap as it can be. */
+#include "balance/balance.h"
 #include "net/compile.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-/** best[k][i]: the smallest possible largest sum of items 0 … i-1 in k + 1 parts; cut[k][i]: where
- * the last of them begins. */
-struct table {
-    double *prefix; /* count + 1 */
-    double *best;
-    uint32_t *cut;
-    uint32_t width; /* count + 1 */
-};
-
-static void fill_row(struct table *table, uint32_t k, uint32_t i) {
-    double *best = &table->best[k * table->width + i];
-    *best = HUGE_VAL;
-    if (k == 0) {
-        *best = table->prefix[i];
-        return;
-    }
-    for (uint32_t j = k; j < i; j++) {
-        double last = table->prefix[i] - table->prefix[j];
-        double before = table->best[(k - 1) * table->width + j];
-        double largest = last > before ? last : before;
-        if (largest >= *best) continue;
-        *best = largest;
-        table->cut[k * table->width + i] = j;
-    }
-}
-
-static void solve(struct table *table, const double *costs, uint32_t count, uint32_t parts,
-                  uint32_t *sizes) {
-    for (uint32_t i = 0; i < count; i++) table->prefix[i + 1] = table->prefix[i] + costs[i];
-    for (uint32_t k = 0; k < parts; k++)
-        for (uint32_t i = k + 1; i <= count; i++) fill_row(table, k, i);
-    uint32_t end = count;
-    for (uint32_t k = parts; k-- > 0;) {
-        uint32_t begin = k == 0 ? 0 : table->cut[k * table->width + end];
-        sizes[k] = end - begin;
-        end = begin;
-    }
-}
-
-int weir__block_partition(const struct weir_allocator *allocator, const double *costs,
-                          uint32_t count, uint32_t part_count, uint32_t *sizes) {
-    assert(part_count >= 1 && part_count <= count);
-    struct weir__pool pool;
-    weir__pool_init(&pool, allocator);
-    struct table table = {.width = count + 1};
-    size_t cells = (size_t)part_count * table.width;
-    table.prefix = weir__pool_take(&pool, table.width, sizeof table.prefix[0]);
-    table.best = weir__pool_take(&pool, cells, sizeof table.best[0]);
-    table.cut = weir__pool_take(&pool, cells, sizeof table.cut[0]);
-    bool enough = table.prefix != NULL && table.best != NULL && table.cut != NULL;
-    if (enough) solve(&table, costs, count, part_count, sizes);
-    weir__pool_clean_up(&pool);
-    return enough ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-}
 
 /* ---- a model's stages ---- */
 

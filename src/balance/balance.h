@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT */
+/** Inside src/balance: cutting a list of weights. */
+#ifndef WEIR_BALANCE_INSIDE_H
+#define WEIR_BALANCE_INSIDE_H
+
+#include "base/base.h"
+#include "base/pool.h"
+#include "weir_balance.h"
+
+/** Sizes of the parts of an optimal block partition: the largest sum of `costs` is as small as it
+ * can be; among equals, earlier parts are as small as they can be. 1 <= part_count <= count. */
+int weir__block_partition(const struct weir_allocator *allocator, const double *costs,
+                          uint32_t count, uint32_t part_count, uint32_t *sizes);
+
+/** All partitions in lexicographic order, but those with a worker above the bound, which are
+ * passed over as early as can be seen. */
+struct weir__cuts {
+    uint32_t count, parts, workers;
+    const double *prefix;   /**< [count + 1] */
+    const uint32_t *worker; /**< [parts] */
+    const bool *closes;     /**< [parts]: its worker has no later part */
+    double bound;
+    bool strict;    /**< the bound itself is too much */
+    uint32_t *ends; /**< [parts]: where each part ends */
+    double *before; /**< [parts]: its worker's weight before it */
+    double *load;   /**< [workers] */
+    double *closed; /**< [parts + 1]: weight of the workers that are done before it */
+    uint32_t *open; /**< [parts + 1]: workers that are not */
+    int64_t depth;  /**< the part that moves; -1: done */
+    uint64_t moves; /**< made so far */
+};
+
+/** In `pool`. `workers` is not 0. WEIR_ERR_OUT_OF_MEMORY. */
+int weir__cuts_init(struct weir__cuts *cuts, struct weir__pool *pool,
+                    const struct weir_partition_options *options, uint32_t workers);
+/** Goes to the next partition; false after the last, or when `moves` has reached `moves_max`. */
+bool weir__cuts_next(struct weir__cuts *cuts, uint64_t moves_max);
+/** The present partition's sizes, and its heaviest worker. */
+void weir__cuts_sizes(const struct weir__cuts *cuts, uint32_t *sizes);
+double weir__cuts_largest(const struct weir__cuts *cuts);
+
+/** The heaviest worker of a partition, with `load[workers]` as room. */
+double weir__partition_largest(const struct weir__cuts *cuts, const uint32_t *sizes, double *load);
+
+#endif

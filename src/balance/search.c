@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The best of many partitions. Few enough: all are looked at. Too many: downhill from the exact
+ * block partition, where a step moves a layer from one part to another and so all cuts between by
+ * one, which is what it takes to leave the hollows that moving single cuts ends in.
+ */
+#include "balance/balance.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BUDGET_DEFAULT = 50000, ANYWHERE_MAX = 128 };
+
+uint32_t weir_placement_worker(enum weir_placement placement, uint32_t workers, uint32_t stage) {
+    assert(workers >= 1);
+    uint32_t lap = stage / workers, at = stage % workers;
+    return placement == WEIR_PLACEMENT_V && lap % 2 == 1 ? workers - 1 - at : at;
+}
+
+static bool is_valid(const struct weir_partition_options *options) {
+    if (options->size != sizeof *options || options->weights == NULL || options->parts < 1 ||
+        options->parts > options->count || options->workers > options->parts)
+        return false;
+    for (uint32_t i = 0; i < options->count; i++)
+        if (!(options->weights[i] >= 0) || isinf(options->weights[i])) return false;
+    return true;
+}
+
+static uint32_t workers_of(const struct weir_partition_options *options) {
+    return options->workers == 0 ? options->parts : options->workers;
+}
+
+static uint64_t budget_of(const struct weir_partition_options *options) {
+    return options->budget == 0 ? BUDGET_DEFAULT : options->budget;
+}
+
+/** Partitions in all: C(count - 1, parts - 1), or more than `most`. */
+static bool all_within(const struct weir_partition_options *options, uint64_t most) {
+    double all = 1;
+    uint32_t n = options->count - 1, k = options->parts - 1;
+    for (uint32_t i = 1; i <= k && all <= 1e18; i++) all *= (double)(n - k + i) / i;
+    return all <= (double)most + 0.5;
+}
+
+/* ---- downhill ---- */
+
+struct descent {
+    weir_partition_score_fn *score;
+    void *context;
+    uint32_t parts;
+    uint32_t *sizes; /* where it stands; the best yet */
+    double best;
+    uint64_t left; /* scores that may still be asked for */
+    uint64_t asked;
+};
+
+static double ask(struct descent *descent) {
+    descent->left--;
+    descent->asked++;
+    return descent->score(descent->context, descent->sizes);
+}
+
+static bool try_move(struct descent *descent, uint32_t from, uint32_t to) {
+    if (descent->sizes[from] == 1 || descent->left == 0) return false;
+    descent->sizes[from]--;
+    descent->sizes[to]++;
+    double score = ask(descent);
+    if (score < descent->best) {
+        descent->best = score;
+        return true;
+    }
+    descent->sizes[from]++;
+    descent->sizes[to]--;
+    return false;
+}
+
+/** One look at every move, the near ones first; those that help are made at once, as long as they
+ * do. */
+static bool sweep(struct descent *descent) {
+    bool moved = false;
+    uint32_t farthest = descent->parts <= ANYWHERE_MAX ? descent->parts - 1 : 1;
+    for (uint32_t distance = 1; distance <= farthest; distance++)
+        for (uint32_t a = 0; a + distance < descent->parts; a++) {
+            while (try_move(descent, a, a + distance)) moved = true;
+            while (try_move(descent, a + distance, a)) moved = true;
+        }
+    return moved;
+}
+
+static void descend(struct descent *descent) {
+    descent->best = ask(descent);
+    while (descent->left > 0 && sweep(descent)) {}
+}
+
+/* ---- several parts per worker ---- */
+
+struct heaviest {
+    const struct weir__cuts *cuts;
+    double *load;
+};
+
+/** The heaviest worker; among equals the more even the better, so that a plateau has a slope. */
+static double heaviest_score(void *context, const uint32_t *sizes) {
+    struct heaviest *heaviest = context;
+    const struct weir__cuts *cuts = heaviest->cuts;
+    double largest = weir__partition_largest(cuts, sizes, heaviest->load), squares = 0;
+    double all = cuts->prefix[cuts->count];
+    for (uint32_t w = 0; w < cuts->workers; w++) squares += heaviest->load[w] * heaviest->load[w];
+    return all > 0 ? largest + 1e-9 * squares / all : 0;
+}
+
+/** Goes on from `sizes` with whatever is better, until there is nothing or the budget is spent. */
+static void improve(struct weir__cuts *cuts, uint64_t budget, uint32_t *sizes,
+                    struct weir_partition_result *result) {
+    cuts->strict = true;
+    cuts->bound = result->largest;
+    while (weir__cuts_next(cuts, budget)) {
+        weir__cuts_sizes(cuts, sizes);
+        cuts->bound = result->largest = weir__cuts_largest(cuts);
+        result->looked++;
+    }
+    result->exact = cuts->depth < 0;
+}
+
+static int partition_shared(const struct weir_partition_options *options, uint32_t *sizes,
+                            struct weir_partition_result *result) {
+    struct weir__pool pool;
+    struct weir__cuts cuts;
+    weir__pool_init(&pool, options->allocator);
+    int status = weir__cuts_init(&cuts, &pool, options, workers_of(options));
+    double *load = weir__pool_take(&pool, workers_of(options), sizeof *load);
+    if (status == WEIR_OK && load == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
+    if (status == WEIR_OK) {
+        struct heaviest heaviest = {&cuts, load};
+        struct descent descent = {.score = heaviest_score,
+                                  .context = &heaviest,
+                                  .parts = options->parts,
+                                  .sizes = sizes,
+                                  .left = budget_of(options)};
+        descend(&descent);
+        result->looked = (uint32_t)descent.asked;
+        result->largest = weir__partition_largest(&cuts, sizes, load);
+        improve(&cuts, budget_of(options), sizes, result);
+    }
+    weir__pool_clean_up(&pool);
+    return status;
+}
+
+static double heaviest_part(const struct weir_partition_options *options, const uint32_t *sizes) {
+    double largest = 0, prefix = 0, begin = 0;
+    for (uint32_t k = 0, i = 0; k < options->parts; k++, begin = prefix) {
+        for (uint32_t end = i + sizes[k]; i < end; i++) prefix += options->weights[i];
+        if (prefix - begin > largest) largest = prefix - begin;
+    }
+    return largest;
+}
+
+int weir_partition(const struct weir_partition_options *options, uint32_t *sizes,
+                   struct weir_partition_result *result) {
+    struct weir_partition_result own = {.exact = true};
+    if (!is_valid(options)) return WEIR_ERR_ARGUMENT;
+    int status = weir__block_partition(options->allocator, options->weights, options->count,
+                                       options->parts, sizes);
+    if (status == WEIR_OK) own.largest = heaviest_part(options, sizes);
+    if (status == WEIR_OK && workers_of(options) < options->parts)
+        status = partition_shared(options, sizes, &own);
+    if (status == WEIR_OK && result != NULL) *result = own;
+    return status;
+}
+
+/* ---- by score ---- */
+
+int weir_partition_each(const struct weir_partition_options *options, double largest,
+                        weir_partition_visit_fn *visit, void *context) {
+    if (!is_valid(options)) return WEIR_ERR_ARGUMENT;
+    struct weir__pool pool;
+    struct weir__cuts cuts;
+    weir__pool_init(&pool, options->allocator);
+    uint32_t *sizes = weir__pool_take(&pool, options->parts, sizeof *sizes);
+    int status = sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY
+                               : weir__cuts_init(&cuts, &pool, options, workers_of(options));
+    if (status == WEIR_OK) cuts.bound = largest;
+    while (status == WEIR_OK && weir__cuts_next(&cuts, UINT64_MAX)) {
+        weir__cuts_sizes(&cuts, sizes);
+        status = visit(context, sizes, weir__cuts_largest(&cuts));
+    }
+    weir__pool_clean_up(&pool);
+    return status;
+}
+
+struct scoring {
+    weir_partition_score_fn *score;
+    void *context;
+    uint32_t parts;
+    uint32_t *sizes;
+    struct weir_partition_result *result;
+};
+
+static int score_one(void *context, const uint32_t *sizes, double largest) {
+    struct scoring *scoring = context;
+    double score = scoring->score(scoring->context, sizes);
+    scoring->result->looked++;
+    if (score >= scoring->result->score) return WEIR_OK;
+    scoring->result->score = score;
+    scoring->result->largest = largest;
+    memcpy(scoring->sizes, sizes, scoring->parts * sizeof sizes[0]);
+    return WEIR_OK;
+}
+
+static int search_downhill(const struct weir_partition_options *options,
+                           weir_partition_score_fn *score, void *context, uint32_t *sizes,
+                           struct weir_partition_result *result) {
+    struct weir__pool pool;
+    struct weir__cuts cuts;
+    struct descent descent = {.score = score,
+                              .context = context,
+                              .parts = options->parts,
+                              .sizes = sizes,
+                              .left = budget_of(options)};
+    weir__pool_init(&pool, options->allocator);
+    int status = weir__cuts_init(&cuts, &pool, options, workers_of(options));
+    if (status == WEIR_OK) {
+        descend(&descent);
+        result->score = descent.best;
+        result->looked = (uint32_t)descent.asked;
+        result->largest = weir__partition_largest(&cuts, sizes, cuts.load);
+        result->exact = false;
+    }
+    weir__pool_clean_up(&pool);
+    return status;
+}
+
+int weir_partition_search(const struct weir_partition_options *options,
+                          weir_partition_score_fn *score, void *context, uint32_t *sizes,
+                          struct weir_partition_result *result) {
+    struct weir_partition_result own = {.score = HUGE_VAL};
+    struct scoring scoring = {score, context, options->parts, sizes, &own};
+    int status = weir_partition(options, sizes, &own);
+    if (status != WEIR_OK) return status;
+    own.looked = 0;
+    own.exact = true;
+    own.score = HUGE_VAL;
+    if (all_within(options, budget_of(options)))
+        status = weir_partition_each(options, HUGE_VAL, score_one, &scoring);
+    else
+        status = search_downhill(options, score, context, sizes, &own);
+    if (status != WEIR_OK) return status;
+    if (result != NULL) *result = own;
+    return own.score < HUGE_VAL ? WEIR_OK : WEIR_ERR_NOT_FOUND;
+}

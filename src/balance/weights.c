@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT */
+/* What a layer weighs, by time or by size. */
+#include "balance/balance.h"
+
+static double time_weight(const struct weir_layer_cost *layer,
+                          const struct weir_balance_options *options, double checkpointed) {
+    const double *seconds = layer->seconds;
+    double kept = seconds[WEIR_KIND_F];
+    if (options->infer || layer->no_backward) return kept;
+    double backward =
+        options->split ? seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W] : seconds[WEIR_KIND_B];
+    double again = layer->forward_checkpoint + seconds[WEIR_KIND_R];
+    return (1 - checkpointed) * kept + checkpointed * again + backward;
+}
+
+static double lasting_weight(const struct weir_layer_cost *layer, double scale) {
+    if (scale >= 0) return scale * (double)layer->parameters;
+    return (double)layer->parameters + (double)layer->gradients + (double)layer->optimizer;
+}
+
+static double size_weight(const struct weir_layer_cost *layer,
+                          const struct weir_balance_options *options, double checkpointed) {
+    double alive = options->alive == 0 ? options->micro_batches : options->alive;
+    double lasting = lasting_weight(layer, options->parameter_scale);
+    double saved = (double)layer->saved, border = (double)layer->border;
+    if (options->infer) return lasting + border;
+    double kept = (1 - checkpointed) * alive;
+    if (checkpointed > 0 && kept < 1) kept = 1;
+    return lasting + kept * saved + checkpointed * alive * border;
+}
+
+int weir_layer_weights(const struct weir_layer_costs *costs,
+                       const struct weir_balance_options *options, double *weights) {
+    uint32_t total = options->micro_batches;
+    if (options->size != sizeof *options || total == 0) return WEIR_ERR_ARGUMENT;
+    enum weir_checkpoint mode = options->checkpoint == WEIR_CHECKPOINT_DEFAULT
+                                    ? WEIR_CHECKPOINT_EXCEPT_LAST
+                                    : options->checkpoint;
+    double checkpointed = (double)weir_checkpoint_count(mode, total) / total;
+    double alive = options->alive == 0 ? total : options->alive;
+    for (uint32_t i = 0; i < costs->layer_count; i++)
+        weights[i] = options->by == WEIR_BALANCE_BY_TIME
+                         ? time_weight(&costs->layers[i], options, checkpointed)
+                         : size_weight(&costs->layers[i], options, checkpointed);
+    if (options->by == WEIR_BALANCE_BY_TIME || options->infer) return WEIR_OK;
+    for (uint32_t s = 0; s < costs->skip_count; s++)
+        weights[costs->skips[s].source] += alive * (double)costs->skips[s].bytes;
+    return WEIR_OK;
+}

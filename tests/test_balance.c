@@ -1,0 +1,475 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: lists are cut where it is best, and stages cost what their layers do. Method: brute force
+ * over all partitions of random small lists, written here on its own; weights are small whole
+ * numbers, so that sums are exact. A large list is cut against the clock.
+ */
+#include "balance/balance.h"
+#include "harness.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { LAYERS = 12, STAGES = 4, LARGE = 512 };
+
+/* ---- brute force ---- */
+
+struct brute {
+    const struct weir_partition_options *options;
+    double largest, score; /* the best */
+    uint32_t best[LAYERS];
+    uint32_t within, count; /* how many weigh at most `limit`, and all */
+    double limit;
+};
+
+static double load_of(const struct weir_partition_options *options, const uint32_t *sizes) {
+    uint32_t workers = options->workers == 0 ? options->parts : options->workers;
+    double loads[LARGE] = {0}, largest = 0;
+    for (uint32_t k = 0, layer = 0; k < options->parts; k++) {
+        uint32_t at = k % workers;
+        bool back = options->placement == WEIR_PLACEMENT_V && k / workers % 2 == 1;
+        double *load = &loads[back ? workers - 1 - at : at];
+        for (uint32_t i = 0; i < sizes[k]; i++) *load += options->weights[layer++];
+        if (*load > largest) largest = *load;
+    }
+    return largest;
+}
+
+/* Rugged, and nothing like the heaviest worker. */
+static double rugged(void *context, const uint32_t *sizes) {
+    const struct weir_partition_options *options = context;
+    double sum = 0;
+    for (uint32_t k = 0; k < options->parts; k++)
+        sum += (double)((sizes[k] * 7 + k * 3) % 11) * (double)(k + 1);
+    return sum;
+}
+
+static void try_all(struct brute *brute, uint32_t *sizes, uint32_t part, uint32_t left) {
+    const struct weir_partition_options *options = brute->options;
+    if (part + 1 < options->parts) {
+        for (sizes[part] = 1; sizes[part] < left; sizes[part]++)
+            try_all(brute, sizes, part + 1, left - sizes[part]);
+        return;
+    }
+    sizes[part] = left;
+    double load = load_of(options, sizes), score = rugged((void *)options, sizes);
+    brute->count++;
+    brute->within += load <= brute->limit;
+    if (load < brute->largest) brute->largest = load;
+    if (score >= brute->score) return;
+    brute->score = score;
+    memcpy(brute->best, sizes, options->parts * sizeof sizes[0]);
+}
+
+static struct brute brute_force(const struct weir_partition_options *options, double limit) {
+    struct brute brute = {
+        .options = options, .largest = HUGE_VAL, .score = HUGE_VAL, .limit = limit};
+    uint32_t sizes[LAYERS];
+    try_all(&brute, sizes, 0, options->count);
+    return brute;
+}
+
+static struct weir_partition_options random_list(double *weights) {
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    options.allocator = test_allocator();
+    options.weights = weights;
+    options.count = 1 + (uint32_t)test_random_below(LAYERS);
+    uint32_t most = options.count < STAGES ? options.count : STAGES;
+    options.parts = 1 + (uint32_t)test_random_below(most);
+    options.workers = (uint32_t)test_random_below(options.parts + 1);
+    options.placement = test_random_below(2) == 0 ? WEIR_PLACEMENT_LOOP : WEIR_PLACEMENT_V;
+    uint64_t range = 1 + test_random_below(20);
+    for (uint32_t i = 0; i < options.count; i++) weights[i] = (double)test_random_below(range);
+    return options;
+}
+
+static void check_sizes(const struct weir_partition_options *options, const uint32_t *sizes) {
+    uint32_t sum = 0;
+    for (uint32_t k = 0; k < options->parts; k++) {
+        EXPECT(sizes[k] >= 1);
+        sum += sizes[k];
+    }
+    EXPECT_EQ_UINT(sum, options->count);
+}
+
+/* ---- partitions ---- */
+
+// BA-1
+static void test_blocks_are_cut_as_upstream_cuts_them(void) {
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    uint32_t sizes[6];
+    options.allocator = test_allocator();
+    options.weights = (const double[]){1, 2, 3, 4, 5, 6};
+    options.count = 6;
+    options.parts = 2;
+    CHECK_OK(weir_partition(&options, sizes, NULL));
+    EXPECT_EQ_UINT(sizes[0], 4);
+    EXPECT_EQ_UINT(sizes[1], 2);
+    options.parts = 0;
+    EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
+    options.parts = 7;
+    EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
+    options.weights = (const double[]){0, 0};
+    options.count = options.parts = 2;
+    CHECK_OK(weir_partition(&options, sizes, NULL));
+    EXPECT_EQ_UINT(sizes[0], 1);
+    EXPECT_EQ_UINT(sizes[1], 1);
+}
+
+static void test_among_equals_later_parts_are_large(void) {
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    uint32_t sizes[3];
+    options.allocator = test_allocator();
+    options.weights = (const double[]){1, 0, 1, 0, 0, 1};
+    options.count = 6;
+    options.parts = 3;
+    CHECK_OK(weir_partition(&options, sizes, NULL));
+    EXPECT_EQ_UINT(sizes[0], 1);
+    EXPECT_EQ_UINT(sizes[1], 2);
+    EXPECT_EQ_UINT(sizes[2], 3);
+}
+
+static void test_weights_that_are_none_are_refused(void) {
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    uint32_t sizes[2];
+    static const double bad[] = {-1, (double)NAN, (double)INFINITY};
+    for (int i = 0; i < 3; i++) {
+        options.weights = (const double[]){1, bad[i]};
+        options.count = options.parts = 2;
+        EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
+    }
+    options.weights = (const double[]){1, 1};
+    CHECK_OK(weir_partition(&options, sizes, NULL));
+    options.workers = 3;
+    EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
+    options.workers = 0;
+    options.size--;
+    EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
+}
+
+// BA-1
+static void test_no_partition_has_a_lighter_heaviest_worker(void) {
+    double weights[LAYERS];
+    uint32_t sizes[LAYERS];
+    for (int trial = 0; trial < 2000 && !test_has_failed(); trial++) {
+        struct weir_partition_options options = random_list(weights);
+        struct weir_partition_result result;
+        struct brute brute = brute_force(&options, 0);
+        CHECK_OK(weir_partition(&options, sizes, &result));
+        check_sizes(&options, sizes);
+        EXPECT_NEAR(load_of(&options, sizes), brute.largest, 0);
+        EXPECT_NEAR(result.largest, brute.largest, 0);
+        EXPECT(result.exact);
+    }
+}
+
+struct visited {
+    const struct weir_partition_options *options;
+    uint32_t count;
+    uint32_t last[LAYERS];
+    double limit;
+};
+
+static int visit(void *context, const uint32_t *sizes, double largest) {
+    struct visited *visited = context;
+    const struct weir_partition_options *options = visited->options;
+    bool later = visited->count == 0;
+    check_sizes(options, sizes);
+    for (uint32_t k = 0; k < options->parts && !later && sizes[k] >= visited->last[k]; k++)
+        later = sizes[k] > visited->last[k];
+    EXPECT(later);
+    EXPECT(largest <= visited->limit);
+    EXPECT_NEAR(largest, load_of(options, sizes), 0);
+    memcpy(visited->last, sizes, options->parts * sizeof sizes[0]);
+    return ++visited->count == 1000000 ? 77 : 0;
+}
+
+static int stop_at_once(void *context, const uint32_t *sizes, double largest) {
+    (void)sizes;
+    (void)largest;
+    ++*(uint32_t *)context;
+    return 77;
+}
+
+static void test_all_partitions_up_to_a_weight_are_visited_once(void) {
+    double weights[LAYERS];
+    for (int trial = 0; trial < 1000 && !test_has_failed(); trial++) {
+        struct weir_partition_options options = random_list(weights);
+        double limit = trial % 4 == 0 ? HUGE_VAL : (double)test_random_below(80);
+        struct visited visited = {.options = &options, .limit = limit};
+        struct brute brute = brute_force(&options, limit);
+        CHECK_OK(weir_partition_each(&options, limit, visit, &visited));
+        EXPECT_EQ_UINT(visited.count, brute.within);
+    }
+    struct weir_partition_options options = random_list(weights);
+    uint32_t count = 0;
+    EXPECT_EQ_INT(weir_partition_each(&options, HUGE_VAL, stop_at_once, &count), 77);
+    EXPECT_EQ_UINT(count, 1);
+}
+
+static void test_no_partition_has_a_better_score(void) {
+    double weights[LAYERS];
+    uint32_t sizes[LAYERS];
+    for (int trial = 0; trial < 1000 && !test_has_failed(); trial++) {
+        struct weir_partition_options options = random_list(weights);
+        struct weir_partition_result result;
+        struct brute brute = brute_force(&options, 0);
+        CHECK_OK(weir_partition_search(&options, rugged, &options, sizes, &result));
+        EXPECT(memcmp(sizes, brute.best, options.parts * sizeof sizes[0]) == 0);
+        EXPECT_NEAR(result.score, brute.score, 0);
+        EXPECT_NEAR(result.largest, load_of(&options, sizes), 0);
+        EXPECT(result.exact && result.looked == brute.count);
+    }
+}
+
+struct target {
+    const uint32_t *sizes;
+    uint32_t parts, asked;
+};
+
+/* How many layers are in the wrong part. */
+static double distance(void *context, const uint32_t *sizes) {
+    struct target *target = context;
+    double sum = 0;
+    target->asked++;
+    for (uint32_t k = 0; k < target->parts; k++)
+        sum += fabs((double)sizes[k] - (double)target->sizes[k]);
+    return sum;
+}
+
+static void test_long_lists_are_searched_downhill_within_the_budget(void) {
+    static const uint32_t wanted[] = {3, 12, 1, 4, 9, 2, 8, 1};
+    double weights[40];
+    uint32_t sizes[8];
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    struct weir_partition_result result;
+    struct target target = {wanted, 8, 0};
+    for (uint32_t i = 0; i < 40; i++) weights[i] = 1;
+    options.allocator = test_allocator();
+    options.weights = weights;
+    options.count = 40;
+    options.parts = 8;
+    options.budget = 3000;
+    CHECK_OK(weir_partition_search(&options, distance, &target, sizes, &result));
+    EXPECT(memcmp(sizes, wanted, sizeof wanted) == 0);
+    EXPECT(result.score == 0 && !result.exact && target.asked == result.looked);
+    options.budget = target.asked = 10;
+    CHECK_OK(weir_partition_search(&options, distance, &target, sizes, &result));
+    EXPECT_EQ_UINT(target.asked, 20);
+    check_sizes(&options, sizes);
+}
+
+static double impossible(void *context, const uint32_t *sizes) {
+    (void)context;
+    (void)sizes;
+    return HUGE_VAL;
+}
+
+static void test_where_nothing_fits_that_is_said(void) {
+    double weights[LAYERS];
+    uint32_t sizes[LAYERS];
+    struct weir_partition_options options = random_list(weights);
+    EXPECT_STATUS(weir_partition_search(&options, impossible, NULL, sizes, NULL),
+                  WEIR_ERR_NOT_FOUND);
+    check_sizes(&options, sizes);
+}
+
+static double seconds_of(const struct weir_partition_options *options, uint32_t *sizes) {
+    double best = HUGE_VAL;
+    for (int i = 0; i < 5; i++) {
+        uint64_t begin = weir__now_ns();
+        EXPECT_STATUS(weir_partition(options, sizes, NULL), WEIR_OK);
+        double seconds = (double)(weir__now_ns() - begin) * 1e-9;
+        if (seconds < best) best = seconds;
+    }
+    check_sizes(options, sizes);
+    return best;
+}
+
+/* Generous: builds may be slow and machines busy. In a fast build it takes a fifth. */
+static void test_long_lists_are_cut_quickly(void) {
+    static double weights[LARGE];
+    static uint32_t sizes[LARGE];
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    for (uint32_t i = 0; i < LARGE; i++) weights[i] = 1 + (double)test_random_below(1000);
+    options.allocator = test_allocator();
+    options.weights = weights;
+    options.count = 32;
+    options.parts = 8;
+    double small = seconds_of(&options, sizes);
+    options.count = LARGE;
+    options.parts = 64;
+    double large = seconds_of(&options, sizes);
+    options.workers = 32;
+    options.placement = WEIR_PLACEMENT_V;
+    double shared = seconds_of(&options, sizes);
+    printf("32 layers, 8 stages: %.3f ms; 512, 64: %.3f ms; on 32 workers in a V: %.1f ms\n",
+           small * 1e3, large * 1e3, shared * 1e3);
+    EXPECT(small < 1e-3 && large < 50e-3);
+}
+
+/* ---- weights and stages ---- */
+
+static const uint32_t far_readers[] = {2, 3, 5}, near_readers[] = {2};
+static const struct weir_layer_skip two_skips[] = {{"", "far", 0, 3, far_readers, 100, true},
+                                                   {"n", "near", 1, 1, near_readers, 10, false}};
+
+static struct weir_layer_costs six_layers(struct weir_layer_cost *layers) {
+    for (uint32_t i = 0; i < 6; i++) {
+        double k = i + 1;
+        layers[i] = (struct weir_layer_cost){.seconds = {[WEIR_KIND_F] = k,
+                                                         [WEIR_KIND_R] = 0.75 * k,
+                                                         [WEIR_KIND_B] = 2 * k,
+                                                         [WEIR_KIND_I] = 1.25 * k,
+                                                         [WEIR_KIND_W] = k},
+                                             .forward_checkpoint = 0.875 * k,
+                                             .recompute_last = 0.25 * k,
+                                             .saved = 64 * (i + 1),
+                                             .saved_output = 16 * (i + 1),
+                                             .weight_saved = 32 * (i + 1),
+                                             .border = 8 * (i + 1),
+                                             .border_gradient = i == 0 ? 0 : 8 * (i + 1),
+                                             .workspace = 1000 - i,
+                                             .parameters = 4 * (i + 1),
+                                             .gradients = 4 * (i + 1),
+                                             .optimizer = 8 * (i + 1),
+                                             .no_backward = i == 0};
+    }
+    layers[0].gradients = layers[0].optimizer = layers[0].saved = layers[0].saved_output = 0;
+    return (struct weir_layer_costs){6, layers, 2, two_skips, 0.5};
+}
+
+static void test_a_layer_weighs_its_time(void) {
+    struct weir_layer_cost layers[6];
+    struct weir_layer_costs costs = six_layers(layers);
+    struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
+    double weights[6];
+    by.micro_batches = 4;
+    by.checkpoint = WEIR_CHECKPOINT_NEVER;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[0], 1, 0);
+    EXPECT_NEAR(weights[1], 6, 0);
+    by.checkpoint = WEIR_CHECKPOINT_ALWAYS;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[1], 2 * (0.875 + 0.75 + 2), 0);
+    by.checkpoint = WEIR_CHECKPOINT_DEFAULT;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[1], 2 * (0.25 * 1 + 0.75 * (0.875 + 0.75) + 2), 0);
+    by.split = true;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[1], 2 * (0.25 * 1 + 0.75 * (0.875 + 0.75) + 2.25), 0);
+    by.infer = true;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[1], 2, 0);
+    by.micro_batches = 0;
+    EXPECT_STATUS(weir_layer_weights(&costs, &by, weights), WEIR_ERR_ARGUMENT);
+}
+
+static void test_a_layer_weighs_its_bytes(void) {
+    struct weir_layer_cost layers[6];
+    struct weir_layer_costs costs = six_layers(layers);
+    struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
+    double weights[6];
+    by.by = WEIR_BALANCE_BY_SIZE;
+    by.micro_batches = 4;
+    by.checkpoint = WEIR_CHECKPOINT_NEVER;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[0], 4 + 4 * 100, 0);
+    EXPECT_NEAR(weights[1], 32 + 4 * 128 + 4 * 10, 0);
+    EXPECT_NEAR(weights[2], 48 + 4 * 192, 0);
+    by.alive = 2;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[2], 48 + 2 * 192, 0);
+    by.checkpoint = WEIR_CHECKPOINT_ALWAYS;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[2], 48 + 192 + 2 * 24, 0);
+    by.parameter_scale = 100;
+    CHECK_OK(weir_layer_weights(&costs, &by, weights));
+    EXPECT_NEAR(weights[2], 1200 + 192 + 2 * 24, 0);
+}
+
+static void test_a_stage_costs_its_layers_but_for_its_ends(void) {
+    struct weir_layer_cost layers[6];
+    struct weir_layer_costs costs = six_layers(layers);
+    struct weir_stage_costs *stages;
+    CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &stages));
+    CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){1, 3, 2}, 3));
+    const struct weir_stage_cost *frozen = &stages->list[0], *middle = &stages->list[1];
+    EXPECT_EQ_UINT(stages->stage_count, 3);
+    EXPECT(frozen->no_backward && !middle->no_backward);
+    EXPECT_NEAR(frozen->seconds[WEIR_KIND_F], 1.5, 0);
+    EXPECT_NEAR(frozen->seconds[WEIR_KIND_R], 0, 0);
+    EXPECT_EQ_UINT(frozen->border_gradient, 0);
+    EXPECT_EQ_UINT(middle->layer_first, 1);
+    EXPECT_EQ_UINT(middle->layer_count, 3);
+    EXPECT_NEAR(middle->seconds[WEIR_KIND_F], 9.5, 0);
+    EXPECT_NEAR(middle->seconds[WEIR_KIND_R], 0.75 * 5 + 0.25 * 4 + 0.5, 0);
+    EXPECT_NEAR(middle->seconds[WEIR_KIND_B], 18.5, 0);
+    EXPECT_NEAR(middle->seconds[WEIR_KIND_I], 11.75, 0);
+    EXPECT_NEAR(middle->seconds[WEIR_KIND_W], 9.5, 0);
+    EXPECT_NEAR(middle->forward_checkpoint, 0.875 * 9 + 0.5, 0);
+    EXPECT_EQ_UINT(middle->saved, 64 * 9 - 16 * 4);
+    EXPECT_EQ_UINT(middle->weight_saved, 32 * 9);
+    EXPECT_EQ_UINT(middle->border, 32);
+    EXPECT_EQ_UINT(middle->border_gradient, 32);
+    EXPECT_EQ_UINT(middle->workspace, 999);
+    EXPECT_EQ_UINT(middle->parameters + middle->gradients + middle->optimizer, 16 * 9);
+    weir_stage_costs_destroy(stages);
+}
+
+static void test_a_skip_goes_to_each_stage_that_reads_it_once(void) {
+    struct weir_layer_cost layers[6];
+    struct weir_layer_costs costs = six_layers(layers);
+    struct weir_stage_costs *stages;
+    CHECK_OK(weir_stage_costs_new(&costs, 6, test_allocator(), &stages));
+    CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){1, 3, 2}, 3));
+    EXPECT_EQ_UINT(stages->skip_count, 1); /* "near" stays within the second */
+    EXPECT_EQ_UINT(stages->skips[0].skip, 0);
+    EXPECT_EQ_UINT(stages->skips[0].source, 0);
+    EXPECT_EQ_UINT(stages->skips[0].reader_count, 2);
+    EXPECT_EQ_UINT(stages->skips[0].readers[0], 1);
+    EXPECT_EQ_UINT(stages->skips[0].readers[1], 2);
+    EXPECT_EQ_UINT(stages->skips[0].bytes, 100);
+    CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){6}, 1));
+    EXPECT_EQ_UINT(stages->skip_count, 0);
+    CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){2, 1, 3}, 3));
+    EXPECT_EQ_UINT(stages->skip_count, 2);
+    EXPECT_EQ_UINT(stages->skips[1].readers[0], 1);
+    EXPECT(!stages->skips[1].differentiable);
+    weir_stage_costs_destroy(stages);
+}
+
+static void test_wrong_partitions_leave_the_stages_alone(void) {
+    static const uint32_t wrong[][3] = {{1, 0, 5}, {1, 2, 4}, {2, 2, 1}};
+    struct weir_layer_cost layers[6];
+    struct weir_layer_costs costs = six_layers(layers);
+    struct weir_stage_costs *stages;
+    EXPECT_STATUS(weir_stage_costs_new(&costs, 0, test_allocator(), &stages), WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(weir_stage_costs_new(&costs, 7, test_allocator(), &stages), WEIR_ERR_ARGUMENT);
+    CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &stages));
+    CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){4, 2}, 2));
+    for (int i = 0; i < 3; i++)
+        EXPECT_STATUS(weir_stage_costs_fill(stages, wrong[i], 3), WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(weir_stage_costs_fill(stages, (const uint32_t[]){1, 1, 1, 3}, 4),
+                  WEIR_ERR_ARGUMENT);
+    EXPECT_EQ_UINT(stages->stage_count, 2);
+    EXPECT_EQ_UINT(stages->list[0].layer_count, 4);
+    weir_stage_costs_destroy(stages);
+    struct weir_layer_skip backwards = {"", "s", 3, 1, near_readers, 1, true};
+    costs.skips = &backwards;
+    costs.skip_count = 1;
+    EXPECT_STATUS(weir_stage_costs_new(&costs, 2, test_allocator(), &stages), WEIR_ERR_ARGUMENT);
+}
+
+WEIR_TEST_SUITE(balance, TEST(blocks_are_cut_as_upstream_cuts_them),
+                TEST(among_equals_later_parts_are_large), TEST(weights_that_are_none_are_refused),
+                TEST(no_partition_has_a_lighter_heaviest_worker),
+                TEST(all_partitions_up_to_a_weight_are_visited_once),
+                TEST(no_partition_has_a_better_score),
+                TEST(long_lists_are_searched_downhill_within_the_budget),
+                TEST(where_nothing_fits_that_is_said), TEST(long_lists_are_cut_quickly),
+                TEST(a_layer_weighs_its_time), TEST(a_layer_weighs_its_bytes),
+                TEST(a_stage_costs_its_layers_but_for_its_ends),
+                TEST(a_skip_goes_to_each_stage_that_reads_it_once),
+                TEST(wrong_partitions_leave_the_stages_alone))
