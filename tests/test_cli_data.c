@@ -507,6 +507,23 @@ static void test_file_that_is_cut_during_a_run_ends_it_with_its_name(void) {
     CHECK_CONTAINS(run.output, " of 784016 is not there any more");
 }
 
+/* JSON is UTF-8, file names are bytes. */
+static void test_name_that_is_no_utf8_reaches_the_summary(void) {
+    struct cli_run run;
+    char lines[512];
+    const char *folder = test_temporary_directory();
+    make_numbers(folder);
+    snprintf(lines, sizeof lines, "%s/lines", folder);
+    CLI_CODE(&run, 1,
+             "--version >/dev/null; cd %s; mv a.npy $(printf '\\377'); "
+             "'%s/bin/weir' train --model mse.json --data $(printf '\\377') b.npy --batch 10 " PLACE
+             " --steps 100000000 --log-every 100000 --json - >lines & process=$!; "
+             "while ! test -s %s; do sleep 0.01; done; truncate -s 1000 %s/$(printf '\\377'); "
+             "wait $process; code=$?; tail -n 1 %s; exit $code",
+             folder, test_install_prefix(), lines, folder, lines);
+    CHECK_CONTAINS(run.output, "\"failed\":\"\xEF\xBF\xBD: it was cut: byte ");
+}
+
 WEIR_TEST_SUITE(cli_data, TEST(images_are_learnt_and_scored_by_accuracy),
                 TEST(example_s_model_takes_the_example_s_digits),
                 TEST(masks_are_scored_by_their_overlap), TEST(overlap_is_what_counting_gives),
@@ -518,4 +535,5 @@ WEIR_TEST_SUITE(cli_data, TEST(images_are_learnt_and_scored_by_accuracy),
                 TEST(tokens_resume_in_the_middle_of_a_pass),
                 TEST(what_breaks_the_bits_of_a_resumed_run_is_said), TEST(another_model_is_refused),
                 TEST(notes_are_taken_as_they_are_found), TEST(data_and_model_must_fit),
-                TEST(file_that_is_cut_during_a_run_ends_it_with_its_name))
+                TEST(file_that_is_cut_during_a_run_ends_it_with_its_name),
+                TEST(name_that_is_no_utf8_reaches_the_summary))

@@ -130,6 +130,19 @@ static void test_a_plan_names_what_was_chosen(void) {
     json_decref(plan);
 }
 
+/* JSON is UTF-8, file names are bytes. */
+static void test_a_table_may_have_any_name(void) {
+    struct cli_run run;
+    const char *folder = test_temporary_directory();
+    CLI_CODE(&run, 0,
+             "--version >/dev/null; cd %s; weir='%s/bin/weir'; name=$(printf '\\377.csv'); "
+             "$weir schedule --schedule gpipe --stages 2 --chunks 5 --csv table >/dev/null; "
+             "mv table $name; $weir plan " CLI_MODEL " --batch 5 --chunks 5 --schedule $name "
+             "--json - 2>&1 >json; cat json",
+             folder, test_install_prefix());
+    CHECK_CONTAINS(run.output, "\"schedule\": \"\xEF\xBF\xBD.csv\"");
+}
+
 static void test_a_memory_limit_is_exact_and_names_what_is_missing(void) {
     struct cli_run run;
     const char *text = cli_text();
@@ -273,7 +286,8 @@ static void test_doctor_places_workers_on_made_up_machines(void) {
 }
 
 WEIR_TEST_SUITE(cli_plan, TEST(a_process_takes_little_besides_its_plan),
-                TEST(a_plan_adds_up_and_is_what_a_run_takes), TEST(a_plan_names_what_was_chosen),
+                TEST(a_table_may_have_any_name), TEST(a_plan_adds_up_and_is_what_a_run_takes),
+                TEST(a_plan_names_what_was_chosen),
                 TEST(a_memory_limit_is_exact_and_names_what_is_missing),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
                 TEST(describe_shows_a_partition), TEST(doctor_names_the_machine),

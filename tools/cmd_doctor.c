@@ -211,7 +211,7 @@ static json_t *doctor_json(const struct doctor *d) {
     char hwloc[32];
     json_t *problems = json_array();
     for (uint32_t i = 0; i < d->problems.kept; i++)
-        json_array_append_new(problems, json_string(d->problems.lines[i]));
+        json_array_append_new(problems, json_text_string(d->problems.lines[i]));
     snprintf(hwloc, sizeof hwloc, "%d.%d.%d", HWLOC_API_VERSION >> 16, HWLOC_API_VERSION >> 8 & 255,
              HWLOC_API_VERSION & 255);
     json_t *caches = json_pack("{s:I, s:I, s:I, s:i}", "l1d", (json_int_t)f->l1d_bytes, "l2",

@@ -2,7 +2,6 @@
 /* Texts as bytes, on a terminal without what would upset it; for programs as JSON, where bytes that
  * are no UTF-8 become U+FFFD and the tokens say what they were. Notes go to stderr. */
 #include "generate.h"
-#include "io/safetensors.h"
 #include "json_text.h"
 
 #include <inttypes.h>
@@ -72,26 +71,12 @@ static void print_text(const struct generate *g, uint32_t number) {
 
 /* ---- for programs ---- */
 
-/* Bytes of the valid UTF-8 sequence at the beginning; 0: there is none. */
-static size_t sequence(const char *bytes, size_t left) {
-    for (size_t length = 1; length <= 4 && length <= left; length++)
-        if (weir__utf8_valid(bytes, length)) return length;
-    return 0;
-}
-
 /* Tokens that are bytes, as a JSON string; a new reference, or NULL. */
 static json_t *text_of(const uint32_t *tokens, uint32_t count) {
-    static const char replacement[] = "\xEF\xBF\xBD";
-    char *bytes = malloc(4 * (size_t)count + 4), *text = bytes != NULL ? bytes + count : NULL;
+    char *bytes = malloc((size_t)count + 1);
     if (bytes == NULL) return NULL;
-    size_t used = 0;
     for (uint32_t i = 0; i < count; i++) bytes[i] = (char)tokens[i];
-    for (size_t at = 0, length; at<count; at += length> 0 ? length : 1) {
-        length = sequence(bytes + at, count - at);
-        memcpy(text + used, length > 0 ? bytes + at : replacement, length > 0 ? length : 3);
-        used += length > 0 ? length : 3;
-    }
-    json_t *string = json_stringn(text, used);
+    json_t *string = json_text_bytes(bytes, count);
     free(bytes);
     return string;
 }

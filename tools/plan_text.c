@@ -2,6 +2,8 @@
 /* Bytes in full for checking, and in short next to them for reading. */
 #include "plan_text.h"
 
+#include "json_text.h"
+
 #include <inttypes.h>
 
 const char *plan_text_bytes(uint64_t bytes, char text[24]) {
@@ -64,11 +66,11 @@ json_t *plan_json_pipeline(const struct pipe_options *options, const struct weir
     json_t *balance = json_array();
     for (uint32_t s = 0; net->balance != NULL && s < net->stages; s++)
         json_array_append_new(balance, json_integer(net->balance[s]));
-    return json_pack("{s:i, s:o, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:i, s:I}", "stages",
-                     (int)net->stages, "balance", balance, "workers", (int)workers,
-                     "virtual_stages", (int)options->virtual_stages, "chunks", (int)options->chunks,
-                     "schedule", options->schedule, "checkpoint", pipe_checkpoint_text(options),
-                     "recompute", pipe_recompute_text(options), "dtype", pipe_dtype_text(options),
-                     "threads_per_stage", (int)options->threads_per_stage, "memory_limit",
-                     (json_int_t)options->memory_limit);
+    return json_pack(
+        "{s:i, s:o, s:i, s:i, s:i, s:o, s:s, s:s, s:s, s:i, s:I}", "stages", (int)net->stages,
+        "balance", balance, "workers", (int)workers, "virtual_stages", (int)options->virtual_stages,
+        "chunks", (int)options->chunks, "schedule", json_text_string(options->schedule),
+        "checkpoint", pipe_checkpoint_text(options), "recompute", pipe_recompute_text(options),
+        "dtype", pipe_dtype_text(options), "threads_per_stage", (int)options->threads_per_stage,
+        "memory_limit", (json_int_t)options->memory_limit);
 }

@@ -282,6 +282,7 @@ int train_json_failure(struct train *t) {
     if (t->values->json == NULL) return WEIR_OK;
     const char *reason =
         t->error->message[0] != '\0' ? t->error->message : weir_status_text(t->error->status);
-    return json_text_line(&t->json, json_pack("{s:{s:I, s:s}}", "summary", "steps",
-                                              (json_int_t)t->progress.step, "failed", reason));
+    return json_text_line(&t->json, json_pack("{s:{s:I, s:o}}", "summary", "steps",
+                                              (json_int_t)t->progress.step, "failed",
+                                              json_text_string(reason)));
 }
