@@ -195,7 +195,7 @@ enum weir_phase {
     WEIR_FORWARD_CHECKPOINT, /**< outputs and stashes only; saved is NULL */
     WEIR_RECOMPUTE,          /**< saved, from the same inputs and skips; nothing else */
     WEIR_BACKWARD,           /**< input and skip gradients, and parameter gradients */
-    WEIR_BACKWARD_INPUT,     /**< input and skip gradients, leaving in saved what the next needs */
+    WEIR_BACKWARD_INPUT,     /**< input and skip gradients, leaving what the next needs */
     WEIR_BACKWARD_WEIGHT,    /**< parameter gradients */
     WEIR_NORM,               /**< sums of squares of the complete gradients */
     WEIR_UPDATE,             /**< parameters and optimizer state */
@@ -241,15 +241,19 @@ struct weir_task {
 
     const struct weir_view *inputs;         /**< border first, then pipe inputs entering here */
     const struct weir_view *outputs;        /**< F and infer only; written */
-    const struct weir_view *output_grads;   /**< backward only; data NULL reads as zero */
+    const struct weir_view *output_grads;   /**< backward only; data NULL reads as zero. For W the
+                                                 data of what is not in weight_reads is gone */
     const struct weir_view *input_grads;    /**< backward only; written; NULL: not wanted */
     const struct weir_view *skips;          /**< per declared skip: stash written, read/pop read */
     const struct weir_view *skip_grads;     /**< per skip: the running sum that comes in: for a
                                                  stash its whole gradient, for a read or pop that
-                                                 of later readers (NULL for the last reader) */
+                                                 of later readers (NULL for the last reader); W:
+                                                 as output_grads */
     const struct weir_view *skip_grads_out; /**< per read or pop: the running sum, written =
                                                  (incoming sum) + own part; NULL: not wanted */
-    void *saved;
+    void *saved;           /**< F written, R written, backward: see struct weir_stage_bytes */
+    void *saved_for_input; /**< the same, but NULL for W */
+    void *left_for_weight; /**< I written, W read */
     void *workspace;
     void *parameters;
     void *gradients;
@@ -268,9 +272,15 @@ bool weir_task_is_checkpointing(const struct weir_task *task);
 /** upstream's is_recomputing(). */
 bool weir_task_is_recomputing(const struct weir_task *task);
 
-/** Bytes that one micro-batch of `rows` rows needs; every number is rounded up to 64 by Weir. */
+/** Bytes that one micro-batch of `rows` rows needs; every number is rounded up to 64 by Weir. Where
+ * a backward is split, what only I reads, and what I makes for W, have areas of their own, so that
+ * between the two no more is kept than W needs; a stage that does not care leaves both at 0, and
+ * its I may write to `saved` for W. */
 struct weir_stage_bytes {
-    size_t saved;                       /**< from F (or R) to B (or W) */
+    uint32_t phases;                    /**< given: bit 1 << phase where there will be such calls */
+    size_t saved;                       /**< from F (or R) to B or W */
+    size_t saved_for_input;             /**< from F (or R) to B or I: W does not read it */
+    size_t left_for_weight;             /**< from I to W; with B there is none */
     size_t workspace[WEIR_PHASE_COUNT]; /**< during one call of that phase */
 };
 
@@ -303,8 +313,9 @@ struct weir_stage_calls {
     weir_task_fn *norm;
     weir_task_fn *update;
     /** Bytes for a row count, on the thread that builds or prepares the pipe, before any memory
-     * is there; NULL: nothing is needed. Must always give the same answer for the same rows, and
-     * no smaller one for more rows. */
+     * is there; NULL: nothing is needed. Must always give the same answer for the same rows (and
+     * phases that are asked for: bytes->phases), and no smaller one for more rows. `bytes` is
+     * zeroed but for what is given. */
     int (*measure)(void *context, int64_t rows, struct weir_stage_bytes *bytes);
     /** Once, on the worker's thread, before any other call there. Does not own the memory. */
     int (*attach)(void *context, const struct weir_attachment *attachment);
@@ -326,6 +337,15 @@ struct weir_skip_use {
     struct weir_tensor tensor; /**< the same at every use */
     bool empty;                /**< stash: passes NULL: no portal, no gradient, pops as NULL */
     bool kept;                 /**< read, pop: backward reads the value as well */
+};
+
+/** What W reads of a split backward, where it lies: what is not in here is freed after I. Bit 63
+ * stands for all above. */
+struct weir_weight_reads {
+    uint64_t inputs;       /**< bit i: input i, if it is in inputs_kept */
+    uint64_t skips;        /**< bit j: skip use j, if it is kept */
+    uint64_t output_grads; /**< bit k: the gradient of output k */
+    uint64_t skip_grads;   /**< bit j: the sum that comes in for skip use j */
 };
 
 /** A stage: code, and what crosses its border. Its border inputs are the previous stage's outputs;
@@ -356,9 +376,15 @@ struct weir_stage {
      * differentiable. F of such a stage runs ahead of the next stage's only as far as the memory
      * plan has slots: two micro-batches, or a few more. */
     bool no_backward;
+    struct weir_weight_reads weight_reads; /**< all, unless the stage says otherwise */
 };
 #define WEIR_STAGE_INIT                                                                            \
-    { sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0, false }
+    {                                                                                              \
+        sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0,     \
+            false, {                                                                               \
+            UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX                                         \
+        }                                                                                          \
+    }
 
 /** Something that the caller brings to each step. */
 struct weir_input {
@@ -589,7 +615,7 @@ struct weir_device_plan {
     char name[32];
     uint64_t total;
     uint64_t parameters, gradients, optimizer;
-    uint64_t activations; /**< saved areas */
+    uint64_t activations; /**< saved areas, and what I leaves for W */
     uint64_t borders;     /**< border tensors and their gradients */
     uint64_t portals;     /**< skips and their gradients */
     uint64_t workspace;   /**< of calls, and the stages' state_bytes */

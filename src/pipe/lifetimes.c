@@ -7,6 +7,13 @@
 
 #include <string.h>
 
+/* The areas of one stage and micro-batch. A backward that is not split has the first two in one
+ * block. */
+struct areas {
+    uint32_t saved, saved_for_input, left_for_weight;
+    size_t for_input_offset; /* in the block of saved_for_input */
+};
+
 /* Block numbers by place. `copies` is parallel to `blocks`: the reader's own, or WEIR__NO_BLOCK. */
 struct crossing {
     uint32_t *blocks, *copies;
@@ -17,10 +24,11 @@ struct builder {
     const struct weir__setup *setup;
     const struct weir_stage_bytes *bytes;
     const bool *checkpointed; /* [stage][micro-batch] */
+    const bool *split;        /* [stage][micro-batch]: I and W instead of B */
     uint32_t m;
     struct crossing *outputs; /* per stage: [micro-batch][output] */
     struct crossing *grads;   /* per stage: [micro-batch][output] */
-    uint32_t **saved;         /* per stage: [micro-batch] */
+    struct areas *areas;      /* [stage][micro-batch] */
     struct crossing *values;  /* per route: blocks [micro-batch]; copies [micro-batch][reader] */
     struct crossing *sums;    /* per route: [micro-batch][reader] */
     uint32_t *portal_of;      /* per route and reader: its worker's portal within the tracker */
@@ -59,6 +67,34 @@ static int64_t rows_of(const struct builder *b, uint32_t i) {
     return weir__prepared_views(b->prepared, 0, i)->rows;
 }
 
+static struct areas *areas_of(const struct builder *b, uint32_t s, uint32_t i) {
+    return &b->areas[(size_t)s * b->m + i];
+}
+
+static void make_areas(struct builder *b, uint32_t s, uint32_t i,
+                       const struct weir_stage_bytes *bytes) {
+    struct weir__memory *memory = &b->prepared->memory;
+    struct areas *areas = areas_of(b, s, i);
+    uint32_t worker = worker_of(b, s);
+    size_t saved = bytes->saved, whole;
+    *areas = (struct areas){WEIR__NO_BLOCK, WEIR__NO_BLOCK, WEIR__NO_BLOCK, 0};
+    if (b->prepared->infer || b->setup->stages[s].stage.no_backward) return;
+    if (b->split[(size_t)s * b->m + i]) {
+        areas->saved = weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, saved);
+        areas->saved_for_input =
+            weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, bytes->saved_for_input);
+        areas->left_for_weight =
+            weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, bytes->left_for_weight);
+        return;
+    }
+    bool fits = weir__round_up(saved, WEIR__ALIGNMENT, &areas->for_input_offset) &&
+                weir__add(areas->for_input_offset, bytes->saved_for_input, &whole);
+    uint32_t block =
+        weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, fits ? whole : SIZE_MAX);
+    if (saved > 0) areas->saved = block;
+    if (bytes->saved_for_input > 0) areas->saved_for_input = block;
+}
+
 static bool make_stage(struct builder *b, uint32_t s) {
     struct weir__pool *pool = &b->prepared->pool;
     struct weir__memory *memory = &b->prepared->memory;
@@ -68,8 +104,6 @@ static bool make_stage(struct builder *b, uint32_t s) {
     if (!crossing_init(pool, &b->outputs[s], count, count) ||
         !crossing_init(pool, &b->grads[s], count, count))
         return false;
-    b->saved[s] = none(pool, b->m);
-    if (b->saved[s] == NULL) return false;
     for (uint32_t i = 0; i < b->m; i++) {
         bool ragged = i + 1 == b->m && rows_of(b, i) != rows_of(b, 0);
         for (uint32_t k = 0; k < stage->output_count; k++) {
@@ -81,9 +115,7 @@ static bool make_stage(struct builder *b, uint32_t s) {
             b->grads[s].blocks[at] =
                 weir__memory_block(memory, WEIR__BLOCK_BORDERS, worker_of(b, s + 1), bytes);
         }
-        if (!b->prepared->infer && !stage->no_backward)
-            b->saved[s][i] = weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker_of(b, s),
-                                                b->bytes[2 * s + ragged].saved);
+        make_areas(b, s, i, &b->bytes[2 * s + ragged]);
     }
     return true;
 }
@@ -176,7 +208,7 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
 }
 
 static void point(struct builder *b, struct weir_view *view, uint32_t block) {
-    if (!weir__prepared_point(b->prepared, &view->data, block))
+    if (!weir__prepared_point(b->prepared, &view->data, block, 0))
         weir__memory_fail(&b->prepared->memory);
 }
 
@@ -207,12 +239,12 @@ static uint32_t *value_copy(struct builder *b, uint32_t r, uint32_t i, uint32_t 
     return &b->values[r].copies[(size_t)i * route->reader_count + k];
 }
 
-static void read_skips(struct builder *b, const struct touching *t, bool kept_only) {
+static void read_skips(struct builder *b, const struct touching *t, bool kept_only, uint64_t mask) {
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         const struct weir_skip_use *use = &t->at->stage.skips[j];
         uint32_t r = t->at->skip_routes[j];
         if (use->verb == WEIR_SKIP_STASH || r == WEIR__NO_ROUTE) continue;
-        if (kept_only && !use->kept) continue;
+        if (kept_only && !(use->kept && weir__input_bit(mask, j))) continue;
         uint32_t block = arrive(b, t->action, t->worker, b->values[r].blocks[t->i],
                                 value_copy(b, r, t->i, t->worker));
         if (t->first) point(b, &t->views->skips[j], block);
@@ -226,7 +258,7 @@ static void write_outputs(struct builder *b, const struct touching *t) {
         void **slot = t->views->output_slots != NULL ? &t->views->output_slots[k]
                                                      : &t->views->outputs[k].data;
         weir__memory_use(&b->prepared->memory, block, t->action);
-        if (!weir__prepared_point(b->prepared, slot, block))
+        if (!weir__prepared_point(b->prepared, slot, block, 0))
             weir__memory_fail(&b->prepared->memory);
     }
 }
@@ -240,12 +272,15 @@ static void write_skips(struct builder *b, const struct touching *t) {
     }
 }
 
-static void read_output_grads(struct builder *b, const struct touching *t) {
+/* I and B point the views of gradients; W, which comes behind I, finds them so. */
+static void read_output_grads(struct builder *b, const struct touching *t, uint64_t mask,
+                              bool points) {
     for (uint32_t k = 0; k < t->at->stage.output_count; k++) {
+        if (!weir__input_bit(mask, k)) continue;
         size_t at = (size_t)t->i * t->at->stage.output_count + k;
         struct crossing *from = &b->grads[t->stage];
-        point(b, &t->views->output_grads[k],
-              arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]));
+        uint32_t block = arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]);
+        if (points) point(b, &t->views->output_grads[k], block);
     }
 }
 
@@ -257,17 +292,19 @@ static void write_input_grads(struct builder *b, const struct touching *t) {
     }
 }
 
-static void read_skip_grads(struct builder *b, const struct touching *t) {
+static void read_skip_grads(struct builder *b, const struct touching *t, uint64_t mask,
+                            bool points) {
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
-        if (r == WEIR__NO_ROUTE) continue;
+        if (r == WEIR__NO_ROUTE || !weir__input_bit(mask, j)) continue;
         const struct weir__route *route = &b->setup->routes[r];
         bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
         uint32_t k = stash ? 0 : t->at->skip_readers[j] + 1;
         if (k == route->reader_count) continue; /* the last reader: nothing comes in */
         size_t at = (size_t)t->i * route->reader_count + k;
-        point(b, &t->views->skip_grads[j],
-              arrive(b, t->action, t->worker, b->sums[r].blocks[at], &b->sums[r].copies[at]));
+        uint32_t block =
+            arrive(b, t->action, t->worker, b->sums[r].blocks[at], &b->sums[r].copies[at]);
+        if (points) point(b, &t->views->skip_grads[j], block);
     }
 }
 
@@ -281,11 +318,32 @@ static void write_skip_grads(struct builder *b, const struct touching *t) {
     }
 }
 
-static void touch_saved(struct builder *b, const struct touching *t) {
-    uint32_t block = b->saved[t->stage][t->i];
+static void touch_area(struct builder *b, const struct touching *t, uint32_t block, size_t offset,
+                       void **where) {
     weir__memory_use(&b->prepared->memory, block, t->action);
-    if (!weir__prepared_point(b->prepared, &t->views->saved, block))
+    if (!weir__prepared_point(b->prepared, where, block, offset))
         weir__memory_fail(&b->prepared->memory);
+}
+
+static void touch_areas(struct builder *b, const struct touching *t, uint32_t effects) {
+    const struct areas *areas = areas_of(b, t->stage, t->i);
+    if (effects & WEIR__SAVED) touch_area(b, t, areas->saved, 0, &t->views->saved);
+    if (effects & WEIR__SAVED_FOR_INPUT)
+        touch_area(b, t, areas->saved_for_input, areas->for_input_offset,
+                   &t->views->saved_for_input);
+    if (effects & WEIR__WEIGHT_INPUTS)
+        touch_area(b, t, areas->left_for_weight, 0, &t->views->left_for_weight);
+}
+
+/* What a backward needs, it may also read from the border; W only what the stage says. */
+static void read_kept(struct builder *b, const struct touching *t, bool weight) {
+    static const struct weir_weight_reads all = {UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX};
+    const struct weir_stage *stage = &t->at->stage;
+    const struct weir_weight_reads *mask = weight ? &stage->weight_reads : &all;
+    read_inputs(b, t, stage->inputs_kept & mask->inputs);
+    read_skips(b, t, true, mask->skips);
+    read_output_grads(b, t, mask->output_grads, !weight);
+    read_skip_grads(b, t, mask->skip_grads, !weight);
 }
 
 static void touch(struct builder *b, const struct touching *t, const struct weir__kind *kind,
@@ -293,18 +351,13 @@ static void touch(struct builder *b, const struct touching *t, const struct weir
     const struct weir_stage *stage = &t->at->stage;
     if (kind->reads & WEIR__INPUTS)
         read_inputs(b, t, phase == WEIR_RECOMPUTE ? stage->inputs_recomputed : UINT64_MAX);
-    if (kind->reads & WEIR__SKIPS_IN) read_skips(b, t, false);
+    if (kind->reads & WEIR__SKIPS_IN) read_skips(b, t, false, UINT64_MAX);
     if (kind->writes & WEIR__OUTPUTS) write_outputs(b, t);
     if (kind->writes & WEIR__SKIPS_OUT) write_skips(b, t);
-    bool saves = phase == WEIR_FORWARD || phase == WEIR_RECOMPUTE;
-    if (saves || (kind->reads & WEIR__SAVED)) touch_saved(b, t);
-    if (kind->reads & WEIR__SAVED) { /* what a backward needs, it may also read from the border */
-        read_inputs(b, t, stage->inputs_kept);
-        read_skips(b, t, true);
-    }
-    if (kind->reads & WEIR__OUTPUT_GRADS) read_output_grads(b, t);
+    bool saves = phase != WEIR_FORWARD_CHECKPOINT && phase != WEIR_INFER;
+    touch_areas(b, t, kind->reads | (saves ? kind->writes : 0));
+    if (kind->reads & WEIR__SAVED) read_kept(b, t, (kind->reads & WEIR__WEIGHT_INPUTS) != 0);
     if (kind->writes & WEIR__INPUT_GRADS) write_input_grads(b, t);
-    if (kind->reads & WEIR__SKIP_GRADS_IN) read_skip_grads(b, t);
     if (kind->writes & WEIR__SKIP_GRADS_OUT) write_skip_grads(b, t);
 }
 
@@ -435,7 +488,7 @@ static void visit(struct builder *b, uint32_t a) {
     uint32_t workspace = weir__memory_block(&b->prepared->memory, WEIR__BLOCK_WORKSPACE,
                                             worker_of(b, s), call->run != NULL ? bytes : 0);
     weir__memory_use(&b->prepared->memory, workspace, a);
-    if (!weir__prepared_point(b->prepared, &call->workspace, workspace))
+    if (!weir__prepared_point(b->prepared, &call->workspace, workspace, 0))
         weir__memory_fail(&b->prepared->memory);
     call->copy_begin = b->prepared->copy_count;
     call->portal_begin = b->prepared->move_count;
@@ -459,19 +512,23 @@ static bool builder_init(struct builder *b) {
     uint32_t stages = b->setup->flow.stage_count, routes = b->setup->route_count;
     b->outputs = weir__pool_take(pool, stages, sizeof *b->outputs);
     b->grads = weir__pool_take(pool, stages, sizeof *b->grads);
-    b->saved = weir__pool_take(pool, stages, sizeof *b->saved);
+    b->areas = weir__pool_take(pool, (size_t)stages * b->m, sizeof *b->areas);
     b->values = weir__pool_take(pool, routes, sizeof *b->values);
     b->sums = weir__pool_take(pool, routes, sizeof *b->sums);
     bool *checkpointed = weir__pool_take(pool, (size_t)stages * b->m, sizeof *checkpointed);
-    if (b->outputs == NULL || b->grads == NULL || b->saved == NULL || b->values == NULL ||
-        b->sums == NULL || checkpointed == NULL)
+    bool *split = weir__pool_take(pool, (size_t)stages * b->m, sizeof *split);
+    if (b->outputs == NULL || b->grads == NULL || b->areas == NULL || b->values == NULL ||
+        b->sums == NULL || checkpointed == NULL || split == NULL)
         return false;
     const struct weir_table *table = b->prepared->table;
-    for (uint32_t a = 0; a < table->action_count; a++)
-        if (table->actions[a].kind == WEIR_KIND_R)
-            checkpointed[(size_t)table->actions[a].stage * b->m + table->actions[a].micro_batch] =
-                true;
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        size_t at = (size_t)action->stage * b->m + action->micro_batch;
+        if (action->kind == WEIR_KIND_R) checkpointed[at] = true;
+        if (weir__kinds[action->kind].reads & WEIR__WEIGHT_INPUTS) split[at] = true;
+    }
     b->checkpointed = checkpointed;
+    b->split = split;
     bool made = make_lasting(b);
     for (uint32_t s = 0; made && s < stages; s++) made = make_stage(b, s);
     for (uint32_t r = 0; made && r < routes; r++) made = make_route(b, r);

@@ -64,11 +64,23 @@ uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t siz
     return sizes[0] == sizes[1] ? 1 : 2;
 }
 
+/* Which phases each stage will be called in. */
+static void find_phases(const struct weir__prepared *prepared, struct weir_stage_bytes *bytes) {
+    _Static_assert(WEIR_PHASE_COUNT <= 32, "a bit for each phase");
+    for (uint32_t a = 0; a < prepared->table->action_count; a++) {
+        const struct weir__call *call = &prepared->calls[a];
+        uint32_t stage = call->action.stage;
+        if (call->run != NULL) bytes[2 * stage].phases |= UINT32_C(1) << call->phase;
+        bytes[2 * stage + 1].phases = bytes[2 * stage].phases;
+    }
+}
+
 /* bytes[stage * 2 + size] */
 static int measure(const struct weir__prepared *prepared, const struct weir__setup *setup,
                    struct weir_stage_bytes *bytes, struct weir_faults *faults) {
     int64_t sizes[2];
     uint32_t count = weir__prepared_sizes(prepared, sizes);
+    find_phases(prepared, bytes);
     for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
         const struct weir_stage *stage = &setup->stages[s].stage;
         for (uint32_t i = 0; i < count && stage->calls->measure != NULL; i++) {
@@ -153,14 +165,15 @@ static int make_views(struct weir__prepared *prepared, const struct weir__setup 
 
 /* ---- bindings ---- */
 
-bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block) {
+bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block,
+                          size_t offset) {
     if (block == WEIR__NO_BLOCK) return true;
     void *bindings = prepared->bindings;
     if (!weir__pool_grow(&prepared->pool, &bindings, prepared->binding_count,
                          &prepared->binding_capacity, sizeof *prepared->bindings))
         return false;
     prepared->bindings = bindings;
-    prepared->bindings[prepared->binding_count++] = (struct weir__binding){where, block};
+    prepared->bindings[prepared->binding_count++] = (struct weir__binding){where, block, offset};
     return true;
 }
 
@@ -171,8 +184,10 @@ static void *address(const struct weir__memory *memory, const struct weir__arena
 
 void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas) {
     const struct weir__memory *memory = &prepared->memory;
-    for (uint32_t i = 0; i < prepared->binding_count; i++)
-        *prepared->bindings[i].where = address(memory, arenas, prepared->bindings[i].block);
+    for (uint32_t i = 0; i < prepared->binding_count; i++) {
+        const struct weir__binding *binding = &prepared->bindings[i];
+        *binding->where = (char *)address(memory, arenas, binding->block) + binding->offset;
+    }
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
         struct weir__copy *copy = &prepared->copies[i];
         copy->from = address(memory, arenas, copy->from_block);
@@ -361,9 +376,9 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
     struct weir_stage_bytes *bytes =
         weir__pool_take(&prepared->pool, 2 * (size_t)setup->flow.stage_count, sizeof *bytes);
     if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    status = measure(prepared, setup, bytes, faults);
-    if (status == WEIR_OK) status = check_callbacks(prepared, setup, faults);
+    status = check_callbacks(prepared, setup, faults);
     if (status == WEIR_OK) status = make_calls(prepared, setup);
+    if (status == WEIR_OK) status = measure(prepared, setup, bytes, faults);
     if (status == WEIR_OK) status = find_tails(prepared);
     if (status != WEIR_OK) return status;
     status = weir__prepared_lifetimes(prepared, setup, bytes);

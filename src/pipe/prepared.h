@@ -51,7 +51,7 @@ struct weir__views {
     struct weir_view *inputs, *outputs, *output_grads, *input_grads;
     struct weir_view *skips, *skip_grads, *skip_grads_out;
     void **output_slots; /**< last stage: where outputs go that the caller does not want */
-    void *saved;
+    void *saved, *saved_for_input, *left_for_weight;
     double loss;
 };
 
@@ -79,6 +79,7 @@ struct weir__lasting {
 struct weir__binding {
     void **where;
     uint32_t block;
+    size_t offset; /**< in the block */
 };
 
 /** A worker's memory in two parts: what lasts as long as the pipe, and what steps work in, which is
@@ -143,8 +144,10 @@ int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir_
 /** The waits of every call (waits.c), from dependencies and hand-overs, without what is implied. */
 int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__setup *setup,
                          const double *start, const double *end);
-/** `*where` will point to the block once the arenas are there; WEIR__NO_BLOCK leaves it alone. */
-bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block);
+/** `*where` will point to `offset` in the block once the arenas are there; WEIR__NO_BLOCK leaves it
+ * alone. */
+bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block,
+                          size_t offset);
 /** The views of (stage, micro-batch). */
 static inline struct weir__views *weir__prepared_views(const struct weir__prepared *prepared,
                                                        uint32_t stage, uint32_t micro_batch) {

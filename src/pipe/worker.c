@@ -195,12 +195,16 @@ static void fill_micro_batch(struct run *run, const struct weir__call *call) {
     task->row_first = views->row_first;
     task->inputs = views->inputs;
     task->outputs = writes & WEIR__OUTPUTS ? views->outputs : nothing;
-    task->output_grads = reads & WEIR__OUTPUT_GRADS ? views->output_grads : nothing;
+    bool grads = (reads & (WEIR__OUTPUT_GRADS | WEIR__WEIGHT_INPUTS)) != 0;
+    task->output_grads = grads ? views->output_grads : nothing;
     task->input_grads = writes & WEIR__INPUT_GRADS ? views->input_grads : nothing;
     task->skips = views->skips;
-    task->skip_grads = reads & WEIR__SKIP_GRADS_IN ? views->skip_grads : nothing;
+    task->skip_grads = grads ? views->skip_grads : nothing;
     task->skip_grads_out = writes & WEIR__SKIP_GRADS_OUT ? views->skip_grads_out : nothing;
-    task->saved = call->saves ? views->saved : NULL;
+    uint32_t areas = call->saves ? reads | writes : 0;
+    task->saved = areas & WEIR__SAVED ? views->saved : NULL;
+    task->saved_for_input = areas & WEIR__SAVED_FOR_INPUT ? views->saved_for_input : NULL;
+    task->left_for_weight = areas & WEIR__WEIGHT_INPUTS ? views->left_for_weight : NULL;
     task->loss = &views->loss;
 }
 
@@ -209,7 +213,7 @@ static void leave_micro_batch(struct weir_task *task, const struct weir_view *no
     task->rows = task->row_first = 0;
     task->inputs = task->outputs = task->output_grads = task->input_grads = nothing;
     task->skips = task->skip_grads = task->skip_grads_out = nothing;
-    task->saved = NULL;
+    task->saved = task->saved_for_input = task->left_for_weight = NULL;
     task->loss = NULL;
 }
 
@@ -250,20 +254,39 @@ static uint64_t hash_view(uint64_t hash, const struct weir_tensor *tensor,
     return hash_bytes(hash, view->data, bytes);
 }
 
+static bool is_weight_part(const struct weir__call *call) {
+    return (weir__kinds[call->action.kind].reads & WEIR__WEIGHT_INPUTS) != 0;
+}
+
 /* The border inputs that a call may read: others may be gone, and something else lie there. */
 static uint64_t readable_inputs(const struct weir_stage *stage, const struct weir__call *call) {
     if (call->action.kind == WEIR_KIND_F) return UINT64_MAX;
-    return call->phase == WEIR_RECOMPUTE ? stage->inputs_recomputed : stage->inputs_kept;
+    if (call->phase == WEIR_RECOMPUTE) return stage->inputs_recomputed;
+    uint64_t weight = is_weight_part(call) ? stage->weight_reads.inputs : UINT64_MAX;
+    return stage->inputs_kept & weight;
+}
+
+static bool is_readable_skip(const struct weir_stage *stage, const struct weir__call *call,
+                             uint32_t j) {
+    if (stage->skips[j].verb == WEIR_SKIP_STASH) return false;
+    if (weir__kinds[call->action.kind].reads & WEIR__SKIPS_IN) return true;
+    return stage->skips[j].kept &&
+           (!is_weight_part(call) || weir__input_bit(stage->weight_reads.skips, j));
 }
 
 static uint64_t hash_gradients(const struct run *run, const struct weir__call *call,
                                uint64_t hash) {
     const struct weir_stage *stage = &run->pipe->setup.stages[call->action.stage].stage;
-    if (!(weir__kinds[call->action.kind].reads & WEIR__OUTPUT_GRADS)) return hash;
+    bool weight = is_weight_part(call);
+    uint64_t outputs = weight ? stage->weight_reads.output_grads : UINT64_MAX;
+    uint64_t skips = weight ? stage->weight_reads.skip_grads : UINT64_MAX;
+    if (!weight && !(weir__kinds[call->action.kind].reads & WEIR__OUTPUT_GRADS)) return hash;
     for (uint32_t k = 0; k < stage->output_count; k++)
-        hash = hash_view(hash, &stage->outputs[k], &call->views->output_grads[k]);
+        if (weir__input_bit(outputs, k))
+            hash = hash_view(hash, &stage->outputs[k], &call->views->output_grads[k]);
     for (uint32_t j = 0; j < stage->skip_count; j++)
-        hash = hash_view(hash, &stage->skips[j].tensor, &call->views->skip_grads[j]);
+        if (weir__input_bit(skips, j))
+            hash = hash_view(hash, &stage->skips[j].tensor, &call->views->skip_grads[j]);
     return hash;
 }
 
@@ -272,13 +295,12 @@ static uint64_t hash_read_only(const struct run *run, const struct weir__call *c
     uint32_t s = call->action.stage;
     const struct weir__stage_setup *at = &setup->stages[s];
     uint64_t hash = 0xcbf29ce484222325u, mask = readable_inputs(&at->stage, call);
-    bool all_skips = (weir__kinds[call->action.kind].reads & WEIR__SKIPS_IN) != 0;
     for (uint32_t k = 0; k < weir__setup_input_count(setup, s); k++)
         if (k >= at->border_count || weir__input_bit(mask, k))
             hash = hash_view(hash, weir__setup_input(setup, s, k), &call->views->inputs[k]);
     for (uint32_t j = 0; j < at->stage.skip_count; j++) {
         const struct weir_skip_use *use = &at->stage.skips[j];
-        if (use->verb != WEIR_SKIP_STASH && (all_skips || use->kept))
+        if (is_readable_skip(&at->stage, call, j))
             hash = hash_view(hash, &use->tensor, &call->views->skips[j]);
     }
     return hash_gradients(run, call, hash);

@@ -23,7 +23,9 @@ enum weir__effect {
     WEIR__WEIGHT_INPUTS = 1u << 9,  /**< what I leaves for W */
     WEIR__PARAM_GRADS = 1u << 10,   /**< per stage, not per micro-batch */
     WEIR__NORMS = 1u << 11,         /**< every stage's: a barrier over stages */
-    WEIR__PARAMETERS = 1u << 12
+    WEIR__PARAMETERS = 1u << 12,
+    WEIR__SAVED_FOR_INPUT = 1u << 13 /**< activations that W does not read; written and read with
+                                          SAVED, whose dependencies hold for it too */
 };
 
 /** One row per kind. An effect's writer is, of the kinds that a stage and micro-batch has, the last

@@ -15,7 +15,8 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
                      .name = "forward",
                      .phase = WEIR_FORWARD,
                      .reads = WEIR__INPUTS | WEIR__SKIPS_IN,
-                     .writes = WEIR__OUTPUTS | WEIR__SKIPS_OUT | WEIR__SAVED,
+                     .writes =
+                         WEIR__OUTPUTS | WEIR__SKIPS_OUT | WEIR__SAVED | WEIR__SAVED_FOR_INPUT,
                      .per_micro_batch = true,
                      .exported = true,
                      .plain = true,
@@ -24,7 +25,7 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
                      .name = "recompute",
                      .phase = WEIR_RECOMPUTE,
                      .reads = WEIR__INPUTS | WEIR__SKIPS_IN,
-                     .writes = WEIR__SAVED,
+                     .writes = WEIR__SAVED | WEIR__SAVED_FOR_INPUT,
                      .per_micro_batch = true,
                      .exported = true,
                      .in_step = true,
@@ -33,7 +34,8 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
     [WEIR_KIND_B] = {.letter = 'B',
                      .name = "backward",
                      .phase = WEIR_BACKWARD,
-                     .reads = WEIR__SAVED | WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN,
+                     .reads = WEIR__SAVED | WEIR__SAVED_FOR_INPUT | WEIR__OUTPUT_GRADS |
+                              WEIR__SKIP_GRADS_IN,
                      .writes = WEIR__INPUT_GRADS | WEIR__SKIP_GRADS_OUT | WEIR__PARAM_GRADS,
                      .per_micro_batch = true,
                      .exported = true,
@@ -43,7 +45,8 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
     [WEIR_KIND_I] = {.letter = 'I',
                      .name = "backward input",
                      .phase = WEIR_BACKWARD_INPUT,
-                     .reads = WEIR__SAVED | WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN,
+                     .reads = WEIR__SAVED | WEIR__SAVED_FOR_INPUT | WEIR__OUTPUT_GRADS |
+                              WEIR__SKIP_GRADS_IN,
                      .writes = WEIR__INPUT_GRADS | WEIR__SKIP_GRADS_OUT | WEIR__WEIGHT_INPUTS,
                      .per_micro_batch = true,
                      .exported = true,
