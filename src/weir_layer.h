@@ -229,7 +229,9 @@ struct weir_op_task {
     const void *output_grad;   /**< backward */
     void *const *input_grads;  /**< backward; NULL where nobody wants it. "=" for inputs with rows;
                                     "+=" for parameters, whose gradient is zeroed before the first
-                                    micro-batch */
+                                    micro-batch. Where a schedule splits backward there are two
+                                    calls: for inputs with rows, later for parameters. So the bits
+                                    of a gradient must not depend on which others are wanted */
     void *workspace;           /**< as many bytes as the op asked for, or NULL */
     bool infer;                /**< inference, not training */
     struct weir_error *error;  /**< a failing callback may put a message here; never NULL */

@@ -344,7 +344,7 @@ static void test_the_parts_of_backward_make_the_whole(void) {
 
 /* ---- programs ---- */
 
-enum { AREA = 1 << 16, AREAS = 10 };
+enum { AREA = 1 << 16, AREAS = 12 };
 
 /** A stage's programs on memory of this test's. */
 struct bench {
@@ -414,6 +414,7 @@ static void test_recompute_leaves_the_bytes_that_forward_saved(void) {
                                              .threads_known = true};
     struct bench bench = {0};
     CHECK_OK(weir__instance_new(&options, 2, &bench.instance));
+    CHECK_OK(weir__instance_plan(&options, bench.instance, UINT32_MAX));
     CHECK_OK(weir__instance_prepare(bench.instance, stage->graph.node_count, 1));
     check_recompute(&bench);
     weir__instance_release(bench.instance, stage->graph.node_count);

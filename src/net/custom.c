@@ -38,6 +38,7 @@ static int run_grad(const struct weir__op_call *call) {
     for (uint32_t i = 0; i < custom->input_count; i++) {
         if ((custom->wanted >> i & 1) == 0) continue;
         grads[i] = call->out[made++];
+        if (grads[i] == NULL) continue; /* of the other part of a split backward */
         if (call->overwrite && (custom->parameters >> i & 1) != 0)
             memset(grads[i], 0, custom->counts[i] * weir_dtype_bytes(call->shape->dtype));
     }

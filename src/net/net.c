@@ -55,13 +55,6 @@ static uint32_t likely_threads(const struct weir_net_options *options) {
     return cores > (long)workers ? (uint32_t)(cores / workers) : 1;
 }
 
-/** A table of the user's may split backward; the saved area then holds what its parts share. */
-static bool has_split_backward(const struct weir_pipe_options *options) {
-    for (size_t i = 0; options->table_csv != NULL && i < options->table_csv_bytes; i++)
-        if (options->table_csv[i] == 'I') return true;
-    return false;
-}
-
 /* ---- building ---- */
 
 static int compile(struct weir_net *net, const struct weir_net_options *options,
@@ -102,8 +95,7 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
                                             .rows_max = net->rows_max,
                                             .threads = likely_threads(options),
                                             .threads_known = options->pipe.threads_per_worker > 0,
-                                            .reference = options->reference,
-                                            .split = has_split_backward(&options->pipe)};
+                                            .reference = options->reference};
         stage->optimizer = options->optimizer;
         stage->seed = options->seed;
         if (status == WEIR_OK) status = weir__stage_init(stage, &net->network, s);

@@ -36,7 +36,7 @@ struct weir__stage {
 };
 
 /** In the network's pool. `stage` is zeroed but for `plan`'s dtype, rows_max, threads, reference,
- * split, allocator, and optimizer and seed. */
+ * allocator, and optimizer and seed. */
 int weir__stage_init(struct weir__stage *stage, struct weir__network *network, uint32_t index);
 /** Frees the instances. */
 void weir__stage_clean_up(struct weir__stage *stage);

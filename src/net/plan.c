@@ -16,7 +16,7 @@ struct planner {
     struct weir__instance *instance;
     int64_t workspace_rows;       /* at least the instance's */
     struct weir__pool scratch;    /* dies with the planning */
-    size_t *saved_offsets;        /* [value] in the saved area */
+    size_t *kept_offsets;         /* [value] in the area that keeps it */
     struct weir__location *homes; /* [value] in the present program */
     uint32_t *buffer_of;          /* [value] its workspace buffer, or NONE */
     uint32_t *last_use;           /* [value] the last call that reads it */
@@ -47,14 +47,22 @@ static bool is_forward(enum weir__program_kind kind) {
            kind == WEIR__PROGRAM_INFER || kind == WEIR__PROGRAM_INFER_LOSS;
 }
 
-/** In this program the value lies in the saved area. */
-static bool in_saved(const struct planner *planner, const struct weir_value *value,
-                     enum weir__program_kind kind) {
-    const struct weir__slices *slices = planner->options->slices;
-    if (slices->residual[value->id]) return !is_forward(kind) || kind == WEIR__PROGRAM_FORWARD;
-    if (!slices->carried[value->id]) return false;
-    bool made_here = value->source == WEIR__FROM_NODE && kind == WEIR__PROGRAM_BACKWARD_INPUT;
-    return made_here || kind == WEIR__PROGRAM_BACKWARD_WEIGHT;
+static bool is_part(enum weir__program_kind kind) {
+    return kind == WEIR__PROGRAM_BACKWARD_INPUT || kind == WEIR__PROGRAM_BACKWARD_WEIGHT;
+}
+
+/** The area that keeps the value from one program for another, or BASE_NONE. */
+static enum weir__base area_of(const struct weir__slices *slices, uint32_t value) {
+    if (slices->residual_of_weight[value]) return WEIR__BASE_SAVED;
+    if (slices->residual[value]) return WEIR__BASE_SAVED_FOR_INPUT;
+    return slices->left_for_weight[value] ? WEIR__BASE_LEFT_FOR_WEIGHT : WEIR__BASE_NONE;
+}
+
+/** In this program the value lies in that area. */
+static bool in_area(const struct weir__slices *slices, uint32_t value,
+                    enum weir__program_kind kind) {
+    if (slices->residual[value]) return !is_forward(kind) || kind == WEIR__PROGRAM_FORWARD;
+    return slices->left_for_weight[value] && is_part(kind);
 }
 
 static struct weir__location source_home(const struct planner *planner,
@@ -77,6 +85,7 @@ static struct weir__location source_home(const struct planner *planner,
 
 /** Homes that do not depend on what else the program does; BASE_NONE where that is still open. */
 static void settle_homes(struct planner *planner, enum weir__program_kind kind) {
+    const struct weir__slices *slices = planner->options->slices;
     for (uint32_t i = 0; i < planner->graph->value_count; i++) {
         const struct weir_value *value = planner->graph->values[i];
         struct weir__location *home = &planner->homes[i];
@@ -86,27 +95,30 @@ static void settle_homes(struct planner *planner, enum weir__program_kind kind) 
         if (value->accumulator != WEIR__NONE)
             *home = (struct weir__location){
                 WEIR__BASE_GRADIENTS, planner->graph->accumulators[value->accumulator].offset};
-        if (in_saved(planner, value, kind))
-            *home = (struct weir__location){WEIR__BASE_SAVED, planner->saved_offsets[i]};
+        if (in_area(slices, i, kind))
+            *home = (struct weir__location){area_of(slices, i), planner->kept_offsets[i]};
     }
     const struct weir_value *loss = planner->graph->loss;
     if (loss != NULL && is_forward(kind))
         planner->homes[loss->id] = (struct weir__location){WEIR__BASE_LOSS, 0};
 }
 
-static int plan_saved(struct planner *planner) {
-    const struct weir__slices *slices = planner->options->slices;
-    size_t *saved = &planner->instance->saved;
+static int plan_areas(struct planner *planner) {
+    size_t ends[WEIR__BASE_LEFT_FOR_WEIGHT + 1] = {0};
     for (uint32_t i = 0; i < planner->graph->value_count; i++) {
-        bool carried = planner->options->split && slices->carried[i];
-        if (!slices->residual[i] && !carried) continue;
+        enum weir__base area = area_of(planner->options->slices, i);
+        if (area == WEIR__BASE_NONE) continue;
         size_t bytes;
         int status = weir__value_bytes(planner->graph->values[i], planner->instance->rows, &bytes);
         if (status != WEIR_OK) return status;
-        planner->saved_offsets[i] = *saved;
-        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes) || !weir__add(*saved, bytes, saved))
+        planner->kept_offsets[i] = ends[area];
+        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes) ||
+            !weir__add(ends[area], bytes, &ends[area]))
             return WEIR_ERR_OVERFLOW;
     }
+    planner->instance->saved = ends[WEIR__BASE_SAVED];
+    planner->instance->saved_for_input = ends[WEIR__BASE_SAVED_FOR_INPUT];
+    planner->instance->left_for_weight = ends[WEIR__BASE_LEFT_FOR_WEIGHT];
     return WEIR_OK;
 }
 
@@ -152,7 +164,18 @@ static int node_call(struct planner *planner, const struct weir__node *node,
     (*call)->kernel = kernel;
     if (options->lasting != NULL && options->lasting[node->id].bytes > 0)
         (*call)->lasting = &options->lasting[node->id];
-    return measure_call(planner, *call);
+    planner->instance->prepared = false;
+    int status = measure_call(planner, *call);
+    if (status != WEIR_OK) (*call)->kernel = NULL;
+    return status;
+}
+
+/** Whether this program asks a node for its k-th output. */
+static bool is_wanted(const struct planner *planner, const struct weir__node *node, uint32_t k,
+                      enum weir__program_kind kind) {
+    if (!is_part(kind) || !planner->options->slices->in_both[node->id]) return true;
+    bool of_parameter = node->out[k]->accumulator != WEIR__NONE;
+    return of_parameter == (kind == WEIR__PROGRAM_BACKWARD_WEIGHT);
 }
 
 static int add_nodes(struct planner *planner, enum weir__program_kind kind,
@@ -223,26 +246,12 @@ static int deliver_gradients(struct planner *planner, struct weir__program *prog
     return status;
 }
 
-/** The weight part cannot read the border any more. */
-static int deliver_carried(struct planner *planner, struct weir__program *program) {
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < planner->graph->value_count; i++) {
-        struct weir_value *value = planner->graph->values[i];
-        if (!planner->options->slices->carried[i] || value->source == WEIR__FROM_NODE) continue;
-        struct weir__location slot = {WEIR__BASE_SAVED, planner->saved_offsets[i]};
-        status = deliver(planner, program, value, value, slot);
-    }
-    return status;
-}
-
 static int add_deliveries(struct planner *planner, enum weir__program_kind kind,
                           struct weir__program *program) {
     int status = WEIR_OK;
     if (is_forward(kind)) status = deliver_outputs(planner, program);
     if (kind == WEIR__PROGRAM_BACKWARD || kind == WEIR__PROGRAM_BACKWARD_INPUT)
         status = deliver_gradients(planner, program);
-    if (status == WEIR_OK && kind == WEIR__PROGRAM_BACKWARD_INPUT)
-        status = deliver_carried(planner, program);
     return status;
 }
 
@@ -319,7 +328,8 @@ static int plan_workspace(struct planner *planner, enum weir__program_kind kind,
     for (uint32_t i = 0; i < count; i++) {
         const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
         for (uint32_t k = 0; k < node->out_count; k++) {
-            int status = place_output(planner, node, k, i);
+            int status = WEIR_OK;
+            if (is_wanted(planner, node, k, kind)) status = place_output(planner, node, k, i);
             if (status != WEIR_OK) return status;
         }
         scratch[i] = open_buffer(planner, program->calls[i].node->workspace, i);
@@ -329,15 +339,28 @@ static int plan_workspace(struct planner *planner, enum weir__program_kind kind,
         const struct weir__node *node = planner->graph->nodes[slices->nodes[kind][i]];
         struct weir__planned_call *call = &program->calls[i];
         for (uint32_t k = 0; k < node->in_count; k++) call->in[k] = locate(planner, node->in[k]);
-        for (uint32_t k = 0; k < node->out_count; k++) call->out[k] = locate(planner, node->out[k]);
+        for (uint32_t k = 0; k < node->out_count; k++)
+            call->out[k] = locate(planner, is_wanted(planner, node, k, kind) ? node->out[k] : NULL);
         call->workspace =
             (struct weir__location){WEIR__BASE_WORKSPACE, planner->buffers[scratch[i]].offset};
     }
     return WEIR_OK;
 }
 
+/** Behind everything else, where an input gradient goes that nobody asked for at run time. */
+static int plan_discard(const struct planner *planner, struct weir__program *program) {
+    const struct weir_value *input = planner->graph->inputs[0];
+    if (!planner->options->discard || !input->requires_grad) return WEIR_OK;
+    size_t bytes;
+    int status = weir__value_bytes(input, planner->workspace_rows, &bytes);
+    if (status != WEIR_OK) return status;
+    program->discard = program->workspace;
+    return weir__add(program->discard, bytes, &program->workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}
+
 static int plan_program(struct planner *planner, enum weir__program_kind kind) {
     struct weir__program *program = &planner->instance->programs[kind];
+    *program = (struct weir__program){0};
     size_t most =
         planner->options->slices->node_counts[kind] + 2 * (1 + planner->graph->skip_count);
     program->calls = weir__pool_take(&planner->instance->pool, most, sizeof program->calls[0]);
@@ -345,47 +368,45 @@ static int plan_program(struct planner *planner, enum weir__program_kind kind) {
     settle_homes(planner, kind);
     int status = add_nodes(planner, kind, program);
     if (status == WEIR_OK) status = add_deliveries(planner, kind, program);
-    return status != WEIR_OK ? status : plan_workspace(planner, kind, program);
+    if (status == WEIR_OK) status = plan_workspace(planner, kind, program);
+    bool gives = kind == WEIR__PROGRAM_BACKWARD || kind == WEIR__PROGRAM_BACKWARD_INPUT;
+    return status == WEIR_OK && gives ? plan_discard(planner, program) : status;
 }
 
-/** Behind everything else, where an input gradient goes that nobody asked for at run time. */
-static int plan_discard(struct planner *planner) {
-    const struct weir_value *input = planner->graph->inputs[0];
-    struct weir__program *whole = &planner->instance->programs[WEIR__PROGRAM_BACKWARD];
-    struct weir__program *part = &planner->instance->programs[WEIR__PROGRAM_BACKWARD_INPUT];
-    if (!planner->options->discard || !input->requires_grad) return WEIR_OK;
-    size_t bytes, *discard = &planner->instance->discard;
-    int status = weir__value_bytes(input, planner->workspace_rows, &bytes);
-    if (status != WEIR_OK) return status;
-    *discard = whole->workspace > part->workspace ? whole->workspace : part->workspace;
-    if (!weir__add(*discard, bytes, &whole->workspace)) return WEIR_ERR_OVERFLOW;
-    part->workspace = whole->workspace;
-    return WEIR_OK;
-}
-
-static int plan_instance(struct planner *planner) {
+static int plan_programs(struct planner *planner, uint32_t programs) {
     uint32_t values = planner->graph->value_count, nodes = planner->graph->node_count;
     struct weir__pool *scratch = &planner->scratch;
     size_t buffers = (size_t)values + nodes;
-    planner->instance->nodes =
-        weir__pool_take(&planner->instance->pool, nodes, sizeof(struct weir__node_call));
-    planner->saved_offsets = weir__pool_take(scratch, values, sizeof(size_t));
+    planner->kept_offsets = weir__pool_take(scratch, values, sizeof(size_t));
     planner->homes = weir__pool_take(scratch, values, sizeof planner->homes[0]);
     planner->buffer_of = weir__pool_take(scratch, values, sizeof(uint32_t));
     planner->last_use = weir__pool_take(scratch, values, sizeof(uint32_t));
     planner->buffers = weir__pool_take(scratch, buffers, sizeof planner->buffers[0]);
     planner->order = weir__pool_take(scratch, 2 * buffers, sizeof(uint32_t));
-    if (planner->instance->nodes == NULL || planner->saved_offsets == NULL ||
-        planner->homes == NULL || planner->buffer_of == NULL || planner->last_use == NULL ||
-        planner->buffers == NULL || planner->order == NULL)
+    if (planner->kept_offsets == NULL || planner->homes == NULL || planner->buffer_of == NULL ||
+        planner->last_use == NULL || planner->buffers == NULL || planner->order == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
-    int status = plan_saved(planner);
+    int status = plan_areas(planner);
     for (uint32_t kind = 0; status == WEIR_OK && kind < WEIR__PROGRAM_COUNT; kind++) {
-        bool part = kind == WEIR__PROGRAM_BACKWARD_INPUT || kind == WEIR__PROGRAM_BACKWARD_WEIGHT;
-        if (!part || planner->options->split)
-            status = plan_program(planner, (enum weir__program_kind)kind);
+        uint32_t bit = UINT32_C(1) << kind;
+        if ((programs & bit & ~planner->instance->planned) == 0) continue;
+        status = plan_program(planner, (enum weir__program_kind)kind);
+        if (status == WEIR_OK) planner->instance->planned |= bit;
     }
-    return status != WEIR_OK ? status : plan_discard(planner);
+    return status;
+}
+
+int weir__instance_plan(const struct weir__instance_options *options,
+                        struct weir__instance *instance, uint32_t programs) {
+    int64_t rows = instance->rows;
+    struct planner planner = {
+        .options = options, .graph = options->slices->graph, .instance = instance};
+    if ((programs & ~instance->planned) == 0) return WEIR_OK;
+    planner.workspace_rows = rows > options->rows_max ? rows : options->rows_max;
+    weir__pool_init(&planner.scratch, options->allocator);
+    int status = plan_programs(&planner, programs);
+    weir__pool_clean_up(&planner.scratch);
+    return status;
 }
 
 int weir__instance_new(const struct weir__instance_options *options, int64_t rows,
@@ -395,15 +416,11 @@ int weir__instance_new(const struct weir__instance_options *options, int64_t row
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     made->rows = rows;
     weir__pool_init(&made->pool, options->allocator);
-    struct planner planner = {
-        .options = options, .graph = options->slices->graph, .instance = made};
-    planner.workspace_rows = rows > options->rows_max ? rows : options->rows_max;
-    weir__pool_init(&planner.scratch, options->allocator);
-    int status = plan_instance(&planner);
-    weir__pool_clean_up(&planner.scratch);
-    if (status != WEIR_OK) {
+    made->nodes = weir__pool_take(&made->pool, options->slices->graph->node_count,
+                                  sizeof(struct weir__node_call));
+    if (made->nodes == NULL) {
         weir__instance_destroy(options->allocator, made);
-        return status;
+        return WEIR_ERR_OUT_OF_MEMORY;
     }
     *instance = made;
     return WEIR_OK;

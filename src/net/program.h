@@ -30,10 +30,15 @@ struct weir__slices {
     uint32_t node_counts[WEIR__PROGRAM_COUNT]; /**< aliases not counted */
     uint32_t *nodes[WEIR__PROGRAM_COUNT];      /**< ascending */
     bool *residual;                            /**< [value]: forward keeps it for backward */
-    bool *carried;              /**< [value]: the input part keeps it for the weight part */
+    bool *residual_of_weight;   /**< [value]: a residual that the weight part reads */
+    bool *left_for_weight;      /**< [value]: made by the input part, read by the other */
+    bool *in_both;              /**< [node]: makes gradients of both parts; each asks for
+                                     its own outputs */
     bool *skip_kept;            /**< [skip slot]: backward reads the value */
     uint64_t inputs_kept;       /**< bit i: backward reads input i */
     uint64_t inputs_recomputed; /**< bit i: recompute reads input i */
+    struct weir_weight_reads weight_reads; /**< what the weight part reads at the border, where it
+                                                lies: nothing of it is copied */
 };
 
 int weir__slice(struct weir__graph *graph, struct weir__slices *slices);
@@ -44,6 +49,8 @@ int weir__graph_activation_bytes(struct weir__graph *graph, uint64_t *sum);
 enum weir__base {
     WEIR__BASE_NONE, /**< an absent operand */
     WEIR__BASE_SAVED,
+    WEIR__BASE_SAVED_FOR_INPUT,
+    WEIR__BASE_LEFT_FOR_WEIGHT,
     WEIR__BASE_WORKSPACE,
     WEIR__BASE_PARAMETERS,
     WEIR__BASE_GRADIENTS,
@@ -95,6 +102,7 @@ struct weir__program {
     uint32_t call_count;
     struct weir__planned_call *calls;
     size_t workspace; /**< bytes */
+    size_t discard;   /**< where in the workspace an unwanted input gradient goes */
 };
 
 struct weir__instance {
@@ -102,8 +110,8 @@ struct weir__instance {
     struct weir__pool pool;
     struct weir__node_call *nodes; /**< [node] */
     struct weir__program programs[WEIR__PROGRAM_COUNT];
-    size_t saved;   /**< bytes */
-    size_t discard; /**< where in the backward workspace an unwanted input gradient goes */
+    uint32_t planned;                               /**< bit 1 << kind: that program is there */
+    size_t saved, saved_for_input, left_for_weight; /**< bytes, as in struct weir_stage_bytes */
     bool prepared;
 };
 
@@ -119,16 +127,19 @@ struct weir__instance_options {
     uint32_t threads;   /**< to plan for; the real number comes with weir__instance_prepare */
     bool threads_known; /**< false: it is a guess, and one thread may be the truth */
     bool reference;
-    bool split;   /**< plan the two parts of backward as well */
     bool discard; /**< the input's gradient may not be wanted at run time */
 };
 
 /** Settles the nodes' lasting memory: lasting[node count], zeroed, and its bytes in all. */
 int weir__lasting_plan(const struct weir__instance_options *options, struct weir__lasting *lasting,
                        size_t *total);
-/** Plans all programs for `rows` rows. The caller's: weir__instance_destroy. */
+/** For `rows` rows, without a program yet. The caller's: weir__instance_destroy. */
 int weir__instance_new(const struct weir__instance_options *options, int64_t rows,
                        struct weir__instance **instance);
+/** Plans those of `programs` (bit 1 << kind) that are not there yet. On failure those that were
+ * stay as they are. */
+int weir__instance_plan(const struct weir__instance_options *options,
+                        struct weir__instance *instance, uint32_t programs);
 void weir__instance_destroy(const struct weir_allocator *allocator,
                             struct weir__instance *instance);
 /** On the worker's thread: makes the kernels' states for `threads` threads, or for as many as get

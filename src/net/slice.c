@@ -60,27 +60,65 @@ static void need_border_grads(const struct weir__graph *graph, struct marks *mar
 
 /* ---- one program after the other ---- */
 
-static void note_read(const struct weir__graph *graph, struct weir__slices *slices,
-                      const struct weir_value *in, const struct marks *input, bool weight_part) {
-    if (in->source == WEIR__FROM_INPUT) slices->inputs_kept |= (uint64_t)1 << in->index;
-    if (in->source == WEIR__FROM_SKIP) slices->skip_kept[in->index] = true;
-    bool border = in->source == WEIR__FROM_OUTPUT_GRAD || in->source == WEIR__FROM_SKIP_GRAD;
-    bool from_node = in->source == WEIR__FROM_NODE;
-    bool backward = from_node && in->producer->id >= graph->forward_count;
-    if (from_node && !backward) slices->residual[in->id] = true;
-    if (!weight_part) return;
-    if (border || (backward && input->nodes[in->producer->id])) slices->carried[in->id] = true;
+/** A bit of the engine's masks. */
+static uint64_t bit_of(uint32_t index) {
+    return (uint64_t)1 << (index < 63 ? index : 63);
 }
 
-/** What the backward nodes of `all` read; those that are not in `input` are the weight part. */
+static bool is_forward_node(const struct weir__graph *graph, const struct weir_value *value) {
+    return value->producer->id < graph->forward_count;
+}
+
+/** What any part reads is kept for it. */
+static void note_read(const struct weir__graph *graph, struct weir__slices *slices,
+                      const struct weir_value *in) {
+    if (in->source == WEIR__FROM_INPUT) slices->inputs_kept |= bit_of(in->index);
+    if (in->source == WEIR__FROM_SKIP) slices->skip_kept[in->index] = true;
+    if (in->source == WEIR__FROM_NODE && is_forward_node(graph, in))
+        slices->residual[in->id] = true;
+}
+
+/** What the weight part reads lasts till then. Nothing is computed again for it: what the input
+ * part has made anyway is left for it, and what comes over the border stays where it is. */
+static void note_weight_read(const struct weir__graph *graph, struct weir__slices *slices,
+                             const struct weir_value *in, const struct marks *input) {
+    struct weir_weight_reads *reads = &slices->weight_reads;
+    switch (in->source) {
+    case WEIR__FROM_INPUT: reads->inputs |= bit_of(in->index); break;
+    case WEIR__FROM_SKIP: reads->skips |= bit_of(in->index); break;
+    case WEIR__FROM_OUTPUT_GRAD: reads->output_grads |= bit_of(in->index); break;
+    case WEIR__FROM_SKIP_GRAD: reads->skip_grads |= bit_of(in->index); break;
+    case WEIR__FROM_PARAMETER: break;
+    case WEIR__FROM_NODE:
+        if (is_forward_node(graph, in))
+            slices->residual_of_weight[in->id] = true;
+        else if (input->nodes[in->producer->id])
+            slices->left_for_weight[in->id] = true;
+        break;
+    }
+}
+
+/** What the backward nodes of `all` read. */
 static void note_reads(const struct weir__graph *graph, struct weir__slices *slices,
                        const struct marks *all, const struct marks *input) {
     for (uint32_t i = graph->forward_count; i < graph->node_count; i++) {
         const struct weir__node *node = graph->nodes[i];
-        for (uint32_t k = 0; all->nodes[i] && k < node->in_count; k++)
-            if (node->in[k] != NULL)
-                note_read(graph, slices, weir__value_root(node->in[k]), input, !input->nodes[i]);
+        bool of_weight = !input->nodes[i] || slices->in_both[i];
+        for (uint32_t k = 0; all->nodes[i] && k < node->in_count; k++) {
+            if (node->in[k] == NULL) continue;
+            const struct weir_value *in = weir__value_root(node->in[k]);
+            note_read(graph, slices, in);
+            if (of_weight) note_weight_read(graph, slices, in, input);
+        }
     }
+}
+
+/** Nodes of the input part that make gradients of parameters too. */
+static void find_in_both(const struct weir__graph *graph, struct weir__slices *slices,
+                         const struct marks *input) {
+    for (uint32_t i = graph->forward_count; i < graph->node_count; i++)
+        for (uint32_t k = 0; input->nodes[i] && k < graph->nodes[i]->out_count; k++)
+            slices->in_both[i] |= graph->nodes[i]->out[k]->accumulator != WEIR__NONE;
 }
 
 /** Backward comes first: what it reads of the forward pass is what the others must keep. */
@@ -93,11 +131,13 @@ static int slice_backward(struct weir__graph *graph, struct weir__slices *slices
     for (uint32_t i = 0; i < graph->value_count; i++)
         if (graph->values[i]->accumulator != WEIR__NONE) need(&all, graph->values[i]);
     reach(graph, &all, graph->forward_count, graph->node_count);
+    find_in_both(graph, slices, &input);
     note_reads(graph, slices, &all, &input);
     int status = list_program(graph, slices, WEIR__PROGRAM_BACKWARD, all.nodes);
     if (status == WEIR_OK)
         status = list_program(graph, slices, WEIR__PROGRAM_BACKWARD_INPUT, input.nodes);
-    for (uint32_t i = 0; i < graph->node_count; i++) all.nodes[i] = all.nodes[i] && !input.nodes[i];
+    for (uint32_t i = 0; i < graph->node_count; i++)
+        all.nodes[i] = all.nodes[i] && (!input.nodes[i] || slices->in_both[i]);
     if (status != WEIR_OK) return status;
     return list_program(graph, slices, WEIR__PROGRAM_BACKWARD_WEIGHT, all.nodes);
 }
@@ -118,17 +158,24 @@ static int slice_forward(struct weir__graph *graph, struct weir__slices *slices,
     return list_program(graph, slices, kind, marks.nodes);
 }
 
+static bool take_lists(struct weir__graph *graph, struct weir__slices *slices) {
+    struct weir__pool *pool = graph->pool;
+    slices->residual = weir__pool_take(pool, graph->value_count, sizeof(bool));
+    slices->residual_of_weight = weir__pool_take(pool, graph->value_count, sizeof(bool));
+    slices->left_for_weight = weir__pool_take(pool, graph->value_count, sizeof(bool));
+    slices->in_both = weir__pool_take(pool, graph->node_count, sizeof(bool));
+    slices->skip_kept = weir__pool_take(pool, graph->skip_count, sizeof(bool));
+    return slices->residual != NULL && slices->residual_of_weight != NULL &&
+           slices->left_for_weight != NULL && slices->in_both != NULL && slices->skip_kept != NULL;
+}
+
 int weir__slice(struct weir__graph *graph, struct weir__slices *slices) {
     static const enum weir__program_kind forwards[] = {
         WEIR__PROGRAM_FORWARD, WEIR__PROGRAM_CHECKPOINT, WEIR__PROGRAM_RECOMPUTE,
         WEIR__PROGRAM_INFER, WEIR__PROGRAM_INFER_LOSS};
     memset(slices, 0, sizeof *slices);
     slices->graph = graph;
-    slices->residual = weir__pool_take(graph->pool, graph->value_count, sizeof(bool));
-    slices->carried = weir__pool_take(graph->pool, graph->value_count, sizeof(bool));
-    slices->skip_kept = weir__pool_take(graph->pool, graph->skip_count, sizeof(bool));
-    if (slices->residual == NULL || slices->carried == NULL || slices->skip_kept == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (!take_lists(graph, slices)) return WEIR_ERR_OUT_OF_MEMORY;
     int status = slice_backward(graph, slices);
     for (size_t i = 0; status == WEIR_OK && i < WEIR__COUNT_OF(forwards); i++)
         status = slice_forward(graph, slices, forwards[i]);

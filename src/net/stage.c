@@ -33,20 +33,41 @@ static int grow_instances(struct weir__stage *stage) {
     return WEIR_OK;
 }
 
+/** What calls in these phases may run. */
+static uint32_t programs_of(uint32_t phases) {
+    static const uint32_t by_phase[WEIR_PHASE_COUNT] = {
+        [WEIR_FORWARD] = 1u << WEIR__PROGRAM_FORWARD,
+        [WEIR_FORWARD_CHECKPOINT] = 1u << WEIR__PROGRAM_CHECKPOINT,
+        [WEIR_RECOMPUTE] = 1u << WEIR__PROGRAM_RECOMPUTE,
+        [WEIR_BACKWARD] = 1u << WEIR__PROGRAM_BACKWARD,
+        [WEIR_BACKWARD_INPUT] = 1u << WEIR__PROGRAM_BACKWARD_INPUT,
+        [WEIR_BACKWARD_WEIGHT] = 1u << WEIR__PROGRAM_BACKWARD_WEIGHT,
+        [WEIR_INFER] = 1u << WEIR__PROGRAM_INFER | 1u << WEIR__PROGRAM_INFER_LOSS};
+    uint32_t programs = 0;
+    for (uint32_t phase = 0; phase < WEIR_PHASE_COUNT; phase++)
+        if ((phases >> phase & 1) != 0) programs |= by_phase[phase];
+    return programs;
+}
+
 static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) {
     struct weir__stage *stage = context;
     struct weir__instance *instance = find_instance(stage, rows);
+    int status = WEIR_OK;
     if (instance == NULL) {
-        int status = grow_instances(stage);
+        status = grow_instances(stage);
         if (status == WEIR_OK) status = weir__instance_new(&stage->plan, rows, &instance);
         if (status != WEIR_OK) return status;
         stage->instances[stage->instance_count++] = instance;
     }
+    status = weir__instance_plan(&stage->plan, instance, programs_of(bytes->phases));
+    if (status != WEIR_OK) return status;
     const struct weir__program *programs = instance->programs;
     size_t infer = programs[WEIR__PROGRAM_INFER].workspace;
     size_t infer_loss = programs[WEIR__PROGRAM_INFER_LOSS].workspace;
     *bytes = (struct weir_stage_bytes){
         .saved = instance->saved,
+        .saved_for_input = instance->saved_for_input,
+        .left_for_weight = instance->left_for_weight,
         .workspace = {[WEIR_FORWARD] = programs[WEIR__PROGRAM_FORWARD].workspace,
                       [WEIR_FORWARD_CHECKPOINT] = programs[WEIR__PROGRAM_CHECKPOINT].workspace,
                       [WEIR_RECOMPUTE] = programs[WEIR__PROGRAM_RECOMPUTE].workspace,
@@ -92,6 +113,8 @@ static void fill_bases(const struct weir__stage *stage, const struct weir_task *
     uintptr_t *bases = stage->bases;
     const struct weir__graph *graph = &stage->compiled->graph;
     bases[WEIR__BASE_SAVED] = (uintptr_t)task->saved;
+    bases[WEIR__BASE_SAVED_FOR_INPUT] = (uintptr_t)task->saved_for_input;
+    bases[WEIR__BASE_LEFT_FOR_WEIGHT] = (uintptr_t)task->left_for_weight;
     bases[WEIR__BASE_WORKSPACE] = (uintptr_t)task->workspace;
     bases[WEIR__BASE_PARAMETERS] = (uintptr_t)task->parameters;
     bases[WEIR__BASE_GRADIENTS] = (uintptr_t)task->gradients;
@@ -148,7 +171,10 @@ static int run(void *context, const struct weir_task *task) {
                           (long long)task->rows);
     const struct weir__net_step *step = task->user;
     const struct weir__planned_call *failed = NULL;
-    fill_bases(stage, task, instance->discard);
+    enum weir__program_kind kind = program_of(task);
+    const struct weir__program *program = &instance->programs[kind];
+    assert((instance->planned >> kind & 1) != 0);
+    fill_bases(stage, task, program->discard);
     if (is_forward(task->phase) && task->loss != NULL) *task->loss = 0;
     struct weir__run run = {.bases = stage->bases,
                             .step = step == NULL ? 0 : step->number,
@@ -161,7 +187,7 @@ static int run(void *context, const struct weir_task *task) {
                                      .loss_weight = task->loss_weight,
                                      .places = step == NULL ? NULL : &step->places,
                                      .error = task->error}};
-    int status = weir__program_run(&instance->programs[program_of(task)], &run, &failed);
+    int status = weir__program_run(program, &run, &failed);
     return status == WEIR_OK ? WEIR_OK : report(stage, task, status, failed);
 }
 
@@ -221,23 +247,14 @@ static int update(void *context, const struct weir_task *task) {
 static const struct weir_stage_calls calls = {.forward = run,
                                               .recompute = run,
                                               .backward = run,
+                                              .backward_input = run,
+                                              .backward_weight = run,
                                               .norm = norm,
                                               .update = update,
                                               .measure = measure,
                                               .attach = attach,
                                               .prepare = prepare,
                                               .detach = detach};
-static const struct weir_stage_calls split_calls = {.forward = run,
-                                                    .recompute = run,
-                                                    .backward = run,
-                                                    .backward_input = run,
-                                                    .backward_weight = run,
-                                                    .norm = norm,
-                                                    .update = update,
-                                                    .measure = measure,
-                                                    .attach = attach,
-                                                    .prepare = prepare,
-                                                    .detach = detach};
 
 /* ---- describing ---- */
 
@@ -294,7 +311,7 @@ int weir__stage_describe(struct weir__stage *stage, struct weir__network *networ
     for (uint32_t i = 0; i < skips; i++) describe_skip(stage, network, i, &uses[i]);
     struct weir_stage init = WEIR_STAGE_INIT;
     *description = init;
-    description->calls = stage->plan.split ? &split_calls : &calls;
+    description->calls = &calls;
     description->context = stage;
     description->outputs = output;
     description->output_count = 1;
@@ -302,6 +319,7 @@ int weir__stage_describe(struct weir__stage *stage, struct weir__network *networ
     description->skip_count = skips;
     description->inputs_kept = stage->slices.inputs_kept;
     description->inputs_recomputed = stage->slices.inputs_recomputed;
+    description->weight_reads = stage->slices.weight_reads;
     description->parameter_bytes = compiled->parameter_bytes;
     description->state_bytes = stage->state_bytes;
     if (infer_only) return WEIR_OK;
