@@ -12,19 +12,22 @@ struct saved {
     uint64_t magic, mini_batch;
     uint32_t stage, micro_batch;
     int64_t rows;
-    uint64_t hash; /* of all that follows but dh, which backward writes */
+    uint64_t hash; /* of all that follows but dh of h's area, which backward writes */
     uint64_t unused[3];
 };
 _Static_assert(sizeof(struct saved) == 64, "what follows is aligned");
 
-/* The parts of a saved area, in doubles after the head. */
+/* Places in an area, in doubles after its head. All parts lie in `saved`; of a stage that parts its
+ * areas x lies there, the others in saved_for_input, and dh, once I has made it, alone in
+ * left_for_weight as well. */
 struct layout {
     size_t h[ENGINE_PORTS_MAX]; /* per produced tensor: rows * width */
     size_t x[ENGINE_PORTS_MAX]; /* per consumed tensor, unless inputs are kept */
     size_t error;               /* of output 0, where there is a loss */
-    size_t kept;                /* end of the parts above */
-    size_t dh;                  /* as h */
+    size_t kept;                /* end of what forward writes in h's area */
+    size_t dh, dh_count;        /* as h */
     size_t end;
+    size_t x_end; /* of x's area, where it is another */
 };
 
 /* ---- numbers ---- */
@@ -167,31 +170,72 @@ static struct layout layout_of(const struct engine_stage *stage, int64_t rows) {
         layout.h[o] = at;
         if (is_float(&stage->produced[o])) at += n * (size_t)stage->produced[o].width;
     }
-    size_t h_count = at;
+    layout.dh_count = at;
+    size_t *x_at = stage->parts_areas ? &layout.x_end : &at;
     for (uint32_t c = 0; c < stage->consumed_count; c++) {
-        layout.x[c] = at;
+        layout.x[c] = *x_at;
         if (!stage->keeps_inputs && enters_h(&stage->consumed[c]))
-            at += n * (size_t)stage->consumed[c].width;
+            *x_at += n * (size_t)stage->consumed[c].width;
     }
     layout.error = at;
     if (stage->loss_scale != 0.0) at += n * (size_t)stage->produced[0].width;
     layout.kept = at;
     layout.dh = at;
-    layout.end = at + h_count;
+    layout.end = at + layout.dh_count;
     return layout;
 }
 
-size_t engine_saved_bytes(const struct engine_stage *stage, int64_t rows) {
-    return sizeof(struct saved) + layout_of(stage, rows).end * sizeof(double);
+static size_t area_bytes(size_t doubles) {
+    return sizeof(struct saved) + doubles * sizeof(double);
 }
 
-static double *doubles(const struct weir_task *task) {
-    return (double *)(void *)((char *)task->saved + sizeof(struct saved));
+void engine_measure_areas(const struct engine_stage *stage, int64_t rows,
+                          struct weir_stage_bytes *bytes) {
+    struct layout layout = layout_of(stage, rows);
+    bytes->saved = area_bytes(stage->parts_areas ? layout.x_end : layout.end);
+    if (!stage->parts_areas) return;
+    bytes->saved_for_input = area_bytes(layout.end);
+    bytes->left_for_weight = area_bytes(layout.dh_count);
+}
+
+static double *doubles(void *area) {
+    return (double *)(void *)((char *)area + sizeof(struct saved));
+}
+
+static double *x_area(const struct weir_task *task) {
+    return doubles(task->saved);
+}
+
+/* Of h, error and dh. */
+static double *h_area(const struct engine_stage *stage, const struct weir_task *task) {
+    return doubles(stage->parts_areas ? task->saved_for_input : task->saved);
+}
+
+static void seal(const struct engine_stage *stage, const struct weir_task *task, void *area,
+                 size_t count) {
+    uint64_t hash = hash_bytes(1, doubles(area), count * sizeof(double));
+    *(struct saved *)area = (struct saved){
+        MAGIC, task->mini_batch, stage->index, task->micro_batch, task->rows, hash, {0}};
+}
+
+static void save_inputs(const struct engine_stage *stage, const struct weir_task *task,
+                        const struct layout *layout) {
+    double *to = x_area(task);
+    for (uint32_t c = 0; c < stage->consumed_count && !stage->keeps_inputs; c++) {
+        const struct engine_port *port = &stage->consumed[c];
+        if (!enters_h(port)) continue;
+        for (int64_t r = 0; r < task->rows; r++)
+            for (int64_t e = 0; e < port->width; e++)
+                to[layout->x[c] + (size_t)(r * port->width + e)] =
+                    operand(stage, task, c, NULL, r, e);
+    }
+    if (stage->parts_areas) seal(stage, task, task->saved, layout->x_end);
 }
 
 static void save(const struct engine_stage *stage, const struct weir_task *task) {
     struct layout layout = layout_of(stage, task->rows);
-    double *to = doubles(task);
+    double *to = h_area(stage, task);
+    save_inputs(stage, task, &layout);
     for (uint32_t o = 0; o < stage->produced_count; o++) {
         const struct engine_port *port = &stage->produced[o];
         if (!is_float(port)) continue;
@@ -199,35 +243,45 @@ static void save(const struct engine_stage *stage, const struct weir_task *task)
             for (int64_t e = 0; e < port->width; e++)
                 to[layout.h[o] + (size_t)(r * port->width + e)] = mix(stage, task, o, r, e);
     }
-    for (uint32_t c = 0; c < stage->consumed_count && !stage->keeps_inputs; c++) {
-        const struct engine_port *port = &stage->consumed[c];
-        if (!enters_h(port)) continue;
-        for (int64_t r = 0; r < task->rows; r++)
-            for (int64_t e = 0; e < port->width; e++)
-                to[layout.x[c] + (size_t)(r * port->width + e)] =
-                    operand(stage, task, c, NULL, r, e);
-    }
     int64_t width = stage->loss_scale != 0.0 ? stage->produced[0].width : 0;
     for (int64_t i = 0; i < task->rows * width; i++)
         to[layout.error + (size_t)i] =
             squash(to[layout.h[0] + (size_t)i]) - target(stage, task, i / width, i % width);
-    *(struct saved *)task->saved =
-        (struct saved){MAGIC,        task->mini_batch,
-                       stage->index, task->micro_batch,
-                       task->rows,   hash_bytes(1, to, layout.kept * sizeof *to),
-                       {0}};
+    seal(stage, task, stage->parts_areas ? task->saved_for_input : task->saved, layout.kept);
 }
 
-static void check_saved(const struct engine_stage *stage, const struct weir_task *task) {
-    const struct saved *head = task->saved;
-    struct layout layout = layout_of(stage, task->rows);
+static void check_area(const struct engine_stage *stage, const struct weir_task *task, void *area,
+                       size_t count) {
+    const struct saved *head = area;
     bool own = head->magic == MAGIC && head->mini_batch == task->mini_batch &&
                head->stage == stage->index && head->micro_batch == task->micro_batch &&
                head->rows == task->rows;
     if (!own)
         engine_note(stage, task, "the saved area is not this micro-batch's");
-    else if (hash_bytes(1, doubles(task), layout.kept * sizeof(double)) != head->hash)
+    else if (hash_bytes(1, doubles(area), count * sizeof(double)) != head->hash)
         engine_note(stage, task, "the saved area was written to");
+}
+
+static void check_saved(const struct engine_stage *stage, const struct weir_task *task) {
+    struct layout layout = layout_of(stage, task->rows);
+    bool parts = stage->parts_areas, weight = task->phase == WEIR_BACKWARD_WEIGHT;
+    check_area(stage, task, task->saved, parts ? layout.x_end : layout.kept);
+    if (parts && !weight) check_area(stage, task, task->saved_for_input, layout.kept);
+    if (parts && weight) check_area(stage, task, task->left_for_weight, layout.dh_count);
+}
+
+/* What is kept at the border still has what forward saved of it. */
+static void check_inputs(const struct engine_stage *stage, const struct weir_task *task) {
+    struct layout layout = layout_of(stage, task->rows);
+    for (uint32_t c = 0; c < stage->consumed_count && stage->checks_inputs; c++) {
+        const struct engine_port *port = &stage->consumed[c];
+        for (int64_t i = 0; enters_h(port) && i < task->rows * port->width; i++) {
+            double x = operand(stage, task, c, NULL, i / port->width, i % port->width);
+            if (memcmp(&x, &x_area(task)[layout.x[c] + (size_t)i], sizeof x) == 0) continue;
+            engine_note(stage, task, "consumed tensor %u has changed", c);
+            return;
+        }
+    }
 }
 
 /* ---- forward ---- */
@@ -281,7 +335,7 @@ static void check_arriving(const struct engine_stage *stage, const struct weir_t
 
 static void find_dh(const struct engine_stage *stage, const struct weir_task *task) {
     struct layout layout = layout_of(stage, task->rows);
-    double *saved = doubles(task);
+    double *saved = h_area(stage, task);
     for (uint32_t o = 0; o < stage->produced_count; o++) {
         const struct engine_port *port = &stage->produced[o];
         if (!is_float(port)) continue;
@@ -311,7 +365,7 @@ static double input_gradient(const struct engine_stage *stage, const struct weir
             if (to->added)
                 sum += dy != NULL ? 0.125 * load_float(port, dy, i) : 0.0;
             else
-                sum += doubles(task)[layout->dh + layout->h[o] + (size_t)i] *
+                sum += h_area(stage, task)[layout->dh + layout->h[o] + (size_t)i] *
                        factor(stage, task->parameters, o, c, e);
         }
     }
@@ -341,7 +395,8 @@ static void give_input_gradient(const struct engine_stage *stage, const struct w
 
 static void give_weight_gradients(const struct engine_stage *stage, const struct weir_task *task) {
     struct layout layout = layout_of(stage, task->rows);
-    const double *saved = doubles(task);
+    const double *dh = task->left_for_weight != NULL ? doubles(task->left_for_weight)
+                                                     : h_area(stage, task) + layout.dh;
     double *g = task->gradients;
     if (stage->parameters == 0) return;
     if (task->gradients_first) memset(g, 0, stage->parameters * sizeof *g);
@@ -350,12 +405,12 @@ static void give_weight_gradients(const struct engine_stage *stage, const struct
         if (!is_float(port)) continue;
         for (int64_t i = 0; i < task->rows * port->width; i++) {
             int64_t r = i / port->width, e = i % port->width;
-            double dh = saved[layout.dh + layout.h[o] + (size_t)i];
+            double d = dh[layout.h[o] + (size_t)i];
             for (uint32_t c = 0; c < stage->consumed_count; c++) {
                 if (!enters_h(&stage->consumed[c])) continue;
-                const double *x = stage->keeps_inputs ? NULL : saved + layout.x[c];
+                const double *x = stage->keeps_inputs ? NULL : x_area(task) + layout.x[c];
                 g[(uint64_t)(e + 3 * c + o) % stage->parameters] +=
-                    dh * coefficient(stage->index, o, c) * operand(stage, task, c, x, r, e + o);
+                    d * coefficient(stage->index, o, c) * operand(stage, task, c, x, r, e + o);
             }
         }
     }
@@ -372,12 +427,27 @@ static void forward(struct engine_stage *stage, const struct weir_task *task) {
 static void backward_input(struct engine_stage *stage, const struct weir_task *task) {
     check_saved(stage, task);
     check_arriving(stage, task);
+    check_inputs(stage, task);
     find_dh(stage, task);
     for (uint32_t c = 0; c < stage->consumed_count; c++) give_input_gradient(stage, task, c);
 }
 
+/* For W: dh in an area of its own, or not at all. */
+static void leave_dh(const struct engine_stage *stage, const struct weir_task *task) {
+    struct layout layout = layout_of(stage, task->rows);
+    double *dh = h_area(stage, task) + layout.dh;
+    size_t bytes = layout.dh_count * sizeof *dh;
+    if (stage->parts_areas) {
+        memcpy(doubles(task->left_for_weight), dh, bytes);
+        seal(stage, task, task->left_for_weight, layout.dh_count);
+    } else if (stage->reads_grads) {
+        memset(dh, 0xFF, bytes);
+    }
+}
+
 static void backward_weight(struct engine_stage *stage, const struct weir_task *task) {
     check_saved(stage, task);
+    if (task->phase == WEIR_BACKWARD_WEIGHT && stage->reads_grads) find_dh(stage, task);
     give_weight_gradients(stage, task);
 }
 
@@ -411,7 +481,10 @@ void engine_do_phase(struct engine_stage *stage, const struct weir_task *task) {
         backward_input(stage, task);
         backward_weight(stage, task);
         break;
-    case WEIR_BACKWARD_INPUT: backward_input(stage, task); break;
+    case WEIR_BACKWARD_INPUT:
+        backward_input(stage, task);
+        leave_dh(stage, task);
+        break;
     case WEIR_BACKWARD_WEIGHT: backward_weight(stage, task); break;
     case WEIR_NORM: norm(stage, task); break;
     case WEIR_UPDATE: update(stage, task); break;

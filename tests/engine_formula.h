@@ -10,7 +10,8 @@
 
 /* The task's work; NULL memory is not looked at. */
 void engine_do_phase(struct engine_stage *stage, const struct weir_task *task);
-size_t engine_saved_bytes(const struct engine_stage *stage, int64_t rows);
+void engine_measure_areas(const struct engine_stage *stage, int64_t rows,
+                          struct weir_stage_bytes *bytes);
 /* Where a consumed or produced tensor lies. */
 const void *engine_consumed_data(const struct engine_port *port, const struct weir_task *task);
 void *engine_produced_data(const struct engine_port *port, const struct weir_task *task);

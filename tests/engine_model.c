@@ -121,7 +121,8 @@ static void connect_skips(struct engine_model *model, struct engine_stage *stage
         port->skip = true;
         port->empty = source != NULL && source->empty;
         port->added = !stash && stage->adds_skips && is_float;
-        use->kept = !stash && stage->keeps_inputs && is_float && !port->added;
+        bool keeps = stage->keeps_inputs || stage->checks_inputs;
+        use->kept = !stash && keeps && is_float && !port->added;
     }
 }
 
@@ -157,9 +158,12 @@ static void describe(const struct engine_stage *stage, struct weir_stage *to) {
         const struct engine_port *port = &stage->consumed[c];
         if (port->skip || port->added) continue;
         to->inputs_recomputed |= UINT64_C(1) << port->place;
-        if (stage->keeps_inputs && weir_dtype_is_float(port->tensor.dtype))
+        bool keeps = stage->keeps_inputs || stage->checks_inputs;
+        if (keeps && weir_dtype_is_float(port->tensor.dtype))
             to->inputs_kept |= UINT64_C(1) << port->place;
     }
+    if (!stage->keeps_inputs) to->weight_reads.inputs = to->weight_reads.skips = 0;
+    if (!stage->reads_grads) to->weight_reads.output_grads = to->weight_reads.skip_grads = 0;
 }
 
 struct weir_pipe_options engine_options(struct engine_model *model) {

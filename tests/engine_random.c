@@ -33,6 +33,9 @@ static void random_stage(struct engine_model *model, uint32_t s) {
     stage->parameters = chance(80) ? 1 + below(9) : 0;
     stage->state_bytes = chance(30) ? 1 + below(200) : 0;
     stage->keeps_inputs = chance(40);
+    stage->checks_inputs = !stage->keeps_inputs && chance(40);
+    stage->parts_areas = chance(50);
+    stage->reads_grads = !stage->parts_areas && chance(50);
     stage->adds_border = s > 0 && chance(30);
     stage->adds_skips = chance(30);
     stage->fixed = chance(15);

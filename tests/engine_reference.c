@@ -16,7 +16,7 @@ struct cell {
     struct weir_view outputs[ENGINE_OUTPUTS_MAX], output_grads[ENGINE_OUTPUTS_MAX];
     struct weir_view skips[ENGINE_SKIPS_MAX], skip_grads[ENGINE_SKIPS_MAX];
     struct weir_view skip_grads_out[ENGINE_SKIPS_MAX];
-    void *saved;
+    void *saved, *saved_for_input;
     double loss;
 };
 
@@ -202,6 +202,7 @@ static struct weir_task task_of(const struct pass *pass, const struct engine_sta
                               .skip_grads = cell->skip_grads,
                               .skip_grads_out = cell->skip_grads_out,
                               .saved = cell->saved,
+                              .saved_for_input = cell->saved_for_input,
                               .parameters = reference->parameters[stage->index],
                               .gradients = reference->gradients[stage->index],
                               .optimizer = reference->optimizer[stage->index],
@@ -217,9 +218,12 @@ static void call(const struct pass *pass, struct engine_stage *stage, struct wei
     stage->model->lifecycle.at = kept;
     if (bytes.workspace[task->phase] > 0)
         task->workspace = take(pass->reference, bytes.workspace[task->phase]);
+    struct cell *cell = cell_of(pass, task->stage, task->micro_batch);
     if (task->phase == WEIR_FORWARD && !stage->frozen)
-        task->saved = cell_of(pass, task->stage, task->micro_batch)->saved =
-            take(pass->reference, bytes.saved);
+        task->saved = cell->saved = take(pass->reference, bytes.saved);
+    if (task->phase == WEIR_FORWARD && !stage->frozen && bytes.saved_for_input > 0)
+        task->saved_for_input = cell->saved_for_input =
+            take(pass->reference, bytes.saved_for_input);
     EXPECT_STATUS(engine_stage_calls.forward(stage, task), WEIR_OK);
 }
 

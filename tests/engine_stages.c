@@ -53,9 +53,16 @@ static void check_phase(const struct engine_stage *stage, const struct weir_task
     bool saves = (task->phase == WEIR_FORWARD && !stage->frozen) || task->phase == WEIR_RECOMPUTE ||
                  task->phase == WEIR_BACKWARD || task->phase == WEIR_BACKWARD_INPUT ||
                  task->phase == WEIR_BACKWARD_WEIGHT;
+    bool weight = task->phase == WEIR_BACKWARD_WEIGHT;
+    bool leaves = weight || task->phase == WEIR_BACKWARD_INPUT;
     if ((task->saved != NULL) != saves) engine_note(stage, task, "saved is wrong for the phase");
-    if (!aligned(task->saved) || !aligned(task->workspace) || !aligned(task->parameters) ||
-        !aligned(task->gradients) || !aligned(task->optimizer))
+    if ((task->saved_for_input != NULL) != (saves && !weight && stage->parts_areas))
+        engine_note(stage, task, "saved_for_input is wrong for the phase");
+    if ((task->left_for_weight != NULL) != (leaves && stage->parts_areas))
+        engine_note(stage, task, "left_for_weight is wrong for the phase");
+    if (!aligned(task->saved) || !aligned(task->saved_for_input) ||
+        !aligned(task->left_for_weight) || !aligned(task->workspace) ||
+        !aligned(task->parameters) || !aligned(task->gradients) || !aligned(task->optimizer))
         engine_note(stage, task, "an area is not aligned");
     if (weir_task_is_checkpointing(task) != (task->phase == WEIR_FORWARD_CHECKPOINT) ||
         weir_task_is_recomputing(task) != (task->phase == WEIR_RECOMPUTE))
@@ -200,7 +207,7 @@ static int lifecycle_status(const struct engine_stage *stage, enum engine_lifecy
 
 static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) {
     const struct engine_stage *stage = context;
-    bytes->saved = engine_saved_bytes(stage, rows);
+    engine_measure_areas(stage, rows, bytes);
     for (int phase = 0; phase < WEIR_PHASE_COUNT; phase++) {
         bool of_micro_batch = phase != WEIR_NORM && phase != WEIR_UPDATE;
         bytes->workspace[phase] =

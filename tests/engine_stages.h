@@ -51,7 +51,10 @@ struct engine_stage {
     uint32_t parameters; /* f64 numbers; the optimizer's state and gradients are as many */
     size_t state_bytes;  /* which every callback changes and the next one verifies */
     double loss_scale;   /* of this stage's part of the loss; 0: none */
-    bool keeps_inputs;   /* backward reads inputs where they lie, else from the saved area */
+    bool keeps_inputs;   /* W reads inputs where they lie, else from the saved area */
+    bool checks_inputs;  /* I compares them with the saved area; nobody reads them later */
+    bool parts_areas;    /* what only I reads, and what it makes for W, have their own areas */
+    bool reads_grads;    /* W makes again, from the gradients that came, what I has made */
     bool adds_border;    /* border input 0 is `added` */
     bool adds_skips;     /* and all float skips are */
     bool fixed;          /* no callbacks norm and update */
