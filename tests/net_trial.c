@@ -2,10 +2,11 @@
 /* One net, one step, all results. */
 #include "net_trial.h"
 
-#include "base/base.h"
 #include "harness.h"
+#include "schedule/action.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* ---- data ---- */
@@ -62,6 +63,81 @@ struct weir_net_options trial_options(uint32_t stages, int64_t rows, uint32_t ch
     options.dtype = WEIR_F64;
     options.seed = 5;
     return options;
+}
+
+/* ---- tables with split backwards ---- */
+
+struct splitting {
+    char *text;
+    size_t length;
+    struct weir_action waiting[1024]; /* W that are due, in order */
+    uint32_t waiting_count;
+};
+
+static void put_action(struct splitting *to, enum weir_kind kind, const struct weir_action *like) {
+    struct weir_action action = *like;
+    char cell[24];
+    action.kind = (uint8_t)kind;
+    size_t left = TRIAL_TABLE_BYTES - to->length;
+    int length = snprintf(to->text + to->length, left, "%s,", weir__action_text(&action, cell));
+    if (EXPECT((size_t)length < left)) to->length += (size_t)length;
+}
+
+static void put_waiting(struct splitting *to, uint32_t index) {
+    struct weir_action action = to->waiting[index];
+    to->waiting_count--;
+    memmove(&to->waiting[index], &to->waiting[index + 1],
+            (to->waiting_count - index) * sizeof to->waiting[0]);
+    put_action(to, WEIR_KIND_W, &action);
+}
+
+/* A stage's gradients are added up in the order of its B and W. */
+static void put_waiting_of(struct splitting *to, uint32_t stage) {
+    for (uint32_t i = 0; i < to->waiting_count;) {
+        if (to->waiting[i].stage == stage)
+            put_waiting(to, i);
+        else
+            i++;
+    }
+}
+
+static void split_row(struct splitting *to, const struct weir_table *table, uint32_t w,
+                      uint32_t percent) {
+    for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        const struct weir_action *action = &table->actions[a];
+        if (action->kind == WEIR_KIND_U) continue;
+        bool splits = action->kind == WEIR_KIND_B && test_random_below(100) < percent;
+        if (action->kind == WEIR_KIND_B && !splits) put_waiting_of(to, action->stage);
+        put_action(to, splits ? WEIR_KIND_I : (enum weir_kind)action->kind, action);
+        if (splits && EXPECT(to->waiting_count < 1024)) to->waiting[to->waiting_count++] = *action;
+        while (to->waiting_count > 0 && test_random_below(3) == 0) put_waiting(to, 0);
+    }
+    while (to->waiting_count > 0) put_waiting(to, 0);
+}
+
+void trial_split(struct weir_net_options *options, uint32_t percent, char text[TRIAL_TABLE_BYTES]) {
+    static struct splitting to;
+    struct weir_table_options like = WEIR_TABLE_OPTIONS_INIT;
+    int64_t rows = options->pipe.rows, chunks = options->pipe.chunks;
+    int64_t size = (rows + chunks - 1) / chunks;
+    struct weir_table *table;
+    like.allocator = test_allocator();
+    like.schedule = options->pipe.schedule;
+    like.stages = options->stages;
+    like.workers = options->pipe.workers;
+    like.micro_batches = (uint32_t)((rows + size - 1) / size);
+    like.checkpoint = options->pipe.checkpoint;
+    like.stage_checkpoint = options->pipe.stage_checkpoint;
+    if (!EXPECT_STATUS(weir_table_new(&like, NULL, &table), WEIR_OK)) return;
+    memset(&to, 0, sizeof to);
+    to.text = text;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        split_row(&to, table, w, percent);
+        if (to.length > 0) text[to.length - 1] = '\n';
+    }
+    weir_table_destroy(table);
+    options->pipe.table_csv = text;
+    options->pipe.table_csv_bytes = to.length;
 }
 
 struct weir_model *trial_model(struct weir_tensor input, struct weir_tensor target,

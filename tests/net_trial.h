@@ -35,6 +35,11 @@ void trial_result_compare(const struct trial_result *a, const struct trial_resul
 
 /** Options for tests: test_allocator(), not bound, parked waiting, one thread per worker. */
 struct weir_net_options trial_options(uint32_t stages, int64_t rows, uint32_t chunks);
+enum { TRIAL_TABLE_BYTES = 1 << 15 };
+/** Replaces the options' schedule by a table like it of which `percent` of the backwards are split,
+ * each W anywhere behind its I; gradients are added up in the same order. `text` holds the table
+ * and outlives the options; they are not changed afterwards. */
+void trial_split(struct weir_net_options *options, uint32_t percent, char text[TRIAL_TABLE_BYTES]);
 /** A model of test_allocator()'s; NULL (and the test failed) if it cannot be made. */
 struct weir_model *trial_model(struct weir_tensor input, struct weir_tensor target,
                                const char *loss);

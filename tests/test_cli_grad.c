@@ -169,6 +169,36 @@ static void test_ragged_rows_give_the_gradient_of_the_whole(void) {
     }
 }
 
+/* Each backward of 1F1B in two; the second part at its end, or as late as can be. */
+static void test_split_backwards_give_the_same_bytes(void) {
+    static const char *const tables[] = {
+        "0F0,0F1,0F2,0I0,0W0,0I1,0W1,0I2,0W2\n1F0,1I0,1W0,1F1,1I1,1W1,1F2,1I2,1W2\n",
+        "0F0,0F1,0F2,0I0,0I1,0I2,0W0,0W1,0W2\n1F0,1I0,1F1,1I1,1F2,1I2,1W0,1W1,1W2\n",
+        "0F0,0F1,0F2,0B0,0I1,0W1,0B2\n1F0,1I0,1F1,1W0,1B1,1F2,1I2,1W2\n"};
+    static const char *const modes[] = {"always", "except_last", "never"};
+    struct cli_run run;
+    const char *folder = test_temporary_directory();
+    char data[512], whole[512], split[512];
+    cli_make_data(folder, "d", 5, 5, data);
+    snprintf(whole, sizeof whole, "%s/whole", folder);
+    snprintf(split, sizeof split, "%s/split", folder);
+    CLI_CODE(&run, 0, "init --layers 2 --width 16 --heads 2 --context 8 --vocab 32 --out %s/w",
+             folder);
+    CLI_CODE(&run, 0,
+             "grad " GPT " --dropout 0.3 --stages 2 --chunks 3 --schedule 1f1b --weights %s/w "
+             "--data %s --out %s",
+             folder, data, whole);
+    for (uint32_t i = 0; i < 3; i++) {
+        CHECK(test_shell(run.output, sizeof run.output, "printf '%s' >%s/t.csv", tables[i],
+                         folder) == 0);
+        CLI_CODE(&run, 0,
+                 "grad " GPT " --dropout 0.3 --stages 2 --chunks 3 --schedule %s/t.csv "
+                 "--checkpoint %s --weights %s/w --data %s --out %s",
+                 folder, modes[i], folder, data, split);
+        CHECK(cli_same_files(whole, split));
+    }
+}
+
 /* The bytes of a mask, whose values are 0 and 1; how many are kept into `kept`. */
 static const uint8_t *find_mask(const struct weir__safetensors *file, const char *name,
                                 size_t *kept) {
@@ -297,7 +327,7 @@ static void test_a_result_that_cannot_be_written_leaves_nothing(void) {
 WEIR_TEST_SUITE(cli_grad, TEST(files_hold_the_promised_names_shapes_and_dtypes),
                 TEST(init_depends_on_the_seed_alone),
                 TEST(ragged_rows_give_the_gradient_of_the_whole),
-                TEST(masks_depend_on_the_seed_alone),
+                TEST(split_backwards_give_the_same_bytes), TEST(masks_depend_on_the_seed_alone),
                 TEST(weights_that_do_not_fit_are_refused_with_every_fault),
                 TEST(data_that_do_not_fit_are_refused_with_every_fault),
                 TEST(a_failure_names_stage_micro_batch_phase_and_layer),

@@ -171,6 +171,35 @@ static void test_bits_do_not_depend_on_the_pipeline_around_an_op(void) {
     weir_model_destroy(model);
 }
 
+/* The op makes both sorts of gradients. The second step must not add to what the first has left. */
+static void test_a_split_backward_calls_an_op_once_for_each_part(void) {
+    static char table[TRIAL_TABLE_BYTES];
+    struct weir_model *model = image_model(&ramp_layer);
+    CHECK(model != NULL);
+    struct weir_tensor input, target;
+    struct trial_result want = {0}, got[2] = {{0}, {0}};
+    struct trial_data data;
+    const char *loss;
+    weir_model_border(model, &input, &target, &loss);
+    trial_data_init(&data, &input, &target, WEIR_F64, 7, 1, 4);
+    for (uint32_t stages = 1; stages <= 4 && !test_has_failed(); stages++) {
+        struct weir_net_options options = trial_options(stages, 7, 3);
+        options.input_grads = true;
+        trial_run(model, &options, &data, &want);
+        trial_split(&options, 100, table);
+        struct weir_net *net = trial_net(model, &options);
+        for (int i = 0; net != NULL && i < 2; i++) {
+            trial_step(net, model, &data, &got[i]);
+            trial_result_compare(&want, &got[i]);
+            trial_result_clean_up(&got[i]);
+        }
+        weir_net_destroy(net);
+        trial_result_clean_up(&want);
+    }
+    trial_data_clean_up(&data);
+    weir_model_destroy(model);
+}
+
 /* ---- mistakes -----------------------------------------------------------------------------------
  */
 
@@ -322,6 +351,7 @@ static void test_the_examples_gradients_are_right(void) {
 WEIR_TEST_SUITE(custom, TEST(an_op_sees_pytorchs_order_of_dimensions),
                 TEST(gradients_flow_through_an_op),
                 TEST(bits_do_not_depend_on_the_pipeline_around_an_op),
+                TEST(a_split_backward_calls_an_op_once_for_each_part),
                 TEST(an_op_without_backward_is_refused_where_gradients_flow),
                 TEST(an_absent_operand_is_refused),
                 TEST(the_shape_rules_own_words_reach_the_caller), TEST(a_types_name_must_be_new),

@@ -2,8 +2,8 @@
 /*
  * Goal: whole networks give PyTorch's numbers: losses, outputs, all gradients, and parameters after
  * clipped AdamW and momentum SGD updates, whatever the partition, chunks, schedule and checkpoint
- * mode. Method: files written once by tests/golden/make_nets.py in float64, read here; the models
- * are built by calls.
+ * mode, with backward whole or split. Method: files written once by tests/golden/make_nets.py in
+ * float64, read here; the models are built by calls.
  *
  * Tolerances are relative, per tensor, in the 2-norm. f64: 1e-12. f32: rounding errors add up like
  * a random walk along the longest chain of additions, so epsilon sqrt(length), where `length` is
@@ -13,7 +13,7 @@
  */
 #include "harness.h"
 #include "io/safetensors.h"
-#include "weir_net.h"
+#include "net_trial.h"
 
 #include <float.h>
 #include <math.h>
@@ -139,7 +139,7 @@ struct config {
     uint32_t stages, workers, chunks;
     const char *schedule;
     enum weir_checkpoint checkpoint;
-    bool late;
+    bool late, splits;
 };
 
 static uint32_t make_configs(struct config configs[CONFIGS_MAX]) {
@@ -149,10 +149,15 @@ static uint32_t make_configs(struct config configs[CONFIGS_MAX]) {
     for (uint32_t stages = 1; stages <= 3; stages++)
         for (uint32_t c = 0; c < 4; c++)
             for (uint32_t s = 0; s < 2; s++)
-                for (uint32_t mode = WEIR_CHECKPOINT_ALWAYS; mode <= WEIR_CHECKPOINT_NEVER; mode++)
-                    configs[count++] =
-                        (struct config){stages,       stages == 3 && c == 1 ? 2 : stages, chunks[c],
-                                        schedules[s], (enum weir_checkpoint)mode,         c == 2};
+                for (uint32_t mode = WEIR_CHECKPOINT_ALWAYS; mode <= WEIR_CHECKPOINT_NEVER;
+                     mode++, count++)
+                    configs[count] = (struct config){.stages = stages,
+                                                     .workers = stages == 3 && c == 1 ? 2 : stages,
+                                                     .chunks = chunks[c],
+                                                     .schedule = schedules[s],
+                                                     .checkpoint = (enum weir_checkpoint)mode,
+                                                     .late = c == 2,
+                                                     .splits = count % 2 == 1};
     return count;
 }
 
@@ -242,6 +247,7 @@ static void trial_begin(struct trial *trial, const struct config *config, bool t
     const struct golden *golden = trial->golden;
     struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
     struct weir_faults faults = WEIR_FAULTS_INIT;
+    static char table[TRIAL_TABLE_BYTES];
     options.pipe.allocator = test_allocator();
     options.pipe.rows = golden->rows;
     options.pipe.chunks = config->chunks;
@@ -257,9 +263,11 @@ static void trial_begin(struct trial *trial, const struct config *config, bool t
     options.input_grads = golden->layers != NULL;
     options.optimizer = golden->optimizer;
     if (!training) options.optimizer.kind = WEIR_OPTIMIZER_NONE;
-    snprintf(trial->where, sizeof trial->where, "%s %s stages %u chunks %u %s %s%s", golden->path,
+    if (config->splits) trial_split(&options, 100, table);
+    snprintf(trial->where, sizeof trial->where, "%s %s stages %u chunks %u %s %s%s%s", golden->path,
              weir_dtype_name(trial->dtype), config->stages, config->chunks, config->schedule,
-             weir_checkpoint_name(config->checkpoint), config->late ? " late" : "");
+             weir_checkpoint_name(config->checkpoint), config->late ? " late" : "",
+             config->splits ? " split" : "");
     int status = weir_net_new(trial->model, &options, &faults, &trial->net);
     if (status != WEIR_OK)
         TEST_FAIL("%s: %s: %s", trial->where, weir_status_name(status),

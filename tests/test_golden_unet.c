@@ -10,6 +10,7 @@
  * and back: 8 epsilon sqrt(sum of their lengths).
  */
 #include "harness.h"
+#include "net_trial.h"
 #include "io/safetensors.h"
 #include "weir_net.h"
 
@@ -103,7 +104,9 @@ static void compare(const struct trial *t, const char *prefix, const char *name,
                   weir_dtype_name(t->dtype), prefix, name, sqrt(error / size));
 }
 
+/* Of two stage counts that follow one another one precision has split backwards, then the other. */
 static void build(struct trial *t, uint32_t stages, uint32_t chunks, enum weir_checkpoint mode) {
+    static char table[TRIAL_TABLE_BYTES];
     struct weir_unet_options unet = WEIR_UNET_OPTIONS_INIT;
     unet.depth = t->unet->depth;
     unet.num_convs = t->unet->num_convs;
@@ -121,6 +124,7 @@ static void build(struct trial *t, uint32_t stages, uint32_t chunks, enum weir_c
     options.stages = stages;
     options.dtype = t->dtype;
     options.input_grads = true;
+    if (stages % 2 == (t->dtype == WEIR_F32)) trial_split(&options, 100, table);
     EXPECT_STATUS(weir_model_unet(test_allocator(), &unet, NULL, &t->model), WEIR_OK);
     if (t->model != NULL) EXPECT_STATUS(weir_net_new(t->model, &options, NULL, &t->net), WEIR_OK);
 }

@@ -2,7 +2,7 @@
 /*
  * Goal: a net computes what its layers say, on one stage and on several.
  * Method: every layer type and composite runs through the whole machinery (compiler, plan, pipe) in
- * f64; its gradients are compared with central differences of its loss.
+ * f64, once with split backwards; its gradients are compared with central differences of its loss.
  */
 #include "harness.h"
 #include "net_trial.h"
@@ -25,9 +25,13 @@ static void check_model(struct weir_model *model, const struct weir_tensor *inpu
     struct trial_data data;
     trial_data_init(&data, input, target, WEIR_F64, 5, classes, labels);
     uint32_t layers = weir_model_layer_count(model);
-    for (uint32_t stages = 1; stages <= layers && stages <= 2 && !test_has_failed(); stages++) {
+    static char table[TRIAL_TABLE_BYTES];
+    for (uint32_t k = 0; k < 4 && !test_has_failed(); k++) {
+        uint32_t stages = 1 + k % 2;
+        if (stages > layers) continue;
         struct weir_net_options options = trial_options(stages, 5, 2);
         options.input_grads = input_grads;
+        if (k >= 2) trial_split(&options, 100, table);
         trial_check_gradients(model, &options, &data);
     }
     trial_data_clean_up(&data);
@@ -109,7 +113,10 @@ static void check_gpt(bool tied, double dropout) {
     struct weir_tensor tokens = {.dtype = WEIR_I64, .rank = 1, .shape = {3}};
     struct trial_data data;
     trial_data_init(&data, &tokens, &tokens, WEIR_F64, 3, 5, 5);
+    static char table[TRIAL_TABLE_BYTES];
     struct weir_net_options net_options = trial_options(tied ? 1 : 3, 3, 2);
+    trial_check_gradients(model, &net_options, &data);
+    trial_split(&net_options, 100, table);
     trial_check_gradients(model, &net_options, &data);
     trial_data_clean_up(&data);
     weir_model_destroy(model);

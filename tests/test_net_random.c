@@ -2,9 +2,9 @@
 /*
  * Goal: the Bits contract. For given rows, chunks, schedule and kernels, outputs, loss, norm, every
  * gradient and the parameters after updates are the same bits, whatever the stages, the partition,
- * the workers, the checkpoint modes, the recompute timing and the links.
- * Method: random small models (net_models.h), each trained once on one stage and once on a random
- * pipeline of several.
+ * the workers, the checkpoint modes, the recompute timing, the links, and which backwards are
+ * split. Method: random small models (net_models.h), each trained once on one stage and once on a
+ * random pipeline of several.
  */
 #include "harness.h"
 #include "net_models.h"
@@ -81,12 +81,15 @@ static void describe(const struct net_problem *problem, const struct weir_net_op
            options->pipe.schedule, (long long)options->pipe.rows, options->pipe.chunks,
            options->pipe.workers, weir_checkpoint_name(options->pipe.checkpoint),
            options->pipe.recompute_late ? "late" : "early", weir_dtype_name(options->dtype));
+    if (options->pipe.table_csv != NULL)
+        printf("%.*s", (int)options->pipe.table_csv_bytes, options->pipe.table_csv);
 }
 
 static void random_case(void) {
     struct net_problem problem = {0};
     net_problem_init(&problem);
     if (problem.model == NULL || test_has_failed()) return;
+    static char table[TRIAL_TABLE_BYTES];
     uint32_t layers = weir_model_layer_count(problem.model), balance[8];
     enum weir_checkpoint modes[8];
     struct weir_net_options one = trial_options(1, between(1, 13), between(1, 5));
@@ -109,6 +112,7 @@ static void random_case(void) {
     several.pipe.recompute_late = coin();
     several.pipe.debug_inputs = coin();
     several.pipe.link = coin() ? WEIR_LINK_COPY : WEIR_LINK_AUTO;
+    if (coin()) trial_split(&several, coin() ? 100 : 50, table);
     compare(&problem, &one, &several);
     if (test_has_failed()) describe(&problem, &several);
     weir_model_destroy(problem.model);
