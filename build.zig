@@ -170,6 +170,7 @@ fn addEngine(b: *Build, options: Options) *Compile {
     linkSystem(module, "hwloc");
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
     library.installHeader(b.path("src/weir.h"), "weir.h");
+    library.installHeader(b.path("src/weir_base.h"), "weir_base.h");
     library.installHeader(b.path("src/weir_report.h"), "weir_report.h");
     library.installHeader(b.path("src/weir_simulate.h"), "weir_simulate.h");
     library.installHeader(b.path("src/weir_balance.h"), "weir_balance.h");

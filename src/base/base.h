@@ -3,8 +3,8 @@
  * What every module of the engine stands on: the allocator's short forms, checked arithmetic,
  * bounded text, time, and waiting. Internal; statuses as in weir.h.
  */
-#ifndef WEIR_BASE_H
-#define WEIR_BASE_H
+#ifndef WEIR_BASE_INSIDE_H
+#define WEIR_BASE_INSIDE_H
 
 #include "weir.h"
 
