@@ -85,6 +85,25 @@ struct weir_error {
     char message[256]; /**< filled by the stage or by Weir: the reason, and how to mend it */
 };
 
+/** A use of a parameter that stages share (tied weights): each of them holds a copy of it, and each
+ * use has a gradient of its own, so that no sum depends on the partition. Uses of one name belong
+ * together, in ascending order of stages and, within a stage, of its list. */
+struct weir_tie {
+    const char *name;
+    size_t gradient_offset; /**< of this use's gradient, in the stage's gradients */
+    size_t bytes;           /**< the same at every use */
+};
+
+/** All uses of one name: what norm and update of its stages get. The first use's stage owns the
+ * sum: its norm, which runs when the gradients of all uses are complete, adds them up in this order
+ * into the first and counts the parameter in its norm_squares; the other stages' norm leaves theirs
+ * alone and counts 0. Update of every stage reads the first, so that the copies stay equal. */
+struct weir_tied {
+    const char *name;
+    uint32_t use_count;
+    void *const *gradients; /**< [use_count]; in other stages' memory, whatever the link */
+};
+
 struct weir_stream; /**< where a device runs work in order; a CPU stage's work runs at once */
 
 /** One call of a stage, for one micro-batch. All memory belongs to Weir (or, for inputs, outputs
@@ -130,8 +149,11 @@ struct weir_task {
     void *state;
     bool gradients_first; /**< this call is the first since the last update: overwrite */
     bool recompute_late;
-    double gradient_scale;    /**< update: multiply the gradients by this (clipping); else 1 */
-    double *norm_squares;     /**< norm: stage.norm_count numbers, written */
+    double gradient_scale;        /**< update: multiply the gradients by this (clipping); else 1 */
+    double *norm_squares;         /**< norm: stage.norm_count numbers, written */
+    const struct weir_tied *tied; /**< norm, update: per name of the stage's ties, in the order in
+                                       which it names them first; else NULL */
+    uint32_t tied_count;
     double *loss;             /**< F, infer: this stage's part of the step's loss, written ("=") */
     struct weir_error *error; /**< layer and message may be filled before returning non-zero */
 };
@@ -237,6 +259,8 @@ struct weir_stage {
                               keys and values. As old as the pipe, with infer_only as well; the plan
                               counts it as workspace */
     uint32_t norm_count; /**< partial sums that `norm` writes */
+    uint32_t tie_count;
+    const struct weir_tie *ties; /**< uses of parameters that other stages use as well */
     /** Frozen: nothing in it learns and nothing before it wants a gradient. Tables have F (and an
      * empty U) of it only. Its F runs in phase WEIR_FORWARD whatever the checkpoint mode and saves
      * nothing; recompute, backward, norm and update are never called, and gradient_bytes,
@@ -249,8 +273,8 @@ struct weir_stage {
 };
 #define WEIR_STAGE_INIT                                                                            \
     {                                                                                              \
-        sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0,     \
-            false, {                                                                               \
+        sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0, 0,  \
+            0, false, {                                                                            \
             UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX                                         \
         }                                                                                          \
     }

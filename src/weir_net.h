@@ -239,7 +239,7 @@ const uint32_t *weir_net_balance(const struct weir_net *net);
 /** A parameter: its data and gradient lie in the pipe's arena; touch them between steps only. */
 struct weir_parameter {
     const char *name; /**< "h.0.ln_1.weight": never depends on the partition */
-    uint32_t stage;
+    uint32_t stage;   /**< of its first use */
     uint32_t layer;
     enum weir_dtype dtype;
     uint32_t rank;
@@ -255,6 +255,12 @@ uint32_t weir_net_parameter_count(const struct weir_net *net);
 /** Facts and memory of parameter `index`, or WEIR_ERR_NOT_FOUND. */
 int weir_net_parameter(const struct weir_net *net, uint32_t index,
                        struct weir_parameter *parameter);
+
+/** Weights that are tied across stages have a copy in each of them, which stay equal by themselves:
+ * every stage updates its own by the sum of all uses' gradients. A parameter above is the first
+ * stage's. Whoever writes its data or optimizer state calls this afterwards, which copies them to
+ * the others; weir_net_init and weir_net_load have done so. */
+void weir_net_share(struct weir_net *net);
 
 /** Fills the parameters from the seed: PyTorch's distributions (GPT: GPT-2's). The values depend on
  * the seed and the parameter's place in the list alone. */

@@ -156,6 +156,7 @@ static void random_gpt(struct net_problem *problem, struct sketch *sketch) {
     options.context = between(1, 6);
     options.vocab = between(3, 11);
     options.dropout = coin() ? 0.2 : 0;
+    options.tied = coin();
     EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &sketch->model), WEIR_OK);
     problem->input =
         (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {(int64_t)options.context}};

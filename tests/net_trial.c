@@ -277,8 +277,10 @@ static double loss_at(struct weir_net *net, const struct trial_data *data, doubl
                       double value) {
     double kept = *number;
     *number = value;
+    weir_net_share(net);
     double loss = loss_of(net, data);
     *number = kept;
+    weir_net_share(net);
     return loss;
 }
 

@@ -35,7 +35,6 @@ static const struct refusal of_pipelines[] = {
     {"--stages 0", "--stages 0: too small"},
     {"--memory-limit 1KiB", "more than the limit of 1024: raise the limit to"},
     {"--stagse 2", "unknown option --stagse: did you mean --stages?"},
-    {"--tied --stages 2", "tied layers must share a stage for now"},
     {"--model gptt", "--model gptt is not known (did you mean gpt?): choose gpt or unet"},
     {"--heads 3", "--width 16 is not a multiple of --heads 3"},
     {"--dropout 1.5", "--dropout 1.5"},

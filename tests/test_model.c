@@ -248,18 +248,6 @@ static void test_training_without_a_loss_is_refused(void) {
     weir_model_destroy(model);
 }
 
-// PI-4
-static void test_a_tied_parameter_across_stages_is_refused(void) {
-    struct weir_gpt_options gpt = {1, 4, 2, 3, 5, true, 0.0};
-    struct weir_model *model;
-    CHECK_OK(weir_model_gpt(test_allocator(), &gpt, NULL, &model));
-    struct weir_net_options options = trial_options(2, 4, 1);
-    expect_net_refused(model, &options, WEIR_ERR_CONFIG,
-                       "layer 2 (gpt_head): it is tied to 'wte.weight' of layer 0 (gpt_embedding) "
-                       "in stage 0, but stands in stage 1");
-    weir_model_destroy(model);
-}
-
 static void test_the_automatic_partition_follows_the_costs(void) {
     struct weir_model *model = trial_model(row4, label, "cross_entropy");
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 64)));
@@ -353,7 +341,6 @@ WEIR_TEST_SUITE(model, TEST(bad_attributes_are_refused),
                 TEST(facts_of_known_layers), TEST(gpt2_has_its_published_number_of_parameters),
                 TEST(impossible_gpts_are_refused), TEST(partitions_that_do_not_fit_are_refused),
                 TEST(training_without_a_loss_is_refused),
-                TEST(a_tied_parameter_across_stages_is_refused),
                 TEST(the_automatic_partition_follows_the_costs), TEST(hashes_tell_layers_apart),
                 TEST(hashes_see_every_kind_of_attribute),
                 TEST(hash_of_the_border_sees_shapes_and_loss))

@@ -114,7 +114,7 @@ static void check_gpt(bool tied, double dropout) {
     struct trial_data data;
     trial_data_init(&data, &tokens, &tokens, WEIR_F64, 3, 5, 5);
     static char table[TRIAL_TABLE_BYTES];
-    struct weir_net_options net_options = trial_options(tied ? 1 : 3, 3, 2);
+    struct weir_net_options net_options = trial_options(3, 3, 2);
     trial_check_gradients(model, &net_options, &data);
     trial_split(&net_options, 100, table);
     trial_check_gradients(model, &net_options, &data);

@@ -21,8 +21,7 @@ const struct arg_option pipe_option_list[] = {
      .value = "N",
      .least = 1,
      .most = 65535,
-     .help = "parts that the layer list is cut into; default: one per worker asked for, else 2 (1 "
-             "where layers are tied)"},
+     .help = "parts that the layer list is cut into; default: one per worker asked for, else 2"},
     {.name = "balance",
      .type = ARG_U32_LIST,
      .offset = AT(balance),
@@ -171,30 +170,14 @@ static void check_balance(const struct arg_numbers *balance, uint32_t layers,
                         sum, layers);
 }
 
-static bool is_tied(const struct weir_model *model, uint32_t layer) {
-    const char *type, *name;
-    struct weir_attrs attributes;
-    if (weir_model_layer(model, layer, &type, &name, &attributes) != WEIR_OK) return false;
-    for (uint32_t i = 0; i < attributes.count; i++)
-        if (strcmp(attributes.list[i].key, "tied") == 0) return attributes.list[i].integer != 0;
-    return false;
-}
-
-/* Tied layers must share a stage for now. */
-static uint32_t default_stages(const struct weir_model *model) {
-    uint32_t layers = weir_model_layer_count(model);
-    for (uint32_t i = 0; i < layers; i++)
-        if (is_tied(model, i)) return 1;
-    return layers < STAGES_DEFAULT ? 1 : STAGES_DEFAULT;
-}
-
 static void fill_stages(const struct pipe_options *options, const struct args *args,
                         const struct weir_model *model, struct weir_net_options *net,
                         struct weir_faults *faults) {
     uint32_t layers = weir_model_layer_count(model);
     net->stages = options->stages > 0    ? options->stages
                   : options->workers > 0 ? options->workers
-                                         : default_stages(model);
+                  : layers > 1           ? STAGES_DEFAULT
+                                         : 1;
     if (options->balance.count > 0) {
         net->stages = options->balance.count;
         net->balance = options->balance.items;

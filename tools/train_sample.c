@@ -32,6 +32,7 @@ static int copy_parameters(const struct weir_net *from, struct weir_net *to) {
         if (source.count != target.count || source.dtype != target.dtype) return WEIR_ERR_SHAPE;
         memcpy(target.data, source.data, source.count * weir_dtype_bytes(source.dtype));
     }
+    weir_net_share(to);
     return WEIR_OK;
 }
 

@@ -268,30 +268,17 @@ static bool is_frozen(const struct weir_builder *builder, const char *name) {
     return false;
 }
 
-struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
-                                  const int64_t *shape, struct weir_init init) {
-    if (builder->status != WEIR_OK) return NULL;
+/** Adds to the network's list, and the value to the stage's graph. */
+static struct weir_value *add_parameter(struct weir_builder *builder,
+                                        const struct weir__parameter *parameter) {
     struct weir__network *network = builder->network;
-    if (!parameter_fits(builder, local, rank, shape)) return NULL;
-    const char *name = full_name(builder, local);
-    if (name == NULL || !name_is_new(builder, name)) return NULL;
     void *list = network->parameters;
     if (!weir__pool_grow(&network->pool, &list, network->parameter_count,
                          &network->parameter_capacity, sizeof network->parameters[0]))
         return fail_memory(builder);
     network->parameters = list;
-    if (!weir__name_set_add(&network->parameter_names, name, network->parameter_count))
-        return fail_memory(builder);
     uint32_t index = network->parameter_count++;
-    struct weir__parameter *parameter = &network->parameters[index];
-    *parameter = (struct weir__parameter){.name = name,
-                                          .local = local,
-                                          .layer = builder->layer_index,
-                                          .stage = builder->stage,
-                                          .rank = rank,
-                                          .init = init,
-                                          .frozen = is_frozen(builder, name)};
-    memcpy(parameter->shape, shape, rank * sizeof shape[0]);
+    network->parameters[index] = *parameter;
     struct weir_value *value = parameter_value(builder, index);
     if (value == NULL) return NULL;
     network->parameters[index].value = value;
@@ -299,24 +286,56 @@ struct weir_value *weir_parameter(struct weir_builder *builder, const char *loca
     return value;
 }
 
-struct weir_value *weir__parameter_of_earlier(struct weir_builder *builder, const char *local) {
+struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
+                                  const int64_t *shape, struct weir_init init) {
+    if (builder->status != WEIR_OK) return NULL;
+    struct weir__network *network = builder->network;
+    if (!parameter_fits(builder, local, rank, shape)) return NULL;
+    const char *name = full_name(builder, local);
+    if (name == NULL || !name_is_new(builder, name)) return NULL;
+    if (!weir__name_set_add(&network->parameter_names, name, network->parameter_count))
+        return fail_memory(builder);
+    struct weir__parameter parameter = {.name = name,
+                                        .local = local,
+                                        .layer = builder->layer_index,
+                                        .stage = builder->stage,
+                                        .rank = rank,
+                                        .init = init,
+                                        .frozen = is_frozen(builder, name),
+                                        .original = WEIR__NONE};
+    memcpy(parameter.shape, shape, rank * sizeof shape[0]);
+    return add_parameter(builder, &parameter);
+}
+
+/** This stage's copy: the list's last with that original, since a stage's are neighbours. */
+static struct weir_value *copy_parameter(struct weir_builder *builder, uint32_t original) {
+    struct weir__network *network = builder->network;
+    for (uint32_t i = network->parameter_count; i-- > 0;) {
+        const struct weir__parameter *other = &network->parameters[i];
+        if (other->stage != builder->stage) break;
+        if (other->original == original) return other->value;
+    }
+    network->parameters[original].copied = true;
+    struct weir__parameter copy = network->parameters[original];
+    copy.stage = builder->stage;
+    copy.layer = builder->layer_index;
+    copy.original = original;
+    return add_parameter(builder, &copy);
+}
+
+struct weir_value *weir_tied_parameter(struct weir_builder *builder, const char *local) {
     if (builder->status != WEIR_OK) return NULL;
     struct weir__network *network = builder->network;
     uint32_t found = WEIR__NONE;
-    for (uint32_t i = 0; i < network->parameter_count; i++)
-        if (strcmp(network->parameters[i].local, local) == 0) found = i;
+    for (uint32_t i = 0; i < network->parameter_count; i++) {
+        const struct weir__parameter *parameter = &network->parameters[i];
+        if (parameter->original == WEIR__NONE && strcmp(parameter->local, local) == 0) found = i;
+    }
     if (found == WEIR__NONE)
         return weir_builder_fail(builder, WEIR_ERR_CONFIG,
                                  "it is tied to '%s', which no earlier layer has", local);
     const struct weir__parameter *parameter = &network->parameters[found];
-    if (parameter->stage == builder->stage) return parameter->value;
-    if (network->facts_only) return parameter_value(builder, found);
-    return weir_builder_fail(
-        builder, WEIR_ERR_CONFIG,
-        "it is tied to '%s' of layer %s in stage %u, but stands in stage %u, and tied layers must "
-        "share a stage for now: choose a --balance that keeps them together, or --untied",
-        parameter->name, weir__network_layer_label(network, parameter->layer), parameter->stage,
-        builder->stage);
+    return parameter->stage == builder->stage ? parameter->value : copy_parameter(builder, found);
 }
 
 /* ---- gradients ---- */

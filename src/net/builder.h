@@ -16,9 +16,10 @@
 
 #include "net/graph.h"
 
-/** A parameter of the network. Those of a stage are neighbours in the list. */
+/** A parameter of the network, or another stage's copy of one (weights tied across stages). Those
+ * of a stage are neighbours in the list. */
 struct weir__parameter {
-    const char *name;  /**< "h.0.ln_1.weight" */
+    const char *name;  /**< "h.0.ln_1.weight"; a copy has its original's */
     const char *local; /**< "ln_1.weight" */
     uint32_t layer;    /**< its first use */
     uint32_t stage;
@@ -27,9 +28,16 @@ struct weir__parameter {
     uint64_t count;
     struct weir_init init;
     bool frozen;              /**< no gradient, no optimizer state */
+    bool copied;              /**< other stages have copies */
+    uint32_t original;        /**< of a copy: its number; else WEIR__NONE */
     struct weir_value *value; /**< in its stage's graph */
     size_t offset;            /**< bytes, in the stage's parameter memory and gradient memory */
 };
+
+/** Whether several stages have it. */
+static inline bool weir__parameter_is_shared(const struct weir__parameter *parameter) {
+    return parameter->copied || parameter->original != WEIR__NONE;
+}
 
 /** A skip of the network. */
 struct weir__skip {
@@ -70,8 +78,6 @@ struct weir_builder {
 
 /* ---- what layers use, beside weir_layer.h ---- */
 
-/** The parameter `local` that an earlier layer of this stage made. */
-struct weir_value *weir__parameter_of_earlier(struct weir_builder *builder, const char *local);
 /** Faults for what the present layer declares and did not do. */
 void weir__skips_check_done(struct weir_builder *builder);
 /** The same memory; a value of its own for differentiation. */

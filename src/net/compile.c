@@ -105,7 +105,7 @@ static int place_parameters(struct weir__network *network, struct weir__stage_gr
                 status = place_parameter(network, stage, p);
         if (frozen == 0) stage->trainable_bytes = stage->parameter_bytes;
     }
-    return status != WEIR_OK || network->facts_only ? status : place_accumulators(network, stage);
+    return status != WEIR_OK ? status : place_accumulators(network, stage);
 }
 
 /* ---- stages ---- */
@@ -186,6 +186,17 @@ static int check_something_learns(const struct weir__network *network,
     return WEIR_ERR_CONFIG;
 }
 
+/** Parameters by their public number: those that are no copies. */
+static int list_named(struct weir__network *network) {
+    network->named =
+        weir__pool_take(&network->pool, network->parameter_count, sizeof network->named[0]);
+    if (network->named == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < network->parameter_count; i++)
+        if (network->parameters[i].original == WEIR__NONE)
+            network->named[network->named_count++] = i;
+    return WEIR_OK;
+}
+
 /** A pattern that freezes nothing is a slip of the pen. */
 static int check_freezes(const struct weir__network *network, struct weir_faults *faults) {
     const struct weir_model *model = network->model;
@@ -211,6 +222,7 @@ static int compile(struct weir__network *network, const struct weir__compile_opt
     if (status == WEIR_OK) status = weir__network_skips(network, faults);
     for (uint32_t s = 0; status == WEIR_OK && s < network->stage_count; s++)
         status = build_stage(network, s, options, faults);
+    if (status == WEIR_OK) status = list_named(network);
     if (status == WEIR_OK) status = check_freezes(network, faults);
     return status != WEIR_OK ? status : check_something_learns(network, options, faults);
 }
@@ -224,7 +236,6 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
     weir__name_set_init(&network->parameter_names, &network->pool);
     network->model = model;
     network->dtype = options->dtype;
-    network->facts_only = options->facts_only;
     network->sequences = options->sequences;
     network->stage_count = options->stage_count;
     network->input = at_dtype(model->input, options->dtype);

@@ -17,7 +17,7 @@ struct weir__compile_options {
     bool infer_only;    /**< no backward nodes */
     bool input_grads;   /**< the model's input is differentiable, if floating-point */
     uint32_t sequences; /**< > 0: rows are tokens of so many sequences with caches */
-    bool facts_only;    /**< tied parameters may cross stages: nothing will run */
+    bool facts_only;    /**< nothing will run: that nothing learns is no fault */
 };
 
 /** A stage, compiled. */
@@ -36,13 +36,14 @@ struct weir__network {
     struct weir__pool pool;
     const struct weir_model *model;
     enum weir_dtype dtype;
-    bool facts_only;
     uint32_t sequences; /**< 0: rows are whole */
     int64_t places;     /**< of a sequence */
     uint32_t stage_count;
     struct weir__stage_graph *stages;
     uint32_t parameter_count, parameter_capacity;
     struct weir__parameter *parameters;
+    uint32_t named_count; /**< without copies */
+    uint32_t *named;      /**< their numbers, in layer order */
     struct weir__name_set parameter_names;
     uint32_t skip_count;
     struct weir__skip *skips;

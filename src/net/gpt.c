@@ -105,7 +105,7 @@ static struct weir_value *build_head(struct weir_builder *b, const struct weir_l
     if (!has_width(b, layer, x)) return NULL;
     struct weir_value *h = norm(b, x, "ln_f.weight", "ln_f.bias");
     struct weir_value *weight = weir_layer_flag(layer, "tied")
-                                    ? weir__parameter_of_earlier(b, "wte.weight")
+                                    ? weir_tied_parameter(b, "wte.weight")
                                     : weir_parameter(b, "lm_head.weight", 2, shape, weights);
     if (weight == NULL) return NULL;
     if (weight->shape[0] != shape[0] || weight->shape[1] != shape[1])

@@ -50,14 +50,16 @@ int weir_net_init(struct weir_net *net, uint64_t seed) {
         struct weir_parameter parameter;
         int status = weir_net_parameter(net, p, &parameter);
         if (status != WEIR_OK) return status;
+        const struct weir_init *init = &net->network.parameters[net->network.named[p]].init;
         for (uint64_t i = 0; i < parameter.count; i += 4) {
             uint32_t words[4];
             double values[4];
             words_of(seed, p, i / 4, words);
-            values_of(&net->network.parameters[p].init, words, values);
+            values_of(init, words, values);
             for (uint64_t k = 0; k < 4 && i + k < parameter.count; k++)
                 store(parameter.data, parameter.dtype, i + k, values[k]);
         }
     }
+    weir_net_share(net);
     return WEIR_OK;
 }

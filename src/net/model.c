@@ -256,6 +256,7 @@ static int fill_facts(const struct weir__network *network, uint32_t layer,
     facts->output = weir_value_tensor(stage->graph.output);
     for (uint32_t i = 0; i < stage->parameter_count; i++) {
         const struct weir__parameter *parameter = &network->parameters[stage->parameter_first + i];
+        if (parameter->original != WEIR__NONE) continue;
         facts->parameters += parameter->count;
         facts->trainable += parameter->frozen ? 0 : parameter->count;
     }

@@ -211,13 +211,13 @@ const uint32_t *weir_net_balance(const struct weir_net *net) {
 }
 
 uint32_t weir_net_parameter_count(const struct weir_net *net) {
-    return net->network.parameter_count;
+    return net->network.named_count;
 }
 
 int weir_net_parameter(const struct weir_net *net, uint32_t index,
                        struct weir_parameter *parameter) {
-    if (index >= net->network.parameter_count) return WEIR_ERR_NOT_FOUND;
-    const struct weir__parameter *info = &net->network.parameters[index];
+    if (index >= net->network.named_count) return WEIR_ERR_NOT_FOUND;
+    const struct weir__parameter *info = &net->network.parameters[net->network.named[index]];
     const struct weir__stage *stage = &net->stages[info->stage];
     *parameter = (struct weir_parameter){.name = info->name,
                                          .stage = info->stage,
@@ -234,6 +234,26 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
         parameter->optimizer[i] =
             (char *)stage->at.optimizer + i * stage->compiled->trainable_bytes + info->offset;
     return WEIR_OK;
+}
+
+static void *at(void *base, size_t offset) {
+    return base == NULL ? NULL : (char *)base + offset;
+}
+
+void weir_net_share(struct weir_net *net) {
+    const struct weir__network *network = &net->network;
+    for (uint32_t i = 0; i < network->parameter_count; i++) {
+        const struct weir__parameter *copy = &network->parameters[i];
+        if (copy->original == WEIR__NONE) continue;
+        const struct weir__parameter *from = &network->parameters[copy->original];
+        struct weir__stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
+        size_t bytes = (size_t)copy->count * weir_dtype_bytes(net->dtype);
+        memcpy(at(b->at.parameters, copy->offset), at(a->at.parameters, from->offset), bytes);
+        if (net->infer_only || copy->frozen) continue;
+        for (uint32_t k = 0; k < weir__optimizer_arrays(&net->optimizer); k++)
+            memcpy(at(b->at.optimizer, k * b->compiled->trainable_bytes + copy->offset),
+                   at(a->at.optimizer, k * a->compiled->trainable_bytes + from->offset), bytes);
+    }
 }
 
 /* ---- steps ---- */

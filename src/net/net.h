@@ -28,6 +28,7 @@ struct weir__stage {
     uint32_t instance_count, instance_capacity;
     uint32_t found; /**< the instance that was used last */
     uintptr_t *bases;
+    uint32_t *tied; /**< the network's numbers of the parameters in task.tied */
     size_t state_bytes;
     struct weir_attachment at; /**< zero before attach */
     struct weir_optimizer optimizer;

@@ -276,6 +276,7 @@ int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *
         goto clean_up;
     }
     for (uint32_t i = 0; i < entries.count; i++) copy_entry(file, &entries.list[i]);
+    weir_net_share(net);
     if (progress != NULL) {
         found.notes = progress->notes;
         found.note_count = progress->note_count;

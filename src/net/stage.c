@@ -202,30 +202,48 @@ static const struct weir__parameter *parameter_of(const struct weir__stage *stag
     return &stage->network->parameters[stage->compiled->parameter_first + i];
 }
 
-/** Uses of a tied parameter are summed in layer order, once per update. */
-static void fold_accumulators(const struct weir__stage *stage, const struct weir_task *task) {
+/** Uses of a parameter are summed in layer order, once per update. Those that stages share are
+ * summed by the first one's, from everywhere; what the others have stays as it is. */
+static void fold_uses(const struct weir__stage *stage, const struct weir_task *task) {
     const struct weir__graph *graph = &stage->compiled->graph;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         const struct weir__accumulator *use = &graph->accumulators[i];
         const struct weir__parameter *parameter = &stage->network->parameters[use->parameter];
-        if (use->offset == parameter->offset) continue;
+        if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
         weir__accumulate(stage->network->dtype, at(task->gradients, parameter->offset),
                          at(task->gradients, use->offset), parameter->count);
+    }
+    for (uint32_t t = 0; t < task->tied_count; t++) {
+        const struct weir__parameter *parameter = &stage->network->parameters[stage->tied[t]];
+        if (parameter->original != WEIR__NONE) continue;
+        for (uint32_t u = 1; u < task->tied[t].use_count; u++)
+            weir__accumulate(stage->network->dtype, task->tied[t].gradients[0],
+                             task->tied[t].gradients[u], parameter->count);
     }
 }
 
 static int norm(void *context, const struct weir_task *task) {
     struct weir__stage *stage = context;
-    fold_accumulators(stage, task);
+    fold_uses(stage, task);
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
         const struct weir__parameter *parameter = parameter_of(stage, i);
         task->norm_squares[i] = 0;
-        if (parameter->frozen) continue;
+        if (parameter->frozen || parameter->original != WEIR__NONE) continue;
         task->norm_squares[i] =
             weir__square_sum(stage->network->dtype, at(task->gradients, parameter->offset),
                              parameter->count, stage->plan.reference);
     }
     return WEIR_OK;
+}
+
+/** Where the whole gradient of the stage's parameter `number` lies: of a copy, where the original's
+ * does. */
+static const void *whole_gradient(const struct weir__stage *stage, const struct weir_task *task,
+                                  uint32_t number) {
+    const struct weir__parameter *parameter = &stage->network->parameters[number];
+    for (uint32_t t = 0; parameter->original != WEIR__NONE && t < task->tied_count; t++)
+        if (stage->tied[t] == number) return task->tied[t].gradients[0];
+    return at(task->gradients, parameter->offset);
 }
 
 static int update(void *context, const struct weir_task *task) {
@@ -237,9 +255,10 @@ static int update(void *context, const struct weir_task *task) {
         if (parameter->frozen) continue;
         size_t offset = parameter->offset;
         void *arrays[2] = {at(task->optimizer, offset), at(task->optimizer, bytes + offset)};
-        weir__optimizer_update(&stage->optimizer, stage->network->dtype, stage->plan.reference,
-                               task, step == NULL ? stage->optimizer.lr : step->lr, parameter,
-                               at(task->parameters, offset), at(task->gradients, offset), arrays);
+        weir__optimizer_update(
+            &stage->optimizer, stage->network->dtype, stage->plan.reference, task,
+            step == NULL ? stage->optimizer.lr : step->lr, parameter, at(task->parameters, offset),
+            whole_gradient(stage, task, stage->compiled->parameter_first + i), arrays);
     }
     return WEIR_OK;
 }
@@ -299,6 +318,30 @@ static void describe_skip(const struct weir__stage *stage, const struct weir__ne
     use->kept = from->verb != WEIR_SKIP_STASH && stage->slices.skip_kept[slot];
 }
 
+/** Every use, in layer order, of a parameter that another stage uses too. */
+static int describe_ties(struct weir__stage *stage, struct weir__network *network,
+                         struct weir_stage *description) {
+    const struct weir__graph *graph = &stage->compiled->graph;
+    struct weir_tie *ties = weir__pool_take(&network->pool, graph->accumulator_count, sizeof *ties);
+    stage->tied = weir__pool_take(&network->pool, graph->accumulator_count, sizeof stage->tied[0]);
+    if (ties == NULL || stage->tied == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    uint32_t count = 0, names = 0;
+    for (uint32_t i = 0; i < graph->accumulator_count; i++) {
+        uint32_t number = graph->accumulators[i].parameter, k = 0;
+        const struct weir__parameter *parameter = &network->parameters[number];
+        if (!weir__parameter_is_shared(parameter)) continue;
+        ties[count++] =
+            (struct weir_tie){.name = parameter->name,
+                              .gradient_offset = graph->accumulators[i].offset,
+                              .bytes = (size_t)parameter->count * weir_dtype_bytes(network->dtype)};
+        while (k < names && stage->tied[k] != number) k++;
+        if (k == names) stage->tied[names++] = number;
+    }
+    description->ties = ties;
+    description->tie_count = count;
+    return WEIR_OK;
+}
+
 int weir__stage_describe(struct weir__stage *stage, struct weir__network *network, uint32_t index,
                          bool infer_only, struct weir_stage *description) {
     struct weir__stage_graph *compiled = stage->compiled;
@@ -328,5 +371,5 @@ int weir__stage_describe(struct weir__stage *stage, struct weir__network *networ
     description->optimizer_bytes =
         compiled->trainable_bytes * weir__optimizer_arrays(&stage->optimizer);
     description->norm_count = compiled->parameter_count;
-    return WEIR_OK;
+    return describe_ties(stage, network, description);
 }

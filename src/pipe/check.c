@@ -4,6 +4,7 @@
 #include "pipe/check.h"
 
 #include "pipe/microbatch.h"
+#include "pipe/ties.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -228,6 +229,7 @@ static void check_clipping(const struct weir_pipe_options *options, struct weir_
 static void check_entries(const struct weir_pipe_options *options, bool rows_known,
                           struct weir_faults *faults) {
     bool first_has_input = false;
+    uint32_t before = faults->count;
     for (uint32_t s = 0; s < options->stage_count; s++) check_stage(options, s, faults);
     for (uint32_t k = 0; k < options->input_count; k++) {
         check_input(options, k, faults);
@@ -235,6 +237,7 @@ static void check_entries(const struct weir_pipe_options *options, bool rows_kno
         first_has_input |= options->inputs[k].stage == 0;
     }
     check_clipping(options, faults);
+    if (faults->count == before) weir__ties_check(options, faults);
     if (!first_has_input)
         weir_faults_add(faults, "stage 0: a border needs at least one tensor: no input enters");
 }

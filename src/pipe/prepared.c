@@ -4,6 +4,7 @@
 #include "pipe/prepared.h"
 
 #include "pipe/microbatch.h"
+#include "pipe/ties.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -184,6 +185,7 @@ static void *address(const struct weir__memory *memory, const struct weir__arena
 
 void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas) {
     const struct weir__memory *memory = &prepared->memory;
+    weir__ties_bind(prepared, arenas);
     for (uint32_t i = 0; i < prepared->binding_count; i++) {
         const struct weir__binding *binding = &prepared->bindings[i];
         *binding->where = (char *)address(memory, arenas, binding->block) + binding->offset;
@@ -375,7 +377,7 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
     if (status != WEIR_OK) return status;
     struct weir_stage_bytes *bytes =
         weir__pool_take(&prepared->pool, 2 * (size_t)setup->flow.stage_count, sizeof *bytes);
-    if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (bytes == NULL || !weir__ties_take(prepared, setup)) return WEIR_ERR_OUT_OF_MEMORY;
     status = check_callbacks(prepared, setup, faults);
     if (status == WEIR_OK) status = make_calls(prepared, setup);
     if (status == WEIR_OK) status = measure(prepared, setup, bytes, faults);

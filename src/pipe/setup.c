@@ -4,6 +4,7 @@
 
 #include "pipe/check.h"
 #include "pipe/microbatch.h"
+#include "pipe/ties.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -280,7 +281,9 @@ static int copy_all(struct weir__setup *setup, const struct weir_pipe_options *o
     if (status == WEIR_OK) status = copy_texts(setup);
     if (status == WEIR_OK) status = take_routes(setup, options, &list, faults);
     if (status == WEIR_OK) status = make_flow(setup);
+    if (status == WEIR_OK) status = weir__ties_init(setup);
     setup->options.stages = NULL; /* from here on setup->stages */
+    for (uint32_t s = 0; s < count; s++) setup->stages[s].stage.ties = NULL; /* setup->ties */
     return status;
 }
 

@@ -20,6 +20,19 @@ struct weir__stage_setup {
     const uint32_t *entering;     /**< their numbers */
     const uint32_t *skip_routes;  /**< per skip use: its route, WEIR__NO_ROUTE if empty */
     const uint32_t *skip_readers; /**< per read or pop: its place among the route's readers */
+    uint32_t tied_count;
+    const uint32_t *ties; /**< numbers of the setup's ties that it takes part in */
+};
+
+/** All uses of a parameter that stages share; the first is its owner's. */
+struct weir__tie_use {
+    uint32_t stage;
+    size_t offset; /**< in the stage's gradients */
+};
+struct weir__tie {
+    const char *name;
+    uint32_t use_count;
+    struct weir__tie_use *uses;
 };
 
 /** A skip that carries something (empty ones have no route). */
@@ -37,6 +50,8 @@ struct weir__setup {
     struct weir__stage_setup *stages;
     uint32_t route_count;
     struct weir__route *routes;
+    uint32_t tie_count;
+    struct weir__tie *ties;
     size_t *input_row_bytes;   /**< per pipe input: of one row; of the whole if replicated */
     size_t *output_row_bytes;  /**< per output of the last stage */
     const size_t *arena_bytes; /**< per worker, once the arenas are there: further plans fit in */

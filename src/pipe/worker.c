@@ -233,6 +233,9 @@ static void fill_task(struct run *run, const struct weir__call *call) {
     task->norm_squares = run->pipe->norm_squares[stage];
     task->error = &run->error;
     run->error.layer[0] = run->error.message[0] = '\0'; /* an earlier action's */
+    bool whole = call->views == NULL;                   /* N and U */
+    task->tied = whole ? run->prepared->tied[stage] : NULL;
+    task->tied_count = whole ? run->pipe->setup.stages[stage].tied_count : 0;
     if (call->views != NULL)
         fill_micro_batch(run, call);
     else

@@ -24,8 +24,9 @@ enum weir__effect {
     WEIR__PARAM_GRADS = 1u << 10,   /**< per stage, not per micro-batch */
     WEIR__NORMS = 1u << 11,         /**< every stage's: a barrier over stages */
     WEIR__PARAMETERS = 1u << 12,
-    WEIR__SAVED_FOR_INPUT = 1u << 13 /**< activations that W does not read; written and read with
+    WEIR__SAVED_FOR_INPUT = 1u << 13, /**< activations that W does not read; written and read with
                                           SAVED, whose dependencies hold for it too */
+    WEIR__TIED_GRADS = 1u << 14       /**< of other stages' uses of parameters that this one owns */
 };
 
 /** One row per kind. An effect's writer is, of the kinds that a stage and micro-batch has, the last
@@ -54,6 +55,13 @@ struct weir__flow_skip {
     bool differentiable;
 };
 
+/** A parameter that stages share: its owner's norm waits for the others' gradients. */
+struct weir__flow_tie {
+    uint32_t owner;
+    uint32_t other_count;
+    const uint32_t *others; /**< ascending stages after the owner */
+};
+
 /** What flows between stages; the default (borders NULL) is a differentiable border between all
  * neighbours and no skips. */
 struct weir__flow {
@@ -62,6 +70,8 @@ struct weir__flow {
     const bool *no_backward;           /**< [stage_count], or NULL: none; only F (and U) of these */
     uint32_t skip_count;
     const struct weir__flow_skip *skips;
+    uint32_t tie_count;
+    const struct weir__flow_tie *ties;
     bool recompute_late;
     bool infer; /**< only F are expected */
 };

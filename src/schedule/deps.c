@@ -200,6 +200,16 @@ static void from_param_grads(struct derivation *derivation, const struct weir_ac
     emit(derivation, derivation->last_gradient[action->stage], WEIR__CAUSE_LOCAL);
 }
 
+static void from_tied_grads(struct derivation *derivation, const struct weir_action *action) {
+    const struct weir__flow *flow = derivation->flow;
+    for (uint32_t t = 0; t < flow->tie_count; t++) {
+        const struct weir__flow_tie *tie = &flow->ties[t];
+        for (uint32_t i = 0; tie->owner == action->stage && i < tie->other_count; i++) {
+            emit(derivation, derivation->last_gradient[tie->others[i]], WEIR__CAUSE_GRADIENT);
+        }
+    }
+}
+
 static void from_norms(struct derivation *derivation, const struct weir_action *action) {
     (void)action;
     if (derivation->barrier_passed) {
@@ -223,6 +233,7 @@ static const struct rule {
     {WEIR__SAVED, from_saved},
     {WEIR__WEIGHT_INPUTS, from_weight_inputs},
     {WEIR__PARAM_GRADS, from_param_grads},
+    {WEIR__TIED_GRADS, from_tied_grads},
     {WEIR__NORMS, from_norms},
 };
 

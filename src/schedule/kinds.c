@@ -66,7 +66,7 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
     [WEIR_KIND_N] = {.letter = 'N',
                      .name = "norm",
                      .phase = WEIR_NORM,
-                     .reads = WEIR__PARAM_GRADS,
+                     .reads = WEIR__PARAM_GRADS | WEIR__TIED_GRADS,
                      .writes = WEIR__NORMS},
     [WEIR_KIND_U] = {.letter = 'U',
                      .name = "update",

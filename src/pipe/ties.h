@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Parameters that stages share (struct weir_tie): which uses belong together, checked and copied,
+ * and where their gradients lie once there are arenas.
+ */
+#ifndef WEIR_PIPE_TIES_H
+#define WEIR_PIPE_TIES_H
+
+#include "pipe/prepared.h"
+
+/** Lists what is wrong with the ties of stages that are sound otherwise. */
+void weir__ties_check(const struct weir_pipe_options *options, struct weir_faults *faults);
+/** Groups the uses by name: setup->ties, the stages' lists and the flow's. After the stages were
+ * copied; the ties have been checked. WEIR_ERR_OUT_OF_MEMORY. */
+int weir__ties_init(struct weir__setup *setup);
+
+/** Takes the arrays that norm and update will be given. False without memory. */
+bool weir__ties_take(struct weir__prepared *prepared, const struct weir__setup *setup);
+/** Points them into the arenas. */
+void weir__ties_bind(struct weir__prepared *prepared, const struct weir__arena *arenas);
+
+#endif
