@@ -346,7 +346,8 @@ struct weir_table_options {
     const struct weir_allocator *allocator;
     const char *schedule; /**< a name of weir_schedule_name(), e.g. "1f1b" */
     uint32_t stages;
-    uint32_t workers; /**< 0: the schedule's default. Fewer than stages: loop order */
+    uint32_t workers; /**< 0: stages / weir_schedule_virtual_stages. Fewer than stages: loop order,
+                           or V order for zb-v, v-half, v-min and dualpipe-v */
     uint32_t micro_batches;
     enum weir_checkpoint checkpoint;
     const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */
@@ -357,6 +358,9 @@ struct weir_table_options {
 
 /** The i-th schedule's name, NULL after the last. Static storage. */
 const char *weir_schedule_name(uint32_t index);
+/** How many stages each worker has where only the number of stages is given: 1, or 2 for those that
+ * are made of several per worker. 0 for a name that no schedule has. */
+uint32_t weir_schedule_virtual_stages(const char *name);
 /** Makes a table. WEIR_ERR_ARGUMENT with every reason and the nearest valid values in `faults`.
  * The table is the caller's: weir_table_destroy. */
 int weir_table_new(const struct weir_table_options *options, struct weir_faults *faults,

@@ -535,7 +535,8 @@ static void test_unknown_schedule_lists_the_known(void) {
     expect_refused(options_of(NULL, counts, WEIR_CHECKPOINT_DEFAULT), "there is no schedule ''");
     CHECK_EQ_STR(weir_schedule_name(0), "gpipe");
     CHECK_EQ_STR(weir_schedule_name(1), "1f1b");
-    CHECK_EQ_STR(weir_schedule_name(2), NULL);
+    CHECK_EQ_STR(weir_schedule_name(9), "dualpipe-v");
+    CHECK_EQ_STR(weir_schedule_name(10), NULL);
 }
 
 static void test_all_reasons_are_listed(void) {

@@ -156,14 +156,26 @@ int weir__table_finish(struct weir__table_builder *builder, struct weir_table **
 /** Cleans the builder up without a table. */
 void weir__table_abandon(struct weir__table_builder *builder);
 
+/** Which numbers of stages a worker can have. */
+enum weir__sharing {
+    WEIR__SHARING_ANY,  /**< one by default; any where there are fewer workers than stages */
+    WEIR__SHARING_EVEN, /**< two by default; any number, the same for all workers */
+    WEIR__SHARING_ONE,
+    WEIR__SHARING_TWO
+};
+
 /** A schedule: a pure function that fills the builder, U included, and one row of the table of
  * schedules (schedule.c). R stands for a checkpointed (stage, micro-batch); see
- * weir__checkpointed. */
+ * weir__checkpointed. `check` sees options whose counts and `sharing` are sound. */
 struct weir__schedule {
     const char *name;
-    int (*check)(const struct weir_table_options *options, struct weir_faults *faults);
+    enum weir__sharing sharing;
+    void (*check)(const struct weir_table_options *options, struct weir_faults *faults);
     void (*fill)(const struct weir_table_options *options, struct weir__table_builder *builder);
 };
+/** Whether weir_table_new makes a table of these, memory aside: WEIR_OK, or WEIR_ERR_ARGUMENT with
+ * every reason in `faults` (which may be NULL). */
+int weir__table_options_check(const struct weir_table_options *options, struct weir_faults *faults);
 bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage,
                         uint32_t micro_batch);
 /** A forward-only table: F in micro-batch order, loop order of stages on fewer workers, on the same

@@ -10,7 +10,8 @@
  */
 #include "schedule/schedules.h"
 
-static void fill(const struct weir_table_options *options, struct weir__table_builder *builder) {
+void weir__fill_breadth_first(const struct weir_table_options *options,
+                              struct weir__table_builder *builder) {
     uint32_t workers = options->workers;
     for (uint32_t w = 0; w < workers; w++) {
         weir__table_row(builder);
@@ -28,4 +29,5 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
     }
 }
 
-const struct weir__schedule weir__schedule_gpipe = {.name = "gpipe", .fill = fill};
+const struct weir__schedule weir__schedule_gpipe = {
+    .name = "gpipe", .sharing = WEIR__SHARING_ANY, .fill = weir__fill_breadth_first};

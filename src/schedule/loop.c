@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What schedules share when several stages stand on one worker in loop order.
+ * What schedules share when several stages stand on one worker.
  */
 #include "schedule/schedules.h"
 
@@ -22,6 +22,14 @@ void weir__add_updates(struct weir__table_builder *builder,
                        const struct weir_table_options *options, uint32_t worker) {
     for (uint32_t s = worker; s < options->stages; s += options->workers) {
         weir__table_add(builder, WEIR_KIND_U, s, 0);
+    }
+}
+
+void weir__add_updates_v(struct weir__table_builder *builder,
+                         const struct weir_table_options *options, uint32_t worker) {
+    weir__table_add(builder, WEIR_KIND_U, worker, 0);
+    if (options->stages > options->workers) {
+        weir__table_add(builder, WEIR_KIND_U, options->stages - 1 - worker, 0);
     }
 }
 

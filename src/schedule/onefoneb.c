@@ -103,7 +103,8 @@ static void fill_alone(const struct weir_table_options *options,
     }
 }
 
-static void fill(const struct weir_table_options *options, struct weir__table_builder *builder) {
+void weir__fill_rounds(const struct weir_table_options *options,
+                       struct weir__table_builder *builder) {
     struct loop loop = {.options = options,
                         .builder = builder,
                         .rounds = weir__rounds_of(options->micro_batches, options->workers),
@@ -120,4 +121,5 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
     }
 }
 
-const struct weir__schedule weir__schedule_1f1b = {.name = "1f1b", .fill = fill};
+const struct weir__schedule weir__schedule_1f1b = {
+    .name = "1f1b", .sharing = WEIR__SHARING_ANY, .fill = weir__fill_rounds};

@@ -16,8 +16,10 @@
 #define ACTIONS_PER_CELL 3u
 
 static const struct weir__schedule *const schedules[] = {
-    &weir__schedule_gpipe,
-    &weir__schedule_1f1b,
+    &weir__schedule_gpipe,      &weir__schedule_1f1b,   &weir__schedule_interleaved,
+    &weir__schedule_looped_bfs, &weir__schedule_zb_h1,  &weir__schedule_zb_h2,
+    &weir__schedule_zb_v,       &weir__schedule_v_half, &weir__schedule_v_min,
+    &weir__schedule_dualpipe_v,
 };
 
 const char *weir_schedule_name(uint32_t index) {
@@ -31,6 +33,11 @@ static const struct weir__schedule *find_schedule(const char *name) {
         }
     }
     return NULL;
+}
+
+uint32_t weir_schedule_virtual_stages(const char *name) {
+    const struct weir__schedule *schedule = find_schedule(name);
+    return schedule != NULL ? weir__default_sharing(schedule) : 0;
 }
 
 /* "gpipe, 1f1b" */
@@ -84,12 +91,18 @@ int weir__table_options_read(const struct weir_table_options *options,
     return WEIR_OK;
 }
 
-static int check_options(const struct weir_table_options *options,
-                         const struct weir__schedule *schedule, struct weir_faults *faults) {
+static uint32_t workers_of(const struct weir__schedule *schedule,
+                           const struct weir_table_options *options) {
+    return options->workers > 0 ? options->workers
+                                : options->stages / weir__default_sharing(schedule);
+}
+
+int weir__table_options_check(const struct weir_table_options *options,
+                              struct weir_faults *faults) {
+    const struct weir__schedule *schedule = find_schedule(options->schedule);
     struct weir_faults own = {.allocator = options->allocator};
     struct weir_faults *list = faults != NULL ? faults : &own;
     uint32_t before = list->count;
-    int status = WEIR_OK;
     if (schedule == NULL) {
         char names[128];
         list_schedules(names, sizeof names);
@@ -98,14 +111,17 @@ static int check_options(const struct weir_table_options *options,
     }
     check_counts(options, list);
     weir__checkpoint_check(options, list);
+    if (schedule != NULL && list->count == before) {
+        weir__sharing_check(schedule, options, list);
+    }
     if (schedule != NULL && schedule->check != NULL && list->count == before) {
-        status = schedule->check(options, list);
+        struct weir_table_options whole = *options;
+        whole.workers = workers_of(schedule, options);
+        schedule->check(&whole, list);
     }
-    if (status == WEIR_OK && list->count > before) {
-        status = WEIR_ERR_ARGUMENT;
-    }
+    bool refused = list->count > before;
     weir_faults_clean_up(&own);
-    return status;
+    return refused ? WEIR_ERR_ARGUMENT : WEIR_OK;
 }
 
 int weir_table_new(const struct weir_table_options *options, struct weir_faults *faults,
@@ -117,12 +133,12 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
                                 "that of this library");
         return WEIR_ERR_ARGUMENT;
     }
-    const struct weir__schedule *schedule = find_schedule(own.schedule);
-    status = check_options(&own, schedule, faults);
+    status = weir__table_options_check(&own, faults);
     if (status != WEIR_OK) {
         return status;
     }
-    own.workers = own.workers == 0 ? own.stages : own.workers;
+    const struct weir__schedule *schedule = find_schedule(own.schedule);
+    own.workers = workers_of(schedule, &own);
     struct weir__table_builder builder;
     weir__table_begin(&builder, own.allocator, own.stages, own.workers, own.micro_batches);
     builder.no_backward = own.no_backward;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * The schedules there are, and what they share. Each is a pure function of its options. In loop
- * order worker w holds the stages w, w + P, w + 2P, ...; the options' `workers` is never 0 here.
+ * order worker w holds the stages w, w + P, w + 2P, ...; in V order w and 2P - 1 - w. The options'
+ * `workers` is never 0 here.
  */
 #ifndef WEIR_SCHEDULES_H
 #define WEIR_SCHEDULES_H
@@ -10,6 +11,14 @@
 
 extern const struct weir__schedule weir__schedule_gpipe;
 extern const struct weir__schedule weir__schedule_1f1b;
+extern const struct weir__schedule weir__schedule_interleaved;
+extern const struct weir__schedule weir__schedule_looped_bfs;
+extern const struct weir__schedule weir__schedule_zb_h1;
+extern const struct weir__schedule weir__schedule_zb_h2;
+extern const struct weir__schedule weir__schedule_zb_v;
+extern const struct weir__schedule weir__schedule_v_half;
+extern const struct weir__schedule weir__schedule_v_min;
+extern const struct weir__schedule weir__schedule_dualpipe_v;
 
 /** The caller's options with defaults for what an older header did not have; WEIR_ERR_ARGUMENT if
  * `size` cannot be. */
@@ -18,6 +27,17 @@ int weir__table_options_read(const struct weir_table_options *options,
 /** Unknown modes, each with the three names. `options->stages` says how many overrides there are.
  * */
 void weir__checkpoint_check(const struct weir_table_options *options, struct weir_faults *faults);
+/** Whether stages and workers are what the schedule can do; the nearest that are, in the faults. */
+void weir__sharing_check(const struct weir__schedule *schedule,
+                         const struct weir_table_options *options, struct weir_faults *faults);
+/** Stages per worker where no number of workers is given. */
+uint32_t weir__default_sharing(const struct weir__schedule *schedule);
+/** gpipe's rows, in loop order. */
+void weir__fill_breadth_first(const struct weir_table_options *options,
+                              struct weir__table_builder *builder);
+/** 1f1b's rows, in loop order round by round. */
+void weir__fill_rounds(const struct weir_table_options *options,
+                       struct weir__table_builder *builder);
 /** How many stages the worker holds in loop order. */
 uint32_t weir__loop_stages(uint32_t stages, uint32_t workers, uint32_t worker);
 /** Appends B, with R before it where it is checkpointed. */
@@ -27,6 +47,21 @@ void weir__add_backward(struct weir__table_builder *builder,
 /** Appends U of the worker's stages in loop order. */
 void weir__add_updates(struct weir__table_builder *builder,
                        const struct weir_table_options *options, uint32_t worker);
+
+/** Appends U of the worker's one or two stages in V order. */
+void weir__add_updates_v(struct weir__table_builder *builder,
+                         const struct weir_table_options *options, uint32_t worker);
+/**
+ * Fills rows of F, I and W from an `order` of F and I alone. Of each stage both come in ascending
+ * micro-batches; the stages are one per worker, or two in V order. A worker follows its row and
+ * puts a W, the oldest that it owes, only where it would wait at equal times: for another worker,
+ * or because `most` activations are alive on it, counted from F to W. So a W never stands in
+ * anybody's way, and no worker keeps more than `most`. An order and a bound that let nobody go on
+ * are an error of the caller.
+ */
+void weir__fill_weights(const struct weir_table_options *options,
+                        const struct weir__table_builder *order, uint32_t most,
+                        struct weir__table_builder *builder);
 
 /**
  * Micro-batches in rounds of at least as many as there are workers (one round if there are fewer):

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * How many stages each worker has under a schedule, and what is said where that cannot be.
+ */
+#include "schedule/schedules.h"
+
+#include <inttypes.h>
+
+uint32_t weir__default_sharing(const struct weir__schedule *schedule) {
+    bool two = schedule->sharing == WEIR__SHARING_TWO || schedule->sharing == WEIR__SHARING_EVEN;
+    return two ? 2 : 1;
+}
+
+/* Where only the number of stages is given: two per worker. */
+static void check_stages(const struct weir__schedule *schedule, uint32_t stages,
+                         struct weir_faults *faults) {
+    bool exact = schedule->sharing == WEIR__SHARING_TWO;
+    if (stages == 1) {
+        weir_faults_add(faults, "1 stage: %s has %s2 per worker; the nearest is 2 stages",
+                        schedule->name, exact ? "" : "by default ");
+    } else if (stages % 2 != 0) {
+        weir_faults_add(faults,
+                        "%" PRIu32 " stages: %s has %s2 per worker; the nearest are %" PRIu32
+                        " and %" PRIu32 " stages%s",
+                        stages, schedule->name, exact ? "" : "by default ", stages - 1, stages + 1,
+                        exact ? "" : ", or name a number of workers that divides them");
+    }
+}
+
+/* Where both are given and the schedule wants `each` stages per worker. */
+static void check_exact(const struct weir__schedule *schedule,
+                        const struct weir_table_options *options, uint32_t each,
+                        struct weir_faults *faults) {
+    uint32_t stages = options->stages, workers = options->workers;
+    if ((uint64_t)workers * each == stages) {
+        return;
+    }
+    if (stages % each == 0) {
+        weir_faults_add(faults,
+                        "%" PRIu32 " workers for %" PRIu32 " stages: %s has %" PRIu32
+                        " per worker; ask for %" PRIu32 " workers or %" PRIu64 " stages",
+                        workers, stages, schedule->name, each, stages / each,
+                        (uint64_t)workers * each);
+    } else {
+        weir_faults_add(faults,
+                        "%" PRIu32 " stages on %" PRIu32 " workers: %s has %" PRIu32
+                        " per worker; ask for %" PRIu64 " stages",
+                        stages, workers, schedule->name, each, (uint64_t)workers * each);
+    }
+}
+
+static void check_even(const struct weir__schedule *schedule,
+                       const struct weir_table_options *options, struct weir_faults *faults) {
+    uint32_t stages = options->stages, workers = options->workers, rest = stages % workers;
+    if (rest != 0) {
+        weir_faults_add(faults,
+                        "%" PRIu32 " stages on %" PRIu32
+                        " workers: %s has as many on each worker; the nearest are %" PRIu32
+                        " and %" PRIu64 " stages",
+                        stages, workers, schedule->name, stages - rest,
+                        (uint64_t)stages - rest + workers);
+    }
+}
+
+void weir__sharing_check(const struct weir__schedule *schedule,
+                         const struct weir_table_options *options, struct weir_faults *faults) {
+    bool given = options->workers > 0;
+    switch (schedule->sharing) {
+    case WEIR__SHARING_ANY: break;
+    case WEIR__SHARING_ONE:
+        if (given) check_exact(schedule, options, 1, faults);
+        break;
+    case WEIR__SHARING_TWO:
+        if (given)
+            check_exact(schedule, options, 2, faults);
+        else
+            check_stages(schedule, options->stages, faults);
+        break;
+    case WEIR__SHARING_EVEN:
+        if (given)
+            check_even(schedule, options, faults);
+        else
+            check_stages(schedule, options->stages, faults);
+        break;
+    }
+}

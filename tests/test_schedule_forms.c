@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: every schedule has the bubble and the peak of activations that its paper states, exactly.
+ * Method: tables of many sizes, replayed at tF = tI = tW = 1, B = 2, without R and copies; the
+ * formulas of the head comments in src/schedule. The table of the log shows what was measured.
+ */
+#include "schedule_facts.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { P_MAX = 9 };
+
+static struct schedule_facts facts_of(const char *schedule, uint32_t stages, uint32_t workers,
+                                      uint32_t micro_batches) {
+    struct schedule_facts facts = {0};
+    schedule_facts_of(schedule, (struct schedule_counts){stages, workers, micro_batches}, &facts);
+    return facts;
+}
+
+/* 1 - busy / all, the division last: as exact as the formula's own. */
+static void expect_bubble(struct schedule_facts facts, double lost, double all) {
+    EXPECT_NEAR(facts.bubble, lost / all, 4 * 0x1p-52);
+}
+
+static void test_gpipe_loses_p_minus_1_turns_and_keeps_all(void) {
+    for (uint32_t p = 1; p <= P_MAX; p++)
+        for (uint32_t m = 1; m <= 3 * p; m++) {
+            struct schedule_facts facts = facts_of("gpipe", p, p, m);
+            expect_bubble(facts, p - 1, m + p - 1);
+            for (uint32_t s = 0; s < p; s++) CHECK_EQ_UINT(facts.peak[s], m);
+        }
+}
+
+static void test_1f1b_loses_the_same_and_keeps_p_minus_s(void) {
+    for (uint32_t p = 1; p <= P_MAX; p++)
+        for (uint32_t m = 1; m <= 3 * p; m++) {
+            struct schedule_facts facts = facts_of("1f1b", p, p, m);
+            expect_bubble(facts, p - 1, m + p - 1);
+            for (uint32_t s = 0; s < p; s++) CHECK_EQ_UINT(facts.peak[s], p - s < m ? p - s : m);
+        }
+}
+
+static void test_interleaved_and_looped_bfs_lose_a_vth_of_it(void) {
+    for (uint32_t p = 1; p <= 6; p++)
+        for (uint32_t v = 1; v <= 4; v++)
+            for (uint32_t m = p; m <= 5 * p; m += p) {
+                expect_bubble(facts_of("interleaved", p * v, p, m), p - 1, v * m + p - 1);
+                struct schedule_facts looped = facts_of("looped-bfs", p * v, p, m);
+                expect_bubble(looped, p - 1, v * m + p - 1);
+                for (uint32_t w = 0; w < p; w++) CHECK_EQ_UINT(looped.peak[w], v * m);
+                CHECK_HELPERS();
+            }
+}
+
+static void test_zb_h1_is_idle_for_a_third_of_it_and_keeps_p(void) {
+    for (uint32_t p = 1; p <= P_MAX; p++)
+        for (uint32_t m = p; m <= 4 * p; m++) {
+            struct schedule_facts facts = facts_of("zb-h1", p, p, m);
+            CHECK_NEAR(facts.idle_most, p - 1.0, 0); /* (p - 1)(tF + tI - tW) */
+            CHECK_NEAR(facts.makespan, 3.0 * m + p - 1.0, 0);
+            CHECK_EQ_UINT(facts.peak_most, p);
+        }
+}
+
+static void test_zb_h2_is_never_idle_and_keeps_2p_minus_1(void) {
+    for (uint32_t p = 1; p <= P_MAX; p++)
+        for (uint32_t m = 2 * p - 1; m <= 5 * p; m++) {
+            struct schedule_facts facts = facts_of("zb-h2", p, p, m);
+            CHECK_NEAR(facts.idle_most, 0.0, 0); /* (p - 1)(tF + tI - 2 tW) */
+            CHECK_EQ_UINT(facts.peak[0], 2 * p - 1);
+            CHECK_EQ_UINT(facts.peak_most, 2 * p - 1);
+        }
+}
+
+static void test_zb_v_is_never_idle_and_keeps_2p_halves(void) {
+    for (uint32_t p = 1; p <= P_MAX; p++)
+        for (uint32_t m = 2 * p - 1; m <= 5 * p; m++) {
+            struct schedule_facts facts = facts_of("zb-v", 2 * p, p, m);
+            CHECK_NEAR(facts.idle_most, 0.0, 0);
+            CHECK_NEAR(facts.makespan, 6.0 * m + p - 1.0, 0);
+            CHECK_EQ_UINT(facts.peak_most, m == 1 ? 2 : 2 * p);
+        }
+}
+
+static void test_v_half_keeps_half_and_v_min_a_third(void) {
+    for (uint32_t p = 2; p <= 24; p++) {
+        struct schedule_facts half = facts_of("v-half", 2 * p, p, 3 * p);
+        struct schedule_facts min = facts_of("v-min", 2 * p, p, 3 * p);
+        CHECK_EQ_UINT(half.peak_most, (p + 2) / 2 * 2);
+        CHECK_EQ_UINT(min.peak_most, (p + 4) / 3 * 2);
+        /* idle: about a half and two thirds of 1f1b's 6 (p - 1) */
+        CHECK_NEAR(half.idle_most, p % 2 == 0 ? 3.0 * p - 3.0 : 3.0 * p - 4.0, 0);
+        CHECK_NEAR(min.idle_most, p % 3 == 0 ? 4.0 * p - 3.0 : 4.0 * p - 5.0, 0);
+    }
+}
+
+static void test_dualpipe_v_loses_what_zb_v_does_and_keeps_2p_plus_1(void) {
+    for (uint32_t p = 1; p <= P_MAX; p++)
+        for (uint32_t m = 2 * p; m <= 5 * p; m++) {
+            struct schedule_facts facts = facts_of("dualpipe-v", 2 * p, p, m);
+            CHECK_NEAR(facts.makespan, 6.0 * m + p - 1.0, 0);
+            CHECK_EQ_UINT(facts.peak_most, 2 * p + 1);
+        }
+}
+
+static void test_few_micro_batches_take_no_longer_than_their_path(void) {
+    static const char *const names[] = {"zb-h1", "zb-h2", "zb-v"};
+    for (uint32_t p = 1; p <= P_MAX; p++)
+        for (uint32_t k = 0; k < 3; k++) {
+            uint32_t stages = k == 2 ? 2 * p : p;
+            struct schedule_facts facts = facts_of(names[k], stages, p, 1);
+            CHECK_NEAR(facts.makespan, p == 1 ? 3.0 * stages : 2.0 * stages + 1.0, 0);
+        }
+}
+
+static void test_the_closed_forms_as_measured(void) {
+    static const struct {
+        const char *name;
+        uint32_t per_worker;
+    } list[] = {{"gpipe", 1}, {"1f1b", 1},      {"interleaved", 2}, {"looped-bfs", 2},
+                {"zb-h1", 1}, {"zb-h2", 1},     {"zb-v", 2},        {"v-half", 2},
+                {"v-min", 2}, {"dualpipe-v", 2}};
+    printf(
+        "  p = 4, m = 16, tF = tI = tW = 1 per whole stage: step, bubble, idle in window, peak\n");
+    for (size_t k = 0; k < WEIR__COUNT_OF(list); k++) {
+        uint32_t v = list[k].per_worker;
+        struct schedule_facts facts = facts_of(list[k].name, 4 * v, 4, 16);
+        CHECK_HELPERS();
+        printf("  %-12s %6.1f  %.4f  %5.1f  %5.1f\n", list[k].name, facts.makespan / v,
+               facts.bubble, facts.idle_most / v, (double)facts.peak_most / v);
+    }
+}
+
+WEIR_TEST_SUITE(schedule_forms, TEST(gpipe_loses_p_minus_1_turns_and_keeps_all),
+                TEST(1f1b_loses_the_same_and_keeps_p_minus_s),
+                TEST(interleaved_and_looped_bfs_lose_a_vth_of_it),
+                TEST(zb_h1_is_idle_for_a_third_of_it_and_keeps_p),
+                TEST(zb_h2_is_never_idle_and_keeps_2p_minus_1),
+                TEST(zb_v_is_never_idle_and_keeps_2p_halves),
+                TEST(v_half_keeps_half_and_v_min_a_third),
+                TEST(dualpipe_v_loses_what_zb_v_does_and_keeps_2p_plus_1),
+                TEST(few_micro_batches_take_no_longer_than_their_path),
+                TEST(the_closed_forms_as_measured))
