@@ -203,15 +203,38 @@ static enum weir_checkpoint random_mode(void) {
     return (enum weir_checkpoint)below(WEIR_CHECKPOINT_NEVER + 1);
 }
 
+bool engine_random_accepts(const struct engine_random *run, int64_t rows) {
+    struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
+    struct weir_table *table = NULL;
+    want.schedule = run->options.schedule;
+    want.stages = run->options.stage_count;
+    want.workers = run->options.workers;
+    want.micro_batches = engine_chunk_count(rows, run->options.chunks);
+    int status = weir_table_new(&want, NULL, &table);
+    weir_table_destroy(table);
+    return status == WEIR_OK;
+}
+
+/* One that can be had for the stages and micro-batches, with workers that it can be had on. */
+static void choose_named(struct engine_random *run) {
+    struct weir_pipe_options *options = &run->options;
+    uint32_t count = 0, stages = options->stage_count;
+    while (weir_schedule_name(count) != NULL) count++;
+    do {
+        options->schedule = weir_schedule_name(below(count));
+        options->workers = 1 + below(stages < 4 ? stages : 4);
+    } while (!engine_random_accepts(run, options->rows));
+}
+
 static void choose_schedule(struct engine_random *run, const struct engine_model *model) {
     bool frozen[ENGINE_STAGES_MAX];
     for (uint32_t s = 0; s < model->stage_count; s++) frozen[s] = model->stages[s].frozen;
     struct weir_pipe_options *options = &run->options;
     uint32_t m = engine_chunk_count(options->rows, options->chunks);
-    options->workers = 1 + below(options->stage_count < 4 ? options->stage_count : 4);
-    options->schedule = below(2) == 0 ? "gpipe" : "1f1b";
-    run->has_table = below(3) == 0;
+    choose_named(run);
+    run->has_table = below(4) == 0;
     if (!run->has_table) return;
+    options->workers = 1 + below(options->stage_count < 4 ? options->stage_count : 4);
     options->table_csv = run->table;
     options->table_csv_bytes =
         engine_random_table(run->table, sizeof run->table, options->stage_count, options->workers,
@@ -220,7 +243,7 @@ static void choose_schedule(struct engine_random *run, const struct engine_model
 
 void engine_random_choose(struct engine_random *run, struct engine_model *model) {
     memset(run, 0, sizeof *run);
-    engine_random_model(model, 1 + below(5));
+    engine_random_model(model, 1 + below(6));
     model->jitter = below(3) == 0 ? 0 : 1 + below(12);
     run->options = engine_options(model);
     struct weir_pipe_options *options = &run->options;

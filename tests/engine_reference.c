@@ -75,7 +75,7 @@ static int64_t rows_of(const struct pass *pass, uint32_t i) {
 }
 
 void engine_order_of(struct engine_order *order, const char *schedule, uint32_t micro_batches) {
-    bool descending = strcmp(schedule, "gpipe") == 0;
+    bool descending = strcmp(schedule, "gpipe") == 0 || strcmp(schedule, "looped-bfs") == 0;
     for (uint32_t s = 0; s < ENGINE_STAGES_MAX; s++)
         for (uint32_t k = 0; k < micro_batches; k++)
             order->at[s][k] = descending ? micro_batches - 1 - k : k;

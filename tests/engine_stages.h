@@ -179,7 +179,7 @@ struct weir_step engine_step(const struct engine_batch *batch);
 struct engine_order {
     uint32_t at[ENGINE_STAGES_MAX][ENGINE_CHUNKS_MAX];
 };
-/* The order of a schedule's name: gpipe is descending, 1f1b ascending. */
+/* The order of a schedule's name: gpipe and looped-bfs are descending, all others ascending. */
 void engine_order_of(struct engine_order *order, const char *schedule, uint32_t micro_batches);
 
 struct engine_reference {
@@ -267,6 +267,8 @@ struct engine_random {
     bool has_table;
     char table[1 << 17];
 };
+/* Whether the schedule can be had for so many rows; interleaved and dualpipe-v not for all. */
+bool engine_random_accepts(const struct engine_random *run, int64_t rows);
 /* `run` must stay where it is. */
 void engine_random_choose(struct engine_random *run, struct engine_model *model);
 void engine_random_describe(const struct engine_random *run, uint32_t number);

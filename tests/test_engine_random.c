@@ -16,6 +16,10 @@ static struct engine_random run;
 static void run_short(void) {
     int64_t rows = 1 + (int64_t)test_random_below((uint64_t)run.options.rows);
     if (run.has_table) return; /* it is for one count of micro-batches */
+    if (!engine_random_accepts(&run, rows)) {
+        EXPECT_STATUS(weir_pipe_prepare(trial.pipe, rows, NULL), WEIR_ERR_ARGUMENT);
+        return;
+    }
     int status = weir_pipe_prepare(trial.pipe, rows, NULL);
     if (EXPECT_STATUS(status, WEIR_OK)) engine_trial_rows(&trial, rows, false);
     if (!test_has_failed()) engine_trial_rows(&trial, rows, true);

@@ -83,7 +83,7 @@ static int check_devices(const struct weir__setup *setup, uint32_t workers,
 enum { ROW_COUNTS = 3, PREPARED_MAX = 2 * ROW_COUNTS };
 
 static bool may_come(const struct weir__setup *setup, int64_t rows) {
-    return rows > 0 && setup->options.table_csv == NULL &&
+    return rows > 0 && weir__setup_has_table(setup, rows) &&
            weir__setup_check_rows(setup, rows, NULL) == WEIR_OK;
 }
 

@@ -361,8 +361,7 @@ static int parse_table(const struct weir__setup *setup, const struct weir_table_
     return status;
 }
 
-int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
-                      struct weir_table **table) {
+static struct weir_table_options table_options(const struct weir__setup *setup, int64_t rows) {
     const struct weir_pipe_options *options = &setup->options;
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
     want.allocator = options->allocator;
@@ -373,6 +372,18 @@ int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir
     want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
     want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
     want.no_backward = setup->flow.no_backward;
+    return want;
+}
+
+bool weir__setup_has_table(const struct weir__setup *setup, int64_t rows) {
+    struct weir_table_options want = table_options(setup, rows);
+    return setup->options.table_csv == NULL && weir__table_options_check(&want, NULL) == WEIR_OK;
+}
+
+int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
+                      struct weir_table **table) {
+    const struct weir_pipe_options *options = &setup->options;
+    struct weir_table_options want = table_options(setup, rows);
     int status = options->table_csv != NULL ? parse_table(setup, &want, faults, table)
                                             : weir_table_new(&want, faults, table);
     if (status != WEIR_OK) return status;
