@@ -33,7 +33,8 @@ static const struct arg_option table_options[] = {
      .offset = AT(schedule),
      .value = "NAME",
      .fallback = "1f1b",
-     .help = "gpipe or 1f1b"},
+     .help = "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min or "
+             "dualpipe-v"},
     {.name = "stages",
      .type = ARG_U32,
      .offset = AT(stages),
@@ -46,7 +47,8 @@ static const struct arg_option table_options[] = {
      .offset = AT(workers),
      .value = "P",
      .least = 1,
-     .help = "workers, each with N / P stages in loop order (default: N)"},
+     .help = "workers, each with N / P stages (default: N; N / 2 for interleaved, looped-bfs, "
+             "zb-v, v-half, v-min and dualpipe-v)"},
     {.name = "chunks",
      .type = ARG_U32,
      .offset = AT(chunks),

@@ -12,7 +12,7 @@ static const char *const checkpoint_names[] = {"always", "except_last", "never",
 static const char *const recompute_names[] = {"early", "late", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
 static const char *const wait_names[] = {"auto", "spin", "park", NULL};
-enum { TABLE_BYTES_MAX = 1 << 28, STAGES_DEFAULT = 2 };
+enum { TABLE_BYTES_MAX = 1 << 28, WORKERS_DEFAULT = 2 };
 
 const struct arg_option pipe_option_list[] = {
     {.name = "stages",
@@ -21,7 +21,8 @@ const struct arg_option pipe_option_list[] = {
      .value = "N",
      .least = 1,
      .most = 65535,
-     .help = "parts that the layer list is cut into; default: one per worker asked for, else 2"},
+     .help = "parts that the layer list is cut into; default: as many per worker asked for as "
+             "virtual stages, else 2 workers'"},
     {.name = "balance",
      .type = ARG_U32_LIST,
      .offset = AT(balance),
@@ -34,14 +35,15 @@ const struct arg_option pipe_option_list[] = {
      .value = "P",
      .least = 1,
      .most = 65535,
-     .help = "threads that run stages; default: one per stage"},
+     .help = "threads that run stages; default: stages / virtual stages"},
     {.name = "virtual-stages",
      .type = ARG_U32,
      .offset = AT(virtual_stages),
      .value = "V",
-     .fallback = "1",
      .least = 1,
-     .help = "stages per worker"},
+     .most = 65535,
+     .help = "stages per worker; default: the schedule's, which is 2 for interleaved, looped-bfs, "
+             "zb-v, v-half, v-min and dualpipe-v, else 1"},
     {.name = "chunks",
      .type = ARG_U32,
      .offset = AT(chunks),
@@ -54,7 +56,8 @@ const struct arg_option pipe_option_list[] = {
      .offset = AT(schedule),
      .value = "NAME|FILE.csv",
      .fallback = "1f1b",
-     .help = "gpipe, 1f1b, or a table"},
+     .help = "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe-v, "
+             "or a table"},
     {.name = "checkpoint",
      .type = ARG_CHOICE,
      .offset = AT(checkpoint),
@@ -170,31 +173,93 @@ static void check_balance(const struct arg_numbers *balance, uint32_t layers,
                         sum, layers);
 }
 
+/* The schedule's stages per worker; 1 for a table, and for a name that is refused elsewhere. */
+static uint32_t virtual_default(const struct pipe_options *options) {
+    uint32_t own = weir_schedule_virtual_stages(options->schedule);
+    return own > 0 ? own : 1;
+}
+
+uint32_t pipe_virtual_stages(const struct pipe_options *options) {
+    return options->virtual_stages > 0 ? options->virtual_stages : virtual_default(options);
+}
+
+/* What V asks of stages and workers, as far as the schedule cannot know it. */
+static void check_virtual(const struct pipe_options *options, uint32_t stages,
+                          struct weir_faults *faults) {
+    uint32_t v = options->virtual_stages, rest = v > 0 ? stages % v : 0;
+    if (v > 1 && virtual_default(options) == 1)
+        weir_faults_add(faults,
+                        "--virtual-stages %u: %s has one stage per worker: use 1, or give "
+                        "fewer --workers than --stages",
+                        v, options->schedule);
+    else if (rest > 0 && stages < v)
+        weir_faults_add(faults,
+                        "--virtual-stages %u: %u stages are not so many per worker: ask "
+                        "for %u stages",
+                        v, stages, v);
+    else if (rest > 0)
+        weir_faults_add(faults,
+                        "--virtual-stages %u: %u stages are not so many per worker: ask for %u or "
+                        "%u stages",
+                        v, stages, stages - rest, stages - rest + v);
+    else if (v > 1 && options->workers > 0 && (uint64_t)options->workers * v != stages)
+        weir_faults_add(faults,
+                        "--virtual-stages %u and --workers %u are not %u stages: ask for %" PRIu64
+                        " stages or %u workers",
+                        v, options->workers, stages, (uint64_t)options->workers * v, stages / v);
+}
+
+/* The workers asked for, or that follow; 0 where the stages are not divisible, which the schedule
+ * refuses. */
+static uint32_t workers_of(const struct pipe_options *options, uint32_t stages) {
+    uint32_t v = pipe_virtual_stages(options);
+    if (options->workers > 0) return options->workers;
+    return v > 1 && stages % v == 0 ? stages / v : 0;
+}
+
+static uint32_t stages_of(const struct pipe_options *options, const struct weir_model *model) {
+    uint32_t v = pipe_virtual_stages(options);
+    if (options->balance.count > 0) return options->balance.count;
+    if (options->stages > 0) return options->stages;
+    bool few = weir_model_layer_count(model) / v < WORKERS_DEFAULT;
+    uint32_t workers = options->workers > 0 ? options->workers : few ? 1 : WORKERS_DEFAULT;
+    uint64_t stages = (uint64_t)v * workers;
+    return stages <= UINT32_MAX ? (uint32_t)stages : UINT32_MAX;
+}
+
+/* More stages than layers. */
+static void check_layers(const struct pipe_options *options, uint32_t stages, uint32_t layers,
+                         struct weir_faults *faults) {
+    uint32_t v = pipe_virtual_stages(options);
+    if (options->stages > 0)
+        weir_faults_add(faults, "--stages %u: the model has %u layers: choose 1 to %u", stages,
+                        layers, layers);
+    else if (options->workers > 1 && layers >= v)
+        weir_faults_add(faults, "--workers %u: the model has %u layers: choose 1 to %u",
+                        options->workers, layers, layers / v);
+    else
+        weir_faults_add(faults,
+                        "--schedule %s: %u stages per worker are more than the model's %u layers: "
+                        "choose a schedule with fewer",
+                        options->schedule, v, layers);
+}
+
 static void fill_stages(const struct pipe_options *options, const struct args *args,
                         const struct weir_model *model, struct weir_net_options *net,
                         struct weir_faults *faults) {
     uint32_t layers = weir_model_layer_count(model);
-    net->stages = options->stages > 0    ? options->stages
-                  : options->workers > 0 ? options->workers
-                  : layers > 1           ? STAGES_DEFAULT
-                                         : 1;
+    net->stages = stages_of(options, model);
     if (options->balance.count > 0) {
-        net->stages = options->balance.count;
         net->balance = options->balance.items;
         check_balance(&options->balance, layers, faults);
         if (args_given(args, "stages") && options->stages != options->balance.count)
             weir_faults_add(faults, "--stages %u but --balance names %u stages: give one of them",
                             options->stages, options->balance.count);
     } else if (net->stages > layers && layers > 0) {
-        weir_faults_add(faults, "--%s %u: the model has %u layers: choose 1 to %u",
-                        options->stages > 0 ? "stages" : "workers", net->stages, layers, layers);
+        check_layers(options, net->stages, layers, faults);
     }
-    net->pipe.workers = options->workers;
-    if (options->virtual_stages != 1)
-        weir_faults_add(faults,
-                        "--virtual-stages %u: %s has one stage per worker: use 1, or give "
-                        "fewer --workers than --stages",
-                        options->virtual_stages, options->schedule);
+    net->pipe.workers = workers_of(options, net->stages);
+    check_virtual(options, net->stages, faults);
     if (options->workers > net->stages)
         weir_faults_add(faults, "--workers %u: there are %u stages: choose 1 to %u",
                         options->workers, net->stages, net->stages);
@@ -225,7 +290,7 @@ int pipe_options_fill(const struct pipe_options *options, const struct args *arg
     memset(storage, 0, sizeof *storage);
     fill_stages(options, args, model, net, faults);
     fill_schedule(options, storage, &net->pipe, faults);
-    uint32_t workers = options->workers > 0 ? options->workers : net->stages;
+    uint32_t workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
     fill_devices(options, workers, storage, &net->pipe, faults);
     net->dtype = dtypes[options->dtype];
     if (net->dtype == WEIR_BF16)
