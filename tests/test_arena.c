@@ -130,10 +130,12 @@ static size_t prepare_and_run(int64_t rows) {
     return grown_to(&before);
 }
 
-/* Every row count, each on a pipe of its own first, because growth for one is room for the next. */
+/* Every row count that the schedule takes, each on a pipe of its own first, because growth for one
+ * is room for the next. */
 static uint32_t run_all_rows(void) {
     uint32_t grown = 0;
     for (int64_t rows = run.options.rows - 1; rows > 0 && !test_has_failed(); rows--) {
+        if (!engine_random_accepts(&run, rows)) continue;
         if (!open_run(0)) break;
         size_t need = prepare_and_run(rows);
         uint64_t plan = largest_plan();
@@ -144,7 +146,7 @@ static uint32_t run_all_rows(void) {
     }
     if (!test_has_failed() && open_run(0)) {
         for (int64_t rows = run.options.rows; rows > 0 && !test_has_failed(); rows--)
-            prepare_and_run(rows);
+            if (engine_random_accepts(&run, rows)) prepare_and_run(rows);
         engine_trial_step(&trial);
         engine_trial_close(&trial);
     }
