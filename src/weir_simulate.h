@@ -157,6 +157,18 @@ void weir_simulator_destroy(struct weir_simulator *simulator);
 int weir_simulate(struct weir_simulator *simulator, const struct weir_simulate_options *options,
                   struct weir_faults *faults, struct weir_prediction *prediction);
 
+/* ---- to look at ------------------------------------------------------------------------------ */
+
+/** Draws a prediction made with want_actions, as weir_pipe_trace_text draws a run. `table` is the
+ * one that was simulated; at most 1e9 s (WEIR_ERR_OVERFLOW). A failure of `write` ends it and is
+ * returned. WEIR_ERR_OUT_OF_MEMORY. */
+int weir_prediction_text(const struct weir_table *table, const struct weir_prediction *prediction,
+                         const struct weir_allocator *allocator, uint32_t columns, bool colour,
+                         weir_write_fn *write, void *context);
+/** The same as Chrome trace events (JSON), which Perfetto opens: a track per worker. */
+int weir_prediction_chrome(const struct weir_table *table, const struct weir_prediction *prediction,
+                           weir_write_fn *write, void *context);
+
 #ifdef __cplusplus
 }
 #endif

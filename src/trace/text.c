@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The last step as a drawing: a line per worker, a scale, a legend.
+ * A step as a drawing: a line per worker, a scale, a legend. A pipe's last one, or a predicted one.
  *
  *   step 20: 12.6 ms, 2 workers, 2 stages, 4 micro-batches
  *   worker 0 |F0fffF1fff.....B0bbbbb.F2fff..B1bbbbbF3fff...B2bbbbb......B3bbbbbN| 71%
@@ -13,7 +13,7 @@
  * (behind the stage and a colon on a worker of several stages), and goes on in small letters. All
  * sums are of whole nanoseconds: the same events give the same drawing everywhere.
  */
-#include "trace/trace.h"
+#include "trace/timeline.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -30,8 +30,7 @@ static const uint8_t backgrounds[WEIR_KIND_COUNT] = {
     [WEIR_KIND_W] = 46, [WEIR_KIND_N] = 45, [WEIR_KIND_U] = 45};
 
 struct timeline {
-    const struct weir_pipe *pipe;
-    uint64_t step;
+    const struct weir__timeline *source;
     uint64_t first, span; /* ns */
     uint32_t width;       /* cells of a line */
     uint32_t gutter;      /* columns before them, with the bar */
@@ -45,37 +44,20 @@ struct timeline {
 
 /* ---- the step ---- */
 
-/* A worker's events of the step: [begin, end) of its kept events. */
-struct range {
-    const struct weir__worker *worker;
-    uint32_t begin, end;
-};
-
-static struct range step_range(const struct timeline *t, uint32_t w) {
-    const struct weir__worker *worker = &t->pipe->workers[w];
-    return (struct range){worker, weir__trace_step_begin(worker, t->step),
-                          weir__trace_step_begin(worker, t->step + 1)};
+static struct weir__timeline_row row_of(const struct timeline *t, uint32_t w) {
+    return t->source->row(t->source->context, w);
 }
 
-static bool find_last_step(struct timeline *t) {
-    bool any = false;
-    for (uint32_t w = 0; w < t->pipe->worker_count; w++) {
-        const struct weir__worker *worker = &t->pipe->workers[w];
-        uint32_t count = weir__trace_count(worker);
-        if (count == 0) continue;
-        uint64_t step = weir__trace_event(worker, count - 1)->step;
-        if (!any || step > t->step) t->step = step;
-        any = true;
-    }
-    return any;
+static const struct weir_trace_event *event_of(const struct weir__timeline_row *row, uint32_t i) {
+    return &row->events[(row->first + i) % row->capacity];
 }
 
 static void survey(struct timeline *t) {
     uint64_t first = UINT64_MAX, last = 0;
-    for (uint32_t w = 0; w < t->pipe->worker_count; w++) {
-        struct range range = step_range(t, w);
-        for (uint32_t i = range.begin; i < range.end; i++) {
-            const struct weir_trace_event *event = weir__trace_event(range.worker, i);
+    for (uint32_t w = 0; w < t->source->worker_count; w++) {
+        struct weir__timeline_row row = row_of(t, w);
+        for (uint32_t i = 0; i < row.count; i++) {
+            const struct weir_trace_event *event = event_of(&row, i);
             if (event->waited < first) first = event->waited;
             if (event->end > last) last = event->end;
             if (event->action.micro_batch >= t->micro_batches)
@@ -83,8 +65,8 @@ static void survey(struct timeline *t) {
             t->seen[event->action.kind] = true;
         }
     }
-    t->first = first;
-    t->span = last - first;
+    t->first = first < last ? first : last;
+    t->span = last - t->first;
 }
 
 /* ---- cells ---- */
@@ -95,16 +77,17 @@ static uint64_t overlap(uint64_t a, uint64_t b, uint64_t low, uint64_t high) {
 }
 
 /* cells[c]: the number of the event that is seen there, or WAITING. */
-static void fill_cells(const struct timeline *t, const struct range *range, uint32_t *cells) {
-    uint32_t from = range->begin;
+static void fill_cells(const struct timeline *t, const struct weir__timeline_row *row,
+                       uint32_t *cells) {
+    uint32_t from = 0;
     for (uint32_t c = 0; c < t->width; c++) {
         uint64_t low = t->first + t->span * c / t->width;
         uint64_t high = t->first + t->span * (c + 1) / t->width;
-        while (from < range->end && weir__trace_event(range->worker, from)->end <= low) from++;
+        while (from < row->count && event_of(row, from)->end <= low) from++;
         uint64_t busy = 0, most = 0;
         cells[c] = WAITING;
-        for (uint32_t i = from; i < range->end; i++) {
-            const struct weir_trace_event *event = weir__trace_event(range->worker, i);
+        for (uint32_t i = from; i < row->count; i++) {
+            const struct weir_trace_event *event = event_of(row, i);
             if (event->start >= high) break;
             uint64_t part = overlap(event->start, event->end, low, high);
             busy += part;
@@ -159,9 +142,9 @@ static void draw_action(struct timeline *t, const struct weir_action *action, bo
     repeat(t, (char)tolower((unsigned char)text[0]), run - length);
 }
 
-static void draw_cells(struct timeline *t, const struct range *range, bool several) {
+static void draw_cells(struct timeline *t, const struct weir__timeline_row *row) {
     uint32_t cells[COLUMNS_MOST];
-    fill_cells(t, range, cells);
+    fill_cells(t, row, cells);
     for (uint32_t c = 0, run; c < t->width; c += run) {
         run = 1;
         while (c + run < t->width && cells[c + run] == cells[c]) run++;
@@ -169,31 +152,22 @@ static void draw_cells(struct timeline *t, const struct range *range, bool sever
             set_colour(t, 0);
             repeat(t, '.', run);
         } else {
-            draw_action(t, &weir__trace_event(range->worker, cells[c])->action, several, run);
+            draw_action(t, &event_of(row, cells[c])->action, row->several, run);
         }
     }
     set_colour(t, 0);
 }
 
-static bool has_several_stages(const struct weir_pipe *pipe, uint32_t worker) {
-    const struct weir__prepared *prepared = pipe->prepared[0];
-    uint32_t count = 0;
-    for (uint32_t s = 0; s < prepared->table->stage_count; s++)
-        count += prepared->stage_worker[s] == worker;
-    return count > 1;
-}
-
 static void draw_worker(struct timeline *t, uint32_t w) {
-    struct range range = step_range(t, w);
+    struct weir__timeline_row row = row_of(t, w);
     uint64_t busy = 0;
-    for (uint32_t i = range.begin; i < range.end; i++) {
-        const struct weir_trace_event *event = weir__trace_event(range.worker, i);
+    for (uint32_t i = 0; i < row.count; i++) {
+        const struct weir_trace_event *event = event_of(&row, i);
         busy += event->end - event->start;
     }
     weir__text_add(&t->text, "worker %-*" PRIu32 "|", (int)t->gutter - 8, w);
-    bool several = has_several_stages(t->pipe, w);
-    draw_cells(t, &range, several);
-    t->several |= several;
+    draw_cells(t, &row);
+    t->several |= row.several;
     weir__text_add(&t->text, "|%3u%%\n",
                    t->span == 0 ? 0 : (unsigned)((busy * 100 + t->span / 2) / t->span));
 }
@@ -288,31 +262,85 @@ static const char *plural(uint32_t count) {
 static void draw_title(struct timeline *t) {
     const struct unit *unit = unit_of(t->span);
     uint64_t whole = t->span / unit->ns, tenth = t->span % unit->ns * 10 / unit->ns;
-    uint32_t workers = t->pipe->worker_count;
-    uint32_t stages = t->pipe->prepared[0]->table->stage_count;
+    uint32_t workers = t->source->worker_count, stages = t->source->stage_count;
     char text[160];
     snprintf(text, sizeof text,
-             "step %" PRIu64 ": %" PRIu64 ".%u %s, %" PRIu32 " worker%s, %" PRIu32
-             " stage%s, %" PRIu32 " micro-batch%s",
-             t->step, whole, (unsigned)tenth, unit->name, workers, plural(workers), stages,
+             "%s: %" PRIu64 ".%u %s, %" PRIu32 " worker%s, %" PRIu32 " stage%s, %" PRIu32
+             " micro-batch%s",
+             t->source->title, whole, (unsigned)tenth, unit->name, workers, plural(workers), stages,
              plural(stages), t->micro_batches, t->micro_batches == 1 ? "" : "es");
     weir__text_add(&t->text, "%.*s\n", (int)(t->gutter + t->width + BUSY_COLUMNS), text);
+}
+
+int weir__timeline_text(const struct weir__timeline *source, uint32_t columns, bool colour,
+                        weir_write_fn *write, void *context) {
+    struct timeline t = {.source = source, .colour = colour};
+    if (columns < COLUMNS_LEAST) columns = COLUMNS_LEAST;
+    if (columns > COLUMNS_MOST) columns = COLUMNS_MOST;
+    t.gutter = 9 + count_digits(source->worker_count - 1);
+    t.width = columns - t.gutter - BUSY_COLUMNS;
+    survey(&t);
+    weir__text_begin(&t.text, write, context);
+    draw_title(&t);
+    for (uint32_t w = 0; w < source->worker_count; w++) draw_worker(&t, w);
+    draw_scale(&t);
+    draw_legend(&t);
+    return weir__text_end(&t.text);
+}
+
+/* ---- a pipe's last step ---- */
+
+struct last_step {
+    const struct weir_pipe *pipe;
+    uint64_t step;
+};
+
+static bool find_last_step(struct last_step *last) {
+    bool any = false;
+    for (uint32_t w = 0; w < last->pipe->worker_count; w++) {
+        const struct weir__worker *worker = &last->pipe->workers[w];
+        uint32_t count = weir__trace_count(worker);
+        if (count == 0) continue;
+        uint64_t step = weir__trace_event(worker, count - 1)->step;
+        if (!any || step > last->step) last->step = step;
+        any = true;
+    }
+    return any;
+}
+
+static bool has_several_stages(const struct weir_pipe *pipe, uint32_t worker) {
+    const struct weir__prepared *prepared = pipe->prepared[0];
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < prepared->table->stage_count; s++)
+        count += prepared->stage_worker[s] == worker;
+    return count > 1;
+}
+
+static struct weir__timeline_row last_step_row(const void *context, uint32_t w) {
+    const struct last_step *last = context;
+    const struct weir__worker *worker = &last->pipe->workers[w];
+    uint32_t begin = weir__trace_step_begin(worker, last->step);
+    uint32_t end = weir__trace_step_begin(worker, last->step + 1);
+    uint64_t kept = weir__trace_count(worker);
+    return (struct weir__timeline_row){
+        .events = worker->events,
+        .first = (uint32_t)((worker->event_count - kept + begin) % worker->event_capacity),
+        .count = end - begin,
+        .capacity = worker->event_capacity,
+        .several = has_several_stages(last->pipe, w)};
 }
 
 int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool colour,
                          weir_write_fn *write, void *context) {
     if (pipe == NULL || write == NULL) return WEIR_ERR_ARGUMENT;
-    struct timeline t = {.pipe = pipe, .colour = colour};
-    if (!find_last_step(&t)) return WEIR_ERR_NOT_FOUND;
-    if (columns < COLUMNS_LEAST) columns = COLUMNS_LEAST;
-    if (columns > COLUMNS_MOST) columns = COLUMNS_MOST;
-    t.gutter = 9 + count_digits(pipe->worker_count - 1);
-    t.width = columns - t.gutter - BUSY_COLUMNS;
-    survey(&t);
-    weir__text_begin(&t.text, write, context);
-    draw_title(&t);
-    for (uint32_t w = 0; w < pipe->worker_count; w++) draw_worker(&t, w);
-    draw_scale(&t);
-    draw_legend(&t);
-    return weir__text_end(&t.text);
+    struct last_step last = {.pipe = pipe};
+    char title[32];
+    if (!find_last_step(&last)) return WEIR_ERR_NOT_FOUND;
+    snprintf(title, sizeof title, "step %" PRIu64, last.step);
+    struct weir__timeline source = {.title = title,
+                                    .worker_count = pipe->worker_count,
+                                    .stage_count = pipe->prepared[0]->table->stage_count,
+                                    .row = last_step_row,
+                                    .context = &last};
+    return weir__timeline_text(&source, columns, colour, write, context);
 }
