@@ -27,6 +27,7 @@ static const struct subcommand subcommands[] = {
     {"init", "writes freshly initialised weights", cmd_init},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
     {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
+    {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
     {"schedule", "prints or checks an action table", cmd_schedule},
     {"doctor", "the machine: cores, caches, NUMA nodes, libraries, placement", cmd_doctor},
 };

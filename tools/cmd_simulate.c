@@ -1,0 +1,472 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `weir simulate`: what a step of a schedule takes when its tasks take given times. Without a model
+ * the default is no checkpoint, so that a schedule is seen as the papers draw it.
+ */
+#include "args.h"
+#include "commands.h"
+#include "json_text.h"
+#include "simulate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CASES_MAX = 64, SEEDS_MAX = 10000 };
+
+struct values {
+    const char *schedule;
+    uint32_t stages, workers, virtual_stages, chunks;
+    uint32_t checkpoint, recompute; /* indices into their names */
+    struct arg_texts time, compare;
+    double copy, copy_per_byte, host, noise;
+    uint64_t border_bytes, activation_bytes, seed;
+    uint32_t seeds;
+    const char *json, *trace, *svg;
+};
+
+#define AT(member) offsetof(struct values, member)
+
+static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
+static const char *const recompute_names[] = {"early", "late", NULL};
+
+static const struct arg_option table_options[] = {
+    {.name = "schedule",
+     .type = ARG_TEXT,
+     .offset = AT(schedule),
+     .value = "NAME|FILE.csv",
+     .fallback = "1f1b",
+     .help = "which; 'weir schedule' lists and writes them"},
+    {.name = "stages",
+     .type = ARG_U32,
+     .offset = AT(stages),
+     .value = "N",
+     .least = 1,
+     .most = 65535,
+     .help = "model stages (default: workers x virtual stages)"},
+    {.name = "workers",
+     .type = ARG_U32,
+     .offset = AT(workers),
+     .value = "P",
+     .least = 1,
+     .most = 65535,
+     .help = "default: stages / virtual stages, or 4"},
+    {.name = "virtual-stages",
+     .type = ARG_U32,
+     .offset = AT(virtual_stages),
+     .value = "V",
+     .least = 1,
+     .most = 65535,
+     .help = "stages per worker (default: the schedule's)"},
+    {.name = "chunks",
+     .type = ARG_U32,
+     .offset = AT(chunks),
+     .value = "M",
+     .fallback = "8",
+     .least = 1,
+     .help = "micro-batches"},
+    {.name = "checkpoint",
+     .type = ARG_CHOICE,
+     .offset = AT(checkpoint),
+     .choices = checkpoint_names,
+     .fallback = "never",
+     .help = "which micro-batches are recomputed instead of kept"},
+    {.name = "recompute",
+     .type = ARG_CHOICE,
+     .offset = AT(recompute),
+     .choices = recompute_names,
+     .fallback = "early",
+     .help = "before the gradient is there, or after"},
+};
+
+static const struct arg_option cost_options[] = {
+    {.name = "time",
+     .type = ARG_LIST,
+     .offset = AT(time),
+     .value = "F=1,R=1,...",
+     .fallback = "F=1,R=1,B=2,I=1,W=1,U=0",
+     .unit = "seconds",
+     .help = "of one task of each kind; what is not named keeps its default"},
+    {.name = "copy",
+     .type = ARG_REAL,
+     .offset = AT(copy),
+     .value = "X",
+     .fallback = "0",
+     .unit = "seconds",
+     .help = "from a task's end until another worker has its result"},
+    {.name = "copy-per-byte",
+     .type = ARG_REAL,
+     .offset = AT(copy_per_byte),
+     .value = "X",
+     .fallback = "0",
+     .unit = "seconds",
+     .help = "added to it for each byte of the border"},
+    {.name = "border-bytes",
+     .type = ARG_BYTES,
+     .offset = AT(border_bytes),
+     .value = "N",
+     .fallback = "1",
+     .help = "between neighbour stages, of one micro-batch"},
+    {.name = "activation-bytes",
+     .type = ARG_BYTES,
+     .offset = AT(activation_bytes),
+     .value = "N",
+     .fallback = "1",
+     .help = "that a stage saves of one micro-batch"},
+    {.name = "host",
+     .type = ARG_REAL,
+     .offset = AT(host),
+     .value = "X",
+     .fallback = "0",
+     .unit = "seconds",
+     .help = "that a worker needs to start a task"},
+    {.name = "noise",
+     .type = ARG_REAL,
+     .offset = AT(noise),
+     .value = "X",
+     .most = 1,
+     .help = "each task's time is off by up to this part, at random (default: 0; 0.1 to compare)"},
+    {.name = "seed",
+     .type = ARG_U64,
+     .offset = AT(seed),
+     .value = "S",
+     .fallback = "1",
+     .help = "of the noise"},
+};
+
+static const struct arg_option output_options[] = {
+    {.name = "compare",
+     .type = ARG_LIST,
+     .offset = AT(compare),
+     .value = "[NAME|FILE.csv,...]",
+     .help = "several schedules in one table; alone: all that fit the counts. Without --stages, "
+             "--time and --activation-bytes are a worker's share of the model, which V stages per "
+             "worker divide among them"},
+    {.name = "seeds",
+     .type = ARG_U32,
+     .offset = AT(seeds),
+     .value = "N",
+     .fallback = "25",
+     .least = 1,
+     .most = SEEDS_MAX,
+     .help = "to compare: how often the noise is drawn"},
+    {.name = "json",
+     .type = ARG_TEXT,
+     .offset = AT(json),
+     .value = "FILE",
+     .help = "the same facts for programs; - is stdout"},
+    {.name = "trace",
+     .type = ARG_TEXT,
+     .offset = AT(trace),
+     .value = "FILE.json",
+     .help = "Chrome trace events, which Perfetto opens"},
+    {.name = "svg", .type = ARG_TEXT, .offset = AT(svg), .value = "FILE", .help = "a picture"},
+};
+
+#define SECTION(title, list)                                                                       \
+    { title, list, sizeof(list) / sizeof((list)[0]), 0 }
+
+static const struct arg_section sections[] = {SECTION("Table", table_options),
+                                              SECTION("Costs", cost_options),
+                                              SECTION("Results", output_options)};
+
+static const struct arg_command command = {
+    "simulate", "predicts a step from its schedule and the times of its tasks",
+    "Runs the action table as the executor would. Kinds: F forward, R recompute, B backward, I "
+    "input gradient, W weight gradient, U update (which counts for no figure).",
+    sections, sizeof(sections) / sizeof(sections[0])};
+
+/* ---- what was asked ---- */
+
+static int kind_of(char letter) {
+    static const char letters[] = {
+#define LETTER(name, letter, text) letter,
+        WEIR_KIND_MAP(LETTER)
+#undef LETTER
+    };
+    for (int kind = 0; kind < WEIR_KIND_COUNT; kind++) {
+        if (letters[kind] == letter) return kind;
+    }
+    return -1;
+}
+
+/* "F=1.5" */
+static void read_time(const char *text, struct simulate_costs *costs, struct weir_faults *faults) {
+    int kind = text[0] != 0 && text[1] == '=' ? kind_of(text[0]) : -1;
+    char *end = NULL;
+    double value = kind >= 0 ? strtod(text + 2, &end) : -1.0;
+    if (kind < 0 || end == text + 2 || *end != 0 || !isfinite(value) || value < 0.0) {
+        weir_faults_add(faults,
+                        "--time %.40s: give a kind and seconds that are not negative, as in F=1.5; "
+                        "kinds are F, R, B, I, W and U",
+                        text);
+        return;
+    }
+    costs->seconds[kind] = value;
+}
+
+static void check_cost(const char *name, double value, struct weir_faults *faults) {
+    if (value < 0.0) weir_faults_add(faults, "--%s %g: give 0 or more", name, value);
+}
+
+static struct simulate_costs costs_of(const struct values *values, struct weir_faults *faults) {
+    struct simulate_costs costs = {.link = {values->copy, values->copy_per_byte},
+                                   .host = values->host,
+                                   .noise = values->noise,
+                                   .border_bytes = values->border_bytes,
+                                   .activation_bytes = values->activation_bytes,
+                                   .seed = values->seed,
+                                   .recompute_late = values->recompute == 1};
+    static const enum weir_kind ones[] = {WEIR_KIND_F, WEIR_KIND_R, WEIR_KIND_I, WEIR_KIND_W};
+    for (size_t i = 0; i < sizeof ones / sizeof ones[0]; i++) costs.seconds[ones[i]] = 1.0;
+    costs.seconds[WEIR_KIND_B] = 2.0;
+    for (uint32_t i = 0; i < values->time.count; i++) {
+        read_time(arg_texts_get(&values->time, i), &costs, faults);
+    }
+    check_cost("copy", values->copy, faults);
+    check_cost("copy-per-byte", values->copy_per_byte, faults);
+    check_cost("host", values->host, faults);
+    check_cost("noise", values->noise, faults);
+    return costs;
+}
+
+static struct simulate_counts counts_of(const struct values *values) {
+    return (struct simulate_counts){
+        .schedule = values->schedule,
+        .stages = values->stages,
+        .workers = values->workers,
+        .virtual_stages = values->virtual_stages,
+        .chunks = values->chunks,
+        .checkpoint = (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + values->checkpoint)};
+}
+
+/* ---- results ---- */
+
+static int save_trace(const struct values *values, const struct simulate_case *c,
+                      struct weir_error *error) {
+    struct output output;
+    int status = output_begin(&output, values->trace, error);
+    if (status != WEIR_OK || values->trace == NULL) return status;
+    status = weir_prediction_chrome(c->table, &c->prediction, output_write, &output);
+    if (status == WEIR_ERR_OVERFLOW) {
+        weir__fail(error, status,
+                   "--trace: the step takes longer than it can count: give shorter "
+                   "times with --time");
+    }
+    if (status != WEIR_OK) {
+        output_abort(&output);
+        return status;
+    }
+    return output_commit(&output);
+}
+
+/* Everything that was asked of `count` cases but what is printed. */
+static int save(const struct values *values, const struct simulate_case *cases, uint32_t count,
+                json_t *json, struct weir_error *error) {
+    int status = WEIR_OK;
+    if (values->json != NULL) {
+        status = json_text_save(values->json, json, error);
+    } else {
+        json_decref(json);
+    }
+    if (status == WEIR_OK && values->trace != NULL) status = save_trace(values, cases, error);
+    if (status == WEIR_OK && values->svg != NULL) {
+        status = simulate_svg(values->svg, cases, count, error);
+    }
+    return status;
+}
+
+static void init_people(const struct values *values, struct people *people) {
+    people_init(people, output_is_standard(values->json) || output_is_standard(values->trace) ||
+                            output_is_standard(values->svg));
+}
+
+static void print_notes(struct weir_faults *notes) {
+    for (uint32_t i = 0; i < notes->kept; i++) {
+        fprintf(stderr, "weir: %s: note: %s\n", command.name, notes->lines[i]);
+    }
+    weir_faults_clean_up(notes);
+}
+
+static int simulate_one(const struct values *values, const struct simulate_costs *costs,
+                        struct weir_faults *faults, struct weir_error *error) {
+    struct weir_faults notes = WEIR_FAULTS_INIT;
+    struct simulate_counts counts = counts_of(values);
+    struct simulate_case c;
+    int status = simulate_case_init(&c, &counts, faults, &notes);
+    if (status == WEIR_OK) {
+        simulate_case_cost(&c, costs);
+        c.options.want_actions = true;
+        status = simulate_case_run(&c, faults);
+    }
+    if (status == WEIR_OK) {
+        struct people people;
+        init_people(values, &people);
+        status = simulate_print(&people, &c);
+        if (status == WEIR_OK) status = save(values, &c, 1, simulate_json(&c), error);
+    }
+    print_notes(&notes);
+    simulate_case_clean_up(&c);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+/** The cases that fit, and what is known of each. */
+struct comparison {
+    const struct values *values;
+    const struct simulate_costs *costs;
+    struct simulate_case cases[CASES_MAX];
+    uint32_t count;
+    struct simulate_noise noise;
+    struct people people;
+};
+
+/* A schedule that does not fit is said and left out. */
+static int add_case(struct comparison *comparison, const char *schedule) {
+    struct weir_faults faults = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
+    struct simulate_case *c = &comparison->cases[comparison->count];
+    struct simulate_counts counts = counts_of(comparison->values);
+    counts.schedule = schedule;
+    counts.same_share = comparison->values->stages == 0;
+    int status = simulate_case_init(c, &counts, &faults, &notes);
+    bool fits = status == WEIR_OK;
+    if (fits) {
+        simulate_case_cost(c, comparison->costs);
+        c->options.want_actions = true;
+        c->options.noise = 0.0;
+        status = simulate_case_run(c, &faults);
+    }
+    if (fits && status == WEIR_OK) {
+        const struct simulate_noise *noise = &comparison->noise;
+        double *factors = &noise->factors[(size_t)comparison->count * noise->seeds];
+        status = simulate_with_noise(c, noise->part, noise->seeds, factors);
+        comparison->count++;
+    } else {
+        fprintf(comparison->people.stream, "%s is left out: %s\n", schedule,
+                faults.kept > 0 ? faults.lines[0] : weir_status_text(status));
+        simulate_case_clean_up(c);
+    }
+    weir_faults_clean_up(&faults);
+    print_notes(&notes);
+    return fits || status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
+}
+
+static int add_cases(struct comparison *comparison) {
+    const struct arg_texts *wanted = &comparison->values->compare;
+    bool all = wanted->count == 1 && strcmp(arg_texts_get(wanted, 0), "all") == 0;
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < CASES_MAX; i++) {
+        const char *name = all                 ? weir_schedule_name(i)
+                           : i < wanted->count ? arg_texts_get(wanted, i)
+                                               : NULL;
+        if (name == NULL) break;
+        status = add_case(comparison, name);
+    }
+    return status;
+}
+
+static json_t *comparison_json(const struct comparison *comparison) {
+    json_t *list = json_array();
+    uint32_t seeds = comparison->noise.seeds;
+    for (uint32_t i = 0; i < comparison->count; i++) {
+        const double *factors = &comparison->noise.factors[(size_t)i * seeds];
+        json_t *object = simulate_json(&comparison->cases[i]);
+        json_object_set_new(object, "noise",
+                            json_pack("{s:f, s:i, s:f, s:f}", "part", comparison->noise.part,
+                                      "seeds", (int)seeds, "median", factors[seeds / 2], "worst",
+                                      factors[seeds - 1]));
+        json_array_append_new(list, object);
+    }
+    return json_pack("{s:o}", "schedules", list);
+}
+
+static int compare(const struct values *values, const struct simulate_costs *costs,
+                   struct weir_faults *faults, struct weir_error *error) {
+    struct comparison *comparison = calloc(1, sizeof *comparison);
+    double *factors = calloc((size_t)CASES_MAX * values->seeds, sizeof *factors);
+    int status = comparison != NULL && factors != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (status == WEIR_OK) {
+        comparison->values = values;
+        comparison->costs = costs;
+        comparison->noise = (struct simulate_noise){costs->noise, values->seeds, factors};
+        init_people(values, &comparison->people);
+        status = add_cases(comparison);
+        if (status == WEIR_OK && comparison->count == 0) {
+            weir_faults_add(faults, "none of these schedules fits: choose other --stages, "
+                                    "--workers or --chunks");
+        }
+    }
+    if (status == WEIR_OK && comparison->count > 0) {
+        simulate_print_compared(&comparison->people, comparison->cases, comparison->count,
+                                &comparison->noise);
+        status =
+            save(values, comparison->cases, comparison->count, comparison_json(comparison), error);
+    }
+    for (uint32_t i = 0; comparison != NULL && i < comparison->count; i++) {
+        simulate_case_clean_up(&comparison->cases[i]);
+    }
+    free(factors);
+    free(comparison);
+    return status;
+}
+
+/* ---- the command ---- */
+
+/* A --compare without a list means all. */
+static char **name_all(int argc, char **argv) {
+    static char all[] = "--compare=all";
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    for (int i = 0; copy != NULL && i < argc; i++) {
+        bool alone = i + 1 == argc || strncmp(argv[i + 1], "--", 2) == 0;
+        copy[i] = alone && strcmp(argv[i], "--compare") == 0 ? all : argv[i];
+    }
+    return copy;
+}
+
+static void check_together(const struct values *values, const struct args *args,
+                           struct weir_faults *faults) {
+    if (values->compare.count == 0) {
+        if (args_given(args, "seeds"))
+            weir_faults_add(faults, "--seeds goes with --compare: add it, or leave --seeds out");
+        return;
+    }
+    if (args_given(args, "schedule"))
+        weir_faults_add(faults, "--schedule does not go with --compare: name it there");
+    if (values->trace != NULL)
+        weir_faults_add(faults, "--trace does not go with --compare: choose one --schedule");
+    if (values->compare.count > CASES_MAX)
+        weir_faults_add(faults, "--compare names %u schedules: give at most %d",
+                        values->compare.count, CASES_MAX);
+}
+
+static int simulate(struct values *values, const struct args *args, struct weir_faults *faults) {
+    struct weir_error error = {0};
+    bool several = values->compare.count > 0;
+    if (several && !args_given(args, "noise")) values->noise = 0.1;
+    struct simulate_costs costs = costs_of(values, faults);
+    check_together(values, args, faults);
+    if (faults->count > 0) return args_refuse(&command, faults);
+    int status = several ? compare(values, &costs, faults, &error)
+                         : simulate_one(values, &costs, faults, &error);
+    if (faults->count > 0) return args_refuse(&command, faults);
+    if (status == WEIR_OK) return EXIT_DONE;
+    error.status = status;
+    return args_fail(&command, &error);
+}
+
+int cmd_simulate(int argc, char **argv) {
+    struct values values = {0};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct args args;
+    char **words = name_all(argc, argv);
+    if (words == NULL) {
+        struct weir_error error = {.status = WEIR_ERR_OUT_OF_MEMORY};
+        return args_fail(&command, &error);
+    }
+    bool help = args_parse(&args, &command, argc, words, &values, &faults);
+    int code = help ? EXIT_DONE : simulate(&values, &args, &faults);
+    free(words);
+    return code;
+}
