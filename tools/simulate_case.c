@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TABLE_BYTES_MAX = 1 << 28, WORKERS_DEFAULT = 4 };
+enum { TABLE_BYTES_MAX = 1 << 28, WORKERS_DEFAULT = 4, CHUNKS_DEFAULT = 8 };
 
 static bool is_csv(const char *schedule) {
     size_t length = strlen(schedule);
@@ -75,6 +75,7 @@ static int make_table(struct simulate_case *c, const struct simulate_counts *cou
     options.micro_batches = counts->chunks;
     options.checkpoint = counts->checkpoint;
     if (is_csv(counts->schedule)) return read_csv(counts, &options, faults, notes, &c->table);
+    if (counts->chunks == 0) options.micro_batches = CHUNKS_DEFAULT;
     choose_counts(counts, &options, faults);
     if (faults->count > before) return WEIR_ERR_ARGUMENT;
     return weir_table_new(&options, faults, &c->table);

@@ -13,10 +13,10 @@ enum { DRAWN_WORKERS_MAX = 64, DRAWN_ACTIONS_MAX = 1000000, SPARK_LEAST = 12, SP
 /* ---- programs ---- */
 
 static json_t *worker_json(const struct weir_predicted_worker *worker) {
-    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "busy", worker->busy, "idle",
-                     worker->idle, "dependency", worker->dependency, "copy", worker->copy,
-                     "imbalance", worker->imbalance, "host", worker->host, "peak_activations",
-                     (json_int_t)worker->peak_activations, "peak_bytes",
+    return json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I}", "window", worker->window,
+                     "busy", worker->busy, "idle", worker->idle, "dependency", worker->dependency,
+                     "copy", worker->copy, "imbalance", worker->imbalance, "host", worker->host,
+                     "peak_activations", (json_int_t)worker->peak_activations, "peak_bytes",
                      (json_int_t)worker->peak_bytes);
 }
 

@@ -156,7 +156,7 @@ static bool stage_ready(struct weir__sim *sim, const struct weir_action *action,
         sim->barrier_waiters = worker;
         return false;
     }
-    inputs->produced = inputs->ready = (reads & WEIR__NORMS) != 0 ? sim->barrier_end : 0.0;
+    if ((reads & WEIR__NORMS) != 0) inputs->produced = inputs->ready = sim->barrier_end;
     return sim->stages[action->stage].backwards_left == 0;
 }
 
@@ -266,7 +266,7 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
         if (late && kind->waits_gradient_late) {
             reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
         }
-        struct inputs inputs = {0.0, 0.0};
+        struct inputs inputs = {-sim->host, -sim->host}; /* before the first start, at 0 */
         if (!has_inputs(sim, action, reads, w, &inputs)) return true;
         if (!run_action(sim, worker->cursor++, worker, &inputs)) return false;
     }

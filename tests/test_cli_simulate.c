@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: `weir simulate` gives the papers' closed forms for every schedule, and its files are what
+ * they are meant to be. Method: the installed command; its JSON against the formulas, printed as a
+ * table; traces and pictures counted; what cannot be is refused.
+ */
+#include "cli.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- closed forms ---- */
+
+/** What a schedule promises at equal times (tF = tI = tW, B = I + W), for p workers, m
+ * micro-batches and V stages per worker, in units of one stage's forward. NAN, or -1: it promises
+ * nothing. */
+struct form {
+    const char *schedule;
+    uint32_t stages_per_worker;
+    uint32_t micro_batches_least; /* times p */
+    double (*bubble)(double p, double m, double v);
+    double (*window)(double p); /* the largest idle time inside a worker's window */
+    double (*peak)(double p, double m, double s); /* activations of worker s, in stages */
+};
+
+static double bubble_flat(double p, double m, double v) {
+    (void)v;
+    return (p - 1) / (m + p - 1);
+}
+static double bubble_loop(double p, double m, double v) {
+    return (p - 1) / (v * m + p - 1);
+}
+static double window_h1(double p) {
+    return p - 1; /* (p - 1)(tF + tI - tW) */
+}
+static double window_none(double p) {
+    (void)p; /* zb-h2: (p - 1)(tF + tI - 2 tW) */
+    return 0;
+}
+static double peak_all(double p, double m, double s) {
+    (void)p, (void)s;
+    return m;
+}
+static double peak_twice(double p, double m, double s) {
+    (void)p, (void)s;
+    return 2 * m;
+}
+static double peak_1f1b(double p, double m, double s) {
+    return fmin(p - s, m);
+}
+static double peak_h1(double p, double m, double s) {
+    (void)m;
+    return s == 0 ? p : -1;
+}
+static double peak_h2(double p, double m, double s) {
+    (void)m;
+    return s == 0 ? 2 * p - 1 : -1;
+}
+static double peak_v(double p, double m, double s) {
+    (void)m, (void)s;
+    return 2 * p;
+}
+static double peak_half(double p, double m, double s) {
+    (void)m, (void)s;
+    return 2 * floor((p + 2) / 2);
+}
+static double peak_min(double p, double m, double s) {
+    (void)m, (void)s;
+    return 2 * floor((p + 4) / 3);
+}
+
+static const struct form forms[] = {
+    {"gpipe", 1, 1, bubble_flat, NULL, peak_all},   {"1f1b", 1, 1, bubble_flat, NULL, peak_1f1b},
+    {"interleaved", 2, 1, bubble_loop, NULL, NULL}, {"interleaved", 3, 2, bubble_loop, NULL, NULL},
+    {"looped-bfs", 2, 1, NULL, NULL, peak_twice},   {"zb-h1", 1, 2, NULL, window_h1, peak_h1},
+    {"zb-h2", 1, 2, NULL, window_none, peak_h2},    {"zb-v", 2, 2, NULL, window_none, peak_v},
+    {"v-half", 2, 3, NULL, NULL, peak_half},        {"v-min", 2, 3, NULL, NULL, peak_min},
+};
+
+static json_t *simulated(const char *path, const char *options) {
+    struct cli_run run;
+    cli_run_at(__FILE__, __LINE__, &run, "simulate --json %s %s", path, options);
+    return cli_code_at(__FILE__, __LINE__, &run, 0) ? cli_json(path) : NULL;
+}
+
+static double largest_in_window(const json_t *root) {
+    const json_t *workers = json_object_get(root, "workers"), *worker;
+    size_t w;
+    double most = 0.0;
+    json_array_foreach(workers, w, worker) {
+        double window = cli_number(worker, "window"), busy = cli_number(worker, "busy");
+        most = fmax(most, window - busy);
+    }
+    return most;
+}
+
+static void check_peaks(const json_t *root, const struct form *form, double p, double m) {
+    const json_t *workers = json_object_get(root, "workers");
+    double first = cli_number(json_array_get(workers, 0), "peak_activations");
+    if (form->peak == NULL) return;
+    printf("  peak %g (%g)", first, form->peak(p, m, 0));
+    for (uint32_t s = 0; s < p; s++) {
+        double wanted = form->peak(p, m, s);
+        double found = cli_number(json_array_get(workers, s), "peak_activations");
+        if (wanted >= 0.0) EXPECT_NEAR(found, wanted, 0.0);
+        EXPECT_NEAR(cli_number(json_array_get(workers, s), "peak_bytes"), found, 0.0);
+    }
+}
+
+static void check_form(const struct form *form, uint32_t p, uint32_t m, const char *path) {
+    char options[160];
+    uint32_t v = form->stages_per_worker;
+    snprintf(options, sizeof options, "--schedule %s --workers %u --virtual-stages %u --chunks %u",
+             form->schedule, p, v, m);
+    json_t *root = simulated(path, options);
+    if (root == NULL) return;
+    double bubble = cli_number(root, "bubble"), steady = cli_number(root, "bubble_steady");
+    double window = largest_in_window(root);
+    printf("%-12s p %u, m %2u, V %u: step %g, bubble %.6f", form->schedule, p, m, v,
+           cli_number(root, "step"), bubble);
+    if (form->bubble != NULL) {
+        printf(" (%.6f)", form->bubble(p, m, v));
+        EXPECT_NEAR(bubble, form->bubble(p, m, v), 1e-12);
+    }
+    printf(", in window %g", window);
+    if (form->window != NULL) {
+        printf(" (%g)", form->window(p));
+        EXPECT_NEAR(window, form->window(p), 1e-9);
+        EXPECT((steady > 0.0) == (form->window(p) > 0.0));
+    }
+    check_peaks(root, form, p, m);
+    printf("\n");
+    json_decref(root);
+}
+
+static void test_closed_forms_hold_for_every_schedule(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512];
+    snprintf(path, sizeof path, "%s/j", test_temporary_directory());
+    printf("equal times; in brackets what the papers' formulas say\n");
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        for (uint32_t p = 2; p <= 5; p++) {
+            check_form(&forms[i], p, forms[i].micro_batches_least * p, path);
+            check_form(&forms[i], p, 4 * p, path);
+        }
+    }
+}
+
+static double step_of(const char *path, const char *options) {
+    json_t *root = simulated(path, options);
+    double step = root != NULL ? cli_number(root, "step") : NAN;
+    json_decref(root);
+    return step;
+}
+
+/* The gain of early recompute under GPipe is (p - 1) tF. */
+static void test_late_recompute_costs_a_forward_per_stage_but_one(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512];
+    snprintf(path, sizeof path, "%s/j", test_temporary_directory());
+    for (uint32_t p = 1; p <= 5; p++) {
+        double step[2];
+        for (int late = 0; late < 2; late++) {
+            char options[160];
+            snprintf(options, sizeof options,
+                     "--schedule gpipe --stages %u --chunks 6 --checkpoint always --recompute %s",
+                     p, late ? "late" : "early");
+            step[late] = step_of(path, options);
+        }
+        printf("gpipe, always, p %u: early %g, late %g\n", p, step[0], step[1]);
+        EXPECT_NEAR(step[1] - step[0], p - 1.0, 1e-9);
+    }
+}
+
+/* Fewer bubbles, more crossings: which schedule is faster depends on the links. */
+static void test_slow_links_turn_the_ranking_round(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    static const char *const copies[] = {"0", "2"};
+    char path[512], options[160];
+    double flat[2], loop[2];
+    snprintf(path, sizeof path, "%s/j", test_temporary_directory());
+    for (int i = 0; i < 2; i++) {
+        snprintf(options, sizeof options, "--schedule gpipe --workers 4 --copy %s", copies[i]);
+        flat[i] = step_of(path, options);
+        snprintf(options, sizeof options,
+                 "--schedule interleaved --workers 4 --time F=0.5,B=1 --copy %s", copies[i]);
+        loop[i] = step_of(path, options);
+    }
+    EXPECT(loop[0] < flat[0]);
+    EXPECT(loop[1] > flat[1]);
+}
+
+/* ---- the parts of idle time ---- */
+
+static void test_parts_of_idle_time_add_up(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512];
+    size_t w;
+    const json_t *worker;
+    snprintf(path, sizeof path, "%s/j", test_temporary_directory());
+    json_t *root = simulated(path, "--workers 3 --chunks 7 --copy 0.25 --host 0.125 --noise 0.3 "
+                                   "--checkpoint except_last --recompute late");
+    CHECK(root != NULL);
+    double busy = 0.0, step = cli_number(root, "step");
+    json_array_foreach(json_object_get(root, "workers"), w, worker) {
+        double parts = cli_number(worker, "dependency") + cli_number(worker, "copy") +
+                       cli_number(worker, "imbalance") + cli_number(worker, "host");
+        EXPECT_NEAR(parts, cli_number(worker, "idle"), 1e-9);
+        EXPECT_NEAR(cli_number(worker, "idle") + cli_number(worker, "busy"), step, 1e-9);
+        busy += cli_number(worker, "busy");
+    }
+    EXPECT_NEAR(cli_number(root, "bubble"), 1.0 - busy / (3.0 * step), 1e-12);
+    EXPECT_NEAR(cli_number(root, "actions"), 3.0 * (7 + 7 + 6), 0.0);
+    json_decref(root);
+}
+
+/* ---- files ---- */
+
+static size_t count_of(const char *text, const char *part) {
+    size_t count = 0;
+    for (; (text = strstr(text, part)) != NULL; text += strlen(part)) count++;
+    return count;
+}
+
+static void test_a_trace_holds_every_action(void) {
+    struct cli_run run;
+    char path[512];
+    size_t i, slices = 0;
+    const json_t *event;
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    snprintf(path, sizeof path, "%s/t", test_temporary_directory());
+    CLI_CODE(&run, 0, "simulate --stages 3 --chunks 5 --trace %s", path);
+    CHECK_CONTAINS(run.output, "worker 2");
+    CHECK_CONTAINS(run.output, "3 stages on 3 workers, 5 micro-batches, 30 actions");
+    json_t *root = cli_json(path);
+    json_array_foreach(json_object_get(root, "traceEvents"), i, event) {
+        slices += strcmp(json_string_value(json_object_get(event, "ph")), "X") == 0;
+    }
+    EXPECT_EQ_UINT(slices, 33); /* and an update per stage */
+    json_decref(root);
+}
+
+static void test_a_picture_shows_every_action_and_nothing_from_elsewhere(void) {
+    struct cli_run run;
+    char path[512];
+    size_t bytes;
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    snprintf(path, sizeof path, "%s/p.svg", test_temporary_directory());
+    CLI_CODE(&run, 0, "simulate --compare gpipe,1f1b,zb-v --workers 4 --svg %s", path);
+    char *text = cli_read(path, &bytes);
+    CHECK(text != NULL);
+    EXPECT_EQ_UINT(count_of(text, "<rect class=\"F"), 32 + 32 + 64 + 1); /* and the legend */
+    EXPECT_EQ_UINT(count_of(text, "<rect class=\"B"), 32 + 32 + 1);
+    EXPECT_EQ_UINT(count_of(text, "<rect class=\"W"), 64 + 1);
+    EXPECT_EQ_UINT(count_of(text, "http"), 1); /* the name of SVG itself */
+    EXPECT_EQ_UINT(count_of(text, "url("), 0);
+    CHECK_CONTAINS(text, "prefers-color-scheme:dark");
+    free(text);
+}
+
+/* ---- comparing ---- */
+
+static void test_a_comparison_says_what_noise_does(void) {
+    struct cli_run run;
+    char path[512];
+    size_t i;
+    const json_t *schedule;
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    snprintf(path, sizeof path, "%s/c", test_temporary_directory());
+    CLI_CODE(&run, 0, "simulate --compare --copy 0.1 --json %s", path);
+    json_t *root = cli_json(path);
+    const json_t *list = json_object_get(root, "schedules");
+    json_array_foreach(list, i, schedule) {
+        const json_t *noise = json_object_get(schedule, "noise");
+        double median = cli_number(noise, "median"), worst = cli_number(noise, "worst");
+        CHECK_CONTAINS(run.output, json_string_value(json_object_get(schedule, "schedule")));
+        EXPECT(median > 0.9 && median < 1.1 && worst >= median && worst < 1.1);
+    }
+    EXPECT(json_array_size(list) >= 10);
+    json_decref(root);
+}
+
+static void test_a_schedule_that_does_not_fit_is_named_and_left_out(void) {
+    struct cli_run run;
+    CLI_CODE(&run, 0, "simulate --compare gpipe,dualpipe-v --workers 4 --chunks 3");
+    CHECK_CONTAINS(run.output, "dualpipe-v is left out: ");
+    CLI_CODE(&run, 2, "simulate --compare dualpipe-v --workers 4 --chunks 3");
+}
+
+/* ---- tables and faults ---- */
+
+static void test_a_table_from_a_file_runs(void) {
+    struct cli_run run;
+    char path[512];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    snprintf(path, sizeof path, "%s/t.csv", test_temporary_directory());
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fputs("0F0,0F1,0I0,0W0,0B1\n1F0,1I0,1F1,1B1,1W0\n", file);
+    fclose(file);
+    CLI_CODE(&run, 0, "simulate --schedule %s", path);
+    /* 0F0 0F1 . 0I0 0W0 0B1 0B1 and . 1F0 1I0 1F1 1B1 1B1 1W0 */
+    CHECK_CONTAINS(run.output, "2 stages on 2 workers, 2 micro-batches, 10 actions");
+    CHECK_CONTAINS(run.output, "step 8 s");
+    CLI_CODE(&run, 2, "simulate --schedule %s --chunks 3", path);
+    CHECK_CONTAINS(run.output, "2 micro-batches, the run has 3");
+}
+
+static void test_what_cannot_be_is_refused(void) {
+    struct cli_run run;
+    CLI_CODE(&run, 2, "simulate --time F=-1,Q=2,B --copy -1 --noise 2");
+    CHECK_CONTAINS(run.output, "--time F=-1");
+    CHECK_CONTAINS(run.output, "--time Q=2");
+    CHECK_CONTAINS(run.output, "--time B");
+    CHECK_CONTAINS(run.output, "--copy");
+    CHECK_CONTAINS(run.output, "noise");
+    CLI_CODE(&run, 2, "simulate --stages 7 --virtual-stages 2 --workers 3");
+    CHECK_CONTAINS(run.output, "the nearest is --stages 6");
+    CLI_CODE(&run, 2, "simulate --schedule 2f2b");
+    CHECK_CONTAINS(run.output, "there is no schedule '2f2b'");
+    CLI_CODE(&run, 2, "simulate --compare --trace x");
+    CLI_CODE(&run, 2, "simulate --schedule none.csv");
+    CHECK_CONTAINS(run.output, "none.csv");
+}
+
+WEIR_TEST_SUITE(cli_simulate, TEST(closed_forms_hold_for_every_schedule),
+                TEST(late_recompute_costs_a_forward_per_stage_but_one),
+                TEST(slow_links_turn_the_ranking_round), TEST(parts_of_idle_time_add_up),
+                TEST(a_trace_holds_every_action),
+                TEST(a_picture_shows_every_action_and_nothing_from_elsewhere),
+                TEST(a_comparison_says_what_noise_does),
+                TEST(a_schedule_that_does_not_fit_is_named_and_left_out),
+                TEST(a_table_from_a_file_runs), TEST(what_cannot_be_is_refused))
