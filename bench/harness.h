@@ -197,6 +197,7 @@ int bench_compare(const char *before, const char *after, uint64_t seed);
 void bench_overhead(struct bench *bench);
 void bench_pipeline(struct bench *bench);
 void bench_recompute(struct bench *bench);
+void bench_simulate(struct bench *bench);
 void bench_unet(struct bench *bench);
 void bench_copy(struct bench *bench);
 

@@ -21,6 +21,8 @@ static const struct topic topics[] = {
      bench_pipeline},
     {"recompute", "does recomputing before the gradient is there gain what the table says?",
      bench_recompute},
+    {"simulate", "does the simulator say what a step takes, and how fast does it say it?",
+     bench_simulate},
     {"unet", "how fast does a U-Net train on two cores, as one stage and as a pipeline?",
      bench_unet},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},

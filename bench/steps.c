@@ -3,8 +3,11 @@
  * odd ones are predicted from even ones and the other way round. */
 #include "steps.h"
 
+#include "weir_simulate.h"
+
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const double S_PER_NS = 1e-9;
 
@@ -14,7 +17,7 @@ void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe
     const struct weir_pipe_options *options = &pipe->setup.options;
     *steps = (struct steps){
         .table = pipe->last->table,
-        .deps = &pipe->last->deps,
+        .recompute_late = options->recompute_late,
         .capacity = capacity,
         .per_sample = 1,
         .delay_s = options->link == WEIR_LINK_COPY ? options->link_delay_ns * S_PER_NS : 0.0};
@@ -59,7 +62,7 @@ double steps_makespan(const struct steps *steps, uint32_t step) {
 
 /* ---- the table alone ---- */
 
-enum { ANY_STAGE = -1, EVERY_SAMPLE = 2, STAGES_MOST = 64 };
+enum { ANY_STAGE = -1, EVERY_SAMPLE = 2 };
 
 /* The median time of a stage's tasks of a kind over the samples of one parity; 0 if there is none.
  */
@@ -84,44 +87,43 @@ double steps_median(struct bench *bench, const struct steps *steps, enum weir_ki
     return task_median(steps, ANY_STAGE, kind, EVERY_SAMPLE, scratch);
 }
 
-/* Tasks take times[kind][stage]; as the engine has it, what crosses between workers is delayed. */
-static double replay(struct bench *bench, const struct steps *steps,
-                     double times[WEIR_KIND_COUNT][STAGES_MOST], double delay) {
-    uint32_t actions = steps->table->action_count;
-    double *duration = bench_take(bench, 3 * (size_t)actions, sizeof *duration), makespan;
-    double *copy = bench_take(bench, steps->deps->edge_count, sizeof *copy);
-    for (uint32_t a = 0; a < actions; a++) {
-        const struct weir_action *action = &steps->table->actions[a];
-        duration[a] = counts(steps, a) ? times[action->kind][action->stage] : 0.0;
-        for (uint32_t e = steps->deps->begin[a]; e < steps->deps->begin[a + 1]; e++)
-            copy[e] = counts(steps, a) ? delay : 0.0;
-    }
-    bench_check(weir__table_replay(steps->table, steps->deps, duration, copy, &duration[actions],
-                                   &duration[2 * actions], &makespan, NULL),
-                "replaying a table");
-    return makespan;
+/* Tasks take seconds[stage][kind]; as the engine has it, what crosses between workers is delayed.
+ * Skips need no mention: with one delay for all, borders say as much. */
+static double simulate(const struct steps *steps, const double *seconds, double delay) {
+    struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
+    struct weir_simulator *simulator;
+    struct weir_prediction prediction;
+    options.table = steps->table;
+    options.stage_seconds = seconds;
+    options.link.latency = delay;
+    options.recompute_late = steps->recompute_late;
+    options.no_causes = true;
+    bench_check(weir_simulator_new(NULL, &simulator), "simulating a table");
+    bench_check(weir_simulate(simulator, &options, NULL, &prediction), "simulating a table");
+    weir_simulator_destroy(simulator);
+    return prediction.step;
 }
 
 double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t sample) {
     uint32_t stages = steps->table->stage_count;
     size_t cells = (size_t)steps->table->action_count * steps->count;
     double *scratch = bench_take(bench, cells, sizeof *scratch);
-    double times[WEIR_KIND_COUNT][STAGES_MOST];
-    if (stages > STAGES_MOST) bench_die("more than %d stages", STAGES_MOST);
-    for (int k = 0; k < WEIR_KIND_COUNT; k++)
-        for (uint32_t s = 0; s < stages; s++)
-            times[k][s] = task_median(steps, (int)s, k, 1 - sample % 2, scratch);
-    return replay(bench, steps, times, steps->delay_s);
+    double *seconds = bench_take(bench, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);
+    for (uint32_t s = 0; s < stages; s++)
+        for (int k = 0; k < WEIR_KIND_COUNT; k++)
+            seconds[s * WEIR_KIND_COUNT + k] =
+                task_median(steps, (int)s, k, 1 - sample % 2, scratch);
+    return simulate(steps, seconds, steps->delay_s);
 }
 
 double steps_in_theory(struct bench *bench, const struct steps *steps, double delay) {
     static const double units[WEIR_KIND_COUNT] = {
         [WEIR_KIND_F] = 1.0, [WEIR_KIND_R] = 1.0, [WEIR_KIND_B] = 2.0};
-    double times[WEIR_KIND_COUNT][STAGES_MOST];
-    if (steps->table->stage_count > STAGES_MOST) bench_die("more than %d stages", STAGES_MOST);
-    for (int k = 0; k < WEIR_KIND_COUNT; k++)
-        for (uint32_t s = 0; s < STAGES_MOST; s++) times[k][s] = units[k];
-    return replay(bench, steps, times, delay);
+    uint32_t stages = steps->table->stage_count;
+    double *seconds = bench_take(bench, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);
+    for (uint32_t s = 0; s < stages; s++)
+        memcpy(&seconds[s * WEIR_KIND_COUNT], units, sizeof units);
+    return simulate(steps, seconds, delay);
 }
 
 /* ---- overlap ---- */

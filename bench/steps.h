@@ -12,7 +12,7 @@
 
 struct steps {
     const struct weir_table *table; /**< the pipe's */
-    const struct weir__deps *deps;
+    bool recompute_late;
     uint32_t count, capacity;
     uint32_t per_sample; /**< consecutive steps of one sample; 1 unless set */
     double *start, *end; /**< [step][action], s since the step's first one */
@@ -27,9 +27,8 @@ void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe
 void steps_take(struct steps *steps, const struct weir_pipe *pipe);
 /** From the first action's start to the last one's end, N and U left out. */
 double steps_makespan(const struct steps *steps, uint32_t step);
-/** The makespan of the table without an executor: its critical path where every task takes the
- * median of its stage and kind over the steps of samples of the other parity than `sample`'s, and
- * every copied crossing its delay. */
+/** The simulated makespan of the table where every task takes the median of its stage and kind over
+ * the steps of samples of the other parity than `sample`'s, and every copied crossing its delay. */
 double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t sample);
 /** The same where all stages are equal: F and R take 1, B 2, a crossing `delay`. */
 double steps_in_theory(struct bench *bench, const struct steps *steps, double delay);
