@@ -352,9 +352,13 @@ struct weir_table_options {
     enum weir_checkpoint checkpoint;
     const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */
     const bool *no_backward; /**< one per stage, or NULL: no R, B, I, W of a stage marked */
+    bool recompute_late;     /**< R wait for the gradient: each stands directly before its B or I.
+                                  Else it may stand earlier, where the worker would wait if an
+                                  action took one unit and B two, and where it raises no peak of
+                                  saved activations. Not for weir_table_parse */
 };
 #define WEIR_TABLE_OPTIONS_INIT                                                                    \
-    { sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0, 0 }
+    { sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0, 0, false }
 
 /** The i-th schedule's name, NULL after the last. Static storage. */
 const char *weir_schedule_name(uint32_t index);

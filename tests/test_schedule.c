@@ -371,10 +371,14 @@ static void test_order_of_accumulation_does_not_depend_on_counts(void) {
 static void expect_recompute_just_before_backward(const char *schedule, struct counts counts,
                                                   enum weir_checkpoint checkpoint,
                                                   const struct weir_table *table) {
+    struct weir_table_options options = options_of(schedule, counts, checkpoint);
+    struct weir_table *late = NULL;
     uint32_t recomputes = 0;
-    (void)schedule;
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        const struct weir_action *action = &table->actions[a];
+    options.recompute_late = true;
+    CHECK_OK(weir_table_new(&options, NULL, &late));
+    EXPECT_EQ_UINT(late->action_count, table->action_count);
+    for (uint32_t a = 0; a < late->action_count; a++) {
+        const struct weir_action *action = &late->actions[a];
         if (action->kind == WEIR_KIND_R) {
             recomputes++;
             EXPECT_EQ_INT(action[1].kind, WEIR_KIND_B);
@@ -384,9 +388,10 @@ static void expect_recompute_just_before_backward(const char *schedule, struct c
     }
     EXPECT_EQ_UINT(recomputes, (uint64_t)counts.stages *
                                    weir_checkpoint_count(checkpoint, counts.micro_batches));
+    weir_table_destroy(late);
 }
 
-static void test_recompute_stands_just_before_its_backward(void) {
+static void test_late_recompute_stands_just_before_its_backward(void) {
     for_every_table(expect_recompute_just_before_backward);
 }
 
@@ -609,7 +614,7 @@ WEIR_TEST_SUITE(
     TEST(one_worker_recomputes_each_segment_before_its_backward),
     TEST(1f1b_keeps_at_most_p_minus_s_in_flight), TEST(every_table_is_proven),
     TEST(stages_stand_in_loop_order), TEST(order_of_accumulation_does_not_depend_on_counts),
-    TEST(recompute_stands_just_before_its_backward), TEST(sharing_a_worker_costs_no_time),
+    TEST(late_recompute_stands_just_before_its_backward), TEST(sharing_a_worker_costs_no_time),
     TEST(makespans_are_the_textbooks), TEST(four_stages_on_two_workers_keep_up_with_two),
     TEST(a_loop_hides_copies), TEST(a_loop_keeps_a_round_and_its_warm_up),
     TEST(inference_runs_forwards_in_order_on_the_same_workers),

@@ -372,6 +372,7 @@ static struct weir_table_options table_options(const struct weir__setup *setup, 
     want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
     want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
     want.no_backward = setup->flow.no_backward;
+    want.recompute_late = options->recompute_late;
     return want;
 }
 

@@ -121,6 +121,8 @@ int weir__deps_hold(const struct weir_table *table, const struct weir__deps *dep
 int weir__table_check_flow(const struct weir_table *table, const struct weir__flow *flow,
                            const struct weir_allocator *allocator, struct weir_faults *faults);
 
+/** The actions of a table that weir__table_finish made, to put in another order within rows. */
+struct weir_action *weir__table_actions(struct weir_table *table);
 /** The worker whose row holds the action; binary search over table->rows. */
 uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
 /** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
@@ -178,6 +180,18 @@ struct weir__schedule {
 int weir__table_options_check(const struct weir_table_options *options, struct weir_faults *faults);
 bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage,
                         uint32_t micro_batch);
+/**
+ * Moves R earlier, into idle time, for recomputation that need not wait for the gradient. The table
+ * is replayed with `seconds` ([stage][kind]; NULL: one unit each, two for B), all borders
+ * differentiable, no skips and copies. Where a worker waits at least as long as the next R of its
+ * row takes, the R goes there, unless its own F, or a B or W, stands in between: what those free is
+ * what it needs. So whatever saved activations weigh, no worker's peak of them rises, and at the
+ * given times nothing starts later than before. The order of all other actions stays. Linear but
+ * for what is moved. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_SCHEDULE (the table cannot be run): it is
+ * then as it was, or as sound.
+ */
+int weir__recompute_in_slack(struct weir_table *table, const double *seconds,
+                             const struct weir_allocator *allocator);
 /** A forward-only table: F in micro-batch order, loop order of stages on fewer workers, on the same
  * workers as `training`. */
 int weir__table_new_infer(const struct weir_table *training, const struct weir_allocator *allocator,

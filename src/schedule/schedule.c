@@ -143,5 +143,13 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
     weir__table_begin(&builder, own.allocator, own.stages, own.workers, own.micro_batches);
     builder.no_backward = own.no_backward;
     schedule->fill(&own, &builder);
-    return weir__table_finish(&builder, table);
+    status = weir__table_finish(&builder, table);
+    if (status == WEIR_OK && !own.recompute_late) {
+        status = weir__recompute_in_slack(*table, NULL, own.allocator);
+        if (status != WEIR_OK) {
+            weir_table_destroy(*table);
+            *table = NULL;
+        }
+    }
+    return status;
 }

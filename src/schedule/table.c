@@ -116,6 +116,10 @@ void weir_table_destroy(struct weir_table *table) {
     weir__release(allocator, owned, 1, sizeof *owned);
 }
 
+struct weir_action *weir__table_actions(struct weir_table *table) {
+    return ((struct owned_table *)table)->actions;
+}
+
 uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action) {
     assert(action < table->action_count);
     uint32_t low = 0, high = table->worker_count;

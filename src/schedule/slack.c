@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Recomputation in slack. Between two actions that free what was saved, the live set only grows, so
+ * wherever in between an R stands, the set right behind its old place contains every set that
+ * arises on the way: whatever the stages' sizes are, no peak rises. An R that fills a wait, and all
+ * that it passes, ends when it ended before or earlier, so no start moves back.
+ */
+#include "schedule/schedules.h"
+
+#define PASSES_MAX 4u
+
+struct slack {
+    struct weir_action *actions;
+    double *start, *end; /**< by action */
+    uint32_t stop;       /**< of the row's part at hand: the next B or W, or the row's end */
+    uint32_t next;       /**< the first R of the part that is not passed, or `stop` */
+    uint32_t earliest;   /**< where that R may go: behind its own F */
+    uint32_t moved;
+};
+
+static bool frees(const struct weir_action *action) {
+    return (weir__kinds[action->kind].writes & WEIR__PARAM_GRADS) != 0;
+}
+
+/* The first R at `from` or behind, and how far it may go; the part begins at `begin`. */
+static void find_next(struct slack *slack, uint32_t begin, uint32_t from) {
+    uint32_t next = from;
+    while (next < slack->stop && slack->actions[next].kind != WEIR_KIND_R) {
+        next++;
+    }
+    slack->next = next;
+    slack->earliest = begin;
+    for (uint32_t a = next; next < slack->stop && a-- > begin;) {
+        const struct weir_action *action = &slack->actions[a];
+        if (action->kind == WEIR_KIND_F && action->stage == slack->actions[next].stage &&
+            action->micro_batch == slack->actions[next].micro_batch) {
+            slack->earliest = a + 1;
+            return;
+        }
+    }
+}
+
+/* Takes the next R out and puts it in at `to`, from `free` on. */
+static void move_next(struct slack *slack, uint32_t to, double free) {
+    struct weir_action action = slack->actions[slack->next];
+    double duration = slack->end[slack->next] - slack->start[slack->next];
+    for (uint32_t a = slack->next; a > to; a--) {
+        slack->actions[a] = slack->actions[a - 1];
+        slack->start[a] = slack->start[a - 1];
+        slack->end[a] = slack->end[a - 1];
+    }
+    slack->actions[to] = action;
+    slack->start[to] = free;
+    slack->end[to] = free + duration;
+    slack->moved++;
+}
+
+/* One part of a row, whose first action may be the row's: nothing stands before that. */
+static void fill_part(struct slack *slack, uint32_t row, uint32_t begin) {
+    find_next(slack, begin, begin);
+    for (uint32_t a = begin; a < slack->stop && slack->next < slack->stop; a++) {
+        if (a >= slack->next) {
+            find_next(slack, begin, a + 1);
+        }
+        double free = a > row ? slack->end[a - 1] : 0.0;
+        bool fits = slack->next < slack->stop && a > row && a >= slack->earliest &&
+                    slack->start[a] - free >= slack->end[slack->next] - slack->start[slack->next];
+        if (fits) {
+            move_next(slack, a, free);
+            find_next(slack, begin, slack->next + 1);
+        }
+    }
+}
+
+static void fill_rows(const struct weir_table *table, struct slack *slack) {
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        uint32_t row = table->rows[w], begin = row;
+        while (begin < table->rows[w + 1]) {
+            slack->stop = begin;
+            while (slack->stop < table->rows[w + 1] && !frees(&slack->actions[slack->stop])) {
+                slack->stop++;
+            }
+            fill_part(slack, row, begin);
+            begin = slack->stop + 1;
+        }
+    }
+}
+
+/* One replay, and what fits into its waits. `times` has room for three numbers per action. */
+static int fill_once(const struct weir_table *table, const double *seconds, double *times,
+                     struct slack *slack, const struct weir_allocator *allocator) {
+    struct weir__flow flow = {.stage_count = table->stage_count};
+    struct weir__deps deps;
+    double *duration = times;
+    int status = weir__deps_new(table, &flow, allocator, &deps);
+    if (status != WEIR_OK) {
+        return status;
+    }
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        duration[a] = seconds[action->stage * (size_t)WEIR_KIND_COUNT + action->kind];
+    }
+    slack->start = duration + table->action_count;
+    slack->end = slack->start + table->action_count;
+    status =
+        weir__table_replay(table, &deps, duration, NULL, slack->start, slack->end, NULL, allocator);
+    weir__deps_clean_up(&deps);
+    slack->moved = 0;
+    if (status == WEIR_OK) {
+        fill_rows(table, slack);
+    }
+    return status;
+}
+
+/* [stage][kind] of one unit per action, two for B; NULL without memory. */
+static double *unit_times(const struct weir_table *table, const struct weir_allocator *allocator) {
+    double *seconds =
+        weir__acquire(allocator, (size_t)table->stage_count * WEIR_KIND_COUNT, sizeof *seconds);
+    for (size_t k = 0; seconds != NULL && k < (size_t)table->stage_count * WEIR_KIND_COUNT; k++) {
+        seconds[k] = k % WEIR_KIND_COUNT == WEIR_KIND_B ? 2.0 : 1.0;
+    }
+    return seconds;
+}
+
+static bool has_recompute(const struct weir_table *table) {
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        if (table->actions[a].kind == WEIR_KIND_R) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int weir__recompute_in_slack(struct weir_table *table, const double *seconds,
+                             const struct weir_allocator *allocator) {
+    if (!has_recompute(table)) {
+        return WEIR_OK;
+    }
+    size_t room = 3 * (size_t)table->action_count;
+    double *times = weir__acquire(allocator, room, sizeof *times);
+    double *units = seconds == NULL ? unit_times(table, allocator) : NULL;
+    struct slack slack = {.actions = weir__table_actions(table)};
+    int status =
+        times == NULL || (seconds == NULL && units == NULL) ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    for (uint32_t pass = 0; status == WEIR_OK && pass < PASSES_MAX; pass++) {
+        status = fill_once(table, seconds != NULL ? seconds : units, times, &slack, allocator);
+        if (slack.moved == 0) {
+            break;
+        }
+    }
+    weir__release(allocator, units, (size_t)table->stage_count * WEIR_KIND_COUNT, sizeof *units);
+    weir__release(allocator, times, room, sizeof *times);
+    return status;
+}
