@@ -62,18 +62,24 @@ static void append(struct draft *draft, uint32_t worker, struct weir_action acti
     }
 }
 
-/* A schedule's table, some backwards split in I and W. */
-static void random_draft(struct draft *draft) {
+static struct weir_table_options random_options(void) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
-    struct weir_table *table = NULL;
     options.allocator = test_allocator();
-    options.schedule = test_random_below(2) == 0 ? "gpipe" : "1f1b";
+    options.schedule = weir_schedule_name((uint32_t)test_random_below(10));
     options.stages = 1 + (uint32_t)test_random_below(STAGES);
     options.workers = 1 + (uint32_t)test_random_below(options.stages);
     options.micro_batches = 1 + (uint32_t)test_random_below(MICRO_BATCHES);
     options.checkpoint = (enum weir_checkpoint)(1 + test_random_below(3));
+    options.recompute_late = true; /* as the flow may have it */
+    return options;
+}
+
+/* Any schedule's table, some backwards split in I and W. */
+static void random_draft(struct draft *draft) {
+    struct weir_table_options options = random_options();
+    struct weir_table *table = NULL;
     memset(draft, 0, sizeof *draft);
-    CHECK_OK(weir_table_new(&options, NULL, &table));
+    while (weir_table_new(&options, NULL, &table) != WEIR_OK) options = random_options();
     draft->stages = options.stages;
     draft->workers = options.workers;
     draft->micro_batches = options.micro_batches;
