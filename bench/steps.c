@@ -21,9 +21,25 @@ void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe
         .capacity = capacity,
         .per_sample = 1,
         .delay_s = options->link == WEIR_LINK_COPY ? options->link_delay_ns * S_PER_NS : 0.0};
+    take_orders(bench, steps, &pipe->last->orders);
     size_t cells = (size_t)capacity * steps->table->action_count;
     steps->start = bench_take(bench, cells, sizeof *steps->start);
     steps->end = bench_take(bench, cells, sizeof *steps->end);
+}
+
+/* What sharing memory orders in the pipe, and the table does not. */
+static void take_orders(struct bench *bench, struct steps *steps, const struct weir__deps *orders) {
+    uint32_t *begin = bench_take(bench, (size_t)orders->action_count + 1, sizeof *begin);
+    uint32_t *from = bench_take(bench, orders->edge_count, sizeof *from);
+    uint32_t count = 0;
+    for (uint32_t a = 0; a < orders->action_count; a++) {
+        begin[a] = count;
+        for (uint32_t e = orders->begin[a]; e < orders->begin[a + 1]; e++)
+            if (orders->edges[e].cause == WEIR__CAUSE_MEMORY) from[count++] = orders->edges[e].from;
+    }
+    begin[orders->action_count] = count;
+    steps->order_begin = begin;
+    steps->order_from = from;
 }
 
 static bool counts(const struct steps *steps, uint32_t action) {
@@ -89,7 +105,8 @@ double steps_median(struct bench *bench, const struct steps *steps, enum weir_ki
 
 /* Tasks take seconds[stage][kind]; as the engine has it, what crosses between workers is delayed.
  * Skips need no mention: with one delay for all, borders say as much. */
-static double simulate(const struct steps *steps, const double *seconds, double delay) {
+static double simulate(const struct steps *steps, const double *seconds, double delay,
+                       bool ordered) {
     struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
     struct weir_simulator *simulator;
     struct weir_prediction prediction;
@@ -97,6 +114,8 @@ static double simulate(const struct steps *steps, const double *seconds, double 
     options.stage_seconds = seconds;
     options.link.latency = delay;
     options.recompute_late = steps->recompute_late;
+    options.order_begin = ordered ? steps->order_begin : NULL;
+    options.order_from = steps->order_from;
     options.no_causes = true;
     bench_check(weir_simulator_new(NULL, &simulator), "simulating a table");
     bench_check(weir_simulate(simulator, &options, NULL, &prediction), "simulating a table");
@@ -113,7 +132,7 @@ double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t 
         for (int k = 0; k < WEIR_KIND_COUNT; k++)
             seconds[s * WEIR_KIND_COUNT + k] =
                 task_median(steps, (int)s, k, 1 - sample % 2, scratch);
-    return simulate(steps, seconds, steps->delay_s);
+    return simulate(steps, seconds, steps->delay_s, true);
 }
 
 double steps_in_theory(struct bench *bench, const struct steps *steps, double delay) {
@@ -123,7 +142,7 @@ double steps_in_theory(struct bench *bench, const struct steps *steps, double de
     double *seconds = bench_take(bench, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);
     for (uint32_t s = 0; s < stages; s++)
         memcpy(&seconds[s * WEIR_KIND_COUNT], units, sizeof units);
-    return simulate(steps, seconds, delay);
+    return simulate(steps, seconds, delay, false);
 }
 
 /* ---- overlap ---- */

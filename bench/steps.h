@@ -13,6 +13,7 @@
 struct steps {
     const struct weir_table *table; /**< the pipe's */
     bool recompute_late;
+    const uint32_t *order_begin, *order_from; /**< what sharing memory adds to the table's order */
     uint32_t count, capacity;
     uint32_t per_sample; /**< consecutive steps of one sample; 1 unless set */
     double *start, *end; /**< [step][action], s since the step's first one */
@@ -28,7 +29,8 @@ void steps_take(struct steps *steps, const struct weir_pipe *pipe);
 /** From the first action's start to the last one's end, N and U left out. */
 double steps_makespan(const struct steps *steps, uint32_t step);
 /** The simulated makespan of the table where every task takes the median of its stage and kind over
- * the steps of samples of the other parity than `sample`'s, and every copied crossing its delay. */
+ * the steps of samples of the other parity than `sample`'s, and every copied crossing its delay;
+ * the pipe's memory orders what it orders. */
 double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t sample);
 /** The same where all stages are equal: F and R take 1, B 2, a crossing `delay`. */
 double steps_in_theory(struct bench *bench, const struct steps *steps, double delay);

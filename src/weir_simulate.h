@@ -98,6 +98,12 @@ struct weir_simulate_options {
     uint32_t ahead; /**< F of a stage without backward starts when the next stage's F of so many
                          micro-batches before has ended, if another worker has that; 0: no limit */
 
+    /** What else must have ended before action a starts, of any worker: the actions
+     * order_from[order_begin[a]] to order_from[order_begin[a + 1] - 1]. A run's memory gives such
+     * orders, where what one worker writes takes the place of what another one read. NULL: none. */
+    const uint32_t *order_begin; /**< [action_count + 1] */
+    const uint32_t *order_from;
+
     const uint64_t *saved_bytes; /**< [stage_count]: from F, or R where there is one, to the end of
                                       B or W, per micro-batch; NULL: 0 */
     const uint64_t *kept_bytes;  /**< [stage_count]: from F in any case (inputs that backward or
@@ -109,7 +115,7 @@ struct weir_simulate_options {
 #define WEIR_SIMULATE_OPTIONS_INIT                                                                 \
     {                                                                                              \
         sizeof(struct weir_simulate_options), 0, {0.0}, 0, 0, 0.0, 0.0, 0, {0.0, 0.0}, 0, 0, 0, 0, \
-            0, false, 0, 0, 0, 0, false, false                                                     \
+            0, false, 0, 0, 0, 0, 0, 0, false, false                                               \
     }
 
 /* ---- what comes of it ------------------------------------------------------------------------ */

@@ -97,6 +97,14 @@ static void need_slot(struct slow *s, uint32_t a, const struct weir_action *acti
     s->free_crossings = free_crossings;
 }
 
+static void need_orders(struct slow *s, uint32_t a) {
+    bool free_crossings = s->free_crossings;
+    s->free_crossings = true;
+    for (uint32_t i = s->options->order_begin[a]; i < s->options->order_begin[a + 1]; i++)
+        need(s, a, s->options->order_from[i], 0);
+    s->free_crossings = free_crossings;
+}
+
 static void need_everybody(struct slow *s, uint32_t a) {
     bool free_crossings = s->free_crossings;
     s->free_crossings = true;
@@ -110,6 +118,7 @@ static void need_everybody(struct slow *s, uint32_t a) {
 static void find_needs(struct slow *s, uint32_t a) {
     const struct weir_action *action = &s->table->actions[a];
     s->produced[a] = s->ready[a] = 0.0;
+    if (s->options->order_begin != NULL) need_orders(s, a);
     switch (action->kind) {
     case WEIR_KIND_F:
         need_inputs(s, a, action);

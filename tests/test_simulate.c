@@ -222,6 +222,7 @@ static void test_a_unet_folded_in_a_v_needs_no_portal_between_workers(void) {
 
 static void test_costs_that_cannot_be_are_named(void) {
     static const uint32_t wrong[] = {1, 1};
+    static const uint32_t order_begin[3 * 9 + 1] = {0, 1}; /* then fewer */
     struct weir_simulator *simulator = simulator_new();
     struct weir_table *table = table_of("1f1b", 3, 0, 4);
     struct weir_simulate_options options = options_of(table);
@@ -234,8 +235,9 @@ static void test_costs_that_cannot_be_are_named(void) {
     options.link.latency = INFINITY;
     options.skips = &skip;
     options.skip_count = 1;
+    options.order_begin = order_begin;
     EXPECT_STATUS(weir_simulate(simulator, &options, &faults, &prediction), WEIR_ERR_ARGUMENT);
-    EXPECT_EQ_UINT(faults.count, 5);
+    EXPECT_EQ_UINT(faults.count, 6);
     EXPECT_STATUS(weir_simulate(simulator, &options, NULL, &prediction), WEIR_ERR_ARGUMENT);
     EXPECT_STATUS(weir_simulate(simulator, NULL, NULL, &prediction), WEIR_ERR_ARGUMENT);
     options.table = NULL;

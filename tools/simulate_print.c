@@ -132,15 +132,22 @@ static uint32_t name_width(const struct simulate_case *cases, uint32_t count) {
     return (uint32_t)width;
 }
 
+/* How much longer, in percent; what rounds to nothing has no sign. */
+static double longer(double factor) {
+    double percent = (factor - 1.0) * 100.0;
+    return fabs(percent) < 0.05 ? 0.0 : percent;
+}
+
 static void print_line(FILE *to, const struct simulate_case *c, const double *factors,
                        uint32_t seeds) {
     const struct weir_prediction *p = &c->prediction;
     char step[24], moved[24], peak[24];
     fprintf(to, " %6u %9s %6.1f%% %6.1f%% %6.4g %10s %10s %+6.1f%% %+6.1f%%  ", p->stage_count,
             simulate_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
-            simulate_case_peak(c), plan_text_bytes((uint64_t)simulate_case_peak_bytes(c), peak),
-            plan_text_bytes(p->moved_bytes, moved), (factors[seeds / 2] - 1.0) * 100.0,
-            (factors[seeds - 1] - 1.0) * 100.0);
+            simulate_case_peak(c),
+            plan_text_bytes((uint64_t)ceil(simulate_case_peak_bytes(c)), peak),
+            plan_text_bytes(p->moved_bytes, moved), longer(factors[seeds / 2]),
+            longer(factors[seeds - 1]));
 }
 
 static void print_head(FILE *to, int name, double noise) {

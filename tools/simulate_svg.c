@@ -189,7 +189,7 @@ static void add_legend(struct svg *svg, double y) {
     }
     add(svg, "<rect class=\"ground\" x=\"%.0f\" y=\"%.0f\" width=\"14\" height=\"14\"/>", x, y);
     add(svg, "<text class=\"soft\" x=\"%.0f\" y=\"%.0f\">waiting%s</text>\n", x + 20, y + 12,
-        svg->odd ? " · paler: the worker's second stage" : "");
+        svg->odd ? " · muted: the worker's second stage" : "");
 }
 
 static void add_all(struct svg *svg, const struct simulate_case *cases, uint32_t count) {

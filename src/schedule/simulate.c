@@ -71,6 +71,21 @@ static void check_skip(const struct weir_simulate_skip *skip, uint32_t stages, u
     }
 }
 
+static void check_orders(const struct weir_simulate_options *options, struct weir_faults *faults) {
+    uint32_t actions = options->table->action_count;
+    const uint32_t *begin = options->order_begin;
+    bool sound = begin == NULL || begin[0] == 0;
+    for (uint32_t a = 0; begin != NULL && sound && a < actions; a++) {
+        sound = begin[a] <= begin[a + 1];
+        for (uint32_t i = begin[a]; sound && i < begin[a + 1]; i++) {
+            sound = options->order_from != NULL && options->order_from[i] < actions;
+        }
+    }
+    if (!sound) {
+        weir_faults_add(faults, "the orders do not name the table's %u actions", (unsigned)actions);
+    }
+}
+
 /* Every cost that cannot be. */
 static void check_options(const struct weir_simulate_options *options, struct weir_faults *faults) {
     const struct weir_table *table = options->table;
@@ -91,6 +106,7 @@ static void check_options(const struct weir_simulate_options *options, struct we
     for (uint32_t i = 0; i < options->skip_count; i++) {
         check_skip(&options->skips[i], stages, i, faults);
     }
+    check_orders(options, faults);
 }
 
 static int read_options(const struct weir_simulate_options *options,
@@ -161,6 +177,8 @@ static void carve_all(struct weir__sim *sim, struct carve *carve) {
     size_t actions = sim->options->want_actions ? table->action_count : 0;
     sim->start = take(carve, actions, sizeof *sim->start);
     sim->end = take(carve, actions, sizeof *sim->end);
+    size_t ordered = sim->options->order_begin != NULL ? table->action_count : 0;
+    sim->ordered = take(carve, ordered, sizeof *sim->ordered);
 }
 
 /* Cells of neighbour stages are read together: a stride of an odd number of cache lines keeps them
@@ -192,6 +210,7 @@ static int lay_out(struct weir_simulator *simulator) {
     carve = (struct carve){.base = simulator->block};
     carve_all(sim, &carve);
     if (!sim->options->want_actions) sim->start = sim->end = NULL;
+    if (sim->options->order_begin == NULL) sim->ordered = NULL;
     return WEIR_OK;
 }
 

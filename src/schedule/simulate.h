@@ -74,6 +74,7 @@ struct weir__sim {
     uint32_t *ready;     /**< [worker]: a stack */
     uint8_t *recomputed; /**< a bit per cell: there is an R of it */
     double *start, *end; /**< by action, or NULL */
+    double *ordered;     /**< by action, as in a cell: its end, where there are orders; or NULL */
     uint32_t ready_count, done_count;
     uint32_t barrier_waiters; /**< parked until all gradients are complete, or UINT32_MAX */
     uint64_t barrier_total;   /**< gradients and norms, */

@@ -160,13 +160,27 @@ static bool stage_ready(struct weir__sim *sim, const struct weir_action *action,
     return sim->stages[action->stage].backwards_left == 0;
 }
 
-/* False: the worker is parked, on something that may never come. */
-static inline bool has_inputs(struct weir__sim *sim, const struct weir_action *action,
-                              uint32_t reads, uint32_t worker, struct inputs *inputs) {
-    if (!weir__kinds[action->kind].per_micro_batch) {
-        return stage_ready(sim, action, reads, worker, inputs);
+/* What the action's orders lack first, or NULL. */
+static double *missing_order(struct weir__sim *sim, uint32_t at, struct inputs *inputs) {
+    const struct weir_simulate_options *options = sim->options;
+    for (uint32_t i = options->order_begin[at]; i < options->order_begin[at + 1]; i++) {
+        double *end = &sim->ordered[options->order_from[i]];
+        if (!known(inputs, end, 0.0)) return end;
     }
-    double *lacks = missing(sim, action, reads, inputs);
+    return NULL;
+}
+
+/* False: the worker is parked, on something that may never come. */
+static inline bool has_inputs(struct weir__sim *sim, uint32_t at, uint32_t reads, uint32_t worker,
+                              struct inputs *inputs) {
+    const struct weir_action *action = &sim->table->actions[at];
+    double *lacks = NULL;
+    if (weir__kinds[action->kind].per_micro_batch) {
+        lacks = missing(sim, action, reads, inputs);
+    } else if (!stage_ready(sim, action, reads, worker, inputs)) {
+        return false;
+    }
+    if (lacks == NULL && sim->ordered != NULL) lacks = missing_order(sim, at, inputs);
     if (lacks != NULL) park(sim, worker, lacks);
     return lacks == NULL;
 }
@@ -251,6 +265,7 @@ static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_work
     }
     worker->free = end;
     sim->done_count++;
+    if (sim->ordered != NULL) write_end(sim, &sim->ordered[at], end);
     return publish(sim, action, kind->writes, end);
 }
 
@@ -267,7 +282,7 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
             reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
         }
         struct inputs inputs = {-sim->host, -sim->host}; /* before the first start, at 0 */
-        if (!has_inputs(sim, action, reads, w, &inputs)) return true;
+        if (!has_inputs(sim, worker->cursor, reads, w, &inputs)) return true;
         if (!run_action(sim, worker->cursor++, worker, &inputs)) return false;
     }
     return true;
@@ -277,6 +292,9 @@ void weir__sim_rewind(struct weir__sim *sim) {
     const struct weir_table *table = sim->table;
     for (size_t i = 0; i < table->stage_count * sim->stride; i++) {
         sim->cells[i] = (struct weir__sim_cell){-1.0, -1.0};
+    }
+    for (uint32_t a = 0; sim->ordered != NULL && a < table->action_count; a++) {
+        sim->ordered[a] = -1.0;
     }
     for (uint32_t s = 0; s < table->stage_count; s++) {
         sim->stages[s].backwards_left = sim->stages[s].backwards;
