@@ -228,6 +228,32 @@ static void test_a_nets_plan_is_the_sum_of_what_its_products_read(void) {
     }
 }
 
+/* Micro-batches of 2, 2, 2, 2 rows, then 2, 2, 2, 1: as many, so that the table holds. */
+static void test_a_split_table_takes_other_row_counts(void) {
+    static char table[TRIAL_TABLE_BYTES];
+    struct weir_model *model = linear_model(false);
+    struct trial_data data[2];
+    struct trial_result want[2] = {{0}, {0}}, got = {0};
+    struct weir_net_options options = trial_options(2, 8, 4);
+    CHECK(model != NULL);
+    for (int k = 0; k < 2; k++) trial_data_init(&data[k], &row8, &row8, WEIR_F64, 8 - k, 1, 1);
+    for (int split = 0; split < 2; split++) {
+        if (split) trial_split(&options, 60, table);
+        struct weir_net *net = trial_net(model, &options);
+        for (int k = 0; net != NULL && k < 2; k++) {
+            trial_step(net, model, &data[k], split ? &got : &want[k]);
+            if (split) trial_result_compare(&want[k], &got);
+            if (split) trial_result_clean_up(&got);
+        }
+        weir_net_destroy(net);
+    }
+    for (int k = 0; k < 2; k++) {
+        trial_result_clean_up(&want[k]);
+        trial_data_clean_up(&data[k]);
+    }
+    weir_model_destroy(model);
+}
+
 /* ---- the two parts, on memory of this test's ---- */
 
 enum { AREA = 1 << 15, BASES = WEIR__BASE_SKIPS + 3 * 4, ROWS = 2, LINE = 64 };
@@ -471,6 +497,7 @@ WEIR_TEST_SUITE(split, TEST(areas_live_as_long_as_they_are_read),
                 TEST(what_comes_over_the_border_lasts_till_its_reader),
                 TEST(by_default_everything_at_the_border_is_kept),
                 TEST(a_nets_plan_is_the_sum_of_what_its_products_read),
+                TEST(a_split_table_takes_other_row_counts),
                 TEST(a_gpt_block_keeps_for_w_what_w_reads),
                 TEST(units_of_images_keep_for_w_what_w_reads),
                 TEST(chains_with_skips_keep_for_w_what_w_reads))
