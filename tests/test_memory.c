@@ -315,7 +315,7 @@ static void wide_chain(uint32_t stages, int64_t width) {
     engine_skip(&model, stages - 1, WEIR_SKIP_POP, "a")->tensor.shape[0] = width;
 }
 
-/* A quarter more than the least that is possible, at the worst. */
+/* 4% more than the least that is possible, at the worst: blocks are a few lines of 64 bytes. */
 static void test_arenas_are_near_the_largest_live_sum(void) {
     static const char *const schedules[] = {"gpipe", "1f1b"};
     for (uint32_t stages = 1; stages <= 5; stages++) {
@@ -330,7 +330,10 @@ static void test_arenas_are_near_the_largest_live_sum(void) {
             for (uint32_t w = 0; w < prepared.table->worker_count; w++) {
                 size_t least = largest_live(&prepared.memory, w, UINT32_MAX);
                 EXPECT(prepared.arena_bytes[w] >= least);
-                EXPECT(4 * prepared.arena_bytes[w] <= 5 * least);
+                if (100 * prepared.arena_bytes[w] > 104 * least)
+                    TEST_FAIL("%s, %u stages, checkpoint %d, worker %u: %zu bytes for %zu",
+                              options.schedule, stages, k / 2, w, prepared.arena_bytes[w], least);
+                EXPECT_EQ_UINT(prepared.bounds[w], least);
             }
             close_plan();
             CHECK_HELPERS();
@@ -372,7 +375,7 @@ static const struct weir_table one_worker = {.stage_count = 1,
 
 static size_t pack_random(struct weir__memory *memory, uint32_t count) {
     double start[TIMES], end[TIMES];
-    size_t bytes = 0;
+    size_t bytes = 0, bound;
     for (uint32_t a = 0; a < TIMES; a++) start[a] = a, end[a] = a + 1.0;
     for (uint32_t b = 0; b < count; b++) {
         uint32_t block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, 0,
@@ -381,7 +384,8 @@ static size_t pack_random(struct weir__memory *memory, uint32_t count) {
         weir__memory_use(memory, block, first);
         weir__memory_use(memory, block, first + (uint32_t)test_random_below(TIMES - first));
     }
-    EXPECT_STATUS(weir__memory_pack(memory, &one_worker, start, end, &bytes), WEIR_OK);
+    EXPECT_STATUS(weir__memory_pack(memory, &one_worker, start, end, &bytes, &bound), WEIR_OK);
+    EXPECT(bound <= bytes);
     return bytes;
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* Lifetimes and packing. Offline dynamic storage allocation is NP-hard; placing blocks greedily at
- * the lowest free offset, tried in a few orders, comes within a few per cent of the largest sum of
- * live bytes on every schedule we have, and the best of the orders is taken. */
+/* Blocks and their lifetimes, what lives at a time, and what must be waited for where one block
+ * follows another. Where blocks lie is packing.c's business. */
 #include "pipe/memory.h"
+
+#include "pipe/packing.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -83,146 +84,71 @@ static void find_lifetime(struct weir__memory *memory, struct weir__block *block
 
 /* ---- packing ---- */
 
-struct packing {
-    const struct weir__memory *memory;
-    uint32_t *order; /* blocks of one worker, in placing order */
-    uint32_t count;
-    uint32_t *placed; /* those placed, ascending offset */
-    size_t *offsets;  /* trial offsets by block */
-};
-
-static bool overlap(const struct weir__block *a, const struct weir__block *b) {
-    return a->start < b->end && b->start < a->end;
+/* Blocks by worker, those of one in the order in which they were made. */
+static bool list_by_worker(struct weir__memory *memory, uint32_t worker_count) {
+    uint32_t *begin = weir__pool_take(memory->pool, (size_t)worker_count + 2, sizeof *begin);
+    memory->by_worker = weir__pool_take(memory->pool, memory->block_count, sizeof(uint32_t));
+    if (begin == NULL || memory->by_worker == NULL) return false;
+    memory->worker_begin = begin;
+    begin++; /* until all are listed, begin[w] is where the next one of w goes */
+    for (uint32_t b = 0; b < memory->block_count; b++) begin[memory->blocks[b].worker + 1]++;
+    for (uint32_t w = 0; w < worker_count; w++) begin[w + 1] += begin[w];
+    for (uint32_t b = 0; b < memory->block_count; b++)
+        memory->by_worker[begin[memory->blocks[b].worker]++] = b;
+    return true;
 }
 
-/* The lowest gap between placed blocks that live at the same time. */
-static size_t lowest_gap(const struct packing *packing, uint32_t placed, uint32_t block) {
-    const struct weir__block *blocks = packing->memory->blocks;
-    size_t from = 0;
-    for (uint32_t i = 0; i < placed; i++) {
-        uint32_t other = packing->placed[i];
-        if (!overlap(&blocks[other], &blocks[block])) continue;
-        if (packing->offsets[other] >= from + blocks[block].bytes) break;
-        size_t past = packing->offsets[other] + blocks[other].bytes;
-        if (past > from) from = past;
+/* What lasts lies at the beginning, in order. */
+static size_t place_lasting(struct weir__memory *memory, uint32_t worker) {
+    size_t bytes = 0;
+    for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
+        struct weir__block *block = &memory->blocks[memory->by_worker[i]];
+        if (block->first != WEIR__NO_BLOCK) continue;
+        block->offset = bytes;
+        bytes += block->bytes;
     }
-    return from;
+    return bytes;
 }
 
-static size_t pack_in_order(struct packing *packing) {
-    const struct weir__block *blocks = packing->memory->blocks;
-    size_t total = 0;
-    for (uint32_t n = 0; n < packing->count; n++) {
-        uint32_t block = packing->order[n];
-        size_t at = lowest_gap(packing, n, block);
-        packing->offsets[block] = at;
-        uint32_t i = n;
-        for (; i > 0 && packing->offsets[packing->placed[i - 1]] > at; i--)
-            packing->placed[i] = packing->placed[i - 1];
-        packing->placed[i] = block;
-        if (at + blocks[block].bytes > total) total = at + blocks[block].bytes;
+static int pack_worker(struct weir__memory *memory, uint32_t worker, struct weir__pack_item *items,
+                       size_t *bytes, size_t *bound) {
+    size_t lasting = place_lasting(memory, worker), packed, least;
+    uint32_t begin = memory->worker_begin[worker], end = memory->worker_begin[worker + 1];
+    uint32_t count = 0;
+    for (uint32_t i = begin; i < end; i++) {
+        const struct weir__block *block = &memory->blocks[memory->by_worker[i]];
+        if (block->first == WEIR__NO_BLOCK) continue;
+        items[count++] =
+            (struct weir__pack_item){block->bytes, block->start, block->end, block->class_of, 0};
     }
-    return total;
-}
-
-/* Sorting keys of the orders tried; lasting blocks always come first. */
-struct ranked {
-    double key, tie;
-    uint32_t block;
-};
-
-static int by_rank(const void *a, const void *b) {
-    const struct ranked *x = a, *y = b;
-    if (x->key != y->key) return x->key < y->key ? -1 : 1;
-    if (x->tie != y->tie) return x->tie < y->tie ? -1 : 1;
-    return (x->block > y->block) - (x->block < y->block);
-}
-
-/* A plan that must fit into arenas that are there already is worth trying harder for. */
-enum { ORDERS = 3, ORDERS_WITHIN_LIMIT = 128 };
-
-/* The later orders are by size, each block's scaled by its own number in [0.5, 1.5). */
-static double scaled_size(const struct weir__block *block, uint32_t index, int order) {
-    uint32_t words[4];
-    weir__random_words((uint64_t)order, 0, 0, 0, index, words);
-    return -(double)block->bytes * (0.5 + (double)words[0] * 0x1p-32);
-}
-
-static struct ranked rank_block(const struct weir__block *block, uint32_t index, int order) {
-    double size = -(double)block->bytes, life = block->start - block->end;
-    if (block->first == WEIR__NO_BLOCK) return (struct ranked){-HUGE_VAL, index, index};
-    if (order >= ORDERS) return (struct ranked){scaled_size(block, index, order), size, index};
-    if (order == 0) return (struct ranked){size, block->start, index};
-    if (order == 1) return (struct ranked){block->start, size, index};
-    return (struct ranked){life, size, index};
-}
-
-static int pack_worker(struct weir__memory *memory, uint32_t worker, struct packing *packing,
-                       struct ranked *ranked, size_t *bytes) {
-    size_t best = SIZE_MAX, limit = *bytes;
-    for (int order = 0; order < ORDERS_WITHIN_LIMIT; order++) {
-        if (order >= ORDERS && (limit == 0 || best <= limit)) break;
-        uint32_t count = 0;
-        for (uint32_t b = 0; b < memory->block_count; b++)
-            if (memory->blocks[b].worker == worker)
-                ranked[count++] = rank_block(&memory->blocks[b], b, order);
-        qsort(ranked, count, sizeof *ranked, by_rank);
-        for (uint32_t i = 0; i < count; i++) packing->order[i] = ranked[i].block;
-        packing->count = count;
-        size_t total = pack_in_order(packing);
-        if (total >= best) continue;
-        best = total;
-        for (uint32_t i = 0; i < count; i++)
-            memory->blocks[packing->order[i]].offset = packing->offsets[packing->order[i]];
+    packed = *bytes > lasting ? *bytes - lasting : 0;
+    int status = weir__packing_run(items, count, memory->pool->allocator, &packed, &least);
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = begin, next = 0; i < end; i++) {
+        struct weir__block *block = &memory->blocks[memory->by_worker[i]];
+        if (block->first != WEIR__NO_BLOCK) block->offset = lasting + items[next++].offset;
     }
-    *bytes = best;
+    *bytes = lasting + packed;
+    *bound = lasting + least;
     return WEIR_OK;
 }
 
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
-                      const double *start, const double *end, size_t *arena_bytes) {
-    if (memory->status != WEIR_OK) return memory->status;
-    uint32_t count = memory->block_count;
-    for (uint32_t b = 0; b < count; b++)
+                      const double *start, const double *end, size_t *arena_bytes, size_t *bounds) {
+    int status = memory->status;
+    if (status != WEIR_OK) return status;
+    for (uint32_t b = 0; b < memory->block_count; b++)
         find_lifetime(memory, &memory->blocks[b], table, start, end);
-    struct packing packing = {memory, weir__pool_take(memory->pool, count, sizeof(uint32_t)), 0,
-                              weir__pool_take(memory->pool, count, sizeof(uint32_t)),
-                              weir__pool_take(memory->pool, count, sizeof(size_t))};
-    struct ranked *ranked = weir__pool_take(memory->pool, count, sizeof *ranked);
-    if (packing.order == NULL || packing.placed == NULL || packing.offsets == NULL ||
-        ranked == NULL)
+    struct weir__pack_item *items =
+        weir__pool_take(memory->pool, memory->block_count, sizeof *items);
+    if (items == NULL || !list_by_worker(memory, table->worker_count))
         return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t w = 0; w < table->worker_count; w++)
-        pack_worker(memory, w, &packing, ranked, &arena_bytes[w]);
-    return WEIR_OK;
+    for (uint32_t w = 0; status == WEIR_OK && w < table->worker_count; w++)
+        status = pack_worker(memory, w, items, &arena_bytes[w], &bounds[w]);
+    return status;
 }
 
 /* ---- peaks ---- */
-
-struct moment {
-    double time;
-    int64_t bytes; /* + at the start, - at the end */
-    uint8_t class_of;
-};
-
-/* What ends at an instant is gone before what starts then. */
-static int by_time(const void *a, const void *b) {
-    const struct moment *x = a, *y = b;
-    if (x->time != y->time) return x->time < y->time ? -1 : 1;
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
-static void largest_moment(const struct moment *moments, uint32_t count,
-                           uint64_t at_peak[WEIR__BLOCK_CLASS_COUNT]) {
-    int64_t live[WEIR__BLOCK_CLASS_COUNT] = {0}, sum = 0, most = -1;
-    for (uint32_t i = 0; i < count; i++) {
-        live[moments[i].class_of] += moments[i].bytes;
-        sum += moments[i].bytes;
-        if (sum <= most) continue;
-        most = sum;
-        for (int c = 0; c < WEIR__BLOCK_CLASS_COUNT; c++) at_peak[c] = (uint64_t)live[c];
-    }
-}
 
 static void fill_device(const uint64_t at_peak[WEIR__BLOCK_CLASS_COUNT], size_t total,
                         struct weir_device_plan *device) {
@@ -238,24 +164,32 @@ static void fill_device(const uint64_t at_peak[WEIR__BLOCK_CLASS_COUNT], size_t 
     for (int c = 0; c < WEIR__BLOCK_CLASS_COUNT; c++) device->padding -= at_peak[c];
 }
 
+uint32_t weir__memory_moments(const struct weir__memory *memory, uint32_t worker,
+                              struct weir__moment *moments) {
+    uint32_t count = 0;
+    for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
+        const struct weir__block *block = &memory->blocks[memory->by_worker[i]];
+        bool lasts = block->first == WEIR__NO_BLOCK;
+        int64_t bytes = (int64_t)block->bytes;
+        moments[count++] =
+            (struct weir__moment){lasts ? 0.0 : block->start, bytes, block->class_of};
+        if (!lasts) moments[count++] = (struct weir__moment){block->end, -bytes, block->class_of};
+    }
+    return count;
+}
+
 int weir__memory_peaks(const struct weir__memory *memory, uint32_t worker_count,
                        const size_t *totals, struct weir_device_plan *devices) {
-    struct moment *moments =
-        weir__pool_take(memory->pool, 2 * (size_t)memory->block_count, sizeof *moments);
+    size_t most = 2 * (size_t)memory->block_count;
+    struct weir__moment *moments = weir__pool_take(memory->pool, most, sizeof *moments);
     if (moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < worker_count; w++) {
-        uint64_t at_peak[WEIR__BLOCK_CLASS_COUNT] = {0};
-        uint32_t count = 0;
-        for (uint32_t b = 0; b < memory->block_count; b++) {
-            const struct weir__block *block = &memory->blocks[b];
-            if (block->worker != w) continue;
-            int64_t bytes = (int64_t)block->bytes;
-            moments[count++] = (struct moment){block->start, bytes, block->class_of};
-            moments[count++] = (struct moment){block->end, -bytes, block->class_of};
-        }
-        qsort(moments, count, sizeof *moments, by_time);
-        largest_moment(moments, count, at_peak);
-        fill_device(at_peak, totals[w], &devices[w]);
+        struct weir__live_point point = {0}, peak = {0};
+        uint32_t count = weir__memory_moments(memory, w, moments);
+        weir__live_sort(moments, count);
+        for (uint32_t next = 0; weir__live_next(moments, count, &next, &point);)
+            if (point.sum > peak.sum) peak = point;
+        fill_device(peak.live, totals[w], &devices[w]);
     }
     return WEIR_OK;
 }
@@ -273,11 +207,6 @@ static int compare_start(const void *a, const void *b) {
     return (x->block > y->block) - (x->block < y->block);
 }
 
-static bool share_bytes(const struct weir__block *a, const struct weir__block *b) {
-    return a->worker == b->worker && a->offset < b->offset + b->bytes &&
-           b->offset < a->offset + a->bytes;
-}
-
 struct handover_list {
     struct weir__pool *pool;
     struct weir__handover *items;
@@ -293,41 +222,89 @@ static bool add_handover(struct handover_list *list, uint32_t before, uint32_t a
     return true;
 }
 
-/* Occupants: blocks that were the last to hold some byte. A new block takes over from each that it
- * overlaps; one that it covers wholly is an occupant no more (its own successors' orderings follow
- * from the new block's). */
-static bool take_over(const struct weir__memory *memory, struct handover_list *list,
-                      uint32_t *occupants, uint32_t *occupant_count, uint32_t block) {
-    const struct weir__block *now = &memory->blocks[block];
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < *occupant_count; i++) {
-        const struct weir__block *old = &memory->blocks[occupants[i]];
-        bool shared = share_bytes(old, now);
-        for (uint32_t u = old->uses; shared && u != WEIR__NO_BLOCK; u = memory->uses[u].next)
-            if (!add_handover(list, memory->uses[u].action, now->first)) return false;
-        bool covered = shared && now->offset <= old->offset &&
-                       old->offset + old->bytes <= now->offset + now->bytes;
-        if (!covered) occupants[kept++] = occupants[i];
+/* Which block was the last to hold [at, end); ascending, and without overlap. */
+struct held {
+    size_t at, end;
+    uint32_t block;
+};
+
+struct holders {
+    struct held *list;
+    uint32_t count;
+};
+
+/* The first that ends above `at`. */
+static uint32_t first_above(const struct holders *holders, size_t at) {
+    uint32_t low = 0, high = holders->count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (holders->list[middle].end > at)
+            high = middle;
+        else
+            low = middle + 1;
     }
-    occupants[kept++] = block;
-    *occupant_count = kept;
+    return low;
+}
+
+/* list[begin .. end) gives way to `now` and to what is left of the outer two at its sides. */
+static void replace(struct holders *holders, uint32_t begin, uint32_t end, const struct held *now) {
+    struct held parts[3];
+    uint32_t count = 0;
+    if (begin < end && holders->list[begin].at < now->at) {
+        parts[count] = holders->list[begin];
+        parts[count++].end = now->at;
+    }
+    parts[count++] = *now;
+    if (begin < end && holders->list[end - 1].end > now->end) {
+        parts[count] = holders->list[end - 1];
+        parts[count++].at = now->end;
+    }
+    memmove(&holders->list[begin + count], &holders->list[end],
+            (holders->count - end) * sizeof *holders->list);
+    memcpy(&holders->list[begin], parts, count * sizeof *parts);
+    holders->count = holders->count - (end - begin) + count;
+}
+
+/* A new block takes over from each that was the last to hold some of its bytes. */
+static bool take_over(const struct weir__memory *memory, struct handover_list *list,
+                      struct holders *holders, uint32_t block) {
+    const struct weir__block *now = &memory->blocks[block];
+    struct held held = {now->offset, now->offset + now->bytes, block};
+    uint32_t begin = first_above(holders, held.at), end = begin;
+    for (; end < holders->count && holders->list[end].at < held.end; end++) {
+        uint32_t use = memory->blocks[holders->list[end].block].uses;
+        for (; use != WEIR__NO_BLOCK; use = memory->uses[use].next)
+            if (!add_handover(list, memory->uses[use].action, now->first)) return false;
+    }
+    replace(holders, begin, end, &held);
+    return true;
+}
+
+static bool hand_over(const struct weir__memory *memory, const double *start, uint32_t worker,
+                      struct by_start *order, struct holders *holders, struct handover_list *list) {
+    uint32_t moving = 0;
+    for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
+        uint32_t block = memory->by_worker[i], first = memory->blocks[block].first;
+        if (first != WEIR__NO_BLOCK) order[moving++] = (struct by_start){start[first], block};
+    }
+    qsort(order, moving, sizeof *order, compare_start);
+    holders->count = 0;
+    for (uint32_t i = 0; i < moving; i++)
+        if (!take_over(memory, list, holders, order[i].block)) return false;
     return true;
 }
 
 int weir__memory_handovers(const struct weir__memory *memory, const double *start,
-                           struct weir__handover **handovers, uint32_t *count) {
+                           uint32_t worker_count, struct weir__handover **handovers,
+                           uint32_t *count) {
+    /* a block adds two to the holders at most */
+    size_t most = 2 * (size_t)memory->block_count + 1;
     struct by_start *order = weir__pool_take(memory->pool, memory->block_count, sizeof *order);
-    uint32_t *occupants = weir__pool_take(memory->pool, memory->block_count, sizeof *occupants);
+    struct holders holders = {weir__pool_take(memory->pool, most, sizeof *holders.list), 0};
     struct handover_list list = {memory->pool, NULL, 0, 0};
-    if (order == NULL || occupants == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    uint32_t moving = 0, occupant_count = 0;
-    for (uint32_t b = 0; b < memory->block_count; b++)
-        if (memory->blocks[b].first != WEIR__NO_BLOCK)
-            order[moving++] = (struct by_start){start[memory->blocks[b].first], b};
-    qsort(order, moving, sizeof *order, compare_start);
-    for (uint32_t i = 0; i < moving; i++)
-        if (!take_over(memory, &list, occupants, &occupant_count, order[i].block))
-            return WEIR_ERR_OUT_OF_MEMORY;
+    if (order == NULL || holders.list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < worker_count; w++)
+        if (!hand_over(memory, start, w, order, &holders, &list)) return WEIR_ERR_OUT_OF_MEMORY;
     *handovers = list.items;
     *count = list.count;
     return WEIR_OK;

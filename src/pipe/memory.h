@@ -13,21 +13,11 @@
 #define WEIR_MEMORY_H
 
 #include "base/pool.h"
+#include "pipe/live.h"
 #include "schedule/action.h"
 
 #define WEIR__NO_BLOCK UINT32_MAX
 #define WEIR__ALIGNMENT 64u
-
-enum weir__block_class {
-    WEIR__BLOCK_PARAMETERS,
-    WEIR__BLOCK_GRADIENTS,
-    WEIR__BLOCK_OPTIMIZER,
-    WEIR__BLOCK_ACTIVATIONS,
-    WEIR__BLOCK_BORDERS,
-    WEIR__BLOCK_PORTALS,
-    WEIR__BLOCK_WORKSPACE,
-    WEIR__BLOCK_CLASS_COUNT
-};
 
 /** An action that touches a block; a list per block. */
 struct weir__block_use {
@@ -52,6 +42,8 @@ struct weir__memory {
     struct weir__block *blocks;
     uint32_t use_count, use_capacity;
     struct weir__block_use *uses;
+    uint32_t *by_worker;    /**< blocks by worker, in the order in which they were made … */
+    uint32_t *worker_begin; /**< … and where each worker's begin, [worker_count + 1]; by pack */
     size_t all_bytes; /**< of all blocks; within INT64_MAX, so that no sum of some can overflow */
     int status;       /**< the first failure; sticky, and returned by weir__memory_pack */
 };
@@ -69,10 +61,15 @@ void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t acti
 void weir__memory_fail(struct weir__memory *memory);
 
 /** Finds lifetimes from the replay's times and offsets that keep each worker's arena small. Fills
- * arena_bytes[worker_count]; on entry each is what the plan should fit into (tried harder for, not
- * promised), or 0. */
+ * arena_bytes[worker_count], on entry of each what the plan should fit into (tried harder for, not
+ * promised) or 0, and bounds[worker_count]: the largest sum of bytes that live at once, below which
+ * no arena can be. */
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
-                      const double *start, const double *end, size_t *arena_bytes);
+                      const double *start, const double *end, size_t *arena_bytes, size_t *bounds);
+/** The moments of a worker's blocks, not sorted, into as many as twice all blocks; returns how
+ * many. What lasts begins at 0 and does not end. */
+uint32_t weir__memory_moments(const struct weir__memory *memory, uint32_t worker,
+                              struct weir__moment *moments);
 /** What each arena holds at the moment of its peak. totals[worker] is the arena's size, which may
  * be larger than this plan's own. */
 int weir__memory_peaks(const struct weir__memory *memory, uint32_t worker_count,
@@ -82,8 +79,9 @@ int weir__memory_peaks(const struct weir__memory *memory, uint32_t worker_count,
 struct weir__handover {
     uint32_t before, after;
 };
-/** Every ordering that sharing bytes needs, sorted by the replay start of `after`. In the pool. */
+/** Every ordering that sharing bytes needs, in no order. In the pool. */
 int weir__memory_handovers(const struct weir__memory *memory, const double *start,
-                           struct weir__handover **handovers, uint32_t *count);
+                           uint32_t worker_count, struct weir__handover **handovers,
+                           uint32_t *count);
 
 #endif

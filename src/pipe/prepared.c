@@ -344,8 +344,9 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
                             weir__pool_take(pool, table->action_count, sizeof(double)),
                             weir__pool_take(pool, table->action_count, sizeof(double))};
     prepared->arena_bytes = weir__pool_take(pool, table->worker_count, sizeof(size_t));
+    prepared->bounds = weir__pool_take(pool, table->worker_count, sizeof(size_t));
     if (replay.duration == NULL || replay.start == NULL || replay.end == NULL ||
-        prepared->arena_bytes == NULL)
+        prepared->arena_bytes == NULL || prepared->bounds == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++)
         replay.duration[a] = durations[table->actions[a].kind];
@@ -354,7 +355,7 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
     for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
         prepared->arena_bytes[w] = setup->arena_bytes[w];
     status = weir__memory_pack(&prepared->memory, table, replay.start, replay.end,
-                               prepared->arena_bytes);
+                               prepared->arena_bytes, prepared->bounds);
     if (status != WEIR_OK) return status;
     return weir__prepared_waits(prepared, setup, replay.start, replay.end);
 }

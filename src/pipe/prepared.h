@@ -108,6 +108,7 @@ struct weir__prepared {
     struct weir__deps orders; /**< those, and an edge of CAUSE_MEMORY for each wait of that cause */
     struct weir__memory memory;
     size_t *arena_bytes;   /**< per worker: what this plan needs */
+    size_t *bounds;        /**< per worker: the largest sum of its blocks that live at once */
     size_t *lasting_bytes; /**< per worker: of it, at the beginning, what lasts */
     const uint32_t *stage_worker;
     uint32_t *tail;                  /**< per worker: index in its row of its first N or U */

@@ -139,7 +139,8 @@ static int compare_handovers(const void *a, const void *b, void *context) {
 
 static int take_handovers(struct clocks *c) {
     struct weir__handover *list;
-    int status = weir__memory_handovers(&c->prepared->memory, c->start, &list, &c->handover_count);
+    int status = weir__memory_handovers(&c->prepared->memory, c->start, c->workers, &list,
+                                        &c->handover_count);
     if (status != WEIR_OK) return status;
     /* in the same order as the actions are visited */
     if (c->handover_count > 0)

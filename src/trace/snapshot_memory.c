@@ -4,21 +4,6 @@
  * same bytes never overlap in time either; so the sum stays within the arena. */
 #include "trace/snapshot.h"
 
-#include <stdlib.h>
-
-struct moment {
-    uint64_t ns;
-    int64_t bytes; /* + at the start, - at the end */
-    uint8_t class_of;
-};
-
-/* What ends at an instant is gone before what starts then. */
-static int by_time(const void *a, const void *b) {
-    const struct moment *x = a, *y = b;
-    if (x->ns != y->ns) return x->ns < y->ns ? -1 : 1;
-    return (x->bytes > y->bytes) - (x->bytes < y->bytes);
-}
-
 /* False where the step did not touch the block, or for no time. */
 static bool lifetime(const struct weir__snapshot *s, const struct weir__block *block,
                      uint64_t *start, uint64_t *end) {
@@ -35,7 +20,7 @@ static bool lifetime(const struct weir__snapshot *s, const struct weir__block *b
 }
 
 static uint32_t fill_moments(const struct weir__snapshot *s, uint32_t worker,
-                             struct moment *moments, uint64_t *lasting) {
+                             struct weir__moment *moments, uint64_t *lasting) {
     const struct weir__memory *memory = &s->of.prepared->memory;
     uint32_t count = 0;
     *lasting = 0;
@@ -47,36 +32,35 @@ static uint32_t fill_moments(const struct weir__snapshot *s, uint32_t worker,
             *lasting += block->bytes;
         } else if (lifetime(s, block, &start, &end)) {
             int64_t bytes = (int64_t)block->bytes;
-            moments[count++] = (struct moment){start - s->origin, bytes, block->class_of};
-            moments[count++] = (struct moment){end - s->origin, -bytes, block->class_of};
+            moments[count++] =
+                (struct weir__moment){(double)(start - s->origin), bytes, block->class_of};
+            moments[count++] =
+                (struct weir__moment){(double)(end - s->origin), -bytes, block->class_of};
         }
     }
-    qsort(moments, count, sizeof *moments, by_time);
+    weir__live_sort(moments, count);
     return count;
 }
 
-static struct weir_snapshot_memory point_at(uint64_t ns, const uint64_t *live) {
-    return (struct weir_snapshot_memory){ns, live[WEIR__BLOCK_ACTIVATIONS],
-                                         live[WEIR__BLOCK_BORDERS], live[WEIR__BLOCK_PORTALS],
-                                         live[WEIR__BLOCK_WORKSPACE]};
+static struct weir_snapshot_memory point_of(const struct weir__live_point *point) {
+    return (struct weir_snapshot_memory){
+        (uint64_t)point->time, point->live[WEIR__BLOCK_ACTIVATIONS],
+        point->live[WEIR__BLOCK_BORDERS], point->live[WEIR__BLOCK_PORTALS],
+        point->live[WEIR__BLOCK_WORKSPACE]};
 }
 
-/* One point where several moments are one instant. */
-static void fill_points(const struct moment *moments, uint32_t count,
+static void fill_points(const struct weir__moment *moments, uint32_t count,
                         struct weir_snapshot_memory *points, struct weir_snapshot_worker *into) {
-    uint64_t live[WEIR__BLOCK_CLASS_COUNT] = {0}, sum = 0;
-    points[0] = point_at(0, live);
+    struct weir__live_point point = {0};
+    points[0] = point_of(&point);
     into->memory_count = 1;
     into->peak = into->lasting;
-    for (uint32_t i = 0; i < count; i++) {
-        live[moments[i].class_of] += (uint64_t)moments[i].bytes;
-        sum += (uint64_t)moments[i].bytes;
-        bool same = points[into->memory_count - 1].ns == moments[i].ns;
-        points[same ? into->memory_count - 1 : into->memory_count++] =
-            point_at(moments[i].ns, live);
-        if (into->lasting + sum <= into->peak) continue;
-        into->peak = into->lasting + sum;
-        into->peak_ns = moments[i].ns;
+    for (uint32_t next = 0; weir__live_next(moments, count, &next, &point);) {
+        bool same = points[into->memory_count - 1].ns == (uint64_t)point.time;
+        points[same ? into->memory_count - 1 : into->memory_count++] = point_of(&point);
+        if (into->lasting + point.sum <= into->peak) continue;
+        into->peak = into->lasting + point.sum;
+        into->peak_ns = (uint64_t)point.time;
     }
     into->memory = points;
 }
@@ -85,7 +69,7 @@ int weir__snapshot_memory(struct weir__snapshot *s, uint32_t worker,
                           struct weir_snapshot_worker *into) {
     const struct weir_allocator *allocator = s->pool.allocator;
     size_t most = 2 * (size_t)s->of.prepared->memory.block_count;
-    struct moment *moments = weir__acquire(allocator, most, sizeof *moments);
+    struct weir__moment *moments = weir__acquire(allocator, most, sizeof *moments);
     if (moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     uint32_t count = fill_moments(s, worker, moments, &into->lasting);
     struct weir_snapshot_memory *points =
