@@ -2,8 +2,8 @@
 //!
 //! Sources are found by directory: every .c file below src/net and src/io belongs to
 //! libweir_net.a, every other one below src to libweir.a, tools/*.c make bin/weir, tests/*.c the
-//! test program, bench/*.c the bench program, each examples/*.c a program. A new file needs no
-//! change here.
+//! test program, bench/*.c the bench program, each examples/*.c a program; src/*.h are public. A
+//! new file needs no change here.
 
 const std = @import("std");
 const builtin = @import("builtin");
@@ -169,11 +169,9 @@ fn addEngine(b: *Build, options: Options) *Compile {
     for (page_texts) |page| module.addCSourceFile(.{ .file = textSource(b, page) });
     linkSystem(module, "hwloc");
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
-    library.installHeader(b.path("src/weir.h"), "weir.h");
-    library.installHeader(b.path("src/weir_base.h"), "weir_base.h");
-    library.installHeader(b.path("src/weir_report.h"), "weir_report.h");
-    library.installHeader(b.path("src/weir_simulate.h"), "weir_simulate.h");
-    library.installHeader(b.path("src/weir_balance.h"), "weir_balance.h");
+    for (listSources(b, "src", ".h", .flat)) |header| { // the net's come along
+        library.installHeader(b.path(header), std.fs.path.basename(header));
+    }
     return library;
 }
 
@@ -183,10 +181,7 @@ fn addNet(b: *Build, options: Options, engine: *Compile) *Compile {
     linkSystem(module, "jansson");
     linkOneDnn(module, options);
     module.linkLibrary(engine);
-    const library = b.addLibrary(.{ .name = "weir_net", .root_module = module });
-    library.installHeader(b.path("src/weir_net.h"), "weir_net.h");
-    library.installHeader(b.path("src/weir_layer.h"), "weir_layer.h");
-    return library;
+    return b.addLibrary(.{ .name = "weir_net", .root_module = module });
 }
 
 /// A program made of one folder's files.

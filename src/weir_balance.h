@@ -28,7 +28,7 @@
 #ifndef WEIR_BALANCE_H
 #define WEIR_BALANCE_H
 
-#include "weir.h"
+#include "weir_simulate.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,7 +53,11 @@ struct weir_layer_cost {
     uint64_t border_gradient; /**< its output's gradient; 0: none flows */
     uint64_t workspace;       /**< the most that a call takes */
     uint64_t parameters, gradients, optimizer; /**< as long as the pipe lives */
-    bool no_backward; /**< nothing learns here or before, and nothing before wants a gradient */
+    uint64_t trainable;                        /**< of `parameters`, what learns */
+    uint64_t copied; /**< parameters tied to an earlier layer's, which do not count above … */
+    uint32_t copied_from; /**< … but in a stage without that layer, which has a copy */
+    bool copied_learns;   /**< with optimizer state */
+    bool no_backward;     /**< nothing learns here or before, and nothing before wants a gradient */
     bool joined; /**< where one stage holds both, it runs within a later layer's kernel, and its
                       time is counted there */
 };
@@ -76,6 +80,7 @@ struct weir_layer_costs {
     uint32_t skip_count;
     const struct weir_layer_skip *skips; /**< ascending sources */
     double task_seconds;                 /**< what an action costs besides its layers */
+    uint32_t optimizer_arrays;           /**< optimizer bytes per byte that learns */
 };
 
 /* ---- weights ---- */
@@ -111,9 +116,9 @@ int weir_layer_weights(const struct weir_layer_costs *costs,
 
 /* ---- where to cut ---------------------------------------------------------------------------- */
 
-/** Which worker runs a stage, of `workers`: LOOP gives stage s to worker s mod P, V goes forth and
- * back: 0 … P-1, P-1 … 0, 0 …. */
+/** LOOP gives stage s to worker s mod P; V goes forth and back: 0 … P-1, P-1 … 0, 0 …. */
 enum weir_placement { WEIR_PLACEMENT_LOOP, WEIR_PLACEMENT_V };
+/** Which worker runs a stage, of `workers` (at least 1). */
 uint32_t weir_placement_worker(enum weir_placement placement, uint32_t workers, uint32_t stage);
 
 struct weir_partition_options {
@@ -124,11 +129,13 @@ struct weir_partition_options {
     uint32_t parts;        /**< stages: 1 … count */
     uint32_t workers;      /**< 0: one per stage */
     enum weir_placement placement;
+    const uint32_t *stage_workers; /**< [parts], below `workers`: a placement of one's own, as a
+                                        table has it; NULL: `placement` */
     uint32_t budget; /**< how many partitions may be looked at: weir_partition_search's scores,
                           and where several parts share a worker; 0: 50,000 */
 };
 #define WEIR_PARTITION_OPTIONS_INIT                                                                \
-    { sizeof(struct weir_partition_options), 0, 0, 0, 1, 0, WEIR_PLACEMENT_LOOP, 0 }
+    { sizeof(struct weir_partition_options), 0, 0, 0, 1, 0, WEIR_PLACEMENT_LOOP, 0, 0 }
 
 struct weir_partition_result {
     double largest;  /**< the heaviest worker's weight */
@@ -167,7 +174,8 @@ int weir_partition_search(const struct weir_partition_options *options,
 
 /* ---- what stages cost ------------------------------------------------------------------------ */
 
-/** A stage: its layers' sums, but for what its ends change. As in struct weir_layer_cost. */
+/** A stage: its layers' sums, but for what its ends change. As in struct weir_layer_cost. Where no
+ * gradient leaves the stage at its beginning, I takes no time and W all. */
 struct weir_stage_cost {
     uint32_t layer_first, layer_count;
     double seconds[WEIR_KIND_COUNT];
@@ -181,23 +189,14 @@ struct weir_stage_cost {
     bool no_backward; /**< only F of it: no R, B, I or W, and nothing saved */
 };
 
-/** A skip that crosses stages. */
-struct weir_stage_skip {
-    uint32_t skip; /**< which of the layers' skips */
-    uint32_t source;
-    uint32_t reader_count;
-    const uint32_t *readers; /**< stages, ascending, each once, none the source */
-    uint64_t bytes;
-    bool differentiable;
-};
-
 /** Stages for one partition after the other, in the same memory: a search fills it thousands of
  * times. Read-only but through weir_stage_costs_fill; one thread at a time. */
 struct weir_stage_costs {
     uint32_t stage_count;
     const struct weir_stage_cost *list;
     uint32_t skip_count;
-    const struct weir_stage_skip *skips; /**< in the layers' order */
+    const struct weir_simulate_skip *skips; /**< that cross stages, in the layers' order */
+    const uint32_t *skip_of;                /**< [skip_count]: which of the layers' each is */
 };
 
 /** Room for up to `stages` stages of these layers, whose memory must outlive it. The caller's:
@@ -208,6 +207,14 @@ int weir_stage_costs_new(const struct weir_layer_costs *layers, uint32_t stages,
 /** For a partition of `stages` parts; allocates nothing. WEIR_ERR_ARGUMENT: sizes below 1, or that
  * do not add up to the layers, or too many; nothing has changed then. */
 int weir_stage_costs_fill(struct weir_stage_costs *costs, const uint32_t *sizes, uint32_t stages);
+/** Points `options` at what the stages cost a simulated step: stage_seconds, borders, skips, saved
+ * and kept bytes, no_backward; all else stays. F is the mean over a step's `micro_batches`, as many
+ * of them checkpointed as the stage's mode says (`stage_checkpoint`: one per stage, or NULL). The
+ * arrays are the costs' own, valid until the next fill or simulate. WEIR_ERR_ARGUMENT: nothing was
+ * filled in yet, or no micro-batch. */
+int weir_stage_costs_simulate(struct weir_stage_costs *costs, enum weir_checkpoint checkpoint,
+                              const enum weir_checkpoint *stage_checkpoint, uint32_t micro_batches,
+                              struct weir_simulate_options *options);
 /** Accepts NULL. */
 void weir_stage_costs_destroy(struct weir_stage_costs *costs);
 

@@ -29,7 +29,8 @@ static double load_of(const struct weir_partition_options *options, const uint32
     for (uint32_t k = 0, layer = 0; k < options->parts; k++) {
         uint32_t at = k % workers;
         bool back = options->placement == WEIR_PLACEMENT_V && k / workers % 2 == 1;
-        double *load = &loads[back ? workers - 1 - at : at];
+        const uint32_t *own = options->stage_workers;
+        double *load = &loads[own != NULL ? own[k] : back ? workers - 1 - at : at];
         for (uint32_t i = 0; i < sizes[k]; i++) *load += options->weights[layer++];
         if (*load > largest) largest = *load;
     }
@@ -70,6 +71,14 @@ static struct brute brute_force(const struct weir_partition_options *options, do
     return brute;
 }
 
+/* Good until the next call. */
+static const uint32_t *workers_at_random(const struct weir_partition_options *options) {
+    static uint32_t workers[STAGES];
+    for (uint32_t k = 0; k < options->parts; k++)
+        workers[k] = (uint32_t)test_random_below(options->workers);
+    return workers;
+}
+
 static struct weir_partition_options random_list(double *weights) {
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
     options.allocator = test_allocator();
@@ -79,6 +88,8 @@ static struct weir_partition_options random_list(double *weights) {
     options.parts = 1 + (uint32_t)test_random_below(most);
     options.workers = (uint32_t)test_random_below(options.parts + 1);
     options.placement = test_random_below(2) == 0 ? WEIR_PLACEMENT_LOOP : WEIR_PLACEMENT_V;
+    if (options.workers > 0 && test_random_below(3) == 0)
+        options.stage_workers = workers_at_random(&options);
     uint64_t range = 1 + test_random_below(20);
     for (uint32_t i = 0; i < options.count; i++) weights[i] = (double)test_random_below(range);
     return options;
@@ -425,7 +436,7 @@ static void test_a_skip_goes_to_each_stage_that_reads_it_once(void) {
     CHECK_OK(weir_stage_costs_new(&costs, 6, test_allocator(), &stages));
     CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){1, 3, 2}, 3));
     EXPECT_EQ_UINT(stages->skip_count, 1); /* "near" stays within the second */
-    EXPECT_EQ_UINT(stages->skips[0].skip, 0);
+    EXPECT_EQ_UINT(stages->skip_of[0], 0);
     EXPECT_EQ_UINT(stages->skips[0].source, 0);
     EXPECT_EQ_UINT(stages->skips[0].reader_count, 2);
     EXPECT_EQ_UINT(stages->skips[0].readers[0], 1);
@@ -438,6 +449,41 @@ static void test_a_skip_goes_to_each_stage_that_reads_it_once(void) {
     EXPECT_EQ_UINT(stages->skips[1].readers[0], 1);
     EXPECT(!stages->skips[1].differentiable);
     weir_stage_costs_destroy(stages);
+}
+
+static void test_a_predicted_step_is_of_the_stages_times(void) {
+    struct weir_layer_cost layers[6];
+    struct weir_layer_costs costs = six_layers(layers);
+    struct weir_stage_costs *stages;
+    struct weir_table_options how = WEIR_TABLE_OPTIONS_INIT;
+    struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
+    struct weir_simulator *simulator;
+    struct weir_prediction prediction;
+    struct weir_table *table;
+    layers[0].no_backward = false;
+    how.allocator = test_allocator();
+    how.schedule = "gpipe";
+    how.stages = 2;
+    how.micro_batches = 3;
+    how.checkpoint = WEIR_CHECKPOINT_NEVER;
+    CHECK_OK(weir_table_new(&how, NULL, &table));
+    CHECK_OK(weir_simulator_new(test_allocator(), &simulator));
+    CHECK_OK(weir_stage_costs_new(&costs, 2, test_allocator(), &stages));
+    EXPECT_STATUS(weir_stage_costs_simulate(stages, how.checkpoint, NULL, 3, &options),
+                  WEIR_ERR_ARGUMENT);
+    CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){4, 2}, 2));
+    CHECK_OK(weir_stage_costs_simulate(stages, how.checkpoint, NULL, 3, &options));
+    options.table = table;
+    CHECK_OK(weir_simulate(simulator, &options, NULL, &prediction));
+    /* F 10.5 and 11.5, B 20.5 and 22.5: the second stage is always busy */
+    EXPECT_NEAR(prediction.step, 10.5 + 3 * (11.5 + 22.5) + 20.5, 1e-9);
+    EXPECT_EQ_UINT(options.border_bytes[0], 32);
+    EXPECT_EQ_UINT(options.kept_bytes[1], 32);
+    CHECK_OK(weir_stage_costs_simulate(stages, WEIR_CHECKPOINT_EXCEPT_LAST, NULL, 4, &options));
+    EXPECT_NEAR(options.stage_seconds[0], 0.25 * 10.5 + 0.75 * (8.75 + 0.5), 1e-9);
+    weir_stage_costs_destroy(stages);
+    weir_simulator_destroy(simulator);
+    weir_table_destroy(table);
 }
 
 static void test_wrong_partitions_leave_the_stages_alone(void) {
@@ -462,14 +508,12 @@ static void test_wrong_partitions_leave_the_stages_alone(void) {
     EXPECT_STATUS(weir_stage_costs_new(&costs, 2, test_allocator(), &stages), WEIR_ERR_ARGUMENT);
 }
 
-WEIR_TEST_SUITE(balance, TEST(blocks_are_cut_as_upstream_cuts_them),
-                TEST(among_equals_later_parts_are_large), TEST(weights_that_are_none_are_refused),
-                TEST(no_partition_has_a_lighter_heaviest_worker),
-                TEST(all_partitions_up_to_a_weight_are_visited_once),
-                TEST(no_partition_has_a_better_score),
-                TEST(long_lists_are_searched_downhill_within_the_budget),
-                TEST(where_nothing_fits_that_is_said), TEST(long_lists_are_cut_quickly),
-                TEST(a_layer_weighs_its_time), TEST(a_layer_weighs_its_bytes),
-                TEST(a_stage_costs_its_layers_but_for_its_ends),
-                TEST(a_skip_goes_to_each_stage_that_reads_it_once),
-                TEST(wrong_partitions_leave_the_stages_alone))
+WEIR_TEST_SUITE(
+    balance, TEST(blocks_are_cut_as_upstream_cuts_them), TEST(among_equals_later_parts_are_large),
+    TEST(weights_that_are_none_are_refused), TEST(no_partition_has_a_lighter_heaviest_worker),
+    TEST(all_partitions_up_to_a_weight_are_visited_once), TEST(no_partition_has_a_better_score),
+    TEST(long_lists_are_searched_downhill_within_the_budget), TEST(where_nothing_fits_that_is_said),
+    TEST(long_lists_are_cut_quickly), TEST(a_layer_weighs_its_time), TEST(a_layer_weighs_its_bytes),
+    TEST(a_stage_costs_its_layers_but_for_its_ends),
+    TEST(a_skip_goes_to_each_stage_that_reads_it_once),
+    TEST(a_predicted_step_is_of_the_stages_times), TEST(wrong_partitions_leave_the_stages_alone))

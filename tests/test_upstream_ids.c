@@ -21,7 +21,7 @@ static const struct {
     int last;
     int gap;
 } groups[] = {{"MB", 7, 0}, {"PI", 13, 0}, {"CK", 7, 0}, {"SK", 8, 0},
-              {"LA", 5, 0}, {"PO", 9, 8},  {"ST", 4, 0}};
+              {"LA", 5, 0}, {"PO", 9, 8},  {"ST", 4, 0}, {"BA", 3, 0}};
 #define GROUP_COUNT (sizeof groups / sizeof groups[0])
 
 struct seen {

@@ -15,7 +15,9 @@ static bool place(struct weir__cuts *cuts, struct weir__pool *pool,
     bool *seen = weir__pool_take(pool, cuts->workers, sizeof *seen);
     if (worker == NULL || closes == NULL || seen == NULL) return false;
     for (uint32_t k = cuts->parts; k-- > 0;) {
-        worker[k] = weir_placement_worker(options->placement, cuts->workers, k);
+        worker[k] = options->stage_workers != NULL
+                        ? options->stage_workers[k]
+                        : weir_placement_worker(options->placement, cuts->workers, k);
         closes[k] = !seen[worker[k]];
         seen[worker[k]] = true;
     }

@@ -21,6 +21,9 @@ static bool is_valid(const struct weir_partition_options *options) {
     if (options->size != sizeof *options || options->weights == NULL || options->parts < 1 ||
         options->parts > options->count || options->workers > options->parts)
         return false;
+    uint32_t workers = options->workers == 0 ? options->parts : options->workers;
+    for (uint32_t k = 0; options->stage_workers != NULL && k < options->parts; k++)
+        if (options->stage_workers[k] >= workers) return false;
     for (uint32_t i = 0; i < options->count; i++)
         if (!(options->weights[i] >= 0) || isinf(options->weights[i])) return false;
     return true;
@@ -122,6 +125,12 @@ static void improve(struct weir__cuts *cuts, uint64_t budget, uint32_t *sizes,
     result->exact = cuts->depth < 0;
 }
 
+static bool is_shared(const struct weir__cuts *cuts) {
+    for (uint32_t k = 0; k < cuts->parts; k++)
+        if (!cuts->closes[k]) return true;
+    return false;
+}
+
 static int partition_shared(const struct weir_partition_options *options, uint32_t *sizes,
                             struct weir_partition_result *result) {
     struct weir__pool pool;
@@ -130,7 +139,7 @@ static int partition_shared(const struct weir_partition_options *options, uint32
     int status = weir__cuts_init(&cuts, &pool, options, workers_of(options));
     double *load = weir__pool_take(&pool, workers_of(options), sizeof *load);
     if (status == WEIR_OK && load == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
-    if (status == WEIR_OK) {
+    if (status == WEIR_OK && is_shared(&cuts)) {
         struct heaviest heaviest = {&cuts, load};
         struct descent descent = {.score = heaviest_score,
                                   .context = &heaviest,
@@ -162,8 +171,8 @@ int weir_partition(const struct weir_partition_options *options, uint32_t *sizes
     int status = weir__block_partition(options->allocator, options->weights, options->count,
                                        options->parts, sizes);
     if (status == WEIR_OK) own.largest = heaviest_part(options, sizes);
-    if (status == WEIR_OK && workers_of(options) < options->parts)
-        status = partition_shared(options, sizes, &own);
+    bool shared = workers_of(options) < options->parts || options->stage_workers != NULL;
+    if (status == WEIR_OK && shared) status = partition_shared(options, sizes, &own);
     if (status == WEIR_OK && result != NULL) *result = own;
     return status;
 }

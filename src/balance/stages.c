@@ -6,13 +6,18 @@
 #include <string.h>
 
 struct stage_costs {
-    struct weir_stage_costs public; /* first */
+    struct weir_stage_costs shown; /* first */
     const struct weir_layer_costs *layers;
     uint32_t capacity;
     struct weir_stage_cost *list;
-    struct weir_stage_skip *skips;
+    struct weir_simulate_skip *skips;
+    uint32_t *skip_of;
     uint32_t *readers;  /* room for every skip's */
     uint32_t *stage_of; /* [layer] */
+    /* for the simulator */
+    double *seconds; /* [stage * WEIR_KIND_COUNT + kind] */
+    uint64_t *border_bytes, *saved_bytes, *kept_bytes;
+    bool *differentiable, *no_backward;
     struct weir__pool pool;
 };
 
@@ -29,39 +34,54 @@ static bool skips_are_valid(const struct weir_layer_costs *layers, size_t *reade
     return true;
 }
 
+static bool take_room(struct stage_costs *costs, size_t readers) {
+    const struct weir_layer_costs *layers = costs->layers;
+    struct weir__pool *pool = &costs->pool;
+    uint32_t stages = costs->capacity;
+    costs->list = weir__pool_take(pool, stages, sizeof costs->list[0]);
+    costs->skips = weir__pool_take(pool, layers->skip_count, sizeof costs->skips[0]);
+    costs->skip_of = weir__pool_take(pool, layers->skip_count, sizeof(uint32_t));
+    costs->readers = weir__pool_take(pool, readers, sizeof(uint32_t));
+    costs->stage_of = weir__pool_take(pool, layers->layer_count, sizeof(uint32_t));
+    costs->seconds = weir__pool_take(pool, stages, WEIR_KIND_COUNT * sizeof(double));
+    costs->border_bytes = weir__pool_take(pool, stages, sizeof(uint64_t));
+    costs->saved_bytes = weir__pool_take(pool, stages, sizeof(uint64_t));
+    costs->kept_bytes = weir__pool_take(pool, stages, sizeof(uint64_t));
+    costs->differentiable = weir__pool_take(pool, stages, sizeof(bool));
+    costs->no_backward = weir__pool_take(pool, stages, sizeof(bool));
+    return costs->list != NULL && costs->skips != NULL && costs->skip_of != NULL &&
+           costs->readers != NULL && costs->stage_of != NULL && costs->seconds != NULL &&
+           costs->border_bytes != NULL && costs->saved_bytes != NULL && costs->kept_bytes != NULL &&
+           costs->differentiable != NULL && costs->no_backward != NULL;
+}
+
 int weir_stage_costs_new(const struct weir_layer_costs *layers, uint32_t stages,
                          const struct weir_allocator *allocator, struct weir_stage_costs **costs) {
     size_t readers;
     if (layers->layer_count == 0 || stages == 0 || stages > layers->layer_count ||
         !skips_are_valid(layers, &readers))
         return WEIR_ERR_ARGUMENT;
-    struct weir__pool pool;
-    weir__pool_init(&pool, allocator);
-    struct stage_costs *made = weir__pool_take(&pool, 1, sizeof *made);
-    struct weir_stage_cost *list = weir__pool_take(&pool, stages, sizeof *list);
-    struct weir_stage_skip *skips = weir__pool_take(&pool, layers->skip_count, sizeof *skips);
-    uint32_t *of_skips = weir__pool_take(&pool, readers, sizeof *of_skips);
-    uint32_t *stage_of = weir__pool_take(&pool, layers->layer_count, sizeof *stage_of);
-    if (made == NULL || list == NULL || skips == NULL || of_skips == NULL || stage_of == NULL) {
-        weir__pool_clean_up(&pool);
+    struct stage_costs *made = weir__acquire(allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->layers = layers;
+    made->capacity = stages;
+    weir__pool_init(&made->pool, allocator);
+    if (!take_room(made, readers)) {
+        weir_stage_costs_destroy(&made->shown);
         return WEIR_ERR_OUT_OF_MEMORY;
     }
-    *made = (struct stage_costs){.public = {.list = list, .skips = skips},
-                                 .layers = layers,
-                                 .capacity = stages,
-                                 .list = list,
-                                 .skips = skips,
-                                 .readers = of_skips,
-                                 .stage_of = stage_of,
-                                 .pool = pool};
-    *costs = &made->public;
+    made->shown.list = made->list;
+    made->shown.skips = made->skips;
+    made->shown.skip_of = made->skip_of;
+    *costs = &made->shown;
     return WEIR_OK;
 }
 
 void weir_stage_costs_destroy(struct weir_stage_costs *costs) {
+    struct stage_costs *inside = (struct stage_costs *)costs;
     if (costs == NULL) return;
-    struct weir__pool pool = ((struct stage_costs *)costs)->pool; /* which holds itself */
-    weir__pool_clean_up(&pool);
+    weir__pool_clean_up(&inside->pool);
+    weir__release(inside->pool.allocator, inside, 1, sizeof *inside);
 }
 
 /* ---- a stage ---- */
@@ -78,6 +98,13 @@ static void add_layer(struct weir_stage_cost *stage, const struct weir_layer_cos
     stage->no_backward &= layer->no_backward;
 }
 
+static void add_copies(const struct stage_costs *costs, struct weir_stage_cost *stage,
+                       const struct weir_layer_cost *layer) {
+    if (layer->copied == 0 || layer->copied_from >= stage->layer_first) return;
+    stage->parameters += layer->copied;
+    if (layer->copied_learns) stage->optimizer += costs->layers->optimizer_arrays * layer->copied;
+}
+
 /** What the stage's end changes: its output is the border's, and nothing here reads it again. */
 static void close_stage(struct weir_stage_cost *stage, const struct weir_layer_cost *last) {
     stage->seconds[WEIR_KIND_R] += last->recompute_last - last->seconds[WEIR_KIND_R];
@@ -85,6 +112,13 @@ static void close_stage(struct weir_stage_cost *stage, const struct weir_layer_c
     stage->saved -= last->saved_output;
     stage->border = last->border;
     stage->border_gradient = last->border_gradient;
+}
+
+/** Nobody wants a gradient of its input: there is no input part, and W does all. */
+static void join_parts(struct weir_stage_cost *stage) {
+    stage->seconds[WEIR_KIND_W] += stage->seconds[WEIR_KIND_I];
+    stage->seconds[WEIR_KIND_I] = 0;
+    stage->weight_saved = stage->saved;
 }
 
 static void add_tasks(struct weir_stage_cost *stage, double task_seconds) {
@@ -97,13 +131,31 @@ static void add_tasks(struct weir_stage_cost *stage, double task_seconds) {
     stage->seconds[WEIR_KIND_W] += task_seconds;
 }
 
+/** Over the border, or of a skip that was stashed before. */
+static bool wants_gradient(const struct stage_costs *costs, const struct weir_stage_cost *stage) {
+    const struct weir_layer_costs *layers = costs->layers;
+    uint32_t first = stage->layer_first, end = first + stage->layer_count;
+    bool wants = first > 0 && layers->layers[first - 1].border_gradient > 0;
+    for (uint32_t s = 0; s < layers->skip_count && !wants; s++) {
+        const struct weir_layer_skip *skip = &layers->skips[s];
+        if (!skip->differentiable || skip->source >= first) continue;
+        for (uint32_t r = 0; r < skip->reader_count && !wants; r++)
+            wants = skip->readers[r] >= first && skip->readers[r] < end;
+    }
+    return wants;
+}
+
 static void fill_stage(const struct stage_costs *costs, struct weir_stage_cost *stage,
                        uint32_t first, uint32_t count) {
     const struct weir_layer_cost *layers = costs->layers->layers;
     *stage =
         (struct weir_stage_cost){.layer_first = first, .layer_count = count, .no_backward = true};
-    for (uint32_t i = first; i < first + count; i++) add_layer(stage, &layers[i]);
+    for (uint32_t i = first; i < first + count; i++) {
+        add_layer(stage, &layers[i]);
+        add_copies(costs, stage, &layers[i]);
+    }
     close_stage(stage, &layers[first + count - 1]);
+    if (!wants_gradient(costs, stage)) join_parts(stage);
     add_tasks(stage, costs->layers->task_seconds);
     if (!stage->no_backward) return;
     stage->saved = stage->weight_saved = 0;
@@ -115,7 +167,7 @@ static void fill_stage(const struct stage_costs *costs, struct weir_stage_cost *
 static void fill_skips(struct stage_costs *costs) {
     const struct weir_layer_costs *layers = costs->layers;
     uint32_t *readers = costs->readers;
-    costs->public.skip_count = 0;
+    costs->shown.skip_count = 0;
     for (uint32_t s = 0; s < layers->skip_count; s++) {
         const struct weir_layer_skip *from = &layers->skips[s];
         uint32_t source = costs->stage_of[from->source], count = 0, before = source;
@@ -125,13 +177,13 @@ static void fill_skips(struct stage_costs *costs) {
             before = stage;
         }
         if (count == 0) continue;
-        costs->skips[costs->public.skip_count++] =
-            (struct weir_stage_skip){.skip = s,
-                                     .source = source,
-                                     .reader_count = count,
-                                     .readers = readers,
-                                     .bytes = from->bytes,
-                                     .differentiable = from->differentiable};
+        costs->skip_of[costs->shown.skip_count] = s;
+        costs->skips[costs->shown.skip_count++] =
+            (struct weir_simulate_skip){.source = source,
+                                        .reader_count = count,
+                                        .readers = readers,
+                                        .bytes = from->bytes,
+                                        .differentiable = from->differentiable};
         readers += count;
     }
 }
@@ -151,5 +203,44 @@ int weir_stage_costs_fill(struct weir_stage_costs *costs, const uint32_t *sizes,
         for (uint32_t i = 0; i < sizes[s]; i++) inside->stage_of[layer++] = s;
     }
     fill_skips(inside);
+    return WEIR_OK;
+}
+
+/* ---- for the simulator ---- */
+
+static double mean_forward(const struct weir_stage_cost *stage, enum weir_checkpoint mode,
+                           uint32_t micro_batches) {
+    if (mode == WEIR_CHECKPOINT_DEFAULT) mode = WEIR_CHECKPOINT_EXCEPT_LAST;
+    double part = (double)weir_checkpoint_count(mode, micro_batches) / micro_batches;
+    if (stage->no_backward) part = 0;
+    return (1 - part) * stage->seconds[WEIR_KIND_F] + part * stage->forward_checkpoint;
+}
+
+int weir_stage_costs_simulate(struct weir_stage_costs *costs, enum weir_checkpoint checkpoint,
+                              const enum weir_checkpoint *stage_checkpoint, uint32_t micro_batches,
+                              struct weir_simulate_options *options) {
+    struct stage_costs *inside = (struct stage_costs *)costs;
+    if (costs->stage_count == 0 || micro_batches == 0) return WEIR_ERR_ARGUMENT;
+    for (uint32_t s = 0; s < costs->stage_count; s++) {
+        const struct weir_stage_cost *stage = &inside->list[s];
+        double *seconds = &inside->seconds[s * (size_t)WEIR_KIND_COUNT];
+        enum weir_checkpoint mode = stage_checkpoint == NULL ? checkpoint : stage_checkpoint[s];
+        if (mode == WEIR_CHECKPOINT_DEFAULT) mode = checkpoint;
+        memcpy(seconds, stage->seconds, sizeof stage->seconds);
+        seconds[WEIR_KIND_F] = mean_forward(stage, mode, micro_batches);
+        inside->border_bytes[s] = stage->border;
+        inside->differentiable[s] = stage->border_gradient > 0;
+        inside->saved_bytes[s] = stage->saved;
+        inside->kept_bytes[s] = s == 0 || stage->no_backward ? 0 : inside->list[s - 1].border;
+        inside->no_backward[s] = stage->no_backward;
+    }
+    options->stage_seconds = inside->seconds;
+    options->border_bytes = inside->border_bytes;
+    options->border_differentiable = inside->differentiable;
+    options->skip_count = costs->skip_count;
+    options->skips = inside->skips;
+    options->saved_bytes = inside->saved_bytes;
+    options->kept_bytes = inside->kept_bytes;
+    options->no_backward = inside->no_backward;
     return WEIR_OK;
 }

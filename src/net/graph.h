@@ -93,6 +93,8 @@ struct weir__graph {
     uint32_t skip_count, skip_capacity;
     struct weir__accumulator *accumulators; /**< in layer order */
     uint32_t accumulator_count, accumulator_capacity;
+    bool layered; /**< slices take every layer's gradient of its input for a border's, so that the
+                       input part and the weight part can be told apart layer by layer */
 };
 
 /** What the compiler knows of an op: a row per op, in net/ops. */

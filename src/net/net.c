@@ -9,8 +9,8 @@
 
 /* ---- options ---- */
 
-static int check_options(const struct weir_model *model, const struct weir_net_options *options,
-                         struct weir_faults *faults) {
+int weir__net_check(const struct weir_model *model, const struct weir_net_options *options,
+                    struct weir_faults *faults) {
     int status = WEIR_OK;
     if (options->size != sizeof *options || options->pipe.size != sizeof options->pipe) {
         weir_faults_add(faults, "options of another version of the library: begin with "
@@ -69,7 +69,8 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
                                             .stage_count = options->stages,
                                             .infer_only = options->pipe.infer_only,
                                             .input_grads = options->input_grads,
-                                            .sequences = options->sequences};
+                                            .sequences = options->sequences,
+                                            .layered = net->layered};
     if (status == WEIR_OK)
         status = weir__network_init(&net->network, allocator, net->model, &compile, faults);
     if (status == WEIR_OK) {
@@ -131,7 +132,7 @@ static int make_inputs(struct weir_net *net) {
 /** All but the pipe. On failure weir_net_destroy still has to be called. */
 static int set_up(struct weir_net *net, const struct weir_model *model,
                   const struct weir_net_options *options, struct weir_faults *faults) {
-    int status = check_options(model, options, faults);
+    int status = weir__net_check(model, options, faults);
     if (status != WEIR_OK) return status;
     net->model = model;
     net->optimizer = options->optimizer;
@@ -151,11 +152,12 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
 }
 
 static int new_without_pipe(const struct weir_model *model, const struct weir_net_options *options,
-                            struct weir_faults *faults, struct weir_net **net) {
+                            bool layered, struct weir_faults *faults, struct weir_net **net) {
     const struct weir_allocator *allocator = options->pipe.allocator;
     struct weir_net *made = weir__acquire(allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     made->allocator = allocator;
+    made->layered = layered;
     int status = set_up(made, model, options, faults);
     if (status == WEIR_OK)
         *net = made;
@@ -164,11 +166,11 @@ static int new_without_pipe(const struct weir_model *model, const struct weir_ne
     return status;
 }
 
-int weir_net_new(const struct weir_model *model, const struct weir_net_options *options,
-                 struct weir_faults *faults, struct weir_net **net) {
+static int new_with_pipe(const struct weir_model *model, const struct weir_net_options *options,
+                         bool layered, struct weir_faults *faults, struct weir_net **net) {
     assert(model != NULL && options != NULL && net != NULL);
     struct weir_net *made;
-    int status = new_without_pipe(model, options, faults, &made);
+    int status = new_without_pipe(model, options, layered, faults, &made);
     if (status != WEIR_OK) return status;
     status = weir_pipe_new(&made->pipe_options, faults, &made->pipe);
     if (status != WEIR_OK) {
@@ -179,11 +181,21 @@ int weir_net_new(const struct weir_model *model, const struct weir_net_options *
     return WEIR_OK;
 }
 
+int weir_net_new(const struct weir_model *model, const struct weir_net_options *options,
+                 struct weir_faults *faults, struct weir_net **net) {
+    return new_with_pipe(model, options, false, faults, net);
+}
+
+int weir__net_new_layered(const struct weir_model *model, const struct weir_net_options *options,
+                          struct weir_faults *faults, struct weir_net **net) {
+    return new_with_pipe(model, options, true, faults, net);
+}
+
 int weir_net_plan(const struct weir_model *model, const struct weir_net_options *options,
                   struct weir_faults *faults, struct weir_plan **plan) {
     assert(model != NULL && options != NULL && plan != NULL);
     struct weir_net *made;
-    int status = new_without_pipe(model, options, faults, &made);
+    int status = new_without_pipe(model, options, false, faults, &made);
     if (status != WEIR_OK) return status;
     status = weir_plan_new(&made->pipe_options, faults, plan);
     weir_net_destroy(made);

@@ -17,6 +17,14 @@ struct weir__net_step {
     bool has_target;
 };
 
+/** Watches a stage's programs call by call. The worker's while a step is in progress. */
+struct weir__watch {
+    uint64_t *stamps; /**< room for the longest program's calls, and one */
+    /** After a program has run. */
+    void (*note)(struct weir__watch *watch, const struct weir_task *task,
+                 enum weir__program_kind kind, const struct weir__program *program);
+};
+
 /** A stage's context. Built by the net's thread; afterwards touched by the stage's worker, and by
  * the net's thread between steps only. */
 struct weir__stage {
@@ -33,7 +41,8 @@ struct weir__stage {
     struct weir_attachment at; /**< zero before attach */
     struct weir_optimizer optimizer;
     uint64_t seed;
-    bool last; /**< its output is the model's, which may not be asked for */
+    bool last;                 /**< its output is the model's, which may not be asked for */
+    struct weir__watch *watch; /**< NULL: nobody watches; set between steps */
 };
 
 /** In the network's pool. `stage` is zeroed but for `plan`'s dtype, rows_max, threads, reference,
@@ -68,6 +77,7 @@ struct weir_net {
     bool input_grads;
     bool reference;
     bool infer_only;
+    bool layered;       /**< as in struct weir__graph */
     uint32_t sequences; /**< 0: rows are whole */
     int64_t rows_max;
     size_t target_bytes; /**< of rows_max rows */
@@ -76,5 +86,13 @@ struct weir_net {
     struct weir_pipe *pipe;
     struct weir__net_step step;
 };
+
+/** weir_net_new with layered graphs. */
+int weir__net_new_layered(const struct weir_model *model, const struct weir_net_options *options,
+                          struct weir_faults *faults, struct weir_net **net);
+/** Whether a net can be made with such options, as far as they alone tell. Every fault is a line.
+ */
+int weir__net_check(const struct weir_model *model, const struct weir_net_options *options,
+                    struct weir_faults *faults);
 
 #endif

@@ -32,6 +32,7 @@ int weir__program_run(const struct weir__program *program, const struct weir__ru
     call.out = out;
     for (uint32_t i = 0; i < program->call_count; i++) {
         const struct weir__planned_call *planned = &program->calls[i];
+        if (run->stamps != NULL) run->stamps[i] = weir__now_ns();
         if (planned->to_output && !run->output_wanted) continue;
         for (uint32_t k = 0; k < planned->in_count; k++) in[k] = resolve(run, &planned->in[k]);
         for (uint32_t k = 0; k < planned->out_count; k++)
@@ -46,6 +47,7 @@ int weir__program_run(const struct weir__program *program, const struct weir__ru
         *failed = planned;
         return status;
     }
+    if (run->stamps != NULL) run->stamps[program->call_count] = weir__now_ns();
     return WEIR_OK;
 }
 

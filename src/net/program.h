@@ -153,6 +153,7 @@ struct weir__run {
     uint64_t step; /**< numbers steps: packed weights are made anew in each; 0: always */
     struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
     bool output_wanted;
+    uint64_t *stamps; /**< [calls + 1]: the clock before each call, then after the last; or NULL */
 };
 /** On failure *failed is the call that failed. */
 int weir__program_run(const struct weir__program *program, const struct weir__run *run,

@@ -179,6 +179,7 @@ static int run(void *context, const struct weir_task *task) {
     struct weir__run run = {.bases = stage->bases,
                             .step = step == NULL ? 0 : step->number,
                             .output_wanted = !stage->last || step == NULL || step->output_wanted,
+                            .stamps = stage->watch == NULL ? NULL : stage->watch->stamps,
                             .call = {.overwrite = task->gradients_first,
                                      .infer = task->phase == WEIR_INFER,
                                      .seed = stage->seed,
@@ -188,7 +189,9 @@ static int run(void *context, const struct weir_task *task) {
                                      .places = step == NULL ? NULL : &step->places,
                                      .error = task->error}};
     int status = weir__program_run(program, &run, &failed);
-    return status == WEIR_OK ? WEIR_OK : report(stage, task, status, failed);
+    if (status != WEIR_OK) return report(stage, task, status, failed);
+    if (stage->watch != NULL) stage->watch->note(stage->watch, task, kind, program);
+    return WEIR_OK;
 }
 
 /* ---- norm and update ---- */

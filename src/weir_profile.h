@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Profiles: what each layer of a model takes, in seconds and bytes, measured on this machine; what
+ * weir_balance.h cuts lists by, and what a predicted step is made of.
+ *
+ * How it is measured. The whole model runs as one stage in a net of its own, in training steps
+ * without update, with a clock reading between any two kernel calls; a call's time is its layer's.
+ * So layers run in their real order, each with the caches as its neighbours leave them, and kernels
+ * that join layers run joined (a joined kernel's time is the last layer's, and the others are
+ * marked). Each step has one micro-batch that warms up and packs weights, which is not counted, one
+ * with F and B, one with F, R and B, one with F, I and W. Times are medians over steps. Nothing of
+ * the caller's is touched: not the parameters, statistics or gradients of any net of the model.
+ *
+ * What it does not say. Workers that run at the same time share caches and memory: stages bound by
+ * memory get slower than measured here. Packing weights, once per step, is left out. Kernel times
+ * are those of one row count: they are no line through others (kernels choose by shape, caches
+ * overflow), so a profile is refused for another one; bytes would scale.
+ *
+ * Errors and statuses are those of weir.h. Life: (1) weir_profile_new or weir_profile_load; (2)
+ * weir_profile_fit says whether it is of this model and pipe; (3) weir_profile_destroy.
+ *
+ * @code
+ *   struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
+ *   options.net = net_options;                          // rows, chunks, threads, dtype, optimizer
+ *   struct weir_profile *profile;
+ *   int status = weir_profile_new(model, &options, &faults, &profile);
+ *   printf("%g s\n", profile->costs.layers[3].seconds[WEIR_KIND_F]);
+ *   status = weir_profile_save(profile, "model.profile", &error);
+ *   weir_profile_destroy(profile);
+ * @endcode
+ */
+#ifndef WEIR_PROFILE_H
+#define WEIR_PROFILE_H
+
+#include "weir_balance.h"
+#include "weir_net.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct weir_profile_options {
+    size_t size;
+    /** The net that will run. What counts: pipe.rows and chunks (their largest micro-batch is
+     * measured), threads_per_worker (0: the cores divided by workers, or by stages), bind, wait,
+     * allocator, infer_only (F alone), dtype, reference, seed, optimizer. */
+    struct weir_net_options net;
+    bool bytes_only;    /**< measure nothing: seconds are 0 */
+    const void *input;  /**< a micro-batch's rows, in the dtypes of steps; NULL: random ones */
+    const void *target; /**< as `input`, and given with it */
+    uint32_t warm_up;   /**< steps before the measured ones */
+    uint32_t
+        steps_least; /**< measured steps: until `seconds` have passed, but so many at least … */
+    uint32_t steps_most; /**< … and at most, 1 … 1000 */
+    double seconds;
+};
+#define WEIR_PROFILE_OPTIONS_INIT                                                                  \
+    { sizeof(struct weir_profile_options), WEIR_NET_OPTIONS_INIT, false, 0, 0, 2, 7, 50, 1.0 }
+
+/** A profile; all of it is its own and read-only. */
+struct weir_profile {
+    struct weir_layer_costs costs;
+    char version[32];   /**< of the library that measured */
+    char machine[160];  /**< processor and cores */
+    char libraries[64]; /**< "oneDNN 3.2.1", or "none" */
+    uint64_t model;     /**< weir_model_fingerprint */
+    int64_t rows;       /**< of a micro-batch */
+    uint32_t threads;   /**< of the worker */
+    enum weir_dtype dtype;
+    bool reference;                  /**< plain-C kernels */
+    bool measured;                   /**< false: bytes only */
+    bool infer_only;                 /**< F alone, as inference runs it */
+    uint32_t steps;                  /**< that were measured */
+    double seconds[WEIR_KIND_COUNT]; /**< of the whole model as one stage, per micro-batch */
+    double spread; /**< (p90 - p10) / median of its F and B: above 0.1 the machine was busy with
+                        something else, and the times are to be taken with care */
+};
+
+/** What a list of layers is, freezes included, as one number: the same on every machine, another
+ * for another list. */
+uint64_t weir_model_fingerprint(const struct weir_model *model);
+
+/** Measures. Blocks for options.seconds and longer; makes a net of its own, whose memory is gone at
+ * the end. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT and what weir_net_new and weir_net_step give, every
+ * reason in `faults`. The profile is the caller's: weir_profile_destroy. */
+int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
+                     struct weir_faults *faults, struct weir_profile **profile);
+/** Accepts NULL. */
+void weir_profile_destroy(struct weir_profile *profile);
+
+/** Checks that the profile is of this model, machine, row count, dtype and number of threads, and
+ * sets its optimizer bytes to these options' optimizer. Where it is not, each difference is a line
+ * in `faults`, and the status WEIR_ERR_CONFIG. Of `options` what struct weir_profile_options says.
+ */
+int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
+                     const struct weir_net_options *options, struct weir_faults *faults);
+
+/**
+ * Writes the profile as JSON, complete or not at all. Times in seconds, sizes in bytes, of one
+ * micro-batch; members as in struct weir_profile and struct weir_layer_cost:
+ *
+ * {"weir_profile": 1, "version": "0.1.0", "machine": "…, 2 cores", "libraries": "oneDNN 3.2.1",
+ *  "model": "c0ffee…", "rows": 4, "threads": 1, "dtype": "f32", "reference": false,
+ *  "infer_only": false, "measured": true, "steps": 21, "spread": 0.01, "task": 1e-7,
+ *  "optimizer_arrays": 2,
+ *  "whole": {"forward": …, "recompute": …, "backward": …, "backward_input": …,
+ *            "backward_weight": …},
+ *  "layers": [{"forward": …, "forward_checkpoint": …, "recompute": …, "recompute_last": …,
+ *              "backward": …, "backward_input": …, "backward_weight": …, "saved": …,
+ *              "saved_output": …, "weight_saved": …, "border": …, "border_gradient": …,
+ *              "workspace": …, "parameters": …, "trainable": …, "gradients": …, "optimizer": …,
+ *              "copied": 0, "copied_from": 0, "copied_learns": false,
+ *              "no_backward": false, "joined": false}, …],
+ *  "skips": [{"namespace": "", "skip": "a", "source": 1, "readers": [4], "bytes": …,
+ *             "differentiable": true}, …]}
+ */
+int weir_profile_save(const struct weir_profile *profile, const char *path,
+                      struct weir_error *error);
+/** Reads one. Nothing in the file is trusted; every fault is a line in `faults`. WEIR_ERR_IO: it
+ * cannot be read; WEIR_ERR_FORMAT: it is no profile. The profile is the caller's. */
+int weir_profile_load(const struct weir_allocator *allocator, const char *path,
+                      struct weir_faults *faults, struct weir_profile **profile);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
