@@ -96,8 +96,8 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
                      const struct weir_net_options *options, struct weir_faults *faults);
 
 /**
- * Writes the profile as JSON, complete or not at all. Times in seconds, sizes in bytes, of one
- * micro-batch; members as in struct weir_profile and struct weir_layer_cost:
+ * Writes the profile as JSON; returns what a write returned if that is not 0. Times in seconds,
+ * sizes in bytes, of one micro-batch; members as in struct weir_profile and struct weir_layer_cost:
  *
  * {"weir_profile": 1, "version": "0.1.0", "machine": "…, 2 cores", "libraries": "oneDNN 3.2.1",
  *  "model": "c0ffee…", "rows": 4, "threads": 1, "dtype": "f32", "reference": false,
@@ -114,6 +114,8 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
  *  "skips": [{"namespace": "", "skip": "a", "source": 1, "readers": [4], "bytes": …,
  *             "differentiable": true}, …]}
  */
+int weir_profile_write(const struct weir_profile *profile, weir_write_fn *write, void *context);
+/** Writes it into a file, which appears complete or not at all. WEIR_ERR_IO says why in `error`. */
 int weir_profile_save(const struct weir_profile *profile, const char *path,
                       struct weir_error *error);
 /** Reads one. Nothing in the file is trusted; every fault is a line in `faults`. WEIR_ERR_IO: it

@@ -8,7 +8,7 @@
 #include "json_text.h"
 #include "net_run.h"
 #include "output.h"
-#include "pipe_options.h"
+#include "pipe_costs.h"
 #include "task.h"
 
 #include <inttypes.h>
@@ -118,7 +118,9 @@ static int build_net(struct eval *e) {
     options->pipe.rows = e->task.batch;
     options->pipe.infer_only = true;
     options->optimizer.kind = WEIR_OPTIMIZER_NONE;
-    int status = weir_net_new(e->model, options, e->faults, &e->net);
+    int status = pipe_balance(&e->values->pipe, e->model, false, &e->storage, options,
+                              e->people.stream, e->faults);
+    if (status == WEIR_OK) status = weir_net_new(e->model, options, e->faults, &e->net);
     if (status == WEIR_OK) status = task_prepare(&e->task, e->net, rows, e->faults);
     if (status == WEIR_OK) status = net_run_load(e->net, e->values->load, NULL, e->faults);
     return status == WEIR_OK ? task_take_memory(&e->task) : status;

@@ -5,6 +5,7 @@
 #include "gpt_file.h"
 #include "interrupt.h"
 #include "net_run.h"
+#include "pipe_costs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,11 @@ static int build(struct generate *g, const struct args *args) {
             pipe_options_fill(&values->pipe, args, g->model, &g->storage, &g->options, g->faults);
     if (status != WEIR_OK) return status;
     uint32_t texts = g->prompts.count < values->batch ? g->prompts.count : values->batch;
+    g->options.pipe.rows = texts > 0 ? texts : 1;
+    g->options.pipe.infer_only = true;
+    status =
+        pipe_balance(&values->pipe, g->model, false, &g->storage, &g->options, stderr, g->faults);
+    if (status != WEIR_OK) return status;
     struct generator_options options = {g->model, g->options, texts > 0 ? texts : 1, 0};
     for (uint32_t i = 0; i < g->prompts.count; i++)
         options.prompt_tokens += g->prompts.list[i].count;

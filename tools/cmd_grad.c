@@ -6,7 +6,7 @@
 #include "model_options.h"
 #include "net_run.h"
 #include "output.h"
-#include "pipe_options.h"
+#include "pipe_costs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -321,7 +321,9 @@ static int run(struct grad *g, const struct args *args) {
     g->options.pipe.rows = g->rows;
     g->options.optimizer.kind = WEIR_OPTIMIZER_NONE;
     g->options.input_grads = weir_dtype_is_float(g->input_spec.dtype);
-    status = find_output(g);
+    status = pipe_balance(&g->values->pipe, g->model, false, &g->storage, &g->options, stderr,
+                          g->faults);
+    if (status == WEIR_OK) status = find_output(g);
     if (status == WEIR_OK) status = take_memory(g);
     if (status == WEIR_OK) status = weir_net_new(g->model, &g->options, g->faults, &g->net);
     if (status == WEIR_OK) status = net_run_load(g->net, g->values->weights, NULL, g->faults);

@@ -5,6 +5,7 @@
 #include "model_options.h"
 #include "net/compile.h"
 #include "place/place.h"
+#include "pipe_costs.h"
 #include "plan_text.h"
 
 #include <stdlib.h>
@@ -59,19 +60,20 @@ static uint32_t default_threads(uint32_t workers) {
     return facts.usable_cores > workers ? facts.usable_cores / workers : 1;
 }
 
+/* `step`: predicted seconds, below 0 for none. */
 static int report(const struct values *values, const struct weir_net_options *net,
-                  const struct weir_plan *plan, struct weir_error *error) {
+                  const struct weir_plan *plan, double step, struct weir_error *error) {
     struct people people;
     people_init(&people, output_is_standard(values->json));
     plan_text_print(people.stream, plan);
+    if (step >= 0) fprintf(people.stream, "predicted step %.3f ms\n", step * 1e3);
     if (values->json == NULL) return WEIR_OK;
     json_t *pipeline = plan_json_pipeline(&values->pipe, net, plan->device_count);
     if (values->pipe.threads_per_stage == 0)
         json_object_set_new(pipeline, "threads_per_stage",
                             json_integer(default_threads(plan->device_count)));
-    /* the predicted step comes with the simulator */
-    json_t *root = json_pack("{s:o, s:n, s:o}", "devices", plan_json_devices(plan), "step",
-                             "pipeline", pipeline);
+    json_t *root = json_pack("{s:o, s:o, s:o}", "devices", plan_json_devices(plan), "step",
+                             step >= 0 ? json_real(step) : json_null(), "pipeline", pipeline);
     return json_text_save(values->json, root, error);
 }
 
@@ -83,6 +85,15 @@ static int choose_balance(const struct weir_model *model, struct weir_net_option
     int status = weir__partition(model, net->dtype, net->stages, net->balance, *balance, faults);
     net->balance = *balance;
     return status;
+}
+
+/* Of measured times, where there are any. */
+static int predict(const struct values *values, const struct weir_model *model,
+                   struct pipe_storage *storage, const struct weir_net_options *net, FILE *notes,
+                   struct weir_faults *faults, double *step) {
+    if (values->pipe.profile == NULL && storage->profile == NULL) return WEIR_OK;
+    int status = pipe_profile(&values->pipe, model, storage, net, notes, faults);
+    return status == WEIR_OK ? pipe_predict(storage->profile, net, faults, step) : status;
 }
 
 static int plan_model(const struct values *values, const struct args *args,
@@ -97,11 +108,18 @@ static int plan_model(const struct values *values, const struct args *args,
     net.pipe.rows = values->batch;
     net.optimizer.kind = kinds[values->optimizer];
     net.optimizer.momentum = values->momentum;
+    struct people people;
+    double step = -1;
+    people_init(&people, output_is_standard(values->json));
     int status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
+    if (status == WEIR_OK)
+        status = pipe_balance(&values->pipe, model, true, &storage, &net, people.stream, faults);
     if (status == WEIR_OK && faults->count == 0)
         status = choose_balance(model, &net, &balance, faults);
     if (status == WEIR_OK && faults->count == 0) status = weir_net_plan(model, &net, faults, &plan);
-    if (status == WEIR_OK && faults->count == 0) status = report(values, &net, plan, error);
+    if (status == WEIR_OK && faults->count == 0)
+        status = predict(values, model, &storage, &net, people.stream, faults, &step);
+    if (status == WEIR_OK && faults->count == 0) status = report(values, &net, plan, step, error);
     free(balance);
     weir_plan_destroy(plan);
     pipe_storage_clean_up(&storage);

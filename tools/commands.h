@@ -10,6 +10,7 @@ int cmd_grad(int argc, char **argv);
 int cmd_init(int argc, char **argv);
 int cmd_describe(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_profile(int argc, char **argv);
 int cmd_simulate(int argc, char **argv);
 int cmd_schedule(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);

@@ -26,6 +26,7 @@ static const struct subcommand subcommands[] = {
     {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad},
     {"init", "writes freshly initialised weights", cmd_init},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
+    {"profile", "times and bytes of each layer, for --balance-by, plan and simulate", cmd_profile},
     {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
     {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
     {"schedule", "prints or checks an action table", cmd_schedule},

@@ -2,13 +2,17 @@
 /* One table of options; the engine refuses what cannot be, this file only what it cannot see. */
 #include "pipe_options.h"
 
+#include "weir_profile.h"
+
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define AT(member) offsetof(struct pipe_options, member)
 
 static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
+static const char *const balance_by_names[] = {"cost", "time", "size", NULL};
 static const char *const recompute_names[] = {"early", "late", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
 static const char *const wait_names[] = {"auto", "spin", "park", NULL};
@@ -28,7 +32,18 @@ const struct arg_option pipe_option_list[] = {
      .offset = AT(balance),
      .value = "A,B,...",
      .least = 1,
-     .help = "layers of each stage; default: by estimated cost"},
+     .help = "layers of each stage; default: as --balance-by says"},
+    {.name = "balance-by",
+     .type = ARG_CHOICE,
+     .offset = AT(balance_by),
+     .choices = balance_by_names,
+     .fallback = "cost",
+     .help = "what is to be even: estimated cost, measured time, or bytes"},
+    {.name = "profile",
+     .type = ARG_TEXT,
+     .offset = AT(profile),
+     .value = "FILE",
+     .help = "times measured by 'weir profile'; a file that is not there is made"},
     {.name = "workers",
      .type = ARG_U32,
      .offset = AT(workers),
@@ -309,6 +324,8 @@ int pipe_options_fill(const struct pipe_options *options, const struct args *arg
 
 void pipe_storage_clean_up(struct pipe_storage *storage) {
     weir__bytes_release(NULL, &storage->table);
+    free(storage->sizes);
+    weir_profile_destroy(storage->profile);
 }
 
 const char *pipe_checkpoint_text(const struct pipe_options *options) {

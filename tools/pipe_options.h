@@ -13,6 +13,8 @@
 struct pipe_options {
     uint32_t stages;
     struct arg_numbers balance;
+    uint32_t balance_by; /**< cost, time, size */
+    const char *profile;
     uint32_t workers, virtual_stages, chunks;
     const char *schedule;
     uint32_t checkpoint; /**< index into always, except_last, never */
@@ -27,6 +29,8 @@ struct pipe_options {
     double watchdog;
 };
 
+enum { PIPE_BALANCE_BY_COST, PIPE_BALANCE_BY_TIME, PIPE_BALANCE_BY_SIZE };
+
 extern const struct arg_option pipe_option_list[];
 extern const uint32_t pipe_option_count;
 
@@ -34,6 +38,8 @@ extern const uint32_t pipe_option_count;
 struct pipe_storage {
     struct weir__bytes table; /**< a --schedule FILE.csv */
     const char *devices[ARG_LIST_MAX];
+    uint32_t *sizes;              /**< the balance that --balance-by chose, or NULL */
+    struct weir_profile *profile; /**< the measured times that it used, or NULL */
 };
 
 /** Checks what the command line can know (every fault is a line) and fills `net`, all but rows,

@@ -2,6 +2,7 @@
 /* The run itself: data, updates, validation, saves. */
 #include "interrupt.h"
 #include "net_run.h"
+#include "pipe_costs.h"
 #include "train.h"
 
 #include <inttypes.h>
@@ -45,7 +46,9 @@ static int build_net(struct train *t, const struct args *args) {
     if (bound == WEIR_ERR_OUT_OF_MEMORY) return bound;
     if (t->faults->count > 0) return list_faults(t);
     if (bound != WEIR_OK) return bound;
-    status = weir_net_new(t->model, &t->options, t->faults, &t->net);
+    status = pipe_balance(&values->pipe, t->model, false, &t->storage, &t->options,
+                          t->people.stream, t->faults);
+    if (status == WEIR_OK) status = weir_net_new(t->model, &t->options, t->faults, &t->net);
     if (status != WEIR_OK) return status;
     t->eval_rows = train_eval_rows(t);
     return task_prepare(&t->task, t->net, t->eval_rows, t->faults);

@@ -90,8 +90,31 @@ static json_t *profile_json(const struct weir_profile *profile) {
     return root;
 }
 
-static int write_json(const char *text, size_t bytes, void *file) {
-    return weir__file_write(file, text, bytes) == WEIR_OK ? 0 : -1;
+struct writing {
+    weir_write_fn *write;
+    void *context;
+    int status;
+};
+
+static int write_some(const char *text, size_t bytes, void *context) {
+    struct writing *writing = context;
+    writing->status = writing->write(writing->context, text, bytes);
+    return writing->status == WEIR_OK ? 0 : -1;
+}
+
+int weir_profile_write(const struct weir_profile *profile, weir_write_fn *write, void *context) {
+    struct writing writing = {write, context, WEIR_OK};
+    json_t *root = profile_json(profile);
+    if (root == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int written =
+        json_dump_callback(root, write_some, &writing, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    json_decref(root);
+    if (writing.status != WEIR_OK) return writing.status;
+    return written == 0 ? write(context, "\n", 1) : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static int write_file(void *file, const char *text, size_t bytes) {
+    return weir__file_write(file, text, bytes);
 }
 
 int weir_profile_save(const struct weir_profile *profile, const char *path,
@@ -99,22 +122,12 @@ int weir_profile_save(const struct weir_profile *profile, const char *path,
     struct weir__io io = {.allocator = ((const struct weir__profile *)profile)->pool.allocator,
                           .error = error};
     struct weir__file file;
-    json_t *root = profile_json(profile);
-    if (root == NULL) return weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     int status = weir__file_begin(&io, path, &file);
-    if (status == WEIR_OK) {
-        int written =
-            json_dump_callback(root, write_json, &file, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-        if (written != 0 && file.status == WEIR_OK) {
-            weir__file_abort(&file);
-            status = weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
-        } else {
-            weir__file_write(&file, "\n", 1);
-            status = weir__file_commit(&file);
-        }
-    }
-    json_decref(root);
-    return status;
+    if (status != WEIR_OK) return status;
+    status = weir_profile_write(profile, write_file, &file);
+    if (status == WEIR_OK) return weir__file_commit(&file);
+    weir__file_abort(&file);
+    return status == WEIR_ERR_OUT_OF_MEMORY ? weir__fail(error, status, "out of memory") : status;
 }
 
 /* ---- reading: every function gives false after a fault, which names the spot ---- */

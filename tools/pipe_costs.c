@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/* A file that is there is believed only where it fits: silently measuring again would hide that the
+ * times of another machine were meant. */
+#include "pipe_costs.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int64_t micro_rows(const struct weir_net_options *net) {
+    int64_t rows = net->pipe.rows, chunks = net->pipe.chunks;
+    return rows / chunks + (rows % chunks != 0);
+}
+
+uint32_t pipe_micro_batches(const struct weir_net_options *net) {
+    if (net->pipe.rows < 1 || net->pipe.chunks < 1) return 1;
+    int64_t each = micro_rows(net);
+    return (uint32_t)(net->pipe.rows / each + (net->pipe.rows % each != 0));
+}
+
+int pipe_table(const struct weir_net_options *net, const bool *no_backward,
+               struct weir_faults *faults, struct weir_table **table) {
+    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
+    options.schedule = net->pipe.schedule;
+    options.stages = net->stages;
+    options.workers = net->pipe.workers;
+    options.micro_batches = pipe_micro_batches(net);
+    options.checkpoint = net->pipe.checkpoint;
+    options.stage_checkpoint = net->pipe.stage_checkpoint;
+    options.no_backward = no_backward;
+    if (net->pipe.table_csv == NULL) return weir_table_new(&options, faults, table);
+    options.workers = 0;
+    int status = weir_table_parse(&options, net->pipe.table_csv, net->pipe.table_csv_bytes, faults,
+                                  NULL, table);
+    if (status != WEIR_OK) return status;
+    status = weir_table_check(*table, NULL, faults);
+    if (status != WEIR_OK) weir_table_destroy(*table);
+    return status;
+}
+
+/* ---- profiles ---- */
+
+static int measure(const char *path, bool timed, const struct weir_model *model,
+                   const struct weir_net_options *net, FILE *notes, struct weir_faults *faults,
+                   struct weir_profile **profile) {
+    struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
+    struct weir_error error = {0};
+    options.net = *net;
+    options.net.balance = NULL;
+    options.bytes_only = !timed;
+    if (timed && notes != NULL) {
+        fprintf(notes, "measuring layers%s%s\n", path != NULL ? "; keeping the times in " : "",
+                path != NULL ? path : "");
+        fflush(notes);
+    }
+    int status = weir_profile_new(model, &options, faults, profile);
+    if (status != WEIR_OK || path == NULL) return status;
+    status = weir_profile_save(*profile, path, &error);
+    if (status == WEIR_OK) return WEIR_OK;
+    weir_faults_add(faults, "--profile %s: %s", path, error.message);
+    weir_profile_destroy(*profile);
+    return status;
+}
+
+static int load(const char *path, const struct weir_model *model,
+                const struct weir_net_options *net, struct weir_faults *faults,
+                struct weir_profile **profile) {
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    struct weir_profile *loaded = NULL;
+    int status = weir_profile_load(NULL, path, &own, &loaded);
+    for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "--profile: %s", own.lines[i]);
+    weir_faults_clean_up(&own);
+    if (status != WEIR_OK) return status;
+    status = weir_profile_fit(loaded, model, net, &own);
+    if (status == WEIR_OK && !loaded->measured) {
+        weir_faults_add(&own, "the profile holds no times: measure again");
+        status = WEIR_ERR_CONFIG;
+    }
+    for (uint32_t i = 0; i < own.kept; i++)
+        weir_faults_add(faults, "--profile %s: %s, or name another file", path, own.lines[i]);
+    weir_faults_clean_up(&own);
+    if (status == WEIR_OK)
+        *profile = loaded;
+    else
+        weir_profile_destroy(loaded);
+    return status;
+}
+
+int pipe_profile(const struct pipe_options *options, const struct weir_model *model,
+                 struct pipe_storage *storage, const struct weir_net_options *net, FILE *notes,
+                 struct weir_faults *faults) {
+    const char *path = options->profile;
+    if (storage->profile != NULL) return WEIR_OK;
+    if (path != NULL && (access(path, F_OK) == 0 || errno != ENOENT))
+        return load(path, model, net, faults, &storage->profile);
+    return measure(path, true, model, net, notes, faults, &storage->profile);
+}
+
+/* ---- balance ---- */
+
+/** What the table says of a balance. */
+struct placement {
+    uint32_t workers;
+    uint32_t *of_stage;
+    bool split;
+    uint32_t alive; /* the most micro-batches that a stage holds at once */
+};
+
+static int place(const struct weir_net_options *net, struct weir_faults *faults,
+                 struct placement *placement) {
+    struct weir_table *table;
+    int status = pipe_table(net, NULL, faults, &table);
+    if (status != WEIR_OK) return status;
+    uint32_t *alive = calloc(table->stage_count, sizeof *alive);
+    placement->of_stage = calloc(table->stage_count, sizeof *placement->of_stage);
+    placement->workers = table->worker_count;
+    if (alive == NULL || placement->of_stage == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; status == WEIR_OK && w < table->worker_count; w++)
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            const struct weir_action *action = &table->actions[a];
+            uint32_t *now = &alive[action->stage];
+            placement->of_stage[action->stage] = w;
+            placement->split |= action->kind == WEIR_KIND_I;
+            *now += action->kind == WEIR_KIND_F;
+            if (*now > placement->alive) placement->alive = *now;
+            *now -= action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_W;
+        }
+    free(alive);
+    weir_table_destroy(table);
+    return status;
+}
+
+static int cut(const struct weir_profile *profile, const struct weir_net_options *net, bool by_size,
+               const struct placement *placement, uint32_t *sizes) {
+    struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    double *weights = calloc(profile->costs.layer_count, sizeof *weights);
+    if (weights == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    by.by = by_size ? WEIR_BALANCE_BY_SIZE : WEIR_BALANCE_BY_TIME;
+    by.checkpoint = net->pipe.checkpoint;
+    by.micro_batches = pipe_micro_batches(net);
+    by.split = placement->split;
+    by.infer = net->pipe.infer_only;
+    by.alive = placement->alive;
+    options.weights = weights;
+    options.count = profile->costs.layer_count;
+    options.parts = net->stages;
+    options.workers = placement->workers;
+    options.stage_workers = placement->of_stage;
+    int status = weir_layer_weights(&profile->costs, &by, weights);
+    if (status == WEIR_OK) status = weir_partition(&options, sizes, NULL);
+    free(weights);
+    return status;
+}
+
+static void print_balance(FILE *notes, bool by_size, const uint32_t *sizes, uint32_t count) {
+    if (notes == NULL) return;
+    fprintf(notes, "balance by %s: --balance ", by_size ? "size" : "time");
+    for (uint32_t s = 0; s < count; s++) fprintf(notes, "%s%" PRIu32, s > 0 ? "," : "", sizes[s]);
+    fputc('\n', notes);
+}
+
+static int choose(const struct pipe_options *options, const struct weir_model *model,
+                  struct pipe_storage *storage, struct weir_net_options *net, FILE *notes,
+                  struct weir_faults *faults) {
+    bool by_size = options->balance_by == PIPE_BALANCE_BY_SIZE;
+    struct placement placement = {0};
+    struct weir_profile *bytes = NULL;
+    storage->sizes = calloc(net->stages, sizeof *storage->sizes);
+    int status = storage->sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY : place(net, faults, &placement);
+    if (status == WEIR_OK)
+        status = by_size ? measure(NULL, false, model, net, notes, faults, &bytes)
+                         : pipe_profile(options, model, storage, net, notes, faults);
+    if (status == WEIR_OK)
+        status = cut(by_size ? bytes : storage->profile, net, by_size, &placement, storage->sizes);
+    if (status == WEIR_OK) {
+        net->balance = storage->sizes;
+        print_balance(notes, by_size, storage->sizes, net->stages);
+    }
+    weir_profile_destroy(bytes);
+    free(placement.of_stage);
+    return status;
+}
+
+int pipe_balance(const struct pipe_options *options, const struct weir_model *model, bool predicts,
+                 struct pipe_storage *storage, struct weir_net_options *net, FILE *notes,
+                 struct weir_faults *faults) {
+    bool timed = options->balance_by == PIPE_BALANCE_BY_TIME;
+    bool asked = options->balance_by != PIPE_BALANCE_BY_COST;
+    if (!asked && (options->profile == NULL || predicts)) return WEIR_OK;
+    if (options->profile != NULL && !timed && !predicts)
+        weir_faults_add(faults,
+                        "--profile %s: nothing here needs times: give --balance-by time, or leave "
+                        "it away",
+                        options->profile);
+    if (asked && options->balance.count > 0)
+        weir_faults_add(faults, "--balance and --balance-by: give one of them");
+    if (faults->count > 0) return WEIR_ERR_ARGUMENT;
+    return choose(options, model, storage, net, notes, faults);
+}
+
+/* ---- prediction ---- */
+
+/** Ragged micro-batches take less: as much less as they have fewer rows. */
+static double *scales(const struct weir_net_options *net, uint32_t micro_batches) {
+    double *list = calloc(micro_batches, sizeof *list);
+    int64_t each = micro_rows(net), left = net->pipe.rows;
+    for (uint32_t i = 0; list != NULL && i < micro_batches; i++, left -= each)
+        list[i] = left >= each ? 1.0 : (double)left / (double)each;
+    return list;
+}
+
+static int simulate(struct weir_stage_costs *stages, const struct weir_net_options *net,
+                    struct weir_faults *faults, double *seconds) {
+    struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
+    struct weir_simulator *simulator = NULL;
+    struct weir_prediction prediction;
+    struct weir_table *table = NULL;
+    uint32_t micro_batches = pipe_micro_batches(net);
+    double *scale = scales(net, micro_batches);
+    int status = scale == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    if (status == WEIR_OK)
+        status = weir_stage_costs_simulate(stages, net->pipe.checkpoint, net->pipe.stage_checkpoint,
+                                           micro_batches, &options);
+    if (status == WEIR_OK) status = pipe_table(net, options.no_backward, faults, &table);
+    if (status == WEIR_OK) status = weir_simulator_new(NULL, &simulator);
+    options.table = table;
+    options.micro_batch_scale = scale;
+    options.recompute_late = net->pipe.recompute_late;
+    options.no_causes = true;
+    if (status == WEIR_OK) status = weir_simulate(simulator, &options, faults, &prediction);
+    if (status == WEIR_OK) *seconds = prediction.step;
+    weir_simulator_destroy(simulator);
+    weir_table_destroy(table);
+    free(scale);
+    return status;
+}
+
+int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
+                 struct weir_faults *faults, double *seconds) {
+    struct weir_stage_costs *stages;
+    int status = weir_stage_costs_new(&profile->costs, net->stages, NULL, &stages);
+    if (status != WEIR_OK) return status;
+    status = weir_stage_costs_fill(stages, net->balance, net->stages);
+    if (status == WEIR_OK) status = simulate(stages, net, faults, seconds);
+    weir_stage_costs_destroy(stages);
+    return status;
+}
