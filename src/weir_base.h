@@ -80,7 +80,8 @@ typedef void weir_log_fn(void *context, const char *line);
 /** A list of everything that is wrong with a configuration, one line per fault, each saying how to
  * mend it. Lives in the caller's memory: WEIR_FAULTS_INIT, then weir_faults_clean_up. Bounded: at
  * most 256 lines of 512 bytes are kept, the count goes on. Lines that no memory could be had for
- * are counted too. */
+ * are counted too. What a name from a file brings along stays one line that does nothing to a
+ * terminal: control characters and bytes that are no UTF-8 are written like \x1b or \n. */
 struct weir_faults {
     const struct weir_allocator *allocator; /**< NULL: the default */
     char **lines;                           /**< owned; `kept` of them */

@@ -107,7 +107,7 @@ static const struct malformed list[] = {
          LAYER("{'type':2}")),
     NONE("an unknown type", "layer 0: there is no type 'conv3d'", LAYER("{'type':'conv3d'}")),
     NONE("a type in other letters", "layer 0: there is no type 'ReLU'", LAYER("{'type':'ReLU'}")),
-    NONE("a type with a line end", "there is no type 'relu '", LAYER("{'type':'relu\\n'}")),
+    NONE("a type with a line end", "there is no type 'relu\\n'", LAYER("{'type':'relu\\n'}")),
     NONE("an unknown attribute", "no attribute 'kernel'; it takes: out_channels",
          CONV(",'kernel':3")),
     NONE("a missing attribute", "kernel_size is missing",

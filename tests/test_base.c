@@ -152,6 +152,40 @@ static void test_faults_keep_lines_in_order(void) {
     weir_faults_add(NULL, "nobody reads this");
 }
 
+static void test_what_would_upset_a_terminal_is_written_out(void) {
+    static const struct {
+        const char *from, *to;
+    } texts[] = {
+        {"", ""},
+        {"a name, 100% ~ok\\", "a name, 100% ~ok\\"},
+        {"a\nb\rc\td", "a\\nb\\rc\\td"},
+        {"\x1b[2J\x01\x7f", "\\x1b[2J\\x01\\x7f"},
+        {"\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\xc2\x9b\x31m", "\\xc2\\x9b\x31m"},                  /* C1: another escape */
+        {"\xc2\xa0\x9b\xff", "\xc2\xa0\\x9b\\xff"},            /* bytes alone */
+        {"\xc0\xaf\xe0\x9f\xbf", "\\xc0\\xaf\\xe0\\x9f\\xbf"}, /* longer than need be */
+        {"\xed\xa0\x80\xf4\x90\x80\x80", "\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80"},
+        {"\xe2\x82", "\\xe2\\x82"}, /* cut */
+        {"\\x1b", "\\x1b"},         /* written out already */
+    };
+    char text[64];
+    for (size_t i = 0; i < WEIR__COUNT_OF(texts); i++)
+        EXPECT_EQ_STR(weir__text_visible(texts[i].from, text, sizeof text), texts[i].to);
+    /* cut between characters, not within */
+    EXPECT_EQ_STR(weir__text_visible("ab\x1b", text, 6), "ab");
+    EXPECT_EQ_STR(weir__text_visible("ab\x1b", text, 7), "ab\\x1b");
+    EXPECT_EQ_STR(weir__text_visible("a\xc3\xa9", text, 3), "a");
+    EXPECT_EQ_STR(weir__text_visible("a", text, 1), "");
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_error error;
+    faults.allocator = test_allocator();
+    weir_faults_add(&faults, "no tensor '%s'", "a\n\x1b]0;b\a");
+    EXPECT_EQ_STR(faults.lines[0], "no tensor 'a\\n\\x1b]0;b\\x07'");
+    weir_faults_clean_up(&faults);
+    weir__fail(&error, WEIR_ERR_IO, "cannot open %s", "\x1b[2J");
+    EXPECT_EQ_STR(error.message, "cannot open \\x1b[2J");
+}
+
 static void test_faults_are_bounded_and_go_on_counting(void) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = test_allocator();
@@ -488,10 +522,11 @@ WEIR_TEST_SUITE(
     TEST(memory_is_zeroed_aligned_and_never_null),
     TEST(an_overflowing_or_refused_acquisition_gives_null),
     TEST(the_default_allocator_honours_every_alignment), TEST(texts_are_copied_and_null_stays_null),
-    TEST(faults_keep_lines_in_order), TEST(faults_are_bounded_and_go_on_counting),
-    TEST(faults_without_memory_are_counted), TEST(sums_and_products_refuse_to_overflow),
-    TEST(every_dtype_has_its_size_and_name), TEST(tensor_bytes_are_checked),
-    TEST(tensors_read_as_text), TEST(tensors_compare_by_dtype_shape_and_differentiability),
+    TEST(faults_keep_lines_in_order), TEST(what_would_upset_a_terminal_is_written_out),
+    TEST(faults_are_bounded_and_go_on_counting), TEST(faults_without_memory_are_counted),
+    TEST(sums_and_products_refuse_to_overflow), TEST(every_dtype_has_its_size_and_name),
+    TEST(tensor_bytes_are_checked), TEST(tensors_read_as_text),
+    TEST(tensors_compare_by_dtype_shape_and_differentiability),
     TEST(philox_gives_the_published_answers), TEST(random_words_come_from_their_place),
     TEST(names_are_found_and_others_are_not), TEST(a_name_that_finds_no_memory_changes_nothing),
     TEST(the_clock_never_goes_back), TEST(a_gate_is_reached_across_the_wrap),

@@ -54,9 +54,15 @@ uint64_t weir__hash(uint64_t hash, const void *data, size_t bytes);
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-/** Fills status and message (cut at its size), leaving the place alone; returns `status`. `error`
- * may be NULL. */
+/** Fills status and message (visible as weir__text_visible makes it, cut at its size), leaving the
+ * place alone; returns `status`. `error` may be NULL. */
 int weir__fail(struct weir_error *error, int status, const char *format, ...);
+
+/** Copies `from` into `to`, cut at `capacity` >= 1 between characters, as one line that does
+ * nothing to a terminal and is UTF-8: control characters (newline, escape, delete, C1) and bytes
+ * that are no UTF-8 are written like \x1b, \n, \r or \t. What it wrote it leaves alone. Returns
+ * `to`. */
+char *weir__text_visible(const char *from, char *to, size_t capacity);
 
 /** weir_faults_add for a function that is printf-like itself. */
 void weir__faults_add_list(struct weir_faults *faults, const char *format, va_list arguments);

@@ -22,13 +22,6 @@ static bool grow(struct weir_faults *faults) {
     return true;
 }
 
-/* A name in the message may hold anything; a fault stays one line. */
-static void keep_to_one_line(char *line) {
-    for (char *c = line; *c != '\0'; c++) {
-        if (*c == '\n' || *c == '\r') *c = ' ';
-    }
-}
-
 /* A line that will not be kept is not formatted either: a hostile file has millions. */
 void weir__faults_add_list(struct weir_faults *faults, const char *format, va_list arguments) {
     if (faults == NULL) return;
@@ -36,12 +29,11 @@ void weir__faults_add_list(struct weir_faults *faults, const char *format, va_li
     assert(format != NULL);
     if (faults->count < UINT32_MAX) faults->count++;
     if (!grow(faults)) return;
-    char line[LINE_BYTES_MAX];
+    char line[LINE_BYTES_MAX], visible[LINE_BYTES_MAX], *copy;
     int length = vsnprintf(line, sizeof line, format, arguments);
     if (length < 0) return;
-    keep_to_one_line(line);
-    char *copy;
-    if (weir__text_copy(faults->allocator, line, &copy) != WEIR_OK) return;
+    weir__text_visible(line, visible, sizeof visible);
+    if (weir__text_copy(faults->allocator, visible, &copy) != WEIR_OK) return;
     faults->lines[faults->kept++] = copy;
 }
 

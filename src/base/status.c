@@ -64,10 +64,11 @@ int weir__fail(struct weir_error *error, int status, const char *format, ...) {
     assert(format != NULL);
     if (error == NULL) return status;
     error->status = status;
+    char text[sizeof error->message];
     va_list arguments;
     va_start(arguments, format);
-    int length = vsnprintf(error->message, sizeof error->message, format, arguments);
+    int length = vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (length < 0) error->message[0] = '\0';
+    weir__text_visible(length < 0 ? "" : text, error->message, sizeof error->message);
     return status;
 }

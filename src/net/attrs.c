@@ -2,6 +2,7 @@
 /* Attributes of layers: checked once when a layer is added, so that build functions just ask. */
 #include "net/layer.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,8 +58,22 @@ static bool check_real(const struct weir_attr_rule *rule, const struct weir_attr
     return false;
 }
 
+/** Texts are printed: a skip's name stands in tables. */
+static bool has_control(const char *text) {
+    for (const char *c = text; *c != '\0'; c++)
+        if (iscntrl((unsigned char)*c)) return true;
+    return false;
+}
+
 static bool check_text(const struct weir_attr_rule *rule, const struct weir_attr *given,
                        const char *label, struct weir_faults *faults) {
+    if (given->text != NULL && has_control(given->text)) {
+        weir_faults_add(faults,
+                        "layer %s: %s is '%.60s', which holds a control character: use letters, "
+                        "digits and signs that can be seen",
+                        label, rule->key, given->text);
+        return false;
+    }
     if (given->text != NULL && (rule->choices == NULL || is_choice(rule->choices, given->text)))
         return true;
     weir_faults_add(faults, "layer %s: %s is '%s', but must be one of %s", label, rule->key,
