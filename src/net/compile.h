@@ -47,7 +47,9 @@ struct weir__network {
     uint32_t *named;      /**< their numbers, in layer order */
     struct weir__name_set parameter_names;
     uint32_t skip_count;
-    struct weir__skip *skips;
+    struct weir__skip *skips; /**< in the order of their stashes */
+    uint32_t *skip_uses;      /**< the skip of each declaration, in layer order */
+    uint32_t *skip_use_first; /**< each layer's first declaration */
     uint32_t dropout_count, dropout_capacity;
     struct weir__dropout *dropouts;
     struct weir_tensor input, target; /**< at the network's dtype */

@@ -24,36 +24,34 @@ static const char *owner_name(void *context, uint32_t owner) {
     return model->layers[owner]->label;
 }
 
-static struct weir__skip *find_skip(struct weir__network *network, const char *name_space,
-                                    const char *name) {
-    for (uint32_t i = 0; i < network->skip_count; i++) {
-        struct weir__skip *skip = &network->skips[i];
-        if (strcmp(skip->name, name) == 0 && strcmp(skip->name_space, name_space) == 0) return skip;
-    }
-    return NULL;
+/** The network's skips in the order of their stashes, and which one each declaration is of: where
+ * they are sorted, the uses of one skip stand together and begin with its stash. */
+static int number_skips(struct weir__network *network, const struct weir__skip_decl *decls,
+                        uint32_t count) {
+    uint32_t *order = weir__pool_take(&network->pool, count, sizeof order[0]);
+    network->skips = weir__pool_take(&network->pool, count, sizeof network->skips[0]);
+    network->skip_uses = weir__pool_take(&network->pool, count, sizeof network->skip_uses[0]);
+    if (order == NULL || network->skips == NULL || network->skip_uses == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        if (decls[i].verb == WEIR_SKIP_STASH) network->skip_uses[i] = network->skip_count++;
+    weir__skip_sort(decls, count, order);
+    for (uint32_t i = 0; i < count; i++)
+        if (decls[order[i]].verb != WEIR_SKIP_STASH)
+            network->skip_uses[order[i]] = network->skip_uses[order[i - 1]];
+    return WEIR_OK;
 }
 
-static uint32_t stage_of_layer(const struct weir__network *network, uint32_t layer) {
-    uint32_t stage = 0;
-    while (layer >= network->stages[stage].layer_first + network->stages[stage].layer_count)
-        stage++;
-    return stage;
-}
-
-/** Verified declarations only: the stash comes first. */
-static void note_skip(struct weir__network *network, const struct weir__skip_decl *decl) {
+static void note_use(const struct weir__skip_decl *decl, uint32_t stage, struct weir__skip *skip) {
     if (decl->verb == WEIR_SKIP_STASH) {
-        struct weir__skip *skip = &network->skips[network->skip_count++];
         skip->name_space = decl->name_space;
         skip->name = decl->name;
         skip->source_layer = decl->owner;
-        skip->source_stage = stage_of_layer(network, decl->owner);
+        skip->source_stage = stage;
         return;
     }
-    struct weir__skip *skip = find_skip(network, decl->name_space, decl->name);
-    assert(skip != NULL);
     skip->last_layer = decl->owner;
-    skip->last_stage = stage_of_layer(network, decl->owner);
+    skip->last_stage = stage;
 }
 
 /** All declarations in layer order, verified. */
@@ -81,16 +79,31 @@ int weir__model_check_skips(const struct weir_model *model, struct weir_faults *
     return status;
 }
 
+/** Where each layer's declarations begin. */
+static int number_uses(struct weir__network *network) {
+    const struct weir_model *model = network->model;
+    uint32_t *first = weir__pool_take(&network->pool, model->layer_count, sizeof first[0]);
+    if (first == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0, count = 0; i < model->layer_count; i++) {
+        first[i] = count;
+        count += model->layers[i]->type->skip_count;
+    }
+    network->skip_use_first = first;
+    return WEIR_OK;
+}
+
 int weir__network_skips(struct weir__network *network, struct weir_faults *faults) {
-    uint32_t count = 0, stashes = 0;
+    uint32_t count = 0;
     struct weir__skip_decl *decls;
     int status = collect(network->model, &network->pool, faults, &decls, &count);
-    if (status != WEIR_OK) return status;
-    for (uint32_t i = 0; i < count; i++) stashes += decls[i].verb == WEIR_SKIP_STASH;
-    network->skips = weir__pool_take(&network->pool, stashes, sizeof network->skips[0]);
-    if (network->skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < count; i++) note_skip(network, &decls[i]);
-    return WEIR_OK;
+    if (status == WEIR_OK) status = number_uses(network);
+    if (status == WEIR_OK) status = number_skips(network, decls, count);
+    for (uint32_t i = 0, stage = 0; status == WEIR_OK && i < count; i++) {
+        const struct weir__stage_graph *stages = network->stages;
+        while (decls[i].owner >= stages[stage].layer_first + stages[stage].layer_count) stage++;
+        note_use(&decls[i], stage, &network->skips[network->skip_uses[i]]);
+    }
+    return status;
 }
 
 /* ---- while layers build ---- */
@@ -108,7 +121,9 @@ static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash
         if (strcmp(decl.name, name) != 0 || strcmp(decl.name_space, name_space) != 0) continue;
         builder->skips_done |= (uint64_t)1 << i;
         *verb = decl.verb;
-        return find_skip(builder->network, name_space, name);
+        const struct weir__network *network = builder->network;
+        return &network
+                    ->skips[network->skip_uses[network->skip_use_first[builder->layer_index] + i]];
     }
     return weir_builder_fail(builder, WEIR_ERR_SKIP, "it %s skip '%s' without declaring it",
                              stash ? "stashes" : "reads", name);
@@ -158,13 +173,14 @@ void weir_stash(struct weir_builder *builder, const char *name_space, const char
 
 /** This stage's slot for a skip that an earlier stage stashed: one, however many layers read. */
 static struct weir__skip_slot *arriving_slot(struct weir_builder *builder,
-                                             const struct weir__skip *skip) {
+                                             struct weir__skip *skip) {
     struct weir__graph *graph = builder->graph;
-    uint32_t index = (uint32_t)(skip - builder->network->skips);
-    for (uint32_t i = 0; i < graph->skip_count; i++)
-        if (graph->skips[i].skip == index) return &graph->skips[i];
+    assert(builder->stage > skip->source_stage);
+    if (skip->reading_stage == builder->stage) return &graph->skips[skip->reading_slot];
     struct weir__skip_slot *slot = add_slot(builder, skip);
     if (slot == NULL) return NULL;
+    skip->reading_stage = builder->stage;
+    skip->reading_slot = graph->skip_count - 1;
     slot->verb = WEIR_SKIP_READ;
     slot->value = weir__graph_value(graph, WEIR__FROM_SKIP, graph->skip_count - 1, &skip->tensor);
     if (slot->value == NULL)
