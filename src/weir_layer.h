@@ -22,7 +22,9 @@
  * What no op does is a struct weir_op: a shape rule, forward and backward (weir_apply).
  *
  * Errors are sticky: the first fault is reported once, with the layer's name; afterwards every call
- * returns NULL, and NULL operands are no further fault. So nobody asks before the end, and a build
+ * returns NULL, and NULL operands are no further fault (but for faults that leave an op's output
+ * shape known, such as channels that the groups do not divide: building goes on, so that the layers
+ * behind are judged too). So nobody asks before the end, and a build
  * function just returns what it has. A NULL operand while all is well means "absent", where the op
  * allows it. All calls belong into a build function, on the thread that builds the net; values and
  * the builder are the library's and live no longer than it says.

@@ -5,7 +5,9 @@
  * recompute, backward, update, infer), and the engine (weir.h) runs them as a pipeline.
  *
  * Errors as in weir.h; everything that is wrong with a model is listed in `faults`, each line with
- * the layer's index and name. Layer code never checks statuses: the builder's error is sticky.
+ * the layer's index and name. A layer is judged by the shape that it gets: where one before it puts
+ * out none (a pooling of text, a kernel larger than the image), the faults behind show up once that
+ * one is mended. Layer code never checks statuses: the builder's error is sticky.
  *
  * Life: (1) weir_model_new, weir_model_add…, or a built-in list (weir_model_gpt); (2) weir_net_new
  * compiles it, plans memory and builds the pipe; (3) weir_net_init or weir_net_load fill the
@@ -163,7 +165,8 @@ struct weir_layer_facts {
     uint64_t flops;            /**< of one row's forward pass: 2 per multiply-add */
     uint64_t activation_bytes; /**< saved for backward, one row */
 };
-/** Infers the whole list at `dtype`; facts[weir_model_layer_count]. Every fault is listed. */
+/** Infers the whole list at `dtype`; facts[weir_model_layer_count]. Every fault is listed, as far
+ * as shapes are known (see above). */
 int weir_model_infer(const struct weir_model *model, enum weir_dtype dtype,
                      struct weir_layer_facts *facts, struct weir_faults *faults);
 

@@ -171,7 +171,7 @@ static void test_a_pattern_that_freezes_nothing_is_refused(void) {
     EXPECT_STATUS(weir_model_freeze(model, "h.0.*"), WEIR_OK);
     EXPECT_STATUS(weir_model_freeze(model, ""), WEIR_ERR_ARGUMENT);
     expect_refused(model,
-                   "no parameter matches the pattern 'h.0.*' that is to be frozen; the first "
+                   "no parameter matches the pattern 'h.0.*' that is to be frozen: the first "
                    "is named '0.weight'");
 }
 

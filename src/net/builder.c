@@ -9,19 +9,33 @@
 #include <stdio.h>
 #include <string.h>
 
+static void report(struct weir_builder *builder, const char *format, va_list arguments) {
+    char text[384];
+    vsnprintf(text, sizeof text, format, arguments);
+    const char *label = builder->layer == NULL ? "loss" : builder->layer->label;
+    weir_faults_add(builder->faults, "%s%s: %s", builder->layer == NULL ? "" : "layer ", label,
+                    text);
+}
+
 void *weir_builder_fail(struct weir_builder *builder, int status, const char *format, ...) {
     assert(status != WEIR_OK);
     if (builder->status != WEIR_OK) return NULL;
     builder->status = status;
-    char text[384];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    report(builder, format, arguments);
     va_end(arguments);
-    const char *label = builder->layer == NULL ? "loss" : builder->layer->label;
-    weir_faults_add(builder->faults, "%s%s: %s", builder->layer == NULL ? "" : "layer ", label,
-                    text);
     return NULL;
+}
+
+void weir__builder_note(struct weir_builder *builder, int status, const char *format, ...) {
+    assert(status != WEIR_OK);
+    if (builder->status != WEIR_OK) return;
+    if (builder->noted == WEIR_OK) builder->noted = status;
+    va_list arguments;
+    va_start(arguments, format);
+    report(builder, format, arguments);
+    va_end(arguments);
 }
 
 static void *fail_memory(struct weir_builder *builder) {
@@ -214,14 +228,17 @@ static const char *full_name(struct weir_builder *builder, const char *local) {
     return name != NULL ? name : fail_memory(builder);
 }
 
-static bool name_is_new(struct weir_builder *builder, const char *name) {
-    const struct weir__network *network = builder->network;
+static void add_name(struct weir_builder *builder, const char *name) {
+    struct weir__network *network = builder->network;
     uint32_t other = weir__name_set_find(&network->parameter_names, name);
-    if (other == WEIR__NO_NAME) return true;
-    weir_builder_fail(builder, WEIR_ERR_EXISTS,
-                      "its parameter '%s' exists already, in layer %s: give one of them a name",
-                      name, weir__network_layer_label(network, network->parameters[other].layer));
-    return false;
+    if (other == WEIR__NO_NAME) {
+        if (!weir__name_set_add(&network->parameter_names, name, network->parameter_count))
+            fail_memory(builder);
+        return;
+    }
+    weir__builder_note(builder, WEIR_ERR_EXISTS,
+                       "its parameter '%s' exists already, in layer %s: give one of them a name",
+                       name, weir__network_layer_label(network, network->parameters[other].layer));
 }
 
 static bool parameter_fits(struct weir_builder *builder, const char *local, uint32_t rank,
@@ -289,12 +306,11 @@ static struct weir_value *add_parameter(struct weir_builder *builder,
 struct weir_value *weir_parameter(struct weir_builder *builder, const char *local, uint32_t rank,
                                   const int64_t *shape, struct weir_init init) {
     if (builder->status != WEIR_OK) return NULL;
-    struct weir__network *network = builder->network;
     if (!parameter_fits(builder, local, rank, shape)) return NULL;
     const char *name = full_name(builder, local);
-    if (name == NULL || !name_is_new(builder, name)) return NULL;
-    if (!weir__name_set_add(&network->parameter_names, name, network->parameter_count))
-        return fail_memory(builder);
+    if (name == NULL) return NULL;
+    add_name(builder, name);
+    if (builder->status != WEIR_OK) return NULL;
     struct weir__parameter parameter = {.name = name,
                                         .local = local,
                                         .layer = builder->layer_index,

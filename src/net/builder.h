@@ -76,6 +76,7 @@ struct weir_builder {
     uint64_t skips_done;    /**< bit i: the layer's i-th declared skip was used */
     struct weir_faults *faults;
     int status; /**< sticky */
+    int noted;  /**< the first fault that building went on after */
 };
 
 /* ---- what layers use, beside weir_layer.h ---- */
@@ -104,6 +105,13 @@ struct weir_value *weir__alias_like(struct weir_builder *builder, struct weir_va
                                     const struct weir_value *like);
 
 /* ---- what ops use ---- */
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 3, 4)))
+#endif
+/** Reports a fault of the present layer that leaves the shape of its output known: building goes on
+ * with that shape, so that the layers behind are judged too, and nothing comes of the network. */
+void weir__builder_note(struct weir_builder *builder, int status, const char *format, ...);
 
 /** A node with these operands; NULL where the builder has failed. */
 #define WEIR__EMIT(builder, op, ...)                                                               \

@@ -51,6 +51,10 @@ static struct weir_value *build_layer(struct weir_builder *builder, uint32_t ind
     builder->layer_index = index;
     builder->dropout_count = 0;
     builder->skips_done = 0;
+    if (builder->network->skips_wrong && builder->layer->type->skip_count > 0) {
+        builder->status = WEIR_ERR_SKIP; /* told already; what it puts out nobody knows */
+        return NULL;
+    }
     struct weir_value *y = builder->layer->type->build(builder, builder->layer, x);
     if (builder->status == WEIR_OK) weir__skips_check_done(builder);
     if (builder->status != WEIR_OK) return NULL;
@@ -151,7 +155,8 @@ static int build_stage(struct weir__network *network, uint32_t index,
     if (index + 1 == network->stage_count) x = weir__plain(&builder, x);
     stage->graph.output = x;
     if (index + 1 == network->stage_count) build_loss(&builder);
-    if (builder.status != WEIR_OK) return builder.status;
+    if (builder.status != WEIR_OK || builder.noted != WEIR_OK)
+        return builder.noted != WEIR_OK ? builder.noted : builder.status;
     stage->parameter_count = network->parameter_count - stage->parameter_first;
     weir__fuse(&stage->graph);
     stage->graph.forward_count = stage->graph.node_count;
@@ -209,7 +214,7 @@ static int check_freezes(const struct weir__network *network, struct weir_faults
         if (used) continue;
         const char *example = network->parameter_count > 0 ? network->parameters[0].name : "none";
         weir_faults_add(faults,
-                        "no parameter matches the pattern '%s' that is to be frozen; the "
+                        "no parameter matches the pattern '%s' that is to be frozen: the "
                         "first is named '%s'",
                         model->freezes[f], example);
         status = WEIR_ERR_CONFIG;
@@ -217,15 +222,27 @@ static int check_freezes(const struct weir__network *network, struct weir_faults
     return status;
 }
 
+static int first_of(int status, int later) {
+    return status != WEIR_OK ? status : later;
+}
+
+/** Goes on after a fault as far as shapes are known. */
 static int compile(struct weir__network *network, const struct weir__compile_options *options,
                    struct weir_faults *faults) {
     int status = cut(network, options);
     if (status == WEIR_OK) status = weir__network_skips(network, faults);
-    for (uint32_t s = 0; status == WEIR_OK && s < network->stage_count; s++)
-        status = build_stage(network, s, options, faults);
-    if (status == WEIR_OK) status = list_named(network);
-    if (status == WEIR_OK) status = check_freezes(network, faults);
-    return status != WEIR_OK ? status : check_something_learns(network, options, faults);
+    if (status != WEIR_OK && status != WEIR_ERR_SKIP) return status;
+    network->skips_wrong = status == WEIR_ERR_SKIP;
+    for (uint32_t s = 0; s < network->stage_count; s++) {
+        int built = build_stage(network, s, options, faults);
+        status = first_of(status, built);
+        if (built == WEIR_ERR_OUT_OF_MEMORY) return built;
+        if (network->stages[s].graph.output == NULL) return status;
+    }
+    int listed = list_named(network);
+    if (listed != WEIR_OK) return listed;
+    status = first_of(status, check_freezes(network, faults));
+    return first_of(status, check_something_learns(network, options, faults));
 }
 
 int weir__network_init(struct weir__network *network, const struct weir_allocator *allocator,

@@ -39,6 +39,7 @@ struct weir__network {
     enum weir_dtype dtype;
     uint32_t sequences; /**< 0: rows are whole */
     int64_t places;     /**< of a sequence */
+    bool skips_wrong; /**< faults were found: layers are only built up to the first that uses one */
     uint32_t stage_count;
     struct weir__stage_graph *stages;
     uint32_t parameter_count, parameter_capacity;
@@ -55,7 +56,9 @@ struct weir__network {
     struct weir_tensor input, target; /**< at the network's dtype */
 };
 
-/** Compiles. On failure every fault that could be found is in `faults` and nothing is left. */
+/** Compiles. On failure every fault that could be found is in `faults` and nothing is left. Not
+ * found are the faults of layers behind one whose output has no known shape: one that cannot take
+ * its input's rank, dtype or size, or that uses skips where skips do not match. */
 int weir__network_init(struct weir__network *network, const struct weir_allocator *allocator,
                        const struct weir_model *model, const struct weir__compile_options *options,
                        struct weir_faults *faults);

@@ -110,11 +110,11 @@ static struct weir_value *build_softmax(struct weir_builder *b, const struct wei
     int64_t rank = weir_value_tensor(x).rank, dim = weir_layer_int(layer, "dim");
     int64_t of_row = dim < 0 ? rank + dim : dim - 1;
     if (of_row >= 0 && of_row < rank) return weir_softmax(b, x, (uint32_t)of_row);
-    return weir_builder_fail(
-        b, WEIR_ERR_SHAPE,
-        "dim is %lld, but must be from 1 to %lld or from -%lld to -1: rows are "
-        "dimension 0 and independent",
-        (long long)dim, (long long)rank, (long long)rank);
+    weir__builder_note(b, WEIR_ERR_SHAPE,
+                       "dim is %lld, but must be from 1 to %lld or from -%lld to -1: rows are "
+                       "dimension 0 and independent",
+                       (long long)dim, (long long)rank, (long long)rank);
+    return x;
 }
 
 /* ---- pooling, upsampling ---- */

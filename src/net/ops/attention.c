@@ -26,13 +26,15 @@ struct weir_value *weir_attention(struct weir_builder *builder, struct weir_valu
     char text[96];
     if (!weir__expects_features(builder, "attention", qkv)) return NULL;
     int64_t width = weir__value_width(qkv) / 3;
-    bool divides = heads >= 1 && weir__value_width(qkv) % 3 == 0 && width % heads == 0;
-    if (qkv->rank != 2 || !divides)
-        return weir_builder_fail(
+    bool thirds = qkv->rank == 2 && weir__value_width(qkv) % 3 == 0;
+    if (!thirds || heads < 1 || width % heads != 0) {
+        weir__builder_note(
             builder, WEIR_ERR_SHAPE,
             "attention with %lld heads takes [tokens, 3 x width], width a multiple of the heads, "
             "not %s",
             (long long)heads, weir__value_text(qkv, text));
+        if (!thirds) builder->status = builder->noted; /* no shape to go on with */
+    }
     if (builder->network->sequences > 0) return emit_cached(builder, qkv, heads);
     struct weir__node *node = WEIR__EMIT(builder, attention, qkv);
     if (node == NULL) return NULL;

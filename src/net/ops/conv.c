@@ -19,21 +19,22 @@ bool weir__window_out(struct weir__window *window) {
     return height >= 0 && width >= 0;
 }
 
-static bool operands_fit(struct weir_builder *builder, const struct weir_value *x,
-                         const struct weir_value *weight, int64_t groups) {
+/** What does not fit here leaves the output's shape as it is. */
+static void check_channels(struct weir_builder *builder, const struct weir_value *x,
+                           const struct weir_value *weight, int64_t groups) {
     char text[96];
     int64_t in = x->shape[0], out = weight->shape[0];
-    if (groups < 1 || in % groups != 0 || out % groups != 0) {
-        weir_builder_fail(
+    if (groups < 1 || in % groups != 0 || out % groups != 0)
+        weir__builder_note(
             builder, WEIR_ERR_SHAPE,
             "conv2d's %lld groups must divide its %lld input and %lld output channels",
             (long long)groups, (long long)in, (long long)out);
-        return false;
-    }
-    if (weight->shape[1] * groups == in) return true;
-    weir_builder_fail(builder, WEIR_ERR_SHAPE, "conv2d takes %lld channels, but its input is %s",
-                      (long long)(weight->shape[1] * groups), weir__value_text(x, text));
-    return false;
+    else if (weight->shape[1] != in / groups)
+        weir__builder_note(builder, WEIR_ERR_SHAPE,
+                           "conv2d's weight takes %lld channels in each of %lld groups, but its "
+                           "input is %s",
+                           (long long)weight->shape[1], (long long)groups,
+                           weir__value_text(x, text));
 }
 
 struct weir_value *weir_conv2d(struct weir_builder *builder, struct weir_value *x,
@@ -42,7 +43,7 @@ struct weir_value *weir_conv2d(struct weir_builder *builder, struct weir_value *
     char text[96];
     if (!weir__expects_image(builder, "conv2d", x)) return NULL;
     assert(weight->rank == 4);
-    if (!operands_fit(builder, x, weight, options->groups)) return NULL;
+    check_channels(builder, x, weight, options->groups);
     struct weir__window window = {.in = {x->shape[1], x->shape[2]},
                                   .kernel = {weight->shape[2], weight->shape[3]},
                                   .stride = plane_of(options->stride),

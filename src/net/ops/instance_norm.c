@@ -10,10 +10,10 @@ struct weir_value *weir_instance_norm2d(struct weir_builder *builder, struct wei
     assert((weight == NULL) == (bias == NULL));
     int64_t channels = x->shape[0], pixels = x->shape[1] * x->shape[2];
     if (pixels == 1)
-        return weir_builder_fail(builder, WEIR_ERR_SHAPE,
-                                 "instance_norm2d needs more than one pixel per channel, but its "
-                                 "input is [%lld, 1, 1]: use larger images or fewer levels",
-                                 (long long)channels);
+        weir__builder_note(builder, WEIR_ERR_SHAPE,
+                           "instance_norm2d needs more than one pixel per channel, but its "
+                           "input is [%lld, 1, 1]: use larger images or fewer levels",
+                           (long long)channels);
     x = weir__channels_last(builder, x);
     struct weir__node *node = WEIR__EMIT(builder, instance_norm, x, weight, bias);
     if (node == NULL) return NULL;

@@ -199,9 +199,11 @@ struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
     char text_a[96], text_b[96];
     if (!weir__expects_float(builder, "add", a) || !weir__expects_float(builder, "add", b))
         return NULL;
-    if (!weir__value_same_shape(a, b))
-        return weir_builder_fail(builder, WEIR_ERR_SHAPE, "add takes equal shapes, not %s and %s",
-                                 weir__value_text(a, text_a), weir__value_text(b, text_b));
+    if (!weir__value_same_shape(a, b)) {
+        weir__builder_note(builder, WEIR_ERR_SHAPE, "add takes equal shapes, not %s and %s",
+                           weir__value_text(a, text_a), weir__value_text(b, text_b));
+        return a;
+    }
     b = weir__ordered_like(builder, b, a);
     struct weir__node *node = WEIR__EMIT(builder, add, a, b);
     if (node == NULL) return NULL;
