@@ -66,6 +66,25 @@ static void add_layers(struct list *list) {
         WEIR_ATTR_INT("kernel_size", 1), WEIR_ATTR_FLAG("bias", false));
 }
 
+/** The bottleneck's instance norm needs more than one pixel. */
+static bool leaves_pixels(const struct weir_unet_options *options, uint32_t depth) {
+    uint32_t height = options->height >> depth, width = options->width >> depth;
+    return height >= 1 && width >= 1 && (height > 1 || width > 1);
+}
+
+static bool check_size(const struct weir_unet_options *options, struct weir_faults *faults) {
+    char shallower[48] = "";
+    uint32_t depth = options->depth, least = 2u << depth;
+    if (leaves_pixels(options, depth)) return true;
+    while (depth > 0 && !leaves_pixels(options, depth)) depth--;
+    if (depth > 0) snprintf(shallower, sizeof shallower, ", or --depth %u at most", depth);
+    weir_faults_add(faults,
+                    "images of %ux%u are too small for %u levels, each of which halves them: "
+                    "use at least %ux%u%s",
+                    options->height, options->width, options->depth, least, least, shallower);
+    return false;
+}
+
 static bool check(const struct weir_unet_options *options, struct weir_faults *faults) {
     bool good = true;
     const struct {
@@ -90,15 +109,7 @@ static bool check(const struct weir_unet_options *options, struct weir_faults *f
         weir_faults_add(faults, "--dropout is %g, but must be from 0 to below 1", options->dropout);
         good = false;
     }
-    uint32_t least = options->depth <= 16 ? 1u << options->depth : 1;
-    if (good && (options->height < least || options->width < least)) {
-        weir_faults_add(faults,
-                        "images of %ux%u are too small for %u levels, each of which halves "
-                        "them: use at least %ux%u or a smaller --depth",
-                        options->height, options->width, options->depth, least, least);
-        good = false;
-    }
-    return good;
+    return good && check_size(options, faults);
 }
 
 int weir_model_unet(const struct weir_allocator *allocator, const struct weir_unet_options *options,
