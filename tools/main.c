@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir SUBCOMMAND [options]`: finds the subcommand and hands over. One row each in the table. */
 #include "args.h"
+#include "base/base.h"
 #include "commands.h"
 #include "net/kernel.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -57,12 +59,13 @@ static int refuse(const char *word) {
         names[i] = subcommands[i].name;
     }
     names[SUBCOMMANDS] = NULL;
+    char shown[81];
+    weir__text_visible(word, shown, sizeof(shown));
     const char *nearest = args_nearest(word, names);
     if (nearest) {
-        fprintf(stderr, "weir: %.80s: no such subcommand: did you mean 'weir %s'?\n", word,
-                nearest);
+        fprintf(stderr, "weir: %s: no such subcommand: did you mean 'weir %s'?\n", shown, nearest);
     } else {
-        fprintf(stderr, "weir: %.80s: no such subcommand: 'weir --help' lists them\n", word);
+        fprintf(stderr, "weir: %s: no such subcommand: 'weir --help' lists them\n", shown);
     }
     return EXIT_REFUSED;
 }
@@ -99,6 +102,8 @@ static int occupy_standard_descriptors(void) {
 }
 
 int main(int argc, char **argv) {
+    signal(SIGXFSZ,
+           SIG_IGN); /* a write beyond 'ulimit -f' then fails, and can be told and undone */
     if (occupy_standard_descriptors() != 0) {
         return EXIT_FAILED;
     }

@@ -76,8 +76,8 @@ static const char *way_out(int number) {
     case EPERM:
     case EROFS: return "check its permissions or choose another place";
     case ENOSPC:
-    case EDQUOT:
-    case EFBIG: return "make room or choose another place";
+    case EDQUOT: return "make room or choose another place";
+    case EFBIG: return "raise 'ulimit -f' or choose a place that takes larger files";
     case EMFILE:
     case ENFILE: return "close other files or raise 'ulimit -n'";
     case EISDIR: return "name a file, not a folder";
