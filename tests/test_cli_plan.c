@@ -221,7 +221,7 @@ static void test_describe_shows_a_partition(void) {
         EXPECT(cli_number(json_array_get(layers, i), "stage") == (i > 0));
     json_decref(model);
     CLI_CODE(&run, 2, "describe --layers 2 --width 16 --heads 2 --stages 9 --json %s", path);
-    CHECK_CONTAINS(run.output, "9 stages cannot be made of 4 layers; use 1 to 4");
+    CHECK_CONTAINS(run.output, "9 stages cannot be made of 4 layers: use 1 to 4");
 }
 
 /* ---- doctor ---- */

@@ -111,8 +111,8 @@ static void test_a_resumed_run_refuses_what_cannot_go_on(void) {
     CHECK_CONTAINS(run.output, "'wpe.weight' is F32 [8, 16], but the model has f32 [8, 24]");
     CHECK_CONTAINS(run.output, "'optimizer.wpe.weight.exp_avg' F32 [8, 16] is not the model's");
     CLI_CODE(&run, 2, TRAIN " --steps 9 --resume %s/w", text, text);
-    CHECK_CONTAINS(run.output, "'optimizer.wte.weight.exp_avg' f32 [256, 16] is missing");
-    CHECK_CONTAINS(run.output, "metadata 'step' is missing: not a training checkpoint");
+    CHECK_CONTAINS(run.output, "metadata 'step' is missing: give a training checkpoint, not");
+    CHECK(strstr(run.output, "optimizer.") == NULL);
     CLI_CODE(&run, 0, TRAIN " --steps 4 --resume %s/a --save %s/b", text, text, text);
     char a[512], b[512];
     snprintf(a, sizeof a, "%s/a", text);

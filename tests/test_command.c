@@ -146,8 +146,8 @@ static void test_schedule_refuses_with_every_fault_and_no_file(void) {
     CHECK_CONTAINS(run.output, "--chunks 0: too small: give at least 1");
     CHECK_CONTAINS(run.output, "--csv needs a value");
     RUN(&run, "schedule --csv /none/t.csv 2>&1 >/dev/null");
-    CHECK_EQ_INT(run.code, 1);
-    CHECK_CONTAINS(run.output, "weir: schedule: cannot create /none/t.csv.partial: ");
+    CHECK_EQ_INT(run.code, 2);
+    CHECK_CONTAINS(run.output, "weir: schedule: --csv /none/t.csv: its folder: No such file");
 }
 
 WEIR_TEST_SUITE(command, TEST(bare_command_prints_usage_on_stderr),

@@ -222,7 +222,7 @@ static void test_partitions_that_do_not_fit_are_refused(void) {
     struct weir_net_options options = trial_options(2, 4, 1);
     options.balance = (uint32_t[]){1, 1};
     expect_net_refused(model, &options, WEIR_ERR_CONFIG,
-                       "balance 1,1 adds up to 2 layers, but the model has 3; leave the balance "
+                       "balance 1,1 adds up to 2 layers, but the model has 3: leave the balance "
                        "away for an automatic one (by estimated cost)");
     options.balance = (uint32_t[]){3, 0};
     expect_net_refused(model, &options, WEIR_ERR_CONFIG, "balance 3,0 gives a stage no layer");

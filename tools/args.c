@@ -79,17 +79,13 @@ static void not_a(const struct source *source, const char *text, const char *wan
 
 static bool in_range(const struct source *source, const char *text, double value) {
     const struct arg_option *option = source->option;
-    if (value < option->least) {
-        weir_faults_add(source->args->faults, "%s %.*s: too small: give at least %.17g",
-                        source->label, SHOWN, text, option->least);
-        return false;
+    bool small = value < option->least, large = option->most != 0.0 && value > option->most;
+    if (small || large) {
+        weir_faults_add(source->args->faults, "%s %.*s: too %s: give at %s %.17g", source->label,
+                        SHOWN, text, small ? "small" : "large", small ? "least" : "most",
+                        small ? option->least : option->most);
     }
-    if (option->most != 0.0 && value > option->most) {
-        weir_faults_add(source->args->faults, "%s %.*s: too large: give at most %.17g",
-                        source->label, SHOWN, text, option->most);
-        return false;
-    }
-    return true;
+    return !small && !large;
 }
 
 /* Digits only; *end is what follows them. */
@@ -113,9 +109,11 @@ static bool read_count(const struct source *source, const char *text, uint64_t m
         not_a(source, text, "a whole number: write digits only, like 8");
         return false;
     }
-    if (number > most) {
+    if (number > most && in_range(source, text, (double)number)) {
         weir_faults_add(source->args->faults, "%s %.*s: too large: give at most %llu",
                         source->label, SHOWN, text, (unsigned long long)most);
+    }
+    if (number > most) {
         return false;
     }
     *value = number;
@@ -463,7 +461,7 @@ int args_refuse(const struct arg_command *command, struct weir_faults *faults) {
         fprintf(stderr, "weir: %s: %s\n", command->name, faults->lines[i]);
     }
     if (faults->count > faults->kept) {
-        fprintf(stderr, "weir: %s: and %u more faults\n", command->name,
+        fprintf(stderr, "weir: %s: and %u more faults: mend these first\n", command->name,
                 faults->count - faults->kept);
     }
     weir_faults_clean_up(faults);

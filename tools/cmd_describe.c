@@ -6,6 +6,7 @@
 #include "model_json.h"
 #include "model_options.h"
 #include "net/compile.h"
+#include "net_run.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -148,6 +149,7 @@ int cmd_describe(int argc, char **argv) {
     struct weir_error error = {0};
     int code = EXIT_DONE;
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
     int status = gather(&values, &args, &description, &faults);
     if (faults.count > 0) {
         code = args_refuse(&command, &faults);

@@ -5,6 +5,7 @@
 #include "args.h"
 #include "device/device.h"
 #include "json_text.h"
+#include "net_run.h"
 #include "net/kernel.h"
 #include "place/place.h"
 #include "plan_text.h"
@@ -255,6 +256,7 @@ int cmd_doctor(int argc, char **argv) {
     struct weir_error error = {0};
     struct doctor doctor = {.values = &values, .problems = WEIR_FAULTS_INIT};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
     if (faults.count > 0) return args_refuse(&command, &faults);
     int code = EXIT_DONE;
     int status = examine(&doctor);

@@ -128,9 +128,11 @@ static const struct weir__safetensor *find(struct grad *g, const char *name,
         weir_faults_add(g->faults, "%s holds no tensor '%s': write it with rows first",
                         g->values->data, name);
     } else if (!readable_as(from->dtype, run_dtype(g, spec)) || !fits(from, spec)) {
-        weir_faults_add(g->faults, "%s: '%s' is %s, the model takes rows of %s", g->values->data,
-                        name, weir__safetensor_text(from, have, sizeof have),
-                        weir__tensor_text(spec, want, sizeof want));
+        weir_faults_add(
+            g->faults,
+            "%s: '%s' is %s, the model takes rows of %s: convert it, or choose another model",
+            g->values->data, name, weir__safetensor_text(from, have, sizeof have),
+            weir__tensor_text(spec, want, sizeof want));
     } else {
         return from;
     }
@@ -170,13 +172,19 @@ static int build_model(struct grad *g, const struct args *args) {
 static int find_data(struct grad *g) {
     const char *loss;
     weir_model_border(g->model, &g->input_spec, &g->target_spec, &loss);
+    if (loss == NULL) {
+        weir_faults_add(g->faults, "the model has no loss, so there are no gradients: give its "
+                                   "file a \"target\" and a \"loss\"");
+        return WEIR_ERR_CONFIG;
+    }
     g->input = find(g, "input", &g->input_spec);
     g->target = find(g, "target", &g->target_spec);
     if (g->input == NULL || g->target == NULL) return WEIR_ERR_SHAPE;
     g->rows = g->input->shape[0];
     if (g->target->shape[0] == g->rows) return WEIR_OK;
-    weir_faults_add(g->faults, "%s: input has %" PRId64 " rows, target %" PRId64, g->values->data,
-                    g->rows, g->target->shape[0]);
+    weir_faults_add(g->faults,
+                    "%s: input has %" PRId64 " rows, target %" PRId64 ": give each row a target",
+                    g->values->data, g->rows, g->target->shape[0]);
     return WEIR_ERR_SHAPE;
 }
 

@@ -4,6 +4,7 @@
 #include "json_text.h"
 #include "model_options.h"
 #include "net/compile.h"
+#include "net_run.h"
 #include "place/place.h"
 #include "pipe_costs.h"
 #include "plan_text.h"
@@ -140,6 +141,7 @@ int cmd_plan(int argc, char **argv) {
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     int code = EXIT_DONE;
+    if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
     int status = model_options_build(&values.model, &args, NULL, &faults, &model);
     if (status == WEIR_OK) status = plan_model(&values, &args, model, &faults, &error);
     if (faults.count > 0) {

@@ -7,6 +7,7 @@
  */
 #include "args.h"
 #include "commands.h"
+#include "net_run.h"
 #include "output.h"
 
 #include <stdio.h>
@@ -126,15 +127,15 @@ static int write_table(const struct values *values, const struct weir_table *tab
     return status;
 }
 
-static int print(const struct values *values) {
-    struct weir_faults faults = WEIR_FAULTS_INIT;
+static int print(const struct values *values, struct weir_faults *faults) {
     struct weir_table_options options = options_of(values);
     struct weir_error error = {0};
     struct weir_table *table = NULL;
     struct people people;
-    int status = weir_table_new(&options, &faults, &table);
-    if (faults.count) {
-        return args_refuse(&command, &faults);
+    int status = weir_table_new(&options, faults, &table);
+    if (faults->count) {
+        weir_table_destroy(table);
+        return args_refuse(&command, faults);
     }
     if (!status) {
         status = write_table(values, table, &error);
@@ -159,7 +160,8 @@ static void name_faults(const char *file, struct weir_faults *from, struct weir_
         weir_faults_add(to, "%s: %s", file, from->lines[i]);
     }
     if (from->count > from->kept) {
-        weir_faults_add(to, "%s: and %u more faults", file, from->count - from->kept);
+        weir_faults_add(to, "%s: and %u more faults: mend these first", file,
+                        from->count - from->kept);
     }
     weir_faults_clean_up(from);
 }
@@ -218,8 +220,11 @@ int cmd_schedule(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) {
         return EXIT_DONE;
     }
+    if (!output_is_standard(values.csv)) {
+        net_run_check_output("csv", values.csv, &faults);
+    }
     if (values.check) {
         return check(&values, &args, &faults);
     }
-    return faults.count ? args_refuse(&command, &faults) : print(&values);
+    return print(&values, &faults);
 }

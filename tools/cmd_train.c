@@ -202,7 +202,7 @@ static void check_values(const struct args *args, const struct train_values *val
     if (values->save_every > 0 && values->save == NULL)
         weir_faults_add(faults, "--save-every needs a file: give --save FILE");
     if (values->nesterov && values->momentum == 0.0)
-        weir_faults_add(faults, "--nesterov needs --momentum above 0");
+        weir_faults_add(faults, "--nesterov needs --momentum above 0: give both, like 0.9");
     if (values->eval_data.count > 0 && values->data.count == 0)
         weir_faults_add(faults, "--eval-data needs --data: give both");
     if (args_given(args, "epochs") && args_given(args, "steps"))

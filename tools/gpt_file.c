@@ -33,8 +33,9 @@ static bool find_matrix(const struct look *look, const char *name, uint32_t size
                         "%s holds no '%s': not the weights of a GPT: say by --model whose they are",
                         look->path, name);
     else if (!good)
-        weir_faults_add(look->faults, "%s: '%s' is %s, which no GPT has", look->path, name,
-                        weir__safetensor_text(tensor, text, sizeof text));
+        weir_faults_add(look->faults,
+                        "%s: '%s' is %s, which no GPT has: say by --model whose weights they are",
+                        look->path, name, weir__safetensor_text(tensor, text, sizeof text));
     return good;
 }
 
@@ -60,7 +61,9 @@ static void take_heads(const struct look *look) {
     if (text != NULL && text[0] >= '1' && text[0] <= '9' && *end == '\0' && heads <= SIZE_MAX_TAKEN)
         options->heads = (uint32_t)heads;
     else if (text != NULL)
-        weir_faults_add(look->faults, "%s: metadata '" GPT_FILE_HEADS "' is '%.60s', not a number",
+        weir_faults_add(look->faults,
+                        "%s: metadata '" GPT_FILE_HEADS "' is '%.60s', not a number: "
+                        "give --heads N",
                         look->path, text);
     else if (options->vocab == GPT2_VOCAB && options->width % GPT2_HEAD == 0)
         options->heads = options->width / GPT2_HEAD;

@@ -2,6 +2,7 @@
 /* One table of options, one function per built-in model. */
 #include "model_options.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,8 +205,8 @@ static int build_unet(const struct model_options *options, const struct args *ar
     if (args_given(args, "dropout")) unet.dropout = options->dropout;
     if (!parse_image_size(options->image_size, &unet)) {
         weir_faults_add(faults,
-                        "--image-size %.40s must be a size like 192, or HEIGHTxWIDTH like "
-                        "96x128",
+                        "--image-size %.40s: not a size: write it like 192, or HEIGHTxWIDTH like "
+                        "96x128, up to 1048576",
                         options->image_size);
         return WEIR_ERR_ARGUMENT;
     }
@@ -264,8 +265,9 @@ int model_options_build(const struct model_options *options, const struct args *
                         struct weir_model **model) {
     int status = build(options, args, data, faults, model);
     for (uint32_t i = 0; status == WEIR_OK && i < options->freeze.count; i++) {
-        status = weir_model_freeze(*model, arg_texts_get(&options->freeze, i));
-        if (status == WEIR_ERR_ARGUMENT) weir_faults_add(faults, "--freeze has an empty pattern");
+        const char *pattern = arg_texts_get(&options->freeze, i);
+        assert(pattern[0] != '\0'); /* a list has no empty items */
+        status = weir_model_freeze(*model, pattern);
     }
     if (status != WEIR_OK && *model != NULL) {
         weir_model_destroy(*model);

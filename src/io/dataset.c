@@ -98,7 +98,9 @@ static int open_found(struct weir__dataset *dataset, const struct weir__io *io,
     static const char *const names[] = {"text", "tokens", "arrays"};
     dataset->kind = train->kind;
     if (eval && eval->kind != train->kind) {
-        weir_faults_add(faults, "the data to train on are %s, but the held-out data are %s",
+        weir_faults_add(faults,
+                        "the data to train on are %s, but the held-out data are %s: "
+                        "give both in one form",
                         names[train->kind], names[eval->kind]);
         return WEIR_ERR_CONFIG;
     }

@@ -139,9 +139,12 @@ static int check_fit(const struct weir__array *array, const struct weir_tensor *
     struct weir_tensor sample = sample_of(array);
     int status = WEIR_OK;
     if (!same_shape(&sample, tensor)) {
-        weir_faults_add(faults, "%s: its samples are %s %s, but the model's %s is %s", path,
-                        weir__number_name(array->number), shape_text(&sample, found, sizeof(found)),
-                        role, weir__tensor_text(tensor, wanted, sizeof(wanted)));
+        weir_faults_add(faults,
+                        "%s: its samples are %s %s, but the model's %s is %s: convert them, or "
+                        "choose another model",
+                        path, weir__number_name(array->number),
+                        shape_text(&sample, found, sizeof(found)), role,
+                        weir__tensor_text(tensor, wanted, sizeof(wanted)));
         status = WEIR_ERR_SHAPE;
     }
     if (tensor->dtype == WEIR_I64 && weir__number_is_real(array->number)) {
@@ -193,7 +196,8 @@ static int check_labels(const struct weir__array *array, const struct weir__arra
         if (!ignore && (labels[i] < 0 || labels[i] >= rule->classes)) {
             return weir__source_refuse(io, array->source.path, WEIR_ERR_CONFIG,
                                        "sample %" PRIu64 " has the label %" PRId64
-                                       ", but the model's labels are 0 to %" PRId64,
+                                       ", but the model's labels are 0 to %" PRId64
+                                       ": correct it, or give the model more classes",
                                        (first + i) / rule->target_numbers, labels[i],
                                        rule->classes - 1);
         }
@@ -237,10 +241,11 @@ static int scan_shares(const struct weir__array_part *part, const struct weir__i
                 return WEIR_OK;
             }
             if (!bytes && !(values[i] >= 0 && values[i] <= 1)) {
-                return weir__source_refuse(io, part->target.source.path, WEIR_ERR_CONFIG,
-                                           "sample %" PRIu64
-                                           " has the target %g, but the loss takes 0 to 1",
-                                           (at + i) / rule->target_numbers, values[i]);
+                return weir__source_refuse(
+                    io, part->target.source.path, WEIR_ERR_CONFIG,
+                    "sample %" PRIu64
+                    " has the target %g, but the loss takes 0 to 1: scale the targets",
+                    (at + i) / rule->target_numbers, values[i]);
             }
         }
     }

@@ -140,10 +140,11 @@ static bool check_options(const struct weir_gpt_options *options, struct weir_fa
                 options->context >= 1 && options->vocab >= 1;
     if (!good)
         weir_faults_add(faults, "--layers, --width, --heads, --context and --vocab must be at "
-                                "least 1");
+                                "least 1: leave them away for the defaults");
     if (options->heads >= 1 && options->width % options->heads != 0) {
-        weir_faults_add(faults, "--width %u is not a multiple of --heads %u", options->width,
-                        options->heads);
+        uint32_t below = options->width - options->width % options->heads;
+        weir_faults_add(faults, "--width %u is not a multiple of --heads %u: give --width %u",
+                        options->width, options->heads, below > 0 ? below : options->heads);
         good = false;
     }
     if (!(options->dropout >= 0 && options->dropout < 1)) {

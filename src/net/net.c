@@ -18,12 +18,13 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
         return WEIR_ERR_ARGUMENT;
     }
     if (options->dtype != WEIR_F32 && options->dtype != WEIR_F64) {
-        weir_faults_add(faults, "--dtype %s is not supported; use f32 or f64",
+        weir_faults_add(faults, "--dtype %s is not supported: use f32 or f64",
                         weir_dtype_name(options->dtype));
         status = WEIR_ERR_CONFIG;
     }
     if (!model->has_target && !options->pipe.infer_only) {
-        weir_faults_add(faults, "a model without target and loss cannot be trained, only inferred");
+        weir_faults_add(faults, "a model without target and loss cannot be trained, only inferred: "
+                                "give both");
         status = WEIR_ERR_CONFIG;
     }
     bool texts = model->input.dtype == WEIR_I64 && model->input.rank == 1;
@@ -34,7 +35,7 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
         status = WEIR_ERR_CONFIG;
     }
     if (options->stages == 0 || options->stages > UINT16_MAX) {
-        weir_faults_add(faults, "%u stages are not possible; use 1 to %u", options->stages,
+        weir_faults_add(faults, "%u stages are not possible: use 1 to %u", options->stages,
                         model->layer_count > 0 ? model->layer_count : 1);
         status = WEIR_ERR_CONFIG;
     }

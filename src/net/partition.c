@@ -32,9 +32,9 @@ static int check_balance(uint32_t layers, uint32_t stages, const uint32_t *balan
         sum += balance[s];
     }
     balance_text(balance, stages, text, sizeof text);
-    if (!positive) weir_faults_add(faults, "balance %s gives a stage no layer; %s", text, hint);
+    if (!positive) weir_faults_add(faults, "balance %s gives a stage no layer: %s", text, hint);
     if (sum != layers)
-        weir_faults_add(faults, "balance %s adds up to %llu layers, but the model has %u; %s", text,
+        weir_faults_add(faults, "balance %s adds up to %llu layers, but the model has %u: %s", text,
                         (unsigned long long)sum, layers, hint);
     return positive && sum == layers ? WEIR_OK : WEIR_ERR_CONFIG;
 }
@@ -68,7 +68,7 @@ int weir__partition(const struct weir_model *model, enum weir_dtype dtype, uint3
         return status;
     }
     if (stages > layers || stages == 0) {
-        weir_faults_add(faults, "%u stages cannot be made of %u layer%s; use 1 to %u", stages,
+        weir_faults_add(faults, "%u stages cannot be made of %u layer%s: use 1 to %u", stages,
                         layers, layers == 1 ? "" : "s", layers == 0 ? 1 : layers);
         return WEIR_ERR_CONFIG;
     }

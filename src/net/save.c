@@ -167,6 +167,8 @@ static bool same_shape(const struct weir__safetensor *tensor,
     return memcmp(tensor->shape, parameter->shape, tensor->rank * sizeof tensor->shape[0]) == 0;
 }
 
+#define OTHER_MODEL ": choose the model that the file was made with, or another file"
+
 static bool check_entry(const struct weir__safetensors *file, const struct entry *entry,
                         struct weir_faults *faults) {
     char wanted[96], found[96];
@@ -175,12 +177,12 @@ static bool check_entry(const struct weir__safetensors *file, const struct entry
     memcpy(shape.shape, entry->parameter.shape, sizeof shape.shape);
     weir__tensor_text(&shape, wanted, sizeof wanted);
     if (tensor == NULL) {
-        weir_faults_add(faults, "tensor '%s' %s is missing", entry->name, wanted);
+        weir_faults_add(faults, "tensor '%s' %s is missing" OTHER_MODEL, entry->name, wanted);
         return false;
     }
     bool number = tensor->dtype == WEIR_F32 || tensor->dtype == WEIR_F64;
     if (number && same_shape(tensor, &entry->parameter)) return true;
-    weir_faults_add(faults, "tensor '%s' is %s, but the model has %s", entry->name,
+    weir_faults_add(faults, "tensor '%s' is %s, but the model has %s" OTHER_MODEL, entry->name,
                     weir__safetensor_text(tensor, found, sizeof found), wanted);
     return false;
 }
@@ -191,16 +193,19 @@ static const struct entry *find_entry(const struct entries *entries, const char 
     return NULL;
 }
 
+static bool is_state(const char *name) {
+    return strncmp(name, optimizer_prefix, strlen(optimizer_prefix)) == 0;
+}
+
 /** Optimizer state is superfluous only where it was asked for. */
 static bool check_superfluous(const struct weir__safetensors *file, const struct entries *entries,
                               bool all, struct weir_faults *faults) {
     bool good = true;
     for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
         const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
-        bool state = strncmp(tensor->name, optimizer_prefix, strlen(optimizer_prefix)) == 0;
-        if ((state && !all) || find_entry(entries, tensor->name) != NULL) continue;
+        if ((is_state(tensor->name) && !all) || find_entry(entries, tensor->name) != NULL) continue;
         char text[96];
-        weir_faults_add(faults, "tensor '%.200s' %s is not the model's", tensor->name,
+        weir_faults_add(faults, "tensor '%.200s' %s is not the model's" OTHER_MODEL, tensor->name,
                         weir__safetensor_text(tensor, text, sizeof text));
         good = false;
     }
@@ -218,17 +223,21 @@ static bool read_number(const struct weir__safetensors *file, const char *key, u
         return true;
     }
     if (text == NULL)
-        weir_faults_add(faults, "metadata '%s' is missing: not a training checkpoint", key);
+        weir_faults_add(
+            faults, "metadata '%s' is missing: give a training checkpoint, not weights alone", key);
     else
-        weir_faults_add(faults, "metadata '%s' is '%.60s', not a number", key, text);
+        weir_faults_add(faults, "metadata '%s' is '%.60s', not a number: give a file that is whole",
+                        key, text);
     return false;
 }
 
+/** Of weights alone, where a checkpoint is wanted, it is enough to say so once. */
 static bool check_file(const struct weir__safetensors *file, const struct entries *entries,
                        struct weir_progress *progress, struct weir_faults *faults) {
-    bool good = true;
+    bool good = true, weights = weir__safetensors_metadata(file, progress_keys[0]) == NULL;
     for (uint32_t i = 0; i < entries->count; i++)
-        good &= check_entry(file, &entries->list[i], faults);
+        if (!weights || !is_state(entries->list[i].name))
+            good &= check_entry(file, &entries->list[i], faults);
     good &= check_superfluous(file, entries, progress != NULL, faults);
     if (progress == NULL) return good;
     good &= read_number(file, progress_keys[0], &progress->step, faults);
