@@ -202,6 +202,24 @@ static void test_late_recompute_costs_a_forward_per_stage_but_one(void) {
     }
 }
 
+static void test_late_recompute_runs_under_every_schedule(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512];
+    snprintf(path, sizeof path, "%s/j", test_temporary_directory());
+    for (size_t i = 0; i < sizeof forms / sizeof forms[0]; i++) {
+        double step[2];
+        for (int late = 0; late < 2; late++) {
+            char options[160];
+            snprintf(options, sizeof options,
+                     "--schedule %s --workers 4 --virtual-stages %u --checkpoint always "
+                     "--recompute %s",
+                     forms[i].schedule, forms[i].stages_per_worker, late ? "late" : "early");
+            step[late] = step_of(path, options);
+        }
+        EXPECT(step[0] <= step[1]);
+    }
+}
+
 /* Fewer bubbles, more crossings: which schedule is faster depends on the links. */
 static void test_slow_links_turn_the_ranking_round(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
@@ -356,6 +374,7 @@ static void test_what_cannot_be_is_refused(void) {
 
 WEIR_TEST_SUITE(cli_simulate, TEST(closed_forms_hold_for_every_schedule),
                 TEST(late_recompute_costs_a_forward_per_stage_but_one),
+                TEST(late_recompute_runs_under_every_schedule),
                 TEST(slow_links_turn_the_ranking_round), TEST(parts_of_idle_time_add_up),
                 TEST(a_trace_holds_every_action),
                 TEST(a_picture_shows_every_action_and_nothing_from_elsewhere),

@@ -232,6 +232,7 @@ static struct simulate_costs costs_of(const struct values *values, struct weir_f
 
 static struct simulate_counts counts_of(const struct values *values) {
     return (struct simulate_counts){
+        .recompute_late = values->recompute == 1,
         .schedule = values->schedule,
         .stages = values->stages,
         .workers = values->workers,

@@ -25,6 +25,7 @@ struct simulate_counts {
     const char *schedule;                             /**< a name, or FILE.csv */
     uint32_t stages, workers, virtual_stages, chunks; /**< 0: the schedule's default */
     enum weir_checkpoint checkpoint;
+    bool recompute_late;
     /** A worker's share of the work stays the same: with V stages per worker each takes 1 / V of
      * the given times and bytes. So that schedules can be compared that cut a model differently. */
     bool same_share;

@@ -74,6 +74,7 @@ static int make_table(struct simulate_case *c, const struct simulate_counts *cou
     options.schedule = counts->schedule;
     options.micro_batches = counts->chunks;
     options.checkpoint = counts->checkpoint;
+    options.recompute_late = counts->recompute_late;
     if (is_csv(counts->schedule)) return read_csv(counts, &options, faults, notes, &c->table);
     if (counts->chunks == 0) options.micro_batches = CHUNKS_DEFAULT;
     choose_counts(counts, &options, faults);
