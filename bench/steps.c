@@ -11,6 +11,21 @@
 
 static const double S_PER_NS = 1e-9;
 
+/* What sharing memory orders in the pipe, and the table does not. */
+static void take_orders(struct bench *bench, struct steps *steps, const struct weir__deps *orders) {
+    uint32_t *begin = bench_take(bench, (size_t)orders->action_count + 1, sizeof *begin);
+    uint32_t *from = bench_take(bench, orders->edge_count, sizeof *from);
+    uint32_t count = 0;
+    for (uint32_t a = 0; a < orders->action_count; a++) {
+        begin[a] = count;
+        for (uint32_t e = orders->begin[a]; e < orders->begin[a + 1]; e++)
+            if (orders->edges[e].cause == WEIR__CAUSE_MEMORY) from[count++] = orders->edges[e].from;
+    }
+    begin[orders->action_count] = count;
+    steps->order_begin = begin;
+    steps->order_from = from;
+}
+
 void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,
                 uint32_t capacity) {
     if (pipe->last == NULL) bench_die("no training step was completed");
@@ -25,21 +40,6 @@ void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe
     size_t cells = (size_t)capacity * steps->table->action_count;
     steps->start = bench_take(bench, cells, sizeof *steps->start);
     steps->end = bench_take(bench, cells, sizeof *steps->end);
-}
-
-/* What sharing memory orders in the pipe, and the table does not. */
-static void take_orders(struct bench *bench, struct steps *steps, const struct weir__deps *orders) {
-    uint32_t *begin = bench_take(bench, (size_t)orders->action_count + 1, sizeof *begin);
-    uint32_t *from = bench_take(bench, orders->edge_count, sizeof *from);
-    uint32_t count = 0;
-    for (uint32_t a = 0; a < orders->action_count; a++) {
-        begin[a] = count;
-        for (uint32_t e = orders->begin[a]; e < orders->begin[a + 1]; e++)
-            if (orders->edges[e].cause == WEIR__CAUSE_MEMORY) from[count++] = orders->edges[e].from;
-    }
-    begin[orders->action_count] = count;
-    steps->order_begin = begin;
-    steps->order_from = from;
 }
 
 static bool counts(const struct steps *steps, uint32_t action) {
