@@ -14,8 +14,6 @@
 #include "simulate.h"
 #include "steps.h"
 
-#include "weir_simulate.h"
-
 #include <math.h>
 #include <string.h>
 #include <time.h>

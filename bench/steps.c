@@ -3,40 +3,21 @@
  * odd ones are predicted from even ones and the other way round. */
 #include "steps.h"
 
-#include "weir_simulate.h"
-
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double S_PER_NS = 1e-9;
 
-/* What sharing memory orders in the pipe, and the table does not. */
-static void take_orders(struct bench *bench, struct steps *steps, const struct weir__deps *orders) {
-    uint32_t *begin = bench_take(bench, (size_t)orders->action_count + 1, sizeof *begin);
-    uint32_t *from = bench_take(bench, orders->edge_count, sizeof *from);
-    uint32_t count = 0;
-    for (uint32_t a = 0; a < orders->action_count; a++) {
-        begin[a] = count;
-        for (uint32_t e = orders->begin[a]; e < orders->begin[a + 1]; e++)
-            if (orders->edges[e].cause == WEIR__CAUSE_MEMORY) from[count++] = orders->edges[e].from;
-    }
-    begin[orders->action_count] = count;
-    steps->order_begin = begin;
-    steps->order_from = from;
-}
-
 void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,
                 uint32_t capacity) {
     if (pipe->last == NULL) bench_die("no training step was completed");
-    const struct weir_pipe_options *options = &pipe->setup.options;
-    *steps = (struct steps){
-        .table = pipe->last->table,
-        .recompute_late = options->recompute_late,
-        .capacity = capacity,
-        .per_sample = 1,
-        .delay_s = options->link == WEIR_LINK_COPY ? options->link_delay_ns * S_PER_NS : 0.0};
-    take_orders(bench, steps, &pipe->last->orders);
+    *steps = (struct steps){.table = pipe->last->table,
+                            .options = WEIR_SIMULATE_OPTIONS_INIT,
+                            .capacity = capacity,
+                            .per_sample = 1};
+    bench_check(weir__predict_options(&pipe->setup, pipe->last, &bench->pool, &steps->options),
+                "a pipe's prediction");
     size_t cells = (size_t)capacity * steps->table->action_count;
     steps->start = bench_take(bench, cells, sizeof *steps->start);
     steps->end = bench_take(bench, cells, sizeof *steps->end);
@@ -103,19 +84,10 @@ double steps_median(struct bench *bench, const struct steps *steps, enum weir_ki
     return task_median(steps, ANY_STAGE, kind, EVERY_SAMPLE, scratch);
 }
 
-/* Tasks take seconds[stage][kind]; as the engine has it, what crosses between workers is delayed.
- * Skips need no mention: with one delay for all, borders say as much. */
-static double simulate(const struct steps *steps, const double *seconds, double delay,
-                       bool ordered) {
-    struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
+static double simulate(struct weir_simulate_options options, const double *seconds) {
     struct weir_simulator *simulator;
     struct weir_prediction prediction;
-    options.table = steps->table;
     options.stage_seconds = seconds;
-    options.link.latency = delay;
-    options.recompute_late = steps->recompute_late;
-    options.order_begin = ordered ? steps->order_begin : NULL;
-    options.order_from = steps->order_from;
     options.no_causes = true;
     bench_check(weir_simulator_new(NULL, &simulator), "simulating a table");
     bench_check(weir_simulate(simulator, &options, NULL, &prediction), "simulating a table");
@@ -132,7 +104,7 @@ double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t 
         for (int k = 0; k < WEIR_KIND_COUNT; k++)
             seconds[s * WEIR_KIND_COUNT + k] =
                 task_median(steps, (int)s, k, 1 - sample % 2, scratch);
-    return simulate(steps, seconds, steps->delay_s, true);
+    return simulate(steps->options, seconds);
 }
 
 double steps_in_theory(struct bench *bench, const struct steps *steps, double delay) {
@@ -142,7 +114,10 @@ double steps_in_theory(struct bench *bench, const struct steps *steps, double de
     double *seconds = bench_take(bench, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);
     for (uint32_t s = 0; s < stages; s++)
         memcpy(&seconds[s * WEIR_KIND_COUNT], units, sizeof units);
-    return simulate(steps, seconds, delay, false);
+    struct weir_simulate_options options = steps->options;
+    options.link.latency = delay;
+    options.order_begin = NULL; /* of the table alone */
+    return simulate(options, seconds);
 }
 
 /* ---- overlap ---- */

@@ -8,16 +8,14 @@
 #define WEIR_BENCH_STEPS_H
 
 #include "harness.h"
-#include "pipe/pipe.h"
+#include "pipe/predict.h"
 
 struct steps {
-    const struct weir_table *table; /**< the pipe's */
-    bool recompute_late;
-    const uint32_t *order_begin, *order_from; /**< what sharing memory adds to the table's order */
+    const struct weir_table *table;       /**< the pipe's */
+    struct weir_simulate_options options; /**< all that the simulator must know but times */
     uint32_t count, capacity;
     uint32_t per_sample; /**< consecutive steps of one sample; 1 unless set */
     double *start, *end; /**< [step][action], s since the step's first one */
-    double delay_s;      /**< of the pipe's copied crossings (link_delay_ns) */
 };
 
 /** The pipe must have run a training step of the row count that follows, and must outlive `steps`:

@@ -297,7 +297,8 @@ static int simulate_one(const struct values *values, const struct simulate_costs
     int status = simulate_case_init(&c, &counts, faults, &notes);
     if (status == WEIR_OK) {
         simulate_case_cost(&c, costs);
-        c.options.want_actions = true;
+        c.options.want_actions =
+            simulate_is_drawn(&c) || values->trace != NULL || values->svg != NULL;
         status = simulate_case_run(&c, faults);
     }
     if (status == WEIR_OK) {

@@ -59,6 +59,8 @@ double simulate_case_peak_bytes(const struct simulate_case *c);
 
 /** CLI.md's object; a new reference. */
 json_t *simulate_json(const struct simulate_case *c);
+/** Whether it is small enough for a timeline, which needs the times of all actions. */
+bool simulate_is_drawn(const struct simulate_case *c);
 /** Facts, timeline, and a line per worker. */
 int simulate_print(const struct people *people, const struct simulate_case *c);
 /** "12.6 ms" into text; returns text. */

@@ -80,12 +80,17 @@ static void print_workers(FILE *to, const struct weir_prediction *p) {
     }
 }
 
+bool simulate_is_drawn(const struct simulate_case *c) {
+    return c->table->worker_count <= DRAWN_WORKERS_MAX &&
+           c->table->action_count <= DRAWN_ACTIONS_MAX;
+}
+
 int simulate_print(const struct people *people, const struct simulate_case *c) {
     const struct weir_prediction *p = &c->prediction;
     FILE *to = people->stream;
     int status = WEIR_OK;
     print_facts(to, c);
-    if (p->worker_count > DRAWN_WORKERS_MAX || c->table->action_count > DRAWN_ACTIONS_MAX) {
+    if (!simulate_is_drawn(c)) {
         fprintf(to, "(the timeline is drawn for at most %d workers and %d actions)\n",
                 DRAWN_WORKERS_MAX, DRAWN_ACTIONS_MAX);
     } else {
