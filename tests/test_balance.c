@@ -418,6 +418,7 @@ static void test_a_stage_costs_its_layers_but_for_its_ends(void) {
     EXPECT_NEAR(middle->seconds[WEIR_KIND_R], 0.75 * 5 + 0.25 * 4 + 0.5, 0);
     EXPECT_NEAR(middle->seconds[WEIR_KIND_B], 18.5, 0);
     EXPECT_NEAR(middle->seconds[WEIR_KIND_I], 11.75, 0);
+    EXPECT_NEAR(middle->seconds[WEIR_KIND_I], 11.75, 0);
     EXPECT_NEAR(middle->seconds[WEIR_KIND_W], 9.5, 0);
     EXPECT_NEAR(middle->forward_checkpoint, 0.875 * 9 + 0.5, 0);
     EXPECT_EQ_UINT(middle->saved, 64 * 9 - 16 * 4);
@@ -426,6 +427,24 @@ static void test_a_stage_costs_its_layers_but_for_its_ends(void) {
     EXPECT_EQ_UINT(middle->border_gradient, 32);
     EXPECT_EQ_UINT(middle->workspace, 999);
     EXPECT_EQ_UINT(middle->parameters + middle->gradients + middle->optimizer, 16 * 9);
+    weir_stage_costs_destroy(stages);
+}
+
+static void test_where_no_gradient_leaves_the_weight_part_does_all(void) {
+    struct weir_layer_cost layers[6];
+    struct weir_layer_costs costs = six_layers(layers);
+    struct weir_stage_costs *stages;
+    costs.skip_count = 0;
+    layers[0].no_backward = false;
+    CHECK_OK(weir_stage_costs_new(&costs, 3, test_allocator(), &stages));
+    CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){1, 2, 3}, 3));
+    for (uint32_t s = 0, sum = 1; s < 3; s++, sum = s == 1 ? 5 : 15) {
+        bool joined = s < 2; /* nothing comes back over the first border */
+        const struct weir_stage_cost *stage = &stages->list[s];
+        EXPECT_NEAR(stage->seconds[WEIR_KIND_I], joined ? 0.5 : 1.25 * sum + 0.5, 0);
+        EXPECT_NEAR(stage->seconds[WEIR_KIND_W], (joined ? 2.25 : 1) * sum + 0.5, 0);
+        EXPECT_EQ_UINT(stage->weight_saved, joined ? stage->saved : 32 * sum);
+    }
     weir_stage_costs_destroy(stages);
 }
 
@@ -515,5 +534,6 @@ WEIR_TEST_SUITE(
     TEST(long_lists_are_searched_downhill_within_the_budget), TEST(where_nothing_fits_that_is_said),
     TEST(long_lists_are_cut_quickly), TEST(a_layer_weighs_its_time), TEST(a_layer_weighs_its_bytes),
     TEST(a_stage_costs_its_layers_but_for_its_ends),
+    TEST(where_no_gradient_leaves_the_weight_part_does_all),
     TEST(a_skip_goes_to_each_stage_that_reads_it_once),
     TEST(a_predicted_step_is_of_the_stages_times), TEST(wrong_partitions_leave_the_stages_alone))

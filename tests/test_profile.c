@@ -368,8 +368,8 @@ static void test_layers_bytes_add_up_to_the_plan(void) {
     weir_model_destroy(tied);
 }
 
-static void test_a_stage_has_a_copy_of_what_is_tied_to_another(void) {
-    struct weir_model *model = gpt_model(true, 0);
+static void check_stages(bool tied, double dropout) {
+    struct weir_model *model = gpt_model(tied, dropout);
     struct weir_profile_options options = profile_options(4, 1);
     struct weir_net_options net = trial_options(2, 4, 1);
     struct weir_stage_costs *stages;
@@ -378,6 +378,7 @@ static void test_a_stage_has_a_copy_of_what_is_tied_to_another(void) {
     options.bytes_only = true;
     net.dtype = WEIR_F32;
     net.balance = balance;
+    net.pipe.checkpoint = WEIR_CHECKPOINT_NEVER;
     struct weir_profile *profile = profile_of(model, &options);
     CHECK(profile != NULL);
     CHECK_OK(weir_net_plan(model, &net, NULL, &plan));
@@ -386,12 +387,20 @@ static void test_a_stage_has_a_copy_of_what_is_tied_to_another(void) {
     for (int s = 0; s < 2; s++) {
         EXPECT_EQ_UINT(stages->list[s].parameters, plan->devices[s].parameters);
         EXPECT_EQ_UINT(stages->list[s].optimizer, plan->devices[s].optimizer);
+        EXPECT_EQ_UINT(stages->list[s].saved, plan->devices[s].activations);
     }
-    EXPECT(profile->costs.layers[3].copied > 0);
+    EXPECT_EQ_INT(profile->costs.layers[3].copied > 0, tied);
     weir_stage_costs_destroy(stages);
     weir_plan_destroy(plan);
     weir_profile_destroy(profile);
     weir_model_destroy(model);
+}
+
+/* To the byte, what a plan of these stages says: with copies of what is tied, and without what the
+ * border keeps. */
+static void test_stages_bytes_are_the_plans(void) {
+    check_stages(false, 0);
+    check_stages(true, 0.1);
 }
 
 /* Random models: whatever their skips and freezes, they are measured. */
@@ -484,7 +493,6 @@ WEIR_TEST_SUITE(profile, TEST(known_times_are_found_and_balanced),
                 TEST(recompute_of_a_last_layer_leaves_its_end_out),
                 TEST(frozen_layers_have_no_backward), TEST(joined_layers_are_marked),
                 TEST(inference_is_measured_by_itself), TEST(layers_bytes_add_up_to_the_plan),
-                TEST(a_stage_has_a_copy_of_what_is_tied_to_another),
-                TEST(random_models_can_be_measured), TEST(skips_are_listed_with_their_bytes),
-                TEST(what_cannot_be_measured_is_refused),
+                TEST(stages_bytes_are_the_plans), TEST(random_models_can_be_measured),
+                TEST(skips_are_listed_with_their_bytes), TEST(what_cannot_be_measured_is_refused),
                 TEST(a_profile_without_memory_leaves_nothing_behind))

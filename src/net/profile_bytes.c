@@ -42,7 +42,9 @@ static void note_own(const struct graphs *graphs, bool *own) {
         for (uint32_t k = 0; k < node->in_count; k++) {
             if (node->in[k] == NULL) continue;
             const struct weir_value *in = weir__value_root(node->in[k]);
-            if (in->producer != NULL) own[in->id] |= in->producer->layer == node->layer;
+            if (in->producer != NULL)
+                own[in->id] |=
+                    layer_of(graphs, in->producer->layer) == layer_of(graphs, node->layer);
         }
     }
 }
