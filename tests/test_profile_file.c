@@ -5,6 +5,7 @@
  * profile is of is changed once.
  */
 #include "harness.h"
+#include "net_trial.h"
 #include "profiles.h"
 
 #include <stdio.h>
@@ -104,6 +105,28 @@ static void test_a_profile_of_something_else_is_refused(void) {
     weir_model_destroy(other);
 }
 
+static uint64_t fingerprint_of(bool frozen, const char *pattern) {
+    struct weir_tensor one = {.dtype = WEIR_F32, .rank = 1, .shape = {1}};
+    struct weir_model *model = trial_model(one, one, "mse");
+    if (!EXPECT(model != NULL)) return 0;
+    for (int i = 0; i < 2; i++)
+        trial_add(model, "linear",
+                  WEIR_ATTRS(WEIR_ATTR_INT("out_features", 1),
+                             WEIR_ATTR_FLAG("frozen", i == 0 && frozen)));
+    if (pattern != NULL) EXPECT_STATUS(weir_model_freeze(model, pattern), WEIR_OK);
+    uint64_t fingerprint = weir_model_fingerprint(model);
+    weir_model_destroy(model);
+    return fingerprint;
+}
+
+static void test_what_is_frozen_makes_another_model(void) {
+    uint64_t plain = fingerprint_of(false, NULL);
+    EXPECT(plain == fingerprint_of(false, NULL));
+    EXPECT(plain != fingerprint_of(true, NULL));
+    EXPECT(plain != fingerprint_of(false, "0.*"));
+    EXPECT(fingerprint_of(false, "1.*") != fingerprint_of(false, "0.*"));
+}
+
 static void test_a_fit_counts_the_optimizer_that_is_used(void) {
     struct weir_model *model = gpt_model(false, 0);
     struct weir_profile_options options = profile_options(8, 2);
@@ -198,5 +221,6 @@ static void test_files_that_are_no_profiles_are_refused(void) {
 
 WEIR_TEST_SUITE(profile_file, TEST(a_file_holds_the_profile),
                 TEST(a_profile_of_something_else_is_refused),
+                TEST(what_is_frozen_makes_another_model),
                 TEST(a_fit_counts_the_optimizer_that_is_used),
                 TEST(files_that_are_no_profiles_are_refused))
