@@ -523,10 +523,37 @@ struct weir_device_plan {
     uint64_t padding;     /**< what alignment and packing leave unused */
 };
 
+/** From `time` until the next point, `bytes` are in use on a device. Times are in forwards of a
+ * whole micro-batch, any stage's: recompute, input and weight part take one, a backward two. */
+struct weir_plan_point {
+    double time;
+    uint64_t bytes;
+};
+
+/** Memory over the predicted step: ascending; the first point is at 0. The highest is the device's
+ * total less its padding, the last what lasts. A block that another worker reads is held half a
+ * forward longer than it is needed, so that a late reader stops nobody. */
+struct weir_plan_curve {
+    uint32_t point_count;
+    const struct weir_plan_point *points;
+};
+
+/** Slots for what arrives at a device from others: border inputs, gradients, portals. An arrival
+ * holds one from the start of the first action there that reads it to the end of the last; until
+ * then its bytes are where they were made. */
+struct weir_plan_receive {
+    uint32_t each;  /**< one per arrival: (stage, direction, micro-batch), and so for each skip */
+    uint32_t slots; /**< handed on, from one pool for all */
+    uint32_t most;  /**< arrivals that are held at once: no fewer slots can do */
+};
+
 /** The plan of a pipe that is built, or would be. */
 struct weir_plan {
     uint32_t device_count;
     const struct weir_device_plan *devices;
+    const struct weir_plan_curve *curves;     /**< per device; training's, of the largest count */
+    const struct weir_plan_receive *receives; /**< per device; likewise */
+    double makespan;                          /**< of that step, in the units of the curves */
 };
 
 /** The plan that the pipe was built with, for the largest row count. The pipe's. */
@@ -535,6 +562,11 @@ const struct weir_plan *weir_pipe_plan(const struct weir_pipe *pipe);
  * weir_pipe_new's to the byte. The caller's: weir_plan_destroy. */
 int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *faults,
                   struct weir_plan **plan);
+/** What cannot be less: the same with `total` the largest sum of what is in use at once.
+ * Nothing is packed, which saves most of a plan's time; memory_limit and bind are not looked at. A
+ * plan is within some per cent of it, 3 where a worker has one stage. */
+int weir_plan_estimate(const struct weir_pipe_options *options, struct weir_faults *faults,
+                       struct weir_plan **plan);
 /** Accepts NULL. */
 void weir_plan_destroy(struct weir_plan *plan);
 

@@ -133,16 +133,21 @@ static int pack_worker(struct weir__memory *memory, uint32_t worker, struct weir
     return WEIR_OK;
 }
 
-int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
-                      const double *start, const double *end, size_t *arena_bytes, size_t *bounds) {
-    int status = memory->status;
-    if (status != WEIR_OK) return status;
+static int find_lifetimes(struct weir__memory *memory, const struct weir_table *table,
+                          const double *start, const double *end) {
+    if (memory->status != WEIR_OK) return memory->status;
     for (uint32_t b = 0; b < memory->block_count; b++)
         find_lifetime(memory, &memory->blocks[b], table, start, end);
+    return list_by_worker(memory, table->worker_count) ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
+                      const double *start, const double *end, size_t *arena_bytes, size_t *bounds) {
+    int status = find_lifetimes(memory, table, start, end);
+    if (status != WEIR_OK) return status;
     struct weir__pack_item *items =
         weir__pool_take(memory->pool, memory->block_count, sizeof *items);
-    if (items == NULL || !list_by_worker(memory, table->worker_count))
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (items == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; status == WEIR_OK && w < table->worker_count; w++)
         status = pack_worker(memory, w, items, &arena_bytes[w], &bounds[w]);
     return status;
@@ -178,17 +183,36 @@ uint32_t weir__memory_moments(const struct weir__memory *memory, uint32_t worker
     return count;
 }
 
+/* The first instant of the most. */
+static struct weir__live_point find_peak(const struct weir__memory *memory, uint32_t worker,
+                                         struct weir__moment *moments) {
+    struct weir__live_point point = {0}, peak = {0};
+    uint32_t count = weir__memory_moments(memory, worker, moments);
+    weir__live_sort(moments, count);
+    for (uint32_t next = 0; weir__live_next(moments, count, &next, &point);)
+        if (point.sum > peak.sum) peak = point;
+    return peak;
+}
+
+int weir__memory_bounds(struct weir__memory *memory, const struct weir_table *table,
+                        const double *start, const double *end, size_t *bounds) {
+    int status = find_lifetimes(memory, table, start, end);
+    if (status != WEIR_OK) return status;
+    struct weir__moment *moments =
+        weir__pool_take(memory->pool, 2 * (size_t)memory->block_count, sizeof *moments);
+    if (moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < table->worker_count; w++)
+        bounds[w] = (size_t)find_peak(memory, w, moments).sum;
+    return WEIR_OK;
+}
+
 int weir__memory_peaks(const struct weir__memory *memory, uint32_t worker_count,
                        const size_t *totals, struct weir_device_plan *devices) {
     size_t most = 2 * (size_t)memory->block_count;
     struct weir__moment *moments = weir__pool_take(memory->pool, most, sizeof *moments);
     if (moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < worker_count; w++) {
-        struct weir__live_point point = {0}, peak = {0};
-        uint32_t count = weir__memory_moments(memory, w, moments);
-        weir__live_sort(moments, count);
-        for (uint32_t next = 0; weir__live_next(moments, count, &next, &point);)
-            if (point.sum > peak.sum) peak = point;
+        struct weir__live_point peak = find_peak(memory, w, moments);
         fill_device(peak.live, totals[w], &devices[w]);
     }
     return WEIR_OK;

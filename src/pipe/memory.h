@@ -66,6 +66,9 @@ void weir__memory_fail(struct weir__memory *memory);
  * no arena can be. */
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
                       const double *start, const double *end, size_t *arena_bytes, size_t *bounds);
+/** The same without packing: lifetimes and bounds. */
+int weir__memory_bounds(struct weir__memory *memory, const struct weir_table *table,
+                        const double *start, const double *end, size_t *bounds);
 /** The moments of a worker's blocks, not sorted, into as many as twice all blocks; returns how
  * many. What lasts begins at 0 and does not end. */
 uint32_t weir__memory_moments(const struct weir__memory *memory, uint32_t worker,

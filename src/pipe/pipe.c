@@ -3,165 +3,9 @@
  * fits; nothing is left behind when a step of the ladder fails. */
 #include "pipe/pipe.h"
 
-#include "pipe/microbatch.h"
+#include "pipe/plan.h"
 
-#include <stdio.h>
 #include <string.h>
-
-/* ---- the plan ---- */
-
-static int refuse_memory(const struct weir__setup *setup, uint32_t worker, size_t need,
-                         struct weir_faults *faults) {
-    uint64_t limit = setup->options.memory_limit;
-    weir_faults_add(faults,
-                    "worker %u needs %zu bytes, %llu more than the limit of %llu: raise the "
-                    "limit to %zu, checkpoint more, or use more chunks or stages",
-                    worker, need, (unsigned long long)(need - limit), (unsigned long long)limit,
-                    need);
-    return WEIR_ERR_MEMORY_LIMIT;
-}
-
-/* The arenas' sizes: what the larger of training and inference needs. */
-static int size_arenas(const struct weir__setup *setup, struct weir__prepared *const *prepared,
-                       uint32_t count, size_t *bytes, struct weir_faults *faults) {
-    uint32_t workers = prepared[0]->table->worker_count;
-    int status = WEIR_OK;
-    for (uint32_t w = 0; w < workers; w++) {
-        bytes[w] = 0;
-        for (uint32_t i = 0; i < count; i++)
-            if (prepared[i]->arena_bytes[w] > bytes[w]) bytes[w] = prepared[i]->arena_bytes[w];
-        if (setup->options.memory_limit > 0 && bytes[w] > setup->options.memory_limit)
-            status = refuse_memory(setup, w, bytes[w], faults);
-    }
-    return status;
-}
-
-static const char *device_name(const struct weir__setup *setup, uint32_t worker) {
-    return setup->options.device_count > 0 ? setup->options.devices[worker] : "cpu";
-}
-
-static int fill_plan(const struct weir__setup *setup, struct weir__prepared *prepared,
-                     const size_t *bytes, struct weir_device_plan *devices) {
-    uint32_t workers = prepared->table->worker_count;
-    for (uint32_t w = 0; w < workers; w++)
-        snprintf(devices[w].name, sizeof devices[w].name, "%.20s/%u", device_name(setup, w), w);
-    return weir__memory_peaks(&prepared->memory, workers, bytes, devices);
-}
-
-static int open_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
-                       struct weir__device **device) {
-    const char *name = device_name(setup, worker);
-    int status = weir__device_open(name, setup->options.allocator, device);
-    if (status != WEIR_OK)
-        weir_faults_add(faults, "worker %u: device '%s': %s: this build has cpu", worker, name,
-                        weir_status_text(status));
-    return status;
-}
-
-/* A plan must be refused for what a pipe is: each device is opened once to see whether it is there.
- */
-static int check_devices(const struct weir__setup *setup, uint32_t workers,
-                         struct weir_faults *faults) {
-    uint32_t given = setup->options.device_count;
-    if (given > 0 && given < workers) {
-        weir_faults_add(faults, "%u devices for a table of %u workers: name at least %u", given,
-                        workers, workers);
-        return WEIR_ERR_CONFIG;
-    }
-    int worst = WEIR_OK;
-    for (uint32_t w = 0; w < given && w < workers; w++) {
-        struct weir__device *device;
-        int status = open_device(setup, w, faults, &device);
-        if (status == WEIR_OK)
-            device->calls->close(device);
-        else
-            worst = status;
-    }
-    return worst;
-}
-
-enum { ROW_COUNTS = 3, PREPARED_MAX = 2 * ROW_COUNTS };
-
-static bool may_come(const struct weir__setup *setup, int64_t rows) {
-    return rows > 0 && weir__setup_has_table(setup, rows) &&
-           weir__setup_check_rows(setup, rows, NULL) == WEIR_OK;
-}
-
-/* The row counts that the arenas are sized for, the largest first. Fewer rows may need more memory:
- * without the ragged last micro-batch (17 rows in 9 chunks, 16 rows) the last one is larger, and
- * where the chunks do not divide the rows fewer rows make more micro-batches (9 rows in 8 chunks
- * are 5, 8 rows are 8). Returns how many. */
-static uint32_t worst_rows(const struct weir__setup *setup, int64_t rows[ROW_COUNTS]) {
-    int64_t most = setup->options.rows;
-    int64_t size = weir__chunk_first(most, setup->options.chunks, 1);
-    const int64_t fewer[] = {most - most % size, most - most % setup->options.chunks};
-    uint32_t count = 1;
-    rows[0] = most;
-    for (int i = 0; i < 2; i++)
-        if (fewer[i] < rows[count - 1] && may_come(setup, fewer[i])) rows[count++] = fewer[i];
-    return count;
-}
-
-/* The largest count first. */
-static int prepare_all(const struct weir__setup *setup, struct weir__prepared **prepared,
-                       uint32_t *count, struct weir_faults *faults) {
-    int64_t rows[ROW_COUNTS];
-    uint32_t row_counts = worst_rows(setup, rows);
-    int status = WEIR_OK;
-    *count = 0;
-    for (uint32_t i = 0; status == WEIR_OK && i < row_counts; i++)
-        status = weir__prepared_new(setup, rows[i], prepared, count, faults);
-    if (status != WEIR_OK) return status;
-    assert(*count <= PREPARED_MAX);
-    return check_devices(setup, prepared[0]->table->worker_count, faults);
-}
-
-struct plan_storage {
-    struct weir_plan plan;
-    const struct weir_allocator *allocator;
-    struct weir_device_plan devices[];
-};
-
-int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *faults,
-                  struct weir_plan **plan) {
-    struct weir__setup setup;
-    struct weir__prepared *prepared[PREPARED_MAX];
-    uint32_t count = 0;
-    if (plan == NULL) return WEIR_ERR_ARGUMENT;
-    int status = weir__setup_init(&setup, options, faults);
-    if (status != WEIR_OK) return status;
-    status = prepare_all(&setup, prepared, &count, faults);
-    if (status != WEIR_OK) goto done;
-    uint32_t workers = prepared[0]->table->worker_count;
-    size_t *bytes = weir__pool_take(&setup.pool, workers, sizeof *bytes);
-    struct plan_storage *own = weir__acquire(
-        options->allocator, 1, sizeof *own + workers * sizeof(struct weir_device_plan));
-    status = bytes == NULL || own == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    if (status == WEIR_OK) status = size_arenas(&setup, prepared, count, bytes, faults);
-    if (status == WEIR_OK) status = fill_plan(&setup, prepared[0], bytes, own->devices);
-    if (status == WEIR_OK)
-        status = weir__place_check(options->allocator, options->bind, workers,
-                                   options->threads_per_worker, faults);
-    if (status == WEIR_OK) {
-        own->plan = (struct weir_plan){workers, own->devices};
-        own->allocator = options->allocator;
-        *plan = &own->plan;
-    } else {
-        weir__release(options->allocator, own, 1,
-                      sizeof *own + workers * sizeof(struct weir_device_plan));
-    }
-done:
-    weir__prepared_destroy(options->allocator, prepared, count);
-    weir__setup_clean_up(&setup);
-    return status;
-}
-
-void weir_plan_destroy(struct weir_plan *plan) {
-    if (plan == NULL) return;
-    struct plan_storage *own = (struct plan_storage *)plan;
-    weir__release(own->allocator, own, 1,
-                  sizeof *own + plan->device_count * sizeof(struct weir_device_plan));
-}
 
 /* ---- building ---- */
 
@@ -172,7 +16,6 @@ static int take_arrays(struct weir_pipe *pipe) {
     uint32_t outputs = pipe->setup.stages[stages - 1].stage.output_count;
     pipe->placements = weir__pool_take(pool, workers, sizeof *pipe->placements);
     pipe->workers = weir__pool_take(pool, workers, sizeof *pipe->workers);
-    pipe->devices = weir__pool_take(pool, workers, sizeof *pipe->devices);
     pipe->times = weir__pool_take(pool, workers, sizeof *pipe->times);
     pipe->arenas = weir__pool_take(pool, workers, sizeof *pipe->arenas);
     pipe->grown = weir__pool_take(pool, workers, sizeof *pipe->grown);
@@ -182,10 +25,10 @@ static int take_arrays(struct weir_pipe *pipe) {
     pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
     pipe->input_grads = weir__pool_take(pool, inputs, sizeof *pipe->input_grads);
     pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
-    if (pipe->placements == NULL || pipe->workers == NULL || pipe->devices == NULL ||
-        pipe->times == NULL || pipe->arenas == NULL || pipe->grown == NULL ||
-        pipe->arena_bytes == NULL || pipe->attached == NULL || pipe->norm_squares == NULL ||
-        pipe->inputs == NULL || pipe->input_grads == NULL || pipe->outputs == NULL)
+    if (pipe->placements == NULL || pipe->workers == NULL || pipe->times == NULL ||
+        pipe->arenas == NULL || pipe->grown == NULL || pipe->arena_bytes == NULL ||
+        pipe->attached == NULL || pipe->norm_squares == NULL || pipe->inputs == NULL ||
+        pipe->input_grads == NULL || pipe->outputs == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
@@ -196,12 +39,14 @@ static int take_arrays(struct weir_pipe *pipe) {
     return WEIR_OK;
 }
 
-static int make_plan(struct weir_pipe *pipe, struct weir_faults *faults) {
+static int make_plan(struct weir_pipe *pipe, const struct weir_pipe_options *options,
+                     struct weir_faults *faults) {
     size_t *bytes = pipe->arena_bytes;
-    int status = size_arenas(&pipe->setup, pipe->prepared, pipe->prepared_count, bytes, faults);
+    int status = weir__plan_arenas(&pipe->setup, options, pipe->prepared, pipe->prepared_count,
+                                   bytes, faults);
     if (status == WEIR_OK)
-        status = fill_plan(&pipe->setup, pipe->prepared[0], bytes, pipe->devices);
-    pipe->plan = (struct weir_plan){pipe->worker_count, pipe->devices};
+        status =
+            weir__plan_fill(&pipe->setup, pipe->prepared[0], bytes, &pipe->setup.pool, &pipe->plan);
     pipe->setup.arena_bytes = bytes;
     return status;
 }
@@ -242,7 +87,7 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
     worker->events =
         weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
     if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = open_device(&pipe->setup, w, faults, &worker->device);
+    int status = weir__plan_device(&pipe->setup, w, faults, &worker->device);
     if (status != WEIR_OK) return status;
     struct weir__machine_facts facts;
     weir__machine_facts(pipe->machine, &facts);
@@ -277,9 +122,10 @@ static int attach_stages(struct weir_pipe *pipe, struct weir_faults *faults) {
     return status;
 }
 
-static int build(struct weir_pipe *pipe, struct weir_faults *faults) {
+static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options,
+                 struct weir_faults *faults) {
     int status = take_arrays(pipe);
-    if (status == WEIR_OK) status = make_plan(pipe, faults);
+    if (status == WEIR_OK) status = make_plan(pipe, options, faults);
     if (status == WEIR_OK) status = place(pipe, faults);
     for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
         status = init_worker(pipe, w, faults);
@@ -300,14 +146,14 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
         weir__release(options->allocator, pipe, 1, sizeof *pipe);
         return status;
     }
-    pipe->prepared_capacity = PREPARED_MAX;
-    pipe->prepared = weir__pool_take(&pipe->setup.pool, PREPARED_MAX, sizeof *pipe->prepared);
+    pipe->prepared_capacity = WEIR__PREPARED_MAX;
+    pipe->prepared = weir__pool_take(&pipe->setup.pool, WEIR__PREPARED_MAX, sizeof *pipe->prepared);
     status = pipe->prepared == NULL
                  ? WEIR_ERR_OUT_OF_MEMORY
-                 : prepare_all(&pipe->setup, pipe->prepared, &pipe->prepared_count, faults);
+                 : weir__plan_prepare(&pipe->setup, pipe->prepared, &pipe->prepared_count, faults);
     if (status == WEIR_OK) {
         pipe->worker_count = pipe->prepared[0]->table->worker_count;
-        status = build(pipe, faults);
+        status = build(pipe, options, faults);
     }
     if (status != WEIR_OK) {
         weir_pipe_destroy(pipe);

@@ -77,7 +77,6 @@ struct weir_pipe {
     uint32_t worker_count;
     uint32_t prepared_count, prepared_capacity;
     struct weir__prepared **prepared;
-    struct weir_device_plan *devices;
     struct weir_plan plan;
     bool *attached;        /**< per stage; written by the stage's worker */
     double **norm_squares; /**< per stage; written by N, read by all workers after every N */

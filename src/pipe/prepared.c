@@ -304,60 +304,59 @@ static const double durations[WEIR_KIND_COUNT] = {
     [WEIR_KIND_F] = 1.0, [WEIR_KIND_R] = 1.0, [WEIR_KIND_B] = 2.0, [WEIR_KIND_I] = 1.0,
     [WEIR_KIND_W] = 1.0, [WEIR_KIND_N] = 0.5, [WEIR_KIND_U] = 0.5};
 
-struct replay {
-    double *duration, *start, *end;
-};
+static int replay(struct weir__prepared *prepared, const struct weir__setup *setup,
+                  const struct weir__deps *deps, const double *duration) {
+    return weir__table_replay(prepared->table, deps, duration, NULL, prepared->start, prepared->end,
+                              &prepared->makespan, setup->options.allocator);
+}
 
-static int replay_held(const struct weir__prepared *prepared, const struct weir__setup *setup,
-                       uint32_t ahead, const struct replay *replay) {
+static int replay_held(struct weir__prepared *prepared, const struct weir__setup *setup,
+                       uint32_t ahead, const double *duration) {
     struct weir__deps held;
-    double makespan;
     int status =
         weir__deps_hold(prepared->table, &prepared->deps, setup->flow.no_backward, ahead, &held);
     if (status != WEIR_OK) return status;
-    status = weir__table_replay(prepared->table, &held, replay->duration, NULL, replay->start,
-                                replay->end, &makespan, setup->options.allocator);
+    status = replay(prepared, setup, &held, duration);
     weir__deps_clean_up(&held);
     return status;
 }
 
 /* Stages without backward run as little ahead as the rows allow, but two micro-batches: one is
  * made while the next stage reads the other. */
-static int replay_table(const struct weir__prepared *prepared, const struct weir__setup *setup,
-                        const struct replay *replay) {
+static int replay_table(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    const struct weir_table *table = prepared->table;
     bool any = false;
-    double makespan;
-    for (uint32_t s = 0; s < prepared->table->stage_count; s++)
+    double *duration = weir__pool_take(&prepared->pool, table->action_count, sizeof *duration);
+    prepared->start = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
+    prepared->end = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
+    if (duration == NULL || prepared->start == NULL || prepared->end == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t a = 0; a < table->action_count; a++)
+        duration[a] = durations[table->actions[a].kind];
+    for (uint32_t s = 0; s < table->stage_count; s++)
         any |= setup->flow.no_backward[s] && !prepared->infer;
     for (uint32_t ahead = 2; any && ahead < prepared->micro_batch_count; ahead += 1 + ahead / 4) {
-        int status = replay_held(prepared, setup, ahead, replay);
+        int status = replay_held(prepared, setup, ahead, duration);
         if (status != WEIR_ERR_SCHEDULE) return status;
     }
-    return weir__table_replay(prepared->table, &prepared->deps, replay->duration, NULL,
-                              replay->start, replay->end, &makespan, setup->options.allocator);
+    return replay(prepared, setup, &prepared->deps, duration);
 }
 
 static int plan(struct weir__prepared *prepared, const struct weir__setup *setup) {
     const struct weir_table *table = prepared->table;
-    struct weir__pool *pool = &prepared->pool;
-    struct replay replay = {weir__pool_take(pool, table->action_count, sizeof(double)),
-                            weir__pool_take(pool, table->action_count, sizeof(double)),
-                            weir__pool_take(pool, table->action_count, sizeof(double))};
-    prepared->arena_bytes = weir__pool_take(pool, table->worker_count, sizeof(size_t));
-    prepared->bounds = weir__pool_take(pool, table->worker_count, sizeof(size_t));
-    if (replay.duration == NULL || replay.start == NULL || replay.end == NULL ||
-        prepared->arena_bytes == NULL || prepared->bounds == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t a = 0; a < table->action_count; a++)
-        replay.duration[a] = durations[table->actions[a].kind];
-    int status = replay_table(prepared, setup, &replay);
-    if (status != WEIR_OK) return status;
+    const double *start = prepared->start, *end = prepared->end;
+    struct weir__memory *memory = &prepared->memory;
+    prepared->bounds = weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
+    prepared->arena_bytes =
+        setup->estimate ? prepared->bounds
+                        : weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
+    if (prepared->arena_bytes == NULL || prepared->bounds == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (setup->estimate) return weir__memory_bounds(memory, table, start, end, prepared->bounds);
     for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
         prepared->arena_bytes[w] = setup->arena_bytes[w];
-    status = weir__memory_pack(&prepared->memory, table, replay.start, replay.end,
-                               prepared->arena_bytes, prepared->bounds);
-    if (status != WEIR_OK) return status;
-    return weir__prepared_waits(prepared, setup, replay.start, replay.end);
+    int status =
+        weir__memory_pack(memory, table, start, end, prepared->arena_bytes, prepared->bounds);
+    return status == WEIR_OK ? weir__prepared_waits(prepared, setup, start, end) : status;
 }
 
 static int make_stage_workers(struct weir__prepared *prepared) {
@@ -369,12 +368,18 @@ static int make_stage_workers(struct weir__prepared *prepared) {
     return WEIR_OK;
 }
 
-static int build(struct weir__prepared *prepared, const struct weir__setup *setup,
-                 struct weir_faults *faults) {
+static int outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+                   struct weir_faults *faults) {
     int status = make_table(prepared, setup, faults);
     if (status == WEIR_OK) status = derive(prepared, setup);
     if (status == WEIR_OK) status = make_stage_workers(prepared);
     if (status == WEIR_OK) status = make_views(prepared, setup);
+    return status == WEIR_OK ? replay_table(prepared, setup) : status;
+}
+
+static int build(struct weir__prepared *prepared, const struct weir__setup *setup,
+                 struct weir_faults *faults) {
+    int status = outline(prepared, setup, faults);
     if (status != WEIR_OK) return status;
     struct weir_stage_bytes *bytes =
         weir__pool_take(&prepared->pool, 2 * (size_t)setup->flow.stage_count, sizeof *bytes);
@@ -390,14 +395,27 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
     return status == WEIR_OK ? plan(prepared, setup) : status;
 }
 
-int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
-                        int64_t rows, bool infer, struct weir_faults *faults) {
+static void begin(struct weir__prepared *prepared, const struct weir__setup *setup, int64_t rows,
+                  bool infer) {
     memset(prepared, 0, sizeof *prepared);
     weir__pool_init(&prepared->pool, setup->options.allocator);
     weir__memory_init(&prepared->memory, &prepared->pool);
     prepared->rows = rows;
     prepared->infer = infer;
+}
+
+int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
+                        int64_t rows, bool infer, struct weir_faults *faults) {
+    begin(prepared, setup, rows, infer);
     int status = build(prepared, setup, faults);
+    if (status != WEIR_OK) weir__prepared_clean_up(prepared);
+    return status;
+}
+
+int weir__prepared_outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+                           int64_t rows) {
+    begin(prepared, setup, rows, setup->options.infer_only);
+    int status = outline(prepared, setup, NULL);
     if (status != WEIR_OK) weir__prepared_clean_up(prepared);
     return status;
 }

@@ -107,6 +107,8 @@ struct weir__prepared {
     struct weir__deps deps;
     struct weir__deps orders; /**< those, and an edge of CAUSE_MEMORY for each wait of that cause */
     struct weir__memory memory;
+    double *start, *end;   /**< per action: the replay that lifetimes are taken from */
+    double makespan;       /**< its, in forwards of a micro-batch */
     size_t *arena_bytes;   /**< per worker: what this plan needs */
     size_t *bounds;        /**< per worker: the largest sum of its blocks that live at once */
     size_t *lasting_bytes; /**< per worker: of it, at the beginning, what lasts */
@@ -140,6 +142,10 @@ void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir_
 /** Makes the table, the plan and the calls of one. */
 int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
                         int64_t rows, bool infer, struct weir_faults *faults);
+/** The training table, its dependencies, views and replay alone: enough for times. No callback is
+ * called. Clean up what succeeds. */
+int weir__prepared_outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+                           int64_t rows);
 void weir__prepared_clean_up(struct weir__prepared *prepared);
 /** Resolves all pointers: arenas[worker]. */
 void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas);

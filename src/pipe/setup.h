@@ -54,6 +54,7 @@ struct weir__setup {
     struct weir__tie *ties;
     size_t *input_row_bytes;   /**< per pipe input: of one row; of the whole if replicated */
     size_t *output_row_bytes;  /**< per output of the last stage */
+    bool estimate;             /**< arenas are what lives at once at most: nothing is packed */
     const size_t *arena_bytes; /**< per worker, once the arenas are there: further plans fit in */
     struct weir__flow flow;    /**< what the schedule's dependencies are derived from */
 };

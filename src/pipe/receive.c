@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT */
+/* Receive slots. What arrives at a worker from another one is there from the start of the first
+ * action that reads it (which makes the copy, where memories differ) to the end of the last. Slots
+ * are handed on: an interval graph needs no more colours than live at once, so one pool per worker
+ * for borders, gradients and portals alike comes down to that number. */
+#include "pipe/plan.h"
+
+#include <stdlib.h>
+
+struct arrival {
+    double start, end;
+};
+
+struct arrivals {
+    struct weir__prepared *prepared;
+    struct weir__pool scratch;
+    struct arrival **of; /* [worker] */
+    uint32_t *count, *capacity;
+};
+
+static bool add(struct arrivals *all, uint32_t worker, const struct arrival *arrival) {
+    void *list = all->of[worker];
+    if (!weir__pool_grow(&all->scratch, &list, all->count[worker], &all->capacity[worker],
+                         sizeof *arrival))
+        return false;
+    all->of[worker] = list;
+    all->of[worker][all->count[worker]++] = *arrival;
+    return true;
+}
+
+static uint32_t worker_of(const struct arrivals *all, uint32_t use) {
+    const struct weir__memory *memory = &all->prepared->memory;
+    return weir__table_worker_of(all->prepared->table, memory->uses[use].action);
+}
+
+/* All uses of the block by the worker. */
+static struct arrival span(const struct arrivals *all, const struct weir__block *block,
+                           uint32_t worker) {
+    const struct weir__prepared *p = all->prepared;
+    const struct weir__block_use *uses = p->memory.uses;
+    struct arrival span = {0.0, -1.0};
+    for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = uses[u].next) {
+        if (worker_of(all, u) != worker) continue;
+        double start = p->start[uses[u].action], end = p->end[uses[u].action];
+        if (span.end < 0.0 || start < span.start) span.start = start;
+        if (end > span.end) span.end = end;
+    }
+    return span;
+}
+
+static bool comes_first(const struct arrivals *all, const struct weir__block *block, uint32_t use) {
+    const struct weir__block_use *uses = all->prepared->memory.uses;
+    for (uint32_t u = block->uses; u != use; u = uses[u].next)
+        if (worker_of(all, u) == worker_of(all, use)) return false;
+    return true;
+}
+
+/* One memory: each other worker that reads the block where it lies. */
+static bool list_readers(struct arrivals *all, const struct weir__block *block) {
+    const struct weir__block_use *uses = all->prepared->memory.uses;
+    for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = uses[u].next) {
+        uint32_t worker = worker_of(all, u);
+        if (worker == block->worker || !comes_first(all, block, u)) continue;
+        struct arrival arrival = span(all, block, worker);
+        if (!add(all, worker, &arrival)) return false;
+    }
+    return true;
+}
+
+static bool list_arrivals(struct arrivals *all) {
+    const struct weir__prepared *p = all->prepared;
+    for (uint32_t i = 0; i < p->copy_count; i++) {
+        const struct weir__block *block = &p->memory.blocks[p->copies[i].to_block];
+        struct arrival arrival = span(all, block, block->worker);
+        if (!add(all, block->worker, &arrival)) return false;
+    }
+    for (uint32_t b = 0; p->copy_count == 0 && b < p->memory.block_count; b++)
+        if (!list_readers(all, &p->memory.blocks[b])) return false;
+    return true;
+}
+
+static int by_start(const void *a, const void *b) {
+    const struct arrival *x = a, *y = b;
+    if (x->start != y->start) return x->start < y->start ? -1 : 1;
+    return (x->end > y->end) - (x->end < y->end);
+}
+
+static int by_number(const void *a, const void *b) {
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Slots one after another: an arrival takes the slot that has been free longest, or a new one. */
+static bool fill_slots(struct arrivals *all, uint32_t worker, struct weir_plan_receive *receive) {
+    uint32_t count = all->count[worker];
+    struct arrival *list = all->of[worker];
+    double *busy_until = weir__pool_take(&all->scratch, count, sizeof *busy_until);
+    double *ends = weir__pool_take(&all->scratch, count, sizeof *ends);
+    if (busy_until == NULL || ends == NULL) return false;
+    if (count > 1) qsort(list, count, sizeof *list, by_start);
+    for (uint32_t i = 0; i < count; i++) ends[i] = list[i].end;
+    if (count > 1) qsort(ends, count, sizeof *ends, by_number);
+    receive->each = count;
+    for (uint32_t i = 0, over = 0; i < count; i++) {
+        uint32_t slot = 0;
+        while (slot < receive->slots && busy_until[slot] > list[i].start) slot++;
+        busy_until[slot] = list[i].end;
+        if (slot == receive->slots) receive->slots++;
+        while (ends[over] <= list[i].start) over++;
+        if (i + 1 - over > receive->most) receive->most = i + 1 - over;
+    }
+    return true;
+}
+
+int weir__plan_receives(struct weir__prepared *prepared, struct weir_plan_receive *receives) {
+    struct arrivals all = {.prepared = prepared};
+    uint32_t workers = prepared->table->worker_count;
+    weir__pool_init(&all.scratch, prepared->pool.allocator);
+    all.of = weir__pool_take(&all.scratch, workers, sizeof *all.of);
+    all.count = weir__pool_take(&all.scratch, workers, sizeof *all.count);
+    all.capacity = weir__pool_take(&all.scratch, workers, sizeof *all.capacity);
+    bool done = all.of != NULL && all.count != NULL && all.capacity != NULL && list_arrivals(&all);
+    for (uint32_t w = 0; done && w < workers; w++) done = fill_slots(&all, w, &receives[w]);
+    weir__pool_clean_up(&all.scratch);
+    return done ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
