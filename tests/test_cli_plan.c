@@ -173,6 +173,79 @@ static void test_a_memory_limit_is_exact_and_names_what_is_missing(void) {
     CHECK(test_shell(run.output, sizeof run.output, "ls %s/q", text) != 0);
 }
 
+/* "…is schedule zb-h1, chunks 32: it…" as options. */
+static void advised_options(const char *output, char options[256]) {
+    const char *at = strstr(output, "the cheapest change that fits within ");
+    options[0] = 0;
+    if (!EXPECT(at != NULL) || (at = strstr(at, " is ")) == NULL) return;
+    for (at += 4; *at != ':' && *at != 0;) {
+        char name[32], value[32];
+        int used = 0;
+        if (!EXPECT(sscanf(at, "%31s %31[^,:]%n", name, value, &used) == 2)) return;
+        size_t length = strlen(options);
+        snprintf(options + length, 256 - length, " --%s %s", name, value);
+        at += used + (at[used] == ',' ? 2 : 0);
+    }
+}
+
+static void test_the_advice_of_a_refusal_fits(void) {
+    const char *text = cli_text();
+    for (int part = 40; part <= 95; part += 11) {
+        struct cli_run run;
+        char path[512], options[256];
+        snprintf(path, sizeof path, "%s/advice", text);
+        CLI_CODE(&run, 0,
+                 "plan " CLI_MODEL " --stages 2 --schedule gpipe --checkpoint never --batch 16 "
+                 "--chunks 8 --json %s",
+                 path);
+        json_t *plan = cli_json(path);
+        double most = 0.0;
+        for (size_t d = 0; d < 2; d++) {
+            double total = cli_number(json_array_get(json_object_get(plan, "devices"), d), "total");
+            if (total > most) most = total;
+        }
+        json_decref(plan);
+        long long limit = (long long)(most * part / 100);
+        CLI_CODE(&run, 2,
+                 "plan " CLI_MODEL " --stages 2 --schedule gpipe --checkpoint never --batch 16 "
+                 "--chunks 8 --memory-limit %lld",
+                 limit);
+        if (strstr(run.output, "fits within") != NULL && strstr(run.output, " no checkpoint "))
+            continue;
+        advised_options(run.output, options);
+        CHECK_HELPERS();
+        CLI_CODE(&run, 0,
+                 "plan " CLI_MODEL " --stages 2 --schedule gpipe --checkpoint never --batch 16 "
+                 "--chunks 8 --memory-limit %lld%s",
+                 limit, options);
+    }
+}
+
+static void test_a_plan_shows_memory_over_the_step(void) {
+    struct cli_run run;
+    char path[512];
+    snprintf(path, sizeof path, "%s/p", test_temporary_directory());
+    CLI_CODE(&run, 0, "plan " CLI_MODEL " --stages 2 --batch 16 --chunks 8 --json %s", path);
+    CHECK_CONTAINS(run.output, "in use over the step");
+    CHECK_CONTAINS(run.output, "receive slots");
+    json_t *plan = cli_json(path), *device;
+    size_t d;
+    json_array_foreach(json_object_get(plan, "devices"), d, device) {
+        const json_t *points = json_object_get(device, "memory"), *slots;
+        double most = 0.0;
+        for (size_t i = 0; i < json_array_size(points); i++) {
+            const json_t *point = json_array_get(points, i);
+            double bytes = (double)json_integer_value(json_array_get(point, 1));
+            if (bytes > most) most = bytes;
+        }
+        EXPECT(most == cli_number(device, "total") - cli_number(device, "padding"));
+        slots = json_object_get(device, "receive_slots");
+        EXPECT(cli_number(slots, "each") == 8.0);
+        EXPECT(cli_number(slots, "slots") == cli_number(slots, "most"));
+    }
+    json_decref(plan);
+}
+
 /* ---- describe ---- */
 
 static void test_describe_lists_the_layers_in_the_model_files_form(void) {
@@ -289,6 +362,7 @@ WEIR_TEST_SUITE(cli_plan, TEST(a_process_takes_little_besides_its_plan),
                 TEST(a_table_may_have_any_name), TEST(a_plan_adds_up_and_is_what_a_run_takes),
                 TEST(a_plan_names_what_was_chosen),
                 TEST(a_memory_limit_is_exact_and_names_what_is_missing),
+                TEST(the_advice_of_a_refusal_fits), TEST(a_plan_shows_memory_over_the_step),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
                 TEST(describe_shows_a_partition), TEST(doctor_names_the_machine),
                 TEST(doctor_places_workers_on_made_up_machines))

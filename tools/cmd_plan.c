@@ -68,6 +68,8 @@ static int report(const struct values *values, const struct weir_net_options *ne
     people_init(&people, output_is_standard(values->json));
     plan_text_print(people.stream, plan);
     if (step >= 0) fprintf(people.stream, "predicted step %.3f ms\n", step * 1e3);
+    plan_text_print_receives(people.stream, plan);
+    plan_text_print_curves(people.stream, plan);
     if (values->json == NULL) return WEIR_OK;
     json_t *pipeline = plan_json_pipeline(&values->pipe, net, plan->device_count);
     if (values->pipe.threads_per_stage == 0)

@@ -49,6 +49,63 @@ void plan_text_print(FILE *to, const struct weir_plan *plan) {
     fputc('\n', to);
 }
 
+/* ---- over the step ---- */
+
+enum { CHART_COLUMNS = 60 };
+
+/* The most that is in use in a column's time. */
+static uint64_t column_most(const struct weir_plan_curve *curve, double from, double to) {
+    uint64_t most = 0;
+    for (uint32_t i = 0; i < curve->point_count && curve->points[i].time < to; i++) {
+        bool over = i + 1 < curve->point_count && curve->points[i + 1].time <= from;
+        if (!over && curve->points[i].bytes > most) most = curve->points[i].bytes;
+    }
+    return most;
+}
+
+static void print_curve(FILE *to, const struct weir_plan *plan, uint32_t d) {
+    static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+    const struct weir_plan_curve *curve = &plan->curves[d];
+    uint64_t total = plan->devices[d].total;
+    double width = plan->makespan / CHART_COLUMNS;
+    char text[24];
+    fprintf(to, "%-12s ", plan->devices[d].name);
+    for (int c = 0; c < CHART_COLUMNS; c++) {
+        uint64_t most = column_most(curve, c * width, (c + 1) * width);
+        uint64_t level = total > 0 ? (8 * most + total - 1) / total : 0;
+        fputs(blocks[level < 8 ? level : 8], to);
+    }
+    fprintf(to, " of %s\n", plan_text_bytes(total, text));
+}
+
+void plan_text_print_curves(FILE *to, const struct weir_plan *plan) {
+    if (plan->makespan <= 0.0) return;
+    fprintf(to, "\nin use over the step, %g forwards long\n", plan->makespan);
+    for (uint32_t d = 0; d < plan->device_count; d++) print_curve(to, plan, d);
+}
+
+void plan_text_print_receives(FILE *to, const struct weir_plan *plan) {
+    static const char *const names[] = {"one each", "handed on", "at once"};
+    fprintf(to, "\n%-12s", "receive slots");
+    for (int i = 0; i < 3; i++) {
+        fprintf(to, "%s%-12s", i > 0 ? "" : "\n", names[i]);
+        for (uint32_t d = 0; d < plan->device_count; d++) {
+            const struct weir_plan_receive *receive = &plan->receives[d];
+            const uint32_t counts[] = {receive->each, receive->slots, receive->most};
+            fprintf(to, " %15" PRIu32, counts[i]);
+        }
+        fputc('\n', to);
+    }
+}
+
+static json_t *json_points(const struct weir_plan_curve *curve) {
+    json_t *points = json_array();
+    for (uint32_t i = 0; i < curve->point_count; i++)
+        json_array_append_new(
+            points, json_pack("[f, I]", curve->points[i].time, (json_int_t)curve->points[i].bytes));
+    return points;
+}
+
 json_t *plan_json_devices(const struct weir_plan *plan) {
     json_t *devices = json_array();
     for (uint32_t d = 0; d < plan->device_count; d++) {
@@ -56,6 +113,11 @@ json_t *plan_json_devices(const struct weir_plan *plan) {
         for (int i = 0; i < PARTS; i++)
             json_object_set_new(device, parts[i].name,
                                 json_integer((json_int_t)part_bytes(&plan->devices[d], i)));
+        const struct weir_plan_receive *receive = &plan->receives[d];
+        json_object_set_new(device, "receive_slots",
+                            json_pack("{s:i, s:i, s:i}", "each", (int)receive->each, "slots",
+                                      (int)receive->slots, "most", (int)receive->most));
+        json_object_set_new(device, "memory", json_points(&plan->curves[d]));
         json_array_append_new(devices, device);
     }
     return devices;

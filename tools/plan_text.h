@@ -10,9 +10,14 @@
 
 /** One line per device, each part to the byte, and what the parts are. */
 void plan_text_print(FILE *to, const struct weir_plan *plan);
+/** A line per device: what is in use over the predicted step, full height being its total. */
+void plan_text_print_curves(FILE *to, const struct weir_plan *plan);
+/** Receive slots per device: one for each arrival, handed on, and the most arrivals at once. */
+void plan_text_print_receives(FILE *to, const struct weir_plan *plan);
 /** "1.25 MiB" into text; returns text. */
 const char *plan_text_bytes(uint64_t bytes, char text[24]);
-/** `devices` of CLI.md; a new reference. */
+/** `devices` of CLI.md, each with `receive_slots: {each, slots, most}` and `memory: [[time,
+ * bytes]]` in the units of struct weir_plan_curve; a new reference. */
 json_t *plan_json_devices(const struct weir_plan *plan);
 /** `pipeline`: the options that were chosen, by their names; a new reference. */
 json_t *plan_json_pipeline(const struct pipe_options *options, const struct weir_net_options *net,
