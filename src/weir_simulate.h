@@ -16,7 +16,8 @@
  *   activations      gpipe: m; 1f1b: p - s at worker s; zb-h2: 2p - 1 at worker 0; zb-v: 2p of
  *                    stages of half size; v-half and v-min: about 1/2 and 1/3 of 1f1b's bytes
  *                                                               arXiv 2401.10241, 2405.15362
- *   dualpipe-v       both directions' forwards fold onto p workers    arXiv 2412.19437
+ *   zb-h2, zb-v, dualpipe-v, V stages a worker: bubble (p - 1) / (3 V m + p - 1); dualpipe-v keeps
+ *                    2p + 1 activations of half size            arXiv 2401.10241, 2412.19437
  *   late recompute   costs (p - 1) tF more than early under gpipe; copies that it waits for come
  *                    on top
  *
