@@ -2,7 +2,9 @@
 /* Tables made, replayed and counted for the tests of schedules. */
 #include "schedule_facts.h"
 
+#include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const double schedule_unit_times[WEIR_KIND_COUNT] = {
@@ -127,4 +129,26 @@ bool schedule_facts_of(const char *schedule, struct schedule_counts counts,
     bool good = table != NULL && schedule_measure(table, schedule_unit_times, facts);
     weir_table_destroy(table);
     return good;
+}
+
+char *schedule_golden(const char *path) {
+    const size_t room = 1 << 20;
+    FILE *file = fopen(path, "rb");
+    char *text = calloc(1, room);
+    size_t bytes = file != NULL && text != NULL ? fread(text, 1, room - 1, file) : 0;
+    if (!EXPECT(bytes > 0 && bytes < room - 1)) TEST_FAIL("%s cannot be read", path);
+    if (file != NULL) fclose(file);
+    return text;
+}
+
+const char *schedule_section(const char *at, struct schedule_section *section) {
+    *section = (struct schedule_section){0};
+    if (at == NULL ||
+        sscanf(at, "# %63s %" SCNu32 " %" SCNu32 " %" SCNu32, section->name, &section->workers,
+               &section->micro_batches, &section->virtual_stages) != 4)
+        return NULL;
+    section->text = strchr(at, '\n') + 1;
+    const char *end = strchr(section->text, '#');
+    section->bytes = end != NULL ? (size_t)(end - section->text) : strlen(section->text);
+    return section->text + section->bytes;
 }

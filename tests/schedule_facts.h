@@ -46,4 +46,17 @@ double schedule_replay(const struct weir_table *table, const double *duration, d
 bool schedule_facts_of(const char *schedule, struct schedule_counts counts,
                        struct schedule_facts *facts);
 
+/* A table of a golden file, behind a line `# NAME workers micro-batches stages-per-worker ...`. */
+struct schedule_section {
+    char name[64];
+    uint32_t workers, micro_batches, virtual_stages;
+    const char *text;
+    size_t bytes;
+};
+
+/* The file's text, released by free; NULL, and the test failed, if it cannot be read. */
+char *schedule_golden(const char *path);
+/* The section that begins at `at`, and where the next one does; NULL behind the last. */
+const char *schedule_section(const char *at, struct schedule_section *section);
+
 #endif

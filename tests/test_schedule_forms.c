@@ -7,6 +7,7 @@
 #include "schedule_facts.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { P_MAX = 9 };
@@ -114,6 +115,82 @@ static void test_few_micro_batches_take_no_longer_than_their_path(void) {
         }
 }
 
+/* The rows without U, and without W if `whole` is false, as text. */
+static void format_rows(const struct weir_table *table, bool whole, char *text, size_t capacity) {
+    size_t used = 0;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        bool first = true;
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1] && used < capacity; a++) {
+            uint8_t kind = table->actions[a].kind;
+            char cell[24];
+            if (kind == WEIR_KIND_U || (kind == WEIR_KIND_W && !whole)) continue;
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s", first ? "" : ",",
+                                     weir__action_text(&table->actions[a], cell));
+            first = false;
+        }
+        if (used < capacity) used += (size_t)snprintf(text + used, capacity - used, "\n");
+    }
+}
+
+/* tests/golden/paper_schedules.csv: small tables drawn by the rules of the papers' figures; of some
+ * F and I alone, because their W may stand in several places at the end. */
+static void test_small_tables_are_those_of_the_papers(void) {
+    struct schedule_section section;
+    uint32_t count = 0;
+    char *golden = schedule_golden("tests/golden/paper_schedules.csv");
+    for (const char *at = golden; (at = schedule_section(at, &section)) != NULL; count++) {
+        char text[2048] = "", expected[2048];
+        struct weir_table *table =
+            schedule_table(section.name,
+                           (struct schedule_counts){section.workers * section.virtual_stages,
+                                                    section.workers, section.micro_batches},
+                           WEIR_CHECKPOINT_NEVER);
+        snprintf(expected, sizeof expected, "%.*s", (int)section.bytes, section.text);
+        if (table != NULL) format_rows(table, strchr(expected, 'W') != NULL, text, sizeof text);
+        EXPECT_EQ_STR(text, expected);
+        weir_table_destroy(table);
+    }
+    free(golden);
+    EXPECT_EQ_UINT(count, 11);
+}
+
+/* The best of some, in seconds. */
+static double filling_time(const char *schedule, struct schedule_counts counts,
+                           enum weir_checkpoint mode, uint32_t times) {
+    double best = 1e9;
+    for (uint32_t k = 0; k < times; k++) {
+        struct weir_table_options options = schedule_options(schedule, counts, mode);
+        struct weir_table *table = NULL;
+        options.allocator = NULL;
+        uint64_t begin = weir__now_ns();
+        int status = weir_table_new(&options, NULL, &table);
+        double seconds = (double)(weir__now_ns() - begin) * 1e-9;
+        EXPECT_STATUS(status, WEIR_OK);
+        weir_table_destroy(table);
+        best = seconds < best ? seconds : best;
+    }
+    return best;
+}
+
+/* A planner fills tables by the hundred. */
+static void test_tables_are_filled_fast(void) {
+    static const enum weir_checkpoint modes[] = {WEIR_CHECKPOINT_NEVER, WEIR_CHECKPOINT_ALWAYS};
+    for (uint32_t k = 0; weir_schedule_name(k) != NULL; k++) {
+        const char *name = weir_schedule_name(k);
+        uint32_t v = weir_schedule_virtual_stages(name);
+        double small[2], large[2];
+        for (int i = 0; i < 2; i++) {
+            small[i] = filling_time(name, (struct schedule_counts){8 * v, 8, 64}, modes[i], 20);
+            large[i] = filling_time(name, (struct schedule_counts){64 * v, 64, 512}, modes[i], 3);
+        }
+        printf(
+            "  %-12s p = 8, m = 64: %3.0f us (always %4.0f), p = 64, m = 512: %4.1f ms (%5.1f)\n",
+            name, small[0] * 1e6, small[1] * 1e6, large[0] * 1e3, large[1] * 1e3);
+        if (test_is_sanitized()) continue;
+        EXPECT(small[0] < 1e-3 && large[0] < 0.2 && large[1] < 1.0);
+    }
+}
+
 static void test_the_closed_forms_as_measured(void) {
     static const struct {
         const char *name;
@@ -141,4 +218,5 @@ WEIR_TEST_SUITE(schedule_forms, TEST(gpipe_loses_p_minus_1_turns_and_keeps_all),
                 TEST(v_half_keeps_half_and_v_min_a_third),
                 TEST(dualpipe_v_loses_what_zb_v_does_and_keeps_2p_plus_1),
                 TEST(few_micro_batches_take_no_longer_than_their_path),
+                TEST(small_tables_are_those_of_the_papers), TEST(tables_are_filled_fast),
                 TEST(the_closed_forms_as_measured))

@@ -6,7 +6,6 @@
  */
 #include "schedule_facts.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,37 +19,8 @@ static const struct {
     {"ScheduleInterleavedZeroBubble", "zb-h1", 1}, {"ScheduleZBVZeroBubble", "zb-v", 0},
     {"ScheduleDualPipeV", "dualpipe-v", 0},        {"ScheduleGPipe", "gpipe", 0}};
 
-struct section {
-    char name[64];
-    uint32_t workers, micro_batches, virtual_stages;
-    const char *text;
-    size_t bytes;
-};
-
-/* The file's text, or NULL (and the test failed). Released by free. */
-static char *read_golden(void) {
-    FILE *file = fopen("tests/golden/torch_schedules.csv", "rb");
-    char *text = calloc(1, 1 << 20);
-    size_t bytes = file != NULL && text != NULL ? fread(text, 1, (1 << 20) - 1, file) : 0;
-    EXPECT(bytes > 10000);
-    if (file != NULL) fclose(file);
-    return text;
-}
-
-/* The section that begins at `at`, and where the next one does; NULL behind the last. */
-static const char *next_section(const char *at, struct section *section) {
-    *section = (struct section){0};
-    if (sscanf(at, "# %63s %" SCNu32 " %" SCNu32 " %" SCNu32, section->name, &section->workers,
-               &section->micro_batches, &section->virtual_stages) != 4)
-        return NULL;
-    section->text = strchr(at, '\n') + 1;
-    const char *end = strchr(section->text, '#');
-    section->bytes = end != NULL ? (size_t)(end - section->text) : strlen(section->text);
-    return section->text + section->bytes;
-}
-
 /* NULL, with the faults, if it cannot be read or run. */
-static struct weir_table *load(const struct section *section, struct weir_faults *faults) {
+static struct weir_table *load(const struct schedule_section *section, struct weir_faults *faults) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
     struct weir_table *table = NULL;
     options.allocator = test_allocator();
@@ -66,7 +36,7 @@ static struct weir_table *load(const struct section *section, struct weir_faults
     return table;
 }
 
-static const char *schedule_of(const struct section *section) {
+static const char *schedule_of(const struct schedule_section *section) {
     for (size_t k = 0; k < WEIR__COUNT_OF(classes); k++)
         if (strcmp(classes[k].name, section->name) == 0 &&
             (classes[k].virtual_stages == 0 ||
@@ -76,7 +46,7 @@ static const char *schedule_of(const struct section *section) {
 }
 
 /* Returns whether there is a schedule of ours to compare with. */
-static bool compare(const struct section *section, const struct weir_table *theirs) {
+static bool compare(const struct schedule_section *section, const struct weir_table *theirs) {
     static const double equal[WEIR_KIND_COUNT] = {
         [WEIR_KIND_F] = 1, [WEIR_KIND_B] = 1, [WEIR_KIND_I] = 1, [WEIR_KIND_W] = 1};
     const double *const times[] = {schedule_unit_times, equal};
@@ -99,10 +69,10 @@ static bool compare(const struct section *section, const struct weir_table *thei
 }
 
 static void test_exports_load_run_and_are_no_faster_than_ours(void) {
-    struct section section;
+    struct schedule_section section;
     uint32_t loaded = 0, compared = 0;
-    char *text = read_golden();
-    for (const char *at = text; (at = next_section(at, &section)) != NULL;) {
+    char *text = schedule_golden("tests/golden/torch_schedules.csv");
+    for (const char *at = text; (at = schedule_section(at, &section)) != NULL;) {
         struct weir_faults faults = {.allocator = test_allocator()};
         if (strcmp(section.name, "Schedule1F1B") == 0) continue;
         struct weir_table *table = load(&section, &faults);
@@ -120,10 +90,10 @@ static void test_exports_load_run_and_are_no_faster_than_ours(void) {
 
 /* Of the last stage its order has no F of micro-batch 0, and one too many at the end. */
 static void test_the_faulty_1f1b_export_is_refused_with_the_action_named(void) {
-    struct section section;
+    struct schedule_section section;
     uint32_t refused = 0;
-    char *text = read_golden();
-    for (const char *at = text; (at = next_section(at, &section)) != NULL;) {
+    char *text = schedule_golden("tests/golden/torch_schedules.csv");
+    for (const char *at = text; (at = schedule_section(at, &section)) != NULL;) {
         struct weir_faults faults = {.allocator = test_allocator()};
         char missing[32];
         if (strcmp(section.name, "Schedule1F1B") != 0) continue;

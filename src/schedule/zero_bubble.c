@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * ZB-H1 and ZB-H2 (Qi et al., arXiv 2401.10241, sections 2.2 and 2.3): 1F1B with backward split.
+ * ZB-H1 and ZB-H2 (Qi et al., arXiv 2401.10241, sections 2.1 and 2.2): 1F1B with backward split.
  * Only I has somebody waiting for it; the W are put off into what would be idle time, as long as
  * memory allows. The forwards and input gradients stand as in 1F1B, after a warm-up of p - s
  * forwards on worker s of p in H1, 2 (p - s) - 1 in H2; at most p activations are alive on each
  * worker in H1, 2p - 1 in H2. (The paper puts W off by one micro-batch more on each later worker,
- * which is the same bound.)
+ * or two in H2, which is the same bound.)
  *
  * At equal times (tF = tI = tW, no R, no copies) the largest idle time inside a worker's own window
  * is (p - 1)(tF + tI - tW) in H1 for m >= p, and (p - 1)(tF + tI - 2 tW) = 0 in H2 for m >= 2p - 1.
