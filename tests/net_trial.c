@@ -128,6 +128,7 @@ void trial_split(struct weir_net_options *options, uint32_t percent, char text[T
     like.micro_batches = (uint32_t)((rows + size - 1) / size);
     like.checkpoint = options->pipe.checkpoint;
     like.stage_checkpoint = options->pipe.stage_checkpoint;
+    like.recompute_late = options->pipe.recompute_late;
     if (!EXPECT_STATUS(weir_table_new(&like, NULL, &table), WEIR_OK)) return;
     memset(&to, 0, sizeof to);
     to.text = text;

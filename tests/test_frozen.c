@@ -100,18 +100,32 @@ static void chain(void) {
     for (uint32_t s = 0; s < 4; s++) model.stages[s].keeps_inputs = s % 2 == 1;
 }
 
+/* Whether the schedule can be had for the options' stages, workers and 5 micro-batches. */
+static bool accepts(const struct weir_pipe_options *options) {
+    struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
+    want.schedule = options->schedule;
+    want.stages = options->stage_count;
+    want.workers = options->workers;
+    want.micro_batches = 5;
+    return weir__table_options_check(&want, NULL) == WEIR_OK;
+}
+
 static void test_every_schedule_and_mode_gives_the_same_gradients(void) {
-    for (uint32_t k = 0; k < 2; k++)
+    uint32_t compared = 0;
+    for (uint32_t k = 0; weir_schedule_name(k) != NULL; k++)
         for (uint32_t mode = 0; mode < 3; mode++)
             for (uint32_t workers = 1; workers <= 4; workers++)
                 for (uint32_t frozen = 1; frozen <= 3 && !test_has_failed(); frozen++) {
                     chain();
                     struct weir_pipe_options options = engine_options(&model);
                     options.rows = 13, options.chunks = 5, options.workers = workers;
-                    options.schedule = schedules[k], options.checkpoint = modes[mode];
+                    options.schedule = weir_schedule_name(k), options.checkpoint = modes[mode];
                     options.recompute_late = frozen == 2;
+                    if (!accepts(&options)) continue;
                     compare_frozen(frozen, &options, NULL);
+                    compared++;
                 }
+    EXPECT(compared > 150);
 }
 
 /* Nothing learns: the step is an inference in the phases of training. */
