@@ -42,6 +42,16 @@ static void test_every_schedule_prints_a_table_that_check_accepts(void) {
     CHECK_EQ_STR(weir_schedule_name(SCHEDULES), NULL);
 }
 
+static void test_recomputation_stands_in_idle_time_or_last(void) {
+    struct cli_run run;
+    const char *loop = "schedule --schedule 1f1b --stages 3 --workers 2 --chunks 6 --checkpoint "
+                       "always --csv - 2>/dev/null";
+    CLI_CODE(&run, 0, "%s", loop);
+    CHECK_CONTAINS(run.output, "\n1F0,1F1,1R0,1F2,1B0,");
+    CLI_CODE(&run, 0, "%s --recompute late", loop);
+    CHECK_CONTAINS(run.output, "\n1F0,1F1,1F2,1R0,1B0,");
+}
+
 static void test_counts_that_do_not_fit_are_refused_with_the_nearest(void) {
     static const struct {
         const char *options, *reason;
@@ -129,6 +139,7 @@ static void test_a_unet_has_the_same_bytes_under_every_schedule(void) {
 }
 
 WEIR_TEST_SUITE(cli_schedules, TEST(every_schedule_prints_a_table_that_check_accepts),
+                TEST(recomputation_stands_in_idle_time_or_last),
                 TEST(counts_that_do_not_fit_are_refused_with_the_nearest),
                 TEST(a_gpt_has_the_same_bytes_under_every_schedule),
                 TEST(a_unet_has_the_same_bytes_under_every_schedule))

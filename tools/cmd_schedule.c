@@ -19,6 +19,7 @@ struct values {
     const char *schedule;
     uint32_t stages, workers, chunks;
     uint32_t checkpoint; /* index into checkpoint_names */
+    uint32_t recompute;  /* and into recompute_names */
     const char *csv;
     bool plain;
     const char *check;
@@ -27,6 +28,7 @@ struct values {
 #define AT(member) offsetof(struct values, member)
 
 static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
+static const char *const recompute_names[] = {"early", "late", NULL};
 
 static const struct arg_option table_options[] = {
     {.name = "schedule",
@@ -63,6 +65,12 @@ static const struct arg_option table_options[] = {
      .choices = checkpoint_names,
      .fallback = "never",
      .help = "which micro-batches have an R"},
+    {.name = "recompute",
+     .type = ARG_CHOICE,
+     .offset = AT(recompute),
+     .choices = recompute_names,
+     .fallback = "early",
+     .help = "R in idle time, where memory allows; or directly before their backward"},
     {.name = "csv",
      .type = ARG_TEXT,
      .offset = AT(csv),
@@ -103,6 +111,7 @@ static struct weir_table_options options_of(const struct values *values) {
     options.workers = values->workers;
     options.micro_batches = values->chunks;
     options.checkpoint = (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + values->checkpoint);
+    options.recompute_late = values->recompute == 1;
     return options;
 }
 
@@ -192,7 +201,7 @@ static int judge(const struct values *values, const struct weir__bytes *text,
 }
 
 static int check(struct values *values, const struct args *args, struct weir_faults *faults) {
-    static const char *const others[] = {"schedule", "checkpoint", "csv", "plain"};
+    static const char *const others[] = {"schedule", "checkpoint", "recompute", "csv", "plain"};
     struct weir_error error = {0};
     struct weir__io io = {.error = &error};
     struct weir__bytes text = {0};
