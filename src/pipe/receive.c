@@ -85,28 +85,33 @@ static int by_start(const void *a, const void *b) {
     return (x->end > y->end) - (x->end < y->end);
 }
 
-static int by_number(const void *a, const void *b) {
-    const double *x = a, *y = b;
-    return (*x > *y) - (*x < *y);
+struct ending {
+    double end;
+    uint32_t arrival; /* in the order of their starts */
+};
+
+static int by_end(const void *a, const void *b) {
+    const struct ending *x = a, *y = b;
+    if (x->end != y->end) return x->end < y->end ? -1 : 1;
+    return (x->arrival > y->arrival) - (x->arrival < y->arrival);
 }
 
-/* Slots one after another: an arrival takes the slot that has been free longest, or a new one. */
+/* An arrival takes a slot that has been left, or a new one. */
 static bool fill_slots(struct arrivals *all, uint32_t worker, struct weir_plan_receive *receive) {
-    uint32_t count = all->count[worker];
+    uint32_t count = all->count[worker], free_count = 0;
     struct arrival *list = all->of[worker];
-    double *busy_until = weir__pool_take(&all->scratch, count, sizeof *busy_until);
-    double *ends = weir__pool_take(&all->scratch, count, sizeof *ends);
-    if (busy_until == NULL || ends == NULL) return false;
+    struct ending *endings = weir__pool_take(&all->scratch, count, sizeof *endings);
+    uint32_t *slot_of = weir__pool_take(&all->scratch, count, sizeof *slot_of);
+    uint32_t *free_slots = weir__pool_take(&all->scratch, count, sizeof *free_slots);
+    if (endings == NULL || slot_of == NULL || free_slots == NULL) return false;
     if (count > 1) qsort(list, count, sizeof *list, by_start);
-    for (uint32_t i = 0; i < count; i++) ends[i] = list[i].end;
-    if (count > 1) qsort(ends, count, sizeof *ends, by_number);
+    for (uint32_t i = 0; i < count; i++) endings[i] = (struct ending){list[i].end, i};
+    if (count > 1) qsort(endings, count, sizeof *endings, by_end);
     receive->each = count;
     for (uint32_t i = 0, over = 0; i < count; i++) {
-        uint32_t slot = 0;
-        while (slot < receive->slots && busy_until[slot] > list[i].start) slot++;
-        busy_until[slot] = list[i].end;
-        if (slot == receive->slots) receive->slots++;
-        while (ends[over] <= list[i].start) over++;
+        for (; endings[over].end <= list[i].start; over++)
+            free_slots[free_count++] = slot_of[endings[over].arrival];
+        slot_of[i] = free_count > 0 ? free_slots[--free_count] : receive->slots++;
         if (i + 1 - over > receive->most) receive->most = i + 1 - over;
     }
     return true;
