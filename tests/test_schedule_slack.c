@@ -12,16 +12,20 @@
 
 enum { STAGES = 16, RUNS = 3000 };
 
-/* One time per stage and kind, and what a stage's activation weighs. */
+/* One time per stage and kind, and what a stage's activation weighs: what B or W ends, and what I
+ * does, where the backward is split. */
 struct costs {
     double seconds[STAGES * WEIR_KIND_COUNT];
-    uint32_t weight[STAGES];
+    uint32_t weight[STAGES], for_input[STAGES];
 };
 
 static void random_costs(struct costs *costs) {
     for (uint32_t k = 0; k < STAGES * WEIR_KIND_COUNT; k++)
         costs->seconds[k] = (double)(1 + test_random_below(test_random_below(3) == 0 ? 1 : 6));
-    for (uint32_t s = 0; s < STAGES; s++) costs->weight[s] = 1 + (uint32_t)test_random_below(5);
+    for (uint32_t s = 0; s < STAGES; s++) {
+        costs->weight[s] = 1 + (uint32_t)test_random_below(5);
+        costs->for_input[s] = (uint32_t)test_random_below(6);
+    }
 }
 
 static double makespan_of(const struct weir_table *table, const struct costs *costs) {
@@ -36,21 +40,23 @@ static double makespan_of(const struct weir_table *table, const struct costs *co
     return makespan;
 }
 
-/* The most that the worker has saved at once, from R, or F where there is none, to B or W. */
+/* The most that the worker has saved at once, from R, or F where there is none, to B, or I and W.
+ */
 static uint32_t saved_most(const struct weir_table *table, uint32_t worker,
                            const struct costs *costs) {
     uint32_t live = 0, most = 0;
     for (uint32_t a = table->rows[worker]; a < table->rows[worker + 1]; a++) {
         const struct weir_action *action = &table->actions[a];
-        uint32_t weight = costs->weight[action->stage];
+        uint32_t weight = costs->weight[action->stage], for_input = costs->for_input[action->stage];
         bool recomputed = false;
         for (uint32_t b = a; action->kind == WEIR_KIND_F && b < table->rows[worker + 1]; b++)
             recomputed |= table->actions[b].kind == WEIR_KIND_R &&
                           table->actions[b].stage == action->stage &&
                           table->actions[b].micro_batch == action->micro_batch;
         if (action->kind == WEIR_KIND_R || (action->kind == WEIR_KIND_F && !recomputed))
-            live += weight;
+            live += weight + for_input;
         most = live > most ? live : most;
+        if (action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_I) live -= for_input;
         if (action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_W) live -= weight;
     }
     return most;

@@ -184,8 +184,8 @@ bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage
  * Moves R earlier, into idle time, for recomputation that need not wait for the gradient. The table
  * is replayed with `seconds` ([stage][kind]; NULL: one unit each, two for B), all borders
  * differentiable, no skips and copies. Where a worker waits at least as long as the next R of its
- * row takes, the R goes there, unless its own F, or a B or W, stands in between: what those free is
- * what it needs. So whatever saved activations weigh, no worker's peak of them rises, and at the
+ * row takes, the R goes there, unless its own F, or a B, I or W, stands in between: what those free
+ * is what it needs. So whatever saved activations weigh, no worker's peak of them rises, and at the
  * given times nothing starts later than before. The order of all other actions stays. Linear but
  * for what is moved. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_SCHEDULE (the table cannot be run): it is
  * then as it was, or as sound.

@@ -12,14 +12,15 @@
 struct slack {
     struct weir_action *actions;
     double *start, *end; /**< by action */
-    uint32_t stop;       /**< of the row's part at hand: the next B or W, or the row's end */
+    uint32_t stop;       /**< of the row's part at hand: the next B, I or W, or the row's end */
     uint32_t next;       /**< the first R of the part that is not passed, or `stop` */
     uint32_t earliest;   /**< where that R may go: behind its own F */
     uint32_t moved;
 };
 
+/* B and W free what is left of it, I what W does not read. */
 static bool frees(const struct weir_action *action) {
-    return (weir__kinds[action->kind].writes & WEIR__PARAM_GRADS) != 0;
+    return (weir__kinds[action->kind].reads & WEIR__SAVED) != 0;
 }
 
 /* The first R at `from` or behind, and how far it may go; the part begins at `begin`. */
