@@ -365,6 +365,8 @@ const char *weir_schedule_name(uint32_t index);
 /** How many stages each worker has where only the number of stages is given: 1, or 2 for those that
  * are made of several per worker. 0 for a name that no schedule has. */
 uint32_t weir_schedule_virtual_stages(const char *name);
+/** Whether each worker can have `count` stages. False for a name that no schedule has. */
+bool weir_schedule_can_share(const char *name, uint32_t count);
 /** Makes a table. WEIR_ERR_ARGUMENT with every reason and the nearest valid values in `faults`.
  * The table is the caller's: weir_table_destroy. */
 int weir_table_new(const struct weir_table_options *options, struct weir_faults *faults,

@@ -59,7 +59,7 @@ const struct arg_option model_option_list[] = {
     {.name = "tied",
      .type = ARG_FLAG,
      .offset = AT(tied),
-     .help = "gpt: the head's weight is the token embedding (needs both in one stage)"},
+     .help = "gpt: the head's weight is the token embedding"},
     {.name = "untied", .type = ARG_UNFLAG, .offset = AT(tied), .help = "gpt: a head of its own"},
     {.name = "dropout",
      .type = ARG_REAL,

@@ -198,11 +198,21 @@ uint32_t pipe_virtual_stages(const struct pipe_options *options) {
     return options->virtual_stages > 0 ? options->virtual_stages : virtual_default(options);
 }
 
+/* A schedule whose workers have just so many stages. */
+static bool is_exact(const struct pipe_options *options) {
+    uint32_t own = weir_schedule_virtual_stages(options->schedule);
+    return own > 0 && !weir_schedule_can_share(options->schedule, own + 1);
+}
+
 /* What V asks of stages and workers, as far as the schedule cannot know it. */
 static void check_virtual(const struct pipe_options *options, uint32_t stages,
                           struct weir_faults *faults) {
-    uint32_t v = options->virtual_stages, rest = v > 0 ? stages % v : 0;
-    if (v > 1 && virtual_default(options) == 1)
+    uint32_t v = options->virtual_stages, own = virtual_default(options);
+    uint32_t rest = v > 0 ? stages % v : 0;
+    if (v > 0 && v != own && is_exact(options))
+        weir_faults_add(faults, "--virtual-stages %u: %s has %u per worker: use %u", v,
+                        options->schedule, own, own);
+    else if (v > 1 && own == 1)
         weir_faults_add(faults,
                         "--virtual-stages %u: %s has one stage per worker: use 1, or give "
                         "fewer --workers than --stages",
@@ -217,7 +227,7 @@ static void check_virtual(const struct pipe_options *options, uint32_t stages,
                         "--virtual-stages %u: %u stages are not so many per worker: ask for %u or "
                         "%u stages",
                         v, stages, stages - rest, stages - rest + v);
-    else if (v > 1 && options->workers > 0 && (uint64_t)options->workers * v != stages)
+    else if (v > 0 && own > 1 && options->workers > 0 && (uint64_t)options->workers * v != stages)
         weir_faults_add(faults,
                         "--virtual-stages %u and --workers %u are not %u stages: ask for %" PRIu64
                         " stages or %u workers",
@@ -229,7 +239,8 @@ static void check_virtual(const struct pipe_options *options, uint32_t stages,
 static uint32_t workers_of(const struct pipe_options *options, uint32_t stages) {
     uint32_t v = pipe_virtual_stages(options);
     if (options->workers > 0) return options->workers;
-    return v > 1 && stages % v == 0 ? stages / v : 0;
+    bool given = v > 1 || virtual_default(options) > 1;
+    return given && stages % v == 0 ? stages / v : 0;
 }
 
 static uint32_t stages_of(const struct pipe_options *options, const struct weir_model *model) {
@@ -275,7 +286,7 @@ static void fill_stages(const struct pipe_options *options, const struct args *a
     }
     net->pipe.workers = workers_of(options, net->stages);
     check_virtual(options, net->stages, faults);
-    if (options->workers > net->stages)
+    if (options->workers > net->stages && !is_exact(options)) /* else the schedule says it */
         weir_faults_add(faults, "--workers %u: there are %u stages: choose 1 to %u",
                         options->workers, net->stages, net->stages);
 }

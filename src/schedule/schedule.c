@@ -40,6 +40,11 @@ uint32_t weir_schedule_virtual_stages(const char *name) {
     return schedule != NULL ? weir__default_sharing(schedule) : 0;
 }
 
+bool weir_schedule_can_share(const char *name, uint32_t count) {
+    const struct weir__schedule *schedule = find_schedule(name);
+    return schedule != NULL && weir__can_share(schedule, count);
+}
+
 /* "gpipe, 1f1b" */
 static void list_schedules(char *text, size_t capacity) {
     size_t used = 0;
@@ -61,12 +66,6 @@ static void check_counts(const struct weir_table_options *options, struct weir_f
             faults, "%" PRIu32 " micro-batches: ask for 1 to %" PRIu32 "; the nearest is %" PRIu32,
             options->micro_batches, MICRO_BATCHES_MAX,
             options->micro_batches < 1 ? 1u : MICRO_BATCHES_MAX);
-    }
-    if (options->workers > options->stages && options->stages >= 1) {
-        weir_faults_add(faults,
-                        "%" PRIu32 " workers for %" PRIu32 " stages: a worker needs a stage of its "
-                        "own; ask for at most %" PRIu32 " workers or at least %" PRIu32 " stages",
-                        options->workers, options->stages, options->stages, options->workers);
     }
     uint64_t cells = (uint64_t)options->stages * options->micro_batches;
     if (options->stages <= STAGES_MAX && options->micro_batches <= MICRO_BATCHES_MAX &&
@@ -110,10 +109,10 @@ int weir__table_options_check(const struct weir_table_options *options,
                         options->schedule != NULL ? options->schedule : "", names);
     }
     check_counts(options, list);
-    weir__checkpoint_check(options, list);
-    if (schedule != NULL && list->count == before) {
+    if (options->stages >= 1 && options->stages <= STAGES_MAX) {
         weir__sharing_check(schedule, options, list);
     }
+    weir__checkpoint_check(options, list);
     if (schedule != NULL && schedule->check != NULL && list->count == before) {
         struct weir_table_options whole = *options;
         whole.workers = workers_of(schedule, options);

@@ -27,11 +27,14 @@ int weir__table_options_read(const struct weir_table_options *options,
 /** Unknown modes, each with the three names. `options->stages` says how many overrides there are.
  * */
 void weir__checkpoint_check(const struct weir_table_options *options, struct weir_faults *faults);
-/** Whether stages and workers are what the schedule can do; the nearest that are, in the faults. */
+/** Whether stages and workers are what the schedule, or, if NULL, any one can do; the nearest that
+ * are, in the faults. There is a stage at least. */
 void weir__sharing_check(const struct weir__schedule *schedule,
                          const struct weir_table_options *options, struct weir_faults *faults);
 /** Stages per worker where no number of workers is given. */
 uint32_t weir__default_sharing(const struct weir__schedule *schedule);
+/** Whether each worker can have `count` stages. */
+bool weir__can_share(const struct weir__schedule *schedule, uint32_t count);
 /** gpipe's rows, in loop order. */
 void weir__fill_breadth_first(const struct weir_table_options *options,
                               struct weir__table_builder *builder);

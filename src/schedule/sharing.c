@@ -11,6 +11,12 @@ uint32_t weir__default_sharing(const struct weir__schedule *schedule) {
     return two ? 2 : 1;
 }
 
+bool weir__can_share(const struct weir__schedule *schedule, uint32_t count) {
+    bool one = schedule->sharing == WEIR__SHARING_ONE;
+    bool exact = one || schedule->sharing == WEIR__SHARING_TWO;
+    return exact ? count == (one ? 1 : 2) : count > 0;
+}
+
 /* Where only the number of stages is given: two per worker. */
 static void check_stages(const struct weir__schedule *schedule, uint32_t stages,
                          struct weir_faults *faults) {
@@ -49,10 +55,22 @@ static void check_exact(const struct weir__schedule *schedule,
     }
 }
 
+/* Where any number of stages will do. */
+static void check_some(const struct weir_table_options *options, struct weir_faults *faults) {
+    if (options->workers > options->stages) {
+        weir_faults_add(faults,
+                        "%" PRIu32 " workers for %" PRIu32 " stages: a worker needs a stage of its "
+                        "own; ask for at most %" PRIu32 " workers or at least %" PRIu32 " stages",
+                        options->workers, options->stages, options->stages, options->workers);
+    }
+}
+
 static void check_even(const struct weir__schedule *schedule,
                        const struct weir_table_options *options, struct weir_faults *faults) {
     uint32_t stages = options->stages, workers = options->workers, rest = stages % workers;
-    if (rest != 0) {
+    if (workers > stages) {
+        check_some(options, faults);
+    } else if (rest != 0) {
         weir_faults_add(faults,
                         "%" PRIu32 " stages on %" PRIu32
                         " workers: %s has as many on each worker; the nearest are %" PRIu32
@@ -65,8 +83,12 @@ static void check_even(const struct weir__schedule *schedule,
 void weir__sharing_check(const struct weir__schedule *schedule,
                          const struct weir_table_options *options, struct weir_faults *faults) {
     bool given = options->workers > 0;
+    if (schedule == NULL) {
+        check_some(options, faults);
+        return;
+    }
     switch (schedule->sharing) {
-    case WEIR__SHARING_ANY: break;
+    case WEIR__SHARING_ANY: check_some(options, faults); break;
     case WEIR__SHARING_ONE:
         if (given) check_exact(schedule, options, 1, faults);
         break;
