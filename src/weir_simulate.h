@@ -159,8 +159,9 @@ int weir_simulator_new(const struct weir_allocator *allocator, struct weir_simul
 void weir_simulator_destroy(struct weir_simulator *simulator);
 /** Predicts a step. The arrays of *prediction are the simulator's, valid until its next call.
  * WEIR_ERR_ARGUMENT: costs that cannot be, named in `faults` (may be NULL). WEIR_ERR_SCHEDULE: the
- * table cannot run to its end; weir_table_check says why. WEIR_ERR_OUT_OF_MEMORY,
- * WEIR_ERR_OVERFLOW. */
+ * table cannot run to its end, and `faults` says why: one that weir_table_check passes may still
+ * wait for itself where R waits for the gradient. WEIR_ERR_OVERFLOW: times that add up to no finite
+ * number. WEIR_ERR_OUT_OF_MEMORY. */
 int weir_simulate(struct weir_simulator *simulator, const struct weir_simulate_options *options,
                   struct weir_faults *faults, struct weir_prediction *prediction);
 

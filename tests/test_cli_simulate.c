@@ -334,6 +334,8 @@ static void test_a_schedule_that_does_not_fit_is_named_and_left_out(void) {
     CLI_CODE(&run, 0, "simulate --compare gpipe,dualpipe-v --workers 4 --chunks 3");
     CHECK_CONTAINS(run.output, "dualpipe-v is left out: ");
     CLI_CODE(&run, 2, "simulate --compare dualpipe-v --workers 4 --chunks 3");
+    CLI_CODE(&run, 2, "simulate --compare gpipe,dualpip-v");
+    CHECK_CONTAINS(run.output, "there is no schedule 'dualpip-v'");
 }
 
 /* ---- tables and faults ---- */
@@ -355,6 +357,21 @@ static void test_a_table_from_a_file_runs(void) {
     CHECK_CONTAINS(run.output, "2 micro-batches, the run has 3");
 }
 
+/* 0R0 stands in slack, before its gradient can be there. */
+static void test_a_table_that_late_recompute_ties_up_is_named(void) {
+    struct cli_run run;
+    char path[512];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    snprintf(path, sizeof path, "%s/t.csv", test_temporary_directory());
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fputs("0F0,0R0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", file);
+    fclose(file);
+    CLI_CODE(&run, 0, "simulate --schedule %s", path);
+    CLI_CODE(&run, 2, "simulate --schedule %s --recompute late", path);
+    CHECK_CONTAINS(run.output, "worker 0 waits at 0R0 for 1B0");
+}
+
 static void test_what_cannot_be_is_refused(void) {
     struct cli_run run;
     CLI_CODE(&run, 2, "simulate --time F=-1,Q=2,B --copy -1 --noise 2");
@@ -368,6 +385,8 @@ static void test_what_cannot_be_is_refused(void) {
     CLI_CODE(&run, 2, "simulate --schedule 2f2b");
     CHECK_CONTAINS(run.output, "there is no schedule '2f2b'");
     CLI_CODE(&run, 2, "simulate --compare --trace x");
+    CLI_CODE(&run, 2, "simulate --time F=1e308");
+    CHECK_CONTAINS(run.output, "too large to add up");
     CLI_CODE(&run, 2, "simulate --schedule none.csv");
     CHECK_CONTAINS(run.output, "none.csv");
 }
@@ -380,4 +399,5 @@ WEIR_TEST_SUITE(cli_simulate, TEST(closed_forms_hold_for_every_schedule),
                 TEST(a_picture_shows_every_action_and_nothing_from_elsewhere),
                 TEST(a_comparison_says_what_noise_does),
                 TEST(a_schedule_that_does_not_fit_is_named_and_left_out),
-                TEST(a_table_from_a_file_runs), TEST(what_cannot_be_is_refused))
+                TEST(a_table_from_a_file_runs), TEST(a_table_that_late_recompute_ties_up_is_named),
+                TEST(what_cannot_be_is_refused))

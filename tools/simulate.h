@@ -31,6 +31,9 @@ struct simulate_counts {
     bool same_share;
 };
 
+/** Whether the name is that of a table's file. */
+bool simulate_is_csv(const char *schedule);
+
 /** A table, its costs by stage, and what comes of them. Zeroed, then simulate_case_init. */
 struct simulate_case {
     const char *name;

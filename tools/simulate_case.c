@@ -9,21 +9,9 @@
 
 enum { TABLE_BYTES_MAX = 1 << 28, WORKERS_DEFAULT = 4, CHUNKS_DEFAULT = 8 };
 
-static bool is_csv(const char *schedule) {
+bool simulate_is_csv(const char *schedule) {
     size_t length = strlen(schedule);
     return length >= 4 && strcmp(schedule + length - 4, ".csv") == 0;
-}
-
-/* How many stages the schedule gives a worker by itself: its smallest table says it. */
-static uint32_t default_virtual_stages(const char *schedule) {
-    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
-    struct weir_table *table = NULL;
-    options.schedule = schedule;
-    options.stages = 2;
-    options.micro_batches = 2;
-    uint32_t workers = weir_table_new(&options, NULL, &table) == WEIR_OK ? table->worker_count : 2;
-    weir_table_destroy(table);
-    return workers == 1 ? 2 : 1;
 }
 
 /* Stages and workers from what was given of them. */
@@ -33,7 +21,8 @@ static void choose_counts(const struct simulate_counts *counts, struct weir_tabl
     options->stages = counts->stages;
     options->workers = counts->workers;
     if (options->stages == 0) {
-        if (each == 0) each = default_virtual_stages(counts->schedule);
+        if (each == 0) each = weir_schedule_virtual_stages(counts->schedule);
+        if (each == 0) each = 1; /* no schedule's name, which is refused when the table is made */
         if (options->workers == 0) options->workers = WORKERS_DEFAULT;
         options->stages = options->workers * each;
     } else if (each > 0 && options->workers == 0 && options->stages % each == 0) {
@@ -75,7 +64,8 @@ static int make_table(struct simulate_case *c, const struct simulate_counts *cou
     options.micro_batches = counts->chunks;
     options.checkpoint = counts->checkpoint;
     options.recompute_late = counts->recompute_late;
-    if (is_csv(counts->schedule)) return read_csv(counts, &options, faults, notes, &c->table);
+    if (simulate_is_csv(counts->schedule))
+        return read_csv(counts, &options, faults, notes, &c->table);
     if (counts->chunks == 0) options.micro_batches = CHUNKS_DEFAULT;
     choose_counts(counts, &options, faults);
     if (faults->count > before) return WEIR_ERR_ARGUMENT;

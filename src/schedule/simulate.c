@@ -503,12 +503,26 @@ static int run(struct weir_simulator *simulator, struct weir_prediction *predict
     cost_skips(sim);
     weir__sim_rewind(sim);
     if (!weir__sim_run(sim)) return WEIR_ERR_SCHEDULE;
+    /* no sum that is made of it is larger */
+    if (!isfinite(sim->total * sim->table->worker_count)) return WEIR_ERR_OVERFLOW;
     struct weir_prediction made = {0};
     read_run(sim, &made);
     count_moves(sim, &made);
     if (!sim->options->no_causes && !split_waiting(sim)) return WEIR_ERR_SCHEDULE;
     *prediction = made;
     return WEIR_OK;
+}
+
+/* Which actions wait for each other, unless orders or `ahead` make them. */
+static void explain(const struct weir_simulate_options *options,
+                    const struct weir_allocator *allocator, struct weir_faults *faults) {
+    struct weir__flow flow = {.stage_count = options->table->stage_count,
+                              .no_backward = options->no_backward,
+                              .recompute_late = options->recompute_late};
+    if (weir__table_check_flow(options->table, &flow, allocator, faults) == WEIR_OK) {
+        weir_faults_add(faults, "weir_simulate: the table cannot run to its end by the orders and "
+                                "skips given");
+    }
 }
 
 int weir_simulate(struct weir_simulator *simulator, const struct weir_simulate_options *options,
@@ -523,6 +537,12 @@ int weir_simulate(struct weir_simulator *simulator, const struct weir_simulate_o
                                         .noise = own.noise,
                                         .scale = own.micro_batch_scale};
     status = run(simulator, prediction);
+    if (status == WEIR_ERR_SCHEDULE && faults != NULL) {
+        explain(&own, simulator->allocator, faults);
+    } else if (status == WEIR_ERR_OVERFLOW) {
+        weir_faults_add(faults, "weir_simulate: the times, or the table's size, are too large to "
+                                "add up: give shorter times");
+    }
     simulator->sim.options = NULL;
     return status;
 }
