@@ -281,6 +281,26 @@ static void test_tokens_that_are_no_bytes_go_by_numbers(void) {
     CHECK_CONTAINS(run.output, "--prompt-ids 300: the model's tokens are 0 to 299");
 }
 
+/* One row, and five: numbers of micro-batches that neither schedule trains on two workers. */
+static void test_a_schedule_takes_as_many_rows_as_there_are(void) {
+    static const char *const schedules[] = {"dualpipe-v", "interleaved"};
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run one, run;
+    char path[512];
+    make_weights(path, "");
+    CLI_CODE(&one, 0, "generate --load %s --prompt hello --tokens 4 2>/dev/null", path);
+    for (size_t k = 0; k < 2; k++) {
+        CLI_CODE(&run, 0,
+                 "generate --load %s --prompt hello --tokens 4 --schedule %s --stages 4 "
+                 "2>/dev/null",
+                 path, schedules[k]);
+        EXPECT_EQ_STR(run.output, one.output);
+        CLI_CODE(&run, 2, "generate --load %s --prompt hello --tokens 4 --schedule %s --stages 3",
+                 path, schedules[k]);
+        CHECK_CONTAINS(run.output, "the nearest are 2 and 4 stages");
+    }
+}
+
 static void test_a_model_file_continues_texts_too(void) {
     static const char model[] =
         "{\"input\":{\"dtype\":\"i64\",\"shape\":[12]},\"target\":{\"dtype\":\"i64\",\"shape\":"
@@ -396,6 +416,7 @@ WEIR_TEST_SUITE(cli_generate, TEST(a_text_is_written_whole_and_told_to_programs)
                 TEST(an_empty_prompt_is_the_beginning_of_a_line),
                 TEST(a_full_context_ends_a_text_with_a_note),
                 TEST(tokens_that_are_no_bytes_go_by_numbers),
+                TEST(a_schedule_takes_as_many_rows_as_there_are),
                 TEST(a_model_file_continues_texts_too), TEST(what_cannot_be_continued_is_refused),
                 TEST(lines_of_a_prompt_file_are_faulted_one_by_one),
                 TEST(weights_that_do_not_say_enough_are_refused))

@@ -373,6 +373,7 @@ static struct weir_table_options table_options(const struct weir__setup *setup, 
     want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
     want.no_backward = setup->flow.no_backward;
     want.recompute_late = options->recompute_late;
+    if (options->infer_only && options->table_csv == NULL) weir__table_options_infer(&want);
     return want;
 }
 

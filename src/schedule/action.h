@@ -173,11 +173,16 @@ struct weir__schedule {
     const char *name;
     enum weir__sharing sharing;
     void (*check)(const struct weir_table_options *options, struct weir_faults *faults);
+    const char *infers_as; /**< where there is a check: whose forwards, of the same stages on each
+                                worker, run in inference what it refuses */
     void (*fill)(const struct weir_table_options *options, struct weir__table_builder *builder);
 };
 /** Whether weir_table_new makes a table of these, memory aside: WEIR_OK, or WEIR_ERR_ARGUMENT with
  * every reason in `faults` (which may be NULL). */
 int weir__table_options_check(const struct weir_table_options *options, struct weir_faults *faults);
+/** Names another schedule, and the workers, where inference alone is meant and this one refuses the
+ * number of micro-batches, which counts for its backwards only. */
+void weir__table_options_infer(struct weir_table_options *options);
 bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage,
                         uint32_t micro_batch);
 /**

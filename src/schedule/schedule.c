@@ -123,6 +123,28 @@ int weir__table_options_check(const struct weir_table_options *options,
     return refused ? WEIR_ERR_ARGUMENT : WEIR_OK;
 }
 
+void weir__table_options_infer(struct weir_table_options *options) {
+    const struct weir__schedule *schedule = find_schedule(options->schedule);
+    if (schedule == NULL || schedule->check == NULL) {
+        return;
+    }
+    struct weir_faults faults = {.allocator = options->allocator};
+    struct weir_table_options other = *options;
+    check_counts(options, &faults);
+    if (faults.count == 0) {
+        weir__sharing_check(schedule, options, &faults);
+    }
+    if (faults.count == 0) {
+        other.workers = workers_of(schedule, options);
+        schedule->check(&other, &faults);
+        if (faults.count > 0) {
+            other.schedule = schedule->infers_as;
+            *options = other;
+        }
+    }
+    weir_faults_clean_up(&faults);
+}
+
 int weir_table_new(const struct weir_table_options *options, struct weir_faults *faults,
                    struct weir_table **table) {
     struct weir_table_options own;
