@@ -12,42 +12,69 @@
 
 #include "weir_net.h"
 
-#include <string.h>
-
 static const double AT_MOST_S = 10e-6;
 
-/* x is 0 1 2 3 0 1 …, y = 3 (2 x + 1) - 1, and every target 1 below: all numbers are whole, so the
- * answer is exact: loss 1, gradients 9, 6 (first layer), 8, 2 (second). */
-static const float parameters[4] = {2.0f, 1.0f, 3.0f, -1.0f};
-static const float gradients[4] = {9.0f, 6.0f, 8.0f, 2.0f};
+/* x is 0 1 2 3 0 1 …, and every target 1 below what w x + b, layer after layer, makes of it: all
+ * numbers are whole, so the answer is exact: loss 1, and 2 comes back. */
+static const float parameters[OVERHEAD_STAGES_MOST][2] = {
+    {2.0f, 1.0f}, {3.0f, -1.0f}, {2.0f, -3.0f}, {3.0f, 1.0f}};
 
 struct net_case {
+    const struct overhead_schedule *schedule;
     struct weir_model *model;
     struct weir_net *net;
     uint64_t mini_batch;
     float input[OVERHEAD_MOST], target[OVERHEAD_MOST];
+    float gradients[OVERHEAD_STAGES_MOST][2];
 };
 
 static void make_model(struct net_case *one) {
     struct weir_tensor number = {.dtype = WEIR_F32, .rank = 1, .shape = {1}};
     struct weir_faults faults = WEIR_FAULTS_INIT;
     bench_check(weir_model_new(NULL, &number, &number, "mse", &one->model), "overhead/net");
-    for (int i = 0; i < OVERHEAD_STAGES; i++) {
+    for (uint32_t i = 0; i < one->schedule->stages; i++) {
         int status = weir_model_add(one->model, "linear", NULL,
                                     WEIR_ATTRS(WEIR_ATTR_INT("out_features", 1)), &faults);
         bench_check_faults(status, "overhead/net", &faults);
     }
 }
 
-static void make_net(struct net_case *one, const char *schedule) {
-    static const uint32_t balance[OVERHEAD_STAGES] = {1, 1};
+static float through(uint32_t layers, float x) {
+    for (uint32_t l = 0; l < layers; l++) x = parameters[l][0] * x + parameters[l][1];
+    return x;
+}
+
+/* Loss is the mean of squares of 1: what comes back to the last layer is 2 / rows. */
+static void fill_data(struct net_case *one) {
+    const float mean = 1.5f;
+    uint32_t stages = one->schedule->stages;
+    float back = 2.0f;
+    for (int i = 0; i < OVERHEAD_MOST; i++) {
+        one->input[i] = (float)(i % 4);
+        one->target[i] = through(stages, one->input[i]) - 1.0f;
+    }
+    for (uint32_t l = stages; l-- > 0; back *= parameters[l][0]) {
+        one->gradients[l][0] = back * through(l, mean);
+        one->gradients[l][1] = back;
+    }
+}
+
+static struct weir_parameter parameter_of(const struct net_case *one, uint32_t i) {
+    struct weir_parameter parameter;
+    bench_check(weir_net_parameter(one->net, i, &parameter), "overhead/net");
+    return parameter;
+}
+
+static void make_net(struct net_case *one) {
+    static const uint32_t balance[OVERHEAD_STAGES_MOST] = {1, 1, 1, 1};
     struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
     struct weir_faults faults = WEIR_FAULTS_INIT;
-    options.stages = OVERHEAD_STAGES;
+    options.stages = one->schedule->stages;
     options.balance = balance;
     options.optimizer.kind = WEIR_OPTIMIZER_NONE;
+    options.pipe.workers = OVERHEAD_WORKERS;
     options.pipe.rows = options.pipe.chunks = OVERHEAD_MOST;
-    options.pipe.schedule = schedule;
+    options.pipe.schedule = one->schedule->name;
     options.pipe.checkpoint = WEIR_CHECKPOINT_NEVER;
     options.pipe.threads_per_worker = 1;
     make_model(one);
@@ -55,15 +82,9 @@ static void make_net(struct net_case *one, const char *schedule) {
                        &faults);
     for (int64_t rows = OVERHEAD_LEAST; rows < OVERHEAD_MOST; rows *= 2)
         bench_check(weir_pipe_prepare(weir_net_pipe(one->net), rows, NULL), "overhead/net");
-    for (uint32_t i = 0; i < 4; i++) {
-        struct weir_parameter parameter;
-        bench_check(weir_net_parameter(one->net, i, &parameter), "overhead/net");
-        memcpy(parameter.data, &parameters[i], sizeof parameters[i]);
-    }
-    for (int i = 0; i < OVERHEAD_MOST; i++) {
-        one->input[i] = (float)(i % 4);
-        one->target[i] = 6.0f * one->input[i] + 1.0f;
-    }
+    for (uint32_t i = 0; i < 2 * one->schedule->stages; i++)
+        *(float *)parameter_of(one, i).data = parameters[i / 2][i % 2];
+    fill_data(one);
 }
 
 static void run_step(struct net_case *one, uint32_t rows, struct weir_step_result *result) {
@@ -83,19 +104,17 @@ static uint64_t timed_step(void *context, uint32_t micro_batches) {
     return result.ns;
 }
 
-static void check_answers(struct bench *bench, struct net_case *one, const char *name) {
+static void check_answers(struct bench *bench, struct net_case *one) {
     struct weir_step_result result;
     bool right = true;
     for (uint32_t m = OVERHEAD_LEAST; m <= OVERHEAD_MOST; m *= 2) {
         run_step(one, m, &result);
         right &= result.loss == 1.0;
-        for (uint32_t i = 0; i < 4; i++) {
-            struct weir_parameter parameter;
-            bench_check(weir_net_parameter(one->net, i, &parameter), "overhead/net");
-            right &= memcmp(parameter.gradient, &gradients[i], sizeof gradients[i]) == 0;
-        }
+        for (uint32_t i = 0; i < 2 * one->schedule->stages; i++)
+            right &= *(const float *)parameter_of(one, i).gradient == one->gradients[i / 2][i % 2];
     }
-    bench_answer(bench, right, "overhead/%s: loss and gradients are the closed form's", name);
+    bench_answer(bench, right, "overhead/%s/net: loss and gradients are the closed form's",
+                 one->schedule->name);
 }
 
 static void print_kernels(const struct bench *bench, const struct net_case *one) {
@@ -105,27 +124,26 @@ static void print_kernels(const struct bench *bench, const struct net_case *one)
             reference > 0 ? " (plain C, where nothing faster is built in)" : "");
 }
 
-void overhead_net(struct bench *bench, const double engine[2]) {
-    static const char *const schedules[] = {"1f1b", "gpipe", "1f1b"};
-    static const char *const labels[] = {"net/1f1b", "net/gpipe", "net/1f1b-again"};
-    enum { CASES = 3 };
-    struct net_case *own[CASES];
-    struct overhead_case overheads[CASES];
-    struct bench_case cases[CASES];
-    for (int i = 0; i < CASES; i++) {
+void overhead_net(struct bench *bench, const struct overhead_schedule *schedules, uint32_t count) {
+    struct net_case *own[OVERHEAD_SCHEDULES_MOST + 1];
+    struct overhead_case overheads[OVERHEAD_SCHEDULES_MOST + 1];
+    struct bench_case cases[OVERHEAD_SCHEDULES_MOST + 1];
+    for (uint32_t i = 0; i <= count; i++) {
         own[i] = bench_take(bench, 1, sizeof *own[i]);
-        make_net(own[i], schedules[i]);
-        check_answers(bench, own[i], labels[i]);
-        overhead_case_init(bench, &overheads[i], timed_step, own[i]);
+        own[i]->schedule = &schedules[i % count];
+        make_net(own[i]);
+        check_answers(bench, own[i]);
+        overhead_case_init(bench, &overheads[i], own[i]->schedule->stages, timed_step, own[i]);
         cases[i] = (struct bench_case){
-            .label = labels[i], .sample = overhead_sample, .context = &overheads[i]};
+            .label = own[i]->schedule->name, .sample = overhead_sample, .context = &overheads[i]};
     }
     print_kernels(bench, own[0]);
-    bench_interleave(bench, cases, CASES);
-    for (int i = 0; i < 2; i++) overhead_report(bench, &cases[i], engine[i], AT_MOST_S);
-    bench_add_ratio(bench, &cases[0], &cases[2], "overhead/net/control")->control = true;
-    for (int i = 0; i < CASES; i++) {
-        check_answers(bench, own[i], labels[i]);
+    bench_interleave(bench, cases, count + 1);
+    for (uint32_t i = 0; i < count; i++)
+        overhead_report(bench, &cases[i], "net", schedules[i].engine, AT_MOST_S);
+    bench_add_ratio(bench, &cases[0], &cases[count], "overhead/control/net")->control = true;
+    for (uint32_t i = 0; i <= count; i++) {
+        check_answers(bench, own[i]);
         weir_net_destroy(own[i]->net);
         weir_model_destroy(own[i]->model);
     }

@@ -10,14 +10,29 @@
 #include "harness.h"
 
 enum {
-    OVERHEAD_STAGES = 2,
+    OVERHEAD_WORKERS = 2,
+    OVERHEAD_STAGES_MOST = 4,
+    OVERHEAD_SCHEDULES_MOST = 32,
     OVERHEAD_POINTS = 7, /**< counts of micro-batches */
     OVERHEAD_LEAST = 8,  /**< the first, doubling */
     OVERHEAD_MOST = OVERHEAD_LEAST << (OVERHEAD_POINTS - 1)
 };
 
-/** Something that runs steps of one-row micro-batches over two stages. */
+/** A schedule of two workers, each with as many stages as it is made of. */
+struct overhead_schedule {
+    const char *name;
+    uint32_t stages;
+    double ideal;  /**< per (micro-batch x stage), s, were there nothing but clock and hand-offs */
+    double engine; /**< what empty callbacks took, s */
+};
+
+/** Those that run on two workers, 1f1b first; returns how many. */
+uint32_t overhead_schedules(struct bench *bench,
+                            struct overhead_schedule list[OVERHEAD_SCHEDULES_MOST]);
+
+/** Something that runs steps of one-row micro-batches. */
 struct overhead_case {
+    uint32_t stages;
     /** One step; returns its time in ns. */
     uint64_t (*step)(void *context, uint32_t micro_batches);
     void *context;
@@ -26,17 +41,17 @@ struct overhead_case {
 };
 
 /** Makes `medians`. */
-void overhead_case_init(struct bench *bench, struct overhead_case *one,
+void overhead_case_init(struct bench *bench, struct overhead_case *one, uint32_t stages,
                         uint64_t (*step)(void *, uint32_t), void *context);
 /** A bench_case's `sample`; `context` is the struct overhead_case, the value its slope per stage in
  * seconds. */
 void overhead_sample(struct bench *bench, void *context, double *value);
-/** Adds a result for a sampled case, with the fit over all rounds in its note. */
+/** Adds overhead/<schedule>/<stages> for a sampled case, with the fit over all rounds in its note.
+ */
 struct bench_result *overhead_report(struct bench *bench, const struct bench_case *sampled,
-                                     double ideal, double at_most);
+                                     const char *stages, double ideal, double at_most);
 
-/** Net stages of one `linear` 1 -> 1 each; `engine` is what empty callbacks took under 1F1B and
- * GPipe, s. */
-void overhead_net(struct bench *bench, const double engine[2]);
+/** Net stages of one `linear` 1 -> 1 each. */
+void overhead_net(struct bench *bench, const struct overhead_schedule *schedules, uint32_t count);
 
 #endif
