@@ -90,10 +90,11 @@ pub fn build(b: *Build) void {
     installCommand(b, options, libraries);
     train.dependOn(runTrain(b));
     addExamples(b, options, libraries, examples);
-    tests.dependOn(runTests(b, options, libraries, examples));
+    const bench_program = addProgram(b, options, libraries, "bench");
+    tests.dependOn(runTests(b, options, libraries, examples, bench_program));
     addTidy(b, options, libraries, tidy);
     fmt.dependOn(runFormat(b));
-    bench.dependOn(runBench(b, options, libraries));
+    bench.dependOn(runBench(b, bench_program));
     tsan.dependOn(runThreadSanitizer(b, options));
     asan.dependOn(runAddressSanitizer(b, options));
     fuzz.dependOn(runFuzzers(b, options));
@@ -361,9 +362,17 @@ fn runTrain(b: *Build) *Step {
     return runHere(b, run);
 }
 
-fn runTests(b: *Build, options: Options, libraries: Libraries, examples: *Step) *Step {
+fn runTests(
+    b: *Build,
+    options: Options,
+    libraries: Libraries,
+    examples: *Step,
+    bench: *Compile,
+) *Step {
     const run = b.addRunArtifact(addProgram(b, options, libraries, "tests"));
     run.setName("tests");
+    // No test runs the benches, but what breaks their build shall not pass.
+    run.step.dependOn(&bench.step);
     // Some tests use what is installed: the command, the archives from other languages, examples.
     run.step.dependOn(b.getInstallStep());
     run.step.dependOn(examples);
@@ -374,8 +383,7 @@ fn runTests(b: *Build, options: Options, libraries: Libraries, examples: *Step) 
     return runHere(b, run);
 }
 
-fn runBench(b: *Build, options: Options, libraries: Libraries) *Step {
-    const program = addProgram(b, options, libraries, "bench");
+fn runBench(b: *Build, program: *Compile) *Step {
     addCommit(b, program);
     const run = b.addRunArtifact(program);
     run.setName("bench");
