@@ -11,111 +11,56 @@
  * bytes of table and 16 to 48 of cells per action, mostly from cache: 20 to 50 ns, so 67 million
  * take 1.5 to 3 s, and the table as long again.
  */
-#include "simulate.h"
-#include "steps.h"
+#include "subject.h"
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 static const double RATIO_OFF_AT_MOST = 0.03;
-enum { CASES_MOST = 64, STEPS_PER_SAMPLE = 3 };
+enum { CASES_MOST = 64, MICRO_BATCHES = 8 };
 enum { LARGE_STAGES = 4096, LARGE_CHUNKS = 8192, QUICK_STAGES = 256, QUICK_CHUNKS = 512 };
 static const double LARGE_SECONDS_AT_MOST = 60.0, ACTIONS_PER_SECOND = 5e6;
 
 /* ---- measured against predicted ---- */
 
-struct run {
-    const struct simulate_subject *subject;
-    void *trial;
-    struct steps steps; /* STEPS_PER_SAMPLE for each sample */
-    double loss;
-    bool warm;
-    char name[BENCH_NAME_BYTES];
-};
-
 struct group {
-    const struct simulate_subject *subject;
+    const struct subject *subject;
     void *context;
     uint32_t count;
-    struct run runs[CASES_MOST];
+    struct subject_run runs[CASES_MOST];
     struct bench_case cases[CASES_MOST];
 };
-
-/* The workers of the trial before spin for a moment before they park. */
-static void let_others_park(void) {
-    nanosleep(&(struct timespec){.tv_nsec = 4000000}, NULL);
-}
-
-static void warm_up(struct bench *bench, struct run *run) {
-    struct weir_step_result result;
-    run->subject->step(run->trial, &result);
-    steps_init(bench, &run->steps, run->subject->pipe(run->trial),
-               bench->options.repetitions * STEPS_PER_SAMPLE);
-    run->steps.per_sample = STEPS_PER_SAMPLE;
-    run->loss = result.loss;
-    run->warm = true;
-}
-
-/* The median of some steps by their own stamps. */
-static void sample_steps(struct bench *bench, void *context, double *value) {
-    struct run *run = context;
-    double times[STEPS_PER_SAMPLE];
-    let_others_park();
-    *value = NAN;
-    if (!run->warm) {
-        warm_up(bench, run);
-        return;
-    }
-    for (uint32_t i = 0; i < STEPS_PER_SAMPLE; i++) {
-        struct weir_step_result result;
-        run->subject->step(run->trial, &result);
-        steps_take(&run->steps, run->subject->pipe(run->trial));
-        times[i] = steps_makespan(&run->steps, run->steps.count - 1);
-    }
-    *value = bench_median(times, STEPS_PER_SAMPLE);
-}
-
-static bool fits(const char *schedule, uint32_t stages) {
-    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
-    struct weir_table *table = NULL;
-    options.schedule = schedule;
-    options.stages = stages;
-    options.workers = SIMULATE_WORKERS;
-    options.micro_batches = SIMULATE_MICRO_BATCHES;
-    int status = weir_table_new(&options, NULL, &table);
-    weir_table_destroy(table);
-    return status == WEIR_OK;
-}
 
 static void add_run(struct bench *bench, struct group *group, const char *schedule, uint32_t stages,
                     enum weir_checkpoint checkpoint) {
     struct weir_pipe_options how = WEIR_PIPE_OPTIONS_INIT;
-    struct run *run = &group->runs[group->count];
+    struct subject_run *run = &group->runs[group->count];
     if (group->count == CASES_MOST) bench_die("simulate: more than %d cases", CASES_MOST);
     how.schedule = schedule;
-    how.workers = SIMULATE_WORKERS;
+    how.workers = SUBJECT_WORKERS;
+    how.rows = group->subject->rows;
+    how.chunks = MICRO_BATCHES;
     how.checkpoint = checkpoint;
     how.threads_per_worker = 1;
     run->subject = group->subject;
-    run->trial = group->subject->open(bench, group->context, &how, stages);
+    run->trial = group->subject->open(bench, group->context, &how, stages, NULL);
     snprintf(run->name, sizeof run->name, "%s/%s/%u-stages/%s", group->subject->name, schedule,
              stages, weir_checkpoint_name(checkpoint));
     group->cases[group->count++] =
-        (struct bench_case){.label = run->name, .sample = sample_steps, .context = run};
+        (struct bench_case){.label = run->name, .sample = subject_sample, .context = run};
 }
 
 static void open_runs(struct bench *bench, struct group *group) {
     for (uint32_t i = 0; weir_schedule_name(i) != NULL; i++) {
-        for (uint32_t stages = 2; stages <= SIMULATE_STAGES_MOST; stages += 2) {
-            if (!fits(weir_schedule_name(i), stages)) continue;
+        for (uint32_t stages = 2; stages <= SUBJECT_STAGES_MOST; stages += 2) {
+            if (!subject_fits(weir_schedule_name(i), stages, MICRO_BATCHES)) continue;
             add_run(bench, group, weir_schedule_name(i), stages, WEIR_CHECKPOINT_NEVER);
             add_run(bench, group, weir_schedule_name(i), stages, WEIR_CHECKPOINT_ALWAYS);
         }
     }
 }
 
-static void report_run(struct bench *bench, struct run *run, struct bench_case *one) {
+static void report_run(struct bench *bench, struct subject_run *run, struct bench_case *one) {
     double *ratios = bench_take(bench, one->count, sizeof *ratios), predicted[2];
     char measured_text[32], predicted_text[32];
     for (uint32_t parity = 0; parity < 2; parity++)
@@ -138,9 +83,8 @@ static void report_run(struct bench *bench, struct run *run, struct bench_case *
             bench_is_met(result) ? "" : "  beyond 3%");
 }
 
-static void measure_subject(struct bench *bench, const struct simulate_subject *subject) {
+static void measure_subject(struct bench *bench, const struct subject *subject) {
     struct group *group = bench_take(bench, 1, sizeof *group);
-    struct weir_step_result result;
     group->subject = subject;
     group->context = subject->new_context(bench);
     open_runs(bench, group);
@@ -148,11 +92,10 @@ static void measure_subject(struct bench *bench, const struct simulate_subject *
     fprintf(bench->text, "\n%-40s %10s %10s %8s\n", subject->name, "measured", "predicted",
             "ratio");
     for (uint32_t i = 0; i < group->count; i++) {
-        struct run *run = &group->runs[i];
+        struct subject_run *run = &group->runs[i];
         report_run(bench, run, &group->cases[i]);
-        subject->step(run->trial, &result);
-        bench_answer(bench, isfinite(result.loss) && result.loss > 0.0 && result.loss == run->loss,
-                     "simulate/%s: the same loss as at first", run->name);
+        bench_answer(bench, subject_same_again(run),
+                     "simulate/%s: the same loss and gradients as at first", run->name);
         subject->close(run->trial);
     }
     subject->destroy_context(group->context);
@@ -219,11 +162,11 @@ static void measure_scale(struct bench *bench) {
 
 void bench_simulate(struct bench *bench) {
     measure_scale(bench);
-    if (bench->facts.usable_cores < SIMULATE_WORKERS) {
+    if (bench->facts.usable_cores < SUBJECT_WORKERS) {
         fprintf(bench->text, "fewer than two usable cores: no step to predict here\n");
         return;
     }
-    measure_subject(bench, &simulate_busy);
-    measure_subject(bench, &simulate_gpt);
-    measure_subject(bench, &simulate_unet);
+    measure_subject(bench, &subject_busy);
+    measure_subject(bench, &subject_gpt);
+    measure_subject(bench, &subject_unet);
 }

@@ -21,6 +21,11 @@ static const struct topic topics[] = {
      bench_pipeline},
     {"recompute", "does recomputing before the gradient is there gain what the table says?",
      bench_recompute},
+    {"schedules-equal",
+     "does a better schedule gain what its table says, on stages that are equal?",
+     bench_schedules_equal},
+    {"schedules-gpt", "the same on the default GPT", bench_schedules_gpt},
+    {"schedules-unet", "the same on a U-Net", bench_schedules_unet},
     {"simulate", "does the simulator say what a step takes, and how fast does it say it?",
      bench_simulate},
     {"unet", "how fast does a U-Net train on two cores, as one stage and as a pipeline?",
@@ -101,16 +106,22 @@ static bool parse_option(char **argv, int *i, struct arguments *out) {
     return true;
 }
 
+/* "schedules" names "schedules-gpt" and its siblings as well. */
+static bool names_topic(const char *wanted, const char *name) {
+    size_t length = strlen(wanted);
+    return strncmp(wanted, name, length) == 0 && (name[length] == 0 || name[length] == '-');
+}
+
 static bool is_topic(const char *name) {
     for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++)
-        if (strcmp(topics[i].name, name) == 0) return true;
+        if (names_topic(name, topics[i].name)) return true;
     return false;
 }
 
 /* None named: all. */
 static bool is_wanted(const struct bench_options *options, const char *name) {
     for (uint32_t i = 0; i < options->topic_count; i++)
-        if (strcmp(options->topics[i], name) == 0) return true;
+        if (names_topic(options->topics[i], name)) return true;
     return options->topic_count == 0;
 }
 
@@ -120,6 +131,7 @@ static bool add_topic(struct arguments *out, const char *name) {
         return false;
     }
     if (is_wanted(&out->options, name) && out->options.topic_count > 0) return true;
+    if (out->options.topic_count == WEIR__COUNT_OF(topics)) return true; /* all there are */
     out->topics[out->options.topic_count++] = name;
     return true;
 }

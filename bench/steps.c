@@ -84,6 +84,18 @@ double steps_median(struct bench *bench, const struct steps *steps, enum weir_ki
     return task_median(steps, ANY_STAGE, kind, EVERY_SAMPLE, scratch);
 }
 
+double steps_stage_least(const struct steps *steps, uint32_t stage, enum weir_kind kind) {
+    double least = HUGE_VAL;
+    uint32_t actions = steps->table->action_count;
+    for (uint32_t a = 0; a < actions; a++) {
+        const struct weir_action *action = &steps->table->actions[a];
+        if (action->kind != kind || action->stage != stage) continue;
+        for (size_t cell = a; cell < (size_t)steps->count * actions; cell += actions)
+            least = fmin(least, steps->end[cell] - steps->start[cell]);
+    }
+    return isfinite(least) ? least : 0.0;
+}
+
 static double simulate(struct weir_simulate_options options, const double *seconds) {
     struct weir_simulator *simulator;
     struct weir_prediction prediction;

@@ -34,6 +34,9 @@ double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t 
 double steps_in_theory(struct bench *bench, const struct steps *steps, double delay);
 /** The median time of a kind's tasks, over all steps and stages; 0 without any. */
 double steps_median(struct bench *bench, const struct steps *steps, enum weir_kind kind);
+/** The shortest of one stage's tasks of a kind over all steps, which others on the machine disturb
+ * least; 0 without any. */
+double steps_stage_least(const struct steps *steps, uint32_t stage, enum weir_kind kind);
 /** Time in which workers 0 and 1 both compute, as part of the shorter one's busy time, from when
  * both have begun until one has ended. */
 double steps_overlap(const struct steps *steps, uint32_t step);
