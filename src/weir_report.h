@@ -121,6 +121,17 @@ struct weir_snapshot_stage {
     uint64_t parameter_bytes;
 };
 
+/** What the simulator (weir_simulate.h) says of the step: its table where every action takes the
+ * median of its stage and kind over the *other* kept steps of this row count, in the orders that
+ * the pipe's memory gives; what crosses with a delay (link_delay_ns) is on its way so long. Host
+ * time and what workers copy themselves are not in it. Times are ns. */
+struct weir_snapshot_prediction {
+    uint32_t step_count; /**< other steps; 0: none was kept, and nothing is predicted */
+    double makespan;
+    double bubble;
+    const struct weir_worker_time *workers; /**< [worker_count], or NULL */
+};
+
 /** One step. All of it is the snapshot's and read-only. */
 struct weir_snapshot {
     uint64_t step; /**< number of the step on its pipe, as in the trace */
@@ -132,6 +143,7 @@ struct weir_snapshot {
     uint64_t span;  /**< ns from the origin, the step's first moment, to the last action's end */
     uint64_t first; /**< ns since the origin when the makespan begins */
     struct weir_step_report report;
+    struct weir_snapshot_prediction predicted;
     double what_if[WEIR_WHAT_IF_COUNT]; /**< makespans in ns */
     uint32_t worker_count, stage_count, action_count;
     const struct weir_snapshot_worker *workers;
@@ -209,15 +221,17 @@ struct weir_report_options {
     const struct weir_report_table *tables; /**< configuration, versions … */
     uint32_t table_count;
     const char *command; /**< the command that repeats the run, or NULL */
+    double planned_step; /**< the step's makespan as a plan had it before the run, ns; 0: none */
 };
 #define WEIR_REPORT_OPTIONS_INIT                                                                   \
-    { sizeof(struct weir_report_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    { sizeof(struct weir_report_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
 
 /**
  * Writes the page. Allocates nothing; a failure of `write` ends it and is returned.
  *
  * For programs, <script type="application/json" id="data"> holds an object: `step`, `rows`, `span`,
  * `first`, `kinds` and `causes` (names by number), `makespan`, `what_if` {text: ns},
+ * `predicted` (null, or {steps, makespan, bubble, workers: [{busy, idle, …}]}), `planned_step`,
  * `workers: [{busy, idle, dependency, copy, imbalance, host, lasting, planned, peak, memory}]` with
  * times in ns, sizes in bytes and `memory: [[ns, activations, borders, portals, workspace]]`,
  * `actions: [[worker, kind, stage, micro-batch, waited, start, end, waiting, copy, host, waited for

@@ -94,6 +94,25 @@ static void check_lost_times(const json_t *data) {
     CHECK(cli_number(answers, "without host time") <= makespan);
 }
 
+/* The page's prediction is the summary's, from all other steps that the trace holds; and what the
+ * workers were busy with is what any replay of it takes at least. */
+static void check_predicted(const json_t *data, const json_t *lines) {
+    const json_t *summary = json_object_get(json_array_get(lines, 30), "summary");
+    const json_t *predicted = json_object_get(data, "predicted");
+    double makespan = cli_number(predicted, "makespan");
+    CHECK_EQ_INT(whole(predicted, "steps"), 29);
+    CHECK_NEAR(cli_number(summary, "predicted_step"), makespan * 1e-9, 1e-8 * makespan * 1e-9);
+    CHECK_NEAR(cli_number(summary, "typical_step"), cli_number(data, "makespan") * 1e-9,
+               1e-8 * cli_number(data, "makespan") * 1e-9);
+    json_t *worker;
+    size_t index;
+    json_array_foreach(json_object_get(predicted, "workers"), index, worker) {
+        CHECK_NEAR(cli_number(worker, "busy") + cli_number(worker, "idle"), makespan,
+                   1e-6 * makespan);
+    }
+    CHECK_EQ_UINT(index, 2);
+}
+
 static void check_curve(const json_t *series, const json_t *lines, const char *key) {
     const json_t *x = json_object_get(series, "x"), *y = json_object_get(series, "y");
     CHECK_EQ_UINT(json_array_size(x), 30);
@@ -132,6 +151,7 @@ static void test_the_page_says_what_trace_and_json_say(void) {
     json_t *lines = read_json(out, "j", true);
     check_events(data, trace);
     check_lost_times(data);
+    check_predicted(data, lines);
     check_curves(data, lines);
     EXPECT_EQ_UINT(html_count(page, "<h1><bdi>weir train: gpt</bdi></h1>"), 1);
     EXPECT_EQ_UINT(html_count(page, "<bdi>layers 0–2</bdi>"), 1);

@@ -38,6 +38,8 @@ static void check_summary(const json_t *summary) {
     CHECK(cli_number(summary, "bigram_loss") > 0.1);
     CHECK(cli_number(summary, "planned_bytes") > 0.0);
     CHECK(cli_number(summary, "peak_bytes") > cli_number(summary, "planned_bytes"));
+    CHECK(cli_number(summary, "typical_step") > 0.0);
+    CHECK(cli_number(summary, "predicted_step") > 0.0);
     CHECK(json_is_false(json_object_get(summary, "interrupted")));
     CHECK(json_is_string(json_object_get(summary, "kernels")));
 }

@@ -232,6 +232,25 @@ static uint64_t planned_bytes(const struct train *t) {
     return bytes;
 }
 
+/* Of the step that was kept: what it took, and what the simulator says by the steps around it. NaN
+ * where there is none. */
+static double kept_seconds(const struct train *t, bool predicted) {
+    const struct weir_snapshot *kept = t->report->snapshot;
+    if (kept == NULL || (predicted && kept->predicted.step_count == 0)) return NAN;
+    return (predicted ? kept->predicted.makespan : kept->report.makespan) * 1e-9;
+}
+
+static void print_prediction(const struct train *t) {
+    double measured = kept_seconds(t, false), predicted = kept_seconds(t, true);
+    if (isnan(predicted)) return;
+    fprintf(t->people.stream,
+            "pipeline    a typical step %.1f ms, predicted by %" PRIu32
+            " other%s %.1f ms (%+.1f%%)\n",
+            measured * 1e3, t->report->snapshot->predicted.step_count,
+            t->report->snapshot->predicted.step_count == 1 ? "" : "s", predicted * 1e3,
+            (predicted / measured - 1.0) * 100.0);
+}
+
 void train_print_summary(struct train *t, const struct train_line *medians) {
     FILE *to = t->people.stream;
     const struct train_values *v = t->values;
@@ -249,6 +268,7 @@ void train_print_summary(struct train *t, const struct train_line *medians) {
                 "%.1f%% (medians)\n",
                 medians->seconds * 1e3, medians->units_per_second, unit_of(t),
                 medians->bubble * 100.0, medians->recompute_hidden * 100.0);
+    print_prediction(t);
     fprintf(to, "memory      planned %s, the process's peak %s\n",
             plan_text_bytes(planned_bytes(t), plan), plan_text_bytes(peak_bytes(), peak));
     if (v->save != NULL) fprintf(to, "checkpoint  %s\n", v->save);
@@ -272,6 +292,8 @@ int train_json_summary(struct train *t, const struct train_line *medians) {
         "recompute_hidden", json_text_real(medians->recompute_hidden), "kernels", kernels,
         "reference_ops", (int)reference, "interrupted", t->interrupted, "planned_bytes",
         (json_int_t)planned_bytes(t), "peak_bytes", (json_int_t)peak_bytes());
+    json_object_set_new(summary, "typical_step", json_text_real(kept_seconds(t, false)));
+    json_object_set_new(summary, "predicted_step", json_text_real(kept_seconds(t, true)));
     add_score(t, &t->score, summary);
     if (t->task.data->kind == WEIR__DATA_TEXT)
         json_object_set_new(summary, "bigram_loss", json_text_real(t->bigram));

@@ -91,7 +91,7 @@ void train_report_validation(struct train *t, uint64_t step, const struct task_s
 
 int train_report_keep(struct train *t) {
     struct weir_snapshot *snapshot;
-    if (!wanted(t) || t->net == NULL) return WEIR_OK;
+    if (t->net == NULL) return WEIR_OK;
     int status = weir_snapshot_new(weir_net_pipe(t->net), 0, NULL, &snapshot);
     /* an older one is better than none */
     if (status == WEIR_ERR_NOT_FOUND || status == WEIR_ERR_BUSY) return WEIR_OK;

@@ -54,6 +54,14 @@ static void add_step_figures(struct weir__page *page) {
     begin_figure(page, s->typical && s->kept_count > 1 ? "typical step" : "step");
     weir__html_with(&page->text, &page->time, s->report.makespan);
     end_figure(page);
+    if (s->predicted.step_count > 0) {
+        begin_figure(page, "predicted");
+        weir__html_with(&page->text, &page->time, s->predicted.makespan);
+        weir__text_string(&page->text, " <small>");
+        weir__page_difference(page, s->predicted.makespan, s->report.makespan);
+        weir__text_string(&page->text, "</small>");
+        end_figure(page);
+    }
     begin_figure(page, "bubble");
     weir__html_percent(&page->text, s->report.bubble);
     end_figure(page);
@@ -153,6 +161,8 @@ static void add_sections(struct weir__page *page) {
     if (page->snapshot != NULL) {
         weir__page_timeline(page);
         weir__page_lost(page);
+        weir__page_predicted(page);
+        weir__page_what_if(page);
         weir__page_memory(page);
     }
     weir__page_charts(page);

@@ -26,8 +26,14 @@ double weir__page_largest_plan(const struct weir_snapshot *snapshot);
 
 /** The step's actions and waits; for people, and with a title on each action. */
 void weir__page_timeline(struct weir__page *page);
-/** Lost time by cause, and the what-ifs. */
+/** Lost time by cause. */
 void weir__page_lost(struct weir__page *page);
+/** What was predicted of the step next to what was measured; nothing where nothing was. */
+void weir__page_predicted(struct weir__page *page);
+/** "+1.2%": how far a value is from another, above 0. */
+void weir__page_difference(struct weir__page *page, double value, double from);
+/** The what-ifs. */
+void weir__page_what_if(struct weir__page *page);
 /** Memory over time by worker, and the plan. */
 void weir__page_memory(struct weir__page *page);
 /** The caller's curves. */

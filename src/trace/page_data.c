@@ -39,6 +39,34 @@ static void add_what_if(struct weir__page *page) {
     weir__text_string(&page->text, "}");
 }
 
+static void add_times(struct weir__page *page, const struct weir_worker_time *time) {
+    add_real(page, "idle", time->idle);
+    add_real(page, "dependency", time->dependency);
+    add_real(page, "copy", time->copy);
+    add_real(page, "imbalance", time->imbalance);
+    add_real(page, "host", time->host);
+}
+
+static void add_predicted(struct weir__page *page) {
+    const struct weir_snapshot *s = page->snapshot;
+    weir__text_string(&page->text, ",\n\"predicted\":");
+    if (s->predicted.step_count == 0) {
+        weir__text_string(&page->text, "null");
+        return;
+    }
+    weir__text_add(&page->text, "{\"steps\":%" PRIu32, s->predicted.step_count);
+    add_real(page, "makespan", s->predicted.makespan);
+    add_real(page, "bubble", s->predicted.bubble);
+    weir__text_string(&page->text, ",\"workers\":[");
+    for (uint32_t w = 0; w < s->worker_count; w++) {
+        weir__text_string(&page->text, w == 0 ? "{\"busy\":" : ",{\"busy\":");
+        weir__html_real(&page->text, s->predicted.workers[w].busy);
+        add_times(page, &s->predicted.workers[w]);
+        weir__text_string(&page->text, "}");
+    }
+    weir__text_string(&page->text, "]}");
+}
+
 static void add_worker(struct weir__page *page, uint32_t number) {
     const struct weir_snapshot_worker *worker = &page->snapshot->workers[number];
     const struct weir_worker_time *time = &page->snapshot->report.workers[number];
@@ -46,11 +74,7 @@ static void add_worker(struct weir__page *page, uint32_t number) {
                    "%s\n{\"lasting\":%" PRIu64 ",\"planned\":%" PRIu64 ",\"peak\":%" PRIu64,
                    number == 0 ? "" : ",", worker->lasting, worker->plan.total, worker->peak);
     add_real(page, "busy", time->busy);
-    add_real(page, "idle", time->idle);
-    add_real(page, "dependency", time->dependency);
-    add_real(page, "copy", time->copy);
-    add_real(page, "imbalance", time->imbalance);
-    add_real(page, "host", time->host);
+    add_times(page, time);
     weir__text_string(&page->text, ",\n\"memory\":[");
     for (uint32_t i = 0; i < worker->memory_count; i++) {
         const struct weir_snapshot_memory *point = &worker->memory[i];
@@ -85,6 +109,8 @@ static void add_step(struct weir__page *page) {
                    page->size.size, (unsigned)page->size.decimals);
     add_names(page);
     add_what_if(page);
+    add_predicted(page);
+    add_real(page, "planned_step", page->options->planned_step);
     weir__text_string(&page->text, ",\n\"workers\":[");
     for (uint32_t w = 0; w < s->worker_count; w++) add_worker(page, w);
     weir__text_string(&page->text, "],\n\"actions\":[");

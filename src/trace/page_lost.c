@@ -66,7 +66,7 @@ static void add_worker(struct weir__page *page, uint32_t worker) {
     weir__text_string(text, "</tr>\n");
 }
 
-static void add_lost(struct weir__page *page) {
+void weir__page_lost(struct weir__page *page) {
     const struct weir_snapshot *s = page->snapshot;
     struct weir__text *text = &page->text;
     struct part parts[PARTS];
@@ -113,10 +113,7 @@ static void add_answer(struct weir__page *page, enum weir_what_if question) {
     weir__text_add(text, "<tr><th scope=\"row\">%s</th><td>", weir_what_if_text(question));
     weir__html_in(text, &page->time, ns);
     weir__text_string(text, "</td><td>");
-    if (question != WEIR_WHAT_IF_MEASURED) {
-        if (ns > measured) weir__text_string(text, "+");
-        weir__html_percent(text, ns / measured - 1.0);
-    }
+    if (question != WEIR_WHAT_IF_MEASURED) weir__page_difference(page, ns, measured);
     weir__text_string(text,
                       "</td><td class=\"bars\"><svg width=\"100%\" height=\"14\" role=\"img\" "
                       "aria-label=\"length of the step\"><rect class=\"ground\" width=\"100%\" "
@@ -125,7 +122,7 @@ static void add_answer(struct weir__page *page, enum weir_what_if question) {
     weir__text_add(text, "\"/></svg></td><td class=\"left\">%s</td></tr>\n", explain(question));
 }
 
-static void add_what_if(struct weir__page *page) {
+void weir__page_what_if(struct weir__page *page) {
     weir__text_add(
         &page->text,
         "<section id=\"whatif\">\n<h2>What if <small>the step’s length, replayed with "
@@ -135,9 +132,4 @@ static void add_what_if(struct weir__page *page) {
         page->time.name);
     for (uint32_t i = 0; i < WEIR_WHAT_IF_COUNT; i++) add_answer(page, (enum weir_what_if)i);
     weir__text_string(&page->text, "</tbody></table></div>\n</section>\n");
-}
-
-void weir__page_lost(struct weir__page *page) {
-    add_lost(page);
-    add_what_if(page);
 }

@@ -230,6 +230,7 @@ static int fill(struct weir__snapshot *s, uint64_t step) {
     int status = weir__snapshot_choose(s, step);
     if (status == WEIR_OK) status = find_rows(s);
     if (status == WEIR_OK) status = fill_times(s);
+    if (status == WEIR_OK) status = weir__snapshot_predict(s);
     if (status == WEIR_OK) status = fill_stages(s);
     if (status == WEIR_OK) status = fill_workers(s);
     if (status == WEIR_OK) status = fill_options(s);

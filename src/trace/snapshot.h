@@ -21,6 +21,8 @@ struct weir__snapshot {
     struct weir__pool pool;
     const struct weir_pipe *pipe;
     struct weir__kept_step of;
+    uint64_t *others; /**< further kept steps of the same row count, by number */
+    uint32_t other_count;
     uint32_t *event_begin; /**< [worker]: the step's first among the kept events */
     uint32_t *row_begin;   /**< [worker]: its first action in the snapshot, one more at the end */
     uint64_t origin;       /**< CLOCK_MONOTONIC */
@@ -31,6 +33,8 @@ int weir__snapshot_choose(struct weir__snapshot *s, uint64_t step);
 /** The event of the table's action, or NULL where it did not run. */
 const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot *s,
                                                     uint32_t action);
+/** shown.predicted; nothing without other steps. */
+int weir__snapshot_predict(struct weir__snapshot *s);
 /** Memory over time of one worker. */
 int weir__snapshot_memory(struct weir__snapshot *s, uint32_t worker,
                           struct weir_snapshot_worker *into);

@@ -110,12 +110,24 @@ static int choose(struct weir__snapshot *s, uint64_t step, struct weir__kept_ste
     return WEIR_OK;
 }
 
+/* `kept` has room for all steps. */
+static int list_others(struct weir__snapshot *s, struct weir__kept_step *kept) {
+    uint32_t count = read_steps(s->pipe, kept);
+    s->others = weir__pool_take(&s->pool, count, sizeof *s->others);
+    if (s->others == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        if (kept[i].prepared == s->of.prepared && kept[i].step != s->of.step)
+            s->others[s->other_count++] = kept[i].step;
+    return WEIR_OK;
+}
+
 int weir__snapshot_choose(struct weir__snapshot *s, uint64_t step) {
     const struct weir_allocator *allocator = s->pool.allocator;
     uint32_t most = weir__trace_count(&s->pipe->workers[0]);
     struct weir__kept_step *kept = weir__acquire(allocator, most, sizeof *kept);
     if (kept == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = choose(s, step, kept);
+    if (status == WEIR_OK) status = list_others(s, kept);
     weir__release(allocator, kept, most, sizeof *kept);
     return status;
 }

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT */
+/* What could have been said of a step before it ran: the simulator's answer, fed with other steps'
+ * times. A step's own times would only show that its table adds up. */
+#include "pipe/predict.h"
+#include "trace/snapshot.h"
+
+#include <stdlib.h>
+
+#define NS_PER_S 1e9
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The durations of a stage's actions of a kind in the other steps, s; returns how many. */
+static uint32_t durations_of(const struct weir__snapshot *s, uint32_t stage, uint8_t kind,
+                             double *durations) {
+    const struct weir_table *table = s->of.prepared->table;
+    uint32_t w = s->of.prepared->stage_worker[stage], count = 0;
+    const struct weir__worker *worker = &s->pipe->workers[w];
+    for (uint32_t i = 0; i < s->other_count; i++) {
+        uint32_t begin = weir__trace_step_begin(worker, s->others[i]);
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            const struct weir_action *action = &table->actions[a];
+            if (action->stage != stage || action->kind != kind) continue;
+            const struct weir_trace_event *event =
+                weir__trace_event(worker, begin + a - table->rows[w]);
+            durations[count++] = (double)(event->end - event->start) / NS_PER_S;
+        }
+    }
+    return count;
+}
+
+/* [stage][kind], of what is in the step. */
+static int fill_medians(struct weir__snapshot *s, double *seconds) {
+    uint32_t stages = s->of.prepared->table->stage_count, most = 0;
+    for (uint32_t w = 0; w < s->pipe->worker_count; w++) {
+        uint32_t count = weir__trace_count(&s->pipe->workers[w]);
+        most = count > most ? count : most;
+    }
+    double *durations = weir__pool_take(&s->pool, most, sizeof *durations);
+    if (durations == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t stage = 0; stage < stages; stage++) {
+        for (uint8_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
+            if (!weir__kinds[kind].in_step) continue;
+            uint32_t count = durations_of(s, stage, kind, durations);
+            qsort(durations, count, sizeof *durations, compare_doubles);
+            seconds[stage * WEIR_KIND_COUNT + kind] = count > 0 ? durations[count / 2] : 0.0;
+        }
+    }
+    return WEIR_OK;
+}
+
+static int keep(struct weir__snapshot *s, const struct weir_prediction *prediction) {
+    struct weir_snapshot_prediction *predicted = &s->shown.predicted;
+    struct weir_worker_time *workers =
+        weir__pool_take(&s->pool, prediction->worker_count, sizeof *workers);
+    if (workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < prediction->worker_count; w++) {
+        const struct weir_predicted_worker *from = &prediction->workers[w];
+        double steady = from->window > 0.0 ? (from->window - from->busy) / from->window : 0.0;
+        workers[w] = (struct weir_worker_time){.busy = from->busy * NS_PER_S,
+                                               .idle = from->idle * NS_PER_S,
+                                               .dependency = from->dependency * NS_PER_S,
+                                               .copy = from->copy * NS_PER_S,
+                                               .imbalance = from->imbalance * NS_PER_S,
+                                               .host = from->host * NS_PER_S,
+                                               .steady = steady};
+    }
+    predicted->step_count = s->other_count;
+    predicted->makespan = prediction->step * NS_PER_S;
+    predicted->bubble = prediction->bubble;
+    predicted->workers = workers;
+    return WEIR_OK;
+}
+
+static int simulate(struct weir__snapshot *s, const double *seconds) {
+    struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
+    struct weir_simulator *simulator;
+    struct weir_prediction prediction;
+    int status = weir__predict_options(&s->pipe->setup, s->of.prepared, &s->pool, &options);
+    if (status != WEIR_OK) return status;
+    options.stage_seconds = seconds;
+    status = weir_simulator_new(s->pool.allocator, &simulator);
+    if (status != WEIR_OK) return status;
+    status = weir_simulate(simulator, &options, NULL, &prediction);
+    if (status == WEIR_OK) status = keep(s, &prediction);
+    weir_simulator_destroy(simulator);
+    return status;
+}
+
+int weir__snapshot_predict(struct weir__snapshot *s) {
+    uint32_t stages = s->of.prepared->table->stage_count;
+    if (s->other_count == 0) return WEIR_OK;
+    double *seconds = weir__pool_take(&s->pool, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);
+    if (seconds == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = fill_medians(s, seconds);
+    return status == WEIR_OK ? simulate(s, seconds) : status;
+}
