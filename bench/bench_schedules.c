@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Does a better schedule gain what its table says? Every schedule on two workers, the same model
- * cut into two stages, or into four where the schedule is made of two per worker, balanced for its
- * placement; with four and with eight micro-batches, without checkpoint and with.
+ * cut into two stages, or into four where the schedule is made of two per worker, equal by measured
+ * layers; with four and with eight micro-batches, without checkpoint and with.
  *
  * Napkin. In units of a whole stage's F = I = W = 1 (B = 2, R = 1), four micro-batches: 1F1B takes
  * 3 (m + 1) = 15, ZB-V 3 m + 0.5 = 12.5, a sixth less: what W fill at the end and V order at the
@@ -84,38 +84,14 @@ static double *weigh_layers(struct bench *bench, const struct subject *subject, 
     return weights;
 }
 
-static struct weir_table *table_of(const struct group *group, const char *schedule,
-                                   uint32_t stages) {
-    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
-    struct weir_table *table;
-    options.schedule = schedule;
-    options.stages = stages;
-    options.workers = SUBJECT_WORKERS;
-    options.micro_batches = group->micro_batches;
-    bench_check(weir_table_new(&options, NULL, &table), schedule);
-    return table;
-}
-
-/* V where the schedule puts the last stage on the first worker. */
-static enum weir_placement placement_of(const struct group *group, const char *schedule,
-                                        uint32_t stages) {
-    struct weir_table *table = table_of(group, schedule, stages);
-    bool v = false;
-    for (uint32_t a = table->rows[0]; a < table->rows[1]; a++)
-        v |= table->actions[a].stage == stages - 1;
-    weir_table_destroy(table);
-    return v ? WEIR_PLACEMENT_V : WEIR_PLACEMENT_LOOP;
-}
-
-static const uint32_t *balance_of(const struct group *group, const char *schedule, uint32_t stages,
+/* Every stage alike: balanced wherever a schedule places them. */
+static const uint32_t *balance_of(const struct group *group, uint32_t stages,
                                   uint32_t sizes[SUBJECT_STAGES_MOST]) {
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
     if (group->weights == NULL) return NULL;
     options.weights = group->weights;
     options.count = group->subject->layers(group->context);
     options.parts = stages;
-    options.workers = SUBJECT_WORKERS;
-    options.placement = placement_of(group, schedule, stages);
     bench_check(weir_partition(&options, sizes, NULL), "schedules: where to cut");
     return sizes;
 }
@@ -130,7 +106,7 @@ static void add_run(struct bench *bench, struct group *group, const char *schedu
     if (group->count == CASES_MOST) bench_die("schedules: more than %d cases", CASES_MOST);
     struct weir_pipe_options how =
         options_of(group->subject, schedule, SUBJECT_WORKERS, group->micro_batches, checkpoint);
-    const uint32_t *balance = balance_of(group, schedule, stages, sizes);
+    const uint32_t *balance = balance_of(group, stages, sizes);
     struct subject_run *sampled = &run->sampled;
     *run = (struct run){.schedule = schedule, .checkpoint = checkpoint, .again = again};
     sampled->subject = group->subject;
@@ -337,6 +313,37 @@ static void compare_gains(struct bench *bench, const struct group *group) {
         ->control = true;
 }
 
+/* The least time of a kind, all stages together. */
+static double least_of(const struct run *run, enum weir_kind kind) {
+    double sum = 0.0;
+    for (uint32_t s = 0; s < run->sampled.steps.table->stage_count; s++)
+        sum += steps_stage_least(&run->sampled.steps, s, kind);
+    return sum;
+}
+
+static void add_part(struct bench *bench, const struct group *group, double part, double ideal,
+                     const char *name) {
+    double *value = bench_take(bench, 1, sizeof *value);
+    *value = part;
+    bench_add(bench, "ratio", value, 1, "schedules/%s/%u-chunks/least-times/%s",
+              group->subject->name, group->micro_batches, name)
+        ->ideal = ideal;
+}
+
+/* What a split backward and a recomputation cost by themselves, on the same two stages. */
+static void compare_kinds(struct bench *bench, const struct group *group) {
+    const struct run *whole = find_run(group, "1f1b", WEIR_CHECKPOINT_NEVER, false);
+    const struct run *split = find_run(group, "zb-h1", WEIR_CHECKPOINT_NEVER, false);
+    const struct run *again = find_run(group, "1f1b", WEIR_CHECKPOINT_ALWAYS, false);
+    if (whole == NULL || split == NULL || again == NULL) return;
+    double input = least_of(split, WEIR_KIND_I), weight = least_of(split, WEIR_KIND_W);
+    double forward = least_of(whole, WEIR_KIND_F);
+    add_part(bench, group, (input + weight) / least_of(whole, WEIR_KIND_B), 1.0, "I-and-W-to-B");
+    add_part(bench, group, weight / forward, 1.0, "W-to-F");
+    add_part(bench, group, input / forward, 1.0, "I-to-F");
+    add_part(bench, group, least_of(again, WEIR_KIND_R) / forward, 1.0, "R-to-F");
+}
+
 static void compare_checkpoints(struct bench *bench, const struct group *group) {
     static const char *const split[] = {"zb-h1", "zb-v"};
     const struct run *other = find_run(group, "interleaved", WEIR_CHECKPOINT_ALWAYS, false);
@@ -374,6 +381,7 @@ static void measure_count(struct bench *bench, const struct subject *subject, vo
     check_answers(bench, group);
     compare_gains(bench, group);
     compare_checkpoints(bench, group);
+    compare_kinds(bench, group);
     for (uint32_t i = 0; i < group->count; i++) subject->close(group->runs[i].sampled.trial);
 }
 
