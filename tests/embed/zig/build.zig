@@ -4,7 +4,7 @@ const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
-    const weir = b.dependency("weir", .{ .onednn = false });
+    const weir = b.dependency("weir", .{ .onednn = false, .optimize = .debug });
     const header = b.addTranslateC(.{
         .root_source_file = weir.path("src/weir.h"),
         .target = target,
