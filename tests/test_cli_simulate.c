@@ -262,6 +262,150 @@ static void test_parts_of_idle_time_add_up(void) {
     json_decref(root);
 }
 
+/* ---- models ---- */
+
+#define MODEL "--model gpt " CLI_MODEL " --batch 6 --chunks 3 "
+#define PROFILE "profile " MODEL "--seconds 0 --steps 7 --out "
+
+/* A profile of CLI_MODEL whose layers take these seconds forward and twice that backward, half of
+ * it each for input and weights. */
+static const char *make_times(char path[512], const double *seconds) {
+    struct cli_run run;
+    snprintf(path, 512, "%s/profile.json", test_temporary_directory());
+    cli_run_at(__FILE__, __LINE__, &run, PROFILE "%s", path);
+    if (!cli_code_at(__FILE__, __LINE__, &run, 0)) return NULL;
+    json_t *root = cli_json(path), *layers = json_object_get(root, "layers");
+    for (size_t k = 0; k < CLI_LAYERS; k++) {
+        json_t *layer = json_array_get(layers, k);
+        json_object_set_new(layer, "forward", json_real(seconds[k]));
+        json_object_set_new(layer, "forward_checkpoint", json_real(seconds[k]));
+        json_object_set_new(layer, "backward", json_real(2 * seconds[k]));
+        json_object_set_new(layer, "backward_input", json_real(seconds[k]));
+        json_object_set_new(layer, "backward_weight", json_real(seconds[k]));
+    }
+    json_object_set_new(root, "task", json_real(0));
+    EXPECT(json_dump_file(root, path, 0) == 0);
+    json_decref(root);
+    return path;
+}
+
+static void check_balance(const json_t *root, const int *sizes, size_t count) {
+    const json_t *balance = json_object_get(root, "balance");
+    EXPECT_EQ_UINT(json_array_size(balance), count);
+    for (size_t i = 0; i < count; i++)
+        EXPECT_EQ_INT(json_integer_value(json_array_get(balance, i)), sizes[i]);
+}
+
+static void test_a_step_of_a_model_is_the_plans(void) {
+    static const double seconds[CLI_LAYERS] = {3, 1, 1, 1};
+    struct cli_run run;
+    char path[512], options[900];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    CHECK(make_times(path, seconds) != NULL);
+    snprintf(options, sizeof options,
+             MODEL "--stages 2 --checkpoint never --balance-by time --profile %s", path);
+    char to[600];
+    snprintf(to, sizeof to, "%s.step", path);
+    json_t *root = simulated(to, options);
+    CHECK(root != NULL);
+    check_balance(root, (const int[]){1, 3}, 2);
+    EXPECT_NEAR(cli_number(root, "step"), (3 + 1) * 9.0, 1e-9); /* 1F1B of 3, F 3 and B 6 */
+    EXPECT_NEAR(cli_number(root, "bubble"), 0.25, 1e-9);
+    EXPECT_NEAR(cli_number(root, "actions"), 12, 0);
+    CLI_CODE(&run, 0, "plan %s --json %s.plan", options, path);
+    snprintf(to, sizeof to, "%s.plan", path);
+    json_t *plan = cli_json(to);
+    EXPECT_NEAR(cli_number(plan, "step"), cli_number(root, "step"), 1e-9);
+    json_decref(plan);
+    json_decref(root);
+}
+
+/* What the worker holds at most: as many of its stage's activations as 1F1B keeps. */
+static void test_peaks_of_a_model_are_bytes(void) {
+    static const double seconds[CLI_LAYERS] = {1, 1, 1, 1};
+    struct cli_run run;
+    char path[512], to[600];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    CHECK(make_times(path, seconds) != NULL);
+    json_t *profile = cli_json(path);
+    const json_t *layers = json_object_get(profile, "layers");
+    double most[2] = {0, 0}; /* saved and borders, each counted at most once */
+    for (size_t k = 0; k < CLI_LAYERS; k++)
+        most[k / 2] += cli_number(json_array_get(layers, k), "saved") +
+                       cli_number(json_array_get(layers, k), "border");
+    double saved = cli_number(json_array_get(layers, 1), "saved");
+    json_decref(profile);
+    snprintf(to, sizeof to, "%s.step", path);
+    CLI_CODE(&run, 0, "simulate " MODEL "--balance 2,2 --checkpoint never --profile %s --json %s",
+             path, to);
+    CHECK_CONTAINS(run.output, "1f1b: --balance 2,2\n");
+    json_t *root = cli_json(to), *workers = json_object_get(root, "workers");
+    for (uint32_t w = 0; w < 2; w++) {
+        const json_t *worker = json_array_get(workers, w);
+        double peak = cli_number(worker, "peak_bytes");
+        EXPECT_NEAR(cli_number(worker, "peak_activations"), 2 - w, 0);
+        EXPECT(peak > 0 && peak <= (2 - w) * (most[w] + most[0]));
+        if (w == 0) EXPECT(peak >= 2 * saved);
+    }
+    json_decref(root);
+}
+
+/* Equal layers are cut evenly for two stages each; a heavy first one moves the cut of a loop, and
+ * under V the first and last stage share a worker. */
+static void test_a_comparison_cuts_a_model_for_each_schedule(void) {
+    static const double seconds[CLI_LAYERS] = {3, 1, 1, 1};
+    struct cli_run run;
+    char path[512], to[600];
+    size_t i;
+    const json_t *schedule;
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    CHECK(make_times(path, seconds) != NULL);
+    snprintf(to, sizeof to, "%s.all", path);
+    CLI_CODE(&run, 0,
+             "simulate --compare 1f1b,zb-v,dualpipe-v " MODEL
+             "--workers 2 --checkpoint never --profile %s --json %s",
+             path, to);
+    CHECK_CONTAINS(run.output, "1f1b: --balance 1,3\n");
+    CHECK_CONTAINS(run.output, "zb-v: --balance 1,1,1,1\n");
+    CHECK_CONTAINS(run.output, "dualpipe-v is left out: "); /* fewer micro-batches than stages */
+    CHECK(strstr(run.output, "measuring") == NULL);
+    json_t *root = cli_json(to), *list = json_object_get(root, "schedules");
+    EXPECT_EQ_UINT(json_array_size(list), 2);
+    json_array_foreach(list, i, schedule) {
+        double share = cli_number(schedule, "stage_share");
+        EXPECT_NEAR(share, i == 0 ? 1 : 0.5, 0);
+    }
+    json_decref(root);
+}
+
+static void test_a_model_that_was_not_measured_is_measured_once(void) {
+    struct cli_run run;
+    char path[512];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    snprintf(path, sizeof path, "%s/new.profile", test_temporary_directory());
+    CLI_CODE(&run, 0, "simulate --compare gpipe,1f1b " MODEL "--workers 2 --profile %s", path);
+    const char *first = strstr(run.output, "measuring layers");
+    CHECK(first != NULL && strstr(first + 1, "measuring") == NULL);
+    CLI_CODE(&run, 0, "simulate " MODEL "--workers 2 --profile %s", path);
+    CHECK(strstr(run.output, "measuring") == NULL);
+    /* of another row count: refused, not measured again */
+    CLI_CODE(&run, 2,
+             "simulate --model gpt " CLI_MODEL " --batch 9 --chunks 3 --workers 2 --profile %s",
+             path);
+    CHECK_CONTAINS(run.output, "is of 2 rows per micro-batch, not 3: measure again");
+}
+
+static void test_a_limit_leaves_out_what_does_not_fit(void) {
+    static const double seconds[CLI_LAYERS] = {1, 1, 1, 1};
+    struct cli_run run;
+    char path[512];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    CHECK(make_times(path, seconds) != NULL);
+    CLI_CODE(&run, 2, "simulate " MODEL "--workers 2 --profile %s --memory-limit 1KiB", path);
+    CHECK_CONTAINS(run.output, "raise the limit to ");
+    CLI_CODE(&run, 0, "simulate " MODEL "--workers 2 --profile %s --memory-limit 1GiB", path);
+}
+
 /* ---- files ---- */
 
 static size_t count_of(const char *text, const char *part) {
@@ -395,7 +539,10 @@ WEIR_TEST_SUITE(cli_simulate, TEST(closed_forms_hold_for_every_schedule),
                 TEST(late_recompute_costs_a_forward_per_stage_but_one),
                 TEST(late_recompute_runs_under_every_schedule),
                 TEST(slow_links_turn_the_ranking_round), TEST(parts_of_idle_time_add_up),
-                TEST(a_trace_holds_every_action),
+                TEST(a_step_of_a_model_is_the_plans), TEST(peaks_of_a_model_are_bytes),
+                TEST(a_comparison_cuts_a_model_for_each_schedule),
+                TEST(a_model_that_was_not_measured_is_measured_once),
+                TEST(a_limit_leaves_out_what_does_not_fit), TEST(a_trace_holds_every_action),
                 TEST(a_picture_shows_every_action_and_nothing_from_elsewhere),
                 TEST(a_comparison_says_what_noise_does),
                 TEST(a_schedule_that_does_not_fit_is_named_and_left_out),

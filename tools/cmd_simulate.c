@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `weir simulate`: what a step of a schedule takes when its tasks take given times. Without a model
- * the default is no checkpoint, so that a schedule is seen as the papers draw it.
+ * `weir simulate`: what a step of a schedule takes when its tasks take given times, or those of a
+ * model. Without a model the default is no checkpoint, so that a schedule is seen as the papers
+ * draw it.
  */
 #include "args.h"
 #include "commands.h"
 #include "json_text.h"
+#include "model_options.h"
+#include "net_run.h"
 #include "simulate.h"
 
 #include <math.h>
@@ -15,69 +18,21 @@
 
 enum { CASES_MAX = 64, SEEDS_MAX = 10000 };
 
+static const double TRACE_SECONDS_MAX = 1e9;
+
 struct values {
-    const char *schedule;
-    uint32_t stages, workers, virtual_stages, chunks;
-    uint32_t checkpoint, recompute; /* indices into their names */
     struct arg_texts time, compare;
     double copy, copy_per_byte, host, noise;
-    uint64_t border_bytes, activation_bytes, seed;
-    uint32_t seeds;
+    uint64_t border_bytes, activation_bytes;
+    uint32_t batch, optimizer, seeds;
     const char *json, *trace, *svg;
+    struct pipe_options pipe;
+    struct model_options model;
 };
 
 #define AT(member) offsetof(struct values, member)
 
-static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
-static const char *const recompute_names[] = {"early", "late", NULL};
-
-static const struct arg_option table_options[] = {
-    {.name = "schedule",
-     .type = ARG_TEXT,
-     .offset = AT(schedule),
-     .value = "NAME|FILE.csv",
-     .fallback = "1f1b",
-     .help = "which; 'weir schedule' lists and writes them"},
-    {.name = "stages",
-     .type = ARG_U32,
-     .offset = AT(stages),
-     .value = "N",
-     .least = 1,
-     .most = 65535,
-     .help = "model stages (default: workers x virtual stages)"},
-    {.name = "workers",
-     .type = ARG_U32,
-     .offset = AT(workers),
-     .value = "P",
-     .least = 1,
-     .most = 65535,
-     .help = "default: stages / virtual stages, or 4"},
-    {.name = "virtual-stages",
-     .type = ARG_U32,
-     .offset = AT(virtual_stages),
-     .value = "V",
-     .least = 1,
-     .most = 65535,
-     .help = "stages per worker (default: the schedule's)"},
-    {.name = "chunks",
-     .type = ARG_U32,
-     .offset = AT(chunks),
-     .value = "M",
-     .least = 1,
-     .help = "micro-batches (default: 8, or as many as a FILE.csv has)"},
-    {.name = "checkpoint",
-     .type = ARG_CHOICE,
-     .offset = AT(checkpoint),
-     .choices = checkpoint_names,
-     .fallback = "never",
-     .help = "which micro-batches are recomputed instead of kept"},
-    {.name = "recompute",
-     .type = ARG_CHOICE,
-     .offset = AT(recompute),
-     .choices = recompute_names,
-     .fallback = "early",
-     .help = "before the gradient is there, or after"},
-};
+static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
 
 static const struct arg_option cost_options[] = {
     {.name = "time",
@@ -125,13 +80,8 @@ static const struct arg_option cost_options[] = {
      .offset = AT(noise),
      .value = "X",
      .most = 1,
-     .help = "each task's time is off by up to this part, at random (default: 0; 0.1 to compare)"},
-    {.name = "seed",
-     .type = ARG_U64,
-     .offset = AT(seed),
-     .value = "S",
-     .fallback = "1",
-     .help = "of the noise"},
+     .help = "each task's time is off by up to this part, at random, as --seed says (default: 0; "
+             "0.1 to compare)"},
 };
 
 static const struct arg_option output_options[] = {
@@ -141,7 +91,8 @@ static const struct arg_option output_options[] = {
      .value = "[NAME|FILE.csv,...]",
      .help = "several schedules in one table; alone: all that fit the counts. Without --stages, "
              "--time and --activation-bytes are a worker's share of the model, which V stages per "
-             "worker divide among them"},
+             "worker divide among them. A --model is cut anew for each, by time if nothing else "
+             "was asked for"},
     {.name = "seeds",
      .type = ARG_U32,
      .offset = AT(seeds),
@@ -163,20 +114,52 @@ static const struct arg_option output_options[] = {
     {.name = "svg", .type = ARG_TEXT, .offset = AT(svg), .value = "FILE", .help = "a picture"},
 };
 
+static const struct arg_option measured_options[] = {
+    {.name = "batch",
+     .type = ARG_U32,
+     .offset = AT(batch),
+     .value = "N",
+     .fallback = "32",
+     .least = 1,
+     .unit = "rows",
+     .help = "a mini-batch's size, of which --chunks makes micro-batches"},
+    {.name = "optimizer",
+     .type = ARG_CHOICE,
+     .offset = AT(optimizer),
+     .choices = optimizer_names,
+     .fallback = "adamw",
+     .help = "whose state --balance-by size and --memory-limit count"},
+};
+
+static const char details[] =
+    "Runs the action table as the executor would. Kinds: F forward, R recompute, B backward, I\n"
+    "input gradient, W weight gradient, U update (which counts for no figure).\n"
+    "Without --model each task takes what --time says, nothing is checkpointed unless asked for,\n"
+    "and of the pipeline's options the counts, --schedule, --checkpoint, --recompute and --seed\n"
+    "(of the noise) count; P is 4 unless given. With --model the tasks take what its layers were\n"
+    "measured to take: by 'weir profile' in --profile FILE, or now. Stages, balance and bytes are\n"
+    "then those of a run.";
+
 #define SECTION(title, list)                                                                       \
     { title, list, sizeof(list) / sizeof((list)[0]), 0 }
 
-static const struct arg_section sections[] = {SECTION("Table", table_options),
-                                              SECTION("Costs", cost_options),
-                                              SECTION("Results", output_options)};
-
-static const struct arg_command command = {
-    "simulate", "predicts a step from its schedule and the times of its tasks",
-    "Runs the action table as the executor would. Kinds: F forward, R recompute, B backward, I "
-    "input gradient, W weight gradient, U update (which counts for no figure).",
-    sections, sizeof(sections) / sizeof(sections[0])};
+/* Lists of other files are no constants. */
+static void list_sections(struct arg_section sections[5]) {
+    sections[0] = (struct arg_section)SECTION("Costs", cost_options);
+    sections[1] = (struct arg_section)SECTION("Results", output_options);
+    sections[2] = (struct arg_section)SECTION("Measured costs", measured_options);
+    sections[3] = (struct arg_section){"Model", model_option_list, model_option_count, AT(model)};
+    sections[4] = (struct arg_section){"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)};
+}
 
 /* ---- what was asked ---- */
+
+struct request {
+    const struct values *values;
+    const struct args *args;
+    struct simulate_costs costs;
+    struct simulate_model model; /* its model NULL: none */
+};
 
 static int kind_of(char letter) {
     static const char letters[] = {
@@ -205,40 +188,48 @@ static void read_time(const char *text, struct simulate_costs *costs, struct wei
     costs->seconds[kind] = value;
 }
 
-static void check_cost(const char *name, double value, struct weir_faults *faults) {
-    if (value < 0.0) weir_faults_add(faults, "--%s %g: give 0 or more", name, value);
-}
-
 static struct simulate_costs costs_of(const struct values *values, struct weir_faults *faults) {
     struct simulate_costs costs = {.link = {values->copy, values->copy_per_byte},
                                    .host = values->host,
                                    .noise = values->noise,
                                    .border_bytes = values->border_bytes,
                                    .activation_bytes = values->activation_bytes,
-                                   .seed = values->seed,
-                                   .recompute_late = values->recompute == 1};
+                                   .seed = values->pipe.seed,
+                                   .recompute_late = values->pipe.recompute == 1};
     static const enum weir_kind ones[] = {WEIR_KIND_F, WEIR_KIND_R, WEIR_KIND_I, WEIR_KIND_W};
     for (size_t i = 0; i < sizeof ones / sizeof ones[0]; i++) costs.seconds[ones[i]] = 1.0;
     costs.seconds[WEIR_KIND_B] = 2.0;
     for (uint32_t i = 0; i < values->time.count; i++) {
         read_time(arg_texts_get(&values->time, i), &costs, faults);
     }
-    check_cost("copy", values->copy, faults);
-    check_cost("copy-per-byte", values->copy_per_byte, faults);
-    check_cost("host", values->host, faults);
-    check_cost("noise", values->noise, faults);
     return costs;
 }
 
-static struct simulate_counts counts_of(const struct values *values) {
+static struct simulate_counts counts_of(const struct request *request) {
+    const struct pipe_options *pipe = &request->values->pipe;
+    bool checkpoints = args_given(request->args, "checkpoint");
     return (struct simulate_counts){
-        .recompute_late = values->recompute == 1,
-        .schedule = values->schedule,
-        .stages = values->stages,
-        .workers = values->workers,
-        .virtual_stages = values->virtual_stages,
-        .chunks = values->chunks,
-        .checkpoint = (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + values->checkpoint)};
+        .recompute_late = pipe->recompute == 1,
+        .stages = pipe->stages,
+        .workers = pipe->workers,
+        .virtual_stages = pipe->virtual_stages,
+        .chunks = args_given(request->args, "chunks") ? pipe->chunks : 0,
+        .checkpoint = checkpoints
+                          ? (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + pipe->checkpoint)
+                          : WEIR_CHECKPOINT_NEVER};
+}
+
+/* The case of a schedule, with all that it costs. Clean up in every case. */
+static int make_case(struct request *request, const char *schedule, struct simulate_case *c,
+                     struct weir_faults *faults, struct weir_faults *notes) {
+    if (request->model.model != NULL)
+        return simulate_model_case(&request->model, schedule, &request->costs, c, faults);
+    struct simulate_counts counts = counts_of(request);
+    counts.schedule = schedule;
+    counts.same_share = request->values->compare.count > 0 && counts.stages == 0;
+    int status = simulate_case_init(c, &counts, faults, notes);
+    if (status == WEIR_OK) simulate_case_cost(c, &request->costs);
+    return status;
 }
 
 /* ---- results ---- */
@@ -249,11 +240,6 @@ static int save_trace(const struct values *values, const struct simulate_case *c
     int status = output_begin(&output, values->trace, error);
     if (status != WEIR_OK || values->trace == NULL) return status;
     status = weir_prediction_chrome(c->table, &c->prediction, output_write, &output);
-    if (status == WEIR_ERR_OVERFLOW) {
-        weir__fail(error, status,
-                   "--trace: the step takes longer than it can count: give shorter "
-                   "times with --time");
-    }
     if (status != WEIR_OK) {
         output_abort(&output);
         return status;
@@ -284,26 +270,34 @@ static void init_people(const struct values *values, struct people *people) {
 
 static void print_notes(struct weir_faults *notes) {
     for (uint32_t i = 0; i < notes->kept; i++) {
-        fprintf(stderr, "weir: %s: note: %s\n", command.name, notes->lines[i]);
+        fprintf(stderr, "weir: simulate: note: %s\n", notes->lines[i]);
     }
     weir_faults_clean_up(notes);
 }
 
-static int simulate_one(const struct values *values, const struct simulate_costs *costs,
-                        struct weir_faults *faults, struct weir_error *error) {
+/* Before anything is printed. */
+static void check_trace(const struct values *values, const struct simulate_case *c,
+                        struct weir_faults *faults) {
+    if (values->trace != NULL && c->prediction.total > TRACE_SECONDS_MAX)
+        weir_faults_add(faults, "--trace: the step takes longer than it can count: give shorter "
+                                "times with --time");
+}
+
+static int simulate_one(struct request *request, struct weir_faults *faults,
+                        struct weir_error *error) {
+    const struct values *values = request->values;
     struct weir_faults notes = WEIR_FAULTS_INIT;
-    struct simulate_counts counts = counts_of(values);
     struct simulate_case c;
-    int status = simulate_case_init(&c, &counts, faults, &notes);
+    struct people people;
+    init_people(values, &people);
+    int status = make_case(request, values->pipe.schedule, &c, faults, &notes);
     if (status == WEIR_OK) {
-        simulate_case_cost(&c, costs);
         c.options.want_actions =
             simulate_is_drawn(&c) || values->trace != NULL || values->svg != NULL;
         status = simulate_case_run(&c, faults);
     }
-    if (status == WEIR_OK) {
-        struct people people;
-        init_people(values, &people);
+    if (status == WEIR_OK) check_trace(values, &c, faults);
+    if (status == WEIR_OK && faults->count == 0) {
         status = simulate_print(&people, &c);
         if (status == WEIR_OK) status = save(values, &c, 1, simulate_json(&c), error);
     }
@@ -316,8 +310,7 @@ static int simulate_one(const struct values *values, const struct simulate_costs
 
 /** The cases that fit, and what is known of each. */
 struct comparison {
-    const struct values *values;
-    const struct simulate_costs *costs;
+    struct request *request;
     struct simulate_case cases[CASES_MAX];
     uint32_t count;
     struct simulate_noise noise;
@@ -328,13 +321,9 @@ struct comparison {
 static int add_case(struct comparison *comparison, const char *schedule) {
     struct weir_faults faults = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
     struct simulate_case *c = &comparison->cases[comparison->count];
-    struct simulate_counts counts = counts_of(comparison->values);
-    counts.schedule = schedule;
-    counts.same_share = comparison->values->stages == 0;
-    int status = simulate_case_init(c, &counts, &faults, &notes);
+    int status = make_case(comparison->request, schedule, c, &faults, &notes);
     bool fits = status == WEIR_OK;
     if (fits) {
-        simulate_case_cost(c, comparison->costs);
         c->options.want_actions = true;
         c->options.noise = 0.0;
         status = simulate_case_run(c, &faults);
@@ -355,7 +344,7 @@ static int add_case(struct comparison *comparison, const char *schedule) {
 }
 
 static int add_cases(struct comparison *comparison) {
-    const struct arg_texts *wanted = &comparison->values->compare;
+    const struct arg_texts *wanted = &comparison->request->values->compare;
     bool all = wanted->count == 1 && strcmp(arg_texts_get(wanted, 0), "all") == 0;
     int status = WEIR_OK;
     for (uint32_t i = 0; status == WEIR_OK && i < CASES_MAX; i++) {
@@ -383,15 +372,14 @@ static json_t *comparison_json(const struct comparison *comparison) {
     return json_pack("{s:o}", "schedules", list);
 }
 
-static int compare(const struct values *values, const struct simulate_costs *costs,
-                   struct weir_faults *faults, struct weir_error *error) {
+static int compare(struct request *request, struct weir_faults *faults, struct weir_error *error) {
+    const struct values *values = request->values;
     struct comparison *comparison = calloc(1, sizeof *comparison);
     double *factors = calloc((size_t)CASES_MAX * values->seeds, sizeof *factors);
     int status = comparison != NULL && factors != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) {
-        comparison->values = values;
-        comparison->costs = costs;
-        comparison->noise = (struct simulate_noise){costs->noise, values->seeds, factors};
+        comparison->request = request;
+        comparison->noise = (struct simulate_noise){request->costs.noise, values->seeds, factors};
         init_people(values, &comparison->people);
         status = add_cases(comparison);
         if (status == WEIR_OK && comparison->count == 0) {
@@ -451,26 +439,101 @@ static void check_together(const struct values *values, const struct args *args,
                         values->compare.count, CASES_MAX);
 }
 
+/* What only a model gives a meaning to, and what it takes it from. */
+static void check_model(const struct values *values, const struct args *args,
+                        struct weir_faults *faults) {
+    static const char *const always[] = {"stages",   "workers",    "virtual-stages", "chunks",
+                                         "schedule", "checkpoint", "recompute",      "seed"};
+    static const char *const given[] = {"time", "border-bytes", "activation-bytes"};
+    const struct arg_command *command = args->command;
+    bool measured = args_given(args, "model");
+    for (size_t i = 0; measured && i < sizeof given / sizeof given[0]; i++)
+        if (args_given(args, given[i]))
+            weir_faults_add(faults, "--%s does not go with --model, which is measured: give one",
+                            given[i]);
+    for (uint32_t s = 2; !measured && s < command->section_count; s++)
+        for (uint32_t k = 0; k < command->sections[s].option_count; k++) {
+            const char *name = command->sections[s].options[k].name;
+            bool means = false;
+            for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+                means |= strcmp(name, always[i]) == 0;
+            if (!means && args_given(args, name))
+                weir_faults_add(faults, "--%s needs --model: add it, or leave --%s out", name,
+                                name);
+        }
+    check_together(values, args, faults);
+}
+
+/* Better now than after minutes of measuring. */
+static void check_outputs(const struct values *values, struct weir_faults *faults) {
+    const char *const names[] = {"json", "trace", "svg"};
+    const char *const paths[] = {values->json, values->trace, values->svg};
+    const char *standard = NULL;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (!output_is_standard(paths[i])) {
+            net_run_check_output(names[i], paths[i], faults);
+        } else if (standard != NULL) {
+            weir_faults_add(faults, "--%s - and --%s -: only one of them can have stdout", standard,
+                            names[i]);
+        } else {
+            standard = names[i];
+        }
+    }
+}
+
+static int run(struct request *request, struct weir_faults *faults, struct weir_error *error) {
+    bool several = request->values->compare.count > 0;
+    struct weir_profile *profiles[CASES_MAX];
+    struct people people;
+    init_people(request->values, &people);
+    request->model.profiles = profiles;
+    request->model.notes = people.stream;
+    int status = several ? compare(request, faults, error) : simulate_one(request, faults, error);
+    for (uint32_t i = 0; i < request->model.profile_count; i++) weir_profile_destroy(profiles[i]);
+    return status;
+}
+
 static int simulate(struct values *values, const struct args *args, struct weir_faults *faults) {
+    static const enum weir_optimizer_kind kinds[] = {WEIR_OPTIMIZER_ADAMW, WEIR_OPTIMIZER_SGD,
+                                                     WEIR_OPTIMIZER_NONE};
     struct weir_error error = {0};
+    struct weir_model *model = NULL;
     bool several = values->compare.count > 0;
     if (several && !args_given(args, "noise")) values->noise = 0.1;
-    struct simulate_costs costs = costs_of(values, faults);
-    check_together(values, args, faults);
-    if (faults->count > 0) return args_refuse(&command, faults);
-    int status = several ? compare(values, &costs, faults, &error)
-                         : simulate_one(values, &costs, faults, &error);
-    if (faults->count > 0) return args_refuse(&command, faults);
+    struct request request = {
+        .values = values,
+        .args = args,
+        .costs = costs_of(values, faults),
+        .model = {.pipe = &values->pipe,
+                  .args = args,
+                  .batch = values->batch,
+                  .optimizer = kinds[values->optimizer],
+                  .balance_by_time = several && !args_given(args, "balance-by")}};
+    check_model(values, args, faults);
+    check_outputs(values, faults);
+    int status = WEIR_OK;
+    if (args_given(args, "model"))
+        status = model_options_build(&values->model, args, NULL, faults, &model);
+    request.model.model = model;
+    if (status == WEIR_OK && faults->count == 0) status = run(&request, faults, &error);
+    weir_model_destroy(model);
+    if (faults->count > 0) return args_refuse(args->command, faults);
     if (status == WEIR_OK) return EXIT_DONE;
     error.status = status;
-    return args_fail(&command, &error);
+    return args_fail(args->command, &error);
 }
 
 int cmd_simulate(int argc, char **argv) {
+    struct arg_section sections[5];
+    const struct arg_command command = {"simulate",
+                                        "predicts a step from its schedule and the times of its "
+                                        "tasks",
+                                        details, sections, 5};
     struct values values = {0};
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct args args;
     char **words = name_all(argc, argv);
+    list_sections(sections);
     if (words == NULL) {
         struct weir_error error = {.status = WEIR_ERR_OUT_OF_MEMORY};
         return args_fail(&command, &error);

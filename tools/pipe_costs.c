@@ -3,6 +3,8 @@
  * times of another machine were meant. */
 #include "pipe_costs.h"
 
+#include "net_run.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -50,6 +52,9 @@ static int measure(const char *path, bool timed, const struct weir_model *model,
     options.net = *net;
     options.net.balance = NULL;
     options.bytes_only = !timed;
+    uint32_t before = faults->count;
+    net_run_check_output("profile", path, faults);
+    if (faults->count > before) return WEIR_ERR_ARGUMENT;
     if (timed && notes != NULL) {
         fprintf(notes, "measuring layers%s%s\n", path != NULL ? "; keeping the times in " : "",
                 path != NULL ? path : "");
@@ -61,6 +66,7 @@ static int measure(const char *path, bool timed, const struct weir_model *model,
     if (status == WEIR_OK) return WEIR_OK;
     weir_faults_add(faults, "--profile %s: %s", path, error.message);
     weir_profile_destroy(*profile);
+    *profile = NULL;
     return status;
 }
 
@@ -184,12 +190,11 @@ static int choose(const struct pipe_options *options, const struct weir_model *m
     return status;
 }
 
-int pipe_balance(const struct pipe_options *options, const struct weir_model *model, bool predicts,
-                 struct pipe_storage *storage, struct weir_net_options *net, FILE *notes,
-                 struct weir_faults *faults) {
+int pipe_balance_check(const struct pipe_options *options, bool predicts,
+                       struct weir_faults *faults) {
+    uint32_t before = faults->count;
     bool timed = options->balance_by == PIPE_BALANCE_BY_TIME;
     bool asked = options->balance_by != PIPE_BALANCE_BY_COST;
-    if (!asked && (options->profile == NULL || predicts)) return WEIR_OK;
     if (options->profile != NULL && !timed && !predicts)
         weir_faults_add(faults,
                         "--profile %s: nothing here needs times: give --balance-by time, or leave "
@@ -197,6 +202,15 @@ int pipe_balance(const struct pipe_options *options, const struct weir_model *mo
                         options->profile);
     if (asked && options->balance.count > 0)
         weir_faults_add(faults, "--balance and --balance-by: give one of them");
+    return faults->count > before ? WEIR_ERR_ARGUMENT : WEIR_OK;
+}
+
+int pipe_balance(const struct pipe_options *options, const struct weir_model *model, bool predicts,
+                 struct pipe_storage *storage, struct weir_net_options *net, FILE *notes,
+                 struct weir_faults *faults) {
+    bool asked = options->balance_by != PIPE_BALANCE_BY_COST;
+    int status = pipe_balance_check(options, predicts, faults);
+    if (status != WEIR_OK || !asked) return status;
     if (faults->count > 0) return WEIR_ERR_ARGUMENT;
     return choose(options, model, storage, net, notes, faults);
 }
@@ -212,39 +226,44 @@ static double *scales(const struct weir_net_options *net, uint32_t micro_batches
     return list;
 }
 
-static int simulate(struct weir_stage_costs *stages, const struct weir_net_options *net,
-                    struct weir_faults *faults, double *seconds) {
-    struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
-    struct weir_simulator *simulator = NULL;
-    struct weir_prediction prediction;
-    struct weir_table *table = NULL;
+int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
+                   const struct weir_net_options *net, struct weir_faults *faults) {
     uint32_t micro_batches = pipe_micro_batches(net);
-    double *scale = scales(net, micro_batches);
-    int status = scale == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    step->options = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
+    step->scale = scales(net, micro_batches);
+    if (step->scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir_stage_costs_new(&profile->costs, net->stages, NULL, &step->stages);
+    if (status == WEIR_OK) status = weir_stage_costs_fill(step->stages, net->balance, net->stages);
     if (status == WEIR_OK)
-        status = weir_stage_costs_simulate(stages, net->pipe.checkpoint, net->pipe.stage_checkpoint,
-                                           micro_batches, &options);
-    if (status == WEIR_OK) status = pipe_table(net, options.no_backward, faults, &table);
-    if (status == WEIR_OK) status = weir_simulator_new(NULL, &simulator);
-    options.table = table;
-    options.micro_batch_scale = scale;
-    options.recompute_late = net->pipe.recompute_late;
-    options.no_causes = true;
-    if (status == WEIR_OK) status = weir_simulate(simulator, &options, faults, &prediction);
-    if (status == WEIR_OK) *seconds = prediction.step;
-    weir_simulator_destroy(simulator);
-    weir_table_destroy(table);
-    free(scale);
+        status =
+            weir_stage_costs_simulate(step->stages, net->pipe.checkpoint,
+                                      net->pipe.stage_checkpoint, micro_batches, &step->options);
+    if (status == WEIR_OK)
+        status = pipe_table(net, step->options.no_backward, faults, &step->table);
+    step->options.table = step->table;
+    step->options.micro_batch_scale = step->scale;
+    step->options.recompute_late = net->pipe.recompute_late;
     return status;
+}
+
+void pipe_step_clean_up(struct pipe_step *step) {
+    weir_stage_costs_destroy(step->stages);
+    weir_table_destroy(step->table);
+    free(step->scale);
+    *step = (struct pipe_step){0};
 }
 
 int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
                  struct weir_faults *faults, double *seconds) {
-    struct weir_stage_costs *stages;
-    int status = weir_stage_costs_new(&profile->costs, net->stages, NULL, &stages);
-    if (status != WEIR_OK) return status;
-    status = weir_stage_costs_fill(stages, net->balance, net->stages);
-    if (status == WEIR_OK) status = simulate(stages, net, faults, seconds);
-    weir_stage_costs_destroy(stages);
+    struct weir_simulator *simulator = NULL;
+    struct weir_prediction prediction;
+    struct pipe_step step = {0};
+    int status = pipe_step_init(&step, profile, net, faults);
+    step.options.no_causes = true;
+    if (status == WEIR_OK) status = weir_simulator_new(NULL, &simulator);
+    if (status == WEIR_OK) status = weir_simulate(simulator, &step.options, faults, &prediction);
+    if (status == WEIR_OK) *seconds = prediction.step;
+    weir_simulator_destroy(simulator);
+    pipe_step_clean_up(&step);
     return status;
 }

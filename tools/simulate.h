@@ -6,7 +6,9 @@
 #ifndef WEIR_TOOLS_SIMULATE_H
 #define WEIR_TOOLS_SIMULATE_H
 
+#include "model_options.h"
 #include "output.h"
+#include "pipe_costs.h"
 #include "weir_simulate.h"
 
 #include <jansson.h>
@@ -38,8 +40,10 @@ bool simulate_is_csv(const char *schedule);
 struct simulate_case {
     const char *name;
     struct weir_table *table;
-    double share;          /**< of the given costs that a stage takes: 1, or 1 / V */
-    double *stage_seconds; /**< [stage][kind] */
+    double share; /**< of the given costs that a stage takes: 1, or 1 / V; of a measured
+                       case always 1 / V, which its costs are of by themselves */
+    struct pipe_step measured; /**< of a model; zero without. Its table is this one's */
+    double *stage_seconds;     /**< [stage][kind] */
     uint64_t *border_bytes, *saved_bytes;
     struct weir_simulate_options options;
     struct weir_simulator *simulator;
@@ -49,9 +53,27 @@ struct simulate_case {
 /** Makes the table. Faults say what cannot be. Clean up in every case. */
 int simulate_case_init(struct simulate_case *c, const struct simulate_counts *counts,
                        struct weir_faults *faults, struct weir_faults *notes);
-/** Fills the options' costs from the command line's; another source of costs has a function of its
- * own like this one, which fills the case's arrays by stage. */
+/** Fills the options' costs from the command line's. */
 void simulate_case_cost(struct simulate_case *c, const struct simulate_costs *costs);
+/** What a model takes, as it was measured. */
+struct simulate_model {
+    const struct pipe_options *pipe;
+    const struct args *args;
+    const struct weir_model *model;
+    uint32_t batch;
+    enum weir_optimizer_kind optimizer; /**< for a balance by size */
+    bool balance_by_time;               /**< unless a balance was asked for */
+    struct weir_profile **profiles;     /**< room for one per case; cases use them */
+    uint32_t profile_count;
+    FILE *notes;
+};
+/** A case of the model under a schedule, where a case of other counts would be made and cost: table
+ * and costs by stage, with the link, host time and noise of `costs`. Measures where no profile
+ * before it fits. Clean up in every case. */
+int simulate_model_case(struct simulate_model *model, const char *schedule,
+                        const struct simulate_costs *costs, struct simulate_case *c,
+                        struct weir_faults *faults);
+
 /** Predicts. */
 int simulate_case_run(struct simulate_case *c, struct weir_faults *faults);
 void simulate_case_clean_up(struct simulate_case *c);

@@ -37,21 +37,30 @@ static void choose_counts(const struct simulate_counts *counts, struct weir_tabl
     }
 }
 
+static int parse_csv(const struct weir_table_options *options, const struct weir__bytes *text,
+                     struct weir_faults *faults, struct weir_faults *notes,
+                     struct weir_table **table) {
+    int status = weir_table_parse(options, text->data, text->count, faults, notes, table);
+    return status == WEIR_OK ? weir_table_check(*table, NULL, faults) : status;
+}
+
 static int read_csv(const struct simulate_counts *counts, struct weir_table_options *options,
                     struct weir_faults *faults, struct weir_faults *notes,
                     struct weir_table **table) {
+    struct weir_faults own = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
     struct weir__io io = {.error = &error};
     struct weir__bytes text = {0};
     options->stages = counts->stages;
     options->workers = counts->workers;
     int status = weir__file_read(&io, counts->schedule, TABLE_BYTES_MAX, &text);
-    if (status != WEIR_OK) {
-        weir_faults_add(faults, "--schedule %s: %s", counts->schedule, error.message);
-    } else {
-        status = weir_table_parse(options, text.data, text.count, faults, notes, table);
-    }
-    if (status == WEIR_OK) status = weir_table_check(*table, NULL, faults);
+    if (status != WEIR_OK)
+        weir_faults_add(&own, "%s", error.message);
+    else
+        status = parse_csv(options, &text, &own, notes, table);
+    for (uint32_t i = 0; i < own.kept; i++)
+        weir_faults_add(faults, "--schedule %s: %s", counts->schedule, own.lines[i]);
+    weir_faults_clean_up(&own);
     weir__bytes_release(NULL, &text);
     return status;
 }
@@ -122,6 +131,7 @@ void simulate_case_clean_up(struct simulate_case *c) {
     free(c->stage_seconds);
     free(c->border_bytes);
     free(c->saved_bytes);
+    pipe_step_clean_up(&c->measured);
     *c = (struct simulate_case){0};
 }
 
@@ -140,7 +150,7 @@ double simulate_case_peak_bytes(const struct simulate_case *c) {
         uint64_t own = c->prediction.workers[w].peak_bytes;
         most = own > most ? own : most;
     }
-    return (double)most * c->share;
+    return c->measured.stages != NULL ? (double)most : (double)most * c->share;
 }
 
 static int compare_doubles(const void *a, const void *b) {

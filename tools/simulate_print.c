@@ -20,6 +20,14 @@ static json_t *worker_json(const struct weir_predicted_worker *worker) {
                      (json_int_t)worker->peak_bytes);
 }
 
+/* Layers of each stage, which a model's case has. */
+static json_t *balance_json(const struct simulate_case *c) {
+    json_t *list = json_array();
+    for (uint32_t s = 0; s < c->measured.stages->stage_count; s++)
+        json_array_append_new(list, json_integer(c->measured.stages->list[s].layer_count));
+    return list;
+}
+
 json_t *simulate_json(const struct simulate_case *c) {
     const struct weir_prediction *p = &c->prediction;
     json_t *workers = json_array(), *stages = json_array();
@@ -30,12 +38,14 @@ json_t *simulate_json(const struct simulate_case *c) {
         json_int_t peak = (json_int_t)p->stage_peak_activations[s];
         json_array_append_new(stages, json_pack("{s:I}", "peak_activations", peak));
     }
-    return json_pack("{s:s, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:f, s:I, s:o, s:o}", "schedule",
-                     c->name, "step", p->step, "total", p->total, "actions", (json_int_t)p->actions,
-                     "bubble", p->bubble, "bubble_steady", p->bubble_steady, "moved_bytes",
-                     (json_int_t)p->moved_bytes, "transfers", (json_int_t)p->transfers,
-                     "stage_share", c->share, "micro_batches",
-                     (json_int_t)c->table->micro_batch_count, "workers", workers, "stages", stages);
+    json_t *object = json_pack(
+        "{s:s, s:f, s:f, s:I, s:f, s:f, s:I, s:I, s:f, s:I, s:o, s:o}", "schedule", c->name, "step",
+        p->step, "total", p->total, "actions", (json_int_t)p->actions, "bubble", p->bubble,
+        "bubble_steady", p->bubble_steady, "moved_bytes", (json_int_t)p->moved_bytes, "transfers",
+        (json_int_t)p->transfers, "stage_share", c->share, "micro_batches",
+        (json_int_t)c->table->micro_batch_count, "workers", workers, "stages", stages);
+    if (c->measured.stages != NULL) json_object_set_new(object, "balance", balance_json(c));
+    return object;
 }
 
 /* ---- people ---- */
@@ -53,11 +63,20 @@ static int write_stream(void *context, const char *text, size_t bytes) {
     return fwrite(text, 1, bytes, context) == bytes ? WEIR_OK : WEIR_ERR_IO;
 }
 
+static void print_balance(FILE *to, const struct simulate_case *c) {
+    if (c->measured.stages == NULL) return;
+    fprintf(to, "%s: --balance ", c->name);
+    for (uint32_t s = 0; s < c->measured.stages->stage_count; s++)
+        fprintf(to, "%s%" PRIu32, s > 0 ? "," : "", c->measured.stages->list[s].layer_count);
+    fputc('\n', to);
+}
+
 static void print_facts(FILE *to, const struct simulate_case *c) {
     const struct weir_prediction *p = &c->prediction;
     char step[24], bytes[24];
     fprintf(to, "%s: %u stages on %u workers, %u micro-batches, %" PRIu64 " actions\n", c->name,
             p->stage_count, p->worker_count, c->table->micro_batch_count, p->actions);
+    print_balance(to, c);
     fprintf(to,
             "step %s, bubble %.2f%%, steady %.2f%%, %s between workers in %" PRIu64 " transfers\n",
             simulate_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
@@ -182,4 +201,5 @@ void simulate_print_compared(const struct people *people, const struct simulate_
     }
     fprintf(to, "most kept: activations of micro-batches that a worker has at once, in workers' "
                 "shares of the model\n");
+    for (uint32_t i = 0; i < count; i++) print_balance(to, &cases[i]);
 }
