@@ -8,13 +8,16 @@
  * So layers run in their real order, each with the caches as its neighbours leave them, and kernels
  * that join layers run joined (a joined kernel's time is the last layer's, and the others are
  * marked). Each step has one micro-batch that warms up and packs weights, which is not counted, one
- * with F and B, one with F, R and B, one with F, I and W. Times are medians over steps. Nothing of
- * the caller's is touched: not the parameters, statistics or gradients of any net of the model.
+ * with F and B, one with F, R and B, one with F, I and W. Times are means over steps, but for
+ * those above 1.5 times the median, in which the core did something else. Nothing of the caller's
+ * is touched: not the parameters, statistics or gradients of any net of the model.
  *
- * What it does not say. Workers that run at the same time share caches and memory: stages bound by
- * memory get slower than measured here. Packing weights, once per step, is left out. Kernel times
- * are those of one row count: they are no line through others (kernels choose by shape, caches
- * overflow), so a profile is refused for another one; bytes would scale.
+ * What it does not say. Workers that run at the same time share caches and memory, and what one of
+ * them made the other reads from afar: stages bound by memory, and those that begin with large
+ * borders or skips, get slower than measured here (F of a U-Net's last stage by a tenth). Packing
+ * weights, once per step, is left out. Kernel times are those of one row count: they are no line
+ * through others (kernels choose by shape, caches overflow), so a profile is refused for another
+ * one; bytes would scale.
  *
  * Errors and statuses are those of weir.h. Life: (1) weir_profile_new or weir_profile_load; (2)
  * weir_profile_fit says whether it is of this model and pipe; (3) weir_profile_destroy.

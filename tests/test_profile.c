@@ -6,6 +6,7 @@
  * for byte before and after. Times are held against each other only loosely: the machine may be
  * busy.
  */
+#include "net/profile.h"
 #include "weir_profile.h"
 
 #include "base/base.h"
@@ -233,9 +234,18 @@ static void check_sums(const struct weir_profile *profile) {
             sum += seconds;
         }
         if (whole <= 0 || sum <= 0) TEST_FAIL("%d: %g, %g", kinds[k], whole, sum);
-        /* medians of parts against the median of the whole, on a busy machine */
+        /* what calls take against the median of the whole, on a busy machine */
         EXPECT(sum < 3 * whole && whole < 3 * sum);
     }
+}
+
+/* Lateness counts, interruptions do not. */
+static void test_a_call_takes_the_mean_of_its_usual_times(void) {
+    double late[] = {1.4, 1, 50, 1, 1.2, 1}, even[] = {2, 2, 2};
+    EXPECT_NEAR(weir__profile_typical(late, 6), (1 + 1 + 1 + 1.2 + 1.4) / 5, 1e-12);
+    EXPECT_NEAR(weir__profile_typical(even, 3), 2, 0);
+    EXPECT_NEAR(weir__profile_typical(even, 1), 2, 0);
+    EXPECT_NEAR(weir__profile_typical(NULL, 0), 0, 0);
 }
 
 static void test_layers_add_up_to_the_whole(void) {
@@ -489,7 +499,8 @@ static void test_a_profile_without_memory_leaves_nothing_behind(void) {
 
 WEIR_TEST_SUITE(profile, TEST(known_times_are_found_and_balanced),
                 TEST(what_parameters_count_moves_the_cut),
-                TEST(measuring_touches_no_net_of_the_model), TEST(layers_add_up_to_the_whole),
+                TEST(measuring_touches_no_net_of_the_model),
+                TEST(a_call_takes_the_mean_of_its_usual_times), TEST(layers_add_up_to_the_whole),
                 TEST(recompute_of_a_last_layer_leaves_its_end_out),
                 TEST(frozen_layers_have_no_backward), TEST(joined_layers_are_marked),
                 TEST(inference_is_measured_by_itself), TEST(layers_bytes_add_up_to_the_plan),

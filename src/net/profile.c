@@ -236,11 +236,18 @@ static double quantile(double *values, uint32_t count, double part) {
     return values[below] + (at - below) * (values[above] - values[below]);
 }
 
-static double call_median(struct measuring *m, enum weir__program_kind kind, uint32_t call) {
+double weir__profile_typical(double *values, uint32_t count) {
+    double most = 1.5 * quantile(values, count, 0.5), sum = 0;
+    uint32_t used = 0;
+    for (; used < count && values[used] <= most; used++) sum += values[used];
+    return used > 0 ? sum / used : 0;
+}
+
+static double call_seconds(struct measuring *m, enum weir__program_kind kind, uint32_t call) {
     const struct program_times *times = &m->times[kind];
     for (uint32_t run = 0; run < times->runs; run++)
         m->scratch[run] = (double)times->seconds[(size_t)run * times->calls + call];
-    return quantile(m->scratch, times->runs, 0.5);
+    return weir__profile_typical(m->scratch, times->runs);
 }
 
 static double run_quantile(struct measuring *m, enum weir__program_kind kind, double part) {
@@ -272,7 +279,7 @@ static void share_program(struct measuring *m, enum weir__program_kind kind,
     for (uint32_t i = 0; m->times[kind].runs > 0 && i < program->call_count; i++) {
         uint32_t at = program->calls[i].layer < layers ? program->calls[i].layer : layers - 1;
         struct weir_layer_cost *layer = &m->profile->layers[at];
-        double seconds = call_median(m, kind, i);
+        double seconds = call_seconds(m, kind, i);
         bool of_node = i < slices->node_counts[kind];
         *share_of(layer, kind) += seconds;
         if (kind == WEIR__PROGRAM_RECOMPUTE && of_node && m->last[slices->nodes[kind][i]])

@@ -39,4 +39,9 @@ struct weir__profile_ranges weir__profile_ranges(const struct weir__graph *graph
 /** Rows of such a net's largest micro-batch. */
 int64_t weir__profile_rows(const struct weir_net_options *options);
 
+/** What a call takes, of many times that it took: their mean, but for those above 1.5 times their
+ * median, in which the core did something else. Medians would not add up to a run: calls are late
+ * more often than early, and a run has many. Sorts `values`; 0 without any. */
+double weir__profile_typical(double *values, uint32_t count);
+
 #endif
