@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT */
+/* The planner: what comes of all tries. Bytes are asked for only where the answer can matter: from
+ * the fastest try on, for whatever promises less than all before it. */
+#include "balance/planner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SHARING_MOST = 4, SHARING_QUICK = 2, ASKS_DEFAULT = 48, LEAST_ASKS = 8, LIMIT_ASKS = 12 };
+enum { RUNNER_ASKS = 6 };
+/* What is asked for although the estimate says that it is no smaller: estimates are that far off */
+static const double hope = 0.6;
+
+int weir_planner_new(const struct weir_allocator *allocator, struct weir_planner **planner) {
+    struct weir_planner *made = weir__acquire(allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->allocator = allocator;
+    weir__pool_init(&made->pool, allocator);
+    int status = weir_simulator_new(allocator, &made->simulator);
+    if (status != WEIR_OK) {
+        weir__release(allocator, made, 1, sizeof *made);
+        return status;
+    }
+    *planner = made;
+    return WEIR_OK;
+}
+
+void weir_planner_destroy(struct weir_planner *planner) {
+    if (planner == NULL) return;
+    weir__planner_end(planner);
+    weir__pool_clean_up(&planner->pool);
+    weir_simulator_destroy(planner->simulator);
+    weir__release(planner->allocator, planner, 1, sizeof *planner);
+}
+
+/* ---- a search's memory ---- */
+
+static uint32_t sharing_most(const struct weir_planner_options *options) {
+    return options->effort == WEIR_PLANNER_QUICK ? SHARING_QUICK : SHARING_MOST;
+}
+
+static bool take_room(struct weir_planner *planner) {
+    struct weir__pool *pool = &planner->pool;
+    size_t stages = planner->stages_most, workers = planner->options->workers;
+    planner->weights = weir__pool_take(pool, planner->options->costs->layer_count, sizeof(double));
+    planner->sizes = weir__pool_take(pool, stages, sizeof(uint32_t));
+    planner->modes = weir__pool_take(pool, stages, sizeof(enum weir_checkpoint));
+    planner->table_modes = weir__pool_take(pool, stages, sizeof(enum weir_checkpoint));
+    planner->saved = weir__pool_take(pool, stages, sizeof(uint64_t));
+    planner->kept = weir__pool_take(pool, stages, sizeof(uint64_t));
+    planner->lasting = weir__pool_take(pool, workers, sizeof(uint64_t));
+    planner->largest = weir__pool_take(pool, workers, sizeof(uint64_t));
+    planner->no_backward = weir__pool_take(pool, stages, sizeof(bool));
+    return planner->weights != NULL && planner->sizes != NULL && planner->modes != NULL &&
+           planner->table_modes != NULL && planner->saved != NULL && planner->kept != NULL &&
+           planner->lasting != NULL && planner->largest != NULL && planner->no_backward != NULL;
+}
+
+int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_options *options) {
+    uint32_t layers = options->costs->layer_count;
+    uint64_t stages = (uint64_t)options->workers * sharing_most(options);
+    if (stages < options->stages) stages = options->stages;
+    weir__pool_clean_up(&planner->pool);
+    weir__pool_init(&planner->pool, planner->allocator);
+    planner->options = options;
+    planner->stages_most = stages < layers ? (uint32_t)stages : layers;
+    planner->shapes = NULL;
+    planner->points = NULL;
+    planner->shape_count = planner->point_count = planner->point_capacity = 0;
+    planner->table = NULL;
+    planner->costs = NULL;
+    planner->tries = planner->asks = 0;
+    planner->status = WEIR_OK;
+    if (!take_room(planner)) return WEIR_ERR_OUT_OF_MEMORY;
+    return weir_stage_costs_new(options->costs, planner->stages_most, planner->allocator,
+                                &planner->costs);
+}
+
+void weir__planner_end(struct weir_planner *planner) {
+    weir_table_destroy(planner->table);
+    weir_stage_costs_destroy(planner->costs);
+    planner->table = NULL;
+    planner->costs = NULL;
+}
+
+/* ---- what was asked for ---- */
+
+static void check_fixed(const struct weir_planner_options *options, struct weir_faults *faults) {
+    uint32_t layers = options->costs->layer_count;
+    uint64_t sum = 0;
+    if (options->stages > layers)
+        weir_faults_add(faults, "%u stages of %u layers: choose %u to %u", options->stages, layers,
+                        options->workers, layers);
+    else if (options->stages > 0 && options->stages < options->workers)
+        weir_faults_add(faults, "%u stages on %u workers: ask for %u workers, or more stages",
+                        options->stages, options->workers, options->stages);
+    if (options->balance != NULL && options->stages == 0)
+        weir_faults_add(faults, "a balance without the number of stages: give both");
+    for (uint32_t s = 0; options->balance != NULL && s < options->stages; s++)
+        sum = options->balance[s] == 0 ? UINT32_MAX : sum + options->balance[s];
+    if (options->balance != NULL && options->stages > 0 && sum != layers)
+        weir_faults_add(faults, "the balance does not give %u layers to %u stages of one or more",
+                        layers, options->stages);
+    if (options->stage_checkpoint != NULL && options->stages == 0)
+        weir_faults_add(faults, "checkpoint modes of stages without their number: give both");
+}
+
+static int check(const struct weir_planner_options *options, struct weir_faults *faults) {
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    if (options->size != sizeof *options || options->costs == NULL) return WEIR_ERR_ARGUMENT;
+    if (faults != NULL) own.allocator = faults->allocator;
+    uint32_t layers = options->costs->layer_count;
+    if (options->workers < 1 || options->workers > layers)
+        weir_faults_add(&own, "%u workers for %u layers: choose 1 to %u", options->workers, layers,
+                        layers);
+    else
+        check_fixed(options, &own);
+    if (options->micro_batches < 1) weir_faults_add(&own, "no micro-batch: ask for 1 or more");
+    for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
+    int status = own.count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;
+    weir_faults_clean_up(&own);
+    return status;
+}
+
+/* ---- asking ---- */
+
+struct ranking {
+    struct weir_planner *planner;
+    uint32_t *order; /* of the points that are kept */
+    uint32_t count;
+};
+
+struct ranked {
+    double first, second;
+    uint32_t point;
+};
+
+static int by_rank(const void *a, const void *b) {
+    const struct ranked *x = a, *y = b;
+    if (x->first != y->first) return x->first < y->first ? -1 : 1;
+    if (x->second != y->second) return x->second < y->second ? -1 : 1;
+    return (x->point > y->point) - (x->point < y->point);
+}
+
+/* All that is kept, the fastest first, or the smallest. */
+static int rank(struct weir_planner *planner, bool smallest, bool base_only, uint32_t **order,
+                uint32_t *count) {
+    struct ranked *list = weir__pool_take(&planner->pool, planner->point_count, sizeof *list);
+    *order = weir__pool_take(&planner->pool, planner->point_count, sizeof **order);
+    *count = 0;
+    if (list == NULL || *order == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < planner->shape_count; i++)
+        for (uint32_t k = 0; k < planner->shapes[i].count; k++) {
+            uint32_t index = planner->shapes[i].points[k];
+            const struct weir__point *point = &planner->points[index];
+            double estimate = (double)point->estimate;
+            if (base_only && !point->base) continue;
+            list[(*count)++] = (struct ranked){smallest ? estimate : point->step,
+                                               smallest ? point->step : estimate, index};
+        }
+    qsort(list, *count, sizeof *list, by_rank);
+    for (uint32_t i = 0; i < *count; i++) (*order)[i] = list[i].point;
+    return WEIR_OK;
+}
+
+static double promise(const struct weir_planner *planner, const struct weir__point *point) {
+    double ratio = planner->shapes[point->tried.shape].exact_ratio;
+    if (planner->options->memory == NULL) return (double)point->estimate;
+    return (double)point->estimate * (ratio > 0 ? ratio : hope);
+}
+
+/* How much smaller the next has to be, so that so many asks reach from the largest to the smallest.
+ */
+static double gap_for(const struct weir_planner *planner, const uint32_t *order, uint32_t count,
+                      uint32_t asks) {
+    double least = HUGE_VAL, most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        double estimate = (double)planner->points[order[i]].estimate;
+        least = estimate < least ? estimate : least;
+        most = estimate > most ? estimate : most;
+    }
+    if (asks < 2 || !(least > 0)) return 1.0;
+    return pow(least / most, 1.0 / (asks - 1));
+}
+
+/* From the fastest on, what promises to be smaller than all before. */
+static int ask_front(struct weir_planner *planner) {
+    uint32_t *order, count, most = planner->options->memory_asks;
+    double least = HUGE_VAL, gap = 1.0;
+    int status = rank(planner, false, false, &order, &count);
+    if (status != WEIR_OK) return status;
+    if (most == 0) most = ASKS_DEFAULT;
+    if (planner->options->memory == NULL)
+        most = UINT32_MAX;
+    else if (count > most)
+        gap = gap_for(planner, order, count, most);
+    for (uint32_t i = 0; i < count && status == WEIR_OK && most > 0; i++) {
+        struct weir__point *point = &planner->points[order[i]];
+        if (promise(planner, point) >= least * gap) continue;
+        status = weir__planner_ask(planner, point);
+        most--;
+        if (!point->refused && (double)point->bytes < least) least = (double)point->bytes;
+    }
+    return status;
+}
+
+/* Those that may be the smallest of all, whatever the limit is. */
+static int ask_smallest(struct weir_planner *planner, uint64_t *least) {
+    bool quick = planner->options->effort == WEIR_PLANNER_QUICK;
+    uint32_t *order, count;
+    int status = rank(planner, true, quick, &order, &count);
+    for (uint32_t i = 0; i < count && i < LEAST_ASKS && status == WEIR_OK; i++) {
+        struct weir__point *point = &planner->points[order[i]];
+        status = weir__planner_ask(planner, point);
+        if (point->refused) continue;
+        if (*least == 0 || point->bytes < *least) *least = point->bytes;
+    }
+    return status;
+}
+
+static bool fits(const struct weir_planner *planner, const struct weir__point *point) {
+    uint64_t limit = planner->options->memory_limit;
+    return point->asked && !point->refused && (limit == 0 || point->bytes <= limit);
+}
+
+static bool is_better(const struct weir__point *point, const struct weir__point *than) {
+    if (than == NULL || point->step != than->step) return than == NULL || point->step < than->step;
+    return point->bytes < than->bytes;
+}
+
+/* The best that fits, not of `not_shape`. */
+static struct weir__point *best(struct weir_planner *planner, uint32_t not_shape) {
+    struct weir__point *found = NULL;
+    for (uint32_t i = 0; i < planner->shape_count; i++)
+        for (uint32_t k = 0; k < planner->shapes[i].count && i != not_shape; k++) {
+            struct weir__point *point = &planner->points[planner->shapes[i].points[k]];
+            if (fits(planner, point) && is_better(point, found)) found = point;
+        }
+    return found;
+}
+
+/* The fastest that fits, and is not of that shape: what promises to be within the limit is asked
+ * for until one is. */
+static int ask_within(struct weir_planner *planner, uint32_t not_shape, uint32_t most) {
+    uint32_t *order, count;
+    double limit = (double)planner->options->memory_limit;
+    int status = rank(planner, false, false, &order, &count);
+    for (uint32_t i = 0; status == WEIR_OK && i < count && most > 0; i++) {
+        struct weir__point *point = &planner->points[order[i]];
+        if (point->tried.shape == not_shape) continue;
+        if (limit > 0 && !point->asked && promise(planner, point) > limit) continue;
+        most -= !point->asked;
+        status = weir__planner_ask(planner, point);
+        if (fits(planner, point)) break;
+    }
+    return status;
+}
+
+/* ---- what is said ---- */
+
+static struct weir_planner_choice choice_of(const struct weir_planner *planner,
+                                            const struct weir__point *point) {
+    const struct weir__shape *shape = &planner->shapes[point->tried.shape];
+    return (struct weir_planner_choice){.schedule = shape->schedule,
+                                        .stages = shape->stages,
+                                        .workers = planner->options->workers,
+                                        .micro_batches = planner->options->micro_batches,
+                                        .balance = point->tried.sizes,
+                                        .checkpoint = point->tried.modes,
+                                        .recompute_late = point->tried.late,
+                                        .step = point->step,
+                                        .bytes = point->bytes,
+                                        .exact = planner->options->memory != NULL,
+                                        .fits = fits(planner, point)};
+}
+
+/* The idle time's causes; what is left of busy without recompute is work. */
+static void fill_parts(const struct weir_planner *planner, const struct weir__try *tried,
+                       const struct weir_prediction *prediction,
+                       struct weir_planner_choice *choice) {
+    struct weir_planner_parts *parts = &choice->parts;
+    double busy = 0;
+    for (uint32_t w = 0; w < prediction->worker_count; w++) {
+        const struct weir_predicted_worker *worker = &prediction->workers[w];
+        busy += worker->busy;
+        parts->bubble += worker->dependency / prediction->worker_count;
+        parts->imbalance += worker->imbalance / prediction->worker_count;
+        parts->copies += worker->copy / prediction->worker_count;
+        parts->host += worker->host / prediction->worker_count;
+    }
+    parts->recompute = weir__planner_recompute(planner, tried) / prediction->worker_count;
+    parts->work = busy / prediction->worker_count - parts->recompute;
+    choice->bubble = prediction->bubble;
+    choice->moved_bytes = prediction->moved_bytes;
+}
+
+static int tell(struct weir_planner *planner, const struct weir__point *point,
+                const struct weir_planner_choice **told) {
+    struct weir_prediction prediction;
+    double step;
+    uint64_t estimate;
+    struct weir_planner_choice *choice = weir__pool_take(&planner->pool, 1, sizeof *choice);
+    if (choice == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    *choice = choice_of(planner, point);
+    *told = choice;
+    int status = weir__planner_try(planner, &point->tried, &step, &estimate, &prediction);
+    if (status == WEIR_OK && step < HUGE_VAL)
+        fill_parts(planner, &point->tried, &prediction, choice);
+    return status;
+}
+
+/* 1f1b as it comes, in a shape of its own, whatever is fixed. */
+static int tell_plain(struct weir_planner *planner, const struct weir_planner_choice **told) {
+    struct weir_planner_options options = *planner->options;
+    uint32_t workers = options.workers, index = planner->shape_count;
+    struct weir__point point = {.tried = {.shape = index}};
+    struct weir__shape *shape = &planner->shapes[index];
+    uint32_t *sizes = weir__pool_take(&planner->pool, workers, sizeof *sizes);
+    enum weir_checkpoint *modes = weir__pool_take(&planner->pool, workers, sizeof *modes);
+    *shape = (struct weir__shape){.schedule = "1f1b", .stages = workers};
+    shape->workers = weir__pool_take(&planner->pool, workers, sizeof(uint32_t));
+    if (sizes == NULL || modes == NULL || shape->workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    enum weir_checkpoint mode = options.checkpoint;
+    if (mode == WEIR_CHECKPOINT_DEFAULT) mode = WEIR_CHECKPOINT_EXCEPT_LAST;
+    for (uint32_t w = 0; w < workers; w++) shape->workers[w] = w, modes[w] = mode;
+    options.balance = NULL;
+    const struct weir_planner_options *own = planner->options;
+    planner->options = &options;
+    int status = weir__planner_cut(planner, index, mode);
+    memcpy(sizes, planner->sizes, workers * sizeof *sizes);
+    point.tried.sizes = sizes;
+    point.tried.modes = modes;
+    if (status == WEIR_OK)
+        status = weir__planner_try(planner, &point.tried, &point.step, &point.estimate, NULL);
+    if (status == WEIR_OK && point.step < HUGE_VAL) status = weir__planner_ask(planner, &point);
+    if (status == WEIR_OK && point.asked && !point.refused) status = tell(planner, &point, told);
+    planner->options = own;
+    return status;
+}
+
+static int fill_front(struct weir_planner *planner, struct weir_planner_result *result) {
+    uint32_t *order, count;
+    int status = rank(planner, false, false, &order, &count);
+    struct weir_planner_choice *front = weir__pool_take(&planner->pool, count, sizeof *front);
+    if (status != WEIR_OK || front == NULL)
+        return status == WEIR_OK ? WEIR_ERR_OUT_OF_MEMORY : status;
+    uint64_t least = UINT64_MAX;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct weir__point *point = &planner->points[order[i]];
+        if (!point->asked || point->refused || point->bytes >= least) continue;
+        least = point->bytes;
+        /* equally fast and smaller: that one alone */
+        bool same = result->front_count > 0 && front[result->front_count - 1].step == point->step;
+        result->front_count -= same;
+        front[result->front_count++] = choice_of(planner, point);
+    }
+    result->front = front;
+    return WEIR_OK;
+}
+
+/* With little effort what is tried depends on the limit; the least of all must not. */
+static void find_least(struct weir_planner *planner, struct weir_planner_result *result) {
+    if (planner->options->effort == WEIR_PLANNER_QUICK) return;
+    for (uint32_t i = 0; i < planner->shape_count; i++)
+        for (uint32_t k = 0; k < planner->shapes[i].count; k++) {
+            const struct weir__point *point = &planner->points[planner->shapes[i].points[k]];
+            if (point->asked && !point->refused && point->bytes < result->smallest_limit)
+                result->smallest_limit = point->bytes;
+        }
+}
+
+static int tell_best(struct weir_planner *planner, struct weir_planner_result *result) {
+    const struct weir__point *winner = best(planner, UINT32_MAX);
+    if (winner == NULL) return WEIR_OK;
+    int status = ask_within(planner, winner->tried.shape, RUNNER_ASKS);
+    const struct weir__point *second = best(planner, winner->tried.shape);
+    if (status == WEIR_OK) status = tell(planner, winner, &result->winner);
+    if (status == WEIR_OK && second != NULL) status = tell(planner, second, &result->runner_up);
+    return status;
+}
+
+static int conclude(struct weir_planner *planner, struct weir_planner_result *result) {
+    int status = ask_front(planner);
+    if (status == WEIR_OK) status = ask_smallest(planner, &result->smallest_limit);
+    find_least(planner, result);
+    if (status == WEIR_OK) status = ask_within(planner, UINT32_MAX, LIMIT_ASKS);
+    if (status == WEIR_OK) status = tell_best(planner, result);
+    if (status == WEIR_OK) status = fill_front(planner, result);
+    if (status == WEIR_OK) status = tell_plain(planner, &result->plain);
+    result->tries = planner->tries;
+    result->asks = planner->asks;
+    return status == WEIR_OK && result->winner == NULL ? WEIR_ERR_MEMORY_LIMIT : status;
+}
+
+int weir_planner_search(struct weir_planner *planner, const struct weir_planner_options *options,
+                        struct weir_faults *faults, struct weir_planner_result *result) {
+    struct weir_planner_result own = {0};
+    int status = check(options, faults);
+    if (status != WEIR_OK) return status;
+    status = weir__planner_begin(planner, options);
+    if (status == WEIR_OK) status = weir__planner_shapes(planner, sharing_most(options), faults);
+    if (status == WEIR_OK) status = weir__planner_walk(planner);
+    if (status == WEIR_OK) status = conclude(planner, &own);
+    weir__planner_end(planner);
+    if (status == WEIR_OK || status == WEIR_ERR_MEMORY_LIMIT) *result = own;
+    return status;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT */
+/** Inside the planner: what is tried (planner_walk.c), how (planner_try.c), what is kept of it
+ * (planner_keep.c), and what comes of it (planner.c). */
+#ifndef WEIR_BALANCE_PLANNER_H
+#define WEIR_BALANCE_PLANNER_H
+
+#include "balance/balance.h"
+#include "weir_planner.h"
+
+/** A schedule with a number of stages, on the search's workers. */
+struct weir__shape {
+    const char *schedule;
+    uint32_t stages;
+    bool split;        /**< its tables have I and W */
+    uint32_t *workers; /**< [stages] */
+    uint32_t *points;  /**< what is kept of it, ascending steps and falling estimates */
+    uint32_t count;    /**< of them */
+    uint32_t capacity;
+    double exact_ratio; /**< exact bytes by estimate, of the last that was asked for; 0: unknown */
+};
+
+/** What is tried: a shape's partition, modes and recompute. */
+struct weir__try {
+    uint32_t shape;
+    const uint32_t *sizes;
+    const enum weir_checkpoint *modes;
+    bool late;
+};
+
+/** What came of it. */
+struct weir__point {
+    struct weir__try tried; /**< its arrays are the point's own */
+    double step;
+    uint64_t estimate;
+    uint64_t bytes; /**< exact, or the estimate where nobody can be asked; 0: not asked yet */
+    bool asked, refused;
+    bool base; /**< stays, whatever is better */
+};
+
+struct weir_planner {
+    const struct weir_allocator *allocator;
+    struct weir_simulator *simulator;
+    struct weir__pool pool; /**< of one search and its result */
+    /* the present search's */
+    const struct weir_planner_options *options;
+    struct weir_stage_costs *costs;
+    uint32_t stages_most;
+    struct weir__shape *shapes;
+    uint32_t shape_count;
+    struct weir__point *points;
+    uint32_t point_count, point_capacity;
+    double *weights;             /**< [layers] */
+    uint32_t *sizes;             /**< [stages_most]: room for a partition */
+    enum weir_checkpoint *modes; /**< [stages_most]: and for modes */
+    uint64_t *saved, *kept;      /**< [stages_most]: for the simulator */
+    uint64_t *lasting, *largest; /**< [workers]: for the estimate */
+    bool *no_backward;           /**< [stages_most]: the present table's */
+    enum weir_checkpoint *table_modes;
+    struct weir_table *table; /**< the last try's, or NULL */
+    uint32_t table_shape;
+    uint64_t actions_left; /**< of the budget */
+    uint32_t tries, asks;
+    int status; /**< of a try within a callback; sticky */
+};
+
+/** Sets up and frees what belongs to one search. */
+int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_options *options);
+void weir__planner_end(struct weir_planner *planner);
+
+/** Finds the shapes that can be. `most`: stages per worker. */
+int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct weir_faults *faults);
+/** Tries all that its effort says, and keeps what is worth it. */
+int weir__planner_walk(struct weir_planner *planner);
+
+/** Simulates. `prediction` may be NULL; else it has its causes. *step is HUGE_VAL where the table
+ * cannot be. */
+int weir__planner_try(struct weir_planner *planner, const struct weir__try *tried, double *step,
+                      uint64_t *estimate, struct weir_prediction *prediction);
+/** The partition that is even by time, for uniform `mode`, into planner->sizes. */
+int weir__planner_cut(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode);
+/** Seconds of recompute in the filled-in costs' step, over all workers. */
+double weir__planner_recompute(const struct weir_planner *planner, const struct weir__try *tried);
+
+/** Keeps it, unless something of its shape is both as fast and as small. */
+int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tried, double step,
+                       uint64_t estimate, bool base);
+/** Tries, and keeps. */
+int weir__planner_try_and_keep(struct weir_planner *planner, const struct weir__try *tried,
+                               bool base, double *step, uint64_t *estimate);
+/** Asks for a point's bytes, once. */
+int weir__planner_ask(struct weir_planner *planner, struct weir__point *point);
+
+#endif

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* What is kept: of each shape, what no other try of it beats in both step and estimate. Shapes are
+ * kept apart, since an estimate may be further off for one schedule than for another. */
+#include "balance/planner.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { KEPT_MOST = 128 };
+
+/* Takes the shape's slot of a point that went, or a new one. */
+static int take_point(struct weir_planner *planner, uint32_t stages, uint32_t *index) {
+    void *points = planner->points;
+    if (!weir__pool_grow(&planner->pool, &points, planner->point_count, &planner->point_capacity,
+                         sizeof planner->points[0]))
+        return WEIR_ERR_OUT_OF_MEMORY;
+    planner->points = points;
+    struct weir__point *point = &planner->points[planner->point_count];
+    memset(point, 0, sizeof *point);
+    point->tried.sizes = weir__pool_take(&planner->pool, stages, sizeof(uint32_t));
+    point->tried.modes = weir__pool_take(&planner->pool, stages, sizeof(enum weir_checkpoint));
+    if (point->tried.sizes == NULL || point->tried.modes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    *index = planner->point_count++;
+    return WEIR_OK;
+}
+
+static bool beats(const struct weir__point *point, double step, uint64_t estimate) {
+    return point->step <= step && point->estimate <= estimate;
+}
+
+static void fill(struct weir__point *point, const struct weir__try *tried, uint32_t stages,
+                 double step, uint64_t estimate, bool base) {
+    memcpy((void *)point->tried.sizes, tried->sizes, stages * sizeof tried->sizes[0]);
+    memcpy((void *)point->tried.modes, tried->modes, stages * sizeof tried->modes[0]);
+    point->tried.shape = tried->shape;
+    point->tried.late = tried->late;
+    point->step = step;
+    point->estimate = estimate;
+    point->base = base;
+}
+
+/* Drops what is beaten; returns the slot of one of them, or UINT32_MAX. */
+static uint32_t drop_beaten(struct weir_planner *planner, struct weir__shape *shape, double step,
+                            uint64_t estimate) {
+    uint32_t kept = 0, slot = UINT32_MAX;
+    for (uint32_t i = 0; i < shape->count; i++) {
+        const struct weir__point *point = &planner->points[shape->points[i]];
+        bool beaten = !point->base && step <= point->step && estimate <= point->estimate;
+        if (beaten)
+            slot = shape->points[i];
+        else
+            shape->points[kept++] = shape->points[i];
+    }
+    shape->count = kept;
+    return slot;
+}
+
+int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tried, double step,
+                       uint64_t estimate, bool base) {
+    struct weir__shape *shape = &planner->shapes[tried->shape];
+    if (step >= HUGE_VAL) return WEIR_OK;
+    for (uint32_t i = 0; i < shape->count; i++)
+        if (beats(&planner->points[shape->points[i]], step, estimate)) return WEIR_OK;
+    uint32_t slot = drop_beaten(planner, shape, step, estimate);
+    /* full: only what is faster or smaller than all is worth more than what is there */
+    if (slot == UINT32_MAX && shape->count >= KEPT_MOST && !base) {
+        const struct weir__point *first = &planner->points[shape->points[0]];
+        const struct weir__point *last = &planner->points[shape->points[shape->count - 1]];
+        if (step >= first->step && estimate >= last->estimate) return WEIR_OK;
+    }
+    void *points = shape->points;
+    if (!weir__pool_grow(&planner->pool, &points, shape->count, &shape->capacity, sizeof(uint32_t)))
+        return WEIR_ERR_OUT_OF_MEMORY;
+    shape->points = points;
+    int status = WEIR_OK;
+    if (slot == UINT32_MAX) status = take_point(planner, planner->stages_most, &slot);
+    if (status != WEIR_OK) return status;
+    fill(&planner->points[slot], tried, shape->stages, step, estimate, base);
+    uint32_t at = shape->count++;
+    for (; at > 0 && planner->points[shape->points[at - 1]].step > step; at--)
+        shape->points[at] = shape->points[at - 1];
+    shape->points[at] = slot;
+    return WEIR_OK;
+}
+
+int weir__planner_try_and_keep(struct weir_planner *planner, const struct weir__try *tried,
+                               bool base, double *step, uint64_t *estimate) {
+    int status = weir__planner_try(planner, tried, step, estimate, NULL);
+    if (status != WEIR_OK) return status;
+    return weir__planner_keep(planner, tried, *step, *estimate, base);
+}
+
+int weir__planner_ask(struct weir_planner *planner, struct weir__point *point) {
+    const struct weir_planner_options *options = planner->options;
+    struct weir__shape *shape = &planner->shapes[point->tried.shape];
+    if (point->asked) return WEIR_OK;
+    point->asked = true;
+    point->bytes = point->estimate;
+    if (options->memory == NULL) return WEIR_OK;
+    struct weir_planner_choice choice = {.schedule = shape->schedule,
+                                         .stages = shape->stages,
+                                         .workers = options->workers,
+                                         .micro_batches = options->micro_batches,
+                                         .balance = point->tried.sizes,
+                                         .checkpoint = point->tried.modes,
+                                         .recompute_late = point->tried.late,
+                                         .step = point->step,
+                                         .bytes = point->estimate};
+    planner->asks++;
+    int status = options->memory(options->memory_context, &choice, &point->bytes);
+    if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
+    point->refused = status != WEIR_OK;
+    if (!point->refused && point->estimate > 0)
+        shape->exact_ratio = (double)point->bytes / (double)point->estimate;
+    return WEIR_OK;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+/* One try: a table, a simulated step, and an estimate of what it needs. */
+#include "balance/planner.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- the table ---- */
+
+static bool is_same_table(const struct weir_planner *planner, const struct weir__try *tried) {
+    uint32_t stages = planner->shapes[tried->shape].stages;
+    if (planner->table == NULL || planner->table_shape != tried->shape) return false;
+    for (uint32_t s = 0; s < stages; s++)
+        if (planner->table_modes[s] != tried->modes[s] ||
+            planner->no_backward[s] != planner->costs->list[s].no_backward)
+            return false;
+    return true;
+}
+
+static int take_table(struct weir_planner *planner, const struct weir__try *tried) {
+    const struct weir__shape *shape = &planner->shapes[tried->shape];
+    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
+    if (is_same_table(planner, tried)) return WEIR_OK;
+    weir_table_destroy(planner->table);
+    planner->table = NULL;
+    planner->table_shape = tried->shape;
+    for (uint32_t s = 0; s < shape->stages; s++) {
+        planner->table_modes[s] = tried->modes[s];
+        planner->no_backward[s] = planner->costs->list[s].no_backward;
+    }
+    options.allocator = planner->allocator;
+    options.schedule = shape->schedule;
+    options.stages = shape->stages;
+    options.workers = planner->options->workers;
+    options.micro_batches = planner->options->micro_batches;
+    options.stage_checkpoint = planner->table_modes;
+    options.no_backward = planner->no_backward;
+    return weir_table_new(&options, NULL, &planner->table);
+}
+
+/* ---- memory ---- */
+
+/* A border lies with its producer until the reader's backward; that is before the producer's own.
+ * Where the producer has none the reader's is counted. Skips lie with their source as long. */
+static void fill_kept(struct weir_planner *planner) {
+    const struct weir_stage_costs *costs = planner->costs;
+    uint64_t *kept = planner->kept;
+    memset(kept, 0, costs->stage_count * sizeof kept[0]);
+    for (uint32_t s = 0; s < costs->stage_count; s++) {
+        bool moves = costs->list[s].no_backward && s + 1 < costs->stage_count;
+        kept[s + moves] += costs->list[s].border;
+        planner->saved[s] = costs->list[s].saved;
+    }
+    for (uint32_t k = 0; k < costs->skip_count; k++)
+        kept[costs->skips[k].source] += costs->skips[k].bytes;
+}
+
+/* Gradients lie with who makes them: one per border; of a skip, as many as are made before its
+ * source takes the first. */
+static void add_gradients(struct weir_planner *planner, const struct weir__shape *shape) {
+    const struct weir_stage_costs *costs = planner->costs;
+    uint32_t most = planner->options->micro_batches;
+    for (uint32_t s = 0; s + 1 < costs->stage_count; s++)
+        planner->lasting[shape->workers[s + 1]] += costs->list[s].border_gradient;
+    for (uint32_t k = 0; k < costs->skip_count; k++) {
+        const struct weir_simulate_skip *skip = &costs->skips[k];
+        for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
+            uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
+            uint32_t alive = skip->readers[r] - before;
+            planner->lasting[shape->workers[skip->readers[r]]] +=
+                skip->bytes * (alive < most ? alive : most);
+        }
+    }
+}
+
+static uint64_t estimate_of(struct weir_planner *planner, const struct weir__shape *shape,
+                            const struct weir_prediction *prediction) {
+    uint32_t workers = planner->options->workers;
+    uint64_t most = 0;
+    memset(planner->lasting, 0, workers * sizeof planner->lasting[0]);
+    memset(planner->largest, 0, workers * sizeof planner->largest[0]);
+    for (uint32_t s = 0; s < shape->stages; s++) {
+        const struct weir_stage_cost *stage = &planner->costs->list[s];
+        uint32_t w = shape->workers[s];
+        planner->lasting[w] += stage->parameters + stage->gradients + stage->optimizer;
+        if (planner->largest[w] < stage->workspace) planner->largest[w] = stage->workspace;
+    }
+    add_gradients(planner, shape);
+    for (uint32_t w = 0; w < workers; w++) {
+        uint64_t bytes =
+            planner->lasting[w] + planner->largest[w] + prediction->workers[w].peak_bytes;
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* ---- the whole ---- */
+
+static int simulate(struct weir_planner *planner, const struct weir__try *tried, bool causes,
+                    struct weir_prediction *prediction) {
+    const struct weir_planner_options *options = planner->options;
+    struct weir_simulate_options simulated = WEIR_SIMULATE_OPTIONS_INIT;
+    int status = weir_stage_costs_simulate(planner->costs, WEIR_CHECKPOINT_DEFAULT, tried->modes,
+                                           options->micro_batches, &simulated);
+    if (status != WEIR_OK) return status;
+    fill_kept(planner);
+    simulated.table = planner->table;
+    simulated.host_seconds = options->host_seconds;
+    simulated.link = options->link;
+    simulated.saved_bytes = planner->saved;
+    simulated.kept_bytes = planner->kept;
+    simulated.recompute_late = tried->late;
+    simulated.no_causes = !causes;
+    return weir_simulate(planner->simulator, &simulated, NULL, prediction);
+}
+
+int weir__planner_try(struct weir_planner *planner, const struct weir__try *tried, double *step,
+                      uint64_t *estimate, struct weir_prediction *prediction) {
+    const struct weir__shape *shape = &planner->shapes[tried->shape];
+    struct weir_prediction own;
+    *step = HUGE_VAL;
+    *estimate = UINT64_MAX;
+    int status = weir_stage_costs_fill(planner->costs, tried->sizes, shape->stages);
+    if (status == WEIR_OK) status = take_table(planner, tried);
+    if (status == WEIR_ERR_ARGUMENT || status == WEIR_ERR_CONFIG) return WEIR_OK;
+    if (status == WEIR_OK) status = simulate(planner, tried, prediction != NULL, &own);
+    if (status != WEIR_OK) return status;
+    uint64_t actions = planner->table->action_count + UINT64_C(200); /* fixed costs, as actions */
+    planner->actions_left -= actions < planner->actions_left ? actions : planner->actions_left;
+    planner->tries++;
+    *step = own.step;
+    *estimate = estimate_of(planner, shape, &own);
+    if (prediction != NULL) *prediction = own;
+    return WEIR_OK;
+}
+
+double weir__planner_recompute(const struct weir_planner *planner, const struct weir__try *tried) {
+    double sum = 0;
+    for (uint32_t s = 0; s < planner->costs->stage_count; s++)
+        sum += planner->costs->list[s].seconds[WEIR_KIND_R] *
+               weir_checkpoint_count(tried->modes[s], planner->options->micro_batches);
+    return sum;
+}
+
+int weir__planner_cut(struct weir_planner *planner, uint32_t index, enum weir_checkpoint mode) {
+    const struct weir__shape *shape = &planner->shapes[index];
+    const struct weir_planner_options *options = planner->options;
+    struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
+    struct weir_partition_options cut = WEIR_PARTITION_OPTIONS_INIT;
+    if (options->balance != NULL) {
+        memcpy(planner->sizes, options->balance, shape->stages * sizeof planner->sizes[0]);
+        return WEIR_OK;
+    }
+    by.checkpoint = mode;
+    by.micro_batches = options->micro_batches;
+    by.split = shape->split;
+    int status = weir_layer_weights(options->costs, &by, planner->weights);
+    if (status != WEIR_OK) return status;
+    cut.allocator = planner->allocator;
+    cut.weights = planner->weights;
+    cut.count = options->costs->layer_count;
+    cut.parts = shape->stages;
+    cut.workers = options->workers;
+    cut.stage_workers = shape->workers;
+    cut.budget = options->effort == WEIR_PLANNER_QUICK ? 300 : 5000;
+    return weir_partition(&cut, planner->sizes, NULL);
+}
