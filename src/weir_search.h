@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The planner on a model: what weir_planner.h searches, with this model's layers and with memory
+ * planned to the byte as weir_net_new would.
+ *
+ * Errors and statuses are those of weir.h.
+ *
+ * @code
+ *   struct weir_planner_options search = WEIR_PLANNER_OPTIONS_INIT;
+ *   struct weir_planner_result result;
+ *   int status = weir_profile_estimate(model, &net, &faults, &profile);   // or weir_profile_new
+ *   search.memory_limit = net.pipe.memory_limit;
+ *   status = weir_net_search(planner, model, &net, &profile->costs, &search, &faults, &result);
+ *   if (status == WEIR_OK) weir_net_choose(result.winner, &net);
+ *   status = weir_net_new(model, &net, &faults, &made);
+ * @endcode
+ */
+#ifndef WEIR_SEARCH_H
+#define WEIR_SEARCH_H
+
+#include "weir_planner.h"
+#include "weir_profile.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A profile without measuring: bytes as weir_profile_new finds them; seconds from the layers'
+ * FLOPs and bytes, at 20 GFLOP/s per thread and 10 GB/s: forward once, recompute as much, backward
+ * twice (with nothing to learn once). Which layers weigh more than others it says well, how long a
+ * step takes only by order of magnitude. Its `measured` is false. Statuses and ownership as
+ * weir_profile_new. */
+int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
+                          struct weir_faults *faults, struct weir_profile **profile);
+
+/** Searches for the pipeline of a net. Of `net` rows, chunks, workers (0: its stages), threads,
+ * dtype, optimizer and such count; stages, balance, schedule, checkpoint modes and recompute are
+ * what is searched, and memory_limit is not looked at. Of `search` costs, workers, micro_batches
+ * and memory are filled in here; what is fixed, effort and limit are the caller's. A link of 0
+ * is taken as one of threads on one machine: 5 microseconds, whatever the bytes. Statuses and the
+ * result as of weir_planner_search. Each ask for memory compiles the stages anew: milliseconds. */
+int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
+                    const struct weir_net_options *net, const struct weir_layer_costs *costs,
+                    const struct weir_planner_options *search, struct weir_faults *faults,
+                    struct weir_planner_result *result);
+
+/** Writes the choice into the options of a net, whose arrays are then the choice's: borrowed until
+ * the planner's next call. */
+void weir_net_choose(const struct weir_planner_choice *choice, struct weir_net_options *net);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
