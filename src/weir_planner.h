@@ -90,8 +90,11 @@ struct weir_planner_options {
     uint32_t workers;                     /**< 1 … layers */
     uint32_t micro_batches;               /**< at least 1 */
     uint64_t memory_limit;                /**< bytes per worker; 0: none */
-    struct weir_link_cost link;           /**< between workers */
-    double host_seconds;                  /**< before each action */
+    const double *micro_batch_scale;      /**< as in struct weir_simulate_options; NULL: 1 */
+    double step_slack; /**< the winner is the smallest of those that fit and take at most so much
+                            longer than the fastest (0.01: a hundredth); 0 … 1 */
+    struct weir_link_cost link; /**< between workers */
+    double host_seconds;        /**< before each action */
     enum weir_planner_effort effort;
     weir_planner_memory_fn *memory; /**< NULL: estimates decide */
     void *memory_context;
@@ -107,8 +110,8 @@ struct weir_planner_options {
 };
 #define WEIR_PLANNER_OPTIONS_INIT                                                                  \
     {                                                                                              \
-        sizeof(struct weir_planner_options), 0, 1, 1, 0, {0.0, 0.0}, 0.0, WEIR_PLANNER_FULL, 0, 0, \
-            0, 0, 0, 0, WEIR_CHECKPOINT_DEFAULT, 0, WEIR_RECOMPUTE_ANY                             \
+        sizeof(struct weir_planner_options), 0, 1, 1, 0, 0, 0.0, {0.0, 0.0}, 0.0,                  \
+            WEIR_PLANNER_FULL, 0, 0, 0, 0, 0, 0, WEIR_CHECKPOINT_DEFAULT, 0, WEIR_RECOMPUTE_ANY    \
     }
 
 /** The planner's, valid until its next call. */
@@ -117,7 +120,8 @@ struct weir_planner_result {
      * smaller than the one before. Those beyond the limit stand at its beginning. */
     uint32_t front_count;
     const struct weir_planner_choice *front;
-    const struct weir_planner_choice *winner;    /**< the fastest that fits; NULL: none */
+    const struct weir_planner_choice
+        *winner; /**< the fastest that fits, but for step_slack; NULL: none */
     const struct weir_planner_choice *runner_up; /**< that fits, of another schedule or number of
                                                       stages; NULL: none */
     const struct weir_planner_choice *plain; /**< 1f1b, a stage per worker, cut evenly by time, all

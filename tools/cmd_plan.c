@@ -5,11 +5,12 @@
 #include "model_options.h"
 #include "net/compile.h"
 #include "net_run.h"
-#include "place/place.h"
 #include "pipe_costs.h"
 #include "plan_text.h"
+#include "search.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct values {
     struct model_options model;
@@ -18,6 +19,7 @@ struct values {
     uint32_t batch;
     uint32_t optimizer;
     double momentum;
+    bool search;
 };
 
 static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
@@ -44,6 +46,11 @@ static const struct arg_option own[] = {
      .fallback = "0",
      .least = 0,
      .help = "sgd: above 0 there is a buffer per parameter"},
+    {.name = "search",
+     .type = ARG_FLAG,
+     .offset = offsetof(struct values, search),
+     .help = "for the fastest pipeline within --memory-limit: schedule, stages, layers of each, "
+             "checkpoint, recompute; what is given stays as it is"},
     {.name = "json",
      .type = ARG_TEXT,
      .offset = offsetof(struct values, json),
@@ -51,32 +58,28 @@ static const struct arg_option own[] = {
      .help = "the same facts for programs; - is stdout"},
 };
 
-/* What a run would take where nothing was asked for. */
-static uint32_t default_threads(uint32_t workers) {
-    struct weir__machine *machine;
-    struct weir__machine_facts facts;
-    if (weir__machine_new(NULL, &machine) != WEIR_OK) return 1;
-    weir__machine_facts(machine, &facts);
-    weir__machine_destroy(machine);
-    return facts.usable_cores > workers ? facts.usable_cores / workers : 1;
-}
-
 /* `step`: predicted seconds, below 0 for none. */
-static int report(const struct values *values, const struct weir_net_options *net,
-                  const struct weir_plan *plan, double step, struct weir_error *error) {
+static int report(const struct values *values, const struct search *search,
+                  const struct weir_net_options *net, const struct weir_plan *plan, double step,
+                  struct weir_error *error) {
     struct people people;
+    const struct weir_planner_choice *winner = search->result.winner;
     people_init(&people, output_is_standard(values->json));
+    if (winner != NULL) search_print(people.stream, search, &values->pipe);
     plan_text_print(people.stream, plan);
     if (step >= 0) fprintf(people.stream, "predicted step %.3f ms\n", step * 1e3);
     plan_text_print_receives(people.stream, plan);
     plan_text_print_curves(people.stream, plan);
     if (values->json == NULL) return WEIR_OK;
     json_t *pipeline = plan_json_pipeline(&values->pipe, net, plan->device_count);
-    if (values->pipe.threads_per_stage == 0)
-        json_object_set_new(pipeline, "threads_per_stage",
-                            json_integer(default_threads(plan->device_count)));
+    json_object_set_new(pipeline, "threads_per_stage",
+                        json_integer(search_threads(&values->pipe, plan->device_count)));
     json_t *root = json_pack("{s:o, s:o, s:o}", "devices", plan_json_devices(plan), "step",
                              step >= 0 ? json_real(step) : json_null(), "pipeline", pipeline);
+    if (winner != NULL && search_json(search, root) != WEIR_OK) {
+        json_decref(root);
+        return WEIR_ERR_OUT_OF_MEMORY;
+    }
     return json_text_save(values->json, root, error);
 }
 
@@ -91,15 +94,20 @@ static int choose_balance(const struct weir_model *model, struct weir_net_option
 }
 
 /* Of measured times, where there are any. */
-static int predict(const struct values *values, const struct weir_model *model,
-                   struct pipe_storage *storage, const struct weir_net_options *net, FILE *notes,
-                   struct weir_faults *faults, double *step) {
+static int predict(const struct values *values, const struct search *search,
+                   const struct weir_model *model, struct pipe_storage *storage,
+                   const struct weir_net_options *net, FILE *notes, struct weir_faults *faults,
+                   double *step) {
+    if (search->result.winner != NULL) {
+        *step = search->result.winner->step;
+        return WEIR_OK;
+    }
     if (values->pipe.profile == NULL && storage->profile == NULL) return WEIR_OK;
     int status = pipe_profile(&values->pipe, model, storage, net, notes, faults);
     return status == WEIR_OK ? pipe_predict(storage->profile, net, faults, step) : status;
 }
 
-static int plan_model(const struct values *values, const struct args *args,
+static int plan_model(struct values *values, const struct args *args,
                       const struct weir_model *model, struct weir_faults *faults,
                       struct weir_error *error) {
     static const enum weir_optimizer_kind kinds[] = {WEIR_OPTIMIZER_ADAMW, WEIR_OPTIMIZER_SGD,
@@ -107,24 +115,33 @@ static int plan_model(const struct values *values, const struct args *args,
     struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
     struct pipe_storage storage;
     struct weir_plan *plan = NULL;
+    struct search search = {0};
     uint32_t *balance = NULL;
+    int status = WEIR_OK;
+    memset(&storage, 0, sizeof storage);
     net.pipe.rows = values->batch;
     net.optimizer.kind = kinds[values->optimizer];
     net.optimizer.momentum = values->momentum;
     struct people people;
     double step = -1;
     people_init(&people, output_is_standard(values->json));
-    int status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
+    if (values->search)
+        status =
+            search_run(&search, false, args, model, &net, &values->pipe, people.stream, faults);
+    if (status == WEIR_OK)
+        status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
     if (status == WEIR_OK)
         status = pipe_balance(&values->pipe, model, true, &storage, &net, people.stream, faults);
     if (status == WEIR_OK && faults->count == 0)
         status = choose_balance(model, &net, &balance, faults);
     if (status == WEIR_OK && faults->count == 0) status = weir_net_plan(model, &net, faults, &plan);
     if (status == WEIR_OK && faults->count == 0)
-        status = predict(values, model, &storage, &net, people.stream, faults, &step);
-    if (status == WEIR_OK && faults->count == 0) status = report(values, &net, plan, step, error);
+        status = predict(values, &search, model, &storage, &net, people.stream, faults, &step);
+    if (status == WEIR_OK && faults->count == 0)
+        status = report(values, &search, &net, plan, step, error);
     free(balance);
     weir_plan_destroy(plan);
+    search_clean_up(&search);
     pipe_storage_clean_up(&storage);
     return status;
 }

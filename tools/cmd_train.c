@@ -7,6 +7,7 @@
 
 static const char *const optimizer_names[] = {"adamw", "sgd", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", NULL};
+static const char *const plan_names[] = {"given", "auto", NULL};
 static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 
 static const struct arg_option run_options[] = {
@@ -92,6 +93,14 @@ static const struct arg_option run_options[] = {
      .offset = AT(save_weights),
      .value = "FILE",
      .help = "weights only, at the end"},
+    {.name = "plan",
+     .type = ARG_CHOICE,
+     .offset = AT(plan),
+     .choices = plan_names,
+     .fallback = "given",
+     .help =
+         "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "
+         "does; what is given stays as it is"},
     {.name = "trace",
      .type = ARG_TEXT,
      .offset = AT(trace),
@@ -232,6 +241,7 @@ static void clean_up(struct train *t) {
     train_notes_clean_up(&t->notes);
     weir_net_destroy(t->net);
     pipe_storage_clean_up(&t->storage);
+    search_clean_up(&t->search);
     weir_model_destroy(t->model);
     train_report_destroy(t->report);
 }

@@ -74,11 +74,12 @@ const struct arg_option pipe_option_list[] = {
      .help = "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe-v, "
              "or a table"},
     {.name = "checkpoint",
-     .type = ARG_CHOICE,
+     .type = ARG_TEXT,
      .offset = AT(checkpoint),
-     .choices = checkpoint_names,
+     .value = "MODE[,MODE...]",
      .fallback = "except_last",
-     .help = "which micro-batches are recomputed instead of kept"},
+     .help = "which micro-batches are recomputed instead of kept: always, except_last (all but the "
+             "last) or never; for all stages, or one for each"},
     {.name = "recompute",
      .type = ARG_CHOICE,
      .offset = AT(recompute),
@@ -308,6 +309,35 @@ static void fill_devices(const struct pipe_options *options, uint32_t workers,
     pipe->device_count = count;
 }
 
+/* One mode for all stages, or as many as there are. */
+static void fill_checkpoint(const struct pipe_options *options, struct pipe_storage *storage,
+                            struct weir_net_options *net, struct weir_faults *faults) {
+    uint32_t count = 0;
+    for (const char *text = options->checkpoint; text != NULL; count++) {
+        char name[16];
+        int length = (int)strcspn(text, ",");
+        snprintf(name, sizeof name, "%.*s", length, text);
+        enum weir_checkpoint mode = WEIR_CHECKPOINT_DEFAULT;
+        if (weir_checkpoint_parse(name, &mode) != WEIR_OK) {
+            const char *near = args_nearest(name, checkpoint_names);
+            weir_faults_add(
+                faults, "--checkpoint %.*s: not one of always, except_last, never: %s%s%s",
+                length < 80 ? length : 80, text, near != NULL ? "did you mean " : "choose one",
+                near != NULL ? near : "", near != NULL ? "?" : "");
+            return;
+        }
+        if (count < ARG_LIST_MAX) storage->checkpoint[count] = mode;
+        text = text[length] == ',' ? text + length + 1 : NULL;
+    }
+    net->pipe.checkpoint = storage->checkpoint[0];
+    if (count > 1) net->pipe.stage_checkpoint = storage->checkpoint;
+    if (count > 1 && (count != net->stages || count > ARG_LIST_MAX))
+        weir_faults_add(faults,
+                        "--checkpoint names %u modes for %u stages: give one, or one for "
+                        "each",
+                        count, net->stages);
+}
+
 int pipe_options_fill(const struct pipe_options *options, const struct args *args,
                       const struct weir_model *model, struct pipe_storage *storage,
                       struct weir_net_options *net, struct weir_faults *faults) {
@@ -323,7 +353,7 @@ int pipe_options_fill(const struct pipe_options *options, const struct args *arg
         weir_faults_add(faults, "--dtype bf16 is not available in this build: use f32 or f64");
     net->seed = options->seed;
     net->pipe.chunks = options->chunks;
-    net->pipe.checkpoint = (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + options->checkpoint);
+    fill_checkpoint(options, storage, net, faults);
     net->pipe.recompute_late = options->recompute == 1;
     net->pipe.threads_per_worker = options->threads_per_stage;
     net->pipe.bind = options->bind;
@@ -340,7 +370,7 @@ void pipe_storage_clean_up(struct pipe_storage *storage) {
 }
 
 const char *pipe_checkpoint_text(const struct pipe_options *options) {
-    return checkpoint_names[options->checkpoint];
+    return options->checkpoint;
 }
 
 const char *pipe_recompute_text(const struct pipe_options *options) {

@@ -17,8 +17,8 @@ struct pipe_options {
     const char *profile;
     uint32_t workers, virtual_stages, chunks;
     const char *schedule;
-    uint32_t checkpoint; /**< index into always, except_last, never */
-    uint32_t recompute;  /**< early, late */
+    const char *checkpoint; /**< always, except_last or never; or one per stage, by commas */
+    uint32_t recompute;     /**< early, late */
     struct arg_texts device;
     uint32_t dtype; /**< f32, bf16, f64 */
     uint32_t threads_per_stage;
@@ -40,6 +40,7 @@ struct pipe_storage {
     const char *devices[ARG_LIST_MAX];
     uint32_t *sizes;              /**< the balance that --balance-by chose, or NULL */
     struct weir_profile *profile; /**< the measured times that it used, or NULL */
+    enum weir_checkpoint checkpoint[ARG_LIST_MAX]; /**< of the stages, where they differ */
 };
 
 /** Checks what the command line can know (every fault is a line) and fills `net`, all but rows,

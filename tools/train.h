@@ -11,12 +11,14 @@
 #include "model_options.h"
 #include "output.h"
 #include "pipe_options.h"
+#include "search.h"
 #include "task.h"
 #include "train_report.h"
 
 struct train_values {
     struct model_options model;
     struct pipe_options pipe;
+    uint32_t plan; /**< given, auto */
     struct arg_paths data, eval_data;
     uint64_t steps;
     double epochs;
@@ -54,6 +56,7 @@ struct train {
     struct weir_net *net;
     struct weir_net_options options;
     struct pipe_storage storage;
+    struct search search;                   /**< with --plan auto */
     const char *own_paths[TRAIN_OWN_PATHS]; /**< what is trained on without --data */
     struct task task;                       /**< what is trained on, and validation */
     struct weir__prefetch *prefetch;        /**< its thread reads task, data_seed and values */

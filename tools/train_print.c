@@ -117,6 +117,7 @@ void train_print_header(const struct train *t) {
     print_model(to, t);
     print_data(to, t);
     const struct weir_table *table = weir_pipe_table(weir_net_pipe(t->net), v->batch);
+    if (t->search.result.winner != NULL) search_print_choice(to, &t->search);
     fprintf(to,
             "pipeline  %s, %" PRIu32 " stage%s on %" PRIu32 " worker%s, %" PRIu32
             " rows in %" PRIu32 " micro-batch%s, checkpoint %s, recompute %s\n",

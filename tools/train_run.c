@@ -32,21 +32,32 @@ static int list_faults(struct train *t) {
     return status == WEIR_OK ? WEIR_ERR_CONFIG : status;
 }
 
-static int build_net(struct train *t, const struct args *args) {
-    struct train_values *values = t->values;
-    int status =
-        pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options, t->faults);
-    int bound = train_data_bind(t); /* its faults are listed beside the options' */
-    if (status != WEIR_OK) return status;
+/* All but the pipeline's own options, which a search may choose. */
+static void fill_options(struct train *t) {
+    const struct train_values *values = t->values;
     t->options.pipe.rows = values->batch;
     t->options.pipe.clip_norm = values->clip;
     t->options.pipe.skip_nonfinite = values->on_nonfinite == 1;
     t->options.pipe.trace_actions = 4096;
     fill_optimizer(values, &t->options.optimizer);
+}
+
+static int build_net(struct train *t, const struct args *args) {
+    struct train_values *values = t->values;
+    int status = WEIR_OK;
+    fill_options(t);
+    if (values->plan == 1)
+        status = search_run(&t->search, true, args, t->model, &t->options, &values->pipe,
+                            t->people.stream, t->faults);
+    if (status == WEIR_OK)
+        status =
+            pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options, t->faults);
+    int bound = train_data_bind(t); /* its faults are listed beside the options' */
+    if (status != WEIR_OK) return status;
     if (bound == WEIR_ERR_OUT_OF_MEMORY) return bound;
     if (t->faults->count > 0) return list_faults(t);
     if (bound != WEIR_OK) return bound;
-    status = pipe_balance(&values->pipe, t->model, false, &t->storage, &t->options,
+    status = pipe_balance(&values->pipe, t->model, values->plan == 1, &t->storage, &t->options,
                           t->people.stream, t->faults);
     if (status == WEIR_OK) status = weir_net_new(t->model, &t->options, t->faults, &t->net);
     if (status != WEIR_OK) return status;

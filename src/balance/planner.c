@@ -116,6 +116,8 @@ static int check(const struct weir_planner_options *options, struct weir_faults 
                         layers);
     else
         check_fixed(options, &own);
+    if (!(options->step_slack >= 0 && options->step_slack <= 1))
+        weir_faults_add(&own, "a slack of %g: give 0 to 1", options->step_slack);
     if (options->micro_batches < 1) weir_faults_add(&own, "no micro-batch: ask for 1 or more");
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     int status = own.count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;
@@ -370,8 +372,22 @@ static void find_least(struct weir_planner *planner, struct weir_planner_result 
         }
 }
 
+/* The smallest of those that are hardly slower than the fastest. */
+static const struct weir__point *choose(struct weir_planner *planner) {
+    const struct weir__point *chosen = best(planner, UINT32_MAX);
+    double most = chosen == NULL ? 0 : chosen->step * (1 + planner->options->step_slack);
+    for (uint32_t i = 0; chosen != NULL && i < planner->shape_count; i++)
+        for (uint32_t k = 0; k < planner->shapes[i].count; k++) {
+            const struct weir__point *point = &planner->points[planner->shapes[i].points[k]];
+            bool smaller = point->bytes < chosen->bytes ||
+                           (point->bytes == chosen->bytes && point->step < chosen->step);
+            if (fits(planner, point) && point->step <= most && smaller) chosen = point;
+        }
+    return chosen;
+}
+
 static int tell_best(struct weir_planner *planner, struct weir_planner_result *result) {
-    const struct weir__point *winner = best(planner, UINT32_MAX);
+    const struct weir__point *winner = choose(planner);
     if (winner == NULL) return WEIR_OK;
     int status = ask_within(planner, winner->tried.shape, RUNNER_ASKS);
     const struct weir__point *second = best(planner, winner->tried.shape);

@@ -105,6 +105,7 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
     if (status != WEIR_OK) return status;
     fill_kept(planner);
     simulated.table = planner->table;
+    simulated.micro_batch_scale = options->micro_batch_scale;
     simulated.host_seconds = options->host_seconds;
     simulated.link = options->link;
     simulated.saved_bytes = planner->saved;

@@ -91,6 +91,18 @@ static int plan_bytes(void *context, const struct weir_planner_choice *choice, u
     return WEIR_OK;
 }
 
+/* A micro-batch of fewer rows takes as much less. */
+static const double *scales(struct weir__pool *pool, int64_t rows, uint32_t count,
+                            uint32_t chunks) {
+    double *scale = weir__pool_take(pool, count, sizeof *scale);
+    double most = (double)weir__chunk_first(rows, chunks, 1);
+    for (uint32_t i = 0; scale != NULL && i < count; i++)
+        scale[i] =
+            (double)(weir__chunk_first(rows, chunks, i + 1) - weir__chunk_first(rows, chunks, i)) /
+            most;
+    return scale;
+}
+
 int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
                     const struct weir_net_options *net, const struct weir_layer_costs *costs,
                     const struct weir_planner_options *search, struct weir_faults *faults,
@@ -102,12 +114,20 @@ int weir_net_search(struct weir_planner *planner, const struct weir_model *model
         weir_faults_add(faults, "no rows, or no chunks: ask for 1 or more of each");
         return WEIR_ERR_ARGUMENT;
     }
+    struct weir__pool pool;
+    weir__pool_init(&pool, net->pipe.allocator);
     options.costs = costs;
     options.workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
     options.micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    options.micro_batch_scale =
+        scales(&pool, net->pipe.rows, options.micro_batches, net->pipe.chunks);
     options.memory = plan_bytes;
     options.memory_context = &asking;
     if (options.link.latency == 0 && options.link.seconds_per_byte == 0)
         options.link.latency = link_seconds;
-    return weir_planner_search(planner, &options, faults, result);
+    int status = options.micro_batch_scale == NULL
+                     ? WEIR_ERR_OUT_OF_MEMORY
+                     : weir_planner_search(planner, &options, faults, result);
+    weir__pool_clean_up(&pool);
+    return status;
 }

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The search for a pipeline, as `plan --search` and `--plan auto` share it: what it may change, by
+ * what costs it judges, and what is said of it. What was chosen is written back into the pipeline's
+ * options, as if it had been given on the command line: so the options that are printed are those
+ * that are run.
+ */
+#ifndef WEIR_TOOLS_SEARCH_H
+#define WEIR_TOOLS_SEARCH_H
+
+#include "output.h"
+#include "pipe_options.h"
+#include "weir_search.h"
+
+#include <jansson.h>
+
+/** A search and all that its result points to; search_clean_up. Zeroed before. */
+struct search {
+    struct weir_planner *planner;
+    struct weir_profile *profile;
+    struct weir_planner_result result;
+    char costs[96];        /**< what was judged by: "measured in 1.2 s", "estimated" … */
+    char checkpoint[4096]; /**< of the pipe options chosen */
+    char repeat[8192];     /**< "--schedule zb-v --workers 2 …" */
+    double seconds;        /**< the search took, without measuring */
+};
+
+/** Searches for the pipeline of `wanted`, a net but for what pipe_options_fill fills in, changing
+ * what `args` do not fix, and writes the choice into `options`, which borrow from `search`. It
+ * judges by the times of --profile, else by estimates; with `measures` by times measured now where
+ * that is quick. `notes` as in pipe_profile. Faults: what cannot be, and that nothing is within the
+ * limit, with the smallest that would do. */
+int search_run(struct search *search, bool measures, const struct args *args,
+               const struct weir_model *model, const struct weir_net_options *wanted,
+               struct pipe_options *options, FILE *notes, struct weir_faults *faults);
+void search_clean_up(struct search *search);
+
+/** The front, and why the winner wins. */
+void search_print(FILE *to, const struct search *search, const struct pipe_options *options);
+/** One line: what was chosen, by what, and the options that repeat it. */
+void search_print_choice(FILE *to, const struct search *search);
+/** "front", "why", "options" and "costs" into a plan's object. */
+int search_json(const struct search *search, json_t *root);
+/** Threads of a worker: asked for, or what a run takes where nothing was. */
+uint32_t search_threads(const struct pipe_options *options, uint32_t workers);
+
+#endif
