@@ -361,9 +361,11 @@ static int fill_front(struct weir_planner *planner, struct weir_planner_result *
     return WEIR_OK;
 }
 
-/* With little effort what is tried depends on the limit; the least of all must not. */
+/* With little effort what is tried depends on the limit; the least that a refusal names must not.
+ */
 static void find_least(struct weir_planner *planner, struct weir_planner_result *result) {
-    if (planner->options->effort == WEIR_PLANNER_QUICK) return;
+    bool quick = planner->options->effort == WEIR_PLANNER_QUICK;
+    if (quick && result->winner == NULL) return;
     for (uint32_t i = 0; i < planner->shape_count; i++)
         for (uint32_t k = 0; k < planner->shapes[i].count; k++) {
             const struct weir__point *point = &planner->points[planner->shapes[i].points[k]];
@@ -399,9 +401,9 @@ static int tell_best(struct weir_planner *planner, struct weir_planner_result *r
 static int conclude(struct weir_planner *planner, struct weir_planner_result *result) {
     int status = ask_front(planner);
     if (status == WEIR_OK) status = ask_smallest(planner, &result->smallest_limit);
-    find_least(planner, result);
     if (status == WEIR_OK) status = ask_within(planner, UINT32_MAX, LIMIT_ASKS);
     if (status == WEIR_OK) status = tell_best(planner, result);
+    find_least(planner, result);
     if (status == WEIR_OK) status = fill_front(planner, result);
     if (status == WEIR_OK) status = tell_plain(planner, &result->plain);
     result->tries = planner->tries;

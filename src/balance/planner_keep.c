@@ -59,8 +59,10 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
                        uint64_t estimate, bool base) {
     struct weir__shape *shape = &planner->shapes[tried->shape];
     if (step >= HUGE_VAL) return WEIR_OK;
-    for (uint32_t i = 0; i < shape->count; i++)
-        if (beats(&planner->points[shape->points[i]], step, estimate)) return WEIR_OK;
+    for (uint32_t i = 0; i < shape->count; i++) {
+        const struct weir__point *point = &planner->points[shape->points[i]];
+        if (beats(point, step, estimate) && (point->base || !base)) return WEIR_OK;
+    }
     uint32_t slot = drop_beaten(planner, shape, step, estimate);
     /* full: only what is faster or smaller than all is worth more than what is there */
     if (slot == UINT32_MAX && shape->count >= KEPT_MOST && !base) {

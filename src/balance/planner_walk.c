@@ -63,8 +63,8 @@ static int try_schedule(struct weir_planner *planner, const char *schedule, uint
         bool told = options->schedule != NULL && (options->stages > 0 || v == 1);
         struct weir_faults own = WEIR_FAULTS_INIT;
         own.allocator = planner->allocator;
-        int status = try_shape(planner, schedule, stages, &own);
-        for (uint32_t i = 0; status != WEIR_OK && told && i < own.kept; i++)
+        int status = try_shape(planner, schedule, stages, told ? &own : NULL);
+        for (uint32_t i = 0; status != WEIR_OK && i < own.kept; i++)
             weir_faults_add(faults, "%s", own.lines[i]);
         weir_faults_clean_up(&own);
         if (status != WEIR_OK && status != WEIR_ERR_ARGUMENT && status != WEIR_ERR_CONFIG)
@@ -123,22 +123,24 @@ static struct weir__try present(const struct weir_planner *planner, uint32_t sha
 }
 
 /* Even cuts with uniform modes. */
-static int try_uniform(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode) {
-    double step;
-    uint64_t estimate;
+static int try_uniform(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode,
+                       double *step, uint64_t *estimate) {
     int status = weir__planner_cut(planner, shape, mode);
     set_modes(planner, planner->shapes[shape].stages, mode);
     struct weir__try tried = present(planner, shape);
     if (status != WEIR_OK) return status;
-    return weir__planner_try_and_keep(planner, &tried, true, &step, &estimate);
+    return weir__planner_try_and_keep(planner, &tried, true, step, estimate);
 }
 
 /* ---- one stage after the other ---- */
 
 struct path {
     uint32_t shape;
-    uint64_t *alive; /* [stage]: activations, when nothing is checkpointed */
+    uint32_t *sizes; /* [stage]: even by time, when nothing is checkpointed; with that: */
+    uint64_t *alive; /* [stage]: activations */
     uint64_t *bytes; /* [worker]: estimates */
+    double step;
+    uint64_t estimate;
 };
 
 static uint64_t saving_of(const struct weir_planner *planner, const struct path *path,
@@ -181,53 +183,87 @@ static bool checkpoint_one(struct weir_planner *planner, const struct path *path
     return true;
 }
 
-static int begin_path(struct weir_planner *planner, struct path *path) {
-    struct weir__shape *shape = &planner->shapes[path->shape];
+static bool take_path(struct weir_planner *planner, struct path *path) {
+    uint32_t stages = planner->shapes[path->shape].stages, workers = planner->options->workers;
+    path->sizes = weir__pool_take(&planner->pool, stages, sizeof path->sizes[0]);
+    path->alive = weir__pool_take(&planner->pool, stages, sizeof path->alive[0]);
+    path->bytes = weir__pool_take(&planner->pool, workers, sizeof path->bytes[0]);
+    return path->sizes != NULL && path->alive != NULL && path->bytes != NULL;
+}
+
+/* Where nothing is checkpointed. */
+static int begin_path(struct weir_planner *planner, uint32_t shape, struct path *path) {
+    uint32_t stages = planner->shapes[shape].stages;
     struct weir_prediction prediction;
-    double step;
-    uint64_t estimate;
-    path->alive = weir__pool_take(&planner->pool, shape->stages, sizeof(uint64_t));
-    path->bytes = weir__pool_take(&planner->pool, planner->options->workers, sizeof(uint64_t));
-    if (path->alive == NULL || path->bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__planner_cut(planner, path->shape, WEIR_CHECKPOINT_NEVER);
-    set_modes(planner, shape->stages, WEIR_CHECKPOINT_NEVER);
-    struct weir__try tried = present(planner, path->shape);
-    if (status == WEIR_OK)
-        status = weir__planner_try(planner, &tried, &step, &estimate, &prediction);
-    if (status != WEIR_OK || step >= HUGE_VAL) return status;
-    memcpy(path->alive, prediction.stage_peak_activations, shape->stages * sizeof(uint64_t));
+    *path = (struct path){.shape = shape};
+    if (!take_path(planner, path)) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__planner_cut(planner, shape, WEIR_CHECKPOINT_NEVER);
+    if (status != WEIR_OK) return status;
+    memcpy(path->sizes, planner->sizes, stages * sizeof path->sizes[0]);
+    set_modes(planner, stages, WEIR_CHECKPOINT_NEVER);
+    struct weir__try tried = present(planner, shape);
+    status = weir__planner_try(planner, &tried, &path->step, &path->estimate, &prediction);
+    if (status != WEIR_OK || path->step >= HUGE_VAL) return status;
+    memcpy(path->alive, prediction.stage_peak_activations, stages * sizeof path->alive[0]);
     for (uint32_t w = 0; w < planner->options->workers; w++)
         path->bytes[w] =
             planner->lasting[w] + planner->largest[w] + prediction.workers[w].peak_bytes;
-    return WEIR_OK;
+    return weir__planner_keep(planner, &tried, path->step, path->estimate, true);
 }
 
-/* Down to all that can be; with a limit in one stride to it, and one more where that was not
- * enough. */
-static int try_path(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode,
-                    uint64_t limit) {
-    struct path path = {.shape = shape};
-    uint32_t strides = limit > 0 ? 2 : UINT32_MAX;
-    double step;
-    uint64_t estimate = 0;
-    int status = begin_path(planner, &path);
-    for (uint32_t k = 0; status == WEIR_OK && k < strides; k++) {
-        bool changed = false;
-        uint64_t target = limit;
-        do {
-            uint32_t peak = peak_worker(planner, &path);
-            if (limit > 0 && path.bytes[peak] <= target) break;
-            if (!checkpoint_one(planner, &path, peak, mode)) break;
-            changed = true;
-        } while (limit > 0);
-        if (!changed) break;
-        struct weir__try tried = present(planner, shape);
+static void take_position(struct weir_planner *planner, const struct path *path) {
+    uint32_t stages = planner->shapes[path->shape].stages;
+    memcpy(planner->sizes, path->sizes, stages * sizeof planner->sizes[0]);
+    set_modes(planner, stages, WEIR_CHECKPOINT_NEVER);
+    /* what a stage gives is judged by its own costs */
+    int status = weir_stage_costs_fill(planner->costs, planner->sizes, stages);
+    assert(status == WEIR_OK);
+    (void)status;
+}
+
+/* A stage at a time, until there is none that would give anything. */
+static int walk_path(struct weir_planner *planner, const struct path *path,
+                     enum weir_checkpoint mode) {
+    int status = WEIR_OK;
+    take_position(planner, path);
+    while (status == WEIR_OK && checkpoint_one(planner, path, peak_worker(planner, path), mode)) {
+        struct weir__try tried = present(planner, path->shape);
+        double step;
+        uint64_t estimate;
         status = weir__planner_try_and_keep(planner, &tried, false, &step, &estimate);
-        if (limit > 0 && estimate <= limit) break;
-        /* what was still too much weighs on the next stride */
-        for (uint32_t w = 0; limit > 0 && w < planner->options->workers; w++)
-            path.bytes[w] += estimate - limit;
     }
+    return status;
+}
+
+static int try_path(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode) {
+    struct path path;
+    int status = begin_path(planner, shape, &path);
+    return status == WEIR_OK && path.step < HUGE_VAL ? walk_path(planner, &path, mode) : status;
+}
+
+/* In one stride to the limit, and one more where that was not enough; then all that is left.
+ * *step is HUGE_VAL where even that is not. */
+static int stride_to_limit(struct weir_planner *planner, const struct path *path, double *step) {
+    uint64_t limit = planner->options->memory_limit, estimate = path->estimate;
+    int status = WEIR_OK;
+    take_position(planner, path);
+    for (int k = 0; k < 2 && estimate > limit && status == WEIR_OK; k++) {
+        uint32_t changes = 0, peak = peak_worker(planner, path);
+        while (path->bytes[peak] > limit &&
+               checkpoint_one(planner, path, peak, WEIR_CHECKPOINT_ALWAYS)) {
+            peak = peak_worker(planner, path);
+            changes++;
+        }
+        if (changes == 0) break;
+        struct weir__try tried = present(planner, path->shape);
+        status = weir__planner_try_and_keep(planner, &tried, false, step, &estimate);
+        for (uint32_t w = 0; estimate > limit && w < planner->options->workers; w++)
+            path->bytes[w] += estimate - limit;
+    }
+    bool asks = planner->options->memory != NULL;
+    if (status == WEIR_OK && (asks || estimate > limit))
+        status = try_uniform(planner, path->shape, WEIR_CHECKPOINT_ALWAYS, step, &estimate);
+    if (estimate > limit) *step = HUGE_VAL;
     return status;
 }
 
@@ -382,9 +418,9 @@ static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
     if (all <= (double)budget) {
         status = try_everything(planner, shape);
     } else {
-        if (modes_are_free(planner)) status = try_path(planner, shape, WEIR_CHECKPOINT_ALWAYS, 0);
+        if (modes_are_free(planner)) status = try_path(planner, shape, WEIR_CHECKPOINT_ALWAYS);
         if (status == WEIR_OK && modes_are_free(planner))
-            status = try_path(planner, shape, WEIR_CHECKPOINT_EXCEPT_LAST, 0);
+            status = try_path(planner, shape, WEIR_CHECKPOINT_EXCEPT_LAST);
         if (status == WEIR_OK && options->balance == NULL && budget > 0)
             status = try_downhill(planner, shape, (uint32_t)budget);
     }
@@ -393,27 +429,48 @@ static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
     return status;
 }
 
-static int walk_quickly(struct weir_planner *planner) {
-    const struct weir_planner_options *options = planner->options;
+/* The fastest first, while they may still be faster than what fits already. */
+static int stride_all(struct weir_planner *planner, struct path *paths) {
+    uint64_t limit = planner->options->memory_limit;
+    bool asks = planner->options->memory != NULL;
+    double best = HUGE_VAL;
     int status = WEIR_OK;
+    for (uint32_t i = 0; i < planner->shape_count && !asks; i++)
+        if (paths[i].estimate <= limit && paths[i].step < best) best = paths[i].step;
+    for (uint32_t n = 0; n < planner->shape_count && status == WEIR_OK; n++) {
+        uint32_t next = n;
+        for (uint32_t i = n + 1; i < planner->shape_count; i++)
+            if (paths[i].step < paths[next].step) next = i;
+        struct path path = paths[next];
+        double step = HUGE_VAL;
+        paths[next] = paths[n];
+        if (path.step >= best) break;
+        status = stride_to_limit(planner, &path, &step);
+        if (step < best && !asks) best = step;
+    }
+    return status;
+}
+
+static int walk_quickly(struct weir_planner *planner) {
+    struct path *paths = weir__pool_take(&planner->pool, planner->shape_count, sizeof *paths);
+    int status = paths == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
     for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
-        status = try_uniform(planner, i, WEIR_CHECKPOINT_NEVER);
-    bool free = modes_are_free(planner) && options->memory_limit > 0;
-    for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK && free; i++)
-        status = try_uniform(planner, i, WEIR_CHECKPOINT_ALWAYS);
-    for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK && free; i++)
-        status = try_path(planner, i, WEIR_CHECKPOINT_ALWAYS, options->memory_limit);
+        status = begin_path(planner, i, &paths[i]);
+    if (status == WEIR_OK && modes_are_free(planner) && planner->options->memory_limit > 0)
+        status = stride_all(planner, paths);
     return status;
 }
 
 int weir__planner_walk(struct weir_planner *planner) {
     bool free = modes_are_free(planner);
+    double step;
+    uint64_t estimate;
     int status = WEIR_OK;
     planner->actions_left = budget_actions;
     if (planner->options->effort == WEIR_PLANNER_QUICK) return walk_quickly(planner);
     for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
         for (uint32_t k = 0; k < (free ? UNIFORM : 1) && status == WEIR_OK; k++)
-            status = try_uniform(planner, i, uniform[k]);
+            status = try_uniform(planner, i, uniform[k], &step, &estimate);
     for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
         status = try_shape_fully(planner, i);
     return status;
