@@ -205,6 +205,7 @@ static double simulated(const struct weir_planner_options *options,
     table_options.workers = choice->workers;
     table_options.micro_batches = choice->micro_batches;
     table_options.stage_checkpoint = choice->checkpoint;
+    table_options.recompute_late = choice->recompute_late;
     EXPECT_STATUS(weir_table_new(&table_options, NULL, &table), WEIR_OK);
     EXPECT_STATUS(weir_stage_costs_new(options->costs, choice->stages, test_allocator(), &stages),
                   WEIR_OK);

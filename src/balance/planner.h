@@ -58,6 +58,7 @@ struct weir_planner {
     enum weir_checkpoint *table_modes;
     struct weir_table *table; /**< the last try's, or NULL */
     uint32_t table_shape;
+    bool table_late;
     uint64_t actions_left; /**< of the budget */
     uint32_t tries, asks;
     int status; /**< of a try within a callback; sticky */

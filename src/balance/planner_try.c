@@ -9,7 +9,9 @@
 
 static bool is_same_table(const struct weir_planner *planner, const struct weir__try *tried) {
     uint32_t stages = planner->shapes[tried->shape].stages;
-    if (planner->table == NULL || planner->table_shape != tried->shape) return false;
+    if (planner->table == NULL || planner->table_shape != tried->shape ||
+        planner->table_late != tried->late)
+        return false;
     for (uint32_t s = 0; s < stages; s++)
         if (planner->table_modes[s] != tried->modes[s] ||
             planner->no_backward[s] != planner->costs->list[s].no_backward)
@@ -24,6 +26,7 @@ static int take_table(struct weir_planner *planner, const struct weir__try *trie
     weir_table_destroy(planner->table);
     planner->table = NULL;
     planner->table_shape = tried->shape;
+    planner->table_late = tried->late;
     for (uint32_t s = 0; s < shape->stages; s++) {
         planner->table_modes[s] = tried->modes[s];
         planner->no_backward[s] = planner->costs->list[s].no_backward;
@@ -35,6 +38,7 @@ static int take_table(struct weir_planner *planner, const struct weir__try *trie
     options.micro_batches = planner->options->micro_batches;
     options.stage_checkpoint = planner->table_modes;
     options.no_backward = planner->no_backward;
+    options.recompute_late = tried->late;
     return weir_table_new(&options, NULL, &planner->table);
 }
 
