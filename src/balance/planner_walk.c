@@ -118,8 +118,7 @@ static void set_modes(struct weir_planner *planner, uint32_t stages, enum weir_c
 }
 
 static struct weir__try present(const struct weir_planner *planner, uint32_t shape) {
-    return (struct weir__try){shape, planner->sizes, planner->modes,
-                              planner->options->recompute == WEIR_RECOMPUTE_LATE};
+    return (struct weir__try){shape, planner->sizes, planner->modes, planner->late};
 }
 
 /* Even cuts with uniform modes. */
@@ -331,6 +330,7 @@ static bool next_modes(enum weir_checkpoint *modes, uint32_t stages) {
     return false;
 }
 
+/* Every partition with every mode. */
 static int try_everything(struct weir_planner *planner, uint32_t shape) {
     struct visitor visitor = {planner, shape, 0};
     uint32_t stages = planner->shapes[shape].stages;
@@ -405,27 +405,33 @@ static int try_late(struct weir_planner *planner, uint32_t shape) {
     return WEIR_OK;
 }
 
+static int try_some(struct weir_planner *planner, uint32_t shape, uint32_t budget) {
+    const struct weir_planner_options *options = planner->options;
+    bool free = modes_are_free(planner);
+    int status = free ? try_path(planner, shape, WEIR_CHECKPOINT_ALWAYS) : WEIR_OK;
+    if (status == WEIR_OK && free) status = try_path(planner, shape, WEIR_CHECKPOINT_EXCEPT_LAST);
+    if (status == WEIR_OK && options->balance == NULL && budget > 0)
+        status = try_downhill(planner, shape, budget);
+    if (status == WEIR_OK && options->recompute == WEIR_RECOMPUTE_ANY)
+        status = try_late(planner, shape);
+    return status;
+}
+
 static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
     const struct weir_planner_options *options = planner->options;
     uint32_t stages = planner->shapes[shape].stages, layers = options->costs->layer_count;
     uint64_t cells = (uint64_t)stages * options->micro_batches;
     uint64_t share = planner->actions_left / (planner->shape_count - shape);
     uint64_t budget = share / (4 * cells + 200);
+    bool both = options->recompute == WEIR_RECOMPUTE_ANY;
     double all = options->balance != NULL ? 1 : choices(layers - 1, stages - 1);
     if (modes_are_free(planner)) all *= pow(UNIFORM, stages);
     if (budget > EXHAUSTIVE_MOST) budget = EXHAUSTIVE_MOST;
-    int status = WEIR_OK;
-    if (all <= (double)budget) {
-        status = try_everything(planner, shape);
-    } else {
-        if (modes_are_free(planner)) status = try_path(planner, shape, WEIR_CHECKPOINT_ALWAYS);
-        if (status == WEIR_OK && modes_are_free(planner))
-            status = try_path(planner, shape, WEIR_CHECKPOINT_EXCEPT_LAST);
-        if (status == WEIR_OK && options->balance == NULL && budget > 0)
-            status = try_downhill(planner, shape, (uint32_t)budget);
-    }
-    if (status == WEIR_OK && options->recompute == WEIR_RECOMPUTE_ANY)
-        status = try_late(planner, shape);
+    if (all * (1 + both) > (double)budget) return try_some(planner, shape, (uint32_t)budget);
+    int status = try_everything(planner, shape);
+    planner->late = true;
+    if (status == WEIR_OK && both) status = try_everything(planner, shape);
+    planner->late = options->recompute == WEIR_RECOMPUTE_LATE;
     return status;
 }
 
@@ -467,6 +473,7 @@ int weir__planner_walk(struct weir_planner *planner) {
     uint64_t estimate;
     int status = WEIR_OK;
     planner->actions_left = budget_actions;
+    planner->late = planner->options->recompute == WEIR_RECOMPUTE_LATE;
     if (planner->options->effort == WEIR_PLANNER_QUICK) return walk_quickly(planner);
     for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
         for (uint32_t k = 0; k < (free ? UNIFORM : 1) && status == WEIR_OK; k++)
