@@ -207,16 +207,27 @@ static struct simulate_costs costs_of(const struct values *values, struct weir_f
 
 static struct simulate_counts counts_of(const struct request *request) {
     const struct pipe_options *pipe = &request->values->pipe;
-    bool checkpoints = args_given(request->args, "checkpoint");
     return (struct simulate_counts){
         .recompute_late = pipe->recompute == 1,
         .stages = pipe->stages,
         .workers = pipe->workers,
         .virtual_stages = pipe->virtual_stages,
         .chunks = args_given(request->args, "chunks") ? pipe->chunks : 0,
-        .checkpoint = checkpoints
-                          ? (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + pipe->checkpoint)
-                          : WEIR_CHECKPOINT_NEVER};
+        .checkpoint = WEIR_CHECKPOINT_NEVER};
+}
+
+/* Without a model one mode serves all stages. */
+static int read_checkpoint(const struct request *request, struct simulate_counts *counts,
+                           struct weir_faults *faults) {
+    const char *text = request->values->pipe.checkpoint;
+    if (!args_given(request->args, "checkpoint")) return WEIR_OK;
+    int status = weir_checkpoint_parse(text, &counts->checkpoint);
+    if (status != WEIR_OK)
+        weir_faults_add(faults,
+                        "--checkpoint %s: give one of always, except_last, never; one per stage "
+                        "goes with --model",
+                        text);
+    return status;
 }
 
 /* The case of a schedule, with all that it costs. Clean up in every case. */
@@ -227,7 +238,9 @@ static int make_case(struct request *request, const char *schedule, struct simul
     struct simulate_counts counts = counts_of(request);
     counts.schedule = schedule;
     counts.same_share = request->values->compare.count > 0 && counts.stages == 0;
-    int status = simulate_case_init(c, &counts, faults, notes);
+    *c = (struct simulate_case){0};
+    int status = read_checkpoint(request, &counts, faults);
+    if (status == WEIR_OK) status = simulate_case_init(c, &counts, faults, notes);
     if (status == WEIR_OK) simulate_case_cost(c, &request->costs);
     return status;
 }
