@@ -10,7 +10,7 @@
 
 #include "output.h"
 #include "pipe_options.h"
-#include "weir_search.h"
+#include "weir_net_search.h"
 
 #include <jansson.h>
 

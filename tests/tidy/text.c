@@ -235,7 +235,7 @@ void tidy_check_comments(const struct tree *tree) {
                          strcmp(file->path, "src/weir_balance.h") == 0 ||
                          strcmp(file->path, "src/weir_planner.h") == 0 ||
                          strcmp(file->path, "src/weir_profile.h") == 0 ||
-                         strcmp(file->path, "src/weir_search.h") == 0 ||
+                         strcmp(file->path, "src/weir_net_search.h") == 0 ||
                          strcmp(file->path, "src/weir_base.h") == 0 ||
                          strcmp(file->path, "src/weir_net.h") == 0 ||
                          strcmp(file->path, "src/weir_layer.h") == 0;

@@ -15,8 +15,8 @@
  *   status = weir_net_new(model, &net, &faults, &made);
  * @endcode
  */
-#ifndef WEIR_SEARCH_H
-#define WEIR_SEARCH_H
+#ifndef WEIR_NET_SEARCH_H
+#define WEIR_NET_SEARCH_H
 
 #include "weir_planner.h"
 #include "weir_profile.h"
