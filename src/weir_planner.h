@@ -11,8 +11,12 @@
  *
  * Memory is estimated from the simulation: what lasts, what is alive between forward and backward,
  * what crosses, and the largest workspace; where `memory` is given, whatever is listed, refused or
- * chosen goes by its answer, and the estimate only says in which order to ask. The limit takes no
- * part in what is tried in a FULL search; it only chooses from it.
+ * chosen goes by its answer, and the estimate only says in which order to ask.
+ *
+ * How long it takes, on one core of some 20 million simulated actions a second: QUICK, estimates
+ * alone: 8 workers, 64 micro-batches, 32 layers 1.5 to 3 ms; 64, 512, 256 layers 0.2 to 0.5 s: a
+ * plan may change with every step. FULL: 0.1 s for 2 workers and 8 micro-batches, 1 to 3 s for 8
+ * and 64, and each ask for memory comes on top.
  *
  * Errors and statuses are those of weir.h. Life: (1) weir_planner_new; (2) weir_planner_search, any
  * number of times; (3) weir_planner_destroy. One thread at a time. Same options, same answer: no
@@ -75,7 +79,8 @@ enum weir_planner_effort {
     /** Tens of tries: each schedule with the fewest stages per worker that it takes, cut evenly by
      * time, with the checkpoint modes that the limit asks for. For plans between steps. */
     WEIR_PLANNER_QUICK,
-    /** Every number of stages per worker up to 4; where few enough, every partition with every
+    /** (QUICK all the same where workers times micro-batches are above 4,096.) Every number of
+     * stages per worker up to 4; where few enough, every partition with every
      * checkpoint mode per stage, so that the winner is the best there is by estimate; else from
      * even cuts downhill in step and memory. */
     WEIR_PLANNER_FULL
@@ -127,7 +132,8 @@ struct weir_planner_result {
     const struct weir_planner_choice *plain; /**< 1f1b, a stage per worker, cut evenly by time, all
                                                   but the last micro-batch checkpointed (or as
                                                   `checkpoint` says); NULL: it cannot be */
-    uint64_t smallest_limit; /**< the least that any try needs: as memory_limit, it is enough */
+    uint64_t smallest_limit; /**< the least of all tries, but those made towards a limit: as
+                                memory_limit it is enough */
     uint32_t tries;          /**< simulated */
     uint32_t asks;           /**< of `memory` */
 };

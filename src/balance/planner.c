@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHARING_MOST = 4, SHARING_QUICK = 2, ASKS_DEFAULT = 48, LEAST_ASKS = 8, LIMIT_ASKS = 12 };
-enum { RUNNER_ASKS = 6 };
+enum { SHARING_MOST = 4, SHARING_QUICK = 2, ASKS_DEFAULT = 48, LEAST_ASKS = 8, LIMIT_ASKS = 16 };
+enum { RUNNER_ASKS = 6, CELLS_LARGE = 4096 };
 /* What is asked for although the estimate says that it is no smaller: estimates are that far off */
 static const double hope = 0.6;
 
@@ -36,8 +36,13 @@ void weir_planner_destroy(struct weir_planner *planner) {
 
 /* ---- a search's memory ---- */
 
+bool weir__planner_is_quick(const struct weir_planner_options *options) {
+    bool large = (uint64_t)options->workers * options->micro_batches > CELLS_LARGE;
+    return large || options->effort == WEIR_PLANNER_QUICK;
+}
+
 static uint32_t sharing_most(const struct weir_planner_options *options) {
-    return options->effort == WEIR_PLANNER_QUICK ? SHARING_QUICK : SHARING_MOST;
+    return weir__planner_is_quick(options) ? SHARING_QUICK : SHARING_MOST;
 }
 
 static bool take_room(struct weir_planner *planner) {
@@ -209,7 +214,7 @@ static int ask_front(struct weir_planner *planner) {
 
 /* Those that may be the smallest of all, whatever the limit is. */
 static int ask_smallest(struct weir_planner *planner, uint64_t *least) {
-    bool quick = planner->options->effort == WEIR_PLANNER_QUICK;
+    bool quick = weir__planner_is_quick(planner->options);
     uint32_t *order, count;
     int status = rank(planner, true, quick, &order, &count);
     for (uint32_t i = 0; i < count && i < LEAST_ASKS && status == WEIR_OK; i++) {
@@ -364,8 +369,6 @@ static int fill_front(struct weir_planner *planner, struct weir_planner_result *
 /* With little effort what is tried depends on the limit; the least that a refusal names must not.
  */
 static void find_least(struct weir_planner *planner, struct weir_planner_result *result) {
-    bool quick = planner->options->effort == WEIR_PLANNER_QUICK;
-    if (quick && result->winner == NULL) return;
     for (uint32_t i = 0; i < planner->shape_count; i++)
         for (uint32_t k = 0; k < planner->shapes[i].count; k++) {
             const struct weir__point *point = &planner->points[planner->shapes[i].points[k]];
@@ -398,12 +401,18 @@ static int tell_best(struct weir_planner *planner, struct weir_planner_result *r
     return status;
 }
 
+/* What a refusal names must not depend on the limit, as what is tried towards it does. */
 static int conclude(struct weir_planner *planner, struct weir_planner_result *result) {
+    bool quick = weir__planner_is_quick(planner->options);
     int status = ask_front(planner);
     if (status == WEIR_OK) status = ask_smallest(planner, &result->smallest_limit);
+    if (status == WEIR_OK && !quick) find_least(planner, result);
+    const struct weir__point *fastest = best(planner, UINT32_MAX);
+    if (status == WEIR_OK && planner->options->memory_limit >= result->smallest_limit)
+        status = weir__planner_approach(planner, fastest != NULL ? fastest->step : HUGE_VAL);
     if (status == WEIR_OK) status = ask_within(planner, UINT32_MAX, LIMIT_ASKS);
     if (status == WEIR_OK) status = tell_best(planner, result);
-    find_least(planner, result);
+    if (quick && result->winner != NULL) find_least(planner, result);
     if (status == WEIR_OK) status = fill_front(planner, result);
     if (status == WEIR_OK) status = tell_plain(planner, &result->plain);
     result->tries = planner->tries;

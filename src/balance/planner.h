@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/** Inside the planner: what is tried (planner_walk.c), how (planner_try.c), what is kept of it
- * (planner_keep.c), and what comes of it (planner.c). */
+/** Inside the planner: what is tried (planner_walk.c), and towards a limit (planner_limit.c), how
+ * (planner_try.c), what is kept of it (planner_keep.c), and what comes of it (planner.c). */
 #ifndef WEIR_BALANCE_PLANNER_H
 #define WEIR_BALANCE_PLANNER_H
 
@@ -16,6 +16,7 @@ struct weir__shape {
     uint32_t *points;  /**< what is kept of it, ascending steps and falling estimates */
     uint32_t count;    /**< of them */
     uint32_t capacity;
+    bool complete;      /**< everything of it was tried */
     double exact_ratio; /**< exact bytes by estimate, of the last that was asked for; 0: unknown */
 };
 
@@ -60,7 +61,8 @@ struct weir_planner {
     struct weir_table *table; /**< the last try's, or NULL */
     uint32_t table_shape;
     bool table_late;
-    uint64_t actions_left; /**< of the budget */
+    uint64_t actions_left;  /**< of the budget */
+    uint64_t actions_floor; /**< where the present shape's share of it ends */
     uint32_t tries, asks;
     int status; /**< of a try within a callback; sticky */
 };
@@ -69,10 +71,28 @@ struct weir_planner {
 int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_options *options);
 void weir__planner_end(struct weir_planner *planner);
 
+/** Few tries: asked for, or because each takes long. */
+bool weir__planner_is_quick(const struct weir_planner_options *options);
 /** Finds the shapes that can be. `most`: stages per worker. */
 int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct weir_faults *faults);
 /** Tries all that its effort says, and keeps what is worth it. */
 int weir__planner_walk(struct weir_planner *planner);
+
+/** Tries what may be faster than `fastest` and within the limit, and was not tried yet. */
+int weir__planner_approach(struct weir_planner *planner, double fastest);
+
+/** Whether checkpoint modes are not fixed. */
+bool weir__planner_modes_are_free(const struct weir_planner *planner);
+/** A try of planner->sizes, modes and late. */
+struct weir__try weir__planner_present(const struct weir_planner *planner, uint32_t shape);
+/** For cutting its layers; weights are planner->weights. */
+struct weir_partition_options weir__planner_cut_options(const struct weir_planner *planner,
+                                                        uint32_t shape);
+/** From the even cut without checkpoints to modes whose estimate is within `limit`, or to all that
+ * can be; planner->sizes and modes stand there then. WEIR_ERR_NOT_FOUND: even without checkpoints
+ * it is not faster than `fastest`. */
+int weir__planner_stride(struct weir_planner *planner, uint32_t shape, uint64_t limit,
+                         double fastest);
 
 /** Simulates. `prediction` may be NULL; else it has its causes. *step is HUGE_VAL where the table
  * cannot be. */

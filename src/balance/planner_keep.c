@@ -45,7 +45,8 @@ static uint32_t drop_beaten(struct weir_planner *planner, struct weir__shape *sh
     uint32_t kept = 0, slot = UINT32_MAX;
     for (uint32_t i = 0; i < shape->count; i++) {
         const struct weir__point *point = &planner->points[shape->points[i]];
-        bool beaten = !point->base && step <= point->step && estimate <= point->estimate;
+        bool beaten =
+            !point->base && !point->asked && step <= point->step && estimate <= point->estimate;
         if (beaten)
             slot = shape->points[i];
         else

@@ -5,6 +5,9 @@
 #include <math.h>
 #include <string.h>
 
+/* Making a table takes as long as simulating it so many times. */
+enum { TABLE_COST = 4 };
+
 /* ---- the table ---- */
 
 static bool is_same_table(const struct weir_planner *planner, const struct weir__try *tried) {
@@ -17,6 +20,10 @@ static bool is_same_table(const struct weir_planner *planner, const struct weir_
             planner->no_backward[s] != planner->costs->list[s].no_backward)
             return false;
     return true;
+}
+
+static void spend(struct weir_planner *planner, uint64_t actions) {
+    planner->actions_left -= actions < planner->actions_left ? actions : planner->actions_left;
 }
 
 static int take_table(struct weir_planner *planner, const struct weir__try *tried) {
@@ -39,7 +46,9 @@ static int take_table(struct weir_planner *planner, const struct weir__try *trie
     options.stage_checkpoint = planner->table_modes;
     options.no_backward = planner->no_backward;
     options.recompute_late = tried->late;
-    return weir_table_new(&options, NULL, &planner->table);
+    int status = weir_table_new(&options, NULL, &planner->table);
+    if (status == WEIR_OK) spend(planner, TABLE_COST * (uint64_t)planner->table->action_count);
+    return status;
 }
 
 /* ---- memory ---- */
@@ -130,8 +139,7 @@ int weir__planner_try(struct weir_planner *planner, const struct weir__try *trie
     if (status == WEIR_ERR_ARGUMENT || status == WEIR_ERR_CONFIG) return WEIR_OK;
     if (status == WEIR_OK) status = simulate(planner, tried, prediction != NULL, &own);
     if (status != WEIR_OK) return status;
-    uint64_t actions = planner->table->action_count + UINT64_C(200); /* fixed costs, as actions */
-    planner->actions_left -= actions < planner->actions_left ? actions : planner->actions_left;
+    spend(planner, planner->table->action_count + UINT64_C(200)); /* fixed costs, as actions */
     planner->tries++;
     *step = own.step;
     *estimate = estimate_of(planner, shape, &own);
@@ -167,6 +175,6 @@ int weir__planner_cut(struct weir_planner *planner, uint32_t index, enum weir_ch
     cut.parts = shape->stages;
     cut.workers = options->workers;
     cut.stage_workers = shape->workers;
-    cut.budget = options->effort == WEIR_PLANNER_QUICK ? 300 : 5000;
+    cut.budget = weir__planner_is_quick(options) ? 300 : 2000;
     return weir_partition(&cut, planner->sizes, NULL);
 }

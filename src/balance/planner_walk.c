@@ -11,12 +11,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { SHARING_QUICK = 2, EXHAUSTIVE_MOST = 4000, MIXED_MOST = 3 };
-static const uint64_t budget_actions = 20000000;
+enum { EXHAUSTIVE_MOST = 4000, MIXED_MOST = 3 };
+static const uint64_t budget_actions = 40000000;
 static const double mixtures[] = {0.0, 0.3, 1.0, HUGE_VAL};
-static const enum weir_checkpoint uniform[] = {WEIR_CHECKPOINT_NEVER, WEIR_CHECKPOINT_EXCEPT_LAST,
-                                               WEIR_CHECKPOINT_ALWAYS};
-enum { UNIFORM = 3, MIXTURES = 4 };
+static const enum weir_checkpoint uniform[] = {WEIR_CHECKPOINT_NEVER, WEIR_CHECKPOINT_ALWAYS,
+                                               WEIR_CHECKPOINT_EXCEPT_LAST};
+enum { UNIFORM = 3, MIXTURES = 4, DOWNHILL_LEAST = 24 };
 
 /* ---- shapes ---- */
 
@@ -70,7 +70,7 @@ static int try_schedule(struct weir_planner *planner, const char *schedule, uint
         if (status != WEIR_OK && status != WEIR_ERR_ARGUMENT && status != WEIR_ERR_CONFIG)
             return status;
         if (options->stages > 0) break;
-        bool enough = options->effort == WEIR_PLANNER_QUICK && planner->shape_count > before;
+        bool enough = weir__planner_is_quick(options) && planner->shape_count > before;
         if (enough) break;
     }
     return WEIR_OK;
@@ -100,7 +100,7 @@ int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct wei
 
 /* ---- modes ---- */
 
-static bool modes_are_free(const struct weir_planner *planner) {
+bool weir__planner_modes_are_free(const struct weir_planner *planner) {
     return planner->options->checkpoint == WEIR_CHECKPOINT_DEFAULT &&
            planner->options->stage_checkpoint == NULL;
 }
@@ -117,7 +117,7 @@ static void set_modes(struct weir_planner *planner, uint32_t stages, enum weir_c
     }
 }
 
-static struct weir__try present(const struct weir_planner *planner, uint32_t shape) {
+struct weir__try weir__planner_present(const struct weir_planner *planner, uint32_t shape) {
     return (struct weir__try){shape, planner->sizes, planner->modes, planner->late};
 }
 
@@ -126,7 +126,7 @@ static int try_uniform(struct weir_planner *planner, uint32_t shape, enum weir_c
                        double *step, uint64_t *estimate) {
     int status = weir__planner_cut(planner, shape, mode);
     set_modes(planner, planner->shapes[shape].stages, mode);
-    struct weir__try tried = present(planner, shape);
+    struct weir__try tried = weir__planner_present(planner, shape);
     if (status != WEIR_OK) return status;
     return weir__planner_try_and_keep(planner, &tried, true, step, estimate);
 }
@@ -200,7 +200,7 @@ static int begin_path(struct weir_planner *planner, uint32_t shape, struct path 
     if (status != WEIR_OK) return status;
     memcpy(path->sizes, planner->sizes, stages * sizeof path->sizes[0]);
     set_modes(planner, stages, WEIR_CHECKPOINT_NEVER);
-    struct weir__try tried = present(planner, shape);
+    struct weir__try tried = weir__planner_present(planner, shape);
     status = weir__planner_try(planner, &tried, &path->step, &path->estimate, &prediction);
     if (status != WEIR_OK || path->step >= HUGE_VAL) return status;
     memcpy(path->alive, prediction.stage_peak_activations, stages * sizeof path->alive[0]);
@@ -226,7 +226,7 @@ static int walk_path(struct weir_planner *planner, const struct path *path,
     int status = WEIR_OK;
     take_position(planner, path);
     while (status == WEIR_OK && checkpoint_one(planner, path, peak_worker(planner, path), mode)) {
-        struct weir__try tried = present(planner, path->shape);
+        struct weir__try tried = weir__planner_present(planner, path->shape);
         double step;
         uint64_t estimate;
         status = weir__planner_try_and_keep(planner, &tried, false, &step, &estimate);
@@ -242,8 +242,9 @@ static int try_path(struct weir_planner *planner, uint32_t shape, enum weir_chec
 
 /* In one stride to the limit, and one more where that was not enough; then all that is left.
  * *step is HUGE_VAL where even that is not. */
-static int stride_to_limit(struct weir_planner *planner, const struct path *path, double *step) {
-    uint64_t limit = planner->options->memory_limit, estimate = path->estimate;
+static int stride_to_limit(struct weir_planner *planner, const struct path *path, uint64_t limit,
+                           double *step) {
+    uint64_t estimate = path->estimate;
     int status = WEIR_OK;
     take_position(planner, path);
     for (int k = 0; k < 2 && estimate > limit && status == WEIR_OK; k++) {
@@ -254,7 +255,7 @@ static int stride_to_limit(struct weir_planner *planner, const struct path *path
             changes++;
         }
         if (changes == 0) break;
-        struct weir__try tried = present(planner, path->shape);
+        struct weir__try tried = weir__planner_present(planner, path->shape);
         status = weir__planner_try_and_keep(planner, &tried, false, step, &estimate);
         for (uint32_t w = 0; estimate > limit && w < planner->options->workers; w++)
             path->bytes[w] += estimate - limit;
@@ -277,7 +278,7 @@ struct visitor {
 static int visit(void *context, const uint32_t *sizes, double largest) {
     struct visitor *visitor = context;
     struct weir_planner *planner = visitor->planner;
-    struct weir__try tried = present(planner, visitor->shape);
+    struct weir__try tried = weir__planner_present(planner, visitor->shape);
     double step;
     uint64_t estimate;
     (void)largest;
@@ -288,7 +289,7 @@ static int visit(void *context, const uint32_t *sizes, double largest) {
 static double score(void *context, const uint32_t *sizes) {
     struct visitor *visitor = context;
     struct weir_planner *planner = visitor->planner;
-    struct weir__try tried = present(planner, visitor->shape);
+    struct weir__try tried = weir__planner_present(planner, visitor->shape);
     double step;
     uint64_t estimate;
     tried.sizes = sizes;
@@ -299,8 +300,8 @@ static double score(void *context, const uint32_t *sizes) {
     return step * pow((double)estimate, visitor->mixture);
 }
 
-static struct weir_partition_options cut_options(const struct weir_planner *planner,
-                                                 uint32_t shape) {
+struct weir_partition_options weir__planner_cut_options(const struct weir_planner *planner,
+                                                        uint32_t shape) {
     struct weir_partition_options cut = WEIR_PARTITION_OPTIONS_INIT;
     cut.allocator = planner->allocator;
     cut.weights = planner->weights;
@@ -335,7 +336,7 @@ static int try_everything(struct weir_planner *planner, uint32_t shape) {
     struct visitor visitor = {planner, shape, 0};
     uint32_t stages = planner->shapes[shape].stages;
     int status = weir__planner_cut(planner, shape, WEIR_CHECKPOINT_NEVER);
-    struct weir_partition_options cut = cut_options(planner, shape);
+    struct weir_partition_options cut = weir__planner_cut_options(planner, shape);
     set_modes(planner, stages, WEIR_CHECKPOINT_ALWAYS);
     bool more = status == WEIR_OK;
     while (more && status == WEIR_OK) {
@@ -343,7 +344,7 @@ static int try_everything(struct weir_planner *planner, uint32_t shape) {
             status = visit(&visitor, planner->options->balance, 0);
         else
             status = weir_partition_each(&cut, HUGE_VAL, visit, &visitor);
-        more = modes_are_free(planner) && next_modes(planner->modes, stages);
+        more = weir__planner_modes_are_free(planner) && next_modes(planner->modes, stages);
     }
     return status;
 }
@@ -354,7 +355,7 @@ static int try_everything(struct weir_planner *planner, uint32_t shape) {
 static int go_downhill(struct weir_planner *planner, uint32_t shape, double mixture,
                        uint32_t budget) {
     struct visitor visitor = {planner, shape, mixture};
-    struct weir_partition_options cut = cut_options(planner, shape);
+    struct weir_partition_options cut = weir__planner_cut_options(planner, shape);
     cut.budget = budget;
     int status = weir_partition_search(&cut, score, &visitor, planner->sizes, NULL);
     if (status == WEIR_ERR_NOT_FOUND) status = WEIR_OK;
@@ -362,7 +363,8 @@ static int go_downhill(struct weir_planner *planner, uint32_t shape, double mixt
 }
 
 static int try_downhill(struct weir_planner *planner, uint32_t shape, uint32_t budget) {
-    uint32_t count = modes_are_free(planner) ? UNIFORM : 1, stages = planner->shapes[shape].stages;
+    uint32_t count = weir__planner_modes_are_free(planner) ? UNIFORM : 1,
+             stages = planner->shapes[shape].stages;
     uint32_t own = budget / ((count + MIXED_MOST) * MIXTURES) + 1;
     int status = WEIR_OK;
     for (uint32_t i = 0; i < count; i++)
@@ -407,10 +409,10 @@ static int try_late(struct weir_planner *planner, uint32_t shape) {
 
 static int try_some(struct weir_planner *planner, uint32_t shape, uint32_t budget) {
     const struct weir_planner_options *options = planner->options;
-    bool free = modes_are_free(planner);
+    bool free = weir__planner_modes_are_free(planner);
     int status = free ? try_path(planner, shape, WEIR_CHECKPOINT_ALWAYS) : WEIR_OK;
     if (status == WEIR_OK && free) status = try_path(planner, shape, WEIR_CHECKPOINT_EXCEPT_LAST);
-    if (status == WEIR_OK && options->balance == NULL && budget > 0)
+    if (status == WEIR_OK && options->balance == NULL && budget >= DOWNHILL_LEAST)
         status = try_downhill(planner, shape, budget);
     if (status == WEIR_OK && options->recompute == WEIR_RECOMPUTE_ANY)
         status = try_late(planner, shape);
@@ -423,16 +425,28 @@ static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
     uint64_t cells = (uint64_t)stages * options->micro_batches;
     uint64_t share = planner->actions_left / (planner->shape_count - shape);
     uint64_t budget = share / (4 * cells + 200);
+    planner->actions_floor = planner->actions_left - share / 3; /* of the paths */
     bool both = options->recompute == WEIR_RECOMPUTE_ANY;
     double all = options->balance != NULL ? 1 : choices(layers - 1, stages - 1);
-    if (modes_are_free(planner)) all *= pow(UNIFORM, stages);
+    if (weir__planner_modes_are_free(planner)) all *= pow(UNIFORM, stages);
     if (budget > EXHAUSTIVE_MOST) budget = EXHAUSTIVE_MOST;
     if (all * (1 + both) > (double)budget) return try_some(planner, shape, (uint32_t)budget);
+    planner->shapes[shape].complete = true;
     int status = try_everything(planner, shape);
     planner->late = true;
     if (status == WEIR_OK && both) status = try_everything(planner, shape);
     planner->late = options->recompute == WEIR_RECOMPUTE_LATE;
     return status;
+}
+
+int weir__planner_stride(struct weir_planner *planner, uint32_t shape, uint64_t limit,
+                         double fastest) {
+    struct path path;
+    double step = HUGE_VAL;
+    int status = begin_path(planner, shape, &path);
+    if (status != WEIR_OK) return status;
+    if (path.step >= fastest) return WEIR_ERR_NOT_FOUND;
+    return stride_to_limit(planner, &path, limit, &step);
 }
 
 /* The fastest first, while they may still be faster than what fits already. */
@@ -451,7 +465,7 @@ static int stride_all(struct weir_planner *planner, struct path *paths) {
         double step = HUGE_VAL;
         paths[next] = paths[n];
         if (path.step >= best) break;
-        status = stride_to_limit(planner, &path, &step);
+        status = stride_to_limit(planner, &path, limit, &step);
         if (step < best && !asks) best = step;
     }
     return status;
@@ -462,22 +476,24 @@ static int walk_quickly(struct weir_planner *planner) {
     int status = paths == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
     for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
         status = begin_path(planner, i, &paths[i]);
-    if (status == WEIR_OK && modes_are_free(planner) && planner->options->memory_limit > 0)
+    if (status == WEIR_OK && weir__planner_modes_are_free(planner) &&
+        planner->options->memory_limit > 0)
         status = stride_all(planner, paths);
     return status;
 }
 
 int weir__planner_walk(struct weir_planner *planner) {
-    bool free = modes_are_free(planner);
+    bool free = weir__planner_modes_are_free(planner);
     double step;
     uint64_t estimate;
     int status = WEIR_OK;
     planner->actions_left = budget_actions;
     planner->late = planner->options->recompute == WEIR_RECOMPUTE_LATE;
-    if (planner->options->effort == WEIR_PLANNER_QUICK) return walk_quickly(planner);
-    for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
-        for (uint32_t k = 0; k < (free ? UNIFORM : 1) && status == WEIR_OK; k++)
-            status = try_uniform(planner, i, uniform[k], &step, &estimate);
+    if (weir__planner_is_quick(planner->options)) return walk_quickly(planner);
+    for (uint32_t k = 0; k < (free ? UNIFORM : 1); k++)
+        for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
+            if (k < 2 || planner->actions_left > 0)
+                status = try_uniform(planner, i, uniform[k], &step, &estimate);
     for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
         status = try_shape_fully(planner, i);
     return status;

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* Towards a limit: a front has gaps where there is too much to be tried, and a limit may fall into
+ * one. So each shape that was not tried wholly is led to the limit, and from there uphill in speed:
+ * layers move, and single stages change their modes, as long as the estimate stays within. */
+#include "balance/planner.h"
+
+#include <math.h>
+
+enum { MOVES_MOST = 200, ROUNDS = 2, FAVOURED = 6 };
+static const uint64_t budget_actions = 10000000;
+
+struct approach {
+    struct weir_planner *planner;
+    uint32_t shape;
+    uint64_t limit; /* in estimates of this shape */
+};
+
+/* Seconds; beyond the limit so many more that the way leads back. */
+static double worth(struct approach *approach, const uint32_t *sizes) {
+    struct weir_planner *planner = approach->planner;
+    struct weir__try tried = weir__planner_present(planner, approach->shape);
+    double step;
+    uint64_t estimate;
+    tried.sizes = sizes;
+    if (planner->status == WEIR_OK)
+        planner->status = weir__planner_try_and_keep(planner, &tried, false, &step, &estimate);
+    if (planner->status != WEIR_OK || step >= HUGE_VAL) return HUGE_VAL;
+    if (estimate <= approach->limit) return step;
+    return 2 * step * ((double)estimate / (double)approach->limit);
+}
+
+static double worth_of_sizes(void *context, const uint32_t *sizes) {
+    return worth(context, sizes);
+}
+
+static int move_layers(struct approach *approach, uint32_t moves) {
+    struct weir_planner *planner = approach->planner;
+    struct weir_partition_options cut = weir__planner_cut_options(planner, approach->shape);
+    if (planner->options->balance != NULL) return WEIR_OK;
+    cut.budget = moves;
+    int status = weir_partition_search(&cut, worth_of_sizes, approach, planner->sizes, NULL);
+    if (status == WEIR_ERR_NOT_FOUND) status = WEIR_OK;
+    return planner->status != WEIR_OK ? planner->status : status;
+}
+
+/* Each stage in turn takes the mode that is worth most. */
+static int change_modes(struct approach *approach) {
+    struct weir_planner *planner = approach->planner;
+    uint32_t stages = planner->shapes[approach->shape].stages;
+    double best = worth(approach, planner->sizes);
+    for (uint32_t s = 0; s < stages && planner->actions_left > planner->actions_floor; s++) {
+        enum weir_checkpoint chosen = planner->modes[s];
+        for (int m = WEIR_CHECKPOINT_ALWAYS; m <= WEIR_CHECKPOINT_NEVER; m++) {
+            if ((int)chosen == m) continue;
+            enum weir_checkpoint before = planner->modes[s];
+            planner->modes[s] = (enum weir_checkpoint)m;
+            double now = worth(approach, planner->sizes);
+            if (now < best)
+                best = now;
+            else
+                planner->modes[s] = before;
+        }
+    }
+    return planner->status;
+}
+
+/* The share of the most promising of `left` shapes. */
+static int approach_with(struct weir_planner *planner, uint32_t index, uint32_t left,
+                         double fastest) {
+    const struct weir__shape *shape = &planner->shapes[index];
+    uint64_t limit = planner->options->memory_limit;
+    double ratio = shape->exact_ratio > 0 ? shape->exact_ratio : 1;
+    struct approach approach = {planner, index, (uint64_t)((double)limit / ratio)};
+    uint64_t cells = (uint64_t)shape->stages * planner->options->micro_batches;
+    uint64_t share = planner->actions_left / (left < FAVOURED ? left : FAVOURED);
+    uint64_t moves = share / (4 * cells + 200) / (2 * ROUNDS);
+    planner->actions_floor = planner->actions_left - share;
+    int status = weir__planner_stride(planner, index, approach.limit, fastest);
+    if (status == WEIR_ERR_NOT_FOUND) return WEIR_OK;
+    for (int i = 0; i < ROUNDS && status == WEIR_OK; i++) {
+        status = change_modes(&approach);
+        if (status == WEIR_OK && moves > 0)
+            status = move_layers(&approach, moves < MOVES_MOST ? (uint32_t)moves : MOVES_MOST);
+    }
+    return status;
+}
+
+static double fastest_of(const struct weir_planner *planner, uint32_t shape) {
+    const struct weir__shape *at = &planner->shapes[shape];
+    return at->count > 0 ? planner->points[at->points[0]].step : HUGE_VAL;
+}
+
+/* The shape with the fastest try, of those that are not done; UINT32_MAX: none. */
+static uint32_t next_shape(const struct weir_planner *planner, const bool *done) {
+    uint32_t next = UINT32_MAX;
+    for (uint32_t i = 0; i < planner->shape_count; i++)
+        if (!done[i] && (next == UINT32_MAX || fastest_of(planner, i) < fastest_of(planner, next)))
+            next = i;
+    return next;
+}
+
+int weir__planner_approach(struct weir_planner *planner, double fastest) {
+    const struct weir_planner_options *options = planner->options;
+    uint32_t left = 0;
+    int status = WEIR_OK;
+    if (options->memory_limit == 0 || weir__planner_is_quick(options) ||
+        !weir__planner_modes_are_free(planner))
+        return WEIR_OK;
+    bool *done = weir__pool_take(&planner->pool, planner->shape_count, sizeof *done);
+    if (done == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    planner->actions_left = budget_actions;
+    for (uint32_t i = 0; i < planner->shape_count; i++) {
+        done[i] = planner->shapes[i].complete || fastest_of(planner, i) >= fastest;
+        left += !done[i];
+    }
+    for (; left > 0 && status == WEIR_OK; left--) {
+        uint32_t next = next_shape(planner, done);
+        done[next] = true;
+        status = approach_with(planner, next, left, fastest);
+    }
+    return status;
+}
