@@ -15,7 +15,7 @@
  * is not made unasked. */
 static const double patience_seconds = 10.0;
 /* Predictions are no finer than this; of what is equally fast the smallest is best. */
-static const double step_slack = 0.005;
+static const double step_slack = 0.01;
 enum { MEASURED_STEPS = 3, MICRO_BATCHES_MEASURED = 4 * (MEASURED_STEPS + 1) };
 
 static double now(void) {
