@@ -210,15 +210,25 @@ static void test_training_by_a_search_stays_within_and_can_be_repeated(void) {
 
 static void test_a_search_goes_by_a_profile(void) {
     struct cli_run run;
-    char path[512];
-    snprintf(path, sizeof path, "%s/profile", test_temporary_directory());
-    CLI_CODE(&run, 0, "plan " GPT " --search --profile %s", path);
+    char path[512], plan_path[512], lines_path[512];
+    const char *folder = test_temporary_directory();
+    snprintf(path, sizeof path, "%s/profile", folder);
+    snprintf(plan_path, sizeof plan_path, "%s/plan", folder);
+    snprintf(lines_path, sizeof lines_path, "%s/lines", folder);
+    CLI_CODE(&run, 0, "plan " GPT " --search --profile %s --json %s", path, plan_path);
     CHECK_CONTAINS(run.output, "costs of ");
     CLI_CODE(&run, 0,
              "train " GPT " --plan auto --profile %s --data %s --steps 1 --sample 0 "
-             "--eval-batches 1",
-             path, cli_text());
+             "--eval-batches 1 --json %s --report %s/page",
+             path, cli_text(), lines_path, folder);
     CHECK_CONTAINS(run.output, "; costs of ");
+    json_t *plan = cli_json(plan_path), *lines = cli_json_lines(lines_path);
+    const json_t *summary = json_object_get(json_array_get(lines, 1), "summary");
+    EXPECT_NEAR(cli_number(summary, "planned_step"), cli_number(plan, "step"), 1e-12);
+    json_decref(plan);
+    json_decref(lines);
+    EXPECT(test_shell(run.output, sizeof run.output, "grep -q 'the step, by the plan' '%s/page'",
+                      folder) == 0);
 }
 
 static void test_training_without_room_is_refused_before_it_begins(void) {

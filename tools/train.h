@@ -117,6 +117,8 @@ int train_notes_warn(struct train *t);
  * saved by then: that it cannot be sampled is said, and no failure of the run. */
 void train_sample(struct train *t, uint32_t count);
 
+/** Seconds that --plan auto predicted for a step; 0 without it. */
+double train_planned_step(const struct train *t);
 /** The tables before the first step. */
 void train_print_header(const struct train *t);
 void train_print_line(struct train *t, const struct train_line *line);

@@ -233,6 +233,10 @@ static uint64_t planned_bytes(const struct train *t) {
     return bytes;
 }
 
+double train_planned_step(const struct train *t) {
+    return t->search.result.winner != NULL ? t->search.result.winner->step : 0.0;
+}
+
 /* Of the step that was kept: what it took, and what the simulator says by the steps around it. NaN
  * where there is none. */
 static double kept_seconds(const struct train *t, bool predicted) {
@@ -295,6 +299,8 @@ int train_json_summary(struct train *t, const struct train_line *medians) {
         (json_int_t)planned_bytes(t), "peak_bytes", (json_int_t)peak_bytes());
     json_object_set_new(summary, "typical_step", json_text_real(kept_seconds(t, false)));
     json_object_set_new(summary, "predicted_step", json_text_real(kept_seconds(t, true)));
+    if (train_planned_step(t) > 0.0)
+        json_object_set_new(summary, "planned_step", json_real(train_planned_step(t)));
     add_score(t, &t->score, summary);
     if (t->task.data->kind == WEIR__DATA_TEXT)
         json_object_set_new(summary, "bigram_loss", json_text_real(t->bigram));

@@ -280,6 +280,7 @@ static int fill_page(const struct train *t, const char *failure, struct page *pa
     struct weir__pool *pool = &t->report->pool;
     page->options = (struct weir_report_options)WEIR_REPORT_OPTIONS_INIT;
     page->options.snapshot = t->report->snapshot;
+    page->options.planned_step = train_planned_step(t) * 1e9;
     page->options.tables = page->tables;
     page->options.table_count = 2;
     add_texts(t, page, failure);

@@ -66,6 +66,6 @@ void weir__page_predicted(struct weir__page *page) {
                        "time nor what workers copy themselves is in it. ",
                        s->predicted.step_count, s->predicted.step_count == 1 ? "" : "s");
     if (page->options->planned_step > 0.0)
-        weir__text_string(text, "The plan knew the layers’ profile only. ");
+        weir__text_string(text, "The plan’s is from before the run. ");
     weir__text_string(text, "</p>\n</section>\n");
 }
