@@ -205,6 +205,8 @@ static void test_what_does_not_fit_is_refused(void) {
     CLI_CODE(&run, 2, "plan " CLI_MODEL " --batch 6 --chunks 3 --threads-per-stage 2 --profile %s",
              path);
     CHECK_CONTAINS(run.output, "1 threads per stage, not 2");
+    CLI_CODE(&run, 2, "plan " CLI_MODEL " --batch 6 --chunks 3 --profile /proc/none");
+    CHECK_CONTAINS(run.output, "--profile /proc/none: ");
     CLI_CODE(&run, 2, "plan " CLI_MODEL " --balance 2,2 --balance-by time");
     CHECK_CONTAINS(run.output, "give one of them");
     CLI_CODE(&run, 2, "train " CLI_TRAIN " --data %s --profile %s", cli_text(), path);

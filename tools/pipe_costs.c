@@ -38,7 +38,9 @@ int pipe_table(const struct weir_net_options *net, const bool *no_backward,
                                   NULL, table);
     if (status != WEIR_OK) return status;
     status = weir_table_check(*table, NULL, faults);
-    if (status != WEIR_OK) weir_table_destroy(*table);
+    if (status == WEIR_OK) return WEIR_OK;
+    weir_table_destroy(*table);
+    *table = NULL;
     return status;
 }
 
