@@ -377,11 +377,6 @@ static struct weir_table_options table_options(const struct weir__setup *setup, 
     return want;
 }
 
-bool weir__setup_has_table(const struct weir__setup *setup, int64_t rows) {
-    struct weir_table_options want = table_options(setup, rows);
-    return setup->options.table_csv == NULL && weir__table_options_check(&want, NULL) == WEIR_OK;
-}
-
 int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
                       struct weir_table **table) {
     const struct weir_pipe_options *options = &setup->options;

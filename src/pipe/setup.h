@@ -80,9 +80,6 @@ const char *weir__setup_stage_text(const struct weir__setup *setup, uint32_t sta
 int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
                            struct weir_faults *faults);
 
-/** Whether the named schedule can be had for so many rows; false where the table is a text, which
- * is for one count of micro-batches. */
-bool weir__setup_has_table(const struct weir__setup *setup, int64_t rows);
 /**
  * The training table for `rows` rows, as the options ask for it: from CSV or by a schedule's name,
  * without N. `table` is the caller's.
