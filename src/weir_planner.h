@@ -7,7 +7,8 @@
  * stage by stage, and when to recompute. Each try makes the table and simulates a step with the
  * layers' costs, borders, skips and links (weir_simulate.h). The number of micro-batches and of
  * workers is given: results depend on micro-batches and threads, so they are not the planner's to
- * change; everything that it does change leaves every bit of the results as it was.
+ * change. They also depend on the order in which gradients add up, so that of 1f1b is kept, unless
+ * a schedule is fixed: all else that it changes leaves every bit of the results as it was.
  *
  * Memory is estimated from the simulation: what lasts, what is alive between forward and backward,
  * what crosses, and the largest workspace; where `memory` is given, whatever is listed, refused or
@@ -106,8 +107,10 @@ struct weir_planner_options {
     uint32_t memory_asks; /**< how often `memory` may be asked for the front; 0: 48. Winner,
                                runner-up, plain and refusal ask up to 27 more times */
     /* What is fixed, instead of being searched. */
-    const char *schedule;                         /**< or NULL */
-    uint32_t stages;                              /**< or 0 */
+    const char *schedule; /**< or NULL */
+    bool any_order;       /**< also schedules that add up gradients in another order than ascending
+                               micro-batches, as gpipe does; one that is fixed may */
+    uint32_t stages;      /**< or 0 */
     const uint32_t *balance;                      /**< [stages], or NULL */
     enum weir_checkpoint checkpoint;              /**< of all stages, or DEFAULT */
     const enum weir_checkpoint *stage_checkpoint; /**< [stages], or NULL */
@@ -116,7 +119,8 @@ struct weir_planner_options {
 #define WEIR_PLANNER_OPTIONS_INIT                                                                  \
     {                                                                                              \
         sizeof(struct weir_planner_options), 0, 1, 1, 0, 0, 0.0, {0.0, 0.0}, 0.0,                  \
-            WEIR_PLANNER_FULL, 0, 0, 0, 0, 0, 0, WEIR_CHECKPOINT_DEFAULT, 0, WEIR_RECOMPUTE_ANY    \
+            WEIR_PLANNER_FULL, 0, 0, 0, 0, false, 0, 0, WEIR_CHECKPOINT_DEFAULT, 0,                \
+            WEIR_RECOMPUTE_ANY                                                                     \
     }
 
 /** The planner's, valid until its next call. */

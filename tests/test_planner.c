@@ -162,6 +162,7 @@ static void beat_the_winner(uint32_t layers, uint32_t workers, uint32_t micro_ba
     struct weir_planner_result result;
     fill_problem(&problem, layers);
     struct weir_planner_options options = options_for(&problem, workers, micro_batches);
+    options.any_order = true;
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
     /* a limit in the midst of the front */
     options.memory_limit = result.front[result.front_count / 2].bytes;
@@ -366,6 +367,7 @@ static void test_quick_searches_find_the_best_of_their_tries(void) {
         fill_problem(&problem, 2 * workers + (uint32_t)test_random_below(12));
         struct weir_planner_options options = options_for(&problem, workers, 3 * workers);
         options.effort = WEIR_PLANNER_QUICK;
+        options.any_order = true;
         expect_least_is_enough(planner, options);
         CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
         options.memory_limit = (uint64_t)((double)result.front[0].bytes * test_random_unit());
@@ -425,6 +427,23 @@ static void test_slack_takes_what_is_smaller(void) {
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
     EXPECT_EQ_UINT(result.winner->bytes, bytes);
     EXPECT(result.winner->step >= step && result.winner->step <= most);
+    weir_planner_destroy(planner);
+}
+
+static void test_gradients_add_up_in_one_order_unless_asked(void) {
+    struct weir_planner *planner = new_planner();
+    struct weir_planner_result result;
+    struct problem problem;
+    fill_problem(&problem, 6);
+    struct weir_planner_options options = options_for(&problem, 2, 4);
+    CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
+    for (uint32_t i = 0; i < result.front_count; i++) {
+        EXPECT(strcmp(result.front[i].schedule, "gpipe") != 0);
+        EXPECT(strcmp(result.front[i].schedule, "looped-bfs") != 0);
+    }
+    options.schedule = "gpipe";
+    CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
+    EXPECT_EQ_STR(result.winner->schedule, "gpipe");
     weir_planner_destroy(planner);
 }
 
@@ -580,5 +599,6 @@ WEIR_TEST_SUITE(planner, TEST(no_pipeline_of_a_small_space_beats_the_winner),
                 TEST(limits_hold_and_the_smallest_is_enough),
                 TEST(quick_searches_find_the_best_of_their_tries),
                 TEST(a_search_gives_the_same_again), TEST(slack_takes_what_is_smaller),
-                TEST(what_is_fixed_stays), TEST(what_cannot_be_is_refused_with_its_reason),
+                TEST(gradients_add_up_in_one_order_unless_asked), TEST(what_is_fixed_stays),
+                TEST(what_cannot_be_is_refused_with_its_reason),
                 TEST(every_failing_allocation_is_a_status), TEST(quick_plans_are_quick))

@@ -35,6 +35,25 @@ static int add_shape(struct weir_planner *planner, const char *schedule,
     return WEIR_OK;
 }
 
+/* Each stage adds up its gradients by ascending micro-batches. */
+static int has_own_order(const struct weir_planner *planner, const struct weir_table *table,
+                         bool *own) {
+    const struct weir_planner_options *options = planner->options;
+    *own = options->any_order || options->schedule != NULL;
+    if (*own) return WEIR_OK;
+    uint32_t *next = weir__acquire(planner->allocator, table->stage_count, sizeof *next);
+    if (next == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    *own = true;
+    memset(next, 0, table->stage_count * sizeof *next);
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        if (action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_W)
+            *own = *own && action->micro_batch == next[action->stage]++;
+    }
+    weir__release(planner->allocator, next, table->stage_count, sizeof *next);
+    return WEIR_OK;
+}
+
 static int try_shape(struct weir_planner *planner, const char *schedule, uint32_t stages,
                      struct weir_faults *faults) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
@@ -47,7 +66,9 @@ static int try_shape(struct weir_planner *planner, const char *schedule, uint32_
     options.checkpoint = WEIR_CHECKPOINT_NEVER;
     int status = weir_table_new(&options, faults, &table);
     if (status != WEIR_OK) return status;
-    status = add_shape(planner, schedule, table);
+    bool own = false;
+    status = has_own_order(planner, table, &own);
+    if (status == WEIR_OK && own) status = add_shape(planner, schedule, table);
     weir_table_destroy(table);
     return status;
 }
