@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The search's parts: the problem laid out by stage, the state of a table that is being built from
+ * the left, one action after the other, and the ways to build one.
+ *
+ * Within a stage F, R, B or I, and W each run in ascending micro-batches: where micro-batches are
+ * alike, sorting a table's starts by stage makes it such a one, no later and with no more memory.
+ * What is alive on a worker follows from the order of its row alone, so a limit is a matter of
+ * orders, not of times.
+ */
+#ifndef WEIR_SCHEDULE_AUTO_H
+#define WEIR_SCHEDULE_AUTO_H
+
+#include "schedule/schedules.h"
+#include "weir_search.h"
+
+/** What is limited: bytes and activations. */
+enum { WEIR__AUTO_BYTES, WEIR__AUTO_ACTIVATIONS, WEIR__AUTO_AMOUNTS };
+
+/** What a stage does once per micro-batch; B and I are one. */
+enum weir__auto_slot {
+    WEIR__AUTO_FORWARD,
+    WEIR__AUTO_RECOMPUTE,
+    WEIR__AUTO_GRADIENT,
+    WEIR__AUTO_WEIGHT,
+    WEIR__AUTO_SLOTS
+};
+
+/** Between two stages: a border or a skip. */
+struct weir__auto_feed {
+    uint32_t stage;
+    double copy;
+};
+
+/** By stage: list[begin[s] .. begin[s + 1]). */
+struct weir__auto_feeds {
+    uint32_t *begin;
+    struct weir__auto_feed *list;
+};
+
+struct weir__auto_stage {
+    double seconds[WEIR_KIND_COUNT];
+    int64_t kept[WEIR__AUTO_AMOUNTS], saved[WEIR__AUTO_AMOUNTS];
+    uint32_t worker;
+    uint32_t recomputed; /**< micro-batches below this have an R */
+    uint32_t ahead;      /**< 0, or how far its F runs ahead of the next stage's */
+    bool backward;
+};
+
+struct weir__auto_worker {
+    int64_t limit[WEIR__AUTO_AMOUNTS];
+    int64_t alone[WEIR__AUTO_AMOUNTS]; /**< what one micro-batch by itself needs at most */
+    double work;                       /**< the least time of all its actions */
+};
+
+struct weir__auto_problem {
+    const struct weir_allocator *allocator;
+    const struct weir_search_options *options;
+    const struct weir_simulate_options *costs;
+    uint32_t stage_count, worker_count, micro_batch_count;
+    size_t cell_count;
+    uint32_t feed_room;  /**< of each list of feeds */
+    uint32_t slot_count; /**< actions, where every backward is split */
+    struct weir__auto_stage *stages;
+    struct weir__auto_worker *workers;
+    uint32_t *held_begin, *held; /**< stages of each worker, ascending */
+    struct weir__auto_feeds values_in, values_out, gradients_in, gradients_out;
+    double round;  /**< the most work that one worker has per micro-batch */
+    double bound;  /**< of the step, from below */
+    bool feasible; /**< one micro-batch after the other stays within the limits */
+};
+
+/** Lays the problem out for one placement. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_OVERFLOW. Clean up in
+ * every case. */
+int weir__auto_problem_init(struct weir__auto_problem *problem,
+                            const struct weir_search_options *options,
+                            const struct weir_simulate_options *costs,
+                            const uint32_t *stage_workers);
+void weir__auto_problem_clean_up(struct weir__auto_problem *problem);
+
+static inline size_t weir__auto_cell(const struct weir__auto_problem *problem, uint32_t stage,
+                                     uint32_t micro_batch) {
+    return (size_t)stage * problem->micro_batch_count + micro_batch;
+}
+static inline bool weir__auto_recomputed(const struct weir__auto_problem *problem, uint32_t stage,
+                                         uint32_t micro_batch) {
+    return micro_batch < problem->stages[stage].recomputed;
+}
+
+/* ---- a table being built ---- */
+
+/** An action with its times. */
+struct weir__auto_step {
+    double start, end;
+    uint32_t stage, micro_batch;
+    enum weir_kind kind;
+};
+
+struct weir__auto_place {
+    double free; /**< end of the worker's last action */
+    int64_t used[WEIR__AUTO_AMOUNTS], peak[WEIR__AUTO_AMOUNTS];
+    uint32_t oldest; /**< every micro-batch before this is freed */
+};
+
+/** How many a stage has of each; `weights`: no I before it lacks its W. */
+struct weir__auto_progress {
+    uint32_t forwards, recomputes, gradients, weights;
+};
+
+#define WEIR__AUTO_IS_SPLIT 1u
+#define WEIR__AUTO_IS_FREED 2u
+
+struct weir__auto_state {
+    struct weir__auto_place *places;      /**< [worker] */
+    struct weir__auto_progress *progress; /**< [stage] */
+    double *forward_end, *gradient_end;   /**< [cell], -1: not yet */
+    uint8_t *marks;                       /**< [cell] */
+};
+
+/** What an action changed beside its cell, to take it back. */
+struct weir__auto_undo {
+    struct weir__auto_place place;
+    struct weir__auto_progress progress;
+};
+
+int weir__auto_state_init(struct weir__auto_state *state, const struct weir__auto_problem *problem);
+void weir__auto_state_clean_up(struct weir__auto_state *state,
+                               const struct weir__auto_problem *problem);
+void weir__auto_state_reset(struct weir__auto_state *state,
+                            const struct weir__auto_problem *problem);
+/** The stage's next action of a kind (B and I are both offered), if all that it waits for is
+ * placed and, where it begins to keep something, what is left of the limit still lets every
+ * micro-batch that has begun come to its end. */
+bool weir__auto_next(const struct weir__auto_problem *problem, struct weir__auto_state *state,
+                     uint32_t stage, enum weir_kind kind, struct weir__auto_step *step);
+/** Places what weir__auto_next gave. */
+void weir__auto_place_step(const struct weir__auto_problem *problem, struct weir__auto_state *state,
+                           const struct weir__auto_step *step, struct weir__auto_undo *undo);
+/** Takes the last one placed back. */
+void weir__auto_take_back(const struct weir__auto_problem *problem, struct weir__auto_state *state,
+                          const struct weir__auto_step *step, const struct weir__auto_undo *undo);
+
+/** What the workers keep at most, summed: bytes, or activations where nothing has bytes. */
+int64_t weir__auto_peak(const struct weir__auto_problem *problem,
+                        const struct weir__auto_state *state);
+
+/* ---- a whole table ---- */
+
+struct weir__auto_plan {
+    uint32_t count;
+    double step;                   /**< makespan; INFINITY: there is none */
+    int64_t peak;                  /**< sum of what the workers keep at most */
+    struct weir__auto_step *steps; /**< in an order of execution; room for slot_count */
+};
+
+/** The lower of two steps, and of equal steps what keeps less. */
+static inline bool weir__auto_better(double step, int64_t peak,
+                                     const struct weir__auto_plan *than) {
+    return step < than->step || (!(step > than->step) && peak < than->peak);
+}
+
+/** How the next table is to be built. */
+struct weir__auto_taste {
+    double *order;   /**< [slot][cell]: what is lower comes first */
+    uint8_t *split;  /**< [cell]: not 0 for I and W */
+    double patience; /**< a worker leaves ready work for work that it likes better and that
+                          arrives within so many times the duration of the former */
+};
+
+/** What a worker could do next. */
+struct weir__auto_offer {
+    struct weir__auto_step step;
+    double order;
+};
+
+/** What the search works in. */
+struct weir__auto_bench {
+    struct weir__auto_state state;
+    struct weir__auto_taste taste;
+    struct weir__auto_step *choices; /**< [worker]: what it does next; start INFINITY: nothing */
+    struct weir__auto_offer *offers; /**< of one worker */
+    uint32_t offer_count;
+    double *latest;     /**< [slot][cell]: starts that a plan can put up with */
+    double *latest_row; /**< [worker] */
+    struct weir__auto_plan best, trial, current;
+    uint64_t work, work_most;
+};
+
+int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__auto_problem *problem,
+                          uint64_t work_most);
+void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
+                               const struct weir__auto_problem *problem);
+/** Builds `trial` by the taste; its step is INFINITY where the limits stop it. */
+void weir__auto_build(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
+/** Fills `latest` for a plan: the latest starts by which it would end no later. */
+void weir__auto_find_latest(const struct weir__auto_problem *problem,
+                            struct weir__auto_bench *bench, const struct weir__auto_plan *plan);
+/** From `best` on, builds until the work is done, into `best`. */
+void weir__auto_improve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
+/** Builds in the order of a table's starts, into `best` if it is better. */
+void weir__auto_imitate(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                        const struct weir_table *table, const double *starts);
+/** Builds from nothing, by a repeated block of one micro-batch's actions. */
+void weir__auto_begin(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
+/** Cases of more actions than this are not searched to the end. */
+#define WEIR__AUTO_PROOF_SLOTS 64u
+/** Branch and bound over all tables, with `step` known to be reachable. True: there is none below
+ * best.step any more. False: the work was done first. */
+bool weir__auto_prove(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
+
+#endif
