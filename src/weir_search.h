@@ -55,7 +55,7 @@ struct weir_search_options {
     const uint64_t *memory_limits; /**< or [workers], if not NULL */
     uint32_t activation_limit;     /**< of each worker's peak_activations; 0: none */
     bool whole_backward;           /**< B alone, never I and W */
-    uint64_t effort; /**< about how many actions may be placed; 0: 250,000. At least each
+    uint64_t effort; /**< about how many actions may be placed; 0: 150,000. At least each
                           named schedule and a few orders are tried */
 };
 #define WEIR_SEARCH_OPTIONS_INIT                                                                   \

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #define CELLS_MAX (UINT32_C(1) << 22)
-#define EFFORT_DEFAULT 250000u
-#define PLACEMENTS_MAX 2u
+#define EFFORT_DEFAULT 150000u
+#define BEHIND 1.1
 
 struct search {
     struct weir_simulator *simulator;
@@ -246,19 +246,21 @@ static int compete_plan(struct search *search, const struct weir__auto_problem *
 
 /* ---- one placement ---- */
 
-/* Builds until the work is done, or nothing better can be. */
-static void build(const struct search *search, const struct weir__auto_problem *problem,
-                  struct weir__auto_bench *bench, bool *optimal) {
+/* Builds until the work is done, or nothing better can be; a placement that begins far behind is
+ * not gone on with. */
+static bool build(const struct search *search, const struct weir__auto_problem *problem,
+                  struct weir__auto_bench *bench) {
     uint64_t all = bench->work_most;
     bool small = problem->slot_count <= WEIR__AUTO_PROOF_SLOTS;
+    bool known = search->result.table != NULL;
+    bench->goal = known ? search->step : INFINITY;
     weir__auto_begin(problem, bench);
-    bench->work_most =
-        small ? bench->work + (all > bench->work ? (all - bench->work) / 8 : 0) : all;
-    weir__auto_improve(problem, bench);
+    bool behind = known && bench->best.step > BEHIND * search->step;
+    if (small && all > bench->work) bench->work_most = bench->work + (all - bench->work) / 8;
+    if (!behind) weir__auto_improve(problem, bench);
     bench->work_most = all;
-    bool known = search->result.table != NULL && search->step < bench->best.step;
-    if (known) bench->best.step = search->step;
-    if (small) *optimal = weir__auto_prove(problem, bench);
+    if (known && search->step < bench->best.step) bench->best.step = search->step;
+    return small && weir__auto_prove(problem, bench);
 }
 
 /* What the worker that needs most needs, in the placement where that is least. */
@@ -292,7 +294,7 @@ static int search_placement(struct search *search, uint64_t work) {
     if (status == WEIR_OK) status = weir__auto_bench_init(&bench, &problem, work);
     if (status == WEIR_OK) status = try_all_named(search, &problem, &bench);
     if (status == WEIR_OK && problem.feasible) {
-        build(search, &problem, &bench, &optimal);
+        optimal = build(search, &problem, &bench);
         if (bench.best.count > 0) status = compete_plan(search, &problem, &bench.best);
     }
     if (status == WEIR_OK) {
@@ -327,13 +329,14 @@ static int search_placements(struct search *search) {
         return search_placement(search, effort);
     }
     bool both = options->workers > 1 && options->stages == 2 * options->workers;
-    place(search, false);
-    int status = search_placement(search, both ? effort / 2 : effort);
-    if (status == WEIR_OK && both) {
+    int status = WEIR_OK;
+    if (both) {
         place(search, true);
-        status = search_placement(search, effort / 2);
+        status = search_placement(search, effort / 4 * 3);
+        effort = effort > search->result.work ? effort - search->result.work : 0;
     }
-    return status;
+    place(search, false);
+    return status == WEIR_OK ? search_placement(search, effort) : status;
 }
 
 static int refuse(const struct search *search) {

@@ -173,6 +173,30 @@ struct weir__auto_offer {
     double order;
 };
 
+/** An action in its row; a whole backward's W is void. */
+struct weir__auto_entry {
+    uint32_t stage, micro_batch;
+    uint8_t kind; /**< enum weir_kind */
+    bool is_void;
+};
+
+/** When rows' entries run, and in which order. */
+struct weir__auto_times {
+    double *ready, *start, *end; /**< [entry] */
+    uint32_t *order;             /**< entries that are not void */
+    uint32_t count;
+    double step, sum; /**< the last end, and the sum of all rows' */
+};
+
+/** Rows that are changed: `now` says when they run, `next` is for trying. */
+struct weir__auto_rows {
+    uint32_t *begin; /**< [worker + 1] */
+    uint32_t *cursor;
+    double *free;
+    struct weir__auto_entry *list; /**< [slot_count] */
+    struct weir__auto_times now, next;
+};
+
 /** What the search works in. */
 struct weir__auto_bench {
     struct weir__auto_state state;
@@ -182,7 +206,9 @@ struct weir__auto_bench {
     uint32_t offer_count;
     double *latest;     /**< [slot][cell]: starts that a plan can put up with */
     double *latest_row; /**< [worker] */
+    struct weir__auto_rows rows;
     struct weir__auto_plan best, trial, current;
+    double goal; /**< a step that is known to be reachable */
     uint64_t work, work_most;
 };
 
@@ -195,6 +221,13 @@ void weir__auto_build(const struct weir__auto_problem *problem, struct weir__aut
 /** Fills `latest` for a plan: the latest starts by which it would end no later. */
 void weir__auto_find_latest(const struct weir__auto_problem *problem,
                             struct weir__auto_bench *bench, const struct weir__auto_plan *plan);
+/** Makes a table `trial`, as it is; nothing happens if it does not keep the limits. */
+void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                      const struct weir_table *table);
+/** Changes a plan (not `trial`, which is used) in small steps until none makes it better or the
+ * work is done. */
+void weir__auto_polish(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                       struct weir__auto_plan *plan);
 /** From `best` on, builds until the work is done, into `best`. */
 void weir__auto_improve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
 /** Builds in the order of a table's starts, into `best` if it is better. */

@@ -20,11 +20,55 @@ static void release_plan(const struct weir__auto_problem *problem, struct weir__
     weir__release(problem->allocator, plan->steps, problem->slot_count, sizeof *plan->steps);
 }
 
+static bool acquire_times(const struct weir__auto_problem *problem,
+                          struct weir__auto_times *times) {
+    const struct weir_allocator *allocator = problem->allocator;
+    times->ready = weir__acquire(allocator, problem->slot_count, sizeof *times->ready);
+    times->start = weir__acquire(allocator, problem->slot_count, sizeof *times->start);
+    times->end = weir__acquire(allocator, problem->slot_count, sizeof *times->end);
+    times->order = weir__acquire(allocator, problem->slot_count, sizeof *times->order);
+    return times->ready != NULL && times->start != NULL && times->end != NULL &&
+           times->order != NULL;
+}
+
+static void release_times(const struct weir__auto_problem *problem,
+                          struct weir__auto_times *times) {
+    const struct weir_allocator *allocator = problem->allocator;
+    weir__release(allocator, times->order, problem->slot_count, sizeof *times->order);
+    weir__release(allocator, times->end, problem->slot_count, sizeof *times->end);
+    weir__release(allocator, times->start, problem->slot_count, sizeof *times->start);
+    weir__release(allocator, times->ready, problem->slot_count, sizeof *times->ready);
+}
+
+static bool acquire_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+    const struct weir_allocator *allocator = problem->allocator;
+    uint32_t workers = problem->worker_count;
+    rows->begin = weir__acquire(allocator, (size_t)workers + 1, sizeof *rows->begin);
+    rows->cursor = weir__acquire(allocator, workers, sizeof *rows->cursor);
+    rows->free = weir__acquire(allocator, workers, sizeof *rows->free);
+    rows->list = weir__acquire(allocator, problem->slot_count, sizeof *rows->list);
+    bool times = acquire_times(problem, &rows->now);
+    times = acquire_times(problem, &rows->next) && times;
+    return times && rows->begin != NULL && rows->cursor != NULL && rows->free != NULL &&
+           rows->list != NULL;
+}
+
+static void release_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+    const struct weir_allocator *allocator = problem->allocator;
+    uint32_t workers = problem->worker_count;
+    release_times(problem, &rows->next);
+    release_times(problem, &rows->now);
+    weir__release(allocator, rows->list, problem->slot_count, sizeof *rows->list);
+    weir__release(allocator, rows->free, workers, sizeof *rows->free);
+    weir__release(allocator, rows->cursor, workers, sizeof *rows->cursor);
+    weir__release(allocator, rows->begin, (size_t)workers + 1, sizeof *rows->begin);
+}
+
 int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__auto_problem *problem,
                           uint64_t work_most) {
     const struct weir_allocator *allocator = problem->allocator;
     size_t cells = problem->cell_count;
-    *bench = (struct weir__auto_bench){.work_most = work_most};
+    *bench = (struct weir__auto_bench){.work_most = work_most, .goal = INFINITY};
     int status = weir__auto_state_init(&bench->state, problem);
     bench->taste.order =
         weir__acquire(allocator, WEIR__AUTO_SLOTS * cells, sizeof *bench->taste.order);
@@ -37,6 +81,7 @@ int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__aut
     bool plans = acquire_plan(problem, &bench->best);
     plans = acquire_plan(problem, &bench->trial) && plans;
     plans = acquire_plan(problem, &bench->current) && plans;
+    plans = acquire_rows(problem, &bench->rows) && plans;
     if (status == WEIR_OK && (!plans || bench->taste.order == NULL || bench->taste.split == NULL ||
                               bench->latest == NULL || bench->latest_row == NULL ||
                               bench->choices == NULL || bench->offers == NULL)) {
@@ -49,6 +94,7 @@ void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
                                const struct weir__auto_problem *problem) {
     const struct weir_allocator *allocator = problem->allocator;
     size_t cells = problem->cell_count;
+    release_rows(problem, &bench->rows);
     release_plan(problem, &bench->current);
     release_plan(problem, &bench->trial);
     release_plan(problem, &bench->best);

@@ -39,7 +39,8 @@ static void judge(struct weir__auto_bench *bench) {
 
 static bool is_done(const struct weir__auto_problem *problem,
                     const struct weir__auto_bench *bench) {
-    return bench->work >= bench->work_most || bench->best.step <= problem->bound;
+    return bench->work >= bench->work_most || bench->best.step <= problem->bound ||
+           bench->goal <= problem->bound;
 }
 
 void weir__auto_imitate(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
@@ -62,9 +63,17 @@ void weir__auto_imitate(const struct weir__auto_problem *problem, struct weir__a
     bench->taste.patience = 0.25;
     weir__auto_build(problem, bench);
     judge(bench);
+    bench->trial.step = INFINITY;
+    weir__auto_adopt(problem, bench, table);
+    judge(bench);
 }
 
 /* ---- a repeated block ---- */
+
+/* A table this much slower than the best may become it by small changes, */
+#define PROMISING 1.03
+/* and one this much slower is left. */
+#define DRIFT 1.02
 
 enum split { SPLIT_WHERE_AWAITED, SPLIT_ALL, SPLIT_NONE };
 
@@ -202,17 +211,22 @@ static void follow(const struct weir__auto_problem *problem, struct weir__auto_b
 }
 
 void weir__auto_improve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
-    if (!(bench->best.step < INFINITY)) return;
+    if (!(bench->best.step < INFINITY) || is_done(problem, bench)) return;
+    weir__auto_polish(problem, bench, &bench->best);
     copy_plan(&bench->best, &bench->current);
     for (uint64_t round = 0; !is_done(problem, bench); round++) {
         weir__auto_find_latest(problem, bench, &bench->current);
         mark_splits(problem, bench, &bench->current);
         follow(problem, bench, round);
         weir__auto_build(problem, bench);
-        judge(bench);
-        if (bench->trial.step <= bench->current.step) {
+        if (bench->trial.step <= PROMISING * bench->best.step) {
             swap_plans(&bench->trial, &bench->current);
-        } else if (round % 32 == 31) {
+            weir__auto_polish(problem, bench, &bench->current);
+            swap_plans(&bench->trial, &bench->current);
+        }
+        judge(bench);
+        swap_plans(&bench->trial, &bench->current);
+        if (bench->current.step > DRIFT * bench->best.step || round % 16 == 15) {
             copy_plan(&bench->best, &bench->current);
         }
     }
