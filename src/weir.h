@@ -340,6 +340,8 @@ struct weir_table {
     const struct weir_action *actions; /**< action_count */
 };
 
+struct weir_search_options; /* weir_search.h */
+
 /** What a schedule is a pure function of. */
 struct weir_table_options {
     size_t size;
@@ -356,9 +358,16 @@ struct weir_table_options {
                                   Else it may stand earlier, where the worker would wait if an
                                   action took one unit and B two, and where it raises no peak of
                                   saved activations. Not for weir_table_parse */
+    bool whole_backward;     /**< "auto" takes B alone, never I and W */
+    const struct weir_search_options *search; /**< what "auto" goes by (weir_search.h), but for the
+                                                   counts and modes above; NULL: unit times, no
+                                                   limit */
 };
 #define WEIR_TABLE_OPTIONS_INIT                                                                    \
-    { sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0, 0, false }
+    {                                                                                              \
+        sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0, 0,      \
+            false, false, 0                                                                        \
+    }
 
 /** The i-th schedule's name, NULL after the last. Static storage. */
 const char *weir_schedule_name(uint32_t index);
@@ -442,12 +451,14 @@ struct weir_pipe_options {
     uint32_t trace_actions; /**< ring size per worker; 0: the last step or two */
     weir_log_fn *log;
     void *log_context;
+    const struct weir_search_options *search; /**< as in weir_table_options; lives as long as the
+                                                   pipe */
 };
 #define WEIR_PIPE_OPTIONS_INIT                                                                     \
     {                                                                                              \
         sizeof(struct weir_pipe_options), 0, 0, 0, 0, 0, 0, 1, 0, "1f1b", 0, 0,                    \
             WEIR_CHECKPOINT_DEFAULT, 0, false, false, false, 0, 0, WEIR_WAIT_AUTO, WEIR_LINK_AUTO, \
-            0, 0, 0, 0, 0, 0.0, false, 0, 0, 0                                                     \
+            0, 0, 0, 0, 0, 0.0, false, 0, 0, 0, 0                                                  \
     }
 
 /** What a mini-batch is made of; all memory is the caller's and rows-first, contiguous. */

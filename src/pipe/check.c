@@ -245,7 +245,6 @@ static void check_entries(const struct weir_pipe_options *options, bool rows_kno
 /* The schedule's own refusals, next to the description's. */
 static void check_schedule(const struct weir_pipe_options *options, struct weir_faults *faults) {
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
-    struct weir_table *table = NULL;
     bool countable = options->rows >= 1 && options->chunks >= 1 && options->stage_count >= 1;
     if (options->table_csv != NULL || !countable) return;
     want.allocator = options->allocator;
@@ -253,7 +252,8 @@ static void check_schedule(const struct weir_pipe_options *options, struct weir_
     want.stages = options->stage_count;
     want.workers = options->workers;
     want.micro_batches = weir__chunk_count(options->rows, options->chunks);
-    if (weir_table_new(&want, faults, &table) == WEIR_OK) weir_table_destroy(table);
+    want.search = options->search;
+    weir__table_options_check(&want, faults);
 }
 
 bool weir__check_options(const struct weir_pipe_options *options, struct weir_faults *faults) {

@@ -361,6 +361,17 @@ static int parse_table(const struct weir__setup *setup, const struct weir_table_
     return status;
 }
 
+/* Some stage that learns cannot part its backward. */
+static bool is_whole(const struct weir__setup *setup) {
+    const struct weir_pipe_options *options = &setup->options;
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        const struct weir_stage_calls *calls = options->stages[s].calls;
+        bool parts = calls->backward_input != NULL && calls->backward_weight != NULL;
+        if (!parts && !weir__no_backward(setup->flow.no_backward, s)) return true;
+    }
+    return false;
+}
+
 static struct weir_table_options table_options(const struct weir__setup *setup, int64_t rows) {
     const struct weir_pipe_options *options = &setup->options;
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
@@ -373,6 +384,8 @@ static struct weir_table_options table_options(const struct weir__setup *setup, 
     want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
     want.no_backward = setup->flow.no_backward;
     want.recompute_late = options->recompute_late;
+    want.whole_backward = is_whole(setup);
+    want.search = options->search;
     if (options->infer_only && options->table_csv == NULL) weir__table_options_infer(&want);
     return want;
 }

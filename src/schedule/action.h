@@ -176,6 +176,7 @@ struct weir__schedule {
     const char *infers_as; /**< where there is a check: whose forwards, of the same stages on each
                                 worker, run in inference what it refuses */
     void (*fill)(const struct weir_table_options *options, struct weir__table_builder *builder);
+    bool places_recompute; /**< R stand where they should; else they are moved into slack */
 };
 /** Whether weir_table_new makes a table of these, memory aside: WEIR_OK, or WEIR_ERR_ARGUMENT with
  * every reason in `faults` (which may be NULL). */

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <string.h>
 
-#define CELLS_MAX (UINT32_C(1) << 22)
 #define EFFORT_DEFAULT 150000u
 #define BEHIND 1.1
 
@@ -19,9 +18,8 @@ struct search {
     struct weir_search_options options;
     struct weir_simulate_options costs;
     struct weir_faults *faults;
-    uint64_t *unit_bytes;    /**< [stages]: an activation's byte where no costs are given */
-    uint32_t *stage_workers; /**< [stages]: the placement that is searched */
-    uint32_t *table_workers; /**< [stages]: the one of a named schedule's table */
+    uint32_t *stage_workers;          /**< [stages]: the placement that is searched */
+    uint32_t *table_workers;          /**< [stages]: the one of a named schedule's table */
     struct weir_search_result result; /**< the best so far, if it has a table */
     double step;                      /**< of it, and what it keeps */
     uint64_t peak;
@@ -32,12 +30,10 @@ struct search {
 
 /* ---- what was asked ---- */
 
-static void unit_costs(struct search *search) {
+void weir__auto_unit_costs(struct weir_simulate_options *costs) {
     static const enum weir_kind ones[] = {WEIR_KIND_F, WEIR_KIND_R, WEIR_KIND_I, WEIR_KIND_W};
-    for (size_t i = 0; i < WEIR__COUNT_OF(ones); i++) search->costs.kind_seconds[ones[i]] = 1.0;
-    search->costs.kind_seconds[WEIR_KIND_B] = 2.0;
-    for (uint32_t s = 0; s < search->options.stages; s++) search->unit_bytes[s] = 1;
-    search->costs.saved_bytes = search->unit_bytes;
+    for (size_t i = 0; i < WEIR__COUNT_OF(ones); i++) costs->kind_seconds[ones[i]] = 1.0;
+    costs->kind_seconds[WEIR_KIND_B] = 2.0;
 }
 
 static int read_options(const struct weir_search_options *options, struct weir_search_options *own,
@@ -48,7 +44,9 @@ static int read_options(const struct weir_search_options *options, struct weir_s
     *own = (struct weir_search_options)WEIR_SEARCH_OPTIONS_INIT;
     memcpy(own, options, options->size);
     *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
-    if (own->costs != NULL) {
+    if (own->costs == NULL) {
+        weir__auto_unit_costs(costs);
+    } else {
         size_t size = own->costs->size;
         if (size < sizeof size || size > sizeof *costs) return WEIR_ERR_ARGUMENT;
         memcpy(costs, own->costs, size);
@@ -92,12 +90,13 @@ static void check_counts(const struct weir_search_options *options, struct weir_
                         " micro-batches: ask for at least one of each, and no more workers than "
                         "stages",
                         options->stages, options->workers, options->micro_batches);
-    } else if (cells > CELLS_MAX) {
+    } else if (cells > WEIR__AUTO_CELLS_MAX) {
         weir_faults_add(faults,
                         "%" PRIu32 " stages and %" PRIu32 " micro-batches are too many to search: "
                         "with so many stages ask for at most %" PRIu32 " micro-batches, or name a "
                         "schedule",
-                        options->stages, options->micro_batches, CELLS_MAX / options->stages);
+                        options->stages, options->micro_batches,
+                        WEIR__AUTO_CELLS_MAX / options->stages);
     } else if (options->stage_workers != NULL) {
         check_placement(options, faults);
     }
@@ -133,25 +132,27 @@ static int simulate(struct search *search, const struct weir_table *table,
     return weir_simulate(search->simulator, &search->costs, search->faults, prediction);
 }
 
-/* The table is the search's from here on: it is the best so far, or destroyed. */
+static bool beats(const struct search *search, const struct weir_prediction *prediction) {
+    if (!is_within(&search->options, prediction)) return false;
+    if (search->result.table == NULL || prediction->step < search->step) return true;
+    return !(prediction->step > search->step) && peak_of(prediction) < search->peak;
+}
+
+/* The table is the search's from here on: it is the best so far, or destroyed. One that skips and
+ * borders do not allow is no candidate. */
 static int compete(struct search *search, struct weir_table *table, const char *name) {
     struct weir_prediction prediction;
     int status = simulate(search, table, &prediction);
-    bool better = false;
-    if (status == WEIR_OK && is_within(&search->options, &prediction)) {
-        uint64_t peak = peak_of(&prediction);
-        better = search->result.table == NULL || prediction.step < search->step ||
-                 (!(prediction.step > search->step) && peak < search->peak);
-        if (better) {
-            weir_table_destroy(search->result.table);
-            search->result.table = table;
-            search->result.name = name;
-            search->step = prediction.step;
-            search->peak = peak;
-        }
+    if (status != WEIR_OK || !beats(search, &prediction)) {
+        weir_table_destroy(table);
+        return status == WEIR_ERR_SCHEDULE ? WEIR_OK : status;
     }
-    if (!better) weir_table_destroy(table);
-    return status;
+    weir_table_destroy(search->result.table);
+    search->result.table = table;
+    search->result.name = name;
+    search->step = prediction.step;
+    search->peak = peak_of(&prediction);
+    return WEIR_OK;
 }
 
 /* ---- named schedules ---- */
@@ -166,6 +167,7 @@ static int named_table(const struct search *search, const char *name, struct wei
     options.checkpoint = search->options.checkpoint;
     options.stage_checkpoint = search->options.stage_checkpoint;
     options.no_backward = search->costs.no_backward;
+    options.recompute_late = search->costs.recompute_late;
     return weir_table_new(&options, NULL, table);
 }
 
@@ -199,7 +201,7 @@ static int try_named(struct search *search, const struct weir__auto_problem *pro
         search->costs.want_actions = false;
         if (status == WEIR_OK) weir__auto_imitate(problem, bench, table, prediction.start);
     }
-    if (status != WEIR_OK) {
+    if (status != WEIR_OK && status != WEIR_ERR_SCHEDULE) {
         weir_table_destroy(table);
         return status;
     }
@@ -295,7 +297,10 @@ static int search_placement(struct search *search, uint64_t work) {
     if (status == WEIR_OK) status = try_all_named(search, &problem, &bench);
     if (status == WEIR_OK && problem.feasible) {
         optimal = build(search, &problem, &bench);
-        if (bench.best.count > 0) status = compete_plan(search, &problem, &bench.best);
+        if (bench.best.count > 0) {
+            weir__auto_join(&problem, &bench, &bench.best);
+            status = compete_plan(search, &problem, &bench.best);
+        }
     }
     if (status == WEIR_OK) {
         search->result.work += bench.work;
@@ -363,24 +368,21 @@ static int conclude(struct search *search, struct weir_search_result *result) {
     return WEIR_OK;
 }
 
-static int run(struct search *search, struct weir_search_result *result) {
+static int acquire(struct search *search) {
     const struct weir_allocator *allocator = search->options.allocator;
     uint32_t stages = search->options.stages;
-    search->unit_bytes = weir__acquire(allocator, stages, sizeof *search->unit_bytes);
     search->stage_workers = weir__acquire(allocator, stages, sizeof *search->stage_workers);
     search->table_workers = weir__acquire(allocator, stages, sizeof *search->table_workers);
-    int status = WEIR_ERR_OUT_OF_MEMORY;
-    if (search->unit_bytes != NULL && search->stage_workers != NULL &&
-        search->table_workers != NULL) {
-        if (search->options.costs == NULL) unit_costs(search);
-        status = search_placements(search);
-        if (status == WEIR_OK) status = conclude(search, result);
-    }
+    bool acquired = search->stage_workers != NULL && search->table_workers != NULL;
+    return acquired ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static void clean_up(struct search *search) {
+    const struct weir_allocator *allocator = search->options.allocator;
+    uint32_t stages = search->options.stages;
     weir_table_destroy(search->result.table);
     weir__release(allocator, search->table_workers, stages, sizeof *search->table_workers);
     weir__release(allocator, search->stage_workers, stages, sizeof *search->stage_workers);
-    weir__release(allocator, search->unit_bytes, stages, sizeof *search->unit_bytes);
-    return status;
 }
 
 int weir_search(struct weir_simulator *simulator, const struct weir_search_options *options,
@@ -392,15 +394,19 @@ int weir_search(struct weir_simulator *simulator, const struct weir_search_optio
                             .result = {.optimal = true, .bound = INFINITY}};
     if (simulator == NULL || result == NULL ||
         read_options(options, &search.options, &search.costs) != WEIR_OK) {
-        weir_faults_add(faults,
-                        "weir_search: an argument is NULL, or the options' size is not that "
-                        "of this library");
+        weir_faults_add(faults, "weir_search: an argument is NULL, or the options' size is not "
+                                "that of this library");
         return WEIR_ERR_ARGUMENT;
     }
     uint32_t before = search.faults->count;
     check_counts(&search.options, search.faults);
-    bool sound = search.faults->count == before;
-    int status = sound ? run(&search, result) : WEIR_ERR_ARGUMENT;
+    int status = WEIR_ERR_ARGUMENT;
+    if (search.faults->count == before) {
+        status = acquire(&search);
+        if (status == WEIR_OK) status = search_placements(&search);
+        if (status == WEIR_OK) status = conclude(&search, result);
+        clean_up(&search);
+    }
     weir_faults_clean_up(&own);
     return status;
 }

@@ -14,6 +14,9 @@
 #include "schedule/schedules.h"
 #include "weir_search.h"
 
+/** So many (stage, micro-batch) and no more are searched. */
+#define WEIR__AUTO_CELLS_MAX (UINT32_C(1) << 22)
+
 /** What is limited: bytes and activations. */
 enum { WEIR__AUTO_BYTES, WEIR__AUTO_ACTIVATIONS, WEIR__AUTO_AMOUNTS };
 
@@ -77,6 +80,9 @@ int weir__auto_problem_init(struct weir__auto_problem *problem,
                             const struct weir_simulate_options *costs,
                             const uint32_t *stage_workers);
 void weir__auto_problem_clean_up(struct weir__auto_problem *problem);
+
+/** F, R, I and W take 1, B takes 2. */
+void weir__auto_unit_costs(struct weir_simulate_options *costs);
 
 static inline size_t weir__auto_cell(const struct weir__auto_problem *problem, uint32_t stage,
                                      uint32_t micro_batch) {
@@ -228,6 +234,9 @@ void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__aut
  * work is done. */
 void weir__auto_polish(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                        struct weir__auto_plan *plan);
+/** Makes one B of each I and W of a plan that stand together, where its step stays. */
+void weir__auto_join(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                     struct weir__auto_plan *plan);
 /** From `best` on, builds until the work is done, into `best`. */
 void weir__auto_improve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
 /** Builds in the order of a table's starts, into `best` if it is better. */

@@ -399,6 +399,55 @@ void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__aut
     bench->trial.peak = peak_of(problem, rows);
 }
 
+/* The latest end of a gradient that others can put up with. */
+static double latest_end(const struct weir__auto_problem *problem,
+                         const struct weir__auto_bench *bench,
+                         const struct weir__auto_entry *entry) {
+    const struct weir__auto_feeds *out = &problem->gradients_out;
+    const double *latest = &bench->latest[WEIR__AUTO_GRADIENT * problem->cell_count];
+    double end = INFINITY;
+    for (uint32_t f = out->begin[entry->stage]; f < out->begin[entry->stage + 1]; f++) {
+        size_t cell = weir__auto_cell(problem, out->list[f].stage, entry->micro_batch);
+        double by = latest[cell] - out->list[f].copy - problem->costs->host_seconds;
+        end = by < end ? by : end;
+    }
+    return end;
+}
+
+/* An I directly before its W, which nobody misses if both are one B. */
+static bool may_join(const struct weir__auto_problem *problem, const struct weir__auto_bench *bench,
+                     uint32_t at) {
+    const struct weir__auto_rows *rows = &bench->rows;
+    const struct weir__auto_entry *entry = &rows->list[at], *next = &rows->list[at + 1];
+    const double *seconds = problem->stages[entry->stage].seconds;
+    double whole = seconds[WEIR_KIND_B];
+    return entry->kind == WEIR_KIND_I && next->kind == WEIR_KIND_W && entry->stage == next->stage &&
+           entry->micro_batch == next->micro_batch &&
+           whole <= seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W] &&
+           rows->now.start[at] + whole <= latest_end(problem, bench, entry);
+}
+
+void weir__auto_join(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                     struct weir__auto_plan *plan) {
+    struct weir__auto_rows *rows = &bench->rows;
+    read_plan(problem, plan, rows);
+    if (!run_rows(problem, bench)) return;
+    take_next(rows);
+    write_plan(rows, &bench->trial);
+    weir__auto_find_latest(problem, bench, &bench->trial);
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        for (uint32_t at = rows->begin[w]; at + 1 < rows->begin[w + 1]; at++) {
+            if (!may_join(problem, bench, at)) continue;
+            rows->list[at].kind = WEIR_KIND_B;
+            rows->list[at + 1].is_void = true;
+        }
+    }
+    if (!run_rows(problem, bench) || rows->next.step > rows->now.step) return;
+    take_next(rows);
+    write_plan(rows, plan);
+    plan->peak = peak_of(problem, rows);
+}
+
 void weir__auto_polish(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                        struct weir__auto_plan *plan) {
     struct weir__auto_rows *rows = &bench->rows;

@@ -19,7 +19,7 @@ static const struct weir__schedule *const schedules[] = {
     &weir__schedule_gpipe,      &weir__schedule_1f1b,   &weir__schedule_interleaved,
     &weir__schedule_looped_bfs, &weir__schedule_zb_h1,  &weir__schedule_zb_h2,
     &weir__schedule_zb_v,       &weir__schedule_v_half, &weir__schedule_v_min,
-    &weir__schedule_dualpipe_v,
+    &weir__schedule_dualpipe_v, &weir__schedule_auto,
 };
 
 const char *weir_schedule_name(uint32_t index) {
@@ -165,7 +165,7 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
     builder.no_backward = own.no_backward;
     schedule->fill(&own, &builder);
     status = weir__table_finish(&builder, table);
-    if (status == WEIR_OK && !own.recompute_late) {
+    if (status == WEIR_OK && !own.recompute_late && !schedule->places_recompute) {
         status = weir__recompute_in_slack(*table, NULL, own.allocator);
         if (status != WEIR_OK) {
             weir_table_destroy(*table);

@@ -19,6 +19,7 @@ extern const struct weir__schedule weir__schedule_zb_v;
 extern const struct weir__schedule weir__schedule_v_half;
 extern const struct weir__schedule weir__schedule_v_min;
 extern const struct weir__schedule weir__schedule_dualpipe_v;
+extern const struct weir__schedule weir__schedule_auto;
 
 /** The caller's options with defaults for what an older header did not have; WEIR_ERR_ARGUMENT if
  * `size` cannot be. */
