@@ -541,7 +541,8 @@ static void test_unknown_schedule_lists_the_known(void) {
     CHECK_EQ_STR(weir_schedule_name(0), "gpipe");
     CHECK_EQ_STR(weir_schedule_name(1), "1f1b");
     CHECK_EQ_STR(weir_schedule_name(9), "dualpipe-v");
-    CHECK_EQ_STR(weir_schedule_name(10), NULL);
+    CHECK_EQ_STR(weir_schedule_name(10), "auto");
+    CHECK_EQ_STR(weir_schedule_name(11), NULL);
 }
 
 static void test_all_reasons_are_listed(void) {

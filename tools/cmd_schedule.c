@@ -7,11 +7,14 @@
  */
 #include "args.h"
 #include "commands.h"
+#include "kind_times.h"
 #include "net_run.h"
 #include "output.h"
+#include "weir_search.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TABLE_BYTES_MAX ((size_t)1 << 28)
 
@@ -22,6 +25,8 @@ struct values {
     uint32_t recompute;  /* and into recompute_names */
     const char *csv;
     bool plain;
+    struct arg_texts time;
+    uint32_t activation_limit;
     const char *check;
 };
 
@@ -36,8 +41,8 @@ static const struct arg_option table_options[] = {
      .offset = AT(schedule),
      .value = "NAME",
      .fallback = "1f1b",
-     .help = "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min or "
-             "dualpipe-v"},
+     .help = "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, "
+             "dualpipe-v, or auto: searched for"},
     {.name = "stages",
      .type = ARG_U32,
      .offset = AT(stages),
@@ -83,6 +88,22 @@ static const struct arg_option table_options[] = {
      .help = "leave R and U out, for torch.distributed.pipelining"},
 };
 
+static const struct arg_option search_options[] = {
+    {.name = "time",
+     .type = ARG_LIST,
+     .offset = AT(time),
+     .value = "F=1,R=1,...",
+     .fallback = KIND_TIMES_FALLBACK,
+     .unit = "seconds",
+     .help = "of one task of each kind; what is not named keeps its default"},
+    {.name = "activation-limit",
+     .type = ARG_U32,
+     .offset = AT(activation_limit),
+     .value = "N",
+     .least = 1,
+     .help = "no worker keeps more activations than this, a stage's of a micro-batch counted once"},
+};
+
 static const struct arg_option check_options[] = {
     {.name = "check",
      .type = ARG_TEXT,
@@ -94,6 +115,8 @@ static const struct arg_option check_options[] = {
 
 static const struct arg_section sections[] = {
     {"Printing a table", table_options, sizeof(table_options) / sizeof(table_options[0]), 0},
+    {"Searching (--schedule auto)", search_options,
+     sizeof(search_options) / sizeof(search_options[0]), 0},
     {"Checking a table", check_options, sizeof(check_options) / sizeof(check_options[0]), 0},
 };
 
@@ -201,7 +224,8 @@ static int judge(const struct values *values, const struct weir__bytes *text,
 }
 
 static int check(struct values *values, const struct args *args, struct weir_faults *faults) {
-    static const char *const others[] = {"schedule", "checkpoint", "recompute", "csv", "plain"};
+    static const char *const others[] = {"schedule", "checkpoint", "recompute",       "csv",
+                                         "plain",    "time",       "activation-limit"};
     struct weir_error error = {0};
     struct weir__io io = {.error = &error};
     struct weir__bytes text = {0};

@@ -7,6 +7,7 @@
 #include "args.h"
 #include "commands.h"
 #include "json_text.h"
+#include "kind_times.h"
 #include "model_options.h"
 #include "net_run.h"
 #include "simulate.h"
@@ -24,7 +25,7 @@ struct values {
     struct arg_texts time, compare;
     double copy, copy_per_byte, host, noise;
     uint64_t border_bytes, activation_bytes;
-    uint32_t batch, optimizer, seeds;
+    uint32_t batch, optimizer, seeds, activation_limit;
     const char *json, *trace, *svg;
     struct pipe_options pipe;
     struct model_options model;
@@ -39,7 +40,7 @@ static const struct arg_option cost_options[] = {
      .type = ARG_LIST,
      .offset = AT(time),
      .value = "F=1,R=1,...",
-     .fallback = "F=1,R=1,B=2,I=1,W=1,U=0",
+     .fallback = KIND_TIMES_FALLBACK,
      .unit = "seconds",
      .help = "of one task of each kind; what is not named keeps its default"},
     {.name = "copy",
@@ -82,6 +83,13 @@ static const struct arg_option cost_options[] = {
      .most = 1,
      .help = "each task's time is off by up to this part, at random, as --seed says (default: 0; "
              "0.1 to compare)"},
+    {.name = "activation-limit",
+     .type = ARG_U32,
+     .offset = AT(activation_limit),
+     .value = "N",
+     .least = 1,
+     .help = "with --schedule auto: no worker keeps more activations than this, a stage's of a "
+             "micro-batch counted once"},
 };
 
 static const struct arg_option output_options[] = {
@@ -161,33 +169,6 @@ struct request {
     struct simulate_model model; /* its model NULL: none */
 };
 
-static int kind_of(char letter) {
-    static const char letters[] = {
-#define LETTER(name, letter, text) letter,
-        WEIR_KIND_MAP(LETTER)
-#undef LETTER
-    };
-    for (int kind = 0; kind < WEIR_KIND_COUNT; kind++) {
-        if (letters[kind] == letter) return kind;
-    }
-    return -1;
-}
-
-/* "F=1.5" */
-static void read_time(const char *text, struct simulate_costs *costs, struct weir_faults *faults) {
-    int kind = text[0] != 0 && text[1] == '=' ? kind_of(text[0]) : -1;
-    char *end = NULL;
-    double value = kind >= 0 ? strtod(text + 2, &end) : -1.0;
-    if (kind < 0 || end == text + 2 || *end != 0 || !isfinite(value) || value < 0.0) {
-        weir_faults_add(faults,
-                        "--time %.40s: give a kind and seconds that are not negative, as in F=1.5; "
-                        "kinds are F, R, B, I, W and U",
-                        text);
-        return;
-    }
-    costs->seconds[kind] = value;
-}
-
 static struct simulate_costs costs_of(const struct values *values, struct weir_faults *faults) {
     struct simulate_costs costs = {.link = {values->copy, values->copy_per_byte},
                                    .host = values->host,
@@ -196,24 +177,21 @@ static struct simulate_costs costs_of(const struct values *values, struct weir_f
                                    .activation_bytes = values->activation_bytes,
                                    .seed = values->pipe.seed,
                                    .recompute_late = values->pipe.recompute == 1};
-    static const enum weir_kind ones[] = {WEIR_KIND_F, WEIR_KIND_R, WEIR_KIND_I, WEIR_KIND_W};
-    for (size_t i = 0; i < sizeof ones / sizeof ones[0]; i++) costs.seconds[ones[i]] = 1.0;
-    costs.seconds[WEIR_KIND_B] = 2.0;
-    for (uint32_t i = 0; i < values->time.count; i++) {
-        read_time(arg_texts_get(&values->time, i), &costs, faults);
-    }
+    kind_times_read(&values->time, costs.seconds, faults);
     return costs;
 }
 
 static struct simulate_counts counts_of(const struct request *request) {
     const struct pipe_options *pipe = &request->values->pipe;
-    return (struct simulate_counts){
-        .recompute_late = pipe->recompute == 1,
-        .stages = pipe->stages,
-        .workers = pipe->workers,
-        .virtual_stages = pipe->virtual_stages,
-        .chunks = args_given(request->args, "chunks") ? pipe->chunks : 0,
-        .checkpoint = WEIR_CHECKPOINT_NEVER};
+    return (struct simulate_counts){.recompute_late = pipe->recompute == 1,
+                                    .stages = pipe->stages,
+                                    .workers = pipe->workers,
+                                    .virtual_stages = pipe->virtual_stages,
+                                    .chunks =
+                                        args_given(request->args, "chunks") ? pipe->chunks : 0,
+                                    .costs = &request->costs,
+                                    .activation_limit = request->values->activation_limit,
+                                    .checkpoint = WEIR_CHECKPOINT_NEVER};
 }
 
 /* Without a model one mode serves all stages. */
@@ -233,6 +211,11 @@ static int read_checkpoint(const struct request *request, struct simulate_counts
 /* The case of a schedule, with all that it costs. Clean up in every case. */
 static int make_case(struct request *request, const char *schedule, struct simulate_case *c,
                      struct weir_faults *faults, struct weir_faults *notes) {
+    if (request->model.model != NULL && request->values->activation_limit > 0) {
+        *c = (struct simulate_case){0};
+        weir_faults_add(faults, "--activation-limit goes without --model: leave it out");
+        return WEIR_ERR_ARGUMENT;
+    }
     if (request->model.model != NULL)
         return simulate_model_case(&request->model, schedule, &request->costs, c, faults);
     struct simulate_counts counts = counts_of(request);

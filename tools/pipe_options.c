@@ -72,7 +72,7 @@ const struct arg_option pipe_option_list[] = {
      .value = "NAME|FILE.csv",
      .fallback = "1f1b",
      .help = "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe-v, "
-             "or a table"},
+             "auto (searched for), or a table"},
     {.name = "checkpoint",
      .type = ARG_TEXT,
      .offset = AT(checkpoint),

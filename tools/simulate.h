@@ -9,7 +9,7 @@
 #include "model_options.h"
 #include "output.h"
 #include "pipe_costs.h"
-#include "weir_simulate.h"
+#include "weir_search.h"
 
 #include <jansson.h>
 
@@ -31,6 +31,8 @@ struct simulate_counts {
     /** A worker's share of the work stays the same: with V stages per worker each takes 1 / V of
      * the given times and bytes. So that schedules can be compared that cut a model differently. */
     bool same_share;
+    const struct simulate_costs *costs; /**< what auto goes by */
+    uint32_t activation_limit;          /**< of auto; 0: none */
 };
 
 /** Whether the name is that of a table's file. */

@@ -65,6 +65,31 @@ static int read_csv(const struct simulate_counts *counts, struct weir_table_opti
     return status;
 }
 
+/* By the costs that are simulated afterwards. */
+static int search_table(const struct simulate_counts *counts, struct weir_table_options *options,
+                        struct weir_faults *faults, struct weir_table **table) {
+    struct weir_search_options search = WEIR_SEARCH_OPTIONS_INIT;
+    struct weir_simulate_options costs = WEIR_SIMULATE_OPTIONS_INIT;
+    uint32_t stages = options->stages, workers = options->workers > 0 ? options->workers : stages;
+    double share = counts->same_share ? (double)workers / stages : 1.0;
+    uint64_t *bytes = calloc(stages, sizeof *bytes);
+    if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < stages; s++) bytes[s] = counts->costs->border_bytes;
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
+        costs.kind_seconds[k] = counts->costs->seconds[k] * share;
+    }
+    costs.border_bytes = bytes;
+    costs.link = counts->costs->link;
+    costs.host_seconds = counts->costs->host;
+    search.costs = &costs;
+    search.activation_limit = counts->activation_limit;
+    options->search = &search;
+    int status = weir_table_new(options, faults, table);
+    options->search = NULL;
+    free(bytes);
+    return status;
+}
+
 static int make_table(struct simulate_case *c, const struct simulate_counts *counts,
                       struct weir_faults *faults, struct weir_faults *notes) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
@@ -78,6 +103,15 @@ static int make_table(struct simulate_case *c, const struct simulate_counts *cou
     if (counts->chunks == 0) options.micro_batches = CHUNKS_DEFAULT;
     choose_counts(counts, &options, faults);
     if (faults->count > before) return WEIR_ERR_ARGUMENT;
+    if (strcmp(counts->schedule, "auto") == 0) {
+        return search_table(counts, &options, faults, &c->table);
+    }
+    if (counts->activation_limit > 0) {
+        weir_faults_add(faults,
+                        "--activation-limit goes with --schedule auto: %s keeps what it keeps",
+                        counts->schedule);
+        return WEIR_ERR_ARGUMENT;
+    }
     return weir_table_new(&options, faults, &c->table);
 }
 

@@ -363,9 +363,8 @@ static int parse_table(const struct weir__setup *setup, const struct weir_table_
 
 /* Some stage that learns cannot part its backward. */
 static bool is_whole(const struct weir__setup *setup) {
-    const struct weir_pipe_options *options = &setup->options;
-    for (uint32_t s = 0; s < options->stage_count; s++) {
-        const struct weir_stage_calls *calls = options->stages[s].calls;
+    for (uint32_t s = 0; s < setup->options.stage_count; s++) {
+        const struct weir_stage_calls *calls = setup->stages[s].stage.calls;
         bool parts = calls->backward_input != NULL && calls->backward_weight != NULL;
         if (!parts && !weir__no_backward(setup->flow.no_backward, s)) return true;
     }
