@@ -10,6 +10,7 @@
 #include "kind_times.h"
 #include "net_run.h"
 #include "output.h"
+#include "weir_links.h"
 #include "weir_search.h"
 
 #include <stdio.h>
@@ -28,12 +29,17 @@ struct values {
     struct arg_texts time;
     uint32_t activation_limit;
     const char *check;
+    uint32_t links, receive; /* indices into link_names and receive_names */
 };
 
 #define AT(member) offsetof(struct values, member)
 
 static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
 static const char *const recompute_names[] = {"early", "late", NULL};
+
+static const char *const link_names[] = {"all", "0", "1", "unbounded", NULL};
+static const uint32_t link_depths[] = {0, 0, 1, WEIR_LINKS_UNBOUNDED};
+static const char *const receive_names[] = {"order", "late", NULL};
 
 static const struct arg_option table_options[] = {
     {.name = "schedule",
@@ -111,6 +117,20 @@ static const struct arg_option check_options[] = {
      .value = "FILE.csv",
      .help = "judge this table instead: complete, without duplicates, without deadlock. Where "
              "--stages, --workers or --chunks are given, it must be for those"},
+    {.name = "links",
+     .type = ARG_CHOICE,
+     .offset = AT(links),
+     .choices = link_names,
+     .fallback = "all",
+     .help = "how many messages a link between workers holds; over 0 a send ends when its receive "
+             "has begun"},
+    {.name = "receive",
+     .type = ARG_CHOICE,
+     .offset = AT(receive),
+     .choices = receive_names,
+     .fallback = "order",
+     .help = "where a worker receives: in the order of sends of a replay, or late, directly before "
+             "the action that reads it; a deadlock of these is a fault"},
 };
 
 static const struct arg_section sections[] = {
@@ -159,12 +179,45 @@ static int write_table(const struct values *values, const struct weir_table *tab
     return status;
 }
 
-static int print(const struct values *values, struct weir_faults *faults) {
+/* What says nothing where nothing is searched for or checked. */
+static void refuse_idle(const struct values *values, const struct args *args,
+                        struct weir_faults *faults) {
+    static const char *const searching[] = {"time", "activation-limit"};
+    static const char *const checking[] = {"links", "receive"};
+    for (size_t i = 0; i < 2 && strcmp(values->schedule, "auto") != 0; i++) {
+        if (args_given(args, searching[i])) {
+            weir_faults_add(faults,
+                            "--%s goes with --schedule auto: %s is made by counts alone; leave it "
+                            "out",
+                            searching[i], values->schedule);
+        }
+    }
+    for (size_t i = 0; i < 2; i++) {
+        if (args_given(args, checking[i])) {
+            weir_faults_add(faults, "--%s goes with --check: add that, or leave it out",
+                            checking[i]);
+        }
+    }
+}
+
+static int make(const struct values *values, struct weir_faults *faults,
+                struct weir_table **table) {
     struct weir_table_options options = options_of(values);
+    struct weir_simulate_options costs = WEIR_SIMULATE_OPTIONS_INIT;
+    struct weir_search_options search = WEIR_SEARCH_OPTIONS_INIT;
+    kind_times_read(&values->time, costs.kind_seconds, faults);
+    search.costs = &costs;
+    search.activation_limit = values->activation_limit;
+    options.search = &search;
+    return faults->count ? WEIR_ERR_ARGUMENT : weir_table_new(&options, faults, table);
+}
+
+static int print(const struct values *values, const struct args *args, struct weir_faults *faults) {
     struct weir_error error = {0};
     struct weir_table *table = NULL;
     struct people people;
-    int status = weir_table_new(&options, faults, &table);
+    refuse_idle(values, args, faults);
+    int status = make(values, faults, &table);
     if (faults->count) {
         weir_table_destroy(table);
         return args_refuse(&command, faults);
@@ -198,6 +251,40 @@ static void name_faults(const char *file, struct weir_faults *from, struct weir_
     weir_faults_clean_up(from);
 }
 
+static int check_links(const struct weir_table *table, uint32_t links, uint32_t receive,
+                       struct weir_faults *faults) {
+    struct weir_links_options options = WEIR_LINKS_OPTIONS_INIT;
+    options.depth = link_depths[links];
+    options.receive = (enum weir_receive)receive;
+    return weir_table_check_links(table, &options, faults);
+}
+
+/* What each depth that was asked for does to the table, where it is no fault. */
+static void print_links(const struct values *values, const struct weir_table *table) {
+    static const char *const texts[] = {"", "links of depth 0", "links of depth 1",
+                                        "unbounded links"};
+    for (uint32_t k = 1; k <= 3; k++) {
+        struct weir_faults late = WEIR_FAULTS_INIT;
+        if (values->links != 0 && values->links != k) continue;
+        bool ends = check_links(table, k, WEIR_RECEIVE_LATE, &late) == WEIR_OK;
+        printf("%s: no deadlock%s%s\n", texts[k], ends ? ", also with late receives" : "",
+               ends || late.kept == 0 ? "" : "; with late receives:");
+        for (uint32_t i = 0; !ends && i < late.kept; i++) printf("  %s\n", late.lines[i]);
+        weir_faults_clean_up(&late);
+    }
+}
+
+static int judge_links(const struct values *values, const struct weir_table *table,
+                       struct weir_faults *faults) {
+    int status = WEIR_OK;
+    for (uint32_t k = 1; k <= 3; k++) {
+        if (values->links != 0 && values->links != k) continue;
+        int found = check_links(table, k, values->receive, faults);
+        status = status == WEIR_OK ? found : status;
+    }
+    return status;
+}
+
 static int judge(const struct values *values, const struct weir__bytes *text,
                  struct weir_faults *faults) {
     struct weir_faults found = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
@@ -206,6 +293,9 @@ static int judge(const struct values *values, const struct weir__bytes *text,
     int status = weir_table_parse(&options, text->data, text->count, &found, &notes, &table);
     if (!status) {
         status = weir_table_check(table, NULL, &found);
+    }
+    if (!status) {
+        status = judge_links(values, table, &found);
     }
     if (status && !found.count) {
         weir_faults_add(&found, "%s", weir_status_text(status));
@@ -218,6 +308,7 @@ static int judge(const struct values *values, const struct weir__bytes *text,
     if (!status) {
         print_facts(stdout, values->check, table);
         printf(": complete, nothing twice, no deadlock\n");
+        print_links(values, table);
     }
     weir_table_destroy(table);
     return status;
@@ -259,5 +350,5 @@ int cmd_schedule(int argc, char **argv) {
     if (values.check) {
         return check(&values, &args, &faults);
     }
-    return print(&values, &faults);
+    return print(&values, &args, &faults);
 }

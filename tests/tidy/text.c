@@ -232,6 +232,8 @@ void tidy_check_comments(const struct tree *tree) {
         const struct file *file = &tree->files[i];
         bool is_public = strcmp(file->path, "src/weir.h") == 0 ||
                          strcmp(file->path, "src/weir_simulate.h") == 0 ||
+                         strcmp(file->path, "src/weir_search.h") == 0 ||
+                         strcmp(file->path, "src/weir_links.h") == 0 ||
                          strcmp(file->path, "src/weir_balance.h") == 0 ||
                          strcmp(file->path, "src/weir_planner.h") == 0 ||
                          strcmp(file->path, "src/weir_profile.h") == 0 ||
