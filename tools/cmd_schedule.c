@@ -209,7 +209,7 @@ static int make(const struct values *values, struct weir_faults *faults,
     search.costs = &costs;
     search.activation_limit = values->activation_limit;
     options.search = &search;
-    return faults->count ? WEIR_ERR_ARGUMENT : weir_table_new(&options, faults, table);
+    return weir_table_new(&options, faults, table);
 }
 
 static int print(const struct values *values, const struct args *args, struct weir_faults *faults) {
