@@ -8,8 +8,7 @@
  */
 #include "harness.h"
 
-#include "schedule/action.h"
-#include "weir_search.h"
+#include "schedule/auto.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -251,6 +250,112 @@ static void test_small_cases_are_optimal(void) {
     EXPECT(equal * 20 >= CASES * 19);
     EXPECT(proven * 10 >= CASES * 9);
     EXPECT(equal_quick * 10 >= CASES * 6);
+    weir_simulator_destroy(simulator);
+}
+
+/* Branch and bound by itself, without a step that is known: no better table to hide behind. */
+static void test_branch_and_bound_finds_the_best_from_nothing(void) {
+    static const uint32_t workers[] = {0, 1, 2};
+    for (uint32_t i = 0; i < 80; i++) {
+        struct trial t;
+        struct weir__auto_problem problem;
+        struct weir__auto_bench bench;
+        uint32_t p = 1 + (uint32_t)test_random_below(BRUTE_STAGES);
+        begin_trial(&t, p, p, 1 + (uint32_t)test_random_below(p == 3 ? 2 : BRUTE_BATCHES));
+        draw_times(&t);
+        t.options.activation_limit = (uint32_t)test_random_below(4);
+        double best = best_of_all(&t);
+        CHECK_OK(weir__auto_problem_init(&problem, &t.options, &t.costs, workers));
+        CHECK_OK(weir__auto_bench_init(&bench, &problem, 5000000));
+        EXPECT(weir__auto_prove(&problem, &bench));
+        EXPECT_NEAR(bench.best.step, best, 1e-9);
+        EXPECT(problem.bound <= best + 1e-9);
+        weir__auto_bench_clean_up(&bench, &problem);
+        weir__auto_problem_clean_up(&problem);
+    }
+}
+
+/* ---- limits ---- */
+
+/* Up to three stages per worker, in any order, and too many actions to try all tables. */
+static void draw_placement(struct trial *t, uint32_t *workers) {
+    uint32_t p = 2 + (uint32_t)test_random_below(2),
+             stages = 2 * p + (uint32_t)test_random_below(3);
+    begin_trial(t, stages, p, 6);
+    draw_times(t);
+    for (uint32_t s = 0; s < stages; s++) {
+        workers[s] = s < p ? s : (uint32_t)test_random_below(p);
+    }
+    t->options.stage_workers = workers;
+    t->options.effort = 1;
+    t->options.checkpoint = (enum weir_checkpoint)(1 + test_random_below(3));
+    t->costs.saved_bytes = t->saved;
+    t->costs.kept_bytes = t->kept;
+    for (uint32_t s = 0; s < stages; s++) {
+        t->saved[s] = 1 + test_random_below(9);
+        t->kept[s] = test_random_below(4);
+    }
+}
+
+/* What a worker needs for one micro-batch: all forward, then back, each with its R right before. */
+static uint64_t least_limit(const struct trial *t, const uint32_t *workers) {
+    uint32_t m = t->options.micro_batches;
+    uint32_t most_again = weir_checkpoint_count(t->options.checkpoint, m) > 0;
+    uint32_t least_again = weir_checkpoint_count(t->options.checkpoint, m) == m;
+    uint64_t least = 0;
+    for (uint32_t w = 0; w < t->options.workers; w++) {
+        for (uint32_t again = least_again; again <= most_again; again++) {
+            uint64_t now = 0;
+            for (uint32_t s = 0; s < t->options.stages; s++) {
+                if (workers[s] == w) now += t->kept[s] + (again ? 0 : t->saved[s]);
+            }
+            least = now > least ? now : least;
+            for (uint32_t s = t->options.stages; s-- > 0;) {
+                if (workers[s] != w) continue;
+                now += again ? t->saved[s] : 0;
+                least = now > least ? now : least;
+                now -= t->kept[s] + t->saved[s];
+            }
+        }
+    }
+    return least;
+}
+
+static void test_every_limit_that_can_be_kept_is_kept(void) {
+    struct weir_simulator *simulator = simulator_new();
+    for (uint32_t i = 0; i < 200; i++) {
+        struct trial t;
+        struct weir_search_result result;
+        uint32_t workers[STAGES_MAX];
+        draw_placement(&t, workers);
+        uint64_t least = least_limit(&t, workers);
+        t.options.memory_limit = least + test_random_below(8);
+        t.options.effort = 1 + test_random_below(20000);
+        CHECK_OK(weir_search(simulator, &t.options, NULL, &result));
+        EXPECT_STATUS(weir_table_check(result.table, test_allocator(), NULL), WEIR_OK);
+        expect_limits(&t, result.table);
+        weir_table_destroy(result.table);
+        t.options.memory_limit = least - 1;
+        EXPECT_STATUS(weir_search(simulator, &t.options, NULL, &result), WEIR_ERR_MEMORY_LIMIT);
+    }
+    weir_simulator_destroy(simulator);
+}
+
+/* A search that only falls back on names is none: at a tight limit it gains over them. */
+static void test_a_tight_limit_is_used_up(void) {
+    struct weir_simulator *simulator = simulator_new();
+    for (uint32_t p = 2; p <= 4; p++) {
+        struct weir_search_result result;
+        struct trial t;
+        begin_trial(&t, 2 * p, p, 3 * p);
+        t.costs.link.latency = 0.25;
+        t.options.activation_limit = 2 * p - 1;
+        CHECK_OK(weir_search(simulator, &t.options, NULL, &result));
+        EXPECT(result.name == NULL);
+        EXPECT_EQ_UINT(result.prediction.workers[0].peak_activations, 2 * p - 1);
+        expect_limits(&t, result.table);
+        weir_table_destroy(result.table);
+    }
     weir_simulator_destroy(simulator);
 }
 
@@ -512,6 +617,8 @@ static void test_auto_is_a_schedule(void) {
 }
 
 WEIR_TEST_SUITE(auto, TEST(small_cases_are_optimal),
+                TEST(branch_and_bound_finds_the_best_from_nothing),
+                TEST(every_limit_that_can_be_kept_is_kept), TEST(a_tight_limit_is_used_up),
                 TEST(random_searches_are_sound_and_never_beaten_by_name),
                 TEST(equal_times_on_a_v_leave_no_idle_time_in_the_window),
                 TEST(unequal_times_gain_over_every_name), TEST(what_cannot_be_is_refused_by_name),
