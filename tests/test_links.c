@@ -6,8 +6,7 @@
  */
 #include "harness.h"
 
-#include "schedule/action.h"
-#include "weir_links.h"
+#include "schedule/lower.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,6 +79,80 @@ static void test_a_circle_names_its_actions_in_order(void) {
                 "waits before 1F1 to receive 0F1 from worker 0");
     /* what no link can mend is weir_table_check's */
     expect_line("0F0,0B0\n1B0,1F0", WEIR_LINKS_UNBOUNDED, "1B0 stands before 1F0");
+}
+
+/* ---- the lowering ---- */
+
+/* Where an operation stands in its worker's list; it stands there once. */
+static uint32_t place_of(const struct weir__program *program, uint32_t worker,
+                         enum weir__operation_kind kind, uint32_t what) {
+    uint32_t place = UINT32_MAX, count = 0;
+    for (uint32_t k = program->begin[worker]; k < program->begin[worker + 1]; k++) {
+        const struct weir__operation *operation = &program->operations[k];
+        if (operation->kind != kind || operation->at != what) continue;
+        place = k;
+        count++;
+    }
+    EXPECT_EQ_UINT(count, 1);
+    return place;
+}
+
+static void expect_lowered(const struct weir_table *table, const struct weir__program *program) {
+    uint32_t actions = 0;
+    for (uint32_t m = 0; m < program->message_count; m++) {
+        const struct weir__message *message = &program->messages[m];
+        uint32_t sender = weir__table_worker_of(table, message->from);
+        uint32_t receiver = weir__table_worker_of(table, message->reader);
+        EXPECT_EQ_UINT(message->sender, sender);
+        EXPECT_EQ_UINT(message->receiver, receiver);
+        EXPECT(sender != receiver);
+        EXPECT(place_of(program, sender, WEIR__RUN, message->from) <
+               place_of(program, sender, WEIR__SEND, m));
+        EXPECT(place_of(program, receiver, WEIR__RECEIVE, m) <
+               place_of(program, receiver, WEIR__RUN, message->reader));
+    }
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        uint32_t last = 0, runs = 0;
+        for (uint32_t k = program->begin[w]; k < program->begin[w + 1]; k++) {
+            const struct weir__operation *operation = &program->operations[k];
+            if (operation->kind != WEIR__RUN) continue;
+            EXPECT(operation->at >= table->rows[w] && operation->at < table->rows[w + 1]);
+            EXPECT(runs++ == 0 || operation->at > last);
+            last = operation->at;
+            actions++;
+        }
+    }
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        actions -= table->actions[a].kind != WEIR_KIND_U;
+    }
+    EXPECT_EQ_UINT(actions, 0);
+}
+
+static void test_sends_follow_and_receives_precede_their_actions(void) {
+    static const char *const names[] = {"gpipe", "1f1b", "interleaved", "zb-h2", "zb-v"};
+    for (uint32_t k = 0; k < 5 * 2 * 2; k++) {
+        struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
+        struct weir_table *table = NULL;
+        struct weir__deps deps;
+        struct weir__program program;
+        uint32_t readers[] = {2, 3};
+        struct weir__flow_skip skip = {0, 2, readers, true};
+        struct weir__flow flow = {.stage_count = 4, .skip_count = 1, .skips = &skip};
+        options.allocator = test_allocator();
+        options.schedule = names[k % 5];
+        options.stages = 4;
+        options.micro_batches = 4;
+        options.checkpoint = k / 5 % 2 == 0 ? WEIR_CHECKPOINT_ALWAYS : WEIR_CHECKPOINT_NEVER;
+        CHECK_OK(weir_table_new(&options, NULL, &table));
+        CHECK_OK(weir__deps_new(table, &flow, test_allocator(), &deps));
+        enum weir_receive receive = k < 10 ? WEIR_RECEIVE_IN_ORDER : WEIR_RECEIVE_LATE;
+        CHECK_OK(weir__lower(table, &deps, receive, test_allocator(), &program));
+        EXPECT(program.message_count > 0);
+        expect_lowered(table, &program);
+        weir__program_clean_up(&program);
+        weir__deps_clean_up(&deps);
+        weir_table_destroy(table);
+    }
 }
 
 /* ---- every schedule ---- */
@@ -383,6 +456,7 @@ static void test_every_failed_allocation_is_reported(void) {
 
 WEIR_TEST_SUITE(links, TEST(known_tables_need_known_depths),
                 TEST(a_circle_names_its_actions_in_order),
+                TEST(sends_follow_and_receives_precede_their_actions),
                 TEST(every_schedule_runs_over_every_link),
                 TEST(random_tables_are_judged_as_a_second_run_judges_them),
                 TEST(what_cannot_be_is_refused), TEST(every_failed_allocation_is_reported))
