@@ -330,7 +330,7 @@ static void test_every_limit_that_can_be_kept_is_kept(void) {
         draw_placement(&t, workers);
         uint64_t least = least_limit(&t, workers);
         t.options.memory_limit = least + test_random_below(8);
-        t.options.effort = 1 + test_random_below(20000);
+        t.options.effort = 1 + test_random_below(3000);
         CHECK_OK(weir_search(simulator, &t.options, NULL, &result));
         EXPECT_STATUS(weir_table_check(result.table, test_allocator(), NULL), WEIR_OK);
         expect_limits(&t, result.table);
@@ -399,7 +399,7 @@ static void draw_trial(struct trial *t) {
     t->options.checkpoint = (enum weir_checkpoint)(1 + test_random_below(3));
     if (test_random_below(2) == 0) t->options.stage_checkpoint = t->modes;
     t->options.whole_backward = test_random_below(5) == 0;
-    t->options.effort = 1 + test_random_below(20000);
+    t->options.effort = 1 + test_random_below(3000);
     if (test_random_below(3) > 0) t->options.memory_limit = 1 + test_random_below(120);
     if (test_random_below(4) == 0) {
         t->options.activation_limit = 1 + (uint32_t)test_random_below(8);
@@ -529,6 +529,20 @@ static void test_unequal_times_gain_over_every_name(void) {
     weir_simulator_destroy(simulator);
 }
 
+static void test_many_workers_take_no_longer_than_their_actions(void) {
+    struct weir_simulator *simulator = simulator_new();
+    struct weir_search_options options = WEIR_SEARCH_OPTIONS_INIT;
+    struct weir_search_result result;
+    options.allocator = test_allocator();
+    options.stages = options.workers = 3000;
+    options.micro_batches = 2;
+    options.effort = 1;
+    CHECK_OK(weir_search(simulator, &options, NULL, &result));
+    EXPECT_EQ_UINT(result.table->worker_count, 3000);
+    weir_table_destroy(result.table);
+    weir_simulator_destroy(simulator);
+}
+
 /* ---- what is refused ---- */
 
 static void expect_refused(const struct weir_search_options *options, int status,
@@ -559,7 +573,7 @@ static void test_what_cannot_be_is_refused_by_name(void) {
     t.options.stage_workers = workers;
     expect_refused(&t.options, WEIR_ERR_ARGUMENT, "worker 1 has no stage");
     t.options.stage_workers = beyond;
-    expect_refused(&t.options, WEIR_ERR_ARGUMENT, "worker 1 has no stage");
+    expect_refused(&t.options, WEIR_ERR_ARGUMENT, "stage 1 is given to worker 5");
     begin_trial(&t, 2, 2, UINT32_MAX);
     expect_refused(&t.options, WEIR_ERR_ARGUMENT, "ask for at most 2097152 micro-batches");
     begin_trial(&t, 2, 2, 4);
@@ -621,5 +635,7 @@ WEIR_TEST_SUITE(auto, TEST(small_cases_are_optimal),
                 TEST(every_limit_that_can_be_kept_is_kept), TEST(a_tight_limit_is_used_up),
                 TEST(random_searches_are_sound_and_never_beaten_by_name),
                 TEST(equal_times_on_a_v_leave_no_idle_time_in_the_window),
-                TEST(unequal_times_gain_over_every_name), TEST(what_cannot_be_is_refused_by_name),
-                TEST(every_failed_allocation_is_reported), TEST(auto_is_a_schedule))
+                TEST(unequal_times_gain_over_every_name),
+                TEST(many_workers_take_no_longer_than_their_actions),
+                TEST(what_cannot_be_is_refused_by_name), TEST(every_failed_allocation_is_reported),
+                TEST(auto_is_a_schedule))

@@ -58,29 +58,6 @@ static int read_options(const struct weir_search_options *options, struct weir_s
     return WEIR_OK;
 }
 
-static void check_placement(const struct weir_search_options *options, struct weir_faults *faults) {
-    for (uint32_t w = 0; w < options->workers; w++) {
-        bool held = false;
-        for (uint32_t s = 0; s < options->stages; s++) {
-            held = held || options->stage_workers[s] == w;
-        }
-        if (!held) {
-            weir_faults_add(
-                faults, "worker %" PRIu32 " has no stage: give it one, or ask for fewer workers",
-                w);
-            return;
-        }
-    }
-    for (uint32_t s = 0; s < options->stages; s++) {
-        if (options->stage_workers[s] >= options->workers) {
-            weir_faults_add(faults,
-                            "stage %" PRIu32 " is given to worker %" PRIu32
-                            ", the last one is %" PRIu32,
-                            s, options->stage_workers[s], options->workers - 1);
-        }
-    }
-}
-
 static void check_counts(const struct weir_search_options *options, struct weir_faults *faults) {
     uint64_t cells = (uint64_t)options->stages * options->micro_batches;
     if (options->stages < 1 || options->stages >= UINT16_MAX || options->workers < 1 ||
@@ -97,8 +74,6 @@ static void check_counts(const struct weir_search_options *options, struct weir_
                         "schedule",
                         options->stages, options->micro_batches,
                         WEIR__AUTO_CELLS_MAX / options->stages);
-    } else if (options->stage_workers != NULL) {
-        check_placement(options, faults);
     }
 }
 
@@ -220,28 +195,14 @@ static int try_all_named(struct search *search, const struct weir__auto_problem 
 
 /* ---- from a plan to a table ---- */
 
-static void add_row(const struct weir__auto_problem *problem, const struct weir__auto_plan *plan,
-                    uint32_t worker, struct weir__table_builder *builder) {
-    weir__table_row(builder);
-    for (uint32_t k = 0; k < plan->count; k++) {
-        const struct weir__auto_step *step = &plan->steps[k];
-        if (problem->stages[step->stage].worker == worker) {
-            weir__table_add(builder, step->kind, step->stage, step->micro_batch);
-        }
-    }
-    for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++) {
-        weir__table_add(builder, WEIR_KIND_U, problem->held[k], 0);
-    }
-}
-
 static int compete_plan(struct search *search, const struct weir__auto_problem *problem,
-                        const struct weir__auto_plan *plan) {
+                        struct weir__auto_bench *bench) {
     struct weir__table_builder builder;
     struct weir_table *table = NULL;
     weir__table_begin(&builder, problem->allocator, problem->stage_count, problem->worker_count,
                       problem->micro_batch_count);
     builder.no_backward = problem->costs->no_backward;
-    for (uint32_t w = 0; w < problem->worker_count; w++) add_row(problem, plan, w, &builder);
+    weir__auto_fill(problem, bench, &bench->best, &builder);
     int status = weir__table_finish(&builder, &table);
     return status == WEIR_OK ? compete(search, table, NULL) : status;
 }
@@ -299,7 +260,7 @@ static int search_placement(struct search *search, uint64_t work) {
         optimal = build(search, &problem, &bench);
         if (bench.best.count > 0) {
             weir__auto_join(&problem, &bench, &bench.best);
-            status = compete_plan(search, &problem, &bench.best);
+            status = compete_plan(search, &problem, &bench);
         }
     }
     if (status == WEIR_OK) {
@@ -325,10 +286,37 @@ static void place(struct search *search, bool v) {
     }
 }
 
+/* False where somebody has no stage, or a stage nobody. `mark` has a number per stage. */
+static bool check_placement(const struct weir_search_options *options, uint32_t *mark,
+                            struct weir_faults *faults) {
+    memset(mark, 0, options->stages * sizeof *mark);
+    for (uint32_t s = 0; s < options->stages; s++) {
+        uint32_t worker = options->stage_workers[s];
+        if (worker >= options->workers) {
+            weir_faults_add(faults,
+                            "stage %" PRIu32 " is given to worker %" PRIu32
+                            ": the last one is %" PRIu32 ", choose one up to that",
+                            s, worker, options->workers - 1);
+            return false;
+        }
+        mark[worker] = 1;
+    }
+    for (uint32_t w = 0; w < options->workers; w++) {
+        if (mark[w] != 0) continue;
+        weir_faults_add(
+            faults, "worker %" PRIu32 " has no stage: give it one, or ask for fewer workers", w);
+        return false;
+    }
+    return true;
+}
+
 static int search_placements(struct search *search) {
     const struct weir_search_options *options = &search->options;
     uint64_t effort = options->effort > 0 ? options->effort : EFFORT_DEFAULT;
     if (options->stage_workers != NULL) {
+        if (!check_placement(options, search->table_workers, search->faults)) {
+            return WEIR_ERR_ARGUMENT;
+        }
         memcpy(search->stage_workers, options->stage_workers,
                options->stages * sizeof *search->stage_workers);
         return search_placement(search, effort);

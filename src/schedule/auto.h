@@ -199,6 +199,9 @@ struct weir__auto_rows {
     uint32_t *begin; /**< [worker + 1] */
     uint32_t *cursor;
     double *free;
+    uint32_t *ready; /**< a stack of workers, */
+    bool *awake;     /**< who is in it or running */
+    uint32_t ready_count;
     struct weir__auto_entry *list; /**< [slot_count] */
     struct weir__auto_times now, next;
 };
@@ -208,6 +211,9 @@ struct weir__auto_bench {
     struct weir__auto_state state;
     struct weir__auto_taste taste;
     struct weir__auto_step *choices; /**< [worker]: what it does next; start INFINITY: nothing */
+    uint32_t *winners;               /**< a tree over workers: who starts first. Its leaves are
+                                          winners[leaf_count + worker] */
+    uint32_t leaf_count;             /**< a power of two */
     struct weir__auto_offer *offers; /**< of one worker */
     uint32_t offer_count;
     double *latest;     /**< [slot][cell]: starts that a plan can put up with */
@@ -227,6 +233,9 @@ void weir__auto_build(const struct weir__auto_problem *problem, struct weir__aut
 /** Fills `latest` for a plan: the latest starts by which it would end no later. */
 void weir__auto_find_latest(const struct weir__auto_problem *problem,
                             struct weir__auto_bench *bench, const struct weir__auto_plan *plan);
+/** Fills rows from a plan. */
+void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                     const struct weir__auto_plan *plan, struct weir__table_builder *builder);
 /** Makes a table `trial`, as it is; nothing happens if it does not keep the limits. */
 void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                       const struct weir_table *table);

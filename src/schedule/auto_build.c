@@ -46,11 +46,13 @@ static bool acquire_rows(const struct weir__auto_problem *problem, struct weir__
     rows->begin = weir__acquire(allocator, (size_t)workers + 1, sizeof *rows->begin);
     rows->cursor = weir__acquire(allocator, workers, sizeof *rows->cursor);
     rows->free = weir__acquire(allocator, workers, sizeof *rows->free);
+    rows->ready = weir__acquire(allocator, workers, sizeof *rows->ready);
+    rows->awake = weir__acquire(allocator, workers, sizeof *rows->awake);
     rows->list = weir__acquire(allocator, problem->slot_count, sizeof *rows->list);
     bool times = acquire_times(problem, &rows->now);
     times = acquire_times(problem, &rows->next) && times;
     return times && rows->begin != NULL && rows->cursor != NULL && rows->free != NULL &&
-           rows->list != NULL;
+           rows->ready != NULL && rows->awake != NULL && rows->list != NULL;
 }
 
 static void release_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
@@ -59,6 +61,8 @@ static void release_rows(const struct weir__auto_problem *problem, struct weir__
     release_times(problem, &rows->next);
     release_times(problem, &rows->now);
     weir__release(allocator, rows->list, problem->slot_count, sizeof *rows->list);
+    weir__release(allocator, rows->awake, workers, sizeof *rows->awake);
+    weir__release(allocator, rows->ready, workers, sizeof *rows->ready);
     weir__release(allocator, rows->free, workers, sizeof *rows->free);
     weir__release(allocator, rows->cursor, workers, sizeof *rows->cursor);
     weir__release(allocator, rows->begin, (size_t)workers + 1, sizeof *rows->begin);
@@ -77,14 +81,18 @@ int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__aut
     bench->latest_row = weir__acquire(allocator, problem->worker_count, sizeof *bench->latest_row);
     bench->offers = weir__acquire(allocator, (size_t)WEIR__AUTO_SLOTS * problem->stage_count,
                                   sizeof *bench->offers);
+    for (bench->leaf_count = 1; bench->leaf_count < problem->worker_count;) bench->leaf_count *= 2;
+    bench->winners =
+        weir__acquire(allocator, 2 * (size_t)bench->leaf_count, sizeof *bench->winners);
     bench->choices = weir__acquire(allocator, problem->worker_count, sizeof *bench->choices);
     bool plans = acquire_plan(problem, &bench->best);
     plans = acquire_plan(problem, &bench->trial) && plans;
     plans = acquire_plan(problem, &bench->current) && plans;
     plans = acquire_rows(problem, &bench->rows) && plans;
-    if (status == WEIR_OK && (!plans || bench->taste.order == NULL || bench->taste.split == NULL ||
-                              bench->latest == NULL || bench->latest_row == NULL ||
-                              bench->choices == NULL || bench->offers == NULL)) {
+    if (status == WEIR_OK &&
+        (!plans || bench->taste.order == NULL || bench->taste.split == NULL ||
+         bench->latest == NULL || bench->latest_row == NULL || bench->choices == NULL ||
+         bench->winners == NULL || bench->offers == NULL)) {
         status = WEIR_ERR_OUT_OF_MEMORY;
     }
     return status;
@@ -98,6 +106,7 @@ void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
     release_plan(problem, &bench->current);
     release_plan(problem, &bench->trial);
     release_plan(problem, &bench->best);
+    weir__release(allocator, bench->winners, 2 * (size_t)bench->leaf_count, sizeof *bench->winners);
     weir__release(allocator, bench->choices, problem->worker_count, sizeof *bench->choices);
     weir__release(allocator, bench->offers, (size_t)WEIR__AUTO_SLOTS * problem->stage_count,
                   sizeof *bench->offers);
@@ -147,8 +156,20 @@ static const struct weir__auto_offer *best_offer(const struct weir__auto_bench *
     return best;
 }
 
-static void choose(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                   uint32_t worker) {
+/* Of two workers, the one that starts first; UINT32_MAX is nobody. */
+static uint32_t sooner(const struct weir__auto_bench *bench, uint32_t a, uint32_t b) {
+    if (a == UINT32_MAX || b == UINT32_MAX) return a < b ? a : b;
+    return bench->choices[b].start < bench->choices[a].start ? b : a;
+}
+
+static void play(struct weir__auto_bench *bench, uint32_t worker) {
+    for (uint32_t k = (bench->leaf_count + worker) / 2; k > 0; k /= 2) {
+        bench->winners[k] = sooner(bench, bench->winners[2 * k], bench->winners[2 * k + 1]);
+    }
+}
+
+static void find_choice(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                        uint32_t worker) {
     struct weir__auto_step *choice = &bench->choices[worker];
     double first = INFINITY;
     bench->offer_count = 0;
@@ -166,6 +187,12 @@ static void choose(const struct weir__auto_problem *problem, struct weir__auto_b
     const struct weir__auto_offer *ready = best_offer(bench, first);
     double until = first + bench->taste.patience * (ready->step.end - ready->step.start);
     *choice = best_offer(bench, until)->step;
+}
+
+static void choose(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                   uint32_t worker) {
+    find_choice(problem, bench, worker);
+    play(bench, worker);
 }
 
 /* ---- building ---- */
@@ -187,13 +214,16 @@ static void tell(const struct weir__auto_problem *problem, struct weir__auto_ben
     }
 }
 
-static uint32_t soonest(const struct weir__auto_problem *problem,
-                        const struct weir__auto_bench *bench) {
-    uint32_t soonest = 0;
-    for (uint32_t w = 1; w < problem->worker_count; w++) {
-        if (bench->choices[w].start < bench->choices[soonest].start) soonest = w;
+/* Everybody's first choice. */
+static void begin_choices(const struct weir__auto_problem *problem,
+                          struct weir__auto_bench *bench) {
+    for (uint32_t w = 0; w < bench->leaf_count; w++) {
+        bench->winners[bench->leaf_count + w] = w < problem->worker_count ? w : UINT32_MAX;
     }
-    return soonest;
+    for (uint32_t w = 0; w < problem->worker_count; w++) find_choice(problem, bench, w);
+    for (uint32_t k = bench->leaf_count; k-- > 1;) {
+        bench->winners[k] = sooner(bench, bench->winners[2 * k], bench->winners[2 * k + 1]);
+    }
 }
 
 int64_t weir__auto_peak(const struct weir__auto_problem *problem,
@@ -213,9 +243,9 @@ void weir__auto_build(const struct weir__auto_problem *problem, struct weir__aut
     plan->count = 0;
     plan->step = 0.0;
     weir__auto_state_reset(&bench->state, problem);
-    for (uint32_t w = 0; w < problem->worker_count; w++) choose(problem, bench, w);
+    begin_choices(problem, bench);
     for (;;) {
-        struct weir__auto_step step = bench->choices[soonest(problem, bench)];
+        struct weir__auto_step step = bench->choices[bench->winners[1]];
         if (!(step.start < INFINITY)) break;
         assert(plan->count < problem->slot_count);
         weir__auto_place_step(problem, &bench->state, &step, &undo);

@@ -3,7 +3,7 @@
  * Local search on rows. What is critical and stands behind something else than what it needs is put
  * before it, or what stands before it goes into idle time further right; a backward that somebody
  * waits for is split, another made whole again. A change stays if the step is shorter, or as short
- * and the rows together end earlier. Rows are run from the left by a loop over workers, which costs
+ * and the rows together end earlier. Rows are run from the left, which costs
  * an eighth of what building takes.
  *
  * A whole backward is two entries of its row, the second of which is void, so that rows keep their
@@ -26,20 +26,46 @@ static void put(struct weir__auto_rows *rows, uint32_t *at, const struct weir__a
         (struct weir__auto_entry){step->stage, step->micro_batch, (uint8_t)kind, is_void};
 }
 
-static void read_plan(const struct weir__auto_problem *problem, const struct weir__auto_plan *plan,
-                      struct weir__auto_rows *rows) {
-    uint32_t at = 0;
+/* begin[w] of the rows, from how many entries each worker has. */
+static void begin_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+    uint32_t m = problem->micro_batch_count, at = 0;
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        rows->begin[w] = at;
-        for (uint32_t k = 0; k < plan->count; k++) {
-            const struct weir__auto_step *step = &plan->steps[k];
-            if (problem->stages[step->stage].worker != w) continue;
-            put(rows, &at, step, step->kind, false);
-            if (step->kind == WEIR_KIND_B) put(rows, &at, step, WEIR_KIND_W, true);
+        rows->begin[w] = rows->cursor[w] = at;
+        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
+            const struct weir__auto_stage *stage = &problem->stages[problem->held[k]];
+            at += m + stage->recomputed + (stage->backward ? 2 * m : 0);
         }
     }
     rows->begin[problem->worker_count] = at;
     assert(at == problem->slot_count);
+}
+
+static void read_plan(const struct weir__auto_problem *problem, const struct weir__auto_plan *plan,
+                      struct weir__auto_rows *rows) {
+    begin_rows(problem, rows);
+    for (uint32_t k = 0; k < plan->count; k++) {
+        const struct weir__auto_step *step = &plan->steps[k];
+        uint32_t *at = &rows->cursor[problem->stages[step->stage].worker];
+        put(rows, at, step, step->kind, false);
+        if (step->kind == WEIR_KIND_B) put(rows, at, step, WEIR_KIND_W, true);
+    }
+}
+
+void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                     const struct weir__auto_plan *plan, struct weir__table_builder *builder) {
+    const struct weir__auto_rows *rows = &bench->rows;
+    read_plan(problem, plan, &bench->rows);
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        weir__table_row(builder);
+        for (uint32_t at = rows->begin[w]; at < rows->begin[w + 1]; at++) {
+            const struct weir__auto_entry *entry = &rows->list[at];
+            if (entry->is_void) continue;
+            weir__table_add(builder, (enum weir_kind)entry->kind, entry->stage, entry->micro_batch);
+        }
+        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
+            weir__table_add(builder, WEIR_KIND_U, problem->held[k], 0);
+        }
+    }
 }
 
 static void write_plan(const struct weir__auto_rows *rows, struct weir__auto_plan *plan) {
@@ -88,6 +114,19 @@ static bool is_ready(const struct weir__auto_problem *problem, const struct weir
     return arrive(problem, &problem->gradients_in, state->gradient_end, entry, ready);
 }
 
+static void wake(struct weir__auto_rows *rows, uint32_t worker) {
+    if (rows->awake[worker]) return;
+    rows->awake[worker] = true;
+    rows->ready[rows->ready_count++] = worker;
+}
+
+static void wake_readers(const struct weir__auto_problem *problem, struct weir__auto_rows *rows,
+                         const struct weir__auto_feeds *out, uint32_t stage) {
+    for (uint32_t f = out->begin[stage]; f < out->begin[stage + 1]; f++) {
+        wake(rows, problem->stages[out->list[f].stage].worker);
+    }
+}
+
 static void run_entry(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                       uint32_t at, double ready, double *free) {
     struct weir__auto_times *times = &bench->rows.next;
@@ -101,37 +140,43 @@ static void run_entry(const struct weir__auto_problem *problem, struct weir__aut
     times->start[at] = (*free > ready ? *free : ready) + problem->costs->host_seconds;
     times->end[at] = *free = times->start[at] + seconds;
     times->order[times->count++] = at;
-    if ((writes & WEIR__OUTPUTS) != 0) bench->state.forward_end[cell] = *free;
-    if ((writes & WEIR__INPUT_GRADS) != 0) bench->state.gradient_end[cell] = *free;
+    if ((writes & WEIR__OUTPUTS) != 0) {
+        bench->state.forward_end[cell] = *free;
+        wake_readers(problem, &bench->rows, &problem->values_out, entry->stage);
+        if (entry->stage > 0 && problem->stages[entry->stage - 1].ahead != 0) {
+            wake(&bench->rows, problem->stages[entry->stage - 1].worker);
+        }
+    } else if ((writes & WEIR__INPUT_GRADS) != 0) {
+        bench->state.gradient_end[cell] = *free;
+        wake_readers(problem, &bench->rows, &problem->gradients_out, entry->stage);
+    }
 }
 
 /* Into `next`. False where the rows let nobody go on. */
 static bool run_rows(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
     struct weir__auto_rows *rows = &bench->rows;
     uint32_t left = problem->slot_count;
-    bool moved = true;
     for (size_t i = 0; i < problem->cell_count; i++) {
         bench->state.forward_end[i] = bench->state.gradient_end[i] = -1.0;
     }
-    for (uint32_t w = 0; w < problem->worker_count; w++) {
+    rows->next.count = rows->ready_count = 0;
+    for (uint32_t w = problem->worker_count; w-- > 0;) {
         rows->cursor[w] = rows->begin[w];
         rows->free[w] = -problem->costs->host_seconds;
+        rows->awake[w] = false;
+        wake(rows, w);
     }
-    rows->next.count = 0;
-    while (moved && left > 0) {
-        moved = false;
-        for (uint32_t w = 0; w < problem->worker_count; w++) {
-            uint32_t at = rows->cursor[w], before = at;
-            double ready;
-            for (; at < rows->begin[w + 1]; at++) {
-                if (rows->list[at].is_void) continue;
-                if (!is_ready(problem, &bench->state, &rows->list[at], &ready)) break;
-                run_entry(problem, bench, at, ready, &rows->free[w]);
-            }
-            moved = moved || at > before;
-            left -= at - before;
-            rows->cursor[w] = at;
+    while (rows->ready_count > 0) {
+        uint32_t w = rows->ready[--rows->ready_count], at = rows->cursor[w];
+        double ready;
+        for (; at < rows->begin[w + 1]; at++) {
+            if (rows->list[at].is_void) continue;
+            if (!is_ready(problem, &bench->state, &rows->list[at], &ready)) break;
+            run_entry(problem, bench, at, ready, &rows->free[w]);
         }
+        left -= at - rows->cursor[w];
+        rows->cursor[w] = at;
+        rows->awake[w] = false;
     }
     struct weir__auto_times *next = &rows->next;
     next->step = next->sum = 0.0;
@@ -339,9 +384,9 @@ static bool change_once(const struct weir__auto_problem *problem, struct weir__a
     write_plan(rows, &bench->trial);
     weir__auto_find_latest(problem, bench, &bench->trial);
     for (uint32_t k = 0; k < problem->slot_count && bench->work < bench->work_most; k++) {
-        uint32_t at = (*first + k) % problem->slot_count, w = 0;
+        uint32_t at = (*first + k) % problem->slot_count;
         if (!is_critical(problem, bench, at)) continue;
-        while (rows->begin[w + 1] <= at) w++;
+        uint32_t w = problem->stages[rows->list[at].stage].worker;
         if (relieve(problem, bench, w, at)) {
             *first = at;
             return true;
