@@ -622,6 +622,13 @@ static void test_auto_is_a_schedule(void) {
     CHECK_OK(weir_table_new(&options, &faults, &table));
     EXPECT_STATUS(weir_table_check(table, test_allocator(), NULL), WEIR_OK);
     weir_table_destroy(table);
+    for (options.micro_batches = 1; options.micro_batches < 9; options.micro_batches++) {
+        uint32_t workers[4];
+        CHECK_OK(weir_table_new(&options, &faults, &table));
+        weir__table_workers(table, workers);
+        for (uint32_t s = 0; s < 4; s++) EXPECT_EQ_UINT(workers[s], s < 2 ? s : 3 - s);
+        weir_table_destroy(table);
+    }
     options.search = &search;
     search.activation_limit = 1;
     EXPECT_STATUS(weir_table_new(&options, &faults, &table), WEIR_ERR_ARGUMENT);

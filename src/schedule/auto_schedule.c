@@ -39,23 +39,45 @@ static bool read_options(const struct weir_table_options *options,
     return true;
 }
 
+/* Down the workers and up again where each has two stages, else around them. Not whichever is
+ * faster: all tables of a pipe, for any number of micro-batches, must agree. */
+static void place(const struct weir_search_options *search, uint32_t *stage_workers) {
+    uint32_t workers = search->workers;
+    for (uint32_t s = 0; s < search->stages; s++) {
+        bool up = search->stages == 2 * workers && s >= workers;
+        stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;
+    }
+}
+
+static int run_search(struct weir_search_options *search, struct weir_faults *faults,
+                      struct weir_table **table) {
+    struct weir_search_result result;
+    struct weir_simulator *simulator;
+    int status = weir_simulator_new(search->allocator, &simulator);
+    if (status != WEIR_OK) return status;
+    status = weir_search(simulator, search, faults, &result);
+    if (status == WEIR_OK) *table = result.table;
+    weir_simulator_destroy(simulator);
+    return status;
+}
+
 static int search_table(const struct weir_table_options *options, bool quick,
                         struct weir_faults *faults, struct weir_table **table) {
     struct weir_search_options search;
     struct weir_simulate_options costs;
-    struct weir_search_result result;
-    struct weir_simulator *simulator;
     if (!read_options(options, &search, &costs)) {
         weir_faults_add(faults, "auto: the search's options, or its costs, have a size that is not "
                                 "that of this library");
         return WEIR_ERR_ARGUMENT;
     }
     if (quick) search.effort = 1;
-    int status = weir_simulator_new(options->allocator, &simulator);
-    if (status != WEIR_OK) return status;
-    status = weir_search(simulator, &search, faults, &result);
-    if (status == WEIR_OK) *table = result.table;
-    weir_simulator_destroy(simulator);
+    if (search.stage_workers != NULL) return run_search(&search, faults, table);
+    uint32_t *own = weir__acquire(search.allocator, search.stages, sizeof *own);
+    if (own == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    place(&search, own);
+    search.stage_workers = own;
+    int status = run_search(&search, faults, table);
+    weir__release(search.allocator, own, search.stages, sizeof *own);
     return status;
 }
 
