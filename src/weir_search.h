@@ -9,8 +9,8 @@
  * orders of preference that it derives from the best table so far and disturbs; small cases it
  * searches to the end by branch and bound, and then says so. Each backward is whole (B) or split
  * (I, W), whichever is better; R stand where their worker would otherwise wait, as early as the
- * limit allows. Micro-batches of a stage run in ascending order, but where a named schedule that
- * nothing beats has it otherwise.
+ * limit allows. Micro-batches of a stage run, and their gradients are summed, in ascending order,
+ * but where a named schedule that nothing beats has it otherwise.
  *
  * Errors and statuses are those of weir.h. One call, no state between calls: same options, same
  * table, bit for bit, on any machine of the same floating-point arithmetic; the work is counted in
@@ -55,13 +55,15 @@ struct weir_search_options {
     const uint64_t *memory_limits; /**< or [workers], if not NULL */
     uint32_t activation_limit;     /**< of each worker's peak_activations; 0: none */
     bool whole_backward;           /**< B alone, never I and W */
+    bool ascending;  /**< no named schedule either that sums gradients in another order:
+                          the bits are then those of 1f1b */
     uint64_t effort; /**< about how many actions may be placed; 0: 150,000. At least each
                           named schedule and a few orders are tried */
 };
 #define WEIR_SEARCH_OPTIONS_INIT                                                                   \
     {                                                                                              \
         sizeof(struct weir_search_options), 0, 1, 1, 1, 0, WEIR_CHECKPOINT_NEVER, 0, 0, 0, 0, 0,   \
-            false, 0                                                                               \
+            false, false, 0                                                                        \
     }
 
 struct weir_search_result {

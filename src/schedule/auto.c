@@ -153,6 +153,18 @@ static bool has_split(const struct weir_table *table) {
     return false;
 }
 
+/* Of each stage, are gradients summed in ascending micro-batches? */
+static bool is_ascending(const struct search *search, const struct weir_table *table) {
+    uint32_t *summed = search->table_workers;
+    memset(summed, 0, search->options.stages * sizeof *summed);
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        bool sums = (weir__kinds[action->kind].writes & WEIR__PARAM_GRADS) != 0;
+        if (sums && action->micro_batch != summed[action->stage]++) return false;
+    }
+    return true;
+}
+
 static bool is_placed_so(const struct search *search, const struct weir_table *table) {
     size_t bytes = search->options.stages * sizeof *search->stage_workers;
     weir__table_workers(table, search->table_workers);
@@ -165,7 +177,9 @@ static int try_named(struct search *search, const struct weir__auto_problem *pro
     struct weir_table *table = NULL;
     int status = named_table(search, name, &table);
     if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
-    if (!is_placed_so(search, table) || (search->options.whole_backward && has_split(table))) {
+    const struct weir_search_options *options = &search->options;
+    if (!is_placed_so(search, table) || (options->whole_backward && has_split(table)) ||
+        (options->ascending && !is_ascending(search, table))) {
         weir_table_destroy(table);
         return WEIR_OK;
     }
@@ -223,7 +237,7 @@ static bool build(const struct search *search, const struct weir__auto_problem *
     if (!behind) weir__auto_improve(problem, bench);
     bench->work_most = all;
     if (known && search->step < bench->best.step) bench->best.step = search->step;
-    return small && weir__auto_prove(problem, bench);
+    return small && weir__auto_prove(problem, bench) && problem->exact;
 }
 
 /* What the worker that needs most needs, in the placement where that is least. */

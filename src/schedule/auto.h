@@ -4,7 +4,8 @@
  * the left, one action after the other, and the ways to build one.
  *
  * Within a stage F, R, B or I, and W each run in ascending micro-batches: where micro-batches are
- * alike, sorting a table's starts by stage makes it such a one, no later and with no more memory.
+ * alike, sorting a table's starts by stage makes it such a one, no later and with no more memory. B
+ * and W together do too, so that gradients have the bits of other ascending schedules.
  * What is alive on a worker follows from the order of its row alone, so a limit is a matter of
  * orders, not of times.
  */
@@ -70,6 +71,7 @@ struct weir__auto_problem {
     struct weir__auto_feeds values_in, values_out, gradients_in, gradients_out;
     double round;  /**< the most work that one worker has per micro-batch */
     double bound;  /**< of the step, from below */
+    bool exact;    /**< no stage waits for a gradient that it does not read */
     bool feasible; /**< one micro-batch after the other stays within the limits */
 };
 
@@ -202,6 +204,7 @@ struct weir__auto_rows {
     uint32_t *ready; /**< a stack of workers, */
     bool *awake;     /**< who is in it or running */
     uint32_t ready_count;
+    uint32_t *summed;              /**< [stage]: how many micro-batches' gradients */
     struct weir__auto_entry *list; /**< [slot_count] */
     struct weir__auto_times now, next;
 };

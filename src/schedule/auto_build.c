@@ -48,11 +48,12 @@ static bool acquire_rows(const struct weir__auto_problem *problem, struct weir__
     rows->free = weir__acquire(allocator, workers, sizeof *rows->free);
     rows->ready = weir__acquire(allocator, workers, sizeof *rows->ready);
     rows->awake = weir__acquire(allocator, workers, sizeof *rows->awake);
+    rows->summed = weir__acquire(allocator, problem->stage_count, sizeof *rows->summed);
     rows->list = weir__acquire(allocator, problem->slot_count, sizeof *rows->list);
     bool times = acquire_times(problem, &rows->now);
     times = acquire_times(problem, &rows->next) && times;
     return times && rows->begin != NULL && rows->cursor != NULL && rows->free != NULL &&
-           rows->ready != NULL && rows->awake != NULL && rows->list != NULL;
+           rows->ready != NULL && rows->awake != NULL && rows->summed != NULL && rows->list != NULL;
 }
 
 static void release_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
@@ -61,6 +62,7 @@ static void release_rows(const struct weir__auto_problem *problem, struct weir__
     release_times(problem, &rows->next);
     release_times(problem, &rows->now);
     weir__release(allocator, rows->list, problem->slot_count, sizeof *rows->list);
+    weir__release(allocator, rows->summed, problem->stage_count, sizeof *rows->summed);
     weir__release(allocator, rows->awake, workers, sizeof *rows->awake);
     weir__release(allocator, rows->ready, workers, sizeof *rows->ready);
     weir__release(allocator, rows->free, workers, sizeof *rows->free);

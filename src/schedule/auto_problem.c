@@ -33,9 +33,13 @@ static void each_feed(struct weir__auto_problem *problem, feed_fn *visit) {
     for (uint32_t s = 0; s + 1 < problem->stage_count; s++) {
         uint64_t bytes = costs->border_bytes != NULL ? costs->border_bytes[s] : 0;
         visit(problem, s, s + 1, bytes, false);
-        if (problem->stages[s + 1].backward && border_differentiable(costs, s)) {
-            visit(problem, s + 1, s, bytes, true);
-        }
+        uint32_t next = s + 1;
+        while (next < problem->stage_count && !problem->stages[next].backward) next++;
+        if (next == problem->stage_count || !border_differentiable(costs, s)) continue;
+        /* Past stages without backward nothing comes over the border, but what is not said of
+         * skips may: their readers go first. */
+        visit(problem, next, s, next == s + 1 ? bytes : 0, true);
+        if (next != s + 1 && problem->stages[s].backward) problem->exact = false;
     }
     for (uint32_t i = 0; i < costs->skip_count; i++) each_skip(problem, &costs->skips[i], visit);
 }
@@ -296,6 +300,7 @@ int weir__auto_problem_init(struct weir__auto_problem *problem,
                                            .stage_count = options->stages,
                                            .worker_count = options->workers,
                                            .micro_batch_count = options->micro_batches,
+                                           .exact = true,
                                            .feasible = true};
     problem->cell_count = (size_t)problem->stage_count * problem->micro_batch_count;
     if (!amounts_fit(problem) || !count_room(problem)) return WEIR_ERR_OVERFLOW;

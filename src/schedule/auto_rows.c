@@ -222,6 +222,22 @@ static bool is_within(const struct weir__auto_problem *problem, const struct wei
     return true;
 }
 
+/* Are the gradients of each of the worker's stages summed in ascending micro-batches? */
+static bool is_ascending(const struct weir__auto_problem *problem, struct weir__auto_rows *rows,
+                         uint32_t worker) {
+    for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++) {
+        rows->summed[problem->held[k]] = 0;
+    }
+    for (uint32_t at = rows->begin[worker]; at < rows->begin[worker + 1]; at++) {
+        const struct weir__auto_entry *entry = &rows->list[at];
+        bool sums = (weir__kinds[entry->kind].writes & WEIR__PARAM_GRADS) != 0;
+        if (sums && !entry->is_void && entry->micro_batch != rows->summed[entry->stage]++) {
+            return false;
+        }
+    }
+    return true;
+}
+
 /* ---- changes ---- */
 
 /* Of one stage's two entries, must `first` stay before `second`? Those of a kind keep their order,
@@ -263,7 +279,10 @@ static void take_next(struct weir__auto_rows *rows) {
 static bool is_kept(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                     uint32_t worker) {
     struct weir__auto_rows *rows = &bench->rows;
-    if (!is_within(problem, rows, worker) || !run_rows(problem, bench)) return false;
+    if (!is_ascending(problem, rows, worker) || !is_within(problem, rows, worker) ||
+        !run_rows(problem, bench)) {
+        return false;
+    }
     double step = rows->now.step, sum = rows->now.sum;
     bool shorter = rows->next.step < step - EPSILON * step;
     bool as_short = rows->next.step <= step && rows->next.sum < sum - EPSILON * sum;
@@ -395,10 +414,9 @@ static bool change_once(const struct weir__auto_problem *problem, struct weir__a
     return false;
 }
 
-static bool are_within(const struct weir__auto_problem *problem,
-                       const struct weir__auto_rows *rows) {
+static bool are_allowed(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        if (!is_within(problem, rows, w)) return false;
+        if (!is_within(problem, rows, w) || !is_ascending(problem, rows, w)) return false;
     }
     return true;
 }
@@ -436,7 +454,7 @@ void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__aut
         }
     }
     rows->begin[problem->worker_count] = at;
-    if (at != problem->slot_count || !are_within(problem, rows) || !run_rows(problem, bench)) {
+    if (at != problem->slot_count || !are_allowed(problem, rows) || !run_rows(problem, bench)) {
         return;
     }
     take_next(rows);

@@ -35,6 +35,7 @@ static bool read_options(const struct weir_table_options *options,
     search->micro_batches = options->micro_batches;
     search->checkpoint = options->checkpoint;
     search->stage_checkpoint = options->stage_checkpoint;
+    search->ascending = true;
     search->whole_backward = search->whole_backward || options->whole_backward;
     return true;
 }

@@ -213,8 +213,10 @@ bool weir__auto_next(const struct weir__auto_problem *problem, struct weir__auto
     } else if (kind == WEIR_KIND_W) {
         can = owes_weight(problem, state, step);
     } else {
+        /* A W that is owed comes before the next B: gradients are summed in ascending order. */
+        bool owes = kind == WEIR_KIND_B && owes_weight(problem, state, step);
         step->micro_batch = progress->gradients;
-        can = stage->backward && progress->gradients < m &&
+        can = stage->backward && progress->gradients < m && !owes &&
               gradient_ready(problem, state, step, &ready);
     }
     if (!can) return false;
