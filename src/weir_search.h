@@ -57,7 +57,7 @@ struct weir_search_options {
     bool whole_backward;           /**< B alone, never I and W */
     bool ascending;  /**< no named schedule either that sums gradients in another order:
                           the bits are then those of 1f1b */
-    uint64_t effort; /**< about how many actions may be placed; 0: 150,000. At least each
+    uint64_t effort; /**< about how many actions may be placed; 0: 120,000. At least each
                           named schedule and a few orders are tried */
 };
 #define WEIR_SEARCH_OPTIONS_INIT                                                                   \

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#define EFFORT_DEFAULT 150000u
+#define EFFORT_DEFAULT 120000u
 #define BEHIND 1.1
 
 struct search {
