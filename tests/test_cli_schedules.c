@@ -13,10 +13,10 @@ static const struct {
     const char *name;
     int stages, workers; /* of the runs */
     bool descending;     /* gradients are added from the last micro-batch to the first */
-} schedules[] = {{"gpipe", 3, 2, true},      {"1f1b", 4, 2, false},   {"interleaved", 4, 2, false},
-                 {"looped-bfs", 4, 2, true}, {"zb-h1", 3, 3, false},  {"zb-h2", 3, 3, false},
-                 {"zb-v", 4, 2, false},      {"v-half", 4, 2, false}, {"v-min", 4, 2, false},
-                 {"dualpipe-v", 4, 2, false}};
+} schedules[] = {{"gpipe", 3, 2, true},       {"1f1b", 4, 2, false},   {"interleaved", 4, 2, false},
+                 {"looped-bfs", 4, 2, true},  {"zb-h1", 3, 3, false},  {"zb-h2", 3, 3, false},
+                 {"zb-v", 4, 2, false},       {"v-half", 4, 2, false}, {"v-min", 4, 2, false},
+                 {"dualpipe-v", 4, 2, false}, {"auto", 4, 2, false}};
 enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
 
 static void test_every_schedule_prints_a_table_that_check_accepts(void) {

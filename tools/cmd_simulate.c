@@ -12,7 +12,6 @@
 #include "net_run.h"
 #include "simulate.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -384,7 +384,7 @@ static struct weir_table_options table_options(const struct weir__setup *setup, 
     want.no_backward = setup->flow.no_backward;
     want.recompute_late = options->recompute_late;
     want.whole_backward = is_whole(setup);
-    want.search = options->search;
+    want.search = options->infer_only ? NULL : options->search; /* its limits are of training */
     if (options->infer_only && options->table_csv == NULL) weir__table_options_infer(&want);
     return want;
 }
