@@ -372,6 +372,9 @@ struct weir_table_options {
 
 /** The i-th schedule's name, NULL after the last. Static storage. */
 const char *weir_schedule_name(uint32_t index);
+/** Whether the name is that of a search by costs ("auto"), which takes milliseconds to seconds
+ * where the others are filled in microseconds. */
+bool weir_schedule_is_searched(const char *name);
 /** How many stages each worker has where only the number of stages is given: 1, or 2 for those that
  * are made of several per worker. 0 for a name that no schedule has. */
 uint32_t weir_schedule_virtual_stages(const char *name);

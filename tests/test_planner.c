@@ -138,7 +138,8 @@ static bool try_partitions(struct brute *brute, struct weir_planner_options *fix
 static void try_all(struct brute *brute) {
     uint32_t layers = brute->options->costs->layer_count, sizes[LAYERS];
     for (uint32_t i = 0; weir_schedule_name(i) != NULL; i++)
-        for (uint32_t v = 1; v <= SHARING && v * brute->options->workers <= layers; v++) {
+        for (uint32_t v = weir_schedule_is_searched(weir_schedule_name(i)) ? SHARING + 1 : 1;
+             v <= SHARING && v * brute->options->workers <= layers; v++) {
             struct weir_planner_options fixed = *brute->options;
             fixed.memory_limit = 0;
             fixed.schedule = weir_schedule_name(i);
@@ -351,6 +352,7 @@ static void expect_best_of_schedules(struct weir_planner *planner,
     double step = status == WEIR_OK ? result.winner->step : HUGE_VAL;
     for (uint32_t i = 0; weir_schedule_name(i) != NULL; i++) {
         options.schedule = weir_schedule_name(i);
+        if (weir_schedule_is_searched(options.schedule)) continue;
         status = weir_planner_search(planner, &options, NULL, &result);
         if (status == WEIR_OK && result.winner->step < best) best = result.winner->step;
     }

@@ -109,7 +109,8 @@ int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct wei
     int status = WEIR_OK;
     if (options->schedule != NULL) status = try_schedule(planner, options->schedule, most, &own);
     for (uint32_t i = 0; status == WEIR_OK && options->schedule == NULL && i < names; i++)
-        status = try_schedule(planner, weir_schedule_name(i), most, NULL);
+        if (!weir_schedule_is_searched(weir_schedule_name(i))) /* one search in another: too slow */
+            status = try_schedule(planner, weir_schedule_name(i), most, NULL);
     bool none = status == WEIR_OK && planner->shape_count == 0;
     for (uint32_t i = 0; none && i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     if (none && own.kept == 0)

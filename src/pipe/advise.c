@@ -94,6 +94,7 @@ static int add_all(struct candidates *all) {
     options.table_csv_bytes = 0;
     for (uint32_t i = 0; status == WEIR_OK && weir_schedule_name(i) != NULL; i++) {
         options.schedule = weir_schedule_name(i);
+        if (weir_schedule_is_searched(options.schedule)) continue;
         if (all->given->table_csv == NULL && strcmp(options.schedule, all->given->schedule) == 0)
             continue;
         status = add_modes(all, options);

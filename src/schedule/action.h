@@ -177,6 +177,7 @@ struct weir__schedule {
                                 worker, run in inference what it refuses */
     void (*fill)(const struct weir_table_options *options, struct weir__table_builder *builder);
     bool places_recompute; /**< R stand where they should; else they are moved into slack */
+    bool searched;         /**< by costs, which takes its time; see weir_schedule_is_searched */
 };
 /** Whether weir_table_new makes a table of these, memory aside: WEIR_OK, or WEIR_ERR_ARGUMENT with
  * every reason in `faults` (which may be NULL). */

@@ -202,7 +202,7 @@ static int try_all_named(struct search *search, const struct weir__auto_problem 
     int status = WEIR_OK;
     const char *name;
     for (uint32_t i = 0; status == WEIR_OK && (name = weir_schedule_name(i)) != NULL; i++) {
-        if (strcmp(name, "auto") != 0) status = try_named(search, problem, bench, name);
+        if (!weir_schedule_is_searched(name)) status = try_named(search, problem, bench, name);
     }
     return status;
 }

@@ -113,4 +113,5 @@ const struct weir__schedule weir__schedule_auto = {.name = "auto",
                                                    .check = check,
                                                    .infers_as = "1f1b",
                                                    .fill = fill,
-                                                   .places_recompute = true};
+                                                   .places_recompute = true,
+                                                   .searched = true};

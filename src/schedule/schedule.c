@@ -35,6 +35,11 @@ static const struct weir__schedule *find_schedule(const char *name) {
     return NULL;
 }
 
+bool weir_schedule_is_searched(const char *name) {
+    const struct weir__schedule *schedule = find_schedule(name);
+    return schedule != NULL && schedule->searched;
+}
+
 uint32_t weir_schedule_virtual_stages(const char *name) {
     const struct weir__schedule *schedule = find_schedule(name);
     return schedule != NULL ? weir__default_sharing(schedule) : 0;
