@@ -471,6 +471,11 @@ int weir__planner_stride(struct weir_planner *planner, uint32_t shape, uint64_t 
     return stride_to_limit(planner, &path, limit, &step);
 }
 
+/* Recompute can shorten a step, since W then stand elsewhere; not by more than this, as far as
+ * seen.
+ */
+static const double ANOMALY = 1.05;
+
 /* The fastest first, while they may still be faster than what fits already. */
 static int stride_all(struct weir_planner *planner, struct path *paths) {
     uint64_t limit = planner->options->memory_limit;
@@ -486,7 +491,7 @@ static int stride_all(struct weir_planner *planner, struct path *paths) {
         struct path path = paths[next];
         double step = HUGE_VAL;
         paths[next] = paths[n];
-        if (path.step >= best) break;
+        if (path.step >= best * ANOMALY) break;
         status = stride_to_limit(planner, &path, limit, &step);
         if (step < best && !asks) best = step;
     }
