@@ -185,7 +185,6 @@ static void *address(const struct weir__memory *memory, const struct weir__arena
 
 void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas) {
     const struct weir__memory *memory = &prepared->memory;
-    weir__ties_bind(prepared, arenas);
     for (uint32_t i = 0; i < prepared->binding_count; i++) {
         const struct weir__binding *binding = &prepared->bindings[i];
         *binding->where = (char *)address(memory, arenas, binding->block) + binding->offset;
@@ -383,7 +382,7 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
     if (status != WEIR_OK) return status;
     struct weir_stage_bytes *bytes =
         weir__pool_take(&prepared->pool, 2 * (size_t)setup->flow.stage_count, sizeof *bytes);
-    if (bytes == NULL || !weir__ties_take(prepared, setup)) return WEIR_ERR_OUT_OF_MEMORY;
+    if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     status = check_callbacks(prepared, setup, faults);
     if (status == WEIR_OK) status = make_calls(prepared, setup);
     if (status == WEIR_OK) status = measure(prepared, setup, bytes, faults);
@@ -392,6 +391,7 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
     status = weir__prepared_lifetimes(prepared, setup, bytes);
     if (status == WEIR_ERR_OVERFLOW)
         weir_faults_add(faults, "all sizes together overflow: use fewer rows or smaller stages");
+    if (status == WEIR_OK && !weir__ties_take(prepared, setup)) status = WEIR_ERR_OUT_OF_MEMORY;
     return status == WEIR_OK ? plan(prepared, setup) : status;
 }
 

@@ -123,10 +123,7 @@ struct weir__prepared {
     struct weir__tracker *trackers; /**< per micro-batch */
     uint32_t wait_count, copy_count, move_count;
     uint32_t copy_capacity, move_capacity;
-    struct weir__lasting *lasting; /**< per stage */
-    const struct weir__tie *ties;  /**< the setup's */
-    uint32_t tie_count;
-    void ***tie_gradients;          /**< [tie][use] */
+    struct weir__lasting *lasting;  /**< per stage */
     struct weir_tied **tied;        /**< [stage]: what its norm and update are given */
     struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
     uint32_t binding_count, binding_capacity;

@@ -172,39 +172,37 @@ int weir__ties_init(struct weir__setup *setup) {
 
 /* ---- in a prepared plan ---- */
 
+/* The gradients of a tie's uses, which will lie in the arenas. */
+static void **take_uses(struct weir__prepared *prepared, const struct weir__tie *tie) {
+    void **gradients = weir__pool_take(&prepared->pool, tie->use_count, sizeof *gradients);
+    for (uint32_t u = 0; gradients != NULL && u < tie->use_count; u++) {
+        const struct weir__tie_use *use = &tie->uses[u];
+        if (!weir__prepared_point(prepared, &gradients[u], prepared->lasting[use->stage].gradients,
+                                  use->offset))
+            return NULL;
+    }
+    return gradients;
+}
+
 bool weir__ties_take(struct weir__prepared *prepared, const struct weir__setup *setup) {
     struct weir__pool *pool = &prepared->pool;
-    uint32_t count = setup->tie_count, stages = setup->options.stage_count;
-    prepared->ties = setup->ties;
-    prepared->tie_count = count;
-    prepared->tie_gradients = weir__pool_take(pool, count, sizeof *prepared->tie_gradients);
+    uint32_t stages = setup->options.stage_count;
+    void ***gradients = weir__pool_take(pool, setup->tie_count, sizeof *gradients);
     prepared->tied = weir__pool_take(pool, stages, sizeof *prepared->tied);
-    if (prepared->tie_gradients == NULL || prepared->tied == NULL) return false;
-    for (uint32_t t = 0; t < count; t++) {
-        prepared->tie_gradients[t] =
-            weir__pool_take(pool, setup->ties[t].use_count, sizeof(void *));
-        if (prepared->tie_gradients[t] == NULL) return false;
+    if (gradients == NULL || prepared->tied == NULL) return false;
+    for (uint32_t t = 0; t < setup->tie_count; t++) {
+        gradients[t] = take_uses(prepared, &setup->ties[t]);
+        if (gradients[t] == NULL) return false;
     }
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir__stage_setup *at = &setup->stages[s];
         prepared->tied[s] = weir__pool_take(pool, at->tied_count, sizeof **prepared->tied);
         if (prepared->tied[s] == NULL) return false;
-        for (uint32_t i = 0; i < at->tied_count; i++)
-            prepared->tied[s][i] = (struct weir_tied){setup->ties[at->ties[i]].name,
-                                                      setup->ties[at->ties[i]].use_count,
-                                                      prepared->tie_gradients[at->ties[i]]};
-    }
-    return true;
-}
-
-void weir__ties_bind(struct weir__prepared *prepared, const struct weir__arena *arenas) {
-    for (uint32_t t = 0; t < prepared->tie_count; t++) {
-        const struct weir__tie *tie = &prepared->ties[t];
-        for (uint32_t u = 0; u < tie->use_count; u++) {
-            uint32_t block = prepared->lasting[tie->uses[u].stage].gradients;
-            const struct weir__block *at = &prepared->memory.blocks[block];
-            char *gradients = weir__arena_at(&arenas[at->worker], at->offset);
-            prepared->tie_gradients[t][u] = gradients + tie->uses[u].offset;
+        for (uint32_t i = 0; i < at->tied_count; i++) {
+            const struct weir__tie *tie = &setup->ties[at->ties[i]];
+            prepared->tied[s][i] =
+                (struct weir_tied){tie->name, tie->use_count, gradients[at->ties[i]]};
         }
     }
+    return true;
 }

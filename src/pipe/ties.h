@@ -14,9 +14,8 @@ void weir__ties_check(const struct weir_pipe_options *options, struct weir_fault
  * copied; the ties have been checked. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__ties_init(struct weir__setup *setup);
 
-/** Takes the arrays that norm and update will be given. False without memory. */
+/** Takes the arrays that norm and update will be given, and has them point into the arenas once
+ * those are there. After the lifetimes, which know the gradients' blocks. False without memory. */
 bool weir__ties_take(struct weir__prepared *prepared, const struct weir__setup *setup);
-/** Points them into the arenas. */
-void weir__ties_bind(struct weir__prepared *prepared, const struct weir__arena *arenas);
 
 #endif
