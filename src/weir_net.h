@@ -102,6 +102,8 @@ int weir_model_add(struct weir_model *model, const char *type, const char *name,
  * before them learns. A pattern that no parameter matches is refused when a net is made. A single
  * layer is frozen by its attribute "frozen". WEIR_ERR_ARGUMENT for an empty pattern. */
 int weir_model_freeze(struct weir_model *model, const char *pattern);
+/** The i-th pattern so far, NULL after the last; borrowed from the model. */
+const char *weir_model_freeze_pattern(const struct weir_model *model, uint32_t index);
 /** Layers can be counted, listed and indexed. */
 uint32_t weir_model_layer_count(const struct weir_model *model);
 /** The model's border: the input of one row, the target (zeroed without a loss) and the loss's name

@@ -63,6 +63,24 @@ static void test_layers_attributes_names_and_the_border_are_read(void) {
     weir_model_destroy(model);
 }
 
+static void test_what_is_frozen_is_read(void) {
+    struct weir_faults faults;
+    struct weir_model *model;
+    struct weir_layer_facts facts[2];
+    CHECK_OK(read_text("{\"input\": {\"dtype\": \"f32\", \"shape\": [4]}, \"layers\": ["
+                       "{\"type\": \"linear\", \"out_features\": 3},"
+                       "{\"type\": \"linear\", \"out_features\": 2}],"
+                       " \"freeze\": [\"0.*\", \"*.bias\"]}",
+                       &faults, &model));
+    EXPECT_EQ_STR(weir_model_freeze_pattern(model, 0), "0.*");
+    EXPECT_EQ_STR(weir_model_freeze_pattern(model, 1), "*.bias");
+    EXPECT(weir_model_freeze_pattern(model, 2) == NULL);
+    EXPECT_STATUS(weir_model_infer(model, WEIR_F32, facts, NULL), WEIR_OK);
+    EXPECT_EQ_UINT(facts[0].trainable, 0);
+    EXPECT_EQ_UINT(facts[1].trainable, 3 * 2);
+    weir_model_destroy(model);
+}
+
 static void test_a_model_without_target_only_infers(void) {
     struct weir_faults faults;
     struct weir_model *model;
@@ -154,9 +172,8 @@ static void test_what_is_no_model_is_refused_with_the_reason(void) {
 /* ---- the command --------------------------------------------------------------------------------
  */
 
-/** describe --json of a built-in model, read back and described again, is the same text. */
-static void round_trip(const char *options) {
-    const char *folder = test_temporary_directory();
+/** describe --json of a model, read back and described again, is the same text. */
+static void round_trip(const char *folder, const char *options) {
     struct cli_run run;
     CHECK(folder != NULL);
     CLI_CODE(&run, 0, "describe %s --json %s/1.json", options, folder);
@@ -167,9 +184,36 @@ static void round_trip(const char *options) {
 }
 
 static void test_built_in_models_come_back_from_their_files(void) {
-    round_trip("--model gpt --layers 2 --width 16 --heads 2 --context 8 --dropout 0.1");
-    round_trip("--model gpt --layers 1 --width 8 --heads 2 --context 4 --tied");
-    round_trip("--model unet --depth 2 --num-convs 1 --base-channels 4 --image-size 20x16");
+    static const char *const models[] = {
+        "gpt --layers 2 --width 16 --heads 2 --context 8 --dropout 0.1",
+        "gpt --layers 1 --width 8 --heads 2 --context 4 --tied",
+        "unet --depth 2 --num-convs 1 --base-channels 4 --image-size 20x16"};
+    for (int k = 0; k < 3; k++) {
+        char options[128];
+        snprintf(options, sizeof options, "--model %s", models[k]);
+        round_trip(test_temporary_directory(), options);
+        CHECK_HELPERS();
+    }
+}
+
+static void test_what_is_frozen_and_ignored_comes_back(void) {
+    const char *folder = test_temporary_directory();
+    static const char *const members[] = {"\"freeze\":[\"h.0.*\",\"*.bias\"]",
+                                          "\"ignore_index\":7"};
+    char output[256], options[640];
+    struct cli_run run;
+    CLI_CODE(&run, 0,
+             "describe --model gpt --layers 2 --width 16 --heads 2 --context 8 --freeze 'h.0.*' "
+             "--json %s/0.json",
+             folder);
+    CHECK(test_shell(output, sizeof output, "sed 's/: -100/: 7/' <'%s/0.json' >'%s/m.json'", folder,
+                     folder) == 0);
+    snprintf(options, sizeof options, "--model %s/m.json --freeze '*.bias'", folder);
+    round_trip(folder, options);
+    for (int k = 0; k < 2; k++)
+        if (test_shell(output, sizeof output, "tr -d ' \\n' <'%s/2.json' | grep -F '%s'", folder,
+                       members[k]) != 0)
+            TEST_FAIL("%s is not there", members[k]);
 }
 
 static void test_shape_faults_name_the_layer(void) {
@@ -252,9 +296,11 @@ static void test_describe_lists_skips_and_their_routes(void) {
 }
 
 WEIR_TEST_SUITE(model_file, TEST(layers_attributes_names_and_the_border_are_read),
-                TEST(a_model_without_target_only_infers), TEST(all_faults_of_a_file_are_listed),
+                TEST(what_is_frozen_is_read), TEST(a_model_without_target_only_infers),
+                TEST(all_faults_of_a_file_are_listed),
                 TEST(what_is_no_model_is_refused_with_the_reason),
-                TEST(built_in_models_come_back_from_their_files), TEST(shape_faults_name_the_layer),
+                TEST(built_in_models_come_back_from_their_files),
+                TEST(what_is_frozen_and_ignored_comes_back), TEST(shape_faults_name_the_layer),
                 TEST(a_layer_that_no_memory_holds_is_named),
                 TEST(a_border_that_no_memory_holds_is_refused),
                 TEST(a_name_with_a_control_character_is_refused),

@@ -2,6 +2,8 @@
 /* Built from what the library says of a model, so that a built-in one and a file look the same. */
 #include "model_json.h"
 
+#include <string.h>
+
 json_t *model_json_tensor(const struct weir_tensor *tensor) {
     json_t *shape = json_array();
     for (uint32_t i = 0; i < tensor->rank; i++)
@@ -43,6 +45,13 @@ static json_t *layer_json(const struct weir_model *model, uint32_t index,
     return layer;
 }
 
+static json_t *freeze_json(const struct weir_model *model) {
+    json_t *list = json_array();
+    for (uint32_t i = 0; weir_model_freeze_pattern(model, i) != NULL; i++)
+        json_array_append_new(list, json_string(weir_model_freeze_pattern(model, i)));
+    return list;
+}
+
 json_t *model_json(const struct weir_model *model, const struct weir_layer_facts *facts,
                    const uint32_t *stages) {
     uint64_t parameters = 0;
@@ -59,6 +68,10 @@ json_t *model_json(const struct weir_model *model, const struct weir_layer_facts
     json_object_set_new(root, "target", loss != NULL ? model_json_tensor(&target) : json_null());
     json_object_set_new(root, "layers", layers);
     json_object_set_new(root, "loss", loss != NULL ? json_string(loss) : json_null());
+    if (loss != NULL && strcmp(loss, "cross_entropy") == 0)
+        json_object_set_new(root, "ignore_index", json_integer(weir_model_ignored(model)));
+    if (weir_model_freeze_pattern(model, 0) != NULL)
+        json_object_set_new(root, "freeze", freeze_json(model));
     json_object_set_new(root, "parameters", json_integer((json_int_t)parameters));
     return root;
 }

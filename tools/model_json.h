@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/** A model in the form of its file: input, target, layers, loss. */
+/** A model in the form of its file. */
 #ifndef WEIR_TOOLS_MODEL_JSON_H
 #define WEIR_TOOLS_MODEL_JSON_H
 

@@ -108,6 +108,22 @@ static void read_ignore_index(struct reading *r, json_t *value) {
         weir_model_ignore_index(r->model, json_integer_value(value));
 }
 
+static void read_freeze(struct reading *r, json_t *list) {
+    size_t index;
+    json_t *value;
+    bool good = list == NULL || json_is_array(list);
+    json_array_foreach(list, index, value) {
+        const char *pattern = json_string_value(value);
+        good &= pattern != NULL && pattern[0] != '\0';
+        int status = good ? weir_model_freeze(r->model, pattern) : WEIR_OK;
+        if (status != WEIR_OK) FAULT(r, status, "%s: out of memory", r->name);
+    }
+    if (!good)
+        FAULT(r, WEIR_ERR_ARGUMENT,
+              "%s: freeze must be a list of patterns of parameter names, like [\"h.0.*\"]",
+              r->name);
+}
+
 static void read_border(struct reading *r, json_t *root) {
     struct weir_tensor input, target;
     json_t *target_value = member(root, "target"), *loss_value = member(root, "loss");
@@ -246,8 +262,8 @@ static void read_layers(struct reading *r, json_t *layers) {
 
 /* ---- the file ---- */
 
-static const char *const members[] = {"input", "target", "layers",     "loss", "ignore_index",
-                                      "skips", "stages", "parameters", NULL};
+static const char *const members[] = {"input",  "target", "layers", "loss",       "ignore_index",
+                                      "freeze", "skips",  "stages", "parameters", NULL};
 
 static void read_root(struct reading *r, json_t *root) {
     const char *key;
@@ -260,7 +276,8 @@ static void read_root(struct reading *r, json_t *root) {
     json_object_foreach(root, key, unused) {
         if (!is_one_of(key, members))
             FAULT(r, WEIR_ERR_ARGUMENT,
-                  "%s: no member '%.40s'; a model has: input target layers loss ignore_index",
+                  "%s: no member '%.40s'; a model has: input target layers loss ignore_index "
+                  "freeze",
                   r->name, key);
     }
     read_border(r, root);
@@ -269,6 +286,7 @@ static void read_root(struct reading *r, json_t *root) {
     if (r->model == NULL && weir_model_new(r->allocator, &any, NULL, NULL, &r->model) != WEIR_OK)
         FAULT(r, WEIR_ERR_OUT_OF_MEMORY, "%s: out of memory", r->name);
     if (r->model != NULL) read_layers(r, json_object_get(root, "layers"));
+    if (r->model != NULL) read_freeze(r, member(root, "freeze"));
     /* A model that is handed out is verified when it is used; this one will not be. */
     if (r->model != NULL && r->status != WEIR_OK && r->skips_known)
         weir__model_check_skips(r->model, r->faults);

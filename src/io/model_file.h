@@ -6,9 +6,10 @@
  *
  * {"input": {"dtype": "f32", "shape": [3, 32, 32]}, "target": {"dtype": "i64", "shape": []},
  *  "layers": [{"type": "linear", "out_features": 10, "name": "head", "frozen": true}, …],
- *  "loss": "cross_entropy", "ignore_index": -100}
+ *  "loss": "cross_entropy", "ignore_index": -100, "freeze": ["h.0.*"]}
  *
- * `target` and `loss` may be missing or null, together: inference only. A member of a layer that is
+ * `target` and `loss` may be missing or null, together: inference only. `freeze` lists patterns of
+ * parameters that do not learn, as weir_model_freeze takes them. A member of a layer that is
  * null counts as missing, as do the ones that `describe` adds (output_shape, parameters, flops,
  * activation_bytes, stage); beside the layers these are parameters, stages and skips.
  */

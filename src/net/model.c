@@ -220,6 +220,10 @@ int weir_model_freeze(struct weir_model *model, const char *pattern) {
     return WEIR_OK;
 }
 
+const char *weir_model_freeze_pattern(const struct weir_model *model, uint32_t index) {
+    return index < model->freeze_count ? model->freezes[index] : NULL;
+}
+
 /* ---- asking ---- */
 
 uint32_t weir_model_layer_count(const struct weir_model *model) {
