@@ -2,6 +2,7 @@
 /* Nets in files: parameters under their own names, the optimizer's arrays under "optimizer.". */
 #include "net/net.h"
 
+#include "base/name_set.h"
 #include "io/safetensors.h"
 
 #include <errno.h>
@@ -28,6 +29,7 @@ struct entries {
     struct weir__pool pool;
     uint32_t count;
     struct entry *list;
+    struct weir__name_set names; /* to find what is superfluous in a file; see name_entries */
 };
 
 static const char *optimizer_name(struct weir__pool *pool, const struct weir_net *net,
@@ -187,10 +189,15 @@ static bool check_entry(const struct weir__safetensors *file, const struct entry
     return false;
 }
 
-static const struct entry *find_entry(const struct entries *entries, const char *name) {
-    for (uint32_t i = 0; i < entries->count; i++)
-        if (strcmp(entries->list[i].name, name) == 0) return &entries->list[i];
-    return NULL;
+/** False without memory. */
+static bool name_entries(struct entries *entries) {
+    weir__name_set_init(&entries->names, &entries->pool);
+    for (uint32_t i = 0; i < entries->count; i++) {
+        const char *name = entries->list[i].name;
+        bool is_new = weir__name_set_find(&entries->names, name) == WEIR__NO_NAME;
+        if (is_new && !weir__name_set_add(&entries->names, name, i)) return false;
+    }
+    return true;
 }
 
 static bool is_state(const char *name) {
@@ -203,7 +210,8 @@ static bool check_superfluous(const struct weir__safetensors *file, const struct
     bool good = true;
     for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
         const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
-        if ((is_state(tensor->name) && !all) || find_entry(entries, tensor->name) != NULL) continue;
+        if (is_state(tensor->name) && !all) continue;
+        if (weir__name_set_find(&entries->names, tensor->name) != WEIR__NO_NAME) continue;
         char text[96];
         weir_faults_add(faults, "tensor '%.200s' %s is not the model's" OTHER_MODEL, tensor->name,
                         weir__safetensor_text(tensor, text, sizeof text));
@@ -280,6 +288,10 @@ int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *
     }
     status = init_entries(&entries, net, progress != NULL);
     if (status != WEIR_OK) goto close;
+    if (!name_entries(&entries)) {
+        status = WEIR_ERR_OUT_OF_MEMORY;
+        goto clean_up;
+    }
     if (!check_file(file, &entries, progress != NULL ? &found : NULL, faults)) {
         status = WEIR_ERR_SHAPE;
         goto clean_up;
