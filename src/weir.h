@@ -16,7 +16,7 @@
  *
  * Life. (1) Describe stages and inputs; the descriptions are copied, their contexts are not and
  * must outlive the pipe. (2) weir_pipe_new checks everything, lists every fault, plans, allocates
- * all memory and starts the workers. (3) weir_pipe_prepare adds further row counts. (4)
+ * all memory and starts the workers. (3) weir_pipe_prepare and _infer add further row counts. (4)
  * weir_pipe_step and weir_pipe_infer, any number of times, from any thread, one at a time; they
  * allocate nothing. (5) weir_pipe_destroy joins the workers.
  *
@@ -211,7 +211,8 @@ struct weir_stage_calls {
     /** Once, on the worker's thread, before any other call there. Does not own the memory. */
     int (*attach)(void *context, const struct weir_attachment *attachment);
     /** On the worker's thread, once for each size of micro-batch before it is first used; again
-     * only after a weir_pipe_prepare that failed. */
+     * only after a weir_pipe_prepare that failed, or where measure was asked for further phases of
+     * that size. */
     int (*prepare)(void *context, int64_t rows);
     /** Once, on the worker's thread, if attach succeeded; the memory goes after it. */
     void (*detach)(void *context);
@@ -506,6 +507,10 @@ void weir_pipe_destroy(struct weir_pipe *pipe);
  * work in is replaced by a larger one. What lasts (attachments) stays where it is.
  * WEIR_ERR_MEMORY_LIMIT: that would be more than memory_limit; nothing has changed then. */
 int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults);
+/** The same for weir_pipe_infer alone, whatever number of micro-batches the rows make: also one
+ * that the schedule refuses to train, or that a given table does not have. A rest of data that is
+ * only judged needs no more. */
+int weir_pipe_prepare_infer(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults);
 /** Runs forward, backward and update of one mini-batch; blocks. On failure parameters, optimizer
  * state and the pipe are as before, unless the status is WEIR_ERR_TORN, and `result->error` says
  * what failed; gradients are not, so an accumulation begins again with accumulate_first.
@@ -516,8 +521,9 @@ int weir_pipe_step(struct weir_pipe *pipe, const struct weir_step *step,
 /** Forward only, phase WEIR_INFER: nothing saved, no checkpoint, no recompute. */
 int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
                     struct weir_step_result *result);
-/** The table that a prepared row count trains by (with infer_only: would, forwards alone are run);
- * NULL if not prepared. The pipe's. */
+/** The table that a prepared row count trains by; NULL if it was not prepared for that. With
+ * infer_only the one that the pipe's own row count would train by, though forwards alone are run.
+ * The pipe's. */
 const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t rows);
 /** Stages, as built. */
 uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe);

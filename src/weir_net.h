@@ -290,7 +290,7 @@ struct weir_net_batch {
 /** The weight of a target: tokens that are not ignored for cross_entropy, elements for mse. */
 double weir_net_loss_weight(const struct weir_net *net, const void *target, int64_t rows);
 /** One training step, as weir_pipe_step. Rows that were not prepared are prepared first (which
- * allocates; call weir_pipe_prepare before to avoid it). */
+ * allocates, and may be refused; call weir_pipe_prepare before to see to it in time). */
 int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
                   struct weir_step_result *result);
 /** Forward only: output, and the loss where there is a target. Dropout is the identity. */

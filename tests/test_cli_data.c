@@ -98,6 +98,24 @@ static void test_example_s_model_takes_the_example_s_digits(void) {
     CHECK_CONTAINS(run.output, "% over 16 samples");
 }
 
+/* 90 images are held out: a rest of 5 or 3 rows makes as many micro-batches, which the schedules
+ * refuse to train, and a table of 6 as well. */
+static void test_a_rest_that_no_schedule_trains_is_judged(void) {
+    static const char *const how[] = {"--schedule interleaved --stages 4 --batch 85",
+                                      "--schedule dualpipe-v --stages 4 --batch 87",
+                                      "--schedule %s/t.csv --stages 2 --batch 85"};
+    struct cli_run run;
+    const char *folder = make_digits();
+    NEEDS(folder);
+    CLI_CODE(&run, 0, "schedule --schedule 1f1b --stages 2 --chunks 6 --csv %s/t.csv", folder);
+    for (int k = 0; k < 3; k++) {
+        char options[512];
+        snprintf(options, sizeof options, how[k], folder);
+        CLI_CODE(&run, 0, DIGITS " --steps 1 --chunks 6 %s", folder, folder, options);
+        CHECK_CONTAINS(run.output, "% over 90 samples");
+    }
+}
+
 static void test_masks_are_scored_by_their_overlap(void) {
     struct cli_run run;
     const char *folder = test_temporary_directory();
@@ -526,6 +544,7 @@ static void test_name_that_is_no_utf8_reaches_the_summary(void) {
 
 WEIR_TEST_SUITE(cli_data, TEST(images_are_learnt_and_scored_by_accuracy),
                 TEST(example_s_model_takes_the_example_s_digits),
+                TEST(a_rest_that_no_schedule_trains_is_judged),
                 TEST(masks_are_scored_by_their_overlap), TEST(overlap_is_what_counting_gives),
                 TEST(tokens_are_learnt_in_nats_per_token),
                 TEST(mini_batches_add_up_to_the_samples_in_them),

@@ -12,9 +12,13 @@ static struct engine_model model;
 static struct engine_trial trial;
 static struct engine_random run;
 
-/* Another row count. */
+/* Another row count: to infer in any case, to train where the schedule takes it. */
 static void run_short(void) {
     int64_t rows = 1 + (int64_t)test_random_below((uint64_t)run.options.rows);
+    if (test_random_below(2) == 0) {
+        int inferred = weir_pipe_prepare_infer(trial.pipe, rows, NULL);
+        if (EXPECT_STATUS(inferred, WEIR_OK)) engine_trial_rows(&trial, rows, true);
+    }
     if (run.has_table) return; /* it is for one count of micro-batches */
     if (!engine_random_accepts(&run, rows)) {
         EXPECT_STATUS(weir_pipe_prepare(trial.pipe, rows, NULL), WEIR_ERR_ARGUMENT);

@@ -325,6 +325,26 @@ static void test_other_row_counts_are_prepared_when_they_come(void) {
     weir_model_destroy(model);
 }
 
+/** What is only judged first has the kernels of its forward alone. */
+static void test_rows_may_be_judged_before_they_are_trained(void) {
+    struct weir_model *model = small_model(0.1);
+    struct weir_net_options options = trial_options(2, 8, 3);
+    struct weir_net *net = trial_net(model, &options);
+    for (int64_t rows = 1; net != NULL && rows < 8; rows++) {
+        struct trial_data data;
+        trial_data_init(&data, &row4, &label, WEIR_F64, rows, 1, 3);
+        struct weir_step_result judged, trained;
+        struct weir_net_batch batch = {
+            .rows = rows, .input = data.input, .target = data.target, .no_update = true};
+        EXPECT_STATUS(weir_net_infer(net, &batch, &judged), WEIR_OK);
+        EXPECT_STATUS(weir_net_step(net, &batch, &trained), WEIR_OK);
+        EXPECT(isfinite(judged.loss) && trained.gradient_norm > 0);
+        trial_data_clean_up(&data);
+    }
+    weir_net_destroy(net);
+    weir_model_destroy(model);
+}
+
 // PI-8
 static void test_a_failing_layer_is_named_and_the_next_step_is_right(void) {
     struct weir_gpt_options gpt = {1, 4, 2, 3, 5, false, 0.0};
@@ -468,6 +488,7 @@ WEIR_TEST_SUITE(net_steps, TEST(zeros_of_dropout_are_the_zeros_of_the_gradient),
                 TEST(accumulated_mini_batches_give_the_whole_ones_gradient),
                 TEST(a_tied_parameter_is_one_and_its_gradient_the_sum_of_its_uses),
                 TEST(other_row_counts_are_prepared_when_they_come),
+                TEST(rows_may_be_judged_before_they_are_trained),
                 TEST(a_failing_layer_is_named_and_the_next_step_is_right),
                 TEST(steps_allocate_nothing), TEST(the_plan_is_the_pipes_to_the_byte),
                 TEST(every_failing_allocation_is_reported_cleanly), TEST(kernels_are_listed))

@@ -117,6 +117,40 @@ static void test_a_ragged_row_count_leaves_room_for_an_even_one(void) {
     }
 }
 
+/* What a schedule, or a table of one number of micro-batches, refuses to train is still judged. */
+static void test_any_short_batch_can_be_inferred(void) {
+    static const char table[] = "0F0,0F1,0F2,0F3,0F4,0F5,0B0,0B1,0B2,0B3,0B4,0B5\n";
+    static const struct {
+        const char *schedule;
+        int64_t refused, taken; /* rows: one per micro-batch */
+        int status;
+    } cases[] = {{"interleaved", 5, 4, WEIR_ERR_ARGUMENT},
+                 {"dualpipe-v", 3, 5, WEIR_ERR_ARGUMENT},
+                 {"1f1b", 5, 6, WEIR_ERR_CONFIG}};
+    for (int k = 0; k < 3; k++) {
+        struct weir_pipe_options options = chain(k < 2 ? 4 : 1);
+        options.rows = options.chunks = 6, options.schedule = cases[k].schedule;
+        if (k == 2) options.table_csv = table, options.table_csv_bytes = strlen(table);
+        CHECK(engine_trial_open(&trial, &model, &options, NULL));
+        int64_t refused = cases[k].refused, taken = cases[k].taken;
+        EXPECT_STATUS(weir_pipe_prepare(trial.pipe, refused, NULL), cases[k].status);
+        EXPECT_STATUS(weir_pipe_prepare_infer(trial.pipe, refused, NULL), WEIR_OK);
+        EXPECT(weir_pipe_table(trial.pipe, refused) == NULL);
+        engine_trial_rows(&trial, refused, true);
+        struct weir_step step = engine_step(&trial.batch);
+        step.rows = refused;
+        EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), WEIR_ERR_ROWS);
+        EXPECT_STATUS(weir_pipe_prepare_infer(trial.pipe, taken, NULL), WEIR_OK);
+        engine_trial_rows(&trial, taken, true);
+        EXPECT_STATUS(weir_pipe_prepare(trial.pipe, taken, NULL), WEIR_OK); /* to train as well */
+        engine_trial_rows(&trial, taken, false);
+        engine_trial_rows(&trial, taken, true);
+        engine_trial_step(&trial);
+        engine_trial_close(&trial);
+        CHECK_HELPERS();
+    }
+}
+
 static void test_an_unprepared_row_count_is_refused(void) {
     struct weir_pipe_options options = chain(2);
     struct weir_faults faults = {.allocator = test_allocator()};
@@ -127,6 +161,9 @@ static void test_an_unprepared_row_count_is_refused(void) {
     EXPECT_STATUS(trial.result.error.status, WEIR_ERR_ROWS);
     EXPECT_CONTAINS(trial.result.error.message, "weir_pipe_prepare(pipe, 5)");
     EXPECT_STATUS(weir_pipe_infer(trial.pipe, &step, &trial.result), WEIR_ERR_ROWS);
+    EXPECT_CONTAINS(trial.result.error.message, "weir_pipe_prepare_infer(pipe, 5)");
+    EXPECT_STATUS(weir_pipe_prepare_infer(trial.pipe, 9, NULL), WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(weir_pipe_prepare_infer(NULL, 1, NULL), WEIR_ERR_ARGUMENT);
     EXPECT(weir_pipe_table(trial.pipe, 5) == NULL);
     EXPECT_STATUS(weir_pipe_prepare(trial.pipe, 9, &faults), WEIR_ERR_ARGUMENT);
     EXPECT_CONTAINS(faults.kept > 0 ? faults.lines[0] : "", "built for 1 to 8");
@@ -421,8 +458,9 @@ WEIR_TEST_SUITE(pipe_step, TEST(gradients_accumulate_over_mini_batches),
                 TEST(accumulated_gradients_are_the_large_batchs), TEST(short_batches_run),
                 TEST(a_ragged_row_count_leaves_room_for_an_even_one),
 
-                TEST(an_unprepared_row_count_is_refused), TEST(a_step_that_is_no_step_is_refused),
-                TEST(every_task_tells_of_its_step), TEST(the_norm_is_clipped_as_pytorch_does),
+                TEST(any_short_batch_can_be_inferred), TEST(an_unprepared_row_count_is_refused),
+                TEST(a_step_that_is_no_step_is_refused), TEST(every_task_tells_of_its_step),
+                TEST(the_norm_is_clipped_as_pytorch_does),
                 TEST(without_update_gradients_stay_to_be_read), TEST(stages_without_norm_give_none),
                 TEST(a_gradient_that_is_not_finite_stops_or_skips),
                 TEST(fewer_workers_than_stages_give_the_same_bits),

@@ -481,27 +481,33 @@ static void test_a_loop_keeps_a_round_and_its_warm_up(void) {
 
 /* ---- inference ---- */
 
-static void expect_infer_table(const char *schedule, struct counts counts,
-                               enum weir_checkpoint checkpoint, const struct weir_table *table) {
+static void expect_infer(const struct weir_table *training, uint32_t micro_batches) {
     struct weir_table *infer = NULL;
-    struct weir__flow flow = {.stage_count = counts.stages, .infer = true};
+    struct weir__flow flow = {.stage_count = training->stage_count, .infer = true};
     uint32_t workers[8], own[8], seen[8] = {0};
-    (void)schedule;
-    (void)checkpoint;
-    CHECK_OK(weir__table_new_infer(table, test_allocator(), &infer));
+    CHECK_OK(weir__table_new_infer(training, micro_batches, test_allocator(), &infer));
     EXPECT_STATUS(weir__table_check_flow(infer, &flow, test_allocator(), NULL), WEIR_OK);
-    weir__table_workers(table, workers);
+    weir__table_workers(training, workers);
     weir__table_workers(infer, own);
-    EXPECT_EQ_BYTES(workers, own, counts.stages * sizeof *own);
-    EXPECT_EQ_UINT(infer->action_count, (uint64_t)counts.stages * counts.micro_batches);
+    EXPECT_EQ_BYTES(workers, own, training->stage_count * sizeof *own);
+    EXPECT_EQ_UINT(infer->action_count, (uint64_t)training->stage_count * micro_batches);
     for (uint32_t a = 0; a < infer->action_count; a++) {
         EXPECT_EQ_UINT(infer->actions[a].micro_batch, seen[infer->actions[a].stage]++);
     }
     weir_table_destroy(infer);
 }
 
+static void expect_infer_tables(const char *schedule, struct counts counts,
+                                enum weir_checkpoint checkpoint, const struct weir_table *table) {
+    (void)schedule;
+    (void)checkpoint;
+    expect_infer(table, counts.micro_batches);
+    expect_infer(table, 1);
+    expect_infer(table, counts.micro_batches + 3);
+}
+
 static void test_inference_runs_forwards_in_order_on_the_same_workers(void) {
-    for_every_table(expect_infer_table);
+    for_every_table(expect_infer_tables);
 }
 
 /* ---- refusals ---- */
@@ -591,7 +597,7 @@ static void test_lack_of_memory_leaves_nothing(void) {
         test_allocator_fail_at(k + 1, false);
         int status = weir_table_new(&options, NULL, &table);
         if (status == WEIR_OK) {
-            status = weir__table_new_infer(table, test_allocator(), &infer);
+            status = weir__table_new_infer(table, 20, test_allocator(), &infer);
         }
         fired = test_allocator_fired();
         test_allocator_fail_at(0, false);

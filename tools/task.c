@@ -156,7 +156,7 @@ static void count_masks(const struct task *task, uint32_t rows, struct task_tall
 int task_prepare(const struct task *task, struct weir_net *net, uint64_t rows,
                  struct weir_faults *faults) {
     int64_t rest = (int64_t)(rows % task->batch);
-    return rest == 0 ? WEIR_OK : weir_pipe_prepare(weir_net_pipe(net), rest, faults);
+    return rest == 0 ? WEIR_OK : weir_pipe_prepare_infer(weir_net_pipe(net), rest, faults);
 }
 
 int task_judge(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,

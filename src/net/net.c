@@ -282,11 +282,11 @@ double weir_net_loss_weight(const struct weir_net *net, const void *target, int6
     return (double)weight;
 }
 
-static int prepare_rows(struct weir_net *net, int64_t rows, struct weir_error *error) {
-    if (weir_pipe_table(net->pipe, rows) != NULL) return WEIR_OK;
+static int prepare_rows(struct weir_net *net, int64_t rows, bool train, struct weir_error *error) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = net->allocator;
-    int status = weir_pipe_prepare(net->pipe, rows, &faults);
+    int status = train ? weir_pipe_prepare(net->pipe, rows, &faults)
+                       : weir_pipe_prepare_infer(net->pipe, rows, &faults);
     if (status != WEIR_OK)
         weir__fail(error, status, "%" PRId64 " rows cannot be prepared: %s", rows,
                    faults.kept > 0 ? faults.lines[0] : weir_status_text(status));
@@ -340,6 +340,12 @@ static int check_places(const struct weir_net *net, const struct weir_net_batch 
     return WEIR_OK;
 }
 
+static int run_step(struct weir_net *net, const struct weir_step *step, bool train,
+                    struct weir_step_result *result) {
+    return train ? weir_pipe_step(net->pipe, step, result)
+                 : weir_pipe_infer(net->pipe, step, result);
+}
+
 static int run(struct weir_net *net, const struct weir_net_batch *batch, bool train,
                struct weir_step_result *result) {
     const void *inputs[2];
@@ -351,11 +357,12 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     if (batch->input == NULL || (train && batch->target == NULL && net->has_loss))
         return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "a batch needs an input%s",
                           train ? " and a target" : "");
-    status = prepare_rows(net, batch->rows, &result->error);
-    if (status != WEIR_OK) return status;
     fill_step(net, batch, inputs, input_grads, outputs, &step);
-    return train ? weir_pipe_step(net->pipe, &step, result)
-                 : weir_pipe_infer(net->pipe, &step, result);
+    status = run_step(net, &step, train, result);
+    bool unprepared = status == WEIR_ERR_ROWS && result->error.stage < 0; /* not a stage's own */
+    if (!unprepared) return status;
+    status = prepare_rows(net, batch->rows, train, &result->error);
+    return status == WEIR_OK ? run_step(net, &step, train, result) : status;
 }
 
 int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,

@@ -48,6 +48,7 @@ static int make_plan(struct weir_pipe *pipe, const struct weir_pipe_options *opt
         status =
             weir__plan_fill(&pipe->setup, pipe->prepared[0], bytes, &pipe->setup.pool, &pipe->plan);
     pipe->setup.arena_bytes = bytes;
+    pipe->setup.placed = pipe->prepared[0]->exported;
     return status;
 }
 
@@ -211,7 +212,8 @@ uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe) {
 
 const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t rows) {
     for (uint32_t i = 0; i < pipe->prepared_count; i++)
-        if (pipe->prepared[i]->rows == rows) return pipe->prepared[i]->exported;
+        if (pipe->prepared[i]->rows == rows && pipe->prepared[i]->exported != NULL)
+            return pipe->prepared[i]->exported;
     return NULL;
 }
 

@@ -78,8 +78,9 @@ int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **
     uint32_t row_counts = worst_rows(setup, rows);
     int status = WEIR_OK;
     *count = 0;
-    for (uint32_t i = 0; status == WEIR_OK && i < row_counts; i++)
-        status = weir__prepared_new(setup, rows[i], prepared, count, faults);
+    for (uint32_t i = 0; i < row_counts; i++)
+        for (int infer = setup->options.infer_only; status == WEIR_OK && infer < 2; infer++)
+            status = weir__prepared_new(setup, rows[i], infer != 0, prepared, count, faults);
     if (status != WEIR_OK) return status;
     assert(*count <= WEIR__PREPARED_MAX);
     return check_devices(setup, prepared[0]->table->worker_count, faults);

@@ -43,11 +43,16 @@ static int lower(struct weir__prepared *prepared, const struct weir_allocator *a
 static int make_table(struct weir__prepared *prepared, const struct weir__setup *setup,
                       struct weir_faults *faults) {
     const struct weir_allocator *allocator = setup->options.allocator;
-    int status = weir__setup_table(setup, prepared->rows, faults, &prepared->exported);
-    if (status != WEIR_OK) return status;
-    prepared->micro_batch_count = prepared->exported->micro_batch_count;
+    const struct weir_table *placed = setup->placed;
+    prepared->micro_batch_count = weir__chunk_count(prepared->rows, setup->options.chunks);
+    if (!prepared->infer || placed == NULL) {
+        int status = weir__setup_table(setup, prepared->rows, faults, &prepared->exported);
+        if (status != WEIR_OK) return status;
+        assert(prepared->exported->micro_batch_count == prepared->micro_batch_count);
+        placed = prepared->exported;
+    }
     if (!prepared->infer) return lower(prepared, allocator);
-    return weir__table_new_infer(prepared->exported, allocator, &prepared->table);
+    return weir__table_new_infer(placed, prepared->micro_batch_count, allocator, &prepared->table);
 }
 
 static int derive(struct weir__prepared *prepared, const struct weir__setup *setup) {
@@ -65,15 +70,16 @@ uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t siz
     return sizes[0] == sizes[1] ? 1 : 2;
 }
 
-/* Which phases each stage will be called in. */
-static void find_phases(const struct weir__prepared *prepared, struct weir_stage_bytes *bytes) {
+static int find_phases(struct weir__prepared *prepared) {
     _Static_assert(WEIR_PHASE_COUNT <= 32, "a bit for each phase");
-    for (uint32_t a = 0; a < prepared->table->action_count; a++) {
+    const struct weir_table *table = prepared->table;
+    prepared->phases = weir__pool_take(&prepared->pool, table->stage_count, sizeof(uint32_t));
+    if (prepared->phases == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir__call *call = &prepared->calls[a];
-        uint32_t stage = call->action.stage;
-        if (call->run != NULL) bytes[2 * stage].phases |= UINT32_C(1) << call->phase;
-        bytes[2 * stage + 1].phases = bytes[2 * stage].phases;
+        if (call->run != NULL) prepared->phases[call->action.stage] |= UINT32_C(1) << call->phase;
     }
+    return WEIR_OK;
 }
 
 /* bytes[stage * 2 + size] */
@@ -81,10 +87,10 @@ static int measure(const struct weir__prepared *prepared, const struct weir__set
                    struct weir_stage_bytes *bytes, struct weir_faults *faults) {
     int64_t sizes[2];
     uint32_t count = weir__prepared_sizes(prepared, sizes);
-    find_phases(prepared, bytes);
     for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
         const struct weir_stage *stage = &setup->stages[s].stage;
         for (uint32_t i = 0; i < count && stage->calls->measure != NULL; i++) {
+            bytes[2 * s + i].phases = prepared->phases[s];
             int status = stage->calls->measure(stage->context, sizes[i], &bytes[2 * s + i]);
             if (status == WEIR_OK) continue;
             char text[96];
@@ -385,6 +391,7 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
     if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     status = check_callbacks(prepared, setup, faults);
     if (status == WEIR_OK) status = make_calls(prepared, setup);
+    if (status == WEIR_OK) status = find_phases(prepared);
     if (status == WEIR_OK) status = measure(prepared, setup, bytes, faults);
     if (status == WEIR_OK) status = find_tails(prepared);
     if (status != WEIR_OK) return status;
@@ -429,19 +436,17 @@ void weir__prepared_clean_up(struct weir__prepared *prepared) {
     memset(prepared, 0, sizeof *prepared);
 }
 
-int weir__prepared_new(const struct weir__setup *setup, int64_t rows, struct weir__prepared **list,
-                       uint32_t *count, struct weir_faults *faults) {
+int weir__prepared_new(const struct weir__setup *setup, int64_t rows, bool infer,
+                       struct weir__prepared **list, uint32_t *count, struct weir_faults *faults) {
     const struct weir_allocator *allocator = setup->options.allocator;
-    for (int infer = setup->options.infer_only; infer < 2; infer++) {
-        struct weir__prepared *one = weir__acquire(allocator, 1, sizeof *one);
-        if (one == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        int status = weir__prepared_init(one, setup, rows, infer != 0, faults);
-        if (status != WEIR_OK) {
-            weir__release(allocator, one, 1, sizeof *one);
-            return status;
-        }
-        list[(*count)++] = one;
+    struct weir__prepared *made = weir__acquire(allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__prepared_init(made, setup, rows, infer, faults);
+    if (status != WEIR_OK) {
+        weir__release(allocator, made, 1, sizeof *made);
+        return status;
     }
+    list[(*count)++] = made;
     return WEIR_OK;
 }
 

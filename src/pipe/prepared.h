@@ -102,7 +102,8 @@ struct weir__prepared {
     int64_t rows;
     bool infer;
     uint32_t micro_batch_count;
-    struct weir_table *exported; /**< the training table as a schedule or CSV gave it */
+    struct weir_table *exported; /**< the training table as a schedule or CSV gave it; NULL: only
+                                      inference was asked for */
     struct weir_table *table;    /**< what runs: that one with N, or inference's own */
     struct weir__deps deps;
     struct weir__deps orders; /**< those, and an edge of CAUSE_MEMORY for each wait of that cause */
@@ -113,6 +114,7 @@ struct weir__prepared {
     size_t *bounds;        /**< per worker: the largest sum of its blocks that live at once */
     size_t *lasting_bytes; /**< per worker: of it, at the beginning, what lasts */
     const uint32_t *stage_worker;
+    uint32_t *phases;                /**< per stage: bits of those that it is called in */
     uint32_t *tail;                  /**< per worker: index in its row of its first N or U */
     struct weir__call *calls;        /**< per action of the table */
     struct weir__views *views;       /**< [stage][micro-batch] */
@@ -129,11 +131,10 @@ struct weir__prepared {
     uint32_t binding_count, binding_capacity;
 };
 
-/** For a row count, training's (unless infer_only) and inference's; touch no arena, and
- * memory_limit and such are the pipe's business. Appended to list[*count], also where the second
- * fails: the caller destroys what is there. */
-int weir__prepared_new(const struct weir__setup *setup, int64_t rows, struct weir__prepared **list,
-                       uint32_t *count, struct weir_faults *faults);
+/** For a row count, of training or of inference, appended to list[*count]; touches no arena, and
+ * memory_limit and such are the pipe's business. */
+int weir__prepared_new(const struct weir__setup *setup, int64_t rows, bool infer,
+                       struct weir__prepared **list, uint32_t *count, struct weir_faults *faults);
 void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__prepared **list,
                             uint32_t count);
 /** Makes the table, the plan and the calls of one. */

@@ -56,7 +56,8 @@ struct weir__setup {
     size_t *output_row_bytes;  /**< per output of the last stage */
     bool estimate;             /**< arenas are what lives at once at most: nothing is packed */
     const size_t *arena_bytes; /**< per worker, once the arenas are there: further plans fit in */
-    struct weir__flow flow;    /**< what the schedule's dependencies are derived from */
+    const struct weir_table *placed; /**< and on whose workers: the pipe's first table */
+    struct weir__flow flow;          /**< what the schedule's dependencies are derived from */
 };
 
 /** Checks and copies. On failure nothing is left behind and `faults` has every reason. */

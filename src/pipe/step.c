@@ -107,10 +107,10 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
         return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
     pipe->command.prepared = find_prepared(pipe, step->rows, infer);
     if (pipe->command.prepared == NULL)
-        return weir__fail(error, WEIR_ERR_ROWS,
-                          "%lld rows were not prepared: call "
-                          "weir_pipe_prepare(pipe, %lld) before",
-                          (long long)step->rows, (long long)step->rows);
+        return weir__fail(
+            error, WEIR_ERR_ROWS,
+            "%lld rows were not prepared: call weir_pipe_prepare%s(pipe, %lld) before",
+            (long long)step->rows, infer ? "_infer" : "", (long long)step->rows);
     uint32_t count = pipe->setup.options.input_count;
     for (uint32_t k = 0; k < count; k++)
         if (step->inputs == NULL || step->inputs[k] == NULL)
@@ -228,12 +228,24 @@ static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
     return grown ? command_workers(pipe, WEIR__COMMAND_TOUCH, NULL, faults) : WEIR_OK;
 }
 
-/* All of it or nothing. Training and inference have the same sizes of micro-batches, so that the
- * stages are asked to prepare for one of them. */
-static int prepare_rows(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
+/* What is not prepared yet. */
+static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
+                         struct weir__prepared *made[2], uint32_t *count,
+                         struct weir_faults *faults) {
+    int status = WEIR_OK;
+    for (int infer = !train; status == WEIR_OK && infer < 2; infer++)
+        if (find_prepared(pipe, rows, infer != 0) == NULL)
+            status = weir__prepared_new(&pipe->setup, rows, infer != 0, made, count, faults);
+    return status;
+}
+
+/* All of it or nothing. Training and inference have the same sizes of micro-batches, and inference
+ * comes with training at the latest: so the stages are asked to prepare for the first. */
+static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
+                        struct weir_faults *faults) {
     struct weir__prepared *made[2];
     uint32_t count = 0;
-    int status = weir__prepared_new(&pipe->setup, rows, made, &count, faults);
+    int status = make_prepared(pipe, rows, train, made, &count, faults);
     if (status != WEIR_OK) goto fail_new;
     status = weir__arenas_reserve(pipe, made, count, faults);
     if (status != WEIR_OK) goto fail_new;
@@ -248,7 +260,7 @@ fail_new:
     return status;
 }
 
-int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
+static int prepare(struct weir_pipe *pipe, int64_t rows, bool train, struct weir_faults *faults) {
     if (pipe == NULL) return WEIR_ERR_ARGUMENT;
     struct weir_error error = {0};
     int status = enter(pipe, &error);
@@ -262,8 +274,17 @@ int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *
         status = WEIR_ERR_ARGUMENT;
     }
     if (status == WEIR_OK) status = weir__setup_check_rows(&pipe->setup, rows, faults);
-    if (status == WEIR_OK && find_prepared(pipe, rows, true) == NULL)
-        status = prepare_rows(pipe, rows, faults);
+    train &= !pipe->setup.options.infer_only;
+    if (status == WEIR_OK && find_prepared(pipe, rows, !train) == NULL)
+        status = prepare_rows(pipe, rows, train, faults);
     leave(pipe);
     return status;
+}
+
+int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
+    return prepare(pipe, rows, true, faults);
+}
+
+int weir_pipe_prepare_infer(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
+    return prepare(pipe, rows, false, faults);
 }

@@ -459,15 +459,18 @@ static int refuse(const struct weir_pipe *pipe, uint32_t s, const char *what, in
                       weir_status_text(status));
 }
 
-/* Whether micro-batches of that size occur in a row count that was prepared before this one. */
+/* Whether the stage was prepared for micro-batches of that size, in all phases that come now. While
+ * it is attached the phases do not count: it has been measured for all of them. */
 static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepared *prepared,
-                          int64_t rows) {
-    for (uint32_t i = 0; i < pipe->prepared_count && pipe->prepared[i] != prepared; i++) {
+                          uint32_t stage, int64_t rows) {
+    uint32_t known = 0, i = 0;
+    for (; i < pipe->prepared_count && pipe->prepared[i] != prepared; i++) {
         int64_t sizes[2];
         uint32_t count = weir__prepared_sizes(pipe->prepared[i], sizes);
-        if (sizes[0] == rows || sizes[count - 1] == rows) return true;
+        if (sizes[0] == rows || sizes[count - 1] == rows) known |= pipe->prepared[i]->phases[stage];
     }
-    return false;
+    if (i < pipe->prepared_count) return known != 0;
+    return (prepared->phases[stage] & ~known) == 0;
 }
 
 static int prepare_stage(struct weir__worker *worker, const struct weir__prepared *prepared,
@@ -477,7 +480,7 @@ static int prepare_stage(struct weir__worker *worker, const struct weir__prepare
     int64_t sizes[2];
     uint32_t count = weir__prepared_sizes(prepared, sizes);
     for (uint32_t i = 0; i < count && stage->calls->prepare != NULL; i++) {
-        if (is_known_size(pipe, prepared, sizes[i])) continue;
+        if (is_known_size(pipe, prepared, s, sizes[i])) continue;
         int status = stage->calls->prepare(stage->context, sizes[i]);
         if (status != WEIR_OK) return refuse(pipe, s, "prepare", status, error);
     }

@@ -199,10 +199,10 @@ bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage
  */
 int weir__recompute_in_slack(struct weir_table *table, const double *seconds,
                              const struct weir_allocator *allocator);
-/** A forward-only table: F in micro-batch order, loop order of stages on fewer workers, on the same
- * workers as `training`. */
-int weir__table_new_infer(const struct weir_table *training, const struct weir_allocator *allocator,
-                          struct weir_table **table);
+/** A forward-only table of any number of micro-batches: F in micro-batch order, loop order of
+ * stages on fewer workers, on the same workers as `training`. */
+int weir__table_new_infer(const struct weir_table *training, uint32_t micro_batches,
+                          const struct weir_allocator *allocator, struct weir_table **table);
 
 /**
  * Replays a table: the event times of an executor without cost. duration_ns[action] is the time of

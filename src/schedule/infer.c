@@ -34,10 +34,9 @@ static void group(const struct weir_table *training, const uint32_t *worker_of,
     holdings->begin[workers] = training->stage_count;
 }
 
-static void fill_row(const struct weir_table *training, const struct holdings *holdings,
-                     uint32_t worker, struct weir__table_builder *builder) {
-    struct weir__rounds rounds =
-        weir__rounds_of(training->micro_batch_count, training->worker_count);
+static void fill_row(const struct holdings *holdings, uint32_t worker,
+                     struct weir__table_builder *builder) {
+    struct weir__rounds rounds = weir__rounds_of(builder->micro_batch_count, builder->worker_count);
     uint32_t first = 0;
     weir__table_row(builder);
     for (uint32_t r = 0; r < rounds.count; r++) {
@@ -51,8 +50,8 @@ static void fill_row(const struct weir_table *training, const struct holdings *h
     }
 }
 
-int weir__table_new_infer(const struct weir_table *training, const struct weir_allocator *allocator,
-                          struct weir_table **table) {
+int weir__table_new_infer(const struct weir_table *training, uint32_t micro_batches,
+                          const struct weir_allocator *allocator, struct weir_table **table) {
     uint32_t stages = training->stage_count, workers = training->worker_count;
     uint32_t *worker_of = weir__acquire(allocator, stages, sizeof *worker_of);
     struct holdings holdings = {
@@ -63,9 +62,9 @@ int weir__table_new_infer(const struct weir_table *training, const struct weir_a
         struct weir__table_builder builder;
         weir__table_workers(training, worker_of);
         group(training, worker_of, &holdings);
-        weir__table_begin(&builder, allocator, stages, workers, training->micro_batch_count);
+        weir__table_begin(&builder, allocator, stages, workers, micro_batches);
         for (uint32_t w = 0; w < workers; w++) {
-            fill_row(training, &holdings, w, &builder);
+            fill_row(&holdings, w, &builder);
         }
         status = weir__table_finish(&builder, table);
     }
