@@ -415,7 +415,7 @@ static void measure_pointer(struct bench *bench) {
 static void take_memory(struct bench *bench, struct copies *copies) {
     size_t most = bench->options.quick ? MOST_QUICK : MOST;
     while (most > JUDGED_MOST && most > bench->facts.memory_bytes / 8) most /= 2;
-    bench_check(weir__device_open("cpu", NULL, &copies->device), "copy: the device");
+    bench_check(weir__device_open("cpu", NULL, NULL, &copies->device), "copy: the device");
     copies->device->stream_min = weir__copy_stream_min(bench->facts.l3_bytes);
     copies->memory_bytes = most + WEIR__HUGE_PAGE;
     for (int i = 0; i < 2; i++) {

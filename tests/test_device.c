@@ -20,7 +20,7 @@ static void sleep_ns(uint64_t ns) {
 
 static struct weir__device *open_cpu(void) {
     struct weir__device *device = NULL;
-    EXPECT_STATUS(weir__device_open("cpu", test_allocator(), &device), WEIR_OK);
+    EXPECT_STATUS(weir__device_open("cpu", test_allocator(), NULL, &device), WEIR_OK);
     return device;
 }
 
@@ -36,7 +36,7 @@ static void test_devices_open_by_name(void) {
     static const char *const names[] = {"cpu", "cpu:0", "cpu:17"};
     for (size_t i = 0; i < WEIR__COUNT_OF(names); i++) {
         struct weir__device *device = NULL;
-        CHECK_OK(weir__device_open(names[i], test_allocator(), &device));
+        CHECK_OK(weir__device_open(names[i], test_allocator(), NULL, &device));
         EXPECT_EQ_STR(device->name, names[i]);
         EXPECT_EQ_STR(device->calls->kind, "cpu");
         EXPECT(device->calls->synchronous);
@@ -51,11 +51,11 @@ static void test_unknown_and_malformed_devices_are_refused(void) {
         "cpu:+1", "cpu: 1", "cpu:1.0", "cpu:12345678", "cpu:00000000000000000000000000000000"};
     struct weir__device *device = NULL;
     for (size_t i = 0; i < WEIR__COUNT_OF(malformed); i++) {
-        CHECK_STATUS(weir__device_open(malformed[i], test_allocator(), &device), WEIR_ERR_ARGUMENT);
+        CHECK_STATUS(weir__device_open(malformed[i], test_allocator(), NULL, &device), WEIR_ERR_ARGUMENT);
     }
     static const char *const unknown[] = {"tpu", "cp", "cpux", "cpux:1", "tpu:3"};
     for (size_t i = 0; i < WEIR__COUNT_OF(unknown); i++) {
-        CHECK_STATUS(weir__device_open(unknown[i], test_allocator(), &device), WEIR_ERR_NOT_FOUND);
+        CHECK_STATUS(weir__device_open(unknown[i], test_allocator(), NULL, &device), WEIR_ERR_NOT_FOUND);
     }
     CHECK(device == NULL);
 }
@@ -63,7 +63,7 @@ static void test_unknown_and_malformed_devices_are_refused(void) {
 static void test_a_device_without_memory_says_so(void) {
     struct weir__device *device = NULL;
     test_allocator_fail_at(1, false);
-    CHECK_STATUS(weir__device_open("cpu", test_allocator(), &device), WEIR_ERR_OUT_OF_MEMORY);
+    CHECK_STATUS(weir__device_open("cpu", test_allocator(), NULL, &device), WEIR_ERR_OUT_OF_MEMORY);
     test_allocator_fail_at(0, false);
     device = open_cpu();
     struct weir_stream *stream = NULL;

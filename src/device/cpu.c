@@ -102,7 +102,22 @@ static int cpu_memory_touch(struct weir__device *device, void *memory, size_t by
     return WEIR_OK;
 }
 
+/* Every copy is a thread's own: what it can read needs no pinning. */
+static int cpu_host_pin(struct weir__device *device, void *memory, size_t bytes) {
+    (void)device, (void)memory, (void)bytes;
+    return WEIR_OK;
+}
+
+static void cpu_host_unpin(struct weir__device *device, void *memory, size_t bytes) {
+    (void)device, (void)memory, (void)bytes;
+}
+
 /* ---- streams and events ---- */
+
+static int cpu_enter(struct weir__device *device) {
+    (void)device;
+    return WEIR_OK;
+}
 
 static int cpu_stream_new(struct weir__device *device, struct weir_stream **stream) {
     struct cpu_stream *made = weir__acquire(device->allocator, 1, sizeof *made);
@@ -117,6 +132,11 @@ static void cpu_stream_destroy(struct weir_stream *stream) {
     if (stream == NULL) return;
     struct cpu_stream *own = cpu_stream(stream);
     weir__release(own->allocator, own, 1, sizeof *own);
+}
+
+static int cpu_stream_finish(struct weir_stream *stream) {
+    (void)stream;
+    return WEIR_OK;
 }
 
 static int cpu_event_init(struct weir__device *device, struct weir__event *event) {
@@ -141,6 +161,11 @@ static int cpu_event_wait(struct weir__event *event) {
     return WEIR_OK;
 }
 
+static int cpu_event_time(struct weir__event *event, uint64_t *ns) {
+    *ns = event->ready_ns;
+    return WEIR_OK;
+}
+
 static int cpu_stream_wait(struct weir_stream *stream, struct weir__event *event) {
     (void)stream;
     assert(stream != NULL && event != NULL && event->device != NULL);
@@ -153,6 +178,10 @@ static int cpu_copy(struct weir_stream *stream, void *destination, const void *s
     assert(stream != NULL);
     weir__cpu_copy(destination, source, bytes, stream->device->stream_min);
     return WEIR_OK;
+}
+
+static bool cpu_reaches(struct weir__device *device, struct weir__device *other) {
+    return other->memory == device->memory;
 }
 
 /* ---- copies ---- */
@@ -210,25 +239,31 @@ static void cpu_close(struct weir__device *device) {
 
 static const struct weir__device_calls cpu_calls = {
     .kind = "cpu",
+    .enter = cpu_enter,
     .memory_acquire = cpu_memory_acquire,
     .memory_release = cpu_memory_release,
     .memory_touch = cpu_memory_touch,
+    .host_pin = cpu_host_pin,
+    .host_unpin = cpu_host_unpin,
     .stream_new = cpu_stream_new,
     .stream_destroy = cpu_stream_destroy,
+    .stream_finish = cpu_stream_finish,
     .event_init = cpu_event_init,
     .event_clean_up = cpu_event_clean_up,
     .event_record = cpu_event_record,
     .stream_wait = cpu_stream_wait,
     .event_wait = cpu_event_wait,
+    .event_time = cpu_event_time,
     .copy = cpu_copy,
+    .reaches = cpu_reaches,
     .close = cpu_close,
     .synchronous = true,
 };
 
 /* Every ordinal is the same processor; which cores a worker gets is src/place's to say. */
 int weir__cpu_open(const char *name, uint32_t ordinal, const struct weir_allocator *allocator,
-                   struct weir__device **device) {
-    (void)ordinal;
+                   struct weir_error *error, struct weir__device **device) {
+    (void)ordinal, (void)error;
     struct weir__device *made = weir__acquire(allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     assert(strlen(name) < sizeof made->name);

@@ -37,15 +37,17 @@ static bool parse(const char *name, size_t *kind_length, uint32_t *ordinal) {
 }
 
 int weir__device_open(const char *name, const struct weir_allocator *allocator,
-                      struct weir__device **device) {
+                      struct weir_error *error, struct weir__device **device) {
     assert(device != NULL);
     size_t length;
     uint32_t ordinal;
-    if (name == NULL || strlen(name) >= sizeof(*device)->name) return WEIR_ERR_ARGUMENT;
-    if (!parse(name, &length, &ordinal)) return WEIR_ERR_ARGUMENT;
+    if (name == NULL || strlen(name) >= sizeof(*device)->name ||
+        !parse(name, &length, &ordinal))
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "a device is named by its kind and perhaps a number, like cpu or cpu:1");
     for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++) {
         if (strlen(kinds[i].name) != length || strncmp(kinds[i].name, name, length) != 0) continue;
-        return kinds[i].open(name, ordinal, allocator, device);
+        return kinds[i].open(name, ordinal, allocator, error, device);
     }
-    return WEIR_ERR_NOT_FOUND;
+    return weir__fail(error, WEIR_ERR_NOT_FOUND, "there is no such kind of device: use cpu");
 }

@@ -30,22 +30,33 @@ struct weir_stream {
 struct weir__event {
     struct weir__device *device;
     uint64_t ready_ns; /**< CPU: CLOCK_MONOTONIC time at which it was recorded; 0: never */
-    void *native;      /**< CUDA's event */
+    void *native;      /**< CUDA's event, made with its device's context */
 };
 
-/** One kind of device. Every member is required unless marked. All calls but `close` return a
- * status. */
+/** One kind of device. All calls but those that return nothing return a status; a device's sticky
+ * error (a launch that failed, memory that was overrun) is returned by every later call on it.
+ * Thread: `enter` first on every thread that calls, but open's and close's. */
 struct weir__device_calls {
     const char *kind; /**< "cpu", "cuda" */
+    /** Makes the device the calling thread's, for all later calls with it. */
+    int (*enter)(struct weir__device *device);
     /** Reserves `bytes` (a multiple of 64) on huge pages where the system has them; contents are
      * undefined, pages untouched. WEIR_ERR_OUT_OF_MEMORY. */
     int (*memory_acquire)(struct weir__device *device, size_t bytes, void **memory);
     void (*memory_release)(struct weir__device *device, void *memory, size_t bytes);
     /** Zeroes and so faults in the pages, on the calling thread, bound to NUMA node `node` (the
-     * operating system's number) if >= 0 (a preference: failure to bind is not an error). */
+     * operating system's number) if >= 0 (a preference: failure to bind is not an error). Done when
+     * it returns. */
     int (*memory_touch)(struct weir__device *device, void *memory, size_t bytes, int32_t node);
+    /** Lets `copy` reach the host's memory [memory, memory + bytes), whole pages, from any thread
+     * and any device of this kind, until host_unpin. WEIR_ERR_OUT_OF_MEMORY. */
+    int (*host_pin)(struct weir__device *device, void *memory, size_t bytes);
+    void (*host_unpin)(struct weir__device *device, void *memory, size_t bytes);
     int (*stream_new)(struct weir__device *device, struct weir_stream **stream);
+    /** The stream's work must be done (stream_finish). Accepts NULL. */
     void (*stream_destroy)(struct weir_stream *stream);
+    /** Blocks the calling thread until all the stream's work is done, or has failed. */
+    int (*stream_finish)(struct weir_stream *stream);
     int (*event_init)(struct weir__device *device, struct weir__event *event);
     void (*event_clean_up)(struct weir__event *event);
     int (*event_record)(struct weir_stream *stream, struct weir__event *event);
@@ -53,9 +64,16 @@ struct weir__device_calls {
     int (*stream_wait)(struct weir_stream *stream, struct weir__event *event);
     /** Blocks the calling thread until the event is done. */
     int (*event_wait)(struct weir__event *event);
-    /** Copies between memories of this device, or of `peer` and this device; both ranges 64-byte
-     * aligned, not overlapping. */
+    /** CLOCK_MONOTONIC nanoseconds at which the event was done; on a GPU to a microsecond or so,
+     * and only after the stream that recorded it was finished. */
+    int (*event_time)(struct weir__event *event, uint64_t *ns);
+    /** Copies between memories that the stream's device reaches: its own, those of devices that
+     * `reaches` says, and the host's where it is pinned; both ranges 64-byte aligned, not
+     * overlapping. */
     int (*copy)(struct weir_stream *stream, void *destination, const void *source, size_t bytes);
+    /** Whether `copy` on this device's streams may read and write `other`'s memory. */
+    bool (*reaches)(struct weir__device *device, struct weir__device *other);
+    /** All streams, events and memory must be gone. */
     void (*close)(struct weir__device *device);
     bool synchronous; /**< work is done when the call returns: events need not be kept */
 };
@@ -64,15 +82,18 @@ struct weir__device {
     const struct weir__device_calls *calls;
     const struct weir_allocator *allocator;
     char name[32];
+    uint32_t memory;   /**< devices of the same number share memory: a pointer of one is one of the
+                            other. 0 is the host's */
     size_t stream_min; /**< CPU: copies of so many bytes pass the caches by; open sets
                             weir__copy_stream_min(0), who knows the machine may set better */
 };
 
-/** Opens "cpu" (or "cpu:N": the same device under another name). WEIR_ERR_NOT_FOUND for a kind that
- * is not there, WEIR_ERR_ARGUMENT for a malformed name. The caller closes it with
- * device->calls->close. */
+/** Opens "cpu" (or "cpu:N": the same device under another name), "cuda" (the first GPU) or
+ * "cuda:N". WEIR_ERR_NOT_FOUND for a kind or number that is not there, WEIR_ERR_ARGUMENT for a
+ * malformed name; `error` (may be NULL) says what is missing and how to mend it. The caller closes
+ * it with device->calls->close. */
 int weir__device_open(const char *name, const struct weir_allocator *allocator,
-                      struct weir__device **device);
+                      struct weir_error *error, struct weir__device **device);
 
 /** CPU copy by the best known way for its size: memcpy below `stream_min` bytes, non-temporal
  * stores from there on (where the destination is 64-byte aligned). What a device's `copy` does;

@@ -10,7 +10,7 @@
 /** Opens one kind; `name` is well formed and fits weir__device.name, `ordinal` the N of "kind:N", 0
  * without. */
 typedef int weir__device_open_fn(const char *name, uint32_t ordinal,
-                                 const struct weir_allocator *allocator,
+                                 const struct weir_allocator *allocator, struct weir_error *error,
                                  struct weir__device **device);
 
 weir__device_open_fn weir__cpu_open;

@@ -43,10 +43,11 @@ static const char *device_name(const struct weir__setup *setup, uint32_t worker)
 int weir__plan_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
                       struct weir__device **device) {
     const char *name = device_name(setup, worker);
-    int status = weir__device_open(name, setup->options.allocator, device);
+    struct weir_error error = {0};
+    int status = weir__device_open(name, setup->options.allocator, &error, device);
     if (status != WEIR_OK)
-        weir_faults_add(faults, "worker %u: device '%s': %s: this build has cpu", worker, name,
-                        weir_status_text(status));
+        weir_faults_add(faults, "worker %u: device '%s': %s", worker, name,
+                        error.message[0] != '\0' ? error.message : weir_status_text(status));
     return status;
 }
 
