@@ -104,6 +104,16 @@ struct weir_tied {
     void *const *gradients; /**< [use_count]; in other stages' memory, whatever the link */
 };
 
+/** Whether an update is to be done and how its gradients are to be scaled, where that is not known
+ * when update is called: on a device that runs behind its host it stands in the device's memory
+ * when the stream comes to the update, which must leave everything as it is unless `applies`, and
+ * multiply by `gradient_scale` from here instead of the task's. */
+struct weir_verdict {
+    double gradient_scale;
+    int32_t applies;
+    int32_t reserved;
+};
+
 struct weir_stream; /**< where a device runs work in order; a CPU stage's work runs at once */
 
 /** One call of a stage, for one micro-batch. All memory belongs to Weir (or, for inputs, outputs
@@ -149,8 +159,10 @@ struct weir_task {
     void *state;
     bool gradients_first; /**< this call is the first since the last update: overwrite */
     bool recompute_late;
-    double gradient_scale;        /**< update: multiply the gradients by this (clipping); else 1 */
-    double *norm_squares;         /**< norm: stage.norm_count numbers, written */
+    double gradient_scale; /**< update: multiply the gradients by this (clipping); else 1 */
+    const struct weir_verdict *verdict; /**< update, on a device behind its host: obey it; else
+                                             NULL */
+    double *norm_squares;               /**< norm: stage.norm_count numbers, written */
     const struct weir_tied *tied; /**< norm, update: per name of the stage's ties, in the order in
                                        which it names them first; else NULL */
     uint32_t tied_count;
@@ -183,6 +195,7 @@ struct weir_attachment {
     void *gradients;
     void *optimizer;
     void *state;
+    struct weir_stream *stream; /**< the worker's; Weir waits for what attach gives to it */
     uint32_t stage;
     uint32_t worker;
     uint32_t threads; /**< cores of this worker, which may all be used by a call */

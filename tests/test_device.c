@@ -51,11 +51,13 @@ static void test_unknown_and_malformed_devices_are_refused(void) {
         "cpu:+1", "cpu: 1", "cpu:1.0", "cpu:12345678", "cpu:00000000000000000000000000000000"};
     struct weir__device *device = NULL;
     for (size_t i = 0; i < WEIR__COUNT_OF(malformed); i++) {
-        CHECK_STATUS(weir__device_open(malformed[i], test_allocator(), NULL, &device), WEIR_ERR_ARGUMENT);
+        CHECK_STATUS(weir__device_open(malformed[i], test_allocator(), NULL, &device),
+                     WEIR_ERR_ARGUMENT);
     }
     static const char *const unknown[] = {"tpu", "cp", "cpux", "cpux:1", "tpu:3"};
     for (size_t i = 0; i < WEIR__COUNT_OF(unknown); i++) {
-        CHECK_STATUS(weir__device_open(unknown[i], test_allocator(), NULL, &device), WEIR_ERR_NOT_FOUND);
+        CHECK_STATUS(weir__device_open(unknown[i], test_allocator(), NULL, &device),
+                     WEIR_ERR_NOT_FOUND);
     }
     CHECK(device == NULL);
 }

@@ -8,10 +8,12 @@
 struct kind {
     const char *name;
     weir__device_open_fn *open;
+    bool own_memory; /* each number has a memory of its own; else it is the host's */
+    bool synchronous;
 };
 
 static const struct kind kinds[] = {
-    {"cpu", weir__cpu_open},
+    {"cpu", weir__cpu_open, false, true},
 };
 
 enum { ORDINAL_DIGITS_MAX = 6 };
@@ -36,18 +38,33 @@ static bool parse(const char *name, size_t *kind_length, uint32_t *ordinal) {
     return true;
 }
 
+static const struct kind *find_kind(const char *name, size_t length) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++)
+        if (strlen(kinds[i].name) == length && strncmp(kinds[i].name, name, length) == 0)
+            return &kinds[i];
+    return NULL;
+}
+
+struct weir__device_facts weir__device_facts(const char *name) {
+    struct weir__device_facts facts = {0, true};
+    size_t length;
+    uint32_t ordinal;
+    if (name == NULL || !parse(name, &length, &ordinal)) return facts;
+    const struct kind *kind = find_kind(name, length);
+    if (kind == NULL) return facts;
+    return (struct weir__device_facts){kind->own_memory ? 1 + ordinal : 0, kind->synchronous};
+}
+
 int weir__device_open(const char *name, const struct weir_allocator *allocator,
                       struct weir_error *error, struct weir__device **device) {
     assert(device != NULL);
     size_t length;
     uint32_t ordinal;
-    if (name == NULL || strlen(name) >= sizeof(*device)->name ||
-        !parse(name, &length, &ordinal))
+    if (name == NULL || strlen(name) >= sizeof(*device)->name || !parse(name, &length, &ordinal))
         return weir__fail(error, WEIR_ERR_ARGUMENT,
                           "a device is named by its kind and perhaps a number, like cpu or cpu:1");
-    for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++) {
-        if (strlen(kinds[i].name) != length || strncmp(kinds[i].name, name, length) != 0) continue;
-        return kinds[i].open(name, ordinal, allocator, error, device);
-    }
-    return weir__fail(error, WEIR_ERR_NOT_FOUND, "there is no such kind of device: use cpu");
+    const struct kind *kind = find_kind(name, length);
+    if (kind == NULL)
+        return weir__fail(error, WEIR_ERR_NOT_FOUND, "there is no such kind of device: use cpu");
+    return kind->open(name, ordinal, allocator, error, device);
 }

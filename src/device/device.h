@@ -33,6 +33,15 @@ struct weir__event {
     void *native;      /**< CUDA's event, made with its device's context */
 };
 
+/** How an update is judged: weir__pipe_norm's sum in the same order, and
+ * torch.nn.utils.clip_grad_norm_'s scale; without squares it applies as it is. */
+struct weir__judgement {
+    const double *squares; /**< pinned host memory */
+    size_t count;
+    double clip_norm;             /**< 0: none */
+    struct weir_verdict *verdict; /**< the device's memory */
+};
+
 /** One kind of device. All calls but those that return nothing return a status; a device's sticky
  * error (a launch that failed, memory that was overrun) is returned by every later call on it.
  * Thread: `enter` first on every thread that calls, but open's and close's. */
@@ -71,6 +80,9 @@ struct weir__device_calls {
      * `reaches` says, and the host's where it is pinned; both ranges 64-byte aligned, not
      * overlapping. */
     int (*copy)(struct weir_stream *stream, void *destination, const void *source, size_t bytes);
+    /** Writes the verdict on the gradients behind what the stream has been given. NULL where work
+     * is synchronous: there the host judges. */
+    int (*judge)(struct weir_stream *stream, const struct weir__judgement *judgement);
     /** Whether `copy` on this device's streams may read and write `other`'s memory. */
     bool (*reaches)(struct weir__device *device, struct weir__device *other);
     /** All streams, events and memory must be gone. */
@@ -87,6 +99,14 @@ struct weir__device {
     size_t stream_min; /**< CPU: copies of so many bytes pass the caches by; open sets
                             weir__copy_stream_min(0), who knows the machine may set better */
 };
+
+/** What a device's name says, without opening it. */
+struct weir__device_facts {
+    uint32_t memory;  /**< weir__device.memory */
+    bool synchronous; /**< weir__device_calls.synchronous */
+};
+/** Of a name that weir__device_open would refuse: a CPU's. */
+struct weir__device_facts weir__device_facts(const char *name);
 
 /** Opens "cpu" (or "cpu:N": the same device under another name), "cuda" (the first GPU) or
  * "cuda:N". WEIR_ERR_NOT_FOUND for a kind or number that is not there, WEIR_ERR_ARGUMENT for a

@@ -6,14 +6,32 @@
 
 /* ---- one region ---- */
 
+/* The device that copies from and to this worker's memory although it is the host's, or NULL. */
+static struct weir__device *pinner(const struct weir__worker *worker) {
+    const struct weir_pipe *pipe = worker->pipe;
+    if (worker->device->memory != 0) return NULL;
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if (pipe->workers[w].device != NULL && pipe->workers[w].device->memory != 0)
+            return pipe->workers[w].device;
+    return NULL;
+}
+
+static int pin(struct weir__worker *worker, void *memory, size_t bytes) {
+    struct weir__device *by = pinner(worker);
+    return by == NULL || memory == NULL ? WEIR_OK : by->calls->host_pin(by, memory, bytes);
+}
+
 static int acquire(struct weir__worker *worker, size_t bytes, void **memory) {
     *memory = NULL;
     if (bytes == 0) return WEIR_OK;
     return worker->device->calls->memory_acquire(worker->device, bytes, memory);
 }
 
-static void release(struct weir__worker *worker, void *memory, size_t bytes) {
-    if (memory != NULL) worker->device->calls->memory_release(worker->device, memory, bytes);
+static void release(struct weir__worker *worker, void *memory, size_t bytes, bool pinned) {
+    struct weir__device *by = pinned ? pinner(worker) : NULL;
+    if (memory == NULL) return;
+    if (by != NULL) by->calls->host_unpin(by, memory, bytes);
+    worker->device->calls->memory_release(worker->device, memory, bytes);
 }
 
 static int touch(struct weir__worker *worker, void *memory, size_t bytes) {
@@ -35,9 +53,25 @@ int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t b
 
 void weir__arena_clean_up(struct weir__worker *worker) {
     struct weir__arena *arena = &worker->pipe->arenas[worker->index];
-    release(worker, arena->working, arena->working_bytes);
-    release(worker, arena->lasting, arena->lasting_bytes);
+    release(worker, arena->working, arena->working_bytes, arena->working_pinned);
+    release(worker, arena->lasting, arena->lasting_bytes, arena->lasting_pinned);
     *arena = (struct weir__arena){0};
+}
+
+static int pin_arena(struct weir__worker *worker) {
+    struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    int status = pin(worker, arena->lasting, arena->lasting_bytes);
+    arena->lasting_pinned = status == WEIR_OK;
+    if (status == WEIR_OK) status = pin(worker, arena->working, arena->working_bytes);
+    arena->working_pinned = arena->lasting_pinned && status == WEIR_OK;
+    return status;
+}
+
+int weir__arenas_pin(struct weir_pipe *pipe) {
+    int status = WEIR_OK;
+    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
+        status = pin_arena(&pipe->workers[w]);
+    return status;
 }
 
 int weir__arena_touch(struct weir__worker *worker, bool lasting) {
@@ -70,6 +104,8 @@ static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
     }
     grown->working_bytes = need - arena->lasting_bytes;
     int status = acquire(worker, grown->working_bytes, &grown->working);
+    if (status == WEIR_OK) status = pin(worker, grown->working, grown->working_bytes);
+    grown->working_pinned = status == WEIR_OK;
     if (status != WEIR_OK)
         weir_faults_add(faults, "%lld rows need %zu bytes on worker %u, which cannot be had",
                         (long long)rows, need, worker->index);
@@ -93,7 +129,8 @@ int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *l
 
 void weir__arenas_drop(struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
-        release(&pipe->workers[w], pipe->grown[w].working, pipe->grown[w].working_bytes);
+        const struct weir__arena *grown = &pipe->grown[w];
+        release(&pipe->workers[w], grown->working, grown->working_bytes, grown->working_pinned);
         pipe->grown[w] = (struct weir__arena){0};
     }
 }
@@ -103,8 +140,9 @@ bool weir__arenas_grow(struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__arena *arena = &pipe->arenas[w], *grown = &pipe->grown[w];
         if (grown->working == NULL) continue;
-        release(&pipe->workers[w], arena->working, arena->working_bytes);
+        release(&pipe->workers[w], arena->working, arena->working_bytes, arena->working_pinned);
         arena->working = grown->working;
+        arena->working_pinned = grown->working_pinned;
         arena->working_bytes = grown->working_bytes;
         arena->touched = false;
         pipe->arena_bytes[w] = weir__arena_bytes(arena);

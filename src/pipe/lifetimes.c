@@ -26,14 +26,15 @@ struct builder {
     const bool *checkpointed; /* [stage][micro-batch] */
     const bool *split;        /* [stage][micro-batch]: I and W instead of B */
     uint32_t m;
-    struct crossing *outputs; /* per stage: [micro-batch][output] */
-    struct crossing *grads;   /* per stage: [micro-batch][output] */
-    struct areas *areas;      /* [stage][micro-batch] */
-    struct crossing *values;  /* per route: blocks [micro-batch]; copies [micro-batch][reader] */
-    struct crossing *sums;    /* per route: [micro-batch][reader] */
-    uint32_t *portal_of;      /* per route and reader: its worker's portal within the tracker */
-    uint32_t *grad_portal_of; /* per route and reader */
-    uint32_t *route_first;    /* per route: where its readers begin in the two above */
+    struct crossing *outputs;  /* per stage: [micro-batch][output] */
+    struct crossing *grads;    /* per stage: [micro-batch][output] */
+    struct crossing *entering; /* per stage: copies [micro-batch][entering input] */
+    struct areas *areas;       /* [stage][micro-batch] */
+    struct crossing *values;   /* per route: blocks [micro-batch]; copies [micro-batch][reader] */
+    struct crossing *sums;     /* per route: [micro-batch][reader] */
+    uint32_t *portal_of;       /* per route and reader: its worker's portal within the tracker */
+    uint32_t *grad_portal_of;  /* per route and reader */
+    uint32_t *route_first;     /* per route: where its readers begin in the two above */
 };
 
 static uint32_t *none(struct weir__pool *pool, size_t count) {
@@ -101,8 +102,10 @@ static bool make_stage(struct builder *b, uint32_t s) {
     const struct weir_stage *stage = &b->setup->stages[s].stage;
     bool last = s + 1 == b->setup->flow.stage_count;
     size_t count = (size_t)b->m * stage->output_count;
+    size_t entering = (size_t)b->m * b->setup->stages[s].entering_count;
     if (!crossing_init(pool, &b->outputs[s], count, count) ||
-        !crossing_init(pool, &b->grads[s], count, count))
+        !crossing_init(pool, &b->grads[s], count, count) ||
+        !crossing_init(pool, &b->entering[s], 0, entering))
         return false;
     for (uint32_t i = 0; i < b->m; i++) {
         bool ragged = i + 1 == b->m && rows_of(b, i) != rows_of(b, 0);
@@ -171,19 +174,59 @@ static bool make_lasting(struct builder *b) {
 /* ---- crossings ---- */
 
 static bool must_copy(const struct builder *b, uint32_t from_worker, uint32_t to_worker) {
-    return from_worker != to_worker && b->setup->options.link == WEIR_LINK_COPY;
+    if (from_worker == to_worker) return false;
+    return b->setup->options.link == WEIR_LINK_COPY ||
+           weir__setup_device(b->setup, from_worker).memory !=
+               weir__setup_device(b->setup, to_worker).memory;
 }
 
-static bool add_copy(struct builder *b, uint32_t action, uint32_t from, uint32_t to, size_t bytes) {
+/* Whether the caller's memory is not the worker's. */
+static bool is_apart(const struct builder *b, uint32_t worker) {
+    return weir__setup_device(b->setup, worker).memory != 0;
+}
+
+/* The lane of what comes `from` there; copies between devices whose work is done at once need none.
+ */
+static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_t *lane) {
     struct weir__prepared *prepared = b->prepared;
+    bool caller = from == WEIR__FROM_CALLER;
+    *lane = WEIR__NO_LANE;
+    if (weir__setup_device(b->setup, worker).synchronous &&
+        (caller || weir__setup_device(b->setup, from).synchronous))
+        return true;
+    for (*lane = 0; *lane < prepared->lane_count; ++*lane)
+        if (prepared->lanes[*lane].worker == worker && prepared->lanes[*lane].from == from)
+            return true;
+    void *lanes = prepared->lanes;
+    if (!weir__pool_grow(&prepared->pool, &lanes, prepared->lane_count, &prepared->lane_capacity,
+                         sizeof *prepared->lanes))
+        return false;
+    prepared->lanes = lanes;
+    prepared->lanes[prepared->lane_count++] = (struct weir__lane){worker, from, NULL};
+    return true;
+}
+
+static bool add_copy(struct builder *b, uint32_t worker, const struct weir__copy *copy) {
+    struct weir__prepared *prepared = b->prepared;
+    bool caller = copy->from_block == WEIR__NO_BLOCK;
+    uint32_t from = caller ? WEIR__FROM_CALLER : prepared->memory.blocks[copy->from_block].worker;
     void *copies = prepared->copies;
     if (!weir__pool_grow(&prepared->pool, &copies, prepared->copy_count, &prepared->copy_capacity,
                          sizeof *prepared->copies))
         return false;
     prepared->copies = copies;
-    prepared->copies[prepared->copy_count++] =
-        (struct weir__copy){action, from, to, NULL, NULL, bytes};
-    return true;
+    struct weir__copy *added = &prepared->copies[prepared->copy_count++];
+    *added = *copy;
+    return find_lane(b, worker, from, &added->lane);
+}
+
+/* Room in the staging that a worker's rows pass through from or to the caller. */
+static size_t take_staging(struct builder *b, uint32_t worker, size_t bytes) {
+    size_t at = b->prepared->staging_bytes[worker], rounded;
+    bool fits = weir__round_up(bytes, WEIR__ALIGNMENT, &rounded) &&
+                weir__add(at, rounded, &b->prepared->staging_bytes[worker]);
+    if (!fits) b->prepared->memory.status = WEIR_ERR_OVERFLOW;
+    return at;
 }
 
 /* The block that `action` on `worker` reads: the producer's, or a copy of its own, which the first
@@ -201,7 +244,9 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
         enum weir__block_class class_of = memory->blocks[from].class_of;
         *copy = weir__memory_block(memory, class_of, worker, bytes);
         weir__memory_use(memory, from, action);
-        if (!add_copy(b, action, from, *copy, bytes)) weir__memory_fail(memory);
+        struct weir__copy added = {
+            .action = action, .from_block = from, .to_block = *copy, .bytes = bytes};
+        if (!add_copy(b, worker, &added)) weir__memory_fail(memory);
     }
     weir__memory_use(memory, *copy, action);
     return *copy;
@@ -221,6 +266,35 @@ struct touching {
     bool first; /* F: views are pointed once, here */
 };
 
+/* The rows of pipe input `k` that a micro-batch gets, in the caller's memory. */
+static void slice_input(const struct builder *b, uint32_t k, uint32_t i, size_t *offset,
+                        size_t *bytes) {
+    const struct weir_input *input = &b->setup->options.inputs[k];
+    const struct weir__views *views = weir__prepared_views(b->prepared, 0, i);
+    size_t row_bytes = b->setup->input_row_bytes[k];
+    *offset = input->replicated ? 0 : (size_t)(views->row_first * input->rows_factor) * row_bytes;
+    *bytes = input->replicated ? row_bytes : (size_t)(views->rows * input->rows_factor) * row_bytes;
+}
+
+/* What the caller brings, where the device cannot read it: its own copy, of a replicated input one
+ * for all micro-batches. */
+static void read_entering(struct builder *b, const struct touching *t, uint32_t e) {
+    struct weir__memory *memory = &b->prepared->memory;
+    uint32_t k = t->at->entering[e];
+    uint32_t i = b->setup->options.inputs[k].replicated ? 0 : t->i;
+    uint32_t *block = &b->entering[t->stage].copies[(size_t)i * t->at->entering_count + e];
+    if (*block == WEIR__NO_BLOCK) {
+        struct weir__copy copy = {.action = t->action, .from_block = WEIR__NO_BLOCK, .input = k};
+        slice_input(b, k, i, &copy.input_offset, &copy.bytes);
+        *block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, t->worker, copy.bytes);
+        copy.to_block = *block;
+        copy.staging = take_staging(b, t->worker, copy.bytes);
+        if (*block != WEIR__NO_BLOCK && !add_copy(b, t->worker, &copy)) weir__memory_fail(memory);
+    }
+    weir__memory_use(memory, *block, t->action);
+    if (t->first) point(b, &t->views->inputs[t->at->border_count + e], *block);
+}
+
 static void read_inputs(struct builder *b, const struct touching *t, uint64_t mask) {
     for (uint32_t k = 0; k < t->at->border_count; k++) {
         if (!weir__input_bit(mask, k)) continue;
@@ -229,6 +303,8 @@ static void read_inputs(struct builder *b, const struct touching *t, uint64_t ma
         uint32_t block = arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]);
         if (t->first) point(b, &t->views->inputs[k], block);
     }
+    for (uint32_t e = 0; is_apart(b, t->worker) && e < t->at->entering_count; e++)
+        if (weir__input_bit(mask, t->at->border_count + e)) read_entering(b, t, e);
 }
 
 /* One copy per reading worker: the first reader on that worker owns the entry. */
@@ -251,6 +327,31 @@ static void read_skips(struct builder *b, const struct touching *t, bool kept_on
     }
 }
 
+/* Pipe outputs and gradients of pipe inputs that a device makes in a memory of its own. */
+static void give_back(struct builder *b, const struct touching *t,
+                      const struct weir__return *back) {
+    struct weir__prepared *prepared = b->prepared;
+    void *returns = prepared->returns;
+    if (!weir__pool_grow(&prepared->pool, &returns, prepared->return_count,
+                         &prepared->return_capacity, sizeof *prepared->returns)) {
+        weir__memory_fail(&prepared->memory);
+        return;
+    }
+    prepared->returns = returns;
+    struct weir__return *added = &prepared->returns[prepared->return_count++];
+    *added = *back;
+    added->staging = take_staging(b, t->worker, back->bytes);
+}
+
+static void give_back_output(struct builder *b, const struct touching *t, uint32_t k) {
+    size_t row_bytes = b->setup->output_row_bytes[k];
+    struct weir__return back = {.slot = &t->views->output_slots[k],
+                                .index = k,
+                                .offset = (size_t)t->views->row_first * row_bytes,
+                                .bytes = (size_t)t->views->rows * row_bytes};
+    give_back(b, t, &back);
+}
+
 static void write_outputs(struct builder *b, const struct touching *t) {
     for (uint32_t k = 0; k < t->at->stage.output_count; k++) {
         size_t at = (size_t)t->i * t->at->stage.output_count + k;
@@ -260,6 +361,7 @@ static void write_outputs(struct builder *b, const struct touching *t) {
         weir__memory_use(&b->prepared->memory, block, t->action);
         if (!weir__prepared_point(b->prepared, slot, block, 0))
             weir__memory_fail(&b->prepared->memory);
+        if (t->views->output_slots != NULL && is_apart(b, t->worker)) give_back_output(b, t, k);
     }
 }
 
@@ -284,7 +386,22 @@ static void read_output_grads(struct builder *b, const struct touching *t, uint6
     }
 }
 
+/* Gradients of what the caller brought: held during the action alone. */
+static void write_entering_grad(struct builder *b, const struct touching *t, uint32_t e) {
+    struct weir__memory *memory = &b->prepared->memory;
+    uint32_t k = t->at->entering[e];
+    if (!b->setup->options.inputs[k].tensor.differentiable) return;
+    struct weir__return back = {.slot = &t->views->grad_slots[e], .gradient = true, .index = k};
+    slice_input(b, k, t->i, &back.offset, &back.bytes);
+    uint32_t block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, t->worker, back.bytes);
+    weir__memory_use(memory, block, t->action);
+    if (!weir__prepared_point(b->prepared, back.slot, block, 0)) weir__memory_fail(memory);
+    if (block != WEIR__NO_BLOCK) give_back(b, t, &back);
+}
+
 static void write_input_grads(struct builder *b, const struct touching *t) {
+    for (uint32_t e = 0; is_apart(b, t->worker) && e < t->at->entering_count; e++)
+        write_entering_grad(b, t, e);
     for (uint32_t k = 0; k < t->at->border_count; k++) {
         uint32_t block = b->grads[t->stage - 1].blocks[(size_t)t->i * t->at->border_count + k];
         weir__memory_use(&b->prepared->memory, block, t->action);
@@ -491,6 +608,7 @@ static void visit(struct builder *b, uint32_t a) {
     if (!weir__prepared_point(b->prepared, &call->workspace, workspace, 0))
         weir__memory_fail(&b->prepared->memory);
     call->copy_begin = b->prepared->copy_count;
+    call->return_begin = b->prepared->return_count;
     call->portal_begin = b->prepared->move_count;
     if (kind->per_micro_batch) {
         struct touching t = {a,
@@ -504,6 +622,7 @@ static void visit(struct builder *b, uint32_t a) {
         move_portals(b, &t, kind);
     }
     call->copy_end = b->prepared->copy_count;
+    call->return_end = b->prepared->return_count;
     call->portal_end = b->prepared->move_count;
 }
 
@@ -512,13 +631,18 @@ static bool builder_init(struct builder *b) {
     uint32_t stages = b->setup->flow.stage_count, routes = b->setup->route_count;
     b->outputs = weir__pool_take(pool, stages, sizeof *b->outputs);
     b->grads = weir__pool_take(pool, stages, sizeof *b->grads);
+    b->entering = weir__pool_take(pool, stages, sizeof *b->entering);
     b->areas = weir__pool_take(pool, (size_t)stages * b->m, sizeof *b->areas);
     b->values = weir__pool_take(pool, routes, sizeof *b->values);
     b->sums = weir__pool_take(pool, routes, sizeof *b->sums);
     bool *checkpointed = weir__pool_take(pool, (size_t)stages * b->m, sizeof *checkpointed);
     bool *split = weir__pool_take(pool, (size_t)stages * b->m, sizeof *split);
-    if (b->outputs == NULL || b->grads == NULL || b->areas == NULL || b->values == NULL ||
-        b->sums == NULL || checkpointed == NULL || split == NULL)
+    uint32_t workers = b->prepared->table->worker_count;
+    b->prepared->staging_bytes = weir__pool_take(pool, workers, sizeof(size_t));
+    b->prepared->first_copy = weir__pool_take(pool, (size_t)workers + 1, sizeof(uint32_t));
+    if (b->prepared->staging_bytes == NULL || b->prepared->first_copy == NULL) return false;
+    if (b->outputs == NULL || b->grads == NULL || b->entering == NULL || b->areas == NULL ||
+        b->values == NULL || b->sums == NULL || checkpointed == NULL || split == NULL)
         return false;
     const struct weir_table *table = b->prepared->table;
     for (uint32_t a = 0; a < table->action_count; a++) {
@@ -540,6 +664,11 @@ int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir_
     struct builder b = {
         .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
+    const struct weir_table *table = prepared->table;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        prepared->first_copy[w] = prepared->copy_count;
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) visit(&b, a);
+    }
+    prepared->first_copy[table->worker_count] = prepared->copy_count;
     return prepared->memory.status;
 }

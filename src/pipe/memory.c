@@ -43,6 +43,7 @@ uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class 
                                                                .worker = worker,
                                                                .first = WEIR__NO_BLOCK,
                                                                .uses = WEIR__NO_BLOCK,
+                                                               .ahead = HUGE_VAL,
                                                                .class_of = (uint8_t)class_of};
     return memory->block_count++;
 }
@@ -62,20 +63,27 @@ void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t acti
 
 /* ---- lifetimes ---- */
 
+uint32_t weir__memory_first(const struct weir__memory *memory, uint32_t block, const double *start,
+                            const double *end) {
+    uint32_t first = WEIR__NO_BLOCK;
+    for (uint32_t u = memory->blocks[block].uses; u != WEIR__NO_BLOCK; u = memory->uses[u].next) {
+        uint32_t action = memory->uses[u].action;
+        if (first == WEIR__NO_BLOCK || start[action] < start[first] ||
+            (start[action] == start[first] && end[action] < end[first]))
+            first = action;
+    }
+    return first;
+}
+
 static void find_lifetime(struct weir__memory *memory, struct weir__block *block,
                           const struct weir_table *table, const double *start, const double *end) {
-    block->first = WEIR__NO_BLOCK;
+    block->first = weir__memory_first(memory, (uint32_t)(block - memory->blocks), start, end);
     block->start = -1.0, block->end = HUGE_VAL;
-    if (block->uses == WEIR__NO_BLOCK) return;
-    block->start = HUGE_VAL, block->end = -1.0;
+    if (block->first == WEIR__NO_BLOCK) return;
+    block->start = fmin(start[block->first], block->ahead), block->end = -1.0;
     bool foreign = false;
     for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = memory->uses[u].next) {
         uint32_t action = memory->uses[u].action;
-        if (start[action] < block->start ||
-            (start[action] == block->start && end[action] < end[block->first])) {
-            block->start = start[action];
-            block->first = action;
-        }
         block->end = fmax(block->end, end[action]);
         foreign |= weir__table_worker_of(table, action) != block->worker;
     }
@@ -237,12 +245,12 @@ struct handover_list {
     uint32_t count, capacity;
 };
 
-static bool add_handover(struct handover_list *list, uint32_t before, uint32_t after) {
+static bool add_handover(struct handover_list *list, const struct weir__handover *handover) {
     void *items = list->items;
     if (!weir__pool_grow(list->pool, &items, list->count, &list->capacity, sizeof *list->items))
         return false;
     list->items = items;
-    list->items[list->count++] = (struct weir__handover){before, after};
+    list->items[list->count++] = *handover;
     return true;
 }
 
@@ -297,19 +305,23 @@ static bool take_over(const struct weir__memory *memory, struct handover_list *l
     uint32_t begin = first_above(holders, held.at), end = begin;
     for (; end < holders->count && holders->list[end].at < held.end; end++) {
         uint32_t use = memory->blocks[holders->list[end].block].uses;
-        for (; use != WEIR__NO_BLOCK; use = memory->uses[use].next)
-            if (!add_handover(list, memory->uses[use].action, now->first)) return false;
+        for (; use != WEIR__NO_BLOCK; use = memory->uses[use].next) {
+            struct weir__handover handover = {memory->uses[use].action, now->first, block};
+            if (!add_handover(list, &handover)) return false;
+        }
     }
     replace(holders, begin, end, &held);
     return true;
 }
 
-static bool hand_over(const struct weir__memory *memory, const double *start, uint32_t worker,
-                      struct by_start *order, struct holders *holders, struct handover_list *list) {
+static bool hand_over(const struct weir__memory *memory, uint32_t worker, struct by_start *order,
+                      struct holders *holders, struct handover_list *list) {
     uint32_t moving = 0;
     for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
-        uint32_t block = memory->by_worker[i], first = memory->blocks[block].first;
-        if (first != WEIR__NO_BLOCK) order[moving++] = (struct by_start){start[first], block};
+        uint32_t number = memory->by_worker[i];
+        const struct weir__block *block = &memory->blocks[number];
+        if (block->first != WEIR__NO_BLOCK)
+            order[moving++] = (struct by_start){block->start, number};
     }
     qsort(order, moving, sizeof *order, compare_start);
     holders->count = 0;
@@ -318,9 +330,8 @@ static bool hand_over(const struct weir__memory *memory, const double *start, ui
     return true;
 }
 
-int weir__memory_handovers(const struct weir__memory *memory, const double *start,
-                           uint32_t worker_count, struct weir__handover **handovers,
-                           uint32_t *count) {
+int weir__memory_handovers(const struct weir__memory *memory, uint32_t worker_count,
+                           struct weir__handover **handovers, uint32_t *count) {
     /* a block adds two to the holders at most */
     size_t most = 2 * (size_t)memory->block_count + 1;
     struct by_start *order = weir__pool_take(memory->pool, memory->block_count, sizeof *order);
@@ -328,7 +339,7 @@ int weir__memory_handovers(const struct weir__memory *memory, const double *star
     struct handover_list list = {memory->pool, NULL, 0, 0};
     if (order == NULL || holders.list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < worker_count; w++)
-        if (!hand_over(memory, start, w, order, &holders, &list)) return WEIR_ERR_OUT_OF_MEMORY;
+        if (!hand_over(memory, w, order, &holders, &list)) return WEIR_ERR_OUT_OF_MEMORY;
     *handovers = list.items;
     *count = list.count;
     return WEIR_OK;

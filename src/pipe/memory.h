@@ -29,6 +29,8 @@ struct weir__block {
     size_t bytes;      /**< a multiple of WEIR__ALIGNMENT */
     size_t offset;     /**< in its worker's arena; set by weir__memory_pack */
     double start, end; /**< replay times; a lasting block has -1 … HUGE_VAL */
+    double ahead;      /**< from when it is held although no action uses it yet: what arrives
+                            while other work runs; HUGE_VAL: no earlier than its first use */
     uint32_t worker;
     uint32_t first;   /**< the action that writes it first; WEIR__NO_BLOCK: lasting */
     uint32_t uses;    /**< head of its uses */
@@ -78,13 +80,16 @@ uint32_t weir__memory_moments(const struct weir__memory *memory, uint32_t worker
 int weir__memory_peaks(const struct weir__memory *memory, uint32_t worker_count,
                        const size_t *totals, struct weir_device_plan *devices);
 
-/** `before` (a last use) must have ended when `after` (a first write) starts. */
+/** `before` (a last use) must have ended when `after` (a first write) of `block` starts. */
 struct weir__handover {
     uint32_t before, after;
+    uint32_t block;
 };
 /** Every ordering that sharing bytes needs, in no order. In the pool. */
-int weir__memory_handovers(const struct weir__memory *memory, const double *start,
-                           uint32_t worker_count, struct weir__handover **handovers,
-                           uint32_t *count);
+int weir__memory_handovers(const struct weir__memory *memory, uint32_t worker_count,
+                           struct weir__handover **handovers, uint32_t *count);
+/** The action that touches the block first by replay time: its writer. */
+uint32_t weir__memory_first(const struct weir__memory *memory, uint32_t block, const double *start,
+                            const double *end);
 
 #endif

@@ -20,6 +20,7 @@ static int take_arrays(struct weir_pipe *pipe) {
     pipe->arenas = weir__pool_take(pool, workers, sizeof *pipe->arenas);
     pipe->grown = weir__pool_take(pool, workers, sizeof *pipe->grown);
     pipe->arena_bytes = weir__pool_take(pool, workers, sizeof *pipe->arena_bytes);
+    pipe->staging = weir__pool_take(pool, workers, sizeof *pipe->staging);
     pipe->attached = weir__pool_take(pool, stages, sizeof *pipe->attached);
     pipe->norm_squares = weir__pool_take(pool, stages, sizeof *pipe->norm_squares);
     pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
@@ -27,15 +28,51 @@ static int take_arrays(struct weir_pipe *pipe) {
     pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
     if (pipe->placements == NULL || pipe->workers == NULL || pipe->times == NULL ||
         pipe->arenas == NULL || pipe->grown == NULL || pipe->arena_bytes == NULL ||
-        pipe->attached == NULL || pipe->norm_squares == NULL || pipe->inputs == NULL ||
-        pipe->input_grads == NULL || pipe->outputs == NULL)
+        pipe->staging == NULL || pipe->attached == NULL || pipe->norm_squares == NULL ||
+        pipe->inputs == NULL || pipe->input_grads == NULL || pipe->outputs == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
-        pipe->norm_squares[s] = weir__pool_take(pool, stage->norm_count, sizeof(double));
-        if (pipe->norm_squares[s] == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        pipe->square_count += stage->norm_count;
         pipe->any_norm |= stage->norm_count > 0 && stage->calls->norm != NULL;
     }
+    return WEIR_OK;
+}
+
+static bool is_behind(const struct weir_pipe *pipe, uint32_t worker) {
+    return !weir__setup_device(&pipe->setup, worker).synchronous;
+}
+
+/* A worker whose device runs behind the host, or NULL: such devices write the numbers there. */
+static struct weir__device *any_behind(const struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if (is_behind(pipe, w)) return pipe->workers[w].device;
+    return NULL;
+}
+
+/* What stages tell the host: norms and losses, of the most micro-batches that there can be. */
+static int take_numbers(struct weir_pipe *pipe) {
+    uint32_t stages = pipe->setup.flow.stage_count;
+    struct weir__device *behind = any_behind(pipe);
+    size_t losses, count;
+    if (!weir__multiply(stages, pipe->setup.options.chunks, &losses) ||
+        !weir__add(losses, pipe->square_count, &count) || count > SIZE_MAX / sizeof(double))
+        return WEIR_ERR_OVERFLOW;
+    int status = WEIR_OK;
+    if (behind == NULL)
+        pipe->squares = weir__pool_take(&pipe->setup.pool, count, sizeof(double));
+    else
+        status = weir__host_memory_init(&pipe->numbers, pipe->host, behind, count * sizeof(double));
+    if (status != WEIR_OK) return status;
+    if (behind != NULL) pipe->squares = pipe->numbers.data;
+    if (pipe->squares == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    double *next = pipe->squares;
+    for (uint32_t s = 0; s < stages; s++) {
+        pipe->norm_squares[s] = next;
+        next += pipe->setup.stages[s].stage.norm_count;
+    }
+    memset(pipe->squares, 0, count * sizeof(double));
+    pipe->losses = next;
     return WEIR_OK;
 }
 
@@ -78,6 +115,17 @@ static uint32_t longest_row(const struct weir__prepared *prepared) {
     return longest;
 }
 
+/* What a device that runs behind the host needs besides. */
+static int init_behind(struct weir__worker *worker) {
+    struct weir_pipe *pipe = worker->pipe;
+    void *verdict = NULL;
+    if (worker->device->calls->synchronous) return WEIR_OK;
+    int status = worker->device->calls->memory_acquire(worker->device, WEIR__ALIGNMENT, &verdict);
+    worker->verdict = verdict;
+    if (status != WEIR_OK || pipe->host != NULL) return status;
+    return weir__device_open("cpu", pipe->setup.options.allocator, NULL, &pipe->host);
+}
+
 static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
     struct weir__worker *worker = &pipe->workers[w];
     worker->pipe = pipe;
@@ -89,6 +137,8 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
         weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
     if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__plan_device(&pipe->setup, w, faults, &worker->device);
+    if (status != WEIR_OK) return status;
+    status = init_behind(worker);
     if (status != WEIR_OK) return status;
     struct weir__machine_facts facts;
     weir__machine_facts(pipe->machine, &facts);
@@ -123,6 +173,13 @@ static int attach_stages(struct weir_pipe *pipe, struct weir_faults *faults) {
     return status;
 }
 
+void weir__pipe_bind(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        pipe->staging[w] = pipe->workers[w].staging.data;
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        weir__prepared_bind(pipe->prepared[i], pipe->arenas, pipe->staging, pipe->losses);
+}
+
 static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options,
                  struct weir_faults *faults) {
     int status = take_arrays(pipe);
@@ -130,9 +187,12 @@ static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options
     if (status == WEIR_OK) status = place(pipe, faults);
     for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
         status = init_worker(pipe, w, faults);
+    if (status == WEIR_OK) status = take_numbers(pipe);
+    for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
+        status = weir__streams_prepare(pipe, pipe->prepared[i]);
+    if (status == WEIR_OK) status = weir__arenas_pin(pipe);
     if (status != WEIR_OK) return status;
-    for (uint32_t i = 0; i < pipe->prepared_count; i++)
-        weir__prepared_bind(pipe->prepared[i], pipe->arenas);
+    weir__pipe_bind(pipe);
     status = start_workers(pipe, faults);
     return status == WEIR_OK ? attach_stages(pipe, faults) : status;
 }
@@ -183,9 +243,19 @@ static void stop_workers(struct weir_pipe *pipe) {
 static void drop_worker(struct weir__worker *worker) {
     if (worker->device == NULL) return;
     const struct weir__device_calls *calls = worker->device->calls;
+    weir__streams_clean_up(worker);
     weir__arena_clean_up(worker);
+    calls->memory_release(worker->device, worker->verdict, WEIR__ALIGNMENT);
     if (worker->stream != NULL) calls->stream_destroy(worker->stream);
-    calls->close(worker->device);
+}
+
+/* Only when all workers are dropped: one may have streams on another's device. */
+static void close_devices(struct weir_pipe *pipe) {
+    weir__host_memory_clean_up(&pipe->numbers);
+    for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
+        if (pipe->workers[w].device != NULL)
+            pipe->workers[w].device->calls->close(pipe->workers[w].device);
+    if (pipe->host != NULL) pipe->host->calls->close(pipe->host);
 }
 
 void weir_pipe_destroy(struct weir_pipe *pipe) {
@@ -194,6 +264,7 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
     stop_workers(pipe);
     for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
         drop_worker(&pipe->workers[w]);
+    close_devices(pipe);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
     weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);
     weir__setup_clean_up(&pipe->setup);
@@ -234,6 +305,7 @@ int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
                                            .gradients = lasting(pipe, blocks->gradients),
                                            .optimizer = lasting(pipe, blocks->optimizer),
                                            .state = lasting(pipe, blocks->state),
+                                           .stream = pipe->workers[worker].stream,
                                            .stage = stage,
                                            .worker = worker,
                                            .threads = pipe->placements[worker].threads};

@@ -17,6 +17,33 @@
 
 #include <pthread.h>
 
+/** Host memory that devices copy from and to: whole pages, pinned. */
+struct weir__host_memory {
+    struct weir__device *host, *device;
+    void *data;
+    size_t bytes;
+};
+/** Clean up before either device is closed. */
+int weir__host_memory_init(struct weir__host_memory *memory, struct weir__device *host,
+                           struct weir__device *device, size_t bytes);
+void weir__host_memory_clean_up(struct weir__host_memory *memory);
+
+/** Events that say how far a stream has come; recorded anew in every step. Who waits for one has
+ * passed the gate that says that it was. */
+struct weir__signals {
+    struct weir__event *events;
+    uint32_t count;
+};
+
+/** A lane's stream, owned by the worker to which it copies. */
+struct weir__copy_stream {
+    struct weir__copy_stream *next; /**< of the same worker */
+    uint32_t from;                  /**< a worker, or WEIR__FROM_CALLER */
+    struct weir__device *device;    /**< that copies */
+    struct weir_stream *stream;
+    struct weir__signals signals; /**< by place in the lane */
+};
+
 struct weir__worker {
     struct weir__gate progress; /**< base + actions ended in this step; advanced by this worker */
     struct weir__gate done;     /**< number of the last command that it finished */
@@ -27,6 +54,10 @@ struct weir__worker {
     bool started;
     struct weir__device *device;
     struct weir_stream *stream;
+    struct weir__signals signals;           /**< by place in its row; of a device behind its host */
+    struct weir__copy_stream *copy_streams; /**< what comes by lanes */
+    struct weir__host_memory staging;       /**< the caller's rows on their way, likewise */
+    struct weir_verdict *verdict;           /**< in the device's memory, likewise */
     struct weir_trace_event *events; /**< a ring, written by this worker; others read an event after
                                           they saw its action's progress */
     uint32_t event_capacity;
@@ -80,16 +111,23 @@ struct weir_pipe {
     struct weir_plan plan;
     bool *attached;        /**< per stage; written by the stage's worker */
     double **norm_squares; /**< per stage; written by N, read by all workers after every N */
+    double *squares;       /**< all of these, in the order of stages */
+    size_t square_count;
+    double *losses; /**< [stage][micro-batch] */
     bool any_norm;
-    struct weir__arena *arenas; /**< per worker */
-    struct weir__arena *grown;  /**< per worker: working memory on its way in (arena.c) */
-    size_t *arena_bytes;        /**< per worker: the sizes of `arenas` */
-    const void **inputs;        /**< copies of the step's arrays */
+    struct weir__device *host;        /**< the CPU; where some device runs behind its host */
+    struct weir__host_memory numbers; /**< squares and losses, likewise: devices write them */
+    struct weir__arena *arenas;       /**< per worker */
+    struct weir__arena *grown;        /**< per worker: working memory on its way in (arena.c) */
+    size_t *arena_bytes;              /**< per worker: the sizes of `arenas` */
+    void **staging;                   /**< per worker: its staging */
+    const void **inputs;              /**< copies of the step's arrays */
     void **input_grads;
     void **outputs;
     bool spins;          /**< every worker has a core of its own */
     _Atomic bool in_use; /**< a call is in progress */
     bool stuck;          /**< the watchdog gave up on the last command */
+    bool lost;           /**< a device has failed: no step can follow */
     _Atomic int failed;  /**< enum weir__failure; who takes it to IN_WRITING writes `error` */
     struct weir_error error;
     uint64_t step_count;
@@ -106,11 +144,21 @@ int weir__arena_touch(struct weir__worker *worker, bool lasting);
  * WEIR_ERR_MEMORY_LIMIT, WEIR_ERR_OUT_OF_MEMORY: nothing is kept. */
 int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *list, uint32_t count,
                          struct weir_faults *faults);
+/** Pins the host's arenas where other devices copy from or to them. */
+int weir__arenas_pin(struct weir_pipe *pipe);
 /** Gives what was reserved back. */
 void weir__arenas_drop(struct weir_pipe *pipe);
 /** Puts what was reserved in place. True if anything moved: then every prepared row count is to be
  * bound again, and the workers are to touch it. */
 bool weir__arenas_grow(struct weir_pipe *pipe);
+
+/** Streams, signals and staging for a prepared row count (streams.c); on the caller's thread,
+ * between steps. What a failure leaves is the worker's, for clean_up. */
+int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared);
+void weir__streams_clean_up(struct weir__worker *worker);
+
+/** Points every prepared row count to where arenas, staging and numbers lie. */
+void weir__pipe_bind(struct weir_pipe *pipe);
 
 /** The thread's body; `argument` is its struct weir__worker. */
 void *weir__worker_main(void *argument);

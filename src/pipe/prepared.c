@@ -122,6 +122,9 @@ static bool take_views(struct weir__prepared *prepared, const struct weir__setup
     views->skips = next, next += skips;
     views->skip_grads = next, next += skips;
     views->skip_grads_out = next;
+    views->grad_slots =
+        weir__pool_take(pool, setup->stages[stage].entering_count, sizeof *views->grad_slots);
+    if (views->grad_slots == NULL) return false;
     if (stage + 1 < setup->flow.stage_count) return true;
     views->output_slots = weir__pool_take(pool, outputs, sizeof *views->output_slots);
     return views->output_slots != NULL;
@@ -189,17 +192,26 @@ static void *address(const struct weir__memory *memory, const struct weir__arena
     return weir__arena_at(&arenas[memory->blocks[block].worker], memory->blocks[block].offset);
 }
 
-void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas) {
+static void bind_copy(struct weir__prepared *prepared, const struct weir__arena *arenas,
+                      void *const *staging, struct weir__copy *copy) {
     const struct weir__memory *memory = &prepared->memory;
+    uint32_t worker = memory->blocks[copy->to_block].worker;
+    copy->to = address(memory, arenas, copy->to_block);
+    copy->from = copy->from_block == WEIR__NO_BLOCK ? (char *)staging[worker] + copy->staging
+                                                    : address(memory, arenas, copy->from_block);
+}
+
+void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
+                         void *const *staging, double *losses) {
+    const struct weir__memory *memory = &prepared->memory;
+    size_t views = (size_t)prepared->table->stage_count * prepared->micro_batch_count;
+    for (size_t i = 0; i < views; i++) prepared->views[i].loss = &losses[i];
     for (uint32_t i = 0; i < prepared->binding_count; i++) {
         const struct weir__binding *binding = &prepared->bindings[i];
         *binding->where = (char *)address(memory, arenas, binding->block) + binding->offset;
     }
-    for (uint32_t i = 0; i < prepared->copy_count; i++) {
-        struct weir__copy *copy = &prepared->copies[i];
-        copy->from = address(memory, arenas, copy->from_block);
-        copy->to = address(memory, arenas, copy->to_block);
-    }
+    for (uint32_t i = 0; i < prepared->copy_count; i++)
+        bind_copy(prepared, arenas, staging, &prepared->copies[i]);
     for (uint32_t i = 0; i < prepared->move_count; i++)
         if (prepared->moves[i].block != WEIR__NO_BLOCK)
             prepared->moves[i].value = address(memory, arenas, prepared->moves[i].block);
@@ -347,6 +359,35 @@ static int replay_table(struct weir__prepared *prepared, const struct weir__setu
     return replay(prepared, setup, &prepared->deps, duration);
 }
 
+/* What comes by a lane is held from the moment at which it is there, but no longer than during one
+ * action before the one that needs it: so the copy runs beside that action. All that comes for an
+ * action is held from the same moment on, so that copies of a lane are in its order. */
+static void look_ahead(struct weir__prepared *prepared, const struct weir__call *call,
+                       double before) {
+    struct weir__memory *memory = &prepared->memory;
+    double moment = before;
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
+        const struct weir__copy *copy = &prepared->copies[i];
+        if (copy->lane == WEIR__NO_LANE || copy->from_block == WEIR__NO_BLOCK) continue;
+        uint32_t made =
+            weir__memory_first(memory, copy->from_block, prepared->start, prepared->end);
+        if (prepared->end[made] > moment) moment = prepared->end[made];
+    }
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
+        struct weir__copy *copy = &prepared->copies[i];
+        copy->start = copy->lane == WEIR__NO_LANE ? prepared->start[copy->action] : moment;
+        memory->blocks[copy->to_block].ahead = copy->start;
+    }
+}
+
+static void look_ahead_all(struct weir__prepared *prepared) {
+    const struct weir_table *table = prepared->table;
+    for (uint32_t w = 0; w < table->worker_count; w++)
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++)
+            look_ahead(prepared, &prepared->calls[a],
+                       a == table->rows[w] ? 0.0 : prepared->start[a - 1]);
+}
+
 static int plan(struct weir__prepared *prepared, const struct weir__setup *setup) {
     const struct weir_table *table = prepared->table;
     const double *start = prepared->start, *end = prepared->end;
@@ -356,6 +397,7 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
         setup->estimate ? prepared->bounds
                         : weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
     if (prepared->arena_bytes == NULL || prepared->bounds == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    look_ahead_all(prepared);
     if (setup->estimate) return weir__memory_bounds(memory, table, start, end, prepared->bounds);
     for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
         prepared->arena_bytes[w] = setup->arena_bytes[w];

@@ -10,20 +10,54 @@
 #include "pipe/memory.h"
 #include "pipe/setup.h"
 
-/** "Worker's row must have ended `count` actions." */
+/** "Worker's row must have ended `count` actions", or one of the waiting worker's own copies must
+ * have: then that is meant. */
 struct weir__wait {
     uint32_t worker;
     uint32_t count;
-    uint32_t action; /**< the last of them, in the table */
+    uint32_t action; /**< the last of them, in the table; of a copy: the one that it is for */
+    uint32_t copy;   /**< or WEIR__NO_COPY */
     bool delayed;    /**< a copied crossing: link_delay_ns counts from that action's end */
     uint8_t cause;   /**< enum weir__cause; MEMORY where only bytes that are shared say so */
 };
+#define WEIR__NO_COPY UINT32_MAX
 
-/** A crossing between memories, done at the start of the action that needs it first. */
+/** A stream of copies to a worker, from another's memory or the caller's. There is one wherever
+ * one of the two devices runs behind its host; copies of a lane run in order. The reader's thread
+ * gives it work. */
+struct weir__lane {
+    uint32_t worker;
+    uint32_t from;                    /**< a worker, or WEIR__FROM_CALLER */
+    struct weir__copy_stream *stream; /**< the pipe's; set where the pipe is prepared */
+};
+#define WEIR__FROM_CALLER UINT32_MAX
+#define WEIR__NO_LANE UINT32_MAX
+
+/** A crossing between memories, for the action that needs it first. Without a lane it is done by
+ * the worker's thread when the action starts. */
 struct weir__copy {
     uint32_t action;
-    uint32_t from_block, to_block;
+    uint32_t from_block; /**< WEIR__NO_BLOCK: from the caller, by way of the worker's staging */
+    uint32_t to_block;
+    uint32_t lane;  /**< or WEIR__NO_LANE */
+    uint32_t place; /**< in its lane */
+    uint32_t wait_begin, wait_end;
+    uint32_t input;      /**< from the caller: which pipe input … */
+    size_t input_offset; /**< … and where in it */
+    size_t staging;      /**< where in the worker's staging it passes through */
+    double start;        /**< replay time from which its destination is held */
     void *from, *to;
+    size_t bytes;
+};
+
+/** What goes from a device with a memory of its own back to the caller, right behind the action
+ * that writes it: into the worker's staging, and from there when the step is over. */
+struct weir__return {
+    void **slot;   /**< where the action wrote it */
+    bool gradient; /**< of a pipe input; else a pipe output */
+    uint32_t index;
+    size_t offset; /**< in the caller's memory */
+    size_t staging;
     size_t bytes;
 };
 
@@ -50,9 +84,11 @@ struct weir__views {
     int64_t rows, row_first;
     struct weir_view *inputs, *outputs, *output_grads, *input_grads;
     struct weir_view *skips, *skip_grads, *skip_grads_out;
-    void **output_slots; /**< last stage: where outputs go that the caller does not want */
+    void **output_slots; /**< last stage: where outputs go that the caller does not want, or that
+                              a device makes in a memory of its own */
+    void **grad_slots;   /**< such a device: where gradients of entering inputs go */
     void *saved, *saved_for_input, *left_for_weight;
-    double loss;
+    double *loss; /**< the pipe's, where the stage's device can write */
 };
 
 /** One action, ready to be called. */
@@ -65,6 +101,7 @@ struct weir__call {
     uint32_t wait_begin, wait_end;
     uint32_t copy_begin, copy_end;
     uint32_t portal_begin, portal_end;
+    uint32_t return_begin, return_end;
     bool saves;           /**< the call gets the saved area */
     bool gradients_first; /**< first to write this stage's parameter gradients in a step */
 };
@@ -88,6 +125,7 @@ struct weir__arena {
     void *lasting, *working; /**< NULL where there are no bytes */
     size_t lasting_bytes, working_bytes;
     bool touched; /**< the working part, by the worker; from then on it is there */
+    bool lasting_pinned, working_pinned;
 };
 static inline void *weir__arena_at(const struct weir__arena *arena, size_t offset) {
     if (offset < arena->lasting_bytes) return (char *)arena->lasting + offset;
@@ -122,9 +160,14 @@ struct weir__prepared {
     struct weir__wait *waits;
     struct weir__copy *copies;
     struct weir__portal_move *moves;
+    struct weir__return *returns;
+    struct weir__lane *lanes;
+    uint32_t lane_count, lane_capacity;
+    uint32_t *first_copy;           /**< per worker, and one more: its row's copies are in order */
+    size_t *staging_bytes;          /**< per worker */
     struct weir__tracker *trackers; /**< per micro-batch */
-    uint32_t wait_count, copy_count, move_count;
-    uint32_t copy_capacity, move_capacity;
+    uint32_t wait_count, copy_count, move_count, return_count;
+    uint32_t copy_capacity, move_capacity, return_capacity;
     struct weir__lasting *lasting;  /**< per stage */
     struct weir_tied **tied;        /**< [stage]: what its norm and update are given */
     struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
@@ -145,8 +188,9 @@ int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setu
 int weir__prepared_outline(struct weir__prepared *prepared, const struct weir__setup *setup,
                            int64_t rows);
 void weir__prepared_clean_up(struct weir__prepared *prepared);
-/** Resolves all pointers: arenas[worker]. */
-void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas);
+/** Resolves all pointers: arenas[worker], staging[worker], losses[stage * micro-batches + i]. */
+void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
+                         void *const *staging, double *losses);
 /** Blocks, copies and portal moves of every action (lifetimes.c). Fills views through bindings. */
 int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
                              const struct weir_stage_bytes *bytes);

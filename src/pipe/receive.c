@@ -70,6 +70,7 @@ static bool list_readers(struct arrivals *all, const struct weir__block *block) 
 static bool list_arrivals(struct arrivals *all) {
     const struct weir__prepared *p = all->prepared;
     for (uint32_t i = 0; i < p->copy_count; i++) {
+        if (p->copies[i].from_block == WEIR__NO_BLOCK) continue; /* from the caller */
         const struct weir__block *block = &p->memory.blocks[p->copies[i].to_block];
         struct arrival arrival = span(all, block, block->worker);
         if (!add(all, block->worker, &arrival)) return false;

@@ -214,6 +214,22 @@ static int measure_rows(struct weir__setup *setup) {
     return status;
 }
 
+static int take_devices(struct weir__setup *setup) {
+    struct weir_pipe_options *own = &setup->options;
+    struct weir__pool *pool = &setup->pool;
+    const char **names = weir__pool_take(pool, own->device_count, sizeof *names);
+    struct weir__device_facts *facts = weir__pool_take(pool, own->device_count, sizeof *facts);
+    if (names == NULL || facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t d = 0; d < own->device_count; d++) {
+        names[d] = weir__pool_text(pool, own->devices[d]);
+        if (names[d] == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        facts[d] = weir__device_facts(names[d]);
+    }
+    own->devices = names;
+    setup->devices = facts;
+    return WEIR_OK;
+}
+
 static int copy_texts(struct weir__setup *setup) {
     struct weir_pipe_options *own = &setup->options;
     struct weir__pool *pool = &setup->pool;
@@ -230,13 +246,7 @@ static int copy_texts(struct weir__setup *setup) {
                                                 sizeof *own->stage_checkpoint);
         if (own->stage_checkpoint == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     }
-    const char **devices = weir__pool_take(pool, own->device_count, sizeof *devices);
-    if (devices == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t d = 0; d < own->device_count; d++)
-        if ((devices[d] = weir__pool_text(pool, own->devices[d])) == NULL)
-            return WEIR_ERR_OUT_OF_MEMORY;
-    own->devices = devices;
-    return WEIR_OK;
+    return take_devices(setup);
 }
 
 static int make_flow(struct weir__setup *setup) {

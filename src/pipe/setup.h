@@ -7,6 +7,7 @@
 #define WEIR_SETUP_H
 
 #include "base/pool.h"
+#include "device/device.h"
 #include "schedule/action.h"
 #include "skip/skip.h"
 
@@ -52,9 +53,10 @@ struct weir__setup {
     struct weir__route *routes;
     uint32_t tie_count;
     struct weir__tie *ties;
-    size_t *input_row_bytes;   /**< per pipe input: of one row; of the whole if replicated */
-    size_t *output_row_bytes;  /**< per output of the last stage */
-    bool estimate;             /**< arenas are what lives at once at most: nothing is packed */
+    size_t *input_row_bytes;  /**< per pipe input: of one row; of the whole if replicated */
+    size_t *output_row_bytes; /**< per output of the last stage */
+    bool estimate;            /**< arenas are what lives at once at most: nothing is packed */
+    const struct weir__device_facts *devices; /**< [options.device_count]; none: all CPU */
     const size_t *arena_bytes; /**< per worker, once the arenas are there: further plans fit in */
     const struct weir_table *placed; /**< and on whose workers: the pipe's first table */
     struct weir__flow flow;          /**< what the schedule's dependencies are derived from */
@@ -66,6 +68,12 @@ int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *
 void weir__setup_clean_up(struct weir__setup *setup);
 static inline uint32_t weir__setup_input_count(const struct weir__setup *setup, uint32_t stage) {
     return setup->stages[stage].border_count + setup->stages[stage].entering_count;
+}
+/** What the worker runs on. */
+static inline struct weir__device_facts weir__setup_device(const struct weir__setup *setup,
+                                                           uint32_t worker) {
+    bool named = worker < setup->options.device_count;
+    return named ? setup->devices[worker] : (struct weir__device_facts){0, true};
 }
 /** Whether input k is in a mask like inputs_kept. */
 static inline bool weir__input_bit(uint64_t mask, uint32_t k) {

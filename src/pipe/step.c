@@ -45,12 +45,14 @@ static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
 }
 
 /* Where the watchdog gave one worker up, another may still be writing the record of its failure. */
-static int first_failure(const struct weir_pipe *pipe) {
+static int first_failure(struct weir_pipe *pipe) {
     int failed;
     do {
         failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
     } while (failed == WEIR__FAILURE_IN_WRITING);
-    return failed == WEIR__FAILURE_KNOWN ? pipe->error.status : WEIR_OK;
+    if (failed != WEIR__FAILURE_KNOWN) return WEIR_OK;
+    pipe->lost |= pipe->error.status == WEIR_ERR_DEVICE;
+    return pipe->error.status;
 }
 
 int weir__pipe_command(struct weir_pipe *pipe) {
@@ -81,6 +83,12 @@ static int enter(struct weir_pipe *pipe, struct weir_error *error) {
                           "a callback of an earlier step has not returned yet");
     }
     pipe->stuck = false;
+    if (pipe->lost) {
+        atomic_store(&pipe->in_use, false);
+        return weir__fail(error, WEIR_ERR_DEVICE,
+                          "a device of this pipe has failed, and all that it held is gone: build "
+                          "the pipe anew, if need be in a new process");
+    }
     return WEIR_OK;
 }
 
@@ -139,26 +147,39 @@ static double sum_loss(const struct weir__prepared *prepared) {
     double loss = 0.0;
     for (uint32_t i = 0; i < prepared->micro_batch_count; i++)
         for (uint32_t s = 0; s < prepared->table->stage_count; s++)
-            loss += weir__prepared_views(prepared, s, i)->loss;
+            loss += *weir__prepared_views(prepared, s, i)->loss;
     return loss;
 }
 
-static void collect(struct weir_pipe *pipe, bool infer, int status,
-                    struct weir_step_result *result) {
+/* No worker has updated anything then. */
+static int judge(const struct weir_pipe *pipe, double norm, struct weir_error *error) {
+    if (!pipe->any_norm || isfinite(norm) || pipe->setup.options.skip_nonfinite ||
+        pipe->command.step.no_update)
+        return WEIR_OK;
+    return weir__fail(error, WEIR_ERR_NONFINITE,
+                      "the gradient's norm is %g: lower the learning rate, clip, or skip such "
+                      "updates (skip_nonfinite)",
+                      norm);
+}
+
+static int collect(struct weir_pipe *pipe, bool infer, int status,
+                   struct weir_step_result *result) {
     const struct weir_step *step = &pipe->command.step;
+    bool normed = !infer && step->accumulate_last && status == WEIR_OK;
+    if (normed) {
+        result->gradient_norm = weir__pipe_norm(pipe);
+        status = judge(pipe, result->gradient_norm, &pipe->error);
+    }
     result->error = pipe->error;
-    /* a callback may return WEIR_ERR_NONFINITE too, but the norm's verdict names no stage */
-    bool judged = status == WEIR_ERR_NONFINITE && pipe->error.stage < 0;
-    bool normed = !infer && step->accumulate_last && (status == WEIR_OK || judged);
-    if (normed) result->gradient_norm = weir__pipe_norm(pipe);
-    if (status != WEIR_OK) return;
+    if (status != WEIR_OK) return status;
     result->loss = sum_loss(pipe->command.prepared);
     bool finite = !pipe->any_norm || isfinite(result->gradient_norm);
     result->updated = normed && !step->no_update && finite;
-    if (infer) return;
+    if (infer) return WEIR_OK;
     pipe->last = pipe->command.prepared;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
+    return WEIR_OK;
 }
 
 static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
@@ -177,7 +198,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
         if (!infer) pipe->last = NULL;
         status = weir__pipe_command(pipe);
         result->ns = weir__now_ns() - before;
-        collect(pipe, infer, status, result);
+        status = collect(pipe, infer, status, result);
     }
     leave(pipe);
     return status;
@@ -223,8 +244,7 @@ static int command_workers(struct weir_pipe *pipe, enum weir__command_kind kind,
  * that is not zeroed, which nobody relies on in what steps work in. */
 static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
     bool grown = weir__arenas_grow(pipe);
-    for (uint32_t i = 0; i < pipe->prepared_count; i++)
-        weir__prepared_bind(pipe->prepared[i], pipe->arenas);
+    weir__pipe_bind(pipe);
     return grown ? command_workers(pipe, WEIR__COMMAND_TOUCH, NULL, faults) : WEIR_OK;
 }
 
@@ -246,6 +266,9 @@ static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
     struct weir__prepared *made[2];
     uint32_t count = 0;
     int status = make_prepared(pipe, rows, train, made, &count, faults);
+    if (status != WEIR_OK) goto fail_new;
+    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
+        status = weir__streams_prepare(pipe, made[i]);
     if (status != WEIR_OK) goto fail_new;
     status = weir__arenas_reserve(pipe, made, count, faults);
     if (status != WEIR_OK) goto fail_new;

@@ -5,17 +5,25 @@
  * dependencies and hand-overs alike. */
 #include "pipe/prepared.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* An action, or a copy of a lane: what its row or lane has done so far is in its clock. Actions
+ * come first, at their numbers, copies of lanes behind them. */
+struct node {
+    uint32_t lane;  /* rows are lanes 0 to workers - 1 */
+    uint32_t place; /* in its lane, from 1 */
+};
+
 struct ordered {
     double start;
-    uint32_t action;
+    uint32_t node;
 };
 
 struct before {
     double end;
-    uint32_t action;
+    uint32_t node;
     bool delayed;
     uint8_t cause;
 };
@@ -23,133 +31,258 @@ struct before {
 struct clocks {
     struct weir__prepared *prepared;
     const double *start, *end;
-    uint32_t workers;
-    uint32_t *clock;     /* [action][worker]: actions of that row known done at its start */
-    uint32_t *worker_of; /* per action */
-    struct before *list; /* scratch: what one action must follow */
+    uint32_t workers, lanes, actions, nodes;
+    struct node *node;
+    uint32_t *copy_of;   /* per node behind the actions: its copy */
+    uint32_t *node_of;   /* per copy: its node, NO_NODE without a lane */
+    uint32_t *copy_into; /* per block: the copy of a lane that writes it, or WEIR__NO_COPY */
+    uint32_t *clock;     /* [node][lane]: how many of that lane are known done at its start */
+    uint32_t *latest;    /* per lane: its last node so far, or NO_NODE */
+    struct before *list; /* scratch: what one node must follow */
     uint32_t list_capacity;
     uint32_t wait_capacity;
-    const struct weir__handover *handovers;
+    struct weir__handover *handovers; /* by the node that they are for, in the order of visits */
     uint32_t handover_count;
     bool delays; /* copied crossings take time */
 };
 
-static int by_start(const void *a, const void *b) {
-    const struct ordered *x = a, *y = b;
-    if (x->start != y->start) return x->start < y->start ? -1 : 1;
-    return (x->action > y->action) - (x->action < y->action);
+#define NO_NODE UINT32_MAX
+
+static bool is_copy(const struct clocks *c, uint32_t node) {
+    return node >= c->actions;
 }
 
-/* Latest first: the later ones tend to imply the earlier. Of one action's causes MEMORY, the last
- * of them, gives way to what is read. */
+static double node_start(const struct clocks *c, uint32_t node) {
+    if (!is_copy(c, node)) return c->start[node];
+    return c->prepared->copies[c->copy_of[node - c->actions]].start;
+}
+
+/* Copies before actions that start with them: what they follow has ended by then. Copies of one
+ * lane are in the order of their rows. */
+static bool comes_before(double start, uint32_t node, double other_start, uint32_t other,
+                         uint32_t actions) {
+    if (start != other_start) return start < other_start;
+    bool copy = node >= actions, other_copy = other >= actions;
+    return copy != other_copy ? copy : node < other;
+}
+
+static int by_start(const void *a, const void *b, void *context) {
+    const struct ordered *x = a, *y = b;
+    const struct clocks *c = context;
+    if (x->node == y->node) return 0;
+    return comes_before(x->start, x->node, y->start, y->node, c->actions) ? -1 : 1;
+}
+
+/* Copies first, then latest first: those tend to imply the others. Of one action's causes MEMORY,
+ * the last of them, gives way to what is read. */
 static int by_end(const void *a, const void *b) {
     const struct before *x = a, *y = b;
     if (x->end != y->end) return x->end > y->end ? -1 : 1;
-    if (x->action != y->action) return x->action < y->action ? -1 : 1;
+    if (x->node != y->node) return x->node < y->node ? -1 : 1;
     return (x->cause > y->cause) - (x->cause < y->cause);
 }
 
-static bool list_add(struct clocks *c, uint32_t *count, uint32_t action, bool delayed,
+static bool list_add(struct clocks *c, uint32_t *count, uint32_t node, bool delayed,
                      enum weir__cause cause) {
     void *list = c->list;
     if (!weir__pool_grow(&c->prepared->pool, &list, *count, &c->list_capacity, sizeof *c->list))
         return false;
     c->list = list;
-    c->list[(*count)++] = (struct before){c->end[action], action, delayed, (uint8_t)cause};
+    double end = is_copy(c, node) ? HUGE_VAL : c->end[node];
+    c->list[(*count)++] = (struct before){end, node, delayed, (uint8_t)cause};
     return true;
 }
 
-static bool add_wait(struct clocks *c, uint32_t worker, const struct before *before) {
+static bool add_wait(struct clocks *c, const struct before *before) {
     struct weir__prepared *p = c->prepared;
     void *waits = p->waits;
     if (!weir__pool_grow(&p->pool, &waits, p->wait_count, &c->wait_capacity, sizeof *p->waits))
         return false;
     p->waits = waits;
-    uint32_t count = before->action - p->table->rows[worker] + 1;
-    p->waits[p->wait_count++] =
-        (struct weir__wait){worker, count, before->action, before->delayed, before->cause};
+    uint32_t copy =
+        is_copy(c, before->node) ? c->copy_of[before->node - c->actions] : WEIR__NO_COPY;
+    uint32_t action = copy == WEIR__NO_COPY ? before->node : p->copies[copy].action;
+    p->waits[p->wait_count++] = (struct weir__wait){.worker = c->node[action].lane,
+                                                    .count = c->node[action].place,
+                                                    .action = action,
+                                                    .copy = copy,
+                                                    .delayed = before->delayed,
+                                                    .cause = before->cause};
     return true;
 }
 
-/* Everything of other workers that must have ended before `action`, into the scratch list. */
-static bool gather(struct clocks *c, uint32_t action, uint32_t *count) {
-    const struct weir__prepared *p = c->prepared;
-    uint32_t own = c->worker_of[action];
-    *count = 0;
-    for (uint32_t e = p->deps.begin[action]; e < p->deps.begin[action + 1]; e++) {
-        const struct weir__edge *edge = &p->deps.edges[e];
-        if (c->worker_of[edge->from] == own) continue;
-        bool crosses =
-            edge->cause != WEIR__CAUSE_LOCAL && weir__kinds[p->calls[action].action.kind].in_step;
-        bool delayed = c->delays && crosses;
-        if (!list_add(c, count, edge->from, delayed, (enum weir__cause)edge->cause)) return false;
-    }
-    const struct weir__handover *h = c->handovers;
-    for (; c->handover_count > 0 && h->after == action; h++, c->handover_count--) {
-        assert(c->start[h->after] >= c->end[h->before]);
-        if (c->worker_of[h->before] == own) continue;
+/* What the node's bytes must have been left by. */
+static bool gather_handovers(struct clocks *c, uint32_t node, uint32_t *count) {
+    struct weir__handover *h = c->handovers;
+    for (; c->handover_count > 0 && h->after == node; h++, c->handover_count--) {
+        assert(node_start(c, node) >= c->end[h->before]);
+        if (c->node[h->before].lane == c->node[node].lane) continue;
         if (!list_add(c, count, h->before, false, WEIR__CAUSE_MEMORY)) return false;
     }
     c->handovers = h;
-    if (*count > 1) qsort(c->list, *count, sizeof *c->list, by_end);
     return true;
 }
 
-static void merge(uint32_t *into, const uint32_t *from, uint32_t workers) {
-    for (uint32_t w = 0; w < workers; w++)
-        if (from[w] > into[w]) into[w] = from[w];
-}
-
-static bool find_waits(struct clocks *c, uint32_t action) {
-    struct weir__prepared *p = c->prepared;
-    uint32_t own = c->worker_of[action], row = p->table->rows[own], count;
-    uint32_t *clock = &c->clock[(size_t)action * c->workers];
-    if (action > row) memcpy(clock, clock - c->workers, c->workers * sizeof *clock);
-    clock[own] = action - row;
-    p->calls[action].wait_begin = p->wait_count;
-    if (!gather(c, action, &count)) return false;
-    for (uint32_t n = 0; n < count; n++) {
-        uint32_t from = c->list[n].action, worker = c->worker_of[from];
-        uint32_t done = from - p->table->rows[worker] + 1;
-        if (clock[worker] >= done && !c->list[n].delayed) continue;
-        if (!add_wait(c, worker, &c->list[n])) return false;
-        merge(clock, &c->clock[(size_t)from * c->workers], c->workers);
-        if (clock[worker] < done) clock[worker] = done;
+/* Everything of other lanes that must have ended before `action`, into the scratch list. */
+static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
+    const struct weir__prepared *p = c->prepared;
+    const struct weir__call *call = &p->calls[action];
+    uint32_t own = c->node[action].lane;
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++)
+        if (c->node_of[i] != NO_NODE &&
+            !list_add(c, count, c->node_of[i], false, WEIR__CAUSE_BORDER))
+            return false;
+    for (uint32_t e = p->deps.begin[action]; e < p->deps.begin[action + 1]; e++) {
+        const struct weir__edge *edge = &p->deps.edges[e];
+        if (c->node[edge->from].lane == own) continue;
+        bool crosses = edge->cause != WEIR__CAUSE_LOCAL && weir__kinds[call->action.kind].in_step;
+        bool delayed = c->delays && crosses;
+        if (!list_add(c, count, edge->from, delayed, (enum weir__cause)edge->cause)) return false;
     }
-    p->calls[action].wait_end = p->wait_count;
+    return gather_handovers(c, action, count);
+}
+
+static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
+    const struct weir__prepared *p = c->prepared;
+    const struct weir__copy *copy = &p->copies[c->copy_of[node - c->actions]];
+    if (copy->from_block != WEIR__NO_BLOCK) {
+        uint32_t made = weir__memory_first(&p->memory, copy->from_block, c->start, c->end);
+        if (!list_add(c, count, made, false, WEIR__CAUSE_BORDER)) return false;
+    }
+    return gather_handovers(c, node, count);
+}
+
+static void merge(uint32_t *into, const uint32_t *from, uint32_t lanes) {
+    for (uint32_t l = 0; l < lanes; l++)
+        if (from[l] > into[l]) into[l] = from[l];
+}
+
+static bool find_waits(struct clocks *c, uint32_t node) {
+    uint32_t own = c->node[node].lane, count = 0;
+    uint32_t *clock = &c->clock[(size_t)node * c->lanes];
+    if (c->latest[own] != NO_NODE)
+        memcpy(clock, &c->clock[(size_t)c->latest[own] * c->lanes], c->lanes * sizeof *clock);
+    assert(c->latest[own] == NO_NODE || c->node[c->latest[own]].place + 1 == c->node[node].place);
+    c->latest[own] = node;
+    clock[own] = c->node[node].place - 1;
+    bool gathered =
+        is_copy(c, node) ? gather_copy(c, node, &count) : gather_action(c, node, &count);
+    if (!gathered) return false;
+    if (count > 1) qsort(c->list, count, sizeof *c->list, by_end);
+    for (uint32_t n = 0; n < count; n++) {
+        const struct node *from = &c->node[c->list[n].node];
+        if (clock[from->lane] >= from->place && !c->list[n].delayed) continue;
+        if (!add_wait(c, &c->list[n])) return false;
+        merge(clock, &c->clock[(size_t)c->list[n].node * c->lanes], c->lanes);
+        if (clock[from->lane] < from->place) clock[from->lane] = from->place;
+    }
     return true;
 }
 
-static int sorted_actions(struct clocks *c, struct ordered **order) {
-    const struct weir_table *table = c->prepared->table;
-    *order = weir__pool_take(&c->prepared->pool, table->action_count, sizeof **order);
+static bool visit(struct clocks *c, uint32_t node) {
+    struct weir__prepared *p = c->prepared;
+    uint32_t begin = p->wait_count;
+    if (!find_waits(c, node)) return false;
+    if (is_copy(c, node)) {
+        struct weir__copy *copy = &p->copies[c->copy_of[node - c->actions]];
+        copy->wait_begin = begin, copy->wait_end = p->wait_count;
+    } else {
+        p->calls[node].wait_begin = begin, p->calls[node].wait_end = p->wait_count;
+    }
+    return true;
+}
+
+static int sorted_nodes(struct clocks *c, struct ordered **order) {
+    *order = weir__pool_take(&c->prepared->pool, c->nodes, sizeof **order);
     if (*order == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t a = 0; a < table->action_count; a++)
-        (*order)[a] = (struct ordered){c->start[a], a};
-    qsort(*order, table->action_count, sizeof **order, by_start);
+    for (uint32_t n = 0; n < c->nodes; n++) (*order)[n] = (struct ordered){node_start(c, n), n};
+    qsort_r(*order, c->nodes, sizeof **order, by_start, c);
     return WEIR_OK;
 }
 
 static int compare_handovers(const void *a, const void *b, void *context) {
     const struct weir__handover *x = a, *y = b;
-    const double *start = context;
-    struct ordered p = {start[x->after], x->after}, q = {start[y->after], y->after};
-    return by_start(&p, &q);
+    const struct clocks *c = context;
+    struct ordered p = {node_start(c, x->after), x->after};
+    struct ordered q = {node_start(c, y->after), y->after};
+    return by_start(&p, &q, context);
 }
 
+/* In the order in which the nodes are visited. A block that a copy of a lane writes is handed over
+ * to that, not to the action that needs it. */
 static int take_handovers(struct clocks *c) {
-    struct weir__handover *list;
-    int status = weir__memory_handovers(&c->prepared->memory, c->start, c->workers, &list,
-                                        &c->handover_count);
+    int status =
+        weir__memory_handovers(&c->prepared->memory, c->workers, &c->handovers, &c->handover_count);
     if (status != WEIR_OK) return status;
-    /* in the same order as the actions are visited */
+    for (uint32_t i = 0; i < c->handover_count; i++) {
+        uint32_t copy = c->copy_into[c->handovers[i].block];
+        if (copy != WEIR__NO_COPY) c->handovers[i].after = c->node_of[copy];
+    }
     if (c->handover_count > 0)
-        qsort_r(list, c->handover_count, sizeof *list, compare_handovers, (void *)c->start);
-    c->handovers = list;
+        qsort_r(c->handovers, c->handover_count, sizeof *c->handovers, compare_handovers, c);
+    return WEIR_OK;
+}
+
+/* ---- nodes ---- */
+
+static uint32_t count_nodes(const struct weir__prepared *p) {
+    uint32_t count = p->table->action_count;
+    for (uint32_t i = 0; i < p->copy_count; i++) count += p->copies[i].lane != WEIR__NO_LANE;
+    return count;
+}
+
+static void number_copies(struct clocks *c) {
+    const struct weir__prepared *p = c->prepared;
+    uint32_t next = c->actions;
+    for (uint32_t b = 0; b < p->memory.block_count; b++) c->copy_into[b] = WEIR__NO_COPY;
+    for (uint32_t i = 0; i < p->copy_count; i++) {
+        const struct weir__copy *copy = &p->copies[i];
+        c->node_of[i] = NO_NODE;
+        if (copy->lane == WEIR__NO_LANE) continue;
+        uint32_t lane = c->workers + copy->lane, last = c->latest[lane];
+        c->node[next] = (struct node){lane, last == NO_NODE ? 1 : c->node[last].place + 1};
+        p->copies[i].place = c->node[next].place - 1;
+        c->latest[lane] = next;
+        c->copy_of[next - c->actions] = i;
+        c->copy_into[copy->to_block] = i;
+        c->node_of[i] = next++;
+    }
+    for (uint32_t l = 0; l < c->lanes; l++) c->latest[l] = NO_NODE;
+}
+
+static int take_nodes(struct clocks *c) {
+    struct weir__prepared *p = c->prepared;
+    struct weir__pool *pool = &p->pool;
+    size_t cells;
+    if (!weir__multiply(c->nodes, c->lanes, &cells)) return WEIR_ERR_OVERFLOW;
+    c->clock = weir__pool_take(pool, cells, sizeof *c->clock);
+    c->node = weir__pool_take(pool, c->nodes, sizeof *c->node);
+    c->latest = weir__pool_take(pool, c->lanes, sizeof *c->latest);
+    c->copy_of = weir__pool_take(pool, c->nodes - c->actions, sizeof *c->copy_of);
+    c->node_of = weir__pool_take(pool, p->copy_count, sizeof *c->node_of);
+    c->copy_into = weir__pool_take(pool, p->memory.block_count, sizeof *c->copy_into);
+    if (c->clock == NULL || c->node == NULL || c->latest == NULL || c->copy_of == NULL ||
+        c->node_of == NULL || c->copy_into == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < c->workers; w++)
+        for (uint32_t a = p->table->rows[w]; a < p->table->rows[w + 1]; a++)
+            c->node[a] = (struct node){w, a - p->table->rows[w] + 1};
+    for (uint32_t l = 0; l < c->lanes; l++) c->latest[l] = NO_NODE;
+    number_copies(c);
     return WEIR_OK;
 }
 
 /* ---- the orders that the waits keep ---- */
+
+/* What a copy must follow, the action that it is for must too. */
+static uint32_t add_orders(const struct weir__prepared *p, uint32_t begin, uint32_t end,
+                           struct weir__edge *edges) {
+    uint32_t count = 0;
+    for (uint32_t i = begin; i < end; i++)
+        if (p->waits[i].cause == WEIR__CAUSE_MEMORY)
+            edges[count++] = (struct weir__edge){p->waits[i].action, WEIR__CAUSE_MEMORY};
+    return count;
+}
 
 static void fill_orders(const struct weir__prepared *p, struct weir__deps *orders) {
     uint32_t count = 0;
@@ -157,10 +290,12 @@ static void fill_orders(const struct weir__prepared *p, struct weir__deps *order
         orders->begin[a] = count;
         for (uint32_t e = p->deps.begin[a]; e < p->deps.begin[a + 1]; e++)
             orders->edges[count++] = p->deps.edges[e];
-        for (uint32_t i = p->calls[a].wait_begin; i < p->calls[a].wait_end; i++)
-            if (p->waits[i].cause == WEIR__CAUSE_MEMORY)
-                orders->edges[count++] =
-                    (struct weir__edge){p->waits[i].action, WEIR__CAUSE_MEMORY};
+        const struct weir__call *call = &p->calls[a];
+        count += add_orders(p, call->wait_begin, call->wait_end, &orders->edges[count]);
+        for (uint32_t i = call->copy_begin; i < call->copy_end; i++)
+            if (p->copies[i].lane != WEIR__NO_LANE)
+                count += add_orders(p, p->copies[i].wait_begin, p->copies[i].wait_end,
+                                    &orders->edges[count]);
     }
     orders->begin[p->table->action_count] = count;
     assert(count == orders->edge_count);
@@ -185,24 +320,20 @@ static int make_orders(struct weir__prepared *p) {
 int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__setup *setup,
                          const double *start, const double *end) {
     const struct weir_table *table = prepared->table;
-    struct weir__pool *pool = &prepared->pool;
     struct clocks c = {.prepared = prepared,
                        .start = start,
                        .end = end,
                        .workers = table->worker_count,
+                       .lanes = table->worker_count + prepared->lane_count,
+                       .actions = table->action_count,
+                       .nodes = count_nodes(prepared),
                        .delays = setup->options.link == WEIR_LINK_COPY &&
                                  setup->options.link_delay_ns > 0};
     struct ordered *order;
-    size_t cells;
-    if (!weir__multiply(table->action_count, c.workers, &cells)) return WEIR_ERR_OVERFLOW;
-    c.clock = weir__pool_take(pool, cells, sizeof *c.clock);
-    c.worker_of = weir__pool_take(pool, table->action_count, sizeof *c.worker_of);
-    if (c.clock == NULL || c.worker_of == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t w = 0; w < c.workers; w++)
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) c.worker_of[a] = w;
-    int status = sorted_actions(&c, &order);
+    int status = take_nodes(&c);
+    if (status == WEIR_OK) status = sorted_nodes(&c, &order);
     if (status == WEIR_OK) status = take_handovers(&c);
-    for (uint32_t n = 0; status == WEIR_OK && n < table->action_count; n++)
-        if (!find_waits(&c, order[n].action)) status = WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t n = 0; status == WEIR_OK && n < c.nodes; n++)
+        if (!visit(&c, order[n].node)) status = WEIR_ERR_OUT_OF_MEMORY;
     return status == WEIR_OK ? make_orders(prepared) : status;
 }

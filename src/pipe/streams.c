@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+/* Work behind the host. A worker whose device runs behind it gives an action to a stream and goes
+ * on; what comes from elsewhere is copied on streams of its own, one per source, beside the work.
+ * Hand-offs have two levels: the gate says that an event was recorded in this step, so that a wait
+ * which is given to a stream then binds to that record and to no older one. */
+#include "pipe/run.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- building ---- */
+
+/* The device that copies: the reader's, unless that does all its work at once. */
+static struct weir__device *copier(const struct weir_pipe *pipe, const struct weir__lane *lane) {
+    struct weir__device *reader = pipe->workers[lane->worker].device;
+    if (!reader->calls->synchronous) return reader;
+    assert(lane->from != WEIR__FROM_CALLER);
+    return pipe->workers[lane->from].device;
+}
+
+static int find_stream(struct weir_pipe *pipe, struct weir__lane *lane) {
+    struct weir__worker *worker = &pipe->workers[lane->worker];
+    struct weir__pool *pool = &pipe->setup.pool;
+    for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next) {
+        if (s->from != lane->from) continue;
+        lane->stream = s;
+        return WEIR_OK;
+    }
+    struct weir__copy_stream *made = weir__pool_take(pool, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->from = lane->from;
+    made->device = copier(pipe, lane);
+    int status = made->device->calls->stream_new(made->device, &made->stream);
+    if (status != WEIR_OK) return status;
+    made->next = worker->copy_streams;
+    worker->copy_streams = lane->stream = made;
+    return WEIR_OK;
+}
+
+/* As many signals as `count`, all of which are there to be cleaned up. */
+static int grow_signals(struct weir_pipe *pipe, struct weir__device *device, uint32_t count,
+                        struct weir__signals *signals) {
+    if (count <= signals->count) return WEIR_OK;
+    struct weir__event *events = weir__pool_take(&pipe->setup.pool, count, sizeof *events);
+    if (events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (signals->count > 0) memcpy(events, signals->events, signals->count * sizeof *events);
+    signals->events = events;
+    for (int status; signals->count < count; signals->count++) {
+        status = device->calls->event_init(device, &events[signals->count]);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+static void drop_signals(struct weir__device *device, struct weir__signals *signals) {
+    for (uint32_t i = 0; i < signals->count; i++)
+        device->calls->event_clean_up(&signals->events[i]);
+    *signals = (struct weir__signals){0};
+}
+
+/* The staging is the host's, and pinned so that the device copies from it. */
+static int grow_staging(struct weir__worker *worker, size_t bytes) {
+    struct weir__host_memory grown = {0};
+    if (bytes <= worker->staging.bytes) return WEIR_OK;
+    int status = weir__host_memory_init(&grown, worker->pipe->host, worker->device, bytes);
+    if (status != WEIR_OK) return status;
+    weir__host_memory_clean_up(&worker->staging);
+    worker->staging = grown;
+    return WEIR_OK;
+}
+
+static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *prepared,
+                          uint32_t w) {
+    struct weir__worker *worker = &pipe->workers[w];
+    const struct weir_table *table = prepared->table;
+    if (worker->device->calls->synchronous) return WEIR_OK;
+    int status =
+        grow_signals(pipe, worker->device, table->rows[w + 1] - table->rows[w], &worker->signals);
+    return status == WEIR_OK ? grow_staging(worker, prepared->staging_bytes[w]) : status;
+}
+
+int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared) {
+    int status = WEIR_OK;
+    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
+        status = prepare_worker(pipe, prepared, w);
+    for (uint32_t l = 0; status == WEIR_OK && l < prepared->lane_count; l++)
+        status = find_stream(pipe, &prepared->lanes[l]);
+    for (uint32_t i = 0; status == WEIR_OK && i < prepared->copy_count; i++) {
+        const struct weir__copy *copy = &prepared->copies[i];
+        if (copy->lane == WEIR__NO_LANE) continue;
+        struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
+        status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
+    }
+    return status;
+}
+
+void weir__streams_clean_up(struct weir__worker *worker) {
+    for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next) {
+        drop_signals(s->device, &s->signals);
+        s->device->calls->stream_destroy(s->stream);
+    }
+    worker->copy_streams = NULL;
+    drop_signals(worker->device, &worker->signals);
+    weir__host_memory_clean_up(&worker->staging);
+}
+
+/* ---- host memory ---- */
+
+int weir__host_memory_init(struct weir__host_memory *memory, struct weir__device *host,
+                           struct weir__device *device, size_t bytes) {
+    size_t whole;
+    *memory = (struct weir__host_memory){0};
+    if (!weir__round_up(bytes, WEIR__HUGE_PAGE, &whole)) return WEIR_ERR_OUT_OF_MEMORY;
+    void *data;
+    int status = host->calls->memory_acquire(host, whole, &data);
+    if (status != WEIR_OK) return status;
+    status = device->calls->host_pin(device, data, whole);
+    if (status != WEIR_OK) {
+        host->calls->memory_release(host, data, whole);
+        return status;
+    }
+    *memory = (struct weir__host_memory){host, device, data, whole};
+    return WEIR_OK;
+}
+
+void weir__host_memory_clean_up(struct weir__host_memory *memory) {
+    if (memory->data == NULL) return;
+    memory->device->calls->host_unpin(memory->device, memory->data, memory->bytes);
+    memory->host->calls->memory_release(memory->host, memory->data, memory->bytes);
+    *memory = (struct weir__host_memory){0};
+}
+
+/* ---- a step ---- */
+
+static int device_failed(struct weir__run *run, const struct weir__device *device, int status) {
+    if (status == WEIR_OK || run->error.message[0] != '\0') return status;
+    return weir__fail(&run->error, status, "device %s: %s", device->name, weir_status_text(status));
+}
+
+int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
+                     const struct weir__wait *wait) {
+    const struct weir__device_calls *calls = stream->device->calls;
+    struct weir__event *event;
+    if (wait->copy != WEIR__NO_COPY) {
+        const struct weir__copy *copy = &run->prepared->copies[wait->copy];
+        event = &run->prepared->lanes[copy->lane].stream->signals.events[copy->place];
+    } else {
+        struct weir__worker *from = &run->pipe->workers[wait->worker];
+        if (from->device->calls->synchronous) return WEIR_OK;
+        event = &from->signals.events[wait->count - 1];
+    }
+    if (weir__run_has_failed(run)) return WEIR_OK; /* its record may be an older step's */
+    int status = calls->synchronous ? event->device->calls->enter(event->device) : WEIR_OK;
+    if (status == WEIR_OK) status = calls->stream_wait(stream, event);
+    return device_failed(run, event->device, status);
+}
+
+/* From the caller's memory, which the device may not reach, to where it does. */
+static void stage_input(const struct weir__run *run, const struct weir__copy *copy) {
+    const char *rows = run->pipe->inputs[copy->input];
+    memcpy(copy->from, rows + copy->input_offset, copy->bytes);
+}
+
+static int run_copy(struct weir__run *run, const struct weir__copy *copy) {
+    const struct weir__copy_stream *lane = run->prepared->lanes[copy->lane].stream;
+    const struct weir__device_calls *calls = lane->device->calls;
+    int status = WEIR_OK;
+    weir__run_gates(run, copy->wait_begin, copy->wait_end);
+    if (lane->device != run->worker->device) status = calls->enter(lane->device);
+    for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++)
+        status = weir__run_follow(run, lane->stream, &run->prepared->waits[i]);
+    if (status != WEIR_OK || weir__run_has_failed(run)) return status;
+    if (copy->from_block == WEIR__NO_BLOCK) stage_input(run, copy);
+    status = calls->copy(lane->stream, copy->to, copy->from, copy->bytes);
+    if (status == WEIR_OK)
+        status = calls->event_record(lane->stream, &lane->signals.events[copy->place]);
+    return device_failed(run, lane->device, status);
+}
+
+int weir__run_lanes(struct weir__run *run, const struct weir__call *call) {
+    int status = WEIR_OK;
+    if (run->prepared->lane_count == 0) return WEIR_OK;
+    for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++)
+        if (run->prepared->copies[i].lane != WEIR__NO_LANE)
+            status = run_copy(run, &run->prepared->copies[i]);
+    return status;
+}
+
+/* Where the caller wants it, or NULL. */
+static void *destination(const struct weir_pipe *pipe, const struct weir__return *back) {
+    char *own = back->gradient ? pipe->input_grads[back->index] : pipe->outputs[back->index];
+    return own == NULL ? NULL : own + back->offset;
+}
+
+int weir__run_returns(struct weir__run *run, const struct weir__call *call) {
+    struct weir__device *device = run->worker->device;
+    int status = WEIR_OK;
+    for (uint32_t i = call->return_begin; status == WEIR_OK && i < call->return_end; i++) {
+        const struct weir__return *back = &run->prepared->returns[i];
+        if (destination(run->pipe, back) == NULL) continue;
+        char *staging = (char *)run->worker->staging.data + back->staging;
+        status = device->calls->copy(run->worker->stream, staging, *back->slot, back->bytes);
+    }
+    return device_failed(run, device, status);
+}
+
+static void hand_returns(struct weir__run *run) {
+    const struct weir__prepared *p = run->prepared;
+    uint32_t begin = p->table->rows[run->worker->index];
+    uint32_t end = p->table->rows[run->worker->index + 1];
+    for (uint32_t a = begin; a < end; a++) {
+        for (uint32_t i = p->calls[a].return_begin; i < p->calls[a].return_end; i++) {
+            const struct weir__return *back = &p->returns[i];
+            void *to = destination(run->pipe, back);
+            const char *staging = (const char *)run->worker->staging.data + back->staging;
+            if (to != NULL) memcpy(to, staging, back->bytes);
+        }
+    }
+}
+
+int weir__run_signal(struct weir__run *run, uint32_t row_index) {
+    struct weir__worker *worker = run->worker;
+    const struct weir__device_calls *calls = worker->device->calls;
+    if (calls->synchronous) return WEIR_OK;
+    int status = calls->event_record(worker->stream, &worker->signals.events[row_index]);
+    return device_failed(run, worker->device, status);
+}
+
+int weir__run_judge(struct weir__run *run) {
+    struct weir__worker *worker = run->worker;
+    const struct weir_pipe *pipe = run->pipe;
+    struct weir__judgement judgement = {.squares = pipe->squares,
+                                        .count = pipe->any_norm ? pipe->square_count : 0,
+                                        .clip_norm = pipe->setup.options.clip_norm,
+                                        .verdict = worker->verdict};
+    run->task.verdict = worker->verdict;
+    int status = worker->device->calls->judge(worker->stream, &judgement);
+    return device_failed(run, worker->device, status);
+}
+
+/* ---- its end ---- */
+
+/* When what the wait is for was done, on the host's clock. */
+static int time_of(const struct weir__run *run, const struct weir__wait *wait, uint64_t *ns) {
+    struct weir__event *event;
+    if (wait->copy != WEIR__NO_COPY) {
+        const struct weir__copy *copy = &run->prepared->copies[wait->copy];
+        event = &run->prepared->lanes[copy->lane].stream->signals.events[copy->place];
+    } else {
+        const struct weir__worker *from = &run->pipe->workers[wait->worker];
+        *ns = weir__worker_event(from, wait->count - 1)->end;
+        if (from->device->calls->synchronous) return WEIR_OK;
+        event = &from->signals.events[wait->count - 1];
+    }
+    return event->device->calls->event_time(event, ns);
+}
+
+/* An action began when its stream had come there and everything that it follows was done. */
+static int stamp_action(struct weir__run *run, uint32_t row_index, uint64_t *before) {
+    struct weir__worker *worker = run->worker;
+    const struct weir__prepared *p = run->prepared;
+    const struct weir__call *call = &p->calls[p->table->rows[worker->index] + row_index];
+    struct weir_trace_event *event = weir__worker_event(worker, row_index);
+    uint64_t start = *before, end = 0;
+    event->waited_for = -1;
+    for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
+        uint64_t ready = 0;
+        int status = time_of(run, &p->waits[i], &ready);
+        if (status != WEIR_OK) return status;
+        if (ready > start) {
+            start = ready;
+            event->waited_for = (int32_t)p->waits[i].worker;
+        }
+    }
+    struct weir__event *signal = &worker->signals.events[row_index];
+    int status = worker->device->calls->event_time(signal, &end);
+    if (end < start) end = start; /* two devices' clocks agree to a microsecond or so */
+    event->waited = *before;
+    event->start = start;
+    event->end = *before = end;
+    return status;
+}
+
+static int stamp_row(struct weir__run *run) {
+    struct weir__worker *worker = run->worker;
+    uint64_t count = worker->event_count - worker->step_first_event;
+    uint64_t before = count > 0 ? weir__worker_event(worker, 0)->waited : 0;
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
+        status = stamp_action(run, i, &before);
+    return status;
+}
+
+static int finish_lanes(struct weir__run *run) {
+    int worst = WEIR_OK;
+    for (struct weir__copy_stream *s = run->worker->copy_streams; s != NULL; s = s->next) {
+        int status = s->device->calls->enter(s->device);
+        if (status == WEIR_OK) status = s->device->calls->stream_finish(s->stream);
+        if (status != WEIR_OK) worst = device_failed(run, s->device, status);
+    }
+    return worst;
+}
+
+int weir__run_finish(struct weir__run *run) {
+    struct weir__worker *worker = run->worker;
+    const struct weir__device_calls *calls = worker->device->calls;
+    int status = finish_lanes(run);
+    if (calls->synchronous) return status;
+    int entered = calls->enter(worker->device);
+    if (entered == WEIR_OK) entered = calls->stream_finish(worker->stream);
+    if (status == WEIR_OK) status = device_failed(run, worker->device, entered);
+    if (status != WEIR_OK || weir__run_has_failed(run)) return status;
+    hand_returns(run);
+    return device_failed(run, worker->device, stamp_row(run));
+}
