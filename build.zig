@@ -2,16 +2,23 @@
 //!
 //! Sources are found by directory: every .c file below src/net and src/io belongs to
 //! libweir_net.a, every other one below src to libweir.a, tools/*.c make bin/weir, tests/*.c the
-//! test program, bench/*.c the bench program, each examples/*.c a program; src/*.h are public. A
+//! test program, bench/*.c the bench program, each examples/*.c a program; src/*.h are public;
+//! kernels/*.cu become images in libweir.a, and with tests/fake_cuda a library of the tests. A
 //! new file needs no change here.
 
 const std = @import("std");
 const builtin = @import("builtin");
+const cuda = @import("build/cuda.zig");
+const files = @import("build/files.zig");
 const Build = std.Build;
 const Compile = Build.Step.Compile;
 const LazyPath = Build.LazyPath;
 const Run = Build.Step.Run;
 const Step = Build.Step;
+const fileExists = files.fileExists;
+const listSources = files.listSources;
+const readTracked = files.readTracked;
+const track = files.track;
 
 const zig_wanted = "0.17.0";
 const version = "0.1.0";
@@ -56,6 +63,8 @@ const Options = struct {
     optimize: std.builtin.Optimize,
     strict: bool,
     onednn: ?OneDnn,
+    /// The CUDA compiler's path; null leaves the kernels out.
+    nvcc: ?[]const u8,
     sanitize_thread: bool = false,
 };
 
@@ -114,6 +123,9 @@ fn parseOptions(b: *Build) Options {
     const optimize = b.option(Optimize, "optimize", optimize_help);
     const wanted = b.option(bool, "onednn", onednn_help);
     const prefix = b.option([]const u8, "onednn-prefix", prefix_help);
+    const with_cuda = b.option(bool, "cuda", "Compile the CUDA kernels (default: where nvcc is found)");
+    const cuda_help = "CUDA's folder, with bin/nvcc (default: PATH's, then /usr/local/cuda)";
+    const cuda_path = b.option([]const u8, "cuda-path", cuda_help);
     return .{
         .target = b.standardTargetOptions(.{}),
         .optimize = optimize orelse switch (b.graph.release_mode) {
@@ -123,6 +135,7 @@ fn parseOptions(b: *Build) Options {
         },
         .strict = b.option(bool, "strict", strict_help) orelse b.isRoot(),
         .onednn = findOneDnn(b, wanted, prefix),
+        .nvcc = cuda.findNvcc(b, with_cuda, cuda_path),
     };
 }
 
@@ -170,6 +183,7 @@ fn addEngine(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, engineSources(b), &.{});
     for (page_texts) |page| module.addCSourceFile(.{ .file = textSource(b, page) });
+    module.addCSourceFile(.{ .file = cuda.imagesSource(b, options.nvcc), .flags = language_flags });
     linkSystem(module, "hwloc");
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
     for (listSources(b, "src", ".h", .flat)) |header| { // the net's come along
@@ -283,12 +297,37 @@ fn textSource(b: *Build, text: Text) LazyPath {
     return b.addWriteFiles().add(b.fmt("{s}.c", .{text.symbol}), source.items);
 }
 
+/// The kernels, compiled for the host, and a driver that runs them: the tests open it.
+fn addFakeCuda(b: *Build, options: Options) *Compile {
+    const module = createModule(b, options);
+    module.sanitize_c = .trap;
+    module.sanitize_thread = false; // its fibers are not threads, and its lock is one for all
+    module.addIncludePath(b.path("kernels"));
+    module.addIncludePath(b.path("tests/fake_cuda"));
+    addSources(b, options, module, listSources(b, "tests/fake_cuda", ".c", .flat), &.{});
+    const strict: []const []const u8 = if (options.strict) &.{"-Werror"} else &.{};
+    const flags = b.graph.dupeStrings(
+        std.mem.concat(b.allocator, []const u8, &.{ cuda.emulation_flags, strict }) catch @panic("OOM"),
+    );
+    for (cuda.emulatedSources(b)) |source| module.addCSourceFile(.{
+        .file = b.path(source),
+        .flags = flags,
+        .language = .cpp,
+    });
+    module.addCSourceFile(.{ .file = cuda.kernelTable(b), .flags = flags });
+    return b.addLibrary(.{
+        .name = "weir_fake_cuda",
+        .linkage = .dynamic,
+        .root_module = module,
+    });
+}
+
 // ---- installation ------------------------------------------------------------------------------
 
 fn installLibraries(b: *Build, options: Options, libraries: Libraries) void {
     b.installArtifact(libraries.engine);
     b.installArtifact(libraries.net);
-    const files = b.addWriteFiles();
+    const written = b.addWriteFiles();
     inline for (.{
         .{ "weir.pc", "lib/pkgconfig/" },
         .{ "weir_net.pc", "lib/pkgconfig/" },
@@ -296,7 +335,7 @@ fn installLibraries(b: *Build, options: Options, libraries: Libraries) void {
         .{ "WeirConfigVersion.cmake", "lib/cmake/Weir/" },
     }) |file| {
         const text = fillTemplate(b, options, @embedFile("cmake/" ++ file[0] ++ ".in"));
-        const install = b.addInstallFile(files.add(file[0], text), file[1] ++ file[0]);
+        const install = b.addInstallFile(written.add(file[0], text), file[1] ++ file[0]);
         b.getInstallStep().dependOn(&install.step);
     }
 }
@@ -348,7 +387,7 @@ fn addCommit(b: *Build, program: *Compile) void {
         \\extern const char weir_build_commit[];
         \\const char weir_build_commit[] = "{s}";
         \\
-    , .{gitCommit(b)});
+    , .{files.gitCommit(b)});
     program.root_module.addCSourceFile(.{ .file = b.addWriteFiles().add("build_commit.c", text) });
 }
 
@@ -374,7 +413,13 @@ fn runTests(b: *Build, options: Options, libraries: Libraries, examples: *Step) 
     run.addDirectoryArg2(prefix, .{ .prefix = "--prefix=", .make_absolute = true });
     const zig = b.graph.path(.zig_exe, "");
     run.addFileArg2(zig, .{ .prefix = "--zig=", .make_absolute = true });
+    addFakeCudaArgument(b, options, run);
     return runHere(b, run);
+}
+
+fn addFakeCudaArgument(b: *Build, options: Options, run: *Run) void {
+    const library = addFakeCuda(b, options);
+    run.addArtifactArg2(library, .{ .prefix = "--fake-cuda=", .make_absolute = true });
 }
 
 fn runBench(b: *Build, program: *Compile) *Step {
@@ -420,24 +465,27 @@ fn addTidy(b: *Build, options: Options, libraries: Libraries, step: *Step) void 
     step.dependOn(checkHeaders(b, options, .cpp));
 }
 
-/// Every header must compile alone, as C and as C++; tests/suites.h is a list, not a header.
+/// Every header must compile alone, as C and as C++; tests/suites.h is a list, not a header, and
+/// the emulation is for C++ only.
 fn checkHeaders(b: *Build, options: Options, language: enum { c, cpp }) *Step {
     const module = createModule(b, options);
-    const files = b.addWriteFiles();
+    const written = b.addWriteFiles();
     var names: std.ArrayList([]const u8) = .empty;
     module.addIncludePath(b.path("."));
     for ([_][]const u8{ "src", "tools", "bench", "tests" }) |folder| {
         module.addIncludePath(b.path(folder));
         for (listSources(b, folder, ".h", .recursive)) |header| {
             if (std.mem.eql(u8, header, "tests/suites.h")) continue;
+            const is_cpp = std.mem.eql(u8, header, "tests/fake_cuda/emulation.h");
+            if (is_cpp and language == .c) continue;
             const name = b.fmt("{s}.{t}", .{ header, language });
-            _ = files.add(name, b.fmt("#include \"{s}\"\n", .{header}));
+            _ = written.add(name, b.fmt("#include \"{s}\"\n", .{header}));
             names.append(b.allocator, name) catch @panic("OOM");
         }
     }
     const cpp_flags: []const []const u8 = &.{ "-std=c++17", "-D_GNU_SOURCE" };
     module.addCSourceFiles(.{
-        .root = files.getDirectory(),
+        .root = written.getDirectory(),
         .files = names.items,
         .flags = if (language == .c) language_flags else cpp_flags,
     });
@@ -454,6 +502,7 @@ fn runThreadSanitizer(b: *Build, options: Options) *Step {
     own.sanitize_thread = true;
     const run = b.addRunArtifact(addProgram(b, own, addLibraries(b, own), "tests"));
     run.setName("tests under ThreadSanitizer");
+    addFakeCudaArgument(b, own, run);
     return runHere(b, run);
 }
 
@@ -602,96 +651,4 @@ fn netSources(b: *Build, options: Options) []const []const u8 {
 fn isNetSource(source: []const u8) bool {
     const startsWith = std.mem.startsWith;
     return startsWith(u8, source, "src/net/") or startsWith(u8, source, "src/io/");
-}
-
-/// Sorted paths of a folder's files, relative to the project. The configuration depends on the
-/// folders' listings, so that added and removed files are noticed.
-fn listSources(
-    b: *Build,
-    folder: []const u8,
-    extension: []const u8,
-    depth: enum { flat, recursive },
-) []const []const u8 {
-    const io = b.graph.io;
-    var found: std.ArrayList([]const u8) = .empty;
-    var folders: std.ArrayList([]const u8) = .empty;
-    folders.append(b.allocator, folder) catch @panic("OOM");
-    while (folders.pop()) |next| {
-        track(b, next);
-        var open = b.root.openDir(io, next, .{ .iterate = true }) catch continue;
-        defer open.close(io);
-        var entries = open.iterate();
-        while (entries.next(io) catch @panic("cannot list a folder")) |entry| {
-            const path = b.fmt("{s}/{s}", .{ next, entry.name });
-            if (entry.kind == .directory and depth == .recursive and entry.name[0] != '.') {
-                folders.append(b.allocator, path) catch @panic("OOM");
-            } else if (entry.kind == .file and std.mem.endsWith(u8, entry.name, extension)) {
-                found.append(b.allocator, path) catch @panic("OOM");
-            }
-        }
-    }
-    std.mem.sort([]const u8, found.items, {}, lessThan);
-    return found.items;
-}
-
-fn lessThan(_: void, a: []const u8, b: []const u8) bool {
-    return std.mem.lessThan(u8, a, b);
-}
-
-fn fileExists(b: *Build, path: []const u8) bool {
-    std.Io.Dir.cwd().access(b.graph.io, path, .{}) catch return false;
-    return true;
-}
-
-/// The checked-out commit's hash, read from .git itself: Git need not be installed.
-fn gitCommit(b: *Build) []const u8 {
-    const cutPrefix = std.mem.cutPrefix;
-    const unknown = "unknown";
-    var folder: []const u8 = ".git";
-    if (readTracked(b, ".git")) |link| { // a worktree or submodule
-        folder = cutPrefix(u8, link, "gitdir: ") orelse return unknown;
-    }
-    const head = readTracked(b, b.pathJoin(&.{ folder, "HEAD" })) orelse return unknown;
-    const ref = cutPrefix(u8, head, "ref: ") orelse return head;
-    if (readTracked(b, b.pathJoin(&.{ folder, ref }))) |hash| return hash;
-    const up = readTracked(b, b.pathJoin(&.{ folder, "commondir" })) orelse ".";
-    const common = b.pathResolve(&.{ folder, up });
-    if (readTracked(b, b.pathJoin(&.{ common, ref }))) |hash| return hash;
-    const refs = readTracked(b, b.pathJoin(&.{ common, "packed-refs" })) orelse return unknown;
-    var lines = std.mem.tokenizeScalar(u8, refs, '\n');
-    while (lines.next()) |line| {
-        const hash = std.mem.cutSuffix(u8, line, ref) orelse continue;
-        return std.mem.trim(u8, hash, " ");
-    }
-    return unknown;
-}
-
-/// A file's text without surrounding space; null if there is none.
-fn readTracked(b: *Build, path: []const u8) ?[]const u8 {
-    track(b, path);
-    var file = placeOf(b, path).openFile(b.graph.io, path, .{}) catch return null;
-    defer file.close(b.graph.io);
-    var reader = file.reader(b.graph.io, &.{});
-    const text = reader.interface.allocRemaining(b.allocator, .limited(1 << 20)) catch return null;
-    return std.mem.trim(u8, text, " \r\n");
-}
-
-/// Makes the configuration depend on a file, or, since Zig cannot track what is not there yet, on
-/// the listing of the nearest folder above it.
-fn track(b: *Build, path: []const u8) void {
-    const absolute = std.fs.path.isAbsolute(path);
-    var sub_path = path;
-    while (true) {
-        const lazy: LazyPath = if (absolute) .{ .cwd_relative = sub_path } else b.path(sub_path);
-        if (placeOf(b, path).statFile(b.graph.io, sub_path)) |stat| {
-            if (stat.kind != .directory) return b.dependOnFileContents(lazy);
-            return b.dependOnDirectoryContents(lazy);
-        } else |_| {}
-        sub_path = std.fs.path.dirname(sub_path) orelse return;
-    }
-}
-
-/// What a path is relative to.
-fn placeOf(b: *Build, path: []const u8) Build.Cache.Path {
-    return if (std.fs.path.isAbsolute(path)) .cwd() else b.root;
 }

@@ -258,6 +258,10 @@ const char *test_zig(void) {
     return settings.zig;
 }
 
+const char *test_fake_cuda_path(void) {
+    return settings.fake_cuda;
+}
+
 bool test_is_sanitized(void) {
     return SANITIZED;
 }

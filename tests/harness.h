@@ -136,6 +136,8 @@ int test_shell(char *output, size_t capacity, const char *format, ...)
 const char *test_install_prefix(void);
 /** The Zig that built this, or NULL: skip then. */
 const char *test_zig(void);
+/** The library with the emulated CUDA kernels and the fake driver, or NULL: skip then. */
+const char *test_fake_cuda_path(void);
 
 /** Built with Address- or ThreadSanitizer: everything is slower then, and the process's own memory
  * says nothing, because it holds their records too. */
@@ -166,6 +168,7 @@ struct test_settings {
     uint64_t seed;
     const char *install_prefix;
     const char *zig;
+    const char *fake_cuda;
 };
 void test_set_up(const struct test_settings *settings);
 /** Runs one test, printing what fails and why it was skipped; `name` outlives it. */

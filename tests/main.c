@@ -136,6 +136,8 @@ static bool parse_option(int argc, char **argv, int *i, struct arguments *out) {
         out->settings.install_prefix = value;
     } else if ((value = option_value(argc, argv, i, "--zig"))) {
         out->settings.zig = value;
+    } else if ((value = option_value(argc, argv, i, "--fake-cuda"))) {
+        out->settings.fake_cuda = value;
     } else {
         return false;
     }

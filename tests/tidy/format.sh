@@ -23,8 +23,8 @@ esac
 failed=0
 for folder in src tools bench tests kernels examples; do
   [ ! -d "$folder" ] ||
-    find "$folder" -name '*.c' -o -name '*.h' -o -name '*.cpp' -o -name '*.cu'
+    find "$folder" -name '*.c' -o -name '*.h' -o -name '*.c[cu]' -o -name '*.cpp' -o -name '*.cuh'
 done | sort | xargs "$tool" "$@" || failed=1
 # shellcheck disable=SC2086  # empty or one word
-"$zig" fmt $zig_options build.zig tests/embed || failed=1
+"$zig" fmt $zig_options build.zig build tests/embed || failed=1
 exit $failed

@@ -67,14 +67,19 @@ static void check_header_is_used(const struct tree *tree, const struct file *hea
     tidy_report(header->path, 0, "no file includes this header");
 }
 
-/* build.zig takes all of src, but only these folders below the others. */
+/* build.zig takes all .c of src, but only these folders below the others. */
 static bool is_compiled(const char *path) {
-    if (tidy_starts_with(path, "src/")) return true;
-    static const char *const folders[] = {"tests/tidy/", "tests/embed/", "tests/fuzz/"};
-    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        if (tidy_starts_with(path, folders[i])) return true;
+    static const char *const cuda_folders[] = {"kernels/", "tests/kernels/", NULL};
+    static const char *const folders[] = {"tests/tidy/", "tests/embed/", "tests/fuzz/",
+                                          "tests/fake_cuda/", NULL};
+    bool cuda = tidy_ends_with(path, ".cu");
+    bool fake = tidy_ends_with(path, ".cc");
+    if (!cuda && !fake && tidy_starts_with(path, "src/")) return true;
+    for (const char *const *folder = cuda ? cuda_folders : folders; *folder; folder++) {
+        const char *rest = path + strlen(*folder);
+        if (tidy_starts_with(path, *folder) && (!cuda || !strchr(rest, '/'))) return true;
     }
-    return strchr(path, '/') == strrchr(path, '/');
+    return !cuda && !fake && strchr(path, '/') == strrchr(path, '/');
 }
 
 void tidy_check_includes(const struct tree *tree) {
@@ -82,10 +87,35 @@ void tidy_check_includes(const struct tree *tree) {
         const struct file *file = &tree->files[i];
         if (!file->code) continue;
         if (is_engine(file->path)) check_direction(file);
-        if (tidy_ends_with(file->path, ".h")) check_header_is_used(tree, file);
-        if (tidy_ends_with(file->path, ".c") && !is_compiled(file->path)) {
+        bool header = tidy_ends_with(file->path, ".h") || tidy_ends_with(file->path, ".cuh");
+        if (header) check_header_is_used(tree, file);
+        bool source = tidy_ends_with(file->path, ".c") || tidy_ends_with(file->path, ".cu") ||
+                      tidy_ends_with(file->path, ".cc");
+        if (source && !is_compiled(file->path)) {
             tidy_report(file->path, 0, "nothing compiles this file");
         }
+    }
+}
+
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+/* The emulation runs a kernel, and the tests reach it, only if it is exported in build.zig's
+ * words: a line that is just that. */
+static void check_exports(const struct file *file) {
+    static const char opening[] = "extern \"C\" __global__ void";
+    for (const char *at = file->text; (at = strstr(at, opening)); at++) {
+        const char *name = strstr(at, "weir_");
+        size_t length = name ? strcspn(name, "( \n") : 0;
+        char line[NAME_MAX_BYTES];
+        snprintf(line, sizeof line, "\nEXPORT_KERNEL(%.*s);\n", (int)length, name ? name : "");
+        if (name && strstr(at, line)) continue;
+        tidy_report(file->path, line_of(file->text, at), "this kernel has no line%s", line);
+    }
+}
+
+void tidy_check_kernels(const struct tree *tree) {
+    for (size_t i = 0; i < tree->count; i++) {
+        if (tidy_ends_with(tree->files[i].path, ".cu")) check_exports(&tree->files[i]);
     }
 }
 

@@ -46,7 +46,8 @@ bool tidy_ends_with(const char *text, const char *suffix) {
 bool tidy_is_c(const char *path) {
     return tidy_ends_with(path, ".c") || tidy_ends_with(path, ".h") ||
            tidy_ends_with(path, ".inc") || tidy_ends_with(path, ".cpp") ||
-           tidy_ends_with(path, ".cu");
+           tidy_ends_with(path, ".cc") || tidy_ends_with(path, ".cu") ||
+           tidy_ends_with(path, ".cuh");
 }
 
 const char *tidy_find(const struct tree *tree, const char *path) {
@@ -175,7 +176,8 @@ static int compare_files(const void *a, const void *b) {
 }
 
 static void load(struct tree *tree) {
-    static const char *const folders[] = {"src", "tools", "bench", "tests", "kernels", "examples"};
+    static const char *const folders[] = {"src",   "tools",   "bench",   "tests",
+                                          "build", "kernels", "examples"};
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) add_folder(tree, folders[i]);
     static const char *const files[] = {"build.zig", "zigw", ".ci/run"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) add_file(tree, files[i]);
@@ -189,6 +191,7 @@ static void check_sources(void) {
     tidy_check_functions(&tree);
     tidy_check_includes(&tree);
     tidy_check_comments(&tree);
+    tidy_check_kernels(&tree);
     tidy_check_suites(&tree);
     printf("tidy: %zu files, %d problems\n", tree.count, problems);
 }

@@ -37,10 +37,13 @@ const char *tidy_find(const struct tree *tree, const char *path);
 void tidy_check_lines(const struct tree *tree);
 /** Functions are at most 70 lines long. */
 void tidy_check_functions(const struct tree *tree);
-/** The engine includes nothing of net or io; every header is included, every .c compiled. */
+/** The engine includes nothing of net or io; every header is included, every .c, .cc and .cu
+ * compiled. */
 void tidy_check_includes(const struct tree *tree);
 /** Every function of the public headers has a comment before it. */
 void tidy_check_comments(const struct tree *tree);
+/** Every CUDA kernel is exported to the emulation. */
+void tidy_check_kernels(const struct tree *tree);
 /** Every test file has its SUITE line and every test function its TEST. */
 void tidy_check_suites(const struct tree *tree);
 /** Global symbols of both archives begin with weir_; what they need is the C library, hwloc, and

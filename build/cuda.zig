@@ -1,0 +1,155 @@
+//! CUDA's part of the build: finding nvcc, compiling kernels/*.cu into images that the archive
+//! carries as data, and listing the kernels for the host's emulation.
+
+const std = @import("std");
+const files = @import("files.zig");
+const Build = std.Build;
+const LazyPath = Build.LazyPath;
+
+/// The emulated kernels: no exceptions, no runtime of C++.
+pub const emulation_flags: []const []const u8 = &.{
+    "-std=c++17",
+    "-D_GNU_SOURCE",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-threadsafe-statics",
+    "-Wall",
+    "-Wextra",
+    "-Wshadow",
+    "-Wvla",
+    "-Werror=return-type",
+};
+/// As for C: a product is fused with a sum only where the source says so. The last target's PTX is
+/// for GPUs that come later.
+pub const nvcc_flags: []const []const u8 = &.{
+    "-std=c++17",
+    "-O3",
+    "-fmad=false",
+    "-Werror",
+    "all-warnings",
+    "-gencode",
+    "arch=compute_80,code=sm_80",
+    "-gencode",
+    "arch=compute_90,code=sm_90",
+    "-gencode",
+    "arch=compute_100,code=[sm_100,compute_100]",
+};
+
+/// Not looked for again until something in the folders changes: PATH itself is not watched.
+pub fn findNvcc(b: *Build, wanted: ?bool, folder: ?[]const u8) ?[]const u8 {
+    if (!(wanted orelse true)) return null;
+    var places: std.ArrayList([]const u8) = .empty;
+    if (folder) |given| {
+        places.append(b.allocator, b.pathJoin(&.{ given, "bin" })) catch @panic("OOM");
+    } else {
+        const path = b.graph.environ_map.get("PATH") orelse "";
+        var each = std.mem.tokenizeScalar(u8, path, std.fs.path.delimiter);
+        while (each.next()) |place| places.append(b.allocator, place) catch @panic("OOM");
+        places.append(b.allocator, "/usr/local/cuda/bin") catch @panic("OOM");
+    }
+    for (places.items) |place| {
+        if (!std.fs.path.isAbsolute(place)) continue;
+        files.track(b, place);
+        const nvcc = b.pathJoin(&.{ place, "nvcc" });
+        if (files.fileExists(b, nvcc)) return nvcc;
+    }
+    if (folder != null or wanted != null) std.process.fatal(
+        "CUDA is asked for, but there is no nvcc in {s}: install the CUDA toolkit, give an " ++
+            "absolute -Dcuda-path=DIR, or -Dcuda=false",
+        .{if (folder) |given| b.pathJoin(&.{ given, "bin" }) else "PATH or /usr/local/cuda/bin"},
+    );
+    std.log.warn("nvcc was not found (-Dcuda-path=DIR says where it is): building without " ++
+        "CUDA kernels", .{});
+    return null;
+}
+
+/// A C file that defines weir__cuda_images, one for each kernels/*.cu; none without nvcc.
+pub fn imagesSource(b: *Build, nvcc: ?[]const u8) LazyPath {
+    const kernels = if (nvcc != null) files.listSources(b, "kernels", ".cu", .flat) else &.{};
+    const written = b.addWriteFiles();
+    var data: std.ArrayList(u8) = .empty;
+    var table: std.ArrayList(u8) = .empty;
+    for (kernels) |source| {
+        const name = std.fs.path.stem(source);
+        const image = b.fmt("{s}.fatbin", .{name});
+        // Beside the C file: a new image makes it a new file, which is compiled again.
+        _ = written.addCopyFile(compileKernel(b, nvcc.?, source), image);
+        data.print(b.allocator,
+            \\_Alignas(64) static const unsigned char {s}_image[] = {{
+            \\#embed "{s}"
+            \\}};
+            \\
+        , .{ name, image }) catch @panic("OOM");
+        table.print(b.allocator, "    {{\"{s}\", {s}_image, sizeof {s}_image}},\n", .{
+            name, name, name,
+        }) catch @panic("OOM");
+    }
+    if (kernels.len == 0) table.appendSlice(b.allocator, "    {0}\n") catch @panic("OOM");
+    const text = b.fmt(
+        \\#pragma clang diagnostic ignored "-Wc23-extensions"
+        \\#include "device/cuda_kernels.h"
+        \\{s}const struct weir__cuda_image weir__cuda_images[] = {{
+        \\{s}}};
+        \\const size_t weir__cuda_image_count = {d};
+        \\
+    , .{ data.items, table.items, kernels.len });
+    return written.add("cuda_images.c", text);
+}
+
+fn compileKernel(b: *Build, nvcc: []const u8, source: []const u8) LazyPath {
+    const run = b.addSystemCommand(&.{ nvcc, "-fatbin" });
+    run.setName(b.fmt("nvcc {s}", .{source}));
+    run.addArgs(nvcc_flags);
+    run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
+    run.addDirectoryArg2(b.path("kernels"), .{ .prefix = "-I" });
+    run.addArgs(&.{ "-MD", "-MF" });
+    _ = run.addDepFileOutputArg("kernel.d");
+    run.addFileArg(b.path(source));
+    run.addArg("-o");
+    return run.addOutputFileArg("kernel.fatbin");
+}
+
+/// What the emulation is made of, all of it C++.
+pub fn emulatedSources(b: *Build) []const []const u8 {
+    return std.mem.concat(b.allocator, []const u8, &.{
+        files.listSources(b, "kernels", ".cu", .flat),
+        files.listSources(b, "tests/kernels", ".cu", .flat),
+        files.listSources(b, "tests/fake_cuda", ".cc", .flat),
+    }) catch @panic("OOM");
+}
+
+/// A C++ file that defines fake_cuda_kernels: every EXPORT_KERNEL(name); of the .cu files.
+pub fn kernelTable(b: *Build) LazyPath {
+    var declarations: std.ArrayList(u8) = .empty;
+    var rows: std.ArrayList(u8) = .empty;
+    for (emulatedSources(b)) |source| {
+        if (!std.mem.endsWith(u8, source, ".cu")) continue;
+        const text = files.readTracked(b, source) orelse continue;
+        var lines = std.mem.splitScalar(u8, text, '\n');
+        while (lines.next()) |line| {
+            const rest = std.mem.cutPrefix(u8, line, "EXPORT_KERNEL(") orelse continue;
+            const name = std.mem.cutSuffix(u8, rest, ");") orelse continue;
+            declarations.print(b.allocator,
+                \\extern "C" const size_t *const fake_cuda_parameters_{s};
+                \\extern "C" void fake_cuda_run_{s}(const uint32_t blocks[3],
+                \\    const uint32_t threads[3], uint32_t shared_bytes, void **arguments);
+                \\
+            , .{ name, name }) catch @panic("OOM");
+            rows.print(
+                b.allocator,
+                "    {{\"{s}\", fake_cuda_run_{s}, fake_cuda_parameters_{s}}},\n",
+                .{ name, name, name },
+            ) catch @panic("OOM");
+        }
+    }
+    return b.addWriteFiles().add("fake_kernels.cc", b.fmt(
+        \\#include "fake_kernels.h"
+        \\{s}const struct fake_cuda_kernel fake_cuda_kernels[] = {{
+        \\{s}}};
+        \\const size_t fake_cuda_kernel_count =
+        \\    sizeof fake_cuda_kernels / sizeof fake_cuda_kernels[0];
+        \\
+    , .{ declarations.items, rows.items }));
+}

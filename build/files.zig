@@ -1,0 +1,97 @@
+//! What build.zig reads of the project's folders, so that the configuration depends on it.
+
+const std = @import("std");
+const Build = std.Build;
+const LazyPath = Build.LazyPath;
+
+/// Sorted paths of a folder's files, relative to the project. The configuration depends on the
+/// folders' listings, so that added and removed files are noticed.
+pub fn listSources(
+    b: *Build,
+    folder: []const u8,
+    extension: []const u8,
+    depth: enum { flat, recursive },
+) []const []const u8 {
+    const io = b.graph.io;
+    var found: std.ArrayList([]const u8) = .empty;
+    var folders: std.ArrayList([]const u8) = .empty;
+    folders.append(b.allocator, folder) catch @panic("OOM");
+    while (folders.pop()) |next| {
+        track(b, next);
+        var open = b.root.openDir(io, next, .{ .iterate = true }) catch continue;
+        defer open.close(io);
+        var entries = open.iterate();
+        while (entries.next(io) catch @panic("cannot list a folder")) |entry| {
+            const path = b.fmt("{s}/{s}", .{ next, entry.name });
+            if (entry.kind == .directory and depth == .recursive and entry.name[0] != '.') {
+                folders.append(b.allocator, path) catch @panic("OOM");
+            } else if (entry.kind == .file and std.mem.endsWith(u8, entry.name, extension)) {
+                found.append(b.allocator, path) catch @panic("OOM");
+            }
+        }
+    }
+    std.mem.sort([]const u8, found.items, {}, lessThan);
+    return found.items;
+}
+
+fn lessThan(_: void, a: []const u8, b: []const u8) bool {
+    return std.mem.lessThan(u8, a, b);
+}
+
+pub fn fileExists(b: *Build, path: []const u8) bool {
+    std.Io.Dir.cwd().access(b.graph.io, path, .{}) catch return false;
+    return true;
+}
+
+/// The checked-out commit's hash, read from .git itself: Git need not be installed.
+pub fn gitCommit(b: *Build) []const u8 {
+    const cutPrefix = std.mem.cutPrefix;
+    const unknown = "unknown";
+    var folder: []const u8 = ".git";
+    if (readTracked(b, ".git")) |link| { // a worktree or submodule
+        folder = cutPrefix(u8, link, "gitdir: ") orelse return unknown;
+    }
+    const head = readTracked(b, b.pathJoin(&.{ folder, "HEAD" })) orelse return unknown;
+    const ref = cutPrefix(u8, head, "ref: ") orelse return head;
+    if (readTracked(b, b.pathJoin(&.{ folder, ref }))) |hash| return hash;
+    const up = readTracked(b, b.pathJoin(&.{ folder, "commondir" })) orelse ".";
+    const common = b.pathResolve(&.{ folder, up });
+    if (readTracked(b, b.pathJoin(&.{ common, ref }))) |hash| return hash;
+    const refs = readTracked(b, b.pathJoin(&.{ common, "packed-refs" })) orelse return unknown;
+    var lines = std.mem.tokenizeScalar(u8, refs, '\n');
+    while (lines.next()) |line| {
+        const hash = std.mem.cutSuffix(u8, line, ref) orelse continue;
+        return std.mem.trim(u8, hash, " ");
+    }
+    return unknown;
+}
+
+/// A file's text without surrounding space; null if there is none.
+pub fn readTracked(b: *Build, path: []const u8) ?[]const u8 {
+    track(b, path);
+    var file = placeOf(b, path).openFile(b.graph.io, path, .{}) catch return null;
+    defer file.close(b.graph.io);
+    var reader = file.reader(b.graph.io, &.{});
+    const text = reader.interface.allocRemaining(b.allocator, .limited(1 << 20)) catch return null;
+    return std.mem.trim(u8, text, " \r\n");
+}
+
+/// Makes the configuration depend on a file, or, since Zig cannot track what is not there yet, on
+/// the listing of the nearest folder above it.
+pub fn track(b: *Build, path: []const u8) void {
+    const absolute = std.fs.path.isAbsolute(path);
+    var sub_path = path;
+    while (true) {
+        const lazy: LazyPath = if (absolute) .{ .cwd_relative = sub_path } else b.path(sub_path);
+        if (placeOf(b, path).statFile(b.graph.io, sub_path)) |stat| {
+            if (stat.kind != .directory) return b.dependOnFileContents(lazy);
+            return b.dependOnDirectoryContents(lazy);
+        } else |_| {}
+        sub_path = std.fs.path.dirname(sub_path) orelse return;
+    }
+}
+
+/// What a path is relative to.
+fn placeOf(b: *Build, path: []const u8) Build.Cache.Path {
+    return if (std.fs.path.isAbsolute(path)) .cwd() else b.root;
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * CUDA C++ on the host: with this header, which kernels/platform.cuh includes where the compiler is
+ * not nvcc, the .cu files compile as C++.
+ *
+ * A block's threads are fibers on one host thread. A fiber runs until it comes to a barrier (of its
+ * block or warp) that others have not reached: then another one goes on, in a seeded random order.
+ * So between barriers a thread sees either all or nothing of what another one does, and a barrier
+ * that is missing gives a wrong result nearly always:
+ *  - shared memory, static and dynamic, holds a pattern (0xA5) before a block begins, so that what
+ *    was not written yet, or only by the block before, is not taken for good;
+ *  - dynamic shared memory ends where no page is;
+ *  - a thread that ends or waits elsewhere while others wait for it is reported (fake_cuda_fault),
+ *    which is stricter than hardware: a block's barrier counts threads that have ended, too;
+ *  - the build has UBSan trap on a misaligned vector, an index outside of an array, an overflow.
+ * What global memory is touched outside of its bounds is found if its owner makes it crash: put
+ * it at the edge of a page, or build with AddressSanitizer.
+ *
+ * Not here, so that kernels do without: floating-point atomics (their order is not fixed), anything
+ * that waits for another block, __activemask.
+ */
+#ifndef WEIR_TESTS_EMULATION_H
+#define WEIR_TESTS_EMULATION_H
+
+#include "fake_kernels.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---- the language ---- */
+
+#define __global__
+#define __device__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(bytes) __attribute__((aligned(bytes)))
+/* All kernels' in one section, whose bounds the linker knows; one block at a time uses it. */
+#define __shared__ static __attribute__((section("weir_shared")))
+
+struct uint2 {
+    uint32_t x, y;
+} __align__(8);
+struct uint3 {
+    uint32_t x, y, z;
+};
+struct uint4 {
+    uint32_t x, y, z, w;
+} __align__(16);
+struct dim3 {
+    uint32_t x, y, z;
+};
+
+namespace emulation {
+
+/** Where the running thread is. */
+struct place {
+    uint3 thread, block;
+    dim3 threads, blocks;
+    uint32_t rank; /**< the thread's, x fastest */
+};
+extern place here;
+
+enum operation { BARRIER, WARP_BARRIER, SHUFFLE, VOTE };
+
+/** Returns when the block's threads have all come to a barrier. */
+void wait_for_block();
+/** Returns when the lanes in `mask` have all come to this operation. */
+void wait_for_warp(operation operation, uint32_t mask);
+/** All lanes of `mask` give a value and get that of `source`, a lane of their warp. */
+uint64_t exchange(operation operation, uint32_t mask, uint64_t value, uint32_t source);
+/** The launch's dynamic shared memory. */
+void *dynamic_shared();
+/** Runs `call(arguments)` once for every thread of every block. */
+void launch(const uint32_t blocks[3], const uint32_t threads[3], uint32_t shared_bytes,
+            void (*call)(void **arguments), void **arguments);
+
+template <size_t... index> struct indices {};
+template <typename T, T... index> struct sequence { using list = indices<index...>; };
+
+/** A kernel with its parameters' types: how it is called with an array of pointers. */
+template <auto kernel> struct entry;
+template <typename... Parameters, void (*kernel)(Parameters...)> struct entry<kernel> {
+    static constexpr size_t parameter_bytes[] = {sizeof(Parameters)..., 0};
+
+    template <size_t... index> static void call_with(void **arguments, indices<index...>) {
+        kernel(*static_cast<Parameters *>(arguments[index])...);
+    }
+    static void call(void **arguments) {
+        call_with(arguments,
+                  typename __make_integer_seq<sequence, size_t, sizeof...(Parameters)>::list());
+    }
+};
+
+} // namespace emulation
+
+#define EXPORT_KERNEL(kernel)                                                                      \
+    extern "C" const size_t *const fake_cuda_parameters_##kernel;                                  \
+    extern "C" const size_t *const fake_cuda_parameters_##kernel =                                 \
+        emulation::entry<&kernel>::parameter_bytes;                                                \
+    extern "C" void fake_cuda_run_##kernel(const uint32_t blocks[3], const uint32_t threads[3],    \
+                                           uint32_t shared_bytes, void **arguments) {              \
+        emulation::launch(blocks, threads, shared_bytes, emulation::entry<&kernel>::call,          \
+                          arguments);                                                              \
+    }                                                                                              \
+    static_assert(true, "")
+
+#define DYNAMIC_SHARED(type, name) type *name = static_cast<type *>(emulation::dynamic_shared())
+
+#define threadIdx (emulation::here.thread)
+#define blockIdx (emulation::here.block)
+#define blockDim (emulation::here.threads)
+#define gridDim (emulation::here.blocks)
+
+/* ---- threads together ---- */
+
+static inline void __syncthreads() {
+    emulation::wait_for_block();
+}
+static inline void __syncwarp(uint32_t mask = 0xffffffffu) {
+    emulation::wait_for_warp(emulation::WARP_BARRIER, mask);
+}
+
+namespace emulation {
+
+template <typename T> T shuffle(uint32_t mask, T value, uint32_t source) {
+    static_assert(sizeof(T) == 4 || sizeof(T) == 8, "a shuffle takes 4 or 8 bytes");
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof value);
+    bits = exchange(SHUFFLE, mask, bits, source);
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/** The lane that a shuffle of `width` lanes reads: its own where the other is not among them. */
+static inline uint32_t within(uint32_t lane, int64_t other, uint32_t width) {
+    const int64_t first = lane / width * width;
+    return other < first || other >= first + width ? lane : static_cast<uint32_t>(other);
+}
+
+} // namespace emulation
+
+template <typename T>
+static inline T __shfl_sync(uint32_t mask, T value, uint32_t source, uint32_t width = 32) {
+    const uint32_t lane = emulation::here.rank % 32;
+    return emulation::shuffle(mask, value, lane / width * width + source % width);
+}
+template <typename T>
+static inline T __shfl_up_sync(uint32_t mask, T value, uint32_t delta, uint32_t width = 32) {
+    const uint32_t lane = emulation::here.rank % 32;
+    return emulation::shuffle(mask, value,
+                              emulation::within(lane, static_cast<int64_t>(lane) - delta, width));
+}
+template <typename T>
+static inline T __shfl_down_sync(uint32_t mask, T value, uint32_t delta, uint32_t width = 32) {
+    const uint32_t lane = emulation::here.rank % 32;
+    return emulation::shuffle(mask, value,
+                              emulation::within(lane, static_cast<int64_t>(lane) + delta, width));
+}
+template <typename T>
+static inline T __shfl_xor_sync(uint32_t mask, T value, uint32_t lanes, uint32_t width = 32) {
+    const uint32_t lane = emulation::here.rank % 32;
+    return emulation::shuffle(mask, value, emulation::within(lane, lane ^ lanes, width));
+}
+uint32_t __ballot_sync(uint32_t mask, bool predicate);
+
+/* ---- atomics: on whole numbers only ---- */
+
+template <typename T> static inline T atomicAdd(T *to, T value) {
+    static_assert(T(1) / T(2) == T(0), "floating-point sums need an order");
+    return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+template <typename T> static inline T atomicMax(T *to, T value) {
+    static_assert(T(1) / T(2) == T(0), "for whole numbers");
+    return __atomic_fetch_max(to, value, __ATOMIC_RELAXED);
+}
+
+/* ---- memory, numbers ---- */
+
+template <typename T> static inline T __ldcs(const T *from) {
+    return *from;
+}
+
+static inline float f32_from_bits(uint32_t bits) {
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+static inline uint32_t bits_from_f32(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+uint16_t bf16_from_f32(float value);
+uint16_t f16_from_f32(float value);
+float f32_from_f16(uint16_t bits);
+
+#endif
