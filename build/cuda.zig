@@ -19,6 +19,7 @@ pub const emulation_flags: []const []const u8 = &.{
     "-Wextra",
     "-Wshadow",
     "-Wvla",
+    "-Wno-missing-field-initializers",
     "-Werror=return-type",
 };
 /// As for C: a product is fused with a sum only where the source says so. The last target's PTX is

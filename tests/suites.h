@@ -3,6 +3,8 @@
 SUITE(harness)
 SUITE(base)
 SUITE(device)
+SUITE(emulation)
+SUITE(kernels_cuda)
 SUITE(place)
 SUITE(claim)
 SUITE(skip)

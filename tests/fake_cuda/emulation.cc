@@ -400,9 +400,10 @@ void fake_cuda_seed(uint64_t seed) {
 
 const char *fake_cuda_fault(void) {
     static thread_local char text[sizeof emulation::fault];
+    if (emulation::fault[0] == '\0') return nullptr;
     memcpy(text, emulation::fault, sizeof text);
     emulation::fault[0] = '\0';
-    return text[0] != '\0' ? text : nullptr;
+    return text;
 }
 
 /* ---- numbers ---- */

@@ -31,7 +31,8 @@ extern const size_t fake_cuda_kernel_count;
 void fake_cuda_seed(uint64_t seed);
 
 /** What the calling thread's last run did that a GPU forbids, as one line, or NULL; asking clears
- * it. The run ended there: its later threads and blocks did nothing. */
+ * it, the text stays until the next one. The run ended there: its later threads and blocks did
+ * nothing. */
 const char *fake_cuda_fault(void);
 
 #ifdef __cplusplus
