@@ -37,8 +37,8 @@ static struct weir__cuda_grid random_plane(void) {
 
 /* ---- contiguous copies ---- */
 
-static void copy_once(const char *kernel, uint64_t bytes, size_t alignment) {
-    struct watched from = watched_random(bytes, alignment), to = watched_random(bytes, alignment);
+static void copy_between(const char *kernel, struct watched to, struct watched from) {
+    uint64_t bytes = from.bytes;
     watched_fill(&from);
     void *to_pointer = to.at, *from_pointer = from.at;
     struct weir__cuda_grid grid = random_grid();
@@ -48,11 +48,19 @@ static void copy_once(const char *kernel, uint64_t bytes, size_t alignment) {
     watched_clean_up(&to);
 }
 
+static void copy_once(const char *kernel, uint64_t bytes, size_t alignment) {
+    copy_between(kernel, watched_random(bytes, alignment), watched_random(bytes, alignment));
+}
+
 static void copy_all(const char *kernel) {
     static const size_t alignments[] = {1, 4, 16, 64};
-    for (size_t i = 0; i < WEIR__COUNT_OF(sizes); i++)
+    for (size_t i = 0; i < WEIR__COUNT_OF(sizes); i++) {
         for (size_t a = 0; a < WEIR__COUNT_OF(alignments); a++)
             copy_once(kernel, sizes[i], alignments[a]);
+        size_t offset = test_random_below(64); /* not aligned, but both alike */
+        copy_between(kernel, watched_new(sizes[i], offset, false),
+                     watched_new(sizes[i], offset + 16, true));
+    }
     copy_once(kernel, (1 << 20) + 7, 1); /* several strides of the grid, unrolled */
 }
 
@@ -415,6 +423,7 @@ static void test_decide_clips_as_the_host_does(void) {
         make_partial(&partial);
         expect_decision(&partial, 0.0);
         expect_decision(&partial, partial.norm * test_random_unit());
+        expect_decision(&partial, partial.norm * 1.5);
         expect_decision(&partial, partial.norm * 2 + 1);
         CHECK_HELPERS();
     }

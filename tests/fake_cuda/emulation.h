@@ -12,7 +12,8 @@
  *  - dynamic shared memory ends where no page is;
  *  - a thread that ends or waits elsewhere while others wait for it is reported (fake_cuda_fault),
  *    which is stricter than hardware: a block's barrier counts threads that have ended, too;
- *  - the build has UBSan trap on a misaligned vector, an index outside of an array, an overflow.
+ *  - the build has UBSan trap on a misaligned vector or number, an index outside of an array, an
+ *    overflow.
  * What global memory is touched outside of its bounds is found if its owner makes it crash: put
  * it at the edge of a page, or build with AddressSanitizer.
  *
@@ -40,15 +41,9 @@
 /* All kernels' in one section, whose bounds the linker knows; one block at a time uses it. */
 #define __shared__ static __attribute__((section("weir_shared")))
 
-struct uint2 {
-    uint32_t x, y;
-} __align__(8);
 struct uint3 {
     uint32_t x, y, z;
 };
-struct uint4 {
-    uint32_t x, y, z, w;
-} __align__(16);
 struct dim3 {
     uint32_t x, y, z;
 };
@@ -113,6 +108,38 @@ template <typename... Parameters, void (*kernel)(Parameters...)> struct entry<ke
 #define blockIdx (emulation::here.block)
 #define blockDim (emulation::here.threads)
 #define gridDim (emulation::here.blocks)
+
+/* ---- vectors ---- */
+
+/* Their copies are functions so that UBSan sees the addresses: it looks at no plain struct's. */
+
+struct __align__(8) uint2 {
+    uint32_t x, y;
+
+    uint2() = default;
+    uint2(uint32_t x_, uint32_t y_) : x(x_), y(y_) {
+    }
+    uint2(const uint2 &from) : x(from.x), y(from.y) {
+    }
+    uint2 &operator=(const uint2 &from) {
+        x = from.x, y = from.y;
+        return *this;
+    }
+};
+
+struct __align__(16) uint4 {
+    uint32_t x, y, z, w;
+
+    uint4() = default;
+    uint4(uint32_t x_, uint32_t y_, uint32_t z_, uint32_t w_) : x(x_), y(y_), z(z_), w(w_) {
+    }
+    uint4(const uint4 &from) : x(from.x), y(from.y), z(from.z), w(from.w) {
+    }
+    uint4 &operator=(const uint4 &from) {
+        x = from.x, y = from.y, z = from.z, w = from.w;
+        return *this;
+    }
+};
 
 /* ---- threads together ---- */
 
