@@ -89,6 +89,8 @@ pub fn build(b: *Build) void {
     const bench = b.step("bench", "Run the benches; topics and options after --");
     const tsan = b.step("test-tsan", "Run the tests under ThreadSanitizer, without oneDNN");
     const asan = b.step("test-asan", "Run the tests under Address- and UBSanitizer; needs clang");
+    const kernel_help = "Print the CUDA kernels' registers and spills; fails if one spills";
+    const kernel_report = b.step("kernel-report", kernel_help);
     const fuzz = b.step("fuzz", "Fuzz what reads files; -runs=N and formats after --; needs clang");
 
     const options = parseOptions(b);
@@ -108,6 +110,7 @@ pub fn build(b: *Build) void {
     bench.dependOn(runBench(b, bench_program));
     tsan.dependOn(runThreadSanitizer(b, options));
     asan.dependOn(runAddressSanitizer(b, options));
+    kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.nvcc)));
     fuzz.dependOn(runFuzzers(b, options));
 }
 

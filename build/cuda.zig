@@ -112,6 +112,15 @@ fn compileKernel(b: *Build, nvcc: []const u8, source: []const u8) LazyPath {
     return run.addOutputFileArg("kernel.fatbin");
 }
 
+/// Registers, shared memory and spills of every kernel.
+pub fn reportKernels(b: *Build, nvcc: ?[]const u8) *Build.Step.Run {
+    const run = b.addSystemCommand(&.{ "sh", "build/kernel_report.sh" });
+    run.setName("kernel-report");
+    run.addArg(nvcc orelse "");
+    run.addArgs(nvcc_flags);
+    return run;
+}
+
 /// What the emulation is made of, all of it C++.
 pub fn emulatedSources(b: *Build) []const []const u8 {
     return std.mem.concat(b.allocator, []const u8, &.{

@@ -77,7 +77,7 @@ __device__ __forceinline__ void widen(uint32_t *to, const uint16_t *from, uint64
     for (uint64_t i = eights * 8 + lane.rank; i < n; i += lane.count) to[i] = Cast::one(from[i]);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
     weir_cast_f32_bf16(uint16_t *to,         /* (n) */
                        const uint32_t *from, /* (n), the numbers' bits */
                        uint64_t n) {
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 EXPORT_KERNEL(weir_cast_f32_bf16);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
     weir_cast_f32_f16(uint16_t *to,         /* (n) */
                       const uint32_t *from, /* (n), the numbers' bits */
                       uint64_t n) {
@@ -93,7 +93,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 EXPORT_KERNEL(weir_cast_f32_f16);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
     weir_cast_bf16_f32(uint32_t *to,         /* (n), the numbers' bits */
                        const uint16_t *from, /* (n) */
                        uint64_t n) {
@@ -101,7 +101,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 EXPORT_KERNEL(weir_cast_bf16_f32);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 6)
     weir_cast_f16_f32(uint32_t *to,         /* (n), the numbers' bits */
                       const uint16_t *from, /* (n) */
                       uint64_t n) {

@@ -9,7 +9,8 @@
 #include "device/cuda_arguments.h"
 #include "span.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) weir_fill(struct weir__cuda_fill fill) {
+extern "C" __global__ void __launch_bounds__(256)
+    weir_fill(const __grid_constant__ struct weir__cuda_fill fill) {
     const struct lane lane = grid_lane();
     unsigned char *to = static_cast<unsigned char *>(fill.to);
     const uint64_t vectors = reinterpret_cast<uint64_t>(to) % 16 == 0 ? fill.bytes / 16 : 0;

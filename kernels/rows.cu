@@ -51,7 +51,7 @@ __device__ __forceinline__ void copy_rows(const struct weir__cuda_rows &rows) {
             copy_column<Vector>(rows, row, y_step, column);
 }
 
-extern "C" __global__ void __launch_bounds__(256) weir_copy_rows(struct weir__cuda_rows rows) {
+extern "C" __global__ void __launch_bounds__(256, 6) weir_copy_rows(struct weir__cuda_rows rows) {
     switch (rows.width) {
     case 16: copy_rows<uint4>(rows); break;
     case 8: copy_rows<uint2>(rows); break;
