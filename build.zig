@@ -126,9 +126,10 @@ fn parseOptions(b: *Build) Options {
     const optimize = b.option(Optimize, "optimize", optimize_help);
     const wanted = b.option(bool, "onednn", onednn_help);
     const prefix = b.option([]const u8, "onednn-prefix", prefix_help);
-    const with_cuda = b.option(bool, "cuda", "Compile the CUDA kernels (default: where nvcc is found)");
-    const cuda_help = "CUDA's folder, with bin/nvcc (default: PATH's, then /usr/local/cuda)";
-    const cuda_path = b.option([]const u8, "cuda-path", cuda_help);
+    const cuda_help = "Compile the CUDA kernels (default: where nvcc is found)";
+    const with_cuda = b.option(bool, "cuda", cuda_help);
+    const cuda_path_help = "CUDA's folder, with bin/nvcc (default: PATH's, then /usr/local/cuda)";
+    const cuda_path = b.option([]const u8, "cuda-path", cuda_path_help);
     return .{
         .target = b.standardTargetOptions(.{}),
         .optimize = optimize orelse switch (b.graph.release_mode) {
@@ -309,9 +310,8 @@ fn addFakeCuda(b: *Build, options: Options) *Compile {
     module.addIncludePath(b.path("tests/fake_cuda"));
     addSources(b, options, module, listSources(b, "tests/fake_cuda", ".c", .flat), &.{});
     const strict: []const []const u8 = if (options.strict) &.{"-Werror"} else &.{};
-    const flags = b.graph.dupeStrings(
-        std.mem.concat(b.allocator, []const u8, &.{ cuda.emulation_flags, strict }) catch @panic("OOM"),
-    );
+    const both: []const []const []const u8 = &.{ cuda.emulation_flags, strict };
+    const flags = std.mem.concat(b.allocator, []const u8, both) catch @panic("OOM");
     for (cuda.emulatedSources(b)) |source| module.addCSourceFile(.{
         .file = b.path(source),
         .flags = flags,
