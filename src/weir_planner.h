@@ -4,11 +4,13 @@
  * limits would give.
  *
  * It tries schedules, stages per worker (so placements: loop or V), partitions, checkpoint modes
- * stage by stage, and when to recompute. Each try makes the table and simulates a step with the
- * layers' costs, borders, skips and links (weir_simulate.h). The number of micro-batches and of
- * workers is given: results depend on micro-batches and threads, so they are not the planner's to
- * change. They also depend on the order in which gradients add up, so that of 1f1b is kept, unless
- * a schedule is fixed: all else that it changes leaves every bit of the results as it was.
+ * stage by stage, when to recompute, and what numbers of micro-batches it is given. Each try makes
+ * the table and simulates a step with the layers' costs, borders, skips and links
+ * (weir_simulate.h). Workers and their threads are given. Results depend on the number of
+ * micro-batches, so another than the first is chosen only where it is faster by more than
+ * `step_slack`, or alone fits. They also depend on the order in which gradients add up, so that of
+ * 1f1b is kept, unless a schedule is fixed: all else that it changes leaves every bit of the
+ * results as it was.
  *
  * Memory is estimated from the simulation: what lasts, what is alive between forward and backward,
  * what crosses, and the largest workspace; where `memory` is given, whatever is listed, refused or
@@ -17,7 +19,8 @@
  * How long it takes, on one core of some 20 million simulated actions a second: QUICK, estimates
  * alone: 8 workers, 64 micro-batches, 32 layers 1.5 to 3 ms; 64, 512, 256 layers 0.2 to 0.5 s: a
  * plan may change with every step. FULL: 0.1 s for 2 workers and 8 micro-batches, 1 to 3 s for 8
- * and 64, and each ask for memory comes on top.
+ * and 64, and each ask for memory comes on top. Other numbers of micro-batches take as long again,
+ * each, but QUICK leaves out those that cannot be faster than what it has.
  *
  * Errors and statuses are those of weir.h. Life: (1) weir_planner_new; (2) weir_planner_search, any
  * number of times; (3) weir_planner_destroy. One thread at a time. Same options, same answer: no
@@ -87,6 +90,14 @@ enum weir_planner_effort {
     WEIR_PLANNER_FULL
 };
 
+/** A number of micro-batches that may be chosen. */
+struct weir_planner_chunks {
+    uint32_t micro_batches;
+    const struct weir_layer_costs *costs; /**< for the rows of one of them; the same list of layers,
+                                               so as many */
+    const double *micro_batch_scale;      /**< as in struct weir_simulate_options; NULL: 1 */
+};
+
 enum weir_planner_recompute { WEIR_RECOMPUTE_ANY, WEIR_RECOMPUTE_EARLY, WEIR_RECOMPUTE_LATE };
 
 /** All borrowed, for the call only. */
@@ -97,15 +108,16 @@ struct weir_planner_options {
     uint32_t micro_batches;               /**< at least 1 */
     uint64_t memory_limit;                /**< bytes per worker; 0: none */
     const double *micro_batch_scale;      /**< as in struct weir_simulate_options; NULL: 1 */
-    double step_slack; /**< the winner is the smallest of those that fit and take at most so much
-                            longer than the fastest (0.01: a hundredth); 0 … 1 */
+    double step_slack; /**< of those that fit and take at most so much longer than the fastest
+                            (0.01: a hundredth), the winner is the smallest, of `micro_batches`
+                            where there is one; 0 … 1 */
     struct weir_link_cost link; /**< between workers */
     double host_seconds;        /**< before each action */
     enum weir_planner_effort effort;
     weir_planner_memory_fn *memory; /**< NULL: estimates decide */
     void *memory_context;
     uint32_t memory_asks; /**< how often `memory` may be asked for the front; 0: 48. Winner,
-                               runner-up, plain and refusal ask up to 27 more times */
+                               runner-up, plain and refusal ask up to 33 more times */
     /* What is fixed, instead of being searched. */
     const char *schedule; /**< or NULL */
     bool any_order;       /**< also schedules that add up gradients in another order than ascending
@@ -115,12 +127,16 @@ struct weir_planner_options {
     enum weir_checkpoint checkpoint;              /**< of all stages, or DEFAULT */
     const enum weir_checkpoint *stage_checkpoint; /**< [stages], or NULL */
     enum weir_planner_recompute recompute;
+    /* What may be instead of `micro_batches`, `costs` and `micro_batch_scale`. */
+    uint32_t other_count;                     /**< up to WEIR_PLANNER_OTHERS_MOST */
+    const struct weir_planner_chunks *others; /**< each another number of micro-batches */
 };
+#define WEIR_PLANNER_OTHERS_MOST 31
 #define WEIR_PLANNER_OPTIONS_INIT                                                                  \
     {                                                                                              \
         sizeof(struct weir_planner_options), 0, 1, 1, 0, 0, 0.0, {0.0, 0.0}, 0.0,                  \
             WEIR_PLANNER_FULL, 0, 0, 0, 0, false, 0, 0, WEIR_CHECKPOINT_DEFAULT, 0,                \
-            WEIR_RECOMPUTE_ANY                                                                     \
+            WEIR_RECOMPUTE_ANY, 0, 0                                                               \
     }
 
 /** The planner's, valid until its next call. */
@@ -131,8 +147,8 @@ struct weir_planner_result {
     const struct weir_planner_choice *front;
     const struct weir_planner_choice
         *winner; /**< the fastest that fits, but for step_slack; NULL: none */
-    const struct weir_planner_choice *runner_up; /**< that fits, of another schedule or number of
-                                                      stages; NULL: none */
+    const struct weir_planner_choice *runner_up; /**< that fits, of another schedule, or number of
+                                                      stages or micro-batches; NULL: none */
     const struct weir_planner_choice *plain; /**< 1f1b, a stage per worker, cut evenly by time, all
                                                   but the last micro-batch checkpointed (or as
                                                   `checkpoint` says); NULL: it cannot be */

@@ -7,75 +7,14 @@
  * own. The time of plans is printed.
  */
 #include "harness.h"
-#include "weir_planner.h"
+#include "planner_problems.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-enum { LAYERS = 6, LARGE = 256, SHARING = 4 };
-
-/* ---- layers ---- */
-
-struct problem {
-    struct weir_layer_cost layers[LARGE];
-    struct weir_layer_skip skip;
-    uint32_t readers[2];
-    struct weir_layer_costs costs;
-};
-
-static double milliseconds(uint64_t most) {
-    return 1e-3 * (double)(1 + test_random_below(most));
-}
-
-static void fill_layer(struct weir_layer_cost *layer) {
-    double *seconds = layer->seconds;
-    *layer = (struct weir_layer_cost){.saved = 64 * (1 + test_random_below(2000)),
-                                      .saved_output = 64,
-                                      .weight_saved = 64,
-                                      .border = 64 * (1 + test_random_below(100)),
-                                      .workspace = 64 * test_random_below(100),
-                                      .parameters = 64 * test_random_below(200)};
-    layer->border_gradient = layer->border;
-    layer->gradients = layer->trainable = layer->parameters;
-    layer->optimizer = 2 * layer->parameters;
-    seconds[WEIR_KIND_F] = milliseconds(4);
-    layer->forward_checkpoint = seconds[WEIR_KIND_F];
-    seconds[WEIR_KIND_R] = layer->recompute_last = 0.5 * seconds[WEIR_KIND_F];
-    seconds[WEIR_KIND_I] = milliseconds(4);
-    seconds[WEIR_KIND_W] = milliseconds(4);
-    seconds[WEIR_KIND_B] = seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W];
-}
-
-/* With a skip that two layers read, where there are enough. */
-static void fill_problem(struct problem *problem, uint32_t layers) {
-    memset(problem, 0, sizeof *problem);
-    for (uint32_t i = 0; i < layers; i++) fill_layer(&problem->layers[i]);
-    problem->costs = (struct weir_layer_costs){layers, problem->layers, 0, &problem->skip, 1e-5};
-    if (layers < 4 || test_random_below(2) == 0) return;
-    problem->readers[0] = 1 + (uint32_t)test_random_below(layers - 2);
-    problem->readers[1] = layers - 1;
-    problem->skip = (struct weir_layer_skip){"", "s", 0, 2, problem->readers, 6400, true};
-    problem->costs.skip_count = 1;
-}
-
-static struct weir_planner_options options_for(const struct problem *problem, uint32_t workers,
-                                               uint32_t micro_batches) {
-    struct weir_planner_options options = WEIR_PLANNER_OPTIONS_INIT;
-    options.costs = &problem->costs;
-    options.workers = workers;
-    options.micro_batches = micro_batches;
-    options.link.latency = 1e-4;
-    options.link.seconds_per_byte = 1e-9;
-    return options;
-}
-
-static struct weir_planner *new_planner(void) {
-    struct weir_planner *planner = NULL;
-    EXPECT_STATUS(weir_planner_new(test_allocator(), &planner), WEIR_OK);
-    return planner;
-}
+enum { LAYERS = 6, SHARING = 4 };
 
 /* ---- everything, one by one ---- */
 
@@ -159,16 +98,16 @@ static void check_front(const struct weir_planner_result *result, uint64_t limit
 
 static void beat_the_winner(uint32_t layers, uint32_t workers, uint32_t micro_batches) {
     struct problem problem;
-    struct weir_planner *planner = new_planner();
+    struct weir_planner *planner = problem_planner();
     struct weir_planner_result result;
-    fill_problem(&problem, layers);
-    struct weir_planner_options options = options_for(&problem, workers, micro_batches);
+    problem_fill(&problem, layers);
+    struct weir_planner_options options = problem_options(&problem, workers, micro_batches);
     options.any_order = true;
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
     /* a limit in the midst of the front */
     options.memory_limit = result.front[result.front_count / 2].bytes;
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
-    struct brute brute = {.planner = new_planner(),
+    struct brute brute = {.planner = problem_planner(),
                           .options = &options,
                           .found = &result,
                           .limit = options.memory_limit,
@@ -242,11 +181,11 @@ static void check_parts(const struct weir_planner_choice *choice) {
 static void test_steps_are_the_simulators_and_their_parts_add_up(void) {
     static const double scale[] = {1, 1, 1, 0.5, 1, 1, 1, 1, 0.25};
     struct problem problem;
-    struct weir_planner *planner = new_planner();
+    struct weir_planner *planner = problem_planner();
     struct weir_planner_result result;
     for (uint32_t i = 0; i < 6; i++) {
-        fill_problem(&problem, 7 + i);
-        struct weir_planner_options options = options_for(&problem, 2 + i % 2, 4 + i);
+        problem_fill(&problem, 7 + i);
+        struct weir_planner_options options = problem_options(&problem, 2 + i % 2, 4 + i);
         options.host_seconds = 1e-5 * i;
         options.micro_batch_scale = i % 2 == 0 ? NULL : scale;
         options.recompute = i % 3 == 0 ? WEIR_RECOMPUTE_LATE : WEIR_RECOMPUTE_ANY;
@@ -310,12 +249,12 @@ static void try_limits(struct weir_planner *planner, struct weir_planner_options
 }
 
 static void test_limits_hold_and_the_smallest_is_enough(void) {
-    struct weir_planner *planner = new_planner();
+    struct weir_planner *planner = problem_planner();
     struct problem problem;
     for (uint32_t i = 0; i < 6; i++) {
         uint32_t workers = 2 + i % 3;
-        fill_problem(&problem, 2 * workers + (uint32_t)test_random_below(3));
-        struct weir_planner_options options = options_for(&problem, workers, 2 * workers);
+        problem_fill(&problem, 2 * workers + (uint32_t)test_random_below(3));
+        struct weir_planner_options options = problem_options(&problem, workers, 2 * workers);
         options.effort = i % 2 == 0 ? WEIR_PLANNER_QUICK : WEIR_PLANNER_FULL;
         try_limits(planner, options);
         CHECK_HELPERS();
@@ -360,14 +299,14 @@ static void expect_best_of_schedules(struct weir_planner *planner,
 }
 
 static void test_quick_searches_find_the_best_of_their_tries(void) {
-    struct weir_planner *planner = new_planner();
+    struct weir_planner *planner = problem_planner();
     struct problem problem;
     uint32_t asks = 0;
     for (uint32_t i = 0; i < 60; i++) {
         uint32_t workers = 2 + i % 4;
         struct weir_planner_result result;
-        fill_problem(&problem, 2 * workers + (uint32_t)test_random_below(12));
-        struct weir_planner_options options = options_for(&problem, workers, 3 * workers);
+        problem_fill(&problem, 2 * workers + (uint32_t)test_random_below(12));
+        struct weir_planner_options options = problem_options(&problem, workers, 3 * workers);
         options.effort = WEIR_PLANNER_QUICK;
         options.any_order = true;
         expect_least_is_enough(planner, options);
@@ -392,14 +331,14 @@ static bool same(const struct weir_planner_choice *a, const struct weir_planner_
 }
 
 static void test_a_search_gives_the_same_again(void) {
-    struct weir_planner *first = new_planner(), *second = new_planner();
+    struct weir_planner *first = problem_planner(), *second = problem_planner();
     struct problem problem, other;
     for (int effort = WEIR_PLANNER_QUICK; effort <= WEIR_PLANNER_FULL; effort++) {
         struct weir_planner_result a, b;
-        fill_problem(&problem, 20);
-        fill_problem(&other, 5);
-        struct weir_planner_options options = options_for(&problem, 4, 8);
-        struct weir_planner_options between = options_for(&other, 2, 3);
+        problem_fill(&problem, 20);
+        problem_fill(&other, 5);
+        struct weir_planner_options options = problem_options(&problem, 4, 8);
+        struct weir_planner_options between = problem_options(&other, 2, 3);
         options.effort = between.effort = (enum weir_planner_effort)effort;
         options.memory_limit = UINT64_MAX / 2;
         CHECK_OK(weir_planner_search(first, &options, NULL, &a));
@@ -415,11 +354,11 @@ static void test_a_search_gives_the_same_again(void) {
 }
 
 static void test_slack_takes_what_is_smaller(void) {
-    struct weir_planner *planner = new_planner();
+    struct weir_planner *planner = problem_planner();
     struct weir_planner_result result;
     struct problem problem;
-    fill_problem(&problem, 12);
-    struct weir_planner_options options = options_for(&problem, 3, 6);
+    problem_fill(&problem, 12);
+    struct weir_planner_options options = problem_options(&problem, 3, 6);
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
     uint64_t bytes = result.winner->bytes;
     double most = result.winner->step * 1.2, step = result.winner->step;
@@ -433,11 +372,11 @@ static void test_slack_takes_what_is_smaller(void) {
 }
 
 static void test_gradients_add_up_in_one_order_unless_asked(void) {
-    struct weir_planner *planner = new_planner();
+    struct weir_planner *planner = problem_planner();
     struct weir_planner_result result;
     struct problem problem;
-    fill_problem(&problem, 6);
-    struct weir_planner_options options = options_for(&problem, 2, 4);
+    problem_fill(&problem, 6);
+    struct weir_planner_options options = problem_options(&problem, 2, 4);
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
     for (uint32_t i = 0; i < result.front_count; i++) {
         EXPECT(strcmp(result.front[i].schedule, "gpipe") != 0);
@@ -455,11 +394,11 @@ static void test_what_is_fixed_stays(void) {
     static const uint32_t balance[] = {3, 1, 2, 2};
     static const enum weir_checkpoint modes[] = {WEIR_CHECKPOINT_NEVER, WEIR_CHECKPOINT_ALWAYS,
                                                  WEIR_CHECKPOINT_DEFAULT, WEIR_CHECKPOINT_NEVER};
-    struct weir_planner *planner = new_planner();
+    struct weir_planner *planner = problem_planner();
     struct weir_planner_result result;
     struct problem problem;
-    fill_problem(&problem, 8);
-    struct weir_planner_options options = options_for(&problem, 2, 6), free = options;
+    problem_fill(&problem, 8);
+    struct weir_planner_options options = problem_options(&problem, 2, 6), free = options;
     options.schedule = "zb-v";
     CHECK_OK(weir_planner_search(planner, &options, NULL, &result));
     for (uint32_t i = 0; i < result.front_count; i++)
@@ -494,10 +433,10 @@ static void expect_refused(struct weir_planner *planner, const struct weir_plann
 
 static void test_what_cannot_be_is_refused_with_its_reason(void) {
     static const uint32_t balance[] = {3, 1};
-    struct weir_planner *planner = new_planner();
+    struct weir_planner *planner = problem_planner();
     struct problem problem;
-    fill_problem(&problem, 5);
-    const struct weir_planner_options valid = options_for(&problem, 2, 4);
+    problem_fill(&problem, 5);
+    const struct weir_planner_options valid = problem_options(&problem, 2, 4);
     struct weir_planner_options options = valid;
     options.workers = 6;
     expect_refused(planner, &options, "6 workers for 5 layers");
@@ -522,10 +461,10 @@ static void test_what_cannot_be_is_refused_with_its_reason(void) {
  * nothing is. */
 static void test_every_failing_allocation_is_a_status(void) {
     struct problem problem;
-    struct weir_planner *whole = new_planner();
+    struct weir_planner *whole = problem_planner();
     struct weir_planner_result expected;
-    fill_problem(&problem, 8);
-    struct weir_planner_options options = options_for(&problem, 2, 2);
+    problem_fill(&problem, 8);
+    struct weir_planner_options options = problem_options(&problem, 2, 2);
     options.effort = WEIR_PLANNER_QUICK;
     options.memory_limit = UINT64_MAX / 2;
     CHECK_OK(weir_planner_search(whole, &options, NULL, &expected));
@@ -562,7 +501,7 @@ static double seconds_now(void) {
 /* The best of some plans, since others use the machine too: of more until `enough`. */
 static double plan_seconds(struct weir_planner *planner, struct problem *problem, uint32_t workers,
                            uint32_t micro_batches, double enough, uint32_t *tries) {
-    struct weir_planner_options options = options_for(problem, workers, micro_batches);
+    struct weir_planner_options options = problem_options(problem, workers, micro_batches);
     struct weir_planner_result result = {.tries = 0};
     double best = HUGE_VAL;
     options.effort = WEIR_PLANNER_QUICK;
@@ -585,9 +524,9 @@ static void test_quick_plans_are_quick(void) {
     struct weir_planner *planner = NULL;
     uint32_t small_tries = 0, large_tries = 0;
     CHECK_OK(weir_planner_new(NULL, &planner)); /* no watching allocator */
-    fill_problem(&problem, 32);
+    problem_fill(&problem, 32);
     double small = plan_seconds(planner, &problem, 8, 64, 5e-3, &small_tries);
-    fill_problem(&problem, LARGE);
+    problem_fill(&problem, PROBLEM_LAYERS_MOST);
     double large = plan_seconds(planner, &problem, 64, 512, 1.0, &large_tries);
     printf("8 workers, 64 micro-batches, 32 layers: %.2f ms, %u tries; 64, 512, "
            "256: %.3f s, %u\n",

@@ -37,7 +37,10 @@ void weir_planner_destroy(struct weir_planner *planner) {
 /* ---- a search's memory ---- */
 
 bool weir__planner_is_quick(const struct weir_planner_options *options) {
-    bool large = (uint64_t)options->workers * options->micro_batches > CELLS_LARGE;
+    uint32_t most = options->micro_batches;
+    for (uint32_t i = 0; i < options->other_count; i++)
+        if (options->others[i].micro_batches > most) most = options->others[i].micro_batches;
+    bool large = (uint64_t)options->workers * most > CELLS_LARGE;
     return large || options->effort == WEIR_PLANNER_QUICK;
 }
 
@@ -57,9 +60,48 @@ static bool take_room(struct weir_planner *planner) {
     planner->lasting = weir__pool_take(pool, workers, sizeof(uint64_t));
     planner->largest = weir__pool_take(pool, workers, sizeof(uint64_t));
     planner->no_backward = weir__pool_take(pool, stages, sizeof(bool));
+    planner->shares = weir__pool_take(pool, stages, sizeof(struct weir__share));
     return planner->weights != NULL && planner->sizes != NULL && planner->modes != NULL &&
            planner->table_modes != NULL && planner->saved != NULL && planner->kept != NULL &&
-           planner->lasting != NULL && planner->largest != NULL && planner->no_backward != NULL;
+           planner->lasting != NULL && planner->largest != NULL && planner->no_backward != NULL &&
+           planner->shares != NULL;
+}
+
+static int take_chunks(struct weir_planner *planner, const struct weir_planner_chunks *from) {
+    struct weir__chunks *chunks = &planner->chunks[planner->chunk_count];
+    *chunks = (struct weir__chunks){.micro_batches = from->micro_batches,
+                                    .layers = from->costs,
+                                    .scale = from->micro_batch_scale,
+                                    .scale_sum = from->micro_batches,
+                                    .least = 1,
+                                    .most = 1};
+    if (chunks->scale != NULL) {
+        chunks->scale_sum = 0;
+        chunks->least = chunks->most = chunks->scale[0];
+    }
+    for (uint32_t i = 0; chunks->scale != NULL && i < chunks->micro_batches; i++) {
+        chunks->scale_sum += chunks->scale[i];
+        chunks->least = fmin(chunks->least, chunks->scale[i]);
+        chunks->most = fmax(chunks->most, chunks->scale[i]);
+    }
+    int status = weir_stage_costs_new(from->costs, planner->stages_most, planner->allocator,
+                                      &chunks->stages);
+    planner->chunk_count += status == WEIR_OK;
+    return status;
+}
+
+static int take_all_chunks(struct weir_planner *planner) {
+    const struct weir_planner_options *options = planner->options;
+    struct weir_planner_chunks first = {options->micro_batches, options->costs,
+                                        options->micro_batch_scale};
+    planner->chunks = weir__pool_take(&planner->pool, (size_t)options->other_count + 1,
+                                      sizeof planner->chunks[0]);
+    if (planner->chunks == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = take_chunks(planner, &first);
+    for (uint32_t i = 0; i < options->other_count && status == WEIR_OK; i++)
+        status = take_chunks(planner, &options->others[i]);
+    planner->costs = planner->chunks[0].stages;
+    return status;
 }
 
 int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_options *options) {
@@ -74,18 +116,19 @@ int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_
     planner->points = NULL;
     planner->shape_count = planner->point_count = planner->point_capacity = 0;
     planner->table = NULL;
-    planner->costs = NULL;
+    planner->chunks = NULL;
+    planner->chunk_count = 0;
     planner->tries = planner->asks = 0;
     planner->status = WEIR_OK;
-    if (!take_room(planner)) return WEIR_ERR_OUT_OF_MEMORY;
-    return weir_stage_costs_new(options->costs, planner->stages_most, planner->allocator,
-                                &planner->costs);
+    return take_room(planner) ? take_all_chunks(planner) : WEIR_ERR_OUT_OF_MEMORY;
 }
 
 void weir__planner_end(struct weir_planner *planner) {
     weir_table_destroy(planner->table);
-    weir_stage_costs_destroy(planner->costs);
+    for (uint32_t i = 0; i < planner->chunk_count; i++)
+        weir_stage_costs_destroy(planner->chunks[i].stages);
     planner->table = NULL;
+    planner->chunk_count = 0;
     planner->costs = NULL;
 }
 
@@ -111,9 +154,34 @@ static void check_fixed(const struct weir_planner_options *options, struct weir_
         weir_faults_add(faults, "checkpoint modes of stages without their number: give both");
 }
 
+static void check_chunks(const struct weir_planner_options *options, struct weir_faults *faults) {
+    uint32_t layers = options->costs->layer_count;
+    bool none = options->micro_batches < 1;
+    for (uint32_t i = 0; i < options->other_count; i++) {
+        const struct weir_planner_chunks *other = &options->others[i];
+        none |= other->micro_batches < 1;
+        if (other->costs->layer_count != layers)
+            weir_faults_add(faults,
+                            "costs of %u layers for %u micro-batches, of %u for %u: give "
+                            "those of one list",
+                            other->costs->layer_count, other->micro_batches, layers,
+                            options->micro_batches);
+    }
+    if (none) weir_faults_add(faults, "no micro-batch: ask for 1 or more");
+}
+
+static bool are_sound(const struct weir_planner_options *options) {
+    bool sound = options->size == sizeof *options && options->costs != NULL &&
+                 options->other_count <= WEIR_PLANNER_OTHERS_MOST &&
+                 (options->other_count == 0 || options->others != NULL);
+    for (uint32_t i = 0; sound && i < options->other_count; i++)
+        sound = options->others[i].costs != NULL;
+    return sound;
+}
+
 static int check(const struct weir_planner_options *options, struct weir_faults *faults) {
     struct weir_faults own = WEIR_FAULTS_INIT;
-    if (options->size != sizeof *options || options->costs == NULL) return WEIR_ERR_ARGUMENT;
+    if (!are_sound(options)) return WEIR_ERR_ARGUMENT;
     if (faults != NULL) own.allocator = faults->allocator;
     uint32_t layers = options->costs->layer_count;
     if (options->workers < 1 || options->workers > layers)
@@ -123,7 +191,7 @@ static int check(const struct weir_planner_options *options, struct weir_faults 
         check_fixed(options, &own);
     if (!(options->step_slack >= 0 && options->step_slack <= 1))
         weir_faults_add(&own, "a slack of %g: give 0 to 1", options->step_slack);
-    if (options->micro_batches < 1) weir_faults_add(&own, "no micro-batch: ask for 1 or more");
+    check_chunks(options, &own);
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     int status = own.count > 0 ? WEIR_ERR_ARGUMENT : WEIR_OK;
     weir_faults_clean_up(&own);
@@ -247,17 +315,24 @@ static struct weir__point *best(struct weir_planner *planner, uint32_t not_shape
     return found;
 }
 
-/* The fastest that fits, and is not of that shape: what promises to be within the limit is asked
- * for until one is. */
-static int ask_within(struct weir_planner *planner, uint32_t not_shape, uint32_t most) {
+/* What is asked for until one of it fits. */
+struct wish {
+    uint32_t not_shape; /* UINT32_MAX: any */
+    bool chunks_kept;   /* only what was asked for */
+    uint32_t most;      /* asks */
+};
+
+/* The fastest that fits, of what promises to be within the limit. */
+static int ask_within(struct weir_planner *planner, struct wish wish) {
     uint32_t *order, count;
     double limit = (double)planner->options->memory_limit;
     int status = rank(planner, false, false, &order, &count);
-    for (uint32_t i = 0; status == WEIR_OK && i < count && most > 0; i++) {
+    for (uint32_t i = 0; status == WEIR_OK && i < count && wish.most > 0; i++) {
         struct weir__point *point = &planner->points[order[i]];
-        if (point->tried.shape == not_shape) continue;
+        if (point->tried.shape == wish.not_shape) continue;
+        if (wish.chunks_kept && planner->shapes[point->tried.shape].chunks > 0) continue;
         if (limit > 0 && !point->asked && promise(planner, point) > limit) continue;
-        most -= !point->asked;
+        wish.most -= !point->asked;
         status = weir__planner_ask(planner, point);
         if (fits(planner, point)) break;
     }
@@ -272,7 +347,8 @@ static struct weir_planner_choice choice_of(const struct weir_planner *planner,
     return (struct weir_planner_choice){.schedule = shape->schedule,
                                         .stages = shape->stages,
                                         .workers = planner->options->workers,
-                                        .micro_batches = planner->options->micro_batches,
+                                        .micro_batches =
+                                            planner->chunks[shape->chunks].micro_batches,
                                         .balance = point->tried.sizes,
                                         .checkpoint = point->tried.modes,
                                         .recompute_late = point->tried.late,
@@ -377,16 +453,24 @@ static void find_least(struct weir_planner *planner, struct weir_planner_result 
         }
 }
 
-/* The smallest of those that are hardly slower than the fastest. */
+/* Of two that are about as fast: with the results of the chunks that were asked for, or smaller. */
+static bool is_preferred(const struct weir_planner *planner, const struct weir__point *point,
+                         const struct weir__point *to) {
+    bool kept = planner->shapes[point->tried.shape].chunks == 0;
+    bool other_kept = planner->shapes[to->tried.shape].chunks == 0;
+    if (kept != other_kept) return kept;
+    return point->bytes < to->bytes || (point->bytes == to->bytes && point->step < to->step);
+}
+
+/* Among those that are hardly slower than the fastest. */
 static const struct weir__point *choose(struct weir_planner *planner) {
     const struct weir__point *chosen = best(planner, UINT32_MAX);
     double most = chosen == NULL ? 0 : chosen->step * (1 + planner->options->step_slack);
     for (uint32_t i = 0; chosen != NULL && i < planner->shape_count; i++)
         for (uint32_t k = 0; k < planner->shapes[i].count; k++) {
             const struct weir__point *point = &planner->points[planner->shapes[i].points[k]];
-            bool smaller = point->bytes < chosen->bytes ||
-                           (point->bytes == chosen->bytes && point->step < chosen->step);
-            if (fits(planner, point) && point->step <= most && smaller) chosen = point;
+            if (fits(planner, point) && point->step <= most && is_preferred(planner, point, chosen))
+                chosen = point;
         }
     return chosen;
 }
@@ -394,7 +478,7 @@ static const struct weir__point *choose(struct weir_planner *planner) {
 static int tell_best(struct weir_planner *planner, struct weir_planner_result *result) {
     const struct weir__point *winner = choose(planner);
     if (winner == NULL) return WEIR_OK;
-    int status = ask_within(planner, winner->tried.shape, RUNNER_ASKS);
+    int status = ask_within(planner, (struct wish){winner->tried.shape, false, RUNNER_ASKS});
     const struct weir__point *second = best(planner, winner->tried.shape);
     if (status == WEIR_OK) status = tell(planner, winner, &result->winner);
     if (status == WEIR_OK && second != NULL) status = tell(planner, second, &result->runner_up);
@@ -410,7 +494,10 @@ static int conclude(struct weir_planner *planner, struct weir_planner_result *re
     const struct weir__point *fastest = best(planner, UINT32_MAX);
     if (status == WEIR_OK && planner->options->memory_limit >= result->smallest_limit)
         status = weir__planner_approach(planner, fastest != NULL ? fastest->step : HUGE_VAL);
-    if (status == WEIR_OK) status = ask_within(planner, UINT32_MAX, LIMIT_ASKS);
+    if (status == WEIR_OK)
+        status = ask_within(planner, (struct wish){UINT32_MAX, false, LIMIT_ASKS});
+    if (status == WEIR_OK && planner->chunk_count > 1)
+        status = ask_within(planner, (struct wish){UINT32_MAX, true, RUNNER_ASKS});
     if (status == WEIR_OK) status = tell_best(planner, result);
     if (quick && result->winner != NULL) find_least(planner, result);
     if (status == WEIR_OK) status = fill_front(planner, result);

@@ -1,16 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 /** Inside the planner: what is tried (planner_walk.c), and towards a limit (planner_limit.c), how
- * (planner_try.c), what is kept of it (planner_keep.c), and what comes of it (planner.c). */
+ * (planner_try.c), what need not be tried (planner_bound.c), what is kept of it (planner_keep.c),
+ * and what comes of it (planner.c). */
 #ifndef WEIR_BALANCE_PLANNER_H
 #define WEIR_BALANCE_PLANNER_H
 
 #include "balance/balance.h"
 #include "weir_planner.h"
 
-/** A schedule with a number of stages, on the search's workers. */
+/** A number of micro-batches. */
+struct weir__chunks {
+    uint32_t micro_batches;
+    const struct weir_layer_costs *layers;
+    const double *scale;             /**< or NULL */
+    double scale_sum, least, most;   /**< of `scale` */
+    struct weir_stage_costs *stages; /**< of the last cut that was filled in */
+};
+
+/** What a stage takes at least. */
+struct weir__share {
+    double forward, gradient; /**< of one micro-batch: F, and what gives a gradient on */
+    double work;              /**< of a step: F, R and what gives gradients on */
+    double rest;              /**< of a step: what else there is of backward */
+};
+
+/** A schedule with a number of stages and of micro-batches, on the search's workers. */
 struct weir__shape {
     const char *schedule;
     uint32_t stages;
+    uint32_t chunks;   /**< of planner->chunks; 0: what was asked for */
     bool split;        /**< its tables have I and W */
     uint32_t *workers; /**< [stages] */
     uint32_t *points;  /**< what is kept of it, ascending steps and falling estimates */
@@ -44,7 +62,9 @@ struct weir_planner {
     struct weir__pool pool; /**< of one search and its result */
     /* the present search's */
     const struct weir_planner_options *options;
-    struct weir_stage_costs *costs;
+    struct weir__chunks *chunks;
+    uint32_t chunk_count;
+    struct weir_stage_costs *costs; /**< of the shape that was filled in last */
     uint32_t stages_most;
     struct weir__shape *shapes;
     uint32_t shape_count;
@@ -56,6 +76,7 @@ struct weir_planner {
     bool late;                   /**< recompute of the coming tries */
     uint64_t *saved, *kept;      /**< [stages_most]: for the simulator */
     uint64_t *lasting, *largest; /**< [workers]: for the estimate */
+    struct weir__share *shares;  /**< [stages_most]: for a bound */
     bool *no_backward;           /**< [stages_most]: the present table's */
     enum weir_checkpoint *table_modes;
     struct weir_table *table; /**< the last try's, or NULL */
@@ -80,6 +101,18 @@ int weir__planner_walk(struct weir_planner *planner);
 
 /** Tries what may be faster than `fastest` and within the limit, and was not tried yet. */
 int weir__planner_approach(struct weir_planner *planner, double fastest);
+
+/** The shape's number of micro-batches. */
+static inline const struct weir__chunks *weir__planner_chunks(const struct weir_planner *planner,
+                                                              uint32_t shape) {
+    return &planner->chunks[planner->shapes[shape].chunks];
+}
+/** Fills a cut into planner->costs. As weir_stage_costs_fill. */
+int weir__planner_fill(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes);
+/** Seconds that no order of the actions of the shape with planner->costs can fall below; `modes`
+ * NULL: whatever they are. */
+double weir__planner_bound(struct weir_planner *planner, uint32_t shape,
+                           const enum weir_checkpoint *modes);
 
 /** Whether checkpoint modes are not fixed. */
 bool weir__planner_modes_are_free(const struct weir_planner *planner);

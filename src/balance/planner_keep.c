@@ -103,7 +103,8 @@ int weir__planner_ask(struct weir_planner *planner, struct weir__point *point) {
     struct weir_planner_choice choice = {.schedule = shape->schedule,
                                          .stages = shape->stages,
                                          .workers = options->workers,
-                                         .micro_batches = options->micro_batches,
+                                         .micro_batches =
+                                             planner->chunks[shape->chunks].micro_batches,
                                          .balance = point->tried.sizes,
                                          .checkpoint = point->tried.modes,
                                          .recompute_late = point->tried.late,

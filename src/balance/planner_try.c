@@ -42,7 +42,7 @@ static int take_table(struct weir_planner *planner, const struct weir__try *trie
     options.schedule = shape->schedule;
     options.stages = shape->stages;
     options.workers = planner->options->workers;
-    options.micro_batches = planner->options->micro_batches;
+    options.micro_batches = planner->chunks[shape->chunks].micro_batches;
     options.stage_checkpoint = planner->table_modes;
     options.no_backward = planner->no_backward;
     options.recompute_late = tried->late;
@@ -72,7 +72,7 @@ static void fill_kept(struct weir_planner *planner) {
  * source takes the first. */
 static void add_gradients(struct weir_planner *planner, const struct weir__shape *shape) {
     const struct weir_stage_costs *costs = planner->costs;
-    uint32_t most = planner->options->micro_batches;
+    uint32_t most = planner->chunks[shape->chunks].micro_batches;
     for (uint32_t s = 0; s + 1 < costs->stage_count; s++)
         planner->lasting[shape->workers[s + 1]] += costs->list[s].border_gradient;
     for (uint32_t k = 0; k < costs->skip_count; k++) {
@@ -112,13 +112,14 @@ static uint64_t estimate_of(struct weir_planner *planner, const struct weir__sha
 static int simulate(struct weir_planner *planner, const struct weir__try *tried, bool causes,
                     struct weir_prediction *prediction) {
     const struct weir_planner_options *options = planner->options;
+    const struct weir__chunks *chunks = weir__planner_chunks(planner, tried->shape);
     struct weir_simulate_options simulated = WEIR_SIMULATE_OPTIONS_INIT;
     int status = weir_stage_costs_simulate(planner->costs, WEIR_CHECKPOINT_DEFAULT, tried->modes,
-                                           options->micro_batches, &simulated);
+                                           chunks->micro_batches, &simulated);
     if (status != WEIR_OK) return status;
     fill_kept(planner);
     simulated.table = planner->table;
-    simulated.micro_batch_scale = options->micro_batch_scale;
+    simulated.micro_batch_scale = chunks->scale;
     simulated.host_seconds = options->host_seconds;
     simulated.link = options->link;
     simulated.saved_bytes = planner->saved;
@@ -128,13 +129,18 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
     return weir_simulate(planner->simulator, &simulated, NULL, prediction);
 }
 
+int weir__planner_fill(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes) {
+    planner->costs = weir__planner_chunks(planner, shape)->stages;
+    return weir_stage_costs_fill(planner->costs, sizes, planner->shapes[shape].stages);
+}
+
 int weir__planner_try(struct weir_planner *planner, const struct weir__try *tried, double *step,
                       uint64_t *estimate, struct weir_prediction *prediction) {
     const struct weir__shape *shape = &planner->shapes[tried->shape];
     struct weir_prediction own;
     *step = HUGE_VAL;
     *estimate = UINT64_MAX;
-    int status = weir_stage_costs_fill(planner->costs, tried->sizes, shape->stages);
+    int status = weir__planner_fill(planner, tried->shape, tried->sizes);
     if (status == WEIR_OK) status = take_table(planner, tried);
     if (status == WEIR_ERR_ARGUMENT || status == WEIR_ERR_CONFIG) return WEIR_OK;
     if (status == WEIR_OK) status = simulate(planner, tried, prediction != NULL, &own);
@@ -148,10 +154,11 @@ int weir__planner_try(struct weir_planner *planner, const struct weir__try *trie
 }
 
 double weir__planner_recompute(const struct weir_planner *planner, const struct weir__try *tried) {
+    uint32_t micro_batches = weir__planner_chunks(planner, tried->shape)->micro_batches;
     double sum = 0;
     for (uint32_t s = 0; s < planner->costs->stage_count; s++)
         sum += planner->costs->list[s].seconds[WEIR_KIND_R] *
-               weir_checkpoint_count(tried->modes[s], planner->options->micro_batches);
+               weir_checkpoint_count(tried->modes[s], micro_batches);
     return sum;
 }
 
@@ -165,9 +172,9 @@ int weir__planner_cut(struct weir_planner *planner, uint32_t index, enum weir_ch
         return WEIR_OK;
     }
     by.checkpoint = mode;
-    by.micro_batches = options->micro_batches;
+    by.micro_batches = planner->chunks[shape->chunks].micro_batches;
     by.split = shape->split;
-    int status = weir_layer_weights(options->costs, &by, planner->weights);
+    int status = weir_layer_weights(planner->chunks[shape->chunks].layers, &by, planner->weights);
     if (status != WEIR_OK) return status;
     cut.allocator = planner->allocator;
     cut.weights = planner->weights;

@@ -20,10 +20,11 @@ enum { UNIFORM = 3, MIXTURES = 4, DOWNHILL_LEAST = 24 };
 
 /* ---- shapes ---- */
 
-static int add_shape(struct weir_planner *planner, const char *schedule,
+static int add_shape(struct weir_planner *planner, const char *schedule, uint32_t chunks,
                      const struct weir_table *table) {
     struct weir__shape *shape = &planner->shapes[planner->shape_count];
-    *shape = (struct weir__shape){.schedule = schedule, .stages = table->stage_count};
+    *shape =
+        (struct weir__shape){.schedule = schedule, .stages = table->stage_count, .chunks = chunks};
     shape->workers = weir__pool_take(&planner->pool, table->stage_count, sizeof(uint32_t));
     if (shape->workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < table->worker_count; w++)
@@ -54,37 +55,37 @@ static int has_own_order(const struct weir_planner *planner, const struct weir_t
     return WEIR_OK;
 }
 
-static int try_shape(struct weir_planner *planner, const char *schedule, uint32_t stages,
-                     struct weir_faults *faults) {
+static int try_shape(struct weir_planner *planner, const char *schedule, uint32_t chunks,
+                     uint32_t stages, struct weir_faults *faults) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
     struct weir_table *table;
     options.allocator = planner->allocator;
     options.schedule = schedule;
     options.stages = stages;
     options.workers = planner->options->workers;
-    options.micro_batches = planner->options->micro_batches;
+    options.micro_batches = planner->chunks[chunks].micro_batches;
     options.checkpoint = WEIR_CHECKPOINT_NEVER;
     int status = weir_table_new(&options, faults, &table);
     if (status != WEIR_OK) return status;
     bool own = false;
     status = has_own_order(planner, table, &own);
-    if (status == WEIR_OK && own) status = add_shape(planner, schedule, table);
+    if (status == WEIR_OK && own) status = add_shape(planner, schedule, chunks, table);
     weir_table_destroy(table);
     return status;
 }
 
 /* All that the schedule takes, the fewest stages first; with little effort only these. */
-static int try_schedule(struct weir_planner *planner, const char *schedule, uint32_t most,
-                        struct weir_faults *faults) {
+static int try_schedule(struct weir_planner *planner, const char *schedule, uint32_t chunks,
+                        uint32_t most, struct weir_faults *faults) {
     const struct weir_planner_options *options = planner->options;
     uint32_t layers = options->costs->layer_count, before = planner->shape_count;
     for (uint32_t v = 1; v <= most && v <= layers / options->workers; v++) {
         uint32_t stages = options->stages > 0 ? options->stages : v * options->workers;
         /* why not, is said of what was asked for */
-        bool told = options->schedule != NULL && (options->stages > 0 || v == 1);
+        bool told = faults != NULL && chunks == 0 && (options->stages > 0 || v == 1);
         struct weir_faults own = WEIR_FAULTS_INIT;
         own.allocator = planner->allocator;
-        int status = try_shape(planner, schedule, stages, told ? &own : NULL);
+        int status = try_shape(planner, schedule, chunks, stages, told ? &own : NULL);
         for (uint32_t i = 0; status != WEIR_OK && i < own.kept; i++)
             weir_faults_add(faults, "%s", own.lines[i]);
         weir_faults_clean_up(&own);
@@ -97,20 +98,31 @@ static int try_schedule(struct weir_planner *planner, const char *schedule, uint
     return WEIR_OK;
 }
 
+/* Of one number of micro-batches. */
+static int try_schedules(struct weir_planner *planner, uint32_t chunks, uint32_t most,
+                         struct weir_faults *faults) {
+    const char *fixed = planner->options->schedule, *name;
+    int status = WEIR_OK;
+    if (fixed != NULL) return try_schedule(planner, fixed, chunks, most, faults);
+    for (uint32_t i = 0; status == WEIR_OK && (name = weir_schedule_name(i)) != NULL; i++)
+        if (!weir_schedule_is_searched(name)) /* one search in another: too slow */
+            status = try_schedule(planner, name, chunks, most, NULL);
+    return status;
+}
+
 int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct weir_faults *faults) {
     const struct weir_planner_options *options = planner->options;
     struct weir_faults own = WEIR_FAULTS_INIT;
-    uint32_t names = 1;
-    while (weir_schedule_name(names) != NULL) names++;
-    planner->shapes = weir__pool_take(&planner->pool, (size_t)names * most + 1, /* and plain */
-                                      sizeof planner->shapes[0]);
+    size_t names = 1;
+    while (weir_schedule_name((uint32_t)names) != NULL) names++;
+    planner->shapes =
+        weir__pool_take(&planner->pool, names * most * planner->chunk_count + 1, /* and plain */
+                        sizeof planner->shapes[0]);
     if (planner->shapes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     own.allocator = planner->allocator;
     int status = WEIR_OK;
-    if (options->schedule != NULL) status = try_schedule(planner, options->schedule, most, &own);
-    for (uint32_t i = 0; status == WEIR_OK && options->schedule == NULL && i < names; i++)
-        if (!weir_schedule_is_searched(weir_schedule_name(i))) /* one search in another: too slow */
-            status = try_schedule(planner, weir_schedule_name(i), most, NULL);
+    for (uint32_t c = 0; c < planner->chunk_count && status == WEIR_OK; c++)
+        status = try_schedules(planner, c, most, &own);
     bool none = status == WEIR_OK && planner->shape_count == 0;
     for (uint32_t i = 0; none && i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     if (none && own.kept == 0)
@@ -237,7 +249,7 @@ static void take_position(struct weir_planner *planner, const struct path *path)
     memcpy(planner->sizes, path->sizes, stages * sizeof planner->sizes[0]);
     set_modes(planner, stages, WEIR_CHECKPOINT_NEVER);
     /* what a stage gives is judged by its own costs */
-    int status = weir_stage_costs_fill(planner->costs, planner->sizes, stages);
+    int status = weir__planner_fill(planner, path->shape, planner->sizes);
     assert(status == WEIR_OK);
     (void)status;
 }
@@ -444,7 +456,7 @@ static int try_some(struct weir_planner *planner, uint32_t shape, uint32_t budge
 static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
     const struct weir_planner_options *options = planner->options;
     uint32_t stages = planner->shapes[shape].stages, layers = options->costs->layer_count;
-    uint64_t cells = (uint64_t)stages * options->micro_batches;
+    uint64_t cells = (uint64_t)stages * weir__planner_chunks(planner, shape)->micro_batches;
     uint64_t share = planner->actions_left / (planner->shape_count - shape);
     uint64_t budget = share / (4 * cells + 200);
     planner->actions_floor = planner->actions_left - share / 3; /* of the paths */
@@ -471,42 +483,83 @@ int weir__planner_stride(struct weir_planner *planner, uint32_t shape, uint64_t 
     return stride_to_limit(planner, &path, limit, &step);
 }
 
-/* Recompute can shorten a step, since W then stand elsewhere; not by more than this, as far as
- * seen.
- */
-static const double ANOMALY = 1.05;
+/* ---- few tries ---- */
 
-/* The fastest first, while they may still be faster than what fits already. */
-static int stride_all(struct weir_planner *planner, struct path *paths) {
+/* A shape's even cuts: without checkpoints, from which modes change, and with all of them. */
+struct start {
+    struct path path;
+    double bound; /* of what it can come to */
+    bool begun, done;
+};
+
+static int find_bound(struct weir_planner *planner, uint32_t shape, struct start *start) {
+    bool free = weir__planner_modes_are_free(planner);
+    int status = weir__planner_cut(planner, shape, WEIR_CHECKPOINT_NEVER);
+    if (status == WEIR_OK) status = weir__planner_fill(planner, shape, planner->sizes);
+    if (status != WEIR_OK) return status;
+    start->bound = weir__planner_bound(planner, shape, NULL);
+    if (!free || planner->options->memory_limit == 0) return WEIR_OK;
+    status = weir__planner_cut(planner, shape, WEIR_CHECKPOINT_ALWAYS);
+    if (status == WEIR_OK) status = weir__planner_fill(planner, shape, planner->sizes);
+    if (status != WEIR_OK) return status;
+    set_modes(planner, planner->shapes[shape].stages, WEIR_CHECKPOINT_ALWAYS);
+    start->bound = fmin(start->bound, weir__planner_bound(planner, shape, planner->modes));
+    return WEIR_OK;
+}
+
+/* The fastest that fits is known only where estimates decide. */
+static void note_fit(const struct weir_planner *planner, double step, uint64_t estimate,
+                     double *best) {
     uint64_t limit = planner->options->memory_limit;
-    bool asks = planner->options->memory != NULL;
-    double best = HUGE_VAL;
-    int status = WEIR_OK;
-    for (uint32_t i = 0; i < planner->shape_count && !asks; i++)
-        if (paths[i].estimate <= limit && paths[i].step < best) best = paths[i].step;
-    for (uint32_t n = 0; n < planner->shape_count && status == WEIR_OK; n++) {
-        uint32_t next = n;
-        for (uint32_t i = n + 1; i < planner->shape_count; i++)
-            if (paths[i].step < paths[next].step) next = i;
-        struct path path = paths[next];
-        double step = HUGE_VAL;
-        paths[next] = paths[n];
-        if (path.step >= best * ANOMALY) break;
-        status = stride_to_limit(planner, &path, limit, &step);
-        if (step < best && !asks) best = step;
-    }
+    bool fits = planner->options->memory == NULL && (limit == 0 || estimate <= limit);
+    if (fits && step < *best) *best = step;
+}
+
+static int begin_start(struct weir_planner *planner, uint32_t shape, struct start *start,
+                       double *best) {
+    if (start->begun) return WEIR_OK;
+    start->begun = true;
+    int status = begin_path(planner, shape, &start->path);
+    if (status == WEIR_OK) note_fit(planner, start->path.step, start->path.estimate, best);
     return status;
 }
 
-static int walk_quickly(struct weir_planner *planner) {
-    struct path *paths = weir__pool_take(&planner->pool, planner->shape_count, sizeof *paths);
-    int status = paths == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
-        status = begin_path(planner, i, &paths[i]);
-    if (status == WEIR_OK && weir__planner_modes_are_free(planner) &&
-        planner->options->memory_limit > 0)
-        status = stride_all(planner, paths);
+static int finish_start(struct weir_planner *planner, struct start *start, double *best) {
+    uint64_t limit = planner->options->memory_limit;
+    double step = HUGE_VAL;
+    if (!weir__planner_modes_are_free(planner) || limit == 0 || start->path.step >= HUGE_VAL)
+        return WEIR_OK;
+    int status = stride_to_limit(planner, &start->path, limit, &step);
+    if (planner->options->memory == NULL && step < *best) *best = step;
     return status;
+}
+
+/* The most promising first, while they may still be faster than what fits already. */
+static int walk_starts(struct weir_planner *planner, struct start *starts, double best) {
+    int status = WEIR_OK;
+    for (;;) {
+        uint32_t next = UINT32_MAX;
+        for (uint32_t i = 0; i < planner->shape_count; i++)
+            if (!starts[i].done && (next == UINT32_MAX || starts[i].bound < starts[next].bound))
+                next = i;
+        if (status != WEIR_OK || next == UINT32_MAX || starts[next].bound >= best) return status;
+        starts[next].done = true;
+        status = begin_start(planner, next, &starts[next], &best);
+        if (status == WEIR_OK) status = finish_start(planner, &starts[next], &best);
+    }
+}
+
+/* Of the chunks that were asked for, every schedule is looked at. */
+static int walk_quickly(struct weir_planner *planner) {
+    struct start *starts = weir__pool_take(&planner->pool, planner->shape_count, sizeof *starts);
+    double best = HUGE_VAL;
+    int status = starts == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++) {
+        status = find_bound(planner, i, &starts[i]);
+        if (status == WEIR_OK && planner->shapes[i].chunks == 0)
+            status = begin_start(planner, i, &starts[i], &best);
+    }
+    return status == WEIR_OK ? walk_starts(planner, starts, best) : status;
 }
 
 int weir__planner_walk(struct weir_planner *planner) {

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What no order of a table's actions can fall below, by the simulator's own rules: only so may a
+ * try be left out unseen. A worker cannot begin before a micro-batch has come through the stages
+ * before its first one; then it has all its work to do; and the last gradient that it gives on must
+ * go through the stages before it, while W, which nobody waits for, may run. Copies are not
+ * counted, nor is what workers keep each other waiting for besides.
+ *
+ * A simulated step is no bound for other checkpoint modes of the same cut: a fixed order with more
+ * work may end earlier (Graham's anomalies).
+ */
+#include "balance/planner.h"
+
+#include <math.h>
+
+/* Sums in another order than the simulator's. */
+static const double rounding = 1e-9;
+
+/* F and R of a step, by the simulator's mean F, which is *forward. */
+static double forward_work(const struct weir_stage_cost *stage, const struct weir__chunks *chunks,
+                           enum weir_checkpoint mode, double host, double *forward) {
+    uint32_t m = chunks->micro_batches;
+    uint32_t again = stage->no_backward ? 0 : weir_checkpoint_count(mode, m);
+    double part = (double)again / m, last = chunks->scale != NULL ? chunks->scale[m - 1] : 1;
+    double scales = again == 0 ? 0 : again == m ? chunks->scale_sum : chunks->scale_sum - last;
+    *forward = (1 - part) * stage->seconds[WEIR_KIND_F] + part * stage->forward_checkpoint;
+    return *forward * chunks->scale_sum + stage->seconds[WEIR_KIND_R] * scales +
+           host * ((double)m + again);
+}
+
+/* `mode` NULL: the least over the modes, of each sum by itself. */
+static struct weir__share share_of(const struct weir_stage_cost *stage,
+                                   const struct weir__chunks *chunks, bool split, double host,
+                                   const enum weir_checkpoint *mode) {
+    const double *seconds = stage->seconds;
+    struct weir__share share = {.forward = HUGE_VAL, .work = HUGE_VAL};
+    for (int k = WEIR_CHECKPOINT_ALWAYS; k <= WEIR_CHECKPOINT_NEVER; k++) {
+        double forward;
+        if (mode != NULL && *mode != (enum weir_checkpoint)k) continue;
+        double work = forward_work(stage, chunks, (enum weir_checkpoint)k, host, &forward);
+        share.forward = fmin(share.forward, forward);
+        share.work = fmin(share.work, work);
+    }
+    if (stage->no_backward) return share;
+    double whole = seconds[WEIR_KIND_B];
+    share.gradient = split ? fmin(whole, seconds[WEIR_KIND_I]) : whole;
+    if (split) whole = fmin(whole, seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W]);
+    share.work += share.gradient * chunks->scale_sum + host * chunks->micro_batches;
+    share.rest = fmax(whole - share.gradient, 0) * chunks->scale_sum;
+    return share;
+}
+
+/* What the last gradient of the worker takes from its first stage on; 0 where none surely does. */
+static double way_back(const struct weir_planner *planner, uint32_t first, uint32_t last,
+                       double scale) {
+    const struct weir_stage_cost *list = planner->costs->list;
+    double seconds = 0;
+    bool goes = !list[first].no_backward;
+    for (uint32_t s = first; s < last; s++) goes = goes && list[s].border_gradient > 0;
+    for (uint32_t s = first; goes && s-- > 0;) {
+        goes = list[s].border_gradient > 0 && !list[s].no_backward;
+        if (goes) seconds += planner->shares[s].gradient * scale + planner->options->host_seconds;
+    }
+    return seconds;
+}
+
+static double worker_bound(const struct weir_planner *planner, const struct weir__shape *shape,
+                           uint32_t worker) {
+    const struct weir__chunks *chunks = &planner->chunks[shape->chunks];
+    double host = planner->options->host_seconds, work = 0, rest = 0;
+    double arrival = -host; /* none before a worker's first action at 0 */
+    uint32_t first = UINT32_MAX, last = 0;
+    for (uint32_t s = 0; s < shape->stages; s++) {
+        const struct weir__share *share = &planner->shares[s];
+        if (shape->workers[s] == worker) {
+            if (first == UINT32_MAX) first = s;
+            last = s;
+            work += share->work;
+            rest += share->rest;
+        } else if (first == UINT32_MAX) {
+            arrival += share->forward * chunks->least + host;
+        }
+    }
+    return arrival + work + fmax(rest, way_back(planner, first, last, chunks->least));
+}
+
+double weir__planner_bound(struct weir_planner *planner, uint32_t index,
+                           const enum weir_checkpoint *modes) {
+    const struct weir__shape *shape = &planner->shapes[index];
+    const struct weir__chunks *chunks = &planner->chunks[shape->chunks];
+    double most = 0;
+    for (uint32_t s = 0; s < shape->stages; s++)
+        planner->shares[s] =
+            share_of(&planner->costs->list[s], chunks, shape->split, planner->options->host_seconds,
+                     modes == NULL ? NULL : &modes[s]);
+    for (uint32_t w = 0; w < planner->options->workers; w++)
+        most = fmax(most, worker_bound(planner, shape, w));
+    return most * (1 - rounding);
+}
