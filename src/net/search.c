@@ -2,61 +2,11 @@
 /* The planner's layers and memory are those of a model. */
 #include "weir_net_search.h"
 
-#include "net/layer.h"
-#include "net/profile.h"
+#include "base/pool.h"
 #include "pipe/microbatch.h"
 
+#include <math.h>
 #include <string.h>
-
-/* ---- costs without a clock ---- */
-
-static const double flops_per_second = 20e9, bytes_per_second = 10e9, task_seconds = 1e-6;
-
-static void estimate_layer(struct weir_layer_cost *layer, const struct weir_layer_facts *facts,
-                           int64_t rows, double threads) {
-    double bytes = (double)(layer->saved + layer->border + layer->parameters);
-    double forward = (double)facts->flops * (double)rows / (flops_per_second * threads) +
-                     bytes / bytes_per_second;
-    layer->seconds[WEIR_KIND_F] = layer->forward_checkpoint = forward;
-    if (layer->no_backward) return;
-    layer->seconds[WEIR_KIND_R] = layer->recompute_last = forward;
-    layer->seconds[WEIR_KIND_I] = forward;
-    layer->seconds[WEIR_KIND_W] = layer->trainable > 0 ? forward : 0;
-    layer->seconds[WEIR_KIND_B] = layer->seconds[WEIR_KIND_I] + layer->seconds[WEIR_KIND_W];
-}
-
-static int estimate(struct weir__profile *profile, const struct weir_model *model,
-                    struct weir_faults *faults) {
-    struct weir__pool pool;
-    weir__pool_init(&pool, model->allocator);
-    struct weir_layer_facts *facts = weir__pool_take(&pool, model->layer_count, sizeof *facts);
-    int status = facts == NULL ? WEIR_ERR_OUT_OF_MEMORY
-                               : weir_model_infer(model, profile->shown.dtype, facts, faults);
-    for (uint32_t i = 0; status == WEIR_OK && i < model->layer_count; i++)
-        estimate_layer(&profile->layers[i], &facts[i], profile->shown.rows,
-                       profile->shown.threads > 0 ? profile->shown.threads : 1);
-    profile->shown.costs.task_seconds = task_seconds;
-    weir__pool_clean_up(&pool);
-    return status;
-}
-
-int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
-                          struct weir_faults *faults, struct weir_profile **profile) {
-    struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
-    struct weir_profile *made;
-    options.net = *net;
-    options.bytes_only = true;
-    int status = weir_profile_new(model, &options, faults, &made);
-    if (status != WEIR_OK) return status;
-    status = estimate((struct weir__profile *)made, model, faults);
-    if (status == WEIR_OK)
-        *profile = made;
-    else
-        weir_profile_destroy(made);
-    return status;
-}
-
-/* ---- the search ---- */
 
 static const double link_seconds = 5e-6;
 
@@ -66,6 +16,8 @@ struct asking {
 };
 
 void weir_net_choose(const struct weir_planner_choice *choice, struct weir_net_options *net) {
+    if (weir__chunk_count(net->pipe.rows, net->pipe.chunks) != choice->micro_batches)
+        net->pipe.chunks = choice->micro_batches;
     net->stages = choice->stages;
     net->balance = choice->balance;
     net->pipe.workers = choice->workers;
@@ -91,6 +43,34 @@ static int plan_bytes(void *context, const struct weir_planner_choice *choice, u
     return WEIR_OK;
 }
 
+/* ---- numbers of micro-batches ---- */
+
+/* The divisor that is nearest, by ratio, but for less than a factor of sqrt(2); 0: none. */
+static uint32_t nearest_divisor(int64_t rows, double target) {
+    double most = target * sqrt(2.0), near = sqrt(2.0);
+    uint32_t found = 0;
+    for (uint32_t d = 1; d <= rows && d < most; d++) {
+        double ratio = d < target ? target / d : d / target;
+        if (rows % d != 0 || ratio >= near) continue;
+        near = ratio;
+        found = d;
+    }
+    return found;
+}
+
+uint32_t weir_net_chunks(const struct weir_net_options *net,
+                         uint32_t counts[WEIR_NET_CHUNKS_MOST]) {
+    uint32_t count = 0, workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
+    if (net->pipe.rows < 1 || net->pipe.chunks < 1) return 0;
+    uint32_t own = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    for (uint32_t i = 0; i < WEIR_NET_CHUNKS_MOST; i++) {
+        uint32_t next = nearest_divisor(net->pipe.rows, 0.5 * workers * (double)(1u << i));
+        bool known = next == 0 || next == own || (count > 0 && next <= counts[count - 1]);
+        if (!known) counts[count++] = next;
+    }
+    return count;
+}
+
 /* A micro-batch of fewer rows takes as much less. */
 static const double *scales(struct weir__pool *pool, int64_t rows, uint32_t count,
                             uint32_t chunks) {
@@ -101,6 +81,36 @@ static const double *scales(struct weir__pool *pool, int64_t rows, uint32_t coun
             (double)(weir__chunk_first(rows, chunks, i + 1) - weir__chunk_first(rows, chunks, i)) /
             most;
     return scale;
+}
+
+/* ---- the search ---- */
+
+/* Divisors' micro-batches are all alike. */
+static int fill_chunks(struct weir__pool *pool, const struct weir_net_options *net,
+                       struct weir_planner_options *options, struct weir_faults *faults) {
+    int64_t rows = net->pipe.rows;
+    bool sound = options->other_count <= WEIR_PLANNER_OTHERS_MOST &&
+                 (options->other_count == 0 || options->others != NULL);
+    if (!sound) return WEIR_ERR_ARGUMENT;
+    struct weir_planner_chunks *others =
+        weir__pool_copy(pool, options->others, options->other_count, sizeof *others);
+    options->micro_batches = weir__chunk_count(rows, net->pipe.chunks);
+    options->micro_batch_scale = scales(pool, rows, options->micro_batches, net->pipe.chunks);
+    if (others == NULL || options->micro_batch_scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < options->other_count; i++) {
+        uint32_t count = others[i].micro_batches;
+        if (count < 1 || weir__chunk_count(rows, count) != count) {
+            weir_faults_add(faults,
+                            "%u micro-batches are not what scatter makes of %lld rows: "
+                            "take those of weir_net_chunks",
+                            count, (long long)rows);
+            return WEIR_ERR_ARGUMENT;
+        }
+        others[i].micro_batch_scale = scales(pool, rows, count, count);
+        if (others[i].micro_batch_scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    options->others = others;
+    return WEIR_OK;
 }
 
 int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
@@ -118,16 +128,12 @@ int weir_net_search(struct weir_planner *planner, const struct weir_model *model
     weir__pool_init(&pool, net->pipe.allocator);
     options.costs = costs;
     options.workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
-    options.micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
-    options.micro_batch_scale =
-        scales(&pool, net->pipe.rows, options.micro_batches, net->pipe.chunks);
     options.memory = plan_bytes;
     options.memory_context = &asking;
     if (options.link.latency == 0 && options.link.seconds_per_byte == 0)
         options.link.latency = link_seconds;
-    int status = options.micro_batch_scale == NULL
-                     ? WEIR_ERR_OUT_OF_MEMORY
-                     : weir_planner_search(planner, &options, faults, result);
+    int status = fill_chunks(&pool, net, &options, faults);
+    if (status == WEIR_OK) status = weir_planner_search(planner, &options, faults, result);
     weir__pool_clean_up(&pool);
     return status;
 }
