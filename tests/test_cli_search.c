@@ -150,6 +150,43 @@ static void test_what_is_given_stays(void) {
                    "alwys: not one of always, except_last, never: did you mean always?");
 }
 
+/* ---- chunks ---- */
+
+#define FREE                                                                                       \
+    "--layers 4 --width 64 --heads 4 --context 64 --vocab 256 --batch 16 --threads-per-stage 1 "   \
+    "--bind none"
+
+static uint32_t chunks_of(const json_t *choice) {
+    return (uint32_t)cli_number(choice, "micro_batches");
+}
+
+static void test_chunks_are_searched_unless_they_are_given(void) {
+    struct cli_run run;
+    char path[512];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    snprintf(path, sizeof path, "%s/p", test_temporary_directory());
+    CLI_CODE(&run, 0, "plan " GPT " --search --json %s", path);
+    json_t *plan = cli_json(path);
+    uint64_t kept = (uint64_t)cli_number(plan, "smallest_limit");
+    const json_t *front = json_object_get(plan, "front"), *choice;
+    size_t index;
+    json_array_foreach(front, index, choice) EXPECT_EQ_UINT(chunks_of(choice), 8);
+    json_decref(plan);
+    CHECK_CONTAINS(run.output, "for       2 workers, 8 micro-batches, no memory limit");
+    /* a row at a time needs less than two */
+    CLI_CODE(&run, 0, "plan " FREE " --search --memory-limit %llu --json %s",
+             (unsigned long long)kept - 1, path);
+    CHECK_CONTAINS(run.output, "chunks    16 instead of 8: gradients round in another order");
+    CHECK_CONTAINS(run.output, " --chunks 16 ");
+    plan = cli_json(path);
+    EXPECT_EQ_UINT((uint32_t)cli_number(json_object_get(plan, "pipeline"), "chunks"), 16);
+    EXPECT_EQ_UINT(chunks_of(json_object_get(json_object_get(plan, "why"), "chosen")), 16);
+    EXPECT_EQ_UINT((uint32_t)cli_number(plan, "micro_batches_asked"), 8);
+    EXPECT(most_of(plan, 1) < (double)kept);
+    json_decref(plan);
+    CLI_CODE(&run, 2, "plan " GPT " --search --memory-limit %llu", (unsigned long long)kept - 1);
+}
+
 /* ---- train --plan auto ---- */
 
 static void train(const char *model, const char *data, const char *options, const char *json,
@@ -231,6 +268,25 @@ static void test_a_search_goes_by_a_profile(void) {
                       folder) == 0);
 }
 
+/* What was begun goes on with its chunks, whatever a search would rather have. */
+static void test_a_resumed_run_keeps_its_chunks(void) {
+    struct cli_run run;
+    char saved[512];
+    snprintf(saved, sizeof saved, "%s/saved", test_temporary_directory());
+    cli_run_at(__FILE__, __LINE__, &run,
+               "train " FREE " --chunks 2 --data %s --steps 1 --eval-batches 1 --sample 0 --save "
+               "%s --lr-schedule constant",
+               cli_text(), saved);
+    CHECK(cli_code_at(__FILE__, __LINE__, &run, 0));
+    CLI_CODE(&run, 0,
+             "train " FREE " --plan auto --resume %s --data %s --steps 2 --eval-batches 1 "
+             "--sample 0 --lr-schedule constant",
+             saved, cli_text());
+    CHECK_CONTAINS(run.output, " --chunks 2 ");
+    CHECK_CONTAINS(run.output, "16 rows in 2 micro-batches");
+    EXPECT(strstr(run.output, "bit for bit") == NULL);
+}
+
 static void test_training_without_room_is_refused_before_it_begins(void) {
     struct cli_run run;
     CLI_CODE(&run, 2, "train " GPT " --plan auto --memory-limit 4096 --data %s --steps 1",
@@ -241,6 +297,8 @@ static void test_training_without_room_is_refused_before_it_begins(void) {
 
 WEIR_TEST_SUITE(cli_search, TEST(a_search_stays_within_a_tight_limit),
                 TEST(a_refusal_names_a_limit_that_is_enough), TEST(what_is_given_stays),
+                TEST(chunks_are_searched_unless_they_are_given),
+                TEST(a_resumed_run_keeps_its_chunks),
                 TEST(training_by_a_search_stays_within_and_can_be_repeated),
                 TEST(a_search_goes_by_a_profile),
                 TEST(training_without_room_is_refused_before_it_begins))

@@ -50,7 +50,7 @@ static const struct arg_option own[] = {
      .type = ARG_FLAG,
      .offset = offsetof(struct values, search),
      .help = "for the fastest pipeline within --memory-limit: schedule, stages, layers of each, "
-             "checkpoint, recompute; what is given stays as it is"},
+             "chunks, checkpoint, recompute; what is given stays as it is"},
     {.name = "json",
      .type = ARG_TEXT,
      .offset = offsetof(struct values, json),
@@ -126,8 +126,8 @@ static int plan_model(struct values *values, const struct args *args,
     double step = -1;
     people_init(&people, output_is_standard(values->json));
     if (values->search)
-        status =
-            search_run(&search, false, args, model, &net, &values->pipe, people.stream, faults);
+        status = search_run(&search, &(struct search_how){false, false}, args, model, &net,
+                            &values->pipe, people.stream, faults);
     if (status == WEIR_OK)
         status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
     if (status == WEIR_OK)

@@ -2,7 +2,6 @@
 /* Searching for the pipeline's options that were not given. */
 #include "search.h"
 
-#include "pipe_costs.h"
 #include "place/place.h"
 
 #include <inttypes.h>
@@ -11,12 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-/* A measurement that would take longer than this, or more memory than the machine has to spare,
- * is not made unasked. */
-static const double patience_seconds = 10.0;
 /* Predictions are no finer than this; of what is equally fast the smallest is best. */
 static const double step_slack = 0.01;
-enum { MEASURED_STEPS = 3, MICRO_BATCHES_MEASURED = 4 * (MEASURED_STEPS + 1) };
 
 static double now(void) {
     struct timespec time;
@@ -32,61 +27,6 @@ uint32_t search_threads(const struct pipe_options *options, uint32_t workers) {
     weir__machine_facts(machine, &facts);
     weir__machine_destroy(machine);
     return facts.usable_cores > workers ? facts.usable_cores / workers : 1;
-}
-
-/* ---- costs ---- */
-
-static int measure(struct search *search, const struct weir_model *model,
-                   const struct weir_net_options *net, struct weir_faults *faults) {
-    struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
-    double begin = now();
-    options.net = *net;
-    options.warm_up = 1;
-    options.steps_least = MEASURED_STEPS;
-    options.seconds = 0.5;
-    weir_profile_destroy(search->profile);
-    search->profile = NULL;
-    int status = weir_profile_new(model, &options, faults, &search->profile);
-    snprintf(search->costs, sizeof search->costs, "measured in %.1f s", now() - begin);
-    return status;
-}
-
-static int estimate(struct search *search, const struct weir_model *model,
-                    const struct weir_net_options *net, struct weir_faults *faults) {
-    snprintf(search->costs, sizeof search->costs, "estimated from FLOPs and bytes");
-    return weir_profile_estimate(model, net, faults, &search->profile);
-}
-
-static int read_profile(struct search *search, const struct pipe_options *options,
-                        const struct weir_model *model, const struct weir_net_options *net,
-                        FILE *notes, struct weir_faults *faults) {
-    struct pipe_storage storage;
-    memset(&storage, 0, sizeof storage);
-    int status = pipe_profile(options, model, &storage, net, notes, faults);
-    search->profile = storage.profile;
-    snprintf(search->costs, sizeof search->costs, "of %.80s", options->profile);
-    return status;
-}
-
-/* By its own estimate. */
-static bool is_quick(const struct weir_profile *profile) {
-    double seconds = 0, bytes = 0;
-    for (uint32_t i = 0; i < profile->costs.layer_count; i++) {
-        const struct weir_layer_cost *layer = &profile->costs.layers[i];
-        seconds += layer->seconds[WEIR_KIND_F] + layer->seconds[WEIR_KIND_B];
-        bytes += (double)(layer->parameters + layer->gradients + layer->saved + layer->workspace);
-    }
-    return seconds * MICRO_BATCHES_MEASURED <= patience_seconds && bytes <= 0x1p32;
-}
-
-static int find_costs(struct search *search, bool measures, const struct pipe_options *options,
-                      const struct weir_model *model, const struct weir_net_options *net,
-                      FILE *notes, struct weir_faults *faults) {
-    if (options->profile != NULL) return read_profile(search, options, model, net, notes, faults);
-    int status = estimate(search, model, net, faults);
-    if (status == WEIR_OK && measures && is_quick(search->profile))
-        status = measure(search, model, net, faults);
-    return status;
 }
 
 /* ---- what is fixed ---- */
@@ -174,6 +114,7 @@ static void adopt(struct search *search, const struct weir_planner_choice *choic
     options->workers = choice->workers;
     options->virtual_stages = own > 1 ? choice->stages / choice->workers : 0;
     options->recompute = choice->recompute_late;
+    if (search_has_other_chunks(search)) options->chunks = choice->micro_batches;
     checkpoint_text(choice, search->checkpoint, sizeof search->checkpoint);
     options->checkpoint = search->checkpoint;
     snprintf(text, room, "--schedule %s --workers %u --balance ", choice->schedule,
@@ -189,27 +130,50 @@ static void refuse(const struct search *search, const struct pipe_options *optio
                    uint32_t workers, struct weir_faults *faults) {
     weir_faults_add(faults,
                     "--memory-limit %" PRIu64 ": no pipeline that was tried on %u worker%s fits: "
-                    "the smallest limit that would do is %" PRIu64 "; or give more --workers or "
-                    "--chunks, or fix less",
+                    "the smallest limit that would do is %" PRIu64 "; or give more --workers%s, or "
+                    "fix less",
                     options->memory_limit, workers, workers == 1 ? "" : "s",
-                    search->result.smallest_limit);
+                    search->result.smallest_limit, search->cost_count > 1 ? "" : " or --chunks");
 }
 
-static int search_with(struct search *search, const struct weir_model *model,
-                       const struct weir_net_options *net, const struct weir_planner_options *fixed,
-                       struct pipe_options *options, struct weir_faults *faults) {
+bool search_has_other_chunks(const struct search *search) {
+    const struct weir_planner_choice *winner = search->result.winner;
+    return winner != NULL && winner->micro_batches != search->cost_list[0].micro_batches;
+}
+
+/* With the costs as they are now. */
+static int search_once(struct search *search, const struct weir_model *model,
+                       const struct weir_net_options *net, struct weir_planner_options *fixed,
+                       struct weir_faults *faults) {
+    struct weir_planner_chunks others[WEIR_NET_CHUNKS_MOST];
+    for (uint32_t i = 1; i < search->cost_count; i++) {
+        const struct search_costs *costs = &search->cost_list[i];
+        others[i - 1] =
+            (struct weir_planner_chunks){costs->micro_batches, &costs->profile->costs, NULL};
+    }
+    fixed->other_count = search->cost_count - 1;
+    fixed->others = others;
     double begin = now();
-    int status = weir_planner_new(NULL, &search->planner);
-    if (status != WEIR_OK) return status;
-    status = weir_net_search(search->planner, model, net, &search->profile->costs, fixed, faults,
-                             &search->result);
-    search->seconds = now() - begin;
-    if (status == WEIR_OK) adopt(search, search->result.winner, options, faults);
-    if (status == WEIR_ERR_MEMORY_LIMIT) refuse(search, options, net->pipe.workers, faults);
+    int status = weir_net_search(search->planner, model, net, &search->cost_list[0].profile->costs,
+                                 fixed, faults, &search->result);
+    search->seconds += now() - begin;
     return status;
 }
 
-int search_run(struct search *search, bool measures, const struct args *args,
+/* Until the winner's times are measured, where they can be. */
+static int search_with(struct search *search, const struct weir_model *model,
+                       const struct weir_net_options *net, struct weir_planner_options *fixed,
+                       struct weir_faults *faults) {
+    int status = weir_planner_new(NULL, &search->planner);
+    for (bool again = true; status == WEIR_OK && again;) {
+        status = search_once(search, model, net, fixed, faults);
+        if (status != WEIR_OK) break;
+        status = search_costs_refine(search, model, net, faults, &again);
+    }
+    return status;
+}
+
+int search_run(struct search *search, const struct search_how *how, const struct args *args,
                const struct weir_model *model, const struct weir_net_options *wanted,
                struct pipe_options *options, FILE *notes, struct weir_faults *faults) {
     struct weir_planner_options fixed = WEIR_PLANNER_OPTIONS_INIT;
@@ -220,17 +184,22 @@ int search_run(struct search *search, bool measures, const struct args *args,
     if (status == WEIR_OK) fix(options, args, &net, &fixed, faults);
     if (net.pipe.workers == 0) net.pipe.workers = net.stages;
     net.pipe.threads_per_worker = search_threads(options, net.pipe.workers);
+    search->chunks_kept = how->keeps_chunks || args_given(args, "chunks");
     if (status == WEIR_OK && faults->count == 0)
-        status = find_costs(search, measures, options, model, &net, notes, faults);
-    if (status == WEIR_OK && faults->count == 0)
-        status = search_with(search, model, &net, &fixed, options, faults);
+        status = search_costs_find(search, how->measures, options, model, &net, notes, faults);
+    if (status == WEIR_OK && faults->count == 0) {
+        status = search_with(search, model, &net, &fixed, faults);
+        if (status == WEIR_OK) adopt(search, search->result.winner, options, faults);
+        if (status == WEIR_ERR_MEMORY_LIMIT) refuse(search, options, net.pipe.workers, faults);
+    }
     pipe_storage_clean_up(&storage);
     return status;
 }
 
 void search_clean_up(struct search *search) {
     weir_planner_destroy(search->planner);
-    weir_profile_destroy(search->profile);
+    for (uint32_t i = 0; i < search->cost_count; i++)
+        weir_profile_destroy(search->cost_list[i].profile);
     search->planner = NULL;
-    search->profile = NULL;
+    search->cost_count = 0;
 }

@@ -46,22 +46,23 @@ static void print_row(FILE *to, const struct weir_planner_choice *choice, const 
     char bytes[24], balance[64], modes[64];
     balance_text(choice, balance);
     modes_text(choice, modes);
-    fprintf(to, "%10.2f %12s  %-6s  %-11s %6u  %-*s  %s%s\n", choice->step * 1e3,
-            plan_text_bytes(choice->bytes, bytes), mark, choice->schedule, choice->stages,
-            LIST_COLUMNS, balance, modes, choice->recompute_late ? ", late" : "");
+    fprintf(to, "%10.2f %12s  %-6s  %-11s %6u %6u  %-*s  %s%s\n", choice->step * 1e3,
+            plan_text_bytes(choice->bytes, bytes), mark, choice->schedule, choice->micro_batches,
+            choice->stages, LIST_COLUMNS, balance, modes, choice->recompute_late ? ", late" : "");
 }
 
 static bool is_winner(const struct search *search, const struct weir_planner_choice *choice) {
     const struct weir_planner_choice *winner = search->result.winner;
-    return winner != NULL && choice->step == winner->step && choice->bytes == winner->bytes;
+    return winner != NULL && choice->step == winner->step && choice->bytes == winner->bytes &&
+           choice->micro_batches == winner->micro_batches;
 }
 
 /* All, or of a long front so many, the winner among them. */
 static void print_front(FILE *to, const struct search *search) {
     const struct weir_planner_result *result = &search->result;
     uint32_t stride = (result->front_count + ROWS_MOST - 1) / ROWS_MOST;
-    fprintf(to, "\n%10s %12s  %-6s  %-11s %6s  %-*s  %s\n", "step ms", "worst worker", "",
-            "schedule", "stages", LIST_COLUMNS, "layers", "checkpoint");
+    fprintf(to, "\n%10s %12s  %-6s  %-11s %6s %6s  %-*s  %s\n", "step ms", "worst worker", "",
+            "schedule", "chunks", "stages", LIST_COLUMNS, "layers", "checkpoint");
     for (uint32_t i = 0; i < result->front_count; i++) {
         const struct weir_planner_choice *choice = &result->front[i];
         bool winner = is_winner(search, choice);
@@ -88,20 +89,41 @@ static void print_why(FILE *to, const struct search *search) {
     if (result->plain != NULL) print_parts(to, "plain", result->plain);
 }
 
+/* Who repeats a run with other chunks gets other bits. */
+static void print_chunks(FILE *to, const struct search *search) {
+    uint32_t own = search->cost_list[0].micro_batches;
+    if (!search_has_other_chunks(search)) return;
+    fprintf(to,
+            "chunks    %u instead of %u: gradients round in another order, so results have other "
+            "bits; --chunks %u keeps them\n",
+            search->result.winner->micro_batches, own, own);
+}
+
+static void print_tried(FILE *to, const struct search *search) {
+    const char *separator = "";
+    for (uint32_t i = 0; i < search->cost_count; i++, separator = ", ")
+        fprintf(to, "%s%u", separator, search->cost_list[i].micro_batches);
+    fputs(search->cost_count == 1 && search->cost_list[0].micro_batches == 1 ? " micro-batch, "
+                                                                             : " micro-batches, ",
+          to);
+}
+
 void search_print(FILE *to, const struct search *search, const struct pipe_options *options) {
     const struct weir_planner_result *result = &search->result;
     const struct weir_planner_choice *winner = result->winner;
     char limit[24];
     fprintf(to, "searched  %u steps simulated, %u memory plans, %.2f s; costs %s\n", result->tries,
             result->asks, search->seconds, search->costs);
-    fprintf(to, "for       %u worker%s, %u micro-batch%s, %s\n", winner->workers,
-            winner->workers == 1 ? "" : "s", winner->micro_batches,
-            winner->micro_batches == 1 ? "" : "es",
+    fprintf(to, "for       %u worker%s, ", winner->workers, winner->workers == 1 ? "" : "s");
+    print_tried(to, search);
+    fprintf(to, "%s\n",
             options->memory_limit == 0 ? "no memory limit"
                                        : plan_text_bytes(options->memory_limit, limit));
     print_front(to, search);
     print_why(to, search);
-    fprintf(to, "\nrepeat    %s\n\n", search->repeat);
+    fputc('\n', to);
+    print_chunks(to, search);
+    fprintf(to, "repeat    %s\n\n", search->repeat);
 }
 
 void search_print_choice(FILE *to, const struct search *search) {
@@ -109,6 +131,7 @@ void search_print_choice(FILE *to, const struct search *search) {
     fprintf(to, "plan      %s (predicted %.2f ms, %s; costs %s)\n", search->repeat,
             search->result.winner->step * 1e3, plan_text_bytes(search->result.winner->bytes, bytes),
             search->costs);
+    print_chunks(to, search);
 }
 
 /* ---- for programs ---- */
@@ -119,9 +142,10 @@ static json_t *choice_json(const struct weir_planner_choice *choice) {
         json_array_append_new(balance, json_integer(choice->balance[s]));
         json_array_append_new(modes, json_string(weir_checkpoint_name(choice->checkpoint[s])));
     }
-    return json_pack("{s:s, s:I, s:I, s:o, s:o, s:s, s:f, s:I, s:b}", "schedule", choice->schedule,
-                     "stages", (json_int_t)choice->stages, "workers", (json_int_t)choice->workers,
-                     "balance", balance, "checkpoint", modes, "recompute",
+    return json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:s, s:f, s:I, s:b}", "schedule",
+                     choice->schedule, "micro_batches", (json_int_t)choice->micro_batches, "stages",
+                     (json_int_t)choice->stages, "workers", (json_int_t)choice->workers, "balance",
+                     balance, "checkpoint", modes, "recompute",
                      choice->recompute_late ? "late" : "early", "step", choice->step, "bytes",
                      (json_int_t)choice->bytes, "fits", (int)choice->fits);
 }
@@ -150,6 +174,8 @@ int search_json(const struct search *search, json_t *root) {
     int failed = json_object_set_new(root, "front", front) | json_object_set_new(root, "why", why) |
                  json_object_set_new(root, "options", json_text_string(search->repeat)) |
                  json_object_set_new(root, "costs", json_text_string(search->costs)) |
+                 json_object_set_new(root, "micro_batches_asked",
+                                     json_integer(search->cost_list[0].micro_batches)) |
                  json_object_set_new(root, "smallest_limit",
                                      json_integer((json_int_t)result->smallest_limit));
     return failed != 0 ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;

@@ -103,8 +103,9 @@ uint64_t train_eval_rows(const struct train *t);
 /** Loss and metric on those. */
 int train_evaluate(struct train *t, struct task_score *score);
 
-/** A resumed run's dropout and data go on with the seed that it began with. */
-int train_read_seed(struct train *t, const struct args *args);
+/** A resumed run's dropout and data go on with the seed that it began with, and a search leaves it
+ * its chunks. */
+int train_read_origin(struct train *t, const struct args *args);
 /** What decides the bits of this run; train_notes_clean_up, also after a failure. */
 int train_notes_make(const struct train *t, struct train_notes *notes);
 void train_notes_clean_up(struct train_notes *notes);

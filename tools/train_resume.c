@@ -284,8 +284,19 @@ int train_notes_warn(struct train *t) {
     return visit_others(t, warn_of_note);
 }
 
-int train_read_seed(struct train *t, const struct args *args) {
-    if (t->values->resume == NULL || args_given(args, "seed")) return WEIR_OK;
+/* Micro-batches, which a search is not to change: chunks that make as many. */
+static void read_chunks(struct train *t, const struct weir__safetensors *file) {
+    char key[64];
+    snprintf(key, sizeof key, "%schunks", option_prefix);
+    const char *text = weir__safetensors_metadata(file, key);
+    unsigned long count = text != NULL ? strtoul(text, NULL, 10) : 0;
+    if (count > 0 && count <= UINT32_MAX) t->values->pipe.chunks = (uint32_t)count;
+}
+
+int train_read_origin(struct train *t, const struct args *args) {
+    bool chunks = t->values->plan == 1 && !args_given(args, "chunks");
+    bool seeds = !args_given(args, "seed");
+    if (t->values->resume == NULL || (!seeds && !chunks)) return WEIR_OK;
     struct weir__io io = {.error = t->error};
     struct weir__safetensors *file;
     int status = weir__safetensors_open(&io, t->values->resume, NULL, &file);
@@ -295,7 +306,8 @@ int train_read_seed(struct train *t, const struct args *args) {
         return status;
     }
     const char *seed = weir__safetensors_metadata(file, "seed");
-    if (seed != NULL) t->values->pipe.seed = strtoull(seed, NULL, 10);
+    if (chunks) read_chunks(t, file);
+    if (seeds && seed != NULL) t->values->pipe.seed = strtoull(seed, NULL, 10);
     weir__safetensors_close(file);
     return WEIR_OK;
 }

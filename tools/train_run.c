@@ -46,8 +46,9 @@ static int build_net(struct train *t, const struct args *args) {
     struct train_values *values = t->values;
     int status = WEIR_OK;
     fill_options(t);
+    struct search_how how = {.measures = true, .keeps_chunks = values->resume != NULL};
     if (values->plan == 1)
-        status = search_run(&t->search, true, args, t->model, &t->options, &values->pipe,
+        status = search_run(&t->search, &how, args, t->model, &t->options, &values->pipe,
                             t->people.stream, t->faults);
     if (status == WEIR_OK)
         status =
@@ -97,7 +98,7 @@ static void check_outputs(struct train *t) {
 /* Everything that the command line and the files may be refused for, as far as it goes. */
 static int build_all(struct train *t, const struct args *args) {
     check_outputs(t);
-    int status = train_read_seed(t, args);
+    int status = train_read_origin(t, args);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_open(t);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_build_model(t, args);
     if (status != WEIR_OK) return status;
