@@ -44,7 +44,7 @@ extern "C" {
     X(ERR_SYSTEM, -19, "the operating system refused")                                             \
     X(ERR_OVERFLOW, -20, "a size overflows")                                                       \
     X(ERR_CALLBACK, -21, "a callback failed")                                                      \
-    X(ERR_BACKEND, -22, "a numerical library failed")                                              \
+    X(ERR_BACKEND, -22, "a numerical library, or a device's driver, failed")                       \
     X(ERR_DEVICE, -23, "a device failed")
 
 enum weir_status {
