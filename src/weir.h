@@ -116,6 +116,12 @@ struct weir_verdict {
 
 struct weir_stream; /**< where a device runs work in order; a CPU stage's work runs at once */
 
+/** A CUDA stage's stream as what CUDA's driver API calls a CUstream (cudaStream_t in its runtime),
+ * for kernels of your own: a callback enqueues them there and returns. It is non-blocking, of the
+ * GPU's primary context, which is current on the thread that the callback runs on. NULL for a
+ * CPU's. */
+void *weir_stream_cuda(const struct weir_stream *stream);
+
 /** One call of a stage, for one micro-batch. All memory belongs to Weir (or, for inputs, outputs
  * and input gradients of the pipe, to the caller of the step) and is valid until the callback
  * returns, on CUDA until the stream has passed the work. Inputs, popped skips and output gradients

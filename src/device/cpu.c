@@ -260,6 +260,11 @@ static const struct weir__device_calls cpu_calls = {
     .synchronous = true,
 };
 
+int weir__cpu_probe(uint32_t ordinal, struct weir_error *error) {
+    (void)ordinal, (void)error;
+    return WEIR_OK;
+}
+
 /* Every ordinal is the same processor; which cores a worker gets is src/place's to say. */
 int weir__cpu_open(const char *name, uint32_t ordinal, const struct weir_allocator *allocator,
                    struct weir_error *error, struct weir__device **device) {

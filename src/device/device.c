@@ -8,12 +8,14 @@
 struct kind {
     const char *name;
     weir__device_open_fn *open;
+    weir__device_probe_fn *probe;
     bool own_memory; /* each number has a memory of its own; else it is the host's */
     bool synchronous;
 };
 
 static const struct kind kinds[] = {
-    {"cpu", weir__cpu_open, false, true},
+    {"cpu", weir__cpu_open, weir__cpu_probe, false, true},
+    {"cuda", weir__cuda_open, weir__cuda_probe, true, false},
 };
 
 enum { ORDINAL_DIGITS_MAX = 6 };
@@ -55,16 +57,33 @@ struct weir__device_facts weir__device_facts(const char *name) {
     return (struct weir__device_facts){kind->own_memory ? 1 + ordinal : 0, kind->synchronous};
 }
 
+/* The name's row and number, or why there is none. */
+static int find(const char *name, struct weir_error *error, const struct kind **kind,
+                uint32_t *ordinal) {
+    size_t length;
+    if (name == NULL || strlen(name) >= sizeof((struct weir__device *)0)->name ||
+        !parse(name, &length, ordinal))
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "a device is named by its kind and perhaps a number, like cpu, cuda or "
+                          "cuda:1");
+    *kind = find_kind(name, length);
+    if (*kind != NULL) return WEIR_OK;
+    return weir__fail(error, WEIR_ERR_NOT_FOUND,
+                      "there is no such kind of device: use cpu or cuda");
+}
+
 int weir__device_open(const char *name, const struct weir_allocator *allocator,
                       struct weir_error *error, struct weir__device **device) {
     assert(device != NULL);
-    size_t length;
+    const struct kind *kind;
     uint32_t ordinal;
-    if (name == NULL || strlen(name) >= sizeof(*device)->name || !parse(name, &length, &ordinal))
-        return weir__fail(error, WEIR_ERR_ARGUMENT,
-                          "a device is named by its kind and perhaps a number, like cpu or cpu:1");
-    const struct kind *kind = find_kind(name, length);
-    if (kind == NULL)
-        return weir__fail(error, WEIR_ERR_NOT_FOUND, "there is no such kind of device: use cpu");
-    return kind->open(name, ordinal, allocator, error, device);
+    int status = find(name, error, &kind, &ordinal);
+    return status != WEIR_OK ? status : kind->open(name, ordinal, allocator, error, device);
+}
+
+int weir__device_check(const char *name, struct weir_error *error) {
+    const struct kind *kind;
+    uint32_t ordinal;
+    int status = find(name, error, &kind, &ordinal);
+    return status != WEIR_OK ? status : kind->probe(ordinal, error);
 }

@@ -30,7 +30,7 @@ struct weir_stream {
 struct weir__event {
     struct weir__device *device;
     uint64_t ready_ns; /**< CPU: CLOCK_MONOTONIC time at which it was recorded; 0: never */
-    void *native;      /**< CUDA's event, made with its device's context */
+    void *native;      /**< CUDA's event (CUevent) */
 };
 
 /** How an update is judged: weir__pipe_norm's sum in the same order, and
@@ -87,6 +87,9 @@ struct weir__device_calls {
     bool (*reaches)(struct weir__device *device, struct weir__device *other);
     /** All streams, events and memory must be gone. */
     void (*close)(struct weir__device *device);
+    /** Writes what failed last on the device, in its driver's words, into `text` (capacity >= 1);
+     * "" if nothing has. Optional, default: nothing to add to the status. Any thread. */
+    void (*explain)(struct weir__device *device, char *text, size_t capacity);
     bool synchronous; /**< work is done when the call returns: events need not be kept */
 };
 
@@ -96,6 +99,7 @@ struct weir__device {
     char name[32];
     uint32_t memory;   /**< devices of the same number share memory: a pointer of one is one of the
                             other. 0 is the host's */
+    char pci[16];      /**< a GPU's PCI address, for weir__place_near; "" for a CPU */
     size_t stream_min; /**< CPU: copies of so many bytes pass the caches by; open sets
                             weir__copy_stream_min(0), who knows the machine may set better */
 };
@@ -114,6 +118,9 @@ struct weir__device_facts weir__device_facts(const char *name);
  * it with device->calls->close. */
 int weir__device_open(const char *name, const struct weir_allocator *allocator,
                       struct weir_error *error, struct weir__device **device);
+/** Whether there is such a device, without opening it: the same statuses and errors, but for those
+ * of a device that is there and does not open. */
+int weir__device_check(const char *name, struct weir_error *error);
 
 /** CPU copy by the best known way for its size: memcpy below `stream_min` bytes, non-temporal
  * stores from there on (where the destination is 64-byte aligned). What a device's `copy` does;

@@ -13,6 +13,12 @@ typedef int weir__device_open_fn(const char *name, uint32_t ordinal,
                                  const struct weir_allocator *allocator, struct weir_error *error,
                                  struct weir__device **device);
 
+/** Whether "kind:N" is there, as weir__device_check says. */
+typedef int weir__device_probe_fn(uint32_t ordinal, struct weir_error *error);
+
 weir__device_open_fn weir__cpu_open;
+weir__device_probe_fn weir__cpu_probe;
+weir__device_open_fn weir__cuda_open;
+weir__device_probe_fn weir__cuda_probe;
 
 #endif

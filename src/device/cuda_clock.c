@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* When an event was done, by the host's clock. The driver gives the time between two events, as
+ * milliseconds in a float: exact to half a microsecond up to 4 seconds, to a second after a day. So
+ * events are measured from a base, which is made anew when one lies too far from it.
+ *
+ * A base's own host time is known to the time between just before its record and just after it was
+ * seen done, some microseconds on an idle stream; the tightest of a few is taken. The clocks' rates
+ * differ by tens of parts per million (100 us in 4 s), which is learned from the bases. */
+#include "device/cuda.h"
+
+enum { TRIES = 8, QUERIES_MAX = 100000 };
+
+/* A rate beyond this is no clock's: one of them was set, or the machine slept. */
+#define RATE_ERROR_MAX 1e-3
+/* Before so much has passed, the bases' own error says more than the rate's. */
+#define RATE_AFTER_NS 5e8
+
+/* ---- the mapping ---- */
+
+void weir__cuda_clock_begin(struct weir__cuda_clock *clock, uint64_t host_ns) {
+    *clock = (struct weir__cuda_clock){
+        .first_host_ns = host_ns, .base_host_ns = host_ns, .base_gpu_ns = 0.0, .rate = 1.0};
+}
+
+void weir__cuda_clock_rebase(struct weir__cuda_clock *clock, uint64_t host_ns, float milliseconds) {
+    assert(clock->rate > 0.0);
+    clock->base_gpu_ns += (double)milliseconds * 1e6;
+    clock->base_host_ns = host_ns;
+    if (clock->base_gpu_ns < RATE_AFTER_NS) return;
+    double host_passed = (double)(int64_t)(host_ns - clock->first_host_ns);
+    double rate = host_passed / clock->base_gpu_ns;
+    if (rate > 1.0 - RATE_ERROR_MAX && rate < 1.0 + RATE_ERROR_MAX)
+        clock->rate = rate;
+    else
+        weir__cuda_clock_begin(clock, host_ns);
+}
+
+uint64_t weir__cuda_clock_map(const struct weir__cuda_clock *clock, float milliseconds) {
+    double after = (double)milliseconds * 1e6 * clock->rate;
+    return clock->base_host_ns + (uint64_t)(int64_t)(after < 0.0 ? after - 0.5 : after + 0.5);
+}
+
+/* ---- bases ---- */
+
+static int wait_done(struct weir__cuda_device *device, struct CUevent_st *event) {
+    for (int i = 0; i < QUERIES_MAX; i++) {
+        int result = device->driver.event_query(event);
+        if (result != WEIR__CUDA_NOT_READY) return weir__cuda_check(device, "cuEventQuery", result);
+    }
+    int result = device->driver.stream_synchronize(device->own);
+    return weir__cuda_check(device, "cuStreamSynchronize", result);
+}
+
+/* Records bases[1], as well placed as can be; bases[2] is for trials. */
+static int place_base(struct weir__cuda_device *device, uint64_t *host_ns) {
+    uint64_t tightest = UINT64_MAX;
+    for (int i = 0; i < TRIES; i++) {
+        uint64_t before = weir__now_ns();
+        int result = device->driver.event_record(device->bases[2], device->own);
+        int status = weir__cuda_check(device, "cuEventRecord", result);
+        if (status == WEIR_OK) status = wait_done(device, device->bases[2]);
+        if (status != WEIR_OK) return status;
+        uint64_t took = weir__now_ns() - before;
+        if (took >= tightest) continue;
+        tightest = took;
+        *host_ns = before + took / 2;
+        struct CUevent_st *trial = device->bases[2];
+        device->bases[2] = device->bases[1];
+        device->bases[1] = trial;
+    }
+    return WEIR_OK;
+}
+
+static void swap_base(struct weir__cuda_device *device) {
+    struct CUevent_st *former = device->bases[0];
+    device->bases[0] = device->bases[1];
+    device->bases[1] = former;
+}
+
+static int elapsed(struct weir__cuda_device *device, struct CUevent_st *start,
+                   struct CUevent_st *end, float *milliseconds) {
+    int result = device->driver.event_elapsed(milliseconds, start, end);
+    return weir__cuda_check(device, "cuEventElapsedTime", result);
+}
+
+static int renew_base(struct weir__cuda_device *device) {
+    uint64_t host_ns = 0;
+    float passed = 0.0f;
+    int status = place_base(device, &host_ns);
+    if (status == WEIR_OK) status = elapsed(device, device->bases[0], device->bases[1], &passed);
+    if (status != WEIR_OK) return status;
+    weir__cuda_clock_rebase(&device->clock, host_ns, passed);
+    swap_base(device);
+    return WEIR_OK;
+}
+
+/* Too far from the base, so it is near to now: steps are read when they end. */
+static int measure(struct weir__cuda_device *device, struct CUevent_st *event, float *since) {
+    int status = elapsed(device, device->bases[0], event, since);
+    if (status != WEIR_OK) return status;
+    if (*since<WEIR__CUDA_CLOCK_SPAN_MS && * since> - WEIR__CUDA_CLOCK_SPAN_MS) return WEIR_OK;
+    status = renew_base(device);
+    if (status == WEIR_OK) status = elapsed(device, event, device->bases[0], since);
+    *since = -*since;
+    return status;
+}
+
+int weir__cuda_event_time(struct weir__event *event, uint64_t *ns) {
+    struct weir__cuda_device *device = weir__cuda_device(event->device);
+    struct weir__cuda_scope scope;
+    float since = 0.0f;
+    pthread_mutex_lock(&device->lock);
+    int status = weir__cuda_scope_begin(device, &scope);
+    if (status == WEIR_OK) status = measure(device, event->native, &since);
+    if (status == WEIR_OK) *ns = weir__cuda_clock_map(&device->clock, since);
+    weir__cuda_scope_end(device, &scope);
+    pthread_mutex_unlock(&device->lock);
+    return status;
+}
+
+int weir__cuda_clock_new(struct weir__cuda_device *device) {
+    const struct weir__cuda_driver *driver = &device->driver;
+    int result = driver->stream_create(&device->own, WEIR__CUDA_STREAM_NON_BLOCKING);
+    int status = weir__cuda_check(device, "cuStreamCreate", result);
+    for (size_t i = 0; status == WEIR_OK && i < WEIR__COUNT_OF(device->bases); i++)
+        status =
+            weir__cuda_check(device, "cuEventCreate", driver->event_create(&device->bases[i], 0));
+    uint64_t host_ns = 0;
+    if (status == WEIR_OK) status = place_base(device, &host_ns);
+    if (status != WEIR_OK) return status;
+    swap_base(device);
+    weir__cuda_clock_begin(&device->clock, host_ns);
+    return WEIR_OK;
+}
+
+void weir__cuda_clock_destroy(struct weir__cuda_device *device) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(device->bases); i++) {
+        if (device->bases[i] != NULL) (void)device->driver.event_destroy(device->bases[i]);
+        device->bases[i] = NULL;
+    }
+    if (device->own != NULL) (void)device->driver.stream_destroy(device->own);
+    device->own = NULL;
+}
