@@ -20,10 +20,13 @@
  *
  * Tests reach it through dlopen of the same path and the symbol `weir_fake_cuda_control`, which is
  * a struct weir_fake_cuda_control. All functions may be called from any thread; `reset` only while
- * no other thread is in the library.
+ * no other thread is in the library. In a program that does not reset it there are 2 GPUs, or as
+ * many as the environment's WEIR_FAKE_CUDA_GPUS says.
  */
 #ifndef WEIR_TESTS_FAKE_CUDA_H
 #define WEIR_TESTS_FAKE_CUDA_H
+
+#include "fake_kernels.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -77,19 +80,6 @@ struct weir_fake_cuda_entry {
     size_t bytes;
 };
 
-/** An emulated kernel: `arguments` are pointers to copies, made at the launch, of what
- * cuLaunchKernel was given. */
-typedef void weir_fake_cuda_kernel_fn(const uint32_t grid[3], const uint32_t block[3],
-                                      uint32_t shared_bytes, void *const *arguments);
-
-/** A row of a table of kernels, which ends with a row whose name is NULL. */
-struct weir_fake_cuda_kernel {
-    const char *name;
-    weir_fake_cuda_kernel_fn *run;
-    uint32_t argument_count;
-    const uint32_t *argument_bytes;
-};
-
 /** For a launch without a table: `arguments` is a copy of what was given. */
 typedef void weir_fake_cuda_fn(const void *arguments);
 
@@ -136,8 +126,8 @@ struct weir_fake_cuda_control {
      * `bytes` bytes of arguments. A CUresult; it is a call of the driver as any other. */
     int (*launch)(void *stream, weir_fake_cuda_fn *run, const void *arguments, size_t bytes);
     /** Adds kernels that cuModuleGetFunction finds, until the next reset, besides those that are
-     * linked into the library. The table must live as long. False if there are too many. */
-    bool (*add_kernels)(const struct weir_fake_cuda_kernel *table);
+     * linked into the library. The table must live as long. False if there is a table already. */
+    bool (*add_kernels)(const struct fake_cuda_kernel *kernels, size_t count);
 };
 
 #endif
