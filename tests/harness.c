@@ -279,6 +279,7 @@ enum test_outcome test_run(const char *name, void (*run)(void)) {
     atomic_store(&current.failures, 0);
     atomic_store(&current.random, seed_for(name));
     test_allocator_reset();
+    unsetenv("WEIR_CUDA_DRIVER"); /* which a test before may have set: tests/fake_gpu.h */
     run();
     test_allocator_finish();
     remove_directories();

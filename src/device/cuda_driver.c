@@ -54,7 +54,7 @@ static int check_version(struct weir__cuda_driver *driver, struct weir_error *er
     memcpy(&driver->driver_get_version, &function, sizeof function);
     int result = driver->driver_get_version(&driver->version);
     if (result != WEIR__CUDA_SUCCESS)
-        return weir__fail(error, WEIR_ERR_DEVICE,
+        return weir__fail(error, weir__cuda_status(result),
                           "the NVIDIA driver does not say its version (CUDA error %d): install it "
                           "anew, or use cpu",
                           result);

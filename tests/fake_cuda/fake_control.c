@@ -77,10 +77,18 @@ uint64_t fake_log(const char *call, const struct fake_stream *stream,
     return fake.entry_count++;
 }
 
-bool fake_note_wait(const struct weir_fake_cuda_wait *wait) {
+bool fake_note_wait(const struct weir_fake_cuda_wait *wait, struct fake_record *record) {
     fake.waits = grow(fake.waits, fake.wait_count, &fake.wait_capacity, sizeof *fake.waits);
     fake.waits[fake.wait_count++] = *wait;
-    return fake.wait_count == fake.drop_at;
+    if (fake.wait_count != fake.drop_at) return false;
+    fake.dropped = record;
+    if (record != NULL) record->references++;
+    return true;
+}
+
+/* Failures of work on the device, after which the driver gives nothing else. */
+static bool is_sticky(int result) {
+    return result == 700 || result == 702 || result == 710 || (result >= 714 && result <= 719);
 }
 
 int fake_injected(void) {
@@ -88,7 +96,7 @@ int fake_injected(void) {
     if (fake.fail_at == 0 || fake.calls != fake.fail_at) return 0;
     fake.failed = true;
     struct fake_context *context = fake_current();
-    if (context != NULL && weir__cuda_is_sticky(fake.fail_result))
+    if (context != NULL && is_sticky(fake.fail_result))
         fake_context_break(context, fake.fail_result);
     return fake.fail_result;
 }
@@ -130,6 +138,8 @@ __attribute__((constructor)) static void begin_by_itself(void) {
 static void control_reset(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
     fake_lock();
     fake_objects_end(NULL);
+    fake_record_release(fake.dropped);
+    fake.dropped = NULL;
     begin(seed, gpu_count, flags);
     fake_cuda_seed(seed);
     fake_unlock();

@@ -104,7 +104,9 @@ struct weir_fake_cuda_control {
     void (*fail_call)(uint64_t k, int result);
     bool (*failed)(void); /**< whether that has happened since fail_call */
     uint64_t (*calls_made)(void);
-    /** Makes the k-th wait since the reset do nothing; 0 turns this off. */
+    /** Makes the k-th wait since the reset do nothing; 0 turns this off. In order RANDOM most
+     * forces then put off what it was for as long as anything else can run, so that few seeds show
+     * whether it is missed. */
     void (*drop_wait)(uint64_t k);
     uint64_t (*waits_made)(void);
     /** False if there is no such wait. */

@@ -316,7 +316,7 @@ int cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, unsi
     if (flags != 0) return leave(WEIR__CUDA_INVALID_VALUE);
     struct weir_fake_cuda_wait wait = wait_of(on, of->record);
     uint64_t entry = fake_log("cuStreamWaitEvent", on, of, NULL, NULL, 0);
-    bool dropped = fake_note_wait(&wait);
+    bool dropped = fake_note_wait(&wait, of->record);
     if (!dropped && of->record != NULL) fake_submit_wait(on, of->record, entry);
     return leave(of->context->broken);
 }
@@ -384,7 +384,7 @@ int cuEventSynchronize(struct CUevent_st *event) {
     if (result != 0) return leave(result);
     struct weir_fake_cuda_wait wait = wait_of(NULL, of->record);
     (void)fake_log("cuEventSynchronize", NULL, of, NULL, NULL, 0);
-    bool dropped = fake_note_wait(&wait);
+    bool dropped = fake_note_wait(&wait, of->record);
     if (!dropped && of->record != NULL) fake_force_record(of->record);
     return leave(of->context->broken);
 }

@@ -151,6 +151,7 @@ struct fake_state {
     int fail_result;
     bool failed;
     uint64_t drop_at;
+    struct fake_record *dropped; /* what the dropped wait was for */
     struct weir_fake_cuda_wait *waits;
     size_t wait_count, wait_capacity;
     struct weir_fake_cuda_entry *entries;
@@ -174,8 +175,8 @@ void fake_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /** A line of the log; returns where it is (to mark it as run). */
 uint64_t fake_log(const char *call, const struct fake_stream *stream,
                   const struct fake_event *event, const void *to, const void *from, size_t bytes);
-/** Notes a wait; true if it is the one to drop. */
-bool fake_note_wait(const struct weir_fake_cuda_wait *wait);
+/** Notes a wait for a record (NULL: none yet); true if it is the one to drop. */
+bool fake_note_wait(const struct weir_fake_cuda_wait *wait, struct fake_record *record);
 /** The injected result of this call, or 0. */
 int fake_injected(void);
 

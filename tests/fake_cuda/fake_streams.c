@@ -10,6 +10,7 @@
  *   priority  streams in an order that the seed fixes, each as far as it can go
  *   uniform   any operation that can run
  *   needed    only what the target needs
+ *   delay     where a wait was dropped: what it would have waited for comes last of all
  * and, when the target is done, whether other work goes on. */
 #include "fake_state.h"
 
@@ -17,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum policy { LATEST, PRIORITY, UNIFORM, NEEDED };
+enum policy { LATEST, PRIORITY, UNIFORM, NEEDED, DELAY };
 
 /* ---- streams ---- */
 
@@ -235,7 +236,7 @@ static bool is_ready(const struct fake_stream *stream) {
 }
 
 static uint64_t rank(const struct fake_stream *stream, enum policy policy) {
-    if (policy == LATEST) return stream->tail->sequence;
+    if (policy == LATEST || policy == DELAY) return stream->tail->sequence;
     return policy == PRIORITY ? stream->priority : fake_random();
 }
 
@@ -244,6 +245,7 @@ static struct fake_stream *pick(enum policy policy) {
     uint64_t best_rank = 0;
     for (struct fake_stream *stream = fake.streams; stream != NULL; stream = stream->next) {
         if (!is_ready(stream)) continue;
+        if (policy == DELAY && !fake.dropped->done && stream == fake.dropped->stream) continue;
         uint64_t own = rank(stream, policy);
         if (best == NULL || own > best_rank) {
             best = stream;
@@ -277,6 +279,7 @@ static enum policy draw(void) {
     static const enum policy likely[] = {LATEST,   LATEST,   LATEST,  LATEST,
                                          PRIORITY, PRIORITY, UNIFORM, NEEDED};
     if (fake.order != WEIR_FAKE_CUDA_RANDOM) return NEEDED;
+    if (fake.dropped != NULL && !fake.dropped->done && fake_random_below(8) > 0) return DELAY;
     return likely[fake_random_below(sizeof likely / sizeof likely[0])];
 }
 
@@ -291,9 +294,8 @@ static void go_on(enum policy policy) {
 static void force(struct fake_record *record, struct fake_stream *stream) {
     enum policy policy = draw();
     while (!is_done(record, stream)) {
-        struct fake_stream *next = policy == NEEDED ? needed(record, stream) : pick(policy);
-        assert(next != NULL);
-        run_head(next);
+        struct fake_stream *next = policy == NEEDED ? NULL : pick(policy);
+        run_head(next != NULL ? next : needed(record, stream));
     }
     if (fake.order == WEIR_FAKE_CUDA_RANDOM && policy != NEEDED) go_on(policy);
     fake_memory_open(NULL);

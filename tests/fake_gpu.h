@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * GPUs for tests: the fake driver as the one that Weir opens, and its control.
+ */
+#ifndef WEIR_TESTS_FAKE_GPU_H
+#define WEIR_TESTS_FAKE_GPU_H
+
+#include "device/device.h"
+#include "fake_cuda/fake_cuda.h"
+
+/** Resets the fake driver and makes it, until the test's end, the driver that Weir opens. NULL
+ * where it was not built: SKIP then with FAKE_GPU_MISSING. */
+const struct weir_fake_cuda_control *fake_gpus(uint64_t seed, uint32_t gpu_count, uint32_t flags);
+#define FAKE_GPU_MISSING "the fake CUDA driver was not built"
+
+/** An opened device, entered; NULL (and the test failed) if it does not open. */
+struct weir__device *fake_gpu_open(const char *name);
+
+/** Whether nothing is left in the driver, all work ran, and no memory was used against the rules.
+ * Fails the test, naming what is not so. */
+bool fake_gpus_clean(const struct weir_fake_cuda_control *fake);
+
+#endif
