@@ -217,7 +217,7 @@ static void test_an_event_never_recorded_counts_as_done(void) {
     CHECK_OK(device->calls->stream_wait(stream, &event));
     CHECK_OK(device->calls->event_wait(&event));
     CHECK_OK(device->calls->stream_finish(stream));
-    CHECK_STATUS(device->calls->event_time(&event, &ns), WEIR_ERR_DEVICE);
+    CHECK_STATUS(device->calls->event_time(&event, &ns), WEIR_ERR_BACKEND);
     CHECK_EQ_UINT(ns, 7);
     device->calls->event_clean_up(&event);
     device->calls->stream_destroy(stream);
@@ -246,7 +246,7 @@ static void test_a_kernel_runs_on_the_stream(void) {
     for (int i = 0; i < COUNT; i++) CHECK(pinned.data[i] == value);
     const struct weir__cuda_grid large = {{1, 1, 1}, {2048, 1, 1}, 0};
     CHECK_STATUS(weir__cuda_launch(stream, WEIR__CUDA_KERNEL_fill, &large, (void *[]){&arguments}),
-                 WEIR_ERR_DEVICE);
+                 WEIR_ERR_BACKEND);
     device->calls->stream_destroy(stream);
     device->calls->memory_release(device, memory, BYTES);
     unpin(&pinned);
@@ -300,7 +300,7 @@ static void test_peers_are_reached_where_the_hardware_can(void) {
     for (int i = 0; i < 3; i++, name[5]++) device[i] = fake_gpu_open(name);
     CHECK_HELPERS();
     CHECK_OK(weir__device_open("cpu", test_allocator(), NULL, &cpu));
-    copy_over(device[0], device[1], WEIR_ERR_DEVICE); /* not asked for yet */
+    copy_over(device[0], device[1], WEIR_ERR_BACKEND); /* not asked for yet */
     for (int twice = 0; twice < 2; twice++) {
         CHECK(device[0]->calls->reaches(device[0], device[1]));
         CHECK(!device[0]->calls->reaches(device[0], device[2]));
@@ -311,7 +311,7 @@ static void test_peers_are_reached_where_the_hardware_can(void) {
     }
     copy_over(device[0], device[1], WEIR_OK);
     copy_over(device[0], again, WEIR_OK);
-    copy_over(device[0], device[2], WEIR_ERR_DEVICE);
+    copy_over(device[0], device[2], WEIR_ERR_BACKEND);
     struct weir_fake_cuda_counts counts;
     fake->counts(&counts);
     CHECK_EQ_UINT(counts.faults, 2);
@@ -389,7 +389,7 @@ static void *copy_without_entering(void *context) {
     struct producer *p = context;
     char text[256];
     const struct weir__device_calls *calls = p->device->calls;
-    EXPECT_STATUS(calls->copy(p->stream, p->pinned->data, p->memory, BYTES), WEIR_ERR_DEVICE);
+    EXPECT_STATUS(calls->copy(p->stream, p->pinned->data, p->memory, BYTES), WEIR_ERR_BACKEND);
     calls->explain(p->device, text, sizeof text);
     EXPECT_CONTAINS(text, "CUDA_ERROR_INVALID_CONTEXT");
     return NULL;
@@ -421,16 +421,16 @@ static void test_memory_that_is_not_pinned_is_refused(void) {
     CHECK_HELPERS();
     float *memory = acquire(device, BYTES);
     CHECK_OK(device->calls->stream_new(device, &stream));
-    CHECK_STATUS(device->calls->copy(stream, memory, host, BYTES), WEIR_ERR_DEVICE);
+    CHECK_STATUS(device->calls->copy(stream, memory, host, BYTES), WEIR_ERR_BACKEND);
     CHECK_OK(device->calls->host_pin(device, host, BYTES / 2));
     CHECK_OK(device->calls->host_pin(device, host, 0));
-    CHECK_STATUS(device->calls->host_pin(device, host, BYTES), WEIR_ERR_DEVICE); /* twice */
+    CHECK_STATUS(device->calls->host_pin(device, host, BYTES), WEIR_ERR_BACKEND); /* twice */
     CHECK_OK(device->calls->copy(stream, memory, host, BYTES / 2));
-    CHECK_STATUS(device->calls->copy(stream, memory, host, BYTES), WEIR_ERR_DEVICE);
+    CHECK_STATUS(device->calls->copy(stream, memory, host, BYTES), WEIR_ERR_BACKEND);
     CHECK_OK(device->calls->stream_finish(stream));
     device->calls->host_unpin(device, host, BYTES / 2);
     device->calls->host_unpin(device, NULL, BYTES);
-    CHECK_STATUS(device->calls->copy(stream, memory, host, 64), WEIR_ERR_DEVICE);
+    CHECK_STATUS(device->calls->copy(stream, memory, host, 64), WEIR_ERR_BACKEND);
     struct weir_fake_cuda_counts counts;
     fake->counts(&counts);
     CHECK_EQ_UINT(counts.faults, 3);

@@ -103,10 +103,10 @@ static void test_a_driver_that_does_not_start_says_why(void) {
         int status;
         const char *words;
     } cases[] = {{WEIR__CUDA_STUB_LIBRARY, WEIR_ERR_NOT_FOUND, "toolkit's stub"},
-                 {WEIR__CUDA_SYSTEM_DRIVER_MISMATCH, WEIR_ERR_DEVICE, "different versions"},
-                 {WEIR__CUDA_UNKNOWN, WEIR_ERR_DEVICE, "cuInit: CUDA_ERROR_UNKNOWN (999)"},
+                 {WEIR__CUDA_SYSTEM_DRIVER_MISMATCH, WEIR_ERR_SYSTEM, "different versions"},
+                 {WEIR__CUDA_UNKNOWN, WEIR_ERR_BACKEND, "cuInit: CUDA_ERROR_UNKNOWN (999)"},
                  {WEIR__CUDA_OUT_OF_MEMORY, WEIR_ERR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"},
-                 {424242, WEIR_ERR_DEVICE, "unknown error (424242)"}};
+                 {424242, WEIR_ERR_BACKEND, "unknown error (424242)"}};
     const struct weir_fake_cuda_control *fake = fake_gpus(1, 1, 0);
     if (fake == NULL) SKIP(FAKE_GPU_MISSING);
     for (size_t i = 0; i < WEIR__COUNT_OF(cases); i++) {
@@ -119,7 +119,7 @@ static void test_a_driver_that_does_not_start_says_why(void) {
     }
     struct weir_error error = {0};
     fake->fail_call(1, 999);
-    CHECK_STATUS(weir__device_check("cuda", &error), WEIR_ERR_DEVICE);
+    CHECK_STATUS(weir__device_check("cuda", &error), WEIR_ERR_BACKEND);
     CHECK_CONTAINS(error.message, "does not say its version (CUDA error 999)");
 }
 
@@ -159,6 +159,7 @@ static void test_results_that_stay_are_known(void) {
     CHECK_STATUS(weir__cuda_status(0), WEIR_OK);
     CHECK_STATUS(weir__cuda_status(2), WEIR_ERR_OUT_OF_MEMORY);
     CHECK_STATUS(weir__cuda_status(700), WEIR_ERR_DEVICE);
+    CHECK_STATUS(weir__cuda_status(1), WEIR_ERR_BACKEND);
     CHECK(weir__cuda_is_sticky(700) && weir__cuda_is_sticky(719));
     CHECK(!weir__cuda_is_sticky(1) && !weir__cuda_is_sticky(2) && !weir__cuda_is_sticky(600));
 }

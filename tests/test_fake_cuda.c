@@ -438,8 +438,8 @@ static void test_a_copy_over_the_end_is_refused(void) {
     open_pair(&pair);
     CHECK_HELPERS();
     const struct weir__device_calls *calls = pair.device->calls;
-    CHECK_STATUS(calls->copy(pair.first, pair.y + 64, pair.host[0], PAIR_BYTES), WEIR_ERR_DEVICE);
-    CHECK_STATUS(calls->copy(pair.first, pair.host[2] + 64, pair.x, PAIR_BYTES), WEIR_ERR_DEVICE);
+    CHECK_STATUS(calls->copy(pair.first, pair.y + 64, pair.host[0], PAIR_BYTES), WEIR_ERR_BACKEND);
+    CHECK_STATUS(calls->copy(pair.first, pair.host[2] + 64, pair.x, PAIR_BYTES), WEIR_ERR_BACKEND);
     CHECK_OK(calls->copy(pair.first, pair.y + 64, pair.host[0], PAIR_BYTES - 64));
     CHECK_OK(calls->stream_finish(pair.first));
     fake->counts(&counts);

@@ -91,7 +91,7 @@ static int fail_init(const struct weir__cuda_driver *driver, const char *call, i
                           "NVIDIA driver and take the stub out of LD_LIBRARY_PATH, or use cpu",
                           library_name());
     if (result == WEIR__CUDA_SYSTEM_DRIVER_MISMATCH)
-        return weir__fail(error, WEIR_ERR_DEVICE,
+        return weir__fail(error, WEIR_ERR_SYSTEM,
                           "the NVIDIA driver's library and its kernel module are of different "
                           "versions: restart the machine, or install the driver anew");
     return weir__fail(error, weir__cuda_status(result),
@@ -140,7 +140,8 @@ int weir__cuda_driver_find(const struct weir__cuda_driver *driver, uint32_t ordi
 
 int weir__cuda_status(int result) {
     if (result == WEIR__CUDA_SUCCESS) return WEIR_OK;
-    return result == WEIR__CUDA_OUT_OF_MEMORY ? WEIR_ERR_OUT_OF_MEMORY : WEIR_ERR_DEVICE;
+    if (result == WEIR__CUDA_OUT_OF_MEMORY) return WEIR_ERR_OUT_OF_MEMORY;
+    return weir__cuda_is_sticky(result) ? WEIR_ERR_DEVICE : WEIR_ERR_BACKEND;
 }
 
 bool weir__cuda_is_sticky(int result) {

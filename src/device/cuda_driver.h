@@ -151,10 +151,10 @@ void weir__cuda_driver_close(struct weir__cuda_driver *driver);
 int weir__cuda_driver_find(const struct weir__cuda_driver *driver, uint32_t ordinal,
                            struct weir_error *error);
 
-/** WEIR_OK, WEIR_ERR_OUT_OF_MEMORY, or WEIR_ERR_DEVICE for all others. */
+/** WEIR_OK, WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_DEVICE for what is sticky (nothing that the context
+ * holds can be used any more), WEIR_ERR_BACKEND for all others. */
 int weir__cuda_status(int result);
-/** Whether the result stays: every later call in its context will give it, and what the context
- * holds is lost. */
+/** Whether the result stays: every later call in its context will give it. */
 bool weir__cuda_is_sticky(int result);
 /** "cuMemAlloc_v2: CUDA_ERROR_OUT_OF_MEMORY (2): out of memory", in the driver's own words, cut at
  * `capacity`. Returns `text`. */
