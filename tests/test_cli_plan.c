@@ -7,6 +7,7 @@
 #include "cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- plan ---- */
@@ -336,6 +337,58 @@ static void test_doctor_names_the_machine(void) {
     json_decref(here);
 }
 
+static void test_doctor_shows_gpus_links_and_libraries(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    if (!test_fake_cuda_path()) SKIP("the fake CUDA driver was not built");
+    CHECK(setenv("WEIR_CUDA_DRIVER", test_fake_cuda_path(), 1) == 0);
+    json_t *here = doctor(NULL, "");
+    CHECK(here != NULL);
+    const json_t *gpus = json_object_get(here, "gpus");
+    EXPECT_EQ_UINT(json_array_size(gpus), 2);
+    const json_t *second = json_array_get(gpus, 1);
+    EXPECT_EQ_STR(json_string_value(json_object_get(second, "name")), "Fake GPU 1");
+    EXPECT_EQ_STR(json_string_value(json_object_get(second, "capability")), "9.0");
+    EXPECT_EQ_STR(json_string_value(json_object_get(second, "pci")), "0000:1C:00.0");
+    EXPECT(cli_number(second, "memory") == 1073741824.0);
+    EXPECT(json_is_integer(json_object_get(second, "numa_node")));
+    const json_t *reaches = json_object_get(second, "reaches");
+    EXPECT_EQ_UINT(json_array_size(reaches), 1);
+    EXPECT_EQ_INT(json_integer_value(json_array_get(reaches, 0)), 0);
+    const json_t *libraries = json_object_get(here, "libraries");
+    EXPECT_EQ_STR(json_string_value(json_object_get(libraries, "cuda")), "13.0");
+    EXPECT(json_is_string(json_object_get(libraries, "cublaslt")));
+    EXPECT(json_is_string(json_object_get(libraries, "cudnn")));
+    EXPECT(json_is_string(json_object_get(libraries, "nccl")));
+    EXPECT_EQ_UINT(json_array_size(json_object_get(here, "places")), 2);
+    json_decref(here);
+    struct cli_run run;
+    CLI_CODE(&run, 0, "doctor");
+    EXPECT_CONTAINS(run.output, "cuda:1      Fake GPU 1, 1.00 GiB, compute capability 9.0");
+    EXPECT_CONTAINS(run.output, "  cuda:0             -    direct");
+    EXPECT_CONTAINS(run.output, "driver for 13.0");
+}
+
+/* Without a GPU nothing is wrong; a driver that does not work is. */
+static void test_doctor_says_why_there_is_no_gpu(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    CHECK(setenv("WEIR_CUDA_DRIVER", "/none/driver", 1) == 0);
+    CLI_CODE(&run, 0, "doctor");
+    EXPECT_CONTAINS(run.output, "GPUs        none: WEIR_CUDA_DRIVER names a library");
+    CHECK(strstr(run.output, "problem ") == NULL);
+    CHECK(setenv("WEIR_CUDA_DRIVER", "libm.so.6", 1) == 0);
+    json_t *here = doctor(NULL, "");
+    CHECK(here != NULL);
+    const json_t *problems = json_object_get(here, "problems");
+    EXPECT_EQ_UINT(json_array_size(problems), 1);
+    EXPECT_EQ_UINT(json_array_size(json_object_get(here, "gpus")), 0);
+    EXPECT_EQ_UINT(json_array_size(json_object_get(here, "places")), 2);
+    EXPECT_EQ_STR(json_string_value(json_object_get(json_object_get(here, "libraries"), "cuda")),
+                  "");
+    EXPECT_CONTAINS(json_string_value(json_array_get(problems, 0)), "no CUDA driver");
+    json_decref(here);
+}
+
 static void test_doctor_places_workers_on_made_up_machines(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
     json_t *two = doctor("pack:2 numa:2 core:4 pu:1", "--workers 4 --bind auto");
@@ -365,4 +418,5 @@ WEIR_TEST_SUITE(cli_plan, TEST(a_process_takes_little_besides_its_plan),
                 TEST(the_advice_of_a_refusal_fits), TEST(a_plan_shows_memory_over_the_step),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
                 TEST(describe_shows_a_partition), TEST(doctor_names_the_machine),
+                TEST(doctor_shows_gpus_links_and_libraries), TEST(doctor_says_why_there_is_no_gpu),
                 TEST(doctor_places_workers_on_made_up_machines))

@@ -6,7 +6,9 @@
  */
 #include "cli.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 struct refusal {
@@ -44,8 +46,8 @@ static const struct refusal of_pipelines[] = {
     {"--schedule /none/t.csv", "--schedule /none/t.csv: cannot open"},
     {"--dtype bf16", "--dtype bf16 is not available in this build: use f32 or f64"},
     {"--dtype f16", "--dtype f16"},
-    {"--device cuda", "--device cuda is not available in this build: use cpu"},
-    {"--device cpu,cuda:1", "--device cuda:1 is not available"},
+    {"--device cuda", "--device cuda: WEIR_CUDA_DRIVER names a library that does not open"},
+    {"--device cpu,cuda:1", "--device cuda:1: WEIR_CUDA_DRIVER names"},
     {"--checkpoint sometimes", "always, except_last, never"},
     {"--chunks 0", "--chunks 0: too small"},
     {"--stages 0", "--stages 0: too small"},
@@ -90,6 +92,7 @@ static void check_refusals(const char *command, const struct refusal *refusals, 
 static void test_train_and_plan_refuse_pipelines_that_cannot_be(void) {
     char command[600];
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    CHECK(setenv("WEIR_CUDA_DRIVER", "/none/driver", 1) == 0); /* wherever there is a GPU */
     snprintf(command, sizeof command, "train " CLI_TRAIN " --steps 1 --data %s", cli_text());
     check_refusals(command, of_pipelines, COUNT(of_pipelines));
     check_refusals("plan " CLI_MODEL, of_pipelines, COUNT(of_pipelines));
@@ -103,13 +106,17 @@ static void test_train_refuses_what_it_could_not_do(void) {
 
 // PI-3
 static void test_every_fault_is_listed_and_no_file_appears(void) {
-    static const char *const messages[] = {
-        "--save-every needs a file",      "--save-weights /none/w: its folder",
-        "/none/text: No such file",       "--balance adds up to 6 layers, the model has 4",
-        "there is no schedule 'zigzag'",  "--dtype bf16 is not available",
-        "--device cuda is not available", "--workers 3: there are 2 stages"};
+    static const char *const messages[] = {"--save-every needs a file",
+                                           "--save-weights /none/w: its folder",
+                                           "/none/text: No such file",
+                                           "--balance adds up to 6 layers, the model has 4",
+                                           "there is no schedule 'zigzag'",
+                                           "--dtype bf16 is not available",
+                                           "--device cuda: WEIR_CUDA_DRIVER names",
+                                           "--workers 3: there are 2 stages"};
     struct cli_run run;
     const char *folder = test_temporary_directory();
+    CHECK(setenv("WEIR_CUDA_DRIVER", "/none/driver", 1) == 0);
     CLI_CODE(
         &run, 2,
         "train " CLI_TRAIN " --data /none/text --save-every 1 --save-weights /none/w --balance "
@@ -118,6 +125,33 @@ static void test_every_fault_is_listed_and_no_file_appears(void) {
     for (uint32_t i = 0; i < COUNT(messages); i++) CHECK_CONTAINS(run.output, messages[i]);
     CHECK_EQ_INT(test_shell(run.output, sizeof run.output, "ls %s | wc -l", folder), 0);
     CHECK_EQ_INT(run.output[0], '0');
+}
+
+/* No driver, no GPU, a GPU that is not there; and networks, which run on none yet. */
+static void test_a_gpu_that_cannot_be_used_is_refused_with_the_way_out(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    static const struct refusal without[] = {
+        {"--device cuda", "train: --device cuda: the NVIDIA driver finds no GPU: see what "
+                          "'nvidia-smi' says"},
+        {"--device gpu", "--device gpu: there is no such kind of device: use cpu or cuda"},
+        {"--device cuda:x", "--device cuda:x: a device is named by its kind and perhaps a number"}};
+    static const struct refusal with[] = {
+        {"--device cuda:3", "--device cuda:3: there is no GPU 3: there are 2"},
+        {"--device cpu,cuda:1", "--device cuda:1: the GPU is there, but this version runs networks "
+                                "on the CPU only"}};
+    char command[600];
+    snprintf(command, sizeof command, "train " CLI_TRAIN " --steps 1 --data %s", cli_text());
+    void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+    static const struct refusal bare[] = {
+        {"--device cuda", "--device cuda: there is no GPU to use, for there is no NVIDIA driver"},
+        {"--device cuda", "install the driver (CUDA 12.0 or newer), or use cpu"}};
+    if (driver == NULL) check_refusals(command, bare, COUNT(bare));
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    CHECK(setenv("WEIR_CUDA_DRIVER", test_fake_cuda_path(), 1) == 0);
+    CHECK(setenv("WEIR_FAKE_CUDA_GPUS", "0", 1) == 0);
+    check_refusals(command, without, COUNT(without));
+    CHECK(unsetenv("WEIR_FAKE_CUDA_GPUS") == 0);
+    check_refusals(command, with, COUNT(with));
 }
 
 static void test_help_shows_units_and_defaults_everywhere(void) {
@@ -135,4 +169,5 @@ static void test_help_shows_units_and_defaults_everywhere(void) {
 WEIR_TEST_SUITE(cli_refuse, TEST(train_and_plan_refuse_pipelines_that_cannot_be),
                 TEST(train_refuses_what_it_could_not_do),
                 TEST(every_fault_is_listed_and_no_file_appears),
+                TEST(a_gpu_that_cannot_be_used_is_refused_with_the_way_out),
                 TEST(help_shows_units_and_defaults_everywhere))

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* `weir doctor`: what the machine is, what Weir found on it, where it would put workers, and how
- * fast one core is, measured in about a second. */
+/* `weir doctor`: what the machine and its GPUs are, what Weir found on it, where it would put
+ * workers, and how fast one core is, measured in about a second. */
 #include "commands.h"
 #include "args.h"
 #include "device/device.h"
+#include "doctor_gpus.h"
 #include "json_text.h"
 #include "net_run.h"
 #include "net/kernel.h"
@@ -61,7 +62,9 @@ struct doctor {
     struct weir__machine_facts facts;
     struct weir__placement *placements;
     struct weir_faults problems;
+    bool placed; /* the placements can be had */
     struct roofs roofs;
+    struct doctor_gpus gpus;
 };
 
 /* ---- roofs ---- */
@@ -164,16 +167,16 @@ static void print_machine(FILE *to, const struct weir__machine_facts *f) {
             plan_text_bytes(f->l1d_bytes, l1), plan_text_bytes(f->l2_bytes, l2),
             plan_text_bytes(f->l3_bytes, l3), f->l3_count);
     fprintf(to, "memory      %s\n", plan_text_bytes(f->memory_bytes, memory));
-    fprintf(to, "GPUs        none: this build runs on the CPU\n");
 }
 
 static void print_doctor(FILE *to, const struct doctor *d) {
     const char *onednn = weir__onednn_version();
     print_machine(to, &d->facts);
+    doctor_gpus_print(to, &d->gpus);
     fprintf(to, "libraries   hwloc %d.%d.%d, jansson %s, %s\n", HWLOC_API_VERSION >> 16,
             HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255, JANSSON_VERSION,
             onednn[0] != '\0' ? onednn : "no oneDNN: products run on our own vector kernels");
-    for (uint32_t w = 0; d->problems.count == 0 && w < d->values->workers; w++) {
+    for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
         const struct weir__placement *p = &d->placements[w];
         fprintf(to, "worker %-4" PRIu32 " ", w);
         if (!p->place.bound)
@@ -196,7 +199,7 @@ static void print_doctor(FILE *to, const struct doctor *d) {
 
 static json_t *places_json(const struct doctor *d) {
     json_t *places = json_array();
-    for (uint32_t w = 0; d->problems.count == 0 && w < d->values->workers; w++) {
+    for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
         const struct weir__placement *p = &d->placements[w];
         json_array_append_new(
             places, json_pack("{s:i, s:b, s:s, s:i, s:s, s:b, s:i}", "worker", (int)w, "bound",
@@ -220,15 +223,16 @@ static json_t *doctor_json(const struct doctor *d) {
                                (int)f->l3_count);
     json_t *libraries = json_pack("{s:s, s:s, s:s}", "hwloc", hwloc, "jansson", JANSSON_VERSION,
                                   "onednn", weir__onednn_version());
+    doctor_gpus_json_libraries(&d->gpus, libraries);
     json_t *roofs =
         json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.gemm_flops, "copy_cached_bytes",
                   d->roofs.copy_cached, "copy_memory_bytes", d->roofs.copy_memory);
-    return json_pack("{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:[], s:o, s:o, s:o, s:o}", "model",
+    return json_pack("{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
                      f->model, "cores", (int)f->cores, "usable_cores", (int)f->usable_cores,
                      "quota_cores", f->quota_cores, "packages", (int)f->packages, "numa_nodes",
                      (int)f->numa_nodes, "caches", caches, "memory", (json_int_t)f->memory_bytes,
-                     "gpus", "libraries", libraries, "places", places_json(d), "roofs", roofs,
-                     "problems", problems);
+                     "gpus", doctor_gpus_json(&d->gpus), "libraries", libraries, "places",
+                     places_json(d), "roofs", roofs, "problems", problems);
 }
 
 static int examine(struct doctor *d) {
@@ -240,6 +244,9 @@ static int examine(struct doctor *d) {
     /* what cannot be bound is a finding, not a failure */
     (void)weir__place_plan(d->machine, d->values->bind, d->values->workers, d->values->threads,
                            &d->problems, d->placements);
+    d->placed = d->problems.count == 0;
+    status = doctor_gpus_look(&d->gpus, d->machine, &d->problems);
+    if (status != WEIR_OK) return status;
     d->roofs.gemm_flops = measure_product();
     d->roofs.copy_cached = measure_copy(CACHED, d->facts.l3_bytes);
     d->roofs.copy_memory = measure_copy(MEMORY, d->facts.l3_bytes);
@@ -270,6 +277,7 @@ int cmd_doctor(int argc, char **argv) {
         if (error.status == WEIR_OK) error.status = status;
         code = args_fail(&command, &error);
     }
+    doctor_gpus_clean_up(&doctor.gpus);
     free(doctor.placements);
     weir__machine_destroy(doctor.machine);
     weir_faults_clean_up(&doctor.problems);

@@ -3,6 +3,7 @@
 #include "args.h"
 #include "base/base.h"
 #include "commands.h"
+#include "device/cuda_kernels.h"
 #include "net/kernel.h"
 
 #include <errno.h>
@@ -32,7 +33,7 @@ static const struct subcommand subcommands[] = {
     {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
     {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
     {"schedule", "prints or checks an action table", cmd_schedule},
-    {"doctor", "the machine: cores, caches, NUMA nodes, libraries, placement", cmd_doctor},
+    {"doctor", "the machine: cores, caches, NUMA nodes, GPUs, libraries, placement", cmd_doctor},
 };
 #define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
 
@@ -49,7 +50,8 @@ static void print_usage(FILE *to) {
 static int print_version(void) {
     const char *onednn = weir__onednn_version();
     printf("weir %s (%s)\n", weir_version(), weir_build_commit);
-    printf("back-ends: cpu (reference, vector%s%s)\n", onednn[0] ? ", " : "", onednn);
+    const char *cuda = weir__cuda_image_count > 0 ? ", cuda (stages of your own)" : "";
+    printf("back-ends: cpu (reference, vector%s%s)%s\n", onednn[0] ? ", " : "", onednn, cuda);
     return EXIT_DONE;
 }
 

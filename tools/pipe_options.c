@@ -2,6 +2,7 @@
 /* One table of options; the engine refuses what cannot be, this file only what it cannot see. */
 #include "pipe_options.h"
 
+#include "device/device.h"
 #include "weir_profile.h"
 
 #include <inttypes.h>
@@ -292,15 +293,29 @@ static void fill_stages(const struct pipe_options *options, const struct args *a
                         options->workers, net->stages, net->stages);
 }
 
+/* What is not there, and for now what is: no network runs on a GPU yet. */
+static void check_device(const char *name, struct weir_faults *faults) {
+    struct weir_error error = {0};
+    struct weir__device_facts facts = weir__device_facts(name);
+    if (weir__device_check(name, &error) != WEIR_OK)
+        weir_faults_add(faults, "--device %.80s: %s", name, error.message);
+    else if (facts.memory != 0)
+        weir_faults_add(faults,
+                        "--device %.80s: the GPU is there, but this version runs networks on the "
+                        "CPU only (on CUDA, stages of your own through weir.h): use cpu",
+                        name);
+}
+
 static void fill_devices(const struct pipe_options *options, uint32_t workers,
                          struct pipe_storage *storage, struct weir_pipe_options *pipe,
                          struct weir_faults *faults) {
     uint32_t count = options->device.count;
     for (uint32_t i = 0; i < count; i++) {
         storage->devices[i] = arg_texts_get(&options->device, i);
-        if (strncmp(storage->devices[i], "cpu", 3) != 0)
-            weir_faults_add(faults, "--device %s is not available in this build: use cpu",
-                            storage->devices[i]);
+        bool again = false;
+        for (uint32_t j = 0; j < i && !again; j++)
+            again = strcmp(storage->devices[j], storage->devices[i]) == 0;
+        if (!again) check_device(storage->devices[i], faults);
     }
     if (count == 1) /* one for all */
         for (uint32_t i = 1; i < workers && i < ARG_LIST_MAX; i++)

@@ -50,6 +50,12 @@ int weir__list_parse(const char *text, hwloc_const_bitmap_t allowed, struct weir
 /** The set as "0-3,8"; what does not fit is cut at a comma and ends in "...". Returns `text`. */
 const char *weir__list_text(hwloc_const_bitmap_t set, char *text, size_t capacity);
 
+/* ---- near.c ---- */
+
+/** weir__place_near for any machine; reads <root>/sys, `root` is "" but for tests. */
+int weir__near_read(const struct weir__machine *machine, const char *root, const char *address,
+                    struct weir__near *near);
+
 /* ---- claim.c ---- */
 
 enum weir__claim {

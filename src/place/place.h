@@ -67,6 +67,20 @@ int weir__place_check(const struct weir_allocator *allocator, const char *bind, 
 /** Binds the calling thread; does nothing if the placement is not bound or the machine synthetic.
  * WEIR_ERR_SYSTEM if the system refuses, WEIR_ERR_OUT_OF_MEMORY. From any thread. */
 int weir__place_bind(struct weir__machine *machine, const struct weir__placement *placement);
+/** What is near a device, as far as the system tells. */
+struct weir__near {
+    int32_t numa_node;   /**< the operating system's number; -1: unknown, or there is but one */
+    char cores[64];      /**< processing units that we may use, "0-3,8"; "": unknown; cut ends in
+                              "..." */
+    uint32_t core_count; /**< cores that we may use among them; 0: unknown, or none */
+    uint32_t core_ids[WEIR__PLACE_CORES_MAX]; /**< one processing unit per core, as
+                                                   weir__placement's, in the machine's order */
+};
+/** What is near the PCI device at `address` (weir__device.pci: "0000:3B:00.0"), for workers with a
+ * GPU and its staging memory. WEIR_ERR_NOT_FOUND: the system shows no such device, or the machine
+ * is synthetic; WEIR_ERR_ARGUMENT: no such address; WEIR_ERR_OUT_OF_MEMORY. Any thread. */
+int weir__place_near(const struct weir__machine *machine, const char *address,
+                     struct weir__near *near);
 /** Gives claimed cores back (also done by weir__machine_destroy). */
 void weir__place_unclaim(struct weir__machine *machine);
 

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+/* A look at the GPUs and at the libraries for them; weir__cuda_driver does the opening. */
+#include "device/gpus.h"
+
+#include "device/cuda_driver.h"
+#include "device/cuda_kernels.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- GPUs ---- */
+
+/* Bits of those that it reaches; a question that fails is a no. */
+static uint64_t find_reached(const struct weir__cuda_driver *driver, int device, uint32_t count) {
+    uint64_t reached = 0;
+    for (uint32_t g = 0; g < count; g++) {
+        int peer, can = 0;
+        bool known = driver->device_get(&peer, (int)g) == WEIR__CUDA_SUCCESS && peer != device &&
+                     driver->device_can_access_peer(&can, device, peer) == WEIR__CUDA_SUCCESS;
+        if (known && can) reached |= UINT64_C(1) << g;
+    }
+    return reached;
+}
+
+/* A CUresult, and by which call. */
+static int look_at(const struct weir__cuda_driver *driver, uint32_t ordinal, uint32_t count,
+                   struct weir__gpu *gpu, const char **call) {
+    int device = 0, result;
+    size_t bytes = 0;
+#define ASK(symbol, expression)                                                                    \
+    *call = symbol;                                                                                \
+    if ((result = (expression)) != WEIR__CUDA_SUCCESS) return result;
+    ASK("cuDeviceGet", driver->device_get(&device, (int)ordinal))
+    ASK("cuDeviceGetName", driver->device_get_name(gpu->name, sizeof gpu->name, device))
+    ASK("cuDeviceTotalMem", driver->device_total_memory(&bytes, device))
+    ASK("cuDeviceGetPCIBusId", driver->device_get_pci(gpu->pci, sizeof gpu->pci, device))
+    ASK("cuDeviceGetAttribute",
+        driver->device_get_attribute(&gpu->capability_major, WEIR__CUDA_ATTRIBUTE_CAPABILITY_MAJOR,
+                                     device))
+    ASK("cuDeviceGetAttribute",
+        driver->device_get_attribute(&gpu->capability_minor, WEIR__CUDA_ATTRIBUTE_CAPABILITY_MINOR,
+                                     device))
+    ASK("cuDeviceGetAttribute",
+        driver->device_get_attribute(&gpu->multiprocessors, WEIR__CUDA_ATTRIBUTE_MULTIPROCESSORS,
+                                     device))
+#undef ASK
+    gpu->memory_bytes = bytes;
+    gpu->reaches = find_reached(driver, device, count);
+    return WEIR__CUDA_SUCCESS;
+}
+
+int weir__gpus_survey(struct weir__gpus *gpus, struct weir_error *error) {
+    struct weir__cuda_driver driver;
+    *gpus = (struct weir__gpus){.kernels = weir__cuda_image_count > 0};
+    int status = weir__cuda_driver_open(&driver, error);
+    if (status != WEIR_OK) return status;
+    uint32_t count = (uint32_t)driver.gpu_count;
+    if (count > WEIR__GPUS_MAX) count = WEIR__GPUS_MAX;
+    for (uint32_t g = 0; status == WEIR_OK && g < count; g++) {
+        const char *call = NULL;
+        char text[128];
+        int result = look_at(&driver, g, count, &gpus->gpu[g], &call);
+        if (result == WEIR__CUDA_SUCCESS) continue;
+        status = weir__fail(error, weir__cuda_status(result),
+                            "GPU %u does not answer (%s): see what 'nvidia-smi' says", g,
+                            weir__cuda_text(&driver, call, result, text, sizeof text));
+    }
+    if (status == WEIR_OK) {
+        gpus->count = count;
+        gpus->version = driver.version;
+    } else {
+        *gpus = (struct weir__gpus){.kernels = gpus->kernels};
+    }
+    weir__cuda_driver_close(&driver);
+    return status;
+}
+
+/* ---- libraries ---- */
+
+static const struct weir__gpu_library libraries[] = {
+    {"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, "cublasLtGetVersion", false, 120000},
+    {"cuDNN", {"libcudnn.so.9"}, "cudnnGetVersion", false, 90000},
+    {"NCCL", {"libnccl.so.2"}, "ncclGetVersion", true, 21800},
+};
+
+const struct weir__gpu_library *weir__gpu_library_at(uint32_t index) {
+    return index < WEIR__COUNT_OF(libraries) ? &libraries[index] : NULL;
+}
+
+/* 0: it does not say. */
+static uint64_t ask_version(const struct weir__gpu_library *library, void *opened) {
+    void *symbol = dlsym(opened, library->version_symbol);
+    int (*by_pointer)(int *), version = 0;
+    size_t (*by_value)(void);
+    if (symbol == NULL) return 0;
+    if (!library->by_pointer) {
+        memcpy(&by_value, &symbol, sizeof by_value);
+        return by_value();
+    }
+    memcpy(&by_pointer, &symbol, sizeof by_pointer);
+    return by_pointer(&version) == 0 && version > 0 ? (uint64_t)version : 0;
+}
+
+void weir__gpu_library_find(const struct weir__gpu_library *library,
+                            struct weir__gpu_library_facts *facts) {
+    *facts = (struct weir__gpu_library_facts){.state = WEIR__LIBRARY_MISSING};
+    void *opened = NULL;
+    for (size_t i = 0; opened == NULL && library->files[i] != NULL; i++) {
+        opened = dlopen(library->files[i], RTLD_LAZY | RTLD_LOCAL);
+        if (opened != NULL) facts->file = library->files[i];
+    }
+    if (opened == NULL) return;
+    uint64_t version = ask_version(library, opened);
+    (void)dlclose(opened);
+    facts->state = version == 0               ? WEIR__LIBRARY_BROKEN
+                   : version < library->least ? WEIR__LIBRARY_OLD
+                                              : WEIR__LIBRARY_FOUND;
+    if (version > 0)
+        snprintf(facts->version, sizeof facts->version, "%u.%u.%u",
+                 (unsigned)(version / 10000 % 10000), (unsigned)(version / 100 % 100),
+                 (unsigned)(version % 100));
+}

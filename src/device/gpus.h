@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * What CUDA there is on this machine, for `weir doctor`: GPUs and how they are linked, and the
+ * libraries that run networks on them. Nothing is opened for use: no context is made.
+ */
+#ifndef WEIR_DEVICE_GPUS_H
+#define WEIR_DEVICE_GPUS_H
+
+#include "base/base.h"
+
+#define WEIR__GPUS_MAX 64
+
+struct weir__gpu {
+    char name[96]; /**< the maker's */
+    char pci[16];  /**< for weir__place_near */
+    uint64_t memory_bytes;
+    uint64_t reaches; /**< bit g: its copies and kernels may use GPU g's memory directly */
+    int32_t capability_major, capability_minor;
+    int32_t multiprocessors;
+};
+
+struct weir__gpus {
+    uint32_t count;  /**< at most WEIR__GPUS_MAX; further ones are left out */
+    int32_t version; /**< of CUDA that the driver is for: 1000 * major + 10 * minor */
+    bool kernels;    /**< this build has CUDA kernels */
+    struct weir__gpu gpu[WEIR__GPUS_MAX];
+};
+
+/** Asks the driver. What weir__device_check refuses is refused with the same statuses and words,
+ * but for a build without kernels; `gpus` is then all zero but for `kernels`. Any thread. */
+int weir__gpus_survey(struct weir__gpus *gpus, struct weir_error *error);
+
+/** A library that is found at run time, by the first of its names that the system has. */
+struct weir__gpu_library {
+    const char *name;           /**< "cuBLASLt" */
+    const char *files[4];       /**< newest first, ended by NULL */
+    const char *version_symbol; /**< a function that says the version */
+    bool by_pointer; /**< int version_symbol(int *) and 0 is good; else size_t version_symbol(void)
+                      */
+    uint32_t least;  /**< 10000 * major + 100 * minor + patch, as they count */
+};
+
+enum weir__gpu_library_state {
+    WEIR__LIBRARY_FOUND,
+    WEIR__LIBRARY_OLD,     /**< found, below `least` */
+    WEIR__LIBRARY_BROKEN,  /**< opened, and does not say its version */
+    WEIR__LIBRARY_MISSING, /**< not opened under any of its names */
+};
+
+struct weir__gpu_library_facts {
+    enum weir__gpu_library_state state;
+    char version[24]; /**< "13.0.2"; "" if it was not said */
+    const char *file; /**< under which it was opened; NULL: missing */
+};
+
+/** The libraries, by index; NULL after the last. Static storage. */
+const struct weir__gpu_library *weir__gpu_library_at(uint32_t index);
+/** Opens the library and asks for its version; it is closed again. Any thread. */
+void weir__gpu_library_find(const struct weir__gpu_library *library,
+                            struct weir__gpu_library_facts *facts);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: GPUs, their links and the libraries for them are told as they are, and what is near a GPU
+ * is found from its PCI address. Method: the fake driver; libraries made for the purpose, good, old
+ * and mute; a made-up /sys.
+ */
+#include "device/cuda_driver.h"
+#include "device/gpus.h"
+#include "fake_gpu.h"
+#include "harness.h"
+#include "place/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- GPUs ---- */
+
+static void test_gpus_and_their_links_are_told(void) {
+    const struct weir_fake_cuda_control *fake = fake_gpus(1, 3, 0);
+    if (fake == NULL) SKIP(FAKE_GPU_MISSING);
+    struct weir__gpus gpus;
+    fake->set_peer(0, 2, false);
+    fake->set_pci(2, "0001:AF:00.0");
+    fake->set_version(12080);
+    CHECK_OK(weir__gpus_survey(&gpus, NULL));
+    CHECK_EQ_UINT(gpus.count, 3);
+    CHECK_EQ_INT(gpus.version, 12080);
+    CHECK_EQ_STR(gpus.gpu[2].name, "Fake GPU 2");
+    CHECK_EQ_STR(gpus.gpu[2].pci, "0001:AF:00.0");
+    CHECK_EQ_UINT(gpus.gpu[2].memory_bytes, 1u << 30);
+    CHECK_EQ_INT(gpus.gpu[2].capability_major, 9);
+    CHECK_EQ_INT(gpus.gpu[2].capability_minor, 0);
+    CHECK_EQ_INT(gpus.gpu[2].multiprocessors, 4);
+    CHECK_EQ_UINT(gpus.gpu[0].reaches, 2);
+    CHECK_EQ_UINT(gpus.gpu[1].reaches, 5);
+    CHECK_EQ_UINT(gpus.gpu[2].reaches, 3);
+    CHECK(fake_gpus_clean(fake)); /* no context was made */
+}
+
+static void test_a_survey_that_fails_says_why_and_finds_nothing(void) {
+    const struct weir_fake_cuda_control *fake = fake_gpus(1, 2, 0);
+    if (fake == NULL) SKIP(FAKE_GPU_MISSING);
+    struct weir__gpus gpus;
+    uint64_t k = 0;
+    for (;;) {
+        struct weir_error error = {0};
+        fake->reset(1, 2, 0);
+        fake->fail_call(++k, WEIR__CUDA_UNKNOWN);
+        int status = weir__gpus_survey(&gpus, &error);
+        if (!fake->failed()) break;
+        if (status == WEIR_OK) continue; /* a link that could not be asked for is none */
+        CHECK_STATUS(status, WEIR_ERR_BACKEND);
+        CHECK(gpus.count == 0 && gpus.version == 0);
+        CHECK(strstr(error.message, "999") != NULL);
+    }
+    CHECK(k > 18);
+    CHECK_EQ_UINT(gpus.count, 2);
+}
+
+/* ---- libraries ---- */
+
+static void find_made(const char *folder, const char *name, const char *source, bool by_pointer,
+                      struct weir__gpu_library_facts *facts) {
+    char output[512], path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int code = test_shell(output, sizeof output, "echo '%s' >%s.c && '%s' cc -shared -o %s %s.c",
+                          source, path, test_zig(), path, path);
+    EXPECT_EQ_STR(output, "");
+    EXPECT_EQ_INT(code, 0);
+    const struct weir__gpu_library library = {
+        "made", {"/none/libmade.so.2", path}, "madeGetVersion", by_pointer, 21800};
+    weir__gpu_library_find(&library, facts);
+    EXPECT(facts->file == path);
+}
+
+static void test_libraries_are_found_with_their_versions(void) {
+    struct weir__gpu_library_facts facts;
+    const char *folder = test_temporary_directory();
+    if (test_zig() == NULL) SKIP("no compiler to make libraries with");
+    find_made(folder, "good.so", "unsigned long madeGetVersion(void) { return 130102; }", false,
+              &facts);
+    CHECK_EQ_INT(facts.state, WEIR__LIBRARY_FOUND);
+    CHECK_EQ_STR(facts.version, "13.1.2");
+    find_made(folder, "old.so", "int madeGetVersion(int *v) { *v = 21705; return 0; }", true,
+              &facts);
+    CHECK_EQ_INT(facts.state, WEIR__LIBRARY_OLD);
+    CHECK_EQ_STR(facts.version, "2.17.5");
+    find_made(folder, "mute.so", "int madeGetVersion(int *v) { *v = 30000; return 1; }", true,
+              &facts);
+    CHECK_EQ_INT(facts.state, WEIR__LIBRARY_BROKEN);
+    CHECK_EQ_STR(facts.version, "");
+    find_made(folder, "other.so", "int other(void) { return 1; }", false, &facts);
+    CHECK_EQ_INT(facts.state, WEIR__LIBRARY_BROKEN);
+    const struct weir__gpu_library none = {"none", {"/none/libnone.so"}, "f", false, 1};
+    weir__gpu_library_find(&none, &facts);
+    CHECK_EQ_INT(facts.state, WEIR__LIBRARY_MISSING);
+    CHECK(facts.file == NULL);
+}
+
+static void test_the_libraries_are_those_for_networks(void) {
+    static const char *const names[] = {"cuBLASLt", "cuDNN", "NCCL"};
+    for (uint32_t i = 0; i < 3; i++) {
+        const struct weir__gpu_library *library = weir__gpu_library_at(i);
+        CHECK(library != NULL);
+        CHECK_EQ_STR(library->name, names[i]);
+        CHECK(library->files[0] != NULL && library->least >= 10000);
+    }
+    CHECK(weir__gpu_library_at(3) == NULL);
+}
+
+/* ---- what is near ---- */
+
+static void make_device(const char *root, const char *address, const char *node,
+                        const char *cores) {
+    char output[256];
+    int code = test_shell(output, sizeof output,
+                          "d=%s/sys/bus/pci/devices/%s; mkdir -p $d && echo '%s' >$d/numa_node && "
+                          "{ test -z '%s' || echo '%s' >$d/local_cpulist; }",
+                          root, address, node, cores, cores);
+    EXPECT_EQ_STR(output, "");
+    EXPECT_EQ_INT(code, 0);
+}
+
+static void test_what_is_near_a_gpu_is_read_from_the_system(void) {
+    const char *root = test_temporary_directory();
+    struct weir__machine *machine = NULL;
+    struct weir__near near;
+    CHECK(setenv("HWLOC_SYNTHETIC", "numa:2 core:4 pu:2", 1) == 0);
+    int status = weir__machine_new(test_allocator(), &machine);
+    unsetenv("HWLOC_SYNTHETIC");
+    CHECK_OK(status);
+    make_device(root, "0000:3b:00.0", "1", "8-15,40-47");
+    make_device(root, "10000:af:1f.7", "-1", "");
+    EXPECT_STATUS(weir__near_read(machine, root, "0000:3B:00.0", &near), WEIR_OK);
+    EXPECT_EQ_INT(near.numa_node, 1);
+    EXPECT_EQ_STR(near.cores, "8-15");
+    EXPECT_EQ_UINT(near.core_count, 4);
+    for (uint32_t i = 0; i < near.core_count; i++) EXPECT_EQ_UINT(near.core_ids[i], 8 + 2 * i);
+    EXPECT_STATUS(weir__near_read(machine, root, "00000000:3B:00.0", &near), WEIR_OK);
+    EXPECT_STATUS(weir__near_read(machine, root, "3b:00.0", &near), WEIR_OK);
+    EXPECT_STATUS(weir__near_read(machine, root, "10000:AF:1F.7", &near), WEIR_OK);
+    EXPECT_EQ_INT(near.numa_node, -1);
+    EXPECT_EQ_STR(near.cores, "");
+    EXPECT_EQ_UINT(near.core_count, 0);
+    EXPECT_STATUS(weir__near_read(machine, root, "0000:3c:00.0", &near), WEIR_ERR_NOT_FOUND);
+    static const char *const malformed[] = {"", "x", "0000:3b:00", "0000:3b:00.0x", "../../etc"};
+    for (size_t i = 0; i < WEIR__COUNT_OF(malformed); i++)
+        EXPECT_STATUS(weir__near_read(machine, root, malformed[i], &near), WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(weir__place_near(machine, "0000:3b:00.0", &near), WEIR_ERR_NOT_FOUND);
+    weir__machine_destroy(machine);
+}
+
+WEIR_TEST_SUITE(gpus, TEST(gpus_and_their_links_are_told),
+                TEST(a_survey_that_fails_says_why_and_finds_nothing),
+                TEST(libraries_are_found_with_their_versions),
+                TEST(the_libraries_are_those_for_networks),
+                TEST(what_is_near_a_gpu_is_read_from_the_system))
