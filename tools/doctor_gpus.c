@@ -98,7 +98,7 @@ void doctor_gpus_print(FILE *to, const struct doctor_gpus *gpus) {
     if (gpus->found.version > 0)
         fprintf(to, "driver for %d.%d, ", gpus->found.version / 1000,
                 gpus->found.version % 1000 / 10);
-    fprintf(to, "%s kernels in this build", gpus->found.kernels ? "with" : "no");
+    fprintf(to, "%skernels in this build", gpus->found.kernels ? "" : "no ");
     for (uint32_t i = 0; (library = weir__gpu_library_at(i)) != NULL; i++)
         print_library(to, library, &gpus->libraries[i]);
     fputc('\n', to);
