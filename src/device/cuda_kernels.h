@@ -99,8 +99,9 @@ int weir__cuda_copy_batch(struct weir_stream *stream, const struct weir__cuda_co
 int weir__cuda_copy_rows(struct weir_stream *stream, const struct weir__cuda_rows *rows,
                          uint32_t blocks_max);
 
-/** `images` images of `channels` x `pixels` elements of `element_bytes` (1, 2, 4 or 8, else
- * WEIR_ERR_ARGUMENT), to whose size `to` and `from` are aligned. */
+/** `images` images of `channels` x `pixels` elements of `element_bytes` (1, 2, 4 or 8), to
+ * whose size `to` and `from` are aligned. WEIR_ERR_ARGUMENT for other sizes, or more than 2^31
+ * tiles. */
 int weir__cuda_nchw_to_nhwc(struct weir_stream *stream, void *to, const void *from, uint64_t images,
                             uint64_t channels, uint64_t pixels, size_t element_bytes);
 int weir__cuda_nhwc_to_nchw(struct weir_stream *stream, void *to, const void *from, uint64_t images,
