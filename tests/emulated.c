@@ -23,9 +23,10 @@ struct emulation emulation_open(void) {
     const size_t *count = dlsym(library, "fake_cuda_kernel_count");
     *(void **)&emulation.seed = dlsym(library, "fake_cuda_seed");
     *(void **)&emulation.fault = dlsym(library, "fake_cuda_fault");
+    *(void **)&emulation.shape = dlsym(library, "fake_cuda_shape");
     const struct fake_cuda_kernel *kernels = dlsym(library, "fake_cuda_kernels");
     if (!EXPECT(count != NULL && kernels != NULL && emulation.seed != NULL &&
-                emulation.fault != NULL))
+                emulation.fault != NULL && emulation.shape != NULL))
         return emulation;
     emulation.kernels = kernels;
     emulation.count = *count;

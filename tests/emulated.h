@@ -16,6 +16,7 @@ struct emulation {
     size_t count;
     void (*seed)(uint64_t seed);
     const char *(*fault)(void);
+    void (*shape)(uint32_t blocks[3], uint32_t threads[3]);
 };
 
 /* Opens it, once; every call seeds the orders from the test's random numbers. */

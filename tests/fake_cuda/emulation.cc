@@ -398,6 +398,13 @@ void fake_cuda_seed(uint64_t seed) {
     pthread_mutex_unlock(&emulation::block.lock);
 }
 
+void fake_cuda_shape(uint32_t blocks[3], uint32_t threads[3]) {
+    pthread_mutex_lock(&emulation::block.lock);
+    memcpy(blocks, &emulation::here.blocks, sizeof emulation::here.blocks);
+    memcpy(threads, &emulation::here.threads, sizeof emulation::here.threads);
+    pthread_mutex_unlock(&emulation::block.lock);
+}
+
 const char *fake_cuda_fault(void) {
     static thread_local char text[sizeof emulation::fault];
     if (emulation::fault[0] == '\0') return nullptr;

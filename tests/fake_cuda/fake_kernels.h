@@ -35,6 +35,9 @@ void fake_cuda_seed(uint64_t seed);
  * nothing. */
 const char *fake_cuda_fault(void);
 
+/** The shape of the last launch in the process, for tests of who chooses it. */
+void fake_cuda_shape(uint32_t blocks[3], uint32_t threads[3]);
+
 #ifdef __cplusplus
 }
 #endif
