@@ -515,7 +515,7 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     const link = linkWithClang(b, clang, "the tests");
     const net_flags = oneDnnFlags(b, options);
     addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
-    addObjects(link, compileTextsWithClang(b, clang));
+    addObjects(link, compileGeneratedWithClang(b, clang));
     addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
     addObjects(link, compileWithClang(b, clang, listSources(b, "tests", ".c", .flat), net_flags));
     if (options.onednn) |onednn| {
@@ -527,7 +527,31 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     }
     const run = b.addRunFile(endLink(link, "weir_tests_asan"));
     run.setName("tests under AddressSanitizer");
+    run.addFileArg2(linkFakeCudaWithClang(b, clang), .{
+        .prefix = "--fake-cuda=",
+        .make_absolute = true,
+    });
     return runHere(b, run);
+}
+
+/// As addFakeCuda, so that what kernels touch outside of their memory is seen.
+fn linkFakeCudaWithClang(b: *Build, clang: Clang) LazyPath {
+    // The C program that opens it has no runtime for what only C++ checks.
+    const no_function = "-fno-sanitize=function";
+    const shared: []const []const u8 =
+        &.{ "-fPIC", no_function, "-Ikernels", "-Itests/fake_cuda" };
+    const cpp: []const []const []const u8 = &.{ shared, cuda.emulation_flags, &.{ "-x", "c++" } };
+    const cpp_flags = std.mem.concat(b.allocator, []const u8, cpp) catch @panic("OOM");
+    var kernels = clang;
+    kernels.dialect = &.{};
+    const link = linkWithClang(b, clang, "the fake CUDA driver");
+    link.addArg("-shared");
+    const drivers = listSources(b, "tests/fake_cuda", ".c", .flat);
+    addObjects(link, compileWithClang(b, clang, drivers, shared));
+    addObjects(link, compileWithClang(b, kernels, cuda.emulatedSources(b), cpp_flags));
+    link.addFileArg(compileOne(b, kernels, cuda.kernelTable(b), "fake_kernels.cc", cpp_flags));
+    link.addArgs(&.{ "-lpthread", "-lm", "-o" });
+    return link.addOutputFileArg("libweir_fake_cuda_asan.so");
 }
 
 /// One program for each tests/fuzz/fuzz_<format>.c, with everything of src but oneDNN.
@@ -549,7 +573,7 @@ fn runFuzzers(b: *Build, options: Options) *Step {
         &.{ "tests/io_memory.c", "tests/fuzz/fuzz.c", "tests/fuzz/arrays.c" };
     const objects: []const []const LazyPath = &.{
         compileWithClang(b, clang, engineSources(b), &.{}),
-        compileTextsWithClang(b, clang),
+        compileGeneratedWithClang(b, clang),
         compileWithClang(b, clang, netSources(b, own), &.{}),
         compileWithClang(b, clang, shared, &.{}),
     };
@@ -571,6 +595,7 @@ const Words = []const []const u8;
 const Clang = struct {
     program: LazyPath,
     flags: []const []const u8,
+    dialect: []const []const u8 = c_flags,
     /// What must have succeeded before it is asked for anything.
     after: ?*Step = null,
 };
@@ -605,12 +630,13 @@ fn compileWithClang(b: *Build, clang: Clang, sources: Words, flags: Words) []con
     return objects;
 }
 
-/// The report's style and script.
-fn compileTextsWithClang(b: *Build, clang: Clang) []const LazyPath {
-    const objects = b.allocator.alloc(LazyPath, page_texts.len) catch @panic("OOM");
-    for (page_texts, objects) |page, *object| {
+/// The report's style and script, and no CUDA images: clang-14 knows no #embed.
+fn compileGeneratedWithClang(b: *Build, clang: Clang) []const LazyPath {
+    const objects = b.allocator.alloc(LazyPath, page_texts.len + 1) catch @panic("OOM");
+    for (page_texts, objects[1..]) |page, *object| {
         object.* = compileOne(b, clang, textSource(b, page), page.path, &.{});
     }
+    objects[0] = compileOne(b, clang, cuda.imagesSource(b, null), "cuda_images.c", &.{});
     return objects;
 }
 
@@ -618,7 +644,7 @@ fn compileOne(b: *Build, clang: Clang, source: LazyPath, name: []const u8, flags
     const run = b.addRunFile(clang.program);
     run.setName(b.fmt("clang {s}", .{name}));
     if (clang.after) |step| run.step.dependOn(step);
-    run.addArgs(c_flags);
+    run.addArgs(clang.dialect);
     run.addArgs(clang.flags);
     run.addArgs(flags);
     run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
