@@ -10,6 +10,7 @@ const std = @import("std");
 const builtin = @import("builtin");
 const cuda = @import("build/cuda.zig");
 const files = @import("build/files.zig");
+const page = @import("build/page.zig");
 const Build = std.Build;
 const Compile = Build.Step.Compile;
 const LazyPath = Build.LazyPath;
@@ -186,8 +187,8 @@ fn addLibraries(b: *Build, options: Options) Libraries {
 fn addEngine(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, engineSources(b), &.{});
-    for (page_texts) |page| module.addCSourceFile(.{ .file = textSource(b, page) });
-    module.addCSourceFile(.{ .file = cuda.imagesSource(b, options.nvcc), .flags = language_flags });
+    for (page.texts) |text| module.addCSourceFile(.{ .file = page.textSource(b, text) });
+    addImages(b, options, module, cuda.product);
     linkSystem(module, "hwloc");
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
     for (listSources(b, "src", ".h", .flat)) |header| { // the net's come along
@@ -212,6 +213,18 @@ fn addProgram(b: *Build, options: Options, libraries: Libraries, folder: []const
     addSources(b, options, module, sources, oneDnnFlags(b, options));
     linkLibraries(module, options, libraries);
     return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
+}
+
+fn addTestProgram(b: *Build, options: Options, libraries: Libraries) *Compile {
+    const program = addProgram(b, options, libraries, "tests");
+    program.root_module.addIncludePath(b.path("tests"));
+    addImages(b, options, program.root_module, cuda.toys);
+    return program;
+}
+
+fn addImages(b: *Build, options: Options, module: *Build.Module, images: cuda.Images) void {
+    const source = cuda.imagesSource(b, options.nvcc, images);
+    module.addCSourceFile(.{ .file = source, .flags = language_flags });
 }
 
 fn linkLibraries(module: *Build.Module, options: Options, libraries: Libraries) void {
@@ -276,30 +289,7 @@ fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
     return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", include, "--system-header-prefix=oneapi/" });
 }
 
-/// What the report's page is made of besides C stays a file of its own kind.
-const Text = struct { path: []const u8, symbol: []const u8 };
-const page_texts = [_]Text{
-    .{ .path = "src/trace/page.css", .symbol = "weir__page_style" },
-    .{ .path = "src/trace/page.js", .symbol = "weir__page_script" },
-};
-
-/// A C file that defines `symbol` as the file's text.
-fn textSource(b: *Build, text: Text) LazyPath {
-    const read = readTracked(b, text.path) orelse std.process.fatal("{s} is missing", .{text.path});
-    var source: std.ArrayList(u8) = .empty;
-    source.print(b.allocator, "extern const char {s}[];\nconst char {s}[] =\n    \"", .{
-        text.symbol,
-        text.symbol,
-    }) catch @panic("OOM");
-    for (read) |byte| source.appendSlice(b.allocator, switch (byte) {
-        '\n' => "\\n\"\n    \"",
-        '"' => "\\\"",
-        '\\' => "\\\\",
-        else => &.{byte},
-    }) catch @panic("OOM");
-    source.appendSlice(b.allocator, "\\n\";\n") catch @panic("OOM");
-    return b.addWriteFiles().add(b.fmt("{s}.c", .{text.symbol}), source.items);
-}
+// ---- CUDA --------------------------------------------------------------------------------------
 
 /// The kernels, compiled for the host, and a driver that runs them: the tests open it.
 fn addFakeCuda(b: *Build, options: Options) *Compile {
@@ -407,7 +397,7 @@ fn runTrain(b: *Build) *Step {
 }
 
 fn runTests(b: *Build, options: Options, libraries: Libraries, examples: *Step) *Step {
-    const run = b.addRunArtifact(addProgram(b, options, libraries, "tests"));
+    const run = b.addRunArtifact(addTestProgram(b, options, libraries));
     run.setName("tests");
     // Some tests use what is installed: the command, the archives from other languages, examples.
     run.step.dependOn(b.getInstallStep());
@@ -503,7 +493,7 @@ fn runThreadSanitizer(b: *Build, options: Options) *Step {
     var own = options;
     own.onednn = null;
     own.sanitize_thread = true;
-    const run = b.addRunArtifact(addProgram(b, own, addLibraries(b, own), "tests"));
+    const run = b.addRunArtifact(addTestProgram(b, own, addLibraries(b, own)));
     run.setName("tests under ThreadSanitizer");
     addFakeCudaArgument(b, own, run);
     return runHere(b, run);
@@ -518,6 +508,7 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     addObjects(link, compileGeneratedWithClang(b, clang));
     addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
     addObjects(link, compileWithClang(b, clang, listSources(b, "tests", ".c", .flat), net_flags));
+    link.addFileArg(compileNoImages(b, clang, cuda.toys));
     if (options.onednn) |onednn| {
         const dir = onednn.lib_dir;
         if (onednn.prefix != null) {
@@ -630,13 +621,18 @@ fn compileWithClang(b: *Build, clang: Clang, sources: Words, flags: Words) []con
     return objects;
 }
 
-/// The report's style and script, and no CUDA images: clang-14 knows no #embed.
+/// clang-14 knows no #embed.
+fn compileNoImages(b: *Build, clang: Clang, images: cuda.Images) LazyPath {
+    return compileOne(b, clang, cuda.imagesSource(b, null, images), images.stem, &.{});
+}
+
+/// The report's style and script, and no CUDA images.
 fn compileGeneratedWithClang(b: *Build, clang: Clang) []const LazyPath {
-    const objects = b.allocator.alloc(LazyPath, page_texts.len + 1) catch @panic("OOM");
-    for (page_texts, objects[1..]) |page, *object| {
-        object.* = compileOne(b, clang, textSource(b, page), page.path, &.{});
+    const objects = b.allocator.alloc(LazyPath, page.texts.len + 1) catch @panic("OOM");
+    for (page.texts, objects[1..]) |text, *object| {
+        object.* = compileOne(b, clang, page.textSource(b, text), text.path, &.{});
     }
-    objects[0] = compileOne(b, clang, cuda.imagesSource(b, null), "cuda_images.c", &.{});
+    objects[0] = compileNoImages(b, clang, cuda.product);
     return objects;
 }
 

@@ -66,9 +66,23 @@ pub fn findNvcc(b: *Build, wanted: ?bool, folder: ?[]const u8) ?[]const u8 {
     return null;
 }
 
-/// A C file that defines weir__cuda_images, one for each kernels/*.cu; none without nvcc.
-pub fn imagesSource(b: *Build, nvcc: ?[]const u8) LazyPath {
-    const kernels = if (nvcc != null) files.listSources(b, "kernels", ".cu", .flat) else &.{};
+/// What a folder's kernels become: an array, its name's stem, and the header that declares it.
+pub const Images = struct { folder: []const u8, stem: []const u8, header: []const u8 };
+pub const product: Images = .{
+    .folder = "kernels",
+    .stem = "weir__cuda_image",
+    .header = "device/cuda_kernels.h",
+};
+/// For tests on a GPU.
+pub const toys: Images = .{
+    .folder = "tests/kernels",
+    .stem = "test_cuda_image",
+    .header = "emulated.h",
+};
+
+/// A C file that defines <stem>s and <stem>_count: one for each .cu; none without nvcc.
+pub fn imagesSource(b: *Build, nvcc: ?[]const u8, images: Images) LazyPath {
+    const kernels = if (nvcc != null) files.listSources(b, images.folder, ".cu", .flat) else &.{};
     const written = b.addWriteFiles();
     var data: std.ArrayList(u8) = .empty;
     var table: std.ArrayList(u8) = .empty;
@@ -78,25 +92,25 @@ pub fn imagesSource(b: *Build, nvcc: ?[]const u8) LazyPath {
         // Beside the C file: a new image makes it a new file, which is compiled again.
         _ = written.addCopyFile(compileKernel(b, nvcc.?, source), image);
         data.print(b.allocator,
-            \\_Alignas(64) static const unsigned char {s}_image[] = {{
+            \\_Alignas(64) static const unsigned char {s}_data[] = {{
             \\#embed "{s}"
             \\}};
             \\
         , .{ name, image }) catch @panic("OOM");
-        table.print(b.allocator, "    {{\"{s}\", {s}_image, sizeof {s}_image}},\n", .{
+        table.print(b.allocator, "    {{\"{s}\", {s}_data, sizeof {s}_data}},\n", .{
             name, name, name,
         }) catch @panic("OOM");
     }
     if (kernels.len == 0) table.appendSlice(b.allocator, "    {0}\n") catch @panic("OOM");
     const text = b.fmt(
         \\#pragma clang diagnostic ignored "-Wc23-extensions"
-        \\#include "device/cuda_kernels.h"
-        \\{s}const struct weir__cuda_image weir__cuda_images[] = {{
+        \\#include "{s}"
+        \\{s}const struct weir__cuda_image {s}s[] = {{
         \\{s}}};
-        \\const size_t weir__cuda_image_count = {d};
+        \\const size_t {s}_count = {d};
         \\
-    , .{ data.items, table.items, kernels.len });
-    return written.add("cuda_images.c", text);
+    , .{ images.header, data.items, images.stem, table.items, images.stem, kernels.len });
+    return written.add(b.fmt("{s}s.c", .{images.stem}), text);
 }
 
 fn compileKernel(b: *Build, nvcc: []const u8, source: []const u8) LazyPath {

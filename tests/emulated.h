@@ -10,6 +10,10 @@
 #include "fake_cuda/fake_kernels.h"
 #include "harness.h"
 
+/* The images of tests/kernels, for a real GPU; none in a build without nvcc. */
+extern const struct weir__cuda_image test_cuda_images[];
+extern const size_t test_cuda_image_count;
+
 /* What the library exports; `kernels` is NULL where there is none: skip then. */
 struct emulation {
     const struct fake_cuda_kernel *kernels;

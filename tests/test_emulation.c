@@ -63,6 +63,25 @@ static void test_parameters_are_described(void) {
     CHECK(decide[2] == 4 && decide[3] == 8 && decide[4] == 0);
 }
 
+static bool has_image(const struct weir__cuda_image *images, size_t count, const char *name) {
+    static const unsigned char fatbin[] = {0x50, 0xed, 0x55, 0xba}; /* how each begins */
+    for (size_t i = 0; i < count; i++) {
+        EXPECT((uintptr_t)images[i].data % 64 == 0);
+        if (!EXPECT(images[i].bytes > 1000)) return false;
+        EXPECT_EQ_BYTES(images[i].data, fatbin, sizeof fatbin);
+        if (strcmp(images[i].name, name) == 0) return true;
+    }
+    return false;
+}
+
+static void test_images_are_what_nvcc_makes(void) {
+    if (weir__cuda_image_count == 0) SKIP("this build has no CUDA images: there was no nvcc");
+    CHECK(has_image(weir__cuda_images, weir__cuda_image_count, "copy"));
+    CHECK(has_image(weir__cuda_images, weir__cuda_image_count, "rows"));
+    CHECK(has_image(test_cuda_images, test_cuda_image_count, "affine"));
+    CHECK(!has_image(weir__cuda_images, weir__cuda_image_count, "affine"));
+}
+
 /* ---- places and order ---- */
 
 static void test_threads_know_their_places(void) {
@@ -338,8 +357,9 @@ static void test_memory_outside_of_a_watched_range_is_found(void) {
 }
 
 WEIR_TEST_SUITE(emulation, TEST(every_kernel_of_the_product_is_emulated),
-                TEST(parameters_are_described), TEST(threads_know_their_places),
-                TEST(orders_come_from_the_seed), TEST(a_barrier_lets_threads_exchange_values),
+                TEST(parameters_are_described), TEST(images_are_what_nvcc_makes),
+                TEST(threads_know_their_places), TEST(orders_come_from_the_seed),
+                TEST(a_barrier_lets_threads_exchange_values),
                 TEST(barriers_in_a_loop_keep_rounds_apart),
                 TEST(a_missing_barrier_gives_a_wrong_result),
                 TEST(a_barrier_missing_between_rounds_gives_a_wrong_result),
