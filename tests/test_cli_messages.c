@@ -481,7 +481,7 @@ static const struct message of_simulations[] = {
     {"simulate --schedule none.csv",
      "--schedule none.csv: cannot open none.csv: No such file or directory: check", NULL},
     {"simulate --schedule short.csv --stages 2",
-     "--schedule short.csv: the table is for 1 stages, the run has 2\n",
+     "--schedule short.csv: the table is for 1 stage, the run has 2\n",
      "simulate --schedule short.csv"},
     {"simulate --stages 7 --virtual-stages 2 --workers 3",
      "--stages 7 with --virtual-stages 2: stages are workers x virtual stages; the nearest is "

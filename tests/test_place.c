@@ -221,7 +221,7 @@ static void test_malformed_lists_are_refused_and_say_why(void) {
     place_expect_refused(machine, "9", 1, 1, "choose from 0-3");
     place_expect_refused(machine, "0,1,0-1", 1, 1, "core 0-1 stands there twice");
     place_expect_refused(machine, "0-2", 2, 2, "names 3 cores, but 2 workers need 4");
-    place_expect_refused(machine, "0", 2, 0, "names 1 cores, but 2 workers need 2");
+    place_expect_refused(machine, "0", 2, 0, "names 1 core, but 2 workers need 2");
     place_expect_refused(machine, "0", 2, UINT32_MAX, "workers need 8589934590");
     weir__machine_destroy(machine);
 }

@@ -96,8 +96,8 @@ static int find_stages(const struct values *values, enum weir_dtype dtype, struc
     uint32_t count = values->balance.count > 0 ? values->balance.count : values->stages;
     if (count == 0) return WEIR_OK;
     if (values->stages > 0 && values->stages != count)
-        weir_faults_add(faults, "--stages %u but --balance names %u stages: give one of them",
-                        values->stages, count);
+        weir_faults_add(faults, "--stages %u but --balance names %u stage%s: give one of them",
+                        values->stages, count, weir__s(count));
     uint32_t *sizes = calloc(count, sizeof *sizes);
     d->stages = calloc(weir_model_layer_count(d->model) + 1, sizeof *d->stages);
     int status = sizes == NULL || d->stages == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;

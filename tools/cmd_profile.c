@@ -116,10 +116,10 @@ static void print_profile(FILE *to, const struct weir_profile *profile,
                           const struct weir_model *model) {
     uint64_t saved = 0, parameters = 0;
     fprintf(to,
-            "%s, %" PRIu32 " thread%s, %" PRId64 " rows, %s; milliseconds and bytes of one "
+            "%s, %" PRIu32 " thread%s, %" PRId64 " row%s, %s; milliseconds and bytes of one "
             "micro-batch\n",
-            profile->machine, profile->threads, profile->threads == 1 ? "" : "s", profile->rows,
-            weir_dtype_name(profile->dtype));
+            profile->machine, profile->threads, weir__s(profile->threads), profile->rows,
+            weir__s((uint64_t)profile->rows), weir_dtype_name(profile->dtype));
     fprintf(to, "%5s %-28s", "layer", "");
     for (int k = 0; k < COLUMNS; k++) fprintf(to, " %9s", columns[k].name);
     fprintf(to, " %11s %11s %11s\n", "saved", "output", "parameters");

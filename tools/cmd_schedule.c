@@ -159,8 +159,10 @@ static struct weir_table_options options_of(const struct values *values) {
 }
 
 static void print_facts(FILE *to, const char *name, const struct weir_table *table) {
-    fprintf(to, "%s: %u stages on %u workers, %u micro-batches, %u actions", name,
-            table->stage_count, table->worker_count, table->micro_batch_count, table->action_count);
+    fprintf(to, "%s: %u stage%s on %u worker%s, %u micro-batch%s, %u actions", name,
+            table->stage_count, weir__s(table->stage_count), table->worker_count,
+            weir__s(table->worker_count), table->micro_batch_count,
+            weir__es(table->micro_batch_count), table->action_count);
 }
 
 /* ---- printing ---- */

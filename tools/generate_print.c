@@ -126,9 +126,8 @@ int generate_print_summary(struct generate *g, uint32_t done, bool interrupted) 
     fprintf(stderr,
             "weir: generate: %" PRIu32 " text%s, %" PRIu64 " tokens, %.0f tokens/s (and %" PRIu64
             " of prompts, %.0f tokens/s)%s\n",
-            done, done == 1 ? "" : "s", tokens, rate(times->tokens, times->seconds),
-            times->prompt_tokens, rate(times->prompt_tokens, times->prompt_seconds),
-            interrupted ? ": interrupted" : "");
+            done, weir__s(done), tokens, rate(times->tokens, times->seconds), times->prompt_tokens,
+            rate(times->prompt_tokens, times->prompt_seconds), interrupted ? ": interrupted" : "");
     if (g->values->json == NULL) return WEIR_OK;
     json_t *summary = json_pack(
         "{s:I, s:I, s:o, s:o, s:I, s:o, s:b}", "texts", (json_int_t)done, "tokens",

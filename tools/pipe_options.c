@@ -211,6 +211,7 @@ static void check_virtual(const struct pipe_options *options, uint32_t stages,
                           struct weir_faults *faults) {
     uint32_t v = options->virtual_stages, own = virtual_default(options);
     uint32_t rest = v > 0 ? stages % v : 0;
+    uint64_t wanted = (uint64_t)options->workers * v;
     if (v > 0 && v != own && is_exact(options))
         weir_faults_add(faults, "--virtual-stages %u: %s has %u per worker: use %u", v,
                         options->schedule, own, own);
@@ -221,19 +222,20 @@ static void check_virtual(const struct pipe_options *options, uint32_t stages,
                         v, options->schedule);
     else if (rest > 0 && stages < v)
         weir_faults_add(faults,
-                        "--virtual-stages %u: %u stages are not so many per worker: ask "
-                        "for %u stages",
-                        v, stages, v);
+                        "--virtual-stages %u: there %s %u stage%s, which is not so many per "
+                        "worker: ask for %u stages",
+                        v, stages == 1 ? "is" : "are", stages, weir__s(stages), v);
     else if (rest > 0)
         weir_faults_add(faults,
-                        "--virtual-stages %u: %u stages are not so many per worker: ask for %u or "
-                        "%u stages",
+                        "--virtual-stages %u: there are %u stages, which is not so many per "
+                        "worker: ask for %u or %u stages",
                         v, stages, stages - rest, stages - rest + v);
-    else if (v > 0 && own > 1 && options->workers > 0 && (uint64_t)options->workers * v != stages)
+    else if (v > 0 && own > 1 && options->workers > 0 && wanted != stages)
         weir_faults_add(faults,
-                        "--virtual-stages %u and --workers %u are not %u stages: ask for %" PRIu64
-                        " stages or %u workers",
-                        v, options->workers, stages, (uint64_t)options->workers * v, stages / v);
+                        "--virtual-stages %u and --workers %u are not %u stage%s: ask for %" PRIu64
+                        " stage%s or %u worker%s",
+                        v, options->workers, stages, weir__s(stages), wanted, weir__s(wanted),
+                        stages / v, weir__s(stages / v));
 }
 
 /* The workers asked for, or that follow; 0 where the stages are not divisible, which the schedule
@@ -260,16 +262,16 @@ static void check_layers(const struct pipe_options *options, uint32_t stages, ui
                          struct weir_faults *faults) {
     uint32_t v = pipe_virtual_stages(options);
     if (options->stages > 0)
-        weir_faults_add(faults, "--stages %u: the model has %u layers: choose 1 to %u", stages,
-                        layers, layers);
+        weir_faults_add(faults, "--stages %u: the model has %u layer%s: choose 1 to %u", stages,
+                        layers, weir__s(layers), layers);
     else if (options->workers > 1 && layers >= v)
-        weir_faults_add(faults, "--workers %u: the model has %u layers: choose 1 to %u",
-                        options->workers, layers, layers / v);
+        weir_faults_add(faults, "--workers %u: the model has %u layer%s: choose 1 to %u",
+                        options->workers, layers, weir__s(layers), layers / v);
     else
         weir_faults_add(faults,
-                        "--schedule %s: %u stages per worker are more than the model's %u layers: "
+                        "--schedule %s: %u stages per worker are more than the model's %u layer%s: "
                         "choose a schedule with fewer",
-                        options->schedule, v, layers);
+                        options->schedule, v, layers, weir__s(layers));
 }
 
 static void fill_stages(const struct pipe_options *options, const struct args *args,
@@ -281,16 +283,18 @@ static void fill_stages(const struct pipe_options *options, const struct args *a
         net->balance = options->balance.items;
         check_balance(&options->balance, layers, faults);
         if (args_given(args, "stages") && options->stages != options->balance.count)
-            weir_faults_add(faults, "--stages %u but --balance names %u stages: give one of them",
-                            options->stages, options->balance.count);
+            weir_faults_add(faults, "--stages %u but --balance names %u stage%s: give one of them",
+                            options->stages, options->balance.count,
+                            weir__s(options->balance.count));
     } else if (net->stages > layers && layers > 0) {
         check_layers(options, net->stages, layers, faults);
     }
     net->pipe.workers = workers_of(options, net->stages);
     check_virtual(options, net->stages, faults);
     if (options->workers > net->stages && !is_exact(options)) /* else the schedule says it */
-        weir_faults_add(faults, "--workers %u: there are %u stages: choose 1 to %u",
-                        options->workers, net->stages, net->stages);
+        weir_faults_add(faults, "--workers %u: there %s %u stage%s: choose 1 to %u",
+                        options->workers, net->stages == 1 ? "is" : "are", net->stages,
+                        weir__s(net->stages), net->stages);
 }
 
 /* What is not there, and for now what is: no network runs on a GPU yet. */
@@ -348,9 +352,9 @@ static void fill_checkpoint(const struct pipe_options *options, struct pipe_stor
     if (count > 1) net->pipe.stage_checkpoint = storage->checkpoint;
     if (count > 1 && (count != net->stages || count > ARG_LIST_MAX))
         weir_faults_add(faults,
-                        "--checkpoint names %u modes for %u stages: give one, or one for "
+                        "--checkpoint names %u modes for %u stage%s: give one, or one for "
                         "each",
-                        count, net->stages);
+                        count, net->stages, weir__s(net->stages));
 }
 
 int pipe_options_fill(const struct pipe_options *options, const struct args *args,

@@ -59,8 +59,9 @@ static void fix(const struct pipe_options *options, const struct args *args,
     if (options->virtual_stages > 0) search->stages = workers * options->virtual_stages;
     if (options->stages > 0 || options->balance.count > 0) {
         if (search->stages > 0 && search->stages != net->stages)
-            weir_faults_add(faults, "--virtual-stages %u: %u stages on %u workers are not so many",
-                            options->virtual_stages, net->stages, workers);
+            weir_faults_add(faults, "--virtual-stages %u: that is not %u stage%s on %u worker%s",
+                            options->virtual_stages, net->stages, weir__s(net->stages), workers,
+                            weir__s(workers));
         search->stages = net->stages;
     }
     if (options->balance.count > 0) search->balance = options->balance.items;
@@ -132,7 +133,7 @@ static void refuse(const struct search *search, const struct pipe_options *optio
                     "--memory-limit %" PRIu64 ": no pipeline that was tried on %u worker%s fits: "
                     "the smallest limit that would do is %" PRIu64 "; or give more --workers%s, or "
                     "fix less",
-                    options->memory_limit, workers, workers == 1 ? "" : "s",
+                    options->memory_limit, workers, weir__s(workers),
                     search->result.smallest_limit, search->cost_count > 1 ? "" : " or --chunks");
 }
 

@@ -114,7 +114,7 @@ void search_print(FILE *to, const struct search *search, const struct pipe_optio
     char limit[24];
     fprintf(to, "searched  %u steps simulated, %u memory plans, %.2f s; costs %s\n", result->tries,
             result->asks, search->seconds, search->costs);
-    fprintf(to, "for       %u worker%s, ", winner->workers, winner->workers == 1 ? "" : "s");
+    fprintf(to, "for       %u worker%s, ", winner->workers, weir__s(winner->workers));
     print_tried(to, search);
     fprintf(to, "%s\n",
             options->memory_limit == 0 ? "no memory limit"

@@ -74,8 +74,10 @@ static void print_balance(FILE *to, const struct simulate_case *c) {
 static void print_facts(FILE *to, const struct simulate_case *c) {
     const struct weir_prediction *p = &c->prediction;
     char step[24], bytes[24];
-    fprintf(to, "%s: %u stages on %u workers, %u micro-batches, %" PRIu64 " actions\n", c->name,
-            p->stage_count, p->worker_count, c->table->micro_batch_count, p->actions);
+    uint32_t micro_batches = c->table->micro_batch_count;
+    fprintf(to, "%s: %u stage%s on %u worker%s, %u micro-batch%s, %" PRIu64 " actions\n", c->name,
+            p->stage_count, weir__s(p->stage_count), p->worker_count, weir__s(p->worker_count),
+            micro_batches, weir__es(micro_batches), p->actions);
     print_balance(to, c);
     fprintf(to,
             "step %s, bubble %.2f%%, steady %.2f%%, %s between workers in %" PRIu64 " transfers\n",

@@ -120,11 +120,11 @@ void train_print_header(const struct train *t) {
     if (t->search.result.winner != NULL) search_print_choice(to, &t->search);
     fprintf(to,
             "pipeline  %s, %" PRIu32 " stage%s on %" PRIu32 " worker%s, %" PRIu32
-            " rows in %" PRIu32 " micro-batch%s, checkpoint %s, recompute %s\n",
-            v->pipe.schedule, table->stage_count, table->stage_count == 1 ? "" : "s",
-            table->worker_count, table->worker_count == 1 ? "" : "s", v->batch,
-            table->micro_batch_count, table->micro_batch_count == 1 ? "" : "es",
-            pipe_checkpoint_text(&v->pipe), pipe_recompute_text(&v->pipe));
+            " row%s in %" PRIu32 " micro-batch%s, checkpoint %s, recompute %s\n",
+            v->pipe.schedule, table->stage_count, weir__s(table->stage_count), table->worker_count,
+            weir__s(table->worker_count), v->batch, weir__s(v->batch), table->micro_batch_count,
+            weir__es(table->micro_batch_count), pipe_checkpoint_text(&v->pipe),
+            pipe_recompute_text(&v->pipe));
     print_wrapped(to, t->people.columns, "kernels   ", kernels);
     print_layers(to, t);
     fprintf(to, "\nplanned memory\n");
@@ -252,7 +252,7 @@ static void print_prediction(const struct train *t) {
             "pipeline    a typical step %.1f ms, predicted by %" PRIu32
             " other%s %.1f ms (%+.1f%%)\n",
             measured * 1e3, t->report->snapshot->predicted.step_count,
-            t->report->snapshot->predicted.step_count == 1 ? "" : "s", predicted * 1e3,
+            weir__s(t->report->snapshot->predicted.step_count), predicted * 1e3,
             (predicted / measured - 1.0) * 100.0);
 }
 

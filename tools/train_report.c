@@ -215,7 +215,7 @@ static void add_machine(struct page *page) {
     weir__machine_destroy(machine);
     add_version(page, "processor", facts.model);
     snprintf(text, sizeof text, "%" PRIu32 " of %" PRIu32 ", in %" PRIu32 " NUMA node%s",
-             facts.usable_cores, facts.cores, facts.numa_nodes, facts.numa_nodes == 1 ? "" : "s");
+             facts.usable_cores, facts.cores, facts.numa_nodes, weir__s(facts.numa_nodes));
     add_version(page, "cores", text);
 }
 

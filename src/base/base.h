@@ -64,6 +64,14 @@ int weir__fail(struct weir_error *error, int status, const char *format, ...);
  * `to`. */
 char *weir__text_visible(const char *from, char *to, size_t capacity);
 
+/** What a counted word ends with: "%u worker%s", "%u micro-batch%s". */
+static inline const char *weir__s(uint64_t count) {
+    return count == 1 ? "" : "s";
+}
+static inline const char *weir__es(uint64_t count) {
+    return count == 1 ? "" : "es";
+}
+
 /** weir_faults_add for a function that is printf-like itself. */
 void weir__faults_add_list(struct weir_faults *faults, const char *format, va_list arguments);
 

@@ -255,7 +255,7 @@ static int choose(const struct weir__data_paths *found, bool held_out, struct we
     snprintf(reason, sizeof(reason),
              "%s part has %u file%s of inputs and %u of targets by their names",
              held_out ? "the held-out" : "the training", counts[ROLE_INPUT],
-             counts[ROLE_INPUT] == 1 ? "" : "s", counts[ROLE_TARGET]);
+             weir__s(counts[ROLE_INPUT]), counts[ROLE_TARGET]);
     bool none = counts[ROLE_INPUT] == 0 && counts[ROLE_TARGET] == 0;
     bool one = counts[ROLE_INPUT] == 1 && counts[ROLE_TARGET] == 1;
     return one || (none && held_out) ? WEIR_OK : refuse_names(found, faults, reason);

@@ -69,7 +69,7 @@ int weir__partition(const struct weir_model *model, enum weir_dtype dtype, uint3
     }
     if (stages > layers || stages == 0) {
         weir_faults_add(faults, "%u stages cannot be made of %u layer%s: use 1 to %u", stages,
-                        layers, layers == 1 ? "" : "s", layers == 0 ? 1 : layers);
+                        layers, weir__s(layers), layers == 0 ? 1 : layers);
         return WEIR_ERR_CONFIG;
     }
     if (stages == layers || stages == 1) {

@@ -78,7 +78,7 @@ int weir__profile_identity(struct weir__profile *profile, const struct weir_mode
     snprintf(shown->libraries, sizeof shown->libraries, "%s",
              library[0] != '\0' ? library : "none");
     snprintf(shown->machine, sizeof shown->machine, "%s, %u core%s", facts.model,
-             facts.usable_cores, facts.usable_cores == 1 ? "" : "s");
+             facts.usable_cores, weir__s(facts.usable_cores));
     shown->model = weir_model_fingerprint(model);
     shown->rows = weir__profile_rows(options);
     shown->threads = threads_of(options, facts.usable_cores);

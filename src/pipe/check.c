@@ -135,8 +135,9 @@ static void check_input(const struct weir_pipe_options *options, uint32_t k,
     char what[64];
     snprintf(what, sizeof what, "input %u", k);
     if (input->stage >= options->stage_count) {
-        weir_faults_add(faults, "%s: enters at stage %u, but there are %u stages", what,
-                        input->stage, options->stage_count);
+        weir_faults_add(faults, "%s: enters at stage %u, but there %s %u stage%s", what,
+                        input->stage, options->stage_count == 1 ? "is" : "are",
+                        options->stage_count, weir__s(options->stage_count));
     }
     if (input->rows_factor < 0) weir_faults_add(faults, "%s: rows_factor is negative", what);
     weir__check_tensor(&input->tensor, own_rows(input, options->rows), what, faults);
@@ -163,9 +164,9 @@ bool weir__check_rows(const struct weir_pipe_options *options, uint32_t k, int64
                         (long long)factor, (long long)rows);
     } else if (made != wanted) {
         weir_faults_add(faults,
-                        "input %u: its %lld rows in %u chunks make %u micro-batches, the "
+                        "input %u: its %lld rows in %u chunks make %u micro-batch%s, the "
                         "mini-batch's %lld rows make %u: choose chunks that divide both",
-                        k, (long long)own, chunks, made, (long long)rows, wanted);
+                        k, (long long)own, chunks, made, weir__es(made), (long long)rows, wanted);
     } else if (weir__chunk_first(own, chunks, 1) != size * factor) {
         weir_faults_add(faults,
                         "input %u: its %lld rows in %u chunks make micro-batches of %lld, "

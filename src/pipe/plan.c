@@ -57,8 +57,8 @@ static int check_devices(const struct weir__setup *setup, uint32_t workers,
                          struct weir_faults *faults) {
     uint32_t given = setup->options.device_count;
     if (given > 0 && given < workers) {
-        weir_faults_add(faults, "%u devices for a table of %u workers: name at least %u", given,
-                        workers, workers);
+        weir_faults_add(faults, "%u device%s for a table of %u workers: name at least %u", given,
+                        weir__s(given), workers, workers);
         return WEIR_ERR_CONFIG;
     }
     int worst = WEIR_OK;

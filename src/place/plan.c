@@ -202,9 +202,10 @@ static int count_units(struct plan *plan, const char *bind, uint32_t count,
     uint64_t need = (uint64_t)plan->workers * (plan->threads > 0 ? plan->threads : 1);
     if (need <= count && plan->threads <= WEIR__PLACE_CORES_MAX) return WEIR_OK;
     weir_faults_add(faults,
-                    "bind \"%s\" names %u cores, but %u workers need %llu: name more cores, or "
+                    "bind \"%s\" names %u core%s, but %u worker%s need%s %llu: name more cores, or "
                     "ask for fewer workers or fewer threads per worker",
-                    bind, count, plan->workers, (unsigned long long)need);
+                    bind, count, weir__s(count), plan->workers, weir__s(plan->workers),
+                    plan->workers == 1 ? "s" : "", (unsigned long long)need);
     return WEIR_ERR_ARGUMENT;
 }
 

@@ -56,8 +56,8 @@ static void check_frame(struct check *check) {
         return;
     }
     if (check->flow->stage_count != table->stage_count) {
-        report(check, "the table has %" PRIu32 " stages, the pipe has %" PRIu32, table->stage_count,
-               check->flow->stage_count);
+        report(check, "the table has %" PRIu32 " stage%s, the pipe has %" PRIu32,
+               table->stage_count, weir__s(table->stage_count), check->flow->stage_count);
     }
     bool whole = table->rows[0] == 0 && table->rows[table->worker_count] == table->action_count;
     for (uint32_t w = 0; w < table->worker_count; w++) {
@@ -80,10 +80,11 @@ static void check_density(struct check *check) {
             backwards -= weir__no_backward(check->flow->no_backward, s);
         }
         report(check,
-               "%" PRIu32 " stages and %" PRIu32 " micro-batches need at least %" PRIu64
+               "%" PRIu32 " stage%s and %" PRIu32 " micro-batch%s need at least %" PRIu64
                " actions, the table has %" PRIu32,
-               table->stage_count, table->micro_batch_count,
-               cells + backwards * table->micro_batch_count, table->action_count);
+               table->stage_count, weir__s(table->stage_count), table->micro_batch_count,
+               weir__es(table->micro_batch_count), cells + backwards * table->micro_batch_count,
+               table->action_count);
     }
 }
 

@@ -255,10 +255,12 @@ static void read_rows(struct reader *reader, struct span text) {
 /* ---- counts ---- */
 
 /* Against what the run wants, 0 being anything. */
-static void check_count(struct reader *reader, const char *what, uint32_t has, uint32_t wanted) {
+/* `what` is counted, and ends in `plural` where it is not one. */
+static void check_count(struct reader *reader, const char *what, const char *plural, uint32_t has,
+                        uint32_t wanted) {
     if (wanted != 0 && has != wanted) {
-        weir_faults_add(reader->faults, "the table is for %" PRIu32 " %s, the run has %" PRIu32,
-                        has, what, wanted);
+        weir_faults_add(reader->faults, "the table is for %" PRIu32 " %s%s, the run has %" PRIu32,
+                        has, what, has == 1 ? "" : plural, wanted);
         reader->fault_count++;
     }
 }
@@ -274,9 +276,10 @@ static int check_counts(struct reader *reader) {
         weir_faults_add(reader->faults, "the table has no action of a micro-batch");
         return WEIR_ERR_FORMAT;
     }
-    check_count(reader, "stages", reader->stage_count, reader->options->stages);
-    check_count(reader, "workers", reader->builder.worker_count, reader->options->workers);
-    check_count(reader, "micro-batches", reader->micro_batch_count, reader->options->micro_batches);
+    check_count(reader, "stage", "s", reader->stage_count, reader->options->stages);
+    check_count(reader, "worker", "s", reader->builder.worker_count, reader->options->workers);
+    check_count(reader, "micro-batch", "es", reader->micro_batch_count,
+                reader->options->micro_batches);
     return reader->fault_count > 0 ? WEIR_ERR_CONFIG : WEIR_OK;
 }
 

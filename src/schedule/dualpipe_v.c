@@ -116,10 +116,11 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
 static void check(const struct weir_table_options *options, struct weir_faults *faults) {
     if (options->micro_batches < options->stages) {
         weir_faults_add(faults,
-                        "%" PRIu32 " micro-batches for %" PRIu32
+                        "%" PRIu32 " micro-batch%s for %" PRIu32
                         " stages: dualpipe-v needs as many micro-batches as stages; the nearest is "
                         "%" PRIu32,
-                        options->micro_batches, options->stages, options->stages);
+                        options->micro_batches, weir__es(options->micro_batches), options->stages,
+                        options->stages);
     }
 }
 

@@ -38,20 +38,22 @@ static void check_exact(const struct weir__schedule *schedule,
                         const struct weir_table_options *options, uint32_t each,
                         struct weir_faults *faults) {
     uint32_t stages = options->stages, workers = options->workers;
-    if ((uint64_t)workers * each == stages) {
+    uint64_t wanted = (uint64_t)workers * each;
+    if (wanted == stages) {
         return;
     }
     if (stages % each == 0) {
         weir_faults_add(faults,
-                        "%" PRIu32 " workers for %" PRIu32 " stages: %s has %" PRIu32
-                        " per worker; ask for %" PRIu32 " workers or %" PRIu64 " stages",
-                        workers, stages, schedule->name, each, stages / each,
-                        (uint64_t)workers * each);
+                        "%" PRIu32 " worker%s for %" PRIu32 " stage%s: %s has %" PRIu32
+                        " per worker; ask for %" PRIu32 " worker%s or %" PRIu64 " stage%s",
+                        workers, weir__s(workers), stages, weir__s(stages), schedule->name, each,
+                        stages / each, weir__s(stages / each), wanted, weir__s(wanted));
     } else {
         weir_faults_add(faults,
-                        "%" PRIu32 " stages on %" PRIu32 " workers: %s has %" PRIu32
-                        " per worker; ask for %" PRIu64 " stages",
-                        stages, workers, schedule->name, each, (uint64_t)workers * each);
+                        "%" PRIu32 " stage%s on %" PRIu32 " worker%s: %s has %" PRIu32
+                        " per worker; ask for %" PRIu64 " stage%s",
+                        stages, weir__s(stages), workers, weir__s(workers), schedule->name, each,
+                        wanted, weir__s(wanted));
     }
 }
 
@@ -59,9 +61,11 @@ static void check_exact(const struct weir__schedule *schedule,
 static void check_some(const struct weir_table_options *options, struct weir_faults *faults) {
     if (options->workers > options->stages) {
         weir_faults_add(faults,
-                        "%" PRIu32 " workers for %" PRIu32 " stages: a worker needs a stage of its "
-                        "own; ask for at most %" PRIu32 " workers or at least %" PRIu32 " stages",
-                        options->workers, options->stages, options->stages, options->workers);
+                        "%" PRIu32 " workers for %" PRIu32
+                        " stage%s: a worker needs a stage of its "
+                        "own; ask for at most %" PRIu32 " worker%s or at least %" PRIu32 " stages",
+                        options->workers, options->stages, weir__s(options->stages),
+                        options->stages, weir__s(options->stages), options->workers);
     }
 }
 

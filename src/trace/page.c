@@ -97,8 +97,8 @@ static void add_pipeline(struct weir__page *page) {
     weir__text_add(text,
                    ": %" PRIu32 " stage%s on %" PRIu32 " worker%s, %" PRId64 " row%s in %" PRIu32
                    " micro-batch%s; checkpoint %s",
-                   s->stage_count, s->stage_count == 1 ? "" : "s", s->worker_count,
-                   s->worker_count == 1 ? "" : "s", s->rows, s->rows == 1 ? "" : "s",
+                   s->stage_count, weir__s(s->stage_count), s->worker_count,
+                   weir__s(s->worker_count), s->rows, weir__s((uint64_t)s->rows),
                    s->micro_batch_count, s->micro_batch_count == 1 ? "" : "es",
                    weir_checkpoint_name(s->checkpoint));
     if (s->recompute_late) weir__text_string(text, ", recompute late");

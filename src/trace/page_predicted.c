@@ -64,7 +64,7 @@ void weir__page_predicted(struct weir__page *page) {
                        "Predicted is the simulated table where every action takes the median of "
                        "its stage and kind over %" PRIu32 " other step%s of this run; neither host "
                        "time nor what workers copy themselves is in it. ",
-                       s->predicted.step_count, s->predicted.step_count == 1 ? "" : "s");
+                       s->predicted.step_count, weir__s(s->predicted.step_count));
     if (page->options->planned_step > 0.0)
         weir__text_string(text, "The plan’s is from before the run. ");
     weir__text_string(text, "</p>\n</section>\n");

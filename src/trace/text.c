@@ -255,10 +255,6 @@ static uint32_t count_digits(uint32_t number) {
     return count;
 }
 
-static const char *plural(uint32_t count) {
-    return count == 1 ? "" : "s";
-}
-
 static void draw_title(struct timeline *t) {
     const struct unit *unit = unit_of(t->span);
     uint64_t whole = t->span / unit->ns, tenth = t->span % unit->ns * 10 / unit->ns;
@@ -267,8 +263,8 @@ static void draw_title(struct timeline *t) {
     snprintf(text, sizeof text,
              "%s: %" PRIu64 ".%u %s, %" PRIu32 " worker%s, %" PRIu32 " stage%s, %" PRIu32
              " micro-batch%s",
-             t->source->title, whole, (unsigned)tenth, unit->name, workers, plural(workers), stages,
-             plural(stages), t->micro_batches, t->micro_batches == 1 ? "" : "es");
+             t->source->title, whole, (unsigned)tenth, unit->name, workers, weir__s(workers),
+             stages, weir__s(stages), t->micro_batches, weir__es(t->micro_batches));
     weir__text_add(&t->text, "%.*s\n", (int)(t->gutter + t->width + BUSY_COLUMNS), text);
 }
 
