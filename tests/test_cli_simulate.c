@@ -267,8 +267,8 @@ static void test_parts_of_idle_time_add_up(void) {
 #define MODEL "--model gpt " CLI_MODEL " --batch 6 --chunks 3 "
 #define PROFILE "profile " MODEL "--seconds 0 --steps 7 --out "
 
-/* A profile of CLI_MODEL whose layers take these seconds forward and twice that backward, half of
- * it each for input and weights. */
+/* A profile of CLI_MODEL whose layers take these seconds forward and recomputing, and twice that
+ * backward, half of it each for input and weights. */
 static const char *make_times(char path[512], const double *seconds) {
     struct cli_run run;
     snprintf(path, 512, "%s/profile.json", test_temporary_directory());
@@ -279,6 +279,8 @@ static const char *make_times(char path[512], const double *seconds) {
         json_t *layer = json_array_get(layers, k);
         json_object_set_new(layer, "forward", json_real(seconds[k]));
         json_object_set_new(layer, "forward_checkpoint", json_real(seconds[k]));
+        json_object_set_new(layer, "recompute", json_real(seconds[k]));
+        json_object_set_new(layer, "recompute_last", json_real(seconds[k]));
         json_object_set_new(layer, "backward", json_real(2 * seconds[k]));
         json_object_set_new(layer, "backward_input", json_real(seconds[k]));
         json_object_set_new(layer, "backward_weight", json_real(seconds[k]));
@@ -318,6 +320,33 @@ static void test_a_step_of_a_model_is_the_plans(void) {
     EXPECT_NEAR(cli_number(plan, "step"), cli_number(root, "step"), 1e-9);
     json_decref(plan);
     json_decref(root);
+}
+
+/* Of a schedule that is searched the table is another one where recomputation is late. */
+static void test_late_recompute_has_a_table_of_its_own(void) {
+    static const double seconds[CLI_LAYERS] = {1, 1, 1, 1};
+    struct cli_run run;
+    char path[512], table[600], to[600], options[2048];
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    CHECK(make_times(path, seconds) != NULL);
+    snprintf(table, sizeof table, "%s.csv", path);
+    snprintf(to, sizeof to, "%s.step", path);
+    CLI_CODE(&run, 0,
+             "schedule --schedule auto --stages 2 --chunks 3 --checkpoint always --recompute late "
+             "--csv %s",
+             table);
+    double steps[2];
+    for (int k = 0; k < 2; k++) {
+        snprintf(options, sizeof options,
+                 MODEL "--balance 2,2 --checkpoint always --recompute late --profile %s "
+                       "--schedule %s",
+                 path, k == 0 ? "auto" : table);
+        json_t *root = simulated(to, options);
+        CHECK(root != NULL);
+        steps[k] = cli_number(root, "step");
+        json_decref(root);
+    }
+    EXPECT_NEAR(steps[0], steps[1], 1e-9);
 }
 
 /* What the worker holds at most: as many of its stage's activations as 1F1B keeps. */
@@ -539,8 +568,8 @@ WEIR_TEST_SUITE(cli_simulate, TEST(closed_forms_hold_for_every_schedule),
                 TEST(late_recompute_costs_a_forward_per_stage_but_one),
                 TEST(late_recompute_runs_under_every_schedule),
                 TEST(slow_links_turn_the_ranking_round), TEST(parts_of_idle_time_add_up),
-                TEST(a_step_of_a_model_is_the_plans), TEST(peaks_of_a_model_are_bytes),
-                TEST(a_comparison_cuts_a_model_for_each_schedule),
+                TEST(a_step_of_a_model_is_the_plans), TEST(late_recompute_has_a_table_of_its_own),
+                TEST(peaks_of_a_model_are_bytes), TEST(a_comparison_cuts_a_model_for_each_schedule),
                 TEST(a_model_that_was_not_measured_is_measured_once),
                 TEST(a_limit_leaves_out_what_does_not_fit), TEST(a_trace_holds_every_action),
                 TEST(a_picture_shows_every_action_and_nothing_from_elsewhere),

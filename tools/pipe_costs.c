@@ -32,6 +32,7 @@ int pipe_table(const struct weir_net_options *net, const bool *no_backward,
     options.checkpoint = net->pipe.checkpoint;
     options.stage_checkpoint = net->pipe.stage_checkpoint;
     options.no_backward = no_backward;
+    options.recompute_late = net->pipe.recompute_late;
     if (net->pipe.table_csv == NULL) return weir_table_new(&options, faults, table);
     options.workers = 0;
     int status = weir_table_parse(&options, net->pipe.table_csv, net->pipe.table_csv_bytes, faults,
