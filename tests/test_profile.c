@@ -3,8 +3,8 @@
  * Goal: a profile says what layers take, and measuring disturbs nothing. Method: layers of the
  * test's own that wait for a known time; models with skips, frozen layers, dropout and tied
  * parameters, whose bytes are compared with what plans and pipes say; a live net is compared byte
- * for byte before and after. Times are held against each other only loosely: the machine may be
- * busy.
+ * for byte before and after. The machine may be busy: where the waits themselves came back late,
+ * the layers are measured again.
  */
 #include "net/profile.h"
 #include "weir_profile.h"
@@ -21,13 +21,17 @@
 #include <string.h>
 
 /* Short next to the time that a busy machine gives a process at once. */
-enum { UNIT_NS = 40000 };
+enum { UNIT_NS = 40000, UNITS_MOST = 6, ATTEMPTS_MOST = 50 };
 
 /* ---- layers that wait ---- */
 
 struct wait {
+    uint64_t units;
     uint64_t forward_ns, backward_ns;
 };
+
+/* How often a layer waited, and came back later than by an eighth; written by one worker. */
+static struct waits { uint32_t count, late; } waits[UNITS_MOST + 1];
 
 static int wait_shape(const void *options, uint32_t input_count, const struct weir_tensor *inputs,
                       struct weir_tensor *output, struct weir_error *error) {
@@ -38,15 +42,17 @@ static int wait_shape(const void *options, uint32_t input_count, const struct we
     return WEIR_OK;
 }
 
-static void wait_for(uint64_t ns) {
-    uint64_t begin = weir__now_ns();
-    while (weir__now_ns() - begin < ns) {}
+static void wait_for(uint64_t units, uint64_t ns) {
+    uint64_t begin = weir__now_ns(), passed = 0;
+    while (passed < ns) passed = weir__now_ns() - begin;
+    waits[units].count++;
+    waits[units].late += passed > ns + ns / 8;
 }
 
 static int wait_forward(const struct weir_op_task *task) {
     const struct wait *wait = task->options;
     memcpy(task->output, task->inputs[0], (size_t)task->rows * sizeof(float));
-    wait_for(wait->forward_ns);
+    wait_for(wait->units, wait->forward_ns);
     return WEIR_OK;
 }
 
@@ -54,7 +60,7 @@ static int wait_backward(const struct weir_op_task *task) {
     const struct wait *wait = task->options;
     if (task->input_grads[0] != NULL)
         memcpy(task->input_grads[0], task->output_grad, (size_t)task->rows * sizeof(float));
-    wait_for(wait->backward_ns);
+    wait_for(wait->units, wait->backward_ns);
     return WEIR_OK;
 }
 
@@ -67,12 +73,12 @@ static const struct weir_op wait_op = {.size = sizeof(struct weir_op),
 static struct weir_value *build_wait(struct weir_builder *b, const struct weir_layer *layer,
                                      struct weir_value *x) {
     uint64_t units = (uint64_t)weir_layer_int(layer, "units");
-    struct wait wait = {units * UNIT_NS, 2 * units * UNIT_NS};
+    struct wait wait = {units, units * UNIT_NS, 2 * units * UNIT_NS};
     return weir_apply(b, &wait_op, &wait, sizeof wait, 1, (struct weir_value *[]){x});
 }
 
 static const struct weir_attr_rule wait_attrs[] = {
-    {.key = "units", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 0}};
+    {.key = "units", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1}};
 static const struct weir_layer_type wait_layer = {
     .name = "wait", .attrs = wait_attrs, .attr_count = 1, .build = build_wait};
 
@@ -83,8 +89,9 @@ static struct weir_model *waiting_model(bool reversed) {
     if (model == NULL) return NULL;
     EXPECT_STATUS(weir_model_add_type(model, &wait_layer), WEIR_OK);
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 1)));
-    for (int64_t i = 1; i <= 6; i++)
-        trial_add(model, "wait", WEIR_ATTRS(WEIR_ATTR_INT("units", reversed ? 7 - i : i)));
+    for (int64_t i = 1; i <= UNITS_MOST; i++)
+        trial_add(model, "wait",
+                  WEIR_ATTRS(WEIR_ATTR_INT("units", reversed ? UNITS_MOST + 1 - i : i)));
     return model;
 }
 
@@ -102,18 +109,38 @@ static void check_cut(const struct weir_profile *profile, const double *weights,
     EXPECT_EQ_UINT(sizes[0], expected);
 }
 
+/* At most a fifth of any layer's waits was late: then what is typical of them is known. */
+static bool waits_were_quiet(void) {
+    bool quiet = true;
+    for (int units = 1; units <= UNITS_MOST; units++)
+        quiet &= 5 * waits[units].late <= waits[units].count;
+    return quiet;
+}
+
+static struct weir_profile *quiet_profile(const struct weir_model *model) {
+    struct weir_profile_options options = profile_options(4, 2);
+    struct weir_profile *profile = NULL;
+    options.steps_least = options.steps_most = 25;
+    for (int attempt = 0; attempt < ATTEMPTS_MOST && !test_has_failed(); attempt++) {
+        memset(waits, 0, sizeof waits);
+        weir_profile_destroy(profile);
+        profile = profile_of(model, &options);
+        if (waits_were_quiet()) return profile;
+    }
+    TEST_FAIL("the machine was too busy in %d attempts to wait in time", ATTEMPTS_MOST);
+    return profile;
+}
+
 // BA-2
 static void test_known_times_are_found_and_balanced(void) {
     for (int reversed = 0; reversed < 2; reversed++) {
         struct weir_model *model = waiting_model(reversed);
-        struct weir_profile_options options = profile_options(4, 2);
-        options.steps_least = options.steps_most = 25;
-        struct weir_profile *profile = profile_of(model, &options);
+        struct weir_profile *profile = quiet_profile(model);
         struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
         double weights[7];
         CHECK(profile != NULL);
-        for (uint32_t i = 1; i <= 6; i++) {
-            double unit = (reversed ? 7 - i : i) * UNIT_NS * 1e-9;
+        for (uint32_t i = 1; i <= UNITS_MOST; i++) {
+            double unit = (reversed ? UNITS_MOST + 1 - i : i) * UNIT_NS * 1e-9;
             const struct weir_layer_cost *layer = &profile->costs.layers[i];
             EXPECT_NEAR(layer->seconds[WEIR_KIND_F], unit, unit / 2);
             EXPECT_NEAR(layer->forward_checkpoint, unit, unit / 2);
