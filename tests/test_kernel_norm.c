@@ -41,9 +41,29 @@ static void expect_within(const struct kernel_results *got, const struct kernel_
                   (long long)got->test->shape.width, output, worst, bound);
 }
 
-/** A deviation is about 1.15, so that a float's mean is off by half an ulp and y by as much: two
- * of these, and some of y's own, which is at most 2 deviations in a large plane. The mean is summed
- * from a base that is up to 4 away, where half an ulp is 4 * 2^-24: four of these. */
+/** Numbers lie up to REACH from `distance`, with a deviation of 1.155. Bounds are in half ulps of
+ * 1, 2^-24.
+ *
+ * The mean is its base and what is summed as distances from that. The base is the mean of the first
+ * numbers of a place, of which there are at most 64 (64 lanes are walked at once, so that one in 64
+ * of a plane's is there at least): so it is off by up to 4 deviations of such a mean, and by REACH
+ * at most. Distances of that size are rounded 4 times on the way (between bases, of the place's
+ * mean, in 1 / count and its product), and in a sum over up to 64 places, where errors of random
+ * sign add up as its root. Adding the base rounds once more, at the size of the mean.
+ *
+ * y has the mean's error, the one of x - mean, which is below 2 REACH, and relative to itself
+ * rstd's and one more. */
+enum { REACH = 2, PLACES_MOST = 64 };
+
+static double mean_of_first(double count) {
+    return fmin(REACH, 4 * 1.155 / sqrt(count));
+}
+
+static double bound_mean(double pixels, double distance) {
+    double first = fmin(fmax(pixels / PLACES_MOST, 1), 64), places = fmin(pixels, PLACES_MOST);
+    return distance + mean_of_first(pixels) + mean_of_first(first) * (4 + sqrt(places));
+}
+
 static void check_forward(size_t plane, double distance) {
     struct weir__op_shape shape = norm_shape(WEIR__OP_instance_norm, plane);
     struct kernel_case test;
@@ -52,10 +72,11 @@ static void check_forward(size_t plane, double distance) {
     move_by(&test, 0, distance);
     EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
     EXPECT_STATUS(kernel_run(&test, KERNEL_VECTOR, 0, &got), WEIR_OK);
-    double steepness = kernel_largest(&wanted, 2, 1);
-    expect_within(&got, &wanted, 0, 0x1p-24 * steepness * (16 + 2 * distance));
-    expect_within(&got, &wanted, 1, 0x1p-24 * (16 + 2 * distance));
-    expect_within(&got, &wanted, 2, 0x1p-24 * steepness * (8 + distance / 100));
+    double steepness = kernel_largest(&wanted, 2, 1), largest = kernel_largest(&wanted, 0, 1);
+    double mean = bound_mean((double)shape.tokens, distance), rstd = 8 + distance / 100;
+    expect_within(&got, &wanted, 0, 0x1p-24 * (steepness * (mean + REACH) + largest * (rstd + 1)));
+    expect_within(&got, &wanted, 1, 0x1p-24 * mean);
+    expect_within(&got, &wanted, 2, 0x1p-24 * steepness * rstd);
     kernel_results_clean_up(&got);
     kernel_results_clean_up(&wanted);
     kernel_case_clean_up(&test);
