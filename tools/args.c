@@ -473,3 +473,11 @@ int args_fail(const struct arg_command *command, const struct weir_error *error)
             error->message[0] ? error->message : weir_status_text(error->status));
     return EXIT_FAILED;
 }
+
+int args_end(const struct arg_command *command, struct weir_faults *faults, int status,
+             struct weir_error *error) {
+    if (faults->count > 0) return args_refuse(command, faults);
+    if (status == WEIR_OK) return EXIT_DONE;
+    if (error->status == WEIR_OK) error->status = status;
+    return args_fail(command, error);
+}

@@ -137,6 +137,10 @@ int args_refuse(const struct arg_command *command, struct weir_faults *faults);
 /** Prints one `weir: SUBCOMMAND: MESSAGE` for work that failed; returns EXIT_FAILED. An empty
  * message says what the status says. */
 int args_fail(const struct arg_command *command, const struct weir_error *error);
+/** The exit code of work that came to `status`: faults refuse it, a failure says what `error` says,
+ * or, where that is empty, the status. */
+int args_end(const struct arg_command *command, struct weir_faults *faults, int status,
+             struct weir_error *error);
 
 /** The one of `names` (NULL-terminated) that `text` may have been meant to be: the nearest in
  * insertions, deletions, replacements and swaps of neighbours, if it is near; else NULL. */

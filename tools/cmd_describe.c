@@ -147,19 +147,12 @@ int cmd_describe(int argc, char **argv) {
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
-    int code = EXIT_DONE;
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
     int status = gather(&values, &args, &description, &faults);
-    if (faults.count > 0) {
-        code = args_refuse(&command, &faults);
-    } else {
-        if (status == WEIR_OK) status = print(&values, &description, &faults, &error);
-        if (status != WEIR_OK) {
-            if (error.status == WEIR_OK) error.status = status;
-            code = args_fail(&command, &error);
-        }
-    }
+    if (status == WEIR_OK && faults.count == 0)
+        status = print(&values, &description, &faults, &error);
+    int code = args_end(&command, &faults, status, &error);
     free(description.stages);
     free(description.facts);
     weir_model_destroy(description.model);

@@ -265,7 +265,6 @@ int cmd_doctor(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
     if (faults.count > 0) return args_refuse(&command, &faults);
-    int code = EXIT_DONE;
     int status = examine(&doctor);
     if (status == WEIR_OK) {
         struct people people;
@@ -273,10 +272,7 @@ int cmd_doctor(int argc, char **argv) {
         print_doctor(people.stream, &doctor);
         if (values.json != NULL) status = json_text_save(values.json, doctor_json(&doctor), &error);
     }
-    if (status != WEIR_OK) {
-        if (error.status == WEIR_OK) error.status = status;
-        code = args_fail(&command, &error);
-    }
+    int code = args_end(&command, &faults, status, &error);
     doctor_gpus_clean_up(&doctor.gpus);
     free(doctor.placements);
     weir__machine_destroy(doctor.machine);

@@ -225,10 +225,8 @@ static int run(struct eval *e) {
 }
 
 static int finish(struct eval *e, const struct arg_command *command, int status) {
-    if (e->faults->count > 0) return args_refuse(command, e->faults);
-    if (status == WEIR_OK) return interrupt_came() ? EXIT_INTERRUPTED : EXIT_DONE;
-    if (e->error->status == WEIR_OK) e->error->status = status;
-    return args_fail(command, e->error);
+    int code = args_end(command, e->faults, status, e->error);
+    return code == EXIT_DONE && interrupt_came() ? EXIT_INTERRUPTED : code;
 }
 
 static void clean_up(struct eval *e) {

@@ -212,11 +212,9 @@ static void clean_up(struct generate *g) {
 }
 
 static int finish(struct generate *g, const struct arg_command *command, int status) {
-    if (g->faults->count > 0) return args_refuse(command, g->faults);
-    if (status == WEIR_OK) status = output_commit(&g->json);
-    if (status == WEIR_OK) return interrupt_came() ? EXIT_INTERRUPTED : EXIT_DONE;
-    if (g->error->status == WEIR_OK) g->error->status = status;
-    return args_fail(command, g->error);
+    if (status == WEIR_OK && g->faults->count == 0) status = output_commit(&g->json);
+    int code = args_end(command, g->faults, status, g->error);
+    return code == EXIT_DONE && interrupt_came() ? EXIT_INTERRUPTED : code;
 }
 
 int cmd_generate(int argc, char **argv) {

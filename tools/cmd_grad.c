@@ -375,13 +375,7 @@ int cmd_grad(int argc, char **argv) {
     net_run_check_input("weights", values.weights, &faults);
     net_run_check_output("out", values.out, &faults);
     int status = run(&g, &args);
-    int code = EXIT_DONE;
-    if (faults.count > 0) {
-        code = args_refuse(&command, &faults);
-    } else if (status != WEIR_OK) {
-        if (error.status == WEIR_OK) error.status = status;
-        code = args_fail(&command, &error);
-    }
+    int code = args_end(&command, &faults, status, &error);
     clean_up(&g);
     return code;
 }

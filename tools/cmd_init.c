@@ -47,17 +47,10 @@ int cmd_init(int argc, char **argv) {
     options.optimizer.kind = WEIR_OPTIMIZER_NONE;
     if (faults.count == 0 && status == WEIR_OK)
         status = weir_net_new(model, &options, &faults, &net);
-    int code = EXIT_DONE;
-    if (faults.count > 0) {
-        code = args_refuse(&command, &faults);
-    } else {
-        if (status == WEIR_OK) status = weir_net_init(net, values.seed);
-        if (status == WEIR_OK) status = weir_net_save(net, values.out, NULL, &error);
-        if (status != WEIR_OK) {
-            if (error.status == WEIR_OK) error.status = status;
-            code = args_fail(&command, &error);
-        }
-    }
+    if (faults.count == 0 && status == WEIR_OK) status = weir_net_init(net, values.seed);
+    if (faults.count == 0 && status == WEIR_OK)
+        status = weir_net_save(net, values.out, NULL, &error);
+    int code = args_end(&command, &faults, status, &error);
     weir_net_destroy(net);
     weir_model_destroy(model);
     return code;

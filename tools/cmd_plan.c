@@ -8,6 +8,7 @@
 #include "pipe_costs.h"
 #include "plan_text.h"
 #include "search.h"
+#include "step_options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,37 +16,12 @@
 struct values {
     struct model_options model;
     struct pipe_options pipe;
+    struct step_options step;
     const char *json;
-    uint32_t batch;
-    uint32_t optimizer;
-    double momentum;
     bool search;
 };
 
-static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
-
 static const struct arg_option own[] = {
-    {.name = "batch",
-     .type = ARG_U32,
-     .offset = offsetof(struct values, batch),
-     .value = "N",
-     .fallback = "32",
-     .least = 1,
-     .unit = "rows",
-     .help = "a mini-batch's size"},
-    {.name = "optimizer",
-     .type = ARG_CHOICE,
-     .offset = offsetof(struct values, optimizer),
-     .choices = optimizer_names,
-     .fallback = "adamw",
-     .help = "whose state is counted"},
-    {.name = "momentum",
-     .type = ARG_REAL,
-     .offset = offsetof(struct values, momentum),
-     .value = "X",
-     .fallback = "0",
-     .least = 0,
-     .help = "sgd: above 0 there is a buffer per parameter"},
     {.name = "search",
      .type = ARG_FLAG,
      .offset = offsetof(struct values, search),
@@ -110,8 +86,6 @@ static int predict(const struct values *values, const struct search *search,
 static int plan_model(struct values *values, const struct args *args,
                       const struct weir_model *model, struct weir_faults *faults,
                       struct weir_error *error) {
-    static const enum weir_optimizer_kind kinds[] = {WEIR_OPTIMIZER_ADAMW, WEIR_OPTIMIZER_SGD,
-                                                     WEIR_OPTIMIZER_NONE};
     struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
     struct pipe_storage storage;
     struct weir_plan *plan = NULL;
@@ -119,9 +93,7 @@ static int plan_model(struct values *values, const struct args *args,
     uint32_t *balance = NULL;
     int status = WEIR_OK;
     memset(&storage, 0, sizeof storage);
-    net.pipe.rows = values->batch;
-    net.optimizer.kind = kinds[values->optimizer];
-    net.optimizer.momentum = values->momentum;
+    step_options_fill(&values->step, &net);
     struct people people;
     double step = -1;
     people_init(&people, output_is_standard(values->json));
@@ -149,26 +121,21 @@ static int plan_model(struct values *values, const struct args *args,
 int cmd_plan(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Options", own, sizeof own / sizeof own[0], 0},
+        {"Step", step_option_list, step_option_count, offsetof(struct values, step)},
         {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
         {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
     const struct arg_command command = {"plan", "every stage's memory to the byte", NULL, sections,
-                                        3};
+                                        4};
     struct values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_model *model = NULL;
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
-    int code = EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
     int status = model_options_build(&values.model, &args, NULL, &faults, &model);
     if (status == WEIR_OK) status = plan_model(&values, &args, model, &faults, &error);
-    if (faults.count > 0) {
-        code = args_refuse(&command, &faults);
-    } else if (status != WEIR_OK) {
-        if (error.status == WEIR_OK) error.status = status;
-        code = args_fail(&command, &error);
-    }
+    int code = args_end(&command, &faults, status, &error);
     weir_model_destroy(model);
     return code;
 }

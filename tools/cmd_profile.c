@@ -6,6 +6,7 @@
 #include "output.h"
 #include "pipe_costs.h"
 #include "plan_text.h"
+#include "step_options.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,23 +15,14 @@
 struct values {
     struct model_options model;
     struct pipe_options pipe;
+    struct step_options step;
     const char *out;
-    uint32_t batch, optimizer, steps;
-    double momentum, seconds;
+    uint32_t steps;
+    double seconds;
     bool inference;
 };
 
-static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
-
 static const struct arg_option own[] = {
-    {.name = "batch",
-     .type = ARG_U32,
-     .offset = offsetof(struct values, batch),
-     .value = "N",
-     .fallback = "32",
-     .least = 1,
-     .unit = "rows",
-     .help = "a mini-batch's size; what is measured is its largest micro-batch (--chunks)"},
     {.name = "out",
      .type = ARG_TEXT,
      .offset = offsetof(struct values, out),
@@ -57,25 +49,13 @@ static const struct arg_option own[] = {
      .type = ARG_FLAG,
      .offset = offsetof(struct values, inference),
      .help = "measures inference, for generate and eval, not training"},
-    {.name = "optimizer",
-     .type = ARG_CHOICE,
-     .offset = offsetof(struct values, optimizer),
-     .choices = optimizer_names,
-     .fallback = "adamw",
-     .help = "whose state is counted"},
-    {.name = "momentum",
-     .type = ARG_REAL,
-     .offset = offsetof(struct values, momentum),
-     .value = "X",
-     .fallback = "0",
-     .least = 0,
-     .help = "sgd: above 0 there is a buffer per parameter"},
 };
 
 static const char details[] =
-    "Layers are measured in their real order within the whole model, with random input, as one\n"
-    "stage on one worker, with the threads that a stage of the pipeline gets: the cores divided\n"
-    "by --workers or --stages, or --threads-per-stage. A profile holds for its model, machine,\n"
+    "Layers are measured in their real order within the whole model, with random input: a largest\n"
+    "micro-batch, as one stage on one worker, with the threads that a stage of the pipeline gets:\n"
+    "the cores divided by --workers or --stages, or --threads-per-stage. A profile holds for its "
+    "model, machine,\n"
     "rows per micro-batch, threads and dtype, and is refused for others. No other program should\n"
     "be busy meanwhile; 'spread' says how steady the times were.";
 
@@ -148,18 +128,15 @@ static int save(const struct weir_profile *profile, const char *path, struct wei
 static int profile_model(const struct values *values, const struct args *args,
                          const struct weir_model *model, struct weir_faults *faults,
                          struct weir_error *error) {
-    static const enum weir_optimizer_kind kinds[] = {WEIR_OPTIMIZER_ADAMW, WEIR_OPTIMIZER_SGD,
-                                                     WEIR_OPTIMIZER_NONE};
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
     struct weir_profile *profile = NULL;
     struct pipe_storage storage;
     struct people people;
     people_init(&people, output_is_standard(values->out));
     int status = pipe_options_fill(&values->pipe, args, model, &storage, &options.net, faults);
-    options.net.pipe.rows = values->batch;
+    step_options_fill(&values->step, &options.net);
     options.net.pipe.infer_only = values->inference;
-    options.net.optimizer.kind = values->inference ? WEIR_OPTIMIZER_NONE : kinds[values->optimizer];
-    options.net.optimizer.momentum = values->momentum;
+    if (values->inference) options.net.optimizer.kind = WEIR_OPTIMIZER_NONE;
     options.steps_most = values->steps;
     options.seconds = values->seconds;
     if (status == WEIR_OK && faults->count == 0)
@@ -174,29 +151,24 @@ static int profile_model(const struct values *values, const struct args *args,
 int cmd_profile(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Options", own, sizeof own / sizeof own[0], 0},
+        {"Step", step_option_list, step_option_count, offsetof(struct values, step)},
         {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
         {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
     const struct arg_command command = {"profile", "times and bytes of each layer", details,
-                                        sections, 3};
+                                        sections, 4};
     struct values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_model *model = NULL;
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
-    int code = EXIT_DONE;
     if (values.pipe.profile != NULL || values.pipe.balance_by != PIPE_BALANCE_BY_COST)
         weir_faults_add(&faults, "--profile and --balance-by use what this command makes: give "
                                  "--out FILE");
     if (!output_is_standard(values.out)) net_run_check_output("out", values.out, &faults);
     int status = model_options_build(&values.model, &args, NULL, &faults, &model);
     if (status == WEIR_OK) status = profile_model(&values, &args, model, &faults, &error);
-    if (faults.count > 0) {
-        code = args_refuse(&command, &faults);
-    } else if (status != WEIR_OK) {
-        if (error.status == WEIR_OK) error.status = status;
-        code = args_fail(&command, &error);
-    }
+    int code = args_end(&command, &faults, status, &error);
     weir_model_destroy(model);
     return code;
 }

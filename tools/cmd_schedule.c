@@ -95,13 +95,7 @@ static const struct arg_option table_options[] = {
 };
 
 static const struct arg_option search_options[] = {
-    {.name = "time",
-     .type = ARG_LIST,
-     .offset = AT(time),
-     .value = "F=1,R=1,...",
-     .fallback = KIND_TIMES_FALLBACK,
-     .unit = "seconds",
-     .help = "of one task of each kind; what is not named keeps its default"},
+    KIND_TIMES_OPTION(AT(time)),
     {.name = "activation-limit",
      .type = ARG_U32,
      .offset = AT(activation_limit),

@@ -24,24 +24,17 @@ struct values {
     struct arg_texts time, compare;
     double copy, copy_per_byte, host, noise;
     uint64_t border_bytes, activation_bytes;
-    uint32_t batch, optimizer, seeds, activation_limit;
+    uint32_t seeds, activation_limit;
     const char *json, *trace, *svg;
     struct pipe_options pipe;
     struct model_options model;
+    struct step_options step;
 };
 
 #define AT(member) offsetof(struct values, member)
 
-static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
-
 static const struct arg_option cost_options[] = {
-    {.name = "time",
-     .type = ARG_LIST,
-     .offset = AT(time),
-     .value = "F=1,R=1,...",
-     .fallback = KIND_TIMES_FALLBACK,
-     .unit = "seconds",
-     .help = "of one task of each kind; what is not named keeps its default"},
+    KIND_TIMES_OPTION(AT(time)),
     {.name = "copy",
      .type = ARG_REAL,
      .offset = AT(copy),
@@ -121,23 +114,6 @@ static const struct arg_option output_options[] = {
     {.name = "svg", .type = ARG_TEXT, .offset = AT(svg), .value = "FILE", .help = "a picture"},
 };
 
-static const struct arg_option measured_options[] = {
-    {.name = "batch",
-     .type = ARG_U32,
-     .offset = AT(batch),
-     .value = "N",
-     .fallback = "32",
-     .least = 1,
-     .unit = "rows",
-     .help = "a mini-batch's size, of which --chunks makes micro-batches"},
-    {.name = "optimizer",
-     .type = ARG_CHOICE,
-     .offset = AT(optimizer),
-     .choices = optimizer_names,
-     .fallback = "adamw",
-     .help = "whose state --balance-by size and --memory-limit count"},
-};
-
 static const char details[] =
     "Runs the action table as the executor would. Kinds: F forward, R recompute, B backward, I\n"
     "input gradient, W weight gradient, U update (which counts for no figure).\n"
@@ -154,7 +130,7 @@ static const char details[] =
 static void list_sections(struct arg_section sections[5]) {
     sections[0] = (struct arg_section)SECTION("Costs", cost_options);
     sections[1] = (struct arg_section)SECTION("Results", output_options);
-    sections[2] = (struct arg_section)SECTION("Measured costs", measured_options);
+    sections[2] = (struct arg_section){"Step", step_option_list, step_option_count, AT(step)};
     sections[3] = (struct arg_section){"Model", model_option_list, model_option_count, AT(model)};
     sections[4] = (struct arg_section){"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)};
 }
@@ -489,8 +465,6 @@ static int run(struct request *request, struct weir_faults *faults, struct weir_
 }
 
 static int simulate(struct values *values, const struct args *args, struct weir_faults *faults) {
-    static const enum weir_optimizer_kind kinds[] = {WEIR_OPTIMIZER_ADAMW, WEIR_OPTIMIZER_SGD,
-                                                     WEIR_OPTIMIZER_NONE};
     struct weir_error error = {0};
     struct weir_model *model = NULL;
     bool several = values->compare.count > 0;
@@ -501,8 +475,7 @@ static int simulate(struct values *values, const struct args *args, struct weir_
         .costs = costs_of(values, faults),
         .model = {.pipe = &values->pipe,
                   .args = args,
-                  .batch = values->batch,
-                  .optimizer = kinds[values->optimizer],
+                  .step = &values->step,
                   .balance_by_time = several && !args_given(args, "balance-by")}};
     check_model(values, args, faults);
     check_outputs(values, faults);
@@ -512,10 +485,7 @@ static int simulate(struct values *values, const struct args *args, struct weir_
     request.model.model = model;
     if (status == WEIR_OK && faults->count == 0) status = run(&request, faults, &error);
     weir_model_destroy(model);
-    if (faults->count > 0) return args_refuse(args->command, faults);
-    if (status == WEIR_OK) return EXIT_DONE;
-    error.status = status;
-    return args_fail(args->command, &error);
+    return args_end(args->command, faults, status, &error);
 }
 
 int cmd_simulate(int argc, char **argv) {

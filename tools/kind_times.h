@@ -8,6 +8,13 @@
 
 /** What a kind takes that is not named, as help shows it. */
 #define KIND_TIMES_FALLBACK "F=1,R=1,B=2,I=1,W=1,U=0"
+/** The option, whose struct arg_texts lies at `at`. */
+#define KIND_TIMES_OPTION(at)                                                                      \
+    {                                                                                              \
+        .name = "time", .type = ARG_LIST, .offset = (at), .value = "F=1,R=1,...",                  \
+        .fallback = KIND_TIMES_FALLBACK, .unit = "seconds",                                        \
+        .help = "of one task of each kind; what is not named keeps its default"                    \
+    }
 
 /** Fills seconds[WEIR_KIND_COUNT] from the fallback, then from `texts`; what cannot be read is in
  * `faults`. */

@@ -9,6 +9,7 @@
 #include "model_options.h"
 #include "output.h"
 #include "pipe_costs.h"
+#include "step_options.h"
 #include "weir_search.h"
 
 #include <jansson.h>
@@ -62,10 +63,9 @@ struct simulate_model {
     const struct pipe_options *pipe;
     const struct args *args;
     const struct weir_model *model;
-    uint32_t batch;
-    enum weir_optimizer_kind optimizer; /**< for a balance by size */
-    bool balance_by_time;               /**< unless a balance was asked for */
-    struct weir_profile **profiles;     /**< room for one per case; cases use them */
+    const struct step_options *step;
+    bool balance_by_time;           /**< unless a balance was asked for */
+    struct weir_profile **profiles; /**< room for one per case; cases use them */
     uint32_t profile_count;
     FILE *notes;
 };

@@ -83,8 +83,7 @@ int simulate_model_case(struct simulate_model *model, const char *schedule,
     *c = (struct simulate_case){.name = schedule};
     pipe.schedule = schedule;
     if (model->balance_by_time && pipe.balance.count == 0) pipe.balance_by = PIPE_BALANCE_BY_TIME;
-    net.pipe.rows = model->batch;
-    net.optimizer.kind = model->optimizer;
+    step_options_fill(model->step, &net);
     int status = pipe_options_fill(&pipe, model->args, model->model, &storage, &net, faults);
     if (status == WEIR_OK) status = check(model, &pipe, &net, faults);
     if (status == WEIR_OK) status = take_profile(model, &storage, &net, faults);
