@@ -106,39 +106,33 @@ static void check_sizes(const struct weir_partition_options *options, const uint
 
 /* ---- partitions ---- */
 
+static void expect_cut(const double *weights, uint32_t count, const uint32_t *expected,
+                       uint32_t parts) {
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    uint32_t sizes[6] = {0};
+    options.allocator = test_allocator();
+    options.weights = weights;
+    options.count = count;
+    options.parts = parts;
+    CHECK_OK(weir_partition(&options, sizes, NULL));
+    for (uint32_t k = 0; k < parts; k++) EXPECT_EQ_UINT(sizes[k], expected[k]);
+}
+
 // BA-1
 static void test_blocks_are_cut_as_upstream_cuts_them(void) {
     struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
     uint32_t sizes[6];
+    expect_cut((const double[]){1, 2, 3, 4, 5, 6}, 6, (const uint32_t[]){4, 2}, 2);
+    expect_cut((const double[]){0, 0}, 2, (const uint32_t[]){1, 1}, 2);
     options.allocator = test_allocator();
     options.weights = (const double[]){1, 2, 3, 4, 5, 6};
     options.count = 6;
-    options.parts = 2;
-    CHECK_OK(weir_partition(&options, sizes, NULL));
-    EXPECT_EQ_UINT(sizes[0], 4);
-    EXPECT_EQ_UINT(sizes[1], 2);
-    options.parts = 0;
-    EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
-    options.parts = 7;
-    EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
-    options.weights = (const double[]){0, 0};
-    options.count = options.parts = 2;
-    CHECK_OK(weir_partition(&options, sizes, NULL));
-    EXPECT_EQ_UINT(sizes[0], 1);
-    EXPECT_EQ_UINT(sizes[1], 1);
+    for (options.parts = 0; options.parts <= 7; options.parts += 7)
+        EXPECT_STATUS(weir_partition(&options, sizes, NULL), WEIR_ERR_ARGUMENT);
 }
 
 static void test_among_equals_later_parts_are_large(void) {
-    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
-    uint32_t sizes[3];
-    options.allocator = test_allocator();
-    options.weights = (const double[]){1, 0, 1, 0, 0, 1};
-    options.count = 6;
-    options.parts = 3;
-    CHECK_OK(weir_partition(&options, sizes, NULL));
-    EXPECT_EQ_UINT(sizes[0], 1);
-    EXPECT_EQ_UINT(sizes[1], 2);
-    EXPECT_EQ_UINT(sizes[2], 3);
+    expect_cut((const double[]){1, 0, 1, 0, 0, 1}, 6, (const uint32_t[]){1, 2, 3}, 3);
 }
 
 static void test_weights_that_are_none_are_refused(void) {

@@ -5,6 +5,7 @@
  * table; traces and pictures counted; what cannot be is refused.
  */
 #include "cli.h"
+#include "io_faults.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -513,15 +514,15 @@ static void test_a_schedule_that_does_not_fit_is_named_and_left_out(void) {
 
 /* ---- tables and faults ---- */
 
+static void make_table(const char *text, char path[512]) {
+    io_make_file(test_temporary_directory(), "t.csv", text, strlen(text), path);
+}
+
 static void test_a_table_from_a_file_runs(void) {
     struct cli_run run;
     char path[512];
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
-    snprintf(path, sizeof path, "%s/t.csv", test_temporary_directory());
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    fputs("0F0,0F1,0I0,0W0,0B1\n1F0,1I0,1F1,1B1,1W0\n", file);
-    fclose(file);
+    make_table("0F0,0F1,0I0,0W0,0B1\n1F0,1I0,1F1,1B1,1W0\n", path);
     CLI_CODE(&run, 0, "simulate --schedule %s", path);
     /* 0F0 0F1 . 0I0 0W0 0B1 0B1 and . 1F0 1I0 1F1 1B1 1B1 1W0 */
     CHECK_CONTAINS(run.output, "2 stages on 2 workers, 2 micro-batches, 10 actions");
@@ -535,11 +536,7 @@ static void test_a_table_that_late_recompute_ties_up_is_named(void) {
     struct cli_run run;
     char path[512];
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
-    snprintf(path, sizeof path, "%s/t.csv", test_temporary_directory());
-    FILE *file = fopen(path, "w");
-    CHECK(file != NULL);
-    fputs("0F0,0R0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", file);
-    fclose(file);
+    make_table("0F0,0R0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", path);
     CLI_CODE(&run, 0, "simulate --schedule %s", path);
     CLI_CODE(&run, 2, "simulate --schedule %s --recompute late", path);
     CHECK_CONTAINS(run.output, "worker 0 waits at 0R0 for 1B0");

@@ -4,49 +4,17 @@
  * Method: rows against texts and formulas; all small counts through the validator and the replay;
  * properties that the rest relies on (order of accumulation per stage, makespan) for all of them.
  */
-#include "harness.h"
-
-#include "schedule/action.h"
+#include "schedule_facts.h"
 
 #include <stdio.h>
 #include <string.h>
 
-struct counts {
-    uint32_t stages, workers, micro_batches;
-};
-
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
-static struct weir_table_options options_of(const char *schedule, struct counts counts,
-                                            enum weir_checkpoint checkpoint) {
-    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
-    options.allocator = test_allocator();
-    options.schedule = schedule;
-    options.stages = counts.stages;
-    options.workers = counts.workers;
-    options.micro_batches = counts.micro_batches;
-    options.checkpoint = checkpoint;
-    return options;
-}
-
-/* NULL (and the test failed) if it is refused. */
-static struct weir_table *table_of(const char *schedule, struct counts counts,
-                                   enum weir_checkpoint checkpoint) {
-    struct weir_table_options options = options_of(schedule, counts, checkpoint);
-    struct weir_faults faults = {.allocator = test_allocator()};
-    struct weir_table *table = NULL;
-    if (!EXPECT_STATUS(weir_table_new(&options, &faults, &table), WEIR_OK)) {
-        TEST_FAIL("%s of %u stages, %u workers: %s", schedule, (unsigned)counts.stages,
-                  (unsigned)counts.workers, faults.kept > 0 ? faults.lines[0] : "no reason");
-    }
-    weir_faults_clean_up(&faults);
-    return table;
-}
-
-static void expect_csv(const char *schedule, struct counts counts, enum weir_checkpoint checkpoint,
-                       const char *expected) {
+static void expect_csv(const char *schedule, struct schedule_counts counts,
+                       enum weir_checkpoint checkpoint, const char *expected) {
     char text[4096] = "";
-    struct weir_table *table = table_of(schedule, counts, checkpoint);
+    struct weir_table *table = schedule_table(schedule, counts, checkpoint);
     if (table != NULL) {
         weir_table_format(table, false, text, sizeof text);
     }
@@ -65,16 +33,17 @@ static void test_modes_checkpoint_two_one_and_none_of_two(void) {
     CHECK_EQ_UINT(weir_checkpoint_count(WEIR_CHECKPOINT_ALWAYS, 1), 1);
     CHECK_EQ_UINT(weir_checkpoint_count(WEIR_CHECKPOINT_EXCEPT_LAST, 1), 0);
     CHECK_EQ_UINT(weir_checkpoint_count(WEIR_CHECKPOINT_EXCEPT_LAST, 0), 0);
-    expect_csv("gpipe", (struct counts){1, 1, 2}, WEIR_CHECKPOINT_ALWAYS,
+    expect_csv("gpipe", (struct schedule_counts){1, 1, 2}, WEIR_CHECKPOINT_ALWAYS,
                "0F0,0F1,0R1,0B1,0R0,0B0,0U\n");
-    expect_csv("gpipe", (struct counts){1, 1, 2}, WEIR_CHECKPOINT_EXCEPT_LAST,
+    expect_csv("gpipe", (struct schedule_counts){1, 1, 2}, WEIR_CHECKPOINT_EXCEPT_LAST,
                "0F0,0F1,0B1,0R0,0B0,0U\n");
-    expect_csv("gpipe", (struct counts){1, 1, 2}, WEIR_CHECKPOINT_NEVER, "0F0,0F1,0B1,0B0,0U\n");
+    expect_csv("gpipe", (struct schedule_counts){1, 1, 2}, WEIR_CHECKPOINT_NEVER,
+               "0F0,0F1,0B1,0B0,0U\n");
 }
 
 // PI-1
 static void test_every_mode_accepts_one_micro_batch(void) {
-    struct counts one = {1, 1, 1};
+    struct schedule_counts one = {1, 1, 1};
     expect_csv("1f1b", one, WEIR_CHECKPOINT_ALWAYS, "0F0,0R0,0B0,0U\n");
     expect_csv("1f1b", one, WEIR_CHECKPOINT_EXCEPT_LAST, "0F0,0B0,0U\n");
     expect_csv("1f1b", one, WEIR_CHECKPOINT_NEVER, "0F0,0B0,0U\n");
@@ -87,7 +56,7 @@ static void test_unknown_mode_is_refused_with_the_three_names(void) {
     CHECK_STATUS(weir_checkpoint_parse(NULL, &mode), WEIR_ERR_ARGUMENT);
     CHECK_EQ_INT(mode, WEIR_CHECKPOINT_DEFAULT);
     struct weir_table_options options =
-        options_of("1f1b", (struct counts){2, 2, 2}, (enum weir_checkpoint)17);
+        schedule_options("1f1b", (struct schedule_counts){2, 2, 2}, (enum weir_checkpoint)17);
     struct weir_faults faults = {.allocator = test_allocator()};
     struct weir_table *table = NULL;
     EXPECT_STATUS(weir_table_new(&options, &faults, &table), WEIR_ERR_ARGUMENT);
@@ -112,7 +81,7 @@ static void test_a_stage_may_have_its_own_mode(void) {
     static const enum weir_checkpoint own[] = {WEIR_CHECKPOINT_NEVER, WEIR_CHECKPOINT_DEFAULT,
                                                WEIR_CHECKPOINT_EXCEPT_LAST};
     struct weir_table_options options =
-        options_of("gpipe", (struct counts){3, 3, 2}, WEIR_CHECKPOINT_ALWAYS);
+        schedule_options("gpipe", (struct schedule_counts){3, 3, 2}, WEIR_CHECKPOINT_ALWAYS);
     char text[512];
     options.stage_checkpoint = own;
     struct weir_table *table = NULL;
@@ -160,8 +129,8 @@ static const double unit_times[WEIR_KIND_COUNT] = {
 
 /* In cycle k stage j is at micro-batch k - j: F(i, j) begins at i + j in units of a forward. */
 static void expect_clock_cycles(uint32_t micro_batches, uint32_t stages) {
-    struct weir_table *table =
-        table_of("gpipe", (struct counts){stages, stages, micro_batches}, WEIR_CHECKPOINT_NEVER);
+    struct weir_table *table = schedule_table(
+        "gpipe", (struct schedule_counts){stages, stages, micro_batches}, WEIR_CHECKPOINT_NEVER);
     CHECK(table != NULL);
     double *start = weir__acquire(test_allocator(), table->action_count, sizeof *start);
     uint32_t forwards = 0;
@@ -207,7 +176,8 @@ static bool has_edge(const struct weir__deps *deps, uint32_t from, uint32_t to) 
 
 // PI-10
 static void test_forward_depends_on_stage_before_and_micro_batch_before(void) {
-    struct weir_table *table = table_of("gpipe", (struct counts){2, 2, 4}, WEIR_CHECKPOINT_ALWAYS);
+    struct weir_table *table =
+        schedule_table("gpipe", (struct schedule_counts){2, 2, 4}, WEIR_CHECKPOINT_ALWAYS);
     struct weir__flow flow = {.stage_count = 2};
     struct weir__deps deps;
     CHECK(table != NULL);
@@ -227,11 +197,11 @@ static void test_forward_depends_on_stage_before_and_micro_batch_before(void) {
 
 // PI-11
 static void test_gpipe_backward_runs_in_reverse(void) {
-    expect_csv("gpipe", (struct counts){3, 3, 3}, WEIR_CHECKPOINT_EXCEPT_LAST,
+    expect_csv("gpipe", (struct schedule_counts){3, 3, 3}, WEIR_CHECKPOINT_EXCEPT_LAST,
                "0F0,0F1,0F2,0B2,0R1,0B1,0R0,0B0,0U\n"
                "1F0,1F1,1F2,1B2,1R1,1B1,1R0,1B0,1U\n"
                "2F0,2F1,2F2,2B2,2R1,2B1,2R0,2B0,2U\n");
-    expect_csv("gpipe", (struct counts){4, 2, 2}, WEIR_CHECKPOINT_NEVER,
+    expect_csv("gpipe", (struct schedule_counts){4, 2, 2}, WEIR_CHECKPOINT_NEVER,
                "0F0,0F1,2F0,2F1,2B1,2B0,0B1,0B0,0U,2U\n"
                "1F0,1F1,3F0,3F1,3B1,3B0,1B1,1B0,1U,3U\n");
 }
@@ -239,41 +209,41 @@ static void test_gpipe_backward_runs_in_reverse(void) {
 /* ---- 1F1B ---- */
 
 static void test_1f1b_warms_up_alternates_and_cools_down(void) {
-    expect_csv("1f1b", (struct counts){3, 3, 4}, WEIR_CHECKPOINT_NEVER,
+    expect_csv("1f1b", (struct schedule_counts){3, 3, 4}, WEIR_CHECKPOINT_NEVER,
                "0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3,0U\n"
                "1F0,1F1,1B0,1F2,1B1,1F3,1B2,1B3,1U\n"
                "2F0,2B0,2F1,2B1,2F2,2B2,2F3,2B3,2U\n");
-    expect_csv("1f1b", (struct counts){2, 2, 3}, WEIR_CHECKPOINT_EXCEPT_LAST,
+    expect_csv("1f1b", (struct schedule_counts){2, 2, 3}, WEIR_CHECKPOINT_EXCEPT_LAST,
                "0F0,0F1,0R0,0B0,0F2,0R1,0B1,0B2,0U\n"
                "1F0,1R0,1B0,1F1,1R1,1B1,1F2,1B2,1U\n");
 }
 
 static void test_1f1b_with_few_micro_batches_has_a_short_warm_up(void) {
-    expect_csv("1f1b", (struct counts){4, 4, 2}, WEIR_CHECKPOINT_NEVER,
+    expect_csv("1f1b", (struct schedule_counts){4, 4, 2}, WEIR_CHECKPOINT_NEVER,
                "0F0,0F1,0B0,0B1,0U\n1F0,1F1,1B0,1B1,1U\n2F0,2F1,2B0,2B1,2U\n"
                "3F0,3B0,3F1,3B1,3U\n");
 }
 
 static void test_one_stage_runs_as_the_schedule_says(void) {
-    struct counts alone = {1, 1, 3};
+    struct schedule_counts alone = {1, 1, 3};
     expect_csv("1f1b", alone, WEIR_CHECKPOINT_NEVER, "0F0,0B0,0F1,0B1,0F2,0B2,0U\n");
     expect_csv("gpipe", alone, WEIR_CHECKPOINT_NEVER, "0F0,0F1,0F2,0B2,0B1,0B0,0U\n");
 }
 
 // CK-1
 static void test_one_worker_recomputes_each_segment_before_its_backward(void) {
-    expect_csv("1f1b", (struct counts){2, 1, 1}, WEIR_CHECKPOINT_ALWAYS,
+    expect_csv("1f1b", (struct schedule_counts){2, 1, 1}, WEIR_CHECKPOINT_ALWAYS,
                "0F0,1F0,1R0,1B0,0R0,0B0,0U,1U\n");
-    expect_csv("gpipe", (struct counts){2, 1, 1}, WEIR_CHECKPOINT_ALWAYS,
+    expect_csv("gpipe", (struct schedule_counts){2, 1, 1}, WEIR_CHECKPOINT_ALWAYS,
                "0F0,1F0,1R0,1B0,0R0,0B0,0U,1U\n");
-    expect_csv("1f1b", (struct counts){2, 1, 2}, WEIR_CHECKPOINT_NEVER,
+    expect_csv("1f1b", (struct schedule_counts){2, 1, 2}, WEIR_CHECKPOINT_NEVER,
                "0F0,1F0,1B0,0B0,0F1,1F1,1B1,0B1,0U,1U\n");
 }
 
 static void test_1f1b_keeps_at_most_p_minus_s_in_flight(void) {
     for (uint32_t p = 1; p <= 6; p++) {
         struct weir_table *table =
-            table_of("1f1b", (struct counts){p, p, 9}, WEIR_CHECKPOINT_NEVER);
+            schedule_table("1f1b", (struct schedule_counts){p, p, 9}, WEIR_CHECKPOINT_NEVER);
         CHECK(table != NULL);
         for (uint32_t w = 0; w < p; w++) {
             uint32_t held = 0, peak = 0;
@@ -290,8 +260,8 @@ static void test_1f1b_keeps_at_most_p_minus_s_in_flight(void) {
 
 /* ---- every count ---- */
 
-typedef void visit_fn(const char *schedule, struct counts counts, enum weir_checkpoint checkpoint,
-                      const struct weir_table *table);
+typedef void visit_fn(const char *schedule, struct schedule_counts counts,
+                      enum weir_checkpoint checkpoint, const struct weir_table *table);
 
 /* All tables of up to 8 stages on all numbers of workers, with up to 11 micro-batches. */
 static void for_every_table(visit_fn *visit) {
@@ -300,8 +270,8 @@ static void for_every_table(visit_fn *visit) {
             for (uint32_t p = 1; p <= n; p++) {
                 for (uint32_t m = 1; m <= 11; m++) {
                     enum weir_checkpoint mode = (enum weir_checkpoint)(1 + (n + p + m) % 3);
-                    struct counts counts = {n, p, m};
-                    struct weir_table *table = table_of(schedules[k], counts, mode);
+                    struct schedule_counts counts = {n, p, m};
+                    struct weir_table *table = schedule_table(schedules[k], counts, mode);
                     CHECK(table != NULL);
                     visit(schedules[k], counts, mode, table);
                     weir_table_destroy(table);
@@ -312,7 +282,7 @@ static void for_every_table(visit_fn *visit) {
     }
 }
 
-static void expect_proven(const char *schedule, struct counts counts,
+static void expect_proven(const char *schedule, struct schedule_counts counts,
                           enum weir_checkpoint checkpoint, const struct weir_table *table) {
     struct weir_faults faults = {.allocator = test_allocator()};
     (void)checkpoint;
@@ -328,7 +298,7 @@ static void test_every_table_is_proven(void) {
     for_every_table(expect_proven);
 }
 
-static void expect_loop_order(const char *schedule, struct counts counts,
+static void expect_loop_order(const char *schedule, struct schedule_counts counts,
                               enum weir_checkpoint checkpoint, const struct weir_table *table) {
     uint32_t workers[8];
     (void)schedule;
@@ -347,7 +317,7 @@ static void test_stages_stand_in_loop_order(void) {
 }
 
 /* The bits of a gradient depend on the order of accumulation, so no count may change it. */
-static void expect_order_of_accumulation(const char *schedule, struct counts counts,
+static void expect_order_of_accumulation(const char *schedule, struct schedule_counts counts,
                                          enum weir_checkpoint checkpoint,
                                          const struct weir_table *table) {
     bool reverse = strcmp(schedule, "gpipe") == 0;
@@ -368,10 +338,11 @@ static void test_order_of_accumulation_does_not_depend_on_counts(void) {
     for_every_table(expect_order_of_accumulation);
 }
 
-static void expect_recompute_just_before_backward(const char *schedule, struct counts counts,
+static void expect_recompute_just_before_backward(const char *schedule,
+                                                  struct schedule_counts counts,
                                                   enum weir_checkpoint checkpoint,
                                                   const struct weir_table *table) {
-    struct weir_table_options options = options_of(schedule, counts, checkpoint);
+    struct weir_table_options options = schedule_options(schedule, counts, checkpoint);
     struct weir_table *late = NULL;
     uint32_t recomputes = 0;
     options.recompute_late = true;
@@ -397,7 +368,7 @@ static void test_late_recompute_stands_just_before_its_backward(void) {
 
 /* Not longer than the same work merged into one stage per worker: (m + p - 1) (1 + 2) times the
  * largest number of stages that a worker holds. */
-static void expect_no_loss_to_sharing(const char *schedule, struct counts counts,
+static void expect_no_loss_to_sharing(const char *schedule, struct schedule_counts counts,
                                       enum weir_checkpoint checkpoint,
                                       const struct weir_table *table) {
     double recompute = checkpoint == WEIR_CHECKPOINT_ALWAYS ? 1.0 : 0.0;
@@ -417,8 +388,9 @@ static void test_sharing_a_worker_costs_no_time(void) {
     for_every_table(expect_no_loss_to_sharing);
 }
 
-static double makespan_of(const char *schedule, struct counts counts, double unit, double copy) {
-    struct weir_table *table = table_of(schedule, counts, WEIR_CHECKPOINT_NEVER);
+static double makespan_of(const char *schedule, struct schedule_counts counts, double unit,
+                          double copy) {
+    struct weir_table *table = schedule_table(schedule, counts, WEIR_CHECKPOINT_NEVER);
     const double times[WEIR_KIND_COUNT] = {[WEIR_KIND_F] = unit, [WEIR_KIND_B] = 2 * unit};
     if (table == NULL) return -1;
     double *start = weir__acquire(test_allocator(), table->action_count, sizeof *start);
@@ -432,7 +404,8 @@ static void test_makespans_are_the_textbooks(void) {
     for (size_t k = 0; k < WEIR__COUNT_OF(schedules); k++) {
         for (uint32_t p = 1; p <= 6; p++) {
             for (uint32_t m = 1; m <= 12; m++) {
-                double makespan = makespan_of(schedules[k], (struct counts){p, p, m}, 1.0, 0.0);
+                double makespan =
+                    makespan_of(schedules[k], (struct schedule_counts){p, p, m}, 1.0, 0.0);
                 CHECK_NEAR(makespan, (m + p - 1) * 3.0, 0);
             }
         }
@@ -442,8 +415,8 @@ static void test_makespans_are_the_textbooks(void) {
 static void test_four_stages_on_two_workers_keep_up_with_two(void) {
     for (size_t k = 0; k < WEIR__COUNT_OF(schedules); k++) {
         for (uint32_t m = 1; m <= 64; m++) {
-            double two = makespan_of(schedules[k], (struct counts){2, 2, m}, 1.0, 0.0);
-            double four = makespan_of(schedules[k], (struct counts){4, 2, m}, 0.5, 0.0);
+            double two = makespan_of(schedules[k], (struct schedule_counts){2, 2, m}, 1.0, 0.0);
+            double four = makespan_of(schedules[k], (struct schedule_counts){4, 2, m}, 0.5, 0.0);
             CHECK(four > 0 && four <= 1.1 * two);
         }
     }
@@ -451,13 +424,13 @@ static void test_four_stages_on_two_workers_keep_up_with_two(void) {
 
 /* In the steady phase of a loop no copy stands in the way: only those of the ends do. */
 static void test_a_loop_hides_copies(void) {
-    struct counts small = {4, 2, 8}, large = {4, 2, 64};
+    struct schedule_counts small = {4, 2, 8}, large = {4, 2, 64};
     double steady = makespan_of("1f1b", large, 1.0, 0.1) - makespan_of("1f1b", small, 1.0, 0.1);
     CHECK_NEAR(steady, 56 * 2 * 3.0, 1e-9);
 }
 
 /* What a loop's warm-up keeps, and one more. */
-static void expect_bounded_loop(const char *schedule, struct counts counts,
+static void expect_bounded_loop(const char *schedule, struct schedule_counts counts,
                                 enum weir_checkpoint checkpoint, const struct weir_table *table) {
     uint32_t turns = (counts.stages + counts.workers - 1) / counts.workers;
     uint32_t rounds = counts.micro_batches / counts.workers;
@@ -497,7 +470,7 @@ static void expect_infer(const struct weir_table *training, uint32_t micro_batch
     weir_table_destroy(infer);
 }
 
-static void expect_infer_tables(const char *schedule, struct counts counts,
+static void expect_infer_tables(const char *schedule, struct schedule_counts counts,
                                 enum weir_checkpoint checkpoint, const struct weir_table *table) {
     (void)schedule;
     (void)checkpoint;
@@ -526,24 +499,29 @@ static void expect_refused(struct weir_table_options options, const char *reason
 
 static void test_impossible_counts_name_the_nearest_valid(void) {
     enum weir_checkpoint mode = WEIR_CHECKPOINT_DEFAULT;
-    expect_refused(options_of("1f1b", (struct counts){0, 0, 1}, mode), "the nearest is 1");
-    expect_refused(options_of("1f1b", (struct counts){65536, 0, 1}, mode), "the nearest is 65535");
-    expect_refused(options_of("1f1b", (struct counts){2, 0, 0}, mode), "the nearest is 1");
-    expect_refused(options_of("1f1b", (struct counts){1, 0, UINT32_MAX}, mode),
+    expect_refused(schedule_options("1f1b", (struct schedule_counts){0, 0, 1}, mode),
+                   "the nearest is 1");
+    expect_refused(schedule_options("1f1b", (struct schedule_counts){65536, 0, 1}, mode),
+                   "the nearest is 65535");
+    expect_refused(schedule_options("1f1b", (struct schedule_counts){2, 0, 0}, mode),
+                   "the nearest is 1");
+    expect_refused(schedule_options("1f1b", (struct schedule_counts){1, 0, UINT32_MAX}, mode),
                    "the nearest is 2147483648");
-    expect_refused(options_of("1f1b", (struct counts){4, 5, 8}, mode),
+    expect_refused(schedule_options("1f1b", (struct schedule_counts){4, 5, 8}, mode),
                    "at most 4 workers or at least 5 stages");
-    expect_refused(options_of("gpipe", (struct counts){65535, 0, 65535}, mode),
+    expect_refused(schedule_options("gpipe", (struct schedule_counts){65535, 0, 65535}, mode),
                    "at most 10922 micro-batches");
-    expect_refused(options_of("gpipe", (struct counts){1, 1, UINT32_C(1) << 31}, mode),
-                   "too many actions for one table");
+    expect_refused(
+        schedule_options("gpipe", (struct schedule_counts){1, 1, UINT32_C(1) << 31}, mode),
+        "too many actions for one table");
 }
 
 static void test_unknown_schedule_lists_the_known(void) {
-    struct counts counts = {2, 2, 2};
-    expect_refused(options_of("1f2b", counts, WEIR_CHECKPOINT_DEFAULT),
+    struct schedule_counts counts = {2, 2, 2};
+    expect_refused(schedule_options("1f2b", counts, WEIR_CHECKPOINT_DEFAULT),
                    "there is no schedule '1f2b': choose one of gpipe, 1f1b");
-    expect_refused(options_of(NULL, counts, WEIR_CHECKPOINT_DEFAULT), "there is no schedule ''");
+    expect_refused(schedule_options(NULL, counts, WEIR_CHECKPOINT_DEFAULT),
+                   "there is no schedule ''");
     CHECK_EQ_STR(weir_schedule_name(0), "gpipe");
     CHECK_EQ_STR(weir_schedule_name(1), "1f1b");
     CHECK_EQ_STR(weir_schedule_name(9), "dualpipe-v");
@@ -554,7 +532,7 @@ static void test_unknown_schedule_lists_the_known(void) {
 static void test_all_reasons_are_listed(void) {
     static const enum weir_checkpoint own[] = {WEIR_CHECKPOINT_NEVER, (enum weir_checkpoint)9};
     struct weir_table_options options =
-        options_of("none", (struct counts){2, 3, 0}, (enum weir_checkpoint)8);
+        schedule_options("none", (struct schedule_counts){2, 3, 0}, (enum weir_checkpoint)8);
     struct weir_faults faults = {.allocator = test_allocator()};
     struct weir_table *table = NULL;
     options.stage_checkpoint = own;
@@ -565,7 +543,7 @@ static void test_all_reasons_are_listed(void) {
 
 static void test_older_and_impossible_option_sizes(void) {
     struct weir_table_options options =
-        options_of("gpipe", (struct counts){2, 2, 2}, WEIR_CHECKPOINT_NEVER);
+        schedule_options("gpipe", (struct schedule_counts){2, 2, 2}, WEIR_CHECKPOINT_NEVER);
     struct weir_table *table = NULL;
     char text[256];
     options.size = offsetof(struct weir_table_options, checkpoint);
@@ -581,7 +559,8 @@ static void test_older_and_impossible_option_sizes(void) {
 }
 
 static void test_no_workers_given_means_one_per_stage(void) {
-    struct weir_table *table = table_of("1f1b", (struct counts){3, 0, 2}, WEIR_CHECKPOINT_NEVER);
+    struct weir_table *table =
+        schedule_table("1f1b", (struct schedule_counts){3, 0, 2}, WEIR_CHECKPOINT_NEVER);
     CHECK(table != NULL);
     EXPECT_EQ_UINT(table->worker_count, 3);
     weir_table_destroy(table);
@@ -590,7 +569,7 @@ static void test_no_workers_given_means_one_per_stage(void) {
 
 static void test_lack_of_memory_leaves_nothing(void) {
     struct weir_table_options options =
-        options_of("1f1b", (struct counts){4, 2, 20}, WEIR_CHECKPOINT_ALWAYS);
+        schedule_options("1f1b", (struct schedule_counts){4, 2, 20}, WEIR_CHECKPOINT_ALWAYS);
     uint64_t k = 0;
     for (bool fired = true; fired; k++) {
         struct weir_table *table = NULL, *infer = NULL;
