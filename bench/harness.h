@@ -153,6 +153,8 @@ void bench_measure_roofs(struct bench *bench);
 /** What the FMA roof is measured with, as work that touches no memory: some microseconds for every
  * 1,000 turns. False if the answer is wrong; from 100 turns on it can be told. */
 bool bench_multiply_add(uint32_t turns);
+/** How many of these turns take so long, at the fastest that the core does them. */
+uint32_t bench_turns(double seconds);
 
 /* ---- several cores at once (team.c) ---------------------------------------------------------- */
 

@@ -3,6 +3,7 @@
  * whose gradients depend on every callback: h = x / (1 + x^2), which is what F or R saves, and y =
  * a h; the loss is the mean of y^2. */
 #include "recompute.h"
+#include "steps.h"
 
 #include <string.h>
 
@@ -76,22 +77,9 @@ static int stage_measure(void *context, int64_t rows, struct weir_stage_bytes *b
 
 /* ---- trials ---- */
 
-/* Turns that take as long as a forward shall. */
-static uint32_t calibrate(bool quick) {
-    enum { TURNS = 20000, TRIES = 50 };
-    double best = 1.0, wanted = quick ? FORWARD_QUICK_S : FORWARD_S;
-    for (int i = 0; i < TRIES; i++) {
-        uint64_t start = weir__now_ns();
-        if (!bench_multiply_add(TURNS)) bench_die("recompute: multiply-adds give wrong answers");
-        double s = (double)(weir__now_ns() - start) * 1e-9;
-        if (s < best) best = s;
-    }
-    return (uint32_t)(wanted / best * TURNS) + 1;
-}
-
 static void *busy_context(struct bench *bench) {
     uint32_t *turns = bench_take(bench, 1, sizeof *turns);
-    *turns = calibrate(bench->options.quick);
+    *turns = bench_turns(bench->options.quick ? FORWARD_QUICK_S : FORWARD_S);
     return turns;
 }
 
@@ -138,13 +126,7 @@ static struct weir_pipe *busy_pipe(void *trial) {
 
 static void busy_step(void *trial, struct weir_step_result *result) {
     struct trial *own = trial;
-    const void *inputs[1] = {own->inputs};
-    struct weir_step step = WEIR_STEP_INIT;
-    step.rows = RECOMPUTE_MICRO_BATCHES;
-    step.inputs = inputs;
-    step.no_update = true;
-    if (weir_pipe_step(own->pipe, &step, result) != WEIR_OK)
-        bench_die("recompute/busy: a step failed: %s", result->error.message);
+    steps_run(own->pipe, RECOMPUTE_MICRO_BATCHES, own->inputs, result);
 }
 
 static size_t busy_gradients(void *trial, unsigned char *out) {

@@ -64,6 +64,18 @@ bool bench_multiply_add(uint32_t turns) {
     return right;
 }
 
+uint32_t bench_turns(double seconds) {
+    enum { TURNS = 20000, LOOKS = 50 };
+    double best = 1.0;
+    for (int i = 0; i < LOOKS; i++) {
+        uint64_t start = weir__now_ns();
+        if (!bench_multiply_add(TURNS)) bench_die("multiply-adds give wrong answers");
+        double s = (double)(weir__now_ns() - start) * 1e-9;
+        if (s < best) best = s;
+    }
+    return (uint32_t)(seconds / best * TURNS) + 1;
+}
+
 struct fma_run {
     uint32_t members, tries;
     double best[BENCH_CORES_MOST]; /* FLOP/s */

@@ -9,6 +9,16 @@
 
 static const double S_PER_NS = 1e-9;
 
+void steps_run(struct weir_pipe *pipe, int64_t rows, const void *input,
+               struct weir_step_result *result) {
+    struct weir_step step = WEIR_STEP_INIT;
+    step.rows = rows;
+    step.inputs = &input;
+    step.no_update = true;
+    if (weir_pipe_step(pipe, &step, result) != WEIR_OK)
+        bench_die("a step failed: %s", result->error.message);
+}
+
 void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,
                 uint32_t capacity) {
     if (pipe->last == NULL) bench_die("no training step was completed");

@@ -18,6 +18,9 @@ struct steps {
     double *start, *end; /**< [step][action], s since the step's first one */
 };
 
+/** A training step without update of a pipe with one input. Dies on a failure. */
+void steps_run(struct weir_pipe *pipe, int64_t rows, const void *input,
+               struct weir_step_result *result);
 /** The pipe must have run a training step of the row count that follows, and must outlive `steps`:
  * the table is its own. */
 void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,

@@ -7,6 +7,7 @@
 #define WEIR_BENCH_SUBJECT_H
 
 #include "steps.h"
+#include "weir_net.h"
 
 enum { SUBJECT_WORKERS = 2, SUBJECT_STAGES_MOST = 4, SUBJECT_ROWS_MOST = 16 };
 
@@ -37,6 +38,12 @@ extern const struct subject subject_busy, subject_equal;
 /** A small GPT, and a small U-Net, whose skips cross; and larger ones: the default GPT of `weir
  * train` with fewer rows, and a U-Net of full depth. */
 extern const struct subject subject_gpt, subject_unet, subject_gpt_default, subject_unet_deep;
+
+/** A context for subject_gpt of sizes of one's own (--quick makes them small), with data for `rows`
+ * rows. */
+void *subject_gpt_context(struct bench *bench, struct weir_gpt_options gpt, uint32_t rows);
+/** The net of a trial of a network. */
+struct weir_net *subject_net(void *trial);
 
 /** A trial that is sampled. Zeroed but for subject, trial and name. */
 struct subject_run {

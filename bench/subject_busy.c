@@ -78,19 +78,10 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
     return WEIR_OK;
 }
 
-/* Turns that take as long as a quarter of a forward shall. */
 static void *new_context(struct bench *bench, const struct costs *costs) {
-    enum { TURNS = 20000, TRIES = 50 };
     struct context *context = bench_take(bench, 1, sizeof *context);
-    double best = 1.0, wanted = bench->options.quick ? FORWARD_QUICK_S : FORWARD_S;
-    for (int i = 0; i < TRIES; i++) {
-        uint64_t start = weir__now_ns();
-        if (!bench_multiply_add(TURNS)) bench_die("busy stages: multiply-adds give wrong answers");
-        double s = (double)(weir__now_ns() - start) * 1e-9;
-        if (s < best) best = s;
-    }
     context->costs = costs;
-    context->turns = (uint32_t)(wanted / 4.0 / best * TURNS) + 100;
+    context->turns = bench_turns((bench->options.quick ? FORWARD_QUICK_S : FORWARD_S) / 4.0);
     return context;
 }
 
@@ -152,13 +143,7 @@ static struct weir_pipe *busy_pipe(void *trial) {
 
 static void busy_step(void *trial, struct weir_step_result *result) {
     struct trial *own = trial;
-    const void *inputs[1] = {own->inputs};
-    struct weir_step step = WEIR_STEP_INIT;
-    step.rows = own->rows;
-    step.inputs = inputs;
-    step.no_update = true;
-    if (weir_pipe_step(own->pipe, &step, result) != WEIR_OK)
-        bench_die("busy stages: a step failed: %s", result->error.message);
+    steps_run(own->pipe, own->rows, own->inputs, result);
 }
 
 static uint64_t busy_hash(void *trial) {

@@ -3,8 +3,6 @@
  * skips over every cut. */
 #include "subject.h"
 
-#include "weir_net.h"
-
 /* What --quick runs instead. */
 enum { QUICK_WIDTH = 16, QUICK_CONTEXT = 8, QUICK_SIDE = 16, PLANES_IN = 3 };
 
@@ -19,12 +17,12 @@ struct trial {
     int64_t rows;
 };
 
-static void *gpt_of(struct bench *bench, struct weir_gpt_options gpt) {
+void *subject_gpt_context(struct bench *bench, struct weir_gpt_options gpt, uint32_t rows) {
     struct data *data = bench_take(bench, 1, sizeof *data);
     struct weir_faults faults = WEIR_FAULTS_INIT;
     uint64_t random = 1;
     if (bench->options.quick) gpt.width = QUICK_WIDTH, gpt.context = QUICK_CONTEXT;
-    size_t count = (size_t)SUBJECT_ROWS_MOST * gpt.context;
+    size_t count = (size_t)rows * gpt.context;
     int64_t *input = bench_take(bench, count, sizeof *input);
     int64_t *target = bench_take(bench, count, sizeof *target);
     bench_check_faults(weir_model_gpt(NULL, &gpt, &faults, &data->model), "a GPT", &faults);
@@ -38,12 +36,14 @@ static void *gpt_of(struct bench *bench, struct weir_gpt_options gpt) {
 }
 
 static void *gpt_context(struct bench *bench) {
-    return gpt_of(bench, (struct weir_gpt_options){
-                             .layers = 6, .width = 128, .heads = 4, .context = 128, .vocab = 256});
+    struct weir_gpt_options gpt = {
+        .layers = 6, .width = 128, .heads = 4, .context = 128, .vocab = 256};
+    return subject_gpt_context(bench, gpt, SUBJECT_ROWS_MOST);
 }
 
 static void *gpt_default_context(struct bench *bench) {
-    return gpt_of(bench, (struct weir_gpt_options)WEIR_GPT_OPTIONS_INIT);
+    struct weir_gpt_options gpt = WEIR_GPT_OPTIONS_INIT;
+    return subject_gpt_context(bench, gpt, SUBJECT_ROWS_MOST);
 }
 
 static float *random_floats(struct bench *bench, size_t count, uint64_t seed) {
@@ -100,8 +100,12 @@ static void *net_open(struct bench *bench, void *context, const struct weir_pipe
     return trial;
 }
 
+struct weir_net *subject_net(void *trial) {
+    return ((struct trial *)trial)->net;
+}
+
 static struct weir_pipe *net_pipe(void *trial) {
-    return weir_net_pipe(((struct trial *)trial)->net);
+    return weir_net_pipe(subject_net(trial));
 }
 
 static void net_step(void *trial, struct weir_step_result *result) {
