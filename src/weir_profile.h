@@ -14,7 +14,7 @@
  *
  * What it does not say. Workers that run at the same time share caches and memory, and what one of
  * them made the other reads from afar: stages bound by memory, and those that begin with large
- * borders or skips, get slower than measured here (F of a U-Net's later stages by up to a tenth).
+ * borders or skips, get slower than measured here.
  * Packing weights, once per step, is left out. Kernel times are those of one row count: they are no
  * line through others (kernels choose by shape, caches overflow), so a profile is refused for
  * another one; bytes would scale.

@@ -49,9 +49,9 @@ int pipe_options_fill(const struct pipe_options *options, const struct args *arg
                       const struct weir_model *model, struct pipe_storage *storage,
                       struct weir_net_options *net, struct weir_faults *faults);
 void pipe_storage_clean_up(struct pipe_storage *storage);
-/** "always", "early", "f32" … of the options, for summaries. */
 /** Stages per worker: asked for, or the schedule's default. */
 uint32_t pipe_virtual_stages(const struct pipe_options *options);
+/** "always", "early", "f32" … of the options, for summaries. */
 const char *pipe_checkpoint_text(const struct pipe_options *options);
 const char *pipe_recompute_text(const struct pipe_options *options);
 const char *pipe_dtype_text(const struct pipe_options *options);

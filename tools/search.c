@@ -2,22 +2,16 @@
 /* Searching for the pipeline's options that were not given. */
 #include "search.h"
 
+#include "base/base.h"
 #include "place/place.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Predictions are no finer than this; of what is equally fast the smallest is best. */
 static const double step_slack = 0.01;
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 uint32_t search_threads(const struct pipe_options *options, uint32_t workers) {
     struct weir__machine *machine;
@@ -154,10 +148,10 @@ static int search_once(struct search *search, const struct weir_model *model,
     }
     fixed->other_count = search->cost_count - 1;
     fixed->others = others;
-    double begin = now();
+    uint64_t begin = weir__now_ns();
     int status = weir_net_search(search->planner, model, net, &search->cost_list[0].profile->costs,
                                  fixed, faults, &search->result);
-    search->seconds += now() - begin;
+    search->seconds += (double)(weir__now_ns() - begin) * 1e-9;
     return status;
 }
 

@@ -5,6 +5,7 @@
  * waits for one other worker, so each path of waiting ends in a circle.
  */
 #include "schedule/lower.h"
+#include "schedule/simulate.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -221,17 +222,6 @@ static bool read_options(const struct weir_links_options *options, struct weir_l
     return (uint32_t)own->receive <= WEIR_RECEIVE_LATE;
 }
 
-/* Readers must be stages after the source, ascending. */
-static bool is_sound(const struct weir_simulate_skip *skip, uint32_t stages) {
-    uint32_t before = skip->source;
-    bool sound = before < stages && skip->reader_count > 0 && skip->readers != NULL;
-    for (uint32_t r = 0; sound && r < skip->reader_count; r++) {
-        sound = skip->readers[r] > before && skip->readers[r] < stages;
-        before = skip->readers[r];
-    }
-    return sound;
-}
-
 int weir_table_check_links(const struct weir_table *table, const struct weir_links_options *options,
                            struct weir_faults *faults) {
     struct weir_links_options own;
@@ -247,7 +237,7 @@ int weir_table_check_links(const struct weir_table *table, const struct weir_lin
         const struct weir_simulate_skip *skip = &own.skips[i];
         skips[i] = (struct weir__flow_skip){skip->source, skip->reader_count, skip->readers,
                                             skip->differentiable};
-        if (status != WEIR_OK || is_sound(skip, table->stage_count)) continue;
+        if (status != WEIR_OK || weir__simulate_skip_sound(skip, table->stage_count)) continue;
         weir_faults_add(faults,
                         "skip %" PRIu32 ": its readers must be stages after its source, in "
                         "ascending order",

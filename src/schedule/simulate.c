@@ -56,15 +56,19 @@ static void check_link(const struct weir_link_cost *link, struct weir_faults *fa
     }
 }
 
-static void check_skip(const struct weir_simulate_skip *skip, uint32_t stages, uint32_t at,
-                       struct weir_faults *faults) {
+bool weir__simulate_skip_sound(const struct weir_simulate_skip *skip, uint32_t stages) {
     uint32_t before = skip->source;
     bool sound = before < stages && skip->reader_count > 0 && skip->readers != NULL;
     for (uint32_t r = 0; sound && r < skip->reader_count; r++) {
         sound = skip->readers[r] > before && skip->readers[r] < stages;
         before = skip->readers[r];
     }
-    if (!sound) {
+    return sound;
+}
+
+static void check_skip(const struct weir_simulate_skip *skip, uint32_t stages, uint32_t at,
+                       struct weir_faults *faults) {
+    if (!weir__simulate_skip_sound(skip, stages)) {
         weir_faults_add(faults,
                         "skip %u: its readers must be stages after its source, in ascending order",
                         (unsigned)at);

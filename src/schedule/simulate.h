@@ -96,6 +96,8 @@ static inline bool weir__sim_is_recomputed(const struct weir__sim *sim, uint32_t
     return (sim->recomputed[bit / 8] >> (bit % 8) & 1) != 0;
 }
 
+/** Whether the readers are stages after the source, in ascending order. */
+bool weir__simulate_skip_sound(const struct weir_simulate_skip *skip, uint32_t stages);
 /** Puts what changes in a run back to its beginning. */
 void weir__sim_rewind(struct weir__sim *sim);
 /** Runs every action; false where the rows do not allow it. */
