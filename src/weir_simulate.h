@@ -40,8 +40,8 @@
  *   weir_simulator_destroy(simulator);
  * @endcode
  *
- * Speed: 1f1b on one core of a Zen 4 17 million actions a second (bench_simulate). Memory beside the
- * table: 16 bytes per (stage, micro-batch), and as many per action where `start` and `end` are
+ * Speed: 17 million actions of 1f1b a second on one core of a Zen 4 (bench_simulate). Memory beside
+ * the table: 16 bytes per (stage, micro-batch), and as many per action where `start` and `end` are
  * wanted.
  */
 #ifndef WEIR_SIMULATE_H

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-json_t *model_json_tensor(const struct weir_tensor *tensor) {
+static json_t *tensor_json(const struct weir_tensor *tensor) {
     json_t *shape = json_array();
     for (uint32_t i = 0; i < tensor->rank; i++)
         json_array_append_new(shape, json_integer(tensor->shape[i]));
@@ -34,7 +34,7 @@ static json_t *layer_json(const struct weir_model *model, uint32_t index,
     if (name[0] != '\0') json_object_set_new(layer, "name", json_string(name));
     for (uint32_t i = 0; i < attributes.count; i++)
         json_object_set_new(layer, attributes.list[i].key, attribute_value(&attributes.list[i]));
-    json_t *output = model_json_tensor(&facts->output);
+    json_t *output = tensor_json(&facts->output);
     json_object_set(layer, "output_shape", json_object_get(output, "shape"));
     json_decref(output);
     json_object_set_new(layer, "parameters", json_integer((json_int_t)facts->parameters));
@@ -64,8 +64,8 @@ json_t *model_json(const struct weir_model *model, const struct weir_layer_facts
         if (stages != NULL) json_object_set_new(layer, "stage", json_integer(stages[i]));
         json_array_append_new(layers, layer);
     }
-    json_object_set_new(root, "input", model_json_tensor(&input));
-    json_object_set_new(root, "target", loss != NULL ? model_json_tensor(&target) : json_null());
+    json_object_set_new(root, "input", tensor_json(&input));
+    json_object_set_new(root, "target", loss != NULL ? tensor_json(&target) : json_null());
     json_object_set_new(root, "layers", layers);
     json_object_set_new(root, "loss", loss != NULL ? json_string(loss) : json_null());
     if (loss != NULL && strcmp(loss, "cross_entropy") == 0)

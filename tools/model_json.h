@@ -7,8 +7,6 @@
 
 #include <jansson.h>
 
-/** {"dtype", "shape"} of a tensor; a new reference or NULL. */
-json_t *model_json_tensor(const struct weir_tensor *tensor);
 /** The model file's form plus `parameters` and, per layer, `parameters`, `output_shape`, `flops`
  * and `activation_bytes`, from what weir_model_infer said, and `stage` where `stages` (of each
  * layer) is given. A new reference or NULL. */

@@ -4,6 +4,7 @@
 #include "pipe_costs.h"
 
 #include "net_run.h"
+#include "pipe/microbatch.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -11,24 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
-static int64_t micro_rows(const struct weir_net_options *net) {
-    int64_t rows = net->pipe.rows, chunks = net->pipe.chunks;
-    return rows / chunks + (rows % chunks != 0);
-}
-
-uint32_t pipe_micro_batches(const struct weir_net_options *net) {
-    if (net->pipe.rows < 1 || net->pipe.chunks < 1) return 1;
-    int64_t each = micro_rows(net);
-    return (uint32_t)(net->pipe.rows / each + (net->pipe.rows % each != 0));
-}
-
-int pipe_table(const struct weir_net_options *net, const bool *no_backward,
-               struct weir_faults *faults, struct weir_table **table) {
+/** The table that the net would run: the named schedule's, or the CSV's. `no_backward` (one per
+ * stage) may be NULL. The caller's: weir_table_destroy. */
+static int make_table(const struct weir_net_options *net, const bool *no_backward,
+                      struct weir_faults *faults, struct weir_table **table) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
     options.schedule = net->pipe.schedule;
     options.stages = net->stages;
     options.workers = net->pipe.workers;
-    options.micro_batches = pipe_micro_batches(net);
+    options.micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     options.checkpoint = net->pipe.checkpoint;
     options.stage_checkpoint = net->pipe.stage_checkpoint;
     options.no_backward = no_backward;
@@ -120,7 +112,7 @@ struct placement {
 static int place(const struct weir_net_options *net, struct weir_faults *faults,
                  struct placement *placement) {
     struct weir_table *table;
-    int status = pipe_table(net, NULL, faults, &table);
+    int status = make_table(net, NULL, faults, &table);
     if (status != WEIR_OK) return status;
     uint32_t *alive = calloc(table->stage_count, sizeof *alive);
     placement->of_stage = calloc(table->stage_count, sizeof *placement->of_stage);
@@ -149,7 +141,7 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
     if (weights == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     by.by = by_size ? WEIR_BALANCE_BY_SIZE : WEIR_BALANCE_BY_TIME;
     by.checkpoint = net->pipe.checkpoint;
-    by.micro_batches = pipe_micro_batches(net);
+    by.micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     by.split = placement->split;
     by.infer = net->pipe.infer_only;
     by.alive = placement->alive;
@@ -220,21 +212,13 @@ int pipe_balance(const struct pipe_options *options, const struct weir_model *mo
 
 /* ---- prediction ---- */
 
-/** Ragged micro-batches take less: as much less as they have fewer rows. */
-static double *scales(const struct weir_net_options *net, uint32_t micro_batches) {
-    double *list = calloc(micro_batches, sizeof *list);
-    int64_t each = micro_rows(net), left = net->pipe.rows;
-    for (uint32_t i = 0; list != NULL && i < micro_batches; i++, left -= each)
-        list[i] = left >= each ? 1.0 : (double)left / (double)each;
-    return list;
-}
-
 int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
                    const struct weir_net_options *net, struct weir_faults *faults) {
-    uint32_t micro_batches = pipe_micro_batches(net);
+    uint32_t micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     step->options = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
-    step->scale = scales(net, micro_batches);
+    step->scale = calloc(micro_batches, sizeof *step->scale);
     if (step->scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    weir__chunk_parts(net->pipe.rows, net->pipe.chunks, step->scale);
     int status = weir_stage_costs_new(&profile->costs, net->stages, NULL, &step->stages);
     if (status == WEIR_OK) status = weir_stage_costs_fill(step->stages, net->balance, net->stages);
     if (status == WEIR_OK)
@@ -242,7 +226,7 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
             weir_stage_costs_simulate(step->stages, net->pipe.checkpoint,
                                       net->pipe.stage_checkpoint, micro_batches, &step->options);
     if (status == WEIR_OK)
-        status = pipe_table(net, step->options.no_backward, faults, &step->table);
+        status = make_table(net, step->options.no_backward, faults, &step->table);
     step->options.table = step->table;
     step->options.micro_batch_scale = step->scale;
     step->options.recompute_late = net->pipe.recompute_late;

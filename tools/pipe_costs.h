@@ -12,13 +12,6 @@
 
 #include <stdio.h>
 
-/** Micro-batches that scatter makes of the net's rows. */
-uint32_t pipe_micro_batches(const struct weir_net_options *net);
-/** The table that the net would run: the named schedule's, or the CSV's. `no_backward` (one per
- * stage) may be NULL. The caller's: weir_table_destroy. */
-int pipe_table(const struct weir_net_options *net, const bool *no_backward,
-               struct weir_faults *faults, struct weir_table **table);
-
 /** Puts a profile with times into `storage`, unless there is one: what --profile names, which must
  * be of this model and net; where that file is not there, or none is named, it is measured now,
  * which `notes` says, and kept in the file. */

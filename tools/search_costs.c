@@ -4,23 +4,17 @@
  * of others follow from theirs; then those that win are measured, and their neighbours, until what
  * wins is measured itself.
  */
+#include "pipe/microbatch.h"
 #include "pipe_costs.h"
 #include "search.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 /* Measurements that together would take longer than this, or more memory than the machine has to
  * spare, are not made unasked. */
 static const double patience_seconds = 10.0;
 enum { MEASURED_STEPS = 3, MICRO_BATCHES_MEASURED = 4 * (MEASURED_STEPS + 1) };
-
-static double now(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
 
 static struct weir_net_options net_of(const struct weir_net_options *net,
                                       const struct search_costs *costs) {
@@ -36,7 +30,7 @@ static int measure(struct search *search, struct search_costs *costs,
                    struct weir_faults *faults) {
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
     struct weir_profile *made;
-    double begin = now();
+    uint64_t begin = weir__now_ns();
     options.net = net_of(net, costs);
     options.warm_up = 1;
     options.steps_least = MEASURED_STEPS;
@@ -46,7 +40,7 @@ static int measure(struct search *search, struct search_costs *costs,
     weir_profile_destroy(costs->profile);
     costs->profile = made;
     costs->known = true;
-    search->measured += now() - begin;
+    search->measured += (double)(weir__now_ns() - begin) * 1e-9;
     snprintf(search->costs, sizeof search->costs, "measured in %.1f s", search->measured);
     return WEIR_OK;
 }
@@ -79,7 +73,7 @@ static int find_first(struct search *search, bool measures, const struct pipe_op
                       FILE *notes, struct weir_faults *faults) {
     struct search_costs *first = &search->cost_list[0];
     search->cost_count = 1;
-    first->micro_batches = pipe_micro_batches(net);
+    first->micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     if (options->profile != NULL) return read_profile(search, options, model, net, notes, faults);
     snprintf(search->costs, sizeof search->costs, "estimated from FLOPs and bytes");
     int status = weir_profile_estimate(model, net, faults, &first->profile);

@@ -44,7 +44,6 @@ struct weir__skip {
     const char *name_space;
     const char *name;
     uint32_t source_layer;
-    uint32_t last_layer; /**< its last reader */
     uint32_t source_stage, last_stage;
     uint32_t reading_stage; /**< the last one that was built; 0: none yet, the first reads none */
     uint32_t reading_slot;  /**< its slot there */

@@ -7,6 +7,8 @@
  */
 #include "net/profile.h"
 
+#include "pipe/microbatch.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +45,8 @@ struct measuring {
 /* ---- what is asked for ---- */
 
 int64_t weir__profile_rows(const struct weir_net_options *options) {
-    int64_t rows = options->pipe.rows, chunks = options->pipe.chunks;
-    return rows < 1 || chunks < 1 ? 1 : rows / chunks + (rows % chunks != 0);
+    if (options->pipe.rows < 1 || options->pipe.chunks < 1) return 1;
+    return weir__chunk_first(options->pipe.rows, options->pipe.chunks, 1);
 }
 
 static int check_options(const struct weir_model *model, const struct weir_profile_options *options,

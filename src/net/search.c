@@ -75,11 +75,7 @@ uint32_t weir_net_chunks(const struct weir_net_options *net,
 static const double *scales(struct weir__pool *pool, int64_t rows, uint32_t count,
                             uint32_t chunks) {
     double *scale = weir__pool_take(pool, count, sizeof *scale);
-    double most = (double)weir__chunk_first(rows, chunks, 1);
-    for (uint32_t i = 0; scale != NULL && i < count; i++)
-        scale[i] =
-            (double)(weir__chunk_first(rows, chunks, i + 1) - weir__chunk_first(rows, chunks, i)) /
-            most;
+    if (scale != NULL) weir__chunk_parts(rows, chunks, scale);
     return scale;
 }
 

@@ -50,7 +50,6 @@ static void note_use(const struct weir__skip_decl *decl, uint32_t stage, struct 
         skip->source_stage = stage;
         return;
     }
-    skip->last_layer = decl->owner;
     skip->last_stage = stage;
 }
 
