@@ -127,8 +127,8 @@ static void refuse(const struct search *search, const struct pipe_options *optio
                     "--memory-limit %" PRIu64 ": no pipeline that was tried on %u worker%s fits: "
                     "the smallest limit that would do is %" PRIu64 "; or give more --workers%s, or "
                     "fix less",
-                    options->memory_limit, workers, weir__s(workers),
-                    search->result.smallest_limit, search->cost_count > 1 ? "" : " or --chunks");
+                    options->memory_limit, workers, weir__s(workers), search->result.smallest_limit,
+                    search->cost_count > 1 ? "" : " or --chunks");
 }
 
 bool search_has_other_chunks(const struct search *search) {
