@@ -6,12 +6,15 @@
  * square tile through shared memory, so that both reads and writes run along rows. A shared row is
  * padded to an odd number of banks: the 32 elements of a column lie in 32 of them. Tiles are 64
  * wide for elements of one or two bytes, 32 for wider ones: a tile's row is at least two sectors.
+ * Where one side is narrow (an image's three channels) most of a tile would be empty; there a block
+ * takes a strip, all of the narrow side and as much of the other as shared memory holds, and the
+ * side on which the few stand together is one contiguous range.
  *
  * Memory: to is overwritten (=). Pointers are aligned to the element's size.
- * Bytes: reads and writes count x down x across elements. Floor: 2 x that / bandwidth. Where one
- *   side is narrow (three channels), a tile's lanes are busy only as far as it is wide, and its
- *   rows are shorter than a sector: such an image is bound by instructions, not by bytes.
- * Launch: threads 256; blocks count x ceil(down / side) x ceil(across / side).
+ * Bytes: reads and writes count x down x across elements. Floor: 2 x that / bandwidth. A strip
+ * costs a division per element, too: about 50 instructions for four bytes, which is near the floor.
+ * Launch: threads 256; blocks count x ceil(down / side) x ceil(across / side), or, with a strip,
+ *   count x ceil(the wide side / strip).
  */
 #include "device/cuda_arguments.h"
 #include "platform.cuh"
@@ -32,10 +35,13 @@ __device__ __forceinline__ void walk_tile(uint64_t rows, uint64_t columns, Visit
     }
 }
 
+/* How far a shared row is from the next one: an odd number of banks. */
 template <typename Element, int side>
-__device__ __forceinline__ void transpose(const struct weir__cuda_transpose &matrix) {
-    constexpr int padding = sizeof(Element) < 4 ? 4 / sizeof(Element) : 1;
-    __shared__ Element tile[side][side + padding];
+constexpr int pitch = side + (sizeof(Element) < 4 ? 4 / static_cast<int>(sizeof(Element)) : 1);
+
+template <typename Element, int side>
+__device__ __forceinline__ void transpose_tile(const struct weir__cuda_transpose &matrix,
+                                               Element (&tile)[side][pitch<Element, side>]) {
     const uint64_t tiles_down = (matrix.down + side - 1) / side;
     const uint64_t tiles_across = (matrix.across + side - 1) / side;
     const uint64_t which = blockIdx.x % (tiles_down * tiles_across);
@@ -52,6 +58,52 @@ __device__ __forceinline__ void transpose(const struct weir__cuda_transpose &mat
     __syncthreads();
     walk_tile<side>(matrix.across - across, matrix.down - down,
                     [&](uint32_t j, uint32_t i) { to[j * matrix.down + i] = tile[i][j]; });
+}
+
+/* `few` rows stand apart (each `many` long) on one side, and together on the other. */
+template <typename Element>
+__device__ __forceinline__ void transpose_strip(const struct weir__cuda_transpose &matrix,
+                                                Element (&held)[1024]) {
+    const bool apart = matrix.down <= matrix.across; /* in from; else in to */
+    const uint32_t few = static_cast<uint32_t>(apart ? matrix.down : matrix.across);
+    const uint64_t many = apart ? matrix.across : matrix.down;
+    const uint64_t strips = (many + matrix.strip - 1) / matrix.strip;
+    const uint64_t start = blockIdx.x / strips * few * many,
+                   first = blockIdx.x % strips * matrix.strip;
+    const uint32_t length =
+        many - first < matrix.strip ? static_cast<uint32_t>(many - first) : matrix.strip;
+    const uint32_t held_pitch = matrix.strip + 1;
+    const Element *from = static_cast<const Element *>(matrix.from) + start;
+    Element *to = static_cast<Element *>(matrix.to) + start;
+
+    if (apart) {
+        for (uint32_t i = 0; i < few; i++)
+            for (uint32_t j = threadIdx.x; j < length; j += THREADS)
+                held[i * held_pitch + j] = __ldcs(&from[i * many + first + j]);
+    } else {
+        for (uint32_t e = threadIdx.x; e < few * length; e += THREADS)
+            held[e % few * held_pitch + e / few] = __ldcs(&from[first * few + e]);
+    }
+    __syncthreads();
+    if (apart) {
+        for (uint32_t e = threadIdx.x; e < few * length; e += THREADS)
+            to[first * few + e] = held[e % few * held_pitch + e / few];
+    } else {
+        for (uint32_t i = 0; i < few; i++)
+            for (uint32_t j = threadIdx.x; j < length; j += THREADS)
+                to[i * many + first + j] = held[i * held_pitch + j];
+    }
+}
+
+template <typename Element, int side>
+__device__ __forceinline__ void transpose(const struct weir__cuda_transpose &matrix) {
+    if (matrix.strip > 0) {
+        __shared__ Element held[1024];
+        transpose_strip<Element>(matrix, held);
+    } else {
+        __shared__ Element tile[side][pitch<Element, side>];
+        transpose_tile<Element, side>(matrix, tile);
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

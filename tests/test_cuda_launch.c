@@ -182,24 +182,37 @@ static void test_rows_are_copied_in_the_widest_vectors_that_fit(void) {
     close_bench(&bench);
 }
 
+static void change_layout(struct bench *bench, size_t channels, size_t pixels, size_t element) {
+    enum { IMAGES = 2 };
+    size_t whole = IMAGES * channels * pixels;
+    clear(bench);
+    for (size_t e = 0; e < whole; e++) {
+        size_t image = e / (channels * pixels), c = e / pixels % channels, p = e % pixels;
+        size_t to = (image * pixels + p) * channels + c;
+        memcpy(bench->due + to * element, bench->given + e * element, element);
+    }
+    expect_due(bench, weir__cuda_nchw_to_nhwc(bench->stream, bench->to, bench->from, IMAGES,
+                                              channels, pixels, element));
+    EXPECT(bench->fake->poke(bench->from, bench->due, ROOM));
+    clear(bench);
+    memcpy(bench->due, bench->given, whole * element);
+    expect_due(bench, weir__cuda_nhwc_to_nchw(bench->stream, bench->to, bench->from, IMAGES,
+                                              channels, pixels, element));
+    EXPECT(bench->fake->poke(bench->from, bench->given, ROOM));
+}
+
 static void test_images_change_their_layout_and_back(void) {
     OPEN_OR_SKIP(bench);
-    enum { IMAGES = 2, CHANNELS = 5, PIXELS = 91 };
-    for (size_t element = 1; element <= 8; element *= 2) {
-        clear(&bench);
-        for (size_t e = 0; e < IMAGES * CHANNELS * PIXELS; e++) {
-            size_t image = e / (CHANNELS * PIXELS), c = e / PIXELS % CHANNELS, p = e % PIXELS;
-            size_t to = (image * PIXELS + p) * CHANNELS + c;
-            memcpy(bench.due + to * element, bench.given + e * element, element);
+    static const struct {
+        size_t channels, pixels;
+        uint32_t blocks[2]; /* of two images: elements of 2 bytes, of 4 */
+    } cases[] = {{1, 2000, {6, 6}}, {3, 784, {8, 8}},  {16, 100, {8, 8}},
+                 {17, 100, {4, 8}}, {64, 65, {4, 12}}, {784, 3, {8, 8}}};
+    for (size_t i = 0; i < WEIR__COUNT_OF(cases); i++) {
+        for (size_t element = 1; element <= 8; element *= 2) {
+            change_layout(&bench, cases[i].channels, cases[i].pixels, element);
+            expect_blocks(cases[i].blocks[element >= 4]);
         }
-        expect_due(&bench, weir__cuda_nchw_to_nhwc(bench.stream, bench.to, bench.from, IMAGES,
-                                                   CHANNELS, PIXELS, element));
-        EXPECT(bench.fake->poke(bench.from, bench.due, ROOM));
-        clear(&bench);
-        memcpy(bench.due, bench.given, IMAGES * CHANNELS * PIXELS * element);
-        expect_due(&bench, weir__cuda_nhwc_to_nchw(bench.stream, bench.to, bench.from, IMAGES,
-                                                   CHANNELS, PIXELS, element));
-        EXPECT(bench.fake->poke(bench.from, bench.given, ROOM));
     }
     close_bench(&bench);
 }

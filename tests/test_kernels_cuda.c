@@ -162,15 +162,22 @@ static void expect_transposed(const unsigned char *to, const unsigned char *from
             }
 }
 
-static void transpose_once(uint64_t count, uint64_t down, uint64_t across, size_t element) {
+static uint64_t divide_up(uint64_t value, uint64_t by) {
+    return (value + by - 1) / by;
+}
+
+/* strip 0: in tiles. */
+static void transpose_once(uint64_t count, uint64_t down, uint64_t across, size_t element,
+                           uint32_t strip) {
     char name[] = "transpose_0";
     name[10] = (char)('0' + element);
     uint64_t bytes = count * down * across * element, side = element < 4 ? 64 : 32;
     struct watched from = watched_random(bytes, element), to = watched_random(bytes, element);
     watched_fill(&from);
-    struct weir__cuda_transpose matrix = {to.at, from.at, count, down, across};
-    uint64_t tiles = count * ((down + side - 1) / side) * ((across + side - 1) / side);
-    struct weir__cuda_grid grid = emulation_grid((uint32_t)tiles, 256);
+    struct weir__cuda_transpose matrix = {to.at, from.at, count, down, across, strip};
+    uint64_t blocks = divide_up(down, side) * divide_up(across, side);
+    if (strip > 0) blocks = divide_up(down > across ? down : across, strip);
+    struct weir__cuda_grid grid = emulation_grid((uint32_t)(count * blocks), 256);
     emulation_run(name, &grid, (void *[]){&matrix});
     for (uint64_t m = 0; m < count; m++)
         expect_transposed(to.at + m * down * across * element,
@@ -186,7 +193,21 @@ static void test_transpose_changes_the_layout_of_images(void) {
                                          {1, 200, 1}, {1, 96, 130}};
     for (size_t element = 1; element <= 8; element *= 2)
         for (size_t s = 0; s < WEIR__COUNT_OF(shapes); s++)
-            transpose_once(shapes[s][0], shapes[s][1], shapes[s][2], element);
+            transpose_once(shapes[s][0], shapes[s][1], shapes[s][2], element, 0);
+}
+
+static void test_transpose_takes_narrow_images_in_strips(void) {
+    OPEN_OR_SKIP();
+    static const uint64_t wide[] = {1, 3, 16, 31, 256, 257, 1000};
+    for (size_t element = 1; element <= 8; element *= 2) {
+        for (uint64_t narrow = 1; narrow <= 16; narrow++) {
+            uint64_t w = wide[test_random_below(WEIR__COUNT_OF(wide))];
+            uint64_t few = narrow < w ? narrow : w;
+            uint32_t most = 1024 / (uint32_t)few - 1, strip = 1 + (uint32_t)test_random_below(most);
+            transpose_once(1 + narrow % 3, narrow, w, element, narrow % 2 == 0 ? most : strip);
+            transpose_once(1 + narrow % 3, w, narrow, element, narrow % 2 == 0 ? strip : most);
+        }
+    }
 }
 
 /* ---- casts: the reference searches for the nearest number ---- */
@@ -446,6 +467,7 @@ static void test_decide_leaves_out_what_is_not_finite(void) {
 WEIR_TEST_SUITE(kernels_cuda, TEST(copy_moves_any_bytes), TEST(push_and_pull_copy_too),
                 TEST(copy_batch_makes_all_its_copies), TEST(copy_rows_gathers_and_scatters),
                 TEST(transpose_changes_the_layout_of_images),
+                TEST(transpose_takes_narrow_images_in_strips),
                 TEST(narrowing_casts_round_to_nearest_even), TEST(widening_casts_are_exact),
                 TEST(fill_repeats_its_pattern), TEST(random_words_are_the_host_s),
                 TEST(decide_clips_as_the_host_does), TEST(decide_leaves_out_what_is_not_finite))

@@ -34,11 +34,16 @@ struct weir__cuda_batch {
     uint32_t count;
 };
 
+enum { WEIR__CUDA_NARROW = 16 };
+
 /** Batched transposition: for each of `count` matrices, (down, across) to (across, down). */
 struct weir__cuda_transpose {
     void *to;         /**< (count, across, down) */
     const void *from; /**< (count, down, across) */
     uint64_t count, down, across;
+    uint32_t strip; /**< 0: in square tiles; else one side is at most WEIR__CUDA_NARROW, and a block
+                         takes so much of the other one; strip + 1 times
+                         the narrow side is at most 1024 */
 };
 
 /** Which random words: see weir__random_words. */

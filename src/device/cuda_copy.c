@@ -10,6 +10,8 @@ enum {
     PULL_BYTES = THREADS * 8 * 16,
     CAST_ELEMENTS = THREADS * 8,
     ROWS_AT_ONCE = 4,
+    STRIP_ELEMENTS = 1024,
+    WARP = 32,
     WIDTH_MAX = 16
 };
 
@@ -144,16 +146,35 @@ static const struct transposition transpositions[] = {
     {8, WEIR__CUDA_KERNEL_transpose_8, 32},
 };
 
+/* How much of the wide side a block takes where the other one is narrow, else 0: what fits into
+ * 1024 shared elements with one spare in each row, a multiple of the threads or of a warp. */
+static uint32_t strip_of(const struct weir__cuda_transpose *matrix) {
+    uint64_t narrow = matrix->down < matrix->across ? matrix->down : matrix->across;
+    if (narrow == 0 || narrow > WEIR__CUDA_NARROW) return 0;
+    uint32_t strip = STRIP_ELEMENTS / (uint32_t)narrow - 1;
+    return strip - strip % (strip < THREADS ? WARP : THREADS);
+}
+
+/* False if there are more than a grid can have. */
+static bool count_blocks(const struct weir__cuda_transpose *matrix, uint32_t side, size_t *blocks) {
+    uint64_t down = matrix->down, across = matrix->across;
+    size_t each;
+    if (matrix->strip > 0)
+        each = divide_up(down > across ? down : across, matrix->strip);
+    else if (!weir__multiply(divide_up(down, side), divide_up(across, side), &each))
+        return false;
+    return weir__multiply(each, matrix->count, blocks) && *blocks <= INT32_MAX;
+}
+
 static int transpose(struct weir_stream *stream, struct weir__cuda_transpose *matrix,
                      size_t element_bytes) {
     const struct transposition *how = transpositions;
     const struct transposition *end = how + WEIR__COUNT_OF(transpositions);
     while (how < end && how->element_bytes != element_bytes) how++;
     if (how == end) return WEIR_ERR_ARGUMENT;
-    size_t blocks = divide_up(matrix->down, how->side);
-    if (!weir__multiply(blocks, divide_up(matrix->across, how->side), &blocks) ||
-        !weir__multiply(blocks, matrix->count, &blocks) || blocks > INT32_MAX)
-        return WEIR_ERR_ARGUMENT;
+    matrix->strip = strip_of(matrix);
+    size_t blocks;
+    if (!count_blocks(matrix, how->side, &blocks)) return WEIR_ERR_ARGUMENT;
     if (blocks == 0) return WEIR_OK;
     struct weir__cuda_grid grid = line(blocks, 0);
     void *arguments[] = {matrix};
@@ -162,13 +183,13 @@ static int transpose(struct weir_stream *stream, struct weir__cuda_transpose *ma
 
 int weir__cuda_nchw_to_nhwc(struct weir_stream *stream, void *to, const void *from, uint64_t images,
                             uint64_t channels, uint64_t pixels, size_t element_bytes) {
-    struct weir__cuda_transpose matrix = {to, from, images, channels, pixels};
+    struct weir__cuda_transpose matrix = {to, from, images, channels, pixels, 0};
     return transpose(stream, &matrix, element_bytes);
 }
 
 int weir__cuda_nhwc_to_nchw(struct weir_stream *stream, void *to, const void *from, uint64_t images,
                             uint64_t channels, uint64_t pixels, size_t element_bytes) {
-    struct weir__cuda_transpose matrix = {to, from, images, pixels, channels};
+    struct weir__cuda_transpose matrix = {to, from, images, pixels, channels, 0};
     return transpose(stream, &matrix, element_bytes);
 }
 
