@@ -166,6 +166,10 @@ static void test_rows_are_copied_in_the_widest_vectors_that_fit(void) {
         {{.to_pitch = 6, .from_pitch = 10, .row_bytes = 6, .rows = 9}, {{1, 1, 1}, {4, 64, 1}}},
         {{.to_pitch = 1, .from_pitch = 2, .row_bytes = 100000, .rows = 1},
          {{25, 1, 1}, {256, 1, 1}}},
+        {{.to_pitch = 72, .from_pitch = 68, .row_bytes = 64, .rows = 100},
+         {{1, 2, 1}, {16, 16, 1}}},
+        {{.to_pitch = 8192, .from_pitch = 8192, .row_bytes = 8192, .rows = 12},
+         {{2, 3, 1}, {256, 1, 1}}},
         {{.to_pitch = 40000, .from_pitch = 40000, .row_bytes = 40000, .rows = 5},
          {{10, 2, 1}, {256, 1, 1}}},
     };
