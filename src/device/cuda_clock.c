@@ -8,6 +8,8 @@
  * differ by tens of parts per million (100 us in 4 s), which is learned from the bases. */
 #include "device/cuda.h"
 
+#include <math.h>
+
 enum { TRIES = 8, QUERIES_MAX = 100000 };
 
 /* A rate beyond this is no clock's: one of them was set, or the machine slept. */
@@ -98,7 +100,7 @@ static int renew_base(struct weir__cuda_device *device) {
 static int measure(struct weir__cuda_device *device, struct CUevent_st *event, float *since) {
     int status = elapsed(device, device->bases[0], event, since);
     if (status != WEIR_OK) return status;
-    if (*since<WEIR__CUDA_CLOCK_SPAN_MS && * since> - WEIR__CUDA_CLOCK_SPAN_MS) return WEIR_OK;
+    if (fabsf(*since) < WEIR__CUDA_CLOCK_SPAN_MS) return WEIR_OK;
     status = renew_base(device);
     if (status == WEIR_OK) status = elapsed(device, event, device->bases[0], since);
     *since = -*since;
