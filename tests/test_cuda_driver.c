@@ -121,6 +121,9 @@ static void test_a_driver_that_does_not_start_says_why(void) {
     fake->fail_call(1, 999);
     CHECK_STATUS(weir__device_check("cuda", &error), WEIR_ERR_BACKEND);
     CHECK_CONTAINS(error.message, "does not say its version (CUDA error 999)");
+    fake->fail_call(1, WEIR__CUDA_STUB_LIBRARY);
+    CHECK_STATUS(weir__device_check("cuda", &error), WEIR_ERR_NOT_FOUND);
+    CHECK_CONTAINS(error.message, "toolkit's stub");
 }
 
 /* The kernels' images are for other GPUs, or too new for the driver. */

@@ -48,11 +48,21 @@ static int fail_missing(const char *symbol, struct weir_error *error) {
                       library_name(), symbol);
 }
 
+/* The toolkit brings a library to link with, whose functions all say that it is not the real one.
+ */
+static int fail_stub(struct weir_error *error) {
+    return weir__fail(error, WEIR_ERR_NOT_FOUND,
+                      "there is no GPU to use, for %.80s is the toolkit's stub: install the NVIDIA "
+                      "driver and take the stub out of LD_LIBRARY_PATH, or use cpu",
+                      library_name());
+}
+
 static int check_version(struct weir__cuda_driver *driver, struct weir_error *error) {
     void *function = find(driver, "cuDriverGetVersion");
     if (function == NULL) return fail_missing("cuDriverGetVersion", error);
     memcpy(&driver->driver_get_version, &function, sizeof function);
     int result = driver->driver_get_version(&driver->version);
+    if (result == WEIR__CUDA_STUB_LIBRARY) return fail_stub(error);
     if (result != WEIR__CUDA_SUCCESS)
         return weir__fail(error, weir__cuda_status(result),
                           "the NVIDIA driver does not say its version (CUDA error %d): install it "
@@ -85,11 +95,7 @@ static int fail_init(const struct weir__cuda_driver *driver, const char *call, i
         return weir__fail(error, WEIR_ERR_NOT_FOUND,
                           "the NVIDIA driver finds no GPU: see what 'nvidia-smi' says, and whether "
                           "CUDA_VISIBLE_DEVICES or a container hides it, or use cpu");
-    if (result == WEIR__CUDA_STUB_LIBRARY)
-        return weir__fail(error, WEIR_ERR_NOT_FOUND,
-                          "there is no GPU to use, for %.80s is the toolkit's stub: install the "
-                          "NVIDIA driver and take the stub out of LD_LIBRARY_PATH, or use cpu",
-                          library_name());
+    if (result == WEIR__CUDA_STUB_LIBRARY) return fail_stub(error);
     if (result == WEIR__CUDA_SYSTEM_DRIVER_MISMATCH)
         return weir__fail(error, WEIR_ERR_SYSTEM,
                           "the NVIDIA driver's library and its kernel module are of different "
