@@ -158,6 +158,8 @@ struct weir_task {
     void *saved;           /**< F written, R written, backward: see struct weir_stage_bytes */
     void *saved_for_input; /**< the same, but NULL for W */
     void *left_for_weight; /**< I written, W read */
+    void *const *areas;    /**< per further area of struct weir_stage_bytes; NULL: none in this
+                                phase. Those whose life has not begun, or is over, are not there */
     void *workspace;
     void *parameters;
     void *gradients;
@@ -181,15 +183,25 @@ bool weir_task_is_checkpointing(const struct weir_task *task);
 /** upstream's is_recomputing(). */
 bool weir_task_is_recomputing(const struct weir_task *task);
 
+/** From when to when an area is kept: as the member of struct weir_stage_bytes of that name. */
+enum weir_area_life { WEIR_AREA_SAVED, WEIR_AREA_SAVED_FOR_INPUT, WEIR_AREA_LEFT_FOR_WEIGHT };
+struct weir_area {
+    size_t bytes;
+    enum weir_area_life life;
+};
+
 /** Bytes that one micro-batch of `rows` rows needs; every number is rounded up to 64 by Weir. Where
  * a backward is split, what only I reads, and what I makes for W, have areas of their own, so that
  * between the two no more is kept than W needs; a stage that does not care leaves both at 0, and
- * its I may write to `saved` for W. */
+ * its I may write to `saved` for W. What is kept may be in more areas than one of each life: they
+ * lie side by side or, where that makes the arena smaller, apart. */
 struct weir_stage_bytes {
-    uint32_t phases;                    /**< given: bit 1 << phase where there will be such calls */
-    size_t saved;                       /**< from F (or R) to B or W */
-    size_t saved_for_input;             /**< from F (or R) to B or I: W does not read it */
-    size_t left_for_weight;             /**< from I to W; with B there is none */
+    uint32_t phases;               /**< given: bit 1 << phase where there will be such calls */
+    size_t saved;                  /**< from F (or R) to B or W */
+    size_t saved_for_input;        /**< from F (or R) to B or I: W does not read it */
+    size_t left_for_weight;        /**< from I to W; with B there is none */
+    const struct weir_area *areas; /**< further ones; the stage's, as long as the pipe */
+    uint32_t area_count;
     size_t workspace[WEIR_PHASE_COUNT]; /**< during one call of that phase */
 };
 

@@ -189,26 +189,48 @@ static size_t area_bytes(size_t doubles) {
     return sizeof(struct saved) + doubles * sizeof(double);
 }
 
-void engine_measure_areas(const struct engine_stage *stage, int64_t rows,
+void engine_measure_areas(struct engine_stage *stage, int64_t rows,
                           struct weir_stage_bytes *bytes) {
     struct layout layout = layout_of(stage, rows);
     bytes->saved = area_bytes(stage->parts_areas ? layout.x_end : layout.end);
     if (!stage->parts_areas) return;
-    bytes->saved_for_input = area_bytes(layout.end);
-    bytes->left_for_weight = area_bytes(layout.dh_count);
+    if (!stage->lists_areas) {
+        bytes->saved_for_input = area_bytes(layout.end);
+        bytes->left_for_weight = area_bytes(layout.dh_count);
+        return;
+    }
+    if (!EXPECT(rows < ENGINE_ROWS_MAX)) return;
+    struct weir_area *areas = stage->areas[rows];
+    areas[0] = (struct weir_area){area_bytes(layout.end), WEIR_AREA_SAVED_FOR_INPUT};
+    areas[1] = (struct weir_area){area_bytes(layout.dh_count), WEIR_AREA_LEFT_FOR_WEIGHT};
+    areas[2] = (struct weir_area){area_bytes(layout.x_end), WEIR_AREA_SAVED};
+    bytes->saved = area_bytes(0);
+    bytes->areas = areas, bytes->area_count = 3;
+}
+
+static void *for_both(const struct engine_stage *stage, const struct weir_task *task) {
+    return stage->lists_areas ? task->areas[2] : task->saved;
+}
+
+static void *for_input(const struct engine_stage *stage, const struct weir_task *task) {
+    return stage->lists_areas ? task->areas[0] : task->saved_for_input;
+}
+
+static void *for_weight(const struct engine_stage *stage, const struct weir_task *task) {
+    return stage->lists_areas ? task->areas[1] : task->left_for_weight;
 }
 
 static double *doubles(void *area) {
     return (double *)(void *)((char *)area + sizeof(struct saved));
 }
 
-static double *x_area(const struct weir_task *task) {
-    return doubles(task->saved);
+static double *x_area(const struct engine_stage *stage, const struct weir_task *task) {
+    return doubles(for_both(stage, task));
 }
 
 /* Of h, error and dh. */
 static double *h_area(const struct engine_stage *stage, const struct weir_task *task) {
-    return doubles(stage->parts_areas ? task->saved_for_input : task->saved);
+    return doubles(stage->parts_areas ? for_input(stage, task) : task->saved);
 }
 
 static void seal(const struct engine_stage *stage, const struct weir_task *task, void *area,
@@ -220,7 +242,7 @@ static void seal(const struct engine_stage *stage, const struct weir_task *task,
 
 static void save_inputs(const struct engine_stage *stage, const struct weir_task *task,
                         const struct layout *layout) {
-    double *to = x_area(task);
+    double *to = x_area(stage, task);
     for (uint32_t c = 0; c < stage->consumed_count && !stage->keeps_inputs; c++) {
         const struct engine_port *port = &stage->consumed[c];
         if (!enters_h(port)) continue;
@@ -229,7 +251,8 @@ static void save_inputs(const struct engine_stage *stage, const struct weir_task
                 to[layout->x[c] + (size_t)(r * port->width + e)] =
                     operand(stage, task, c, NULL, r, e);
     }
-    if (stage->parts_areas) seal(stage, task, task->saved, layout->x_end);
+    if (stage->parts_areas) seal(stage, task, for_both(stage, task), layout->x_end);
+    if (stage->lists_areas) seal(stage, task, task->saved, 0);
 }
 
 static void save(const struct engine_stage *stage, const struct weir_task *task) {
@@ -247,7 +270,7 @@ static void save(const struct engine_stage *stage, const struct weir_task *task)
     for (int64_t i = 0; i < task->rows * width; i++)
         to[layout.error + (size_t)i] =
             squash(to[layout.h[0] + (size_t)i]) - target(stage, task, i / width, i % width);
-    seal(stage, task, stage->parts_areas ? task->saved_for_input : task->saved, layout.kept);
+    seal(stage, task, stage->parts_areas ? for_input(stage, task) : task->saved, layout.kept);
 }
 
 static void check_area(const struct engine_stage *stage, const struct weir_task *task, void *area,
@@ -265,9 +288,10 @@ static void check_area(const struct engine_stage *stage, const struct weir_task 
 static void check_saved(const struct engine_stage *stage, const struct weir_task *task) {
     struct layout layout = layout_of(stage, task->rows);
     bool parts = stage->parts_areas, weight = task->phase == WEIR_BACKWARD_WEIGHT;
-    check_area(stage, task, task->saved, parts ? layout.x_end : layout.kept);
-    if (parts && !weight) check_area(stage, task, task->saved_for_input, layout.kept);
-    if (parts && weight) check_area(stage, task, task->left_for_weight, layout.dh_count);
+    check_area(stage, task, for_both(stage, task), parts ? layout.x_end : layout.kept);
+    if (stage->lists_areas) check_area(stage, task, task->saved, 0);
+    if (parts && !weight) check_area(stage, task, for_input(stage, task), layout.kept);
+    if (parts && weight) check_area(stage, task, for_weight(stage, task), layout.dh_count);
 }
 
 /* What is kept at the border still has what forward saved of it. */
@@ -277,7 +301,7 @@ static void check_inputs(const struct engine_stage *stage, const struct weir_tas
         const struct engine_port *port = &stage->consumed[c];
         for (int64_t i = 0; enters_h(port) && i < task->rows * port->width; i++) {
             double x = operand(stage, task, c, NULL, i / port->width, i % port->width);
-            if (memcmp(&x, &x_area(task)[layout.x[c] + (size_t)i], sizeof x) == 0) continue;
+            if (memcmp(&x, &x_area(stage, task)[layout.x[c] + (size_t)i], sizeof x) == 0) continue;
             engine_note(stage, task, "consumed tensor %u has changed", c);
             return;
         }
@@ -395,8 +419,8 @@ static void give_input_gradient(const struct engine_stage *stage, const struct w
 
 static void give_weight_gradients(const struct engine_stage *stage, const struct weir_task *task) {
     struct layout layout = layout_of(stage, task->rows);
-    const double *dh = task->left_for_weight != NULL ? doubles(task->left_for_weight)
-                                                     : h_area(stage, task) + layout.dh;
+    bool left = stage->parts_areas && task->phase == WEIR_BACKWARD_WEIGHT;
+    const double *dh = left ? doubles(for_weight(stage, task)) : h_area(stage, task) + layout.dh;
     double *g = task->gradients;
     if (stage->parameters == 0) return;
     if (task->gradients_first) memset(g, 0, stage->parameters * sizeof *g);
@@ -408,7 +432,7 @@ static void give_weight_gradients(const struct engine_stage *stage, const struct
             double d = dh[layout.h[o] + (size_t)i];
             for (uint32_t c = 0; c < stage->consumed_count; c++) {
                 if (!enters_h(&stage->consumed[c])) continue;
-                const double *x = stage->keeps_inputs ? NULL : x_area(task) + layout.x[c];
+                const double *x = stage->keeps_inputs ? NULL : x_area(stage, task) + layout.x[c];
                 g[(uint64_t)(e + 3 * c + o) % stage->parameters] +=
                     d * coefficient(stage->index, o, c) * operand(stage, task, c, x, r, e + o);
             }
@@ -438,8 +462,8 @@ static void leave_dh(const struct engine_stage *stage, const struct weir_task *t
     double *dh = h_area(stage, task) + layout.dh;
     size_t bytes = layout.dh_count * sizeof *dh;
     if (stage->parts_areas) {
-        memcpy(doubles(task->left_for_weight), dh, bytes);
-        seal(stage, task, task->left_for_weight, layout.dh_count);
+        memcpy(doubles(for_weight(stage, task)), dh, bytes);
+        seal(stage, task, for_weight(stage, task), layout.dh_count);
     } else if (stage->reads_grads) {
         memset(dh, 0xFF, bytes);
     }

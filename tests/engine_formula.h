@@ -10,8 +10,7 @@
 
 /* The task's work; NULL memory is not looked at. */
 void engine_do_phase(struct engine_stage *stage, const struct weir_task *task);
-void engine_measure_areas(const struct engine_stage *stage, int64_t rows,
-                          struct weir_stage_bytes *bytes);
+void engine_measure_areas(struct engine_stage *stage, int64_t rows, struct weir_stage_bytes *bytes);
 /* Where a consumed or produced tensor lies. */
 const void *engine_consumed_data(const struct engine_port *port, const struct weir_task *task);
 void *engine_produced_data(const struct engine_port *port, const struct weir_task *task);

@@ -35,6 +35,7 @@ static void random_stage(struct engine_model *model, uint32_t s) {
     stage->keeps_inputs = chance(40);
     stage->checks_inputs = !stage->keeps_inputs && chance(40);
     stage->parts_areas = chance(50);
+    stage->lists_areas = stage->parts_areas && chance(50);
     stage->reads_grads = !stage->parts_areas && chance(50);
     stage->adds_border = s > 0 && chance(30);
     stage->adds_skips = chance(30);

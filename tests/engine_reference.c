@@ -17,6 +17,7 @@ struct cell {
     struct weir_view skips[ENGINE_SKIPS_MAX], skip_grads[ENGINE_SKIPS_MAX];
     struct weir_view skip_grads_out[ENGINE_SKIPS_MAX];
     void *saved, *saved_for_input;
+    void *areas[3];
     double loss;
 };
 
@@ -203,6 +204,7 @@ static struct weir_task task_of(const struct pass *pass, const struct engine_sta
                               .skip_grads_out = cell->skip_grads_out,
                               .saved = cell->saved,
                               .saved_for_input = cell->saved_for_input,
+                              .areas = cell->areas[0] != NULL ? cell->areas : NULL,
                               .parameters = reference->parameters[stage->index],
                               .gradients = reference->gradients[stage->index],
                               .optimizer = reference->optimizer[stage->index],
@@ -224,6 +226,11 @@ static void call(const struct pass *pass, struct engine_stage *stage, struct wei
     if (task->phase == WEIR_FORWARD && !stage->frozen && bytes.saved_for_input > 0)
         task->saved_for_input = cell->saved_for_input =
             take(pass->reference, bytes.saved_for_input);
+    if (task->phase == WEIR_FORWARD && !stage->frozen && bytes.area_count > 0) {
+        cell->areas[0] = take(pass->reference, bytes.areas[0].bytes);
+        cell->areas[2] = take(pass->reference, bytes.areas[2].bytes);
+        task->areas = cell->areas;
+    }
     EXPECT_STATUS(engine_stage_calls.forward(stage, task), WEIR_OK);
 }
 

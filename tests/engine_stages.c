@@ -56,10 +56,15 @@ static void check_phase(const struct engine_stage *stage, const struct weir_task
     bool weight = task->phase == WEIR_BACKWARD_WEIGHT;
     bool leaves = weight || task->phase == WEIR_BACKWARD_INPUT;
     if ((task->saved != NULL) != saves) engine_note(stage, task, "saved is wrong for the phase");
-    if ((task->saved_for_input != NULL) != (saves && !weight && stage->parts_areas))
+    bool parts = stage->parts_areas, lists = stage->lists_areas;
+    if ((task->saved_for_input != NULL) != (saves && !weight && parts && !lists))
         engine_note(stage, task, "saved_for_input is wrong for the phase");
-    if ((task->left_for_weight != NULL) != (leaves && stage->parts_areas))
+    if ((task->left_for_weight != NULL) != (leaves && parts && !lists))
         engine_note(stage, task, "left_for_weight is wrong for the phase");
+    if ((task->areas != NULL) != (saves && parts && lists))
+        engine_note(stage, task, "the further areas are wrong for the phase");
+    if (task->areas != NULL && (!aligned(task->areas[0]) || !aligned(task->areas[1])))
+        engine_note(stage, task, "a further area is not aligned");
     if (!aligned(task->saved) || !aligned(task->saved_for_input) ||
         !aligned(task->left_for_weight) || !aligned(task->workspace) ||
         !aligned(task->parameters) || !aligned(task->gradients) || !aligned(task->optimizer))
@@ -206,7 +211,7 @@ static int lifecycle_status(const struct engine_stage *stage, enum engine_lifecy
 }
 
 static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) {
-    const struct engine_stage *stage = context;
+    struct engine_stage *stage = context;
     engine_measure_areas(stage, rows, bytes);
     for (int phase = 0; phase < WEIR_PHASE_COUNT; phase++) {
         bool of_micro_batch = phase != WEIR_NORM && phase != WEIR_UPDATE;

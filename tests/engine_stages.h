@@ -28,6 +28,7 @@ enum {
     ENGINE_INPUTS_MAX = 6,
     ENGINE_PORTS_MAX = 20,
     ENGINE_CHUNKS_MAX = 64,
+    ENGINE_ROWS_MAX = 128, /* of a micro-batch, where areas are listed */
     ENGINE_CALLS_MAX = 8192
 };
 
@@ -53,7 +54,8 @@ struct engine_stage {
     double loss_scale;   /* of this stage's part of the loss; 0: none */
     bool keeps_inputs;   /* W reads inputs where they lie, else from the saved area */
     bool checks_inputs;  /* I compares them with the saved area; nobody reads them later */
-    bool parts_areas;    /* what only I reads, and what it makes for W, have their own areas */
+    bool parts_areas;    /* what only I reads, and what it makes for W, have their own areas … */
+    bool lists_areas;    /* … which are further areas 0 and 1; what W reads is area 2 */
     bool reads_grads;    /* W makes again, from the gradients that came, what I has made */
     bool adds_border;    /* border input 0 is `added` */
     bool adds_skips;     /* and all float skips are */
@@ -64,6 +66,7 @@ struct engine_stage {
     uint32_t index;
     struct engine_port consumed[ENGINE_PORTS_MAX], produced[ENGINE_PORTS_MAX];
     uint32_t consumed_count, produced_count;
+    struct weir_area areas[ENGINE_ROWS_MAX][3]; /* per row count, as measured */
     /* seen; written by the stage's worker only */
     int thread;
     bool attached;

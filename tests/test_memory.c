@@ -255,6 +255,41 @@ static void expect_safe_blocks(void) {
     }
 }
 
+/* Blocks may be parted where an area begins, and nowhere else. */
+static void expect_cuts(void) {
+    for (uint32_t b = 0; b < prepared.memory.block_count; b++) {
+        const struct weir__block *block = &prepared.memory.blocks[b];
+        for (uint32_t k = 0; k < block->cut_count; k++) {
+            bool begins = false;
+            for (uint32_t i = 0; i < prepared.binding_count && !begins; i++)
+                begins = prepared.bindings[i].block == b &&
+                         prepared.bindings[i].offset == block->cuts[k];
+            EXPECT(begins && block->cuts[k] < block->bytes);
+        }
+    }
+}
+
+/* Blocks that another worker reads are held half a forward longer, all of a worker's or none. */
+static void expect_ends(void) {
+    const struct weir__memory *memory = &prepared.memory;
+    int held[ACTIONS_MAX] = {0}; /* by worker: 1 if some are, 2 if some are not */
+    for (uint32_t b = 0; b < memory->block_count; b++) {
+        const struct weir__block *block = &memory->blocks[b];
+        double end = 0.0;
+        bool foreign = false;
+        for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = memory->uses[u].next) {
+            uint32_t action = memory->uses[u].action;
+            if (prepared.end[action] > end) end = prepared.end[action];
+            foreign |= weir__table_worker_of(prepared.table, action) != block->worker;
+        }
+        if (block->uses == WEIR__NO_BLOCK) continue;
+        EXPECT(block->end == end + (block->slack ? 0.5 : 0.0));
+        EXPECT(foreign || !block->slack);
+        if (foreign) held[block->worker] |= block->slack ? 1 : 2;
+        EXPECT(held[block->worker] < 3);
+    }
+}
+
 // ST-3
 static void test_blocks_that_share_bytes_are_ordered_by_waits(void) {
     for (uint32_t number = 0; number < 150 && !test_has_failed(); number++) {
@@ -267,6 +302,8 @@ static void test_blocks_that_share_bytes_are_ordered_by_waits(void) {
             expect_all_orders();
             expect_orders();
             expect_safe_blocks();
+            expect_ends();
+            expect_cuts();
             close_plan();
         }
         if (test_has_failed()) engine_random_describe(&run, number);
@@ -362,10 +399,10 @@ static void test_checkpoints_save_activations(void) {
 
 /* ---- the packer alone ---- */
 
-enum { TIMES = 12, SMALL = 6 };
+enum { TIMES = 12, SMALL = 6, LONG = 24 };
 
-static struct weir_action one_row[TIMES];
-static const uint32_t one_row_ends[2] = {0, TIMES};
+static struct weir_action one_row[LONG];
+static const uint32_t one_row_ends[2] = {0, TIMES}, long_row_ends[2] = {0, LONG};
 static const struct weir_table one_worker = {.stage_count = 1,
                                              .worker_count = 1,
                                              .micro_batch_count = TIMES,
@@ -373,7 +410,17 @@ static const struct weir_table one_worker = {.stage_count = 1,
                                              .rows = one_row_ends,
                                              .actions = one_row};
 
-static size_t pack_random(struct weir__memory *memory, uint32_t count) {
+static const struct weir_table long_worker = {.stage_count = 1,
+                                              .worker_count = 1,
+                                              .micro_batch_count = LONG,
+                                              .action_count = LONG,
+                                              .rows = long_row_ends,
+                                              .actions = one_row};
+
+/* Every line of 64 bytes may begin a part. */
+static const size_t lines[] = {64, 128, 192, 256, 320, 384, 448, 512};
+
+static size_t pack_random(struct weir__memory *memory, uint32_t count, bool may_part) {
     double start[TIMES], end[TIMES];
     size_t bytes = 0, bound;
     for (uint32_t a = 0; a < TIMES; a++) start[a] = a, end[a] = a + 1.0;
@@ -381,6 +428,8 @@ static size_t pack_random(struct weir__memory *memory, uint32_t count) {
         uint32_t block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, 0,
                                             64 * (1 + (size_t)test_random_below(9)));
         uint32_t first = (uint32_t)test_random_below(TIMES);
+        if (may_part && memory->blocks[block].bytes > 64)
+            weir__memory_may_part(memory, block, lines, memory->blocks[block].bytes / 64 - 1);
         weir__memory_use(memory, block, first);
         weir__memory_use(memory, block, first + (uint32_t)test_random_below(TIMES - first));
     }
@@ -399,7 +448,7 @@ static void test_blocks_that_live_together_are_apart(void) {
         struct weir__memory memory;
         weir__pool_init(&pool, test_allocator());
         weir__memory_init(&memory, &pool);
-        size_t bytes = pack_random(&memory, 1 + (uint32_t)test_random_below(40));
+        size_t bytes = pack_random(&memory, 1 + (uint32_t)test_random_below(40), false);
         EXPECT(bytes >= largest_live(&memory, 0, UINT32_MAX));
         for (uint32_t a = 0; a < memory.block_count; a++) {
             const struct weir__block *block = &memory.blocks[a];
@@ -408,6 +457,83 @@ static void test_blocks_that_live_together_are_apart(void) {
                 EXPECT(!live_together(block, &memory.blocks[b]) ||
                        !shares(block, &memory.blocks[b]));
         }
+        weir__pool_clean_up(&pool);
+    }
+}
+
+/* The parts of the block, in order, are where its bytes are looked for. */
+static void expect_parts(const struct weir__memory *memory, uint32_t block, size_t bytes) {
+    uint32_t part = block;
+    for (size_t at = 0; at < bytes && part != WEIR__NO_BLOCK; part = memory->blocks[part].rest) {
+        const struct weir__block *here = &memory->blocks[part];
+        EXPECT(here->start == memory->blocks[block].start &&
+               here->end == memory->blocks[block].end);
+        EXPECT(here->uses == memory->blocks[block].uses);
+        for (size_t i = 0; i < here->bytes; i += 64, at += 64)
+            EXPECT_EQ_UINT(weir__memory_at(memory, block, at), here->offset + i);
+        if (at == bytes) EXPECT(here->rest == WEIR__NO_BLOCK);
+    }
+}
+
+static void test_blocks_that_may_be_parted_keep_their_bytes(void) {
+    enum { COUNT = 24 };
+    for (int k = 0; k < 200 && !test_has_failed(); k++) {
+        struct weir__pool pool;
+        struct weir__memory memory;
+        size_t least;
+        weir__pool_init(&pool, test_allocator());
+        weir__memory_init(&memory, &pool);
+        size_t bytes = pack_random(&memory, COUNT, true), sum = 0;
+        least = largest_live(&memory, 0, UINT32_MAX);
+        EXPECT(least <= bytes && 100 * bytes <= 103 * least);
+        for (uint32_t b = 0; b < memory.block_count; b++) {
+            sum += memory.blocks[b].bytes;
+            for (uint32_t a = 0; a < b; a++)
+                EXPECT(!live_together(&memory.blocks[a], &memory.blocks[b]) ||
+                       !shares(&memory.blocks[a], &memory.blocks[b]));
+        }
+        EXPECT_EQ_UINT(sum, memory.all_bytes);
+        for (uint32_t b = 0; b < COUNT; b++) {
+            size_t whole = 0;
+            for (uint32_t p = b; p != WEIR__NO_BLOCK; p = memory.blocks[p].rest)
+                whole += memory.blocks[p].bytes;
+            expect_parts(&memory, b, whole);
+        }
+        weir__pool_clean_up(&pool);
+    }
+}
+
+/* Four blocks in turn, of which three live while another one works for a moment: that one has room
+ * where the fourth was, and beside it, but only two of the four can lie there. */
+static size_t pack_rhythm(struct weir__memory *memory, const size_t *cuts, uint32_t cut_count) {
+    double start[LONG], end[LONG];
+    size_t bytes = 0, bound;
+    for (uint32_t a = 0; a < LONG; a++) start[a] = a, end[a] = a + 1.0;
+    for (uint32_t a = 0; a < LONG; a++) {
+        bool turns = a % 2 == 0;
+        uint32_t block =
+            weir__memory_block(memory, WEIR__BLOCK_BORDERS, 0, turns ? 100 * 64 : 250 * 64);
+        uint32_t last = turns && a + 6 < LONG ? a + 6 : a;
+        weir__memory_use(memory, block, a);
+        weir__memory_use(memory, block, last);
+        if (!turns) weir__memory_may_part(memory, block, cuts, cut_count);
+    }
+    EXPECT_STATUS(weir__memory_pack(memory, &long_worker, start, end, &bytes, &bound), WEIR_OK);
+    EXPECT_EQ_UINT(bound, (3 * 100 + 250) * 64);
+    return bytes;
+}
+
+static void test_blocks_are_parted_where_they_do_not_fit_whole(void) {
+    static const size_t cuts[] = {10 * 64, 150 * 64, 240 * 64};
+    for (int k = 0; k < 2; k++) {
+        struct weir__pool pool;
+        struct weir__memory memory;
+        weir__pool_init(&pool, test_allocator());
+        weir__memory_init(&memory, &pool);
+        size_t bytes = pack_rhythm(&memory, cuts, k == 0 ? 0 : 3);
+        EXPECT(k == 0 ? bytes > 600 * 64 : bytes <= 103 * 550 * 64 / 100);
+        EXPECT(k == 0 ? memory.block_count == LONG : memory.block_count > LONG);
+        for (uint32_t b = 1; b < LONG; b += 2) expect_parts(&memory, b, 250 * 64);
         weir__pool_clean_up(&pool);
     }
 }
@@ -459,7 +585,7 @@ static void test_small_packings_are_near_the_best(void) {
         size_t offsets[SMALL];
         weir__pool_init(&pool, test_allocator());
         weir__memory_init(&memory, &pool);
-        size_t bytes = pack_random(&memory, SMALL);
+        size_t bytes = pack_random(&memory, SMALL, false);
         size_t best = best_packing(&memory, placed, 0, offsets, 0);
         EXPECT(bytes >= best && 2 * bytes <= 3 * best);
         sum += bytes, best_sum += best;
@@ -551,7 +677,10 @@ static void test_a_portals_bytes_stay_at_its_source_until_the_copy(void) {
 
 WEIR_TEST_SUITE(memory, TEST(blocks_that_share_bytes_are_ordered_by_waits),
                 TEST(arenas_are_near_the_largest_live_sum), TEST(checkpoints_save_activations),
-                TEST(blocks_that_live_together_are_apart), TEST(small_packings_are_near_the_best),
+                TEST(blocks_that_live_together_are_apart),
+                TEST(blocks_that_may_be_parted_keep_their_bytes),
+                TEST(blocks_are_parted_where_they_do_not_fit_whole),
+                TEST(small_packings_are_near_the_best),
                 TEST(a_portals_life_counts_reading_stages_and_recomputes),
                 TEST(at_life_zero_the_memory_is_free),
                 TEST(a_portals_bytes_stay_at_its_source_until_the_copy))

@@ -77,7 +77,7 @@ static struct weir_stage stage_of(struct planned *planned, const struct weir_ten
 }
 
 /* Areas of 1024, 2048 and 512 bytes, of two micro-batches. */
-static void test_areas_live_as_long_as_they_are_read(void) {
+static void check_areas(const struct weir_stage_bytes *bytes) {
     static const struct {
         const char *table;
         uint64_t activations;
@@ -87,8 +87,7 @@ static void test_areas_live_as_long_as_they_are_read(void) {
                  {"0F0,0I0,0W0,0F1,0I1,0W1", 1024 + 2048 + 512},
                  {"0F0,0I0,0F1,0B1,0W0", 1024 + 512 + 1024 + 2048},
                  {"0F0,0F1,0R0,0I0,0R1,0I1,0W0,0W1", 2 * 1024 + 2048 + 2 * 512}};
-    struct planned planned = {
-        .bytes = {.saved = 1000, .saved_for_input = 2000, .left_for_weight = 500}};
+    struct planned planned = {.bytes = *bytes};
     struct weir_stage stage = stage_of(&planned, &number);
     struct weir_input input = {.tensor = number, .name = "x"};
     for (size_t i = 0; i < WEIR__COUNT_OF(cases); i++) {
@@ -99,6 +98,31 @@ static void test_areas_live_as_long_as_they_are_read(void) {
         if (!EXPECT_EQ_UINT(devices[0].activations, cases[i].activations))
             TEST_FAIL("the table is %s", cases[i].table);
     }
+}
+
+static void test_areas_live_as_long_as_they_are_read(void) {
+    static const struct weir_area further[] = {{500, WEIR_AREA_LEFT_FOR_WEIGHT},
+                                               {1000, WEIR_AREA_SAVED_FOR_INPUT},
+                                               {0, WEIR_AREA_SAVED},
+                                               {500, WEIR_AREA_SAVED},
+                                               {1000, WEIR_AREA_SAVED_FOR_INPUT}};
+    check_areas(
+        &(struct weir_stage_bytes){.saved = 1000, .saved_for_input = 2000, .left_for_weight = 500});
+    check_areas(&(struct weir_stage_bytes){.saved = 500, .areas = further, .area_count = 5});
+}
+
+static void test_an_area_of_an_unknown_life_is_refused(void) {
+    const struct weir_area odd = {64, (enum weir_area_life)3};
+    struct planned planned = {.bytes = {.saved = 64, .areas = &odd, .area_count = 1}};
+    struct weir_stage stage = stage_of(&planned, &number);
+    struct weir_input input = {.tensor = number, .name = "x"};
+    struct weir_pipe_options options = options_of(&stage, 1, &input, "0F0,0B0");
+    struct weir_faults faults = {.allocator = test_allocator()};
+    struct weir_plan *plan;
+    options.rows = options.chunks = 1;
+    EXPECT_STATUS(weir_plan_new(&options, &faults, &plan), WEIR_ERR_ARGUMENT);
+    if (EXPECT_EQ_UINT(faults.kept, 1)) EXPECT_CONTAINS(faults.lines[0], "measuring 1 rows failed");
+    weir_faults_clean_up(&faults);
 }
 
 static void test_a_measure_is_told_which_phases_there_will_be(void) {
@@ -307,6 +331,10 @@ static size_t read_of(const struct bench *bench, uint32_t base) {
     size_t bytes = 0;
     if (base == WEIR__BASE_SAVED) return bench->instance->saved;
     if (base == WEIR__BASE_LEFT_FOR_WEIGHT) return bench->instance->left_for_weight;
+    if (base >= WEIR__BASE_AREAS && base - WEIR__BASE_AREAS < bench->instance->area_count) {
+        const struct weir_area *further = &bench->instance->areas[base - WEIR__BASE_AREAS];
+        return further->life == WEIR_AREA_SAVED_FOR_INPUT ? 0 : further->bytes;
+    }
     if (base == WEIR__BASE_INPUT && (reads->inputs & 1)) value = graph->inputs[0];
     if (base == WEIR__BASE_OUTPUT_GRAD && (reads->output_grads & 1)) value = graph->output;
     for (uint32_t k = 0; k < graph->skip_count; k++) {
@@ -493,6 +521,7 @@ static void test_chains_with_skips_keep_for_w_what_w_reads(void) {
 }
 
 WEIR_TEST_SUITE(split, TEST(areas_live_as_long_as_they_are_read),
+                TEST(an_area_of_an_unknown_life_is_refused),
                 TEST(a_measure_is_told_which_phases_there_will_be),
                 TEST(what_comes_over_the_border_lasts_till_its_reader),
                 TEST(by_default_everything_at_the_border_is_kept),

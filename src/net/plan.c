@@ -16,7 +16,7 @@ struct planner {
     struct weir__instance *instance;
     int64_t workspace_rows;       /* at least the instance's */
     struct weir__pool scratch;    /* dies with the planning */
-    size_t *kept_offsets;         /* [value] in the area that keeps it */
+    struct weir__location *kept;  /* [value] in the area that keeps it */
     struct weir__location *homes; /* [value] in the present program */
     uint32_t *buffer_of;          /* [value] its workspace buffer, or NONE */
     uint32_t *last_use;           /* [value] the last call that reads it */
@@ -51,8 +51,8 @@ static bool is_part(enum weir__program_kind kind) {
     return kind == WEIR__PROGRAM_BACKWARD_INPUT || kind == WEIR__PROGRAM_BACKWARD_WEIGHT;
 }
 
-/** The area that keeps the value from one program for another, or BASE_NONE. */
-static enum weir__base area_of(const struct weir__slices *slices, uint32_t value) {
+/** The first area of that life; the bases of all three follow one another. */
+static enum weir__base first_area(const struct weir__slices *slices, uint32_t value) {
     if (slices->residual_of_weight[value]) return WEIR__BASE_SAVED;
     if (slices->residual[value]) return WEIR__BASE_SAVED_FOR_INPUT;
     return slices->left_for_weight[value] ? WEIR__BASE_LEFT_FOR_WEIGHT : WEIR__BASE_NONE;
@@ -95,30 +95,63 @@ static void settle_homes(struct planner *planner, enum weir__program_kind kind) 
         if (value->accumulator != WEIR__NONE)
             *home = (struct weir__location){
                 WEIR__BASE_GRADIENTS, planner->graph->accumulators[value->accumulator].offset};
-        if (in_area(slices, i, kind))
-            *home = (struct weir__location){area_of(slices, i), planner->kept_offsets[i]};
+        if (in_area(slices, i, kind)) *home = planner->kept[i];
     }
     const struct weir_value *loss = planner->graph->loss;
     if (loss != NULL && is_forward(kind))
         planner->homes[loss->id] = (struct weir__location){WEIR__BASE_LOSS, 0};
 }
 
-static int plan_areas(struct planner *planner) {
-    size_t ends[WEIR__BASE_LEFT_FOR_WEIGHT + 1] = {0};
+/** Bytes of what is kept, by life. */
+static int measure_lives(const struct planner *planner, size_t lives[WEIR__AREA_LIVES]) {
     for (uint32_t i = 0; i < planner->graph->value_count; i++) {
-        enum weir__base area = area_of(planner->options->slices, i);
-        if (area == WEIR__BASE_NONE) continue;
-        size_t bytes;
+        enum weir__base first = first_area(planner->options->slices, i);
+        if (first == WEIR__BASE_NONE) continue;
+        size_t bytes, *life = &lives[first - WEIR__BASE_SAVED];
         int status = weir__value_bytes(planner->graph->values[i], planner->instance->rows, &bytes);
         if (status != WEIR_OK) return status;
-        planner->kept_offsets[i] = ends[area];
-        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes) ||
-            !weir__add(ends[area], bytes, &ends[area]))
+        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes) || !weir__add(*life, bytes, life))
             return WEIR_ERR_OVERFLOW;
     }
-    planner->instance->saved = ends[WEIR__BASE_SAVED];
-    planner->instance->saved_for_input = ends[WEIR__BASE_SAVED_FOR_INPUT];
-    planner->instance->left_for_weight = ends[WEIR__BASE_LEFT_FOR_WEIGHT];
+    return WEIR_OK;
+}
+
+/** The bytes of an area: the first of its life, or a further one. */
+static size_t *area_bytes(struct weir__instance *instance, uint32_t base) {
+    if (base == WEIR__BASE_SAVED) return &instance->saved;
+    if (base == WEIR__BASE_SAVED_FOR_INPUT) return &instance->saved_for_input;
+    if (base == WEIR__BASE_LEFT_FOR_WEIGHT) return &instance->left_for_weight;
+    return &instance->areas[base - WEIR__BASE_AREAS].bytes;
+}
+
+static uint32_t next_area(struct weir__instance *instance, uint32_t life) {
+    assert(instance->area_count < WEIR__AREAS_MAX);
+    instance->areas[instance->area_count] = (struct weir_area){0, (enum weir_area_life)life};
+    return WEIR__BASE_AREAS + instance->area_count++;
+}
+
+/** Value by value; an area that has its part of the whole is followed by another. */
+static int plan_areas(struct planner *planner) {
+    struct weir__instance *instance = planner->instance;
+    size_t lives[WEIR__AREA_LIVES] = {0};
+    uint32_t present[WEIR__AREA_LIVES] = {WEIR__BASE_SAVED, WEIR__BASE_SAVED_FOR_INPUT,
+                                          WEIR__BASE_LEFT_FOR_WEIGHT};
+    int status = measure_lives(planner, lives);
+    if (status != WEIR_OK) return status;
+    instance->saved = instance->saved_for_input = instance->left_for_weight = 0;
+    instance->area_count = 0;
+    for (uint32_t i = 0; i < planner->graph->value_count; i++) {
+        enum weir__base first = first_area(planner->options->slices, i);
+        if (first == WEIR__BASE_NONE) continue;
+        uint32_t life = first - WEIR__BASE_SAVED;
+        size_t bytes, part = lives[life] / WEIR__AREA_PARTS;
+        status = weir__value_bytes(planner->graph->values[i], instance->rows, &bytes);
+        if (status != WEIR_OK) return status;
+        if (*area_bytes(instance, present[life]) > part) present[life] = next_area(instance, life);
+        size_t *end = area_bytes(instance, present[life]);
+        planner->kept[i] = (struct weir__location){present[life], *end};
+        *end += (bytes + WEIR__CACHE_LINE - 1) / WEIR__CACHE_LINE * WEIR__CACHE_LINE;
+    }
     return WEIR_OK;
 }
 
@@ -377,13 +410,13 @@ static int plan_programs(struct planner *planner, uint32_t programs) {
     uint32_t values = planner->graph->value_count, nodes = planner->graph->node_count;
     struct weir__pool *scratch = &planner->scratch;
     size_t buffers = (size_t)values + nodes;
-    planner->kept_offsets = weir__pool_take(scratch, values, sizeof(size_t));
+    planner->kept = weir__pool_take(scratch, values, sizeof planner->kept[0]);
     planner->homes = weir__pool_take(scratch, values, sizeof planner->homes[0]);
     planner->buffer_of = weir__pool_take(scratch, values, sizeof(uint32_t));
     planner->last_use = weir__pool_take(scratch, values, sizeof(uint32_t));
     planner->buffers = weir__pool_take(scratch, buffers, sizeof planner->buffers[0]);
     planner->order = weir__pool_take(scratch, 2 * buffers, sizeof(uint32_t));
-    if (planner->kept_offsets == NULL || planner->homes == NULL || planner->buffer_of == NULL ||
+    if (planner->kept == NULL || planner->homes == NULL || planner->buffer_of == NULL ||
         planner->last_use == NULL || planner->buffers == NULL || planner->order == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     int status = plan_areas(planner);

@@ -45,6 +45,11 @@ int weir__slice(struct weir__graph *graph, struct weir__slices *slices);
 /** Bytes per row that one layer's graph keeps for its backward: residuals and its input. */
 int weir__graph_activation_bytes(struct weir__graph *graph, uint64_t *sum);
 
+/** What is kept between programs lies in several areas of each life, so that a pipe's memory packs
+ * better: a new one begins where the last has this part of the whole. */
+enum { WEIR__AREA_LIVES = 3, WEIR__AREA_PARTS = 8 };
+enum { WEIR__AREAS_MAX = WEIR__AREA_LIVES * (WEIR__AREA_PARTS - 1) };
+
 /** Where a pointer starts. Skips follow, three bases each: value, sum in, sum out. */
 enum weir__base {
     WEIR__BASE_NONE, /**< an absent operand */
@@ -56,7 +61,8 @@ enum weir__base {
     WEIR__BASE_GRADIENTS,
     WEIR__BASE_LOSS,
     WEIR__BASE_STATE,
-    WEIR__BASE_INPUT,
+    WEIR__BASE_AREAS, /**< the instance's further areas */
+    WEIR__BASE_INPUT = WEIR__BASE_AREAS + WEIR__AREAS_MAX,
     WEIR__BASE_OUTPUT = WEIR__BASE_INPUT + WEIR__STAGE_INPUT_MAX,
     WEIR__BASE_OUTPUT_GRAD,
     WEIR__BASE_INPUT_GRAD,
@@ -112,6 +118,8 @@ struct weir__instance {
     struct weir__program programs[WEIR__PROGRAM_COUNT];
     uint32_t planned;                               /**< bit 1 << kind: that program is there */
     size_t saved, saved_for_input, left_for_weight; /**< bytes, as in struct weir_stage_bytes */
+    struct weir_area areas[WEIR__AREAS_MAX];        /**< further ones */
+    uint32_t area_count;
     bool prepared;
 };
 

@@ -68,6 +68,8 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
         .saved = instance->saved,
         .saved_for_input = instance->saved_for_input,
         .left_for_weight = instance->left_for_weight,
+        .areas = instance->areas,
+        .area_count = instance->area_count,
         .workspace = {[WEIR_FORWARD] = programs[WEIR__PROGRAM_FORWARD].workspace,
                       [WEIR_FORWARD_CHECKPOINT] = programs[WEIR__PROGRAM_CHECKPOINT].workspace,
                       [WEIR_RECOMPUTE] = programs[WEIR__PROGRAM_RECOMPUTE].workspace,
@@ -108,13 +110,15 @@ static void point(uintptr_t *base, const struct weir_view *views, uint32_t index
     *base = views == NULL ? 0 : (uintptr_t)views[index].data;
 }
 
-static void fill_bases(const struct weir__stage *stage, const struct weir_task *task,
-                       size_t discard) {
+static void fill_bases(const struct weir__stage *stage, const struct weir__instance *instance,
+                       const struct weir_task *task, size_t discard) {
     uintptr_t *bases = stage->bases;
     const struct weir__graph *graph = &stage->compiled->graph;
     bases[WEIR__BASE_SAVED] = (uintptr_t)task->saved;
     bases[WEIR__BASE_SAVED_FOR_INPUT] = (uintptr_t)task->saved_for_input;
     bases[WEIR__BASE_LEFT_FOR_WEIGHT] = (uintptr_t)task->left_for_weight;
+    for (uint32_t a = 0; task->areas != NULL && a < instance->area_count; a++)
+        bases[WEIR__BASE_AREAS + a] = (uintptr_t)task->areas[a];
     bases[WEIR__BASE_WORKSPACE] = (uintptr_t)task->workspace;
     bases[WEIR__BASE_PARAMETERS] = (uintptr_t)task->parameters;
     bases[WEIR__BASE_GRADIENTS] = (uintptr_t)task->gradients;
@@ -174,7 +178,7 @@ static int run(void *context, const struct weir_task *task) {
     enum weir__program_kind kind = program_of(task);
     const struct weir__program *program = &instance->programs[kind];
     assert((instance->planned >> kind & 1) != 0);
-    fill_bases(stage, task, program->discard);
+    fill_bases(stage, instance, task, program->discard);
     if (is_forward(task->phase) && task->loss != NULL) *task->loss = 0;
     struct weir__run run = {.bases = stage->bases,
                             .step = step == NULL ? 0 : step->number,

@@ -7,11 +7,28 @@
 
 #include <string.h>
 
-/* The areas of one stage and micro-batch. A backward that is not split has the first two in one
- * block. */
+enum { LIVES = 3 }; /* of enum weir_area_life */
+
+/* Areas side by side, and where they may be parted. */
+struct span {
+    size_t bytes;
+    size_t *cuts;
+    uint32_t cut_count;
+};
+
+/* The areas of one stage and size of micro-batch. A backward that is not split has those of the
+ * first two lives in one block: `joined`. */
+struct layout {
+    struct span spans[LIVES], joined;
+    size_t *offsets; /* [further area] in the span of its life */
+};
+
+/* The areas of one stage and micro-batch. */
 struct areas {
-    uint32_t saved, saved_for_input, left_for_weight;
-    size_t for_input_offset; /* in the block of saved_for_input */
+    const struct layout *layout;
+    uint32_t blocks[LIVES];
+    size_t offsets[LIVES]; /* of the spans in these */
+    bool pointed[LIVES];
 };
 
 /* Block numbers by place. `copies` is parallel to `blocks`: the reader's own, or WEIR__NO_BLOCK. */
@@ -29,6 +46,7 @@ struct builder {
     struct crossing *outputs;  /* per stage: [micro-batch][output] */
     struct crossing *grads;    /* per stage: [micro-batch][output] */
     struct crossing *entering; /* per stage: copies [micro-batch][entering input] */
+    struct layout *layouts;    /* [stage * 2 + size], as bytes */
     struct areas *areas;       /* [stage][micro-batch] */
     struct crossing *values;   /* per route: blocks [micro-batch]; copies [micro-batch][reader] */
     struct crossing *sums;     /* per route: [micro-batch][reader] */
@@ -72,28 +90,76 @@ static struct areas *areas_of(const struct builder *b, uint32_t s, uint32_t i) {
     return &b->areas[(size_t)s * b->m + i];
 }
 
-static void make_areas(struct builder *b, uint32_t s, uint32_t i,
-                       const struct weir_stage_bytes *bytes) {
-    struct weir__memory *memory = &b->prepared->memory;
-    struct areas *areas = areas_of(b, s, i);
-    uint32_t worker = worker_of(b, s);
-    size_t saved = bytes->saved, whole;
-    *areas = (struct areas){WEIR__NO_BLOCK, WEIR__NO_BLOCK, WEIR__NO_BLOCK, 0};
-    if (b->prepared->infer || b->setup->stages[s].stage.no_backward) return;
-    if (b->split[(size_t)s * b->m + i]) {
-        areas->saved = weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, saved);
-        areas->saved_for_input =
-            weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, bytes->saved_for_input);
-        areas->left_for_weight =
-            weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, bytes->left_for_weight);
-        return;
+static bool lengthen(struct span *span, size_t bytes) {
+    return weir__round_up(bytes, WEIR__ALIGNMENT, &bytes) &&
+           weir__add(span->bytes, bytes, &span->bytes);
+}
+
+/* What no sum can be is refused when the block is made. */
+static void append(struct span *span, size_t bytes) {
+    if (bytes == 0) return;
+    if (span->bytes > 0) span->cuts[span->cut_count++] = span->bytes;
+    if (!lengthen(span, bytes)) span->bytes = SIZE_MAX;
+}
+
+static void join(struct span *joined, const struct span *parts) {
+    joined->bytes = 0;
+    for (int life = WEIR_AREA_SAVED; life <= WEIR_AREA_SAVED_FOR_INPUT; life++) {
+        size_t begin = joined->bytes;
+        append(joined, parts[life].bytes);
+        for (uint32_t i = 0; i < parts[life].cut_count; i++)
+            joined->cuts[joined->cut_count++] = begin + parts[life].cuts[i];
     }
-    bool fits = weir__round_up(saved, WEIR__ALIGNMENT, &areas->for_input_offset) &&
-                weir__add(areas->for_input_offset, bytes->saved_for_input, &whole);
-    uint32_t block =
-        weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, fits ? whole : SIZE_MAX);
-    if (saved > 0) areas->saved = block;
-    if (bytes->saved_for_input > 0) areas->saved_for_input = block;
+}
+
+static bool make_layout(struct builder *b, const struct weir_stage_bytes *bytes,
+                        struct layout *layout) {
+    struct weir__pool *pool = &b->prepared->pool;
+    const size_t first[LIVES] = {bytes->saved, bytes->saved_for_input, bytes->left_for_weight};
+    size_t most = 2 + 2 * (size_t)bytes->area_count;
+    size_t *cuts = weir__pool_take(pool, (LIVES + 1) * most, sizeof *cuts);
+    layout->offsets = weir__pool_take(pool, bytes->area_count, sizeof *layout->offsets);
+    if (cuts == NULL || layout->offsets == NULL) return false;
+    for (int life = 0; life < LIVES; life++) {
+        layout->spans[life].cuts = cuts + life * most;
+        append(&layout->spans[life], first[life]);
+    }
+    for (uint32_t a = 0; a < bytes->area_count; a++) {
+        struct span *span = &layout->spans[bytes->areas[a].life];
+        layout->offsets[a] = span->bytes;
+        append(span, bytes->areas[a].bytes);
+    }
+    layout->joined.cuts = cuts + LIVES * most;
+    join(&layout->joined, layout->spans);
+    return true;
+}
+
+static uint32_t block_of(struct builder *b, uint32_t worker, const struct span *span) {
+    struct weir__memory *memory = &b->prepared->memory;
+    uint32_t block = weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, span->bytes);
+    weir__memory_may_part(memory, block, span->cuts, span->cut_count);
+    return block;
+}
+
+static bool make_areas(struct builder *b, uint32_t s, uint32_t i, uint32_t size) {
+    struct areas *areas = areas_of(b, s, i);
+    const struct layout *layout = &b->layouts[2 * s + size];
+    uint32_t worker = worker_of(b, s), further = b->bytes[2 * s + size].area_count;
+    *areas = (struct areas){.layout = layout};
+    for (int life = 0; life < LIVES; life++) areas->blocks[life] = WEIR__NO_BLOCK;
+    if (b->prepared->infer || b->setup->stages[s].stage.no_backward) return true;
+    if (b->split[(size_t)s * b->m + i]) {
+        for (int life = 0; life < LIVES; life++)
+            areas->blocks[life] = block_of(b, worker, &layout->spans[life]);
+    } else {
+        uint32_t block = block_of(b, worker, &layout->joined);
+        areas->blocks[WEIR_AREA_SAVED] = areas->blocks[WEIR_AREA_SAVED_FOR_INPUT] = block;
+        areas->offsets[WEIR_AREA_SAVED_FOR_INPUT] = layout->spans[WEIR_AREA_SAVED].bytes;
+    }
+    struct weir__views *views = weir__prepared_views(b->prepared, s, i);
+    if (further == 0) return true;
+    views->areas = weir__pool_take(&b->prepared->pool, further, sizeof *views->areas);
+    return views->areas != NULL;
 }
 
 static bool make_stage(struct builder *b, uint32_t s) {
@@ -107,6 +173,8 @@ static bool make_stage(struct builder *b, uint32_t s) {
         !crossing_init(pool, &b->grads[s], count, count) ||
         !crossing_init(pool, &b->entering[s], 0, entering))
         return false;
+    for (uint32_t size = 0; size < 2; size++)
+        if (!make_layout(b, &b->bytes[2 * s + size], &b->layouts[2 * s + size])) return false;
     for (uint32_t i = 0; i < b->m; i++) {
         bool ragged = i + 1 == b->m && rows_of(b, i) != rows_of(b, 0);
         for (uint32_t k = 0; k < stage->output_count; k++) {
@@ -118,7 +186,7 @@ static bool make_stage(struct builder *b, uint32_t s) {
             b->grads[s].blocks[at] =
                 weir__memory_block(memory, WEIR__BLOCK_BORDERS, worker_of(b, s + 1), bytes);
         }
-        make_areas(b, s, i, &b->bytes[2 * s + ragged]);
+        if (!make_areas(b, s, i, ragged)) return false;
     }
     return true;
 }
@@ -260,7 +328,7 @@ static void point(struct builder *b, struct weir_view *view, uint32_t block) {
 /* ---- what each effect touches ---- */
 
 struct touching {
-    uint32_t action, stage, i, worker;
+    uint32_t action, stage, i, worker, size;
     const struct weir__stage_setup *at;
     struct weir__views *views;
     bool first; /* F: views are pointed once, here */
@@ -435,21 +503,37 @@ static void write_skip_grads(struct builder *b, const struct touching *t) {
     }
 }
 
-static void touch_area(struct builder *b, const struct touching *t, uint32_t block, size_t offset,
-                       void **where) {
-    weir__memory_use(&b->prepared->memory, block, t->action);
-    if (!weir__prepared_point(b->prepared, where, block, offset))
-        weir__memory_fail(&b->prepared->memory);
+/* Pointed to by the first that touches them. */
+static void point_areas(struct builder *b, const struct touching *t, int life, size_t first,
+                        void **where) {
+    struct areas *areas = areas_of(b, t->stage, t->i);
+    const struct weir_stage_bytes *bytes = &b->bytes[2 * t->stage + t->size];
+    uint32_t block = areas->blocks[life];
+    size_t begin = areas->offsets[life];
+    bool done = areas->pointed[life] || first == 0 ||
+                weir__prepared_point(b->prepared, where, block, begin);
+    for (uint32_t a = 0; done && !areas->pointed[life] && a < bytes->area_count; a++)
+        if ((int)bytes->areas[a].life == life && bytes->areas[a].bytes > 0)
+            done = weir__prepared_point(b->prepared, &t->views->areas[a], block,
+                                        begin + areas->layout->offsets[a]);
+    if (!done) weir__memory_fail(&b->prepared->memory);
+    areas->pointed[life] = true;
 }
 
 static void touch_areas(struct builder *b, const struct touching *t, uint32_t effects) {
+    static const uint32_t effect_of[LIVES] = {WEIR__SAVED, WEIR__SAVED_FOR_INPUT,
+                                              WEIR__WEIGHT_INPUTS};
+    const struct weir_stage_bytes *bytes = &b->bytes[2 * t->stage + t->size];
+    const size_t first[LIVES] = {bytes->saved, bytes->saved_for_input, bytes->left_for_weight};
+    void **const where[LIVES] = {&t->views->saved, &t->views->saved_for_input,
+                                 &t->views->left_for_weight};
     const struct areas *areas = areas_of(b, t->stage, t->i);
-    if (effects & WEIR__SAVED) touch_area(b, t, areas->saved, 0, &t->views->saved);
-    if (effects & WEIR__SAVED_FOR_INPUT)
-        touch_area(b, t, areas->saved_for_input, areas->for_input_offset,
-                   &t->views->saved_for_input);
-    if (effects & WEIR__WEIGHT_INPUTS)
-        touch_area(b, t, areas->left_for_weight, 0, &t->views->left_for_weight);
+    for (int life = 0; life < LIVES; life++) {
+        if (!(effects & effect_of[life]) || areas->blocks[life] == WEIR__NO_BLOCK) continue;
+        if (areas->offsets[life] == 0) /* else the same block */
+            weir__memory_use(&b->prepared->memory, areas->blocks[life], t->action);
+        point_areas(b, t, life, first[life], where[life]);
+    }
 }
 
 /* What a backward needs, it may also read from the border; W only what the stage says. */
@@ -611,13 +695,10 @@ static void visit(struct builder *b, uint32_t a) {
     call->return_begin = b->prepared->return_count;
     call->portal_begin = b->prepared->move_count;
     if (kind->per_micro_batch) {
-        struct touching t = {a,
-                             s,
-                             i,
-                             worker_of(b, s),
-                             &b->setup->stages[s],
-                             call->views,
-                             call->action.kind == WEIR_KIND_F};
+        struct touching t = {a,           s,
+                             i,           worker_of(b, s),
+                             ragged,      &b->setup->stages[s],
+                             call->views, call->action.kind == WEIR_KIND_F};
         touch(b, &t, kind, call->phase);
         move_portals(b, &t, kind);
     }
@@ -632,6 +713,7 @@ static bool builder_init(struct builder *b) {
     b->outputs = weir__pool_take(pool, stages, sizeof *b->outputs);
     b->grads = weir__pool_take(pool, stages, sizeof *b->grads);
     b->entering = weir__pool_take(pool, stages, sizeof *b->entering);
+    b->layouts = weir__pool_take(pool, 2 * (size_t)stages, sizeof *b->layouts);
     b->areas = weir__pool_take(pool, (size_t)stages * b->m, sizeof *b->areas);
     b->values = weir__pool_take(pool, routes, sizeof *b->values);
     b->sums = weir__pool_take(pool, routes, sizeof *b->sums);
@@ -642,7 +724,8 @@ static bool builder_init(struct builder *b) {
     b->prepared->first_copy = weir__pool_take(pool, (size_t)workers + 1, sizeof(uint32_t));
     if (b->prepared->staging_bytes == NULL || b->prepared->first_copy == NULL) return false;
     if (b->outputs == NULL || b->grads == NULL || b->entering == NULL || b->areas == NULL ||
-        b->values == NULL || b->sums == NULL || checkpointed == NULL || split == NULL)
+        b->layouts == NULL || b->values == NULL || b->sums == NULL || checkpointed == NULL ||
+        split == NULL)
         return false;
     const struct weir_table *table = b->prepared->table;
     for (uint32_t a = 0; a < table->action_count; a++) {

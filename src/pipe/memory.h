@@ -32,9 +32,13 @@ struct weir__block {
     double ahead;      /**< from when it is held although no action uses it yet: what arrives
                             while other work runs; HUGE_VAL: no earlier than its first use */
     uint32_t worker;
-    uint32_t first;   /**< the action that writes it first; WEIR__NO_BLOCK: lasting */
-    uint32_t uses;    /**< head of its uses */
-    uint8_t class_of; /**< enum weir__block_class */
+    uint32_t first;     /**< the action that writes it first; WEIR__NO_BLOCK: lasting */
+    uint32_t uses;      /**< head of its uses */
+    uint8_t class_of;   /**< enum weir__block_class */
+    const size_t *cuts; /**< where it may be parted */
+    uint32_t cut_count;
+    bool slack;    /**< `end` has some, for readers on other workers */
+    uint32_t rest; /**< once it is parted: the block of what follows; else WEIR__NO_BLOCK */
 };
 
 /** All blocks of one prepared row count. */
@@ -59,10 +63,18 @@ uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class 
  * ignored. */
 void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t action);
 
+/** The block may be parted at these offsets, ascending multiples of WEIR__ALIGNMENT within it; they
+ * are not copied. WEIR__NO_BLOCK is ignored. */
+void weir__memory_may_part(struct weir__memory *memory, uint32_t block, const size_t *cuts,
+                           uint32_t count);
+/** Where in its worker's arena that byte of the block, or of what it has been parted into, lies. */
+size_t weir__memory_at(const struct weir__memory *memory, uint32_t block, size_t offset);
+
 /** Makes WEIR_ERR_OUT_OF_MEMORY the status, unless there is a failure already. */
 void weir__memory_fail(struct weir__memory *memory);
 
-/** Finds lifetimes from the replay's times and offsets that keep each worker's arena small. Fills
+/** Finds lifetimes from the replay's times and offsets that keep each worker's arena small; blocks
+ * that may be parted are where that helps. Fills
  * arena_bytes[worker_count], on entry of each what the plan should fit into (tried harder for, not
  * promised) or 0, and bounds[worker_count]: the largest sum of bytes that live at once, below which
  * no arena can be. */

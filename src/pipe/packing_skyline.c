@@ -8,8 +8,8 @@
 #define NONE UINT32_MAX
 
 /* Blocks that one valley looks at, and blocks placed in a search (some 0.1 us each), where the goal
- * is the bound, or a limit that the caller has. */
-enum { WINDOW = 256, SEARCH_WORK = 1 << 16, SEARCH_WORK_TARGET = 1 << 20, SEARCH_RESTART = 200 };
+ * is to be near the bound, or to fit. */
+enum { WINDOW = 256, SEARCH_WORK = 1 << 16, SEARCH_WORK_FIT = 1 << 18, SEARCH_RESTART = 200 };
 
 /* What is preferred of the blocks that fit into a valley. */
 enum rule { BY_RANK, BY_LIFE };
@@ -34,10 +34,13 @@ struct skyline {
     uint32_t segment_count, heap_count;
     uint32_t *first; /* [moment] the first in by_start that starts there or later */
     uint32_t *next;  /* [place in by_start] itself, or a later one: leads to one not placed yet */
+    size_t *live;    /* [moment] bytes that live then */
+    size_t *lost;    /* [moment] what valleys that were filled up have left unused */
     double *rank;    /* [type] the smaller is preferred */
     double *kept_rank;
     enum rule rule;
     enum tie tie;
+    uint64_t work; /* blocks placed */
 };
 
 /* ---- the lowest segment ---- */
@@ -108,13 +111,21 @@ static void settle(struct skyline *s, uint32_t at) {
     heap_push(s, at);
 }
 
-static void fill_up(struct skyline *s, uint32_t at) {
+/* Returns the most that must be reached at the moments of the valley, since their blocks go onto
+ * it. */
+static size_t fill_up(struct skyline *s, uint32_t at) {
     struct segment *segment = &s->segments[at];
     size_t left = segment->left == NONE ? SIZE_MAX : s->segments[segment->left].height;
     size_t right = segment->right == NONE ? SIZE_MAX : s->segments[segment->right].height;
-    segment->height = left < right ? left : right;
-    assert(segment->height != SIZE_MAX); /* the whole time fits every block */
+    size_t height = left < right ? left : right, most = 0;
+    assert(height != SIZE_MAX); /* the whole time fits every block */
+    for (uint32_t moment = segment->from; moment < segment->to; moment++) {
+        s->lost[moment] += height - segment->height;
+        if (s->live[moment] + s->lost[moment] > most) most = s->live[moment] + s->lost[moment];
+    }
+    segment->height = height;
     settle(s, at);
+    return most;
 }
 
 /* Puts a block of [from, to) into the valley; what is left of it on both sides stays low. */
@@ -193,21 +204,25 @@ static uint32_t choose(struct skyline *s, const struct segment *valley) {
     return best;
 }
 
-static size_t pack(struct skyline *s) {
+/* Returns how high it gets; ends early where that is above the limit. */
+static size_t pack(struct skyline *s, size_t limit) {
     struct weir__packing *p = s->packing;
     size_t total = 0;
+    memset(s->lost, 0, p->moment_count * sizeof *s->lost);
     s->segment_count = s->heap_count = 0;
     for (uint32_t i = 0; i <= p->count; i++) s->next[i] = i;
     heap_push(s, add_segment(s, 0, 0, p->moment_count - 1));
     for (uint32_t placed = 0; placed < p->count;) {
         uint32_t at = lowest(s), place = choose(s, &s->segments[at]);
         if (place == NONE) {
-            fill_up(s, at);
+            size_t least = fill_up(s, at);
+            if (least > limit) return least;
             continue;
         }
         uint32_t item = p->by_start[place];
         size_t low = s->segments[at].height, bytes = p->items[item].bytes;
         p->offsets[item] = low;
+        s->work++;
         if (low + bytes > total) total = low + bytes;
         s->next[place] = place + 1;
         build_up(s, at, p->from[item], p->to[item], bytes);
@@ -246,10 +261,9 @@ static void change_ranks(struct skyline *s, uint32_t round) {
 static void search(struct skyline *s) {
     struct weir__packing *p = s->packing;
     size_t ranks = p->type_count * sizeof *s->rank, last = SIZE_MAX;
-    bool wanted = p->target > 0 && p->best > p->target;
-    uint32_t rounds = (wanted ? SEARCH_WORK_TARGET : SEARCH_WORK) / p->count;
-    size_t goal = wanted ? p->target : p->bound + p->bound / 50;
-    for (uint32_t round = 0; round < rounds && p->best > goal; round++) {
+    uint64_t most = s->work + (p->options->fit > 0 ? SEARCH_WORK_FIT : SEARCH_WORK);
+    for (uint32_t round = 0; s->work < most; round++) {
+        if (!weir__packing_is_far(p->options, p->best, p->bound)) return;
         if (round % SEARCH_RESTART == 0) {
             rank_by_size(s);
             memcpy(s->kept_rank, s->rank, ranks);
@@ -257,7 +271,7 @@ static void search(struct skyline *s) {
         }
         memcpy(s->rank, s->kept_rank, ranks);
         change_ranks(s, round);
-        size_t total = pack(s);
+        size_t total = pack(s, last);
         if (total > last) continue;
         memcpy(s->kept_rank, s->rank, ranks);
         last = total;
@@ -272,10 +286,22 @@ static bool take_arrays(struct skyline *s) {
     s->heap = weir__pool_take(&p->pool, 2 * segments, sizeof *s->heap);
     s->first = weir__pool_take(&p->pool, p->moment_count, sizeof *s->first);
     s->next = weir__pool_take(&p->pool, (size_t)p->count + 1, sizeof *s->next);
+    s->live = weir__pool_take(&p->pool, p->moment_count, sizeof *s->live);
+    s->lost = weir__pool_take(&p->pool, p->moment_count, sizeof *s->lost);
     s->rank = weir__pool_take(&p->pool, p->type_count, sizeof *s->rank);
     s->kept_rank = weir__pool_take(&p->pool, p->type_count, sizeof *s->kept_rank);
     return s->segments != NULL && s->heap != NULL && s->first != NULL && s->next != NULL &&
-           s->rank != NULL && s->kept_rank != NULL;
+           s->live != NULL && s->lost != NULL && s->rank != NULL && s->kept_rank != NULL;
+}
+
+static void find_live(struct skyline *s) {
+    const struct weir__packing *p = s->packing;
+    for (uint32_t i = 0; i < p->count; i++) {
+        s->live[p->from[i]] += p->items[i].bytes;
+        s->live[p->to[i]] -= p->items[i].bytes;
+    }
+    for (uint32_t moment = 1; moment < p->moment_count; moment++)
+        s->live[moment] += s->live[moment - 1];
 }
 
 static void find_first(struct skyline *s) {
@@ -291,8 +317,9 @@ int weir__packing_skyline(struct weir__packing *packing) {
     struct skyline s = {.packing = packing, .rule = BY_LIFE, .tie = TIE_START};
     if (!take_arrays(&s)) return WEIR_ERR_OUT_OF_MEMORY;
     find_first(&s);
+    find_live(&s);
     rank_by_size(&s);
-    (void)pack(&s);
-    search(&s);
+    (void)pack(&s, SIZE_MAX);
+    if (packing->options->search) search(&s);
     return WEIR_OK;
 }

@@ -82,6 +82,12 @@ static int find_phases(struct weir__prepared *prepared) {
     return WEIR_OK;
 }
 
+static int check_areas(const struct weir_stage_bytes *bytes) {
+    for (uint32_t a = 0; a < bytes->area_count; a++)
+        if ((uint32_t)bytes->areas[a].life > WEIR_AREA_LEFT_FOR_WEIGHT) return WEIR_ERR_ARGUMENT;
+    return WEIR_OK;
+}
+
 /* bytes[stage * 2 + size] */
 static int measure(const struct weir__prepared *prepared, const struct weir__setup *setup,
                    struct weir_stage_bytes *bytes, struct weir_faults *faults) {
@@ -92,6 +98,7 @@ static int measure(const struct weir__prepared *prepared, const struct weir__set
         for (uint32_t i = 0; i < count && stage->calls->measure != NULL; i++) {
             bytes[2 * s + i].phases = prepared->phases[s];
             int status = stage->calls->measure(stage->context, sizes[i], &bytes[2 * s + i]);
+            if (status == WEIR_OK) status = check_areas(&bytes[2 * s + i]);
             if (status == WEIR_OK) continue;
             char text[96];
             weir_faults_add(faults, "%s: measuring %lld rows failed: %s",
@@ -188,17 +195,18 @@ bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_
 }
 
 static void *address(const struct weir__memory *memory, const struct weir__arena *arenas,
-                     uint32_t block) {
-    return weir__arena_at(&arenas[memory->blocks[block].worker], memory->blocks[block].offset);
+                     uint32_t block, size_t offset) {
+    return weir__arena_at(&arenas[memory->blocks[block].worker],
+                          weir__memory_at(memory, block, offset));
 }
 
 static void bind_copy(struct weir__prepared *prepared, const struct weir__arena *arenas,
                       void *const *staging, struct weir__copy *copy) {
     const struct weir__memory *memory = &prepared->memory;
     uint32_t worker = memory->blocks[copy->to_block].worker;
-    copy->to = address(memory, arenas, copy->to_block);
+    copy->to = address(memory, arenas, copy->to_block, 0);
     copy->from = copy->from_block == WEIR__NO_BLOCK ? (char *)staging[worker] + copy->staging
-                                                    : address(memory, arenas, copy->from_block);
+                                                    : address(memory, arenas, copy->from_block, 0);
 }
 
 void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
@@ -208,13 +216,13 @@ void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__are
     for (size_t i = 0; i < views; i++) prepared->views[i].loss = &losses[i];
     for (uint32_t i = 0; i < prepared->binding_count; i++) {
         const struct weir__binding *binding = &prepared->bindings[i];
-        *binding->where = (char *)address(memory, arenas, binding->block) + binding->offset;
+        *binding->where = address(memory, arenas, binding->block, binding->offset);
     }
     for (uint32_t i = 0; i < prepared->copy_count; i++)
         bind_copy(prepared, arenas, staging, &prepared->copies[i]);
     for (uint32_t i = 0; i < prepared->move_count; i++)
         if (prepared->moves[i].block != WEIR__NO_BLOCK)
-            prepared->moves[i].value = address(memory, arenas, prepared->moves[i].block);
+            prepared->moves[i].value = address(memory, arenas, prepared->moves[i].block, 0);
 }
 
 /* ---- calls ---- */

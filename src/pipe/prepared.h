@@ -88,6 +88,7 @@ struct weir__views {
                               a device makes in a memory of its own */
     void **grad_slots;   /**< such a device: where gradients of entering inputs go */
     void *saved, *saved_for_input, *left_for_weight;
+    void **areas; /**< the further ones; NULL: the stage has none */
     double *loss; /**< the pipe's, where the stage's device can write */
 };
 

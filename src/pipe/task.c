@@ -70,6 +70,9 @@ static void fill_micro_batch(struct weir__run *run, const struct weir__call *cal
     task->saved = areas & WEIR__SAVED ? views->saved : NULL;
     task->saved_for_input = areas & WEIR__SAVED_FOR_INPUT ? views->saved_for_input : NULL;
     task->left_for_weight = areas & WEIR__WEIGHT_INPUTS ? views->left_for_weight : NULL;
+    task->areas = areas & (WEIR__SAVED | WEIR__SAVED_FOR_INPUT | WEIR__WEIGHT_INPUTS)
+                      ? (void *const *)views->areas
+                      : NULL;
     task->loss = views->loss;
 }
 
@@ -79,6 +82,7 @@ static void leave_micro_batch(struct weir_task *task, const struct weir_view *no
     task->inputs = task->outputs = task->output_grads = task->input_grads = nothing;
     task->skips = task->skip_grads = task->skip_grads_out = nothing;
     task->saved = task->saved_for_input = task->left_for_weight = NULL;
+    task->areas = NULL;
     task->loss = NULL;
 }
 
