@@ -198,6 +198,8 @@ int bench_compare(const char *before, const char *after, uint64_t seed);
 
 void bench_overhead(struct bench *bench);
 void bench_pipeline(struct bench *bench);
+void bench_planner_gpt(struct bench *bench);
+void bench_planner_unet(struct bench *bench);
 void bench_recompute(struct bench *bench);
 void bench_schedules_equal(struct bench *bench);
 void bench_schedules_gpt(struct bench *bench);

@@ -19,6 +19,8 @@ static const struct topic topics[] = {
     {"overhead", "what does the engine cost per micro-batch and stage?", bench_overhead},
     {"pipeline", "how fast is the default GPT, against fewer workers and against the plan?",
      bench_pipeline},
+    {"planner-gpt", "does the planner choose what is fastest, on a small GPT?", bench_planner_gpt},
+    {"planner-unet", "the same on a small U-Net", bench_planner_unet},
     {"recompute", "does recomputing before the gradient is there gain what the table says?",
      bench_recompute},
     {"schedules-equal",

@@ -129,6 +129,15 @@ double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t 
     return simulate(steps->options, seconds);
 }
 
+double steps_undisturbed(struct bench *bench, const struct steps *steps) {
+    uint32_t stages = steps->table->stage_count;
+    double *seconds = bench_take(bench, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);
+    for (uint32_t s = 0; s < stages; s++)
+        for (int k = 0; k < WEIR_KIND_COUNT; k++)
+            seconds[s * WEIR_KIND_COUNT + k] = steps_stage_least(steps, s, (enum weir_kind)k);
+    return simulate(steps->options, seconds);
+}
+
 double steps_in_theory(struct bench *bench, const struct steps *steps, double delay) {
     static const double units[WEIR_KIND_COUNT] = {
         [WEIR_KIND_F] = 1.0, [WEIR_KIND_R] = 1.0, [WEIR_KIND_B] = 2.0};

@@ -33,6 +33,9 @@ double steps_makespan(const struct steps *steps, uint32_t step);
  * the steps of samples of the other parity than `sample`'s, and every copied crossing its delay;
  * the pipe's memory orders what it orders. */
 double steps_predicted(struct bench *bench, const struct steps *steps, uint32_t sample);
+/** The same with the shortest task of each stage and kind, over all steps: what would be left on a
+ * machine that does nothing else. */
+double steps_undisturbed(struct bench *bench, const struct steps *steps);
 /** The same where all stages are equal: F and R take 1, B 2, a crossing `delay`. */
 double steps_in_theory(struct bench *bench, const struct steps *steps, double delay);
 /** The median time of a kind's tasks, over all steps and stages; 0 without any. */

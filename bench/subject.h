@@ -9,6 +9,8 @@
 #include "steps.h"
 #include "weir_net.h"
 
+#include "weir_net.h"
+
 enum { SUBJECT_WORKERS = 2, SUBJECT_STAGES_MOST = 4, SUBJECT_ROWS_MOST = 16 };
 
 struct subject {
@@ -20,6 +22,8 @@ struct subject {
     void (*destroy_context)(void *context);
     /** Layers that a cut can stand between; NULL: stages are of equal cost as they are. */
     uint32_t (*layers)(void *context);
+    /** What a net is made of, the context's; NULL: stages are callbacks of the bench. */
+    const struct weir_model *(*model)(void *context);
     /** A pipe built as `how` says in schedule, workers, rows, chunks, checkpoint and threads.
      * `balance` NULL: automatic. */
     void *(*open)(struct bench *bench, void *context, const struct weir_pipe_options *how,

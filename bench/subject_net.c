@@ -79,6 +79,10 @@ static uint32_t net_layers(void *context) {
     return weir_model_layer_count(((struct data *)context)->model);
 }
 
+static const struct weir_model *net_model(void *context) {
+    return ((struct data *)context)->model;
+}
+
 static void net_destroy_context(void *context) {
     weir_model_destroy(((struct data *)context)->model);
 }
@@ -140,8 +144,8 @@ static void net_close(void *trial) {
 #define NET_SUBJECT(called, steps, count, context)                                                 \
     {                                                                                              \
         .name = called, .steps_per_sample = steps, .rows = count, .new_context = context,          \
-        .destroy_context = net_destroy_context, .layers = net_layers, .open = net_open,            \
-        .pipe = net_pipe, .step = net_step, .hash = net_hash, .close = net_close                   \
+        .destroy_context = net_destroy_context, .layers = net_layers, .model = net_model,          \
+        .open = net_open, .pipe = net_pipe, .step = net_step, .hash = net_hash, .close = net_close \
     }
 
 const struct subject subject_gpt = NET_SUBJECT("gpt", 3, 8, gpt_context);
