@@ -287,6 +287,48 @@ static void test_a_resumed_run_keeps_its_chunks(void) {
     EXPECT(strstr(run.output, "bit for bit") == NULL);
 }
 
+/* ---- other commands ---- */
+
+#define TINY CLI_MODEL " --vocab 32"
+
+static void test_a_searched_gradient_has_the_plain_ones_bits(void) {
+    const char *folder = test_temporary_directory();
+    char data[512], searched[512], plain[512];
+    struct cli_run run;
+    cli_make_data(folder, "d", 5, 5, data);
+    snprintf(searched, sizeof searched, "%s/searched", folder);
+    snprintf(plain, sizeof plain, "%s/plain", folder);
+    CLI_CODE(&run, 0, "init --layers 2 --width 16 --heads 2 --context 8 --vocab 32 --out %s/w",
+             folder);
+    CLI_CODE(&run, 0, "grad " TINY " --stages 1 --chunks 3 --weights %s/w --data %s --out %s",
+             folder, data, plain);
+    CLI_CODE(&run, 0, "grad " TINY " --plan auto --chunks 3 --weights %s/w --data %s --out %s",
+             folder, data, searched);
+    CHECK_CONTAINS(run.output, "plan      --schedule ");
+    CHECK(cli_same_files(plain, searched));
+    /* chunks stay, given or not */
+    CLI_CODE(&run, 0, "grad " TINY " --plan auto --weights %s/w --data %s --out %s", folder, data,
+             searched);
+    CHECK_CONTAINS(run.output, " --chunks 8 ");
+    CLI_CODE(&run, 2,
+             "grad " TINY " --plan auto --memory-limit 100 --weights %s/w --data %s --out %s",
+             folder, data, searched);
+    CHECK_CONTAINS(run.output, "weir: grad: --memory-limit 100: no pipeline");
+}
+
+static void test_commands_that_do_not_search_say_why(void) {
+    struct cli_run run;
+    CLI_CODE(&run, 2, "eval --plan auto");
+    CHECK_CONTAINS(run.output, "weir: eval: --plan: a pipeline is searched for training, and this "
+                               "infers: give --workers");
+    CLI_CODE(&run, 2, "generate --plan auto");
+    CHECK_CONTAINS(run.output, "weir: generate: --plan: a pipeline is searched for training");
+    CLI_CODE(&run, 2, "simulate --plan=auto");
+    CHECK_CONTAINS(run.output, "weir: simulate: --plan: only train and grad search");
+    CLI_CODE(&run, 2, "simulate --plam auto");
+    CHECK_CONTAINS(run.output, "unknown option --plam");
+}
+
 static void test_training_without_room_is_refused_before_it_begins(void) {
     struct cli_run run;
     CLI_CODE(&run, 2, "train " GPT " --plan auto --memory-limit 4096 --data %s --steps 1",
@@ -300,5 +342,6 @@ WEIR_TEST_SUITE(cli_search, TEST(a_search_stays_within_a_tight_limit),
                 TEST(chunks_are_searched_unless_they_are_given),
                 TEST(a_resumed_run_keeps_its_chunks),
                 TEST(training_by_a_search_stays_within_and_can_be_repeated),
-                TEST(a_search_goes_by_a_profile),
+                TEST(a_search_goes_by_a_profile), TEST(a_searched_gradient_has_the_plain_ones_bits),
+                TEST(commands_that_do_not_search_say_why),
                 TEST(training_without_room_is_refused_before_it_begins))

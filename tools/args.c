@@ -303,9 +303,19 @@ static const struct arg_option *find(const struct arg_command *command, const ch
     return NULL;
 }
 
+/* Whether there is more to say than that it is unknown. */
+static bool refuse_option(struct args *args, const char *name) {
+    const struct arg_refusal *refusal = args->command->refusals;
+    while (refusal != NULL && refusal->name != NULL && strcmp(refusal->name, name) != 0) refusal++;
+    if (refusal == NULL || refusal->name == NULL) return false;
+    weir_faults_add(args->faults, "--%s: %s", name, refusal->why);
+    return true;
+}
+
 static void unknown_option(struct args *args, const char *word, const char *name) {
     const char *names[ARGS_OPTIONS_MAX + 2];
     uint32_t count = 0;
+    if (refuse_option(args, name)) return;
     for (uint32_t s = 0; s < args->command->section_count; s++) {
         for (uint32_t i = 0; i < args->command->sections[s].option_count; i++) {
             names[count++] = args->command->sections[s].options[i].name;

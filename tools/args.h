@@ -100,12 +100,19 @@ struct arg_section {
 
 #define ARGS_OPTIONS_MAX 128
 
+/** An option that other subcommands have, and why this one does not. */
+struct arg_refusal {
+    const char *name;
+    const char *why; /**< "what is wrong: how to mend it" */
+};
+
 struct arg_command {
     const char *name;
     const char *summary; /**< one line */
     const char *details; /**< paragraphs for --help, or NULL */
     const struct arg_section *sections;
     uint32_t section_count;
+    const struct arg_refusal *refusals; /**< up to one without a name; NULL: none */
 };
 
 /** The outcome of a parse. */

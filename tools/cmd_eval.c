@@ -242,10 +242,13 @@ int cmd_eval(int argc, char **argv) {
         {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
         {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
     const struct arg_command command = {
-        "eval", "loss or accuracy of trained weights on a file",
+        "eval",
+        "loss or accuracy of trained weights on a file",
         "The loss over all rows, of text in nats and bits per byte; of classes the accuracy, of "
         "masks the intersection over union. A rest of text that is shorter than a row is left out.",
-        sections, 3};
+        sections,
+        3,
+        pipe_infer_refusals};
     struct values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;

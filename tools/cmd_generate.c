@@ -222,12 +222,15 @@ int cmd_generate(int argc, char **argv) {
         {"Texts", own_options, sizeof own_options / sizeof own_options[0], 0},
         {"Model", model_option_list, model_option_count, AT(model)},
         {"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)}};
-    const struct arg_command command = {"generate", "continues prompts with a trained GPT",
+    const struct arg_command command = {"generate",
+                                        "continues prompts with a trained GPT",
                                         "Text is printed when it is whole, on a terminal a single "
                                         "one as it comes. What is drawn depends on the prompt, the "
                                         "seed and the place alone; the same prompt given again is "
                                         "continued in another way.",
-                                        sections, 3};
+                                        sections,
+                                        3,
+                                        pipe_infer_refusals};
     struct generate_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;

@@ -7,6 +7,7 @@
 #include "net_run.h"
 #include "output.h"
 #include "pipe_costs.h"
+#include "search.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ struct values {
     struct pipe_options pipe;
     const char *weights, *data, *out;
     bool masks;
+    uint32_t plan;
 };
 
 static const struct arg_option own[] = {
@@ -39,15 +41,24 @@ static const struct arg_option own[] = {
      .type = ARG_FLAG,
      .offset = offsetof(struct values, masks),
      .help = "the dropout masks too"},
+    {.name = "plan",
+     .type = ARG_CHOICE,
+     .offset = offsetof(struct values, plan),
+     .choices = search_plan_names,
+     .fallback = "given",
+     .help =
+         "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "
+         "does, but leaves --chunks, and so every bit, as they are"},
 };
 
 /** Everything the run holds; zeroed, then cleaned up as a whole. */
 struct grad {
-    const struct values *values;
+    struct values *values;
     struct weir_faults *faults;
     struct weir_error *error;
     struct weir_model *model;
     struct weir_net *net;
+    struct search search;
     struct pipe_storage storage;
     struct weir_net_options options;
     struct weir__safetensors *data;
@@ -315,6 +326,27 @@ static int step(struct grad *g, double *loss) {
     return status;
 }
 
+/* All but the pipeline's own options, which a search may choose. */
+static void fill_options(struct grad *g, struct weir_net_options *options) {
+    options->pipe.rows = g->rows;
+    options->optimizer.kind = WEIR_OPTIMIZER_NONE;
+    options->input_grads = weir_dtype_is_float(g->input_spec.dtype);
+}
+
+/* The pipeline, once the rows are known. */
+static int choose(struct grad *g, const struct args *args) {
+    struct search_how how = {.measures = false, .keeps_chunks = true};
+    struct weir_net_options wanted = WEIR_NET_OPTIONS_INIT;
+    if (g->values->plan == 0) return WEIR_OK;
+    fill_options(g, &wanted);
+    int status =
+        search_run(&g->search, &how, args, g->model, &wanted, &g->values->pipe, stderr, g->faults);
+    if (status != WEIR_OK || g->faults->count > 0) return status;
+    search_print_choice(stderr, &g->search);
+    pipe_storage_clean_up(&g->storage);
+    return pipe_options_fill(&g->values->pipe, args, g->model, &g->storage, &g->options, g->faults);
+}
+
 static int run(struct grad *g, const struct args *args) {
     double loss = 0.0;
     /* Faults of the data, the model and the options are listed side by side. */
@@ -325,12 +357,11 @@ static int run(struct grad *g, const struct args *args) {
         pipe_options_fill(&g->values->pipe, args, g->model, &g->storage, &g->options, g->faults);
     if (opened == WEIR_OK) opened = find_data(g);
     if (status == WEIR_OK) status = opened;
+    if (status == WEIR_OK && g->faults->count == 0) status = choose(g, args);
     if (status != WEIR_OK || g->faults->count > 0) return status;
-    g->options.pipe.rows = g->rows;
-    g->options.optimizer.kind = WEIR_OPTIMIZER_NONE;
-    g->options.input_grads = weir_dtype_is_float(g->input_spec.dtype);
-    status = pipe_balance(&g->values->pipe, g->model, false, &g->storage, &g->options, stderr,
-                          g->faults);
+    fill_options(g, &g->options);
+    status = pipe_balance(&g->values->pipe, g->model, g->values->plan == 1, &g->storage,
+                          &g->options, stderr, g->faults);
     if (status == WEIR_OK) status = find_output(g);
     if (status == WEIR_OK) status = take_memory(g);
     if (status == WEIR_OK) status = weir_net_new(g->model, &g->options, g->faults, &g->net);
@@ -352,6 +383,7 @@ static void clean_up(struct grad *g) {
     weir__safetensors_close(g->data);
     weir_net_destroy(g->net);
     pipe_storage_clean_up(&g->storage);
+    search_clean_up(&g->search);
     weir_model_destroy(g->model);
 }
 

@@ -154,8 +154,8 @@ int cmd_profile(int argc, char **argv) {
         {"Step", step_option_list, step_option_count, offsetof(struct values, step)},
         {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
         {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
-    const struct arg_command command = {"profile", "times and bytes of each layer", details,
-                                        sections, 4};
+    const struct arg_command command = {
+        "profile", "times and bytes of each layer", details, sections, 4, pipe_refusals};
     struct values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;

@@ -493,7 +493,7 @@ int cmd_simulate(int argc, char **argv) {
     const struct arg_command command = {"simulate",
                                         "predicts a step from its schedule and the times of its "
                                         "tasks",
-                                        details, sections, 5};
+                                        details, sections, 5, pipe_refusals};
     struct values values = {0};
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct args args;

@@ -7,7 +7,6 @@
 
 static const char *const optimizer_names[] = {"adamw", "sgd", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", NULL};
-static const char *const plan_names[] = {"given", "auto", NULL};
 static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 
 static const struct arg_option run_options[] = {
@@ -96,7 +95,7 @@ static const struct arg_option run_options[] = {
     {.name = "plan",
      .type = ARG_CHOICE,
      .offset = AT(plan),
-     .choices = plan_names,
+     .choices = search_plan_names,
      .fallback = "given",
      .help =
          "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "

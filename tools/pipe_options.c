@@ -140,6 +140,15 @@ const struct arg_option pipe_option_list[] = {
 };
 const uint32_t pipe_option_count = sizeof pipe_option_list / sizeof pipe_option_list[0];
 
+const struct arg_refusal pipe_infer_refusals[] = {
+    {"plan", "a pipeline is searched for training, and this infers: give --workers and --chunks, "
+             "or --balance-by time"},
+    {NULL, NULL}};
+const struct arg_refusal pipe_refusals[] = {
+    {"plan", "only train and grad search for a pipeline themselves: 'weir plan --search' names the "
+             "options of the one it finds, which go here too"},
+    {NULL, NULL}};
+
 static bool ends_with(const char *text, const char *end) {
     size_t a = strlen(text), b = strlen(end);
     return a >= b && strcmp(text + a - b, end) == 0;

@@ -33,6 +33,8 @@ enum { PIPE_BALANCE_BY_COST, PIPE_BALANCE_BY_TIME, PIPE_BALANCE_BY_SIZE };
 
 extern const struct arg_option pipe_option_list[];
 extern const uint32_t pipe_option_count;
+/** Of commands that have them and no --plan: those that infer, and others. */
+extern const struct arg_refusal pipe_infer_refusals[], pipe_refusals[];
 
 /** What the filled options point to; lives as long as they are used. */
 struct pipe_storage {

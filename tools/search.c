@@ -13,6 +13,8 @@
 /* Predictions are no finer than this; of what is equally fast the smallest is best. */
 static const double step_slack = 0.01;
 
+const char *const search_plan_names[] = {"given", "auto", NULL};
+
 uint32_t search_threads(const struct pipe_options *options, uint32_t workers) {
     struct weir__machine *machine;
     struct weir__machine_facts facts;

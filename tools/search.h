@@ -39,6 +39,9 @@ struct search {
     double seconds;        /**< the search took, without measuring */
 };
 
+/** Of --plan: "given", "auto". */
+extern const char *const search_plan_names[];
+
 struct search_how {
     bool measures;     /**< by times measured now where that is quick, if there is no --profile;
                             else by estimates */
