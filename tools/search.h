@@ -33,7 +33,7 @@ struct search {
     bool measures;    /**< times are measured where that is quick */
     double measured;  /**< seconds that this has taken */
     struct weir_planner_result result;
-    char costs[96];        /**< what was judged by: "measured in 1.2 s", "estimated" … */
+    char costs[128];       /**< what was judged by: "measured in 1.2 s", "estimated" … */
     char checkpoint[4096]; /**< of the pipe options chosen */
     char repeat[8192];     /**< "--schedule zb-v --workers 2 …" */
     double seconds;        /**< the search took, without measuring */

@@ -64,7 +64,8 @@ static int read_profile(struct search *search, const struct pipe_options *option
     memset(&storage, 0, sizeof storage);
     int status = pipe_profile(options, model, &storage, net, notes, faults);
     search->cost_list[0].profile = storage.profile;
-    snprintf(search->costs, sizeof search->costs, "of %.80s", options->profile);
+    snprintf(search->costs, sizeof search->costs, "of %.80s%s", options->profile,
+             search->chunks_kept ? "" : ", from there for other chunks");
     return status;
 }
 
