@@ -110,6 +110,7 @@ struct weir_tied {
  * multiply by `gradient_scale` from here instead of the task's. */
 struct weir_verdict {
     double gradient_scale;
+    double norm; /**< of the gradients before that */
     int32_t applies;
     int32_t reserved;
 };

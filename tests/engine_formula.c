@@ -270,6 +270,8 @@ static void save(const struct engine_stage *stage, const struct weir_task *task)
     for (int64_t i = 0; i < task->rows * width; i++)
         to[layout.error + (size_t)i] =
             squash(to[layout.h[0] + (size_t)i]) - target(stage, task, i / width, i % width);
+    /* the whole area is this call's from now on: whoever still reads what lay there must see it */
+    memset(&to[layout.dh], 0xFF, layout.dh_count * sizeof *to);
     seal(stage, task, stage->parts_areas ? for_input(stage, task) : task->saved, layout.kept);
 }
 

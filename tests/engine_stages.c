@@ -3,6 +3,7 @@
  * The stages' callbacks: the formula, and around it what a callback verifies of its task.
  */
 #include "engine_formula.h"
+#include "engine_gpu.h"
 
 #include <inttypes.h>
 #include <sched.h>
@@ -157,9 +158,7 @@ static int begin(struct engine_stage *stage, const struct weir_task *task) {
         engine_note(stage, task, "a stage without backward is asked for it");
     if (of_micro_batch) check_views(stage, task);
     if (of_micro_batch) check_phase(stage, task);
-    fill_workspace(stage, task, of_micro_batch ? task->rows : 0);
     if (model->reference) return 0;
-    keep_state(stage, task);
     if (of_micro_batch) check_thread(stage, task);
     uint32_t number = atomic_fetch_add(&model->call_count, 1);
     if (number < ENGINE_CALLS_MAX)
@@ -190,15 +189,38 @@ static int fail(const struct engine_stage *stage, const struct weir_task *task) 
     return stage->model->failure.status;
 }
 
+static int64_t rows_of(const struct weir_task *task) {
+    return task->phase != WEIR_NORM && task->phase != WEIR_UPDATE ? task->rows : 0;
+}
+
+/* What is done where the stage's memory is, in two parts: on a GPU other work may come between, and
+ * must leave the workspace alone. */
+static void prepare_work(struct engine_stage *stage, const struct weir_task *task) {
+    fill_workspace(stage, task, rows_of(task));
+}
+
+static void work(struct engine_stage *stage, const struct weir_task *task) {
+    int64_t rows = rows_of(task);
+    if (!stage->model->reference) keep_state(stage, task);
+    engine_do_phase(stage, task);
+    if (!stage->model->reference) dawdle(stage->model, task->micro_batch * 8 + task->stage);
+    check_workspace(stage, task, rows);
+}
+
+static int submit(struct engine_stage *stage, const struct weir_task *task) {
+    int status = engine_gpu_submit(stage, task, prepare_work);
+    return status == WEIR_OK ? engine_gpu_submit(stage, task, work) : status;
+}
+
 static int run(void *context, const struct weir_task *task) {
     struct engine_stage *stage = context;
-    bool of_micro_batch = task->phase != WEIR_NORM && task->phase != WEIR_UPDATE;
     int status = begin(stage, task);
     if (status != 0) return status;
     if (fails_here(stage->model, task, false)) return fail(stage, task);
-    engine_do_phase(stage, task);
-    if (!stage->model->reference) dawdle(stage->model, task->micro_batch * 8 + task->stage);
-    check_workspace(stage, task, of_micro_batch ? task->rows : 0);
+    if (task->stream != NULL && weir_stream_cuda(task->stream) != NULL)
+        status = submit(stage, task);
+    else
+        prepare_work(stage, task), work(stage, task);
     return fails_here(stage->model, task, true) ? fail(stage, task) : status;
 }
 
@@ -221,10 +243,12 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
     return lifecycle_status(stage, ENGINE_MEASURE);
 }
 
-static bool all_zero(const void *memory, size_t bytes) {
-    const unsigned char *at = memory;
-    for (size_t i = 0; memory != NULL && i < bytes; i++)
-        if (at[i] != 0) return false;
+static bool all_zero(const struct engine_model *model, const void *memory, size_t bytes) {
+    for (size_t i = 0; memory != NULL && i < bytes; i++) {
+        unsigned char byte;
+        engine_gpu_read(model, &byte, (const char *)memory + i, 1);
+        if (byte != 0) return false;
+    }
     return true;
 }
 
@@ -235,12 +259,17 @@ static int attach(void *context, const struct weir_attachment *attachment) {
     size_t bytes = stage->parameters * sizeof(double);
     if (stage->attached) engine_note(stage, NULL, "attached twice");
     if (attachment->stage != stage->index) engine_note(stage, NULL, "attached as another stage");
-    if (!all_zero(attachment->parameters, bytes) || !all_zero(attachment->gradients, bytes) ||
-        !all_zero(attachment->optimizer, bytes) || !all_zero(attachment->state, stage->state_bytes))
+    const struct engine_model *model = stage->model;
+    if (!all_zero(model, attachment->parameters, bytes) ||
+        !all_zero(model, attachment->gradients, bytes) ||
+        !all_zero(model, attachment->optimizer, bytes) ||
+        !all_zero(model, attachment->state, stage->state_bytes))
         engine_note(stage, NULL, "lasting memory is not zero at attach");
     double *p = attachment->parameters;
-    for (uint32_t i = 0; i < stage->parameters; i++)
-        p[i] = engine_initial_parameter(stage->index, i);
+    for (uint32_t i = 0; i < stage->parameters; i++) {
+        double first = engine_initial_parameter(stage->index, i);
+        engine_gpu_write(model, &p[i], &first, sizeof first);
+    }
     if ((attachment->state != NULL) != (stage->state_bytes > 0) || !aligned(attachment->state))
         engine_note(stage, NULL, "the state is NULL or not, or not aligned");
     stage->state = attachment->state;

@@ -42,6 +42,7 @@ struct engine_port {
 };
 
 struct engine_model;
+struct weir_fake_cuda_control; /* engine_gpu.h */
 
 struct engine_stage {
     /* what a test says */
@@ -112,6 +113,7 @@ struct engine_model {
         uint32_t stage;
         int status;
     } lifecycle;
+    const struct weir_fake_cuda_control *gpu; /* stages may be on GPUs of its; or NULL */
     bool reference; /* called by the reference: threads and row counts are its own business */
     /* seen */
     _Atomic uint32_t call_count;

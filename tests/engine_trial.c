@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A pipe beside its reference, and comparing the two bit for bit. */
-#include "engine_stages.h"
+#include "engine_gpu.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool engine_expect_batches(const struct engine_batch *batch, const struct engine_batch *expected,
@@ -18,6 +19,15 @@ bool engine_expect_batches(const struct engine_batch *batch, const struct engine
     return same;
 }
 
+static bool expect_memory(const struct engine_reference *reference, const void *memory,
+                          const void *expected, size_t bytes) {
+    void *got = malloc(bytes);
+    engine_gpu_read(reference->model, got, memory, bytes);
+    bool same = EXPECT_EQ_BYTES(got, expected, bytes);
+    free(got);
+    return same;
+}
+
 bool engine_expect_state(struct weir_pipe *pipe, const struct engine_reference *reference) {
     bool same = true;
     for (uint32_t s = 0; same && s < reference->model->stage_count; s++) {
@@ -25,12 +35,12 @@ bool engine_expect_state(struct weir_pipe *pipe, const struct engine_reference *
         size_t bytes = reference->model->stages[s].parameters * sizeof(double);
         if (!EXPECT_STATUS(weir_pipe_attachment(pipe, s, &at), WEIR_OK)) return false;
         if (bytes == 0) continue;
-        same = EXPECT_EQ_BYTES(at.parameters, reference->parameters[s], bytes);
+        same = expect_memory(reference, at.parameters, reference->parameters[s], bytes);
         if (reference->model->stages[s].frozen)
             same = same && EXPECT(at.gradients == NULL && at.optimizer == NULL);
         if (!same || at.gradients == NULL) continue; /* frozen, or for inference only */
-        same = EXPECT_EQ_BYTES(at.gradients, reference->gradients[s], bytes) &&
-               EXPECT_EQ_BYTES(at.optimizer, reference->optimizer[s], bytes);
+        same = expect_memory(reference, at.gradients, reference->gradients[s], bytes) &&
+               expect_memory(reference, at.optimizer, reference->optimizer[s], bytes);
     }
     return same;
 }

@@ -393,59 +393,53 @@ static void test_random_words_are_the_host_s(void) {
 
 /* ---- decide ---- */
 
-enum { STAGES_MAX = 5, PARTS_MAX = 100 };
+enum { SQUARES_MAX = 300 };
 
-struct partial {
-    double parts[STAGES_MAX][PARTS_MAX];
-    struct weir__cuda_squares squares[STAGES_MAX];
-    uint32_t stages;
+struct sum {
+    double squares[SQUARES_MAX];
+    uint64_t count;
     double norm; /* as weir__pipe_norm sums */
 };
 
-static void make_partial(struct partial *partial) {
-    partial->stages = 1 + (uint32_t)test_random_below(STAGES_MAX);
-    double sum = 0.0;
-    for (uint32_t s = 0; s < partial->stages; s++) {
-        uint64_t count = test_random_below(PARTS_MAX + 1);
-        for (uint64_t i = 0; i < count; i++) {
-            double part = ldexp(test_random_unit(), (int)test_random_below(60) - 50);
-            partial->parts[s][i] = part;
-            sum += part;
-        }
-        partial->squares[s] = (struct weir__cuda_squares){partial->parts[s], count};
+static void make_sum(struct sum *sum) {
+    double total = 0.0;
+    sum->count = test_random_below(SQUARES_MAX + 1);
+    for (uint64_t i = 0; i < sum->count; i++) {
+        sum->squares[i] = ldexp(test_random_unit(), (int)test_random_below(60) - 50);
+        total += sum->squares[i];
     }
-    partial->norm = sqrt(sum);
+    sum->norm = sqrt(total);
 }
 
-static struct weir__cuda_decision decide(const struct partial *partial, double clip_norm) {
-    struct weir__cuda_decision decision;
-    memset(&decision, 0x5A, sizeof decision);
-    void *to = &decision;
-    const void *squares = partial->squares;
-    uint32_t stages = partial->stages;
+static struct weir_verdict decide(const struct sum *sum, double clip_norm) {
+    struct weir_verdict verdict;
+    memset(&verdict, 0x5A, sizeof verdict);
+    void *to = &verdict;
+    const void *squares = sum->squares;
+    uint64_t count = sum->count;
     struct weir__cuda_grid grid = emulation_grid(1, 32);
-    emulation_run("decide", &grid, (void *[]){&to, &squares, &stages, &clip_norm});
-    return decision;
+    emulation_run("decide", &grid, (void *[]){&to, &squares, &count, &clip_norm});
+    return verdict;
 }
 
-static void expect_decision(const struct partial *partial, double clip_norm) {
-    double scale = clip_norm / (partial->norm + 1e-6);
+static void expect_verdict(const struct sum *sum, double clip_norm) {
+    double scale = clip_norm / (sum->norm + 1e-6);
     double expected = clip_norm > 0.0 && scale < 1.0 ? scale : 1.0;
-    struct weir__cuda_decision decision = decide(partial, clip_norm);
-    EXPECT_EQ_BYTES(&decision.norm, &partial->norm, sizeof partial->norm);
-    EXPECT_EQ_BYTES(&decision.scale, &expected, sizeof expected);
-    EXPECT_EQ_INT(decision.apply, 1);
+    struct weir_verdict verdict = decide(sum, clip_norm);
+    EXPECT_EQ_BYTES(&verdict.norm, &sum->norm, sizeof sum->norm);
+    EXPECT_EQ_BYTES(&verdict.gradient_scale, &expected, sizeof expected);
+    EXPECT_EQ_INT(verdict.applies, 1);
 }
 
 static void test_decide_clips_as_the_host_does(void) {
     OPEN_OR_SKIP();
     for (uint32_t i = 0; i < 50; i++) {
-        struct partial partial;
-        make_partial(&partial);
-        expect_decision(&partial, 0.0);
-        expect_decision(&partial, partial.norm * test_random_unit());
-        expect_decision(&partial, partial.norm * 1.5);
-        expect_decision(&partial, partial.norm * 2 + 1);
+        struct sum sum;
+        make_sum(&sum);
+        expect_verdict(&sum, 0.0);
+        expect_verdict(&sum, sum.norm * test_random_unit());
+        expect_verdict(&sum, sum.norm * 1.5);
+        expect_verdict(&sum, sum.norm * 2 + 1);
         CHECK_HELPERS();
     }
 }
@@ -454,13 +448,12 @@ static void test_decide_leaves_out_what_is_not_finite(void) {
     OPEN_OR_SKIP();
     static const double bad[] = {NAN, INFINITY, -1.0};
     for (size_t i = 0; i < WEIR__COUNT_OF(bad); i++) {
-        struct partial partial = {.parts = {{1.0, 2.0}}, .stages = 1};
-        partial.parts[0][2] = bad[i] == -1.0 ? -100.0 : bad[i]; /* a root of less than nothing */
-        partial.squares[0] = (struct weir__cuda_squares){partial.parts[0], 3};
-        struct weir__cuda_decision decision = decide(&partial, 0.5);
-        CHECK_EQ_INT(decision.apply, 0);
-        CHECK_NEAR(decision.scale, 1.0, 0.0);
-        CHECK(!isfinite(decision.norm));
+        struct sum sum = {.squares = {1.0, 2.0, bad[i]}, .count = 3};
+        if (bad[i] == -1.0) sum.squares[2] = -100.0; /* a root of less than nothing */
+        struct weir_verdict verdict = decide(&sum, 0.5);
+        CHECK_EQ_INT(verdict.applies, 0);
+        CHECK_NEAR(verdict.gradient_scale, 1.0, 0.0);
+        CHECK(!isfinite(verdict.norm));
     }
 }
 

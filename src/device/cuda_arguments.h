@@ -61,17 +61,4 @@ struct weir__cuda_fill {
     uint32_t pattern[4]; /**< byte i of the range is byte i % 16 of this */
 };
 
-/** A stage's partial sums of squares, in the host's pinned memory. */
-struct weir__cuda_squares {
-    const double *parts;
-    uint64_t count;
-};
-
-/** What the update kernels are told about this step's gradients. */
-struct weir__cuda_decision {
-    double scale;  /**< gradients are multiplied by this */
-    double norm;   /**< their norm before that */
-    int32_t apply; /**< 0: parameters and optimizer stay as they are */
-};
-
 #endif

@@ -41,9 +41,9 @@ int weir__cuda_random_words(struct weir_stream *stream, const struct weir__cuda_
     return weir__cuda_launch(stream, WEIR__CUDA_KERNEL_random_words, &grid, arguments);
 }
 
-int weir__cuda_decide(struct weir_stream *stream, struct weir__cuda_decision *decision,
-                      const struct weir__cuda_squares *squares, uint32_t stages, double clip_norm) {
+int weir__cuda_decide(struct weir_stream *stream, struct weir_verdict *verdict,
+                      const double *squares, uint64_t count, double clip_norm) {
     struct weir__cuda_grid grid = {{1, 1, 1}, {WARP, 1, 1}, 0};
-    void *arguments[] = {&decision, &squares, &stages, &clip_norm};
+    void *arguments[] = {&verdict, &squares, &count, &clip_norm};
     return weir__cuda_launch(stream, WEIR__CUDA_KERNEL_decide, &grid, arguments);
 }

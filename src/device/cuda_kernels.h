@@ -123,10 +123,10 @@ int weir__cuda_fill(struct weir_stream *stream, void *to, const void *element, s
  * e / 4). */
 int weir__cuda_random_words(struct weir_stream *stream, const struct weir__cuda_random *random);
 
-/** The norm of a step's gradients, from the stages' partial sums of squares, and what follows from
- * it; the same bits as the host's. `squares` holds `stages` elements; it, what it points to and
- * `decision` are device memory or pinned. clip_norm 0: no clipping. */
-int weir__cuda_decide(struct weir_stream *stream, struct weir__cuda_decision *decision,
-                      const struct weir__cuda_squares *squares, uint32_t stages, double clip_norm);
+/** The verdict on a step's gradients, from the stages' partial sums of squares: the same bits as
+ * the host's. `squares` is pinned or the device's, `verdict` the device's. clip_norm 0: no
+ * clipping. */
+int weir__cuda_decide(struct weir_stream *stream, struct weir_verdict *verdict,
+                      const double *squares, uint64_t count, double clip_norm);
 
 #endif

@@ -102,6 +102,11 @@ int weir__cuda_enqueue_copy(struct weir_stream *stream, void *destination, const
     return weir__cuda_check(own, "cuMemcpyAsync", result);
 }
 
+int weir__cuda_judge(struct weir_stream *stream, const struct weir__judgement *judgement) {
+    return weir__cuda_decide(stream, judgement->verdict, judgement->squares, judgement->count,
+                             judgement->clip_norm);
+}
+
 int weir__cuda_launch(struct weir_stream *stream, enum weir__cuda_kernel kernel,
                       const struct weir__cuda_grid *grid, void **arguments) {
     struct weir__cuda_device *own = weir__cuda_device(stream->device);

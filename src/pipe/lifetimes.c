@@ -270,7 +270,10 @@ static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_
                          sizeof *prepared->lanes))
         return false;
     prepared->lanes = lanes;
-    prepared->lanes[prepared->lane_count++] = (struct weir__lane){worker, from, NULL};
+    prepared->lanes[prepared->lane_count++] =
+        (struct weir__lane){.worker = worker,
+                            .from = from,
+                            .may_hop = !caller && is_apart(b, worker) && is_apart(b, from)};
     return true;
 }
 

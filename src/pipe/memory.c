@@ -448,7 +448,8 @@ static bool take_over(const struct weir__memory *memory, struct handover_list *l
     for (; end < holders->count && holders->list[end].at < held.end; end++) {
         uint32_t use = memory->blocks[holders->list[end].block].uses;
         for (; use != WEIR__NO_BLOCK; use = memory->uses[use].next) {
-            struct weir__handover handover = {memory->uses[use].action, now->first, block};
+            struct weir__handover handover = {memory->uses[use].action, now->first,
+                                              holders->list[end].block, block};
             if (!add_handover(list, &handover)) return false;
         }
     }

@@ -92,10 +92,11 @@ uint32_t weir__memory_moments(const struct weir__memory *memory, uint32_t worker
 int weir__memory_peaks(const struct weir__memory *memory, uint32_t worker_count,
                        const size_t *totals, struct weir_device_plan *devices);
 
-/** `before` (a last use) must have ended when `after` (a first write) of `block` starts. */
+/** `before` (a use of the block that leaves) must have ended when `after` (the first write of the
+ * one that comes) starts. */
 struct weir__handover {
     uint32_t before, after;
-    uint32_t block;
+    uint32_t leaves, comes;
 };
 /** Every ordering that sharing bytes needs, in no order. In the pool. */
 int weir__memory_handovers(const struct weir__memory *memory, uint32_t worker_count,

@@ -197,6 +197,17 @@ static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options
     return status == WEIR_OK ? attach_stages(pipe, faults) : status;
 }
 
+/* What devices say of their failures. */
+static void tell_devices(const struct weir_pipe *pipe, struct weir_faults *faults) {
+    for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++) {
+        struct weir__device *device = pipe->workers[w].device;
+        char text[256] = "";
+        if (device == NULL || device->calls->explain == NULL) continue;
+        device->calls->explain(device, text, sizeof text);
+        if (text[0] != '\0') weir_faults_add(faults, "worker %u: %s", w, text);
+    }
+}
+
 int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *faults,
                   struct weir_pipe **out) {
     if (options == NULL || out == NULL) return WEIR_ERR_ARGUMENT;
@@ -217,6 +228,7 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
         status = build(pipe, options, faults);
     }
     if (status != WEIR_OK) {
+        tell_devices(pipe, faults);
         weir_pipe_destroy(pipe);
         return status;
     }

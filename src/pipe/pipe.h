@@ -35,6 +35,16 @@ struct weir__signals {
     uint32_t count;
 };
 
+/** Where the device that copies does not reach the source's memory: the source's own device copies
+ * into pinned memory first, on a stream of its own that the same thread gives work to. */
+struct weir__hop {
+    struct weir__device *device; /**< NULL: there is no hop */
+    struct weir_stream *stream;
+    struct weir__signals signals; /**< by place in the lane */
+    struct weir__host_memory slots;
+    size_t slot_bytes;
+};
+
 /** A lane's stream, owned by the worker to which it copies. */
 struct weir__copy_stream {
     struct weir__copy_stream *next; /**< of the same worker */
@@ -42,6 +52,7 @@ struct weir__copy_stream {
     struct weir__device *device;    /**< that copies */
     struct weir_stream *stream;
     struct weir__signals signals; /**< by place in the lane */
+    struct weir__hop hop;
 };
 
 struct weir__worker {

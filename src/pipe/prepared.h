@@ -27,11 +27,14 @@ struct weir__wait {
  * gives it work. */
 struct weir__lane {
     uint32_t worker;
-    uint32_t from;                    /**< a worker, or WEIR__FROM_CALLER */
+    uint32_t from; /**< a worker, or WEIR__FROM_CALLER */
+    bool may_hop;  /**< two devices with memories of their own: unless one reaches the other, copies
+                        pass through WEIR__HOP_SLOTS slots of pinned memory */
     struct weir__copy_stream *stream; /**< the pipe's; set where the pipe is prepared */
 };
 #define WEIR__FROM_CALLER UINT32_MAX
 #define WEIR__NO_LANE UINT32_MAX
+enum { WEIR__HOP_SLOTS = 4 };
 
 /** A crossing between memories, for the action that needs it first. Without a lane it is done by
  * the worker's thread when the action starts. */

@@ -10,6 +10,27 @@
 
 /* ---- building ---- */
 
+/* As many signals as `count`, all of which are there to be cleaned up. */
+static int grow_signals(struct weir_pipe *pipe, struct weir__device *device, uint32_t count,
+                        struct weir__signals *signals) {
+    if (count <= signals->count) return WEIR_OK;
+    struct weir__event *events = weir__pool_take(&pipe->setup.pool, count, sizeof *events);
+    if (events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (signals->count > 0) memcpy(events, signals->events, signals->count * sizeof *events);
+    signals->events = events;
+    for (int status; signals->count < count; signals->count++) {
+        status = device->calls->event_init(device, &events[signals->count]);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+static void drop_signals(struct weir__device *device, struct weir__signals *signals) {
+    for (uint32_t i = 0; i < signals->count; i++)
+        device->calls->event_clean_up(&signals->events[i]);
+    *signals = (struct weir__signals){0};
+}
+
 /* The device that copies: the reader's, unless that does all its work at once. */
 static struct weir__device *copier(const struct weir_pipe *pipe, const struct weir__lane *lane) {
     struct weir__device *reader = pipe->workers[lane->worker].device;
@@ -30,32 +51,30 @@ static int find_stream(struct weir_pipe *pipe, struct weir__lane *lane) {
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     made->from = lane->from;
     made->device = copier(pipe, lane);
-    int status = made->device->calls->stream_new(made->device, &made->stream);
-    if (status != WEIR_OK) return status;
     made->next = worker->copy_streams;
     worker->copy_streams = lane->stream = made;
-    return WEIR_OK;
+    int status = made->device->calls->stream_new(made->device, &made->stream);
+    if (status != WEIR_OK || lane->from == WEIR__FROM_CALLER) return status;
+    struct weir__device *source = pipe->workers[lane->from].device;
+    if (source->memory == 0 || made->device->calls->reaches(made->device, source)) return WEIR_OK;
+    made->hop.device = source;
+    return source->calls->stream_new(source, &made->hop.stream);
 }
 
-/* As many signals as `count`, all of which are there to be cleaned up. */
-static int grow_signals(struct weir_pipe *pipe, struct weir__device *device, uint32_t count,
-                        struct weir__signals *signals) {
-    if (count <= signals->count) return WEIR_OK;
-    struct weir__event *events = weir__pool_take(&pipe->setup.pool, count, sizeof *events);
-    if (events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    if (signals->count > 0) memcpy(events, signals->events, signals->count * sizeof *events);
-    signals->events = events;
-    for (int status; signals->count < count; signals->count++) {
-        status = device->calls->event_init(device, &events[signals->count]);
-        if (status != WEIR_OK) return status;
-    }
+/* Slots of pinned memory between two devices that do not reach each other. */
+static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
+                    const struct weir__copy *copy) {
+    struct weir__hop *hop = &stream->hop;
+    if (hop->device == NULL) return WEIR_OK;
+    int status = grow_signals(pipe, hop->device, copy->place + 1, &hop->signals);
+    if (status != WEIR_OK || copy->bytes <= hop->slot_bytes) return status;
+    struct weir__host_memory grown;
+    status = weir__host_memory_init(&grown, pipe->host, hop->device, WEIR__HOP_SLOTS * copy->bytes);
+    if (status != WEIR_OK) return status;
+    weir__host_memory_clean_up(&hop->slots);
+    hop->slots = grown;
+    hop->slot_bytes = copy->bytes;
     return WEIR_OK;
-}
-
-static void drop_signals(struct weir__device *device, struct weir__signals *signals) {
-    for (uint32_t i = 0; i < signals->count; i++)
-        device->calls->event_clean_up(&signals->events[i]);
-    *signals = (struct weir__signals){0};
 }
 
 /* The staging is the host's, and pinned so that the device copies from it. */
@@ -90,14 +109,23 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepare
         if (copy->lane == WEIR__NO_LANE) continue;
         struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
         status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
+        if (status == WEIR_OK) status = grow_hop(pipe, stream, copy);
     }
     return status;
+}
+
+static void drop_hop(struct weir__hop *hop) {
+    if (hop->device == NULL) return;
+    drop_signals(hop->device, &hop->signals);
+    hop->device->calls->stream_destroy(hop->stream);
+    weir__host_memory_clean_up(&hop->slots);
 }
 
 void weir__streams_clean_up(struct weir__worker *worker) {
     for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next) {
         drop_signals(s->device, &s->signals);
         s->device->calls->stream_destroy(s->stream);
+        drop_hop(&s->hop);
     }
     worker->copy_streams = NULL;
     drop_signals(worker->device, &worker->signals);
@@ -132,8 +160,11 @@ void weir__host_memory_clean_up(struct weir__host_memory *memory) {
 
 /* ---- a step ---- */
 
-static int device_failed(struct weir__run *run, const struct weir__device *device, int status) {
+static int device_failed(struct weir__run *run, struct weir__device *device, int status) {
+    char text[200] = "";
     if (status == WEIR_OK || run->error.message[0] != '\0') return status;
+    if (device->calls->explain != NULL) device->calls->explain(device, text, sizeof text);
+    if (text[0] != '\0') return weir__fail(&run->error, status, "%s", text);
     return weir__fail(&run->error, status, "device %s: %s", device->name, weir_status_text(status));
 }
 
@@ -161,19 +192,52 @@ static void stage_input(const struct weir__run *run, const struct weir__copy *co
     memcpy(copy->from, rows + copy->input_offset, copy->bytes);
 }
 
+/* Into a slot by the device that has it, from there by the one that wants it. That the slot is free
+ * is one of the copy's waits. */
+static int hop_copy(struct weir__run *run, const struct weir__copy_stream *lane,
+                    const struct weir__copy *copy) {
+    const struct weir__hop *hop = &lane->hop;
+    const struct weir__device_calls *calls = hop->device->calls;
+    char *slot = (char *)hop->slots.data + copy->place % WEIR__HOP_SLOTS * hop->slot_bytes;
+    struct weir__event *there = &hop->signals.events[copy->place];
+    int status = calls->copy(hop->stream, slot, copy->from, copy->bytes);
+    if (status == WEIR_OK) status = calls->event_record(hop->stream, there);
+    status = device_failed(run, hop->device, status);
+    if (status == WEIR_OK) status = lane->device->calls->enter(lane->device);
+    if (status == WEIR_OK) status = lane->device->calls->stream_wait(lane->stream, there);
+    if (status == WEIR_OK)
+        status = lane->device->calls->copy(lane->stream, copy->to, slot, copy->bytes);
+    return device_failed(run, lane->device, status);
+}
+
+static int enqueue_copy(struct weir__run *run, const struct weir__copy_stream *lane,
+                        const struct weir__copy *copy) {
+    if (lane->hop.device != NULL) return hop_copy(run, lane, copy);
+    if (copy->from_block == WEIR__NO_BLOCK) stage_input(run, copy);
+    int status = lane->device->calls->copy(lane->stream, copy->to, copy->from, copy->bytes);
+    return device_failed(run, lane->device, status);
+}
+
+/* On the stream that reads first. */
 static int run_copy(struct weir__run *run, const struct weir__copy *copy) {
     const struct weir__copy_stream *lane = run->prepared->lanes[copy->lane].stream;
-    const struct weir__device_calls *calls = lane->device->calls;
+    bool hops = lane->hop.device != NULL;
+    struct weir__device *first = hops ? lane->hop.device : lane->device;
+    struct weir_stream *stream = hops ? lane->hop.stream : lane->stream;
     int status = WEIR_OK;
     weir__run_gates(run, copy->wait_begin, copy->wait_end);
-    if (lane->device != run->worker->device) status = calls->enter(lane->device);
-    for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++)
-        status = weir__run_follow(run, lane->stream, &run->prepared->waits[i]);
+    if (first != run->worker->device)
+        status = device_failed(run, first, first->calls->enter(first));
+    for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++) {
+        const struct weir__wait *wait = &run->prepared->waits[i];
+        bool own =
+            wait->copy != WEIR__NO_COPY && run->prepared->copies[wait->copy].lane == copy->lane;
+        if (!own || hops) status = weir__run_follow(run, stream, wait);
+    }
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
-    if (copy->from_block == WEIR__NO_BLOCK) stage_input(run, copy);
-    status = calls->copy(lane->stream, copy->to, copy->from, copy->bytes);
-    if (status == WEIR_OK)
-        status = calls->event_record(lane->stream, &lane->signals.events[copy->place]);
+    status = enqueue_copy(run, lane, copy);
+    if (status != WEIR_OK) return status;
+    status = lane->device->calls->event_record(lane->stream, &lane->signals.events[copy->place]);
     return device_failed(run, lane->device, status);
 }
 
@@ -297,6 +361,10 @@ static int finish_lanes(struct weir__run *run) {
         int status = s->device->calls->enter(s->device);
         if (status == WEIR_OK) status = s->device->calls->stream_finish(s->stream);
         if (status != WEIR_OK) worst = device_failed(run, s->device, status);
+        if (s->hop.device == NULL) continue;
+        status = s->hop.device->calls->enter(s->hop.device);
+        if (status == WEIR_OK) status = s->hop.device->calls->stream_finish(s->hop.stream);
+        if (status != WEIR_OK) worst = device_failed(run, s->hop.device, status);
     }
     return worst;
 }

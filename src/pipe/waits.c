@@ -5,7 +5,6 @@
  * dependencies and hand-overs alike. */
 #include "pipe/prepared.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,6 +37,8 @@ struct clocks {
     uint32_t *copy_into; /* per block: the copy of a lane that writes it, or WEIR__NO_COPY */
     uint32_t *clock;     /* [node][lane]: how many of that lane are known done at its start */
     uint32_t *latest;    /* per lane: its last node so far, or NO_NODE */
+    uint32_t *host;      /* [worker][lane]: what its thread knows to be done, whatever the stream */
+    const bool *at_once; /* per worker: its device's work is done when it returns */
     struct before *list; /* scratch: what one node must follow */
     uint32_t list_capacity;
     uint32_t wait_capacity;
@@ -52,33 +53,34 @@ static bool is_copy(const struct clocks *c, uint32_t node) {
     return node >= c->actions;
 }
 
+static struct weir__copy *copy_of(const struct clocks *c, uint32_t node) {
+    assert(is_copy(c, node));
+    return &c->prepared->copies[c->copy_of[node - c->actions]];
+}
+
 static double node_start(const struct clocks *c, uint32_t node) {
-    if (!is_copy(c, node)) return c->start[node];
-    return c->prepared->copies[c->copy_of[node - c->actions]].start;
+    return is_copy(c, node) ? copy_of(c, node)->start : c->start[node];
 }
 
-/* Copies before actions that start with them: what they follow has ended by then. Copies of one
- * lane are in the order of their rows. */
-static bool comes_before(double start, uint32_t node, double other_start, uint32_t other,
-                         uint32_t actions) {
-    if (start != other_start) return start < other_start;
-    bool copy = node >= actions, other_copy = other >= actions;
-    return copy != other_copy ? copy : node < other;
-}
-
+/* Those that start together in the order in which a worker's thread comes to them: what a node then
+ * knows by its thread was learnt before. Copies come before the action that they are for. */
 static int by_start(const void *a, const void *b, void *context) {
     const struct ordered *x = a, *y = b;
     const struct clocks *c = context;
-    if (x->node == y->node) return 0;
-    return comes_before(x->start, x->node, y->start, y->node, c->actions) ? -1 : 1;
+    if (x->start != y->start) return x->start < y->start ? -1 : 1;
+    uint32_t p = is_copy(c, x->node) ? copy_of(c, x->node)->action : x->node;
+    uint32_t q = is_copy(c, y->node) ? copy_of(c, y->node)->action : y->node;
+    if (p != q) return p < q ? -1 : 1;
+    if (is_copy(c, x->node) != is_copy(c, y->node)) return is_copy(c, x->node) ? -1 : 1;
+    return (x->node > y->node) - (x->node < y->node);
 }
 
-/* Copies first, then latest first: those tend to imply the others. Of one action's causes MEMORY,
- * the last of them, gives way to what is read. */
+/* Latest first, of equal ones copies, and the last of a lane: those tend to imply the others. Of
+ * one action's causes MEMORY, the last of them, gives way to what is read. */
 static int by_end(const void *a, const void *b) {
     const struct before *x = a, *y = b;
     if (x->end != y->end) return x->end > y->end ? -1 : 1;
-    if (x->node != y->node) return x->node < y->node ? -1 : 1;
+    if (x->node != y->node) return x->node > y->node ? -1 : 1;
     return (x->cause > y->cause) - (x->cause < y->cause);
 }
 
@@ -88,7 +90,7 @@ static bool list_add(struct clocks *c, uint32_t *count, uint32_t node, bool dela
     if (!weir__pool_grow(&c->prepared->pool, &list, *count, &c->list_capacity, sizeof *c->list))
         return false;
     c->list = list;
-    double end = is_copy(c, node) ? HUGE_VAL : c->end[node];
+    double end = is_copy(c, node) ? c->start[copy_of(c, node)->action] : c->end[node];
     c->list[(*count)++] = (struct before){end, node, delayed, (uint8_t)cause};
     return true;
 }
@@ -111,12 +113,18 @@ static bool add_wait(struct clocks *c, const struct before *before) {
     return true;
 }
 
+/* Whether it may go through pinned memory, by another stream than the lane's: then what the lane
+ * has done is known to that no better than to others. */
+static bool may_hop(const struct clocks *c, uint32_t node) {
+    return is_copy(c, node) && c->prepared->lanes[c->node[node].lane - c->workers].may_hop;
+}
+
 /* What the node's bytes must have been left by. */
 static bool gather_handovers(struct clocks *c, uint32_t node, uint32_t *count) {
     struct weir__handover *h = c->handovers;
     for (; c->handover_count > 0 && h->after == node; h++, c->handover_count--) {
-        assert(node_start(c, node) >= c->end[h->before]);
-        if (c->node[h->before].lane == c->node[node].lane) continue;
+        assert(is_copy(c, h->before) || node_start(c, node) >= c->end[h->before]);
+        if (c->node[h->before].lane == c->node[node].lane && !may_hop(c, node)) continue;
         if (!list_add(c, count, h->before, false, WEIR__CAUSE_MEMORY)) return false;
     }
     c->handovers = h;
@@ -144,10 +152,18 @@ static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
 
 static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
     const struct weir__prepared *p = c->prepared;
-    const struct weir__copy *copy = &p->copies[c->copy_of[node - c->actions]];
+    const struct weir__copy *copy = copy_of(c, node);
     if (copy->from_block != WEIR__NO_BLOCK) {
         uint32_t made = weir__memory_first(&p->memory, copy->from_block, c->start, c->end);
         if (!list_add(c, count, made, false, WEIR__CAUSE_BORDER)) return false;
+    }
+    /* the copies of a lane are numbered one after the other only if no other lane's lie between */
+    uint32_t place = c->node[node].place;
+    for (uint32_t n = node; may_hop(c, node) && place > WEIR__HOP_SLOTS && n-- > c->actions;) {
+        if (c->node[n].lane != c->node[node].lane) continue;
+        if (c->node[n].place + WEIR__HOP_SLOTS != place) continue;
+        if (!list_add(c, count, n, false, WEIR__CAUSE_MEMORY)) return false;
+        break;
     }
     return gather_handovers(c, node, count);
 }
@@ -157,14 +173,40 @@ static void merge(uint32_t *into, const uint32_t *from, uint32_t lanes) {
         if (from[l] > into[l]) into[l] = from[l];
 }
 
-static bool find_waits(struct clocks *c, uint32_t node) {
-    uint32_t own = c->node[node].lane, count = 0;
+/* Whose thread gives the node its work. */
+static uint32_t owner(const struct clocks *c, uint32_t node) {
+    uint32_t lane = c->node[node].lane;
+    return lane < c->workers ? lane : c->prepared->lanes[lane - c->workers].worker;
+}
+
+static void learn(const struct clocks *c, uint32_t *clock, uint32_t node) {
+    const struct node *done = &c->node[node];
+    merge(clock, &c->clock[(size_t)node * c->lanes], c->lanes);
+    if (clock[done->lane] < done->place) clock[done->lane] = done->place;
+}
+
+/* What is known when the node's turn comes: by its lane, by its thread, and where the thread does
+ * its actions itself, all that it has done before the one that a copy is for. */
+static uint32_t *begin_clock(struct clocks *c, uint32_t node) {
+    const struct weir__prepared *p = c->prepared;
+    uint32_t own = c->node[node].lane, worker = owner(c, node), last = c->latest[own];
     uint32_t *clock = &c->clock[(size_t)node * c->lanes];
-    if (c->latest[own] != NO_NODE)
-        memcpy(clock, &c->clock[(size_t)c->latest[own] * c->lanes], c->lanes * sizeof *clock);
-    assert(c->latest[own] == NO_NODE || c->node[c->latest[own]].place + 1 == c->node[node].place);
+    assert(last == NO_NODE || c->node[last].place + 1 == c->node[node].place);
     c->latest[own] = node;
-    clock[own] = c->node[node].place - 1;
+    if (last != NO_NODE)
+        memcpy(clock, &c->clock[(size_t)last * c->lanes], c->lanes * sizeof *clock);
+    clock[own] = may_hop(c, node) ? clock[own] : c->node[node].place - 1;
+    if (p->lane_count == 0) return clock;
+    merge(clock, &c->host[(size_t)worker * c->lanes], c->lanes);
+    if (!is_copy(c, node) || !c->at_once[worker]) return clock;
+    uint32_t action = copy_of(c, node)->action;
+    if (action > p->table->rows[worker]) learn(c, clock, action - 1);
+    return clock;
+}
+
+static bool find_waits(struct clocks *c, uint32_t node) {
+    uint32_t worker = owner(c, node), count = 0;
+    uint32_t *clock = begin_clock(c, node);
     bool gathered =
         is_copy(c, node) ? gather_copy(c, node, &count) : gather_action(c, node, &count);
     if (!gathered) return false;
@@ -173,8 +215,10 @@ static bool find_waits(struct clocks *c, uint32_t node) {
         const struct node *from = &c->node[c->list[n].node];
         if (clock[from->lane] >= from->place && !c->list[n].delayed) continue;
         if (!add_wait(c, &c->list[n])) return false;
-        merge(clock, &c->clock[(size_t)c->list[n].node * c->lanes], c->lanes);
-        if (clock[from->lane] < from->place) clock[from->lane] = from->place;
+        learn(c, clock, c->list[n].node);
+        bool by_host = from->lane < c->workers && c->at_once[from->lane];
+        if (by_host && c->prepared->lane_count > 0)
+            learn(c, &c->host[(size_t)worker * c->lanes], c->list[n].node);
     }
     return true;
 }
@@ -184,7 +228,7 @@ static bool visit(struct clocks *c, uint32_t node) {
     uint32_t begin = p->wait_count;
     if (!find_waits(c, node)) return false;
     if (is_copy(c, node)) {
-        struct weir__copy *copy = &p->copies[c->copy_of[node - c->actions]];
+        struct weir__copy *copy = copy_of(c, node);
         copy->wait_begin = begin, copy->wait_end = p->wait_count;
     } else {
         p->calls[node].wait_begin = begin, p->calls[node].wait_end = p->wait_count;
@@ -208,6 +252,17 @@ static int compare_handovers(const void *a, const void *b, void *context) {
     return by_start(&p, &q, context);
 }
 
+/* An action that reads a block through a copy of a lane does not read it itself. Where the worker
+ * does its actions itself, its gate says no more of the copy than of the action. */
+static uint32_t reader(const struct clocks *c, uint32_t action, uint32_t block) {
+    const struct weir__call *call = &c->prepared->calls[action];
+    if (c->at_once[c->node[action].lane]) return action;
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++)
+        if (c->node_of[i] != NO_NODE && c->prepared->copies[i].from_block == block)
+            return c->node_of[i];
+    return action;
+}
+
 /* In the order in which the nodes are visited. A block that a copy of a lane writes is handed over
  * to that, not to the action that needs it. */
 static int take_handovers(struct clocks *c) {
@@ -215,8 +270,10 @@ static int take_handovers(struct clocks *c) {
         weir__memory_handovers(&c->prepared->memory, c->workers, &c->handovers, &c->handover_count);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < c->handover_count; i++) {
-        uint32_t copy = c->copy_into[c->handovers[i].block];
-        if (copy != WEIR__NO_COPY) c->handovers[i].after = c->node_of[copy];
+        struct weir__handover *h = &c->handovers[i];
+        uint32_t copy = c->copy_into[h->comes];
+        if (copy != WEIR__NO_COPY) h->after = c->node_of[copy];
+        h->before = reader(c, h->before, h->leaves);
     }
     if (c->handover_count > 0)
         qsort_r(c->handovers, c->handover_count, sizeof *c->handovers, compare_handovers, c);
@@ -260,9 +317,10 @@ static int take_nodes(struct clocks *c) {
     c->latest = weir__pool_take(pool, c->lanes, sizeof *c->latest);
     c->copy_of = weir__pool_take(pool, c->nodes - c->actions, sizeof *c->copy_of);
     c->node_of = weir__pool_take(pool, p->copy_count, sizeof *c->node_of);
+    c->host = weir__pool_take(pool, (size_t)c->workers * c->lanes, sizeof *c->host);
     c->copy_into = weir__pool_take(pool, p->memory.block_count, sizeof *c->copy_into);
     if (c->clock == NULL || c->node == NULL || c->latest == NULL || c->copy_of == NULL ||
-        c->node_of == NULL || c->copy_into == NULL)
+        c->node_of == NULL || c->host == NULL || c->copy_into == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < c->workers; w++)
         for (uint32_t a = p->table->rows[w]; a < p->table->rows[w + 1]; a++)
@@ -330,6 +388,10 @@ int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__set
                        .delays = setup->options.link == WEIR_LINK_COPY &&
                                  setup->options.link_delay_ns > 0};
     struct ordered *order;
+    bool *at_once = weir__pool_take(&prepared->pool, c.workers, sizeof *at_once);
+    if (at_once == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < c.workers; w++) at_once[w] = weir__setup_device(setup, w).synchronous;
+    c.at_once = at_once;
     int status = take_nodes(&c);
     if (status == WEIR_OK) status = sorted_nodes(&c, &order);
     if (status == WEIR_OK) status = take_handovers(&c);

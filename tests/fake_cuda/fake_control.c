@@ -79,8 +79,15 @@ uint64_t fake_log(const char *call, const struct fake_stream *stream,
 
 bool fake_note_wait(const struct weir_fake_cuda_wait *wait, struct fake_record *record) {
     fake.waits = grow(fake.waits, fake.wait_count, &fake.wait_capacity, sizeof *fake.waits);
-    fake.waits[fake.wait_count++] = *wait;
-    if (fake.wait_count != fake.drop_at) return false;
+    struct weir_fake_cuda_wait *noted = &fake.waits[fake.wait_count];
+    *noted = *wait;
+    noted->nth = 1;
+    for (size_t i = 0; i < fake.wait_count; i++)
+        noted->nth += fake.waits[i].blocks == wait->blocks && fake.waits[i].of == wait->of;
+    fake.wait_count++;
+    const struct weir_fake_cuda_wait *like = &fake.drop_like;
+    bool alike = like->nth == noted->nth && like->of == noted->of && like->blocks == noted->blocks;
+    if (!alike && fake.wait_count != fake.drop_at) return false;
     fake.dropped = record;
     if (record != NULL) record->references++;
     return true;
@@ -124,6 +131,7 @@ static void begin(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
     fake.kernels = NULL;
     fake.kernel_count = 0;
     fake.calls = fake.fail_at = fake.drop_at = 0;
+    fake.drop_like = (struct weir_fake_cuda_wait){0};
     fake.failed = false;
     fake.wait_count = fake.entry_count = 0;
     fake.counts = (struct weir_fake_cuda_counts){0};
@@ -210,6 +218,12 @@ static uint64_t control_calls_made(void) {
 static void control_drop_wait(uint64_t k) {
     fake_lock();
     fake.drop_at = k;
+    fake_unlock();
+}
+
+static void control_drop_wait_like(const struct weir_fake_cuda_wait *wait) {
+    fake_lock();
+    fake.drop_like = wait != NULL ? *wait : (struct weir_fake_cuda_wait){0};
     fake_unlock();
 }
 
@@ -335,6 +349,7 @@ const struct weir_fake_cuda_control weir_fake_cuda_control = {
     .failed = control_failed,
     .calls_made = control_calls_made,
     .drop_wait = control_drop_wait,
+    .drop_wait_like = control_drop_wait_like,
     .waits_made = control_waits_made,
     .wait = control_wait,
     .counts = control_counts,

@@ -68,6 +68,9 @@ struct weir_fake_cuda_wait {
     bool recorded; /**< the event had a record at all */
     bool done;     /**< the work had run, or the host had waited for it, when the wait was called */
     bool implied;  /**< earlier waits of the stream, and its own order, order it as well */
+    uint64_t of;   /**< the stream that waits, or the event that the host waits for, as made */
+    uint64_t nth;  /**< of its kind on that, from 1: the same in every run of a program, where k
+                        depends on how threads interleave */
 };
 
 /** One line of the log, in the order of the calls. */
@@ -108,6 +111,8 @@ struct weir_fake_cuda_control {
      * forces then put off what it was for as long as anything else can run, so that few seeds show
      * whether it is missed. */
     void (*drop_wait)(uint64_t k);
+    /** Makes the wait of which `blocks`, `of` and `nth` say so do nothing; NULL turns this off. */
+    void (*drop_wait_like)(const struct weir_fake_cuda_wait *wait);
     uint64_t (*waits_made)(void);
     /** False if there is no such wait. */
     bool (*wait)(uint64_t k, struct weir_fake_cuda_wait *wait);

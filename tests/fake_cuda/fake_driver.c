@@ -315,6 +315,7 @@ int cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, unsi
     if (of == NULL) return leave(WEIR__CUDA_INVALID_HANDLE);
     if (flags != 0) return leave(WEIR__CUDA_INVALID_VALUE);
     struct weir_fake_cuda_wait wait = wait_of(on, of->record);
+    wait.of = on->number;
     uint64_t entry = fake_log("cuStreamWaitEvent", on, of, NULL, NULL, 0);
     bool dropped = fake_note_wait(&wait, of->record);
     if (!dropped && of->record != NULL) fake_submit_wait(on, of->record, entry);
@@ -383,6 +384,7 @@ int cuEventSynchronize(struct CUevent_st *event) {
     int result = enter_event(event, &of);
     if (result != 0) return leave(result);
     struct weir_fake_cuda_wait wait = wait_of(NULL, of->record);
+    wait.of = of->number;
     (void)fake_log("cuEventSynchronize", NULL, of, NULL, NULL, 0);
     bool dropped = fake_note_wait(&wait, of->record);
     if (!dropped && of->record != NULL) fake_force_record(of->record);

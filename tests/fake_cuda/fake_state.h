@@ -151,7 +151,8 @@ struct fake_state {
     int fail_result;
     bool failed;
     uint64_t drop_at;
-    struct fake_record *dropped; /* what the dropped wait was for */
+    struct weir_fake_cuda_wait drop_like; /* nth 0: none */
+    struct fake_record *dropped;          /* what the dropped wait was for */
     struct weir_fake_cuda_wait *waits;
     size_t wait_count, wait_capacity;
     struct weir_fake_cuda_entry *entries;

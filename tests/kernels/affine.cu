@@ -4,8 +4,8 @@
  * Every sum is a left fold in ascending order by one thread, and no product is fused with a sum:
  * so the host's plain loops give the same bits.
  */
-#include "device/cuda_arguments.h"
 #include "platform.cuh"
+#include "weir.h"
 
 /* Launch: any, one element a thread at a time. y[r][c] = a[c] x[r][c] + b[c] */
 extern "C" __global__ void weir_affine(float *y,       /* (rows, columns) */
@@ -93,11 +93,11 @@ EXPORT_KERNEL(weir_square_sum);
 /* Launch: any. p[i] -= rate * (g[i] * scale), unless it was decided to leave them alone. */
 extern "C" __global__ void weir_descend(float *p,       /* (n) */
                                         const float *g, /* (n) */
-                                        const struct weir__cuda_decision *decision, float rate,
+                                        const struct weir_verdict *verdict, float rate,
                                         uint64_t n) {
-    if (decision->apply == 0) return;
+    if (verdict->applies == 0) return;
     const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-    const float scale = static_cast<float>(decision->scale);
+    const float scale = static_cast<float>(verdict->gradient_scale);
     for (uint64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
         p[i] -= rate * (g[i] * scale);
 }

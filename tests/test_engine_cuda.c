@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: a pipe over GPUs, or over GPUs and CPUs together, gives the same bits as its reference,
+ * waits for all that it must and for nothing that other waits imply, and survives every failure of
+ * the driver. Method: the engine's stages on the fake driver, which runs streams as late and in an
+ * order as bad as CUDA allows; random pipes from the printed seed; each wait taken away in turn;
+ * each call of the driver failing in turn.
+ */
+#include "engine_gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { GPUS = 2 };
+
+static struct engine_model model;
+static struct engine_trial trial;
+static struct engine_random run;
+static const char *devices[ENGINE_STAGES_MAX];
+
+/* ---- random pipes ---- */
+
+static bool choose_devices(uint32_t workers) {
+    static const char *const names[] = {"cpu", "cuda:0", "cuda:1", "cuda"};
+    bool any = false;
+    for (uint32_t w = 0; w < workers; w++) {
+        devices[w] = names[test_random_below(sizeof names / sizeof *names)];
+        any |= strcmp(devices[w], "cpu") != 0;
+    }
+    return any;
+}
+
+static void choose(const struct weir_fake_cuda_control *gpu) {
+    engine_random_choose(&run, &model);
+    struct weir_pipe_options *options = &run.options;
+    uint32_t workers = options->workers > 0 ? options->workers : options->stage_count;
+    while (!choose_devices(workers)) continue;
+    options->devices = devices;
+    options->device_count = workers;
+    options->debug_inputs = false; /* for CPUs, as delays are */
+    options->link_delay_ns = 0;
+    if (options->link == WEIR_LINK_POINTER) options->link = WEIR_LINK_AUTO;
+    model.gpu = gpu;
+    uint32_t flags = test_random_below(4) == 0 ? WEIR_FAKE_CUDA_NO_PEERS : 0;
+    gpu->reset(test_random_u64(), GPUS, flags);
+    if (test_random_below(8) == 0) gpu->set_order(WEIR_FAKE_CUDA_LAZY);
+    if (test_random_below(16) == 0) gpu->set_order(WEIR_FAKE_CUDA_EAGER);
+}
+
+static void describe(uint32_t number) {
+    engine_random_describe(&run, number);
+    for (uint32_t w = 0; w < run.options.device_count; w++) printf(" %s", devices[w]);
+    printf("\n");
+}
+
+static bool run_steps(void) {
+    const struct engine_order *order = run.has_table ? &run.order : NULL;
+    if (!engine_trial_open(&trial, &model, &run.options, order)) return false;
+    for (int k = 0; k < 3 && !test_has_failed(); k++) engine_trial_step(&trial);
+    if (!test_has_failed()) engine_trial_infer(&trial);
+    if (!test_has_failed()) engine_trial_step(&trial);
+    engine_trial_close(&trial);
+    return true;
+}
+
+/* Five steps each: a thousand orders. */
+static void test_hostile_orders_give_the_reference_bits(void) {
+    enum { RUNS = 200, SANITIZED = 20 };
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    uint32_t runs = test_is_sanitized() ? SANITIZED : RUNS;
+    for (uint32_t number = 0; gpu != NULL && number < runs && !test_has_failed(); number++) {
+        choose(gpu);
+        run_steps();
+        engine_gpu_expect_clean(gpu);
+        if (test_has_failed()) describe(number);
+    }
+}
+
+/* ---- every wait is needed ---- */
+
+/* Pipes that between them have every sort of wait: rows and lanes, borders, skips, gradients, bytes
+ * that are used again, norms, hops, and the host's own. */
+struct mutated {
+    const char *schedule;
+    uint32_t stages, workers;
+    const char *devices[3];
+    enum weir_checkpoint checkpoint;
+    bool no_peers;
+};
+static const struct mutated mutations[] = {
+    {"1f1b", 2, 2, {"cuda:0", "cuda:1"}, WEIR_CHECKPOINT_NEVER, false},
+    {"gpipe", 2, 2, {"cuda:0", "cuda:0"}, WEIR_CHECKPOINT_ALWAYS, false},
+    {"1f1b", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, WEIR_CHECKPOINT_ALWAYS, false},
+    {"1f1b", 3, 3, {"cuda:1", "cpu", "cuda:0"}, WEIR_CHECKPOINT_EXCEPT_LAST, false},
+    {"1f1b", 3, 3, {"cpu", "cuda:0", "cpu"}, WEIR_CHECKPOINT_ALWAYS, false},
+    {"gpipe", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, WEIR_CHECKPOINT_NEVER, true},
+    {"zb-h1", 3, 3, {"cuda:0", "cuda:1", "cuda:1"}, WEIR_CHECKPOINT_NEVER, false},
+    {"zb-v", 4, 2, {"cuda:0", "cuda:1"}, WEIR_CHECKPOINT_NEVER, false},
+    {"interleaved", 4, 2, {"cuda:0", "cuda:1"}, WEIR_CHECKPOINT_ALWAYS, true},
+};
+
+static struct weir_pipe_options mutated_options(const struct weir_fake_cuda_control *gpu,
+                                                const struct mutated *of) {
+    engine_model_init(&model, of->stages);
+    engine_skip(&model, 0, WEIR_SKIP_STASH, "a");
+    if (of->stages > 2) engine_skip(&model, 1, WEIR_SKIP_READ, "a")->kept = true;
+    engine_skip(&model, of->stages - 1, WEIR_SKIP_POP, "a");
+    model.gpu = gpu;
+    struct weir_pipe_options options = engine_options(&model);
+    options.schedule = of->schedule;
+    options.workers = of->workers;
+    options.devices = of->devices;
+    options.device_count = of->workers;
+    options.checkpoint = of->checkpoint;
+    options.clip_norm = 0.01;
+    options.wait = WEIR_WAIT_PARK;
+    return options;
+}
+
+/* A step with one wait left out (NULL: none). The waits between *begin and *end were its. */
+static void run_mutated(const struct weir_fake_cuda_control *gpu, const struct mutated *of,
+                        uint64_t seed, const struct weir_fake_cuda_wait *without, uint64_t *begin,
+                        uint64_t *end) {
+    gpu->reset(seed, GPUS, of->no_peers ? WEIR_FAKE_CUDA_NO_PEERS : 0);
+    struct weir_pipe_options options = mutated_options(gpu, of);
+    if (!engine_trial_open(&trial, &model, &options, NULL)) return;
+    *begin = gpu->waits_made() + 1;
+    gpu->drop_wait_like(without);
+    engine_trial_step(&trial);
+    *end = gpu->waits_made() + 1;
+    engine_trial_close(&trial);
+}
+
+/* Whether some order of work shows that the wait is left out. */
+static bool is_missed(const struct weir_fake_cuda_control *gpu, const struct mutated *of,
+                      const struct weir_fake_cuda_wait *without) {
+    enum { SEEDS = 200 };
+    uint64_t begin, end;
+    int failures = 0;
+    for (uint64_t seed = 1; seed <= SEEDS && failures == 0; seed++) {
+        test_expect_failures_begin();
+        run_mutated(gpu, of, seed, without, &begin, &end);
+        failures = test_expect_failures_end(NULL, 0);
+    }
+    return failures > 0;
+}
+
+static void describe_wait(const struct weir_fake_cuda_wait *wait, const char *what) {
+    printf("    wait %llu of %s %llu %s\n", (unsigned long long)wait->nth,
+           wait->blocks ? "event" : "stream", (unsigned long long)wait->of, what);
+}
+
+static void mutate(const struct weir_fake_cuda_control *gpu, const struct mutated *of) {
+    enum { WAITS_MAX = 1024 };
+    static struct weir_fake_cuda_wait waits[WAITS_MAX];
+    uint64_t begin = 0, end = 0, superfluous = 0, unseen = 0;
+    run_mutated(gpu, of, 1, NULL, &begin, &end);
+    CHECK(end > begin && end - begin <= WAITS_MAX);
+    for (uint64_t k = begin; k < end; k++) CHECK(gpu->wait(k, &waits[k - begin]));
+    printf("  %-12s %u stages on %s, %s, %s: %llu waits\n", of->schedule, of->stages,
+           of->devices[0], of->devices[1], of->workers > 2 ? of->devices[2] : "-",
+           (unsigned long long)(end - begin));
+    for (uint64_t i = 0; i < end - begin; i++) {
+        bool needed = waits[i].recorded && !waits[i].implied;
+        /* the host's second wait for an event is another thread's: the first may stand in for it */
+        bool again = waits[i].blocks && waits[i].nth > 1;
+        bool seen = again || is_missed(gpu, of, &waits[i]);
+        if (!needed) describe_wait(&waits[i], "is implied by others");
+        if (!seen) describe_wait(&waits[i], "is not missed");
+        superfluous += !needed, unseen += !seen;
+    }
+    EXPECT_EQ_UINT(superfluous, 0);
+    EXPECT_EQ_UINT(unseen, 0);
+}
+
+static void test_every_wait_is_needed(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    size_t count = sizeof mutations / sizeof *mutations;
+    for (size_t i = 0; gpu != NULL && i < count; i++) mutate(gpu, &mutations[i]);
+}
+
+/* ---- every call of the driver fails ---- */
+
+static struct weir_pipe *open_pipe(const struct weir_fake_cuda_control *gpu,
+                                   const struct mutated *of, int *status) {
+    struct weir_pipe_options options = mutated_options(gpu, of);
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_pipe *pipe = NULL;
+    faults.allocator = test_allocator();
+    *status = weir_pipe_new(&options, &faults, &pipe);
+    if (*status != WEIR_OK) EXPECT(faults.count > 0);
+    weir_faults_clean_up(&faults);
+    return pipe;
+}
+
+/* A pipe's whole life with the k-th call of the driver failing. False: there are not so many. */
+static bool live_with_failure(const struct weir_fake_cuda_control *gpu, const struct mutated *of,
+                              uint64_t k, int result) {
+    struct weir_step_result done;
+    int status;
+    uint32_t peers = of->no_peers ? WEIR_FAKE_CUDA_NO_PEERS : 0;
+    gpu->reset(k, GPUS, peers | WEIR_FAKE_CUDA_UNGUARDED);
+    gpu->fail_call(k, result);
+    struct weir_pipe *pipe = open_pipe(gpu, of, &status);
+    if (pipe != NULL) {
+        struct engine_batch batch;
+        engine_batch_init(&batch, &model, 8, 1);
+        struct weir_step step = engine_step(&batch);
+        status = weir_pipe_step(pipe, &step, &done);
+        EXPECT((status == WEIR_OK) == (done.error.status == WEIR_OK));
+        EXPECT(status == WEIR_OK || done.error.message[0] != '\0');
+        int after = weir_pipe_step(pipe, &step, &done);
+        EXPECT(after == WEIR_OK || done.error.message[0] != '\0');
+        EXPECT(status != WEIR_ERR_DEVICE || after == WEIR_ERR_DEVICE);
+        weir_pipe_destroy(pipe);
+        engine_batch_clean_up(&batch);
+    }
+    bool failed = gpu->failed();
+    struct weir_fake_cuda_counts left;
+    gpu->counts(&left);
+    EXPECT_EQ_UINT(left.contexts, 0);
+    EXPECT_EQ_UINT(left.streams + left.events + left.allocations + left.pins + left.modules, 0);
+    if (test_has_failed())
+        printf("%s: call %llu gave %d\n", of->schedule, (unsigned long long)k, result);
+    return failed;
+}
+
+static void test_failing_calls_leave_nothing_behind(void) {
+    enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700, STRIDE_SANITIZED = 23 };
+    static const int results[] = {OUT_OF_MEMORY, ILLEGAL_ADDRESS};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    uint64_t stride = test_is_sanitized() ? STRIDE_SANITIZED : 1;
+    for (size_t r = 0; gpu != NULL && r < sizeof results / sizeof *results; r++) {
+        uint64_t k = 1;
+        while (!test_has_failed() && live_with_failure(gpu, &mutations[3 + r * 2], k, results[r]))
+            k += stride;
+        printf("  %llu calls failed with %d in turn\n", (unsigned long long)k, results[r]);
+    }
+}
+
+WEIR_TEST_SUITE(engine_cuda, TEST(hostile_orders_give_the_reference_bits),
+                TEST(every_wait_is_needed), TEST(failing_calls_leave_nothing_behind))
