@@ -467,17 +467,17 @@ struct weir_pipe_options {
     size_t table_csv_bytes;
     enum weir_checkpoint checkpoint;
     const enum weir_checkpoint *stage_checkpoint; /**< one per stage, or NULL */
-    bool recompute_late;         /**< R waits for the gradient too; to measure the gain */
-    bool infer_only;             /**< no backward, no gradients, no optimizer state */
-    bool debug_inputs;           /**< catch stages that write to what is read-only (slow) */
+    bool recompute_late; /**< R waits for the gradient too; to measure the gain */
+    bool infer_only;     /**< no backward, no gradients, no optimizer state */
+    bool debug_inputs;   /**< catch stages that write to what is read-only (slow; on CPUs) */
     uint32_t threads_per_worker; /**< 0: the cores divided among the workers */
     const char *bind;            /**< "auto", "none", or a core list like "0-3,8"; NULL: the
                                       environment's WEIR_BIND, else "auto" */
     enum weir_wait wait;
-    enum weir_link link;        /**< AUTO: pointers where memory is the same */
-    uint64_t link_delay_ns;     /**< with COPY, for measurements: what crosses is there so long
-                                     after its producer's end, as behind a copy engine: the
-                                     workers go on meanwhile. Each crossing by itself */
+    enum weir_link link;    /**< AUTO: pointers where memory is the same */
+    uint64_t link_delay_ns; /**< with COPY on CPUs, for measurements: what crosses is there so long
+                                 after its producer's end, as behind a copy engine: the
+                                 workers go on meanwhile. Each crossing by itself */
     const char *const *devices; /**< one name per worker ("cpu"); NULL: all CPU */
     uint32_t device_count;
     uint64_t memory_limit;  /**< bytes per worker; 0: none */

@@ -7,6 +7,7 @@
  * each call of the driver failing in turn.
  */
 #include "engine_gpu.h"
+#include "pipe/pipe.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -238,5 +239,63 @@ static void test_failing_calls_leave_nothing_behind(void) {
     }
 }
 
+/* ---- what cannot be ---- */
+
+static void test_what_gpus_cannot_do_is_refused(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    if (gpu == NULL) return;
+    gpu->reset(1, GPUS, 0);
+    struct weir_pipe_options options = mutated_options(gpu, &mutations[0]);
+    options.debug_inputs = true;
+    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "debug_inputs"));
+    options = mutated_options(gpu, &mutations[0]);
+    options.link = WEIR_LINK_COPY;
+    options.link_delay_ns = 1000;
+    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "link_delay_ns"));
+    options = mutated_options(gpu, &mutations[0]);
+    options.link = WEIR_LINK_POINTER;
+    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG,
+                                "workers 0 and 1 (cuda:0 and cuda:1) do not share memory"));
+    options = mutated_options(gpu, &mutations[0]);
+    struct weir_tie use = {"w", 0, 8};
+    for (uint32_t s = 0; s < 2; s++) model.described[s].tie_count = 1;
+    for (uint32_t s = 0; s < 2; s++) model.described[s].ties = &use;
+    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "share the parameter w"));
+    options = mutated_options(gpu, &mutations[0]);
+    options.devices = (const char *const[]){"cuda:0", "cuda:7"};
+    CHECK(engine_expect_refused(&options, WEIR_ERR_NOT_FOUND, "cuda:7"));
+    engine_gpu_expect_clean(gpu);
+}
+
+/* ---- the trace ---- */
+
+/* Two devices' clocks are mapped to the host's to a microsecond or so each. */
+static void test_events_are_stamped_by_the_streams(void) {
+    enum { CLOCKS_NS = 20000 };
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    for (size_t i = 0; gpu != NULL && i < sizeof mutations / sizeof *mutations; i++) {
+        gpu->reset(i, GPUS, mutations[i].no_peers ? WEIR_FAKE_CUDA_NO_PEERS : 0);
+        struct weir_pipe_options options = mutated_options(gpu, &mutations[i]);
+        if (!engine_trial_open(&trial, &model, &options, NULL)) return;
+        engine_trial_step(&trial);
+        const struct weir_pipe *pipe = trial.pipe;
+        const struct weir__prepared *p = pipe->prepared[0];
+        for (uint32_t a = 0; a < p->table->action_count; a++) {
+            uint32_t w = weir__table_worker_of(p->table, a);
+            const struct weir_trace_event *event =
+                weir__worker_event(&pipe->workers[w], a - p->table->rows[w]);
+            EXPECT(event->waited <= event->start && event->start <= event->end);
+            for (uint32_t e = p->deps.begin[a]; e < p->deps.begin[a + 1]; e++) {
+                uint32_t from = p->deps.edges[e].from, v = weir__table_worker_of(p->table, from);
+                const struct weir_trace_event *before =
+                    weir__worker_event(&pipe->workers[v], from - p->table->rows[v]);
+                EXPECT(event->start + CLOCKS_NS >= before->end);
+            }
+        }
+        engine_trial_close(&trial);
+    }
+}
+
 WEIR_TEST_SUITE(engine_cuda, TEST(hostile_orders_give_the_reference_bits),
-                TEST(every_wait_is_needed), TEST(failing_calls_leave_nothing_behind))
+                TEST(every_wait_is_needed), TEST(failing_calls_leave_nothing_behind),
+                TEST(what_gpus_cannot_do_is_refused), TEST(events_are_stamped_by_the_streams))

@@ -40,19 +40,23 @@ static const char *device_name(const struct weir__setup *setup, uint32_t worker)
     return setup->options.device_count > 0 ? setup->options.devices[worker] : "cpu";
 }
 
-int weir__plan_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
-                      struct weir__device **device) {
-    const char *name = device_name(setup, worker);
-    struct weir_error error = {0};
-    int status = weir__device_open(name, setup->options.allocator, &error, device);
+static int refuse_device(const struct weir__setup *setup, uint32_t worker, int status,
+                         const struct weir_error *error, struct weir_faults *faults) {
     if (status != WEIR_OK)
-        weir_faults_add(faults, "worker %u: device '%s': %s", worker, name,
-                        error.message[0] != '\0' ? error.message : weir_status_text(status));
+        weir_faults_add(faults, "worker %u: device '%s': %s", worker, device_name(setup, worker),
+                        error->message[0] != '\0' ? error->message : weir_status_text(status));
     return status;
 }
 
-/* A plan must be refused for what a pipe is: each device is opened once to see whether it is there.
- */
+int weir__plan_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
+                      struct weir__device **device) {
+    struct weir_error error = {0};
+    int status =
+        weir__device_open(device_name(setup, worker), setup->options.allocator, &error, device);
+    return refuse_device(setup, worker, status, &error, faults);
+}
+
+/* A plan must be refused for what a pipe is: each device must be there. */
 static int check_devices(const struct weir__setup *setup, uint32_t workers,
                          struct weir_faults *faults) {
     uint32_t given = setup->options.device_count;
@@ -63,14 +67,62 @@ static int check_devices(const struct weir__setup *setup, uint32_t workers,
     }
     int worst = WEIR_OK;
     for (uint32_t w = 0; w < given && w < workers; w++) {
-        struct weir__device *device;
-        int status = weir__plan_device(setup, w, faults, &device);
-        if (status == WEIR_OK)
-            device->calls->close(device);
-        else
-            worst = status;
+        struct weir_error error = {0};
+        int status = weir__device_check(device_name(setup, w), &error);
+        if (refuse_device(setup, w, status, &error, faults) != WEIR_OK) worst = status;
     }
     return worst;
+}
+
+/* What works in one memory only. */
+static bool check_apart(const struct weir__setup *setup, uint32_t workers,
+                        struct weir_faults *faults) {
+    const struct weir_pipe_options *options = &setup->options;
+    uint32_t apart = 0, other = 0;
+    for (uint32_t w = 0; w < workers; w++) {
+        apart += weir__setup_device(setup, w).memory != 0;
+        if (weir__setup_device(setup, w).memory != weir__setup_device(setup, 0).memory) other = w;
+    }
+    bool right = true;
+    if (apart > 0 && options->debug_inputs) {
+        weir_faults_add(faults, "debug_inputs looks at memory from the host: use it on cpu");
+        right = false;
+    }
+    if (apart > 0 && options->link_delay_ns > 0) {
+        weir_faults_add(faults, "link_delay_ns is for measurements on cpu: leave it 0");
+        right = false;
+    }
+    if (other > 0 && options->link == WEIR_LINK_POINTER) {
+        weir_faults_add(faults,
+                        "links are to be pointers, but workers 0 and %u (%s and %s) do not share "
+                        "memory: use auto or copy",
+                        other, device_name(setup, 0), device_name(setup, other));
+        right = false;
+    }
+    return right;
+}
+
+/* Norm and update reach all uses of a tied parameter. */
+static bool check_ties(const struct weir__setup *setup, const uint32_t *stage_worker,
+                       struct weir_faults *faults) {
+    bool right = true;
+    for (uint32_t t = 0; t < setup->tie_count; t++) {
+        const struct weir__tie *tie = &setup->ties[t];
+        uint32_t first = stage_worker[tie->uses[0].stage];
+        for (uint32_t u = 1; u < tie->use_count; u++) {
+            uint32_t worker = stage_worker[tie->uses[u].stage];
+            if (weir__setup_device(setup, worker).memory == weir__setup_device(setup, first).memory)
+                continue;
+            weir_faults_add(faults,
+                            "stages %u and %u share the parameter %s, but workers %u and %u (%s "
+                            "and %s) do not share memory: put both stages on one device",
+                            tie->uses[0].stage, tie->uses[u].stage, tie->name, first, worker,
+                            device_name(setup, first), device_name(setup, worker));
+            right = false;
+            break;
+        }
+    }
+    return right;
 }
 
 int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **prepared,
@@ -84,7 +136,10 @@ int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **
             status = weir__prepared_new(setup, rows[i], infer != 0, prepared, count, faults);
     if (status != WEIR_OK) return status;
     assert(*count <= WEIR__PREPARED_MAX);
-    return check_devices(setup, prepared[0]->table->worker_count, faults);
+    bool right = check_apart(setup, prepared[0]->table->worker_count, faults);
+    right &= check_ties(setup, prepared[0]->stage_worker, faults);
+    status = check_devices(setup, prepared[0]->table->worker_count, faults);
+    return status == WEIR_OK && !right ? WEIR_ERR_CONFIG : status;
 }
 
 /* ---- whether it fits ---- */
