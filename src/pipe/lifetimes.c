@@ -3,57 +3,9 @@
  * writes; the blocks' lifetimes follow from the answers. A crossing between workers whose memories
  * differ has two blocks and a copy, made by the reader's action that needs it first; a crossing in
  * one memory has one block. */
-#include "pipe/prepared.h"
+#include "pipe/lifetimes.h"
 
 #include <string.h>
-
-enum { LIVES = 3 }; /* of enum weir_area_life */
-
-/* Areas side by side, and where they may be parted. */
-struct span {
-    size_t bytes;
-    size_t *cuts;
-    uint32_t cut_count;
-};
-
-/* The areas of one stage and size of micro-batch. A backward that is not split has those of the
- * first two lives in one block: `joined`. */
-struct layout {
-    struct span spans[LIVES], joined;
-    size_t *offsets; /* [further area] in the span of its life */
-};
-
-/* The areas of one stage and micro-batch. */
-struct areas {
-    const struct layout *layout;
-    uint32_t blocks[LIVES];
-    size_t offsets[LIVES]; /* of the spans in these */
-    bool pointed[LIVES];
-};
-
-/* Block numbers by place. `copies` is parallel to `blocks`: the reader's own, or WEIR__NO_BLOCK. */
-struct crossing {
-    uint32_t *blocks, *copies;
-};
-
-struct builder {
-    struct weir__prepared *prepared;
-    const struct weir__setup *setup;
-    const struct weir_stage_bytes *bytes;
-    const bool *checkpointed; /* [stage][micro-batch] */
-    const bool *split;        /* [stage][micro-batch]: I and W instead of B */
-    uint32_t m;
-    struct crossing *outputs;  /* per stage: [micro-batch][output] */
-    struct crossing *grads;    /* per stage: [micro-batch][output] */
-    struct crossing *entering; /* per stage: copies [micro-batch][entering input] */
-    struct layout *layouts;    /* [stage * 2 + size], as bytes */
-    struct areas *areas;       /* [stage][micro-batch] */
-    struct crossing *values;   /* per route: blocks [micro-batch]; copies [micro-batch][reader] */
-    struct crossing *sums;     /* per route: [micro-batch][reader] */
-    uint32_t *portal_of;       /* per route and reader: its worker's portal within the tracker */
-    uint32_t *grad_portal_of;  /* per route and reader */
-    uint32_t *route_first;     /* per route: where its readers begin in the two above */
-};
 
 static uint32_t *none(struct weir__pool *pool, size_t count) {
     uint32_t *blocks = weir__pool_take(pool, count, sizeof *blocks);
@@ -77,14 +29,6 @@ static size_t tensor_bytes(const struct weir_tensor *tensor, int64_t rows) {
 }
 
 /* ---- making blocks ---- */
-
-static uint32_t worker_of(const struct builder *b, uint32_t stage) {
-    return b->prepared->stage_worker[stage];
-}
-
-static int64_t rows_of(const struct builder *b, uint32_t i) {
-    return weir__prepared_views(b->prepared, 0, i)->rows;
-}
 
 static struct areas *areas_of(const struct builder *b, uint32_t s, uint32_t i) {
     return &b->areas[(size_t)s * b->m + i];
@@ -115,12 +59,13 @@ static void join(struct span *joined, const struct span *parts) {
 static bool make_layout(struct builder *b, const struct weir_stage_bytes *bytes,
                         struct layout *layout) {
     struct weir__pool *pool = &b->prepared->pool;
-    const size_t first[LIVES] = {bytes->saved, bytes->saved_for_input, bytes->left_for_weight};
+    const size_t first[WEIR__AREA_LIVES] = {bytes->saved, bytes->saved_for_input,
+                                            bytes->left_for_weight};
     size_t most = 2 + 2 * (size_t)bytes->area_count;
-    size_t *cuts = weir__pool_take(pool, (LIVES + 1) * most, sizeof *cuts);
+    size_t *cuts = weir__pool_take(pool, (WEIR__AREA_LIVES + 1) * most, sizeof *cuts);
     layout->offsets = weir__pool_take(pool, bytes->area_count, sizeof *layout->offsets);
     if (cuts == NULL || layout->offsets == NULL) return false;
-    for (int life = 0; life < LIVES; life++) {
+    for (int life = 0; life < WEIR__AREA_LIVES; life++) {
         layout->spans[life].cuts = cuts + life * most;
         append(&layout->spans[life], first[life]);
     }
@@ -129,7 +74,7 @@ static bool make_layout(struct builder *b, const struct weir_stage_bytes *bytes,
         layout->offsets[a] = span->bytes;
         append(span, bytes->areas[a].bytes);
     }
-    layout->joined.cuts = cuts + LIVES * most;
+    layout->joined.cuts = cuts + WEIR__AREA_LIVES * most;
     join(&layout->joined, layout->spans);
     return true;
 }
@@ -144,12 +89,12 @@ static uint32_t block_of(struct builder *b, uint32_t worker, const struct span *
 static bool make_areas(struct builder *b, uint32_t s, uint32_t i, uint32_t size) {
     struct areas *areas = areas_of(b, s, i);
     const struct layout *layout = &b->layouts[2 * s + size];
-    uint32_t worker = worker_of(b, s), further = b->bytes[2 * s + size].area_count;
+    uint32_t worker = weir__lifetimes_worker_of(b, s), further = b->bytes[2 * s + size].area_count;
     *areas = (struct areas){.layout = layout};
-    for (int life = 0; life < LIVES; life++) areas->blocks[life] = WEIR__NO_BLOCK;
+    for (int life = 0; life < WEIR__AREA_LIVES; life++) areas->blocks[life] = WEIR__NO_BLOCK;
     if (b->prepared->infer || b->setup->stages[s].stage.no_backward) return true;
     if (b->split[(size_t)s * b->m + i]) {
-        for (int life = 0; life < LIVES; life++)
+        for (int life = 0; life < WEIR__AREA_LIVES; life++)
             areas->blocks[life] = block_of(b, worker, &layout->spans[life]);
     } else {
         uint32_t block = block_of(b, worker, &layout->joined);
@@ -176,15 +121,16 @@ static bool make_stage(struct builder *b, uint32_t s) {
     for (uint32_t size = 0; size < 2; size++)
         if (!make_layout(b, &b->bytes[2 * s + size], &b->layouts[2 * s + size])) return false;
     for (uint32_t i = 0; i < b->m; i++) {
-        bool ragged = i + 1 == b->m && rows_of(b, i) != rows_of(b, 0);
+        bool ragged =
+            i + 1 == b->m && weir__lifetimes_rows_of(b, i) != weir__lifetimes_rows_of(b, 0);
         for (uint32_t k = 0; k < stage->output_count; k++) {
-            size_t bytes = tensor_bytes(&stage->outputs[k], rows_of(b, i));
+            size_t bytes = tensor_bytes(&stage->outputs[k], weir__lifetimes_rows_of(b, i));
             size_t at = (size_t)i * stage->output_count + k;
-            b->outputs[s].blocks[at] =
-                weir__memory_block(memory, WEIR__BLOCK_BORDERS, worker_of(b, s), bytes);
+            b->outputs[s].blocks[at] = weir__memory_block(memory, WEIR__BLOCK_BORDERS,
+                                                          weir__lifetimes_worker_of(b, s), bytes);
             if (last || !stage->outputs[k].differentiable || b->prepared->infer) continue;
-            b->grads[s].blocks[at] =
-                weir__memory_block(memory, WEIR__BLOCK_BORDERS, worker_of(b, s + 1), bytes);
+            b->grads[s].blocks[at] = weir__memory_block(memory, WEIR__BLOCK_BORDERS,
+                                                        weir__lifetimes_worker_of(b, s + 1), bytes);
         }
         if (!make_areas(b, s, i, ragged)) return false;
     }
@@ -200,13 +146,14 @@ static bool make_route(struct builder *b, uint32_t r) {
         !crossing_init(pool, &b->sums[r], readers, readers))
         return false;
     for (uint32_t i = 0; i < b->m; i++) {
-        size_t bytes = tensor_bytes(&route->tensor, rows_of(b, i));
-        b->values[r].blocks[i] =
-            weir__memory_block(memory, WEIR__BLOCK_PORTALS, worker_of(b, route->source), bytes);
+        size_t bytes = tensor_bytes(&route->tensor, weir__lifetimes_rows_of(b, i));
+        b->values[r].blocks[i] = weir__memory_block(
+            memory, WEIR__BLOCK_PORTALS, weir__lifetimes_worker_of(b, route->source), bytes);
         if (!route->tensor.differentiable || b->prepared->infer) continue;
         for (uint32_t k = 0; k < route->reader_count; k++)
-            b->sums[r].blocks[(size_t)i * route->reader_count + k] = weir__memory_block(
-                memory, WEIR__BLOCK_PORTALS, worker_of(b, route->readers[k]), bytes);
+            b->sums[r].blocks[(size_t)i * route->reader_count + k] =
+                weir__memory_block(memory, WEIR__BLOCK_PORTALS,
+                                   weir__lifetimes_worker_of(b, route->readers[k]), bytes);
     }
     return true;
 }
@@ -225,7 +172,7 @@ static bool make_lasting(struct builder *b) {
     for (uint32_t s = 0; s < count; s++) {
         const struct weir_stage *stage = &b->setup->stages[s].stage;
         bool trains = !b->setup->options.infer_only;
-        uint32_t worker = worker_of(b, s);
+        uint32_t worker = weir__lifetimes_worker_of(b, s);
         prepared->lasting[s] = (struct weir__lasting){
             weir__memory_block(memory, WEIR__BLOCK_PARAMETERS, worker, stage->parameter_bytes),
             weir__memory_block(memory, WEIR__BLOCK_GRADIENTS, worker,
@@ -330,13 +277,6 @@ static void point(struct builder *b, struct weir_view *view, uint32_t block) {
 
 /* ---- what each effect touches ---- */
 
-struct touching {
-    uint32_t action, stage, i, worker, size;
-    const struct weir__stage_setup *at;
-    struct weir__views *views;
-    bool first; /* F: views are pointed once, here */
-};
-
 /* The rows of pipe input `k` that a micro-batch gets, in the caller's memory. */
 static void slice_input(const struct builder *b, uint32_t k, uint32_t i, size_t *offset,
                         size_t *bytes) {
@@ -382,7 +322,7 @@ static void read_inputs(struct builder *b, const struct touching *t, uint64_t ma
 static uint32_t *value_copy(struct builder *b, uint32_t r, uint32_t i, uint32_t worker) {
     const struct weir__route *route = &b->setup->routes[r];
     uint32_t k = 0;
-    while (worker_of(b, route->readers[k]) != worker) k++;
+    while (weir__lifetimes_worker_of(b, route->readers[k]) != worker) k++;
     return &b->values[r].copies[(size_t)i * route->reader_count + k];
 }
 
@@ -524,14 +464,15 @@ static void point_areas(struct builder *b, const struct touching *t, int life, s
 }
 
 static void touch_areas(struct builder *b, const struct touching *t, uint32_t effects) {
-    static const uint32_t effect_of[LIVES] = {WEIR__SAVED, WEIR__SAVED_FOR_INPUT,
-                                              WEIR__WEIGHT_INPUTS};
+    static const uint32_t effect_of[WEIR__AREA_LIVES] = {WEIR__SAVED, WEIR__SAVED_FOR_INPUT,
+                                                         WEIR__WEIGHT_INPUTS};
     const struct weir_stage_bytes *bytes = &b->bytes[2 * t->stage + t->size];
-    const size_t first[LIVES] = {bytes->saved, bytes->saved_for_input, bytes->left_for_weight};
-    void **const where[LIVES] = {&t->views->saved, &t->views->saved_for_input,
-                                 &t->views->left_for_weight};
+    const size_t first[WEIR__AREA_LIVES] = {bytes->saved, bytes->saved_for_input,
+                                            bytes->left_for_weight};
+    void **const where[WEIR__AREA_LIVES] = {&t->views->saved, &t->views->saved_for_input,
+                                            &t->views->left_for_weight};
     const struct areas *areas = areas_of(b, t->stage, t->i);
-    for (int life = 0; life < LIVES; life++) {
+    for (int life = 0; life < WEIR__AREA_LIVES; life++) {
         if (!(effects & effect_of[life]) || areas->blocks[life] == WEIR__NO_BLOCK) continue;
         if (areas->offsets[life] == 0) /* else the same block */
             weir__memory_use(&b->prepared->memory, areas->blocks[life], t->action);
@@ -565,132 +506,18 @@ static void touch(struct builder *b, const struct touching *t, const struct weir
     if (kind->writes & WEIR__SKIP_GRADS_OUT) write_skip_grads(b, t);
 }
 
-/* ---- portals ---- */
-
-static bool add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
-                     enum weir__portal_step step, uint32_t block, uint32_t life) {
-    struct weir__prepared *prepared = b->prepared;
-    void *moves = prepared->moves;
-    if (!weir__pool_grow(&prepared->pool, &moves, prepared->move_count, &prepared->move_capacity,
-                         sizeof *prepared->moves))
-        return false;
-    prepared->moves = moves;
-    prepared->moves[prepared->move_count++] =
-        (struct weir__portal_move){t->action,
-                                   block,
-                                   life,
-                                   (uint8_t)step,
-                                   &prepared->trackers[t->i].portals[portal],
-                                   NULL,
-                                   b->setup->routes[r].name};
-    return true;
-}
-
-/* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more
- * where that stage recomputes this micro-batch. */
-static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uint32_t i) {
-    const struct weir__route *route = &b->setup->routes[r];
-    uint32_t life = 0;
-    for (uint32_t o = 0; o < route->reader_count; o++) {
-        uint32_t stage = route->readers[o];
-        if (worker_of(b, stage) == worker_of(b, route->readers[k]))
-            life += 1 + b->checkpointed[(size_t)stage * b->m + i];
-    }
-    return life;
-}
-
-static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
-                        const struct weir__kind *kind) {
-    const struct weir__route *route = &b->setup->routes[r];
-    const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
-    bool forward = (kind->writes & WEIR__SKIPS_OUT) != 0;
-    for (uint32_t k = 0; forward && k < route->reader_count; k++) {
-        bool again = false; /* an earlier reader on the same worker has put this portal */
-        for (uint32_t o = 0; o < k; o++) again |= portal_of[o] == portal_of[k];
-        if (!again && !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_PUT,
-                                b->values[r].blocks[t->i], portal_life(b, r, k, t->i)))
-            return false;
-        if (!add_move(b, t, r, b->grad_portal_of[b->route_first[r] + k],
-                      WEIR__PORTAL_DO_RESET_GRADIENT, WEIR__NO_BLOCK, 0))
-            return false;
-    }
-    if (!(kind->reads & WEIR__SKIP_GRADS_IN) || !route->tensor.differentiable) return true;
-    return add_move(b, t, r, b->grad_portal_of[b->route_first[r]], WEIR__PORTAL_DO_USE_GRADIENT,
-                    WEIR__NO_BLOCK, 0);
-}
-
-static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t k,
-                         const struct weir__kind *kind) {
-    const struct weir__route *route = &b->setup->routes[r];
-    const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
-    const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
-    if ((kind->reads & WEIR__SKIPS_IN) &&
-        !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, WEIR__NO_BLOCK, 0))
-        return false;
-    if (!route->tensor.differentiable) return true;
-    if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count &&
-        !add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT, WEIR__NO_BLOCK, 0))
-        return false;
-    if (!(kind->writes & WEIR__SKIP_GRADS_OUT)) return true;
-    size_t sum = (size_t)t->i * route->reader_count + k;
-    return add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_PUT_GRADIENT,
-                    b->sums[r].blocks[sum], 0);
-}
-
-static void move_portals(struct builder *b, const struct touching *t,
-                         const struct weir__kind *kind) {
-    for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
-        uint32_t r = t->at->skip_routes[j];
-        if (r == WEIR__NO_ROUTE) continue;
-        bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
-        bool done = stash ? stash_moves(b, t, r, kind)
-                          : reader_moves(b, t, r, t->at->skip_readers[j], kind);
-        if (!done) weir__memory_fail(&b->prepared->memory);
-    }
-}
-
-/* Numbers the portals of one micro-batch: per route one for each reading worker, then one for each
- * reader's gradient. */
-static bool make_trackers(struct builder *b) {
-    struct weir__pool *pool = &b->prepared->pool;
-    uint32_t routes = b->setup->route_count, readers = 0, portals = 0;
-    for (uint32_t r = 0; r < routes; r++) readers += b->setup->routes[r].reader_count;
-    b->portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
-    b->grad_portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
-    b->route_first = weir__pool_take(pool, routes, sizeof(uint32_t));
-    b->prepared->trackers = weir__pool_take(pool, b->m, sizeof *b->prepared->trackers);
-    if (b->portal_of == NULL || b->grad_portal_of == NULL || b->route_first == NULL ||
-        b->prepared->trackers == NULL)
-        return false;
-    for (uint32_t r = 0, first = 0; r < routes; first += b->setup->routes[r].reader_count, r++) {
-        const struct weir__route *route = &b->setup->routes[r];
-        b->route_first[r] = first;
-        for (uint32_t k = 0; k < route->reader_count; k++) {
-            uint32_t o = 0;
-            while (worker_of(b, route->readers[o]) != worker_of(b, route->readers[k])) o++;
-            b->portal_of[first + k] = o < k ? b->portal_of[first + o] : portals++;
-            b->grad_portal_of[first + k] = portals++;
-        }
-    }
-    for (uint32_t i = 0; i < b->m; i++) {
-        b->prepared->trackers[i].portal_count = portals;
-        b->prepared->trackers[i].portals =
-            weir__pool_take(pool, portals, sizeof(struct weir__portal));
-        if (b->prepared->trackers[i].portals == NULL) return false;
-    }
-    return true;
-}
-
 /* ---- all actions ---- */
 
 static void visit(struct builder *b, uint32_t a) {
     struct weir__call *call = &b->prepared->calls[a];
     const struct weir__kind *kind = &weir__kinds[call->action.kind];
     uint32_t s = call->action.stage, i = call->action.micro_batch;
-    bool ragged = kind->per_micro_batch && i + 1 == b->m && rows_of(b, i) != rows_of(b, 0);
+    bool ragged = kind->per_micro_batch && i + 1 == b->m &&
+                  weir__lifetimes_rows_of(b, i) != weir__lifetimes_rows_of(b, 0);
     size_t bytes = b->bytes[2 * s + ragged].workspace[call->phase];
-    uint32_t workspace = weir__memory_block(&b->prepared->memory, WEIR__BLOCK_WORKSPACE,
-                                            worker_of(b, s), call->run != NULL ? bytes : 0);
+    uint32_t workspace =
+        weir__memory_block(&b->prepared->memory, WEIR__BLOCK_WORKSPACE,
+                           weir__lifetimes_worker_of(b, s), call->run != NULL ? bytes : 0);
     weir__memory_use(&b->prepared->memory, workspace, a);
     if (!weir__prepared_point(b->prepared, &call->workspace, workspace, 0))
         weir__memory_fail(&b->prepared->memory);
@@ -699,11 +526,11 @@ static void visit(struct builder *b, uint32_t a) {
     call->portal_begin = b->prepared->move_count;
     if (kind->per_micro_batch) {
         struct touching t = {a,           s,
-                             i,           worker_of(b, s),
+                             i,           weir__lifetimes_worker_of(b, s),
                              ragged,      &b->setup->stages[s],
                              call->views, call->action.kind == WEIR_KIND_F};
         touch(b, &t, kind, call->phase);
-        move_portals(b, &t, kind);
+        weir__lifetimes_moves(b, &t, kind);
     }
     call->copy_end = b->prepared->copy_count;
     call->return_end = b->prepared->return_count;
@@ -742,7 +569,7 @@ static bool builder_init(struct builder *b) {
     bool made = make_lasting(b);
     for (uint32_t s = 0; made && s < stages; s++) made = make_stage(b, s);
     for (uint32_t r = 0; made && r < routes; r++) made = make_route(b, r);
-    return made && make_trackers(b);
+    return made && weir__lifetimes_trackers(b);
 }
 
 int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,

@@ -162,6 +162,18 @@ static int judge(const struct weir_pipe *pipe, double norm, struct weir_error *e
                       norm);
 }
 
+/* Updates that were not done leave no event: the step is not whole. */
+static void forget_updates(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        while (worker->event_count > worker->step_first_event) {
+            uint64_t last = (worker->event_count - 1) % worker->event_capacity;
+            if (worker->events[last].action.kind != WEIR_KIND_U) break;
+            worker->event_count--;
+        }
+    }
+}
+
 static int collect(struct weir_pipe *pipe, bool infer, int status,
                    struct weir_step_result *result) {
     const struct weir_step *step = &pipe->command.step;
@@ -169,6 +181,7 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
     if (normed) {
         result->gradient_norm = weir__pipe_norm(pipe);
         status = judge(pipe, result->gradient_norm, &pipe->error);
+        if (status != WEIR_OK) forget_updates(pipe);
     }
     result->error = pipe->error;
     if (status != WEIR_OK) return status;
