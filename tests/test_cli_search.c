@@ -185,6 +185,12 @@ static void test_chunks_are_searched_unless_they_are_given(void) {
     EXPECT(most_of(plan, 1) < (double)kept);
     json_decref(plan);
     CLI_CODE(&run, 2, "plan " GPT " --search --memory-limit %llu", (unsigned long long)kept - 1);
+    /* what is chosen is in the list, also where others are as fast and smaller */
+    for (int limit = 0; limit < 4; limit++) {
+        CLI_CODE(&run, 0, "plan " FREE " --search --memory-limit %llu",
+                 (unsigned long long)kept * (8 + (unsigned)limit) / 8);
+        CHECK_CONTAINS(run.output, "  chosen  ");
+    }
 }
 
 /* ---- train --plan auto ---- */

@@ -57,18 +57,32 @@ static bool is_winner(const struct search *search, const struct weir_planner_cho
            choice->micro_batches == winner->micro_batches;
 }
 
+/* A winner for its chunks' sake need not be on the front. */
+static bool has_winner(const struct search *search) {
+    bool found = search->result.winner == NULL;
+    for (uint32_t i = 0; i < search->result.front_count; i++)
+        found |= is_winner(search, &search->result.front[i]);
+    return found;
+}
+
 /* All, or of a long front so many, the winner among them. */
 static void print_front(FILE *to, const struct search *search) {
     const struct weir_planner_result *result = &search->result;
     uint32_t stride = (result->front_count + ROWS_MOST - 1) / ROWS_MOST;
+    bool shown = has_winner(search);
     fprintf(to, "\n%10s %12s  %-6s  %-11s %6s %6s  %-*s  %s\n", "step ms", "worst worker", "",
             "schedule", "chunks", "stages", LIST_COLUMNS, "layers", "checkpoint");
     for (uint32_t i = 0; i < result->front_count; i++) {
         const struct weir_planner_choice *choice = &result->front[i];
         bool winner = is_winner(search, choice);
+        if (!shown && choice->step > result->winner->step) {
+            print_row(to, result->winner, "chosen");
+            shown = true;
+        }
         if (i % stride != 0 && i + 1 < result->front_count && !winner) continue;
         print_row(to, choice, winner ? "chosen" : choice->fits ? "" : "over");
     }
+    if (!shown) print_row(to, result->winner, "chosen");
 }
 
 static void print_parts(FILE *to, const char *name, const struct weir_planner_choice *choice) {
