@@ -139,7 +139,7 @@ static size_t place_lasting(struct weir__memory *memory, uint32_t worker) {
 /* How blocks may be packed: whole, or parted into about so many; with their slack, or as the replay
  * says; with a search or without. The next is tried where all before are far from the bound. Of 784
  * arenas of pipes that are hard to pack the first way does for 652, the quick ones that follow, of
- * 8 ms each, for 76 more, and the searches, of 65 ms each, for 13. */
+ * 8 ms each, for some 75 more, and the searches, of 65 ms each, for a dozen. */
 struct way {
     uint32_t parts;
     bool exact, search;
