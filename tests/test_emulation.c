@@ -60,7 +60,7 @@ static void test_parameters_are_described(void) {
     const size_t *decide = emulation_find(&emulation, "decide")->parameter_bytes;
     CHECK(copy[0] == 8 && copy[1] == 8 && copy[2] == 8 && copy[3] == 0);
     CHECK(rows[0] == sizeof(struct weir__cuda_rows) && rows[1] == 0);
-    CHECK(decide[2] == 4 && decide[3] == 8 && decide[4] == 0);
+    CHECK(decide[2] == 8 && decide[3] == 8 && decide[4] == 0);
 }
 
 static bool has_image(const struct weir__cuda_image *images, size_t count, const char *name) {

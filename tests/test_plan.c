@@ -88,7 +88,11 @@ static void test_an_estimate_is_never_above_the_plan(void) {
         expect_sums(estimate);
         for (uint32_t d = 0; d < plan->device_count; d++) {
             CHECK(estimate->devices[d].total <= plan->devices[d].total);
-            CHECK(estimate->devices[d].total >= plan->devices[d].total - plan->devices[d].padding);
+            /* what is held a little longer for readers on other workers is in an estimate no more
+             */
+            const struct weir_device_plan *device = &plan->devices[d];
+            uint64_t held = device->borders + device->portals + device->padding;
+            CHECK(estimate->devices[d].total + held >= device->total);
             CHECK_EQ_UINT(estimate->devices[d].parameters, plan->devices[d].parameters);
         }
         CHECK(estimate->makespan == plan->makespan);

@@ -348,6 +348,11 @@ int weir__memory_bounds(struct weir__memory *memory, const struct weir_table *ta
                         const double *start, const double *end, size_t *bounds) {
     int status = find_lifetimes(memory, table, start, end);
     if (status != WEIR_OK) return status;
+    for (uint32_t b = 0; b < memory->block_count; b++) {
+        struct weir__block *block = &memory->blocks[b];
+        if (block->slack) block->end -= slack; /* a plan may do without */
+        block->slack = false;
+    }
     struct weir__moment *moments =
         weir__pool_take(memory->pool, 2 * (size_t)memory->block_count, sizeof *moments);
     if (moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;

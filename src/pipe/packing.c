@@ -232,6 +232,14 @@ static int pack_all(struct weir__packing *p) {
     return status == WEIR_OK && p->options->search && few && far ? weir__packing_repair(p) : status;
 }
 
+/* What was looked for in vain may have hidden what is nearly as good. */
+static int pack_wide(struct weir__packing *p) {
+    struct weir__pack_options wide = *p->options;
+    wide.fit = 0;
+    p->options = &wide;
+    return pack_all(p);
+}
+
 int weir__packing_run(struct weir__pack_item *items, uint32_t count,
                       const struct weir__pack_options *options, size_t *bytes, size_t *bound) {
     struct weir__packing p = {.items = items, .count = count, .options = options, .best = SIZE_MAX};
@@ -242,6 +250,7 @@ int weir__packing_run(struct weir__pack_item *items, uint32_t count,
     if (status == WEIR_OK) {
         p.bound = find_bound(&p);
         status = pack_all(&p);
+        if (status == WEIR_OK && options->fit > 0 && p.best > options->fit) status = pack_wide(&p);
         *bytes = p.best, *bound = p.bound;
     }
     weir__pool_clean_up(&p.pool);
