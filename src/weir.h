@@ -481,7 +481,8 @@ struct weir_pipe_options {
     const char *const *devices; /**< one name per worker ("cpu"); NULL: all CPU */
     uint32_t device_count;
     uint64_t memory_limit;  /**< bytes per worker; 0: none */
-    uint64_t watchdog_ns;   /**< 0: none */
+    uint64_t watchdog_ns;   /**< for a callback, and for what a device behind its host has still
+                                 to do when the host has given it the whole step; 0: none */
     double clip_norm;       /**< largest global gradient norm; 0: no clipping. Needs a
                                  stage with a norm */
     bool skip_nonfinite;    /**< a non-finite gradient skips the update; else it fails */

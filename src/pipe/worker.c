@@ -254,6 +254,18 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_inde
     return true;
 }
 
+/* What a device has still to do when its host has come to the end is watched as a callback is, and
+ * named by the row's last action. */
+static int finish(struct weir__run *run, uint32_t end) {
+    struct weir__worker *worker = run->worker;
+    if (worker->device->calls->synchronous) return weir__run_finish(run);
+    atomic_store_explicit(&worker->busy_action, end > 0 ? end - 1 : 0, memory_order_relaxed);
+    atomic_store_explicit(&worker->busy_since, weir__now_ns(), memory_order_release);
+    int status = weir__run_finish(run);
+    atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
+    return status;
+}
+
 static void run_row(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir_step *step = &pipe->command.step;
@@ -276,7 +288,7 @@ static void run_row(struct weir__worker *worker) {
     for (uint32_t i = 0; i < stop; i++)
         if (!run_action(&run, first + i, i)) break;
     weir__gate_advance(&worker->progress, worker->base + length);
-    int status = weir__run_finish(&run);
+    int status = finish(&run, first + stop);
     if (status != WEIR_OK) weir__pipe_fail(pipe, NULL, status, &run.error);
 }
 
