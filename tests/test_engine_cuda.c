@@ -103,9 +103,9 @@ static const struct mutated mutations[] = {
 static struct weir_pipe_options mutated_options(const struct weir_fake_cuda_control *gpu,
                                                 const struct mutated *of) {
     engine_model_init(&model, of->stages);
-    engine_skip(&model, 0, WEIR_SKIP_STASH, "a");
+    if (of->stages > 1) engine_skip(&model, 0, WEIR_SKIP_STASH, "a");
     if (of->stages > 2) engine_skip(&model, 1, WEIR_SKIP_READ, "a")->kept = true;
-    engine_skip(&model, of->stages - 1, WEIR_SKIP_POP, "a");
+    if (of->stages > 1) engine_skip(&model, of->stages - 1, WEIR_SKIP_POP, "a");
     model.gpu = gpu;
     struct weir_pipe_options options = engine_options(&model);
     options.schedule = of->schedule;
@@ -239,6 +239,52 @@ static void test_failing_calls_leave_nothing_behind(void) {
     }
 }
 
+/* The step in which the k-th call of the driver fails says so, or was right; and unless parameters
+ * are torn or the device is lost, the next one is right. False: there are not so many calls. */
+static bool step_with_failure(const struct weir_fake_cuda_control *gpu, const struct mutated *of,
+                              uint64_t k) {
+    enum { OUT_OF_MEMORY = 2 };
+    gpu->reset(k, GPUS, of->no_peers ? WEIR_FAKE_CUDA_NO_PEERS : 0);
+    struct weir_pipe_options options = mutated_options(gpu, of);
+    if (!engine_trial_open(&trial, &model, &options, NULL)) return false;
+    engine_trial_step(&trial); /* from here on every event has an old record */
+    engine_batch_clear(&trial.batch);
+    engine_batch_clear(&trial.expected);
+    struct weir_step step = engine_step(&trial.batch);
+    step.mini_batch = step.update = trial.steps;
+    gpu->fail_call(k, OUT_OF_MEMORY);
+    int status = weir_pipe_step(trial.pipe, &step, &trial.result);
+    bool failed = gpu->failed();
+    gpu->fail_call(0, 0);
+    if (status == WEIR_OK) {
+        engine_order_of(&trial.order, trial.schedule,
+                        engine_chunk_count(trial.batch.rows, trial.how.chunks));
+        engine_reference_step(&trial.reference, &trial.expected, &step, &trial.how);
+        EXPECT(engine_expect_result(&trial.result, &trial.reference) &&
+               engine_expect_batches(&trial.batch, &trial.expected, true) &&
+               engine_expect_state(trial.pipe, &trial.reference));
+    } else if (status != WEIR_ERR_TORN && status != WEIR_ERR_DEVICE) {
+        engine_trial_step(&trial);
+    }
+    engine_trial_close(&trial);
+    if (test_has_failed())
+        printf("%s: call %llu of the step: %d\n", of->schedule, (unsigned long long)k, status);
+    return failed;
+}
+
+static void test_a_failed_call_never_passes_for_success(void) {
+    enum { STRIDE_SANITIZED = 7 };
+    static const struct mutated one = {"1f1b", 1, 1, {"cuda:0"}, WEIR_CHECKPOINT_NEVER, false};
+    const struct mutated *pipes[] = {&one, &mutations[1], &mutations[3], &mutations[5]};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    uint64_t stride = test_is_sanitized() ? STRIDE_SANITIZED : 1;
+    for (size_t i = 0; gpu != NULL && i < sizeof pipes / sizeof *pipes; i++) {
+        uint64_t k = 1;
+        while (!test_has_failed() && step_with_failure(gpu, pipes[i], k)) k += stride;
+        printf("  %llu calls of a step failed in turn\n", (unsigned long long)k - 1);
+    }
+}
+
 /* ---- what cannot be ---- */
 
 static void test_what_gpus_cannot_do_is_refused(void) {
@@ -298,4 +344,5 @@ static void test_events_are_stamped_by_the_streams(void) {
 
 WEIR_TEST_SUITE(engine_cuda, TEST(hostile_orders_give_the_reference_bits),
                 TEST(every_wait_is_needed), TEST(failing_calls_leave_nothing_behind),
-                TEST(what_gpus_cannot_do_is_refused), TEST(events_are_stamped_by_the_streams))
+                TEST(a_failed_call_never_passes_for_success), TEST(what_gpus_cannot_do_is_refused),
+                TEST(events_are_stamped_by_the_streams))

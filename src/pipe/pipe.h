@@ -174,7 +174,8 @@ void weir__pipe_bind(struct weir_pipe *pipe);
 /** The thread's body; `argument` is its struct weir__worker. */
 void *weir__worker_main(void *argument);
 /** Makes the pipe's first failure known, with layer and message of `error` and the place of `call`
- * (NULL: none); later failures are dropped. */
+ * (NULL: none); later failures are dropped. Where an update has begun the status is WEIR_ERR_TORN,
+ * unless a device is lost. */
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error);
 /** Gives `pipe->command` to all workers and waits. WEIR_OK, the failure, or WEIR_ERR_TIMEOUT. */

@@ -24,13 +24,13 @@ static bool watchdog_bites(struct weir_pipe *pipe, struct weir__worker *worker) 
     uint32_t action = atomic_load_explicit(&worker->busy_action, memory_order_relaxed);
     const struct weir__call *call = &pipe->command.prepared->calls[action];
     struct weir_error error = {0};
-    int status = call->action.kind == WEIR_KIND_U ? WEIR_ERR_TORN : WEIR_ERR_TIMEOUT;
-    weir__fail(&error, status, "the callback has not returned for %.3g s: the limit is %.3g s",
+    weir__fail(&error, WEIR_ERR_TIMEOUT,
+               "the callback has not returned for %.3g s: the limit is %.3g s",
                (double)(now - since) * 1e-9, (double)limit * 1e-9);
-    weir__pipe_fail(pipe, call, status, &error);
-    /* not taken: the callback has returned in between and the updates have begun, or are skipped */
+    weir__pipe_fail(pipe, call, WEIR_ERR_TIMEOUT, &error);
+    /* not taken: the callback has returned in between and the updates have begun */
     int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
-    if (failed == WEIR__FAILURE_OF_UPDATE || failed == WEIR__FAILURE_NONE) return false;
+    if (failed == WEIR__FAILURE_OF_UPDATE) return false;
     pipe->stuck = true;
     return true;
 }

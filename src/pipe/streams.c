@@ -379,5 +379,7 @@ int weir__run_finish(struct weir__run *run) {
     if (status == WEIR_OK) status = device_failed(run, worker->device, entered);
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
     hand_returns(run);
-    return device_failed(run, worker->device, stamp_row(run));
+    status = stamp_row(run);
+    /* all is done: where a time cannot be had, the trace keeps the host's */
+    return status == WEIR_ERR_DEVICE ? device_failed(run, worker->device, status) : WEIR_OK;
 }

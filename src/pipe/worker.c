@@ -17,13 +17,16 @@ enum { SPIN_LEAST_NS = 50000, SPIN_MOST_NS = 2000000 };
 
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error) {
-    bool updates = call != NULL && call->action.kind == WEIR_KIND_U;
-    int none = updates ? WEIR__FAILURE_OF_UPDATE : WEIR__FAILURE_NONE;
-    bool first = atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_IN_WRITING);
+    int before = WEIR__FAILURE_NONE;
+    bool first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
     /* a device tells of its failure late, when updates were given to it or to others */
-    if (!first && none == WEIR__FAILURE_OF_UPDATE && status == WEIR_ERR_DEVICE)
-        first = atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_IN_WRITING);
+    bool may_be_late =
+        call == NULL || call->action.kind == WEIR_KIND_U || status == WEIR_ERR_DEVICE;
+    if (!first && before == WEIR__FAILURE_OF_UPDATE && may_be_late)
+        first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
     if (!first) return;
+    bool torn = before == WEIR__FAILURE_OF_UPDATE && status != WEIR_ERR_DEVICE;
+    if (torn) status = WEIR_ERR_TORN;
     pipe->error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
     memcpy(pipe->error.layer, error->layer, sizeof pipe->error.layer);
     memcpy(pipe->error.message, error->message, sizeof pipe->error.message);
@@ -217,10 +220,8 @@ static void stamp(struct weir__run *run, const struct weir__call *call, uint32_t
         run->worker->expected_wait_ns = (7 * run->worker->expected_wait_ns + start - waited) / 8;
 }
 
-/* Torn parameters are what an update leaves behind, and nothing else can say so. */
-static int own_status(const struct weir__call *call, int status) {
-    if (status == WEIR_ERR_DEVICE) return status;
-    if (call->action.kind == WEIR_KIND_U) return WEIR_ERR_TORN;
+/* Only weir__pipe_fail knows whether parameters are torn. */
+static int own_status(int status) {
     return status == WEIR_ERR_TORN ? WEIR_ERR_CALLBACK : status;
 }
 
@@ -248,7 +249,7 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_inde
     atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
     if (status == WEIR_OK) status = weir__run_signal(run, row_index);
     stamp(run, call, row_index, start, waited_for);
-    if (status != WEIR_OK) weir__pipe_fail(run->pipe, call, own_status(call, status), &run->error);
+    if (status != WEIR_OK) weir__pipe_fail(run->pipe, call, own_status(status), &run->error);
     if (weir__run_has_failed(run)) return false;
     weir__gate_advance(&worker->progress, worker->base + row_index + 1);
     return true;
