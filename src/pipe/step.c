@@ -292,7 +292,7 @@ static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
 fail_keep:
     weir__arenas_drop(pipe);
 fail_new:
-    weir__pipe_bind(pipe); /* staging may have moved all the same */
+    weir__pipe_bind(pipe); /* staging may have moved */
     weir__prepared_destroy(pipe->setup.options.allocator, made, count);
     return status;
 }

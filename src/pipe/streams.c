@@ -104,7 +104,8 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepare
         status = prepare_worker(pipe, prepared, w);
     for (uint32_t l = 0; status == WEIR_OK && l < prepared->lane_count; l++)
         status = find_stream(pipe, &prepared->lanes[l]);
-    for (uint32_t i = 0; status == WEIR_OK && i < prepared->copy_count; i++) {
+    /* the last of a lane first: it has the highest place */
+    for (uint32_t i = prepared->copy_count; status == WEIR_OK && i-- > 0;) {
         const struct weir__copy *copy = &prepared->copies[i];
         if (copy->lane == WEIR__NO_LANE) continue;
         struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
@@ -181,9 +182,10 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
         event = &from->signals.events[wait->count - 1];
     }
     if (weir__run_has_failed(run)) return WEIR_OK; /* its record may be an older step's */
-    int status = calls->synchronous ? event->device->calls->enter(event->device) : WEIR_OK;
+    struct weir__device *waits = calls->synchronous ? event->device : stream->device;
+    int status = calls->synchronous ? waits->calls->enter(waits) : WEIR_OK;
     if (status == WEIR_OK) status = calls->stream_wait(stream, event);
-    return device_failed(run, event->device, status);
+    return device_failed(run, waits, status);
 }
 
 /* From the caller's memory, which the device may not reach, to where it does. */
@@ -312,8 +314,10 @@ static int time_of(const struct weir__run *run, const struct weir__wait *wait, u
         event = &run->prepared->lanes[copy->lane].stream->signals.events[copy->place];
     } else {
         const struct weir__worker *from = &run->pipe->workers[wait->worker];
-        *ns = weir__worker_event(from, wait->count - 1)->end;
-        if (from->device->calls->synchronous) return WEIR_OK;
+        if (from->device->calls->synchronous) {
+            *ns = weir__worker_event(from, wait->count - 1)->end;
+            return WEIR_OK;
+        }
         event = &from->signals.events[wait->count - 1];
     }
     return event->device->calls->event_time(event, ns);
