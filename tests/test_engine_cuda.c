@@ -54,17 +54,41 @@ static void describe(uint32_t number) {
     printf("\n");
 }
 
+/* Another row count, for which streams, signals and staging may grow. */
+static void run_short(void) {
+    int64_t rows = 1 + (int64_t)test_random_below((uint64_t)run.options.rows);
+    bool trains = !run.has_table && engine_random_accepts(&run, rows);
+    int status = trains ? weir_pipe_prepare(trial.pipe, rows, NULL)
+                        : weir_pipe_prepare_infer(trial.pipe, rows, NULL);
+    if (!EXPECT_STATUS(status, WEIR_OK)) return;
+    if (trains) engine_trial_rows(&trial, rows, false);
+    if (!test_has_failed()) engine_trial_rows(&trial, rows, true);
+}
+
+/* A norm alone, then one update after two mini-batches. */
+static void run_accumulated(void) {
+    trial.base.no_update = true;
+    if (!test_has_failed()) engine_trial_step(&trial);
+    trial.base.no_update = trial.base.accumulate_last = false;
+    if (!test_has_failed()) engine_trial_step(&trial);
+    trial.base.accumulate_first = false, trial.base.accumulate_last = true;
+    if (!test_has_failed()) engine_trial_step(&trial);
+    trial.base.accumulate_first = true;
+}
+
 static bool run_steps(void) {
     const struct engine_order *order = run.has_table ? &run.order : NULL;
     if (!engine_trial_open(&trial, &model, &run.options, order)) return false;
     for (int k = 0; k < 3 && !test_has_failed(); k++) engine_trial_step(&trial);
     if (!test_has_failed()) engine_trial_infer(&trial);
+    if (!test_has_failed()) run_short();
+    if (!test_has_failed()) run_accumulated();
     if (!test_has_failed()) engine_trial_step(&trial);
     engine_trial_close(&trial);
     return true;
 }
 
-/* Five steps each: a thousand orders. */
+/* Nine steps or so each: far more than a thousand orders. */
 static void test_hostile_orders_give_the_reference_bits(void) {
     enum { RUNS = 200, SANITIZED = 20 };
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
