@@ -164,6 +164,7 @@ static void test_results_that_stay_are_known(void) {
     CHECK_STATUS(weir__cuda_status(700), WEIR_ERR_DEVICE);
     CHECK_STATUS(weir__cuda_status(1), WEIR_ERR_BACKEND);
     CHECK(weir__cuda_is_sticky(700) && weir__cuda_is_sticky(719));
+    CHECK(weir__cuda_is_sticky(214) && weir__cuda_is_sticky(220));
     CHECK(!weir__cuda_is_sticky(1) && !weir__cuda_is_sticky(2) && !weir__cuda_is_sticky(600));
 }
 

@@ -152,6 +152,8 @@ int weir__cuda_status(int result) {
 
 bool weir__cuda_is_sticky(int result) {
     switch (result) {
+    case WEIR__CUDA_ECC_UNCORRECTABLE:
+    case WEIR__CUDA_NVLINK_UNCORRECTABLE:
     case WEIR__CUDA_ILLEGAL_ADDRESS:
     case WEIR__CUDA_LAUNCH_TIMEOUT:
     case WEIR__CUDA_CONTEXT_IS_DESTROYED:

@@ -41,6 +41,8 @@ struct CUfunc_st;
     X(INVALID_PTX, 218)                                                                            \
     X(UNSUPPORTED_PTX_VERSION, 222)                                                                \
     X(PEER_ACCESS_UNSUPPORTED, 217)                                                                \
+    X(ECC_UNCORRECTABLE, 214)                                                                      \
+    X(NVLINK_UNCORRECTABLE, 220)                                                                   \
     X(INVALID_HANDLE, 400)                                                                         \
     X(NOT_FOUND, 500)                                                                              \
     X(NOT_READY, 600)                                                                              \

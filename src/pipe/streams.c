@@ -39,6 +39,13 @@ static struct weir__device *copier(const struct weir_pipe *pipe, const struct we
     return pipe->workers[lane->from].device;
 }
 
+static int make_hop(struct weir__copy_stream *made, struct weir__device *source) {
+    if (source->memory == 0 || made->device->calls->reaches(made->device, source)) return WEIR_OK;
+    int status = source->calls->stream_new(source, &made->hop.stream);
+    if (status == WEIR_OK) made->hop.device = source;
+    return status;
+}
+
 static int find_stream(struct weir_pipe *pipe, struct weir__lane *lane) {
     struct weir__worker *worker = &pipe->workers[lane->worker];
     struct weir__pool *pool = &pipe->setup.pool;
@@ -51,14 +58,16 @@ static int find_stream(struct weir_pipe *pipe, struct weir__lane *lane) {
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     made->from = lane->from;
     made->device = copier(pipe, lane);
+    int status = made->device->calls->stream_new(made->device, &made->stream);
+    if (status == WEIR_OK && lane->from != WEIR__FROM_CALLER)
+        status = make_hop(made, pipe->workers[lane->from].device);
+    if (status != WEIR_OK) {
+        made->device->calls->stream_destroy(made->stream);
+        return status;
+    }
     made->next = worker->copy_streams;
     worker->copy_streams = lane->stream = made;
-    int status = made->device->calls->stream_new(made->device, &made->stream);
-    if (status != WEIR_OK || lane->from == WEIR__FROM_CALLER) return status;
-    struct weir__device *source = pipe->workers[lane->from].device;
-    if (source->memory == 0 || made->device->calls->reaches(made->device, source)) return WEIR_OK;
-    made->hop.device = source;
-    return source->calls->stream_new(source, &made->hop.stream);
+    return WEIR_OK;
 }
 
 /* Slots of pinned memory between two devices that do not reach each other. */
@@ -69,7 +78,9 @@ static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
     int status = grow_signals(pipe, hop->device, copy->place + 1, &hop->signals);
     if (status != WEIR_OK || copy->bytes <= hop->slot_bytes) return status;
     struct weir__host_memory grown;
-    status = weir__host_memory_init(&grown, pipe->host, hop->device, WEIR__HOP_SLOTS * copy->bytes);
+    size_t bytes;
+    if (!weir__multiply(WEIR__HOP_SLOTS, copy->bytes, &bytes)) return WEIR_ERR_OVERFLOW;
+    status = weir__host_memory_init(&grown, pipe->host, hop->device, bytes);
     if (status != WEIR_OK) return status;
     weir__host_memory_clean_up(&hop->slots);
     hop->slots = grown;
@@ -323,6 +334,13 @@ static int time_of(const struct weir__run *run, const struct weir__wait *wait, u
     return event->device->calls->event_time(event, ns);
 }
 
+/* Whose work it was: of a copy, that of the worker which it came from. */
+static int32_t waited_for(const struct weir__prepared *p, const struct weir__wait *wait) {
+    if (wait->copy == WEIR__NO_COPY) return (int32_t)wait->worker;
+    uint32_t from = p->lanes[p->copies[wait->copy].lane].from;
+    return from == WEIR__FROM_CALLER ? -1 : (int32_t)from;
+}
+
 /* An action began when its stream had come there and everything that it follows was done. */
 static int stamp_action(struct weir__run *run, uint32_t row_index, uint64_t *before) {
     struct weir__worker *worker = run->worker;
@@ -337,7 +355,7 @@ static int stamp_action(struct weir__run *run, uint32_t row_index, uint64_t *bef
         if (status != WEIR_OK) return status;
         if (ready > start) {
             start = ready;
-            event->waited_for = (int32_t)p->waits[i].worker;
+            event->waited_for = waited_for(p, &p->waits[i]);
         }
     }
     struct weir__event *signal = &worker->signals.events[row_index];
@@ -359,16 +377,20 @@ static int stamp_row(struct weir__run *run) {
     return status;
 }
 
+/* The worse of two: a device that is lost, else the first failure. */
+static int finish_stream(struct weir__run *run, struct weir__device *device,
+                         struct weir_stream *stream, int worst) {
+    int status = device->calls->enter(device);
+    if (status == WEIR_OK) status = device->calls->stream_finish(stream);
+    status = device_failed(run, device, status);
+    return worst == WEIR_OK || status == WEIR_ERR_DEVICE ? status : worst;
+}
+
 static int finish_lanes(struct weir__run *run) {
     int worst = WEIR_OK;
     for (struct weir__copy_stream *s = run->worker->copy_streams; s != NULL; s = s->next) {
-        int status = s->device->calls->enter(s->device);
-        if (status == WEIR_OK) status = s->device->calls->stream_finish(s->stream);
-        if (status != WEIR_OK) worst = device_failed(run, s->device, status);
-        if (s->hop.device == NULL) continue;
-        status = s->hop.device->calls->enter(s->hop.device);
-        if (status == WEIR_OK) status = s->hop.device->calls->stream_finish(s->hop.stream);
-        if (status != WEIR_OK) worst = device_failed(run, s->hop.device, status);
+        worst = finish_stream(run, s->device, s->stream, worst);
+        if (s->hop.device != NULL) worst = finish_stream(run, s->hop.device, s->hop.stream, worst);
     }
     return worst;
 }
@@ -378,9 +400,7 @@ int weir__run_finish(struct weir__run *run) {
     const struct weir__device_calls *calls = worker->device->calls;
     int status = finish_lanes(run);
     if (calls->synchronous) return status;
-    int entered = calls->enter(worker->device);
-    if (entered == WEIR_OK) entered = calls->stream_finish(worker->stream);
-    if (status == WEIR_OK) status = device_failed(run, worker->device, entered);
+    status = finish_stream(run, worker->device, worker->stream, status);
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
     hand_returns(run);
     status = stamp_row(run);
