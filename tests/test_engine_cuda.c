@@ -124,6 +124,8 @@ static const struct mutated mutations[] = {
     {"interleaved", 4, 2, {"cuda:0", "cuda:1"}, WEIR_CHECKPOINT_ALWAYS, true},
 };
 
+static uint32_t jitter; /* of the next models: hosts come in other orders too */
+
 static struct weir_pipe_options mutated_options(const struct weir_fake_cuda_control *gpu,
                                                 const struct mutated *of) {
     engine_model_init(&model, of->stages);
@@ -139,6 +141,7 @@ static struct weir_pipe_options mutated_options(const struct weir_fake_cuda_cont
     options.checkpoint = of->checkpoint;
     options.clip_norm = 0.01;
     options.wait = WEIR_WAIT_PARK;
+    model.jitter = jitter;
     return options;
 }
 
@@ -159,15 +162,23 @@ static void run_mutated(const struct weir_fake_cuda_control *gpu, const struct m
 /* Whether some order of work shows that the wait is left out. */
 static bool is_missed(const struct weir_fake_cuda_control *gpu, const struct mutated *of,
                       const struct weir_fake_cuda_wait *without) {
-    enum { SEEDS = 200 };
+    enum { SEEDS = 2000 }; /* nearly always one or two are enough */
     uint64_t begin, end;
     int failures = 0;
     for (uint64_t seed = 1; seed <= SEEDS && failures == 0; seed++) {
+        jitter = seed % 4 == 3 ? 2 : 0;
         test_expect_failures_begin();
         run_mutated(gpu, of, seed, without, &begin, &end);
         failures = test_expect_failures_end(NULL, 0);
     }
+    jitter = 0;
     return failures > 0;
+}
+
+static bool only_gpus(const struct mutated *of) {
+    bool only = true;
+    for (uint32_t w = 0; w < of->workers; w++) only &= strcmp(of->devices[w], "cpu") != 0;
+    return only;
 }
 
 static void describe_wait(const struct weir_fake_cuda_wait *wait, const char *what) {
@@ -187,9 +198,9 @@ static void mutate(const struct weir_fake_cuda_control *gpu, const struct mutate
            (unsigned long long)(end - begin));
     for (uint64_t i = 0; i < end - begin; i++) {
         bool needed = waits[i].recorded && !waits[i].implied;
-        /* the host's second wait for an event is another thread's: the first may stand in for it */
-        bool again = waits[i].blocks && waits[i].nth > 1;
-        bool seen = again || is_missed(gpu, of, &waits[i]);
+        /* where a CPU waits too, its thread may bring along what a wait that is left out was for,
+         * at the whim of the system's scheduler: there nothing follows from a right result */
+        bool seen = !only_gpus(of) || is_missed(gpu, of, &waits[i]);
         if (!needed) describe_wait(&waits[i], "is implied by others");
         if (!seen) describe_wait(&waits[i], "is not missed");
         superfluous += !needed, unseen += !seen;
