@@ -588,7 +588,8 @@ struct weir_plan_point {
 
 /** Memory over the predicted step: ascending; the first point is at 0. The highest is the device's
  * total less its padding, the last what lasts. A block that another worker reads is held half a
- * forward longer than it is needed, so that a late reader stops nobody. */
+ * forward longer than it is needed, so that a late reader stops nobody, unless the arena is smaller
+ * without that. */
 struct weir_plan_curve {
     uint32_t point_count;
     const struct weir_plan_point *points;
@@ -618,9 +619,9 @@ const struct weir_plan *weir_pipe_plan(const struct weir_pipe *pipe);
  * weir_pipe_new's to the byte. The caller's: weir_plan_destroy. */
 int weir_plan_new(const struct weir_pipe_options *options, struct weir_faults *faults,
                   struct weir_plan **plan);
-/** What cannot be less: the same with `total` the largest sum of what is in use at once.
- * Nothing is packed, which saves most of a plan's time; memory_limit and bind are not looked at. A
- * plan is within some per cent of it, 3 where a worker has one stage. */
+/** What cannot be less: the same with `total` the largest sum of what is in use at once, nothing
+ * held longer than it is needed. Nothing is packed, which saves most of a plan's time; memory_limit
+ * and bind are not looked at. */
 int weir_plan_estimate(const struct weir_pipe_options *options, struct weir_faults *faults,
                        struct weir_plan **plan);
 /** Accepts NULL. */

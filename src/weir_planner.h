@@ -16,7 +16,7 @@
  * what crosses, and the largest workspace; where `memory` is given, whatever is listed, refused or
  * chosen goes by its answer, and the estimate only says in which order to ask.
  *
- * How long it takes, on one core of some 20 million simulated actions a second: QUICK, estimates
+ * How long it takes, on one core of some 18 million simulated actions a second: QUICK, estimates
  * alone: 8 workers, 64 micro-batches, 32 layers 1.5 to 3 ms; 64, 512, 256 layers 0.2 to 0.5 s: a
  * plan may change with every step. FULL: 0.1 s for 2 workers and 8 micro-batches, 1 to 3 s for 8
  * and 64, and each ask for memory comes on top. Other numbers of micro-batches take as long again,

@@ -9,6 +9,7 @@
 #include "engine_gpu.h"
 #include "pipe/pipe.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -353,6 +354,7 @@ static void test_what_gpus_cannot_do_is_refused(void) {
 /* Two devices' clocks are mapped to the host's to a microsecond or so each. */
 static void test_events_are_stamped_by_the_streams(void) {
     enum { CLOCKS_NS = 20000 };
+    uint32_t named = 0;
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
     for (size_t i = 0; gpu != NULL && i < sizeof mutations / sizeof *mutations; i++) {
         gpu->reset(i, GPUS, mutations[i].no_peers ? WEIR_FAKE_CUDA_NO_PEERS : 0);
@@ -366,6 +368,10 @@ static void test_events_are_stamped_by_the_streams(void) {
             const struct weir_trace_event *event =
                 weir__worker_event(&pipe->workers[w], a - p->table->rows[w]);
             EXPECT(event->waited <= event->start && event->start <= event->end);
+            /* for another worker, or for the caller's rows, which nobody is named for */
+            EXPECT(event->waited_for != (int32_t)w && event->waited_for >= -1);
+            EXPECT(event->waited_for < (int32_t)p->table->worker_count);
+            named += event->waited_for >= 0;
             for (uint32_t e = p->deps.begin[a]; e < p->deps.begin[a + 1]; e++) {
                 uint32_t from = p->deps.edges[e].from, v = weir__table_worker_of(p->table, from);
                 const struct weir_trace_event *before =
@@ -375,9 +381,34 @@ static void test_events_are_stamped_by_the_streams(void) {
         }
         engine_trial_close(&trial);
     }
+    EXPECT(gpu == NULL || named > 0);
+}
+
+/* ---- gradients that are not finite ---- */
+
+static void test_devices_leave_out_what_is_not_finite(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    size_t count = sizeof mutations / sizeof *mutations;
+    for (size_t i = 0; gpu != NULL && i < 2 * count; i++) {
+        gpu->reset(i, GPUS, mutations[i / 2].no_peers ? WEIR_FAKE_CUDA_NO_PEERS : 0);
+        struct weir_pipe_options options = mutated_options(gpu, &mutations[i / 2]);
+        options.skip_nonfinite = i % 2 == 1;
+        CHECK(engine_trial_open(&trial, &model, &options, NULL));
+        engine_trial_step(&trial); /* so that there is a verdict of an earlier step */
+        float *x = trial.batch.inputs[0], kept = x[9];
+        struct weir_step step = engine_step(&trial.batch);
+        x[9] = NAN;
+        int status = weir_pipe_step(trial.pipe, &step, &trial.result);
+        x[9] = kept;
+        EXPECT_STATUS(status, options.skip_nonfinite ? WEIR_OK : WEIR_ERR_NONFINITE);
+        EXPECT(!isfinite(trial.result.gradient_norm) && !trial.result.updated);
+        engine_trial_step(&trial); /* parameters and optimizer are the reference's still */
+        engine_trial_close(&trial);
+        CHECK_HELPERS();
+    }
 }
 
 WEIR_TEST_SUITE(engine_cuda, TEST(hostile_orders_give_the_reference_bits),
                 TEST(every_wait_is_needed), TEST(failing_calls_leave_nothing_behind),
                 TEST(a_failed_call_never_passes_for_success), TEST(what_gpus_cannot_do_is_refused),
-                TEST(events_are_stamped_by_the_streams))
+                TEST(events_are_stamped_by_the_streams), TEST(devices_leave_out_what_is_not_finite))

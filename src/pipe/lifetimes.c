@@ -551,8 +551,7 @@ static bool builder_init(struct builder *b) {
     bool *split = weir__pool_take(pool, (size_t)stages * b->m, sizeof *split);
     uint32_t workers = b->prepared->table->worker_count;
     b->prepared->staging_bytes = weir__pool_take(pool, workers, sizeof(size_t));
-    b->prepared->first_copy = weir__pool_take(pool, (size_t)workers + 1, sizeof(uint32_t));
-    if (b->prepared->staging_bytes == NULL || b->prepared->first_copy == NULL) return false;
+    if (b->prepared->staging_bytes == NULL) return false;
     if (b->outputs == NULL || b->grads == NULL || b->entering == NULL || b->areas == NULL ||
         b->layouts == NULL || b->values == NULL || b->sums == NULL || checkpointed == NULL ||
         split == NULL)
@@ -577,11 +576,6 @@ int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir_
     struct builder b = {
         .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
-    const struct weir_table *table = prepared->table;
-    for (uint32_t w = 0; w < table->worker_count; w++) {
-        prepared->first_copy[w] = prepared->copy_count;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) visit(&b, a);
-    }
-    prepared->first_copy[table->worker_count] = prepared->copy_count;
+    for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
     return prepared->memory.status;
 }

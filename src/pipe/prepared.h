@@ -167,7 +167,6 @@ struct weir__prepared {
     struct weir__return *returns;
     struct weir__lane *lanes;
     uint32_t lane_count, lane_capacity;
-    uint32_t *first_copy;           /**< per worker, and one more: its row's copies are in order */
     size_t *staging_bytes;          /**< per worker */
     struct weir__tracker *trackers; /**< per micro-batch */
     uint32_t wait_count, copy_count, move_count, return_count;

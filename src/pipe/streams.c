@@ -194,9 +194,7 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
     }
     if (weir__run_has_failed(run)) return WEIR_OK; /* its record may be an older step's */
     struct weir__device *waits = calls->synchronous ? event->device : stream->device;
-    int status = calls->synchronous ? waits->calls->enter(waits) : WEIR_OK;
-    if (status == WEIR_OK) status = calls->stream_wait(stream, event);
-    return device_failed(run, waits, status);
+    return device_failed(run, waits, calls->stream_wait(stream, event));
 }
 
 /* From the caller's memory, which the device may not reach, to where it does. */
@@ -334,11 +332,13 @@ static int time_of(const struct weir__run *run, const struct weir__wait *wait, u
     return event->device->calls->event_time(event, ns);
 }
 
-/* Whose work it was: of a copy, that of the worker which it came from. */
-static int32_t waited_for(const struct weir__prepared *p, const struct weir__wait *wait) {
+/* Whom `worker` waited for: of a copy, the worker at its other end. */
+static int32_t waited_for(const struct weir__prepared *p, uint32_t worker,
+                          const struct weir__wait *wait) {
     if (wait->copy == WEIR__NO_COPY) return (int32_t)wait->worker;
-    uint32_t from = p->lanes[p->copies[wait->copy].lane].from;
-    return from == WEIR__FROM_CALLER ? -1 : (int32_t)from;
+    const struct weir__lane *lane = &p->lanes[p->copies[wait->copy].lane];
+    if (lane->from == WEIR__FROM_CALLER) return -1;
+    return (int32_t)(lane->from == worker ? lane->worker : lane->from);
 }
 
 /* An action began when its stream had come there and everything that it follows was done. */
@@ -355,7 +355,7 @@ static int stamp_action(struct weir__run *run, uint32_t row_index, uint64_t *bef
         if (status != WEIR_OK) return status;
         if (ready > start) {
             start = ready;
-            event->waited_for = waited_for(p, &p->waits[i]);
+            event->waited_for = waited_for(p, worker->index, &p->waits[i]);
         }
     }
     struct weir__event *signal = &worker->signals.events[row_index];
