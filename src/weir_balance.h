@@ -110,7 +110,8 @@ struct weir_balance_options {
  * checkpoints. By size: bytes: parameters, gradients and optimizer state (or parameters times
  * `parameter_scale`), and of each micro-batch alive what is kept: activations, or, where it is
  * checkpointed, the output, with one micro-batch's activations besides. A skip counts at its
- * source. WEIR_ERR_ARGUMENT: options of another version, or no micro-batch. */
+ * source. WEIR_ERR_ARGUMENT: options of another version, or no micro-batch; by
+ * size, a skip that ends before it begins. */
 int weir_layer_weights(const struct weir_layer_costs *costs,
                        const struct weir_balance_options *options, double *weights);
 
@@ -201,7 +202,7 @@ struct weir_stage_costs {
 
 /** Room for up to `stages` stages of these layers, whose memory must outlive it. The caller's:
  * weir_stage_costs_destroy. WEIR_ERR_ARGUMENT: no layer, no stage, or more stages than layers;
- * a skip that ends before it begins. WEIR_ERR_OUT_OF_MEMORY. */
+ * a skip that ends before it begins, or skips without their list. WEIR_ERR_OUT_OF_MEMORY. */
 int weir_stage_costs_new(const struct weir_layer_costs *layers, uint32_t stages,
                          const struct weir_allocator *allocator, struct weir_stage_costs **costs);
 /** For a partition of `stages` parts; allocates nothing. WEIR_ERR_ARGUMENT: sizes below 1, or that

@@ -590,6 +590,12 @@ static void test_what_cannot_be_is_refused_by_name(void) {
     begin_trial(&t, 2, 2, 4);
     t.seconds[3] = -1.0;
     expect_refused(&t.options, WEIR_ERR_ARGUMENT, "not negative");
+    begin_trial(&t, 2, 2, 4);
+    t.costs.skip_count = 1;
+    expect_refused(&t.options, WEIR_ERR_ARGUMENT, "skip_count is 1 but skips is NULL");
+    t.costs.skips = t.skips;
+    t.skips[0] = (struct weir_simulate_skip){0, 1, beyond + 1, 8, true};
+    expect_refused(&t.options, WEIR_ERR_ARGUMENT, "skip 0: its readers must be stages");
     t.options.size = 4;
     expect_refused(&t.options, WEIR_ERR_ARGUMENT, "size");
 }

@@ -521,6 +521,23 @@ static void test_wrong_partitions_leave_the_stages_alone(void) {
     EXPECT_STATUS(weir_stage_costs_new(&costs, 2, test_allocator(), &stages), WEIR_ERR_ARGUMENT);
 }
 
+static void test_skips_without_their_list_are_refused(void) {
+    struct weir_layer_cost layers[6];
+    struct weir_layer_costs costs = six_layers(layers);
+    struct weir_layer_skip no_readers = {"", "s", 3, 1, NULL, 1, true};
+    struct weir_balance_options options = WEIR_BALANCE_OPTIONS_INIT;
+    struct weir_stage_costs *stages;
+    double weights[6];
+    options.by = WEIR_BALANCE_BY_SIZE;
+    costs.skip_count = 1;
+    for (int i = 0; i < 2; i++) {
+        costs.skips = i == 0 ? NULL : &no_readers;
+        EXPECT_STATUS(weir_stage_costs_new(&costs, 2, test_allocator(), &stages),
+                      WEIR_ERR_ARGUMENT);
+        EXPECT_STATUS(weir_layer_weights(&costs, &options, weights), WEIR_ERR_ARGUMENT);
+    }
+}
+
 WEIR_TEST_SUITE(
     balance, TEST(blocks_are_cut_as_upstream_cuts_them), TEST(among_equals_later_parts_are_large),
     TEST(weights_that_are_none_are_refused), TEST(no_partition_has_a_lighter_heaviest_worker),
@@ -530,4 +547,5 @@ WEIR_TEST_SUITE(
     TEST(a_stage_costs_its_layers_but_for_its_ends),
     TEST(where_no_gradient_leaves_the_weight_part_does_all),
     TEST(a_skip_goes_to_each_stage_that_reads_it_once),
-    TEST(a_predicted_step_is_of_the_stages_times), TEST(wrong_partitions_leave_the_stages_alone))
+    TEST(a_predicted_step_is_of_the_stages_times), TEST(wrong_partitions_leave_the_stages_alone),
+    TEST(skips_without_their_list_are_refused))

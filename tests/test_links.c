@@ -433,6 +433,10 @@ static void test_what_cannot_be_is_refused(void) {
     EXPECT_EQ_UINT(faults.count, 1);
     if (faults.kept > 0)
         EXPECT_CONTAINS(faults.lines[0], "skip 0: its readers must be stages after");
+    options.skips = NULL;
+    EXPECT_STATUS(weir_table_check_links(table, &options, &faults), WEIR_ERR_ARGUMENT);
+    EXPECT_EQ_UINT(faults.count, 2);
+    if (faults.kept > 1) EXPECT_CONTAINS(faults.lines[1], "skip_count is 1 but skips is NULL");
     weir_faults_clean_up(&faults);
     weir_table_destroy(table);
 }

@@ -240,6 +240,11 @@ static void test_costs_that_cannot_be_are_named(void) {
     EXPECT_EQ_UINT(faults.count, 6);
     EXPECT_STATUS(weir_simulate(simulator, &options, NULL, &prediction), WEIR_ERR_ARGUMENT);
     EXPECT_STATUS(weir_simulate(simulator, NULL, NULL, &prediction), WEIR_ERR_ARGUMENT);
+    options = options_of(table);
+    options.skip_count = 1;
+    EXPECT_STATUS(weir_simulate(simulator, &options, &faults, &prediction), WEIR_ERR_ARGUMENT);
+    if (EXPECT_EQ_UINT(faults.kept, 7))
+        EXPECT_CONTAINS(faults.lines[6], "skip_count is 1 but skips is NULL");
     options.table = NULL;
     EXPECT_STATUS(weir_simulate(simulator, &options, NULL, &prediction), WEIR_ERR_ARGUMENT);
     weir_faults_clean_up(&faults);

@@ -12,6 +12,9 @@
 int weir__block_partition(const struct weir_allocator *allocator, const double *costs,
                           uint32_t count, uint32_t part_count, uint32_t *sizes);
 
+/** Whether every skip has its readers, ascending layers after its source; `readers`: of all. */
+bool weir__layer_skips_are_valid(const struct weir_layer_costs *layers, size_t *readers);
+
 /** All partitions in lexicographic order, but those with a worker above the bound, which are
  * passed over as early as can be seen. */
 struct weir__cuts {

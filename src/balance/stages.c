@@ -21,11 +21,13 @@ struct stage_costs {
     struct weir__pool pool;
 };
 
-static bool skips_are_valid(const struct weir_layer_costs *layers, size_t *readers) {
+bool weir__layer_skips_are_valid(const struct weir_layer_costs *layers, size_t *readers) {
     *readers = 0;
+    if (layers->skip_count > 0 && layers->skips == NULL) return false;
     for (uint32_t s = 0; s < layers->skip_count; s++) {
         const struct weir_layer_skip *skip = &layers->skips[s];
         uint32_t before = skip->source;
+        if (skip->reader_count > 0 && skip->readers == NULL) return false;
         for (uint32_t r = 0; r < skip->reader_count; before = skip->readers[r++])
             if (skip->readers[r] <= before || skip->readers[r] >= layers->layer_count) return false;
         if (skip->source >= layers->layer_count) return false;
@@ -59,7 +61,7 @@ int weir_stage_costs_new(const struct weir_layer_costs *layers, uint32_t stages,
                          const struct weir_allocator *allocator, struct weir_stage_costs **costs) {
     size_t readers;
     if (layers->layer_count == 0 || stages == 0 || stages > layers->layer_count ||
-        !skips_are_valid(layers, &readers))
+        !weir__layer_skips_are_valid(layers, &readers))
         return WEIR_ERR_ARGUMENT;
     struct stage_costs *made = weir__acquire(allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;

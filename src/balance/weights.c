@@ -31,6 +31,7 @@ static double size_weight(const struct weir_layer_cost *layer,
 
 int weir_layer_weights(const struct weir_layer_costs *costs,
                        const struct weir_balance_options *options, double *weights) {
+    size_t readers;
     uint32_t total = options->micro_batches;
     if (options->size != sizeof *options || total == 0) return WEIR_ERR_ARGUMENT;
     enum weir_checkpoint mode = options->checkpoint == WEIR_CHECKPOINT_DEFAULT
@@ -43,6 +44,7 @@ int weir_layer_weights(const struct weir_layer_costs *costs,
                          ? time_weight(&costs->layers[i], options, checkpointed)
                          : size_weight(&costs->layers[i], options, checkpointed);
     if (options->by == WEIR_BALANCE_BY_TIME || options->infer) return WEIR_OK;
+    if (!weir__layer_skips_are_valid(costs, &readers)) return WEIR_ERR_ARGUMENT;
     for (uint32_t s = 0; s < costs->skip_count; s++)
         weights[costs->skips[s].source] += alive * (double)costs->skips[s].bytes;
     return WEIR_OK;

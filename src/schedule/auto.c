@@ -5,6 +5,7 @@
  * has the last word on which is faster.
  */
 #include "schedule/auto.h"
+#include "schedule/simulate.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -63,16 +64,18 @@ static void check_counts(const struct weir_search_options *options, struct weir_
     if (options->stages < 1 || options->stages >= UINT16_MAX || options->workers < 1 ||
         options->workers > options->stages || options->micro_batches < 1) {
         weir_faults_add(faults,
-                        "%" PRIu32 " stages on %" PRIu32 " workers, %" PRIu32
-                        " micro-batches: ask for at least one of each, and no more workers than "
+                        "%" PRIu32 " stage%s on %" PRIu32 " worker%s, %" PRIu32
+                        " micro-batch%s: ask for at least one of each, and no more workers than "
                         "stages",
-                        options->stages, options->workers, options->micro_batches);
+                        options->stages, weir__s(options->stages), options->workers,
+                        weir__s(options->workers), options->micro_batches,
+                        weir__es(options->micro_batches));
     } else if (cells > WEIR__AUTO_CELLS_MAX) {
         weir_faults_add(faults,
-                        "%" PRIu32 " stages and %" PRIu32 " micro-batches are too many to search: "
+                        "%" PRIu32 " stage%s and %" PRIu32 " micro-batches are too many to search: "
                         "with so many stages ask for at most %" PRIu32 " micro-batches, or name a "
                         "schedule",
-                        options->stages, options->micro_batches,
+                        options->stages, weir__s(options->stages), options->micro_batches,
                         WEIR__AUTO_CELLS_MAX / options->stages);
     }
 }
@@ -402,6 +405,8 @@ int weir_search(struct weir_simulator *simulator, const struct weir_search_optio
     }
     uint32_t before = search.faults->count;
     check_counts(&search.options, search.faults);
+    weir__simulate_check_skips(search.costs.skips, search.costs.skip_count, search.options.stages,
+                               search.faults);
     int status = WEIR_ERR_ARGUMENT;
     if (search.faults->count == before) {
         status = acquire(&search);

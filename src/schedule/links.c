@@ -230,19 +230,15 @@ int weir_table_check_links(const struct weir_table *table, const struct weir_lin
                                 "those of this library");
         return WEIR_ERR_ARGUMENT;
     }
+    if (!weir__simulate_check_skips(own.skips, own.skip_count, table->stage_count, faults)) {
+        return WEIR_ERR_ARGUMENT;
+    }
     struct weir__flow_skip *skips = weir__acquire(own.allocator, own.skip_count, sizeof *skips);
     if (skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = WEIR_OK;
     for (uint32_t i = 0; i < own.skip_count; i++) {
         const struct weir_simulate_skip *skip = &own.skips[i];
         skips[i] = (struct weir__flow_skip){skip->source, skip->reader_count, skip->readers,
                                             skip->differentiable};
-        if (status != WEIR_OK || weir__simulate_skip_sound(skip, table->stage_count)) continue;
-        weir_faults_add(faults,
-                        "skip %" PRIu32 ": its readers must be stages after its source, in "
-                        "ascending order",
-                        i);
-        status = WEIR_ERR_ARGUMENT;
     }
     struct weir__flow flow = {.stage_count = table->stage_count,
                               .border_differentiable = own.border_differentiable,
@@ -250,7 +246,7 @@ int weir_table_check_links(const struct weir_table *table, const struct weir_lin
                               .skip_count = own.skip_count,
                               .skips = skips,
                               .recompute_late = own.recompute_late};
-    if (status == WEIR_OK) status = check_flow(table, &flow, &own, faults);
+    int status = check_flow(table, &flow, &own, faults);
     weir__release(own.allocator, skips, own.skip_count, sizeof *skips);
     return status;
 }

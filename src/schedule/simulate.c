@@ -56,7 +56,7 @@ static void check_link(const struct weir_link_cost *link, struct weir_faults *fa
     }
 }
 
-bool weir__simulate_skip_sound(const struct weir_simulate_skip *skip, uint32_t stages) {
+static bool goes_forward(const struct weir_simulate_skip *skip, uint32_t stages) {
     uint32_t before = skip->source;
     bool sound = before < stages && skip->reader_count > 0 && skip->readers != NULL;
     for (uint32_t r = 0; sound && r < skip->reader_count; r++) {
@@ -66,13 +66,21 @@ bool weir__simulate_skip_sound(const struct weir_simulate_skip *skip, uint32_t s
     return sound;
 }
 
-static void check_skip(const struct weir_simulate_skip *skip, uint32_t stages, uint32_t at,
-                       struct weir_faults *faults) {
-    if (!weir__simulate_skip_sound(skip, stages)) {
+bool weir__simulate_check_skips(const struct weir_simulate_skip *skips, uint32_t count,
+                                uint32_t stages, struct weir_faults *faults) {
+    bool sound = true;
+    if (count > 0 && skips == NULL) {
+        weir_faults_add(faults, "skip_count is %u but skips is NULL", (unsigned)count);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (goes_forward(&skips[i], stages)) continue;
         weir_faults_add(faults,
                         "skip %u: its readers must be stages after its source, in ascending order",
-                        (unsigned)at);
+                        (unsigned)i);
+        sound = false;
     }
+    return sound;
 }
 
 static void check_orders(const struct weir_simulate_options *options, struct weir_faults *faults) {
@@ -86,7 +94,8 @@ static void check_orders(const struct weir_simulate_options *options, struct wei
         }
     }
     if (!sound) {
-        weir_faults_add(faults, "the orders do not name the table's %u actions", (unsigned)actions);
+        weir_faults_add(faults, "the orders do not name the table's %u action%s", (unsigned)actions,
+                        weir__s(actions));
     }
 }
 
@@ -107,9 +116,7 @@ static void check_options(const struct weir_simulate_options *options, struct we
     for (size_t i = 0; options->links != NULL && i < (size_t)workers * workers; i++) {
         check_link(&options->links[i], faults);
     }
-    for (uint32_t i = 0; i < options->skip_count; i++) {
-        check_skip(&options->skips[i], stages, i, faults);
-    }
+    weir__simulate_check_skips(options->skips, options->skip_count, stages, faults);
     check_orders(options, faults);
 }
 
