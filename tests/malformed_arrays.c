@@ -157,7 +157,7 @@ static size_t write_npy(const struct malformed *malformed, char *bytes) {
 static const struct malformed idx[] = {
     RAW("an empty file", "0 bytes are too few for an IDX file", ""),
     RAW("a magic cut short", "3 bytes are too few for an IDX file", "\0\0\10"),
-    RAW("a magic alone", "4 bytes are too few for a header of 1 dimensions", "\0\0\10\1"),
+    RAW("a magic alone", "4 bytes are too few for a header of 1 dimension,", "\0\0\10\1"),
     RAW("a first byte that is not zero", "begins with the bytes 01 00", "\1\0\10\1\0\0\0\0"),
     RAW("a second byte that is not zero", "begins with the bytes 00 01", "\0\1\10\1\0\0\0\0"),
     RAW("a magic in the other byte order", "begins with the bytes 01 08", "\1\10\0\0\1\0\0\0\3"),

@@ -26,7 +26,7 @@
 static const struct malformed list[] = {
     /* the length */
     RAW("an empty file", ": 0 bytes are too few", ""),
-    RAW("a byte", ": 1 bytes are too few", "{"),
+    RAW("a byte", ": 1 byte is too few", "{"),
     RAW("a length cut short", ": 7 bytes are too few", "\2\0\0\0\0\0\0"),
     RAW("a length of zero", NOT_BEGUN, "\0\0\0\0\0\0\0\0"),
     RAW("a length of zero before a header", NOT_BEGUN, "\0\0\0\0\0\0\0\0{}"),
@@ -302,7 +302,7 @@ static const struct malformed list[] = {
         ONE("'I64'", "[3]", "[0,3]"), 3),
 
     /* tensors against each other */
-    BAD("a hole before the first", "a hole of 1 bytes before tensor 'x'",
+    BAD("a hole before the first", "a hole of 1 byte before tensor 'x'",
         ONE("'U8'", "[1]", "[1,2]"), 2),
     BAD("a hole between two", "a hole of 2 bytes before tensor 'y'",
         X "," T("y", "'U8'", "[1]", "[3,4]") "}", 4),
@@ -319,10 +319,10 @@ static const struct malformed list[] = {
     BAD("an overlap by another dtype", "tensors 'x' and 'y' overlap",
         ONE("'F32'", "[1]", "[0,4]},'y':{'dtype':'F16','shape':[1],'data_offsets':[2,4]"), 4),
     BAD("bytes behind the last", "the last 3 bytes belong to no tensor", X "}", 4),
-    BAD("bytes and no tensor", "the last 1 bytes belong to no tensor", "{}", 1),
+    BAD("bytes and no tensor", "the last 1 byte belongs to no tensor", "{}", 1),
     BAD("bytes and metadata only", "the last 8 bytes belong to no tensor",
         "{'__metadata__':{'a':'b'}}", 8),
-    BAD("bytes behind an empty tensor", "the last 1 bytes belong to no tensor",
+    BAD("bytes behind an empty tensor", "the last 1 byte belongs to no tensor",
         ONE("'U8'", "[0]", "[0,0]"), 1),
 };
 

@@ -110,7 +110,7 @@ static void test_row_counts_that_split_differently_are_refused(void) {
     struct weir_pipe_options options = options_with_factor(5, 4, 2);
     CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG,
                                 "its 10 rows in 4 chunks make 4 micro-batches"));
-    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "5 rows make 3"));
+    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "mini-batch's 5 make 3"));
     /* as many micro-batches, but 5, 5, 4 rows beside 3, 3, 1 */
     options = options_with_factor(7, 3, 2);
     CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "14 rows"));

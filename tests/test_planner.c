@@ -451,7 +451,7 @@ static void test_what_cannot_be_is_refused_with_its_reason(void) {
     options.stages = 0;
     expect_refused(planner, &options, "give both");
     options = valid, options.stages = 1;
-    expect_refused(planner, &options, "1 stages on 2 workers");
+    expect_refused(planner, &options, "1 stage on 2 workers");
     options = valid, options.step_slack = NAN;
     expect_refused(planner, &options, "slack");
     weir_planner_destroy(planner);

@@ -121,7 +121,7 @@ static void test_an_area_of_an_unknown_life_is_refused(void) {
     struct weir_plan *plan;
     options.rows = options.chunks = 1;
     EXPECT_STATUS(weir_plan_new(&options, &faults, &plan), WEIR_ERR_ARGUMENT);
-    if (EXPECT_EQ_UINT(faults.kept, 1)) EXPECT_CONTAINS(faults.lines[0], "measuring 1 rows failed");
+    if (EXPECT_EQ_UINT(faults.kept, 1)) EXPECT_CONTAINS(faults.lines[0], "measuring 1 row failed");
     weir_faults_clean_up(&faults);
 }
 

@@ -358,7 +358,7 @@ static void test_counts_that_make_no_table_are_named(void) {
     EXPECT_STATUS(weir_table_check(&sparse, test_allocator(), &faults), WEIR_ERR_SCHEDULE);
     if (EXPECT_EQ_UINT(faults.kept, 3)) {
         EXPECT_CONTAINS(faults.lines[0], "at least one of each");
-        EXPECT_CONTAINS(faults.lines[1], "the rows do not divide the table's 1 actions");
+        EXPECT_CONTAINS(faults.lines[1], "the rows do not divide the table's 1 action");
         EXPECT_CONTAINS(faults.lines[2], "need at least 7200000000 actions, the table has 1");
     }
     weir_faults_clean_up(&faults);

@@ -5,6 +5,7 @@
  * is silently read as another one costs a night of training.
  */
 #include "args.h"
+#include "base/base.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -471,8 +472,8 @@ int args_refuse(const struct arg_command *command, struct weir_faults *faults) {
         fprintf(stderr, "weir: %s: %s\n", command->name, faults->lines[i]);
     }
     if (faults->count > faults->kept) {
-        fprintf(stderr, "weir: %s: and %u more faults: mend these first\n", command->name,
-                faults->count - faults->kept);
+        fprintf(stderr, "weir: %s: and %u more fault%s: mend these first\n", command->name,
+                faults->count - faults->kept, weir__s(faults->count - faults->kept));
     }
     weir_faults_clean_up(faults);
     return EXIT_REFUSED;

@@ -159,9 +159,10 @@ static void print_machine(FILE *to, const struct weir__machine_facts *f) {
     fprintf(to, "processor   %s%s\n", f->model,
             f->synthetic ? " (synthetic: nothing is bound)" : "");
     fprintf(to,
-            "cores       %" PRIu32 " (%" PRIu32 " threads, %" PRIu32 " packages, %" PRIu32
-            " NUMA nodes); usable here: %" PRIu32,
-            f->cores, f->processing_units, f->packages, f->numa_nodes, f->usable_cores);
+            "cores       %" PRIu32 " (%" PRIu32 " thread%s, %" PRIu32 " package%s, %" PRIu32
+            " NUMA node%s); usable here: %" PRIu32,
+            f->cores, f->processing_units, weir__s(f->processing_units), f->packages,
+            weir__s(f->packages), f->numa_nodes, weir__s(f->numa_nodes), f->usable_cores);
     if (f->quota_cores > 0.0) fprintf(to, ", limited to %.2f by a cgroup", f->quota_cores);
     fprintf(to, "\ncaches      L1d %s, L2 %s, L3 %s x %" PRIu32 "\n",
             plan_text_bytes(f->l1d_bytes, l1), plan_text_bytes(f->l2_bytes, l2),
@@ -180,7 +181,7 @@ static void print_doctor(FILE *to, const struct doctor *d) {
         const struct weir__placement *p = &d->placements[w];
         fprintf(to, "worker %-4" PRIu32 " ", w);
         if (!p->place.bound)
-            fprintf(to, "not bound, %" PRIu32 " threads", p->threads);
+            fprintf(to, "not bound, %" PRIu32 " thread%s", p->threads, weir__s(p->threads));
         else
             fprintf(to, "cores %s, NUMA node %" PRId32 "%s%s", p->place.cores, p->place.numa_node,
                     p->place.cache[0] != '\0' ? ", sharing " : "", p->place.cache);

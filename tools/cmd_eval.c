@@ -183,8 +183,8 @@ static void print(const struct eval *e, const struct task_score *score) {
     fprintf(to, " over %.0f %s, %.0f %s/s\n", units(e), task_units(&e->task), rate(e),
             task_units(&e->task));
     if (e->rows < e->task.data->held_out_rows)
-        fprintf(to, "interrupted after %" PRIu64 " of %" PRIu64 " rows\n", e->rows,
-                e->task.data->held_out_rows);
+        fprintf(to, "interrupted after %" PRIu64 " of %" PRIu64 " row%s\n", e->rows,
+                e->task.data->held_out_rows, weir__s(e->task.data->held_out_rows));
 }
 
 static int write_json(const struct eval *e, const struct task_score *score) {

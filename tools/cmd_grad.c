@@ -194,8 +194,8 @@ static int find_data(struct grad *g) {
     g->rows = g->input->shape[0];
     if (g->target->shape[0] == g->rows) return WEIR_OK;
     weir_faults_add(g->faults,
-                    "%s: input has %" PRId64 " rows, target %" PRId64 ": give each row a target",
-                    g->values->data, g->rows, g->target->shape[0]);
+                    "%s: input has %" PRId64 " row%s, target %" PRId64 ": give each row a target",
+                    g->values->data, g->rows, weir__s((uint64_t)g->rows), g->target->shape[0]);
     return WEIR_ERR_SHAPE;
 }
 

@@ -110,8 +110,9 @@ static void print_profile(FILE *to, const struct weir_profile *profile,
     }
     print_row(to, "", "the whole, as one stage", profile->seconds, saved,
               profile->costs.layers[profile->costs.layer_count - 1].border, parameters);
-    fprintf(to, "%" PRIu32 " steps, spread %.1f%%; an action takes %.2f us besides\n",
-            profile->steps, profile->spread * 100, profile->costs.task_seconds * 1e6);
+    fprintf(to, "%" PRIu32 " step%s, spread %.1f%%; an action takes %.2f us besides\n",
+            profile->steps, weir__s(profile->steps), profile->spread * 100,
+            profile->costs.task_seconds * 1e6);
 }
 
 /* ---- the command ---- */

@@ -153,10 +153,10 @@ static struct weir_table_options options_of(const struct values *values) {
 }
 
 static void print_facts(FILE *to, const char *name, const struct weir_table *table) {
-    fprintf(to, "%s: %u stage%s on %u worker%s, %u micro-batch%s, %u actions", name,
+    fprintf(to, "%s: %u stage%s on %u worker%s, %u micro-batch%s, %u action%s", name,
             table->stage_count, weir__s(table->stage_count), table->worker_count,
             weir__s(table->worker_count), table->micro_batch_count,
-            weir__es(table->micro_batch_count), table->action_count);
+            weir__es(table->micro_batch_count), table->action_count, weir__s(table->action_count));
 }
 
 /* ---- printing ---- */
@@ -241,8 +241,8 @@ static void name_faults(const char *file, struct weir_faults *from, struct weir_
         weir_faults_add(to, "%s: %s", file, from->lines[i]);
     }
     if (from->count > from->kept) {
-        weir_faults_add(to, "%s: and %u more faults: mend these first", file,
-                        from->count - from->kept);
+        weir_faults_add(to, "%s: and %u more fault%s: mend these first", file,
+                        from->count - from->kept, weir__s(from->count - from->kept));
     }
     weir_faults_clean_up(from);
 }

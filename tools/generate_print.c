@@ -64,9 +64,9 @@ static void print_text(const struct generate *g, uint32_t number) {
     if (text->end == GENERATOR_CONTEXT && g->values->tokens > 0)
         fprintf(stderr,
                 "weir: generate: note: %s ends after %" PRIu32 " of %" PRIu32
-                " tokens: the model's context of %" PRIu32 " is full\n",
+                " token%s: the model's context of %" PRIu32 " is full\n",
                 g->prompts.list[number].label, text->count - text->prompt, g->tokens,
-                g->generator.context);
+                weir__s(g->tokens), g->generator.context);
 }
 
 /* ---- for programs ---- */
@@ -124,10 +124,11 @@ int generate_print_summary(struct generate *g, uint32_t done, bool interrupted) 
     uint64_t tokens = 0;
     for (uint32_t i = 0; i < done; i++) tokens += g->texts[i].count - g->texts[i].prompt;
     fprintf(stderr,
-            "weir: generate: %" PRIu32 " text%s, %" PRIu64 " tokens, %.0f tokens/s (and %" PRIu64
+            "weir: generate: %" PRIu32 " text%s, %" PRIu64 " token%s, %.0f tokens/s (and %" PRIu64
             " of prompts, %.0f tokens/s)%s\n",
-            done, weir__s(done), tokens, rate(times->tokens, times->seconds), times->prompt_tokens,
-            rate(times->prompt_tokens, times->prompt_seconds), interrupted ? ": interrupted" : "");
+            done, weir__s(done), tokens, weir__s(tokens), rate(times->tokens, times->seconds),
+            times->prompt_tokens, rate(times->prompt_tokens, times->prompt_seconds),
+            interrupted ? ": interrupted" : "");
     if (g->values->json == NULL) return WEIR_OK;
     json_t *summary = json_pack(
         "{s:I, s:I, s:o, s:o, s:I, s:o, s:b}", "texts", (json_int_t)done, "tokens",

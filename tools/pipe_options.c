@@ -194,9 +194,9 @@ static void check_balance(const struct arg_numbers *balance, uint32_t layers,
     for (uint32_t s = 0; s < balance->count; s++) sum += balance->items[s];
     if (sum != layers)
         weir_faults_add(faults,
-                        "--balance adds up to %" PRIu64 " layers, the model has %" PRIu32
+                        "--balance adds up to %" PRIu64 " layer%s, the model has %" PRIu32
                         ": correct it, or leave it away for one by estimated cost",
-                        sum, layers);
+                        sum, weir__s(sum), layers);
 }
 
 /* The schedule's stages per worker; 1 for a table, and for a name that is refused elsewhere. */
@@ -277,10 +277,11 @@ static void check_layers(const struct pipe_options *options, uint32_t stages, ui
         weir_faults_add(faults, "--workers %u: the model has %u layer%s: choose 1 to %u",
                         options->workers, layers, weir__s(layers), layers / v);
     else
-        weir_faults_add(faults,
-                        "--schedule %s: %u stages per worker are more than the model's %u layer%s: "
-                        "choose a schedule with fewer",
-                        options->schedule, v, layers, weir__s(layers));
+        weir_faults_add(
+            faults,
+            "--schedule %s: %u stage%s per worker are more than the model's %u layer%s: "
+            "choose a schedule with fewer",
+            options->schedule, v, weir__s(v), layers, weir__s(layers));
 }
 
 static void fill_stages(const struct pipe_options *options, const struct args *args,

@@ -126,8 +126,9 @@ void search_print(FILE *to, const struct search *search, const struct pipe_optio
     const struct weir_planner_result *result = &search->result;
     const struct weir_planner_choice *winner = result->winner;
     char limit[24];
-    fprintf(to, "searched  %u steps simulated, %u memory plans, %.2f s; costs %s\n", result->tries,
-            result->asks, search->seconds, search->costs);
+    fprintf(to, "searched  %u step%s simulated, %u memory plan%s, %.2f s; costs %s\n",
+            result->tries, weir__s(result->tries), result->asks, weir__s(result->asks),
+            search->seconds, search->costs);
     fprintf(to, "for       %u worker%s, ", winner->workers, weir__s(winner->workers));
     print_tried(to, search);
     fprintf(to, "%s\n",

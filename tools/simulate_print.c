@@ -75,14 +75,14 @@ static void print_facts(FILE *to, const struct simulate_case *c) {
     const struct weir_prediction *p = &c->prediction;
     char step[24], bytes[24];
     uint32_t micro_batches = c->table->micro_batch_count;
-    fprintf(to, "%s: %u stage%s on %u worker%s, %u micro-batch%s, %" PRIu64 " actions\n", c->name,
+    fprintf(to, "%s: %u stage%s on %u worker%s, %u micro-batch%s, %" PRIu64 " action%s\n", c->name,
             p->stage_count, weir__s(p->stage_count), p->worker_count, weir__s(p->worker_count),
-            micro_batches, weir__es(micro_batches), p->actions);
+            micro_batches, weir__es(micro_batches), p->actions, weir__s(p->actions));
     print_balance(to, c);
     fprintf(to,
-            "step %s, bubble %.2f%%, steady %.2f%%, %s between workers in %" PRIu64 " transfers\n",
+            "step %s, bubble %.2f%%, steady %.2f%%, %s between workers in %" PRIu64 " transfer%s\n",
             simulate_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
-            plan_text_bytes(p->moved_bytes, bytes), p->transfers);
+            plan_text_bytes(p->moved_bytes, bytes), p->transfers, weir__s(p->transfers));
 }
 
 static void print_workers(FILE *to, const struct weir_prediction *p) {

@@ -67,17 +67,19 @@ static void print_model(FILE *to, const struct train *t) {
     const struct model_options *model = &t->values->model;
     if (strcmp(model->model, "gpt") == 0) {
         fprintf(to,
-                "model     gpt: %" PRIu32 " layers, width %" PRIu32 ", %" PRIu32
-                " heads, context %" PRIu32 "\n",
-                model->layers, model->width, model->heads, model->context);
+                "model     gpt: %" PRIu32 " layer%s, width %" PRIu32 ", %" PRIu32
+                " head%s, context %" PRIu32 "\n",
+                model->layers, weir__s(model->layers), model->width, model->heads,
+                weir__s(model->heads), model->context);
         return;
     }
     struct weir_tensor input, target;
     const char *loss;
     char from[96], to_text[96];
     weir_model_border(t->model, &input, &target, &loss);
-    fprintf(to, "model     %s: %" PRIu32 " layers, %s to %s, %s\n", model->model,
-            weir_model_layer_count(t->model), weir__tensor_text(&input, from, sizeof from),
+    uint32_t layers = weir_model_layer_count(t->model);
+    fprintf(to, "model     %s: %" PRIu32 " layer%s, %s to %s, %s\n", model->model, layers,
+            weir__s(layers), weir__tensor_text(&input, from, sizeof from),
             weir__tensor_text(&t->task.output, to_text, sizeof to_text), loss);
 }
 
@@ -88,19 +90,20 @@ static void print_data(FILE *to, const struct train *t) {
         t->values->eval_data.count > 0 ? "other text held out" : "a tenth held out";
     switch (data->kind) {
     case WEIR__DATA_TEXT:
-        fprintf(to, "text      %s in %" PRIu32 " files, %s\n", plan_text_bytes(data->units, text),
-                data->file_count, held_out);
+        fprintf(to, "text      %s in %" PRIu32 " file%s, %s\n", plan_text_bytes(data->units, text),
+                data->file_count, weir__s(data->file_count), held_out);
         break;
     case WEIR__DATA_TOKENS:
         fprintf(to,
-                "tokens    %" PRIu64 " in %" PRIu32 " files, rows of %" PRIu64 ", %" PRIu64
-                " rows held out\n",
-                data->units, data->file_count, t->task.row_units, data->held_out_rows);
+                "tokens    %" PRIu64 " in %" PRIu32 " file%s, rows of %" PRIu64 ", %" PRIu64
+                " row%s held out\n",
+                data->units, data->file_count, weir__s(data->file_count), t->task.row_units,
+                data->held_out_rows, weir__s(data->held_out_rows));
         break;
     default:
-        fprintf(to, "data      %s: %" PRIu64 " samples, %" PRIu64 " more held out\n",
+        fprintf(to, "data      %s: %" PRIu64 " sample%s, %" PRIu64 " more held out\n",
                 weir__dataset_text(t->task.dataset, text, sizeof text), data->units,
-                data->held_out_rows);
+                weir__s(data->units), data->held_out_rows);
     }
 }
 

@@ -213,9 +213,10 @@ static void refuse_model(const struct train *t, const char *now, const char *the
     size_t layers = strlen(now) / 16 - 1, others = strlen(then) / 16;
     if (others != layers + 1 || strlen(then) % 16 != 0) {
         weir_faults_add(t->faults,
-                        "%s was trained with a model of %zu layers, this one has %zu: give the "
+                        "%s was trained with a model of %zu layer%s, this one has %zu: give the "
                         "model that it began with",
-                        path, others > 0 ? others - 1 : 0, layers);
+                        path, others > 0 ? others - 1 : 0, weir__s(others > 0 ? others - 1 : 0),
+                        layers);
         return;
     }
     for (size_t i = 0; i <= layers; i++) {

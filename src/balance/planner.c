@@ -138,18 +138,19 @@ static void check_fixed(const struct weir_planner_options *options, struct weir_
     uint32_t layers = options->costs->layer_count;
     uint64_t sum = 0;
     if (options->stages > layers)
-        weir_faults_add(faults, "%u stages of %u layers: choose %u to %u", options->stages, layers,
-                        options->workers, layers);
+        weir_faults_add(faults, "%u stages of %u layer%s: choose %u to %u", options->stages, layers,
+                        weir__s(layers), options->workers, layers);
     else if (options->stages > 0 && options->stages < options->workers)
-        weir_faults_add(faults, "%u stages on %u workers: ask for %u workers, or more stages",
-                        options->stages, options->workers, options->stages);
+        weir_faults_add(faults, "%u stage%s on %u workers: ask for %u worker%s, or more stages",
+                        options->stages, weir__s(options->stages), options->workers,
+                        options->stages, weir__s(options->stages));
     if (options->balance != NULL && options->stages == 0)
         weir_faults_add(faults, "a balance without the number of stages: give both");
     for (uint32_t s = 0; options->balance != NULL && s < options->stages; s++)
         sum = options->balance[s] == 0 ? UINT32_MAX : sum + options->balance[s];
     if (options->balance != NULL && options->stages > 0 && sum != layers)
-        weir_faults_add(faults, "the balance does not give %u layers to %u stages of one or more",
-                        layers, options->stages);
+        weir_faults_add(faults, "the balance does not give %u layer%s to %u stage%s of one or more",
+                        layers, weir__s(layers), options->stages, weir__s(options->stages));
     if (options->stage_checkpoint != NULL && options->stages == 0)
         weir_faults_add(faults, "checkpoint modes of stages without their number: give both");
 }
@@ -162,9 +163,10 @@ static void check_chunks(const struct weir_planner_options *options, struct weir
         none |= other->micro_batches < 1;
         if (other->costs->layer_count != layers)
             weir_faults_add(faults,
-                            "costs of %u layers for %u micro-batches, of %u for %u: give "
+                            "costs of %u layer%s for %u micro-batch%s, of %u for %u: give "
                             "those of one list",
-                            other->costs->layer_count, other->micro_batches, layers,
+                            other->costs->layer_count, weir__s(other->costs->layer_count),
+                            other->micro_batches, weir__es(other->micro_batches), layers,
                             options->micro_batches);
     }
     if (none) weir_faults_add(faults, "no micro-batch: ask for 1 or more");
@@ -185,8 +187,8 @@ static int check(const struct weir_planner_options *options, struct weir_faults 
     if (faults != NULL) own.allocator = faults->allocator;
     uint32_t layers = options->costs->layer_count;
     if (options->workers < 1 || options->workers > layers)
-        weir_faults_add(&own, "%u workers for %u layers: choose 1 to %u", options->workers, layers,
-                        layers);
+        weir_faults_add(&own, "%u worker%s for %u layer%s: choose 1 to %u", options->workers,
+                        weir__s(options->workers), layers, weir__s(layers), layers);
     else
         check_fixed(options, &own);
     if (!(options->step_slack >= 0 && options->step_slack <= 1))

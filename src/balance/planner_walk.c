@@ -126,8 +126,10 @@ int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct wei
     bool none = status == WEIR_OK && planner->shape_count == 0;
     for (uint32_t i = 0; none && i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     if (none && own.kept == 0)
-        weir_faults_add(faults, "no schedule takes %u stages on %u workers with %u micro-batches",
-                        options->stages, options->workers, options->micro_batches);
+        weir_faults_add(faults, "no schedule takes %u stage%s on %u worker%s with %u micro-batch%s",
+                        options->stages, weir__s(options->stages), options->workers,
+                        weir__s(options->workers), options->micro_batches,
+                        weir__es(options->micro_batches));
     weir_faults_clean_up(&own);
     return none ? WEIR_ERR_ARGUMENT : status;
 }

@@ -68,6 +68,10 @@ char *weir__text_visible(const char *from, char *to, size_t capacity);
 static inline const char *weir__s(uint64_t count) {
     return count == 1 ? "" : "s";
 }
+/** The same before "too few": "%u byte%s too few". */
+static inline const char *weir__s_are(uint64_t count) {
+    return count == 1 ? " is" : "s are";
+}
 static inline const char *weir__es(uint64_t count) {
     return count == 1 ? "" : "es";
 }

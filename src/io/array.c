@@ -71,9 +71,9 @@ int weir__array_check_size(const struct weir__io *io, struct weir__array *array)
     }
     if (bytes != there) {
         return weir__source_refuse(io, path, WEIR_ERR_FORMAT,
-                                   "%s has %zu bytes, but %llu follow the header: the file is %s",
+                                   "%s has %zu byte%s, but %llu follow the header: the file is %s",
                                    weir__array_text(array, text, sizeof(text)), bytes,
-                                   (unsigned long long)there,
+                                   weir__s(bytes), (unsigned long long)there,
                                    there < bytes ? "cut" : "longer than its array");
     }
     array->count = count;

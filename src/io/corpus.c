@@ -182,24 +182,24 @@ static int check_size(const struct weir__io *io, const struct weir__corpus *corp
     size_t row = (size_t)corpus->context + 1, count = corpus->text.count;
     if (count == 0) {
         return weir__fail(io->error, WEIR_ERR_CONFIG,
-                          "there is no text in %u files (%u left out as binary): name files with "
+                          "there is no text in %u file%s (%u left out as binary): name files with "
                           "text",
-                          corpus->file_count, corpus->skipped_count);
+                          corpus->file_count, weir__s(corpus->file_count), corpus->skipped_count);
     }
     if (part == WEIR__CORPUS_SPLIT && count / PERIOD < row) {
         return weir__fail(io->error, WEIR_ERR_CONFIG,
-                          "the text has %zu bytes, too few for a context of %u: a tenth is held "
+                          "the text has %zu byte%s, too few for a context of %u: a tenth is held "
                           "out and must hold a row of %zu: name more text or a smaller context",
-                          count, corpus->context, row);
+                          count, weir__s(count), corpus->context, row);
     }
     if (count < row) {
         return weir__fail(io->error, WEIR_ERR_CONFIG,
-                          "the %s text has %zu bytes, but a row of context %u has %zu: name more "
+                          "the %s text has %zu byte%s, but a row of context %u has %zu: name more "
                           "text or a smaller context",
                           part == WEIR__CORPUS_TRAIN      ? "training"
                           : part == WEIR__CORPUS_HELD_OUT ? "held-out"
                                                           : "given",
-                          count, corpus->context, row);
+                          count, weir__s(count), corpus->context, row);
     }
     return WEIR_OK;
 }

@@ -244,8 +244,8 @@ static int hash_tokens(const struct weir__token_part *part, const struct weir__i
     const struct weir__source **sources =
         weir__acquire(io->allocator, part->file_count, sizeof(*sources));
     if (!sources) {
-        return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory for %u token files",
-                          part->file_count);
+        return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory for %u token file%s",
+                          part->file_count, weir__s(part->file_count));
     }
     for (uint32_t i = 0; i < part->file_count; i++) {
         sources[i] = &part->files[i].source;

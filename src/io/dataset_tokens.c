@@ -108,11 +108,11 @@ int weir__token_part_bind(struct weir__token_part *part, const struct weir__io *
         return WEIR_OK;
     }
     weir_faults_add(faults,
-                    "%s%s: %" PRIu64 " tokens, but a row of context %" PRIu32 " needs %" PRIu64
+                    "%s%s: %" PRIu64 " token%s, but a row of context %" PRIu32 " needs %" PRIu64
                     ": name more of them or a smaller context",
                     weir__path_text(part->files[0].source.path, shortened),
-                    part->file_count > 1 ? " and others" : "", part->tokens, context,
-                    (uint64_t)context + 1);
+                    part->file_count > 1 ? " and others" : "", part->tokens, weir__s(part->tokens),
+                    context, (uint64_t)context + 1);
     return WEIR_ERR_CONFIG;
 }
 

@@ -20,9 +20,9 @@ static int read_magic(const struct weir__io *io, struct weir__array *array) {
     unsigned char magic[MAGIC_BYTES];
     const char *path = array->source.path;
     if (array->source.bytes < MAGIC_BYTES) {
-        return weir__source_refuse(io, path, WEIR_ERR_FORMAT,
-                                   "%llu bytes are too few for an IDX file, which begins with 4",
-                                   (unsigned long long)array->source.bytes);
+        return weir__source_refuse(
+            io, path, WEIR_ERR_FORMAT, "%llu byte%s too few for an IDX file, which begins with 4",
+            (unsigned long long)array->source.bytes, weir__s_are(array->source.bytes));
     }
     int status = weir__source_read(&array->source, io, 0, magic, sizeof(magic));
     if (status) {
@@ -60,10 +60,10 @@ static int read_sizes(const struct weir__io *io, struct weir__array *array) {
     array->offset = MAGIC_BYTES + (uint64_t)array->rank * SIZE_BYTES;
     if (array->source.bytes < array->offset) {
         return weir__source_refuse(io, array->source.path, WEIR_ERR_FORMAT,
-                                   "%llu bytes are too few for a header of %u dimensions, %llu: "
+                                   "%llu bytes are too few for a header of %u dimension%s, %llu: "
                                    "the file is cut",
                                    (unsigned long long)array->source.bytes, array->rank,
-                                   (unsigned long long)array->offset);
+                                   weir__s(array->rank), (unsigned long long)array->offset);
     }
     int status =
         weir__source_read(&array->source, io, MAGIC_BYTES, sizes, (size_t)array->rank * SIZE_BYTES);

@@ -317,9 +317,9 @@ static int find_header(const struct weir__io *io, const struct weir__array *arra
     *begin = MAGIC_BYTES + width;
     if (length > source->bytes - *begin) {
         return weir__source_refuse(io, source->path, WEIR_ERR_FORMAT,
-                                   "the header has %llu bytes, but only %llu follow its length: "
+                                   "the header has %llu byte%s, but only %llu follow its length: "
                                    "the file is cut",
-                                   (unsigned long long)length,
+                                   (unsigned long long)length, weir__s(length),
                                    (unsigned long long)(source->bytes - *begin));
     }
     if (length > HEADER_MAX) {

@@ -88,8 +88,9 @@ int weir__prefetch_new(const struct weir__prefetch_options *options, struct weir
     }
     made->options = *options;
     if (!acquire_slots(made)) {
-        weir__fail(error, status, "out of memory to read %u mini-batches of %zu bytes ahead",
-                   options->depth, options->input_bytes + options->target_bytes);
+        weir__fail(error, status, "out of memory to read %u mini-batch%s of %zu bytes ahead",
+                   options->depth, weir__es(options->depth),
+                   options->input_bytes + options->target_bytes);
         goto fail_slots;
     }
     if (pthread_create(&made->thread, NULL, read_ahead, made) != 0) {

@@ -162,8 +162,8 @@ static int find_header(struct opening *opening) {
     }
     if (length > rest) {
         return REFUSE(opening,
-                      "the header has %llu bytes, but only %zu follow its length: the file is cut",
-                      (unsigned long long)length, rest);
+                      "the header has %llu byte%s, but only %zu follow its length: the file is cut",
+                      (unsigned long long)length, weir__s(length), rest);
     }
     source->text = map + LENGTH_BYTES;
     source->text_bytes = (size_t)length;
@@ -232,14 +232,16 @@ static int check_cover(const struct opening *opening) {
                           header->tensors[i - 1].name, NAME_SHOWN, tensor->name);
         }
         if (begin > expected) {
-            return REFUSE(opening, "a hole of %zu bytes before tensor '%.*s'",
-                          (size_t)(begin - expected), NAME_SHOWN, tensor->name);
+            return REFUSE(opening, "a hole of %zu byte%s before tensor '%.*s'",
+                          (size_t)(begin - expected), weir__s(begin - expected), NAME_SHOWN,
+                          tensor->name);
         }
         expected = begin + tensor->bytes;
     }
     size_t rest = opening->source.buffer_bytes - (size_t)(expected - opening->source.buffer);
     if (rest > 0) {
-        return REFUSE(opening, "the last %zu bytes belong to no tensor", rest);
+        return REFUSE(opening, "the last %zu byte%s to no tensor", rest,
+                      rest == 1 ? " belongs" : "s belong");
     }
     return WEIR_OK;
 }
@@ -301,9 +303,9 @@ static int map_file(struct opening *opening) {
                                           "not a file but a pipe or device: name a file");
     } else if (facts.st_size < LENGTH_BYTES) {
         status = REFUSE(opening,
-                        "%lld bytes are too few for a safetensors file, which begins "
+                        "%lld byte%s too few for a safetensors file, which begins "
                         "with 8 bytes of length",
-                        (long long)facts.st_size);
+                        (long long)facts.st_size, weir__s_are((uint64_t)facts.st_size));
     } else {
         opening->file->map = calls->map(descriptor, (size_t)facts.st_size);
         opening->file->map_bytes = (size_t)facts.st_size;

@@ -47,8 +47,9 @@ static int read_header(const struct weir__io *io, struct weir__tokens *tokens) {
     const struct weir__source *source = &tokens->source;
     if (source->bytes < WEIR__TOKENS_HEADER_BYTES) {
         return weir__source_refuse(io, source->path, WEIR_ERR_FORMAT,
-                                   "%llu bytes are too few for a token file, whose header has %u",
-                                   (unsigned long long)source->bytes, WEIR__TOKENS_HEADER_BYTES);
+                                   "%llu byte%s too few for a token file, whose header has %u",
+                                   (unsigned long long)source->bytes, weir__s_are(source->bytes),
+                                   WEIR__TOKENS_HEADER_BYTES);
     }
     int status = weir__source_read(source, io, 0, header, sizeof(header));
     if (!status) {
@@ -67,9 +68,10 @@ static int read_header(const struct weir__io *io, struct weir__tokens *tokens) {
     uint64_t bytes = (uint64_t)count * tokens->token_bytes; /* at most 2^33 */
     if (bytes != there) {
         return weir__source_refuse(io, source->path, WEIR_ERR_FORMAT,
-                                   "%u tokens have %llu bytes, but %llu follow the header: the "
+                                   "%u token%s %llu bytes, but %llu follow the header: the "
                                    "file is %s",
-                                   count, (unsigned long long)bytes, (unsigned long long)there,
+                                   count, count == 1 ? " has" : "s have", (unsigned long long)bytes,
+                                   (unsigned long long)there,
                                    there < bytes ? "cut" : "longer than its tokens");
     }
     tokens->count = count;

@@ -288,7 +288,8 @@ static int prepare_rows(struct weir_net *net, int64_t rows, bool train, struct w
     int status = train ? weir_pipe_prepare(net->pipe, rows, &faults)
                        : weir_pipe_prepare_infer(net->pipe, rows, &faults);
     if (status != WEIR_OK)
-        weir__fail(error, status, "%" PRId64 " rows cannot be prepared: %s", rows,
+        weir__fail(error, status, "%" PRId64 " row%s cannot be prepared: %s", rows,
+                   weir__s((uint64_t)rows),
                    faults.kept > 0 ? faults.lines[0] : weir_status_text(status));
     weir_faults_clean_up(&faults);
     return status;

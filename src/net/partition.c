@@ -34,8 +34,8 @@ static int check_balance(uint32_t layers, uint32_t stages, const uint32_t *balan
     balance_text(balance, stages, text, sizeof text);
     if (!positive) weir_faults_add(faults, "balance %s gives a stage no layer: %s", text, hint);
     if (sum != layers)
-        weir_faults_add(faults, "balance %s adds up to %llu layers, but the model has %u: %s", text,
-                        (unsigned long long)sum, layers, hint);
+        weir_faults_add(faults, "balance %s adds up to %llu layer%s, but the model has %u: %s",
+                        text, (unsigned long long)sum, weir__s(sum), layers, hint);
     return positive && sum == layers ? WEIR_OK : WEIR_ERR_CONFIG;
 }
 

@@ -118,8 +118,8 @@ static void expect_model(const struct weir_profile *have, const struct weir_prof
                          uint32_t layers, struct weir_faults *faults) {
     if (have->costs.layer_count != layers)
         weir_faults_add(faults,
-                        "the profile is of another model, of %u layers, not %u: measure again",
-                        have->costs.layer_count, layers);
+                        "the profile is of another model, of %u layer%s, not %u: measure again",
+                        have->costs.layer_count, weir__s(have->costs.layer_count), layers);
     else if (have->model != want->model)
         weir_faults_add(faults,
                         "the profile is of another model: its layers, their attributes or what is "

@@ -97,9 +97,9 @@ static int fill_chunks(struct weir__pool *pool, const struct weir_net_options *n
         uint32_t count = others[i].micro_batches;
         if (count < 1 || weir__chunk_count(rows, count) != count) {
             weir_faults_add(faults,
-                            "%u micro-batches are not what scatter makes of %lld rows: "
-                            "take those of weir_net_chunks",
-                            count, (long long)rows);
+                            "scatter does not make %u micro-batch%s of %lld row%s: take a number "
+                            "of weir_net_chunks",
+                            count, weir__es(count), (long long)rows, weir__s((uint64_t)rows));
             return WEIR_ERR_ARGUMENT;
         }
         others[i].micro_batch_scale = scales(pool, rows, count, count);

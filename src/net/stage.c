@@ -171,8 +171,9 @@ static int run(void *context, const struct weir_task *task) {
     struct weir__stage *stage = context;
     const struct weir__instance *instance = find_instance(stage, task->rows);
     if (instance == NULL || !instance->prepared)
-        return weir__fail(task->error, WEIR_ERR_ROWS, "%lld rows were not prepared",
-                          (long long)task->rows);
+        return weir__fail(task->error, WEIR_ERR_ROWS,
+                          "a micro-batch of %lld row%s was not prepared", (long long)task->rows,
+                          weir__s((uint64_t)task->rows));
     const struct weir__net_step *step = task->user;
     const struct weir__planned_call *failed = NULL;
     enum weir__program_kind kind = program_of(task);

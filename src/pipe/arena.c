@@ -96,10 +96,10 @@ static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
     if (need <= weir__arena_bytes(arena)) return WEIR_OK;
     if (limit > 0 && need > limit) {
         weir_faults_add(faults,
-                        "%lld rows need %zu bytes on worker %u, %llu more than the limit of %llu: "
+                        "%lld row%s %zu bytes on worker %u, %llu more than the limit of %llu: "
                         "raise the limit to %zu or use rows that make other micro-batches",
-                        (long long)rows, need, worker->index, (unsigned long long)(need - limit),
-                        (unsigned long long)limit, need);
+                        (long long)rows, rows == 1 ? " needs" : "s need", need, worker->index,
+                        (unsigned long long)(need - limit), (unsigned long long)limit, need);
         return WEIR_ERR_MEMORY_LIMIT;
     }
     grown->working_bytes = need - arena->lasting_bytes;
@@ -107,8 +107,8 @@ static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
     if (status == WEIR_OK) status = pin(worker, grown->working, grown->working_bytes);
     grown->working_pinned = status == WEIR_OK;
     if (status != WEIR_OK)
-        weir_faults_add(faults, "%lld rows need %zu bytes on worker %u, which cannot be had",
-                        (long long)rows, need, worker->index);
+        weir_faults_add(faults, "%lld row%s %zu bytes on worker %u, which cannot be had",
+                        (long long)rows, rows == 1 ? " needs" : "s need", need, worker->index);
     return status;
 }
 

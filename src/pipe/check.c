@@ -164,16 +164,18 @@ bool weir__check_rows(const struct weir_pipe_options *options, uint32_t k, int64
                         (long long)factor, (long long)rows);
     } else if (made != wanted) {
         weir_faults_add(faults,
-                        "input %u: its %lld rows in %u chunks make %u micro-batch%s, the "
-                        "mini-batch's %lld rows make %u: choose chunks that divide both",
-                        k, (long long)own, chunks, made, weir__es(made), (long long)rows, wanted);
+                        "input %u: its %lld row%s in %u chunk%s make %u micro-batch%s, the "
+                        "mini-batch's %lld make %u: choose chunks that divide both",
+                        k, (long long)own, weir__s((uint64_t)own), chunks, weir__s(chunks), made,
+                        weir__es(made), (long long)rows, wanted);
     } else if (weir__chunk_first(own, chunks, 1) != size * factor) {
         weir_faults_add(faults,
-                        "input %u: its %lld rows in %u chunks make micro-batches of %lld, "
-                        "the mini-batch's %lld rows make ones of %lld: choose chunks that "
+                        "input %u: its %lld row%s in %u chunk%s make micro-batches of %lld, "
+                        "the mini-batch's %lld make ones of %lld: choose chunks that "
                         "divide both",
-                        k, (long long)own, chunks, (long long)weir__chunk_first(own, chunks, 1),
-                        (long long)rows, (long long)size);
+                        k, (long long)own, weir__s((uint64_t)own), chunks, weir__s(chunks),
+                        (long long)weir__chunk_first(own, chunks, 1), (long long)rows,
+                        (long long)size);
     } else {
         return true;
     }

@@ -101,9 +101,9 @@ static int measure(const struct weir__prepared *prepared, const struct weir__set
             if (status == WEIR_OK) status = check_areas(&bytes[2 * s + i]);
             if (status == WEIR_OK) continue;
             char text[96];
-            weir_faults_add(faults, "%s: measuring %lld rows failed: %s",
+            weir_faults_add(faults, "%s: measuring %lld row%s failed: %s",
                             weir__setup_stage_text(setup, s, text), (long long)sizes[i],
-                            weir_status_text(status));
+                            weir__s((uint64_t)sizes[i]), weir_status_text(status));
             return status;
         }
     }

@@ -115,10 +115,11 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
         return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
     pipe->command.prepared = find_prepared(pipe, step->rows, infer);
     if (pipe->command.prepared == NULL)
-        return weir__fail(
-            error, WEIR_ERR_ROWS,
-            "%lld rows were not prepared: call weir_pipe_prepare%s(pipe, %lld) before",
-            (long long)step->rows, infer ? "_infer" : "", (long long)step->rows);
+        return weir__fail(error, WEIR_ERR_ROWS,
+                          "a mini-batch of %lld row%s was not prepared: call "
+                          "weir_pipe_prepare%s(pipe, %lld) before",
+                          (long long)step->rows, weir__s((uint64_t)step->rows),
+                          infer ? "_infer" : "", (long long)step->rows);
     uint32_t count = pipe->setup.options.input_count;
     for (uint32_t k = 0; k < count; k++)
         if (step->inputs == NULL || step->inputs[k] == NULL)

@@ -50,9 +50,11 @@ static void check_frame(struct check *check) {
     if (table->stage_count == 0 || table->stage_count > UINT16_MAX || table->worker_count == 0 ||
         table->micro_batch_count == 0) {
         report(check,
-               "a table of %" PRIu32 " stages, %" PRIu32 " workers and %" PRIu32
-               " micro-batches: there must be at least one of each and at most %d stages",
-               table->stage_count, table->worker_count, table->micro_batch_count, UINT16_MAX);
+               "a table of %" PRIu32 " stage%s, %" PRIu32 " worker%s and %" PRIu32
+               " micro-batch%s: there must be at least one of each and at most %d stages",
+               table->stage_count, weir__s(table->stage_count), table->worker_count,
+               weir__s(table->worker_count), table->micro_batch_count,
+               weir__es(table->micro_batch_count), UINT16_MAX);
         return;
     }
     if (check->flow->stage_count != table->stage_count) {
@@ -64,8 +66,8 @@ static void check_frame(struct check *check) {
         whole = whole && table->rows[w] <= table->rows[w + 1];
     }
     if (!whole) {
-        report(check, "the rows do not divide the table's %" PRIu32 " actions",
-               table->action_count);
+        report(check, "the rows do not divide the table's %" PRIu32 " action%s",
+               table->action_count, weir__s(table->action_count));
     }
 }
 

@@ -25,11 +25,12 @@ static void check(const struct weir_table_options *options, struct weir_faults *
     while (!divisible(below, options->workers))
         below--; /* a multiple of the workers at the latest */
     while (!divisible(above, options->workers)) above++;
+    uint32_t rounds = options->micro_batches / options->workers;
     weir_faults_add(faults,
                     "%" PRIu32 " micro-batches on %" PRIu32 " workers: interleaved runs them in "
-                    "%" PRIu32 " equal rounds; the nearest are %" PRIu64 " and %" PRIu64,
-                    options->micro_batches, options->workers,
-                    options->micro_batches / options->workers, below, above);
+                    "%" PRIu32 " equal round%s; the nearest are %" PRIu64 " and %" PRIu64,
+                    options->micro_batches, options->workers, rounds, weir__s(rounds), below,
+                    above);
 }
 
 const struct weir__schedule weir__schedule_interleaved = {.name = "interleaved",

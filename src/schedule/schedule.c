@@ -77,9 +77,11 @@ static void check_counts(const struct weir_table_options *options, struct weir_f
         cells > (ACTIONS_MAX - options->stages) / ACTIONS_PER_CELL) {
         uint32_t most = (ACTIONS_MAX - options->stages) / ACTIONS_PER_CELL / options->stages;
         weir_faults_add(faults,
-                        "%" PRIu32 " stages and %" PRIu32 " micro-batches are too many actions for "
-                        "one table: with so many stages ask for at most %" PRIu32 " micro-batches",
-                        options->stages, options->micro_batches, most);
+                        "%" PRIu32 " stage%s and %" PRIu32
+                        " micro-batches are too many actions for "
+                        "one table: with so many stages ask for at most %" PRIu32 " micro-batch%s",
+                        options->stages, weir__s(options->stages), options->micro_batches, most,
+                        weir__es(most));
     }
 }
 

@@ -33,8 +33,8 @@ int weir__portal_use(struct weir__portal *portal, void **value, struct weir_erro
     }
     if (portal->life == 0) {
         return weir__fail(error, WEIR_ERR_PORTAL,
-                          "skip '%.128s' is used once more after its %" PRIu32 " uses",
-                          name_of(portal), portal->life_full);
+                          "skip '%.128s' is used once more after its %" PRIu32 " use%s",
+                          name_of(portal), portal->life_full, weir__s(portal->life_full));
     }
     assert(portal->life <= portal->life_full);
     *value = portal->value;

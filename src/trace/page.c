@@ -99,7 +99,7 @@ static void add_pipeline(struct weir__page *page) {
                    " micro-batch%s; checkpoint %s",
                    s->stage_count, weir__s(s->stage_count), s->worker_count,
                    weir__s(s->worker_count), s->rows, weir__s((uint64_t)s->rows),
-                   s->micro_batch_count, s->micro_batch_count == 1 ? "" : "es",
+                   s->micro_batch_count, weir__es(s->micro_batch_count),
                    weir_checkpoint_name(s->checkpoint));
     if (s->recompute_late) weir__text_string(text, ", recompute late");
     weir__text_add(text, "; crossings %s; workers %s while they wait</p>\n",
