@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # kernel_report.sh NVCC [FLAG...]: what every kernel of kernels/ takes of a multiprocessor, for each
 # architecture of the flags. Fails if one spills registers into memory, or if one of the list in
-# cuda_kernels.h is in no file. An empty NVCC is none: then it says so. Nothing is written.
+# cuda_kernel_map.h is in no file. An empty NVCC is none: then it says so. Nothing is written.
 set -eu
 nvcc=$1
 shift
@@ -21,8 +21,7 @@ for source in kernels/*.cu; do
   fi
 done
 
-sed -n '/define WEIR__CUDA_KERNEL_MAP/,/[^\\]$/s/.*X(\([a-z0-9_]*\)).*/weir_\1/p' \
-  src/device/cuda_kernels.h | awk '
+sed -n 's/^    X(\([a-z0-9_]*\)).*/weir_\1/p' src/device/cuda_kernel_map.h | awk '
   # The list first, from standard input; then the log.
   FNR == NR { wanted[$1] = 1; next }
   /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2]; arch = quoted[4] }

@@ -42,17 +42,19 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
     };
 }
 
-/* SHARED: the same for all rows. INDEX: one per token. */
+/* SHARED: the same for all rows. MOMENT: a row's statistics. INDEX: one per token. */
 #define REAL(size)                                                                                 \
-    { OPERAND_REAL, size, false }
+    { OPERAND_REAL, size, false, false }
 #define SHARED(size)                                                                               \
-    { OPERAND_REAL, size, true }
+    { OPERAND_REAL, size, true, true }
+#define MOMENT(size)                                                                               \
+    { OPERAND_REAL, size, false, true }
 #define INDEX                                                                                      \
-    { OPERAND_INDEX, n.m, false }
+    { OPERAND_INDEX, n.m, false, false }
 #define LOSS                                                                                       \
-    { OPERAND_LOSS, 1, false }
+    { OPERAND_LOSS, 1, false, false }
 #define CACHE                                                                                      \
-    { OPERAND_CACHE, 2 * KERNEL_SEQUENCES *n.table, false }
+    { OPERAND_CACHE, 2 * KERNEL_SEQUENCES *n.table, false, false }
 
 /** Products, tables, LayerNorm, attention. Operands of other ops are OPERAND_NONE, here and below.
  */
@@ -69,17 +71,18 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
         [WEIR__OP_position_add] = {{REAL(n.width), SHARED(n.table)}, {REAL(n.width)}, false},
         [WEIR__OP_position_grad] = {{REAL(n.width)}, {SHARED(n.table)}, true},
         [WEIR__OP_layer_norm] = {{REAL(n.width), SHARED(n.c), SHARED(n.c)},
-                                 {REAL(n.width), REAL(n.m), REAL(n.m)},
+                                 {REAL(n.width), MOMENT(n.m), MOMENT(n.m)},
                                  false},
-        [WEIR__OP_layer_norm_grad_input] = {{REAL(n.width), REAL(n.width), REAL(n.m), REAL(n.m),
+        [WEIR__OP_layer_norm_grad_input] = {{REAL(n.width), REAL(n.width), MOMENT(n.m), MOMENT(n.m),
                                              SHARED(n.c)},
                                             {REAL(n.width)},
                                             false},
-        [WEIR__OP_layer_norm_grad_weight] = {{REAL(n.width), REAL(n.width), REAL(n.m), REAL(n.m)},
+        [WEIR__OP_layer_norm_grad_weight] = {{REAL(n.width), REAL(n.width), MOMENT(n.m),
+                                              MOMENT(n.m)},
                                              {SHARED(n.c), SHARED(n.c)},
                                              true},
-        [WEIR__OP_attention] = {{REAL(n.qkv)}, {REAL(n.width), REAL(n.lse)}, false},
-        [WEIR__OP_attention_grad] = {{REAL(n.width), REAL(n.qkv), REAL(n.width), REAL(n.lse)},
+        [WEIR__OP_attention] = {{REAL(n.qkv)}, {REAL(n.width), MOMENT(n.lse)}, false},
+        [WEIR__OP_attention_grad] = {{REAL(n.width), REAL(n.qkv), REAL(n.width), MOMENT(n.lse)},
                                      {REAL(n.qkv)},
                                      false},
         [WEIR__OP_attention_cached] = {{REAL(3 * n.elements)}, {REAL(n.elements), CACHE}, false},
@@ -129,25 +132,27 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
         [WEIR__OP_transpose] = {{REAL(n.turned)}, {REAL(n.turned)}, false},
         [WEIR__OP_dropout2d] = {{REAL(n.width)}, {REAL(n.width)}, false},
         [WEIR__OP_instance_norm] = {{REAL(n.width), SHARED(affine), SHARED(affine)},
-                                    {REAL(n.width), REAL(moments), REAL(moments)},
+                                    {REAL(n.width), MOMENT(moments), MOMENT(moments)},
                                     false},
-        [WEIR__OP_instance_norm_grad_input] = {{REAL(n.width), REAL(n.width), REAL(moments),
-                                                REAL(moments), SHARED(affine)},
+        [WEIR__OP_instance_norm_grad_input] = {{REAL(n.width), REAL(n.width), MOMENT(moments),
+                                                MOMENT(moments), SHARED(affine)},
                                                {REAL(n.width)},
                                                false},
-        [WEIR__OP_instance_norm_grad_weight] = {{REAL(n.width), REAL(n.width), REAL(moments),
-                                                 REAL(moments)},
+        [WEIR__OP_instance_norm_grad_weight] = {{REAL(n.width), REAL(n.width), MOMENT(moments),
+                                                 MOMENT(moments)},
                                                 {SHARED(n.c), SHARED(n.c)},
                                                 true},
         [WEIR__OP_instance_norm_act] = {{REAL(n.width)},
-                                        {REAL(n.width), REAL(moments), REAL(moments)},
+                                        {REAL(n.width), MOMENT(moments), MOMENT(moments)},
                                         false},
         [WEIR__OP_instance_norm_act_grad] = {{REAL(n.width), REAL(n.width), REAL(n.width),
-                                              REAL(moments), REAL(moments)},
+                                              MOMENT(moments), MOMENT(moments)},
                                              {REAL(n.width)},
                                              false},
-        [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX}, {LOSS, REAL(n.m)}, false},
-        [WEIR__OP_cross_entropy_grad] = {{REAL(n.width), INDEX, REAL(n.m)}, {REAL(n.width)}, false},
+        [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX}, {LOSS, MOMENT(n.m)}, false},
+        [WEIR__OP_cross_entropy_grad] = {{REAL(n.width), INDEX, MOMENT(n.m)},
+                                         {REAL(n.width)},
+                                         false},
     };
     return rows[shape->op];
 }

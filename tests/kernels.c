@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "kernels.h"
 #include "harness.h"
+#include "kernel_gpu.h"
+#include "net/cuda/cuda.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -22,12 +24,15 @@ bool kernel_lacks_vector(enum weir__op op) {
 }
 
 const char *kernel_backend_name(enum kernel_backend backend) {
-    static const char *const names[] = {"f64 reference", "f32 reference", "f32 vector", "f32 fast"};
+    static const char *const names[] = {"f64 reference", "f32 reference", "f32 vector",
+                                        "f32 fast",      "CUDA f32",      "CUDA bf16"};
     return names[backend];
 }
 
 const struct weir__kernel *kernel_of(enum weir__op op, enum kernel_backend backend) {
     if (backend == KERNEL_VECTOR && !kernel_lacks_vector(op)) return &weir__vector_f32[op];
+    if (backend == KERNEL_CUDA) return weir__cuda_kernel_for(op, WEIR_F32);
+    if (backend == KERNEL_CUDA_BF16) return weir__cuda_kernel_for(op, WEIR_BF16);
     return weir__kernel_for(op, backend == KERNEL_F64 ? WEIR_F64 : WEIR_F32,
                             backend != KERNEL_FAST);
 }
@@ -195,18 +200,46 @@ static void buffer_clean_up(struct buffer *buffer) {
     weir__release(test_allocator(), buffer->memory, buffer->bytes, 1);
 }
 
-static void to_dtype(void *to, const double *from, int64_t count, bool wide) {
+static float narrowed(float number) {
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    if (!isnan(number)) bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000u;
+    memcpy(&number, &bits, sizeof number);
+    return number;
+}
+
+static void to_dtype(void *to, const double *from, int64_t count, enum weir_dtype dtype) {
     for (int64_t i = 0; i < count; i++) {
-        if (wide)
+        float single = narrowed((float)from[i]);
+        if (dtype == WEIR_F64)
             ((double *)to)[i] = from[i];
-        else
+        else if (dtype == WEIR_F32)
             ((float *)to)[i] = (float)from[i];
+        else
+            memcpy((uint16_t *)to + i, (char *)&single + 2, sizeof(uint16_t));
     }
 }
 
-static void from_dtype(double *to, const void *from, int64_t count, bool wide) {
-    for (int64_t i = 0; i < count; i++)
-        to[i] = wide ? ((const double *)from)[i] : ((const float *)from)[i];
+static void from_dtype(double *to, const void *from, int64_t count, enum weir_dtype dtype) {
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t bits = dtype == WEIR_BF16 ? (uint32_t)((const uint16_t *)from)[i] << 16 : 0;
+        float single;
+        memcpy(&single, &bits, sizeof single);
+        if (dtype == WEIR_F64)
+            to[i] = ((const double *)from)[i];
+        else
+            to[i] = dtype == WEIR_F32 ? ((const float *)from)[i] : single;
+    }
+}
+
+static void narrow(double *numbers, const struct operand *operand) {
+    for (int64_t i = 0; numbers != NULL && !operand->single && i < operand->count; i++)
+        numbers[i] = narrowed((float)numbers[i]);
+}
+
+void kernel_case_narrow(struct kernel_case *test) {
+    for (int i = 0; i < KERNEL_INS; i++) narrow(test->in[i], &test->operands.in[i]);
+    for (int i = 0; i < KERNEL_OUTS; i++) narrow(test->old[i], &test->operands.out[i]);
 }
 
 /** Everything that a call points to. */
@@ -215,8 +248,14 @@ struct memory {
     const void *ins[KERNEL_INS];
     void *outs[KERNEL_OUTS]; /* the cache's too, which a call has elsewhere */
     struct weir__places places;
-    bool wide;
+    enum weir_dtype dtype;
+    struct kernel_gpu gpu;
 };
+
+static enum weir_dtype dtype_of(const struct memory *memory, const struct operand *operand) {
+    if (operand->kind == OPERAND_LOSS) return WEIR_F64;
+    return operand->single && memory->dtype == WEIR_BF16 ? WEIR_F32 : memory->dtype;
+}
 
 /** Places are those of the mini-batch's rows: before this micro-batch's lies rubbish. */
 static const uint32_t *places_init(struct buffer *buffer, const uint32_t *from,
@@ -229,27 +268,28 @@ static const uint32_t *places_init(struct buffer *buffer, const uint32_t *from,
 }
 
 static void memory_init(struct memory *memory, const struct kernel_case *test, size_t shift) {
-    size_t bytes = memory->wide ? sizeof(double) : sizeof(float);
     for (int i = 0; i < KERNEL_INS; i++) {
         struct operand operand = test->operands.in[i];
         size_t count = (size_t)operand.count;
+        enum weir_dtype dtype = dtype_of(memory, &operand);
         if (operand.kind == OPERAND_INDEX) {
             void *to = buffer_init(&memory->in[i], count * sizeof(int64_t), shift);
             memcpy(to, test->index[i], count * sizeof(int64_t));
             memory->ins[i] = to;
         } else if (operand.kind == OPERAND_REAL && count > 0) {
-            void *to = buffer_init(&memory->in[i], count * bytes, shift);
-            to_dtype(to, test->in[i], operand.count, memory->wide);
+            void *to = buffer_init(&memory->in[i], count * weir_dtype_bytes(dtype), shift);
+            to_dtype(to, test->in[i], operand.count, dtype);
             memory->ins[i] = to;
         }
     }
     for (int i = 0; i < KERNEL_OUTS; i++) {
         struct operand operand = test->operands.out[i];
         if (operand.kind == OPERAND_NONE) continue;
-        size_t element = operand.kind == OPERAND_LOSS ? sizeof(double) : bytes;
-        memory->outs[i] = buffer_init(&memory->out[i], (size_t)operand.count * element, shift);
+        enum weir_dtype dtype = dtype_of(memory, &operand);
+        size_t bytes = (size_t)operand.count * weir_dtype_bytes(dtype);
+        memory->outs[i] = buffer_init(&memory->out[i], bytes, shift);
         if ((test->operands.accumulates && !test->overwrite) || operand.kind == OPERAND_CACHE)
-            to_dtype(memory->outs[i], test->old[i], operand.count, memory->wide);
+            to_dtype(memory->outs[i], test->old[i], operand.count, dtype);
     }
     if (!has_places(test->shape.op)) return;
     memory->places.sequence = places_init(&memory->sequence, test->sequence, test);
@@ -265,34 +305,47 @@ static void memory_clean_up(struct memory *memory) {
     buffer_clean_up(&memory->place);
 }
 
-/** Packs the weights, the only operands that are valid then; *packed is NULL where the kernel packs
- * nothing. Who packs has the largest row count and one thread: any of a node's states may be the
- * first of a step. */
-static int pack(const struct weir__kernel *kernel, const struct weir__op_call *call, size_t shift,
-                struct memory *memory, const void **packed) {
-    struct weir__op_call early = *call;
-    struct weir__op_shape largest = *call->shape;
-    const void *ins[KERNEL_INS] = {NULL};
+/** Where the kernel has what the host has at `host`. */
+static void *there(const struct memory *memory, const void *host) {
+    bool on_gpu = memory->gpu.device != NULL;
+    return on_gpu ? kernel_gpu_at(&memory->gpu, host) : (void *)(uintptr_t)host;
+}
+
+/** Room for packed weights, whose size depends on neither rows nor threads; NULL: none. */
+static int make_room_to_pack(const struct weir__kernel *kernel, const struct weir__op_shape *shape,
+                             size_t shift, struct memory *memory, void **packed) {
+    struct weir__op_shape largest = *shape;
     size_t bytes = 0, largest_bytes = 0;
     *packed = NULL;
     if (kernel->measure_pack == NULL) return WEIR_OK;
     largest.rows = largest.rows_max;
     largest.threads = 1;
-    int status = kernel->measure_pack(call->shape, &bytes);
+    int status = kernel->measure_pack(shape, &bytes);
     if (status == WEIR_OK) status = kernel->measure_pack(&largest, &largest_bytes);
     EXPECT_EQ_UINT(bytes, largest_bytes);
-    if (status != WEIR_OK || bytes == 0) return status;
-    status = kernel->prepare(&largest, &early.state);
+    if (status == WEIR_OK && bytes > 0) *packed = buffer_init(&memory->packed, bytes, shift);
+    return status;
+}
+
+/** Packs the weights, the only operands that are valid then. Who packs has the largest row count
+ * and one thread: any of a node's states may be the first of a step. */
+static int pack(const struct weir__kernel *kernel, const struct weir__op_call *call) {
+    struct weir__op_call early = *call;
+    struct weir__op_shape largest = *call->shape;
+    const void *ins[KERNEL_INS] = {NULL};
+    if (call->packed == NULL) return WEIR_OK;
+    largest.rows = largest.rows_max;
+    largest.threads = 1;
+    int status = WEIR_OK;
+    if (kernel->prepare != NULL) status = kernel->prepare(&largest, call->stream, &early.state);
     if (status != WEIR_OK) return status;
-    void *to = buffer_init(&memory->packed, bytes, shift);
     ins[1] = call->in[1];
     early.shape = &largest;
     early.in = ins;
     early.out = NULL;
     early.workspace = NULL;
-    *packed = to;
-    status = kernel->pack(&early, to);
-    kernel->release(early.state);
+    status = kernel->pack(&early, (void *)(uintptr_t)call->packed);
+    if (kernel->release != NULL) kernel->release(early.state);
     return status;
 }
 
@@ -302,30 +355,49 @@ static void *cache_of(const struct kernel_case *test, const struct memory *memor
     void *cache = NULL;
     for (int i = 0; i < KERNEL_OUTS; i++) {
         bool is_cache = test->operands.out[i].kind == OPERAND_CACHE;
-        if (is_cache) cache = memory->outs[i];
-        outs[i] = is_cache ? NULL : memory->outs[i];
+        if (is_cache) cache = there(memory, memory->outs[i]);
+        outs[i] = is_cache ? NULL : there(memory, memory->outs[i]);
     }
     return cache;
+}
+
+static void add_buffer(struct kernel_gpu *gpu, const struct buffer *buffer) {
+    kernel_gpu_add(gpu, buffer->memory, buffer->bytes);
+}
+
+static void upload(struct memory *memory) {
+    for (int i = 0; i < KERNEL_INS; i++) add_buffer(&memory->gpu, &memory->in[i]);
+    for (int i = 0; i < KERNEL_OUTS; i++) add_buffer(&memory->gpu, &memory->out[i]);
+    add_buffer(&memory->gpu, &memory->workspace);
+    add_buffer(&memory->gpu, &memory->packed);
+    kernel_gpu_upload(&memory->gpu);
 }
 
 static int call_kernel(const struct kernel_case *test, const struct weir__kernel *kernel,
                        size_t shift, struct memory *memory) {
     struct weir__op_shape shape = test->shape;
-    shape.dtype = memory->wide ? WEIR_F64 : WEIR_F32;
+    shape.dtype = memory->dtype;
     if (shape.rows_max < shape.rows) shape.rows_max = shape.rows;
-    void *outs[KERNEL_OUTS];
-    size_t workspace = 0;
-    void *state = NULL;
-    int status = kernel->measure != NULL ? kernel->measure(&shape, &workspace) : WEIR_OK;
-    if (status == WEIR_OK && kernel->prepare != NULL) status = kernel->prepare(&shape, &state);
+    const void *ins[KERNEL_INS];
+    void *outs[KERNEL_OUTS], *state = NULL, *packed = NULL;
+    size_t bytes = 0;
+    int status = kernel->measure != NULL ? kernel->measure(&shape, &bytes) : WEIR_OK;
+    if (status == WEIR_OK && kernel->prepare != NULL)
+        status = kernel->prepare(&shape, memory->gpu.stream, &state);
     if (status != WEIR_OK) return status;
+    void *workspace = buffer_init(&memory->workspace, bytes, shift);
+    status = make_room_to_pack(kernel, &shape, shift, memory, &packed);
+    if (memory->gpu.device != NULL) upload(memory);
+    for (int i = 0; i < KERNEL_INS; i++) ins[i] = there(memory, memory->ins[i]);
     struct weir__op_call call = {.shape = &shape,
                                  .state = state,
-                                 .in = memory->ins,
+                                 .in = ins,
                                  .out = outs,
-                                 .workspace = buffer_init(&memory->workspace, workspace, shift),
+                                 .workspace = there(memory, workspace),
+                                 .packed = there(memory, packed),
                                  .cache = cache_of(test, memory, outs),
                                  .places = &memory->places,
+                                 .stream = memory->gpu.stream,
                                  .overwrite = test->overwrite,
                                  .infer = test->infer,
                                  .seed = test->seed,
@@ -333,8 +405,12 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
                                  .row_first = test->row_first,
                                  .loss_weight = test->loss_weight,
                                  .error = test->error};
-    status = pack(kernel, &call, shift, memory, &call.packed);
+    if (status == WEIR_OK) status = pack(kernel, &call);
     if (status == WEIR_OK) status = kernel->run(&call);
+    if (memory->gpu.device != NULL) {
+        int finished = kernel_gpu_download(&memory->gpu);
+        if (status == WEIR_OK) status = finished;
+    }
     if (kernel->release != NULL) kernel->release(state);
     return status;
 }
@@ -349,15 +425,19 @@ void kernel_results_init(struct kernel_results *results, const struct kernel_cas
 int kernel_run(const struct kernel_case *test, enum kernel_backend backend, size_t shift,
                struct kernel_results *results) {
     const struct weir__kernel *kernel = kernel_of(test->shape.op, backend);
-    struct memory memory = {.wide = backend == KERNEL_F64};
+    struct memory memory = {.dtype = WEIR_F32};
+    if (backend == KERNEL_F64) memory.dtype = WEIR_F64;
+    if (backend == KERNEL_CUDA_BF16) memory.dtype = WEIR_BF16;
     kernel_results_init(results, test);
+    bool on_gpu = backend == KERNEL_CUDA || backend == KERNEL_CUDA_BF16;
+    if (on_gpu && !kernel_gpu_init(&memory.gpu)) return WEIR_ERR_NOT_FOUND;
     memory_init(&memory, test, shift);
     int status = call_kernel(test, kernel, shift, &memory);
+    kernel_gpu_clean_up(&memory.gpu);
     for (int i = 0; i < KERNEL_OUTS; i++) {
         struct operand operand = test->operands.out[i];
         if (operand.kind != OPERAND_NONE)
-            from_dtype(results->out[i], memory.outs[i], operand.count,
-                       memory.wide || operand.kind == OPERAND_LOSS);
+            from_dtype(results->out[i], memory.outs[i], operand.count, dtype_of(&memory, &operand));
     }
     memory_clean_up(&memory);
     return status;

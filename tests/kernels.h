@@ -20,6 +20,7 @@ struct operand {
     enum operand_kind kind;
     int64_t count;
     bool shared; /**< the same for all rows of the micro-batch */
+    bool single; /**< F32 where the kernel's dtype is BF16: parameters, statistics */
 };
 
 /** What net/kernel.h says of an op's operands. */
@@ -59,12 +60,23 @@ void kernel_case_init(struct kernel_case *test, const struct weir__op_shape *sha
 void kernel_case_empty(struct kernel_case *test, const struct weir__op_shape *shape);
 void kernel_case_clean_up(struct kernel_case *test);
 
-enum kernel_backend { KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_FAST };
+enum kernel_backend {
+    KERNEL_F64,
+    KERNEL_F32,
+    KERNEL_VECTOR,
+    KERNEL_FAST,
+    KERNEL_CUDA, /**< on the fake driver */
+    KERNEL_CUDA_BF16
+};
 /** "f64 reference" … */
 const char *kernel_backend_name(enum kernel_backend backend);
 /** KERNEL_FAST is what a net gets: oneDNN's row where there is one. KERNEL_VECTOR is the reference
- * for ops that kernel_lacks_vector. */
+ * for ops that kernel_lacks_vector. NULL: CUDA has none. */
 const struct weir__kernel *kernel_of(enum weir__op op, enum kernel_backend backend);
+
+/** Rounds the inputs, and what outputs held, to what BF16 has, where KERNEL_CUDA_BF16 stores that.
+ */
+void kernel_case_narrow(struct kernel_case *test);
 
 /** Results, as doubles. */
 struct kernel_results {

@@ -180,9 +180,9 @@ static void test_products_come_from_onednn_where_it_is(void) {
     if (weir__onednn_version()[0] == 0) SKIP("built without oneDNN");
     CHECK_EQ_STR(kernel->library, "oneDNN");
     CHECK_CONTAINS(weir__onednn_version(), "oneDNN ");
-    CHECK_OK(kernel->prepare(&tiny, &state));
+    CHECK_OK(kernel->prepare(&tiny, NULL, &state));
     CHECK_EQ_PTR(state, NULL); /* our own is faster */
-    CHECK_OK(kernel->prepare(&large, &state));
+    CHECK_OK(kernel->prepare(&large, NULL, &state));
 #if defined(__AVX512F__) /* elsewhere it depends on oneDNN's version */
     EXPECT(state != NULL);
 #endif
@@ -204,7 +204,7 @@ static void test_measuring_leaves_the_callers_threads(void) {
     void *state = NULL;
     EXPECT_STATUS(kernel->measure(&shape, &bytes), WEIR_OK);
     EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
-    EXPECT_STATUS(kernel->prepare(&shape, &state), WEIR_OK);
+    EXPECT_STATUS(kernel->prepare(&shape, NULL, &state), WEIR_OK);
     EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
     kernel->release(state);
     EXPECT_EQ_UINT(weir__kernel_threads(former), 3);

@@ -121,7 +121,7 @@ static void test_planning_leaves_the_callers_threads(void) {
         EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
         EXPECT_STATUS(kernel->measure_pack(&shape, &bytes), WEIR_OK);
         EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
-        EXPECT_STATUS(kernel->prepare(&shape, &state), WEIR_OK);
+        EXPECT_STATUS(kernel->prepare(&shape, NULL, &state), WEIR_OK);
         EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
         kernel->release(state);
     }

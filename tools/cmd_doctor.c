@@ -108,7 +108,7 @@ static double measure_product(void) {
         if ((memory[i] = aligned_alloc(64, need)) == NULL) goto done;
         memset(memory[i], 0, need);
     }
-    if (kernel->prepare != NULL && kernel->prepare(&shape, &state) != WEIR_OK) goto done;
+    if (kernel->prepare != NULL && kernel->prepare(&shape, NULL, &state) != WEIR_OK) goto done;
     const void *in[3] = {memory[0], memory[1], NULL};
     void *out[1] = {memory[2]};
     struct weir__op_call call = {.shape = &shape,

@@ -16,28 +16,10 @@
 #define WEIR_DEVICE_CUDA_KERNELS_H
 
 #include "device/cuda_arguments.h"
+#include "device/cuda_kernel_map.h"
 #include "device/device.h"
 
 /* ---- the kernels ---- */
-
-/** Every kernel: X(name); its symbol in the module is weir_<name>, its file kernels/<...>.cu. */
-#define WEIR__CUDA_KERNEL_MAP(X)                                                                   \
-    X(copy)                                                                                        \
-    X(copy_batch)                                                                                  \
-    X(copy_rows)                                                                                   \
-    X(push)                                                                                        \
-    X(pull)                                                                                        \
-    X(transpose_1)                                                                                 \
-    X(transpose_2)                                                                                 \
-    X(transpose_4)                                                                                 \
-    X(transpose_8)                                                                                 \
-    X(cast_f32_bf16)                                                                               \
-    X(cast_bf16_f32)                                                                               \
-    X(cast_f32_f16)                                                                                \
-    X(cast_f16_f32)                                                                                \
-    X(random_words)                                                                                \
-    X(fill)                                                                                        \
-    X(decide)
 
 enum weir__cuda_kernel {
 #define WEIR__CUDA_KERNEL_ENUM(name) WEIR__CUDA_KERNEL_##name,

@@ -249,6 +249,7 @@ struct weir__op_call {
     const void *packed; /**< what `pack` made of the weights, or NULL */
     void *cache;        /**< attention_cached: keys and values; lasts as long as the pipe */
     const struct weir__places *places; /**< the cached ops': where rows stand */
+    struct weir_stream *stream;        /**< a device's, to which run gives its work; NULL: a CPU */
     bool overwrite;                    /**< acc outputs: = instead of += */
     bool infer;
     uint64_t seed, mini_batch;
@@ -262,8 +263,9 @@ struct weir__kernel {
     /** Bytes of workspace for a shape; NULL: none. On the thread that builds. */
     int (*measure)(const struct weir__op_shape *shape, size_t *workspace);
     /** Makes a primitive for the shape, on the worker's thread; NULL: no state. Pairs with
-     * `release`. Needs no allocator of ours: libraries have their own. */
-    int (*prepare)(const struct weir__op_shape *shape, void **state);
+     * `release`. Needs no allocator of ours: libraries have their own. `stream` is the worker's, of
+     * a device; NULL: a CPU. */
+    int (*prepare)(const struct weir__op_shape *shape, struct weir_stream *stream, void **state);
     void (*release)(void *state);
     int (*run)(const struct weir__op_call *call);
     /** Packed weights, kept from the step's first call to its last; NULL: none. `measure_pack`
@@ -272,7 +274,7 @@ struct weir__kernel {
      * (rows_max decides): whichever state packs, all of a node's can run. */
     int (*measure_pack)(const struct weir__op_shape *shape, size_t *bytes);
     int (*pack)(const struct weir__op_call *call, void *packed);
-    const char *library; /**< "reference", "vector", "oneDNN" */
+    const char *library; /**< "reference", "vector", "oneDNN", "CUDA", "cuBLASLt", "cuDNN" */
 };
 
 /** The kernel for an op at a dtype, or NULL where there is none (f64 has only the reference).

@@ -70,7 +70,8 @@ static int fit_threads(struct weir__node_call *node, uint32_t threads) {
 static int prepare_node(struct weir__node_call *node, uint32_t threads) {
     int status = fit_threads(node, threads);
     if (status != WEIR_OK) return status;
-    if (node->kernel->prepare != NULL) status = node->kernel->prepare(&node->shape, &node->state);
+    if (node->kernel->prepare != NULL)
+        status = node->kernel->prepare(&node->shape, NULL, &node->state);
     node->prepared = status == WEIR_OK;
     return status;
 }

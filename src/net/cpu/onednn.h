@@ -21,13 +21,15 @@
 
 /* onednn_matmul.c: linear and its gradients */
 int weir__onednn_matmul_measure(const struct weir__op_shape *shape, size_t *workspace);
-int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, void **state);
+int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
+                                void **state);
 void weir__onednn_matmul_release(void *state);
 int weir__onednn_matmul_run(const struct weir__op_call *call);
 
 /* onednn_conv.c: conv2d and its gradients */
 int weir__onednn_conv_measure(const struct weir__op_shape *shape, size_t *workspace);
-int weir__onednn_conv_prepare(const struct weir__op_shape *shape, void **state);
+int weir__onednn_conv_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
+                              void **state);
 void weir__onednn_conv_release(void *state);
 int weir__onednn_conv_run(const struct weir__op_call *call);
 int weir__onednn_conv_measure_pack(const struct weir__op_shape *shape, size_t *bytes);

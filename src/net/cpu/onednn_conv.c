@@ -489,7 +489,8 @@ static dnnl_status_t make_primitives(struct convolution *convolution) {
     return status;
 }
 
-int weir__onednn_conv_prepare(const struct weir__op_shape *shape, void **state) {
+int weir__onednn_conv_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
+                              void **state) {
     struct plan plan;
     *state = NULL;
     int status = plan_init(shape, &plan);
@@ -501,7 +502,7 @@ int weir__onednn_conv_prepare(const struct weir__op_shape *shape, void **state) 
     }
     convolution->plan = plan;
     if (plan.way == WAY_PRODUCT) {
-        status = weir__onednn_matmul_prepare(&plan.shape, &convolution->product);
+        status = weir__onednn_matmul_prepare(&plan.shape, stream, &convolution->product);
     } else {
         convolution->scratchpad = weir__onednn_scratchpad_bytes(plan.convolution);
         convolution->has_bias = has_bias(&plan.shape);

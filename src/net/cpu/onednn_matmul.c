@@ -211,7 +211,8 @@ static dnnl_status_t make_primitives(struct product *product) {
     return status;
 }
 
-int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, void **state) {
+int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
+                                void **state) {
     struct plan plan;
     *state = NULL;
     int status = plan_init_for_threads(shape, &plan);

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Every CUDA kernel by name: X(name); its symbol in the module is weir_<name>, its file
+ * kernels/<...>.cu. One list for each file of launchers. A kernel that exists for several dtypes
+ * ends in that of what it stores: _f32, _bf16.
+ */
+#ifndef WEIR_DEVICE_CUDA_KERNEL_MAP_H
+#define WEIR_DEVICE_CUDA_KERNEL_MAP_H
+
+/** src/device/cuda_copy.c, cuda_fill.c */
+#define WEIR__CUDA_KERNEL_DEVICE_MAP(X)                                                            \
+    X(copy)                                                                                        \
+    X(copy_batch)                                                                                  \
+    X(copy_rows)                                                                                   \
+    X(push)                                                                                        \
+    X(pull)                                                                                        \
+    X(transpose_1)                                                                                 \
+    X(transpose_2)                                                                                 \
+    X(transpose_4)                                                                                 \
+    X(transpose_8)                                                                                 \
+    X(cast_f32_bf16)                                                                               \
+    X(cast_bf16_f32)                                                                               \
+    X(cast_f32_f16)                                                                                \
+    X(cast_f16_f32)                                                                                \
+    X(random_words)                                                                                \
+    X(fill)                                                                                        \
+    X(decide)
+
+/** src/net/cuda/pointwise.c */
+#define WEIR__CUDA_KERNEL_POINTWISE_MAP(X)                                                         \
+    X(gelu_f32)                                                                                    \
+    X(gelu_bf16)
+
+/** src/net/cuda/image.c */
+#define WEIR__CUDA_KERNEL_IMAGE_MAP(X)
+
+/** src/net/cuda/norm.c */
+#define WEIR__CUDA_KERNEL_NORM_MAP(X)
+
+/** src/net/cuda/table.c: rows of tables, losses */
+#define WEIR__CUDA_KERNEL_TABLE_MAP(X)
+
+/** src/net/cuda/flat.c */
+#define WEIR__CUDA_KERNEL_FLAT_MAP(X)
+
+/** src/net/cuda/attention.c */
+#define WEIR__CUDA_KERNEL_ATTENTION_MAP(X)
+
+/** src/net/cuda/product.c */
+#define WEIR__CUDA_KERNEL_PRODUCT_MAP(X)
+
+#define WEIR__CUDA_KERNEL_MAP(X)                                                                   \
+    WEIR__CUDA_KERNEL_DEVICE_MAP(X)                                                                \
+    WEIR__CUDA_KERNEL_POINTWISE_MAP(X)                                                             \
+    WEIR__CUDA_KERNEL_IMAGE_MAP(X)                                                                 \
+    WEIR__CUDA_KERNEL_NORM_MAP(X)                                                                  \
+    WEIR__CUDA_KERNEL_TABLE_MAP(X)                                                                 \
+    WEIR__CUDA_KERNEL_FLAT_MAP(X)                                                                  \
+    WEIR__CUDA_KERNEL_ATTENTION_MAP(X)                                                             \
+    WEIR__CUDA_KERNEL_PRODUCT_MAP(X)
+
+#endif

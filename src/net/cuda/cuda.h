@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The CUDA backend: a row for each op that enqueues kernels on call->stream and returns.
+ *
+ * Contracts beyond those of net/kernel.h:
+ *  - dtype F32, or BF16: then activations and their gradients are stored as BF16, while parameters
+ *    and their gradients, mean, rstd and lse are F32 (weights of products may come as BF16 in
+ *    call->packed). All arithmetic is F32, rounded once where it is stored; losses are double;
+ *  - all operands, the workspace and what they point to are memory that the device reaches. `loss`
+ *    may be the host's pinned memory. Arguments are taken at the call;
+ *  - results depend on the shape and on values: grids of what sums up are chosen by the shape,
+ * never by the GPU's number of multiprocessors, and no sum's order depends on timing. A row of M is
+ *    computed alike wherever it stands, whatever the number of rows;
+ *  - nothing is read back. An index out of range cannot be reported: nothing is read or written out
+ *    of bounds for it, and what it would give is NaN, so that the step is refused as not finite.
+ *    The net looks at the caller's indices before the step (net.h);
+ *  - a failed launch is the device's status.
+ */
+#ifndef WEIR_NET_CUDA_H
+#define WEIR_NET_CUDA_H
+
+#include "device/cuda_kernels.h"
+#include "net/kernel.h"
+
+/** Sparse: rows that a family lacks have run NULL. */
+extern const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT];
+extern const struct weir__kernel weir__cuda_image[WEIR__OP_COUNT];
+extern const struct weir__kernel weir__cuda_norm[WEIR__OP_COUNT];
+extern const struct weir__kernel weir__cuda_table[WEIR__OP_COUNT];
+extern const struct weir__kernel weir__cuda_attention[WEIR__OP_COUNT];
+extern const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT];
+
+/** The row, or NULL where there is none: other dtypes, and the user's own ops. */
+const struct weir__kernel *weir__cuda_kernel_for(enum weir__op op, enum weir_dtype dtype);
+
+/** A launch along one line of `threads` (a power of two up to 1024): enough blocks for `items`
+ * items, `per_block` to each, at least 1, at most blocks_max (0: as many as a grid may have). */
+struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint32_t threads,
+                                       uint32_t blocks_max);
+
+#endif

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/* The families' rows as one table, and what their launches share. */
+#include "net/cuda/cuda.h"
+
+const struct weir__kernel *weir__cuda_kernel_for(enum weir__op op, enum weir_dtype dtype) {
+    static const struct weir__kernel *const families[] = {weir__cuda_pointwise, weir__cuda_image,
+                                                          weir__cuda_norm,      weir__cuda_table,
+                                                          weir__cuda_attention, weir__cuda_product};
+    assert((unsigned)op < WEIR__OP_COUNT);
+    if (dtype != WEIR_F32 && dtype != WEIR_BF16) return NULL;
+    for (size_t f = 0; f < WEIR__COUNT_OF(families); f++)
+        if (families[f][op].run != NULL) return &families[f][op];
+    return NULL;
+}
+
+struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint32_t threads,
+                                       uint32_t blocks_max) {
+    uint64_t blocks = items / per_block + (items % per_block != 0);
+    uint64_t most = blocks_max == 0 || blocks_max > INT32_MAX ? INT32_MAX : blocks_max;
+    if (blocks > most) blocks = most;
+    if (blocks == 0) blocks = 1;
+    return (struct weir__cuda_grid){{(uint32_t)blocks, 1, 1}, {threads, 1, 1}, 0};
+}
