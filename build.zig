@@ -8,15 +8,25 @@
 
 const std = @import("std");
 const builtin = @import("builtin");
+const clang_tools = @import("build/clang.zig");
 const cuda = @import("build/cuda.zig");
 const files = @import("build/files.zig");
+const gpu = @import("build/gpu.zig");
 const page = @import("build/page.zig");
 const Build = std.Build;
 const Compile = Build.Step.Compile;
 const LazyPath = Build.LazyPath;
 const Run = Build.Step.Run;
 const Step = Build.Step;
+const Clang = clang_tools.Clang;
+const addObjects = clang_tools.addObjects;
+const compileOne = clang_tools.compileOne;
+const compileWithClang = clang_tools.compileWithClang;
+const endLink = clang_tools.endLink;
+const engineSources = files.engineSources;
 const fileExists = files.fileExists;
+const findClang = clang_tools.findClang;
+const linkWithClang = clang_tools.linkWithClang;
 const listSources = files.listSources;
 const readTracked = files.readTracked;
 const track = files.track;
@@ -67,6 +77,8 @@ const Options = struct {
     /// The CUDA compiler's path; null leaves the kernels out.
     nvcc: ?[]const u8,
     sanitize_thread: bool = false,
+    /// Of the tests on a GPU.
+    sanitizer: gpu.Sanitizer = .none,
 };
 
 const OneDnn = struct {
@@ -92,6 +104,7 @@ pub fn build(b: *Build) void {
     const asan = b.step("test-asan", "Run the tests under Address- and UBSanitizer; needs clang");
     const kernel_help = "Print the CUDA kernels' registers and spills; fails if one spills";
     const kernel_report = b.step("kernel-report", kernel_help);
+    const test_gpu = b.step("test-gpu", "Run the tests on this machine's GPU; -Dsanitizer=TOOL");
     const fuzz = b.step("fuzz", "Fuzz what reads files; -runs=N and formats after --; needs clang");
 
     const options = parseOptions(b);
@@ -112,6 +125,7 @@ pub fn build(b: *Build) void {
     tsan.dependOn(runThreadSanitizer(b, options));
     asan.dependOn(runAddressSanitizer(b, options));
     kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.nvcc)));
+    test_gpu.dependOn(runOnGpu(b, options, libraries));
     fuzz.dependOn(runFuzzers(b, options));
 }
 
@@ -141,6 +155,7 @@ fn parseOptions(b: *Build) Options {
         .strict = b.option(bool, "strict", strict_help) orelse b.isRoot(),
         .onednn = findOneDnn(b, wanted, prefix),
         .nvcc = cuda.findNvcc(b, with_cuda, cuda_path),
+        .sanitizer = gpu.sanitizerOption(b),
     };
 }
 
@@ -217,9 +232,19 @@ fn addProgram(b: *Build, options: Options, libraries: Libraries, folder: []const
 
 fn addTestProgram(b: *Build, options: Options, libraries: Libraries) *Compile {
     const program = addProgram(b, options, libraries, "tests");
-    program.root_module.addIncludePath(b.path("tests"));
-    addImages(b, options, program.root_module, cuda.toys);
+    addToys(b, options, program.root_module);
     return program;
+}
+
+/// tests/kernels and what loads it.
+fn addToys(b: *Build, options: Options, module: *Build.Module) void {
+    module.addIncludePath(b.path("tests"));
+    addSources(b, options, module, listSources(b, "tests/kernels", ".c", .flat), &.{});
+    addImages(b, options, module, cuda.toys);
+}
+
+fn netSources(b: *Build, options: Options) []const []const u8 {
+    return files.netSources(b, options.onednn != null);
 }
 
 fn addImages(b: *Build, options: Options, module: *Build.Module, images: cuda.Images) void {
@@ -313,6 +338,23 @@ fn addFakeCuda(b: *Build, options: Options) *Compile {
         .linkage = .dynamic,
         .root_module = module,
     });
+}
+
+/// The machine's driver, with memory that the host's code may touch.
+fn addManagedCuda(b: *Build, options: Options) *Compile {
+    const module = createModule(b, options);
+    addSources(b, options, module, listSources(b, "tests/managed_cuda", ".c", .flat), &.{});
+    return b.addLibrary(.{
+        .name = "weir_managed_cuda",
+        .linkage = .dynamic,
+        .root_module = module,
+    });
+}
+
+fn runOnGpu(b: *Build, options: Options, libraries: Libraries) *Step {
+    const program = addTestProgram(b, options, libraries);
+    const managed = addManagedCuda(b, options);
+    return runHere(b, gpu.runTests(b, program, managed, options.sanitizer));
 }
 
 // ---- installation ------------------------------------------------------------------------------
@@ -413,6 +455,7 @@ fn runTests(b: *Build, options: Options, libraries: Libraries, examples: *Step) 
 fn addFakeCudaArgument(b: *Build, options: Options, run: *Run) void {
     const library = addFakeCuda(b, options);
     run.addArtifactArg2(library, .{ .prefix = "--fake-cuda=", .make_absolute = true });
+    if (!options.sanitize_thread) gpu.addManaged(run, addManagedCuda(b, options));
 }
 
 fn runBench(b: *Build, program: *Compile) *Step {
@@ -501,13 +544,15 @@ fn runThreadSanitizer(b: *Build, options: Options) *Step {
 
 /// Zig has no AddressSanitizer runtime, so the system's clang compiles the same files.
 fn runAddressSanitizer(b: *Build, options: Options) *Step {
-    const clang: Clang = .{ .program = findClang(b), .flags = sanitizer_flags };
+    const clang: Clang = .{ .program = findClang(b), .dialect = c_flags, .flags = sanitizer_flags };
     const link = linkWithClang(b, clang, "the tests");
     const net_flags = oneDnnFlags(b, options);
     addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
     addObjects(link, compileGeneratedWithClang(b, clang));
     addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
     addObjects(link, compileWithClang(b, clang, listSources(b, "tests", ".c", .flat), net_flags));
+    const toys = listSources(b, "tests/kernels", ".c", .flat);
+    addObjects(link, compileWithClang(b, clang, toys, &.{}));
     link.addFileArg(compileNoImages(b, clang, cuda.toys));
     if (options.onednn) |onednn| {
         const dir = onednn.lib_dir;
@@ -552,9 +597,10 @@ fn runFuzzers(b: *Build, options: Options) *Step {
     const check = b.addSystemCommand(&.{"sh"});
     check.setName("find libFuzzer");
     check.addFileArg(b.path("tests/fuzz/check.sh"));
-    check.addArgs(clang_names);
+    check.addArgs(clang_tools.clang_names);
     const clang: Clang = .{
         .program = findClang(b),
+        .dialect = c_flags,
         .flags = sanitizer_flags ++ .{"-fsanitize=fuzzer-no-link"},
         .after = &check.step,
     };
@@ -581,46 +627,6 @@ fn runFuzzers(b: *Build, options: Options) *Step {
     return runHere(b, run);
 }
 
-const Words = []const []const u8;
-
-const Clang = struct {
-    program: LazyPath,
-    flags: []const []const u8,
-    dialect: []const []const u8 = c_flags,
-    /// What must have succeeded before it is asked for anything.
-    after: ?*Step = null,
-};
-
-const clang_names: []const []const u8 = &.{ "clang", "clang-19", "clang-14" };
-
-fn findClang(b: *Build) LazyPath {
-    return b.findProgramLazy(.{ .names = clang_names });
-}
-
-fn linkWithClang(b: *Build, clang: Clang, what: []const u8) *Run {
-    const link = b.addRunFile(clang.program);
-    link.setName(b.fmt("link {s} with clang", .{what}));
-    link.addArgs(clang.flags);
-    return link;
-}
-
-fn endLink(link: *Run, name: []const u8) LazyPath {
-    link.addArgs(&.{ "-ljansson", "-lhwloc", "-lpthread", "-lm", "-o" });
-    return link.addOutputFileArg(name);
-}
-
-fn addObjects(link: *Run, objects: []const LazyPath) void {
-    for (objects) |object| link.addFileArg(object);
-}
-
-fn compileWithClang(b: *Build, clang: Clang, sources: Words, flags: Words) []const LazyPath {
-    const objects = b.allocator.alloc(LazyPath, sources.len) catch @panic("OOM");
-    for (sources, objects) |source, *object| {
-        object.* = compileOne(b, clang, b.path(source), source, flags);
-    }
-    return objects;
-}
-
 /// clang-14 knows no #embed.
 fn compileNoImages(b: *Build, clang: Clang, images: cuda.Images) LazyPath {
     return compileOne(b, clang, cuda.imagesSource(b, null, images), images.stem, &.{});
@@ -634,46 +640,4 @@ fn compileGeneratedWithClang(b: *Build, clang: Clang) []const LazyPath {
     }
     objects[0] = compileNoImages(b, clang, cuda.product);
     return objects;
-}
-
-fn compileOne(b: *Build, clang: Clang, source: LazyPath, name: []const u8, flags: Words) LazyPath {
-    const run = b.addRunFile(clang.program);
-    run.setName(b.fmt("clang {s}", .{name}));
-    if (clang.after) |step| run.step.dependOn(step);
-    run.addArgs(clang.dialect);
-    run.addArgs(clang.flags);
-    run.addArgs(flags);
-    run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
-    run.addDirectoryArg2(b.path("tests"), .{ .prefix = "-I" });
-    run.addArgs(&.{ "-MD", "-MF" });
-    _ = run.addDepFileOutputArg("source.d");
-    run.addArg("-c");
-    run.addFileArg(source);
-    run.addArg("-o");
-    return run.addOutputFileArg("source.o");
-}
-
-// ---- finding files -----------------------------------------------------------------------------
-
-fn engineSources(b: *Build) []const []const u8 {
-    var kept: std.ArrayList([]const u8) = .empty;
-    for (listSources(b, "src", ".c", .recursive)) |source| {
-        if (!isNetSource(source)) kept.append(b.allocator, source) catch @panic("OOM");
-    }
-    return kept.items;
-}
-
-fn netSources(b: *Build, options: Options) []const []const u8 {
-    var kept: std.ArrayList([]const u8) = .empty;
-    for (listSources(b, "src", ".c", .recursive)) |source| {
-        const needs_onednn = std.mem.startsWith(u8, source, "src/net/cpu/onednn");
-        if (!isNetSource(source) or (needs_onednn and options.onednn == null)) continue;
-        kept.append(b.allocator, source) catch @panic("OOM");
-    }
-    return kept.items;
-}
-
-fn isNetSource(source: []const u8) bool {
-    const startsWith = std.mem.startsWith;
-    return startsWith(u8, source, "src/net/") or startsWith(u8, source, "src/io/");
 }

@@ -73,11 +73,11 @@ pub const product: Images = .{
     .stem = "weir__cuda_image",
     .header = "device/cuda_kernels.h",
 };
-/// For tests on a GPU.
+/// For tests and benches on a GPU.
 pub const toys: Images = .{
     .folder = "tests/kernels",
     .stem = "test_cuda_image",
-    .header = "emulated.h",
+    .header = "kernels/toys.h",
 };
 
 /// A C file that defines <stem>s and <stem>_count: one for each .cu; none without nvcc.

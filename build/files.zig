@@ -38,6 +38,31 @@ fn lessThan(_: void, a: []const u8, b: []const u8) bool {
     return std.mem.lessThan(u8, a, b);
 }
 
+/// Every .c file below src that knows no net.
+pub fn engineSources(b: *Build) []const []const u8 {
+    var kept: std.ArrayList([]const u8) = .empty;
+    for (listSources(b, "src", ".c", .recursive)) |source| {
+        if (!isNetSource(source)) kept.append(b.allocator, source) catch @panic("OOM");
+    }
+    return kept.items;
+}
+
+/// The others.
+pub fn netSources(b: *Build, with_onednn: bool) []const []const u8 {
+    var kept: std.ArrayList([]const u8) = .empty;
+    for (listSources(b, "src", ".c", .recursive)) |source| {
+        const needs_onednn = std.mem.startsWith(u8, source, "src/net/cpu/onednn");
+        if (!isNetSource(source) or (needs_onednn and !with_onednn)) continue;
+        kept.append(b.allocator, source) catch @panic("OOM");
+    }
+    return kept.items;
+}
+
+fn isNetSource(source: []const u8) bool {
+    const startsWith = std.mem.startsWith;
+    return startsWith(u8, source, "src/net/") or startsWith(u8, source, "src/io/");
+}
+
 pub fn fileExists(b: *Build, path: []const u8) bool {
     std.Io.Dir.cwd().access(b.graph.io, path, .{}) catch return false;
     return true;

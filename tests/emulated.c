@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "emulated.h"
 
+#include "real_gpu.h"
+
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,6 +47,7 @@ const struct fake_cuda_kernel *emulation_find(const struct emulation *emulation,
 }
 
 bool emulation_run(const char *name, const struct weir__cuda_grid *grid, void **arguments) {
+    if (test_gpu_is_real()) return real_gpu_run(name, grid, arguments);
     struct emulation emulation = emulation_open();
     const struct fake_cuda_kernel *kernel = emulation_find(&emulation, name);
     if (kernel == NULL) {
@@ -73,6 +76,7 @@ struct watched watched_new(size_t bytes, size_t offset, bool at_front) {
     mprotect(watched.mapped, page, PROT_NONE);
     mprotect(watched.mapped + page + whole, page, PROT_NONE);
     memset(watched.mapped + page, CANARY, whole);
+    if (test_gpu_is_real()) (void)real_gpu_pin(watched.mapped + page, whole);
     size_t last = whole - bytes; /* the last place at which it fits */
     size_t start = at_front ? offset % 64 : last - (last + 64 - offset % 64) % 64;
     watched.at = watched.mapped + page + start;
@@ -99,6 +103,7 @@ static void expect_canary(const unsigned char *at, const unsigned char *end, con
 void watched_clean_up(struct watched *watched) {
     if (watched->mapped == NULL) return;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    if (test_gpu_is_real()) real_gpu_unpin(watched->mapped + page);
     expect_canary(watched->mapped + page, watched->at, "before");
     expect_canary(watched->at + watched->bytes, watched->mapped + watched->mapped_bytes - page,
                   "behind");

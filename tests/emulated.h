@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Emulated CUDA kernels for tests: opening their library, running one by name, and memory whose
- * neighbourhood is watched.
+ * CUDA kernels for tests: emulated, opening their library, running one by name, and memory whose
+ * neighbourhood is watched; or, where tests run on a GPU, run there, in the same memory.
  */
 #ifndef WEIR_TESTS_EMULATED_H
 #define WEIR_TESTS_EMULATED_H
@@ -9,10 +9,6 @@
 #include "device/cuda_kernels.h"
 #include "fake_cuda/fake_kernels.h"
 #include "harness.h"
-
-/* The images of tests/kernels, for a real GPU; none in a build without nvcc. */
-extern const struct weir__cuda_image test_cuda_images[];
-extern const size_t test_cuda_image_count;
 
 /* What the library exports; `kernels` is NULL where there is none: skip then. */
 struct emulation {
@@ -27,7 +23,8 @@ struct emulation {
 struct emulation emulation_open(void);
 /* The kernel of this name, with or without weir_; NULL if there is none. */
 const struct fake_cuda_kernel *emulation_find(const struct emulation *emulation, const char *name);
-/* Runs a kernel; fails the test if it is not there or does what a GPU forbids. */
+/* Runs a kernel, where tests run on a GPU there, in memory that is watched; fails the test if it is
+ * not there or does what a GPU forbids. */
 bool emulation_run(const char *name, const struct weir__cuda_grid *grid, void **arguments);
 /* A launch in one dimension. */
 struct weir__cuda_grid emulation_grid(uint32_t blocks, uint32_t threads);
@@ -40,7 +37,7 @@ struct watched {
     unsigned char *mapped; /* with its two guard pages */
     size_t mapped_bytes;
 };
-/* All of it is 0x5A. */
+/* All of it is 0x5A. A GPU reaches it, where tests run on one. */
 struct watched watched_new(size_t bytes, size_t offset, bool at_front);
 /* As watched_new, with offset and side at random. `alignment` (a power of two up to 64) divides the
  * offset. */

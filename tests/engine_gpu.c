@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #include "engine_gpu.h"
 
-#include <dlfcn.h>
-#include <stdlib.h>
+#include "fake_gpu.h"
+#include "real_gpu.h"
+
 #include <string.h>
 
+enum { GPUS = 2 };
+
 const struct weir_fake_cuda_control *engine_gpu_open(void) {
-    const char *path = test_fake_cuda_path();
-    if (path == NULL) {
-        test_skip("this build has no fake CUDA driver");
-        return NULL;
-    }
-    void *library = dlopen(path, RTLD_NOW);
-    const struct weir_fake_cuda_control *gpu =
-        library != NULL ? dlsym(library, "weir_fake_cuda_control") : NULL;
-    if (gpu == NULL) TEST_FAIL("%s", dlerror());
-    setenv("WEIR_CUDA_DRIVER", path, 1);
-    return gpu;
+    return fake_gpus(1, GPUS, 0);
+}
+
+const struct weir_fake_cuda_control *engine_gpu_open_any(void) {
+    return test_gpu_is_real() ? real_gpus(1, true) : engine_gpu_open();
+}
+
+const char *engine_gpu_name(const char *name) {
+    bool second = strcmp(name, "cuda:1") == 0;
+    return second && weir__device_check(name, NULL) != WEIR_OK ? "cuda:0" : name;
 }
 
 struct submitted {

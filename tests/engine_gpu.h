@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Engine stages on GPUs that the fake driver stands for: the same callbacks, run when and where the
- * driver comes to them.
+ * driver comes to them. On real GPUs the callbacks are functions of the host in a GPU's stream, on
+ * managed memory.
  */
 #ifndef WEIR_TESTS_ENGINE_GPU_H
 #define WEIR_TESTS_ENGINE_GPU_H
@@ -10,8 +11,12 @@
 #include "fake_cuda/fake_cuda.h"
 
 /* The fake driver, which from now on is what "cuda" opens; NULL, and the test is skipped (or has
- * failed), where this build has none. */
+ * failed), where this build has none, or tests run on real GPUs. */
 const struct weir_fake_cuda_control *engine_gpu_open(void);
+/* The same, or the machine's own GPUs where tests run on these: see any_gpus. */
+const struct weir_fake_cuda_control *engine_gpu_open_any(void);
+/* A device's name, or where there is only one GPU, that one's. */
+const char *engine_gpu_name(const char *name);
 
 /* Runs `work` on a copy of the task when the task's stream comes there. An update obeys the task's
  * verdict. A status. */

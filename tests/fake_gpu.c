@@ -4,13 +4,16 @@
 #include "fake_gpu.h"
 
 #include "harness.h"
+#include "real_gpu.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>
 
 const struct weir_fake_cuda_control *fake_gpus(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
     const char *path = test_fake_cuda_path();
-    if (path == NULL) return NULL;
+    if (test_gpu_is_real()) test_skip("it needs a driver that does as it is told: the fake one");
+    if (path == NULL && !test_gpu_is_real()) test_skip("the fake CUDA driver was not built");
+    if (path == NULL || test_gpu_is_real()) return NULL;
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library == NULL) {
         TEST_FAIL("%s", dlerror());
@@ -20,6 +23,10 @@ const struct weir_fake_cuda_control *fake_gpus(uint64_t seed, uint32_t gpu_count
     if (!EXPECT(control != NULL) || !EXPECT(setenv("WEIR_CUDA_DRIVER", path, 1) == 0)) return NULL;
     control->reset(seed, gpu_count, flags);
     return control;
+}
+
+const struct weir_fake_cuda_control *any_gpus(uint64_t seed, uint32_t gpu_count, uint32_t flags) {
+    return test_gpu_is_real() ? real_gpus(gpu_count, false) : fake_gpus(seed, gpu_count, flags);
 }
 
 struct weir__device *fake_gpu_open(const char *name) {

@@ -8,10 +8,13 @@
 #include "device/device.h"
 #include "fake_cuda/fake_cuda.h"
 
-/** Resets the fake driver and makes it, until the test's end, the driver that Weir opens. NULL
- * where it was not built: SKIP then with FAKE_GPU_MISSING. */
+/** Resets the fake driver and makes it, until the test's end, the driver that Weir opens. NULL, and
+ * the test is skipped (or has failed), where it was not built, or tests run on a real one. */
 const struct weir_fake_cuda_control *fake_gpus(uint64_t seed, uint32_t gpu_count, uint32_t flags);
-#define FAKE_GPU_MISSING "the fake CUDA driver was not built"
+/** The same, for tests that need nothing that only the fake driver can: on the machine's own GPUs
+ * where tests run on these (tests/real_gpu.h says what the control can do then). NULL also where
+ * there are not so many of them. */
+const struct weir_fake_cuda_control *any_gpus(uint64_t seed, uint32_t gpu_count, uint32_t flags);
 
 /** An opened device, entered; NULL (and the test failed) if it does not open. */
 struct weir__device *fake_gpu_open(const char *name);

@@ -262,14 +262,31 @@ const char *test_fake_cuda_path(void) {
     return settings.fake_cuda;
 }
 
+bool test_gpu_is_real(void) {
+    return settings.gpu;
+}
+
+const char *test_managed_cuda_path(void) {
+    return settings.managed_cuda;
+}
+
 bool test_is_sanitized(void) {
-    return SANITIZED;
+    return SANITIZED || settings.sanitized;
 }
 
 /* ---- one test's life ------------------------------------------------------------------------- */
 
 void test_set_up(const struct test_settings *given) {
     settings = *given;
+}
+
+/* Which a test before may have changed: tests/fake_gpu.h. */
+static void restore_driver(void) {
+    unsetenv("WEIR_TEST_CUDA_DRIVER");
+    if (settings.cuda_driver != NULL)
+        setenv("WEIR_CUDA_DRIVER", settings.cuda_driver, 1);
+    else
+        unsetenv("WEIR_CUDA_DRIVER");
 }
 
 enum test_outcome test_run(const char *name, void (*run)(void)) {
@@ -279,7 +296,7 @@ enum test_outcome test_run(const char *name, void (*run)(void)) {
     atomic_store(&current.failures, 0);
     atomic_store(&current.random, seed_for(name));
     test_allocator_reset();
-    unsetenv("WEIR_CUDA_DRIVER"); /* which a test before may have set: tests/fake_gpu.h */
+    restore_driver();
     run();
     test_allocator_finish();
     remove_directories();

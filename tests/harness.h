@@ -138,9 +138,13 @@ const char *test_install_prefix(void);
 const char *test_zig(void);
 /** The library with the emulated CUDA kernels and the fake driver, or NULL: skip then. */
 const char *test_fake_cuda_path(void);
+/** Whether the tests run on the machine's own GPUs (tests/real_gpu.h). */
+bool test_gpu_is_real(void);
+/** The library that gives managed memory for a GPU's (tests/managed_cuda), or NULL: skip then. */
+const char *test_managed_cuda_path(void);
 
-/** Built with Address- or ThreadSanitizer: everything is slower then, and the process's own memory
- * says nothing, because it holds their records too. */
+/** Built with Address- or ThreadSanitizer, or run under another: everything is slower then, and the
+ * process's own memory says nothing, because it holds their records too. */
 bool test_is_sanitized(void);
 
 /* ---- behind the macros, and for main.c ------------------------------------------------------- */
@@ -169,6 +173,10 @@ struct test_settings {
     const char *install_prefix;
     const char *zig;
     const char *fake_cuda;
+    const char *managed_cuda;
+    const char *cuda_driver; /**< WEIR_CUDA_DRIVER, as every test finds it; NULL: none */
+    bool gpu;                /**< on the machine's own */
+    bool sanitized;          /**< under a sanitizer that the build knows nothing of */
 };
 void test_set_up(const struct test_settings *settings);
 /** Runs one test, printing what fails and why it was skipped; `name` outlives it. */

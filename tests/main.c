@@ -6,8 +6,13 @@
  *
  * runs those whose name, module/behaviour, contains one of the PARTs. A test that hangs or crashes
  * is named, and the last line is printed all the same: N passed, N failed, N skipped.
+ *
+ *   tests --gpu [--managed-cuda LIBRARY] [--sanitized] …
+ *
+ * runs what concerns GPUs, on the machine's own; without one it fails, and says what is missing.
  */
 #include "harness.h"
+#include "real_gpu.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -27,6 +32,12 @@ static const struct test_suite *const suites[] = {
 #undef SUITE
 };
 #define SUITE_COUNT (sizeof suites / sizeof suites[0])
+
+/* What --gpu runs. */
+static const char *const gpu_suites[] = {"kernels_cuda", "cuda_launch", "cuda_device",
+                                         "gpus",         "engine_cuda", "engine_kernels"};
+
+enum { TIMEOUT_S = 180, TIMEOUT_SANITIZED_S = 900 };
 
 struct arguments {
     struct test_settings settings;
@@ -138,6 +149,15 @@ static bool parse_option(int argc, char **argv, int *i, struct arguments *out) {
         out->settings.zig = value;
     } else if ((value = option_value(argc, argv, i, "--fake-cuda"))) {
         out->settings.fake_cuda = value;
+    } else if ((value = option_value(argc, argv, i, "--managed-cuda"))) {
+        out->settings.managed_cuda = value;
+    } else if (strcmp(argv[*i], "--gpu") == 0) {
+        out->settings.gpu = true;
+        out->settings.cuda_driver = getenv("WEIR_CUDA_DRIVER");
+        if (out->timeout_s < TIMEOUT_SANITIZED_S) out->timeout_s = TIMEOUT_SANITIZED_S;
+    } else if (strcmp(argv[*i], "--sanitized") == 0) {
+        out->settings.sanitized = true;
+        out->timeout_s = TIMEOUT_SANITIZED_S;
     } else {
         return false;
     }
@@ -148,7 +168,8 @@ static bool parse_arguments(int argc, char **argv, struct arguments *out) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t seed = ((uint64_t)now.tv_sec << 20 ^ (uint64_t)now.tv_nsec) & 0xffffffffu;
-    *out = (struct arguments){.timeout_s = test_is_sanitized() ? 900 : 180, .repeat = 1};
+    *out = (struct arguments){.timeout_s = TIMEOUT_S, .repeat = 1};
+    if (test_is_sanitized()) out->timeout_s = TIMEOUT_SANITIZED_S;
     const char *from_environment = getenv("WEIR_TEST_SEED");
     if (from_environment && !parse_number(from_environment, &seed)) {
         fprintf(stderr, "tests: WEIR_TEST_SEED=%s is not a number\n", from_environment);
@@ -164,12 +185,18 @@ static bool parse_arguments(int argc, char **argv, struct arguments *out) {
         if (parse_option(argc, argv, &i, out)) continue;
         fprintf(stderr,
                 "tests: %s: unknown option, or a bad value\n"
-                "usage: tests [--seed N] [--timeout SECONDS] [--repeat N] [--list] "
+                "usage: tests [--seed N] [--timeout SECONDS] [--repeat N] [--list] [--gpu] "
                 "[PART-OF-NAME...]\n",
                 argv[i < argc ? i : argc - 1]);
         return false;
     }
     return true;
+}
+
+static bool concerns_gpus(const struct test_suite *suite) {
+    for (size_t i = 0; i < sizeof gpu_suites / sizeof *gpu_suites; i++)
+        if (strcmp(gpu_suites[i], suite->name) == 0) return true;
+    return false;
 }
 
 static bool is_chosen(const struct arguments *arguments, const char *full_name) {
@@ -190,6 +217,7 @@ static double now_ms(void) {
 static void run_case(const struct arguments *arguments, const struct test_suite *suite,
                      const struct test_case *test) {
     snprintf(name, sizeof name, "%s/%s", suite->name, test->name);
+    if (arguments->settings.gpu && !concerns_gpus(suite)) return;
     if (!is_chosen(arguments, name)) return;
     if (arguments->list) {
         puts(name);
@@ -212,15 +240,28 @@ static void run_all(const struct arguments *arguments) {
     }
 }
 
+/* False, and why is said, where tests are to run on a GPU and cannot. */
+static bool find_gpu(const struct arguments *arguments) {
+    struct weir_error error = {0};
+    if (!arguments->settings.gpu || arguments->list) return true;
+    if (real_gpu_open(&error) > 0) {
+        printf("on %s\n", real_gpu_name());
+        return true;
+    }
+    fprintf(stderr, "tests: nothing was tested on a GPU: %s\n", error.message);
+    return false;
+}
+
 int main(int argc, char **argv) {
     struct arguments arguments;
     if (!parse_arguments(argc, argv, &arguments)) return 2;
+    test_set_up(&arguments.settings);
+    if (!find_gpu(&arguments)) return 1;
     if (!arguments.list) {
         printf("seed %llu (again with WEIR_TEST_SEED or --seed)\n",
                (unsigned long long)arguments.settings.seed);
         fflush(stdout);
     }
-    test_set_up(&arguments.settings);
     timeout_s = (sig_atomic_t)arguments.timeout_s;
     install_handlers();
     for (unsigned i = 0; i < arguments.repeat; i++) {
@@ -229,6 +270,7 @@ int main(int argc, char **argv) {
         test_set_up(&arguments.settings);
     }
     if (arguments.list) return 0;
+    real_gpu_close();
     fflush(stdout);
     write_totals();
     bool none = totals[TEST_PASSED] + totals[TEST_FAILED] + totals[TEST_SKIPPED] == 0;

@@ -6,6 +6,7 @@
  * fault by name, or a crash, which a child process dies of.
  */
 #include "emulated.h"
+#include "kernels/toys.h"
 
 #include <signal.h>
 #include <stdio.h>

@@ -3,8 +3,9 @@
  * Goal: every kernel of kernels/ computes what its head comment says, writes nothing else, and does
  * nothing that a GPU forbids, for every size, alignment and dtype. Method: each runs emulated (the
  * same source, compiled for the host with UBSan) on memory whose neighbourhood is watched, in
- * random launch shapes and orders of threads, over ragged sizes; results are compared bit for bit
- * with plain loops here, which share no code with the kernels.
+ * random launch shapes and orders of threads, over ragged sizes; where tests run on a GPU, as nvcc
+ * compiled it, there. Results are compared bit for bit with plain loops here, which share no code
+ * with the kernels.
  */
 #include "base/base.h"
 #include "emulated.h"
@@ -13,7 +14,8 @@
 #include <string.h>
 
 #define OPEN_OR_SKIP()                                                                             \
-    if (test_fake_cuda_path() == NULL) SKIP("there is no library of emulated kernels")
+    if (test_fake_cuda_path() == NULL && !test_gpu_is_real())                                      \
+    SKIP("there is no library of emulated kernels")
 
 /* Around the widths of vectors, warps, blocks and tiles. */
 static const uint32_t sizes[] = {0,   1,   2,    3,    4,    7,    8,    9,    15,    16,    17,
@@ -413,12 +415,16 @@ static void make_sum(struct sum *sum) {
 
 static struct weir_verdict decide(const struct sum *sum, double clip_norm) {
     struct weir_verdict verdict;
-    memset(&verdict, 0x5A, sizeof verdict);
-    void *to = &verdict;
-    const void *squares = sum->squares;
+    struct watched to = watched_random(sizeof verdict, _Alignof(struct weir_verdict));
+    struct watched squares = watched_random(sum->count * sizeof(double), sizeof(double));
+    memcpy(squares.at, sum->squares, squares.bytes);
+    void *to_pointer = to.at, *squares_pointer = squares.at;
     uint64_t count = sum->count;
     struct weir__cuda_grid grid = emulation_grid(1, 32);
-    emulation_run("decide", &grid, (void *[]){&to, &squares, &count, &clip_norm});
+    emulation_run("decide", &grid, (void *[]){&to_pointer, &squares_pointer, &count, &clip_norm});
+    memcpy(&verdict, to.at, sizeof verdict);
+    watched_clean_up(&squares);
+    watched_clean_up(&to);
     return verdict;
 }
 

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { CONCURRENT_MANAGED_ACCESS = 89 }; /* an attribute */
+
 #define HANDLE(handle) ((void *)(uintptr_t)(handle))
 #define NUMBER(handle) ((uint64_t)(uintptr_t)(handle))
 
@@ -15,6 +17,8 @@
 WEIR__CUDA_CALL_MAP(DECLARE)
 #undef DECLARE
 int cuDriverGetVersion(int *version);
+int cuMemAllocManaged(uint64_t *memory, size_t bytes, unsigned flags);
+int cuLaunchHostFunc(struct CUstream_st *stream, void (*function)(void *context), void *context);
 
 /* An entry point: takes the lock; 0, or the result with which the call ends at once. */
 static int enter(void) {
@@ -117,6 +121,7 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     case WEIR__CUDA_ATTRIBUTE_UNIFIED_ADDRESSING: *value = 1; break;
     case WEIR__CUDA_ATTRIBUTE_CAPABILITY_MAJOR: *value = 9; break;
     case WEIR__CUDA_ATTRIBUTE_CAPABILITY_MINOR: *value = 0; break;
+    case CONCURRENT_MANAGED_ACCESS: *value = 1; break;
     default: result = WEIR__CUDA_INVALID_VALUE;
     }
     return leave(result);
@@ -184,7 +189,16 @@ int cuCtxEnablePeerAccess(struct CUctx_st *peer, unsigned flags) {
 int cuMemAlloc_v2(uint64_t *memory, size_t bytes) {
     struct fake_context *context;
     int result = enter_context(&context);
-    if (result == 0) result = fake_memory_new(context->gpu, bytes, memory);
+    if (result == 0) result = fake_memory_new(context->gpu, bytes, false, memory);
+    return leave(result);
+}
+
+/* For tests/managed_cuda, as cuLaunchHostFunc. */
+int cuMemAllocManaged(uint64_t *memory, size_t bytes, unsigned flags) {
+    struct fake_context *context;
+    int result = enter_context(&context);
+    if (result == 0 && flags != 1) result = WEIR__CUDA_INVALID_VALUE;
+    if (result == 0) result = fake_memory_new(context->gpu, bytes, true, memory);
     return leave(result);
 }
 
@@ -496,6 +510,31 @@ int cuLaunchKernel(struct CUfunc_st *function, unsigned grid_x, unsigned grid_y,
     memcpy(op->grid, grid, sizeof grid);
     memcpy(op->block, block, sizeof block);
     op->shared_bytes = shared_bytes;
+    fake_submit(on, op);
+    return leave(0);
+}
+
+struct host_call {
+    void (*function)(void *context);
+    void *context;
+};
+
+static void run_host_call(const void *arguments) {
+    const struct host_call *call = arguments;
+    call->function(call->context);
+}
+
+int cuLaunchHostFunc(struct CUstream_st *stream, void (*function)(void *context), void *context) {
+    struct fake_stream *on;
+    int result = enter_stream(stream, &on);
+    if (result == 0 && function == NULL) result = WEIR__CUDA_INVALID_VALUE;
+    if (result != 0) return leave(result);
+    struct fake_op *op =
+        fake_op_new(FAKE_RUN, fake_log("cuLaunchHostFunc", on, NULL, NULL, NULL, 0));
+    struct host_call *call = fake_new(sizeof *call);
+    *call = (struct host_call){function, context};
+    op->run = run_host_call;
+    op->arguments = call;
     fake_submit(on, op);
     return leave(0);
 }

@@ -22,7 +22,7 @@ struct fake_range *fake_range_of(const void *address) {
 }
 
 static void set_open(struct fake_range *range, bool open) {
-    if (range->open == open) return;
+    if (range->open == open || (range->managed && range->live)) return;
     if (mprotect(range->start, range->mapped_bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
         abort();
     range->open = open;
@@ -37,13 +37,14 @@ void fake_memory_open(const struct fake_context *context) {
     fake.open_gpu = gpu;
 }
 
-int fake_memory_new(uint32_t gpu, size_t bytes, uint64_t *address) {
+int fake_memory_new(uint32_t gpu, size_t bytes, bool managed, uint64_t *address) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (bytes == 0) return WEIR__CUDA_INVALID_VALUE;
     if (bytes > fake.memory_bytes || fake.gpus[gpu].memory_used > fake.memory_bytes - bytes)
         return WEIR__CUDA_OUT_OF_MEMORY;
     struct fake_range *range = fake_new(sizeof *range);
     range->gpu = gpu;
+    range->managed = managed;
     range->bytes = bytes;
     range->mapped_bytes = (bytes + page - 1) / page * page;
     range->start =
@@ -81,8 +82,8 @@ static void forget_oldest(void) {
 static void end_range(struct fake_range *range) {
     set_open(range, true);
     memset(range->start, POISON, range->mapped_bytes);
-    if (!(fake.flags & WEIR_FAKE_CUDA_UNGUARDED)) set_open(range, false);
     range->live = false;
+    if (!(fake.flags & WEIR_FAKE_CUDA_UNGUARDED)) set_open(range, false);
     fake.gpus[range->gpu].memory_used -= range->bytes;
     fake.counts.allocations--;
     fake.counts.bytes -= range->bytes;
@@ -186,7 +187,8 @@ enum fake_place fake_place_of(const struct fake_context *context, const void *st
         if (!range->live) return forbid(what, "was freed", start, bytes);
         if (bytes > range->bytes - offset)
             return forbid(what, "goes over the end of its allocation", start, bytes);
-        if (range->gpu != context->gpu && !(context->peers >> range->gpu & 1u))
+        bool foreign = range->gpu != context->gpu && !range->managed;
+        if (foreign && !(context->peers >> range->gpu & 1u))
             return forbid(what, "is a GPU's without peer access", start, bytes);
         return FAKE_DEVICE;
     }

@@ -105,6 +105,7 @@ struct fake_range {
     size_t bytes, mapped_bytes;
     uint32_t gpu;
     bool live, open;
+    bool managed; /* the host and every GPU may touch it */
 };
 
 struct fake_pin {
@@ -203,7 +204,7 @@ void fake_objects_end(struct fake_context *context);
 /* ---- fake_memory.c ---- */
 
 /** A CUresult. */
-int fake_memory_new(uint32_t gpu, size_t bytes, uint64_t *address);
+int fake_memory_new(uint32_t gpu, size_t bytes, bool managed, uint64_t *address);
 /** False if there is no live memory that begins there. */
 bool fake_memory_end(uint64_t address);
 /** All of a GPU's. Returns how many were live. */

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: the tests on a GPU (weir_tests --gpu) run where there is one, and where there is none fail
+ * and say what to do. Method: this program once more, with the fake driver for the machine's.
+ */
+#include "harness.h"
+
+#include "device/cuda_kernels.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OUTPUT_BYTES = 1 << 16 };
+
+static char output[OUTPUT_BYTES];
+
+/* Exit status of this program with such arguments. */
+static int run_again(const char *environment, const char *arguments) {
+    char self[1024];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (!EXPECT(length > 0)) return -1;
+    self[length] = 0;
+    return test_shell(output, sizeof output, "env %s '%s' %s", environment, self, arguments);
+}
+
+static void test_without_a_gpu_it_fails_and_says_what_to_do(void) {
+    CHECK_EQ_INT(run_again("WEIR_CUDA_DRIVER=/none/libcuda.so", "--gpu"), 1);
+    CHECK_CONTAINS(output, "nothing was tested on a GPU");
+    CHECK_CONTAINS(output, "correct or unset it");
+    CHECK(strstr(output, "passed") == NULL);
+}
+
+static void pass_on(uint32_t gpus, const char *parts) {
+    char environment[1024], arguments[1024];
+    snprintf(environment, sizeof environment, "WEIR_CUDA_DRIVER='%s' WEIR_FAKE_CUDA_GPUS=%u",
+             test_fake_cuda_path(), gpus);
+    snprintf(arguments, sizeof arguments, "--gpu --sanitized --managed-cuda='%s' --seed %llu %s",
+             test_managed_cuda_path(), (unsigned long long)test_random_u64(), parts);
+    EXPECT_EQ_INT(run_again(environment, arguments), 0);
+    EXPECT_CONTAINS(output, "which is the fake driver: nothing is tested on a GPU");
+    EXPECT_CONTAINS(output, " 0 failed");
+    if (test_has_failed()) puts(output);
+}
+
+static void test_its_tests_pass_on_any_driver(void) {
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    if (test_managed_cuda_path() == NULL) SKIP("the library of managed memory was not built");
+    pass_on(1, "kernels_cuda cuda_launch cuda_device gpus");
+    CHECK_CONTAINS(output, "ok kernels_cuda/copy_moves_any_bytes");
+    CHECK_CONTAINS(output, "ok cuda_launch/casts_go_there_and_back");
+    CHECK_CONTAINS(output,
+                   "only_enter_changes_the_threads_context: it takes 2 GPUs, and there is 1");
+    pass_on(2, "cuda_device/only_enter");
+    CHECK_CONTAINS(output, "1 passed");
+}
+
+/* The library of managed memory has no mark of the fake driver: it takes kernels as a real one. */
+static void test_pipes_of_host_functions_run_on_managed_memory(void) {
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    if (test_managed_cuda_path() == NULL) SKIP("the library of managed memory was not built");
+    if (weir__cuda_image_count == 0) SKIP("this build has no CUDA kernels");
+    for (uint32_t gpus = 1; gpus <= 2; gpus++) {
+        pass_on(gpus, "engine_cuda");
+        CHECK_CONTAINS(output, "ok engine_cuda/hostile_orders_give_the_reference_bits");
+        CHECK_CONTAINS(output, "ok engine_cuda/events_are_stamped_by_the_streams");
+    }
+}
+
+static void test_a_missing_sanitizer_is_named(void) {
+    static const char script[] = "build/compute_sanitizer.sh";
+    if (access(script, R_OK) != 0) SKIP("the project's folder is not here");
+    const char *folder = test_temporary_directory();
+    int code = test_shell(output, sizeof output,
+                          "printf '#!/bin/sh\\necho ran \"$@\"\\n' >%s/tool && chmod +x %s/tool && "
+                          "COMPUTE_SANITIZER=%s/tool sh %s memcheck prog --gpu",
+                          folder, folder, folder, script);
+    CHECK_EQ_INT(code, 0);
+    CHECK_CONTAINS(output, "ran --tool memcheck --error-exitcode 9 --print-limit 20 prog --gpu");
+    if (test_shell(output, sizeof output, "command -v compute-sanitizer") == 0 ||
+        access("/usr/local/cuda/bin/compute-sanitizer", X_OK) == 0)
+        SKIP("this machine has compute-sanitizer");
+    code = test_shell(output, sizeof output, "CUDA_HOME=/none sh %s racecheck prog", script);
+    CHECK_EQ_INT(code, 3);
+    CHECK_CONTAINS(output, "racecheck: nothing was checked, there is no compute-sanitizer");
+}
+
+WEIR_TEST_SUITE(gpu_mode, TEST(without_a_gpu_it_fails_and_says_what_to_do),
+                TEST(its_tests_pass_on_any_driver),
+                TEST(pipes_of_host_functions_run_on_managed_memory),
+                TEST(a_missing_sanitizer_is_named))
