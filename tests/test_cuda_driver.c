@@ -96,6 +96,28 @@ static void test_a_gpu_that_is_not_there_is_refused_with_those_that_are(void) {
     CHECK(fake_gpus_clean(fake));
 }
 
+static void test_a_gpu_whose_addresses_are_not_the_hosts_is_refused(void) {
+    static const struct {
+        uint32_t flag;
+        const char *lack;
+    } cases[] = {
+        {WEIR_FAKE_CUDA_NOT_UNIFIED, "cuda:0 has no unified addressing"},
+        {WEIR_FAKE_CUDA_NO_HOST_POINTERS, "cuda:0 has no use of pinned memory by the host's"},
+    };
+    for (size_t i = 0; i < WEIR__COUNT_OF(cases); i++) {
+        const struct weir_fake_cuda_control *fake = fake_gpus(1, 1, cases[i].flag);
+        if (fake == NULL) return;
+        struct weir_error error = {0};
+        struct weir__device *device = NULL;
+        int status = weir__device_open("cuda:0", test_allocator(), &error, &device);
+        CHECK_STATUS(status, WEIR_ERR_UNSUPPORTED);
+        CHECK(device == NULL);
+        CHECK_CONTAINS(error.message, cases[i].lack);
+        CHECK_CONTAINS(error.message, "use another GPU, or cpu");
+        CHECK(fake_gpus_clean(fake));
+    }
+}
+
 /* The second call is cuInit. */
 static void test_a_driver_that_does_not_start_says_why(void) {
     static const struct {
@@ -174,6 +196,7 @@ WEIR_TEST_SUITE(cuda_driver, TEST(a_machine_without_driver_is_told_what_to_insta
                 TEST(a_driver_without_a_function_is_refused), TEST(an_old_driver_is_told_to_update),
                 TEST(a_driver_without_gpu_says_where_to_look),
                 TEST(a_gpu_that_is_not_there_is_refused_with_those_that_are),
+                TEST(a_gpu_whose_addresses_are_not_the_hosts_is_refused),
                 TEST(a_driver_that_does_not_start_says_why),
                 TEST(kernels_that_do_not_fit_say_what_to_update),
                 TEST(a_build_without_kernels_says_so), TEST(results_that_stay_are_known))

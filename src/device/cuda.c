@@ -72,22 +72,36 @@ static int refuse(const struct weir__cuda_device *device, struct weir_error *err
                       device->device.name, text);
 }
 
+/* Copies and kernels are given the host's addresses of its pinned memory. */
+static int check_addressing(struct weir__cuda_device *device, struct weir_error *error) {
+    static const struct {
+        int attribute;
+        const char *name;
+    } needed[] = {
+        {WEIR__CUDA_ATTRIBUTE_UNIFIED_ADDRESSING, "unified addressing"},
+        {WEIR__CUDA_ATTRIBUTE_HOST_POINTERS, "use of pinned memory by the host's addresses"},
+    };
+    for (size_t i = 0; i < WEIR__COUNT_OF(needed); i++) {
+        int has = 0;
+        int result = device->driver.device_get_attribute(&has, needed[i].attribute, device->gpu);
+        int status = weir__cuda_check(device, "cuDeviceGetAttribute", result);
+        if (status != WEIR_OK) return status;
+        if (!has)
+            return weir__fail(error, WEIR_ERR_UNSUPPORTED,
+                              "%s has no %s, which copies need: use another GPU, or cpu",
+                              device->device.name, needed[i].name);
+    }
+    return WEIR_OK;
+}
+
 static int check_gpu(struct weir__cuda_device *device, uint32_t ordinal, struct weir_error *error) {
     const struct weir__cuda_driver *driver = &device->driver;
-    int unified = 0;
     int result = driver->device_get(&device->gpu, (int)ordinal);
     int status = weir__cuda_check(device, "cuDeviceGet", result);
     if (status != WEIR_OK) return status;
-    result = driver->device_get_attribute(&unified, WEIR__CUDA_ATTRIBUTE_UNIFIED_ADDRESSING,
-                                          device->gpu);
-    status = weir__cuda_check(device, "cuDeviceGetAttribute", result);
-    if (status != WEIR_OK) return status;
     result = driver->device_get_pci(device->device.pci, sizeof device->device.pci, device->gpu);
     status = weir__cuda_check(device, "cuDeviceGetPCIBusId", result);
-    if (status != WEIR_OK || unified) return status;
-    return weir__fail(error, WEIR_ERR_UNSUPPORTED,
-                      "%s has no unified addressing, which copies need: use another GPU, or cpu",
-                      device->device.name);
+    return status == WEIR_OK ? check_addressing(device, error) : status;
 }
 
 static int fill_context(struct weir__cuda_device *device, struct weir_error *error) {

@@ -78,7 +78,8 @@ enum {
     WEIR__CUDA_ATTRIBUTE_MULTIPROCESSORS = 16,
     WEIR__CUDA_ATTRIBUTE_UNIFIED_ADDRESSING = 41,
     WEIR__CUDA_ATTRIBUTE_CAPABILITY_MAJOR = 75,
-    WEIR__CUDA_ATTRIBUTE_CAPABILITY_MINOR = 76
+    WEIR__CUDA_ATTRIBUTE_CAPABILITY_MINOR = 76,
+    WEIR__CUDA_ATTRIBUTE_HOST_POINTERS = 91 /* registered memory has one address for both */
 };
 
 /** Every function that is used: X(member, symbol, parameters). A device pointer is a uint64_t, a

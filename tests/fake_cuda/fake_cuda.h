@@ -43,7 +43,10 @@ enum weir_fake_cuda_flags {
     /** Code of the host may touch device memory: faster, and nothing is noticed. */
     WEIR_FAKE_CUDA_UNGUARDED = 2,
     /** No GPU reaches another's memory; else each reaches all. */
-    WEIR_FAKE_CUDA_NO_PEERS = 4
+    WEIR_FAKE_CUDA_NO_PEERS = 4,
+    /** GPUs have addresses of their own for everything, or just for the host's pinned memory. */
+    WEIR_FAKE_CUDA_NOT_UNIFIED = 8,
+    WEIR_FAKE_CUDA_NO_HOST_POINTERS = 16
 };
 
 enum weir_fake_cuda_order {

@@ -118,7 +118,12 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
     if (result != 0) return leave(result);
     switch (attribute) {
     case WEIR__CUDA_ATTRIBUTE_MULTIPROCESSORS: *value = 4; break;
-    case WEIR__CUDA_ATTRIBUTE_UNIFIED_ADDRESSING: *value = 1; break;
+    case WEIR__CUDA_ATTRIBUTE_UNIFIED_ADDRESSING:
+        *value = (fake.flags & WEIR_FAKE_CUDA_NOT_UNIFIED) == 0;
+        break;
+    case WEIR__CUDA_ATTRIBUTE_HOST_POINTERS:
+        *value = (fake.flags & WEIR_FAKE_CUDA_NO_HOST_POINTERS) == 0;
+        break;
     case WEIR__CUDA_ATTRIBUTE_CAPABILITY_MAJOR: *value = 9; break;
     case WEIR__CUDA_ATTRIBUTE_CAPABILITY_MINOR: *value = 0; break;
     case CONCURRENT_MANAGED_ACCESS: *value = 1; break;
