@@ -4,6 +4,7 @@
 #include "fake_gpu.h"
 #include "real_gpu.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { GPUS = 2 };
@@ -42,7 +43,9 @@ int engine_gpu_submit(struct engine_stage *stage, const struct weir_task *task,
     struct submitted submitted = {stage, work, *task};
     void *stream = weir_stream_cuda(task->stream);
     int result = stage->model->gpu->launch(stream, run, &submitted, sizeof submitted);
-    return result == 0 ? WEIR_OK : WEIR_ERR_DEVICE;
+    if (result == 0) return WEIR_OK;
+    snprintf(task->error->message, sizeof task->error->message, "the launch gives %d", result);
+    return WEIR_ERR_DEVICE;
 }
 
 void engine_gpu_read(const struct engine_model *model, void *to, const void *from, size_t bytes) {

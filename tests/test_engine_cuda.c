@@ -276,6 +276,13 @@ static void test_failing_calls_leave_nothing_behind(void) {
     }
 }
 
+/* Left behind by callbacks that succeed: no failure of the driver may be told in their words. */
+static int leave_words(void *context, const struct weir_task *task) {
+    (void)context;
+    snprintf(task->error->message, sizeof task->error->message, "all was well");
+    return WEIR_OK;
+}
+
 /* The step in which the k-th call of the driver fails says so, or was right; and unless parameters
  * are torn or the device is lost, the next one is right. False: there are not so many calls. */
 static bool step_with_failure(const struct weir_fake_cuda_control *gpu, const struct mutated *of,
@@ -289,10 +296,13 @@ static bool step_with_failure(const struct weir_fake_cuda_control *gpu, const st
     engine_batch_clear(&trial.expected);
     struct weir_step step = engine_step(&trial.batch);
     step.mini_batch = step.update = trial.steps;
+    model.hook = leave_words;
     gpu->fail_call(k, OUT_OF_MEMORY);
     int status = weir_pipe_step(trial.pipe, &step, &trial.result);
     bool failed = gpu->failed();
     gpu->fail_call(0, 0);
+    model.hook = NULL;
+    EXPECT(strstr(trial.result.error.message, "all was well") == NULL);
     if (status == WEIR_OK) {
         engine_order_of(&trial.order, trial.schedule,
                         engine_chunk_count(trial.batch.rows, trial.how.chunks));

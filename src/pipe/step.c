@@ -283,7 +283,11 @@ static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
     if (status != WEIR_OK) goto fail_new;
     for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
         status = weir__streams_prepare(pipe, made[i]);
-    if (status != WEIR_OK) goto fail_new;
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "%lld rows: their streams, events and pinned memory fail: %s",
+                        (long long)rows, weir_status_text(status));
+        goto fail_new;
+    }
     status = weir__arenas_reserve(pipe, made, count, faults);
     if (status != WEIR_OK) goto fail_new;
     status = command_workers(pipe, WEIR__COMMAND_PREPARE, made[0], faults);

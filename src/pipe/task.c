@@ -101,8 +101,7 @@ void weir__run_fill_task(struct weir__run *run, const struct weir__call *call) {
     task->gradients_first = call->gradients_first && run->pipe->command.step.accumulate_first;
     task->norm_squares = run->pipe->norm_squares[stage];
     task->error = &run->error;
-    run->error.layer[0] = run->error.message[0] = '\0'; /* an earlier action's */
-    bool whole = call->views == NULL;                   /* N and U */
+    bool whole = call->views == NULL; /* N and U */
     task->tied = whole ? run->prepared->tied[stage] : NULL;
     task->tied_count = whole ? run->pipe->setup.stages[stage].tied_count : 0;
     if (call->views != NULL)

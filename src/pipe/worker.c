@@ -190,6 +190,11 @@ static int before_update(struct weir__run *run) {
     return WEIR_OK;
 }
 
+/* What a callback that succeeded has left there says nothing of what fails next. */
+static void forget_error(struct weir__run *run) {
+    run->error.layer[0] = run->error.message[0] = '\0';
+}
+
 static int do_action(struct weir__run *run, const struct weir__call *call) {
     if (call->action.kind == WEIR_KIND_U) {
         int judged = before_update(run);
@@ -198,6 +203,7 @@ static int do_action(struct weir__run *run, const struct weir__call *call) {
     if (call->run == NULL) return WEIR_OK;
     int status = use_portals(run, call);
     if (status == WEIR_OK) status = call_stage(run, call);
+    if (status == WEIR_OK) forget_error(run);
     if (status == WEIR_OK) status = put_portals(run, call);
     return status == WEIR_OK ? weir__run_returns(run, call) : status;
 }
@@ -239,6 +245,7 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_inde
     const struct weir__call *call = &run->prepared->calls[action];
     struct weir__worker *worker = run->worker;
     int32_t waited_for;
+    forget_error(run);
     int status = wait_inputs(run, call, &waited_for);
     if (weir__run_has_failed(run)) return false;
     if (status == WEIR_OK) status = make_copies(run, call);
