@@ -28,7 +28,8 @@ void bench_run_team(struct bench *bench, uint32_t count, void *context,
     team->context = context;
     team->machine = bench->machine;
     team->placements = placements;
-    bench_check(weir__place_plan(bench->machine, "auto", count, 1, NULL, placements), "placing");
+    struct weir__place_request request = {.bind = "auto", .workers = count, .threads = 1};
+    bench_check(weir__place_plan(bench->machine, &request, NULL, placements), "placing");
     for (uint32_t i = 0; i < count; i++) {
         members[i] = (struct member){team, i};
         if (pthread_create(&threads[i], NULL, member_main, &members[i]) != 0)

@@ -16,6 +16,12 @@ struct weir__machine *place_machine(const char *synthetic) {
     return machine;
 }
 
+int place_plan(struct weir__machine *machine, const char *bind, uint32_t workers, uint32_t threads,
+               struct weir__placement *placements) {
+    struct weir__place_request request = {.bind = bind, .workers = workers, .threads = threads};
+    return weir__place_plan(machine, &request, NULL, placements);
+}
+
 /* "0-3|4-7" from bound placements, "-" for an unbound one. */
 static const char *as_text(const struct weir__placement *placements, uint32_t workers) {
     static char text[PLACE_WORKERS_MAX * 66];
@@ -34,7 +40,8 @@ void place_expect(struct weir__machine *machine, const char *bind, uint32_t work
     static struct weir__placement placements[PLACE_WORKERS_MAX];
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = test_allocator();
-    int status = weir__place_plan(machine, bind, workers, threads, &faults, placements);
+    struct weir__place_request request = {.bind = bind, .workers = workers, .threads = threads};
+    int status = weir__place_plan(machine, &request, &faults, placements);
     if (EXPECT_STATUS(status, WEIR_OK)) EXPECT_EQ_STR(as_text(placements, workers), expected);
     EXPECT_EQ_UINT(faults.count, 0);
     for (uint32_t w = 0; w < workers; w++) {
@@ -53,7 +60,8 @@ void place_expect_refused(struct weir__machine *machine, const char *bind, uint3
     static struct weir__placement placements[PLACE_WORKERS_MAX];
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = test_allocator();
-    int status = weir__place_plan(machine, bind, workers, threads, &faults, placements);
+    struct weir__place_request request = {.bind = bind, .workers = workers, .threads = threads};
+    int status = weir__place_plan(machine, &request, &faults, placements);
     EXPECT_STATUS(status, WEIR_ERR_ARGUMENT);
     if (EXPECT(faults.kept > 0)) EXPECT_CONTAINS(faults.lines[faults.kept - 1], reason);
     weir_faults_clean_up(&faults);

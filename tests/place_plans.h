@@ -13,6 +13,9 @@ enum { PLACE_WORKERS_MAX = 16 };
 /** A machine from a string, on test_allocator(); NULL is the real one. Gives NULL, and fails the
  * test, if there is none. */
 struct weir__machine *place_machine(const char *synthetic);
+/** weir__place_plan for workers without GPUs. */
+int place_plan(struct weir__machine *machine, const char *bind, uint32_t workers, uint32_t threads,
+               struct weir__placement *placements);
 /** Plans, and compares what comes out. */
 void place_expect(struct weir__machine *machine, const char *bind, uint32_t workers,
                   uint32_t threads, const char *expected);

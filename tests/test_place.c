@@ -72,7 +72,7 @@ static void test_more_workers_than_cores_share_unbound(void) {
     struct weir__machine *machine = place_machine("core:2 pu:1");
     CHECK(machine != NULL);
     static struct weir__placement placements[4];
-    EXPECT_STATUS(weir__place_plan(machine, "auto", 4, 0, NULL, placements), WEIR_OK);
+    EXPECT_STATUS(place_plan(machine, "auto", 4, 0, placements), WEIR_OK);
     for (int w = 0; w < 4; w++) {
         EXPECT_EQ_UINT(placements[w].threads, 1);
         EXPECT_EQ_INT(placements[w].place.numa_node, -1);
@@ -86,7 +86,7 @@ static void test_places_name_their_node_and_cache(void) {
         place_machine("pack:2 numa:2(indexes=3,1,0,2) l3:1 l2:4 l1d:1 core:1 pu:1");
     CHECK(machine != NULL);
     static struct weir__placement placements[PLACE_WORKERS_MAX];
-    EXPECT_STATUS(weir__place_plan(machine, "auto", 4, 4, NULL, placements), WEIR_OK);
+    EXPECT_STATUS(place_plan(machine, "auto", 4, 4, placements), WEIR_OK);
     static const int32_t nodes[] = {3, 1, 0, 2};
     for (int w = 0; w < 4; w++) {
         EXPECT_EQ_INT(placements[w].place.numa_node, nodes[w]);
@@ -94,10 +94,10 @@ static void test_places_name_their_node_and_cache(void) {
         EXPECT(placements[w].exclusive);
     }
     EXPECT_EQ_UINT(placements[1].core_ids[2], 6);
-    EXPECT_STATUS(weir__place_plan(machine, "auto", 1, 8, NULL, placements), WEIR_OK);
+    EXPECT_STATUS(place_plan(machine, "auto", 1, 8, placements), WEIR_OK);
     EXPECT_EQ_INT(placements[0].place.numa_node, -1);
     EXPECT_EQ_STR(placements[0].place.cache, "");
-    EXPECT_STATUS(weir__place_plan(machine, "auto", 1, 1, NULL, placements), WEIR_OK);
+    EXPECT_STATUS(place_plan(machine, "auto", 1, 1, placements), WEIR_OK);
     EXPECT_EQ_STR(placements[0].place.cache, "L1d");
     weir__machine_destroy(machine);
 }
@@ -199,9 +199,9 @@ static void test_two_workers_on_one_core_are_not_exclusive(void) {
     struct weir__machine *machine = place_machine("core:4 pu:2");
     CHECK(machine != NULL);
     static struct weir__placement placements[3];
-    EXPECT_STATUS(weir__place_plan(machine, "0,1,4", 3, 1, NULL, placements), WEIR_OK);
+    EXPECT_STATUS(place_plan(machine, "0,1,4", 3, 1, placements), WEIR_OK);
     EXPECT(!placements[0].exclusive && !placements[1].exclusive && placements[2].exclusive);
-    EXPECT_STATUS(weir__place_plan(machine, "0-1,4,6", 2, 2, NULL, placements), WEIR_OK);
+    EXPECT_STATUS(place_plan(machine, "0-1,4,6", 2, 2, placements), WEIR_OK);
     EXPECT(placements[0].exclusive && placements[1].exclusive);
     weir__machine_destroy(machine);
 }
@@ -232,7 +232,8 @@ static void test_a_list_names_all_its_faults(void) {
     static struct weir__placement placement;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = test_allocator();
-    EXPECT_STATUS(weir__place_plan(machine, "0,5,0", 1, 1, &faults, &placement), WEIR_ERR_ARGUMENT);
+    struct weir__place_request request = {.bind = "0,5,0", .workers = 1, .threads = 1};
+    EXPECT_STATUS(weir__place_plan(machine, &request, &faults, &placement), WEIR_ERR_ARGUMENT);
     EXPECT_EQ_UINT(faults.count, 2);
     weir_faults_clean_up(&faults);
     weir__machine_destroy(machine);
@@ -257,7 +258,7 @@ static void test_long_core_lists_are_cut_at_a_comma(void) {
     struct weir__machine *machine = place_machine("core:64 pu:2");
     CHECK(machine != NULL);
     static struct weir__placement placement;
-    EXPECT_STATUS(weir__place_plan(machine, "auto", 1, 0, NULL, &placement), WEIR_OK);
+    EXPECT_STATUS(place_plan(machine, "auto", 1, 0, &placement), WEIR_OK);
     EXPECT_EQ_UINT(placement.place.core_count, 64);
     EXPECT_EQ_STR(placement.place.cores,
                   "0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,30,32,34,36,38,40,...");
@@ -308,7 +309,7 @@ static bool plan_with_failure(uint64_t k, const char *bind) {
     setenv("HWLOC_SYNTHETIC", "core:4 pu:1", 1);
     int status = weir__machine_new(test_allocator(), &machine);
     unsetenv("HWLOC_SYNTHETIC");
-    if (status == WEIR_OK) status = weir__place_plan(machine, bind, 2, 2, NULL, placements);
+    if (status == WEIR_OK) status = place_plan(machine, bind, 2, 2, placements);
     bool fired = test_allocator_fired();
     test_allocator_fail_at(0, false);
     EXPECT_STATUS(status, fired ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
@@ -402,7 +403,7 @@ static void test_a_quota_counts_as_whole_cores(void) {
     place_expect(machine, "auto", 2, 0, "0-1|2-3");
     place_expect(machine, "auto", 2, 3, "-|-");
     static struct weir__placement placements[2];
-    EXPECT_STATUS(weir__place_plan(machine, "0-7", 2, 0, NULL, placements), WEIR_OK);
+    EXPECT_STATUS(place_plan(machine, "0-7", 2, 0, placements), WEIR_OK);
     EXPECT(placements[0].place.bound && !placements[0].exclusive);
     weir__machine_destroy(machine);
 }
@@ -444,13 +445,13 @@ static int confined_to_one_core(void) {
     if (machine->core_count != 1 || machine->usable_count != 1) return 5;
     if ((int)machine->cores[0].unit != units[1]) return 6;
     static struct weir__placement placements[2];
-    if (weir__place_plan(machine, "auto", 2, 0, NULL, placements) != WEIR_OK) return 7;
+    if (place_plan(machine, "auto", 2, 0, placements) != WEIR_OK) return 7;
     if (placements[0].place.bound || placements[1].exclusive) return 8;
     char list[16];
     snprintf(list, sizeof list, "%d", units[0]);
-    if (weir__place_plan(machine, list, 1, 1, NULL, placements) != WEIR_ERR_ARGUMENT) return 9;
+    if (place_plan(machine, list, 1, 1, placements) != WEIR_ERR_ARGUMENT) return 9;
     snprintf(list, sizeof list, "%d", units[1]);
-    if (weir__place_plan(machine, list, 1, 1, NULL, placements) != WEIR_OK) return 10;
+    if (place_plan(machine, list, 1, 1, placements) != WEIR_OK) return 10;
     weir__machine_destroy(machine);
     return 0;
 }
@@ -481,8 +482,7 @@ static bool bind_thread(struct weir__machine *machine, const char *bind, cpu_set
     static struct weir__placement placement;
     struct binding binding = {.machine = machine, .placement = &placement};
     pthread_t thread;
-    if (!EXPECT_STATUS(weir__place_plan(machine, bind, 1, 0, NULL, &placement), WEIR_OK))
-        return false;
+    if (!EXPECT_STATUS(place_plan(machine, bind, 1, 0, &placement), WEIR_OK)) return false;
     if (!EXPECT_EQ_INT(pthread_create(&thread, NULL, bind_and_look, &binding), 0)) return false;
     if (!EXPECT_EQ_INT(pthread_join(thread, NULL), 0)) return false;
     *set = binding.set;
@@ -519,7 +519,7 @@ static int units_of_a_node_that_is_not_there(void) {
     struct weir__machine *machine = NULL;
     if (weir__machine_new(NULL, &machine) != WEIR_OK) return 2;
     static struct weir__placement placements[2];
-    if (weir__place_plan(machine, "1000,1001", 2, 1, NULL, placements) != WEIR_OK) return 3;
+    if (place_plan(machine, "1000,1001", 2, 1, placements) != WEIR_OK) return 3;
     if (weir__place_bind(machine, &placements[1]) != WEIR_ERR_SYSTEM) return 4;
     weir__machine_destroy(machine);
     return 0;

@@ -243,8 +243,9 @@ static int examine(struct doctor *d) {
     d->placements = calloc(d->values->workers, sizeof *d->placements);
     if (d->placements == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     /* what cannot be bound is a finding, not a failure */
-    (void)weir__place_plan(d->machine, d->values->bind, d->values->workers, d->values->threads,
-                           &d->problems, d->placements);
+    struct weir__place_request request = {
+        .bind = d->values->bind, .workers = d->values->workers, .threads = d->values->threads};
+    (void)weir__place_plan(d->machine, &request, &d->problems, d->placements);
     d->placed = d->problems.count == 0;
     status = doctor_gpus_look(&d->gpus, d->machine, &d->problems);
     if (status != WEIR_OK) return status;

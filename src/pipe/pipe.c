@@ -97,11 +97,34 @@ static bool decide_spinning(const struct weir_pipe *pipe) {
     return exclusive;
 }
 
+/* What is near the workers' GPUs: an entry per worker, NULL for those without one. */
+static int find_near(struct weir_pipe *pipe, const struct weir__near **gpus) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        const char *address = pipe->workers[w].device->pci;
+        if (address[0] == '\0') continue;
+        struct weir__near *near = weir__pool_take(&pipe->setup.pool, 1, sizeof *near);
+        if (near == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        gpus[w] = near;
+        int status = weir__place_near(pipe->machine, address, near);
+        if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
+        if (status != WEIR_OK) *near = (struct weir__near)WEIR__NEAR_UNKNOWN;
+    }
+    return WEIR_OK;
+}
+
 static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
-    int status = weir__machine_new(pipe->setup.options.allocator, &pipe->machine);
+    const struct weir_pipe_options *options = &pipe->setup.options;
+    const struct weir__near **gpus =
+        weir__pool_take(&pipe->setup.pool, pipe->worker_count, sizeof *gpus);
+    if (gpus == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__machine_new(options->allocator, &pipe->machine);
+    if (status == WEIR_OK) status = find_near(pipe, gpus);
     if (status != WEIR_OK) return status;
-    status = weir__place_plan(pipe->machine, pipe->setup.options.bind, pipe->worker_count,
-                              pipe->setup.options.threads_per_worker, faults, pipe->placements);
+    struct weir__place_request request = {.bind = options->bind,
+                                          .workers = pipe->worker_count,
+                                          .threads = options->threads_per_worker,
+                                          .gpus = gpus};
+    status = weir__place_plan(pipe->machine, &request, faults, pipe->placements);
     pipe->spins = status == WEIR_OK && decide_spinning(pipe);
     return status;
 }
@@ -126,19 +149,26 @@ static int init_behind(struct weir__worker *worker) {
     return weir__device_open("cpu", pipe->setup.options.allocator, NULL, &pipe->host);
 }
 
+static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
+    int status = WEIR_OK;
+    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        worker->pipe = pipe;
+        worker->index = w;
+        status = weir__plan_device(&pipe->setup, w, faults, &worker->device);
+    }
+    return status;
+}
+
 static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
     struct weir__worker *worker = &pipe->workers[w];
-    worker->pipe = pipe;
-    worker->index = w;
     uint32_t least = 2 * longest_row(pipe->prepared[0]);
     worker->event_capacity = pipe->setup.options.trace_actions;
     if (worker->event_capacity < least) worker->event_capacity = least;
     worker->events =
         weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
     if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__plan_device(&pipe->setup, w, faults, &worker->device);
-    if (status != WEIR_OK) return status;
-    status = init_behind(worker);
+    int status = init_behind(worker);
     if (status != WEIR_OK) return status;
     struct weir__machine_facts facts;
     weir__machine_facts(pipe->machine, &facts);
@@ -184,6 +214,7 @@ static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options
                  struct weir_faults *faults) {
     int status = take_arrays(pipe);
     if (status == WEIR_OK) status = make_plan(pipe, options, faults);
+    if (status == WEIR_OK) status = open_devices(pipe, faults);
     if (status == WEIR_OK) status = place(pipe, faults);
     for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
         status = init_worker(pipe, w, faults);

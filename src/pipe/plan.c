@@ -268,6 +268,20 @@ struct plan_storage {
     struct weir__pool pool; /* the plan's arrays */
 };
 
+/* Which of the workers have GPUs is all that counts here. */
+static int check_places(struct weir__setup *setup, uint32_t workers, struct weir_faults *faults) {
+    static const struct weir__near anything = WEIR__NEAR_UNKNOWN;
+    const struct weir__near **gpus = weir__pool_take(&setup->pool, workers, sizeof *gpus);
+    if (gpus == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < workers; w++)
+        if (weir__setup_device(setup, w).memory != 0) gpus[w] = &anything;
+    struct weir__place_request request = {.bind = setup->options.bind,
+                                          .workers = workers,
+                                          .threads = setup->options.threads_per_worker,
+                                          .gpus = gpus};
+    return weir__place_check(setup->options.allocator, &request, faults);
+}
+
 static int make_plan(const struct weir_pipe_options *options, struct weir__setup *setup,
                      struct weir_faults *faults, struct plan_storage *own) {
     struct weir__prepared *prepared[WEIR__PREPARED_MAX];
@@ -282,9 +296,7 @@ static int make_plan(const struct weir_pipe_options *options, struct weir__setup
             status = weir__plan_arenas(setup, options, prepared, count, bytes, faults);
         if (status == WEIR_OK)
             status = weir__plan_fill(setup, prepared[0], bytes, &own->pool, &own->plan);
-        if (status == WEIR_OK && !setup->estimate)
-            status = weir__place_check(options->allocator, options->bind, workers,
-                                       options->threads_per_worker, faults);
+        if (status == WEIR_OK && !setup->estimate) status = check_places(setup, workers, faults);
     }
     weir__prepared_destroy(options->allocator, prepared, count);
     return status;

@@ -67,6 +67,34 @@ enum weir__claim {
 enum weir__claim weir__claim_core(struct weir__machine *machine, uint32_t core);
 void weir__unclaim_core(struct weir__machine *machine, uint32_t core);
 
+/* ---- plan.c ---- */
+
+/** What one call plans. */
+struct weir__plan_call {
+    struct weir__machine *machine;
+    uint32_t workers, threads;
+    uint32_t gpu_count;                   /**< workers with one */
+    const struct weir__near *const *gpus; /**< as weir__place_request's */
+    struct weir__placement *placements;
+};
+static inline const struct weir__near *weir__plan_gpu(const struct weir__plan_call *plan,
+                                                      uint32_t worker) {
+    return plan->gpus != NULL ? plan->gpus[worker] : NULL;
+}
+/** Workers without a GPU. */
+static inline uint32_t weir__plan_computing(const struct weir__plan_call *plan) {
+    return plan->workers - plan->gpu_count;
+}
+/** Fills a bound worker's placement: all but worker, threads, core_count and core_ids, which are
+ * there. WEIR_ERR_OUT_OF_MEMORY. */
+int weir__plan_describe(const struct weir__plan_call *plan, struct weir__placement *placement);
+
+/* ---- auto.c ---- */
+
+/** Binds, and claims, where there is room; placements are all unbound before.
+ * WEIR_ERR_OUT_OF_MEMORY. */
+int weir__plan_auto(const struct weir__plan_call *plan);
+
 /* ---- choose.c ---- */
 
 /** Deals groups of `threads` cores to `workers`: owner[i] becomes the worker of core i, or

@@ -66,6 +66,6 @@ int weir__near_read(const struct weir__machine *machine, const char *root, const
 
 int weir__place_near(const struct weir__machine *machine, const char *address,
                      struct weir__near *near) {
-    if (machine->synthetic) return WEIR_ERR_NOT_FOUND;
-    return weir__near_read(machine, "", address, near);
+    const char *root = machine->synthetic ? getenv("HWLOC_FSROOT") : "";
+    return root == NULL ? WEIR_ERR_NOT_FOUND : weir__near_read(machine, root, address, near);
 }

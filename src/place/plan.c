@@ -1,26 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* From "--bind" to each worker's cores. How many threads a worker has depends on the machine and
- * the options alone, never on who else runs: results are the same bits only for the same number.
- * Other processes' claims decide just where workers go, or that they go nowhere in particular. */
+/* From "--bind" to each worker's cores; auto.c has "auto". How many threads a worker has depends on
+ * the machine and the options alone, never on who else runs: results are the same bits only for the
+ * same number. Other processes' claims decide just where workers go, or that they go nowhere in
+ * particular. */
 #include "place/machine.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* What one call plans; the arrays have core_count (`units`: as many processing units) elements. */
-struct plan {
-    struct weir__machine *machine;
-    uint32_t workers, threads;
-    struct weir__placement *placements;
-};
-
-static void place_unbound(const struct plan *plan) {
+static void place_unbound(const struct weir__plan_call *plan) {
     for (uint32_t w = 0; w < plan->workers; w++) {
         struct weir__placement *placement = &plan->placements[w];
+        const struct weir__near *gpu = weir__plan_gpu(plan, w);
         memset(placement, 0, sizeof *placement);
         placement->place.worker = w;
         placement->place.numa_node = -1;
-        placement->threads = plan->threads;
+        placement->threads = gpu != NULL ? 1 : plan->threads;
+        placement->memory_node = gpu != NULL ? gpu->numa_node : -1;
     }
 }
 
@@ -53,101 +49,41 @@ static void name_cache(hwloc_topology_t topology, hwloc_const_bitmap_t set, char
     if (object != NULL) (void)hwloc_obj_type_snprintf(text, capacity, object, 0);
 }
 
-/* Fills all but worker, core_count and core_ids, which are there. */
-static int describe(const struct plan *plan, struct weir__placement *placement) {
+int weir__plan_describe(const struct weir__plan_call *plan, struct weir__placement *placement) {
     struct weir_place *place = &placement->place;
     hwloc_bitmap_t set = units_of(placement);
     if (set == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     place->bound = true;
     place->numa_node = node_of(plan->machine->topology, set);
+    if (placement->memory_node < 0) placement->memory_node = place->numa_node;
     weir__list_text(set, place->cores, sizeof place->cores);
     name_cache(plan->machine->topology, set, place->cache, sizeof place->cache);
     hwloc_bitmap_free(set);
     return WEIR_OK;
 }
 
-/* ---- "auto" ---- */
-
-/* Whom a core belongs to, as far as known; unknown ones are tried. */
-struct candidates {
-    bool sibling[WEIR__PLACE_CORES_MAX]; /* another pipe's of this process */
-    bool stranger[WEIR__PLACE_CORES_MAX];
-    bool usable[WEIR__PLACE_CORES_MAX]; /* the two, put together */
-    uint32_t owner[WEIR__PLACE_CORES_MAX];
-};
-
-/* Cores that nobody else has, or, if these are too few, those of this process's other pipes too. */
-static bool choose(const struct plan *plan, struct candidates *candidates) {
-    for (int share = 0; share <= 1; share++) {
-        for (uint32_t i = 0; i < plan->machine->core_count; i++) {
-            candidates->usable[i] =
-                !candidates->stranger[i] && (share == 1 || !candidates->sibling[i]);
-        }
-        if (weir__choose(plan->machine, candidates->usable, plan->workers, plan->threads,
-                         candidates->owner)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* Claims what was chosen, in one order for all processes, so that of two that start together one
- * gets all that it wants. False at the first core that turns out to be another's: choose again. */
-static bool claim_chosen(struct weir__machine *machine, struct candidates *candidates) {
-    for (uint32_t i = 0; i < machine->core_count; i++) {
-        if (candidates->owner[i] == WEIR__NO_WORKER || candidates->sibling[i]) continue;
-        enum weir__claim claim = weir__claim_core(machine, i);
-        candidates->sibling[i] = claim == WEIR__CLAIM_SIBLING;
-        candidates->stranger[i] = claim == WEIR__CLAIM_STRANGER;
-        if (claim != WEIR__CLAIM_OURS) return false;
-    }
-    return true;
-}
-
-static bool choose_and_claim(const struct plan *plan, struct candidates *candidates) {
-    struct weir__machine *machine = plan->machine;
-    if ((uint64_t)plan->workers * plan->threads > machine->usable_count) return false;
-    /* Each failed turn learns about one more core. */
-    for (uint32_t turn = 0; turn <= machine->core_count; turn++) {
-        if (!choose(plan, candidates)) return false;
-        if (claim_chosen(machine, candidates)) return true;
-    }
-    assert(false);
-    return false;
-}
-
-static int place_auto(const struct plan *plan) {
-    struct weir__machine *machine = plan->machine;
-    place_unbound(plan);
-    struct candidates *candidates = weir__acquire(machine->allocator, 1, sizeof *candidates);
-    if (candidates == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    bool found = choose_and_claim(plan, candidates);
-    for (uint32_t i = 0; i < machine->core_count; i++) {
-        if (!found || candidates->owner[i] == WEIR__NO_WORKER) {
-            weir__unclaim_core(machine, i);
-            continue;
-        }
-        struct weir__placement *placement = &plan->placements[candidates->owner[i]];
-        placement->core_ids[placement->place.core_count++] = machine->cores[i].unit;
-    }
-    int status = WEIR_OK;
-    for (uint32_t w = 0; found && w < plan->workers && status == WEIR_OK; w++) {
-        plan->placements[w].exclusive = true;
-        status = describe(plan, &plan->placements[w]);
-    }
-    weir__release(machine->allocator, candidates, 1, sizeof *candidates);
-    return status;
-}
-
 /* ---- a list ---- */
 
-static void deal_list(const struct plan *plan, const uint32_t *units) {
+/* Of a list. Where a GPU's worker stands beside others it needs no more than one. */
+static uint32_t cores_of(const struct weir__plan_call *plan, uint32_t worker) {
+    bool waits = weir__plan_gpu(plan, worker) != NULL && weir__plan_computing(plan) > 0;
+    return waits ? 1 : plan->threads;
+}
+
+/* Of all workers, where those that compute have `threads` each. */
+static uint64_t cores_wanted(const struct weir__plan_call *plan, uint32_t threads) {
+    uint32_t computing = weir__plan_computing(plan);
+    if (computing == 0) return (uint64_t)plan->workers * threads;
+    return (uint64_t)computing * threads + plan->gpu_count;
+}
+
+static void deal_list(const struct weir__plan_call *plan, const uint32_t *units) {
     place_unbound(plan);
     for (uint32_t w = 0; w < plan->workers; w++) {
         struct weir__placement *placement = &plan->placements[w];
-        placement->place.core_count = plan->threads;
-        memcpy(placement->core_ids, &units[(size_t)w * plan->threads],
-               plan->threads * sizeof *units);
+        placement->place.core_count = cores_of(plan, w);
+        memcpy(placement->core_ids, units, placement->place.core_count * sizeof *units);
+        units += placement->place.core_count;
     }
 }
 
@@ -157,7 +93,7 @@ enum { NOBODY = 0 };
 
 /* A worker is exclusive if its cores are nobody else's, seen as whole cores: a list may name both
  * threads of one. Claims them on the way, so that "auto" of other processes keeps away. */
-static void find_owners(const struct plan *plan, uint32_t *owners) {
+static void find_owners(const struct weir__plan_call *plan, uint32_t *owners) {
     struct weir__machine *machine = plan->machine;
     for (uint32_t w = 0; w < plan->workers; w++) {
         const struct weir__placement *placement = &plan->placements[w];
@@ -171,7 +107,8 @@ static void find_owners(const struct plan *plan, uint32_t *owners) {
     }
 }
 
-static bool owns_its_cores(const struct plan *plan, uint32_t worker, const uint32_t *owners) {
+static bool owns_its_cores(const struct weir__plan_call *plan, uint32_t worker,
+                           const uint32_t *owners) {
     const struct weir__placement *placement = &plan->placements[worker];
     for (uint32_t i = 0; i < placement->place.core_count; i++) {
         uint32_t core = weir__machine_core_of(plan->machine, placement->core_ids[i]);
@@ -180,14 +117,14 @@ static bool owns_its_cores(const struct plan *plan, uint32_t worker, const uint3
     return true;
 }
 
-static int find_exclusive(const struct plan *plan) {
+static int find_exclusive(const struct weir__plan_call *plan) {
     const struct weir__machine *machine = plan->machine;
     size_t cores = machine->core_count;
     uint32_t *owners = weir__acquire(machine->allocator, cores, sizeof *owners);
     if (owners == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     find_owners(plan, owners);
     /* With a smaller quota the kernel stops workers now and then: spinning would waste it. */
-    bool enough = (uint64_t)plan->workers * plan->threads <= machine->usable_count;
+    bool enough = cores_wanted(plan, plan->threads) <= machine->usable_count;
     for (uint32_t w = 0; w < plan->workers; w++) {
         plan->placements[w].exclusive = enough && owns_its_cores(plan, w, owners);
     }
@@ -195,11 +132,18 @@ static int find_exclusive(const struct plan *plan) {
     return WEIR_OK;
 }
 
+/* How many of `count` cores each worker gets that computes, or each where none does; 0: too few. */
+static uint32_t divide(const struct weir__plan_call *plan, uint32_t count) {
+    uint32_t computing = weir__plan_computing(plan);
+    if (computing == 0) return count / plan->workers;
+    return count > plan->gpu_count ? (count - plan->gpu_count) / computing : 0;
+}
+
 /* Whether the list has a core for every thread; sets `plan->threads` where it is left open. */
-static int count_units(struct plan *plan, const char *bind, uint32_t count,
+static int count_units(struct weir__plan_call *plan, const char *bind, uint32_t count,
                        struct weir_faults *faults) {
-    if (plan->threads == 0) plan->threads = count / plan->workers;
-    uint64_t need = (uint64_t)plan->workers * (plan->threads > 0 ? plan->threads : 1);
+    if (plan->threads == 0) plan->threads = divide(plan, count);
+    uint64_t need = cores_wanted(plan, plan->threads > 0 ? plan->threads : 1);
     if (need <= count && plan->threads <= WEIR__PLACE_CORES_MAX) return WEIR_OK;
     weir_faults_add(faults,
                     "bind \"%s\" names %u core%s, but %u worker%s need%s %llu: name more cores, or "
@@ -209,17 +153,17 @@ static int count_units(struct plan *plan, const char *bind, uint32_t count,
     return WEIR_ERR_ARGUMENT;
 }
 
-static int place_units(struct plan *plan, const uint32_t *units) {
+static int place_units(struct weir__plan_call *plan, const uint32_t *units) {
     deal_list(plan, units);
     for (uint32_t w = 0; w < plan->workers; w++) {
-        int status = describe(plan, &plan->placements[w]);
+        int status = weir__plan_describe(plan, &plan->placements[w]);
         if (status != WEIR_OK) return status;
     }
     return find_exclusive(plan);
 }
 
 /* Without placements the list is only checked. */
-static int place_list(struct plan *plan, const char *bind, struct weir_faults *faults) {
+static int place_list(struct weir__plan_call *plan, const char *bind, struct weir_faults *faults) {
     struct weir__machine *machine = plan->machine;
     uint32_t count = 0, capacity = (uint32_t)hwloc_bitmap_weight(machine->allowed);
     uint32_t *units = weir__acquire(machine->allocator, capacity, sizeof *units);
@@ -239,36 +183,41 @@ static const char *effective_bind(const char *bind) {
     return from_environment != NULL && *from_environment != '\0' ? from_environment : "auto";
 }
 
-int weir__place_plan(struct weir__machine *machine, const char *bind, uint32_t workers,
-                     uint32_t threads, struct weir_faults *faults,
-                     struct weir__placement *placements) {
+static struct weir__plan_call begin_call(const struct weir__place_request *request) {
+    struct weir__plan_call plan = {
+        .workers = request->workers, .threads = request->threads, .gpus = request->gpus};
+    assert(request->workers > 0);
+    for (uint32_t w = 0; w < plan.workers; w++) plan.gpu_count += weir__plan_gpu(&plan, w) != NULL;
+    return plan;
+}
+
+static int place_by_itself(struct weir__plan_call *plan, bool binds) {
+    bool computing = weir__plan_computing(plan) > 0;
+    if (plan->threads == 0 && computing) plan->threads = divide(plan, plan->machine->usable_count);
+    if (plan->threads == 0) plan->threads = 1;
+    place_unbound(plan);
+    return binds ? weir__plan_auto(plan) : WEIR_OK;
+}
+
+int weir__place_plan(struct weir__machine *machine, const struct weir__place_request *request,
+                     struct weir_faults *faults, struct weir__placement *placements) {
     assert(machine != NULL && placements != NULL);
-    assert(workers > 0);
     weir__place_unclaim(machine);
-    bind = effective_bind(bind);
-    struct plan plan = {machine, workers, threads, placements};
+    const char *bind = effective_bind(request->bind);
+    struct weir__plan_call plan = begin_call(request);
+    plan.machine = machine;
+    plan.placements = placements;
     bool is_auto = strcmp(bind, "auto") == 0;
-    int status = WEIR_OK;
-    if (!is_auto && strcmp(bind, "none") != 0) {
-        status = place_list(&plan, bind, faults);
-    } else {
-        if (threads == 0) plan.threads = machine->usable_count / workers;
-        if (plan.threads == 0) plan.threads = 1;
-        if (is_auto) {
-            status = place_auto(&plan);
-        } else {
-            place_unbound(&plan);
-        }
-    }
+    bool is_list = !is_auto && strcmp(bind, "none") != 0;
+    int status = is_list ? place_list(&plan, bind, faults) : place_by_itself(&plan, is_auto);
     if (status != WEIR_OK) weir__place_unclaim(machine);
     return status;
 }
 
-int weir__place_check(const struct weir_allocator *allocator, const char *bind, uint32_t workers,
-                      uint32_t threads, struct weir_faults *faults) {
-    struct plan plan = {.workers = workers, .threads = threads};
-    assert(workers > 0);
-    bind = effective_bind(bind);
+int weir__place_check(const struct weir_allocator *allocator,
+                      const struct weir__place_request *request, struct weir_faults *faults) {
+    struct weir__plan_call plan = begin_call(request);
+    const char *bind = effective_bind(request->bind);
     if (strcmp(bind, "auto") == 0 || strcmp(bind, "none") == 0) return WEIR_OK;
     int status = weir__machine_new(allocator, &plan.machine);
     if (status == WEIR_OK) status = place_list(&plan, bind, faults);
