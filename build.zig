@@ -3,8 +3,8 @@
 //! Sources are found by directory: every .c file below src/net and src/io belongs to
 //! libweir_net.a, every other one below src to libweir.a, tools/*.c make bin/weir, tests/*.c the
 //! test program, bench/*.c the bench program, each examples/*.c a program; src/*.h are public;
-//! kernels/*.cu become images in libweir.a, and with tests/fake_cuda a library of the tests. A
-//! new file needs no change here.
+//! kernels/*.cu become images in libweir.a, and with tests/fake_cuda a library of the tests;
+//! examples/*.cu programs where nvcc is. A new file needs no change here.
 
 const std = @import("std");
 const builtin = @import("builtin");
@@ -114,9 +114,9 @@ pub fn build(b: *Build) void {
 
     installCommand(b, options, libraries);
     train.dependOn(runTrain(b));
-    addExamples(b, options, libraries, examples);
+    const installed_examples = addExamples(b, options, libraries, examples);
     const bench_program = addProgram(b, options, libraries, "bench");
-    const run_tests = runTests(b, options, libraries, examples);
+    const run_tests = runTests(b, options, libraries, installed_examples);
     run_tests.dependOn(&bench_program.step); // no test runs it, but it must still build
     tests.dependOn(run_tests);
     addTidy(b, options, libraries, tidy);
@@ -402,8 +402,11 @@ fn installCommand(b: *Build, options: Options, libraries: Libraries) void {
     b.getInstallStep().dependOn(&install.step);
 }
 
-/// Every examples/*.c is a program of its own.
-fn addExamples(b: *Build, options: Options, libraries: Libraries, step: *Step) void {
+/// Every examples/*.c is a program of its own, and every .cu where nvcc compiles for this machine.
+/// Returns what installs them; the step then also says where they are.
+fn addExamples(b: *Build, options: Options, libraries: Libraries, step: *Step) *Step {
+    const installed = &b.addWriteFiles().step; // empty: it only waits for all
+    defer step.dependOn(sayExamples(b, installed));
     for (listSources(b, "examples", ".c", .flat)) |source| {
         const module = createModule(b, options);
         addSources(b, options, module, &.{source}, &.{});
@@ -412,8 +415,24 @@ fn addExamples(b: *Build, options: Options, libraries: Libraries, step: *Step) v
         const program = b.addExecutable(.{ .name = name, .root_module = module });
         const folder: Build.InstallDir = .{ .custom = "examples" };
         const install = b.addInstallArtifact(program, .{ .dest_dir = .{ .override = folder } });
-        step.dependOn(&install.step);
+        installed.dependOn(&install.step);
     }
+    const nvcc = if (options.target.query.isNativeTriple()) options.nvcc else null;
+    for (listSources(b, "examples", ".cu", .flat)) |source| {
+        const program = cuda.compileProgram(b, nvcc orelse break, source, libraries.engine);
+        const place = b.fmt("examples/{s}", .{std.fs.path.stem(source)});
+        installed.dependOn(&b.addInstallFile(program, place).step);
+    }
+    return installed;
+}
+
+fn sayExamples(b: *Build, installed: *Step) *Step {
+    const list = "echo 'run them as they are; what each does is said in examples/:'; ls \"$1\"/*";
+    const say = b.addSystemCommand(&.{ "sh", "-c", list, "sh" });
+    say.setName("list examples");
+    say.addDirectoryArg2(b.graph.path(.install_prefix, "examples"), .{ .make_absolute = true });
+    say.step.dependOn(installed);
+    return runHere(b, say);
 }
 
 /// Defines weir_build_commit, in a file of its own: a new commit compiles that again and no other.

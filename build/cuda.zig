@@ -4,6 +4,7 @@
 const std = @import("std");
 const files = @import("files.zig");
 const Build = std.Build;
+const Compile = Build.Step.Compile;
 const LazyPath = Build.LazyPath;
 
 /// The emulated kernels: no exceptions, no runtime of C++.
@@ -124,6 +125,21 @@ fn compileKernel(b: *Build, nvcc: []const u8, source: []const u8) LazyPath {
     run.addFileArg(b.path(source));
     run.addArg("-o");
     return run.addOutputFileArg("kernel.fatbin");
+}
+
+/// A program of one .cu on the engine's archive; nvcc adds CUDA's runtime, as an archive.
+pub fn compileProgram(b: *Build, nvcc: []const u8, source: []const u8, engine: *Compile) LazyPath {
+    const run = b.addSystemCommand(&.{nvcc});
+    run.setName(b.fmt("nvcc {s}", .{source}));
+    run.addArgs(nvcc_flags);
+    run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
+    run.addArgs(&.{ "-MD", "-MF" });
+    _ = run.addDepFileOutputArg("program.d");
+    run.addFileArg(b.path(source));
+    run.addArtifactArg2(engine, .{});
+    for (b.graph.search_prefixes.items) |prefix| run.addArg(b.fmt("-L{s}/lib", .{prefix}));
+    run.addArgs(&.{ "-lhwloc", "-lpthread", "-lm", "-o" });
+    return run.addOutputFileArg(std.fs.path.stem(source));
 }
 
 /// Registers, shared memory and spills of every kernel.

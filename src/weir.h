@@ -118,18 +118,36 @@ struct weir_verdict {
 struct weir_stream; /**< where a device runs work in order; a CPU stage's work runs at once */
 
 /** A CUDA stage's stream as what CUDA's driver API calls a CUstream (cudaStream_t in its runtime),
- * for kernels of your own: a callback enqueues them there and returns. It is non-blocking, of the
- * GPU's primary context, which is current on the thread that the callback runs on. NULL for a
- * CPU's. */
+ * for kernels of your own; NULL for a CPU's. A stage whose worker's device is a GPU is called as on
+ * a CPU, on the worker's thread, with the GPU's primary context current; examples/engine_cuda.cu is
+ * a whole program. What is different:
+ *  - A callback enqueues kernels, copies and graphs on the task's stream and returns: it waits for
+ *    nothing. What synchronises (a plain cudaMemcpy, cudaMalloc, cudaFree) gives no wrong results,
+ *    but nobody runs ahead meanwhile: get memory in attach, or as state_bytes and workspace.
+ *  - What a task points at is the GPU's memory, `verdict` too, and the host must not touch it. But
+ *    `loss` and `norm_squares` are pinned host memory, which kernels reach at the same address:
+ *    the stream writes them, callbacks do not read them, Weir does when the step is over (and, of
+ *    norm_squares, on each GPU that judges by them before its updates). The task itself, its lists
+ *    of views and areas, and `tied` are the host's and gone after the call: kernels get values.
+ *  - This stream alone is in order with all that comes before and after. It is non-blocking: work
+ *    on the default stream is not. A stream of your own must wait for an event of this one first,
+ *    and this one for an event of that one before the callback returns.
+ *  - The stream, the context and the thread's choice of a GPU stay as they are: nothing is reset,
+ *    destroyed, or left being captured.
+ *  - A status tells what the host was told, as that a launch is refused; WEIR_ERR_DEVICE that the
+ *    GPU is lost: the pipe then refuses every later step. How the work itself fares Weir learns at
+ *    the step's end.
+ * The caller's rows stay host memory of any kind, and Weir copies them. Between steps all streams
+ * are idle. */
 void *weir_stream_cuda(const struct weir_stream *stream);
 
 /** One call of a stage, for one micro-batch. All memory belongs to Weir (or, for inputs, outputs
  * and input gradients of the pipe, to the caller of the step) and is valid until the callback
- * returns, on CUDA until the stream has passed the work. Inputs, popped skips and output gradients
- * are read-only: a stage that writes to them corrupts a checkpoint; pipes with debug_inputs catch
- * it. The views that a phase has no use for are empty (data NULL, rows 0); norm and update get
- * nothing of a micro-batch. Gradients are written with "=", except the parameters' own, which add
- * unless `gradients_first`. */
+ * returns, on CUDA (see weir_stream_cuda) until the stream has passed the work. Inputs, popped
+ * skips and output gradients are read-only: a stage that writes to them corrupts a checkpoint;
+ * pipes with debug_inputs catch it. The views that a phase has no use for are empty (data NULL,
+ * rows 0); norm and update get nothing of a micro-batch. Gradients are written with "=", except the
+ * parameters' own, which add unless `gradients_first`. */
 struct weir_task {
     enum weir_phase phase;
     uint32_t stage;
@@ -206,9 +224,9 @@ struct weir_stage_bytes {
     size_t workspace[WEIR_PHASE_COUNT]; /**< during one call of that phase */
 };
 
-/** Given to `attach`: where this stage's lasting memory is. Zeroed, touched by this thread, 64-byte
- * aligned; NULL where the stage asked for no bytes, and gradients and optimizer where there is
- * nothing to learn: with infer_only, and in a stage without backward. */
+/** Given to `attach`: where this stage's lasting memory is, on a GPU in its memory. Zeroed, touched
+ * by this thread, 64-byte aligned; NULL where the stage asked for no bytes, and gradients and
+ * optimizer where there is nothing to learn: with infer_only, and in a stage without backward. */
 struct weir_attachment {
     void *parameters;
     void *gradients;
@@ -480,7 +498,8 @@ struct weir_pipe_options {
     uint64_t link_delay_ns; /**< with COPY on CPUs, for measurements: what crosses is there so long
                                  after its producer's end, as behind a copy engine: the
                                  workers go on meanwhile. Each crossing by itself */
-    const char *const *devices; /**< one name per worker ("cpu"); NULL: all CPU */
+    const char *const *devices; /**< one per worker: "cpu", "cuda:1" ("cuda" is the first GPU);
+                                   NULL: all CPU */
     uint32_t device_count;
     uint64_t memory_limit;  /**< bytes per worker; 0: none */
     uint64_t watchdog_ns;   /**< for a callback, and for what a device behind its host has still
@@ -563,7 +582,7 @@ const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t r
 /** Stages, as built. */
 uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe);
 /** Where a stage's lasting memory is: its attachment. Valid while the pipe lives; read or write it
- * only between steps. */
+ * only between steps, a GPU's by copies that are over before the next step. */
 int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
                          struct weir_attachment *attachment);
 

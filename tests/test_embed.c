@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: what is installed serves programs that Weir's own build knows nothing of. Method:
- * tests/embed/run.sh builds and runs an example that uses only the engine, in C, in C++, through
- * CMake, and as a dependency of a Zig project; each checks the result of its own small training.
+ * tests/embed/run.sh builds and runs an example that uses only the engine, in C, in C++, in CUDA,
+ * through CMake, and as a dependency of a Zig project; each checks the result of its own small
+ * training. So does examples/engine.c, which the build makes.
  */
 #include "harness.h"
 
@@ -38,6 +39,19 @@ static void test_cpp_program_links_by_pkg_config(void) {
     build_and_run("cpp");
 }
 
+/* Where a GPU is, it is run as well. */
+static void test_cuda_program_links_and_says_where_no_gpu_is(void) {
+    build_and_run("cuda");
+}
+
+static void test_engine_example_has_the_same_bits_over_stages(void) {
+    char output[OUTPUT_BYTES];
+    if (!test_install_prefix()) SKIP("no --prefix of an installation was given");
+    int status = test_shell(output, sizeof output, "'%s/examples/engine'", test_install_prefix());
+    if (status != 0) TEST_FAIL("examples/engine: exit %d:\n%s", status, output);
+    CHECK_CONTAINS(output, "4 stages and one: the same bits");
+}
+
 static void test_c_program_links_by_cmake(void) {
     build_and_run("cmake");
 }
@@ -48,4 +62,6 @@ static void test_zig_project_depends_on_weir(void) {
 }
 
 WEIR_TEST_SUITE(embed, TEST(c_program_links_by_pkg_config), TEST(cpp_program_links_by_pkg_config),
-                TEST(c_program_links_by_cmake), TEST(zig_project_depends_on_weir))
+                TEST(cuda_program_links_and_says_where_no_gpu_is),
+                TEST(engine_example_has_the_same_bits_over_stages), TEST(c_program_links_by_cmake),
+                TEST(zig_project_depends_on_weir))

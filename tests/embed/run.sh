@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# run.sh c|cpp|cmake|zig FOLDER PREFIX [ZIG]: builds an example outside the project's own build, in
-# the empty FOLDER against what is installed in PREFIX, and runs it. Exit 77 after a last line that
-# says what is missing here.
+# run.sh c|cpp|cuda|cmake|zig FOLDER PREFIX [ZIG]: builds an example outside the project's own
+# build, in the empty FOLDER against what is installed in PREFIX, and runs it. Exit 77 after a last
+# line that says what is missing here.
 set -eu
 language=$1 folder=$2 prefix=$3 zig=${4:-zig}
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -26,6 +26,21 @@ with_pkg_config() {
 case $language in
   c) with_pkg_config gcc -std=c11 -Wall -Wextra -Werror "$here/embed.c" -lm ;;
   cpp) with_pkg_config g++ -std=c++17 -Wall -Wextra -Werror "$here/embed.cpp" ;;
+  cuda)
+    # CUDA's runtime is nvcc's, in an archive: nothing but the driver is looked for when it runs.
+    need nvcc
+    need pkg-config
+    export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+    # shellcheck disable=SC2046  # lists of words
+    nvcc -Werror all-warnings "$here/../../examples/engine_cuda.cu" -o "$folder/engine_cuda" \
+      $(pkg-config --cflags --libs weir)
+    if CUDA_VISIBLE_DEVICES='' "$folder/engine_cuda" >"$folder/said" 2>&1; then
+      echo "it found a GPU where none is visible"
+      exit 1
+    fi
+    grep 'engine_cuda: no GPU to run on (.*): engine.c is this for CPUs' "$folder/said"
+    if nvidia-smi -L >/dev/null 2>&1; then "$folder/engine_cuda"; fi
+    ;;
   cmake)
     need cmake
     need make

@@ -69,7 +69,7 @@ static void check_header_is_used(const struct tree *tree, const struct file *hea
 
 /* build.zig takes all .c of src, but only these folders below the others. */
 static bool is_compiled(const char *path) {
-    static const char *const cuda_folders[] = {"kernels/", "tests/kernels/", NULL};
+    static const char *const cuda_folders[] = {"kernels/", "tests/kernels/", "examples/", NULL};
     static const char *const folders[] = {
         "tests/tidy/",    "tests/embed/",        "tests/fuzz/", "tests/fake_cuda/",
         "tests/kernels/", "tests/managed_cuda/", NULL};
