@@ -120,14 +120,49 @@ static void test_contiguous_copies_use_as_many_blocks_as_they_may(void) {
     close_bench(&bench);
 }
 
+/* A set's way shows in the log: which kernel, or the copy engine. */
+static void set_takes(struct bench *bench, uint32_t to_memory, uint32_t from_memory, uint32_t count,
+                      const char *call) {
+    struct weir_fake_cuda_entry entry;
+    struct weir__copy_item items[3];
+    uint64_t before = 0, found = 0;
+    while (bench->fake->entry(before, &entry)) before++;
+    clear(bench);
+    for (uint32_t i = 0; i < count; i++) {
+        items[i] = (struct weir__copy_item){bench->to + i * 1000, bench->from + i * 1000, 700};
+        memcpy(bench->due + i * 1000, bench->given + i * 1000, 700);
+    }
+    const struct weir__copy_set set = {items, count, to_memory, from_memory, 1};
+    int status = bench->device->calls->copy_set(bench->stream, &set);
+    memset(items, 0, sizeof items);
+    expect_due(bench, status);
+    for (uint64_t i = before; bench->fake->entry(i, &entry); i++)
+        found += strcmp(entry.call, call) == 0;
+    EXPECT_EQ_UINT(found, strcmp(call, "cuMemcpyAsync") == 0 ? count : 1);
+}
+
+/* What memories are called decides; here all is one GPU's. */
+static void test_a_set_goes_by_the_kernel_for_its_memories(void) {
+    if (fake_gpus(1, 1, 0) == NULL) return; /* which has a log */
+    OPEN_OR_SKIP(bench);
+    uint32_t own = bench.device->memory;
+    set_takes(&bench, own, own, 1, "weir_copy");
+    set_takes(&bench, own, own + 1, 1, "weir_pull");
+    set_takes(&bench, own + 1, own, 1, "weir_push");
+    set_takes(&bench, own, 0, 1, "weir_pull");
+    set_takes(&bench, 0, own, 1, "weir_push");
+    set_takes(&bench, 0, own, 3, "weir_copy_batch");
+    close_bench(&bench);
+}
+
 /* As many copies as given, some empty, beside each other in both ranges. */
 static void batch_of(struct bench *bench, size_t count, uint64_t bytes_below) {
-    struct weir__cuda_copy_item items[300];
+    struct weir__copy_item items[300];
     size_t at = 0;
     clear(bench);
     for (size_t i = 0; i < count; i++) {
         uint64_t bytes = i % 9 == 4 ? 0 : test_random_below(bytes_below);
-        items[i] = (struct weir__cuda_copy_item){bench->to + at + 1, bench->from + at, bytes};
+        items[i] = (struct weir__copy_item){bench->to + at + 1, bench->from + at, bytes};
         memcpy(bench->due + at + 1, bench->given + at, bytes);
         at += bytes + test_random_below(20) + 1;
     }
@@ -309,7 +344,7 @@ static void test_nothing_to_do_launches_nothing(void) {
     struct weir__cuda_rows rows = {bench.to, bench.from, 8, 8, 8, 0, 0};
     struct weir__cuda_random random = {
         .to = (uint32_t *)(void *)bench.to, .rows = 0, .elements = 4};
-    struct weir__cuda_copy_item item = {bench.to, bench.from, 0};
+    struct weir__copy_item item = {bench.to, bench.from, 0};
     struct weir_stream *stream = bench.stream;
     EXPECT_STATUS(weir__cuda_copy(stream, NULL, NULL, 0, 0), WEIR_OK);
     EXPECT_STATUS(weir__cuda_push(stream, NULL, NULL, 0, 0), WEIR_OK);
@@ -348,9 +383,9 @@ static void test_a_launch_that_fails_is_reported(void) {
     if (fake_gpus(1, 1, 0) == NULL) return; /* whose calls can fail */
     OPEN_OR_SKIP(bench);
     enum { OUT_OF_RESOURCES = 701 };
-    struct weir__cuda_copy_item items[100];
+    struct weir__copy_item items[100];
     for (size_t i = 0; i < 100; i++)
-        items[i] = (struct weir__cuda_copy_item){bench.to + i, bench.from + i, 1};
+        items[i] = (struct weir__copy_item){bench.to + i, bench.from + i, 1};
     bench.fake->fail_call(2, OUT_OF_RESOURCES); /* the second launch of the batch */
     EXPECT(weir__cuda_copy_batch(bench.stream, items, 100) != WEIR_OK);
     EXPECT(bench.fake->failed());
@@ -360,6 +395,7 @@ static void test_a_launch_that_fails_is_reported(void) {
 }
 
 WEIR_TEST_SUITE(cuda_launch, TEST(contiguous_copies_use_as_many_blocks_as_they_may),
+                TEST(a_set_goes_by_the_kernel_for_its_memories),
                 TEST(a_batch_takes_any_number_of_copies),
                 TEST(rows_are_copied_in_the_widest_vectors_that_fit),
                 TEST(images_change_their_layout_and_back), TEST(casts_go_there_and_back),

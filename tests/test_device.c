@@ -284,11 +284,26 @@ static void test_an_event_never_recorded_counts_as_done(void) {
     device->calls->close(device);
 }
 
+static void test_a_set_of_copies_does_each(void) {
+    struct weir__device *device = open_cpu();
+    struct weir_stream *stream = NULL;
+    char from[3][8] = {"first", "second", "third"}, to[3][8] = {{0}};
+    CHECK_OK(device->calls->stream_new(device, &stream));
+    const struct weir__copy_item items[] = {{to[0], from[0], 8}, {to[1], from[1], 3}};
+    const struct weir__copy_set set = {items, 2, device->memory, device->memory, 1};
+    EXPECT_STATUS(device->calls->copy_set(stream, &set), WEIR_OK);
+    EXPECT_EQ_STR(to[0], "first");
+    EXPECT_EQ_STR(to[1], "sec");
+    EXPECT_EQ_STR(to[2], "");
+    device->calls->stream_destroy(stream);
+    device->calls->close(device);
+}
+
 WEIR_TEST_SUITE(device, TEST(devices_open_by_name), TEST(unknown_and_malformed_devices_are_refused),
                 TEST(a_device_without_memory_says_so),
                 TEST(memory_is_huge_page_aligned_and_zero_once_touched),
                 TEST(touching_for_an_absent_node_still_zeroes),
                 TEST(released_memory_goes_back_whole), TEST(copies_of_every_size_are_whole),
                 TEST(large_copies_pass_the_caches_by),
-                TEST(a_copy_delivers_what_a_late_producer_made),
+                TEST(a_copy_delivers_what_a_late_producer_made), TEST(a_set_of_copies_does_each),
                 TEST(an_event_never_recorded_counts_as_done))

@@ -180,6 +180,12 @@ static int cpu_copy(struct weir_stream *stream, void *destination, const void *s
     return WEIR_OK;
 }
 
+static int cpu_copy_set(struct weir_stream *stream, const struct weir__copy_set *set) {
+    for (uint32_t i = 0; i < set->count; i++)
+        cpu_copy(stream, set->items[i].to, set->items[i].from, set->items[i].bytes);
+    return WEIR_OK;
+}
+
 static bool cpu_reaches(struct weir__device *device, struct weir__device *other) {
     return other->memory == device->memory;
 }
@@ -255,6 +261,7 @@ static const struct weir__device_calls cpu_calls = {
     .event_wait = cpu_event_wait,
     .event_time = cpu_event_time,
     .copy = cpu_copy,
+    .copy_set = cpu_copy_set,
     .reaches = cpu_reaches,
     .close = cpu_close,
     .synchronous = true,

@@ -212,6 +212,7 @@ const struct weir__device_calls weir__cuda_calls = {
     .event_wait = weir__cuda_event_wait,
     .event_time = weir__cuda_event_time,
     .copy = weir__cuda_enqueue_copy,
+    .copy_set = weir__cuda_copy_set,
     .judge = weir__cuda_judge,
     .reaches = weir__cuda_reaches,
     .close = cuda_close,

@@ -122,5 +122,6 @@ int weir__cuda_event_wait(struct weir__event *event);
 int weir__cuda_judge(struct weir_stream *stream, const struct weir__judgement *judgement);
 int weir__cuda_enqueue_copy(struct weir_stream *stream, void *destination, const void *source,
                             size_t bytes);
+int weir__cuda_copy_set(struct weir_stream *stream, const struct weir__copy_set *set);
 
 #endif

@@ -2,7 +2,7 @@
 /* Launch shapes of the copy kernels. A shape depends on sizes and pointers only; results never
  * depend on it, because every kernel strides over what its grid does not cover. */
 #include "base/base.h"
-#include "device/cuda_kernels.h"
+#include "device/cuda.h"
 
 enum {
     THREADS = 256,
@@ -60,7 +60,7 @@ int weir__cuda_pull(struct weir_stream *stream, void *to, const void *from, uint
 /* ---- batches ---- */
 
 /* Adds one copy; its tiles stand behind those counted so far. */
-static void add_copy(struct weir__cuda_batch *batch, const struct weir__cuda_copy_item *item,
+static void add_copy(struct weir__cuda_batch *batch, const struct weir__copy_item *item,
                      uint64_t *tiles) {
     assert(batch->count < WEIR__CUDA_BATCH_COPIES && item->bytes > 0);
     batch->copies[batch->count++] =
@@ -76,7 +76,7 @@ static int launch_batch(struct weir_stream *stream, struct weir__cuda_batch *bat
     return weir__cuda_launch(stream, WEIR__CUDA_KERNEL_copy_batch, &grid, arguments);
 }
 
-int weir__cuda_copy_batch(struct weir_stream *stream, const struct weir__cuda_copy_item *items,
+int weir__cuda_copy_batch(struct weir_stream *stream, const struct weir__copy_item *items,
                           size_t count) {
     size_t next = 0;
     while (next < count) {
@@ -88,6 +88,23 @@ int weir__cuda_copy_batch(struct weir_stream *stream, const struct weir__cuda_co
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
+}
+
+/* ---- sets ---- */
+
+static int copy_one(struct weir_stream *stream, const struct weir__copy_set *set) {
+    const struct weir__copy_item *item = set->items;
+    uint32_t own = stream->device->memory;
+    if (set->from_memory != own)
+        return weir__cuda_pull(stream, item->to, item->from, item->bytes, set->blocks_max);
+    if (set->to_memory != own)
+        return weir__cuda_push(stream, item->to, item->from, item->bytes, set->blocks_max);
+    return weir__cuda_copy(stream, item->to, item->from, item->bytes, set->blocks_max);
+}
+
+int weir__cuda_copy_set(struct weir_stream *stream, const struct weir__copy_set *set) {
+    if (set->count == 1) return copy_one(stream, set);
+    return weir__cuda_copy_batch(stream, set->items, set->count);
 }
 
 /* ---- rows ---- */

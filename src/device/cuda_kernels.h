@@ -64,15 +64,9 @@ int weir__cuda_push(struct weir_stream *stream, void *to, const void *from, uint
 int weir__cuda_pull(struct weir_stream *stream, void *to, const void *from, uint64_t bytes,
                     uint32_t blocks_max);
 
-struct weir__cuda_copy_item {
-    void *to;
-    const void *from;
-    uint64_t bytes;
-};
-
 /** `count` copies, a launch for every WEIR__CUDA_BATCH_COPIES of them that are not empty. `items`
  * is the caller's again when this returns. */
-int weir__cuda_copy_batch(struct weir_stream *stream, const struct weir__cuda_copy_item *items,
+int weir__cuda_copy_batch(struct weir_stream *stream, const struct weir__copy_item *items,
                           size_t count);
 
 /** Rows that stand `to_pitch` and `from_pitch` bytes apart. A gather: to_pitch = row_bytes; a

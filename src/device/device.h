@@ -42,6 +42,22 @@ struct weir__judgement {
     struct weir_verdict *verdict; /**< the device's memory */
 };
 
+/** One of several copies. */
+struct weir__copy_item {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
+/** Copies that a kernel does, several of them at once. */
+struct weir__copy_set {
+    const struct weir__copy_item *items; /**< the caller's again when the call returns */
+    uint32_t count;
+    uint32_t to_memory, from_memory; /**< weir__device.memory that all go to, and come from */
+    uint32_t blocks_max; /**< of a single one: how many of the device's processors it may take; 0:
+                              as many as there are */
+};
+
 /** One kind of device. All calls but those that return nothing return a status; a device's sticky
  * error (a launch that failed, memory that was overrun) is returned by every later call on it.
  * Thread: `enter` first on every thread that calls, but open's and close's. */
@@ -80,6 +96,9 @@ struct weir__device_calls {
      * `reaches` says, and the host's where it is pinned; both ranges 64-byte aligned, not
      * overlapping. */
     int (*copy)(struct weir_stream *stream, void *destination, const void *source, size_t bytes);
+    /** Does what `copy` does with each, in no order, by one launch of a kernel, or one for every 64
+     * of many: it begins sooner than a copy engine, but on the processors that compute. */
+    int (*copy_set)(struct weir_stream *stream, const struct weir__copy_set *set);
     /** Writes the verdict on the gradients behind what the stream has been given. NULL where work
      * is synchronous: there the host judges. */
     int (*judge)(struct weir_stream *stream, const struct weir__judgement *judgement);
