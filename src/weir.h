@@ -470,6 +470,15 @@ enum weir_wait {
  * its own when it first needs them. */
 enum weir_link { WEIR_LINK_AUTO, WEIR_LINK_POINTER, WEIR_LINK_COPY };
 
+/** What copies between memories on GPUs; results are the same bits. A kernel begins sooner than a
+ * copy engine, and one launch can do many copies, but it takes processors from what computes. */
+enum weir_copy_by {
+    WEIR_COPY_BY_CHOICE, /**< each crossing by what is predicted to cost least */
+    WEIR_COPY_BY_ENGINE,
+    WEIR_COPY_BY_KERNEL, /**< each by a launch of its own */
+    WEIR_COPY_BY_BATCH   /**< all that an action needs from one memory in one launch */
+};
+
 struct weir_pipe_options {
     size_t size;
     const struct weir_allocator *allocator;
@@ -512,12 +521,13 @@ struct weir_pipe_options {
     void *log_context;
     const struct weir_search_options *search; /**< as in weir_table_options; lives as long as the
                                                    pipe */
+    enum weir_copy_by copy_by;                /**< to or from GPUs; CPUs have one way only */
 };
 #define WEIR_PIPE_OPTIONS_INIT                                                                     \
     {                                                                                              \
         sizeof(struct weir_pipe_options), 0, 0, 0, 0, 0, 0, 1, 0, "1f1b", 0, 0,                    \
             WEIR_CHECKPOINT_DEFAULT, 0, false, false, false, 0, 0, WEIR_WAIT_AUTO, WEIR_LINK_AUTO, \
-            0, 0, 0, 0, 0, 0.0, false, 0, 0, 0, 0                                                  \
+            0, 0, 0, 0, 0, 0.0, false, 0, 0, 0, 0, WEIR_COPY_BY_CHOICE                             \
     }
 
 /** What a mini-batch is made of; all memory is the caller's and rows-first, contiguous. */
@@ -625,12 +635,21 @@ struct weir_plan_receive {
     uint32_t most;  /**< arrivals that are held at once: no fewer slots can do */
 };
 
+/** How many tensors come to a device from other memories in a step, on streams of their own, by
+ * what copies them; all 0 between CPUs. */
+struct weir_plan_copies {
+    uint32_t by_engine;
+    uint32_t by_kernel;         /**< a launch each */
+    uint32_t batched, launches; /**< several in a launch, and how many launches */
+};
+
 /** The plan of a pipe that is built, or would be. */
 struct weir_plan {
     uint32_t device_count;
     const struct weir_device_plan *devices;
     const struct weir_plan_curve *curves;     /**< per device; training's, of the largest count */
     const struct weir_plan_receive *receives; /**< per device; likewise */
+    const struct weir_plan_copies *copies;    /**< per device; likewise */
     double makespan;                          /**< of that step, in the units of the curves */
 };
 

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { GPUS = 2 };
@@ -42,6 +43,7 @@ static void choose(const struct weir_fake_cuda_control *gpu) {
     options->debug_inputs = false; /* for CPUs, as delays are */
     options->link_delay_ns = 0;
     if (options->link == WEIR_LINK_POINTER) options->link = WEIR_LINK_AUTO;
+    options->copy_by = (enum weir_copy_by)test_random_below(WEIR_COPY_BY_BATCH + 1);
     model.gpu = gpu;
     uint32_t flags = test_random_below(4) == 0 ? WEIR_FAKE_CUDA_NO_PEERS : 0;
     gpu->reset(test_random_u64(), GPUS, flags);
@@ -49,57 +51,120 @@ static void choose(const struct weir_fake_cuda_control *gpu) {
     if (test_random_below(16) == 0) gpu->set_order(WEIR_FAKE_CUDA_EAGER);
 }
 
+static const char *const ways[] = {"by choice", "by engine", "by kernel", "by batch"};
+
 static void describe(uint32_t number) {
     engine_random_describe(&run, number);
     for (uint32_t w = 0; w < run.options.device_count; w++) printf(" %s", devices[w]);
-    printf("\n");
+    printf(", %s\n", ways[run.options.copy_by]);
+}
+
+/* ---- orders ---- */
+
+/* The orders in which steps' work ran, by hash. */
+struct orders {
+    uint64_t seen; /* entries of the log that belong to earlier steps of this pipe */
+    uint32_t count;
+    uint64_t hashes[4096];
+};
+
+struct work {
+    uint64_t ran, stream;
+    const char *call;
+};
+
+static int by_turn(const void *a, const void *b) {
+    const struct work *x = a, *y = b;
+    return (x->ran > y->ran) - (x->ran < y->ran);
+}
+
+static uint64_t hash_of(const struct work *work, size_t count) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < count; i++) {
+        hash = (hash ^ work[i].stream) * 0x100000001b3u;
+        for (const char *c = work[i].call; *c != '\0'; c++)
+            hash = (hash ^ (unsigned char)*c) * 0x100000001b3u;
+    }
+    return hash;
+}
+
+/* What ran since the last call. Work of equal streams in an equal order counts once. */
+static void note_order(struct orders *orders, const struct weir_fake_cuda_control *gpu) {
+    enum { WORK_MAX = 1 << 16 };
+    static struct work work[WORK_MAX];
+    struct weir_fake_cuda_entry entry;
+    size_t count = 0;
+    if (gpu->entry == NULL) return; /* a real GPU's order is its own affair */
+    for (; gpu->entry(orders->seen, &entry); orders->seen++)
+        if (entry.ran > 0 && count < WORK_MAX)
+            work[count++] = (struct work){entry.ran, entry.stream, entry.call};
+    qsort(work, count, sizeof *work, by_turn);
+    uint64_t hash = hash_of(work, count);
+    bool known = orders->count == WEIR__COUNT_OF(orders->hashes);
+    for (uint32_t i = 0; !known && i < orders->count; i++) known = orders->hashes[i] == hash;
+    if (!known) orders->hashes[orders->count++] = hash;
 }
 
 /* Another row count, for which streams, signals and staging may grow. */
-static void run_short(void) {
+static void run_short(struct orders *orders) {
     int64_t rows = 1 + (int64_t)test_random_below((uint64_t)run.options.rows);
     bool trains = !run.has_table && engine_random_accepts(&run, rows);
     int status = trains ? weir_pipe_prepare(trial.pipe, rows, NULL)
                         : weir_pipe_prepare_infer(trial.pipe, rows, NULL);
     if (!EXPECT_STATUS(status, WEIR_OK)) return;
     if (trains) engine_trial_rows(&trial, rows, false);
+    note_order(orders, model.gpu);
     if (!test_has_failed()) engine_trial_rows(&trial, rows, true);
+    note_order(orders, model.gpu);
 }
 
 /* A norm alone, then one update after two mini-batches. */
-static void run_accumulated(void) {
+static void run_accumulated(struct orders *orders) {
     trial.base.no_update = true;
     if (!test_has_failed()) engine_trial_step(&trial);
+    note_order(orders, model.gpu);
     trial.base.no_update = trial.base.accumulate_last = false;
     if (!test_has_failed()) engine_trial_step(&trial);
+    note_order(orders, model.gpu);
     trial.base.accumulate_first = false, trial.base.accumulate_last = true;
     if (!test_has_failed()) engine_trial_step(&trial);
+    note_order(orders, model.gpu);
     trial.base.accumulate_first = true;
 }
 
-static bool run_steps(void) {
+static void run_steps(struct orders *orders) {
     const struct engine_order *order = run.has_table ? &run.order : NULL;
-    if (!engine_trial_open(&trial, &model, &run.options, order)) return false;
-    for (int k = 0; k < 3 && !test_has_failed(); k++) engine_trial_step(&trial);
+    if (!engine_trial_open(&trial, &model, &run.options, order)) return;
+    for (int k = 0; k < 3 && !test_has_failed(); k++) {
+        engine_trial_step(&trial);
+        note_order(orders, model.gpu);
+    }
     if (!test_has_failed()) engine_trial_infer(&trial);
-    if (!test_has_failed()) run_short();
-    if (!test_has_failed()) run_accumulated();
+    note_order(orders, model.gpu);
+    if (!test_has_failed()) run_short(orders);
+    if (!test_has_failed()) run_accumulated(orders);
     if (!test_has_failed()) engine_trial_step(&trial);
+    note_order(orders, model.gpu);
     engine_trial_close(&trial);
-    return true;
 }
 
-/* Nine steps or so each: far more than a thousand orders. */
+/* Ten steps each, nearly all in an order of their own. */
 static void test_hostile_orders_give_the_reference_bits(void) {
-    enum { RUNS = 200, REAL = 60, SANITIZED = 20 };
+    enum { RUNS = 200, REAL = 60, SANITIZED = 20, ORDERS = 1000, ORDERS_SANITIZED = 60 };
+    static struct orders orders;
     const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
     uint32_t runs = test_is_sanitized() ? SANITIZED : test_gpu_is_real() ? REAL : RUNS;
     for (uint32_t number = 0; gpu != NULL && number < runs && !test_has_failed(); number++) {
         choose(gpu);
-        run_steps();
+        orders.seen = 0;
+        run_steps(&orders);
         engine_gpu_expect_clean(gpu);
         if (test_has_failed()) describe(number);
     }
+    printf("  %u random pipes ran their work in %u different orders\n", runs, orders.count);
+    uint32_t least = test_is_sanitized() ? ORDERS_SANITIZED : ORDERS;
+    bool counts = gpu != NULL && !test_gpu_is_real() && !test_has_failed();
+    EXPECT(!counts || orders.count >= least);
 }
 
 /* ---- every wait is needed ---- */
@@ -112,17 +177,23 @@ struct mutated {
     const char *devices[3];
     enum weir_checkpoint checkpoint;
     bool no_peers;
+    enum weir_copy_by copy_by;
 };
+#define NEVER WEIR_CHECKPOINT_NEVER
+#define ALWAYS WEIR_CHECKPOINT_ALWAYS
+#define EXCEPT_LAST WEIR_CHECKPOINT_EXCEPT_LAST
 static const struct mutated mutations[] = {
-    {"1f1b", 2, 2, {"cuda:0", "cuda:1"}, WEIR_CHECKPOINT_NEVER, false},
-    {"gpipe", 2, 2, {"cuda:0", "cuda:0"}, WEIR_CHECKPOINT_ALWAYS, false},
-    {"1f1b", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, WEIR_CHECKPOINT_ALWAYS, false},
-    {"1f1b", 3, 3, {"cuda:1", "cpu", "cuda:0"}, WEIR_CHECKPOINT_EXCEPT_LAST, false},
-    {"1f1b", 3, 3, {"cpu", "cuda:0", "cpu"}, WEIR_CHECKPOINT_ALWAYS, false},
-    {"gpipe", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, WEIR_CHECKPOINT_NEVER, true},
-    {"zb-h1", 3, 3, {"cuda:0", "cuda:1", "cuda:1"}, WEIR_CHECKPOINT_NEVER, false},
-    {"zb-v", 4, 2, {"cuda:0", "cuda:1"}, WEIR_CHECKPOINT_NEVER, false},
-    {"interleaved", 4, 2, {"cuda:0", "cuda:1"}, WEIR_CHECKPOINT_ALWAYS, true},
+    {"1f1b", 2, 2, {"cuda:0", "cuda:1"}, NEVER, false, WEIR_COPY_BY_ENGINE},
+    {"gpipe", 2, 2, {"cuda:0", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_BATCH},
+    {"1f1b", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_CHOICE},
+    {"1f1b", 3, 3, {"cuda:1", "cpu", "cuda:0"}, EXCEPT_LAST, false, WEIR_COPY_BY_BATCH},
+    {"1f1b", 3, 3, {"cpu", "cuda:0", "cpu"}, ALWAYS, false, WEIR_COPY_BY_KERNEL},
+    {"gpipe", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, NEVER, true, WEIR_COPY_BY_BATCH},
+    {"zb-h1", 3, 3, {"cuda:0", "cuda:1", "cuda:1"}, NEVER, false, WEIR_COPY_BY_CHOICE},
+    {"zb-v", 4, 2, {"cuda:0", "cuda:1"}, NEVER, false, WEIR_COPY_BY_ENGINE},
+    {"interleaved", 4, 2, {"cuda:0", "cuda:1"}, ALWAYS, true, WEIR_COPY_BY_ENGINE},
+    {"interleaved", 4, 2, {"cuda:1", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_BATCH},
+    {"looped-bfs", 6, 3, {"cuda:0", "cuda:1", "cuda:1"}, NEVER, false, WEIR_COPY_BY_BATCH},
 };
 
 static uint32_t jitter; /* of the next models: hosts come in other orders too */
@@ -133,6 +204,10 @@ static struct weir_pipe_options mutated_options(const struct weir_fake_cuda_cont
     if (of->stages > 1) engine_skip(&model, 0, WEIR_SKIP_STASH, "a");
     if (of->stages > 2) engine_skip(&model, 1, WEIR_SKIP_READ, "a")->kept = true;
     if (of->stages > 1) engine_skip(&model, of->stages - 1, WEIR_SKIP_POP, "a");
+    if (of->stages > 5) { /* a unit whose later copy is made later, by another stage */
+        engine_skip(&model, 3, WEIR_SKIP_STASH, "b");
+        engine_skip(&model, 5, WEIR_SKIP_POP, "b");
+    }
     model.gpu = gpu;
     for (uint32_t w = 0; w < of->workers; w++) devices[w] = engine_gpu_name(of->devices[w]);
     struct weir_pipe_options options = engine_options(&model);
@@ -143,6 +218,7 @@ static struct weir_pipe_options mutated_options(const struct weir_fake_cuda_cont
     options.checkpoint = of->checkpoint;
     options.clip_norm = 0.01;
     options.wait = WEIR_WAIT_PARK;
+    options.copy_by = of->copy_by;
     model.jitter = jitter;
     return options;
 }
@@ -189,15 +265,15 @@ static void describe_wait(const struct weir_fake_cuda_wait *wait, const char *wh
 }
 
 static void mutate(const struct weir_fake_cuda_control *gpu, const struct mutated *of) {
-    enum { WAITS_MAX = 1024 };
+    enum { WAITS_MAX = 1024, WHOLE = 20 };
     static struct weir_fake_cuda_wait waits[WAITS_MAX];
     uint64_t begin = 0, end = 0, superfluous = 0, unseen = 0;
-    run_mutated(gpu, of, 1, NULL, &begin, &end);
+    for (uint64_t seed = WHOLE; seed > 0; seed--) run_mutated(gpu, of, seed, NULL, &begin, &end);
     CHECK(end > begin && end - begin <= WAITS_MAX);
     for (uint64_t k = begin; k < end; k++) CHECK(gpu->wait(k, &waits[k - begin]));
-    printf("  %-12s %u stages on %s, %s, %s: %llu waits\n", of->schedule, of->stages,
+    printf("  %-12s %u stages on %s, %s, %s, %s: %llu waits\n", of->schedule, of->stages,
            of->devices[0], of->devices[1], of->workers > 2 ? of->devices[2] : "-",
-           (unsigned long long)(end - begin));
+           ways[of->copy_by], (unsigned long long)(end - begin));
     for (uint64_t i = 0; i < end - begin; i++) {
         bool needed = waits[i].recorded && !waits[i].implied;
         /* where a CPU waits too, its thread may bring along what a wait that is left out was for,
@@ -215,6 +291,59 @@ static void test_every_wait_is_needed(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
     size_t count = sizeof mutations / sizeof *mutations;
     for (size_t i = 0; gpu != NULL && i < count; i++) mutate(gpu, &mutations[i]);
+}
+
+/* ---- ways to copy ---- */
+
+/* What the driver was asked to do: by the copy engine, and by kernels that copy. */
+static void count_calls(const struct weir_fake_cuda_control *gpu, uint64_t from, uint64_t *engine,
+                        uint64_t *kernels) {
+    static const char *const names[] = {"weir_copy", "weir_push", "weir_pull", "weir_copy_batch"};
+    struct weir_fake_cuda_entry entry;
+    *engine = *kernels = 0;
+    for (; gpu->entry(from, &entry); from++) {
+        *engine += strcmp(entry.call, "cuMemcpyAsync") == 0;
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            *kernels += strcmp(entry.call, names[k]) == 0;
+    }
+}
+
+/* What the plan says: a unit is one call, or two where it passes through the host; and what goes
+ * back to the caller. */
+static void count_planned(const struct weir__prepared *p, uint64_t *engine, uint64_t *kernels) {
+    *engine = p->return_count;
+    *kernels = 0;
+    for (uint32_t i = 0; i < p->copy_count; i++) {
+        const struct weir__copy *copy = &p->copies[i];
+        if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
+        uint32_t legs = p->lanes[copy->lane].stream->hop.device != NULL ? 2 : 1;
+        *(copy->by_kernel ? kernels : engine) += legs;
+    }
+}
+
+static void test_copies_take_the_ways_of_the_plan(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    size_t count = sizeof mutations / sizeof *mutations;
+    for (size_t i = 0; gpu != NULL && i < 4 * count; i++) {
+        struct mutated of = mutations[i / 4];
+        of.copy_by = (enum weir_copy_by)(i % 4);
+        gpu->reset(i, GPUS, of.no_peers ? WEIR_FAKE_CUDA_NO_PEERS : 0);
+        struct weir_pipe_options options = mutated_options(gpu, &of);
+        CHECK(engine_trial_open(&trial, &model, &options, NULL));
+        uint64_t before = 0, engine, kernels, engine_due, kernels_due;
+        struct weir_fake_cuda_entry entry;
+        while (gpu->entry(before, &entry)) before++;
+        engine_trial_step(&trial);
+        count_calls(gpu, before, &engine, &kernels);
+        count_planned(trial.pipe->prepared[0], &engine_due, &kernels_due);
+        EXPECT_EQ_UINT(engine, engine_due);
+        EXPECT_EQ_UINT(kernels, kernels_due);
+        if (of.copy_by == WEIR_COPY_BY_ENGINE) EXPECT_EQ_UINT(kernels, 0);
+        if (of.copy_by > WEIR_COPY_BY_ENGINE)
+            EXPECT_EQ_UINT(engine, trial.pipe->prepared[0]->return_count);
+        engine_trial_close(&trial);
+        CHECK_HELPERS();
+    }
 }
 
 /* ---- every call of the driver fails ---- */
@@ -321,7 +450,7 @@ static bool step_with_failure(const struct weir_fake_cuda_control *gpu, const st
 
 static void test_a_failed_call_never_passes_for_success(void) {
     enum { STRIDE_SANITIZED = 7 };
-    static const struct mutated one = {"1f1b", 1, 1, {"cuda:0"}, WEIR_CHECKPOINT_NEVER, false};
+    static const struct mutated one = {"1f1b", 1, 1, {"cuda:0"}, NEVER, false, WEIR_COPY_BY_ENGINE};
     const struct mutated *pipes[] = {&one, &mutations[1], &mutations[3], &mutations[5]};
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
     uint64_t stride = test_is_sanitized() ? STRIDE_SANITIZED : 1;
@@ -354,6 +483,9 @@ static void test_what_gpus_cannot_do_is_refused(void) {
     for (uint32_t s = 0; s < 2; s++) model.described[s].tie_count = 1;
     for (uint32_t s = 0; s < 2; s++) model.described[s].ties = &use;
     CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "share the parameter w"));
+    options = mutated_options(gpu, &mutations[0]);
+    options.copy_by = (enum weir_copy_by)4;
+    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "unknown way to copy"));
     options = mutated_options(gpu, &mutations[0]);
     options.devices = (const char *const[]){"cuda:0", "cuda:7"};
     CHECK(engine_expect_refused(&options, WEIR_ERR_NOT_FOUND, "cuda:7"));
@@ -420,6 +552,7 @@ static void test_devices_leave_out_what_is_not_finite(void) {
 }
 
 WEIR_TEST_SUITE(engine_cuda, TEST(hostile_orders_give_the_reference_bits),
-                TEST(every_wait_is_needed), TEST(failing_calls_leave_nothing_behind),
+                TEST(every_wait_is_needed), TEST(copies_take_the_ways_of_the_plan),
+                TEST(failing_calls_leave_nothing_behind),
                 TEST(a_failed_call_never_passes_for_success), TEST(what_gpus_cannot_do_is_refused),
                 TEST(events_are_stamped_by_the_streams), TEST(devices_leave_out_what_is_not_finite))

@@ -98,6 +98,30 @@ void plan_text_print_receives(FILE *to, const struct weir_plan *plan) {
     }
 }
 
+static bool has_copies(const struct weir_plan *plan) {
+    uint64_t all = 0;
+    for (uint32_t d = 0; d < plan->device_count; d++)
+        all += (uint64_t)plan->copies[d].by_engine + plan->copies[d].by_kernel +
+               plan->copies[d].batched;
+    return all > 0;
+}
+
+void plan_text_print_copies(FILE *to, const struct weir_plan *plan) {
+    static const char *const names[] = {"by engine", "by kernel", "batched", "launches"};
+    if (!has_copies(plan)) return;
+    fprintf(to, "\n%-12s\n", "copies of a step");
+    for (int i = 0; i < 4; i++) {
+        fprintf(to, "%-12s", names[i]);
+        for (uint32_t d = 0; d < plan->device_count; d++) {
+            const struct weir_plan_copies *copies = &plan->copies[d];
+            const uint32_t counts[] = {copies->by_engine, copies->by_kernel, copies->batched,
+                                       copies->launches};
+            fprintf(to, " %15" PRIu32, counts[i]);
+        }
+        fputc('\n', to);
+    }
+}
+
 static json_t *json_points(const struct weir_plan_curve *curve) {
     json_t *points = json_array();
     for (uint32_t i = 0; i < curve->point_count; i++)
@@ -117,6 +141,11 @@ json_t *plan_json_devices(const struct weir_plan *plan) {
         json_object_set_new(device, "receive_slots",
                             json_pack("{s:i, s:i, s:i}", "each", (int)receive->each, "slots",
                                       (int)receive->slots, "most", (int)receive->most));
+        const struct weir_plan_copies *copies = &plan->copies[d];
+        json_object_set_new(device, "copies",
+                            json_pack("{s:i, s:i, s:i, s:i}", "by_engine", (int)copies->by_engine,
+                                      "by_kernel", (int)copies->by_kernel, "batched",
+                                      (int)copies->batched, "launches", (int)copies->launches));
         json_object_set_new(device, "memory", json_points(&plan->curves[d]));
         json_array_append_new(devices, device);
     }

@@ -14,10 +14,14 @@ void plan_text_print(FILE *to, const struct weir_plan *plan);
 void plan_text_print_curves(FILE *to, const struct weir_plan *plan);
 /** Receive slots per device: one for each arrival, handed on, and the most arrivals at once. */
 void plan_text_print_receives(FILE *to, const struct weir_plan *plan);
+/** How many tensors come to each device from other memories, by what copies them; nothing where
+ * none do. */
+void plan_text_print_copies(FILE *to, const struct weir_plan *plan);
 /** "1.25 MiB" into text; returns text. */
 const char *plan_text_bytes(uint64_t bytes, char text[24]);
-/** `devices` of CLI.md, each with `receive_slots: {each, slots, most}` and `memory: [[time,
- * bytes]]` in the units of struct weir_plan_curve; a new reference. */
+/** `devices` of CLI.md, each with `receive_slots: {each, slots, most}`, `copies: {by_engine,
+ * by_kernel, batched, launches}` and `memory: [[time, bytes]]` in the units of struct
+ * weir_plan_curve; a new reference. */
 json_t *plan_json_devices(const struct weir_plan *plan);
 /** `pipeline`: the options that were chosen, by their names; a new reference. */
 json_t *plan_json_pipeline(const struct pipe_options *options, const struct weir_net_options *net,

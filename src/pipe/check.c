@@ -189,6 +189,8 @@ static void check_workers(const struct weir_pipe_options *options, struct weir_f
         weir_faults_add(faults, "unknown way to wait: auto, spin or park");
     if ((unsigned)options->link > WEIR_LINK_COPY)
         weir_faults_add(faults, "unknown kind of link: auto, pointer or copy");
+    if ((unsigned)options->copy_by > WEIR_COPY_BY_BATCH)
+        weir_faults_add(faults, "unknown way to copy: choice, engine, kernel or batch");
     if (options->clip_norm < 0.0 || options->clip_norm != options->clip_norm)
         weir_faults_add(faults, "clip_norm must be >= 0 (0: no clipping)");
     if ((unsigned)options->checkpoint > WEIR_CHECKPOINT_NEVER)

@@ -3,6 +3,7 @@
 #include "pipe/plan.h"
 
 #include "pipe/microbatch.h"
+#include "pipe/ways.h"
 #include "place/place.h"
 
 #include <stdio.h>
@@ -247,13 +248,16 @@ int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *prep
     struct weir_device_plan *devices = weir__pool_take(pool, workers, sizeof *devices);
     struct weir_plan_curve *curves = weir__pool_take(pool, workers, sizeof *curves);
     struct weir_plan_receive *receives = weir__pool_take(pool, workers, sizeof *receives);
+    struct weir_plan_copies *copies = weir__pool_take(pool, workers, sizeof *copies);
     struct weir__moment *moments =
         weir__pool_take(&prepared->pool, 2 * (size_t)prepared->memory.block_count, sizeof *moments);
-    if (devices == NULL || curves == NULL || receives == NULL || moments == NULL)
+    if (devices == NULL || curves == NULL || receives == NULL || copies == NULL || moments == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t w = 0; w < workers; w++)
+    for (uint32_t w = 0; w < workers; w++) {
         snprintf(devices[w].name, sizeof devices[w].name, "%.20s/%u", device_name(setup, w), w);
-    *plan = (struct weir_plan){workers, devices, curves, receives, prepared->makespan};
+        copies[w] = weir__ways_count(prepared, w);
+    }
+    *plan = (struct weir_plan){workers, devices, curves, receives, copies, prepared->makespan};
     int status = weir__memory_peaks(&prepared->memory, workers, bytes, devices);
     if (status == WEIR_OK) status = weir__plan_receives(prepared, receives);
     for (uint32_t w = 0; status == WEIR_OK && w < workers; w++)

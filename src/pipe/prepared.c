@@ -5,6 +5,7 @@
 
 #include "pipe/microbatch.h"
 #include "pipe/ties.h"
+#include "pipe/ways.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -409,6 +410,7 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
                         : weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
     if (prepared->arena_bytes == NULL || prepared->bounds == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     look_ahead_all(prepared, setup);
+    weir__ways_choose(prepared, setup);
     if (setup->estimate) return weir__memory_bounds(memory, table, start, end, prepared->bounds);
     for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
         prepared->arena_bytes[w] = setup->arena_bytes[w];

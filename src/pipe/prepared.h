@@ -16,7 +16,7 @@ struct weir__wait {
     uint32_t worker;
     uint32_t count;
     uint32_t action; /**< the last of them, in the table; of a copy: the one that it is for */
-    uint32_t copy;   /**< or WEIR__NO_COPY */
+    uint32_t copy;   /**< a unit's first, or WEIR__NO_COPY */
     bool delayed;    /**< a copied crossing: link_delay_ns counts from that action's end */
     uint8_t cause;   /**< enum weir__cause; MEMORY where only bytes that are shared say so */
 };
@@ -42,13 +42,18 @@ struct weir__copy {
     uint32_t action;
     uint32_t from_block; /**< WEIR__NO_BLOCK: from the caller, by way of the worker's staging */
     uint32_t to_block;
-    uint32_t lane;  /**< or WEIR__NO_LANE */
-    uint32_t place; /**< in its lane */
-    uint32_t wait_begin, wait_end;
-    uint32_t input;      /**< from the caller: which pipe input … */
-    size_t input_offset; /**< … and where in it */
-    size_t staging;      /**< where in the worker's staging it passes through */
-    double start;        /**< replay time from which its destination is held */
+    uint32_t lane; /**< or WEIR__NO_LANE */
+    uint32_t unit; /**< of a lane: the first of those that are done together with it (ways.h), which
+                        waits for all of them and has their place; itself where it is alone */
+    uint32_t next; /**< the next of those, or WEIR__NO_COPY */
+    uint32_t place;                /**< in its lane */
+    bool by_kernel;                /**< all of a unit, which else has one copy */
+    uint32_t blocks_max;           /**< of a kernel for one copy: weir__copy_set's */
+    uint32_t wait_begin, wait_end; /**< of the unit's first */
+    uint32_t input;                /**< from the caller: which pipe input … */
+    size_t input_offset;           /**< … and where in it */
+    size_t staging;                /**< where in the worker's staging it passes through */
+    double start;                  /**< replay time from which its destination is held */
     void *from, *to;
     size_t bytes;
 };

@@ -4,6 +4,7 @@
  * Hand-offs have two levels: the gate says that an event was recorded in this step, so that a wait
  * which is given to a stream then binds to that record and to no older one. */
 #include "pipe/run.h"
+#include "pipe/ways.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -70,21 +71,35 @@ static int find_stream(struct weir_pipe *pipe, struct weir__lane *lane) {
     return WEIR_OK;
 }
 
+/* What a unit's copies take side by side; each begins a line. */
+static bool unit_bytes(const struct weir__prepared *prepared, uint32_t first, size_t *bytes) {
+    bool fits = true;
+    *bytes = 0;
+    for (uint32_t i = first; i != WEIR__NO_COPY; i = prepared->copies[i].next) {
+        size_t rounded;
+        fits = fits && weir__round_up(prepared->copies[i].bytes, WEIR__ALIGNMENT, &rounded) &&
+               weir__add(*bytes, rounded, bytes);
+    }
+    return fits;
+}
+
 /* Slots of pinned memory between two devices that do not reach each other. */
 static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
-                    const struct weir__copy *copy) {
+                    const struct weir__prepared *prepared, uint32_t first) {
     struct weir__hop *hop = &stream->hop;
+    size_t slot, bytes;
     if (hop->device == NULL) return WEIR_OK;
-    int status = grow_signals(pipe, hop->device, copy->place + 1, &hop->signals);
-    if (status != WEIR_OK || copy->bytes <= hop->slot_bytes) return status;
+    int status = grow_signals(pipe, hop->device, prepared->copies[first].place + 1, &hop->signals);
+    if (status != WEIR_OK) return status;
+    if (!unit_bytes(prepared, first, &slot) || !weir__multiply(WEIR__HOP_SLOTS, slot, &bytes))
+        return WEIR_ERR_OVERFLOW;
+    if (slot <= hop->slot_bytes) return WEIR_OK;
     struct weir__host_memory grown;
-    size_t bytes;
-    if (!weir__multiply(WEIR__HOP_SLOTS, copy->bytes, &bytes)) return WEIR_ERR_OVERFLOW;
     status = weir__host_memory_init(&grown, pipe->host, hop->device, bytes);
     if (status != WEIR_OK) return status;
     weir__host_memory_clean_up(&hop->slots);
     hop->slots = grown;
-    hop->slot_bytes = copy->bytes;
+    hop->slot_bytes = slot;
     return WEIR_OK;
 }
 
@@ -118,10 +133,10 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepare
     /* the last of a lane first: it has the highest place */
     for (uint32_t i = prepared->copy_count; status == WEIR_OK && i-- > 0;) {
         const struct weir__copy *copy = &prepared->copies[i];
-        if (copy->lane == WEIR__NO_LANE) continue;
+        if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
         struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
         status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
-        if (status == WEIR_OK) status = grow_hop(pipe, stream, copy);
+        if (status == WEIR_OK) status = grow_hop(pipe, stream, prepared, i);
     }
     return status;
 }
@@ -203,42 +218,84 @@ static void stage_input(const struct weir__run *run, const struct weir__copy *co
     memcpy(copy->from, rows + copy->input_offset, copy->bytes);
 }
 
-/* Into a slot by the device that has it, from there by the one that wants it. That the slot is free
- * is one of the copy's waits. */
-static int hop_copy(struct weir__run *run, const struct weir__copy_stream *lane,
-                    const struct weir__copy *copy) {
-    const struct weir__hop *hop = &lane->hop;
-    const struct weir__device_calls *calls = hop->device->calls;
-    char *slot = (char *)hop->slots.data + copy->place % WEIR__HOP_SLOTS * hop->slot_bytes;
-    struct weir__event *there = &hop->signals.events[copy->place];
-    int status = calls->copy(hop->stream, slot, copy->from, copy->bytes);
-    if (status == WEIR_OK) status = calls->event_record(hop->stream, there);
-    status = device_failed(run, hop->device, status);
-    if (status == WEIR_OK) status = lane->device->calls->enter(lane->device);
-    if (status == WEIR_OK) status = lane->device->calls->stream_wait(lane->stream, there);
-    if (status == WEIR_OK)
-        status = lane->device->calls->copy(lane->stream, copy->to, slot, copy->bytes);
-    return device_failed(run, lane->device, status);
+/* One way of a unit's copies: from where they are made, from a slot, or into one. NULL: no slot. */
+struct leg {
+    struct weir_stream *stream;
+    uint32_t to_memory, from_memory;
+    char *to, *from;
+};
+
+static uint32_t fill_items(const struct weir__run *run, uint32_t first, const struct leg *leg,
+                           struct weir__copy_item items[WEIR__UNIT_COPIES]) {
+    const struct weir__copy *copies = run->prepared->copies;
+    uint32_t count = 0;
+    size_t at = 0;
+    for (uint32_t i = first; i != WEIR__NO_COPY; i = copies[i].next) {
+        assert(count < WEIR__UNIT_COPIES);
+        items[count++] = (struct weir__copy_item){
+            leg->to == NULL ? copies[i].to : leg->to + at,
+            leg->from == NULL ? copies[i].from : leg->from + at, copies[i].bytes};
+        at += (copies[i].bytes + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
+    }
+    return count;
 }
 
-static int enqueue_copy(struct weir__run *run, const struct weir__copy_stream *lane,
-                        const struct weir__copy *copy) {
-    if (lane->hop.device != NULL) return hop_copy(run, lane, copy);
-    if (copy->from_block == WEIR__NO_BLOCK) stage_input(run, copy);
-    int status = lane->device->calls->copy(lane->stream, copy->to, copy->from, copy->bytes);
-    return device_failed(run, lane->device, status);
+static int enqueue_leg(struct weir__run *run, uint32_t first, const struct leg *leg) {
+    const struct weir__copy *copy = &run->prepared->copies[first];
+    struct weir__device *device = leg->stream->device;
+    struct weir__copy_item items[WEIR__UNIT_COPIES];
+    struct weir__copy_set set = {items, fill_items(run, first, leg, items), leg->to_memory,
+                                 leg->from_memory, copy->blocks_max};
+    assert(copy->by_kernel || set.count == 1);
+    int status = copy->by_kernel
+                     ? device->calls->copy_set(leg->stream, &set)
+                     : device->calls->copy(leg->stream, items->to, items->from, items->bytes);
+    return device_failed(run, device, status);
+}
+
+/* Into a slot by the device that has it, from there by the one that wants it. That the slot is free
+ * is one of the copy's waits. */
+static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane, uint32_t first) {
+    const struct weir__hop *hop = &lane->hop;
+    uint32_t place = run->prepared->copies[first].place;
+    char *slot = (char *)hop->slots.data + place % WEIR__HOP_SLOTS * hop->slot_bytes;
+    struct weir__event *there = &hop->signals.events[place];
+    const struct leg in = {hop->stream, 0, hop->device->memory, slot, NULL};
+    const struct leg out = {lane->stream, lane->device->memory, 0, NULL, slot};
+    int status = enqueue_leg(run, first, &in);
+    if (status != WEIR_OK) return status;
+    status = device_failed(run, hop->device, hop->device->calls->event_record(hop->stream, there));
+    if (status == WEIR_OK) status = lane->device->calls->enter(lane->device);
+    if (status == WEIR_OK) status = lane->device->calls->stream_wait(lane->stream, there);
+    if (status != WEIR_OK) return device_failed(run, lane->device, status);
+    return enqueue_leg(run, first, &out);
+}
+
+static int enqueue_unit(struct weir__run *run, const struct weir__copy_stream *lane,
+                        uint32_t first) {
+    const struct weir__copy *copies = run->prepared->copies;
+    if (lane->hop.device != NULL) return hop_unit(run, lane, first);
+    const struct weir__lane *of = &run->prepared->lanes[copies[first].lane];
+    bool caller = of->from == WEIR__FROM_CALLER;
+    const struct weir__worker *workers = run->pipe->workers;
+    for (uint32_t i = first; caller && i != WEIR__NO_COPY; i = copies[i].next)
+        stage_input(run, &copies[i]);
+    const struct leg leg = {lane->stream, workers[of->worker].device->memory,
+                            caller ? 0 : workers[of->from].device->memory, NULL, NULL};
+    return enqueue_leg(run, first, &leg);
 }
 
 /* On the stream that reads first. */
-static int run_copy(struct weir__run *run, const struct weir__copy *copy) {
+static int run_unit(struct weir__run *run, uint32_t first) {
+    const struct weir__copy *copy = &run->prepared->copies[first];
     const struct weir__copy_stream *lane = run->prepared->lanes[copy->lane].stream;
     bool hops = lane->hop.device != NULL;
-    struct weir__device *first = hops ? lane->hop.device : lane->device;
     struct weir_stream *stream = hops ? lane->hop.stream : lane->stream;
+    struct weir__device *device = stream->device;
     int status = WEIR_OK;
     weir__run_gates(run, copy->wait_begin, copy->wait_end);
-    if (first != run->worker->device)
-        status = device_failed(run, first, first->calls->enter(first));
+    if (device != run->worker->device)
+        status = device_failed(run, device, device->calls->enter(device));
     for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++) {
         const struct weir__wait *wait = &run->prepared->waits[i];
         bool own =
@@ -246,7 +303,7 @@ static int run_copy(struct weir__run *run, const struct weir__copy *copy) {
         if (!own || hops) status = weir__run_follow(run, stream, wait);
     }
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
-    status = enqueue_copy(run, lane, copy);
+    status = enqueue_unit(run, lane, first);
     if (status != WEIR_OK) return status;
     status = lane->device->calls->event_record(lane->stream, &lane->signals.events[copy->place]);
     return device_failed(run, lane->device, status);
@@ -255,9 +312,10 @@ static int run_copy(struct weir__run *run, const struct weir__copy *copy) {
 int weir__run_lanes(struct weir__run *run, const struct weir__call *call) {
     int status = WEIR_OK;
     if (run->prepared->lane_count == 0) return WEIR_OK;
-    for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++)
-        if (run->prepared->copies[i].lane != WEIR__NO_LANE)
-            status = run_copy(run, &run->prepared->copies[i]);
+    for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++) {
+        const struct weir__copy *copy = &run->prepared->copies[i];
+        if (copy->lane != WEIR__NO_LANE && copy->unit == i) status = run_unit(run, i);
+    }
     return status;
 }
 

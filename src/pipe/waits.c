@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An action, or a copy of a lane: what its row or lane has done so far is in its clock. Actions
- * come first, at their numbers, copies of lanes behind them. */
+/* An action, or a unit of copies of a lane: what its row or lane has done so far is in its clock.
+ * Actions come first, at their numbers, copies of lanes behind them. */
 struct node {
     uint32_t lane;  /* rows are lanes 0 to workers - 1 */
     uint32_t place; /* in its lane, from 1 */
@@ -32,8 +32,8 @@ struct clocks {
     const double *start, *end;
     uint32_t workers, lanes, actions, nodes;
     struct node *node;
-    uint32_t *copy_of;   /* per node behind the actions: its copy */
-    uint32_t *node_of;   /* per copy: its node, NO_NODE without a lane */
+    uint32_t *copy_of;   /* per node behind the actions: its first copy */
+    uint32_t *node_of;   /* per copy: its unit's node, NO_NODE without a lane */
     uint32_t *copy_into; /* per block: the copy of a lane that writes it, or WEIR__NO_COPY */
     uint32_t *clock;     /* [node][lane]: how many of that lane are known done at its start */
     uint32_t *latest;    /* per lane: its last node so far, or NO_NODE */
@@ -123,6 +123,7 @@ static bool may_hop(const struct clocks *c, uint32_t node) {
 static bool gather_handovers(struct clocks *c, uint32_t node, uint32_t *count) {
     struct weir__handover *h = c->handovers;
     for (; c->handover_count > 0 && h->after == node; h++, c->handover_count--) {
+        assert(h->before != node);
         assert(is_copy(c, h->before) || node_start(c, node) >= c->end[h->before]);
         if (c->node[h->before].lane == c->node[node].lane && !may_hop(c, node)) continue;
         if (!list_add(c, count, h->before, false, WEIR__CAUSE_MEMORY)) return false;
@@ -152,9 +153,10 @@ static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
 
 static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
     const struct weir__prepared *p = c->prepared;
-    const struct weir__copy *copy = copy_of(c, node);
-    if (copy->from_block != WEIR__NO_BLOCK) {
-        uint32_t made = weir__memory_first(&p->memory, copy->from_block, c->start, c->end);
+    for (uint32_t i = copy_of(c, node)->unit; i != WEIR__NO_COPY; i = p->copies[i].next) {
+        uint32_t from = p->copies[i].from_block;
+        if (from == WEIR__NO_BLOCK) continue;
+        uint32_t made = weir__memory_first(&p->memory, from, c->start, c->end);
         if (!list_add(c, count, made, false, WEIR__CAUSE_BORDER)) return false;
     }
     /* the copies of a lane are numbered one after the other only if no other lane's lie between */
@@ -284,8 +286,17 @@ static int take_handovers(struct clocks *c) {
 
 static uint32_t count_nodes(const struct weir__prepared *p) {
     uint32_t count = p->table->action_count;
-    for (uint32_t i = 0; i < p->copy_count; i++) count += p->copies[i].lane != WEIR__NO_LANE;
+    for (uint32_t i = 0; i < p->copy_count; i++)
+        count += p->copies[i].lane != WEIR__NO_LANE && p->copies[i].unit == i;
     return count;
+}
+
+/* The node of a copy that begins a unit. */
+static void number_unit(struct clocks *c, uint32_t first, uint32_t node) {
+    uint32_t lane = c->workers + c->prepared->copies[first].lane, last = c->latest[lane];
+    c->node[node] = (struct node){lane, last == NO_NODE ? 1 : c->node[last].place + 1};
+    c->latest[lane] = node;
+    c->copy_of[node - c->actions] = first;
 }
 
 static void number_copies(struct clocks *c) {
@@ -293,16 +304,14 @@ static void number_copies(struct clocks *c) {
     uint32_t next = c->actions;
     for (uint32_t b = 0; b < p->memory.block_count; b++) c->copy_into[b] = WEIR__NO_COPY;
     for (uint32_t i = 0; i < p->copy_count; i++) {
-        const struct weir__copy *copy = &p->copies[i];
+        struct weir__copy *copy = &p->copies[i];
         c->node_of[i] = NO_NODE;
         if (copy->lane == WEIR__NO_LANE) continue;
-        uint32_t lane = c->workers + copy->lane, last = c->latest[lane];
-        c->node[next] = (struct node){lane, last == NO_NODE ? 1 : c->node[last].place + 1};
-        p->copies[i].place = c->node[next].place - 1;
-        c->latest[lane] = next;
-        c->copy_of[next - c->actions] = i;
+        assert(copy->unit <= i);
+        if (copy->unit == i) number_unit(c, i, next++);
+        c->node_of[i] = copy->unit == i ? next - 1 : c->node_of[copy->unit];
+        copy->place = c->node[c->node_of[i]].place - 1;
         c->copy_into[copy->to_block] = i;
-        c->node_of[i] = next++;
     }
     for (uint32_t l = 0; l < c->lanes; l++) c->latest[l] = NO_NODE;
 }
