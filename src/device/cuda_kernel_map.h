@@ -29,7 +29,17 @@
 /** src/net/cuda/pointwise.c */
 #define WEIR__CUDA_KERNEL_POINTWISE_MAP(X)                                                         \
     X(gelu_f32)                                                                                    \
-    X(gelu_bf16)
+    X(gelu_bf16)                                                                                   \
+    X(gelu_grad_f32)                                                                               \
+    X(gelu_grad_bf16)                                                                              \
+    X(each_f32)                                                                                    \
+    X(each_bf16)                                                                                   \
+    X(each_pair_f32)                                                                               \
+    X(each_pair_bf16)                                                                              \
+    X(dropout_f32)                                                                                 \
+    X(dropout_bf16)                                                                                \
+    X(dropout2d_f32)                                                                               \
+    X(dropout2d_bf16)
 
 /** src/net/cuda/image.c */
 #define WEIR__CUDA_KERNEL_IMAGE_MAP(X)

@@ -11,6 +11,8 @@
  *  - results depend on the shape and on values: grids of what sums up are chosen by the shape,
  * never by the GPU's number of multiprocessors, and no sum's order depends on timing. A row of M is
  *    computed alike wherever it stands, whatever the number of rows;
+ *  - a fused op rounds once, too: in F32 its bits are its parts', in BF16 they need not be. So what
+ *    is fused must not depend on the partition: parts of one layer;
  *  - nothing is read back. An index out of range cannot be reported: nothing is read or written out
  *    of bounds for it, and what it would give is NaN, so that the step is refused as not finite.
  *    The net looks at the caller's indices before the step (net.h);
@@ -37,5 +39,10 @@ const struct weir__kernel *weir__cuda_kernel_for(enum weir__op op, enum weir_dty
  * items, `per_block` to each, at least 1, at most blocks_max (0: as many as a grid may have). */
 struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint32_t threads,
                                        uint32_t blocks_max);
+/** A launch over `layers` planes of rows x columns, for kernels that stride all three ways: blocks
+ * of 256 threads, as many along a row as a power of two needs to span it; `rows_at_once` rows to a
+ * thread. */
+struct weir__cuda_grid weir__cuda_plane(uint64_t columns, uint64_t rows, uint32_t rows_at_once,
+                                        uint64_t layers);
 
 #endif

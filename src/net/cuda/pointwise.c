@@ -1,24 +1,178 @@
 /* SPDX-License-Identifier: MIT */
 /* Activations, dropout, softmax, sums, transposition, column sums. */
+#include "net/cuda/arguments.h"
 #include "net/cuda/cuda.h"
 
-enum { THREADS = 256, PER_BLOCK = THREADS * 8 };
+#include <math.h>
 
-static int gelu(const struct weir__op_call *call) {
-    const struct weir__op_shape *shape = call->shape;
-    void *y = call->out[0];
-    const void *x = call->in[0];
-    uint64_t count = (uint64_t)(shape->rows * shape->width);
-    uint32_t by_tanh = shape->gelu_tanh;
-    struct weir__cuda_grid grid = weir__cuda_line(count, PER_BLOCK, THREADS, 0);
-    void *arguments[] = {&y, &x, &count, &by_tanh};
-    bool single = shape->dtype == WEIR_F32;
-    if (count == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream,
-                             single ? WEIR__CUDA_KERNEL_gelu_f32 : WEIR__CUDA_KERNEL_gelu_bf16,
-                             &grid, arguments);
+enum { THREADS = 256, PACK = 16, PACKS_PER_BLOCK = 2 * THREADS, PIXELS_PER_THREAD = 8 };
+
+/** The kernel of a pair that stores a call's dtype. */
+#define KERNEL_OF(shape, name)                                                                     \
+    ((shape)->dtype == WEIR_F32 ? WEIR__CUDA_KERNEL_##name##_f32 : WEIR__CUDA_KERNEL_##name##_bf16)
+
+static uint64_t elements(const struct weir__op_shape *shape) {
+    return (uint64_t)(shape->rows * shape->width);
 }
 
+/** Packs of 16 bytes that hold so many numbers. */
+static uint64_t packs_of(const struct weir__op_shape *shape, uint64_t count) {
+    uint64_t width = PACK / weir_dtype_bytes(shape->dtype);
+    return count / width + (count % width != 0);
+}
+
+/* ---- maps ---- */
+
+static struct weir__cuda_each each_of(const struct weir__op_call *call, bool pair) {
+    return (struct weir__cuda_each){.y = call->out[0],
+                                    .a = call->in[0],
+                                    .b = pair ? call->in[1] : NULL,
+                                    .count = elements(call->shape),
+                                    .by_tanh = call->shape->gelu_tanh,
+                                    .slope = (float)call->shape->slope};
+}
+
+static int run_each(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+                    struct weir__cuda_each *each) {
+    struct weir__cuda_grid grid =
+        weir__cuda_line(packs_of(call->shape, each->count), PACKS_PER_BLOCK, THREADS, 0);
+    void *arguments[] = {each};
+    if (each->count == 0) return WEIR_OK;
+    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+}
+
+static int gelu(const struct weir__op_call *call) {
+    struct weir__cuda_each each = each_of(call, false);
+    return run_each(call, KERNEL_OF(call->shape, gelu), &each);
+}
+
+static int gelu_grad(const struct weir__op_call *call) {
+    struct weir__cuda_each each = each_of(call, true);
+    return run_each(call, KERNEL_OF(call->shape, gelu_grad), &each);
+}
+
+static int map_one(const struct weir__op_call *call, enum weir__cuda_map map) {
+    struct weir__cuda_each each = each_of(call, false);
+    each.map = map;
+    return run_each(call, KERNEL_OF(call->shape, each), &each);
+}
+
+static int map_pair(const struct weir__op_call *call, enum weir__cuda_map map) {
+    struct weir__cuda_each each = each_of(call, true);
+    each.map = map;
+    return run_each(call, KERNEL_OF(call->shape, each_pair), &each);
+}
+
+#define MAP(name, run, which)                                                                      \
+    static int name(const struct weir__op_call *call) {                                            \
+        return run(call, WEIR__CUDA_MAP_##which);                                                  \
+    }
+MAP(relu, map_one, RELU)
+MAP(leaky_relu, map_one, LEAKY_RELU)
+MAP(silu, map_one, SILU)
+MAP(sigmoid, map_one, SIGMOID)
+MAP(hyperbolic, map_one, TANH)
+MAP(add, map_pair, ADD)
+MAP(relu_grad, map_pair, RELU_GRAD)
+MAP(leaky_relu_grad, map_pair, LEAKY_RELU_GRAD)
+MAP(silu_grad, map_pair, SILU_GRAD)
+MAP(sigmoid_grad, map_pair, SIGMOID_GRAD)
+MAP(hyperbolic_grad, map_pair, TANH_GRAD)
+
+/* ---- dropout ---- */
+
+static struct weir__cuda_mask mask_of(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    double p = call->infer ? 0 : shape->p;
+    return (struct weir__cuda_mask){.seed = call->seed,
+                                    .mini_batch = call->mini_batch,
+                                    .op = shape->random_op,
+                                    .row_first = (uint32_t)call->row_first,
+                                    .threshold = (uint32_t)ceil(p * 0x1p24),
+                                    .scale = (float)(1 / (1 - p))};
+}
+
+static struct weir__cuda_dropout dropout_of(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    int64_t channels = shape->channels;
+    return (struct weir__cuda_dropout){.y = call->out[0],
+                                       .x = call->in[0],
+                                       .rows = (uint64_t)shape->rows,
+                                       .width = (uint64_t)shape->width,
+                                       .pixels =
+                                           channels > 0 ? (uint64_t)(shape->width / channels) : 0,
+                                       .channels = (uint64_t)channels,
+                                       .mask = mask_of(call)};
+}
+
+static int run_dropout(const struct weir__op_call *call, struct weir__cuda_dropout *dropout) {
+    struct weir__cuda_grid grid =
+        dropout->channels > 0
+            ? weir__cuda_plane(dropout->channels, dropout->pixels / 4 + 2, 1, dropout->rows)
+            : weir__cuda_plane(packs_of(call->shape, dropout->width), dropout->rows, 1, 1);
+    void *arguments[] = {dropout};
+    if (dropout->rows == 0 || dropout->width == 0) return WEIR_OK;
+    return weir__cuda_launch(call->stream, KERNEL_OF(call->shape, dropout), &grid, arguments);
+}
+
+/** What nothing is dropped of is not drawn for: in inference. */
+static int dropout(const struct weir__op_call *call) {
+    struct weir__cuda_dropout dropout = dropout_of(call);
+    return run_dropout(call, &dropout);
+}
+
+static int dropout_add(const struct weir__op_call *call) {
+    struct weir__cuda_dropout dropout = dropout_of(call);
+    dropout.residual = call->in[1];
+    return run_dropout(call, &dropout);
+}
+
+static int dropout2d(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__cuda_dropout dropout = dropout_of(call);
+    dropout.pixels = (uint64_t)shape->tokens;
+    dropout.channels = (uint64_t)shape->width;
+    dropout.width = dropout.pixels * dropout.channels;
+    struct weir__cuda_grid grid = weir__cuda_plane(packs_of(shape, dropout.channels),
+                                                   dropout.pixels, PIXELS_PER_THREAD, dropout.rows);
+    void *arguments[] = {&dropout};
+    if (dropout.rows == 0 || dropout.width == 0) return WEIR_OK;
+    return weir__cuda_launch(call->stream, KERNEL_OF(shape, dropout2d), &grid, arguments);
+}
+
+/* ---- moves ---- */
+
+static int copy(const struct weir__op_call *call) {
+    uint64_t bytes = elements(call->shape) * weir_dtype_bytes(call->shape->dtype);
+    return weir__cuda_copy(call->stream, call->out[0], call->in[0], bytes, 0);
+}
+
+static int transpose(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    return weir__cuda_nchw_to_nhwc(call->stream, call->out[0], call->in[0],
+                                   (uint64_t)(shape->rows * shape->tokens), (uint64_t)shape->in,
+                                   (uint64_t)shape->out, weir_dtype_bytes(shape->dtype));
+}
+
+#define ROW(name, run_) [WEIR__OP_##name] = {.run = (run_), .library = "CUDA"}
+
 const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT] = {
-    [WEIR__OP_gelu] = {.run = gelu, .library = "CUDA"},
+    ROW(gelu, gelu),
+    ROW(gelu_grad, gelu_grad),
+    ROW(relu, relu),
+    ROW(relu_grad, relu_grad),
+    ROW(leaky_relu, leaky_relu),
+    ROW(leaky_relu_grad, leaky_relu_grad),
+    ROW(silu, silu),
+    ROW(silu_grad, silu_grad),
+    ROW(sigmoid, sigmoid),
+    ROW(sigmoid_grad, sigmoid_grad),
+    ROW(tanh, hyperbolic),
+    ROW(tanh_grad, hyperbolic_grad),
+    ROW(dropout, dropout),
+    ROW(dropout_add, dropout_add),
+    ROW(dropout2d, dropout2d),
+    ROW(add, add),
+    ROW(copy, copy),
+    ROW(transpose, transpose),
 };

@@ -21,3 +21,16 @@ struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint3
     if (blocks == 0) blocks = 1;
     return (struct weir__cuda_grid){{(uint32_t)blocks, 1, 1}, {threads, 1, 1}, 0};
 }
+
+struct weir__cuda_grid weir__cuda_plane(uint64_t columns, uint64_t rows, uint32_t rows_at_once,
+                                        uint64_t layers) {
+    enum { THREADS = 256 };
+    uint32_t x = 1;
+    while (x < THREADS && x < columns) x *= 2;
+    struct weir__cuda_grid along = weir__cuda_line(columns, x, x, 0);
+    struct weir__cuda_grid down =
+        weir__cuda_line(rows, (uint64_t)rows_at_once * (THREADS / x), THREADS / x, UINT16_MAX);
+    uint32_t deep = layers < UINT16_MAX ? (uint32_t)layers : UINT16_MAX;
+    return (struct weir__cuda_grid){
+        {along.blocks[0], down.blocks[0], deep == 0 ? 1 : deep}, {x, THREADS / x, 1}, 0};
+}
