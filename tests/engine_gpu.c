@@ -65,5 +65,5 @@ bool engine_gpu_expect_clean(const struct weir_fake_cuda_control *gpu) {
            EXPECT_EQ_UINT(counts.orphans, 0) && EXPECT_EQ_UINT(counts.contexts, 0) &&
            EXPECT_EQ_UINT(counts.streams, 0) && EXPECT_EQ_UINT(counts.events, 0) &&
            EXPECT_EQ_UINT(counts.allocations, 0) && EXPECT_EQ_UINT(counts.pins, 0) &&
-           EXPECT_EQ_UINT(counts.pending, 0);
+           EXPECT_EQ_UINT(counts.pending, 0) && EXPECT_EQ_UINT(counts.cold_pins, 0);
 }

@@ -16,11 +16,6 @@ static struct weir__device *pinner(const struct weir__worker *worker) {
     return NULL;
 }
 
-static int pin(struct weir__worker *worker, void *memory, size_t bytes) {
-    struct weir__device *by = pinner(worker);
-    return by == NULL || memory == NULL ? WEIR_OK : by->calls->host_pin(by, memory, bytes);
-}
-
 static int acquire(struct weir__worker *worker, size_t bytes, void **memory) {
     *memory = NULL;
     if (bytes == 0) return WEIR_OK;
@@ -30,14 +25,29 @@ static int acquire(struct weir__worker *worker, size_t bytes, void **memory) {
 static void release(struct weir__worker *worker, void *memory, size_t bytes, bool pinned) {
     struct weir__device *by = pinned ? pinner(worker) : NULL;
     if (memory == NULL) return;
-    if (by != NULL) by->calls->host_unpin(by, memory, bytes);
+    if (by != NULL) weir__host_unpin(by, memory, bytes);
     worker->device->calls->memory_release(worker->device, memory, bytes);
 }
 
 static int touch(struct weir__worker *worker, void *memory, size_t bytes) {
-    int32_t node = worker->pipe->placements[worker->index].place.numa_node;
+    int32_t node = worker->pipe->placements[worker->index].memory_node;
     if (memory == NULL) return WEIR_OK;
     return worker->device->calls->memory_touch(worker->device, memory, bytes, node);
+}
+
+/* Touched first: pinning faults in what is not there, wherever its thread runs. */
+static int settle(struct weir__worker *worker, void *memory, size_t bytes, bool *pinned,
+                  struct weir_error *error) {
+    struct weir__device *by = pinner(worker);
+    int status = touch(worker, memory, bytes);
+    if (status != WEIR_OK || memory == NULL || by == NULL) return status;
+    status = weir__host_pin(by, memory, bytes);
+    *pinned = status == WEIR_OK;
+    if (status == WEIR_OK) return WEIR_OK;
+    return weir__fail(error, status,
+                      "worker %u: %zu bytes of its arena cannot be pinned for %s (%s): use fewer "
+                      "rows, more checkpointing or more stages",
+                      worker->index, bytes, by->name, weir_status_text(status));
 }
 
 /* ---- an arena's life ---- */
@@ -58,27 +68,30 @@ void weir__arena_clean_up(struct weir__worker *worker) {
     *arena = (struct weir__arena){0};
 }
 
-static int pin_arena(struct weir__worker *worker) {
+int weir__arena_settle(struct weir__worker *worker, struct weir_error *error) {
     struct weir__arena *arena = &worker->pipe->arenas[worker->index];
-    int status = pin(worker, arena->lasting, arena->lasting_bytes);
-    arena->lasting_pinned = status == WEIR_OK;
-    if (status == WEIR_OK) status = pin(worker, arena->working, arena->working_bytes);
-    arena->working_pinned = arena->lasting_pinned && status == WEIR_OK;
+    int status =
+        settle(worker, arena->lasting, arena->lasting_bytes, &arena->lasting_pinned, error);
+    if (status == WEIR_OK)
+        status =
+            settle(worker, arena->working, arena->working_bytes, &arena->working_pinned, error);
+    arena->touched = status == WEIR_OK;
     return status;
 }
 
-int weir__arenas_pin(struct weir_pipe *pipe) {
-    int status = WEIR_OK;
-    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
-        status = pin_arena(&pipe->workers[w]);
+int weir__arena_settle_grown(struct weir__worker *worker, struct weir_error *error) {
+    struct weir__arena *grown = &worker->pipe->grown[worker->index];
+    if (pinner(worker) == NULL) return WEIR_OK;
+    int status =
+        settle(worker, grown->working, grown->working_bytes, &grown->working_pinned, error);
+    grown->touched = status == WEIR_OK;
     return status;
 }
 
-int weir__arena_touch(struct weir__worker *worker, bool lasting) {
+int weir__arena_touch(struct weir__worker *worker) {
     struct weir__arena *arena = &worker->pipe->arenas[worker->index];
-    int status = lasting ? touch(worker, arena->lasting, arena->lasting_bytes) : WEIR_OK;
-    if (status != WEIR_OK || arena->touched) return status;
-    status = touch(worker, arena->working, arena->working_bytes);
+    if (arena->touched) return WEIR_OK;
+    int status = touch(worker, arena->working, arena->working_bytes);
     arena->touched = status == WEIR_OK;
     return status;
 }
@@ -104,8 +117,6 @@ static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
     }
     grown->working_bytes = need - arena->lasting_bytes;
     int status = acquire(worker, grown->working_bytes, &grown->working);
-    if (status == WEIR_OK) status = pin(worker, grown->working, grown->working_bytes);
-    grown->working_pinned = status == WEIR_OK;
     if (status != WEIR_OK)
         weir_faults_add(faults, "%lld row%s %zu bytes on worker %u, which cannot be had",
                         (long long)rows, rows == 1 ? " needs" : "s need", need, worker->index);
@@ -144,7 +155,7 @@ bool weir__arenas_grow(struct weir_pipe *pipe) {
         arena->working = grown->working;
         arena->working_pinned = grown->working_pinned;
         arena->working_bytes = grown->working_bytes;
-        arena->touched = false;
+        arena->touched = grown->touched;
         pipe->arena_bytes[w] = weir__arena_bytes(arena);
         *grown = (struct weir__arena){0};
         any = true;

@@ -43,37 +43,36 @@ static bool is_behind(const struct weir_pipe *pipe, uint32_t worker) {
     return !weir__setup_device(&pipe->setup, worker).synchronous;
 }
 
-/* A worker whose device runs behind the host, or NULL: such devices write the numbers there. */
-static struct weir__device *any_behind(const struct weir_pipe *pipe) {
+/* The first worker whose device runs behind the host: such devices write the numbers there. */
+static uint32_t any_behind(const struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++)
-        if (is_behind(pipe, w)) return pipe->workers[w].device;
-    return NULL;
+        if (is_behind(pipe, w)) return w;
+    return WEIR__NUMBERS_NO_WORKER;
 }
 
-/* What stages tell the host: norms and losses, of the most micro-batches that there can be. */
+/* What stages tell the host: norms and losses, of the most micro-batches that there can be. Where
+ * devices write them late, that worker makes their memory. */
 static int take_numbers(struct weir_pipe *pipe) {
-    uint32_t stages = pipe->setup.flow.stage_count;
-    struct weir__device *behind = any_behind(pipe);
     size_t losses, count;
-    if (!weir__multiply(stages, pipe->setup.options.chunks, &losses) ||
-        !weir__add(losses, pipe->square_count, &count) || count > SIZE_MAX / sizeof(double))
+    pipe->numbers_worker = any_behind(pipe);
+    if (!weir__multiply(pipe->setup.flow.stage_count, pipe->setup.options.chunks, &losses) ||
+        !weir__add(losses, pipe->square_count, &count) ||
+        !weir__multiply(count, sizeof(double), &pipe->numbers_bytes))
         return WEIR_ERR_OVERFLOW;
-    int status = WEIR_OK;
-    if (behind == NULL)
-        pipe->squares = weir__pool_take(&pipe->setup.pool, count, sizeof(double));
-    else
-        status = weir__host_memory_init(&pipe->numbers, pipe->host, behind, count * sizeof(double));
-    if (status != WEIR_OK) return status;
-    if (behind != NULL) pipe->squares = pipe->numbers.data;
-    if (pipe->squares == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) return WEIR_OK;
+    pipe->squares = weir__pool_take(&pipe->setup.pool, count, sizeof(double));
+    return pipe->squares != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+/* All are zero: nobody has written any. */
+static void share_numbers(struct weir_pipe *pipe) {
+    if (pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) pipe->squares = pipe->numbers.data;
     double *next = pipe->squares;
-    for (uint32_t s = 0; s < stages; s++) {
+    for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
         pipe->norm_squares[s] = next;
         next += pipe->setup.stages[s].stage.norm_count;
     }
-    memset(pipe->squares, 0, count * sizeof(double));
     pipe->losses = next;
-    return WEIR_OK;
 }
 
 static int make_plan(struct weir_pipe *pipe, const struct weir_pipe_options *options,
@@ -221,11 +220,12 @@ static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options
     if (status == WEIR_OK) status = take_numbers(pipe);
     for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
         status = weir__streams_prepare(pipe, pipe->prepared[i]);
-    if (status == WEIR_OK) status = weir__arenas_pin(pipe);
+    if (status == WEIR_OK) status = start_workers(pipe, faults);
+    if (status == WEIR_OK) status = attach_stages(pipe, faults);
     if (status != WEIR_OK) return status;
+    share_numbers(pipe);
     weir__pipe_bind(pipe);
-    status = start_workers(pipe, faults);
-    return status == WEIR_OK ? attach_stages(pipe, faults) : status;
+    return WEIR_OK;
 }
 
 /* What devices say of their failures. */

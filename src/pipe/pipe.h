@@ -17,16 +17,12 @@
 
 #include <pthread.h>
 
-/** Host memory that devices copy from and to: whole pages, pinned. */
+/** Host memory that devices copy from and to: whole huge pages, pinned. */
 struct weir__host_memory {
     struct weir__device *host, *device;
     void *data;
     size_t bytes;
 };
-/** Clean up before either device is closed. */
-int weir__host_memory_init(struct weir__host_memory *memory, struct weir__device *host,
-                           struct weir__device *device, size_t bytes);
-void weir__host_memory_clean_up(struct weir__host_memory *memory);
 
 /** Events that say how far a stream has come; recorded anew in every step. Who waits for one has
  * passed the gate that says that it was. */
@@ -42,7 +38,7 @@ struct weir__hop {
     struct weir_stream *stream;
     struct weir__signals signals; /**< by place in the lane */
     struct weir__host_memory slots;
-    size_t slot_bytes;
+    size_t slot_bytes, wanted_bytes; /**< of a slot: as it is, as it must be */
 };
 
 /** A lane's stream, owned by the worker to which it copies. */
@@ -68,7 +64,8 @@ struct weir__worker {
     struct weir__signals signals;           /**< by place in its row; of a device behind its host */
     struct weir__copy_stream *copy_streams; /**< what comes by lanes */
     struct weir__host_memory staging;       /**< the caller's rows on their way, likewise */
-    struct weir_verdict *verdict;           /**< in the device's memory, likewise */
+    size_t staging_wanted;
+    struct weir_verdict *verdict;    /**< in the device's memory, likewise */
     struct weir_trace_event *events; /**< a ring, written by this worker; others read an event after
                                           they saw its action's progress */
     uint32_t event_capacity;
@@ -128,11 +125,13 @@ struct weir_pipe {
     bool any_norm;
     struct weir__device *host;        /**< the CPU; where some device runs behind its host */
     struct weir__host_memory numbers; /**< squares and losses, likewise: devices write them */
-    struct weir__arena *arenas;       /**< per worker */
-    struct weir__arena *grown;        /**< per worker: working memory on its way in (arena.c) */
-    size_t *arena_bytes;              /**< per worker: the sizes of `arenas` */
-    void **staging;                   /**< per worker: its staging */
-    const void **inputs;              /**< copies of the step's arrays */
+    size_t numbers_bytes;
+    uint32_t numbers_worker;    /**< whose GPU's node they lie on; none: no device writes late */
+    struct weir__arena *arenas; /**< per worker */
+    struct weir__arena *grown;  /**< per worker: working memory on its way in (arena.c) */
+    size_t *arena_bytes;        /**< per worker: the sizes of `arenas` */
+    void **staging;             /**< per worker: its staging */
+    const void **inputs;        /**< copies of the step's arrays */
     void **input_grads;
     void **outputs;
     bool spins;          /**< every worker has a core of its own */
@@ -146,25 +145,43 @@ struct weir_pipe {
     struct weir_worker_time *times;
 };
 
+#define WEIR__NUMBERS_NO_WORKER UINT32_MAX
+
+/** Pins memory acquired from a CPU's device to the end of its last page, so that nothing else is
+ * pinned with it; unpinned with the same `bytes`. */
+int weir__host_pin(struct weir__device *device, void *memory, size_t bytes);
+void weir__host_unpin(struct weir__device *device, void *memory, size_t bytes);
+/** Touched by the calling thread, the worker's, on its GPU's node, then pinned for `device`. Clean
+ * up before either device is closed. */
+int weir__host_memory_init(struct weir__host_memory *memory, const struct weir__worker *worker,
+                           struct weir__device *device, size_t bytes);
+void weir__host_memory_clean_up(struct weir__host_memory *memory);
+/** On the worker's thread, between steps: the host memory that its GPU copies from and to, grown to
+ * what is wanted. What cannot be had leaves what is there; bind then all the same. */
+int weir__host_memory_settle(struct weir__worker *worker, struct weir_error *error);
+
 /** Acquires the worker's memory, untouched; clean_up accepts what init failed on. */
 int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t bytes);
 void weir__arena_clean_up(struct weir__worker *worker);
-/** On the worker's thread: the working part, if it is new, and the other. */
-int weir__arena_touch(struct weir__worker *worker, bool lasting);
+/** On the worker's thread, before anything else: touches all of it, then pins it where it is the
+ * host's and other devices copy from or to it. */
+int weir__arena_settle(struct weir__worker *worker, struct weir_error *error);
+/** On the worker's thread: the same of what was reserved, if it is to be pinned. */
+int weir__arena_settle_grown(struct weir__worker *worker, struct weir_error *error);
+/** On the worker's thread: touches the working part if it is new. */
+int weir__arena_touch(struct weir__worker *worker);
 /** Acquires larger working parts where one of `list` needs them, to the side; nothing moves yet.
  * WEIR_ERR_MEMORY_LIMIT, WEIR_ERR_OUT_OF_MEMORY: nothing is kept. */
 int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *list, uint32_t count,
                          struct weir_faults *faults);
-/** Pins the host's arenas where other devices copy from or to them. */
-int weir__arenas_pin(struct weir_pipe *pipe);
 /** Gives what was reserved back. */
 void weir__arenas_drop(struct weir_pipe *pipe);
 /** Puts what was reserved in place. True if anything moved: then every prepared row count is to be
  * bound again, and the workers are to touch it. */
 bool weir__arenas_grow(struct weir_pipe *pipe);
 
-/** Streams, signals and staging for a prepared row count (streams.c); on the caller's thread,
- * between steps. What a failure leaves is the worker's, for clean_up. */
+/** Streams and signals for a prepared row count, and what is wanted of host memory (streams.c); on
+ * the caller's thread, between steps. What a failure leaves is the worker's, for clean_up. */
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared);
 void weir__streams_clean_up(struct weir__worker *worker);
 

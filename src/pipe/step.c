@@ -254,7 +254,8 @@ static int command_workers(struct weir_pipe *pipe, enum weir__command_kind kind,
     return status;
 }
 
-/* Points everything to where it lies now. A CPU's touch cannot fail; another device's leaves memory
+/* Points everything to where it lies now. What is to be pinned is there already; the rest is
+ * touched when what it replaces is gone. A CPU's touch cannot fail; another device's leaves memory
  * that is not zeroed, which nobody relies on in what steps work in. */
 static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
     bool grown = weir__arenas_grow(pipe);
@@ -273,6 +274,18 @@ static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
     return status;
 }
 
+static int prepare_streams(struct weir_pipe *pipe, struct weir__prepared *const *made,
+                           uint32_t count, struct weir_faults *faults) {
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
+        status = weir__streams_prepare(pipe, made[i]);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "%lld row%s: streams or events for %s cannot be had: %s",
+                        (long long)made[0]->rows, weir__s((uint64_t)made[0]->rows),
+                        made[0]->rows == 1 ? "it" : "them", weir_status_text(status));
+    return status;
+}
+
 /* All of it or nothing. Training and inference have the same sizes of micro-batches, and inference
  * comes with training at the latest: so the stages are asked to prepare for the first. */
 static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
@@ -281,15 +294,10 @@ static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
     uint32_t count = 0;
     int status = make_prepared(pipe, rows, train, made, &count, faults);
     if (status != WEIR_OK) goto fail_new;
-    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
-        status = weir__streams_prepare(pipe, made[i]);
-    if (status != WEIR_OK) {
-        weir_faults_add(faults, "%lld rows: their streams, events and pinned memory fail: %s",
-                        (long long)rows, weir_status_text(status));
-        goto fail_new;
-    }
     status = weir__arenas_reserve(pipe, made, count, faults);
     if (status != WEIR_OK) goto fail_new;
+    status = prepare_streams(pipe, made, count, faults);
+    if (status != WEIR_OK) goto fail_keep;
     status = command_workers(pipe, WEIR__COMMAND_PREPARE, made[0], faults);
     if (status == WEIR_OK) status = keep_prepared(pipe, made, count);
     if (status != WEIR_OK) goto fail_keep;

@@ -87,30 +87,12 @@ static bool unit_bytes(const struct weir__prepared *prepared, uint32_t first, si
 static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
                     const struct weir__prepared *prepared, uint32_t first) {
     struct weir__hop *hop = &stream->hop;
-    size_t slot, bytes;
+    size_t slot;
     if (hop->device == NULL) return WEIR_OK;
     int status = grow_signals(pipe, hop->device, prepared->copies[first].place + 1, &hop->signals);
     if (status != WEIR_OK) return status;
-    if (!unit_bytes(prepared, first, &slot) || !weir__multiply(WEIR__HOP_SLOTS, slot, &bytes))
-        return WEIR_ERR_OVERFLOW;
-    if (slot <= hop->slot_bytes) return WEIR_OK;
-    struct weir__host_memory grown;
-    status = weir__host_memory_init(&grown, pipe->host, hop->device, bytes);
-    if (status != WEIR_OK) return status;
-    weir__host_memory_clean_up(&hop->slots);
-    hop->slots = grown;
-    hop->slot_bytes = slot;
-    return WEIR_OK;
-}
-
-/* The staging is the host's, and pinned so that the device copies from it. */
-static int grow_staging(struct weir__worker *worker, size_t bytes) {
-    struct weir__host_memory grown = {0};
-    if (bytes <= worker->staging.bytes) return WEIR_OK;
-    int status = weir__host_memory_init(&grown, worker->pipe->host, worker->device, bytes);
-    if (status != WEIR_OK) return status;
-    weir__host_memory_clean_up(&worker->staging);
-    worker->staging = grown;
+    if (!unit_bytes(prepared, first, &slot)) return WEIR_ERR_OVERFLOW;
+    if (slot > hop->wanted_bytes) hop->wanted_bytes = slot;
     return WEIR_OK;
 }
 
@@ -119,9 +101,10 @@ static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *p
     struct weir__worker *worker = &pipe->workers[w];
     const struct weir_table *table = prepared->table;
     if (worker->device->calls->synchronous) return WEIR_OK;
-    int status =
-        grow_signals(pipe, worker->device, table->rows[w + 1] - table->rows[w], &worker->signals);
-    return status == WEIR_OK ? grow_staging(worker, prepared->staging_bytes[w]) : status;
+    if (prepared->staging_bytes[w] > worker->staging_wanted)
+        worker->staging_wanted = prepared->staging_bytes[w];
+    return grow_signals(pipe, worker->device, table->rows[w + 1] - table->rows[w],
+                        &worker->signals);
 }
 
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared) {
@@ -157,32 +140,6 @@ void weir__streams_clean_up(struct weir__worker *worker) {
     worker->copy_streams = NULL;
     drop_signals(worker->device, &worker->signals);
     weir__host_memory_clean_up(&worker->staging);
-}
-
-/* ---- host memory ---- */
-
-int weir__host_memory_init(struct weir__host_memory *memory, struct weir__device *host,
-                           struct weir__device *device, size_t bytes) {
-    size_t whole;
-    *memory = (struct weir__host_memory){0};
-    if (!weir__round_up(bytes, WEIR__HUGE_PAGE, &whole)) return WEIR_ERR_OUT_OF_MEMORY;
-    void *data;
-    int status = host->calls->memory_acquire(host, whole, &data);
-    if (status != WEIR_OK) return status;
-    status = device->calls->host_pin(device, data, whole);
-    if (status != WEIR_OK) {
-        host->calls->memory_release(host, data, whole);
-        return status;
-    }
-    *memory = (struct weir__host_memory){host, device, data, whole};
-    return WEIR_OK;
-}
-
-void weir__host_memory_clean_up(struct weir__host_memory *memory) {
-    if (memory->data == NULL) return;
-    memory->device->calls->host_unpin(memory->device, memory->data, memory->bytes);
-    memory->host->calls->memory_release(memory->host, memory->data, memory->bytes);
-    *memory = (struct weir__host_memory){0};
 }
 
 /* ---- a step ---- */

@@ -374,12 +374,20 @@ static int attach(struct weir__worker *worker, struct weir_error *error) {
                           worker->index, placement->place.cores, weir_status_text(status));
     const struct weir__device_calls *calls = worker->device->calls;
     status = calls->enter(worker->device);
-    if (status == WEIR_OK) status = weir__arena_touch(worker, true);
+    if (status == WEIR_OK) status = weir__arena_settle(worker, error);
+    if (status == WEIR_OK) status = weir__host_memory_settle(worker, error);
     if (status == WEIR_OK) status = attach_stages(worker, pipe->prepared[0], error);
     if (status == WEIR_OK) status = calls->stream_finish(worker->stream);
     for (uint32_t i = 0; i < pipe->prepared_count && status == WEIR_OK; i++)
         status = prepare_stages(worker, pipe->prepared[i], error);
     return status;
+}
+
+static int prepare(struct weir__worker *worker, struct weir_error *error) {
+    int status = weir__host_memory_settle(worker, error);
+    if (status == WEIR_OK) status = weir__arena_settle_grown(worker, error);
+    return status == WEIR_OK ? prepare_stages(worker, worker->pipe->command.prepared, error)
+                             : status;
 }
 
 static void detach(struct weir__worker *worker) {
@@ -398,10 +406,8 @@ static void obey(struct weir__worker *worker) {
     int status = WEIR_OK;
     switch (pipe->command.kind) {
     case WEIR__COMMAND_ATTACH: status = attach(worker, &error); break;
-    case WEIR__COMMAND_PREPARE:
-        status = prepare_stages(worker, pipe->command.prepared, &error);
-        break;
-    case WEIR__COMMAND_TOUCH: status = weir__arena_touch(worker, false); break;
+    case WEIR__COMMAND_PREPARE: status = prepare(worker, &error); break;
+    case WEIR__COMMAND_TOUCH: status = weir__arena_touch(worker); break;
     case WEIR__COMMAND_RUN: run_row(worker); break;
     case WEIR__COMMAND_DETACH: detach(worker); break;
     case WEIR__COMMAND_EXIT: break;

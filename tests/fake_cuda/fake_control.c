@@ -297,6 +297,14 @@ static bool move(void *to, const void *from, size_t bytes, const void *device) {
     return live;
 }
 
+static int control_pinned_by(const void *memory) {
+    fake_lock();
+    const struct fake_pin *pin = fake_pin_of(memory, 1);
+    int thread = pin != NULL ? pin->thread : 0;
+    fake_unlock();
+    return thread;
+}
+
 static bool control_peek(void *host, const void *device, size_t bytes) {
     return move(host, device, bytes, device);
 }
@@ -356,6 +364,7 @@ const struct weir_fake_cuda_control weir_fake_cuda_control = {
     .entry = control_entry,
     .print = control_print,
     .owns = control_owns,
+    .pinned_by = control_pinned_by,
     .peek = control_peek,
     .poke = control_poke,
     .launch = control_launch,

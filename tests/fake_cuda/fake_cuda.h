@@ -62,6 +62,8 @@ struct weir_fake_cuda_counts {
     uint64_t faults;       /**< uses of memory against the rules */
     uint64_t lost_work;    /**< operations that never ran: their context went, or broke */
     uint64_t pending;      /**< operations not run yet */
+    uint64_t cold_pins;    /**< pinned with pages that nobody had touched: they land wherever the
+                                thread runs that pins them */
     char first_fault[160]; /**< what the first of `faults` was; "" */
 };
 
@@ -128,6 +130,8 @@ struct weir_fake_cuda_control {
 
     /** Whether [memory, memory + bytes) is live memory of that GPU. */
     bool (*owns)(uint32_t gpu, const void *memory, size_t bytes);
+    /** The thread (gettid) that pinned the memory there; 0: it is not pinned. */
+    int (*pinned_by)(const void *memory);
     /** Copies between device and host memory at once, past all order; false if the device's range
      * is not live. For tests that set up and look. */
     bool (*peek)(void *host, const void *device, size_t bytes);

@@ -117,8 +117,23 @@ uint64_t fake_memory_end_all(uint32_t gpu) {
 
 /* ---- pinned memory ---- */
 
+/* Whole pages are pinned: what shares one overlaps. */
 static bool overlap(const char *a, size_t a_bytes, const char *b, size_t b_bytes) {
-    return (uintptr_t)a < (uintptr_t)b + b_bytes && (uintptr_t)b < (uintptr_t)a + a_bytes;
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t a_first = (uintptr_t)a / page, a_last = ((uintptr_t)a + a_bytes - 1) / page;
+    uintptr_t b_first = (uintptr_t)b / page, b_last = ((uintptr_t)b + b_bytes - 1) / page;
+    return a_first <= b_last && b_first <= a_last;
+}
+
+static bool is_cold(const char *start, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = (uintptr_t)start / page * page;
+    size_t count = ((uintptr_t)start + bytes - first + page - 1) / page;
+    unsigned char *there = fake_new(count);
+    bool cold = mincore((void *)first, count * page, there) != 0;
+    for (size_t i = 0; i < count; i++) cold |= (there[i] & 1) == 0;
+    free(there);
+    return cold;
 }
 
 int fake_pin_new(uint32_t gpu, const void *start, size_t bytes) {
@@ -128,8 +143,9 @@ int fake_pin_new(uint32_t gpu, const void *start, size_t bytes) {
         if (overlap(pin->start, pin->bytes, start, bytes))
             return WEIR__CUDA_HOST_MEMORY_ALREADY_REGISTERED;
     struct fake_pin *pin = fake_new(sizeof *pin);
-    *pin = (struct fake_pin){fake.pins, start, bytes, gpu};
+    *pin = (struct fake_pin){fake.pins, start, bytes, gpu, gettid()};
     fake.pins = pin;
+    fake.counts.cold_pins += is_cold(start, bytes);
     fake.counts.pins++;
     return 0;
 }
@@ -164,12 +180,16 @@ uint64_t fake_pin_end_all(uint32_t gpu) {
     return ended;
 }
 
-bool fake_is_pinned(const void *start, size_t bytes) {
+const struct fake_pin *fake_pin_of(const void *start, size_t bytes) {
     for (struct fake_pin *pin = fake.pins; pin != NULL; pin = pin->next) {
         uintptr_t offset = (uintptr_t)start - (uintptr_t)pin->start;
-        if (offset < pin->bytes && bytes <= pin->bytes - offset) return true;
+        if (offset < pin->bytes && bytes <= pin->bytes - offset) return pin;
     }
-    return false;
+    return NULL;
+}
+
+bool fake_is_pinned(const void *start, size_t bytes) {
+    return fake_pin_of(start, bytes) != NULL;
 }
 
 /* ---- what an address is ---- */

@@ -113,6 +113,7 @@ struct fake_pin {
     const char *start;
     size_t bytes;
     uint32_t gpu; /* whose context registered it */
+    int thread;
 };
 
 struct fake_gpu {
@@ -213,6 +214,8 @@ struct fake_range *fake_range_of(const void *address);
 int fake_pin_new(uint32_t gpu, const void *start, size_t bytes);
 bool fake_pin_end(const void *start);
 uint64_t fake_pin_end_all(uint32_t gpu);
+/** What pins it, or NULL. */
+const struct fake_pin *fake_pin_of(const void *start, size_t bytes);
 bool fake_is_pinned(const void *start, size_t bytes);
 /** What [start, start + bytes) is to a context. */
 enum fake_place { FAKE_DEVICE, FAKE_PINNED, FAKE_PAGEABLE, FAKE_FORBIDDEN };
