@@ -151,6 +151,20 @@ static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
     return gather_handovers(c, action, count);
 }
 
+/* The copy of the same lane that went through this one's slot of pinned memory before it, which is
+ * WEIR__HOP_SLOTS places earlier in the lane; NO_NODE where none did. A lane's nodes are numbered
+ * in the order of their places, with other lanes' nodes between them. */
+static uint32_t former_in_slot(const struct clocks *c, uint32_t node) {
+    const struct node *own = &c->node[node];
+    if (!may_hop(c, node) || own->place <= WEIR__HOP_SLOTS) return NO_NODE;
+    uint32_t place = own->place - WEIR__HOP_SLOTS, n = node;
+    do {
+        assert(n > c->actions);
+        n--;
+    } while (c->node[n].lane != own->lane || c->node[n].place != place);
+    return n;
+}
+
 static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
     const struct weir__prepared *p = c->prepared;
     for (uint32_t i = copy_of(c, node)->unit; i != WEIR__NO_COPY; i = p->copies[i].next) {
@@ -159,14 +173,8 @@ static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
         uint32_t made = weir__memory_first(&p->memory, from, c->start, c->end);
         if (!list_add(c, count, made, false, WEIR__CAUSE_BORDER)) return false;
     }
-    /* the copies of a lane are numbered one after the other only if no other lane's lie between */
-    uint32_t place = c->node[node].place;
-    for (uint32_t n = node; may_hop(c, node) && place > WEIR__HOP_SLOTS && n-- > c->actions;) {
-        if (c->node[n].lane != c->node[node].lane) continue;
-        if (c->node[n].place + WEIR__HOP_SLOTS != place) continue;
-        if (!list_add(c, count, n, false, WEIR__CAUSE_MEMORY)) return false;
-        break;
-    }
+    uint32_t former = former_in_slot(c, node);
+    if (former != NO_NODE && !list_add(c, count, former, false, WEIR__CAUSE_MEMORY)) return false;
     return gather_handovers(c, node, count);
 }
 
