@@ -345,19 +345,10 @@ static int ask_within(struct weir_planner *planner, struct wish wish) {
 
 static struct weir_planner_choice choice_of(const struct weir_planner *planner,
                                             const struct weir__point *point) {
-    const struct weir__shape *shape = &planner->shapes[point->tried.shape];
-    return (struct weir_planner_choice){.schedule = shape->schedule,
-                                        .stages = shape->stages,
-                                        .workers = planner->options->workers,
-                                        .micro_batches =
-                                            planner->chunks[shape->chunks].micro_batches,
-                                        .balance = point->tried.sizes,
-                                        .checkpoint = point->tried.modes,
-                                        .recompute_late = point->tried.late,
-                                        .step = point->step,
-                                        .bytes = point->bytes,
-                                        .exact = planner->options->memory != NULL,
-                                        .fits = fits(planner, point)};
+    struct weir_planner_choice choice = weir__planner_choice(planner, point);
+    choice.exact = planner->options->memory != NULL;
+    choice.fits = fits(planner, point);
+    return choice;
 }
 
 /* The idle time's causes; what is left of busy without recompute is work. */

@@ -142,6 +142,13 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
 /** Tries, and keeps. */
 int weir__planner_try_and_keep(struct weir_planner *planner, const struct weir__try *tried,
                                bool base, double *step, uint64_t *estimate);
+/** For searches that want a number: tries, and keeps, the present modes with other sizes. False
+ * where that cannot run, or planner->status tells of a failure, of this or an earlier call. */
+bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes,
+                         double *step, uint64_t *estimate);
+/** A point as others see it, without `exact` and `fits`. Its arrays are the point's. */
+struct weir_planner_choice weir__planner_choice(const struct weir_planner *planner,
+                                                const struct weir__point *point);
 /** Asks for a point's bytes, once. */
 int weir__planner_ask(struct weir_planner *planner, struct weir__point *point);
 

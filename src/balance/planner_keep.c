@@ -93,6 +93,30 @@ int weir__planner_try_and_keep(struct weir_planner *planner, const struct weir__
     return weir__planner_keep(planner, tried, *step, *estimate, base);
 }
 
+bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes,
+                         double *step, uint64_t *estimate) {
+    struct weir__try tried = weir__planner_present(planner, shape);
+    tried.sizes = sizes;
+    if (planner->status == WEIR_OK)
+        planner->status = weir__planner_try_and_keep(planner, &tried, false, step, estimate);
+    return planner->status == WEIR_OK && *step < HUGE_VAL;
+}
+
+struct weir_planner_choice weir__planner_choice(const struct weir_planner *planner,
+                                                const struct weir__point *point) {
+    const struct weir__shape *shape = &planner->shapes[point->tried.shape];
+    return (struct weir_planner_choice){.schedule = shape->schedule,
+                                        .stages = shape->stages,
+                                        .workers = planner->options->workers,
+                                        .micro_batches =
+                                            planner->chunks[shape->chunks].micro_batches,
+                                        .balance = point->tried.sizes,
+                                        .checkpoint = point->tried.modes,
+                                        .recompute_late = point->tried.late,
+                                        .step = point->step,
+                                        .bytes = point->bytes};
+}
+
 int weir__planner_ask(struct weir_planner *planner, struct weir__point *point) {
     const struct weir_planner_options *options = planner->options;
     struct weir__shape *shape = &planner->shapes[point->tried.shape];
@@ -100,16 +124,7 @@ int weir__planner_ask(struct weir_planner *planner, struct weir__point *point) {
     point->asked = true;
     point->bytes = point->estimate;
     if (options->memory == NULL) return WEIR_OK;
-    struct weir_planner_choice choice = {.schedule = shape->schedule,
-                                         .stages = shape->stages,
-                                         .workers = options->workers,
-                                         .micro_batches =
-                                             planner->chunks[shape->chunks].micro_batches,
-                                         .balance = point->tried.sizes,
-                                         .checkpoint = point->tried.modes,
-                                         .recompute_late = point->tried.late,
-                                         .step = point->step,
-                                         .bytes = point->estimate};
+    struct weir_planner_choice choice = weir__planner_choice(planner, point);
     planner->asks++;
     int status = options->memory(options->memory_context, &choice, &point->bytes);
     if (status == WEIR_ERR_OUT_OF_MEMORY) return status;

@@ -17,14 +17,10 @@ struct approach {
 
 /* Seconds; beyond the limit so many more that the way leads back. */
 static double worth(struct approach *approach, const uint32_t *sizes) {
-    struct weir_planner *planner = approach->planner;
-    struct weir__try tried = weir__planner_present(planner, approach->shape);
     double step;
     uint64_t estimate;
-    tried.sizes = sizes;
-    if (planner->status == WEIR_OK)
-        planner->status = weir__planner_try_and_keep(planner, &tried, false, &step, &estimate);
-    if (planner->status != WEIR_OK || step >= HUGE_VAL) return HUGE_VAL;
+    if (!weir__planner_judge(approach->planner, approach->shape, sizes, &step, &estimate))
+        return HUGE_VAL;
     if (estimate <= approach->limit) return step;
     return 2 * step * ((double)estimate / (double)approach->limit);
 }

@@ -323,15 +323,11 @@ static int visit(void *context, const uint32_t *sizes, double largest) {
 }
 
 static double score(void *context, const uint32_t *sizes) {
-    struct visitor *visitor = context;
-    struct weir_planner *planner = visitor->planner;
-    struct weir__try tried = weir__planner_present(planner, visitor->shape);
+    const struct visitor *visitor = context;
     double step;
     uint64_t estimate;
-    tried.sizes = sizes;
-    if (planner->status == WEIR_OK)
-        planner->status = weir__planner_try_and_keep(planner, &tried, false, &step, &estimate);
-    if (planner->status != WEIR_OK || step >= HUGE_VAL) return HUGE_VAL;
+    if (!weir__planner_judge(visitor->planner, visitor->shape, sizes, &step, &estimate))
+        return HUGE_VAL;
     if (isinf(visitor->mixture)) return (double)estimate;
     return step * pow((double)estimate, visitor->mixture);
 }
