@@ -81,6 +81,25 @@ int weir__array_check_size(const struct weir__io *io, struct weir__array *array)
 }
 
 /* IDX has no magic but two zeros, which no other file of data begins with. */
+int weir__array_open_by(const struct weir__io *io, const char *path, weir__array_read_fn *read,
+                        struct weir__array *array) {
+    struct weir__array made = {.big_endian = false};
+    int status = weir__source_open(io, path, &made.source);
+    if (status) {
+        return status;
+    }
+    status = read(io, &made);
+    if (!status) {
+        status = weir__array_check_size(io, &made);
+    }
+    if (status) {
+        weir__array_close(&made);
+        return status;
+    }
+    *array = made;
+    return WEIR_OK;
+}
+
 int weir__array_open(const struct weir__io *io, const char *path, struct weir__array *array) {
     struct weir__source source;
     unsigned char first[2] = {0};

@@ -71,6 +71,11 @@ int weir__array_read_f64(const struct weir__array *array, const struct weir__io 
 int weir__array_read_i64(const struct weir__array *array, const struct weir__io *io, uint64_t first,
                          uint64_t count, int64_t *out);
 
+/** For readers of formats: opens `path`, has `read` find number, shape and offset, and checks the
+ * size. As weir__array_open. */
+typedef int weir__array_read_fn(const struct weir__io *io, struct weir__array *array);
+int weir__array_open_by(const struct weir__io *io, const char *path, weir__array_read_fn *read,
+                        struct weir__array *array);
 /** For readers of formats: fills `count` from the shape, whose sizes are >= 0, and checks that the
  * file has exactly its numbers behind `offset`. */
 int weir__array_check_size(const struct weir__io *io, struct weir__array *array);

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define INTERRUPTIONS_MAX 1000
+#define AT_POSITION (-1)
 #define BUFFER_BYTES ((size_t)64 << 10)
 #define READ_BYTES ((size_t)64 << 10)
 
@@ -122,10 +123,14 @@ int weir__io_open(const struct weir__io *io, const char *path, int flags, unsign
     return descriptor;
 }
 
-static ssize_t read_some(const struct weir__io *io, int descriptor, void *memory, size_t bytes) {
+/* At an offset, or, if that is AT_POSITION, where the descriptor stands. */
+static ssize_t read_some(const struct weir__io *io, int descriptor, void *memory, size_t bytes,
+                         int64_t offset) {
+    const struct weir__io_calls *calls = weir__io_calls_of(io);
     ssize_t got = -1;
     for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
-        got = weir__io_calls_of(io)->read(descriptor, memory, bytes);
+        got = offset == AT_POSITION ? calls->read(descriptor, memory, bytes)
+                                    : calls->pread(descriptor, memory, bytes, (off_t)offset);
         if (got >= 0 || errno != EINTR) {
             break;
         }
@@ -145,10 +150,12 @@ static ssize_t write_some(const struct weir__io *io, int descriptor, const void 
     return done;
 }
 
-ssize_t weir__io_read(const struct weir__io *io, int descriptor, void *memory, size_t bytes) {
+static ssize_t read_all(const struct weir__io *io, int descriptor, void *memory, size_t bytes,
+                        int64_t offset) {
     size_t total = 0;
     while (total < bytes) {
-        ssize_t got = read_some(io, descriptor, (char *)memory + total, bytes - total);
+        int64_t at = offset == AT_POSITION ? AT_POSITION : offset + (int64_t)total;
+        ssize_t got = read_some(io, descriptor, (char *)memory + total, bytes - total, at);
         if (got < 0) {
             return -1;
         }
@@ -161,35 +168,14 @@ ssize_t weir__io_read(const struct weir__io *io, int descriptor, void *memory, s
     return (ssize_t)total;
 }
 
-static ssize_t read_some_at(const struct weir__io *io, int descriptor, void *memory, size_t bytes,
-                            uint64_t offset) {
-    ssize_t got = -1;
-    for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
-        got = weir__io_calls_of(io)->pread(descriptor, memory, bytes, (off_t)offset);
-        if (got >= 0 || errno != EINTR) {
-            break;
-        }
-    }
-    return got;
+ssize_t weir__io_read(const struct weir__io *io, int descriptor, void *memory, size_t bytes) {
+    return read_all(io, descriptor, memory, bytes, AT_POSITION);
 }
 
 ssize_t weir__io_read_at(const struct weir__io *io, int descriptor, void *memory, size_t bytes,
                          uint64_t offset) {
-    size_t total = 0;
     assert(offset <= INT64_MAX && bytes <= INT64_MAX - offset);
-    while (total < bytes) {
-        ssize_t got =
-            read_some_at(io, descriptor, (char *)memory + total, bytes - total, offset + total);
-        if (got < 0) {
-            return -1;
-        }
-        if (got == 0) {
-            break;
-        }
-        assert((size_t)got <= bytes - total);
-        total += (size_t)got;
-    }
-    return (ssize_t)total;
+    return read_all(io, descriptor, memory, bytes, (int64_t)offset);
 }
 
 int weir__io_write(const struct weir__io *io, int descriptor, const void *memory, size_t bytes) {

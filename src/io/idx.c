@@ -74,23 +74,12 @@ static int read_sizes(const struct weir__io *io, struct weir__array *array) {
     return status;
 }
 
+static int read_header(const struct weir__io *io, struct weir__array *array) {
+    array->big_endian = true;
+    int status = read_magic(io, array);
+    return status ? status : read_sizes(io, array);
+}
+
 int weir__idx_open(const struct weir__io *io, const char *path, struct weir__array *array) {
-    struct weir__array made = {.big_endian = true};
-    int status = weir__source_open(io, path, &made.source);
-    if (status) {
-        return status;
-    }
-    status = read_magic(io, &made);
-    if (!status) {
-        status = read_sizes(io, &made);
-    }
-    if (!status) {
-        status = weir__array_check_size(io, &made);
-    }
-    if (status) {
-        weir__array_close(&made);
-        return status;
-    }
-    *array = made;
-    return WEIR_OK;
+    return weir__array_open_by(io, path, read_header, array);
 }

@@ -353,19 +353,5 @@ static int read_header(const struct weir__io *io, struct weir__array *array) {
 }
 
 int weir__npy_open(const struct weir__io *io, const char *path, struct weir__array *array) {
-    struct weir__array made = {.big_endian = false};
-    int status = weir__source_open(io, path, &made.source);
-    if (status) {
-        return status;
-    }
-    status = read_header(io, &made);
-    if (!status) {
-        status = weir__array_check_size(io, &made);
-    }
-    if (status) {
-        weir__array_close(&made);
-        return status;
-    }
-    *array = made;
-    return WEIR_OK;
+    return weir__array_open_by(io, path, read_header, array);
 }
