@@ -161,23 +161,11 @@ static void busy_close(void *trial) {
     weir_pipe_destroy(((struct trial *)trial)->pipe);
 }
 
-const struct subject subject_busy = {.name = "busy",
-                                     .steps_per_sample = 3,
-                                     .rows = 8,
-                                     .new_context = busy_context,
-                                     .destroy_context = busy_destroy_context,
-                                     .open = busy_open,
-                                     .pipe = busy_pipe,
-                                     .step = busy_step,
-                                     .hash = busy_hash,
-                                     .close = busy_close};
-const struct subject subject_equal = {.name = "equal",
-                                      .steps_per_sample = 5,
-                                      .rows = 8,
-                                      .new_context = equal_context,
-                                      .destroy_context = busy_destroy_context,
-                                      .open = busy_open,
-                                      .pipe = busy_pipe,
-                                      .step = busy_step,
-                                      .hash = busy_hash,
-                                      .close = busy_close};
+#define BUSY                                                                                       \
+    .rows = 8, .destroy_context = busy_destroy_context, .open = busy_open, .pipe = busy_pipe,      \
+    .step = busy_step, .hash = busy_hash, .close = busy_close
+
+const struct subject subject_busy = {
+    .name = "busy", .steps_per_sample = 3, .new_context = busy_context, BUSY};
+const struct subject subject_equal = {
+    .name = "equal", .steps_per_sample = 5, .new_context = equal_context, BUSY};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir train`: the options, and the order of things. */
 #include "commands.h"
+#include "step_options.h"
 #include "train.h"
 
 #define AT(member) offsetof(struct train_values, member)
@@ -34,15 +35,7 @@ static const struct arg_option run_options[] = {
      .value = "X",
      .least = 0,
      .help = "passes over the data, instead of --steps"},
-    {.name = "batch",
-     .type = ARG_U32,
-     .offset = AT(batch),
-     .value = "N",
-     .fallback = "32",
-     .least = 1,
-     .most = 1048576,
-     .unit = "rows",
-     .help = "a mini-batch's size"},
+    STEP_OPTION_BATCH(AT(batch)),
     {.name = "accumulate",
      .type = ARG_U32,
      .offset = AT(accumulate),

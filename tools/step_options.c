@@ -10,14 +10,7 @@ static const enum weir_optimizer_kind optimizer_kinds[] = {WEIR_OPTIMIZER_ADAMW,
                                                            WEIR_OPTIMIZER_NONE};
 
 const struct arg_option step_option_list[] = {
-    {.name = "batch",
-     .type = ARG_U32,
-     .offset = AT(batch),
-     .value = "N",
-     .fallback = "32",
-     .least = 1,
-     .unit = "rows",
-     .help = "a mini-batch's size, of which --chunks makes micro-batches"},
+    STEP_OPTION_BATCH(AT(batch)),
     {.name = "optimizer",
      .type = ARG_CHOICE,
      .offset = AT(optimizer),

@@ -14,6 +14,14 @@ struct step_options {
     double momentum;
 };
 
+/** --batch, the same wherever a step is run or planned. `place`: of its uint32_t. */
+#define STEP_OPTION_BATCH(place)                                                                   \
+    {                                                                                              \
+        .name = "batch", .type = ARG_U32, .offset = (place), .value = "N", .fallback = "32",       \
+        .least = 1, .most = 1048576, .unit = "rows",                                               \
+        .help = "a mini-batch's size, of which --chunks makes micro-batches"                       \
+    }
+
 /** The section's options; its values are a struct step_options. */
 extern const struct arg_option step_option_list[];
 extern const uint32_t step_option_count;
