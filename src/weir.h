@@ -101,7 +101,10 @@ struct weir_tie {
 struct weir_tied {
     const char *name;
     uint32_t use_count;
-    void *const *gradients; /**< [use_count]; in other stages' memory, whatever the link */
+    void *const *gradients; /**< [use_count]; in other stages' memory, whatever the link. Where a
+                                 device does not share it, they are copies: for the owner's norm of
+                                 the others, for other stages' update of the first. What is for
+                                 neither is NULL there, or not to be read */
 };
 
 /** Whether an update is to be done and how its gradients are to be scaled, where that is not known

@@ -72,7 +72,31 @@ static double squash_slope(double h) {
     return (1.0 - h * h) / ((1.0 + h * h) * (1.0 + h * h));
 }
 
-double engine_initial_parameter(uint32_t stage, uint32_t index) {
+/* The use that the stage's parameter `index` belongs to, or NULL. */
+static const struct weir_tie *use_of(const struct engine_stage *stage, uint32_t index) {
+    size_t at = index * sizeof(double);
+    for (uint32_t i = 0; i < stage->tie_count; i++) {
+        const struct weir_tie *tie = &stage->ties[i];
+        if (at >= tie->gradient_offset && at - tie->gradient_offset < tie->bytes) return tie;
+    }
+    return NULL;
+}
+
+/* The first use of that name, and its stage. */
+static const struct weir_tie *first_use(const struct engine_model *model, const char *name,
+                                        uint32_t *stage) {
+    for (*stage = 0; *stage < model->stage_count; ++*stage)
+        for (uint32_t i = 0; i < model->stages[*stage].tie_count; i++)
+            if (strcmp(model->stages[*stage].ties[i].name, name) == 0)
+                return &model->stages[*stage].ties[i];
+    return NULL;
+}
+
+double engine_initial_parameter(const struct engine_model *model, uint32_t stage, uint32_t index) {
+    const struct weir_tie *use = use_of(&model->stages[stage], index), *first;
+    if (use != NULL && (first = first_use(model, use->name, &stage)) != NULL)
+        index += (uint32_t)(first->gradient_offset / sizeof(double)) -
+                 (uint32_t)(use->gradient_offset / sizeof(double));
     return 0.4 + 0.1 * (double)((stage * 7 + index * 3) % 10) / 3.0;
 }
 
@@ -481,18 +505,58 @@ uint32_t engine_norm_count(const struct engine_stage *stage) {
     return stage->parameters > 0 && !stage->fixed && !stage->frozen ? 2 : 0;
 }
 
+/* What the stage is given of the name. */
+static const struct weir_tied *tied_of(const struct engine_stage *stage,
+                                       const struct weir_task *task, const char *name) {
+    for (uint32_t t = 0; t < task->tied_count; t++)
+        if (strcmp(task->tied[t].name, name) == 0) return &task->tied[t];
+    engine_note(stage, task, "nothing is given of the tied parameter %s", name);
+    return NULL;
+}
+
+/* Whether the use is the first of its name, in whose place all are added up. */
+static bool is_first(const struct engine_stage *stage, const struct weir_tie *use) {
+    uint32_t owner;
+    return first_use(stage->model, use->name, &owner) == use;
+}
+
+static void add_up(const struct engine_stage *stage, const struct weir_task *task,
+                   const struct weir_tie *use) {
+    const struct weir_tied *tied = tied_of(stage, task, use->name);
+    double *sum = (double *)task->gradients + use->gradient_offset / sizeof(double);
+    if (tied == NULL) return;
+    if (tied->gradients[0] != sum) engine_note(stage, task, "the first use lies elsewhere");
+    for (uint32_t u = 1; u < tied->use_count; u++)
+        for (size_t i = 0; i < use->bytes / sizeof(double); i++)
+            sum[i] += ((const double *)tied->gradients[u])[i];
+}
+
 static void norm(const struct engine_stage *stage, const struct weir_task *task) {
     const double *g = task->gradients;
     if (engine_norm_count(stage) == 0) return;
+    for (uint32_t i = 0; i < stage->tie_count; i++)
+        if (is_first(stage, &stage->ties[i])) add_up(stage, task, &stage->ties[i]);
     task->norm_squares[0] = task->norm_squares[1] = 0.0;
-    for (uint32_t i = 0; i < stage->parameters; i++) task->norm_squares[i % 2] += g[i] * g[i];
+    for (uint32_t i = 0; i < stage->parameters; i++) {
+        const struct weir_tie *use = use_of(stage, i);
+        if (use == NULL || is_first(stage, use)) task->norm_squares[i % 2] += g[i] * g[i];
+    }
+}
+
+/* The whole gradient of parameter i. */
+static double whole_gradient(const struct engine_stage *stage, const struct weir_task *task,
+                             uint32_t i) {
+    const struct weir_tie *use = use_of(stage, i);
+    if (use == NULL) return ((const double *)task->gradients)[i];
+    const struct weir_tied *tied = tied_of(stage, task, use->name);
+    if (tied == NULL) return 0.0;
+    return ((const double *)tied->gradients[0])[i - use->gradient_offset / sizeof(double)];
 }
 
 static void update(const struct engine_stage *stage, const struct weir_task *task) {
     double *p = task->parameters, *m = task->optimizer;
-    const double *g = task->gradients;
     for (uint32_t i = 0; i < stage->parameters; i++) {
-        m[i] = 0.9 * m[i] + task->gradient_scale * g[i];
+        m[i] = 0.9 * m[i] + task->gradient_scale * whole_gradient(stage, task, i);
         p[i] -= 0.05 * m[i];
     }
 }

@@ -40,6 +40,13 @@ struct weir_input *engine_input(struct engine_model *model, uint32_t stage, cons
     return input;
 }
 
+void engine_tie(struct engine_model *model, uint32_t stage, const char *name, uint32_t first,
+                uint32_t count) {
+    struct engine_stage *at = &model->stages[stage];
+    at->ties[at->tie_count++] =
+        (struct weir_tie){name, first * sizeof(double), count * sizeof(double)};
+}
+
 /* ---- what follows from a description ---- */
 
 static bool same_name(const struct weir_skip_use *a, const struct weir_skip_use *b) {
@@ -153,6 +160,8 @@ static void describe(const struct engine_stage *stage, struct weir_stage *to) {
     to->parameter_bytes = to->gradient_bytes = to->optimizer_bytes = bytes;
     to->state_bytes = stage->state_bytes;
     to->norm_count = stage->parameters > 0 && !stage->fixed ? 2 : 0;
+    to->ties = stage->ties;
+    to->tie_count = stage->tie_count;
     to->inputs_kept = to->inputs_recomputed = 0;
     for (uint32_t c = 0; c < stage->consumed_count; c++) {
         const struct engine_port *port = &stage->consumed[c];

@@ -84,6 +84,23 @@ static void random_frozen(struct engine_model *model) {
     if (chance(8)) engine_freeze(model, below(model->stage_count));
 }
 
+/* Ranges of one length from `from` on, of one name, in at least two of the stages that learn; at
+ * times two in a stage, where others may stand. */
+static void random_tie(struct engine_model *model, const char *name, uint32_t from) {
+    uint32_t stages[ENGINE_STAGES_MAX], count = 0, length = 1 + below(3);
+    for (uint32_t s = 0; s < model->stage_count; s++) {
+        const struct engine_stage *stage = &model->stages[s];
+        bool fits = !stage->fixed && !stage->frozen && stage->parameters >= from + length;
+        if (fits && chance(70)) stages[count++] = s;
+    }
+    for (uint32_t i = 0; count > 1 && i < count; i++) {
+        uint32_t spare = from > 0 ? model->stages[stages[i]].parameters - from - length : 0;
+        bool twice = spare >= length && chance(30);
+        engine_tie(model, stages[i], name, from + (twice ? 0 : below(spare + 1)), length);
+        if (twice) engine_tie(model, stages[i], name, from + length, length);
+    }
+}
+
 void engine_random_model(struct engine_model *model, uint32_t stages) {
     engine_model_init(model, stages);
     model->seed = test_random_u64();
@@ -92,6 +109,8 @@ void engine_random_model(struct engine_model *model, uint32_t stages) {
     uint32_t skips = stages > 1 ? below(5) : 0;
     for (uint32_t i = 0; i < skips; i++) random_skip(model, i);
     random_frozen(model);
+    if (chance(40)) random_tie(model, "v", 0);
+    if (chance(40)) random_tie(model, "w", 3);
 }
 
 /* ---- tables ---- */

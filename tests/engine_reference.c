@@ -263,14 +263,41 @@ static void go_back(const struct pass *pass) {
     }
 }
 
+/* What a norm or update is given: all uses of each name that the stage has, stages ascending. */
+struct given {
+    struct weir_tied tied[ENGINE_TIES_MAX];
+    void *gradients[ENGINE_TIES_MAX][ENGINE_STAGES_MAX * ENGINE_TIES_MAX];
+};
+
+static void give_uses(const struct pass *pass, const char *name, struct weir_tied *tied,
+                      void **gradients) {
+    const struct engine_model *model = pass->reference->model;
+    *tied = (struct weir_tied){name, 0, gradients};
+    for (uint32_t s = 0; s < model->stage_count; s++)
+        for (uint32_t i = 0; i < model->stages[s].tie_count; i++)
+            if (strcmp(model->stages[s].ties[i].name, name) == 0)
+                gradients[tied->use_count++] = (char *)pass->reference->gradients[s] +
+                                               model->stages[s].ties[i].gradient_offset;
+}
+
+static void give_ties(const struct pass *pass, const struct engine_stage *stage,
+                      struct weir_task *task, struct given *given) {
+    for (uint32_t i = 0; i < stage->tie_count; i++)
+        give_uses(pass, stage->ties[i].name, &given->tied[i], given->gradients[i]);
+    task->tied = given->tied;
+    task->tied_count = stage->tie_count;
+}
+
 static void take_norm(const struct pass *pass, double *squares) {
     struct engine_model *model = pass->reference->model;
     bool any = false;
     for (uint32_t s = 0; s < model->stage_count; s++) {
         struct engine_stage *stage = &model->stages[s];
         struct weir_task task = task_of(pass, stage, 0, WEIR_NORM);
+        struct given given;
         double parts[2];
         task.norm_squares = parts;
+        give_ties(pass, stage, &task, &given);
         if (engine_norm_count(stage) == 0) continue;
         call(pass, stage, &task);
         *squares = *squares + parts[0];
@@ -289,7 +316,9 @@ static void finish(const struct pass *pass) {
     pass->reference->updated = !pass->step->no_update;
     for (uint32_t s = 0; !pass->step->no_update && s < model->stage_count; s++) {
         struct weir_task task = task_of(pass, &model->stages[s], 0, WEIR_UPDATE);
+        struct given given;
         task.gradient_scale = scale;
+        give_ties(pass, &model->stages[s], &task, &given);
         if (!model->stages[s].fixed && !model->stages[s].frozen)
             call(pass, &model->stages[s], &task);
     }
@@ -330,7 +359,7 @@ void engine_reference_init(struct engine_reference *reference, struct engine_mod
         reference->gradients[s] = lasting(count);
         reference->optimizer[s] = lasting(count);
         for (uint32_t i = 0; i < count; i++)
-            reference->parameters[s][i] = engine_initial_parameter(s, i);
+            reference->parameters[s][i] = engine_initial_parameter(model, s, i);
     }
 }
 

@@ -267,7 +267,7 @@ static int attach(void *context, const struct weir_attachment *attachment) {
         engine_note(stage, NULL, "lasting memory is not zero at attach");
     double *p = attachment->parameters;
     for (uint32_t i = 0; i < stage->parameters; i++) {
-        double first = engine_initial_parameter(stage->index, i);
+        double first = engine_initial_parameter(stage->model, stage->index, i);
         engine_gpu_write(model, &p[i], &first, sizeof first);
     }
     if ((attachment->state != NULL) != (stage->state_bytes > 0) || !aligned(attachment->state))

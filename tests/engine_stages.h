@@ -12,7 +12,8 @@
  *   h = b + sum over consumed tensors c of k(o, c) x_c[(e + o) mod width] p[(e + 3c + o) mod n]
  *   y = h / (1 + h^2) + sum over `added` tensors of x / 8
  * Integer tensors come from integer tensors by addition. A loss is the mean square of the first
- * output's h / (1 + h^2) to a target.
+ * output's h / (1 + h^2) to a target. Of tied parameters the first use's norm adds up all
+ * gradients, and updates take that sum, so that all uses stay equal.
  */
 #ifndef WEIR_TESTS_ENGINE_STAGES_H
 #define WEIR_TESTS_ENGINE_STAGES_H
@@ -25,6 +26,7 @@ enum {
     ENGINE_STAGES_MAX = 8,
     ENGINE_OUTPUTS_MAX = 4,
     ENGINE_SKIPS_MAX = 8,
+    ENGINE_TIES_MAX = 3,
     ENGINE_INPUTS_MAX = 6,
     ENGINE_PORTS_MAX = 20,
     ENGINE_CHUNKS_MAX = 64,
@@ -51,17 +53,19 @@ struct engine_stage {
     struct weir_skip_use skips[ENGINE_SKIPS_MAX];
     uint32_t skip_count;
     uint32_t parameters; /* f64 numbers; the optimizer's state and gradients are as many */
-    size_t state_bytes;  /* which every callback changes and the next one verifies */
-    double loss_scale;   /* of this stage's part of the loss; 0: none */
-    bool keeps_inputs;   /* W reads inputs where they lie, else from the saved area */
-    bool checks_inputs;  /* I compares them with the saved area; nobody reads them later */
-    bool parts_areas;    /* what only I reads, and what it makes for W, have their own areas … */
-    bool lists_areas;    /* … which are further areas 0 and 1; what W reads is area 2 */
-    bool reads_grads;    /* W makes again, from the gradients that came, what I has made */
-    bool adds_border;    /* border input 0 is `added` */
-    bool adds_skips;     /* and all float skips are */
-    bool fixed;          /* no callbacks norm and update */
-    bool frozen;         /* no_backward: see engine_freeze */
+    struct weir_tie ties[ENGINE_TIES_MAX]; /* ranges of them, none of which overlap */
+    uint32_t tie_count;
+    size_t state_bytes; /* which every callback changes and the next one verifies */
+    double loss_scale;  /* of this stage's part of the loss; 0: none */
+    bool keeps_inputs;  /* W reads inputs where they lie, else from the saved area */
+    bool checks_inputs; /* I compares them with the saved area; nobody reads them later */
+    bool parts_areas;   /* what only I reads, and what it makes for W, have their own areas … */
+    bool lists_areas;   /* … which are further areas 0 and 1; what W reads is area 2 */
+    bool reads_grads;   /* W makes again, from the gradients that came, what I has made */
+    bool adds_border;   /* border input 0 is `added` */
+    bool adds_skips;    /* and all float skips are */
+    bool fixed;         /* no callbacks norm and update */
+    bool frozen;        /* no_backward: see engine_freeze */
     /* derived */
     struct engine_model *model;
     uint32_t index;
@@ -135,6 +139,9 @@ struct weir_skip_use *engine_skip(struct engine_model *model, uint32_t stage,
                                   enum weir_skip_verb verb, const char *name);
 struct weir_input *engine_input(struct engine_model *model, uint32_t stage, const char *name,
                                 struct weir_tensor tensor);
+/* The stage's parameters [first, first + count) are a use of what has that name. */
+void engine_tie(struct engine_model *model, uint32_t stage, const char *name, uint32_t first,
+                uint32_t count);
 /* The stage has no backward, and nothing that touches it is differentiable any more. */
 void engine_freeze(struct engine_model *model, uint32_t stage);
 /* Derives what follows and fills in stages, inputs and allocator; the rest is as in _INIT. */
@@ -149,8 +156,8 @@ uint32_t engine_find_call(const struct engine_model *model, enum weir_phase phas
 /* Fails the test if a callback noted something. */
 bool engine_expect_clean(struct engine_model *model);
 
-/* Starting values, as attach sets them. */
-double engine_initial_parameter(uint32_t stage, uint32_t index);
+/* Starting values, as attach sets them; of a tied parameter those of its first use. */
+double engine_initial_parameter(const struct engine_model *model, uint32_t stage, uint32_t index);
 
 /* What a pipe calls, and the reference; the others are for `fixed` and `frozen` stages. */
 extern const struct weir_stage_calls engine_stage_calls, engine_fixed_calls, engine_frozen_calls;

@@ -178,22 +178,23 @@ struct mutated {
     enum weir_checkpoint checkpoint;
     bool no_peers;
     enum weir_copy_by copy_by;
+    bool tied;
 };
 #define NEVER WEIR_CHECKPOINT_NEVER
 #define ALWAYS WEIR_CHECKPOINT_ALWAYS
 #define EXCEPT_LAST WEIR_CHECKPOINT_EXCEPT_LAST
 static const struct mutated mutations[] = {
-    {"1f1b", 2, 2, {"cuda:0", "cuda:1"}, NEVER, false, WEIR_COPY_BY_ENGINE},
-    {"gpipe", 2, 2, {"cuda:0", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_BATCH},
-    {"1f1b", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_CHOICE},
-    {"1f1b", 3, 3, {"cuda:1", "cpu", "cuda:0"}, EXCEPT_LAST, false, WEIR_COPY_BY_BATCH},
-    {"1f1b", 3, 3, {"cpu", "cuda:0", "cpu"}, ALWAYS, false, WEIR_COPY_BY_KERNEL},
-    {"gpipe", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, NEVER, true, WEIR_COPY_BY_BATCH},
-    {"zb-h1", 3, 3, {"cuda:0", "cuda:1", "cuda:1"}, NEVER, false, WEIR_COPY_BY_CHOICE},
-    {"zb-v", 4, 2, {"cuda:0", "cuda:1"}, NEVER, false, WEIR_COPY_BY_ENGINE},
-    {"interleaved", 4, 2, {"cuda:0", "cuda:1"}, ALWAYS, true, WEIR_COPY_BY_ENGINE},
-    {"interleaved", 4, 2, {"cuda:1", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_BATCH},
-    {"looped-bfs", 6, 3, {"cuda:0", "cuda:1", "cuda:1"}, NEVER, false, WEIR_COPY_BY_BATCH},
+    {"1f1b", 2, 2, {"cuda:0", "cuda:1"}, NEVER, false, WEIR_COPY_BY_ENGINE, true},
+    {"gpipe", 2, 2, {"cuda:0", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_BATCH, false},
+    {"1f1b", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_CHOICE, true},
+    {"1f1b", 3, 3, {"cuda:1", "cpu", "cuda:0"}, EXCEPT_LAST, false, WEIR_COPY_BY_BATCH, true},
+    {"1f1b", 3, 3, {"cpu", "cuda:0", "cpu"}, ALWAYS, false, WEIR_COPY_BY_KERNEL, true},
+    {"gpipe", 3, 3, {"cuda:0", "cuda:1", "cuda:0"}, NEVER, true, WEIR_COPY_BY_BATCH, true},
+    {"zb-h1", 3, 3, {"cuda:0", "cuda:1", "cuda:1"}, NEVER, false, WEIR_COPY_BY_CHOICE, false},
+    {"zb-v", 4, 2, {"cuda:0", "cuda:1"}, NEVER, false, WEIR_COPY_BY_ENGINE, false},
+    {"interleaved", 4, 2, {"cuda:0", "cuda:1"}, ALWAYS, true, WEIR_COPY_BY_ENGINE, false},
+    {"interleaved", 4, 2, {"cuda:1", "cuda:0"}, ALWAYS, false, WEIR_COPY_BY_BATCH, true},
+    {"looped-bfs", 6, 3, {"cuda:0", "cuda:1", "cuda:1"}, NEVER, false, WEIR_COPY_BY_BATCH, false},
 };
 
 static uint32_t jitter; /* of the next models: hosts come in other orders too */
@@ -204,6 +205,11 @@ static struct weir_pipe_options mutated_options(const struct weir_fake_cuda_cont
     if (of->stages > 1) engine_skip(&model, 0, WEIR_SKIP_STASH, "a");
     if (of->stages > 2) engine_skip(&model, 1, WEIR_SKIP_READ, "a")->kept = true;
     if (of->stages > 1) engine_skip(&model, of->stages - 1, WEIR_SKIP_POP, "a");
+    if (of->stages > 1 && of->tied) {
+        engine_tie(&model, 0, "w", 1, 2);
+        engine_tie(&model, 1, "w", 0, 2);
+        engine_tie(&model, of->stages - 1, "w", 2, 2);
+    }
     if (of->stages > 5) { /* a unit whose later copy is made later, by another stage */
         engine_skip(&model, 3, WEIR_SKIP_STASH, "b");
         engine_skip(&model, 5, WEIR_SKIP_POP, "b");
@@ -450,7 +456,8 @@ static bool step_with_failure(const struct weir_fake_cuda_control *gpu, const st
 
 static void test_a_failed_call_never_passes_for_success(void) {
     enum { STRIDE_SANITIZED = 7 };
-    static const struct mutated one = {"1f1b", 1, 1, {"cuda:0"}, NEVER, false, WEIR_COPY_BY_ENGINE};
+    static const struct mutated one = {"1f1b", 1, 1, {"cuda:0"}, NEVER, false, WEIR_COPY_BY_ENGINE,
+                                       false};
     const struct mutated *pipes[] = {&one, &mutations[1], &mutations[3], &mutations[5]};
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
     uint64_t stride = test_is_sanitized() ? STRIDE_SANITIZED : 1;
@@ -478,11 +485,6 @@ static void test_what_gpus_cannot_do_is_refused(void) {
     options.link = WEIR_LINK_POINTER;
     CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG,
                                 "workers 0 and 1 (cuda:0 and cuda:1) do not share memory"));
-    options = mutated_options(gpu, &mutations[0]);
-    struct weir_tie use = {"w", 0, 8};
-    for (uint32_t s = 0; s < 2; s++) model.described[s].tie_count = 1;
-    for (uint32_t s = 0; s < 2; s++) model.described[s].ties = &use;
-    CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "share the parameter w"));
     options = mutated_options(gpu, &mutations[0]);
     options.copy_by = (enum weir_copy_by)4;
     CHECK(engine_expect_refused(&options, WEIR_ERR_CONFIG, "unknown way to copy"));

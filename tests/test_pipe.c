@@ -121,7 +121,7 @@ static void test_gradients_are_derivatives(void) {
     CHECK(engine_trial_open(&trial, &model, &options, NULL));
     for (uint32_t s = 0; s < 3; s++) {
         for (uint32_t i = 0; i < 5; i++) {
-            double p = engine_initial_parameter(s, i);
+            double p = engine_initial_parameter(&model, s, i);
             double slope = (loss_with(s, i, p + h) - loss_with(s, i, p - h)) / (2 * h);
             struct weir_attachment at;
             loss_with(s, i, p);

@@ -93,8 +93,8 @@ struct weir__device_calls {
      * and only after the stream that recorded it was finished. */
     int (*event_time)(struct weir__event *event, uint64_t *ns);
     /** Copies between memories that the stream's device reaches: its own, those of devices that
-     * `reaches` says, and the host's where it is pinned; both ranges 64-byte aligned, not
-     * overlapping. */
+     * `reaches` says, and the host's where it is pinned. Ranges do not overlap; fastest
+     * where both are 64-byte aligned. */
     int (*copy)(struct weir_stream *stream, void *destination, const void *source, size_t bytes);
     /** Does what `copy` does with each, in no order, by one launch of a kernel, or one for every 64
      * of many: it begins sooner than a copy engine, but on the processors that compute. */

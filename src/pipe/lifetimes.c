@@ -4,6 +4,7 @@
  * differ has two blocks and a copy, made by the reader's action that needs it first; a crossing in
  * one memory has one block. */
 #include "pipe/lifetimes.h"
+#include "pipe/ties.h"
 
 #include <string.h>
 
@@ -224,7 +225,7 @@ static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_
     return true;
 }
 
-static bool add_copy(struct builder *b, uint32_t worker, const struct weir__copy *copy) {
+bool weir__lifetimes_copy(struct builder *b, uint32_t worker, const struct weir__copy *copy) {
     struct weir__prepared *prepared = b->prepared;
     bool caller = copy->from_block == WEIR__NO_BLOCK;
     uint32_t from = caller ? WEIR__FROM_CALLER : prepared->memory.blocks[copy->from_block].worker;
@@ -262,9 +263,12 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
         enum weir__block_class class_of = memory->blocks[from].class_of;
         *copy = weir__memory_block(memory, class_of, worker, bytes);
         weir__memory_use(memory, from, action);
-        struct weir__copy added = {
-            .action = action, .from_block = from, .to_block = *copy, .bytes = bytes};
-        if (!add_copy(b, worker, &added)) weir__memory_fail(memory);
+        struct weir__copy added = {.action = action,
+                                   .made = WEIR__NO_ACTION,
+                                   .from_block = from,
+                                   .to_block = *copy,
+                                   .bytes = bytes};
+        if (!weir__lifetimes_copy(b, worker, &added)) weir__memory_fail(memory);
     }
     weir__memory_use(memory, *copy, action);
     return *copy;
@@ -295,12 +299,14 @@ static void read_entering(struct builder *b, const struct touching *t, uint32_t 
     uint32_t i = b->setup->options.inputs[k].replicated ? 0 : t->i;
     uint32_t *block = &b->entering[t->stage].copies[(size_t)i * t->at->entering_count + e];
     if (*block == WEIR__NO_BLOCK) {
-        struct weir__copy copy = {.action = t->action, .from_block = WEIR__NO_BLOCK, .input = k};
+        struct weir__copy copy = {
+            .action = t->action, .made = WEIR__NO_ACTION, .from_block = WEIR__NO_BLOCK, .input = k};
         slice_input(b, k, i, &copy.input_offset, &copy.bytes);
         *block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, t->worker, copy.bytes);
         copy.to_block = *block;
         copy.staging = take_staging(b, t->worker, copy.bytes);
-        if (*block != WEIR__NO_BLOCK && !add_copy(b, t->worker, &copy)) weir__memory_fail(memory);
+        if (*block != WEIR__NO_BLOCK && !weir__lifetimes_copy(b, t->worker, &copy))
+            weir__memory_fail(memory);
     }
     weir__memory_use(memory, *block, t->action);
     if (t->first) point(b, &t->views->inputs[t->at->border_count + e], *block);
@@ -532,6 +538,7 @@ static void visit(struct builder *b, uint32_t a) {
         touch(b, &t, kind, call->phase);
         weir__lifetimes_moves(b, &t, kind);
     }
+    if (!weir__ties_copy(b, a)) weir__memory_fail(&b->prepared->memory);
     call->copy_end = b->prepared->copy_count;
     call->return_end = b->prepared->return_count;
     call->portal_end = b->prepared->move_count;
@@ -568,7 +575,7 @@ static bool builder_init(struct builder *b) {
     bool made = make_lasting(b);
     for (uint32_t s = 0; made && s < stages; s++) made = make_stage(b, s);
     for (uint32_t r = 0; made && r < routes; r++) made = make_route(b, r);
-    return made && weir__lifetimes_trackers(b);
+    return made && weir__ties_begin(b) && weir__lifetimes_trackers(b);
 }
 
 int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,

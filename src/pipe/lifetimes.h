@@ -54,6 +54,8 @@ struct builder {
     uint32_t *portal_of;       /* per route and reader: its worker's portal within the tracker */
     uint32_t *grad_portal_of;  /* per route and reader */
     uint32_t *route_first;     /* per route: where its readers begin in the two above */
+    uint32_t *last_gradient;   /* per stage: the last action that writes its gradients … */
+    uint32_t *norm;            /* … and the one that takes their norm */
 };
 
 struct touching {
@@ -71,6 +73,8 @@ static inline int64_t weir__lifetimes_rows_of(const struct builder *b, uint32_t 
     return weir__prepared_views(b->prepared, 0, i)->rows;
 }
 
+/** A copy to the worker, for an action of its. False without memory. */
+bool weir__lifetimes_copy(struct builder *b, uint32_t worker, const struct weir__copy *copy);
 /** Numbers the portals of every micro-batch. */
 bool weir__lifetimes_trackers(struct builder *b);
 /** What the action's portals do around its call. */

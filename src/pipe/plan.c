@@ -103,29 +103,6 @@ static bool check_apart(const struct weir__setup *setup, uint32_t workers,
     return right;
 }
 
-/* Norm and update reach all uses of a tied parameter. */
-static bool check_ties(const struct weir__setup *setup, const uint32_t *stage_worker,
-                       struct weir_faults *faults) {
-    bool right = true;
-    for (uint32_t t = 0; t < setup->tie_count; t++) {
-        const struct weir__tie *tie = &setup->ties[t];
-        uint32_t first = stage_worker[tie->uses[0].stage];
-        for (uint32_t u = 1; u < tie->use_count; u++) {
-            uint32_t worker = stage_worker[tie->uses[u].stage];
-            if (weir__setup_device(setup, worker).memory == weir__setup_device(setup, first).memory)
-                continue;
-            weir_faults_add(faults,
-                            "stages %u and %u share the parameter %s, but workers %u and %u (%s "
-                            "and %s) do not share memory: put both stages on one device",
-                            tie->uses[0].stage, tie->uses[u].stage, tie->name, first, worker,
-                            device_name(setup, first), device_name(setup, worker));
-            right = false;
-            break;
-        }
-    }
-    return right;
-}
-
 int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **prepared,
                        uint32_t *count, struct weir_faults *faults) {
     int64_t rows[WEIR__ROW_COUNTS];
@@ -138,7 +115,6 @@ int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **
     if (status != WEIR_OK) return status;
     assert(*count <= WEIR__PREPARED_MAX);
     bool right = check_apart(setup, prepared[0]->table->worker_count, faults);
-    right &= check_ties(setup, prepared[0]->stage_worker, faults);
     status = check_devices(setup, prepared[0]->table->worker_count, faults);
     return status == WEIR_OK && !right ? WEIR_ERR_CONFIG : status;
 }

@@ -206,8 +206,9 @@ static void bind_copy(struct weir__prepared *prepared, const struct weir__arena 
     const struct weir__memory *memory = &prepared->memory;
     uint32_t worker = memory->blocks[copy->to_block].worker;
     copy->to = address(memory, arenas, copy->to_block, 0);
-    copy->from = copy->from_block == WEIR__NO_BLOCK ? (char *)staging[worker] + copy->staging
-                                                    : address(memory, arenas, copy->from_block, 0);
+    copy->from = copy->from_block == WEIR__NO_BLOCK
+                     ? (char *)staging[worker] + copy->staging
+                     : address(memory, arenas, copy->from_block, copy->from_offset);
 }
 
 void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
@@ -378,8 +379,7 @@ static void look_ahead(struct weir__prepared *prepared, const struct weir__call 
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         const struct weir__copy *copy = &prepared->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->from_block == WEIR__NO_BLOCK) continue;
-        uint32_t made =
-            weir__memory_first(memory, copy->from_block, prepared->start, prepared->end);
+        uint32_t made = weir__prepared_made(prepared, copy);
         if (prepared->end[made] > moment) moment = prepared->end[made];
     }
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {

@@ -9,6 +9,7 @@
 
 #include "pipe/memory.h"
 #include "pipe/setup.h"
+#include "schedule/index.h"
 
 /** "Worker's row must have ended `count` actions", or one of the waiting worker's own copies must
  * have: then that is meant. */
@@ -40,7 +41,10 @@ enum { WEIR__HOP_SLOTS = 4 };
  * the worker's thread when the action starts. */
 struct weir__copy {
     uint32_t action;
+    uint32_t made;       /**< the action after which it can be made: of what lasts, else
+                              WEIR__NO_ACTION, and the first that uses the block is */
     uint32_t from_block; /**< WEIR__NO_BLOCK: from the caller, by way of the worker's staging */
+    size_t from_offset;  /**< in the block */
     uint32_t to_block;
     uint32_t lane; /**< or WEIR__NO_LANE */
     uint32_t unit; /**< of a lane: the first of those that are done together with it (ways.h), which
@@ -121,6 +125,12 @@ struct weir__lasting {
     uint32_t parameters, gradients, optimizer, state;
 };
 
+/** Of a tie whose uses lie in memories apart: copies, WEIR__NO_BLOCK where there is none. */
+struct weir__tie_copies {
+    uint32_t *arrived; /**< [use]: of its gradient, for the owner's norm */
+    uint32_t *whole;   /**< [worker]: of the sum, for its stages' updates */
+};
+
 /** A pointer that waits for its arena. */
 struct weir__binding {
     void **where;
@@ -176,9 +186,10 @@ struct weir__prepared {
     struct weir__tracker *trackers; /**< per micro-batch */
     uint32_t wait_count, copy_count, move_count, return_count;
     uint32_t copy_capacity, move_capacity, return_capacity;
-    struct weir__lasting *lasting;  /**< per stage */
-    struct weir_tied **tied;        /**< [stage]: what its norm and update are given */
-    struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
+    struct weir__lasting *lasting;       /**< per stage */
+    struct weir__tie_copies *tie_copies; /**< per tie */
+    struct weir_tied **tied;             /**< [stage]: what its norm and update are given */
+    struct weir__binding *bindings;      /**< pointers to be filled in when the arenas are there */
     uint32_t binding_count, binding_capacity;
 };
 
@@ -213,6 +224,12 @@ bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_
 static inline struct weir__views *weir__prepared_views(const struct weir__prepared *prepared,
                                                        uint32_t stage, uint32_t micro_batch) {
     return &prepared->views[(size_t)stage * prepared->micro_batch_count + micro_batch];
+}
+/** The action after which a copy that is not the caller's can be made; after the replay. */
+static inline uint32_t weir__prepared_made(const struct weir__prepared *prepared,
+                                           const struct weir__copy *copy) {
+    if (copy->made != WEIR__NO_ACTION) return copy->made;
+    return weir__memory_first(&prepared->memory, copy->from_block, prepared->start, prepared->end);
 }
 /** The rows of micro-batches that occur: 1 or 2 sizes into sizes[2]; returns how many. */
 uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t sizes[2]);

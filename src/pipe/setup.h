@@ -32,6 +32,7 @@ struct weir__tie_use {
 };
 struct weir__tie {
     const char *name;
+    size_t bytes; /**< of each use */
     uint32_t use_count;
     struct weir__tie_use *uses;
 };

@@ -168,9 +168,8 @@ static uint32_t former_in_slot(const struct clocks *c, uint32_t node) {
 static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
     const struct weir__prepared *p = c->prepared;
     for (uint32_t i = copy_of(c, node)->unit; i != WEIR__NO_COPY; i = p->copies[i].next) {
-        uint32_t from = p->copies[i].from_block;
-        if (from == WEIR__NO_BLOCK) continue;
-        uint32_t made = weir__memory_first(&p->memory, from, c->start, c->end);
+        if (p->copies[i].from_block == WEIR__NO_BLOCK) continue;
+        uint32_t made = weir__prepared_made(p, &p->copies[i]);
         if (!list_add(c, count, made, false, WEIR__CAUSE_BORDER)) return false;
     }
     uint32_t former = former_in_slot(c, node);
