@@ -45,7 +45,26 @@
 #define WEIR__CUDA_KERNEL_IMAGE_MAP(X)
 
 /** src/net/cuda/norm.c */
-#define WEIR__CUDA_KERNEL_NORM_MAP(X)
+#define WEIR__CUDA_KERNEL_NORM_MAP(X)                                                              \
+    X(layer_norm_warp_f32)                                                                         \
+    X(layer_norm_warp_bf16)                                                                        \
+    X(layer_norm_block_f32)                                                                        \
+    X(layer_norm_block_bf16)                                                                       \
+    X(add_layer_norm_warp_f32)                                                                     \
+    X(add_layer_norm_warp_bf16)                                                                    \
+    X(add_layer_norm_block_f32)                                                                    \
+    X(add_layer_norm_block_bf16)                                                                   \
+    X(layer_norm_grad_warp_f32)                                                                    \
+    X(layer_norm_grad_warp_bf16)                                                                   \
+    X(layer_norm_grad_block_f32)                                                                   \
+    X(layer_norm_grad_block_bf16)                                                                  \
+    X(add_layer_norm_grad_warp_f32)                                                                \
+    X(add_layer_norm_grad_warp_bf16)                                                               \
+    X(add_layer_norm_grad_block_f32)                                                               \
+    X(add_layer_norm_grad_block_bf16)                                                              \
+    X(layer_norm_weight_f32)                                                                       \
+    X(layer_norm_weight_bf16)                                                                      \
+    X(fold)
 
 /** src/net/cuda/table.c: rows of tables, losses */
 #define WEIR__CUDA_KERNEL_TABLE_MAP(X)

@@ -22,6 +22,7 @@
 #define WEIR_NET_CUDA_H
 
 #include "device/cuda_kernels.h"
+#include "net/cuda/norm_arguments.h"
 #include "net/kernel.h"
 
 /** Sparse: rows that a family lacks have run NULL. */
@@ -44,5 +45,20 @@ struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint3
  * thread. */
 struct weir__cuda_grid weir__cuda_plane(uint64_t columns, uint64_t rows, uint32_t rows_at_once,
                                         uint64_t layers);
+
+/** The kernel that stores a shape's dtype: WEIR__CUDA_BY_DTYPE(gelu, shape). */
+#define WEIR__CUDA_BY_DTYPE(name, shape)                                                           \
+    ((shape)->dtype == WEIR_F32 ? WEIR__CUDA_KERNEL_##name##_f32 : WEIR__CUDA_KERNEL_##name##_bf16)
+
+/**
+ * Sums over rows, such as a bias's gradient, in two halves: blocks sum up parts of the rows, then
+ * weir__cuda_fold adds the parts. So many rows are a part where a block has `1 / tiles` of the
+ * columns: a multiple of 32; 256 blocks, two for each multiprocessor of an H200, have work if there
+ * are rows enough. It follows from the shape alone.
+ */
+uint64_t weir__cuda_part_rows(uint64_t rows, uint64_t tiles);
+/** Of that many rows; at least 1. */
+uint64_t weir__cuda_parts(uint64_t rows, uint64_t part_rows);
+int weir__cuda_fold(struct weir_stream *stream, const struct weir__cuda_fold *fold);
 
 #endif

@@ -34,3 +34,24 @@ struct weir__cuda_grid weir__cuda_plane(uint64_t columns, uint64_t rows, uint32_
     return (struct weir__cuda_grid){
         {along.blocks[0], down.blocks[0], deep == 0 ? 1 : deep}, {x, THREADS / x, 1}, 0};
 }
+
+uint64_t weir__cuda_part_rows(uint64_t rows, uint64_t tiles) {
+    enum { BLOCKS = 256, MULTIPLE = 32 };
+    uint64_t parts = tiles < BLOCKS ? BLOCKS / (tiles > 0 ? tiles : 1) : 1;
+    uint64_t part_rows = rows / parts + (rows % parts != 0);
+    part_rows = (part_rows + MULTIPLE - 1) / MULTIPLE * MULTIPLE;
+    return part_rows > 0 ? part_rows : MULTIPLE;
+}
+
+uint64_t weir__cuda_parts(uint64_t rows, uint64_t part_rows) {
+    return rows == 0 ? 1 : (rows - 1) / part_rows + 1;
+}
+
+int weir__cuda_fold(struct weir_stream *stream, const struct weir__cuda_fold *fold) {
+    enum { COLUMNS = 32, THREADS = 256 };
+    uint64_t columns = (uint64_t)fold->width * (fold->to[1] != NULL ? 2 : 1);
+    struct weir__cuda_grid grid = weir__cuda_line(columns, COLUMNS, THREADS, 0);
+    void *arguments[] = {(void *)(uintptr_t)fold};
+    if (columns == 0) return WEIR_OK;
+    return weir__cuda_launch(stream, WEIR__CUDA_KERNEL_fold, &grid, arguments);
+}

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * layer_norm: mean = sum(x) / C, rstd = 1 / sqrt(sum((x - mean)^2) / C + eps),
+ *             y = (x - mean) * rstd * weight + bias
+ * add_layer_norm: sum = x + b, rounded as it is stored, and the same of that sum
+ *
+ * Memory: y, mean, rstd (and sum) are overwritten (=). Fast if rows and pointers are multiples of
+ *   16 bytes.
+ * Bytes: reads and writes M x C numbers (with a sum: reads 2, writes 2); 8 M for the statistics;
+ * the weights stay in the first cache. A row is read once as long as it fits in registers: 1024
+ *   numbers by a warp, 16 or 8 thousand by a block; what is longer comes from a cache the second
+ * and third time. Floor: 2 x M x C x (4 or 2) / bandwidth. Launch: threads 256; rows of up to 1024
+ * numbers take a warp each, longer ones a block.
+ */
+#include "chunk.cuh"
+#include "net/cuda/norm_arguments.h"
+#include "reduce.cuh"
+
+/* 1024 numbers by a warp: 32 floats of a thread's registers. */
+template <typename T> constexpr uint32_t held_chunks = 32 / chunk_width<T>;
+
+template <typename T, bool whole, bool added, uint32_t threads> struct layer_norm_row {
+    static constexpr uint32_t width = chunk_width<T>, held = whole ? held_chunks<T> : 1;
+    const struct weir__cuda_layer_norm &call;
+    uint32_t n, lane;
+    kept<T, held> keep;
+
+    /** visit(chunk, i) for each of this lane's chunks, whose first number is number i. */
+    template <typename Visit> __device__ __forceinline__ void each(const T *row, Visit visit) {
+#pragma unroll
+        for (uint32_t k = 0; k < held; k++) {
+            const uint32_t i = (lane + k * threads) * width;
+            if (i < n) visit(keep.at[k], i);
+        }
+#pragma unroll 1
+        for (uint32_t i = (lane + held * threads) * width; i < n; i += threads * width)
+            visit(load_chunk<whole>(row, i, n), i);
+    }
+
+    /** x + b, to memory and to what is kept. */
+    __device__ __forceinline__ void add(T *sum, const T *x, const T *b) {
+        kept<T, held> other;
+        keep_row<whole, threads>(keep, x, lane, n);
+        keep_row<whole, threads>(other, b, lane, n);
+#pragma unroll
+        for (uint32_t k = 0; k < held; k++) {
+            const uint32_t i = (lane + k * threads) * width;
+            if (i >= n) continue;
+            keep.at[k] = sum_of(keep.at[k], other.at[k]);
+            store_chunk<whole>(sum, i, n, keep.at[k]);
+        }
+#pragma unroll 1
+        for (uint32_t i = (lane + held * threads) * width; i < n; i += threads * width)
+            store_chunk<whole>(sum, i, n,
+                               sum_of(load_chunk<whole>(x, i, n), load_chunk<whole>(b, i, n)));
+    }
+
+    static __device__ __forceinline__ chunk<T> sum_of(chunk<T> a, const chunk<T> &b) {
+#pragma unroll
+        for (uint32_t e = 0; e < width; e++) a.at[e] = narrow<T>(widen(a.at[e]) + widen(b.at[e]));
+        return a;
+    }
+
+    __device__ __forceinline__ float mean_of(const T *row, float *shared) {
+        float sum = 0.0f;
+        each(row, [&](const chunk<T> &v, uint32_t) {
+#pragma unroll
+            for (uint32_t e = 0; e < width; e++) sum += widen(v.at[e]);
+        });
+        return reduce_block<threads / 32, struct add>(sum, shared) / static_cast<float>(n);
+    }
+
+    __device__ __forceinline__ float rstd_of(const T *row, float mean, float *shared) {
+        float squares = 0.0f;
+        each(row, [&](const chunk<T> &v, uint32_t i) {
+#pragma unroll
+            for (uint32_t e = 0; e < width; e++) {
+                const float distance = widen(v.at[e]) - mean;
+                if (whole || i + e < n) squares += distance * distance;
+            }
+        });
+        squares = reduce_block<threads / 32, struct add>(squares, shared);
+        return 1.0f / sqrtf(squares / static_cast<float>(n) + call.eps);
+    }
+
+    __device__ __forceinline__ void run(uint64_t m, float (*shared)[32]) {
+        const T *x = static_cast<const T *>(call.x) + m * n;
+        if (added) {
+            T *sum = static_cast<T *>(call.sum) + m * n;
+            add(sum, x, static_cast<const T *>(call.b) + m * n);
+            x = sum;
+        } else {
+            keep_row<whole, threads>(keep, x, lane, n);
+        }
+        const float mean = mean_of(x, shared[0]), rstd = rstd_of(x, mean, shared[1]);
+        T *y = static_cast<T *>(call.y) + m * n;
+        each(x, [&](chunk<T> v, uint32_t i) {
+            const floats<width> weight = load_floats<whole, width>(call.weight, i, n);
+            const floats<width> bias = load_floats<whole, width>(call.bias, i, n);
+#pragma unroll
+            for (uint32_t e = 0; e < width; e++)
+                v.at[e] = narrow<T>((widen(v.at[e]) - mean) * rstd * weight.at[e] + bias.at[e]);
+            store_chunk<whole>(y, i, n, v);
+        });
+        if (lane != 0) return;
+        call.mean[m] = mean;
+        call.rstd[m] = rstd;
+    }
+};
+
+template <typename T, bool added, uint32_t threads>
+__device__ __forceinline__ void layer_norm(const struct weir__cuda_layer_norm &call) {
+    __shared__ float shared[2][32];
+    constexpr uint64_t per_block = 256 / threads;
+    const uint32_t n = call.width, lane = threadIdx.x % threads;
+    const bool whole = n % chunk_width<T> == 0 && is_aligned(call.x) && is_aligned(call.b) &&
+                       is_aligned(call.y) && is_aligned(call.sum) && is_aligned(call.weight) &&
+                       is_aligned(call.bias);
+    const uint64_t first = blockIdx.x * per_block + threadIdx.x / threads;
+    const uint64_t step = gridDim.x * per_block;
+#pragma unroll 1
+    for (uint64_t m = first; m < call.rows; m += step) {
+        if (whole)
+            layer_norm_row<T, true, added, threads>{call, n, lane, {}}.run(m, shared);
+        else
+            layer_norm_row<T, false, added, threads>{call, n, lane, {}}.run(m, shared);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    weir_layer_norm_warp_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
+    layer_norm<float, false, 32>(call);
+}
+EXPORT_KERNEL(weir_layer_norm_warp_f32);
+
+extern "C" __global__ void __launch_bounds__(256)
+    weir_layer_norm_warp_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
+    layer_norm<bf16, false, 32>(call);
+}
+EXPORT_KERNEL(weir_layer_norm_warp_bf16);
+
+extern "C" __global__ void __launch_bounds__(256)
+    weir_layer_norm_block_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
+    layer_norm<float, false, 256>(call);
+}
+EXPORT_KERNEL(weir_layer_norm_block_f32);
+
+extern "C" __global__ void __launch_bounds__(256)
+    weir_layer_norm_block_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
+    layer_norm<bf16, false, 256>(call);
+}
+EXPORT_KERNEL(weir_layer_norm_block_bf16);
+
+extern "C" __global__ void __launch_bounds__(256)
+    weir_add_layer_norm_warp_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
+    layer_norm<float, true, 32>(call);
+}
+EXPORT_KERNEL(weir_add_layer_norm_warp_f32);
+
+extern "C" __global__ void __launch_bounds__(256)
+    weir_add_layer_norm_warp_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
+    layer_norm<bf16, true, 32>(call);
+}
+EXPORT_KERNEL(weir_add_layer_norm_warp_bf16);
+
+extern "C" __global__ void __launch_bounds__(256)
+    weir_add_layer_norm_block_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
+    layer_norm<float, true, 256>(call);
+}
+EXPORT_KERNEL(weir_add_layer_norm_block_f32);
+
+extern "C" __global__ void __launch_bounds__(256)
+    weir_add_layer_norm_block_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
+    layer_norm<bf16, true, 256>(call);
+}
+EXPORT_KERNEL(weir_add_layer_norm_block_bf16);

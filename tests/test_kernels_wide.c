@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: CUDA rows compute what net/kernel.h says at sizes that kernels_net's random ones do not
+ * reach: where a launch changes its shape, or a thread comes round again. Method: as there, with
+ * shapes that are written down.
+ */
+#include "harness.h"
+#include "kernel_gpu.h"
+#include "kernels.h"
+
+#define NO_DRIVER "the fake CUDA driver was not built"
+
+static void check_backend(const struct weir__op_shape *shape, enum kernel_backend backend) {
+    struct kernel_case test;
+    struct kernel_results got, wanted;
+    kernel_case_init(&test, shape);
+    if (backend == KERNEL_CUDA_BF16) kernel_case_narrow(&test);
+    test.overwrite = test_random_below(2) == 0;
+    EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
+    double tolerance = kernel_tolerance(&wanted) + (backend == KERNEL_CUDA_BF16 ? 0x1p-8 : 0);
+    kernel_expect_near(&got, &wanted, tolerance, kernel_backend_name(backend));
+    kernel_results_clean_up(&got);
+    kernel_results_clean_up(&wanted);
+    kernel_case_clean_up(&test);
+}
+
+static void check(const struct weir__op_shape *shape) {
+    check_backend(shape, KERNEL_CUDA);
+    if (!test_has_failed()) check_backend(shape, KERNEL_CUDA_BF16);
+}
+
+/* A warp keeps 1024 numbers of a row, a block 8192. */
+static void test_layer_norm_of_long_rows(void) {
+    static const int64_t widths[] = {768, 1024, 1025, 1032, 2048, 8200, 10001};
+    static const enum weir__op ops[] = {WEIR__OP_layer_norm, WEIR__OP_layer_norm_grad_input,
+                                        WEIR__OP_layer_norm_grad_weight};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
+        for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
+            check(&(struct weir__op_shape){.op = ops[o],
+                                           .rows = 3,
+                                           .tokens = 1,
+                                           .threads = 1,
+                                           .width = widths[w],
+                                           .eps = 1e-5});
+}
+
+/* Parts of 32 rows, 256 at most. */
+static void test_layer_norm_of_many_rows(void) {
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    check(&(struct weir__op_shape){.op = WEIR__OP_layer_norm_grad_weight,
+                                   .rows = 8203,
+                                   .tokens = 1,
+                                   .threads = 1,
+                                   .width = 5,
+                                   .eps = 1e-5});
+}
+
+WEIR_TEST_SUITE(kernels_wide, TEST(layer_norm_of_long_rows), TEST(layer_norm_of_many_rows))
