@@ -70,7 +70,12 @@
 #define WEIR__CUDA_KERNEL_TABLE_MAP(X)
 
 /** src/net/cuda/flat.c */
-#define WEIR__CUDA_KERNEL_FLAT_MAP(X)
+#define WEIR__CUDA_KERNEL_FLAT_MAP(X)                                                              \
+    X(square_parts)                                                                                \
+    X(square_fold)                                                                                 \
+    X(accumulate)                                                                                  \
+    X(adamw)                                                                                       \
+    X(sgd)
 
 /** src/net/cuda/attention.c */
 #define WEIR__CUDA_KERNEL_ATTENTION_MAP(X)
