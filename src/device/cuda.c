@@ -13,12 +13,20 @@
 
 /* ---- errors ---- */
 
+static bool is_sticky(const struct weir__cuda_failure *failure) {
+    return failure->call != NULL && failure->name == NULL && weir__cuda_is_sticky(failure->result);
+}
+
+void weir__cuda_note(struct weir__cuda_device *device, const struct weir__cuda_failure *failure) {
+    pthread_mutex_lock(&device->failure_lock);
+    if (!is_sticky(&device->failure)) device->failure = *failure;
+    pthread_mutex_unlock(&device->failure_lock);
+}
+
 int weir__cuda_check(struct weir__cuda_device *device, const char *call, int result) {
     if (result == WEIR__CUDA_SUCCESS) return WEIR_OK;
-    pthread_mutex_lock(&device->failure_lock);
-    bool stays = device->failure.call != NULL && weir__cuda_is_sticky(device->failure.result);
-    if (!stays) device->failure = (struct weir__cuda_failure){call, result};
-    pthread_mutex_unlock(&device->failure_lock);
+    const struct weir__cuda_failure failure = {call, result, NULL};
+    weir__cuda_note(device, &failure);
     return weir__cuda_status(result);
 }
 
@@ -31,8 +39,11 @@ static void cuda_explain(struct weir__device *device, char *text, size_t capacit
     text[0] = '\0';
     if (failure.call == NULL) return;
     char words[160];
-    weir__cuda_text(&own->driver, failure.call, failure.result, words, sizeof words);
-    bool stays = weir__cuda_is_sticky(failure.result);
+    if (failure.name != NULL)
+        snprintf(words, sizeof words, "%s: %s (%d)", failure.call, failure.name, failure.result);
+    else
+        weir__cuda_text(&own->driver, failure.call, failure.result, words, sizeof words);
+    bool stays = is_sticky(&failure);
     snprintf(text, capacity, "%s: %s%s", device->name, words,
              stays ? "; nothing on this GPU can go on: make the pipe anew" : "");
 }
@@ -184,6 +195,7 @@ static void cuda_close(struct weir__device *device) {
     struct weir__cuda_device *own = weir__cuda_device(device);
     struct weir__cuda_scope scope;
     (void)weir__cuda_scope_begin(own, &scope);
+    if (own->numerics != NULL) own->numerics->close(own->numerics, own);
     weir__cuda_modules_destroy(own);
     weir__cuda_clock_destroy(own);
     weir__cuda_scope_end(own, &scope);

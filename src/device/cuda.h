@@ -35,10 +35,20 @@ void weir__cuda_clock_rebase(struct weir__cuda_clock *clock, uint64_t host_ns, f
 /** `milliseconds` after (negative: before) the base. */
 uint64_t weir__cuda_clock_map(const struct weir__cuda_clock *clock, float milliseconds);
 
+struct weir__cuda_device;
+
 /** What failed last; a sticky failure stays. */
 struct weir__cuda_failure {
     const char *call; /**< static; NULL: nothing has */
     int result;
+    const char *name; /**< static: what a library other than the driver calls the result, which is
+                           its own then, and never sticky; NULL: the driver's */
+};
+
+/** What another part hangs on to a device, to end with it. */
+struct weir__cuda_attached {
+    /** With the device's context current, and all streams gone; `device` still calls. */
+    void (*close)(struct weir__cuda_attached *attached, struct weir__cuda_device *device);
 };
 
 struct weir__cuda_device {
@@ -54,6 +64,8 @@ struct weir__cuda_device {
     struct CUmod_st **modules;
     uint32_t module_count, module_capacity;
     struct CUfunc_st *functions[WEIR__CUDA_KERNEL_COUNT];
+    struct weir__cuda_attached *numerics; /**< the net's libraries (net/cuda/numerics.h); NULL until
+                                               one is needed; under `lock` */
 };
 
 struct weir__cuda_stream {
@@ -75,6 +87,8 @@ static inline const struct weir__cuda_stream *weir__cuda_stream(const struct wei
 
 /** The status of `result`; a failure is kept for `explain`. `call` is the driver's name for it. */
 int weir__cuda_check(struct weir__cuda_device *device, const char *call, int result);
+/** Keeps a failure for `explain`. */
+void weir__cuda_note(struct weir__cuda_device *device, const struct weir__cuda_failure *failure);
 
 /** The device's context as the calling thread's, for calls that may come from any thread, and what
  * it was before. */
