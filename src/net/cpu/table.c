@@ -8,7 +8,6 @@
 #include "net/custom.h"
 
 #include <dlfcn.h>
-#include <math.h>
 
 #if defined(WEIR_ONEDNN)
 #define PRODUCTS weir__onednn_f32
@@ -54,22 +53,6 @@ uint32_t weir__kernel_threads(uint32_t threads) {
     int former = get();
     if (threads > 0) set((int)threads);
     return former > 0 ? (uint32_t)former : 0;
-}
-
-int weir__index_error(const struct weir__op_call *call, const char *what, int64_t place,
-                      int64_t index, int64_t limit) {
-    return weir__fail(call->error, WEIR_ERR_ARGUMENT,
-                      "%s %lld of the micro-batch is %lld, which is outside [0, %lld)", what,
-                      (long long)place, (long long)index, (long long)limit);
-}
-
-double weir__weighted(double sum, double weight) {
-    return weight > 0 ? sum / weight : 0;
-}
-
-/* k * 2^-24 >= p for whole k is k >= p * 2^24, and that product is exact. */
-uint32_t weir__dropout_threshold(double p) {
-    return (uint32_t)ceil(p * 0x1p24);
 }
 
 static const struct weir__flat_calls *flat_calls(enum weir_dtype dtype, bool reference) {
