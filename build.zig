@@ -324,6 +324,7 @@ fn addFakeCuda(b: *Build, options: Options) *Compile {
     module.addIncludePath(b.path("kernels"));
     module.addIncludePath(b.path("tests/fake_cuda"));
     addSources(b, options, module, listSources(b, "tests/fake_cuda", ".c", .flat), &.{});
+    addSources(b, options, module, files.referenceSources(b), &.{});
     const strict: []const []const u8 = if (options.strict) &.{"-Werror"} else &.{};
     const both: []const []const []const u8 = &.{ cuda.emulation_flags, strict };
     const flags = std.mem.concat(b.allocator, []const u8, both) catch @panic("OOM");
@@ -603,6 +604,7 @@ fn linkFakeCudaWithClang(b: *Build, clang: Clang) LazyPath {
     link.addArg("-shared");
     const drivers = listSources(b, "tests/fake_cuda", ".c", .flat);
     addObjects(link, compileWithClang(b, clang, drivers, shared));
+    addObjects(link, compileWithClang(b, clang, files.referenceSources(b), shared));
     addObjects(link, compileWithClang(b, kernels, cuda.emulatedSources(b), cpp_flags));
     link.addFileArg(compileOne(b, kernels, cuda.kernelTable(b), "fake_kernels.cc", cpp_flags));
     link.addArgs(&.{ "-lpthread", "-lm", "-o" });

@@ -58,6 +58,17 @@ pub fn netSources(b: *Build, with_onednn: bool) []const []const u8 {
     return kept.items;
 }
 
+/// What the fake driver computes products and convolutions with, and what that needs.
+pub fn referenceSources(b: *Build) []const []const u8 {
+    const own: []const []const u8 = &.{
+        "src/net/cpu/reference_f32.c",
+        "src/net/cpu/shared.c",
+        "src/net/cuda/workspace.c",
+    };
+    const base = listSources(b, "src/base", ".c", .flat);
+    return std.mem.concat(b.allocator, []const u8, &.{ own, base }) catch @panic("OOM");
+}
+
 fn isNetSource(source: []const u8) bool {
     const startsWith = std.mem.startsWith;
     return startsWith(u8, source, "src/net/") or startsWith(u8, source, "src/io/");

@@ -45,6 +45,7 @@ bool fake_gpus_clean(const struct weir_fake_cuda_control *fake) {
     clean &= EXPECT_EQ_UINT(counts.orphans, 0);
     clean &= EXPECT_EQ_UINT(counts.streams + counts.events + counts.modules, 0);
     clean &= EXPECT_EQ_UINT(counts.allocations + counts.pins, 0);
+    clean &= EXPECT_EQ_UINT(counts.plans, 0);
     clean &= EXPECT_EQ_UINT(counts.lost_work, 0);
     clean &= EXPECT_EQ_STR(counts.first_fault, "");
     return clean && EXPECT_EQ_UINT(counts.faults, 0);

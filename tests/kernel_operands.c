@@ -42,19 +42,22 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
     };
 }
 
-/* SHARED: the same for all rows. MOMENT: a row's statistics. INDEX: one per token. */
+/* SHARED: the same for all rows. PACKED: so, and a product's. MOMENT: a row's statistics. INDEX:
+ * one per token. */
 #define REAL(size)                                                                                 \
-    { OPERAND_REAL, size, false, false }
+    { OPERAND_REAL, size, false, false, false }
 #define SHARED(size)                                                                               \
-    { OPERAND_REAL, size, true, true }
+    { OPERAND_REAL, size, true, true, false }
+#define PACKED(size)                                                                               \
+    { OPERAND_REAL, size, true, true, true }
 #define MOMENT(size)                                                                               \
-    { OPERAND_REAL, size, false, true }
+    { OPERAND_REAL, size, false, true, false }
 #define INDEX                                                                                      \
-    { OPERAND_INDEX, n.m, false, false }
+    { OPERAND_INDEX, n.m, false, false, false }
 #define LOSS                                                                                       \
-    { OPERAND_LOSS, 1, false, false }
+    { OPERAND_LOSS, 1, false, false, false }
 #define CACHE                                                                                      \
-    { OPERAND_CACHE, 2 * KERNEL_SEQUENCES *n.table, false, false }
+    { OPERAND_CACHE, 2 * KERNEL_SEQUENCES *n.table, false, false, false }
 
 /** Products, tables, LayerNorm, attention. Operands of other ops are OPERAND_NONE, here and below.
  */
@@ -62,8 +65,8 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     int64_t bias = shape->has_bias ? shape->out : 0;
     const struct operands rows[WEIR__OP_COUNT] = {
-        [WEIR__OP_linear] = {{REAL(n.in), SHARED(n.weight), SHARED(bias)}, {REAL(n.out)}, false},
-        [WEIR__OP_linear_grad_input] = {{REAL(n.out), SHARED(n.weight)}, {REAL(n.in)}, false},
+        [WEIR__OP_linear] = {{REAL(n.in), PACKED(n.weight), PACKED(bias)}, {REAL(n.out)}, false},
+        [WEIR__OP_linear_grad_input] = {{REAL(n.out), PACKED(n.weight)}, {REAL(n.in)}, false},
         [WEIR__OP_linear_grad_weight] = {{REAL(n.in), REAL(n.out)}, {SHARED(n.weight)}, true},
         [WEIR__OP_bias_grad] = {{REAL(n.out)}, {SHARED(shape->out)}, true},
         [WEIR__OP_embedding] = {{INDEX, SHARED(n.weight)}, {REAL(n.out)}, false},
@@ -98,10 +101,10 @@ static struct operands operands_of_windows(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
     int64_t bias = shape->has_bias ? shape->out : 0;
     const struct operands rows[WEIR__OP_COUNT] = {
-        [WEIR__OP_conv2d] = {{REAL(n.in_image), SHARED(n.kernel), SHARED(bias)},
+        [WEIR__OP_conv2d] = {{REAL(n.in_image), PACKED(n.kernel), SHARED(bias)},
                              {REAL(n.out_image)},
                              false},
-        [WEIR__OP_conv2d_grad_input] = {{REAL(n.out_image), SHARED(n.kernel)},
+        [WEIR__OP_conv2d_grad_input] = {{REAL(n.out_image), PACKED(n.kernel)},
                                         {REAL(n.in_image)},
                                         false},
         [WEIR__OP_conv2d_grad_weight] = {{REAL(n.in_image), REAL(n.out_image)},

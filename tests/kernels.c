@@ -233,7 +233,8 @@ static void from_dtype(double *to, const void *from, int64_t count, enum weir_dt
 }
 
 static void narrow(double *numbers, const struct operand *operand) {
-    for (int64_t i = 0; numbers != NULL && !operand->single && i < operand->count; i++)
+    bool rounded = !operand->single || operand->packed;
+    for (int64_t i = 0; numbers != NULL && rounded && i < operand->count; i++)
         numbers[i] = narrowed((float)numbers[i]);
 }
 
@@ -327,7 +328,7 @@ static int make_room_to_pack(const struct weir__kernel *kernel, const struct wei
     return status;
 }
 
-/** Packs the weights, the only operands that are valid then. Who packs has the largest row count
+/** Packs the parameters, the only operands that are valid then. Who packs has the largest row count
  * and one thread: any of a node's states may be the first of a step. */
 static int pack(const struct weir__kernel *kernel, const struct weir__op_call *call) {
     struct weir__op_call early = *call;
@@ -340,6 +341,7 @@ static int pack(const struct weir__kernel *kernel, const struct weir__op_call *c
     if (kernel->prepare != NULL) status = kernel->prepare(&largest, call->stream, &early.state);
     if (status != WEIR_OK) return status;
     ins[1] = call->in[1];
+    ins[2] = call->shape->has_bias ? call->in[2] : NULL;
     early.shape = &largest;
     early.in = ins;
     early.out = NULL;

@@ -21,6 +21,7 @@ struct operand {
     int64_t count;
     bool shared; /**< the same for all rows of the micro-batch */
     bool single; /**< F32 where the kernel's dtype is BF16: parameters, statistics */
+    bool packed; /**< rounded to BF16 all the same, before it is used: a product's weights */
 };
 
 /** What net/kernel.h says of an op's operands. */

@@ -81,7 +81,13 @@
 #define WEIR__CUDA_KERNEL_ATTENTION_MAP(X)
 
 /** src/net/cuda/product.c */
-#define WEIR__CUDA_KERNEL_PRODUCT_MAP(X)
+#define WEIR__CUDA_KERNEL_PRODUCT_MAP(X)                                                           \
+    X(weight_pack_f32)                                                                             \
+    X(weight_pack_bf16)                                                                            \
+    X(weight_deliver_f32)                                                                          \
+    X(weight_deliver_bf16)                                                                         \
+    X(bias_add_f32)                                                                                \
+    X(bias_add_bf16)
 
 #define WEIR__CUDA_KERNEL_MAP(X)                                                                   \
     WEIR__CUDA_KERNEL_DEVICE_MAP(X)                                                                \

@@ -313,22 +313,27 @@ static bool control_poke(void *device, const void *host, size_t bytes) {
     return move(device, host, bytes, device);
 }
 
-static int control_launch(void *stream, weir_fake_cuda_fn *run, const void *arguments,
-                          size_t bytes) {
-    fake_lock();
+int fake_launch(void *stream, const char *call, weir_fake_cuda_fn *run, const void *arguments,
+                size_t bytes) {
     int result = fake_injected();
     struct fake_stream *on = fake_stream_of(stream);
     const struct fake_context *current = fake_current();
     if (result == 0 && current == NULL) result = WEIR__CUDA_INVALID_CONTEXT;
     if (result == 0) result = current->broken;
     if (result == 0 && (on == NULL || on->context != current)) result = WEIR__CUDA_INVALID_HANDLE;
-    if (result == 0) {
-        struct fake_op *op = fake_op_new(FAKE_RUN, fake_log("launch", on, NULL, NULL, NULL, bytes));
-        op->run = run;
-        op->arguments = fake_new(bytes);
-        if (bytes > 0) memcpy(op->arguments, arguments, bytes);
-        fake_submit(on, op);
-    }
+    if (result != 0) return result;
+    struct fake_op *op = fake_op_new(FAKE_RUN, fake_log(call, on, NULL, NULL, NULL, bytes));
+    op->run = run;
+    op->arguments = fake_new(bytes);
+    if (bytes > 0) memcpy(op->arguments, arguments, bytes);
+    fake_submit(on, op);
+    return 0;
+}
+
+static int control_launch(void *stream, weir_fake_cuda_fn *run, const void *arguments,
+                          size_t bytes) {
+    fake_lock();
+    int result = fake_launch(stream, "launch", run, arguments, bytes);
     fake_unlock();
     return result;
 }

@@ -18,6 +18,10 @@
  *    (`faults`); where it could not be seen before the work ran, the context is broken (700).
  *  - A context must be current on the calling thread where the driver wants one (else 201).
  *
+ *  - Products and convolutions are a table of its own, the symbol `weir_fake_cuda_numerics`
+ *    (src/net/cuda/numerics.h), whose calls are calls of the driver as any other: they enqueue, and
+ *    compute with the CPU's reference kernels.
+ *
  * Tests reach it through dlopen of the same path and the symbol `weir_fake_cuda_control`, which is
  * a struct weir_fake_cuda_control. All functions may be called from any thread; `reset` only while
  * no other thread is in the library. In a program that does not reset it there are 2 GPUs, or as
@@ -58,6 +62,7 @@ enum weir_fake_cuda_order {
 /** What is alive, and what went wrong since the reset. */
 struct weir_fake_cuda_counts {
     uint64_t contexts, streams, events, allocations, bytes, pins, modules;
+    uint64_t plans;        /**< libraries of weir_fake_cuda_numerics, and their plans */
     uint64_t orphans;      /**< objects that were alive when their context went */
     uint64_t faults;       /**< uses of memory against the rules */
     uint64_t lost_work;    /**< operations that never ran: their context went, or broke */

@@ -7,6 +7,7 @@
  *   fake_memory.c   device memory, pinned memory, who may touch what
  *   fake_streams.c  queues, events, and in which order work runs
  *   fake_driver.c   the driver's symbols
+ *   fake_numerics.c products and convolutions
  */
 #ifndef WEIR_TESTS_FAKE_STATE_H
 #define WEIR_TESTS_FAKE_STATE_H
@@ -182,6 +183,10 @@ uint64_t fake_log(const char *call, const struct fake_stream *stream,
 bool fake_note_wait(const struct weir_fake_cuda_wait *wait, struct fake_record *record);
 /** The injected result of this call, or 0. */
 int fake_injected(void);
+
+/** Gives a stream a function to run, with a copy of `bytes` bytes of arguments. A CUresult. */
+int fake_launch(void *stream, const char *call, weir_fake_cuda_fn *run, const void *arguments,
+                size_t bytes);
 
 /* ---- fake_objects.c ---- */
 

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT */
+/* A device's numerics: which table it has, and its libraries, opened when first needed. */
+#include "net/cuda/numerics.h"
+
+#include <dlfcn.h>
+
+enum { LIBRARIES = 2 };
+
+struct numerics {
+    struct weir__cuda_attached attached; /**< first */
+    const struct weir__cuda_numerics *calls;
+    void *opened[LIBRARIES]; /**< by enum weir__cuda_library; NULL: not yet */
+};
+
+static void close_all(struct weir__cuda_attached *attached, struct weir__cuda_device *device) {
+    struct numerics *numerics = (struct numerics *)attached;
+    void *products = numerics->opened[WEIR__CUDA_PRODUCTS];
+    void *convolutions = numerics->opened[WEIR__CUDA_CONVOLUTIONS];
+    if (products != NULL) numerics->calls->products_close(products);
+    if (convolutions != NULL) numerics->calls->convolutions_close(convolutions);
+    weir__release(device->device.allocator, numerics, 1, sizeof *numerics);
+    device->numerics = NULL;
+}
+
+/* The fake driver brings its own. */
+static const struct weir__cuda_numerics *table_of(const struct weir__cuda_device *device) {
+    if (!device->driver.fake) return &weir__cuda_libraries;
+    return dlsym(device->driver.library, "weir_fake_cuda_numerics");
+}
+
+/* The device's lock is held. */
+static int attach(struct weir__cuda_device *device, struct numerics **to) {
+    struct numerics *numerics = (struct numerics *)device->numerics;
+    *to = numerics;
+    if (numerics != NULL) return WEIR_OK;
+    const struct weir__cuda_numerics *calls = table_of(device);
+    if (calls == NULL) return WEIR_ERR_UNSUPPORTED;
+    numerics = weir__acquire(device->device.allocator, 1, sizeof *numerics);
+    if (numerics == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    numerics->attached.close = close_all;
+    numerics->calls = calls;
+    device->numerics = &numerics->attached;
+    *to = numerics;
+    return WEIR_OK;
+}
+
+int weir__cuda_settle(struct weir__cuda_device *device, int status,
+                      const struct weir__cuda_failure *failure) {
+    if (status == WEIR_OK || failure->call == NULL) return status;
+    if (failure->name == NULL) return weir__cuda_check(device, failure->call, failure->result);
+    weir__cuda_note(device, failure);
+    return status;
+}
+
+static int open_library(struct weir__cuda_device *device, enum weir__cuda_library library,
+                        struct weir_error *error) {
+    struct numerics *numerics;
+    struct weir__cuda_failure failure = {0};
+    int status = attach(device, &numerics);
+    if (status != WEIR_OK || numerics->opened[library] != NULL) return status;
+    void **to = &numerics->opened[library];
+    status = library == WEIR__CUDA_PRODUCTS
+                 ? numerics->calls->products_open(device, to, &failure, error)
+                 : numerics->calls->convolutions_open(device, to, &failure, error);
+    return weir__cuda_settle(device, status, &failure);
+}
+
+int weir__cuda_library_need(struct weir__device *device, enum weir__cuda_library library,
+                            struct weir_error *error) {
+    struct weir__cuda_device *own = weir__cuda_device(device);
+    struct weir__cuda_scope scope;
+    int status = weir__cuda_scope_begin(own, &scope);
+    if (status == WEIR_OK) {
+        pthread_mutex_lock(&own->lock);
+        status = open_library(own, library, error);
+        pthread_mutex_unlock(&own->lock);
+    }
+    weir__cuda_scope_end(own, &scope);
+    return status;
+}
+
+int weir__cuda_library_use(struct weir__device *device, enum weir__cuda_library library,
+                           struct weir__cuda_library_use *use) {
+    struct weir__cuda_device *own = weir__cuda_device(device);
+    int status = weir__cuda_library_need(device, library, NULL);
+    if (status != WEIR_OK) return status;
+    pthread_mutex_lock(&own->lock);
+    const struct numerics *numerics = (const struct numerics *)own->numerics;
+    *use = (struct weir__cuda_library_use){numerics->calls, numerics->opened[library]};
+    pthread_mutex_unlock(&own->lock);
+    return WEIR_OK;
+}

@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT */
+/* Products and convolutions for the fake driver: run calls enqueue, and compute with the CPU's f32
+ * reference kernels when the work runs: with F32 numbers the bits are theirs. BF16 is widened
+ * before and rounded after. Buffers are checked when the work runs, and the workspace is filled
+ * with NaN, for a library may use it all. Since a library may lack a kernel, gradients of weights
+ * from BF16 images are F32 only where the number of output channels is even. */
+#include "fake_state.h"
+
+#include "net/cpu/cpu.h"
+#include "net/cuda/numerics.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- calls of the driver ---- */
+
+static int say(const char *call, int result, struct weir__cuda_failure *failure) {
+    if (result == 0) return WEIR_OK;
+    *failure = (struct weir__cuda_failure){call, result, NULL};
+    return WEIR_ERR_BACKEND;
+}
+
+/* What a plan or a library is: a copy of what describes it, counted. */
+static int make(const char *call, const void *from, size_t bytes, void **to,
+                struct weir__cuda_failure *failure) {
+    fake_lock();
+    int result = fake_injected();
+    if (result == 0) {
+        *to = memcpy(fake_new(bytes), from, bytes);
+        fake.counts.plans++;
+    }
+    fake_unlock();
+    return say(call, result, failure);
+}
+
+static void destroy(void *made) {
+    fake_lock();
+    fake.counts.plans--;
+    fake_unlock();
+    free(made);
+}
+
+static void destroy_plan(void *library, void *plan) {
+    (void)library;
+    destroy(plan);
+}
+
+/* What work begins with: in which context it runs. */
+struct work {
+    struct fake_context *context;
+};
+
+static int launch(const char *call, struct CUstream_st *stream, weir_fake_cuda_fn *run,
+                  struct work *arguments, size_t bytes, struct weir__cuda_failure *failure) {
+    fake_lock();
+    arguments->context = fake_current();
+    int result = fake_launch(stream, call, run, arguments, bytes);
+    fake_unlock();
+    return say(call, result, failure);
+}
+
+static int open_library(struct weir__cuda_device *device, void **library,
+                        struct weir__cuda_failure *failure, struct weir_error *error) {
+    (void)error;
+    return make("open", &device->gpu, sizeof device->gpu, library, failure);
+}
+
+/* ---- numbers ---- */
+
+/* Of a call: as the device has them, and as F32. */
+struct numbers {
+    void *at;
+    size_t count;
+    enum weir_dtype dtype;
+    float *wide; /* owned */
+};
+
+static bool touch(struct fake_context *context, const char *call, const void *at, size_t bytes) {
+    if (bytes == 0 || fake_place_of(context, at, bytes, call) != FAKE_FORBIDDEN) return true;
+    fake_context_break(context, WEIR__CUDA_ILLEGAL_ADDRESS);
+    return false;
+}
+
+static bool is_touchable(struct fake_context *context, const char *call,
+                         const struct numbers *numbers) {
+    return touch(context, call, numbers->at, numbers->count * weir_dtype_bytes(numbers->dtype));
+}
+
+static void widen(struct numbers *numbers) {
+    numbers->wide = fake_new(numbers->count * sizeof(float));
+    for (size_t i = 0; i < numbers->count; i++) {
+        if (numbers->dtype == WEIR_F32) {
+            numbers->wide[i] = ((const float *)numbers->at)[i];
+            continue;
+        }
+        uint32_t bits = (uint32_t)((const uint16_t *)numbers->at)[i] << 16;
+        memcpy(&numbers->wide[i], &bits, sizeof bits);
+    }
+}
+
+static uint16_t narrowed(float number) {
+    uint32_t bits;
+    memcpy(&bits, &number, sizeof bits);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static void store(const struct numbers *numbers) {
+    for (size_t i = 0; i < numbers->count; i++) {
+        if (numbers->dtype == WEIR_F32)
+            ((float *)numbers->at)[i] = numbers->wide[i];
+        else
+            ((uint16_t *)numbers->at)[i] = narrowed(numbers->wide[i]);
+    }
+}
+
+/* The reference's row for it, on F32. */
+static void compute(const struct weir__op_shape *shape, const float *const in[3], float *out,
+                    bool overwrite) {
+    const struct weir__kernel *row = &weir__reference_f32[shape->op];
+    const void *ins[] = {in[0], in[1], in[2]};
+    void *outs[] = {out};
+    size_t bytes = 0;
+    if (row->measure != NULL && row->measure(shape, &bytes) != WEIR_OK) abort();
+    struct weir__op_call call = {.shape = shape,
+                                 .in = ins,
+                                 .out = outs,
+                                 .workspace = fake_new(bytes),
+                                 .overwrite = overwrite};
+    if (row->run(&call) != WEIR_OK) abort();
+    free(call.workspace);
+}
+
+/* ---- products ---- */
+
+struct matmul_work {
+    struct work work;
+    struct weir__cuda_matmul matmul;
+    struct weir__cuda_matmul_call call;
+    size_t workspace;
+};
+
+/* A sum along rows of `a` is the reference's linear, one along its columns a gradient of a weight.
+ */
+static struct weir__op_shape shape_of_matmul(const struct weir__cuda_matmul *matmul) {
+    if (matmul->a_transposed)
+        return (struct weir__op_shape){.op = WEIR__OP_linear_grad_weight,
+                                       .rows = matmul->k,
+                                       .tokens = 1,
+                                       .in = matmul->n,
+                                       .out = matmul->m};
+    return (struct weir__op_shape){.op = WEIR__OP_linear,
+                                   .rows = matmul->m,
+                                   .tokens = 1,
+                                   .in = matmul->k,
+                                   .out = matmul->n,
+                                   .weight_in_out = !matmul->b_transposed,
+                                   .has_bias = matmul->has_bias};
+}
+
+static void run_matmul(const void *arguments) {
+    const struct matmul_work *work = arguments;
+    const struct weir__cuda_matmul *matmul = &work->matmul;
+    struct fake_context *context = work->work.context;
+    size_t m = (size_t)matmul->m, n = (size_t)matmul->n, k = (size_t)matmul->k;
+    struct numbers of[] = {
+        {(void *)(uintptr_t)work->call.a, m * k, matmul->input, NULL},
+        {(void *)(uintptr_t)work->call.b, k * n, matmul->input, NULL},
+        {(void *)(uintptr_t)work->call.bias, matmul->has_bias ? n : 0, matmul->output, NULL},
+        {work->call.d, m * n, matmul->output, NULL}};
+    for (int i = 0; i < 4; i++)
+        if (!is_touchable(context, "cublasLtMatmul", &of[i])) return;
+    if (!touch(context, "cublasLtMatmul", work->call.workspace, work->workspace)) return;
+    memset(work->call.workspace, 0xff, work->workspace);
+    for (int i = 0; i < 4; i++) widen(&of[i]);
+    struct weir__op_shape shape = shape_of_matmul(matmul);
+    bool flip = matmul->a_transposed;
+    const float *const in[] = {of[flip ? 1 : 0].wide, of[flip ? 0 : 1].wide, of[2].wide};
+    compute(&shape, in, of[3].wide, !work->call.adds);
+    store(&of[3]);
+    for (int i = 0; i < 4; i++) free(of[i].wide);
+}
+
+static int matmul_new(void *products, const struct weir__cuda_matmul *matmul, void **plan,
+                      struct weir__cuda_failure *failure) {
+    (void)products;
+    if (matmul->a_transposed && (matmul->b_transposed || matmul->has_bias))
+        return WEIR_ERR_UNSUPPORTED;
+    return make("cublasLtMatmulAlgoGetHeuristic", matmul, sizeof *matmul, plan, failure);
+}
+
+/* A product that adds and has a bias, or a buffer at an odd place, is refused as cuBLASLt does. */
+static bool is_allowed(const struct weir__cuda_matmul_call *call) {
+    uintptr_t addresses = (uintptr_t)call->a | (uintptr_t)call->b | (uintptr_t)call->d;
+    return addresses % 64 == 0 && (uintptr_t)call->workspace % 256 == 0 &&
+           !(call->adds && call->bias != NULL);
+}
+
+static int matmul_run(void *products, const void *plan, struct CUstream_st *stream,
+                      const struct weir__cuda_matmul_call *call,
+                      struct weir__cuda_failure *failure) {
+    struct matmul_work work = {.matmul = *(const struct weir__cuda_matmul *)plan, .call = *call};
+    (void)products;
+    if (weir__cuda_matmul_workspace(&work.matmul, &work.workspace) != WEIR_OK || !is_allowed(call))
+        return say("cublasLtMatmul", WEIR__CUDA_INVALID_VALUE, failure);
+    return launch("cublasLtMatmul", stream, run_matmul, &work.work, sizeof work, failure);
+}
+
+/* ---- convolutions ---- */
+
+struct convolution_plan {
+    struct weir__cuda_convolution convolution;
+    struct CUstream_st *stream;
+};
+
+struct convolution_work {
+    struct work work;
+    struct convolution_plan plan;
+    struct weir__cuda_convolution_call call;
+    size_t workspace;
+};
+
+static size_t pixels(struct weir__plane plane) {
+    return (size_t)(plane.height * plane.width);
+}
+
+/* (out, taps, in) to PyTorch's (out, in, taps), or back. */
+static void turn(struct numbers *weight, size_t out, size_t taps, size_t in, bool back) {
+    float *turned = fake_new(weight->count * sizeof(float));
+    for (size_t o = 0; o < out; o++)
+        for (size_t t = 0; t < taps; t++)
+            for (size_t i = 0; i < in; i++) {
+                size_t last = (o * taps + t) * in + i, torch = (o * in + i) * taps + t;
+                turned[back ? last : torch] = weight->wide[back ? torch : last];
+            }
+    free(weight->wide);
+    weight->wide = turned;
+}
+
+static struct weir__op_shape shape_of_convolution(const struct weir__cuda_convolution *from) {
+    static const enum weir__op ops[] = {
+        [WEIR__CUDA_CONVOLVE] = WEIR__OP_conv2d,
+        [WEIR__CUDA_CONVOLVE_GRAD_INPUT] = WEIR__OP_conv2d_grad_input,
+        [WEIR__CUDA_CONVOLVE_GRAD_WEIGHT] = WEIR__OP_conv2d_grad_weight};
+    return (struct weir__op_shape){.op = ops[from->kind],
+                                   .rows = from->rows,
+                                   .tokens = 1,
+                                   .in = from->in,
+                                   .out = from->out,
+                                   .window = from->window};
+}
+
+enum { X, WEIGHT, Y, TENSORS };
+
+static void convolve(const struct weir__cuda_convolution *convolution, struct numbers of[TENSORS]) {
+    static const int ins[][2] = {[WEIR__CUDA_CONVOLVE] = {X, WEIGHT},
+                                 [WEIR__CUDA_CONVOLVE_GRAD_INPUT] = {Y, WEIGHT},
+                                 [WEIR__CUDA_CONVOLVE_GRAD_WEIGHT] = {X, Y}};
+    static const int outs[] = {[WEIR__CUDA_CONVOLVE] = Y,
+                               [WEIR__CUDA_CONVOLVE_GRAD_INPUT] = X,
+                               [WEIR__CUDA_CONVOLVE_GRAD_WEIGHT] = WEIGHT};
+    size_t out = (size_t)convolution->out, taps = pixels(convolution->window.kernel);
+    size_t in = of[WEIGHT].count / (out * taps);
+    struct weir__op_shape shape = shape_of_convolution(convolution);
+    for (int i = 0; i < TENSORS; i++) widen(&of[i]);
+    turn(&of[WEIGHT], out, taps, in, false);
+    const int *reads = ins[convolution->kind], writes = outs[convolution->kind];
+    const float *const operands[] = {of[reads[0]].wide, of[reads[1]].wide, NULL};
+    compute(&shape, operands, of[writes].wide, true);
+    if (writes == WEIGHT) turn(&of[WEIGHT], out, taps, in, true);
+    store(&of[writes]);
+    for (int i = 0; i < TENSORS; i++) free(of[i].wide);
+}
+
+static void run_convolution(const void *arguments) {
+    const struct convolution_work *work = arguments;
+    const struct weir__cuda_convolution *convolution = &work->plan.convolution;
+    const struct weir__window *window = &convolution->window;
+    struct fake_context *context = work->work.context;
+    size_t rows = (size_t)convolution->rows;
+    size_t in = (size_t)convolution->in, out = (size_t)convolution->out;
+    struct numbers of[TENSORS] = {
+        [X] = {work->call.x, rows * pixels(window->in) * in, convolution->image, NULL},
+        [WEIGHT] = {work->call.weight, out * pixels(window->kernel) * in / (size_t)window->groups,
+                    convolution->weight, NULL},
+        [Y] = {work->call.y, rows * pixels(window->out) * out, convolution->image, NULL}};
+    for (int i = 0; i < TENSORS; i++)
+        if (!is_touchable(context, "cudnnBackendExecute", &of[i])) return;
+    if (!touch(context, "cudnnBackendExecute", work->call.workspace, work->workspace)) return;
+    memset(work->call.workspace, 0xff, work->workspace);
+    convolve(convolution, of);
+}
+
+static int convolution_new(void *convolutions, const struct weir__cuda_convolution *convolution,
+                           struct CUstream_st *stream, void **plan,
+                           struct weir__cuda_failure *failure) {
+    struct convolution_plan made = {*convolution, stream};
+    (void)convolutions;
+    if (convolution->image != convolution->weight && convolution->out % 2 != 0)
+        return WEIR_ERR_UNSUPPORTED;
+    return make("cudnnBackendFinalize", &made, sizeof made, plan, failure);
+}
+
+static int convolution_run(void *convolutions, const void *plan,
+                           const struct weir__cuda_convolution_call *call,
+                           struct weir__cuda_failure *failure) {
+    struct convolution_work work = {.plan = *(const struct convolution_plan *)plan, .call = *call};
+    uintptr_t addresses = (uintptr_t)call->x | (uintptr_t)call->weight | (uintptr_t)call->y;
+    (void)convolutions;
+    if (weir__cuda_convolution_workspace(&work.plan.convolution, &work.workspace) != WEIR_OK ||
+        addresses % 64 != 0 || (uintptr_t)call->workspace % 256 != 0)
+        return say("cudnnBackendExecute", WEIR__CUDA_INVALID_VALUE, failure);
+    return launch("cudnnBackendExecute", work.plan.stream, run_convolution, &work.work, sizeof work,
+                  failure);
+}
+
+extern const struct weir__cuda_numerics weir_fake_cuda_numerics;
+const struct weir__cuda_numerics weir_fake_cuda_numerics = {
+    .products_open = open_library,
+    .products_close = destroy,
+    .matmul_new = matmul_new,
+    .matmul_destroy = destroy_plan,
+    .matmul_run = matmul_run,
+    .convolutions_open = open_library,
+    .convolutions_close = destroy,
+    .convolution_new = convolution_new,
+    .convolution_destroy = destroy_plan,
+    .convolution_run = convolution_run,
+};

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: linear layers and convolutions on a GPU, as far as they are not a library's: what is
+ * packed, what is added, what stands where, and what a failing library does. Method: behind the
+ * fake driver products and convolutions are the reference's, so that F32 gives its bits; any of the
+ * driver's and libraries' calls fails in turn. Nearness to f64, BF16 and other addresses are
+ * test_kernels_net.c's.
+ */
+#include "fake_gpu.h"
+#include "harness.h"
+#include "kernel_gpu.h"
+#include "kernels.h"
+#include "net/cuda/cuda.h"
+#include "net/cuda/numerics.h"
+
+static const enum weir__op ops[] = {
+    WEIR__OP_linear, WEIR__OP_linear_grad_input, WEIR__OP_linear_grad_weight,
+    WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input, WEIR__OP_conv2d_grad_weight};
+enum { CASES = 25 };
+
+/* A library of a real GPU has other bits, and none of its calls fails. */
+#define FAKE_OR_RETURN(fake)                                                                       \
+    const struct weir_fake_cuda_control *fake = fake_gpus(test_random_u64(), 1, 0);                \
+    if (fake == NULL) return
+
+static void compare(const struct weir__op_shape *shape) {
+    struct kernel_case test;
+    struct kernel_results got, wanted;
+    kernel_case_init(&test, shape);
+    test.overwrite = test_random_below(2) == 0;
+    EXPECT_STATUS(kernel_run(&test, KERNEL_F32, 0, &wanted), WEIR_OK);
+    EXPECT_STATUS(kernel_run(&test, KERNEL_CUDA, 0, &got), WEIR_OK);
+    kernel_expect_same(&got, &wanted, "behind the fake driver");
+    kernel_results_clean_up(&got);
+    kernel_results_clean_up(&wanted);
+    kernel_case_clean_up(&test);
+}
+
+static void test_f32_is_the_reference(void) {
+    FAKE_OR_RETURN(fake);
+    for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++)
+        for (int i = 0; i < CASES && !test_has_failed(); i++) {
+            struct weir__op_shape shape = kernel_any_shape(ops[o]);
+            compare(&shape);
+        }
+}
+
+/* More channels than a tile of the kernels that turn weights, more taps, and both. */
+static void test_large_kernels_are_turned(void) {
+    FAKE_OR_RETURN(fake);
+    static const struct {
+        int64_t in, out, side;
+    } sizes[] = {{65, 1, 1}, {130, 2, 3}, {3, 2, 7}, {66, 1, 6}};
+    for (size_t o = 3; o < WEIR__COUNT_OF(ops); o++)
+        for (size_t i = 0; i < WEIR__COUNT_OF(sizes) && !test_has_failed(); i++) {
+            int64_t side = sizes[i].side;
+            struct weir__op_shape shape = {.op = ops[o],
+                                           .rows = 1,
+                                           .rows_max = 2,
+                                           .in = sizes[i].in,
+                                           .out = sizes[i].out,
+                                           .window = {.in = {side, side + 1},
+                                                      .out = {1, 2},
+                                                      .kernel = {side, side},
+                                                      .stride = {1, 1},
+                                                      .groups = 1}};
+            compare(&shape);
+        }
+}
+
+/* ---- failures ---- */
+
+/* Makes a row's state on an opened device; the k-th call of it fails. Whether one did. The first
+ * one asks which context is current, and need not know. */
+static bool prepare_with_failure(const struct weir_fake_cuda_control *fake,
+                                 const struct weir__op_shape *shape, uint64_t k) {
+    const struct weir__kernel *row = weir__cuda_kernel_for(shape->op, shape->dtype);
+    struct weir__device *device = fake_gpu_open("cuda:0");
+    struct weir_stream *stream = NULL;
+    void *state = NULL;
+    char text[160];
+    if (device == NULL) return false;
+    EXPECT_STATUS(device->calls->stream_new(device, &stream), WEIR_OK);
+    fake->fail_call(k, WEIR__CUDA_OUT_OF_MEMORY);
+    int status = row->prepare(shape, stream, &state);
+    bool failed = fake->failed();
+    fake->fail_call(0, 0);
+    bool refused = failed && k > 1;
+    EXPECT_STATUS(status, refused ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);
+    device->calls->explain(device, text, sizeof text);
+    if (refused) EXPECT_CONTAINS(text, "CUDA_ERROR_OUT_OF_MEMORY");
+    EXPECT_EQ_INT(state == NULL, refused);
+    row->release(state);
+    device->calls->stream_destroy(stream);
+    device->calls->close(device);
+    EXPECT(fake_gpus_clean(fake));
+    return failed;
+}
+
+static void test_a_library_that_fails_leaves_nothing(void) {
+    FAKE_OR_RETURN(fake);
+    for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++) {
+        struct weir__op_shape shape = kernel_any_shape(ops[o]);
+        shape.dtype = WEIR_F32;
+        uint64_t k = 1;
+        while (k < 100 && prepare_with_failure(fake, &shape, k)) k++;
+        EXPECT(k > 3 && k < 100); /* the context, opening the library, the plan, and then none */
+    }
+}
+
+static void test_rows_share_a_device_library(void) {
+    FAKE_OR_RETURN(fake);
+    struct weir__device *device = fake_gpu_open("cuda:0");
+    CHECK(device != NULL);
+    struct weir_fake_cuda_counts counts;
+    struct weir__cuda_library_use first, second;
+    struct weir_error error = {0};
+    EXPECT_STATUS(weir__cuda_library_need(device, WEIR__CUDA_PRODUCTS, &error), WEIR_OK);
+    EXPECT_STATUS(weir__cuda_library_use(device, WEIR__CUDA_PRODUCTS, &first), WEIR_OK);
+    EXPECT_STATUS(weir__cuda_library_use(device, WEIR__CUDA_PRODUCTS, &second), WEIR_OK);
+    EXPECT_EQ_PTR(first.library, second.library);
+    fake->counts(&counts);
+    EXPECT_EQ_UINT(counts.plans, 1);
+    EXPECT_STATUS(weir__cuda_library_need(device, WEIR__CUDA_CONVOLUTIONS, &error), WEIR_OK);
+    fake->counts(&counts);
+    EXPECT_EQ_UINT(counts.plans, 2);
+    device->calls->close(device);
+    EXPECT(fake_gpus_clean(fake));
+}
+
+/* ---- workspace ---- */
+
+static void test_workspace_has_its_bounds(void) {
+    size_t bytes;
+    struct weir__cuda_matmul matmul = {.m = 1, .m_max = 2, .n = 3, .k = 1000};
+    EXPECT_STATUS(weir__cuda_matmul_workspace(&matmul, &bytes), WEIR_OK);
+    EXPECT_EQ_UINT(bytes, 1024); /* 2 x 3 x 4 x 16 = 384, in whole KiB */
+    matmul.m_max = matmul.n = 1 << 20;
+    EXPECT_STATUS(weir__cuda_matmul_workspace(&matmul, &bytes), WEIR_OK);
+    EXPECT_EQ_UINT(bytes, 32 << 20);
+    matmul.m_max = matmul.n = INT64_MAX / 2;
+    EXPECT_STATUS(weir__cuda_matmul_workspace(&matmul, &bytes), WEIR_ERR_OVERFLOW);
+
+    struct weir__cuda_convolution convolution = {.rows = 1,
+                                                 .rows_max = 4,
+                                                 .in = 8,
+                                                 .out = 8,
+                                                 .window = {.in = {8, 8},
+                                                            .out = {8, 8},
+                                                            .kernel = {3, 3},
+                                                            .stride = {1, 1},
+                                                            .padding = {1, 1},
+                                                            .groups = 1}};
+    EXPECT_STATUS(weir__cuda_convolution_workspace(&convolution, &bytes), WEIR_OK);
+    EXPECT_EQ_UINT(bytes, (2 * 2 * 4 * 8 * 64 + 32 * 8 * 8 * 9) * 4);
+    convolution.rows_max = 1 << 30;
+    EXPECT_STATUS(weir__cuda_convolution_workspace(&convolution, &bytes), WEIR_OK);
+    EXPECT_EQ_UINT(bytes, 256 << 20);
+    convolution.rows_max = INT64_MAX;
+    EXPECT_STATUS(weir__cuda_convolution_workspace(&convolution, &bytes), WEIR_ERR_OVERFLOW);
+}
+
+WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
+                TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
+                TEST(workspace_has_its_bounds))
