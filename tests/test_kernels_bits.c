@@ -8,6 +8,7 @@
 #include "harness.h"
 #include "kernel_gpu.h"
 #include "kernels.h"
+#include "net/cuda/cuda.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,9 +16,12 @@
 #define NO_DRIVER "the fake CUDA driver was not built"
 
 static const enum weir__op exact[] = {
-    WEIR__OP_relu,      WEIR__OP_relu_grad,    WEIR__OP_leaky_relu, WEIR__OP_leaky_relu_grad,
-    WEIR__OP_tanh_grad, WEIR__OP_sigmoid_grad, WEIR__OP_add,        WEIR__OP_copy,
-    WEIR__OP_dropout,   WEIR__OP_dropout_add,  WEIR__OP_dropout2d,  WEIR__OP_transpose,
+    WEIR__OP_relu,          WEIR__OP_relu_grad,       WEIR__OP_leaky_relu, WEIR__OP_leaky_relu_grad,
+    WEIR__OP_tanh_grad,     WEIR__OP_sigmoid_grad,    WEIR__OP_add,        WEIR__OP_copy,
+    WEIR__OP_dropout,       WEIR__OP_dropout_add,     WEIR__OP_dropout2d,  WEIR__OP_transpose,
+    WEIR__OP_max_pool2d,    WEIR__OP_max_pool2d_grad, WEIR__OP_avg_pool2d, WEIR__OP_avg_pool2d_grad,
+    WEIR__OP_upsample,      WEIR__OP_upsample_grad,   WEIR__OP_concat,     WEIR__OP_concat_grad_a,
+    WEIR__OP_concat_grad_b,
 };
 
 /** Some of an operand's numbers become those at the ends of what F32 has. */
@@ -93,6 +97,68 @@ static void test_masks_of_large_rows_are_the_references(void) {
     }
 }
 
+/** Of the kernel's numbers, more than a byte counts; many images; parts of 16 bytes. */
+static void test_large_windows_have_the_references_winners(void) {
+    static const struct weir__op_shape shapes[] = {
+        {.op = WEIR__OP_max_pool2d_grad, .rows = 2, .width = 3},
+        {.op = WEIR__OP_max_pool2d_grad, .rows = 1, .width = 16},
+    };
+    static const struct weir__window window = {
+        .in = {19, 20}, .out = {2, 4}, .kernel = {18, 17}, .stride = {1, 1}, .groups = 1};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (size_t i = 0; i < WEIR__COUNT_OF(shapes) && !test_has_failed(); i++) {
+        struct weir__op_shape shape = shapes[i];
+        struct kernel_case test;
+        shape.window = window;
+        kernel_case_init(&test, &shape);
+        compare(&test);
+        kernel_case_clean_up(&test);
+    }
+}
+
+/** As a kernel divides. */
+static uint32_t divided(uint32_t n, uint32_t by) {
+    struct weir__cuda_divisor divisor = weir__cuda_divisor(by);
+    EXPECT_EQ_UINT(divisor.by, by);
+    return ((uint32_t)((uint64_t)n * divisor.multiplier >> 32) + n) >> divisor.shift;
+}
+
+static void test_divisors_divide(void) {
+    static const uint32_t edges[] = {1, 2, 3, 7, 1u << 30, INT32_MAX - 1, INT32_MAX};
+    for (size_t i = 0; i < WEIR__COUNT_OF(edges); i++)
+        for (size_t k = 0; k < WEIR__COUNT_OF(edges); k++)
+            EXPECT_EQ_UINT(divided(edges[i], edges[k]), edges[i] / edges[k]);
+    EXPECT_EQ_UINT(divided(INT32_MAX, 1u << 31), 0);
+    for (int i = 0; i < 20000 && !test_has_failed(); i++) {
+        uint32_t by = 1 + (uint32_t)test_random_below(UINT64_C(1) << (1 + i % 31));
+        uint32_t quotient = (uint32_t)test_random_below(INT32_MAX / by + 1);
+        uint32_t n = quotient * by; /* a multiple, and what is just below the next */
+        EXPECT_EQ_UINT(divided(n, by), quotient);
+        if (by - 1 <= INT32_MAX - n) EXPECT_EQ_UINT(divided(n + by - 1, by), quotient);
+    }
+}
+
+/** A kernel counts an image's numbers in 31 bits: the rest is refused. */
+static void test_images_too_large_to_count_are_refused(void) {
+    static const struct weir__plane large = {1 << 16, 1 << 15}, small = {2, 2};
+    static const enum weir__op ops[] = {WEIR__OP_max_pool2d, WEIR__OP_max_pool2d_grad,
+                                        WEIR__OP_upsample_grad, WEIR__OP_concat,
+                                        WEIR__OP_concat_grad_a};
+    for (size_t i = 0; i < WEIR__COUNT_OF(ops); i++) {
+        struct weir_error error = {0};
+        const struct weir__op_shape shape = {
+            .op = ops[i],
+            .dtype = WEIR_F32,
+            .rows = 1,
+            .width = 1,
+            .in = 1,
+            .window = {.in = large, .out = small, .kernel = small, .stride = small}};
+        const struct weir__op_call call = {.shape = &shape, .error = &error};
+        EXPECT_STATUS(weir__cuda_kernel_for(ops[i], WEIR_F32)->run(&call), WEIR_ERR_ARGUMENT);
+        CHECK_CONTAINS(error.message, "not of 65536 x 32768 pixels");
+    }
+}
+
 static void test_bf16_drops_what_f32_drops(void) {
     static const enum weir__op ops[] = {WEIR__OP_dropout, WEIR__OP_dropout2d};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
@@ -159,5 +225,7 @@ static void test_large_numbers_overflow_nothing(void) {
 }
 
 WEIR_TEST_SUITE(kernels_bits, TEST(what_rounds_alike_has_the_references_bits),
-                TEST(masks_of_large_rows_are_the_references), TEST(bf16_drops_what_f32_drops),
+                TEST(masks_of_large_rows_are_the_references),
+                TEST(large_windows_have_the_references_winners), TEST(divisors_divide),
+                TEST(images_too_large_to_count_are_refused), TEST(bf16_drops_what_f32_drops),
                 TEST(what_equals_p_is_kept), TEST(large_numbers_overflow_nothing))

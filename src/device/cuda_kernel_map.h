@@ -42,7 +42,24 @@
     X(dropout2d_bf16)
 
 /** src/net/cuda/image.c */
-#define WEIR__CUDA_KERNEL_IMAGE_MAP(X)
+#define WEIR__CUDA_KERNEL_IMAGE_MAP(X)                                                             \
+    X(max_pool2d_f32)                                                                              \
+    X(max_pool2d_bf16)                                                                             \
+    X(max_pool2d_grad_f32)                                                                         \
+    X(max_pool2d_grad_bf16)                                                                        \
+    X(max_pool2d_winners_f32)                                                                      \
+    X(max_pool2d_winners_bf16)                                                                     \
+    X(max_pool2d_gather_f32)                                                                       \
+    X(max_pool2d_gather_bf16)                                                                      \
+    X(avg_pool2d_f32)                                                                              \
+    X(avg_pool2d_bf16)                                                                             \
+    X(avg_pool2d_grad_f32)                                                                         \
+    X(avg_pool2d_grad_bf16)                                                                        \
+    X(upsample_grad_f32)                                                                           \
+    X(upsample_grad_bf16)                                                                          \
+    X(upsample)                                                                                    \
+    X(concat)                                                                                      \
+    X(concat_grad_a)
 
 /** src/net/cuda/norm.c */
 #define WEIR__CUDA_KERNEL_NORM_MAP(X)                                                              \

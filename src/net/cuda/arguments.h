@@ -55,4 +55,46 @@ struct weir__cuda_dropout {
     struct weir__cuda_mask mask;
 };
 
+/* ---- images, channels last ---- */
+
+/** n / by is ((n multiplier >> 32) + n) >> shift, for n < 2^31. */
+struct weir__cuda_divisor {
+    uint32_t by, multiplier, shift;
+};
+
+/** How a grid walks over images: every part of every pixel of a plane. */
+struct weir__cuda_walk {
+    uint64_t rows;                      /**< images */
+    uint32_t items;                     /**< parts of an image, below 2^31 */
+    uint32_t part_bytes;                /**< 16, or a smaller power of two that divides a pixel */
+    uint32_t whole;                     /**< part_bytes is 16; else a part is a number */
+    struct weir__cuda_divisor by_parts; /**< the parts of a pixel */
+    struct weir__cuda_divisor by_width; /**< the plane's width */
+};
+
+struct weir__cuda_extent {
+    int32_t height, width;
+};
+
+/** Pools and upsampling. Forward y and x, backward y (dx), dy and, of max_pool2d, x. */
+struct weir__cuda_pool {
+    void *y;
+    const void *x, *dy;
+    void
+        *winners; /**< (R, out plane, C) uint8_t or uint32_t: max_pool2d's, where windows overlap */
+    uint64_t in_items, out_items; /**< parts of an image of either plane */
+    struct weir__cuda_walk walk;  /**< over the plane that is written */
+    struct weir__cuda_extent in, out, kernel, stride, padding;
+    struct weir__cuda_divisor by_stride_height, by_stride_width;
+    uint32_t adaptive, count_padding, wide_winners;
+};
+
+struct weir__cuda_concat {
+    void *y;
+    const void *a, *b;           /**< concat_grad_a: a is dy */
+    struct weir__cuda_walk walk; /**< over the plane and the channels that are written */
+    struct weir__cuda_extent in, out;
+    uint32_t a_parts, joined_parts; /**< of a's pixel, of the output's */
+};
+
 #endif

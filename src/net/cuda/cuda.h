@@ -23,6 +23,7 @@
 
 #include "device/cuda_kernels.h"
 #include "net/cuda/norm_arguments.h"
+#include "net/cuda/arguments.h"
 #include "net/kernel.h"
 
 /** Sparse: rows that a family lacks have run NULL. */
@@ -45,6 +46,9 @@ struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint3
  * thread. */
 struct weir__cuda_grid weir__cuda_plane(uint64_t columns, uint64_t rows, uint32_t rows_at_once,
                                         uint64_t layers);
+
+/** What kernels divide by `by`, 1 to 2^31, with. */
+struct weir__cuda_divisor weir__cuda_divisor(uint32_t by);
 
 /** The kernel that stores a shape's dtype: WEIR__CUDA_BY_DTYPE(gelu, shape). */
 #define WEIR__CUDA_BY_DTYPE(name, shape)                                                           \

@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* Activations, dropout, softmax, sums, transposition, column sums. */
-#include "net/cuda/arguments.h"
 #include "net/cuda/cuda.h"
 
 #include <math.h>
 
 enum { THREADS = 256, PACK = 16, PACKS_PER_BLOCK = 2 * THREADS, PIXELS_PER_THREAD = 8 };
-
-/** The kernel of a pair that stores a call's dtype. */
-#define KERNEL_OF(shape, name)                                                                     \
-    ((shape)->dtype == WEIR_F32 ? WEIR__CUDA_KERNEL_##name##_f32 : WEIR__CUDA_KERNEL_##name##_bf16)
 
 static uint64_t elements(const struct weir__op_shape *shape) {
     return (uint64_t)(shape->rows * shape->width);
@@ -43,24 +38,24 @@ static int run_each(const struct weir__op_call *call, enum weir__cuda_kernel ker
 
 static int gelu(const struct weir__op_call *call) {
     struct weir__cuda_each each = each_of(call, false);
-    return run_each(call, KERNEL_OF(call->shape, gelu), &each);
+    return run_each(call, WEIR__CUDA_BY_DTYPE(gelu, call->shape), &each);
 }
 
 static int gelu_grad(const struct weir__op_call *call) {
     struct weir__cuda_each each = each_of(call, true);
-    return run_each(call, KERNEL_OF(call->shape, gelu_grad), &each);
+    return run_each(call, WEIR__CUDA_BY_DTYPE(gelu_grad, call->shape), &each);
 }
 
 static int map_one(const struct weir__op_call *call, enum weir__cuda_map map) {
     struct weir__cuda_each each = each_of(call, false);
     each.map = map;
-    return run_each(call, KERNEL_OF(call->shape, each), &each);
+    return run_each(call, WEIR__CUDA_BY_DTYPE(each, call->shape), &each);
 }
 
 static int map_pair(const struct weir__op_call *call, enum weir__cuda_map map) {
     struct weir__cuda_each each = each_of(call, true);
     each.map = map;
-    return run_each(call, KERNEL_OF(call->shape, each_pair), &each);
+    return run_each(call, WEIR__CUDA_BY_DTYPE(each_pair, call->shape), &each);
 }
 
 #define MAP(name, run, which)                                                                      \
@@ -112,7 +107,8 @@ static int run_dropout(const struct weir__op_call *call, struct weir__cuda_dropo
             : weir__cuda_plane(packs_of(call->shape, dropout->width), dropout->rows, 1, 1);
     void *arguments[] = {dropout};
     if (dropout->rows == 0 || dropout->width == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, KERNEL_OF(call->shape, dropout), &grid, arguments);
+    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout, call->shape), &grid,
+                             arguments);
 }
 
 /** What nothing is dropped of is not drawn for: in inference. */
@@ -137,7 +133,7 @@ static int dropout2d(const struct weir__op_call *call) {
                                                    dropout.pixels, PIXELS_PER_THREAD, dropout.rows);
     void *arguments[] = {&dropout};
     if (dropout.rows == 0 || dropout.width == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, KERNEL_OF(shape, dropout2d), &grid, arguments);
+    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout2d, shape), &grid, arguments);
 }
 
 /* ---- moves ---- */

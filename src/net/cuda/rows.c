@@ -55,3 +55,12 @@ int weir__cuda_fold(struct weir_stream *stream, const struct weir__cuda_fold *fo
     if (columns == 0) return WEIR_OK;
     return weir__cuda_launch(stream, WEIR__CUDA_KERNEL_fold, &grid, arguments);
 }
+
+/* Granlund and Montgomery's: exact for n < 2^31, where the sum in the kernel does not overflow. */
+struct weir__cuda_divisor weir__cuda_divisor(uint32_t by) {
+    uint32_t shift = 0;
+    assert(by >= 1 && by <= UINT32_C(1) << 31);
+    while (UINT64_C(1) << shift < by) shift++;
+    uint64_t excess = (UINT64_C(1) << shift) - by;
+    return (struct weir__cuda_divisor){by, (uint32_t)((excess << 32) / by + 1), shift};
+}
