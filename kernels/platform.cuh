@@ -9,6 +9,9 @@
  * - bf16_from_f32 and f16_from_f32 round to nearest even, overflow to infinity, make every NaN
  *   0x7FFF; f32_from_f16 is exact.
  * - f32_from_bits and bits_from_f32 change no bit.
+ * - max_of_lanes and sum_of_lanes: every lane of a group of `lanes` neighbours (a power of two)
+ * gets the largest, or the sum, of their numbers, by a butterfly of shuffles; several numbers at
+ * once. Whole warps. A NaN is not the largest.
  */
 #ifndef WEIR_KERNELS_PLATFORM_CUH
 #define WEIR_KERNELS_PLATFORM_CUH
@@ -47,6 +50,21 @@ __device__ __forceinline__ float f32_from_f16(uint16_t bits) {
     float value;
     asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
     return value;
+}
+
+template <int lanes, int count> __device__ __forceinline__ void max_of_lanes(float (&of)[count]) {
+#pragma unroll
+    for (int apart = lanes / 2; apart > 0; apart /= 2)
+#pragma unroll
+        for (int i = 0; i < count; i++)
+            of[i] = fmaxf(of[i], __shfl_xor_sync(0xffffffffu, of[i], apart));
+}
+
+template <int lanes, int count> __device__ __forceinline__ void sum_of_lanes(float (&of)[count]) {
+#pragma unroll
+    for (int apart = lanes / 2; apart > 0; apart /= 2)
+#pragma unroll
+        for (int i = 0; i < count; i++) of[i] += __shfl_xor_sync(0xffffffffu, of[i], apart);
 }
 
 #else

@@ -95,7 +95,25 @@
     X(sgd)
 
 /** src/net/cuda/attention.c */
-#define WEIR__CUDA_KERNEL_ATTENTION_MAP(X)
+#define WEIR__CUDA_KERNEL_ATTENTION_MAP(X)                                                         \
+    X(attention_64_f32)                                                                            \
+    X(attention_128_f32)                                                                           \
+    X(attention_256_f32)                                                                           \
+    X(attention_64_bf16)                                                                           \
+    X(attention_128_bf16)                                                                          \
+    X(attention_256_bf16)                                                                          \
+    X(attention_grad_q_64_f32)                                                                     \
+    X(attention_grad_q_128_f32)                                                                    \
+    X(attention_grad_q_256_f32)                                                                    \
+    X(attention_grad_q_64_bf16)                                                                    \
+    X(attention_grad_q_128_bf16)                                                                   \
+    X(attention_grad_q_256_bf16)                                                                   \
+    X(attention_grad_kv_64_f32)                                                                    \
+    X(attention_grad_kv_128_f32)                                                                   \
+    X(attention_grad_kv_256_f32)                                                                   \
+    X(attention_grad_kv_64_bf16)                                                                   \
+    X(attention_grad_kv_128_bf16)                                                                  \
+    X(attention_grad_kv_256_bf16)
 
 /** src/net/cuda/product.c */
 #define WEIR__CUDA_KERNEL_PRODUCT_MAP(X)                                                           \

@@ -363,6 +363,18 @@ uint64_t exchange(operation operation, uint32_t mask, uint64_t value, uint32_t s
     return result;
 }
 
+void meet(operation operation, const void *own, const void *(&all)[32]) {
+    const uint32_t first = here.rank / WARP * WARP;
+    block.threads[here.rank].value = reinterpret_cast<uintptr_t>(own);
+    wait_for_warp(operation, 0xffffffffu);
+    for (uint32_t lane = 0; lane < WARP; lane++)
+        all[lane] = reinterpret_cast<const void *>(block.threads[first + lane].value);
+}
+
+void part(operation operation) {
+    wait_for_warp(operation, 0xffffffffu);
+}
+
 void *dynamic_shared() {
     return block.shared_end - block.shared_bytes;
 }

@@ -66,6 +66,10 @@ void wait_for_block();
 void wait_for_warp(operation operation, uint32_t mask);
 /** All lanes of `mask` give a value and get that of `source`, a lane of their warp. */
 uint64_t exchange(operation operation, uint32_t mask, uint64_t value, uint32_t source);
+/** All lanes of a whole warp come here, and see what each of them points to; nobody changes that
+ * before all have parted. */
+void meet(operation operation, const void *own, const void *(&all)[32]);
+void part(operation operation);
 /** The launch's dynamic shared memory. */
 void *dynamic_shared();
 /** Runs `call(arguments)` once for every thread of every block. */
@@ -192,6 +196,33 @@ static inline T __shfl_xor_sync(uint32_t mask, T value, uint32_t lanes, uint32_t
     return emulation::shuffle(mask, value, emulation::within(lane, lane ^ lanes, width));
 }
 uint32_t __ballot_sync(uint32_t mask, bool predicate);
+
+namespace emulation {
+
+/** The butterfly of shuffles over `lanes` neighbours: its bits, at one meeting's cost. */
+template <int lanes, int count, typename How> void butterfly(float (&of)[count], How how) {
+    const void *all[32];
+    float held[lanes][count], next[lanes][count];
+    const uint32_t lane = here.rank % 32, first = lane / lanes * lanes;
+    meet(SHUFFLE, of, all);
+    for (uint32_t l = 0; l < lanes; l++) memcpy(held[l], all[first + l], sizeof held[l]);
+    part(SHUFFLE);
+    for (uint32_t apart = lanes / 2; apart > 0; apart /= 2) {
+        for (uint32_t l = 0; l < lanes; l++)
+            for (int i = 0; i < count; i++) next[l][i] = how(held[l][i], held[l ^ apart][i]);
+        memcpy(held, next, sizeof held);
+    }
+    memcpy(of, held[lane - first], sizeof held[0]);
+}
+
+} // namespace emulation
+
+template <int lanes, int count> static inline void max_of_lanes(float (&of)[count]) {
+    emulation::butterfly<lanes>(of, [](float a, float b) { return fmaxf(a, b); });
+}
+template <int lanes, int count> static inline void sum_of_lanes(float (&of)[count]) {
+    emulation::butterfly<lanes>(of, [](float a, float b) { return a + b; });
+}
 
 /* ---- atomics: on whole numbers only ---- */
 
