@@ -13,6 +13,7 @@ const cuda = @import("build/cuda.zig");
 const files = @import("build/files.zig");
 const gpu = @import("build/gpu.zig");
 const page = @import("build/page.zig");
+const portable_folder = @import("build/portable.zig");
 const Build = std.Build;
 const Compile = Build.Step.Compile;
 const LazyPath = Build.LazyPath;
@@ -77,6 +78,8 @@ const Options = struct {
     /// The CUDA compiler's path; null leaves the kernels out.
     nvcc: ?[]const u8,
     sanitize_thread: bool = false,
+    /// For other machines: without debug information.
+    portable: bool = false,
     /// Of the tests on a GPU.
     sanitizer: gpu.Sanitizer = .none,
 };
@@ -105,6 +108,9 @@ pub fn build(b: *Build) void {
     const kernel_help = "Print the CUDA kernels' registers and spills; fails if one spills";
     const kernel_report = b.step("kernel-report", kernel_help);
     const test_gpu = b.step("test-gpu", "Run the tests on this machine's GPU; -Dsanitizer=TOOL");
+    const bench_gpu = b.step("bench-gpu", "Run the benches of GPUs; topics and options after --");
+    const portable_help = "Gather programs and libraries for machines without Zig or packages";
+    const portable = b.step("portable", portable_help);
     const fuzz = b.step("fuzz", "Fuzz what reads files; -runs=N and formats after --; needs clang");
 
     const options = parseOptions(b);
@@ -115,17 +121,18 @@ pub fn build(b: *Build) void {
     installCommand(b, options, libraries);
     train.dependOn(runTrain(b));
     const installed_examples = addExamples(b, options, libraries, examples);
-    const bench_program = addProgram(b, options, libraries, "bench");
-    const run_tests = runTests(b, options, libraries, installed_examples);
-    run_tests.dependOn(&bench_program.step); // no test runs it, but it must still build
+    const bench_program = addBench(b, options, libraries);
+    const run_tests = runTests(b, options, libraries, installed_examples, bench_program);
     tests.dependOn(run_tests);
     addTidy(b, options, libraries, tidy);
     fmt.dependOn(runFormat(b));
-    bench.dependOn(runBench(b, bench_program));
+    bench.dependOn(runBench(b, bench_program, &.{}));
+    bench_gpu.dependOn(runBench(b, bench_program, &.{"--gpu"}));
     tsan.dependOn(runThreadSanitizer(b, options));
     asan.dependOn(runAddressSanitizer(b, options));
     kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.nvcc)));
     test_gpu.dependOn(runOnGpu(b, options, libraries));
+    portable.dependOn(makePortable(b, options));
     fuzz.dependOn(runFuzzers(b, options));
 }
 
@@ -236,6 +243,13 @@ fn addTestProgram(b: *Build, options: Options, libraries: Libraries) *Compile {
     return program;
 }
 
+fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
+    const program = addProgram(b, options, libraries, "bench");
+    addCommit(b, program);
+    addToys(b, options, program.root_module);
+    return program;
+}
+
 /// tests/kernels and what loads it.
 fn addToys(b: *Build, options: Options, module: *Build.Module) void {
     module.addIncludePath(b.path("tests"));
@@ -268,6 +282,7 @@ fn createModule(b: *Build, options: Options) *Build.Module {
         .link_libc = true,
         .pic = true,
         .omit_frame_pointer = false,
+        .strip = if (options.portable) true else null,
         // A trap needs no runtime, so that the archives link from any compiler.
         .sanitize_c = if (checked) .trap else .off,
         .sanitize_thread = options.sanitize_thread,
@@ -301,7 +316,7 @@ fn linkOneDnn(module: *Build.Module, options: Options) void {
     const onednn = options.onednn orelse return;
     if (onednn.prefix != null) {
         module.addLibraryPath(.{ .cwd_relative = onednn.lib_dir });
-        module.addRPath(.{ .cwd_relative = onednn.lib_dir });
+        if (!options.portable) module.addRPath(.{ .cwd_relative = onednn.lib_dir });
     }
     linkSystem(module, "dnnl");
 }
@@ -396,9 +411,14 @@ fn fillTemplate(b: *Build, options: Options, template: []const u8) []const u8 {
     return text;
 }
 
-fn installCommand(b: *Build, options: Options, libraries: Libraries) void {
+fn addCommand(b: *Build, options: Options, libraries: Libraries) *Compile {
     const command = addProgram(b, options, libraries, "tools");
     addCommit(b, command);
+    return command;
+}
+
+fn installCommand(b: *Build, options: Options, libraries: Libraries) void {
+    const command = addCommand(b, options, libraries);
     const install = b.addInstallArtifact(command, .{ .dest_sub_path = "weir" });
     b.getInstallStep().dependOn(&install.step);
 }
@@ -446,6 +466,22 @@ fn addCommit(b: *Build, program: *Compile) void {
     program.root_module.addCSourceFile(.{ .file = b.addWriteFiles().add("build_commit.c", text) });
 }
 
+fn makePortable(b: *Build, options: Options) *Step {
+    var own = options;
+    own.target = portable_folder.target(b);
+    own.portable = true;
+    const libraries = addLibraries(b, own);
+    const run = portable_folder.gather(b, .{
+        .weir = addCommand(b, own, libraries),
+        .tests = addTestProgram(b, own, libraries),
+        .bench = addBench(b, own, libraries),
+    }, .{
+        .fake = addFakeCuda(b, own),
+        .managed = addManagedCuda(b, own),
+    });
+    return runHere(b, run);
+}
+
 // ---- steps that run something ------------------------------------------------------------------
 
 fn runTrain(b: *Build) *Step {
@@ -458,7 +494,13 @@ fn runTrain(b: *Build) *Step {
     return runHere(b, run);
 }
 
-fn runTests(b: *Build, options: Options, libraries: Libraries, examples: *Step) *Step {
+fn runTests(
+    b: *Build,
+    options: Options,
+    libraries: Libraries,
+    examples: *Step,
+    bench: *Compile,
+) *Step {
     const run = b.addRunArtifact(addTestProgram(b, options, libraries));
     run.setName("tests");
     // Some tests use what is installed: the command, the archives from other languages, examples.
@@ -468,6 +510,7 @@ fn runTests(b: *Build, options: Options, libraries: Libraries, examples: *Step) 
     run.addDirectoryArg2(prefix, .{ .prefix = "--prefix=", .make_absolute = true });
     const zig = b.graph.path(.zig_exe, "");
     run.addFileArg2(zig, .{ .prefix = "--zig=", .make_absolute = true });
+    run.addArtifactArg2(bench, .{ .prefix = "--bench=", .make_absolute = true });
     addFakeCudaArgument(b, options, run);
     return runHere(b, run);
 }
@@ -478,10 +521,10 @@ fn addFakeCudaArgument(b: *Build, options: Options, run: *Run) void {
     if (!options.sanitize_thread) gpu.addManaged(run, addManagedCuda(b, options));
 }
 
-fn runBench(b: *Build, program: *Compile) *Step {
-    addCommit(b, program);
+fn runBench(b: *Build, program: *Compile, arguments: []const []const u8) *Step {
     const run = b.addRunArtifact(program);
     run.setName("bench");
+    run.addArgs(arguments);
     return runHere(b, run);
 }
 

@@ -284,19 +284,16 @@ struct range {
     size_t low, high; /* of bytes copied; where both sides lie in that memory */
 };
 
-/* Least squares of the relative errors, so that small copies count as much as large ones. */
 static void fit_line(const struct copies *copies, const struct range *range, int way,
                      uint32_t round, double *alpha, double *beta) {
-    double aa = 0.0, ab = 0.0, bb = 0.0, a = 0.0, b = 0.0;
+    double bytes[SIZES_MOST], seconds[SIZES_MOST];
+    uint32_t count = 0;
     for (size_t s = 0; s < copies->size_count; s++) {
         if (copies->sizes[s] < range->low || copies->sizes[s] > range->high) continue;
-        double time = copies->samples[s][way][round];
-        double x = 1.0 / time, y = (double)copies->sizes[s] / time;
-        aa += x * x, ab += x * y, bb += y * y, a += x, b += y;
+        bytes[count] = (double)copies->sizes[s];
+        seconds[count++] = copies->samples[s][way][round];
     }
-    double determinant = aa * bb - ab * ab;
-    *alpha = (a * bb - b * ab) / determinant;
-    *beta = determinant / (b * aa - a * ab);
+    bench_fit_copies(bytes, seconds, count, alpha, beta);
 }
 
 static void add_fit(struct bench *bench, const struct copies *copies, const struct range *range,

@@ -42,6 +42,10 @@ struct bench_line {
 };
 /** Least squares. */
 struct bench_line bench_fit(const double *x, const double *y, uint32_t count);
+/** Of times of copies: seconds = alpha + bytes / beta; least squares of the relative errors, so
+ * that small copies count as much as large ones. */
+void bench_fit_copies(const double *bytes, const double *seconds, uint32_t count, double *alpha,
+                      double *beta);
 
 /* ---- roofs (roofs.c) ------------------------------------------------------------------------- */
 
@@ -63,6 +67,7 @@ enum { BENCH_NAME_BYTES = 96, BENCH_NOTE_BYTES = 160, BENCH_ROUNDS_MOST = 1000 }
 
 struct bench_options {
     bool quick;           /**< everything runs, nothing is long enough to believe */
+    bool gpu;             /**< topics are those of GPUs */
     uint64_t seed;        /**< of orders and resampling */
     uint32_t repetitions; /**< rounds */
     const char *json;     /**< file, "-" for stdout, NULL for none */
@@ -93,6 +98,8 @@ struct bench_answer {
     bool right;
 };
 
+struct bench_gpu; /* gpu.h */
+
 struct bench {
     struct bench_options options;
     FILE *text; /**< for people: stdout, or stderr where stdout has the JSON */
@@ -100,6 +107,7 @@ struct bench {
     struct weir__machine *machine;
     struct weir__machine_facts facts;
     struct bench_roofs roofs;
+    struct bench_gpu *gpu; /**< NULL: no topic of GPUs ran */
     uint64_t random;
     uint32_t result_count, result_capacity;
     struct bench_result *results;
@@ -186,7 +194,8 @@ void bench_print_results(const struct bench *bench, uint32_t first);
 /** Writes context, results and answers where options.json says; a file appears whole or not at
  * all. (json.c) */
 void bench_write_json(const struct bench *bench);
-/** The commit of the working folder, "unknown" outside of one. Returns `text`. (json.c) */
+/** The commit of the working folder, or outside of one what this was built from. Returns `text`.
+ * (json.c) */
 const char *bench_commit(char text[64]);
 /** "oneDNN 2.6.3" or "without oneDNN". Static storage. (json.c) */
 const char *bench_onednn(void);
@@ -207,5 +216,9 @@ void bench_schedules_unet(struct bench *bench);
 void bench_simulate(struct bench *bench);
 void bench_unet(struct bench *bench);
 void bench_copy(struct bench *bench);
+void bench_gpu_copy(struct bench *bench);
+void bench_gpu_kernels(struct bench *bench);
+void bench_gpu_beside(struct bench *bench);
+void bench_gpu_overhead(struct bench *bench);
 
 #endif

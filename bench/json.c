@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A run's results for programs: `context` (machine, roofs, versions, commit, configuration),
  * `benchmarks` and `answers`. Times in seconds, sizes in bytes, fractions of 1. */
+#include "gpu.h"
 #include "harness.h"
 
 #include <hwloc.h>
@@ -29,6 +30,8 @@ const char *bench_onednn(void) {
 }
 
 /* ---- the commit ---- */
+
+extern const char weir_build_commit[]; /* written by build.zig: where there is no folder */
 
 /* The file's first line without its end; false if there is none. */
 static bool read_line(const char *path, char *line, int capacity) {
@@ -61,7 +64,7 @@ const char *bench_commit(char text[64]) {
         pclose(git);
         text[strcspn(text, "\r\n")] = 0;
     }
-    if (text[0] == 0 && !read_head(text)) snprintf(text, 64, "unknown");
+    if (text[0] == 0 && !read_head(text)) snprintf(text, 64, "%.63s", weir_build_commit);
     return text;
 }
 
@@ -119,6 +122,19 @@ static json_t *roofs_json(const struct bench_roofs *roofs) {
     return json;
 }
 
+static json_t *gpu_json(const struct bench_gpu *gpu) {
+    json_t *json = checked(json_object());
+    put(json, "name", json_string(gpu->name));
+    put(json, "fake", json_boolean(gpu->fake)); /* then no number means anything */
+    put(json, "count", json_integer(gpu->count));
+    put(json, "driver_cuda", json_integer(gpu->version));
+    put(json, "capability", json_integer(10 * gpu->capability_major + gpu->capability_minor));
+    put(json, "multiprocessors", json_integer(gpu->multiprocessors));
+    put(json, "memory_bytes", json_integer((json_int_t)gpu->memory_bytes));
+    put(json, "memory_bytes_per_second", number(gpu->memory_roof));
+    return json;
+}
+
 static json_t *versions_json(void) {
     char hwloc[32];
     unsigned version = hwloc_get_api_version();
@@ -152,6 +168,7 @@ static json_t *context_json(const struct bench *bench) {
     struct tm utc;
     json_t *context = checked(json_object());
     put(context, "machine", machine_json(bench));
+    if (bench->gpu != NULL) put(context, "gpu", gpu_json(bench->gpu));
     put(context, "roofs", roofs_json(&bench->roofs));
     put(context, "versions", versions_json());
     put(context, "commit", json_string(bench_commit(commit)));

@@ -3,6 +3,7 @@
  * bench [options] [TOPIC...]: measures, prints tables, writes JSON. bench --compare A B: two runs.
  * Exit 0: done; 1: an answer was wrong, or something got worse; 2: wrong usage.
  */
+#include "gpu.h"
 #include "harness.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@ struct topic {
     const char *name;
     const char *question;
     void (*run)(struct bench *bench);
+    bool gpu; /* takes one: runs only where it, or all of these, are asked for */
 };
 
 static const struct topic topics[] = {
@@ -33,6 +35,12 @@ static const struct topic topics[] = {
     {"unet", "how fast does a U-Net train on two cores, as one stage and as a pipeline?",
      bench_unet},
     {"copy", "how fast does memory move, and is the engine's copy the best known?", bench_copy},
+    {"gpu-copy", "how fast does memory move to, from and on GPUs, and by which way?",
+     bench_gpu_copy, true},
+    {"gpu-kernels", "how near do our copy kernels come to a plain copy?", bench_gpu_kernels, true},
+    {"gpu-beside", "what do copies cost a computation that runs beside them?", bench_gpu_beside,
+     true},
+    {"gpu-overhead", "what does a task on a GPU cost its host?", bench_gpu_overhead, true},
 };
 
 enum { REPETITIONS = 20, REPETITIONS_QUICK = 3, USAGE = 2 };
@@ -51,13 +59,14 @@ static void print_usage(FILE *to) {
         to,
         "usage: zig build bench -- [options] [TOPIC...]\n\n"
         "  --json FILE        results for programs too; - is stdout\n"
+        "  --gpu              topics of GPUs (all of them, or those named)\n"
         "  --repetitions N    rounds (default 20; 3 with --quick)\n"
         "  --quick            a smoke test: everything runs, no number means anything\n"
         "  --seed N           of the order of cases and of resampling (default 1)\n"
         "  --peer COMMAND     unet: a program that does the same, timed in turns (bench/peers)\n"
         "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
         "  --list             names the topics\n"
-        "  --help             this\n\ntopics (default: all)\n");
+        "  --help             this\n\ntopics (default: all but those of GPUs)\n");
     for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++)
         fprintf(to, "  %-18s %s\n", topics[i].name, topics[i].question);
 }
@@ -86,6 +95,8 @@ static bool parse_option(char **argv, int *i, struct arguments *out) {
     uint64_t number;
     if (strcmp(argv[*i], "--quick") == 0) {
         out->options.quick = true;
+    } else if (strcmp(argv[*i], "--gpu") == 0) {
+        out->options.gpu = true;
     } else if (strcmp(argv[*i], "--list") == 0) {
         out->list = true;
     } else if (strcmp(argv[*i], "--help") == 0) {
@@ -120,11 +131,16 @@ static bool is_topic(const char *name) {
     return false;
 }
 
-/* None named: all. */
-static bool is_wanted(const struct bench_options *options, const char *name) {
+static bool is_named(const struct bench_options *options, const char *name) {
     for (uint32_t i = 0; i < options->topic_count; i++)
         if (names_topic(options->topics[i], name)) return true;
-    return options->topic_count == 0;
+    return false;
+}
+
+/* None named: all of the kind. */
+static bool is_wanted(const struct bench_options *options, const struct topic *topic) {
+    if (options->topic_count == 0) return topic->gpu == options->gpu;
+    return is_named(options, topic->name);
 }
 
 static bool add_topic(struct arguments *out, const char *name) {
@@ -132,7 +148,7 @@ static bool add_topic(struct arguments *out, const char *name) {
         fprintf(stderr, "bench: %s: no such topic: see --list\n", name);
         return false;
     }
-    if (is_wanted(&out->options, name) && out->options.topic_count > 0) return true;
+    if (is_named(&out->options, name)) return true;
     if (out->options.topic_count == WEIR__COUNT_OF(topics)) return true; /* all there are */
     out->topics[out->options.topic_count++] = name;
     return true;
@@ -162,11 +178,17 @@ static bool parse(char **argv, struct arguments *out) {
 
 static void run_topic(struct bench *bench, const struct topic *topic) {
     uint32_t first = bench->result_count;
-    if (!is_wanted(&bench->options, topic->name)) return;
+    if (!is_wanted(&bench->options, topic)) return;
     fprintf(bench->text, "\n%s: %s\n", topic->name, topic->question);
     fflush(bench->text);
     topic->run(bench);
-    bench_print_results(bench, first);
+    if (bench->gpu == NULL || !bench->gpu->fake) bench_print_results(bench, first);
+}
+
+/* Before anything takes time: without a GPU this ends the program. */
+static void open_gpu(struct bench *bench) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++)
+        if (topics[i].gpu && is_wanted(&bench->options, &topics[i])) (void)bench_gpu_open(bench);
 }
 
 static int run_all(const struct bench_options *options) {
@@ -176,6 +198,7 @@ static int run_all(const struct bench_options *options) {
     weir__pool_init(&bench.pool, NULL);
     bench_check(weir__machine_new(NULL, &bench.machine), "looking at the machine");
     weir__machine_facts(bench.machine, &bench.facts);
+    open_gpu(&bench);
     bench_measure_roofs(&bench);
     bench_print_context(&bench);
     for (size_t i = 0; i < WEIR__COUNT_OF(topics); i++) run_topic(&bench, &topics[i]);
@@ -183,6 +206,7 @@ static int run_all(const struct bench_options *options) {
     fprintf(bench.text, "\n%u answers checked: %s\n", bench.answer_count,
             right ? "all right" : "NOT ALL RIGHT");
     bench_write_json(&bench);
+    bench_gpu_close(&bench);
     weir__machine_destroy(bench.machine);
     weir__pool_clean_up(&bench.pool);
     return right ? 0 : 1;

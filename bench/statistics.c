@@ -107,3 +107,15 @@ struct bench_line bench_fit(const double *x, const double *y, uint32_t count) {
     double slope = above / below;
     return (struct bench_line){y_mean - slope * x_mean, slope};
 }
+
+void bench_fit_copies(const double *bytes, const double *seconds, uint32_t count, double *alpha,
+                      double *beta) {
+    double aa = 0.0, ab = 0.0, bb = 0.0, a = 0.0, b = 0.0;
+    for (uint32_t i = 0; i < count; i++) {
+        double x = 1.0 / seconds[i], y = bytes[i] / seconds[i];
+        aa += x * x, ab += x * y, bb += y * y, a += x, b += y;
+    }
+    double determinant = aa * bb - ab * ab;
+    *alpha = (a * bb - b * ab) / determinant;
+    *beta = determinant / (b * aa - a * ab);
+}

@@ -254,6 +254,10 @@ const char *test_install_prefix(void) {
     return settings.install_prefix;
 }
 
+const char *test_bench(void) {
+    return settings.bench;
+}
+
 const char *test_zig(void) {
     return settings.zig;
 }

@@ -134,6 +134,8 @@ int test_shell(char *output, size_t capacity, const char *format, ...)
 
 /** Where the build was installed (bin/weir, lib/libweir.a …), or NULL: skip then. Absolute. */
 const char *test_install_prefix(void);
+/** The benches' program, or NULL: skip then. */
+const char *test_bench(void);
 /** The Zig that built this, or NULL: skip then. */
 const char *test_zig(void);
 /** The library with the emulated CUDA kernels and the fake driver, or NULL: skip then. */
@@ -174,6 +176,7 @@ struct test_settings {
     const char *zig;
     const char *fake_cuda;
     const char *managed_cuda;
+    const char *bench;
     const char *cuda_driver; /**< WEIR_CUDA_DRIVER, as every test finds it; NULL: none */
     bool gpu;                /**< on the machine's own */
     bool sanitized;          /**< under a sanitizer that the build knows nothing of */

@@ -37,6 +37,11 @@ static const struct test_suite *const suites[] = {
 static const char *const gpu_suites[] = {"kernels_cuda", "cuda_launch", "cuda_device",
                                          "gpus",         "engine_cuda", "engine_kernels"};
 
+/* What reads the project's files, or programs that only the build makes: skipped elsewhere. */
+static const char *const project_suites[] = {"cli_data",     "custom",         "embed",
+                                             "golden_nets",  "golden_ops",     "golden_unet",
+                                             "upstream_ids", "schedule_forms", "schedule_torch"};
+
 enum { TIMEOUT_S = 180, TIMEOUT_SANITIZED_S = 900 };
 
 struct arguments {
@@ -151,6 +156,8 @@ static bool parse_option(int argc, char **argv, int *i, struct arguments *out) {
         out->settings.fake_cuda = value;
     } else if ((value = option_value(argc, argv, i, "--managed-cuda"))) {
         out->settings.managed_cuda = value;
+    } else if ((value = option_value(argc, argv, i, "--bench"))) {
+        out->settings.bench = value;
     } else if (strcmp(argv[*i], "--gpu") == 0) {
         out->settings.gpu = true;
         out->settings.cuda_driver = getenv("WEIR_CUDA_DRIVER");
@@ -193,10 +200,23 @@ static bool parse_arguments(int argc, char **argv, struct arguments *out) {
     return true;
 }
 
-static bool concerns_gpus(const struct test_suite *suite) {
-    for (size_t i = 0; i < sizeof gpu_suites / sizeof *gpu_suites; i++)
-        if (strcmp(gpu_suites[i], suite->name) == 0) return true;
+static bool is_listed(const struct test_suite *suite, const char *const *names, size_t count) {
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], suite->name) == 0) return true;
     return false;
+}
+
+static bool concerns_gpus(const struct test_suite *suite) {
+    return is_listed(suite, gpu_suites, sizeof gpu_suites / sizeof *gpu_suites);
+}
+
+static bool lacks_project(const struct test_suite *suite) {
+    size_t count = sizeof project_suites / sizeof *project_suites;
+    return is_listed(suite, project_suites, count) && access("build.zig", R_OK) != 0;
+}
+
+static void skip_without_project(void) {
+    SKIP("it takes the project's files: run it in the project's folder");
 }
 
 static bool is_chosen(const struct arguments *arguments, const char *full_name) {
@@ -225,7 +245,8 @@ static void run_case(const struct arguments *arguments, const struct test_suite 
     }
     double start_ms = now_ms();
     alarm(arguments->timeout_s);
-    enum test_outcome outcome = test_run(name, test->run);
+    enum test_outcome outcome =
+        test_run(name, lacks_project(suite) ? skip_without_project : test->run);
     alarm(0);
     totals[outcome] = totals[outcome] + 1;
     if (outcome == TEST_PASSED) printf("ok %s (%.0f ms)\n", name, now_ms() - start_ms);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: the tests on a GPU (weir_tests --gpu) run where there is one, and where there is none fail
- * and say what to do. Method: this program once more, with the fake driver for the machine's.
+ * and say what to do; and so do the benches, and what a portable folder holds. Method: this program
+ * once more, and the benches', with the fake driver for the machine's.
  */
 #include "harness.h"
 
@@ -85,7 +86,80 @@ static void test_a_missing_sanitizer_is_named(void) {
     CHECK_CONTAINS(output, "racecheck: nothing was checked, there is no compute-sanitizer");
 }
 
+/* ---- benches ---- */
+
+static void test_benches_of_gpus_run_through(void) {
+    const char *folder = test_temporary_directory();
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    if (test_bench() == NULL) SKIP("the benches were not built");
+    CHECK(folder != NULL);
+    int code = test_shell(output, sizeof output,
+                          "cd %s && WEIR_CUDA_DRIVER='%s' '%s' --gpu --quick --repetitions 1 "
+                          "--json b.json && grep -c '\"unit\"' b.json && grep '\"fake\"' b.json",
+                          folder, test_fake_cuda_path(), test_bench());
+    CHECK_EQ_INT(code, 0);
+    static const char *const words[] = {"the fake driver: everything runs, nothing is measured",
+                                        "gpu-copy:",
+                                        "gpu-kernels:",
+                                        "gpu-beside:",
+                                        "gpu-overhead:",
+                                        "all right",
+                                        "\"fake\": true"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) CHECK_CONTAINS(output, words[i]);
+    CHECK(strstr(output, "GB/s of") == NULL); /* no table of what was not measured */
+}
+
+static void test_benches_refuse_what_is_no_gpu(void) {
+    if (test_bench() == NULL) SKIP("the benches were not built");
+    int code =
+        test_shell(output, sizeof output, "WEIR_CUDA_DRIVER=/none.so '%s' gpu-copy", test_bench());
+    CHECK_EQ_INT(code, 1);
+    CHECK_CONTAINS(output, "bench: nothing was measured on a GPU: ");
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    code = test_shell(output, sizeof output, "WEIR_CUDA_DRIVER='%s' '%s' --gpu",
+                      test_fake_cuda_path(), test_bench());
+    CHECK_EQ_INT(code, 1);
+    CHECK_CONTAINS(output, "the fake driver, whose times mean nothing");
+}
+
+/* ---- the folder for other machines ---- */
+
+/* Links in the places where build/portable.sh puts programs and libraries. */
+static bool make_folder(const char *folder) {
+    int code = test_shell(
+        output, sizeof output,
+        "cd %s && mkdir bin lib && ln -s '%s/bin/weir' bin/weir && ln -s '%s' bin/weir_bench && "
+        "ln -s /proc/%d/exe bin/weir_tests && ln -s '%s' lib/libweir_managed_cuda.so && "
+        "cp \"$OLDPWD/build/portable/run\" \"$OLDPWD/build/compute_sanitizer.sh\" . && "
+        "printf '#!/bin/sh\\nexit 9\\n' >finds && chmod +x finds",
+        folder, test_install_prefix(), test_bench(), (int)getpid(), test_managed_cuda_path());
+    return EXPECT_EQ_STR(output, "") && EXPECT_EQ_INT(code, 0);
+}
+
+static void test_a_portable_folder_runs_everything(void) {
+    const char *folder = test_temporary_directory();
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    if (test_managed_cuda_path() == NULL) SKIP("the library of managed memory was not built");
+    if (test_bench() == NULL || test_install_prefix() == NULL) SKIP("not all is installed");
+    if (access("build/portable/run", R_OK) != 0) SKIP("the project's folder is not here");
+    CHECK(folder != NULL && make_folder(folder));
+    int code =
+        test_shell(output, sizeof output, "cd %s && WEIR_CUDA_DRIVER=/none sh run out", folder);
+    CHECK_EQ_INT(code, 1);
+    CHECK_CONTAINS(output, "nothing was tested on a GPU");
+    code = test_shell(output, sizeof output,
+                      "cd %s && WEIR_CUDA_DRIVER='%s' COMPUTE_SANITIZER=$PWD/finds "
+                      "WEIR_TEST_PARTS=cuda_device sh run --quick out; r=$?; ls out; exit $r",
+                      folder, test_fake_cuda_path());
+    CHECK_EQ_INT(code, 1);
+    CHECK_CONTAINS(output, "test-gpu               passed");
+    CHECK_CONTAINS(output, "test-gpu racecheck     FAILED, exit 9");
+    CHECK_CONTAINS(output, "bench-gpu              passed");
+    CHECK_CONTAINS(output, "fake-gpu-0-20");
+}
+
 WEIR_TEST_SUITE(gpu_mode, TEST(without_a_gpu_it_fails_and_says_what_to_do),
                 TEST(its_tests_pass_on_any_driver),
                 TEST(pipes_of_host_functions_run_on_managed_memory),
-                TEST(a_missing_sanitizer_is_named))
+                TEST(a_missing_sanitizer_is_named), TEST(benches_of_gpus_run_through),
+                TEST(benches_refuse_what_is_no_gpu), TEST(a_portable_folder_runs_everything))
