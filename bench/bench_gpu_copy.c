@@ -78,12 +78,12 @@ static void set_ends(const struct copies *copies, struct copy_case *one) {
 }
 
 static int copy_in_parts(struct weir_stream *stream, const struct copy_case *one) {
-    struct weir__cuda_copy_item items[WEIR__CUDA_BATCH_COPIES];
+    struct weir__copy_item items[WEIR__CUDA_BATCH_COPIES];
     size_t part = (one->bytes / WEIR__CUDA_BATCH_COPIES + 15) / 16 * 16, at = 0;
     uint32_t count = 0;
     for (; at < one->bytes; at += part, count++) {
         size_t bytes = one->bytes - at < part ? one->bytes - at : part;
-        items[count] = (struct weir__cuda_copy_item){one->to + at, one->from + at, bytes};
+        items[count] = (struct weir__copy_item){one->to + at, one->from + at, bytes};
     }
     return weir__cuda_copy_batch(stream, items, count);
 }
