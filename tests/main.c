@@ -34,8 +34,8 @@ static const struct test_suite *const suites[] = {
 #define SUITE_COUNT (sizeof suites / sizeof suites[0])
 
 /* What --gpu runs. */
-static const char *const gpu_suites[] = {"kernels_cuda", "cuda_launch", "cuda_device",
-                                         "gpus",         "engine_cuda", "engine_kernels"};
+static const char *const gpu_suites[] = {"kernels_cuda", "cuda_launch",    "cuda_device", "gpus",
+                                         "engine_cuda",  "engine_kernels", "gpu_broken"};
 
 /* What reads the project's files, or programs that only the build makes: skipped elsewhere. */
 static const char *const project_suites[] = {"cli_data",     "custom",         "embed",

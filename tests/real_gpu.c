@@ -172,6 +172,10 @@ const char *real_gpu_name(void) {
     return gpu.name;
 }
 
+bool real_gpu_is_fake(void) {
+    return gpu.device->driver.fake;
+}
+
 void real_gpu_close(void) {
     if (gpu.device == NULL) return;
     struct weir__device *device = &gpu.device->device;

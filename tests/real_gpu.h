@@ -15,6 +15,8 @@
 uint32_t real_gpu_open(struct weir_error *error);
 /** Of the first one, and its driver's version, for people; after real_gpu_open. */
 const char *real_gpu_name(void);
+/** Whether it is the fake driver that stands for the machine's own. */
+bool real_gpu_is_fake(void);
 /** Ends what real_gpu_open began, if it did. */
 void real_gpu_close(void);
 

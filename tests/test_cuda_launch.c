@@ -25,8 +25,7 @@ struct bench {
     unsigned char *found, *given, *due; /* here: what to has, from has, to must have */
 };
 
-static bool open_bench(struct bench *bench) {
-    *bench = (struct bench){.fake = any_gpus(test_random_u64(), 1, 0)};
+static bool open_on(struct bench *bench) {
     if (bench->fake == NULL) return false;
     bench->device = fake_gpu_open("cuda");
     if (bench->device == NULL) return true;
@@ -40,6 +39,11 @@ static bool open_bench(struct bench *bench) {
     for (size_t i = 0; i < ROOM; i++) bench->given[i] = (unsigned char)test_random_u64();
     EXPECT(bench->fake->poke(bench->from, bench->given, ROOM));
     return true;
+}
+
+static bool open_bench(struct bench *bench) {
+    *bench = (struct bench){.fake = any_gpus(test_random_u64(), 1, 0)};
+    return open_on(bench);
 }
 
 static void close_bench(struct bench *bench) {
@@ -285,6 +289,45 @@ static void test_casts_go_there_and_back(void) {
     close_bench(&bench);
 }
 
+/* ---- peers ---- */
+
+/* Device 0's memory to device 1's by `copy` on one of them, and back here. */
+static void copy_to_peer(struct bench *bench, struct weir__device *on, copy_fn *copy, void *there,
+                         uint64_t bytes) {
+    struct weir_stream *stream = NULL;
+    const struct weir__device_calls *calls = on->calls;
+    memset(bench->due, 0x5A, ROOM);
+    EXPECT(bench->fake->poke(there, bench->due, ROOM));
+    memcpy(bench->due + 3, bench->given, bytes);
+    EXPECT_STATUS(calls->enter(on), WEIR_OK);
+    EXPECT_STATUS(calls->stream_new(on, &stream), WEIR_OK);
+    EXPECT_STATUS(copy(stream, (unsigned char *)there + 3, bench->from, bytes, 0), WEIR_OK);
+    EXPECT_STATUS(calls->stream_finish(stream), WEIR_OK);
+    EXPECT(bench->fake->peek(bench->found, there, ROOM));
+    EXPECT_EQ_BYTES(bench->found, bench->due, ROOM);
+    calls->stream_destroy(stream);
+    EXPECT_STATUS(bench->device->calls->enter(bench->device), WEIR_OK);
+}
+
+static void test_peers_memory_is_pushed_and_pulled(void) {
+    struct bench bench = {.fake = any_gpus(test_random_u64(), 2, 0)};
+    if (!open_on(&bench)) return;
+    struct weir__device *peer = NULL;
+    void *there = NULL;
+    EXPECT_STATUS(weir__device_open("cuda:1", test_allocator(), NULL, &peer), WEIR_OK);
+    bool reached = peer != NULL && bench.device->calls->reaches(bench.device, peer) &&
+                   peer->calls->reaches(peer, bench.device);
+    if (!reached) test_skip("the first two GPUs do not reach each other");
+    if (reached) EXPECT_STATUS(peer->calls->memory_acquire(peer, ROOM, &there), WEIR_OK);
+    for (uint64_t bytes = 1; there != NULL && bytes < ROOM; bytes = bytes * 7 + 3) {
+        copy_to_peer(&bench, bench.device, weir__cuda_push, there, bytes);
+        copy_to_peer(&bench, peer, weir__cuda_pull, there, bytes);
+    }
+    if (peer != NULL) peer->calls->memory_release(peer, there, ROOM);
+    if (peer != NULL) peer->calls->close(peer);
+    close_bench(&bench);
+}
+
 /* ---- others ---- */
 
 static void test_fill_repeats_elements_of_any_size(void) {
@@ -399,6 +442,7 @@ WEIR_TEST_SUITE(cuda_launch, TEST(contiguous_copies_use_as_many_blocks_as_they_m
                 TEST(a_batch_takes_any_number_of_copies),
                 TEST(rows_are_copied_in_the_widest_vectors_that_fit),
                 TEST(images_change_their_layout_and_back), TEST(casts_go_there_and_back),
-                TEST(fill_repeats_elements_of_any_size), TEST(random_words_are_the_host_s),
-                TEST(decide_writes_the_host_s_numbers), TEST(nothing_to_do_launches_nothing),
-                TEST(bad_arguments_are_refused), TEST(a_launch_that_fails_is_reported))
+                TEST(peers_memory_is_pushed_and_pulled), TEST(fill_repeats_elements_of_any_size),
+                TEST(random_words_are_the_host_s), TEST(decide_writes_the_host_s_numbers),
+                TEST(nothing_to_do_launches_nothing), TEST(bad_arguments_are_refused),
+                TEST(a_launch_that_fails_is_reported))
