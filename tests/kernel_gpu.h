@@ -21,7 +21,7 @@ struct kernel_gpu {
     size_t bytes;
 };
 
-/* Whether there is a driver, the fake one, to run on. */
+/* Whether there is a driver to run on, the fake one or, where tests run on GPUs, a real one. */
 bool kernel_gpu_is_there(void);
 /* Opens the device; false (and the test failed) if that cannot be. */
 bool kernel_gpu_init(struct kernel_gpu *gpu);

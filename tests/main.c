@@ -33,9 +33,10 @@ static const struct test_suite *const suites[] = {
 };
 #define SUITE_COUNT (sizeof suites / sizeof suites[0])
 
-/* What --gpu runs. */
-static const char *const gpu_suites[] = {"kernels_cuda", "cuda_launch",    "cuda_device", "gpus",
-                                         "engine_cuda",  "engine_kernels", "gpu_broken"};
+/* What --gpu runs, beside every suite of kernels: kernels_... */
+static const char *const gpu_suites[] = {"cuda_launch", "cuda_device",    "gpus",
+                                         "engine_cuda", "engine_kernels", "net_cuda",
+                                         "gpu_broken"};
 
 /* What reads the project's files, or programs that only the build makes: skipped elsewhere. */
 static const char *const project_suites[] = {"cli_data",     "custom",         "embed",
@@ -207,7 +208,8 @@ static bool is_listed(const struct test_suite *suite, const char *const *names, 
 }
 
 static bool concerns_gpus(const struct test_suite *suite) {
-    return is_listed(suite, gpu_suites, sizeof gpu_suites / sizeof *gpu_suites);
+    return strncmp(suite->name, "kernels_", 8) == 0 ||
+           is_listed(suite, gpu_suites, sizeof gpu_suites / sizeof *gpu_suites);
 }
 
 static bool lacks_project(const struct test_suite *suite) {

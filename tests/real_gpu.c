@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One device of the library's own, opened for as long as the tests run: its driver, context and
- * stream serve all that tests do beside what they test. */
+/* Devices of the library's own, opened for as long as the tests run: their drivers, contexts and
+ * streams serve all that tests do beside what they test. */
 #include "real_gpu.h"
 
 #include "kernels/toys.h"
@@ -11,14 +11,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { BOUNCE_BYTES = 1 << 20, ATTRIBUTE_CONCURRENT_MANAGED = 89 };
+enum { GPUS_MAX = 8, BOUNCE_BYTES = 1 << 20, ATTRIBUTE_CONCURRENT_MANAGED = 89 };
 
 typedef void host_fn(void *context);
 typedef int launch_host_fn(struct CUstream_st *stream, host_fn *function, void *context);
 
 static struct {
-    struct weir__cuda_device *device; /* NULL: not opened */
-    struct weir_stream *stream;
+    struct weir__cuda_device *device; /* the first; NULL: not opened */
+    uint32_t count;
+    struct weir_stream *streams[GPUS_MAX]; /* of every one */
     struct toys toys;
     void *bounce;                /* pinned: what peek and poke go through */
     launch_host_fn *launch_host; /* NULL: there is no managed memory */
@@ -35,23 +36,30 @@ static bool check(int status) {
     return false;
 }
 
-static bool copy(void *to, const void *from, size_t bytes) {
-    const struct weir__device_calls *calls = gpu.device->device.calls;
-    return check(calls->copy(gpu.stream, to, from, bytes)) &&
-           check(calls->stream_finish(gpu.stream));
+/* On the first GPU, or, where it does not reach another one's memory, on that one. */
+static int copy(void *to, const void *from, size_t bytes) {
+    int status = WEIR_ERR_BACKEND;
+    for (uint32_t g = 0; status == WEIR_ERR_BACKEND && g < gpu.count; g++) {
+        struct weir__device *device = gpu.streams[g]->device;
+        struct weir__cuda_scope scope;
+        status = weir__cuda_scope_begin(weir__cuda_device(device), &scope);
+        if (status == WEIR_OK) status = device->calls->copy(gpu.streams[g], to, from, bytes);
+        if (status == WEIR_OK) status = device->calls->stream_finish(gpu.streams[g]);
+        weir__cuda_scope_end(weir__cuda_device(device), &scope);
+    }
+    return status;
 }
 
 /* Memory of the host is not pinned: part by part through memory that is. */
 static bool move(char *to, const char *from, size_t bytes, bool to_device) {
-    struct weir__cuda_scope scope;
-    bool moved = check(weir__cuda_scope_begin(gpu.device, &scope));
+    bool moved = true;
     for (size_t at = 0; moved && at < bytes; at += BOUNCE_BYTES) {
         size_t part = bytes - at < BOUNCE_BYTES ? bytes - at : BOUNCE_BYTES;
         if (to_device) memcpy(gpu.bounce, from + at, part);
-        moved = to_device ? copy(to + at, gpu.bounce, part) : copy(gpu.bounce, from + at, part);
+        moved =
+            check(to_device ? copy(to + at, gpu.bounce, part) : copy(gpu.bounce, from + at, part));
         if (moved && !to_device) memcpy(to + at, gpu.bounce, part);
     }
-    weir__cuda_scope_end(gpu.device, &scope);
     return moved;
 }
 
@@ -146,8 +154,21 @@ static int set_up(struct weir__device *device) {
         mmap(NULL, BOUNCE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (gpu.bounce == MAP_FAILED) return WEIR_ERR_OUT_OF_MEMORY;
     int status = calls->host_pin(device, gpu.bounce, BOUNCE_BYTES);
-    if (status == WEIR_OK) status = calls->stream_new(device, &gpu.stream);
-    if (status == WEIR_OK) status = toys_load(&gpu.toys, device);
+    if (status == WEIR_OK) status = calls->stream_new(device, &gpu.streams[0]);
+    if (status != WEIR_OK) return status;
+    gpu.count = 1;
+    return toys_load(&gpu.toys, device);
+}
+
+static int open_others(struct weir_error *error) {
+    int status = WEIR_OK;
+    for (char name[] = "cuda:1"; status == WEIR_OK && gpu.count < GPUS_MAX; name[5]++) {
+        struct weir__device *device = NULL;
+        if ((int)gpu.count == gpu.device->driver.gpu_count) break;
+        status = weir__device_open(name, NULL, error, &device);
+        if (status == WEIR_OK)
+            status = device->calls->stream_new(device, &gpu.streams[gpu.count++]);
+    }
     return status;
 }
 
@@ -163,6 +184,7 @@ uint32_t real_gpu_open(struct weir_error *error) {
             snprintf(error->message, capacity, "no kernels of the tests");
         return 0;
     }
+    if (open_others(error) != WEIR_OK) return 0;
     find_managed();
     describe();
     return (uint32_t)gpu.device->driver.gpu_count;
@@ -180,9 +202,13 @@ void real_gpu_close(void) {
     if (gpu.device == NULL) return;
     struct weir__device *device = &gpu.device->device;
     toys_unload(&gpu.toys);
-    device->calls->stream_destroy(gpu.stream);
     device->calls->host_unpin(device, gpu.bounce, BOUNCE_BYTES);
-    device->calls->close(device);
+    while (gpu.count > 0) {
+        struct weir_stream *stream = gpu.streams[--gpu.count];
+        struct weir__device *owner = stream->device;
+        owner->calls->stream_destroy(stream);
+        owner->calls->close(owner);
+    }
     gpu.device = NULL;
 }
 
@@ -224,8 +250,8 @@ bool real_gpu_run(const char *name, const struct weir__cuda_grid *grid, void **a
     struct CUfunc_st *function = NULL;
     struct weir__cuda_scope scope;
     bool ran = check(weir__cuda_scope_begin(gpu.device, &scope)) && find_kernel(name, &function) &&
-               check(toys_launch(gpu.stream, function, grid, arguments)) &&
-               check(gpu.device->device.calls->stream_finish(gpu.stream));
+               check(toys_launch(gpu.streams[0], function, grid, arguments)) &&
+               check(gpu.device->device.calls->stream_finish(gpu.streams[0]));
     weir__cuda_scope_end(gpu.device, &scope);
     return ran;
 }

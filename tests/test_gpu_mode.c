@@ -47,8 +47,9 @@ static void pass_on(uint32_t gpus, const char *parts) {
 static void test_its_tests_pass_on_any_driver(void) {
     if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
     if (test_managed_cuda_path() == NULL) SKIP("the library of managed memory was not built");
-    pass_on(1, "kernels_cuda cuda_launch cuda_device gpus");
+    pass_on(1, "kernels_cuda kernels_bits cuda_launch cuda_device gpus");
     CHECK_CONTAINS(output, "ok kernels_cuda/copy_moves_any_bytes");
+    CHECK_CONTAINS(output, "ok kernels_bits/");
     CHECK_CONTAINS(output, "ok cuda_launch/casts_go_there_and_back");
     CHECK_CONTAINS(output,
                    "only_enter_changes_the_threads_context: it takes 2 GPUs, and there is 1");
