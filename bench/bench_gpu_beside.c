@@ -18,8 +18,10 @@
 
 static const double ENGINE_AT_MOST = 1.01, OVERLAP_AT_LEAST = 0.95, BLOCKS_ENOUGH = 0.95;
 
-enum { SIDE = 2048, SIDE_QUICK = 64, PRODUCTS = 8, COPIES_MOST = 4096 };
-static const size_t BYTES = (size_t)32 << 20, BYTES_QUICK = 16 << 10;
+/* More copies than that would fill the driver's queue, and block the host while streams are held:
+ * so on the device they are long, and over the bus short enough to be counted. */
+enum { SIDE = 2048, SIDE_QUICK = 64, PRODUCTS = 4, COPIES_MOST = 512, HOST_PART = 8 };
+static const size_t BYTES = (size_t)128 << 20, BYTES_QUICK = 16 << 10;
 static const uint32_t blocks_tried[] = {1, 2, 4, 8, 16, 32, 64, 0};
 static const double ratios_tried[] = {0.25, 0.5, 1.0, 2.0, 4.0};
 enum { BLOCKS = WEIR__COUNT_OF(blocks_tried), RATIOS = WEIR__COUNT_OF(ratios_tried) };
@@ -124,6 +126,7 @@ static struct copy copy_of(const struct memory *memory, enum path path, uint32_t
     struct copy copy = {path, blocks, memory->device[1], memory->device[0], memory->bytes};
     if (path == ENGINE_TO_DEVICE) copy.from = memory->pinned;
     if (path == ENGINE_FROM_DEVICE) copy.to = memory->pinned;
+    if (path == ENGINE_TO_DEVICE || path == ENGINE_FROM_DEVICE) copy.bytes /= HOST_PART;
     return copy;
 }
 

@@ -10,6 +10,7 @@
  * 50 MiB of the second cache counts. Peers over NVLink: 450 GB/s each way.
  */
 #include "gpu.h"
+#include "pipe/ways.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,23 +22,15 @@ static const size_t HOST_MOST = (size_t)256 << 20, SAMPLE_BYTES = (size_t)256 <<
 
 enum { SIZES_MOST = 32, COPIES_MOST = 16, PATTERNS = 5 };
 
-enum way {
-    TO_PINNED_DEVICE,
-    FROM_PINNED_DEVICE,
-    TO_PAGEABLE_DEVICE,
-    FROM_PAGEABLE_DEVICE,
-    DEVICE_CHOICE, /* what the engine does */
-    DEVICE_ENGINE,
-    DEVICE_KERNEL,
-    DEVICE_BATCH,
-    PEER_ENGINE,
-    PEER_PUSH,
-    PEER_PULL,
-    WAYS
-};
+/* For each link a copy engine, a kernel of as many blocks as the engine gives it, and which of the
+ * two the engine (src/pipe/ways.h) takes where nothing runs beside; then what it never does. */
+enum { ENGINE, KERNEL, CHOICE, HOWS };
+enum link { UP, DOWN, OWN, PEER, LINKS };
+enum way { PAGEABLE_UP = LINKS * HOWS, PAGEABLE_DOWN, OWN_ALL_BLOCKS, OWN_BATCH, PEER_PUSH, WAYS };
 static const char *const way_names[WAYS] = {
-    "h2d-pinned", "d2h-pinned", "h2d-pageable", "d2h-pageable", "d2d-choice", "d2d-engine",
-    "d2d-kernel", "d2d-batch",  "peer-engine",  "peer-push",    "peer-pull"};
+    "h2d-engine",   "h2d-kernel",   "h2d-choice",     "d2h-engine", "d2h-kernel", "d2h-choice",
+    "d2d-engine",   "d2d-kernel",   "d2d-choice",     "p2p-engine", "p2p-kernel", "p2p-choice",
+    "h2d-pageable", "d2h-pageable", "d2d-all-blocks", "d2d-batch",  "p2p-push"};
 
 struct copies {
     struct bench_gpu *gpu;
@@ -51,7 +44,7 @@ struct copies {
 
 struct copy_case {
     struct copies *copies;
-    enum way way;
+    int way;
     size_t bytes;
     unsigned char *to;
     const unsigned char *from;
@@ -59,22 +52,23 @@ struct copy_case {
 
 /* ---- ways ---- */
 
-static bool is_pageable(enum way way) {
-    return way == TO_PAGEABLE_DEVICE || way == FROM_PAGEABLE_DEVICE;
+static bool is_pageable(int way) {
+    return way == PAGEABLE_UP || way == PAGEABLE_DOWN;
 }
 
-static bool is_of_host(enum way way) {
-    return way <= FROM_PAGEABLE_DEVICE;
+static enum link link_of(int way) {
+    if (way < PAGEABLE_UP) return (enum link)(way / HOWS);
+    return way == PAGEABLE_UP ? UP : way == PAGEABLE_DOWN ? DOWN : way == PEER_PUSH ? PEER : OWN;
 }
 
+/* Who reads copies, but the host: so a peer's memory is the source. */
 static void set_ends(const struct copies *copies, struct copy_case *one) {
     unsigned char *host = is_pageable(one->way) ? copies->pageable : copies->pinned;
-    bool down = one->way == FROM_PINNED_DEVICE || one->way == FROM_PAGEABLE_DEVICE;
-    bool up = one->way == TO_PINNED_DEVICE || one->way == TO_PAGEABLE_DEVICE;
-    one->from = up ? host : copies->device[0];
-    one->to = down ? host : copies->device[1];
-    if (one->way >= PEER_ENGINE) one->to = copies->peer;
-    if (one->way == PEER_PULL) one->from = copies->peer, one->to = copies->device[1];
+    enum link link = link_of(one->way);
+    one->from = link == UP ? host : copies->device[0];
+    one->to = link == DOWN ? host : copies->device[1];
+    if (link == PEER && one->way == PEER_PUSH) one->to = copies->peer;
+    if (link == PEER && one->way != PEER_PUSH) one->from = copies->peer;
 }
 
 static int copy_in_parts(struct weir_stream *stream, const struct copy_case *one) {
@@ -88,17 +82,41 @@ static int copy_in_parts(struct weir_stream *stream, const struct copy_case *one
     return weir__cuda_copy_batch(stream, items, count);
 }
 
+static enum weir__link_kind kind_of(enum link link) {
+    return link == OWN ? WEIR__LINK_OWN : link == PEER ? WEIR__LINK_PEER : WEIR__LINK_HOST;
+}
+
+static int copy_by_kernel(struct weir_stream *stream, const struct copy_case *one) {
+    enum link link = link_of(one->way);
+    uint32_t own = stream->device->memory, blocks = weir__way_blocks(kind_of(link), one->bytes);
+    const struct weir__copy_item item = {one->to, one->from, one->bytes};
+    const struct weir__copy_set set = {.items = &item,
+                                       .count = 1,
+                                       .to_memory = link == DOWN ? 0 : own,
+                                       .from_memory = link == UP     ? 0
+                                                      : link == PEER ? own + 1
+                                                                     : own,
+                                       .blocks_max = blocks};
+    return stream->device->calls->copy_set(stream, &set);
+}
+
+static bool chooses_kernel(const struct copy_case *one) {
+    enum weir__link_kind kind = kind_of(link_of(one->way));
+    uint32_t blocks = weir__way_blocks(kind, one->bytes);
+    return weir__way_kernel_ns(kind, one->bytes, blocks, false) <
+           weir__way_engine_ns(kind, one->bytes);
+}
+
 static int copy_once(struct weir_stream *stream, const struct copy_case *one) {
     void *to = one->to;
     const void *from = one->from;
-    switch (one->way) {
-    case DEVICE_CHOICE: return stream->device->calls->copy(stream, to, from, one->bytes);
-    case DEVICE_KERNEL: return weir__cuda_copy(stream, to, from, one->bytes, 0);
-    case DEVICE_BATCH: return copy_in_parts(stream, one);
-    case PEER_PUSH: return weir__cuda_push(stream, to, from, one->bytes, 0);
-    case PEER_PULL: return weir__cuda_pull(stream, to, from, one->bytes, 0);
-    default: return weir__cuda_enqueue_copy(stream, to, from, one->bytes);
-    }
+    if (one->way == OWN_BATCH) return copy_in_parts(stream, one);
+    if (one->way == OWN_ALL_BLOCKS) return weir__cuda_copy(stream, to, from, one->bytes, 0);
+    if (one->way == PEER_PUSH) return weir__cuda_push(stream, to, from, one->bytes, 0);
+    int how = is_pageable(one->way) ? ENGINE : one->way % HOWS;
+    if (how == CHOICE) how = chooses_kernel(one) ? KERNEL : ENGINE;
+    return how == KERNEL ? copy_by_kernel(stream, one)
+                         : stream->device->calls->copy(stream, to, from, one->bytes);
 }
 
 static void enqueue_copy(struct bench_gpu *gpu, struct weir_stream *stream, const void *context) {
@@ -161,7 +179,7 @@ static void sample_copies(struct bench *bench, void *context, double *value) {
 }
 
 static double ideal_time(const struct bench *bench, const struct copy_case *one) {
-    bool on_device = one->way >= DEVICE_CHOICE && one->way <= DEVICE_BATCH;
+    bool on_device = link_of(one->way) == OWN;
     double roof = bench->gpu->memory_roof;
     return on_device && roof > 0.0 ? 2.0 * (double)one->bytes / roof : NAN;
 }
@@ -177,23 +195,30 @@ static void add_time(struct bench *bench, const struct bench_case *measured) {
              bench_value_text((double)one->bytes / result->median, "B/s", rate));
 }
 
-/* What the engine does against the better of the two ways; and one way against itself. */
-static void add_choice(struct bench *bench, const struct bench_case *cases, size_t bytes) {
-    const struct bench_case *engine = &cases[DEVICE_ENGINE], *kernel = &cases[DEVICE_KERNEL];
+/* What the engine takes against the better of the two ways. */
+static void add_choice(struct bench *bench, const struct bench_case *cases, enum link link,
+                       size_t bytes) {
+    const struct bench_case *engine = &cases[link * HOWS + ENGINE];
+    const struct bench_case *kernel = &cases[link * HOWS + KERNEL];
+    const struct bench_case *choice = &cases[link * HOWS + CHOICE];
+    if (choice->samples == NULL) return;
     bool by_engine =
         bench_median(engine->samples, engine->count) < bench_median(kernel->samples, kernel->count);
     struct bench_result *result =
-        bench_add_ratio(bench, by_engine ? engine : kernel, &cases[DEVICE_CHOICE],
-                        "gpu-copy/choice-to-best/%zu", bytes);
+        bench_add_ratio(bench, by_engine ? engine : kernel, choice,
+                        "gpu-copy/choice-to-best/%.3s/%zu", engine->label, bytes);
     result->higher_is_better = true;
     result->ideal = 1.0;
     result->at_least = CHOICE_AT_LEAST;
-    snprintf(result->note, sizeof result->note, "the best: %s", by_engine ? "engine" : "kernel");
+    snprintf(result->note, sizeof result->note, "the best: %s; chosen: %s",
+             by_engine ? "engine" : "kernel",
+             chooses_kernel(choice->context) ? "kernel" : "engine");
 }
 
-static bool can_run(const struct copies *copies, enum way way, size_t bytes) {
-    if (is_of_host(way)) return bytes <= copies->host_most;
-    return way < PEER_ENGINE || copies->peer != NULL;
+static bool can_run(const struct copies *copies, int way, size_t bytes) {
+    enum link link = link_of(way);
+    if (link == UP || link == DOWN) return bytes <= copies->host_most;
+    return link != PEER || copies->peer != NULL;
 }
 
 static void measure_size(struct bench *bench, struct copies *copies, uint32_t s) {
@@ -201,8 +226,8 @@ static void measure_size(struct bench *bench, struct copies *copies, uint32_t s)
     struct bench_case cases[WAYS] = {{0}}, ran[WAYS];
     uint32_t count = 0;
     for (int way = 0; way < WAYS; way++) {
-        if (!can_run(copies, (enum way)way, copies->sizes[s])) continue;
-        own[way] = (struct copy_case){copies, (enum way)way, copies->sizes[s], NULL, NULL};
+        if (!can_run(copies, way, copies->sizes[s])) continue;
+        own[way] = (struct copy_case){copies, way, copies->sizes[s], NULL, NULL};
         set_ends(copies, &own[way]);
         bench_answer(bench, copies_rightly(&own[way]), "gpu-copy/%s/%zu: all bytes arrived",
                      way_names[way], copies->sizes[s]);
@@ -216,7 +241,8 @@ static void measure_size(struct bench *bench, struct copies *copies, uint32_t s)
         copies->samples[s][one->way] = ran[i].samples;
         add_time(bench, &ran[i]);
     }
-    add_choice(bench, cases, copies->sizes[s]);
+    for (int link = 0; link < LINKS; link++)
+        add_choice(bench, cases, (enum link)link, copies->sizes[s]);
 }
 
 /* ---- tables ---- */
@@ -225,18 +251,18 @@ static void print_sizes(const struct bench *bench, const struct copies *copies) 
     FILE *to = bench->gpu->table;
     fprintf(to, "\n%-12s", "GB/s of");
     for (int way = 0; way < WAYS; way++)
-        if (way < PEER_ENGINE || copies->peer != NULL) fprintf(to, " %12s", way_names[way]);
+        if (link_of(way) != PEER || copies->peer != NULL) fprintf(to, " %14s", way_names[way]);
     for (uint32_t s = 0; s < copies->size_count; s++) {
         fprintf(to, "\n%-12zu", copies->sizes[s]);
         for (int way = 0; way < WAYS; way++) {
             const double *samples = copies->samples[s][way];
-            if (way >= PEER_ENGINE && copies->peer == NULL) continue;
+            if (link_of(way) == PEER && copies->peer == NULL) continue;
             if (samples == NULL) {
-                fprintf(to, " %12s", "-");
+                fprintf(to, " %14s", "-");
                 continue;
             }
             double time = bench_median(samples, bench->options.repetitions);
-            fprintf(to, " %12.2f", (double)copies->sizes[s] / time * 1e-9);
+            fprintf(to, " %14.2f", (double)copies->sizes[s] / time * 1e-9);
         }
     }
     fprintf(to, "\n");
