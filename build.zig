@@ -12,6 +12,7 @@ const clang_tools = @import("build/clang.zig");
 const cuda = @import("build/cuda.zig");
 const files = @import("build/files.zig");
 const gpu = @import("build/gpu.zig");
+const onednn_library = @import("build/onednn.zig");
 const page = @import("build/page.zig");
 const portable_folder = @import("build/portable.zig");
 const Build = std.Build;
@@ -20,17 +21,17 @@ const LazyPath = Build.LazyPath;
 const Run = Build.Step.Run;
 const Step = Build.Step;
 const Clang = clang_tools.Clang;
+const OneDnn = onednn_library.OneDnn;
 const addObjects = clang_tools.addObjects;
 const compileOne = clang_tools.compileOne;
 const compileWithClang = clang_tools.compileWithClang;
 const endLink = clang_tools.endLink;
 const engineSources = files.engineSources;
-const fileExists = files.fileExists;
 const findClang = clang_tools.findClang;
+const findOneDnn = onednn_library.findOneDnn;
 const linkWithClang = clang_tools.linkWithClang;
 const listSources = files.listSources;
 const readTracked = files.readTracked;
-const track = files.track;
 
 const zig_wanted = "0.17.0";
 const version = "0.1.0";
@@ -82,12 +83,6 @@ const Options = struct {
     portable: bool = false,
     /// Of the tests on a GPU.
     sanitizer: gpu.Sanitizer = .none,
-};
-
-const OneDnn = struct {
-    /// Holds include/ and lib/ or lib64/; null is the system's own.
-    prefix: ?[]const u8,
-    lib_dir: []const u8,
 };
 
 /// What is built from src, always together.
@@ -164,39 +159,6 @@ fn parseOptions(b: *Build) Options {
         .nvcc = cuda.findNvcc(b, with_cuda, cuda_path),
         .sanitizer = gpu.sanitizerOption(b),
     };
-}
-
-fn findOneDnn(b: *Build, wanted: ?bool, prefix: ?[]const u8) ?OneDnn {
-    if (!(wanted orelse true)) return null;
-    const usual: []const []const u8 = &.{ "/usr/local", "/usr" };
-    const places = if (prefix) |given| &.{given} else usual;
-    if (!std.fs.path.isAbsolute(places[0])) std.process.fatal(
-        "-Donednn-prefix={s}: give an absolute path, programs remember it",
-        .{places[0]},
-    );
-    for (places) |place| {
-        const header = b.pathJoin(&.{ place, "include", "oneapi", "dnnl", "dnnl_version.h" });
-        track(b, header);
-        if (!fileExists(b, header)) continue;
-        const lib64 = b.pathJoin(&.{ place, "lib64" });
-        const in_lib64 = fileExists(b, b.pathJoin(&.{ lib64, "libdnnl.so" }));
-        return .{
-            .prefix = if (std.mem.eql(u8, place, "/usr")) null else place,
-            .lib_dir = if (in_lib64) lib64 else b.pathJoin(&.{ place, "lib" }),
-        };
-    }
-    if (prefix != null or wanted != null) std.process.fatal(
-        "oneDNN is asked for, but {s}/include/oneapi/dnnl/dnnl_version.h is not there: install " ++
-            "it (Debian: libdnnl-dev), give -Donednn-prefix=DIR, or -Donednn=false",
-        .{prefix orelse "/usr"},
-    );
-    // So that this is said, and looked for again, at every build.
-    b.graph.poisonCache();
-    std.log.warn(
-        "oneDNN was not found (Debian: libdnnl-dev): building with slower products of our own",
-        .{},
-    );
-    return null;
 }
 
 // ---- artifacts ---------------------------------------------------------------------------------
