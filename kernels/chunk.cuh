@@ -55,6 +55,14 @@ __device__ __forceinline__ floats<count> load_floats(const float *row, uint32_t 
     return v;
 }
 
+template <bool whole, uint32_t count>
+__device__ __forceinline__ void store_floats(float *row, uint32_t i, uint32_t n, floats<count> v) {
+#pragma unroll
+    for (uint32_t part = 0; part < count; part += 4)
+        store_chunk<whole>(row, i + part, n,
+                           {v.at[part], v.at[part + 1], v.at[part + 2], v.at[part + 3]});
+}
+
 /** The chunks of a row that a thread keeps. */
 template <typename T, uint32_t held> struct kept { chunk<T> at[held]; };
 

@@ -84,7 +84,34 @@
     X(fold)
 
 /** src/net/cuda/table.c: rows of tables, losses */
-#define WEIR__CUDA_KERNEL_TABLE_MAP(X)
+#define WEIR__CUDA_KERNEL_TABLE_MAP(X)                                                             \
+    X(embedding_f32)                                                                               \
+    X(embedding_bf16)                                                                              \
+    X(embedding_clear)                                                                             \
+    X(embedding_link)                                                                              \
+    X(embedding_rows_f32)                                                                          \
+    X(embedding_rows_bf16)                                                                         \
+    X(position_add_f32)                                                                            \
+    X(position_add_bf16)                                                                           \
+    X(position_grad_f32)                                                                           \
+    X(position_grad_bf16)                                                                          \
+    X(cross_entropy_warp_f32)                                                                      \
+    X(cross_entropy_warp_bf16)                                                                     \
+    X(cross_entropy_block_f32)                                                                     \
+    X(cross_entropy_block_bf16)                                                                    \
+    X(cross_entropy_grad_warp_f32)                                                                 \
+    X(cross_entropy_grad_warp_bf16)                                                                \
+    X(cross_entropy_grad_block_f32)                                                                \
+    X(cross_entropy_grad_block_bf16)                                                               \
+    X(mse_f32)                                                                                     \
+    X(mse_bf16)                                                                                    \
+    X(mse_grad_f32)                                                                                \
+    X(mse_grad_bf16)                                                                               \
+    X(bce_f32)                                                                                     \
+    X(bce_bf16)                                                                                    \
+    X(bce_grad_f32)                                                                                \
+    X(bce_grad_bf16)                                                                               \
+    X(loss)
 
 /** src/net/cuda/flat.c */
 #define WEIR__CUDA_KERNEL_FLAT_MAP(X)                                                              \

@@ -235,7 +235,15 @@ template <typename T> static inline T atomicMax(T *to, T value) {
     return __atomic_fetch_max(to, value, __ATOMIC_RELAXED);
 }
 
+template <typename T> static inline T atomicExch(T *to, T value) {
+    return __atomic_exchange_n(to, value, __ATOMIC_RELAXED);
+}
+
 /* ---- memory, numbers ---- */
+
+static inline int __popc(uint32_t bits) {
+    return __builtin_popcount(bits);
+}
 
 template <typename T> static inline T __ldcs(const T *from) {
     return *from;
