@@ -57,4 +57,57 @@ static void test_layer_norm_of_many_rows(void) {
                                    .eps = 1e-5});
 }
 
-WEIR_TEST_SUITE(kernels_wide, TEST(layer_norm_of_long_rows), TEST(layer_norm_of_many_rows))
+/* Rows of logits that no warp takes; those of odd length begin anywhere. */
+static void test_cross_entropy_of_many_classes(void) {
+    static const int64_t widths[] = {1024, 1025, 4104, 9001, 10003};
+    static const enum weir__op ops[] = {WEIR__OP_cross_entropy, WEIR__OP_cross_entropy_grad};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
+        for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
+            check(&(struct weir__op_shape){.op = ops[o],
+                                           .rows = 9,
+                                           .tokens = 1,
+                                           .threads = 1,
+                                           .width = widths[w],
+                                           .ignore_index = -100});
+}
+
+/* Rows of a table with more tokens than a list is ordered, or looked for at once; and all of them.
+ */
+static void test_embedding_grad_of_busy_rows(void) {
+    static const int64_t tables[] = {1, 3, 25};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (size_t t = 0; t < WEIR__COUNT_OF(tables) && !test_has_failed(); t++)
+        check(&(struct weir__op_shape){.op = WEIR__OP_embedding_grad,
+                                       .rows = 70,
+                                       .tokens = 10,
+                                       .threads = 1,
+                                       .in = tables[t],
+                                       .out = 272,
+                                       .width = 272});
+}
+
+/* A block sums up 4096 numbers, the last launch 2048 blocks at once. */
+static void test_losses_of_many_numbers(void) {
+    static const enum weir__op ops[] = {WEIR__OP_mse, WEIR__OP_mse_grad, WEIR__OP_bce_with_logits,
+                                        WEIR__OP_bce_with_logits_grad};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
+        check(&(struct weir__op_shape){
+            .op = ops[o], .rows = 3, .tokens = 1, .threads = 1, .width = 4099});
+}
+
+/* More rows than one block adds up at once. */
+static void test_cross_entropy_of_many_rows(void) {
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    check(&(struct weir__op_shape){.op = WEIR__OP_cross_entropy,
+                                   .rows = 2500,
+                                   .tokens = 1,
+                                   .threads = 1,
+                                   .width = 3,
+                                   .ignore_index = -100});
+}
+
+WEIR_TEST_SUITE(kernels_wide, TEST(layer_norm_of_long_rows), TEST(layer_norm_of_many_rows),
+                TEST(cross_entropy_of_many_classes), TEST(embedding_grad_of_busy_rows),
+                TEST(losses_of_many_numbers), TEST(cross_entropy_of_many_rows))
