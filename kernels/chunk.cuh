@@ -15,29 +15,38 @@
 template <typename T> constexpr uint32_t chunk_width = 16 / sizeof(T);
 template <typename T> using chunk = several<T, static_cast<int>(chunk_width<T>)>;
 
-/** Numbers i … of a row of n, i < n. Where the row ends before the chunk: 0. */
-template <bool whole, typename T>
-__device__ __forceinline__ chunk<T> load_chunk(const T *row, uint32_t i, uint32_t n) {
+/** `count` numbers i … of a row of n, i < n. Where the row ends before them: 0. */
+template <bool whole, int count, typename T>
+__device__ __forceinline__ several<T, count> load_some(const T *row, uint32_t i, uint32_t n) {
     if constexpr (whole) {
-        return *reinterpret_cast<const chunk<T> *>(row + i);
+        return *reinterpret_cast<const several<T, count> *>(row + i);
     } else {
-        chunk<T> v;
+        several<T, count> v;
 #pragma unroll
-        for (uint32_t e = 0; e < chunk_width<T>; e++)
-            v.at[e] = i + e < n ? row[i + e] : narrow<T>(0.0f);
+        for (uint32_t e = 0; e < count; e++) v.at[e] = i + e < n ? row[i + e] : narrow<T>(0.0f);
         return v;
     }
 }
 
-template <bool whole, typename T>
-__device__ __forceinline__ void store_chunk(T *row, uint32_t i, uint32_t n, chunk<T> v) {
+template <bool whole, int count, typename T>
+__device__ __forceinline__ void store_some(T *row, uint32_t i, uint32_t n, several<T, count> v) {
     if constexpr (whole) {
-        *reinterpret_cast<chunk<T> *>(row + i) = v;
+        *reinterpret_cast<several<T, count> *>(row + i) = v;
     } else {
 #pragma unroll
-        for (uint32_t e = 0; e < chunk_width<T>; e++)
+        for (uint32_t e = 0; e < count; e++)
             if (i + e < n) row[i + e] = v.at[e];
     }
+}
+
+template <bool whole, typename T>
+__device__ __forceinline__ chunk<T> load_chunk(const T *row, uint32_t i, uint32_t n) {
+    return load_some<whole, static_cast<int>(chunk_width<T>)>(row, i, n);
+}
+
+template <bool whole, typename T>
+__device__ __forceinline__ void store_chunk(T *row, uint32_t i, uint32_t n, chunk<T> v) {
+    store_some<whole>(row, i, n, v);
 }
 
 /** `count` floats, a multiple of 4, beside a chunk of any type. */

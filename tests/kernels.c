@@ -616,3 +616,15 @@ double kernel_tolerance(const struct kernel_results *wanted) {
     double length = sum_length(&wanted->test->shape);
     return 0x1p-24 * (16 + 4 * sqrt(length)) * steepness(wanted);
 }
+
+/** Whether a part before a norm rounds what it would store. */
+static bool rounds_before_norm(enum weir__op op) {
+    return op == WEIR__OP_instance_norm_act || op == WEIR__OP_instance_norm_act_grad;
+}
+
+double kernel_tolerance_bf16(const struct kernel_results *wanted) {
+    const struct weir__op_shape *shape = &wanted->test->shape;
+    double unit = shape->op == WEIR__OP_conv2d && shape->has_bias ? 0x1p-7 : 0x1p-8;
+    if (rounds_before_norm(shape->op)) unit *= steepness(wanted);
+    return kernel_tolerance(wanted) + unit;
+}

@@ -107,5 +107,9 @@ void kernel_expect_same(const struct kernel_results *got, const struct kernel_re
  * 2^-24 * (16 + 4 sqrt(length)). A norm multiplies the error of x - mean by 1 / deviation: so is
  * this, by the largest one. */
 double kernel_tolerance(const struct kernel_results *wanted);
+/** BF16's: half a unit of what is stored more; a whole one where a convolution is rounded before
+ * its bias is added; multiplied by 1 / deviation, too, where a part's result is rounded before a
+ * norm. */
+double kernel_tolerance_bf16(const struct kernel_results *wanted);
 
 #endif

@@ -18,13 +18,6 @@
 
 #define NO_DRIVER "the fake CUDA driver was not built"
 enum { CASES = 12 };
-static const double bf16_unit = 0x1p-8;
-
-/* A convolution is rounded once more before its bias is added. */
-static double unit_of(const struct weir__op_shape *shape) {
-    bool twice = shape->op == WEIR__OP_conv2d && shape->has_bias;
-    return twice ? 2 * bf16_unit : bf16_unit;
-}
 
 static void compare(enum weir__op op, enum kernel_backend backend) {
     struct weir__op_shape shape = kernel_any_shape(op);
@@ -36,8 +29,8 @@ static void compare(enum weir__op op, enum kernel_backend backend) {
     test.infer = test_random_below(8) == 0;
     EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
     EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
-    double tolerance = kernel_tolerance(&wanted);
-    if (backend == KERNEL_CUDA_BF16) tolerance += unit_of(&shape);
+    double tolerance =
+        backend == KERNEL_CUDA_BF16 ? kernel_tolerance_bf16(&wanted) : kernel_tolerance(&wanted);
     kernel_expect_near(&got, &wanted, tolerance, kernel_backend_name(backend));
     kernel_results_clean_up(&got);
     kernel_results_clean_up(&wanted);

@@ -18,7 +18,8 @@ static void check_backend(const struct weir__op_shape *shape, enum kernel_backen
     test.overwrite = test_random_below(2) == 0;
     EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
     EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
-    double tolerance = kernel_tolerance(&wanted) + (backend == KERNEL_CUDA_BF16 ? 0x1p-8 : 0);
+    double tolerance =
+        backend == KERNEL_CUDA_BF16 ? kernel_tolerance_bf16(&wanted) : kernel_tolerance(&wanted);
     kernel_expect_near(&got, &wanted, tolerance, kernel_backend_name(backend));
     kernel_results_clean_up(&got);
     kernel_results_clean_up(&wanted);
@@ -108,6 +109,29 @@ static void test_cross_entropy_of_many_rows(void) {
                                    .ignore_index = -100});
 }
 
+/* Several parts of a plane, fewer threads than pixels, and more channels than a block has. */
+static void test_instance_norm_of_many_pixels(void) {
+    static const int64_t pixels[] = {4200, 1100, 130}, channels[] = {5, 64, 300};
+    static const enum weir__op ops[] = {WEIR__OP_instance_norm, WEIR__OP_instance_norm_grad_input,
+                                        WEIR__OP_instance_norm_grad_weight,
+                                        WEIR__OP_instance_norm_act,
+                                        WEIR__OP_instance_norm_act_grad};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++)
+        for (size_t p = 0; p < WEIR__COUNT_OF(pixels) && !test_has_failed(); p++)
+            check(&(struct weir__op_shape){.op = ops[o],
+                                           .rows = 2,
+                                           .tokens = pixels[p],
+                                           .threads = 1,
+                                           .width = channels[p],
+                                           .has_bias = true,
+                                           .eps = 1e-5,
+                                           .slope = 0.01,
+                                           .p = 0.25,
+                                           .random_op = 77});
+}
+
 WEIR_TEST_SUITE(kernels_wide, TEST(layer_norm_of_long_rows), TEST(layer_norm_of_many_rows),
                 TEST(cross_entropy_of_many_classes), TEST(embedding_grad_of_busy_rows),
-                TEST(losses_of_many_numbers), TEST(cross_entropy_of_many_rows))
+                TEST(losses_of_many_numbers), TEST(cross_entropy_of_many_rows),
+                TEST(instance_norm_of_many_pixels))

@@ -81,7 +81,18 @@
     X(add_layer_norm_grad_block_bf16)                                                              \
     X(layer_norm_weight_f32)                                                                       \
     X(layer_norm_weight_bf16)                                                                      \
-    X(fold)
+    X(fold)                                                                                        \
+    X(instance_moments)                                                                            \
+    X(instance_means)                                                                              \
+    X(instance_weights)                                                                            \
+    X(instance_sums_f32)                                                                           \
+    X(instance_sums_bf16)                                                                          \
+    X(instance_grad_sums_f32)                                                                      \
+    X(instance_grad_sums_bf16)                                                                     \
+    X(instance_apply_f32)                                                                          \
+    X(instance_apply_bf16)                                                                         \
+    X(instance_grad_f32)                                                                           \
+    X(instance_grad_bf16)
 
 /** src/net/cuda/table.c: rows of tables, losses */
 #define WEIR__CUDA_KERNEL_TABLE_MAP(X)                                                             \

@@ -5,7 +5,7 @@
 #ifndef WEIR_NET_CUDA_NORM_ARGUMENTS_H
 #define WEIR_NET_CUDA_NORM_ARGUMENTS_H
 
-#include <stdint.h>
+#include "net/cuda/arguments.h"
 
 /** layer_norm, and add_layer_norm of x + b. */
 struct weir__cuda_layer_norm {
@@ -45,6 +45,24 @@ struct weir__cuda_fold {
     const float *partial; /**< (parts, 2, width) */
     uint64_t parts, width;
     uint32_t overwrite;
+};
+
+/** The norms over the pixels of a row: see kernels/instance_norm.cu. */
+struct weir__cuda_instance {
+    void *out;                  /**< (rows, pixels, channels): y, or dx */
+    const void *x, *dy, *sign;  /**< (rows, pixels, channels); sign: y of the gradient with an
+                                     activation, else NULL */
+    float *mean, *rstd;         /**< (rows, channels); a gradient reads them */
+    const float *weight, *bias; /**< (channels), or NULL */
+    double *partial;            /**< (rows, parts, 2, channels) */
+    float *means;               /**< (rows, 2, channels), of a gradient */
+    uint64_t rows;
+    uint32_t pixels, channels;
+    uint32_t parts, part_pixels; /**< of each part but the last */
+    uint32_t across_log2;        /**< threads over the channels of a pixel, 4 each */
+    float slope;                 /**< of the activation; 1: none */
+    double eps;
+    struct weir__cuda_mask mask; /**< what is dropped first; its threshold is 0 if nothing is */
 };
 
 #endif
