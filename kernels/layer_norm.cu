@@ -127,49 +127,49 @@ __device__ __forceinline__ void layer_norm(const struct weir__cuda_layer_norm &c
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     weir_layer_norm_warp_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
     layer_norm<float, false, 32>(call);
 }
 EXPORT_KERNEL(weir_layer_norm_warp_f32);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     weir_layer_norm_warp_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
     layer_norm<bf16, false, 32>(call);
 }
 EXPORT_KERNEL(weir_layer_norm_warp_bf16);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     weir_layer_norm_block_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
     layer_norm<float, false, 256>(call);
 }
 EXPORT_KERNEL(weir_layer_norm_block_f32);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     weir_layer_norm_block_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
     layer_norm<bf16, false, 256>(call);
 }
 EXPORT_KERNEL(weir_layer_norm_block_bf16);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     weir_add_layer_norm_warp_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
     layer_norm<float, true, 32>(call);
 }
 EXPORT_KERNEL(weir_add_layer_norm_warp_f32);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     weir_add_layer_norm_warp_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
     layer_norm<bf16, true, 32>(call);
 }
 EXPORT_KERNEL(weir_add_layer_norm_warp_bf16);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     weir_add_layer_norm_block_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
     layer_norm<float, true, 256>(call);
 }
 EXPORT_KERNEL(weir_add_layer_norm_block_f32);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 2)
     weir_add_layer_norm_block_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
     layer_norm<bf16, true, 256>(call);
 }

@@ -84,6 +84,13 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
                                               MOMENT(n.m)},
                                              {SHARED(n.c), SHARED(n.c)},
                                              true},
+        [WEIR__OP_add_layer_norm] = {{REAL(n.width), REAL(n.width), SHARED(n.c), SHARED(n.c)},
+                                     {REAL(n.width), MOMENT(n.m), MOMENT(n.m), REAL(n.width)},
+                                     false},
+        [WEIR__OP_add_layer_norm_grad_input] = {{REAL(n.width), REAL(n.width), REAL(n.width),
+                                                 MOMENT(n.m), MOMENT(n.m), SHARED(n.c)},
+                                                {REAL(n.width)},
+                                                false},
         [WEIR__OP_attention] = {{REAL(n.qkv)}, {REAL(n.width), MOMENT(n.lse)}, false},
         [WEIR__OP_attention_grad] = {{REAL(n.width), REAL(n.qkv), REAL(n.width), MOMENT(n.lse)},
                                      {REAL(n.qkv)},
@@ -329,6 +336,8 @@ static void choose_sizes(struct weir__op_shape *shape) {
     case WEIR__OP_layer_norm:
     case WEIR__OP_layer_norm_grad_input:
     case WEIR__OP_layer_norm_grad_weight:
+    case WEIR__OP_add_layer_norm:
+    case WEIR__OP_add_layer_norm_grad_input:
     case WEIR__OP_softmax:
     case WEIR__OP_softmax_grad:
     case WEIR__OP_dropout2d:

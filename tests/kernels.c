@@ -18,7 +18,9 @@ bool kernel_lacks_vector(enum weir__op op) {
     switch (op) {
     case WEIR__OP_conv2d:
     case WEIR__OP_conv2d_grad_input:
-    case WEIR__OP_conv2d_grad_weight: return true;
+    case WEIR__OP_conv2d_grad_weight:
+    case WEIR__OP_add_layer_norm: /* CUDA's only */
+    case WEIR__OP_add_layer_norm_grad_input: return true;
     default: return false;
     }
 }
@@ -71,6 +73,7 @@ struct residual {
 static const struct residual residuals[] = {
     RESIDUAL(layer_norm_grad_input, layer_norm, {1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(layer_norm_grad_weight, layer_norm, {1, -1, -1}, {-1, 2, 3}),
+    RESIDUAL(add_layer_norm_grad_input, layer_norm, {2, -1, -1}, {-1, 3, 4}),
     RESIDUAL(attention_grad, attention, {1}, {2, 3}),
     RESIDUAL(softmax_grad, softmax, {1}, {1}),
     RESIDUAL(sigmoid_grad, sigmoid, {1}, {1}),
@@ -502,6 +505,7 @@ static int rstd_input(enum weir__op op) {
     case WEIR__OP_layer_norm_grad_weight:
     case WEIR__OP_instance_norm_grad_input:
     case WEIR__OP_instance_norm_grad_weight: return 3;
+    case WEIR__OP_add_layer_norm_grad_input:
     case WEIR__OP_instance_norm_act_grad: return 4;
     default: return -1;
     }
@@ -552,6 +556,8 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_attention_cached: return (double)(shape->table + shape->width / shape->heads);
     case WEIR__OP_layer_norm:
     case WEIR__OP_layer_norm_grad_input:
+    case WEIR__OP_add_layer_norm:
+    case WEIR__OP_add_layer_norm_grad_input:
     case WEIR__OP_softmax:
     case WEIR__OP_softmax_grad:
     case WEIR__OP_cross_entropy: return (double)shape->width;
@@ -569,6 +575,7 @@ static double sum_length(const struct weir__op_shape *shape) {
 static double least_magnitude(const struct kernel_case *test) {
     switch (test->shape.op) {
     case WEIR__OP_layer_norm_grad_input:
+    case WEIR__OP_add_layer_norm_grad_input:
     case WEIR__OP_instance_norm_grad_input:
     case WEIR__OP_instance_norm_act_grad: return 4 * largest_rstd(test);
     case WEIR__OP_linear:
@@ -579,6 +586,7 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_position_grad:
     case WEIR__OP_layer_norm:
     case WEIR__OP_layer_norm_grad_weight:
+    case WEIR__OP_add_layer_norm:
     case WEIR__OP_instance_norm:
     case WEIR__OP_instance_norm_act:
     case WEIR__OP_instance_norm_grad_weight:
@@ -607,8 +615,8 @@ void kernel_expect_same(const struct kernel_results *got, const struct kernel_re
 /** The largest 1 / deviation of a norm, at least 1. */
 static double steepness(const struct kernel_results *wanted) {
     enum weir__op op = wanted->test->shape.op;
-    bool forward = op == WEIR__OP_layer_norm || op == WEIR__OP_instance_norm ||
-                   op == WEIR__OP_instance_norm_act;
+    bool forward = op == WEIR__OP_layer_norm || op == WEIR__OP_add_layer_norm ||
+                   op == WEIR__OP_instance_norm || op == WEIR__OP_instance_norm_act;
     return forward ? kernel_largest(wanted, 2, 1) : largest_rstd(wanted->test);
 }
 
@@ -617,14 +625,15 @@ double kernel_tolerance(const struct kernel_results *wanted) {
     return 0x1p-24 * (16 + 4 * sqrt(length)) * steepness(wanted);
 }
 
-/** Whether a part before a norm rounds what it would store. */
-static bool rounds_before_norm(enum weir__op op) {
-    return op == WEIR__OP_instance_norm_act || op == WEIR__OP_instance_norm_act_grad;
+/** Whether a part before or after a norm rounds what it would store. */
+static bool rounds_beside_norm(enum weir__op op) {
+    return op == WEIR__OP_add_layer_norm || op == WEIR__OP_add_layer_norm_grad_input ||
+           op == WEIR__OP_instance_norm_act || op == WEIR__OP_instance_norm_act_grad;
 }
 
 double kernel_tolerance_bf16(const struct kernel_results *wanted) {
     const struct weir__op_shape *shape = &wanted->test->shape;
     double unit = shape->op == WEIR__OP_conv2d && shape->has_bias ? 0x1p-7 : 0x1p-8;
-    if (rounds_before_norm(shape->op)) unit *= steepness(wanted);
+    if (rounds_beside_norm(shape->op)) unit *= 1 + steepness(wanted);
     return kernel_tolerance(wanted) + unit;
 }

@@ -10,7 +10,7 @@
 #include "net/cpu/cpu.h"
 
 /** Operands at most; sequences in the cache of a case. */
-enum { KERNEL_INS = 5, KERNEL_OUTS = 3, KERNEL_SEQUENCES = 3 };
+enum { KERNEL_INS = 6, KERNEL_OUTS = 4, KERNEL_SEQUENCES = 3 };
 
 /** OPERAND_CACHE stands among the outputs, though it is call->cache: `old` is what it held before,
  * the result what it holds after. */
@@ -108,8 +108,8 @@ void kernel_expect_same(const struct kernel_results *got, const struct kernel_re
  * this, by the largest one. */
 double kernel_tolerance(const struct kernel_results *wanted);
 /** BF16's: half a unit of what is stored more; a whole one where a convolution is rounded before
- * its bias is added; multiplied by 1 / deviation, too, where a part's result is rounded before a
- * norm. */
+ * its bias is added; and half a unit times 1 / deviation more where a part's result is rounded
+ * beside a norm. */
 double kernel_tolerance_bf16(const struct kernel_results *wanted);
 
 #endif

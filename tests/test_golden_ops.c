@@ -151,7 +151,9 @@ static void compare_ops(enum kernel_backend backend) {
         bool random =
             op == WEIR__OP_dropout || op == WEIR__OP_dropout_add || op == WEIR__OP_dropout2d;
         int count = compare_op(file, op, backend);
-        if (!random && count == 0) TEST_FAIL("no case of %s", weir__op_name(op));
+        /* CUDA's; see test_kernels_fused.c for their parts. */
+        bool fused = op == WEIR__OP_add_layer_norm || op == WEIR__OP_add_layer_norm_grad_input;
+        if (!random && !fused && count == 0) TEST_FAIL("no case of %s", weir__op_name(op));
     }
     weir__safetensors_close(file);
 }

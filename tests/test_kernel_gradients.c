@@ -15,7 +15,7 @@
 #define TOLERANCE 0x1p-26
 
 /** Where an input of a gradient op comes from. */
-enum source { NONE, DY, IN0, IN1, IN2, OUT0, OUT1, OUT2 };
+enum source { NONE, DY, IN0, IN1, IN2, OUT0, OUT1, OUT2, OUT3 };
 
 /** Output `output` of op `gradient` is L's gradient by input `by` of op `forward`. */
 struct pair {
@@ -41,6 +41,7 @@ static const struct pair pairs[] = {
     PAIR(layer_norm, layer_norm_grad_input, 0, 0, DY, IN0, OUT1, OUT2, IN1),
     PAIR(layer_norm, layer_norm_grad_weight, 1, 0, DY, IN0, OUT1, OUT2),
     PAIR(layer_norm, layer_norm_grad_weight, 2, 1, DY, IN0, OUT1, OUT2),
+    PAIR(add_layer_norm, add_layer_norm_grad_input, 1, 0, DY, NONE, OUT3, OUT1, OUT2, IN2),
     PAIR(attention, attention_grad, 0, 0, DY, IN0, OUT0, OUT1),
     PAIR(softmax, softmax_grad, 0, 0, DY, OUT0),
     PAIR(gelu, gelu_grad, 0, 0, DY, IN0),

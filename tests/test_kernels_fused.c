@@ -11,7 +11,7 @@
 #include <string.h>
 
 #define NO_DRIVER "the fake CUDA driver was not built"
-enum { CASES = 12 };
+enum { CASES = 16 };
 
 /** A chain of parts, whose results live until its end. */
 struct chain {
@@ -77,16 +77,37 @@ static void norm_act_grad(struct chain *chain, struct kernel_results *wanted) {
     wanted->out[0] = run_part(chain, WEIR__OP_dropout2d, shape, &dx, 1)[0];
 }
 
+static void add_norm(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* a, b, weight, bias */
+    const double *terms[] = {in[0], in[1]};
+    const double *sum = run_part(chain, WEIR__OP_add, flat(shape), terms, 2)[0];
+    const double *norm[] = {sum, in[2], in[3]};
+    double *const *out = run_part(chain, WEIR__OP_layer_norm, shape, norm, 3);
+    for (int i = 0; i < 3; i++) wanted->out[i] = out[i];
+    wanted->out[3] = chain->results[0].out[0];
+}
+
+static void add_norm_grad(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* dy, dsum, sum, mean, rstd, weight */
+    const double *norm[] = {in[0], in[2], in[3], in[4], in[5]};
+    const double *dx = run_part(chain, WEIR__OP_layer_norm_grad_input, shape, norm, 5)[0];
+    const double *terms[] = {in[1], dx};
+    wanted->out[0] = run_part(chain, WEIR__OP_add, flat(shape), terms, 2)[0];
+}
+
 typedef void parts_fn(struct chain *chain, struct kernel_results *wanted);
 
 static void check(enum weir__op op, parts_fn *run_parts) {
+    static const enum kernel_backend backends[] = {KERNEL_CUDA, KERNEL_CUDA_BF16, KERNEL_F32,
+                                                   KERNEL_F64};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (int i = 0; i < CASES && !test_has_failed(); i++) {
         struct weir__op_shape shape = kernel_any_shape(op);
         struct kernel_case fused;
         struct kernel_results got, wanted = {.test = &fused};
-        struct chain chain = {.fused = &fused,
-                              .backend = i % 2 == 0 ? KERNEL_CUDA : KERNEL_CUDA_BF16};
+        struct chain chain = {.fused = &fused, .backend = backends[i % 4]};
         kernel_case_init(&fused, &shape);
         if (chain.backend == KERNEL_CUDA_BF16) kernel_case_narrow(&fused);
         EXPECT_STATUS(kernel_run(&fused, chain.backend, 0, &got), WEIR_OK);
@@ -106,5 +127,15 @@ static void test_instance_norm_act_grad_has_its_parts_bits(void) {
     check(WEIR__OP_instance_norm_act_grad, norm_act_grad);
 }
 
+static void test_add_layer_norm_has_its_parts_bits(void) {
+    check(WEIR__OP_add_layer_norm, add_norm);
+}
+
+static void test_add_layer_norm_grad_input_has_its_parts_bits(void) {
+    check(WEIR__OP_add_layer_norm_grad_input, add_norm_grad);
+}
+
 WEIR_TEST_SUITE(kernels_fused, TEST(instance_norm_act_has_its_parts_bits),
-                TEST(instance_norm_act_grad_has_its_parts_bits))
+                TEST(instance_norm_act_grad_has_its_parts_bits),
+                TEST(add_layer_norm_has_its_parts_bits),
+                TEST(add_layer_norm_grad_input_has_its_parts_bits))

@@ -46,6 +46,11 @@
  *   eps inside the root
  * - layer_norm_grad_input: dy, x (M, C), mean, rstd (M), weight (C) -> dx (M, C)
  * - layer_norm_grad_weight: dy, x (M, C), mean, rstd (M) -> dweight (C) acc, dbias (C) acc
+ * - add_layer_norm: a, b (M, C), weight (C), bias (C) -> y (M, C), mean (M), rstd (M), sum (M, C):
+ *   sum = a + b, and layer_norm of that. The same bits as its parts
+ * - add_layer_norm_grad_input: dy, dsum, sum (M, C), mean, rstd (M), weight (C) -> dx (M, C) =
+ *   dsum + layer_norm_grad_input of dy and sum; dsum is what the sum's other readers gave. The same
+ *   bits as its parts
  * - attention: qkv (R, T, 3C): per token q, k, v, each (heads, C / heads) -> y (R, T, C),
  *   lse (R, heads, T). Causal; scores / sqrt(C / heads); never more than a block of scores in
  *   workspace. lse = log of the sum of exp of the scaled scores
@@ -137,6 +142,8 @@
     X(layer_norm)                                                                                  \
     X(layer_norm_grad_input)                                                                       \
     X(layer_norm_grad_weight)                                                                      \
+    X(add_layer_norm)                                                                              \
+    X(add_layer_norm_grad_input)                                                                   \
     X(attention)                                                                                   \
     X(attention_grad)                                                                              \
     X(softmax)                                                                                     \

@@ -45,6 +45,23 @@ static int layer_norm(const struct weir__op_call *call) {
                        WEIR__CUDA_BY_DTYPE(layer_norm_block, shape), &norm);
 }
 
+static int add_layer_norm(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__cuda_layer_norm norm = {.y = call->out[0],
+                                         .sum = call->out[3],
+                                         .mean = call->out[1],
+                                         .rstd = call->out[2],
+                                         .x = call->in[0],
+                                         .b = call->in[1],
+                                         .weight = call->in[2],
+                                         .bias = call->in[3],
+                                         .rows = rows_of(shape),
+                                         .width = (uint32_t)shape->width,
+                                         .eps = (float)shape->eps};
+    return launch_rows(call, WEIR__CUDA_BY_DTYPE(add_layer_norm_warp, shape),
+                       WEIR__CUDA_BY_DTYPE(add_layer_norm_block, shape), &norm);
+}
+
 static int layer_norm_grad_input(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__cuda_layer_norm_grad grad = {.dx = call->out[0],
@@ -57,6 +74,21 @@ static int layer_norm_grad_input(const struct weir__op_call *call) {
                                               .width = (uint32_t)shape->width};
     return launch_rows(call, WEIR__CUDA_BY_DTYPE(layer_norm_grad_warp, shape),
                        WEIR__CUDA_BY_DTYPE(layer_norm_grad_block, shape), &grad);
+}
+
+static int add_layer_norm_grad_input(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__cuda_layer_norm_grad grad = {.dx = call->out[0],
+                                              .dy = call->in[0],
+                                              .dsum = call->in[1],
+                                              .x = call->in[2],
+                                              .mean = call->in[3],
+                                              .rstd = call->in[4],
+                                              .weight = call->in[5],
+                                              .rows = rows_of(shape),
+                                              .width = (uint32_t)shape->width};
+    return launch_rows(call, WEIR__CUDA_BY_DTYPE(add_layer_norm_grad_warp, shape),
+                       WEIR__CUDA_BY_DTYPE(add_layer_norm_grad_block, shape), &grad);
 }
 
 /* Columns that a block of layer_norm_weight takes: 32 chunks of 16 bytes. */
@@ -277,6 +309,8 @@ const struct weir__kernel weir__cuda_norm[WEIR__OP_COUNT] = {
     ROW(layer_norm, NULL),
     ROW(layer_norm_grad_input, NULL),
     ROW(layer_norm_grad_weight, measure_layer_norm_grad_weight),
+    ROW(add_layer_norm, NULL),
+    ROW(add_layer_norm_grad_input, NULL),
     ROW(instance_norm, measure_instance_norm),
     ROW(instance_norm_grad_input, measure_instance_norm),
     ROW(instance_norm_grad_weight, measure_instance_norm),
