@@ -10,6 +10,7 @@
 #include "harness.h"
 #include "place/machine.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,6 +113,61 @@ static void test_libraries_are_found_with_their_versions(void) {
     CHECK(facts.file == NULL);
 }
 
+static void test_a_library_that_is_not_there_says_what_to_install(void) {
+    const struct weir__gpu_library none = {.name = "cuNone",
+                                           .files = {"/none/libnone.so"},
+                                           .version_symbol = "f",
+                                           .least = 1,
+                                           .environment = "WEIR_CUNONE",
+                                           .package = "the package of none"};
+    struct weir_error error = {0};
+    void *opened = NULL;
+    EXPECT_STATUS(weir__gpu_library_open(&none, &opened, &error), WEIR_ERR_NOT_FOUND);
+    EXPECT(opened == NULL);
+    EXPECT_CONTAINS(error.message, "cuNone (/none/libnone.so)");
+    EXPECT_CONTAINS(error.message, "install the package of none");
+    EXPECT_CONTAINS(error.message, "WEIR_CUNONE");
+    CHECK(setenv("WEIR_CUNONE", "/none/mine.so", 1) == 0);
+    EXPECT_STATUS(weir__gpu_library_open(&none, &opened, &error), WEIR_ERR_NOT_FOUND);
+    unsetenv("WEIR_CUNONE");
+    EXPECT_CONTAINS(error.message, "WEIR_CUNONE names");
+    EXPECT_CONTAINS(error.message, "/none/mine.so");
+}
+
+/* The library that the environment names, and no other, is found and opened. */
+static void test_the_environment_names_a_library(void) {
+    struct weir__gpu_library_facts facts;
+    struct weir_error error = {0};
+    const char *folder = test_temporary_directory();
+    char path[256];
+    void *opened = NULL;
+    if (test_zig() == NULL) SKIP("no compiler to make libraries with");
+    find_made(folder, "old.so", "unsigned long madeGetVersion(void) { return 20001; }", false,
+              &facts);
+    snprintf(path, sizeof path, "%s/old.so", folder);
+    struct weir__gpu_library library = {.name = "cuMade",
+                                        .files = {"/none/libmade.so"},
+                                        .version_symbol = "madeGetVersion",
+                                        .least = 20000,
+                                        .environment = "WEIR_CUMADE",
+                                        .package = "it"};
+    weir__gpu_library_find(&library, &facts);
+    EXPECT_EQ_INT(facts.state, WEIR__LIBRARY_MISSING);
+    CHECK(setenv("WEIR_CUMADE", path, 1) == 0);
+    weir__gpu_library_find(&library, &facts);
+    EXPECT_EQ_INT(facts.state, WEIR__LIBRARY_FOUND);
+    EXPECT_EQ_STR(facts.file, path);
+    EXPECT_STATUS(weir__gpu_library_open(&library, &opened, &error), WEIR_OK);
+    EXPECT(opened != NULL && dlclose(opened) == 0);
+    library.least = 30000;
+    EXPECT_STATUS(weir__gpu_library_open(&library, &opened, &error), WEIR_ERR_UNSUPPORTED);
+    EXPECT_CONTAINS(error.message, "cuMade 2.0.1 is too old, Weir needs 3.0");
+    library.version_symbol = "other";
+    EXPECT_STATUS(weir__gpu_library_open(&library, &opened, &error), WEIR_ERR_UNSUPPORTED);
+    EXPECT_CONTAINS(error.message, "does not say its version");
+    unsetenv("WEIR_CUMADE");
+}
+
 static void test_the_libraries_are_those_for_networks(void) {
     static const char *const names[] = {"cuBLASLt", "cuDNN", "NCCL"};
     for (uint32_t i = 0; i < 3; i++) {
@@ -119,6 +175,7 @@ static void test_the_libraries_are_those_for_networks(void) {
         CHECK(library != NULL);
         CHECK_EQ_STR(library->name, names[i]);
         CHECK(library->files[0] != NULL && library->least >= 10000);
+        CHECK(library->package != NULL && weir__gpu_library_named(names[i]) == library);
     }
     CHECK(weir__gpu_library_at(3) == NULL);
 }
@@ -168,5 +225,6 @@ static void test_what_is_near_a_gpu_is_read_from_the_system(void) {
 WEIR_TEST_SUITE(gpus, TEST(gpus_and_their_links_are_told), TEST(the_machines_own_gpus_are_told),
                 TEST(a_survey_that_fails_says_why_and_finds_nothing),
                 TEST(libraries_are_found_with_their_versions),
-                TEST(the_libraries_are_those_for_networks),
+                TEST(a_library_that_is_not_there_says_what_to_install),
+                TEST(the_environment_names_a_library), TEST(the_libraries_are_those_for_networks),
                 TEST(what_is_near_a_gpu_is_read_from_the_system))

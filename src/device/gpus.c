@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- GPUs ---- */
@@ -79,13 +80,32 @@ int weir__gpus_survey(struct weir__gpus *gpus, struct weir_error *error) {
 /* ---- libraries ---- */
 
 static const struct weir__gpu_library libraries[] = {
-    {"cuBLASLt", {"libcublasLt.so.13", "libcublasLt.so.12"}, "cublasLtGetVersion", false, 120000},
-    {"cuDNN", {"libcudnn.so.9"}, "cudnnGetVersion", false, 90000},
-    {"NCCL", {"libnccl.so.2"}, "ncclGetVersion", true, 21800},
+    {"cuBLASLt",
+     {"libcublasLt.so.13", "libcublasLt.so.12"},
+     "cublasLtGetVersion",
+     false,
+     120000,
+     "WEIR_CUBLASLT",
+     "the CUDA toolkit's libcublas, or PyPI's nvidia-cublas"},
+    {"cuDNN",
+     {"libcudnn.so.9"},
+     "cudnnGetVersion",
+     false,
+     90000,
+     "WEIR_CUDNN",
+     "NVIDIA's cudnn9 package for your CUDA, or PyPI's nvidia-cudnn-cu13 or -cu12"},
+    {"NCCL", {"libnccl.so.2"}, "ncclGetVersion", true, 21800, NULL, "NVIDIA's libnccl2"},
 };
 
 const struct weir__gpu_library *weir__gpu_library_at(uint32_t index) {
     return index < WEIR__COUNT_OF(libraries) ? &libraries[index] : NULL;
+}
+
+const struct weir__gpu_library *weir__gpu_library_named(const char *name) {
+    const struct weir__gpu_library *library = libraries;
+    while (strcmp(library->name, name) != 0) library++;
+    assert(library < libraries + WEIR__COUNT_OF(libraries));
+    return library;
 }
 
 /* 0: it does not say. */
@@ -102,17 +122,32 @@ static uint64_t ask_version(const struct weir__gpu_library *library, void *opene
     return by_pointer(&version) == 0 && version > 0 ? (uint64_t)version : 0;
 }
 
-void weir__gpu_library_find(const struct weir__gpu_library *library,
-                            struct weir__gpu_library_facts *facts) {
-    *facts = (struct weir__gpu_library_facts){.state = WEIR__LIBRARY_MISSING};
+/* The environment's choice, or NULL. */
+static const char *chosen_file(const struct weir__gpu_library *library) {
+    const char *name = library->environment != NULL ? getenv(library->environment) : NULL;
+    return name != NULL && name[0] != '\0' ? name : NULL;
+}
+
+static void *open_any(const struct weir__gpu_library *library, int flags,
+                      struct weir__gpu_library_facts *facts) {
+    const char *chosen = chosen_file(library);
     void *opened = NULL;
+    *facts = (struct weir__gpu_library_facts){.state = WEIR__LIBRARY_MISSING};
+    if (chosen != NULL) {
+        opened = dlopen(chosen, flags);
+        if (opened != NULL) facts->file = chosen;
+        return opened;
+    }
     for (size_t i = 0; opened == NULL && library->files[i] != NULL; i++) {
-        opened = dlopen(library->files[i], RTLD_LAZY | RTLD_LOCAL);
+        opened = dlopen(library->files[i], flags);
         if (opened != NULL) facts->file = library->files[i];
     }
-    if (opened == NULL) return;
+    return opened;
+}
+
+static void look_into(const struct weir__gpu_library *library, void *opened,
+                      struct weir__gpu_library_facts *facts) {
     uint64_t version = ask_version(library, opened);
-    (void)dlclose(opened);
     facts->state = version == 0               ? WEIR__LIBRARY_BROKEN
                    : version < library->least ? WEIR__LIBRARY_OLD
                                               : WEIR__LIBRARY_FOUND;
@@ -120,4 +155,45 @@ void weir__gpu_library_find(const struct weir__gpu_library *library,
         snprintf(facts->version, sizeof facts->version, "%u.%u.%u",
                  (unsigned)(version / 10000 % 10000), (unsigned)(version / 100 % 100),
                  (unsigned)(version % 100));
+}
+
+void weir__gpu_library_find(const struct weir__gpu_library *library,
+                            struct weir__gpu_library_facts *facts) {
+    void *opened = open_any(library, RTLD_LAZY | RTLD_LOCAL, facts);
+    if (opened == NULL) return;
+    look_into(library, opened, facts);
+    (void)dlclose(opened);
+}
+
+static int refuse_missing(const struct weir__gpu_library *library, struct weir_error *error) {
+    const char *chosen = chosen_file(library), *reason = dlerror();
+    if (chosen != NULL)
+        return weir__fail(error, WEIR_ERR_NOT_FOUND,
+                          "%s names a library that does not open (%.120s): correct or unset it",
+                          library->environment, reason != NULL ? reason : chosen);
+    return weir__fail(error, WEIR_ERR_NOT_FOUND,
+                      "%s (%s) is not found, which the GPU computes with: install %s, and name its "
+                      "folder in LD_LIBRARY_PATH%s%s, or use cpu",
+                      library->name, library->files[0], library->package,
+                      library->environment != NULL ? " or its file in " : "",
+                      library->environment != NULL ? library->environment : "");
+}
+
+/* It has threads and memory of its own, and is not unloaded under them: RTLD_NODELETE. */
+int weir__gpu_library_open(const struct weir__gpu_library *library, void **opened,
+                           struct weir_error *error) {
+    struct weir__gpu_library_facts facts;
+    *opened = open_any(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, &facts);
+    if (*opened == NULL) return refuse_missing(library, error);
+    look_into(library, *opened, &facts);
+    if (facts.state == WEIR__LIBRARY_FOUND) return WEIR_OK;
+    (void)dlclose(*opened);
+    *opened = NULL;
+    if (facts.state == WEIR__LIBRARY_BROKEN)
+        return weir__fail(error, WEIR_ERR_UNSUPPORTED,
+                          "%.120s does not say its version, and so is no %s: install %s",
+                          facts.file, library->name, library->package);
+    return weir__fail(error, WEIR_ERR_UNSUPPORTED, "%s %s is too old, Weir needs %u.%u: install %s",
+                      library->name, facts.version, (unsigned)(library->least / 10000),
+                      (unsigned)(library->least / 100 % 100), library->package);
 }

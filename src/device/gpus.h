@@ -38,6 +38,9 @@ struct weir__gpu_library {
     bool by_pointer; /**< int version_symbol(int *) and 0 is good; else size_t version_symbol(void)
                       */
     uint32_t least;  /**< 10000 * major + 100 * minor + patch, as they count */
+    const char *environment; /**< a variable that names another file, which alone counts then; NULL:
+                                  none */
+    const char *package;     /**< what to install to have it: "the CUDA toolkit's libcublas, …" */
 };
 
 enum weir__gpu_library_state {
@@ -50,13 +53,21 @@ enum weir__gpu_library_state {
 struct weir__gpu_library_facts {
     enum weir__gpu_library_state state;
     char version[24]; /**< "13.0.2"; "" if it was not said */
-    const char *file; /**< under which it was opened; NULL: missing */
+    const char *file; /**< under which it was opened; NULL: missing. The environment's stays as long
+                           as that is not changed */
 };
 
 /** The libraries, by index; NULL after the last. Static storage. */
 const struct weir__gpu_library *weir__gpu_library_at(uint32_t index);
+/** The library called so, "cuDNN"; it must be one of them. */
+const struct weir__gpu_library *weir__gpu_library_named(const char *name);
 /** Opens the library and asks for its version; it is closed again. Any thread. */
 void weir__gpu_library_find(const struct weir__gpu_library *library,
                             struct weir__gpu_library_facts *facts);
+/** Opens the library for use: `opened` is dlopen's, for dlclose, and it stays in the process.
+ * WEIR_ERR_NOT_FOUND where it is missing, WEIR_ERR_UNSUPPORTED where it is old or broken; `error`
+ * (may be NULL) says what to install. Any thread. */
+int weir__gpu_library_open(const struct weir__gpu_library *library, void **opened,
+                           struct weir_error *error);
 
 #endif
