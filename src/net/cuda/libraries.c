@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The table behind a real GPU. */
-#include "net/cuda/numerics.h"
+#include "net/cuda/cublaslt.h"
+#include "net/cuda/cudnn.h"
 
-static int refuse(struct weir__cuda_device *device, void **library,
-                  struct weir__cuda_failure *failure, struct weir_error *error) {
-    (void)library;
-    (void)failure;
-    return weir__fail(error, WEIR_ERR_UNSUPPORTED,
-                      "this build of Weir has no products and convolutions for %s: use cpu",
-                      device->device.name);
-}
-
-const struct weir__cuda_numerics weir__cuda_libraries = {.products_open = refuse,
-                                                         .convolutions_open = refuse};
+const struct weir__cuda_numerics weir__cuda_libraries = {
+    .products_open = weir__cublaslt_open,
+    .products_close = weir__cublaslt_close,
+    .matmul_new = weir__cublaslt_matmul_new,
+    .matmul_destroy = weir__cublaslt_matmul_destroy,
+    .matmul_run = weir__cublaslt_matmul_run,
+    .convolutions_open = weir__cudnn_open,
+    .convolutions_close = weir__cudnn_close,
+    .convolution_new = weir__cudnn_convolution_new,
+    .convolution_destroy = weir__cudnn_convolution_destroy,
+    .convolution_run = weir__cudnn_convolution_run,
+};

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* Convolutions by cuDNN: the library, a handle for each stream, plans, and running them. */
+#include "net/cuda/cudnn.h"
+
+#include "device/gpus.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+/** One convolution, ready to run. */
+struct convolution {
+    struct weir__cudnn_stream *stream;
+    struct weir__cudnn_plan plan;
+};
+
+static int status_of(const struct weir__cudnn *cudnn, const char *call, int result,
+                     struct weir__cuda_failure *failure) {
+    if (result == WEIR__CUDNN_SUCCESS) return WEIR_OK;
+    const char *name = cudnn->get_error_string(result);
+    *failure = (struct weir__cuda_failure){call, result, name != NULL ? name : "unknown status"};
+    if (result == WEIR__CUDNN_HOST_ALLOCATION_FAILED ||
+        result == WEIR__CUDNN_DEVICE_ALLOCATION_FAILED)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    return result >= WEIR__CUDNN_NOT_SUPPORTED && result < WEIR__CUDNN_INTERNAL_ERROR
+               ? WEIR_ERR_UNSUPPORTED
+               : WEIR_ERR_BACKEND;
+}
+
+/* ---- the library ---- */
+
+static int fail_missing(const char *symbol, struct weir_error *error) {
+    return weir__fail(error, WEIR_ERR_UNSUPPORTED,
+                      "this cuDNN is incomplete: it has no %s: install it anew, or correct "
+                      "WEIR_CUDNN",
+                      symbol);
+}
+
+int weir__cudnn_find_functions(struct weir__cudnn *cudnn, struct weir_error *error) {
+    void *function;
+#define FIND(member, symbol, parameters)                                                           \
+    if ((function = dlsym(cudnn->library, #symbol)) == NULL) return fail_missing(#symbol, error);  \
+    memcpy(&cudnn->member, &function, sizeof function);
+    FIND(get_version, cudnnGetVersion, )
+    FIND(get_error_string, cudnnGetErrorString, )
+    WEIR__CUDNN_CALL_MAP(FIND)
+#undef FIND
+    return WEIR_OK;
+}
+
+/** Plans fit one kind of GPU and one version of the library. */
+static int name_gpu(struct weir__cudnn *cudnn, struct weir__cuda_failure *failure) {
+    const struct weir__cuda_driver *driver = &cudnn->device->driver;
+    int gpu = cudnn->device->gpu, major = 0, minor = 0, processors = 0;
+    char name[96] = "";
+    *failure = (struct weir__cuda_failure){.call = "cuDeviceGetName"};
+    failure->result = driver->device_get_name(name, sizeof name, gpu);
+    if (failure->result != 0) return WEIR_ERR_BACKEND;
+    failure->call = "cuDeviceGetAttribute";
+    failure->result =
+        driver->device_get_attribute(&major, WEIR__CUDA_ATTRIBUTE_CAPABILITY_MAJOR, gpu);
+    if (failure->result == 0)
+        failure->result =
+            driver->device_get_attribute(&minor, WEIR__CUDA_ATTRIBUTE_CAPABILITY_MINOR, gpu);
+    if (failure->result == 0)
+        failure->result =
+            driver->device_get_attribute(&processors, WEIR__CUDA_ATTRIBUTE_MULTIPROCESSORS, gpu);
+    if (failure->result != 0) return WEIR_ERR_BACKEND;
+    for (char *c = name; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ') *c = ' ';
+    snprintf(cudnn->gpu, sizeof cudnn->gpu, "%s, %d.%d, %d, cuDNN %zu", name, major, minor,
+             processors, cudnn->get_version());
+    return WEIR_OK;
+}
+
+int weir__cudnn_open(struct weir__cuda_device *device, void **convolutions,
+                     struct weir__cuda_failure *failure, struct weir_error *error) {
+    struct weir__cudnn *cudnn = weir__acquire(NULL, 1, sizeof *cudnn);
+    if (cudnn == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = WEIR_ERR_SYSTEM;
+    cudnn->device = device;
+    if (pthread_mutex_init(&cudnn->lock, NULL) != 0) goto fail_lock;
+    status = weir__gpu_library_open(weir__gpu_library_named("cuDNN"), &cudnn->library, error);
+    if (status != WEIR_OK) goto fail_library;
+    status = weir__cudnn_find_functions(cudnn, error);
+    if (status == WEIR_OK) status = name_gpu(cudnn, failure);
+    if (status != WEIR_OK) goto fail_functions;
+    weir__cudnn_cache_find(cudnn->folder);
+    *convolutions = cudnn;
+    return WEIR_OK;
+
+fail_functions:
+    (void)dlclose(cudnn->library);
+fail_library:
+    pthread_mutex_destroy(&cudnn->lock);
+fail_lock:
+    weir__release(NULL, cudnn, 1, sizeof *cudnn);
+    return status;
+}
+
+void weir__cudnn_close(void *convolutions) {
+    struct weir__cudnn *cudnn = convolutions;
+    (void)dlclose(cudnn->library);
+    pthread_mutex_destroy(&cudnn->lock);
+    weir__release(NULL, cudnn, 1, sizeof *cudnn);
+}
+
+/* ---- handles ---- */
+
+/** The stream's, or a free place; NULL where all are taken. */
+static struct weir__cudnn_stream *find_stream(struct weir__cudnn *cudnn,
+                                              const struct CUstream_st *stream) {
+    struct weir__cudnn_stream *free_one = NULL;
+    for (size_t i = 0; i < WEIR__CUDNN_STREAMS_MAX; i++) {
+        struct weir__cudnn_stream *at = &cudnn->streams[i];
+        if (at->plans > 0 && at->stream == stream) return at;
+        if (at->plans == 0 && free_one == NULL) free_one = at;
+    }
+    return free_one;
+}
+
+static int take_handle(struct weir__cudnn *cudnn, struct CUstream_st *stream,
+                       struct weir__cudnn_stream **to) {
+    int result = 0;
+    pthread_mutex_lock(&cudnn->lock);
+    struct weir__cudnn_stream *at = find_stream(cudnn, stream);
+    if (at == NULL) {
+        result = WEIR__CUDNN_HOST_ALLOCATION_FAILED;
+    } else if (at->plans == 0) {
+        at->stream = stream;
+        result = cudnn->create(&at->handle);
+        if (result == 0) {
+            result = cudnn->set_stream(at->handle, stream);
+            if (result != 0) (void)cudnn->destroy(at->handle);
+        }
+    }
+    if (result == 0) {
+        at->plans++;
+        *to = at;
+    }
+    pthread_mutex_unlock(&cudnn->lock);
+    return result;
+}
+
+static void give_handle(struct weir__cudnn *cudnn, struct weir__cudnn_stream *stream) {
+    pthread_mutex_lock(&cudnn->lock);
+    if (--stream->plans == 0) (void)cudnn->destroy(stream->handle);
+    pthread_mutex_unlock(&cudnn->lock);
+}
+
+/* ---- plans ---- */
+
+int weir__cudnn_convolution_new(void *convolutions,
+                                const struct weir__cuda_convolution *convolution,
+                                struct CUstream_st *stream, void **plan,
+                                struct weir__cuda_failure *failure) {
+    struct weir__cudnn *cudnn = convolutions;
+    size_t workspace;
+    int status = weir__cuda_convolution_workspace(convolution, &workspace);
+    if (status != WEIR_OK) return status;
+    struct convolution *made = weir__acquire(NULL, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int result = take_handle(cudnn, stream, &made->stream);
+    status = status_of(cudnn, "cudnnCreate", result, failure);
+    if (status != WEIR_OK) goto fail_handle;
+    void *handle = made->stream->handle;
+    if (!weir__cudnn_cache_load(cudnn, handle, convolution, workspace, &made->plan)) {
+        result = weir__cudnn_plan_init(cudnn, handle, convolution, workspace, &made->plan);
+        status = status_of(cudnn, "cudnnBackendFinalize", result, failure);
+        if (status != WEIR_OK) goto fail_plan;
+        weir__cudnn_cache_save(cudnn, convolution, &made->plan);
+    }
+    *plan = made;
+    return WEIR_OK;
+
+fail_plan:
+    give_handle(cudnn, made->stream);
+fail_handle:
+    weir__release(NULL, made, 1, sizeof *made);
+    return status;
+}
+
+void weir__cudnn_convolution_destroy(void *convolutions, void *plan) {
+    struct weir__cudnn *cudnn = convolutions;
+    struct convolution *made = plan;
+    if (made == NULL) return;
+    weir__cudnn_forget(cudnn, made->plan.plan);
+    give_handle(cudnn, made->stream);
+    weir__release(NULL, made, 1, sizeof *made);
+}
+
+/* ---- running ---- */
+
+static int pack_new(const struct weir__cudnn *cudnn, const struct weir__cuda_convolution_call *call,
+                    void **pack) {
+    const int64_t ids[] = {WEIR__CUDNN_ID_X, WEIR__CUDNN_ID_WEIGHT, WEIR__CUDNN_ID_Y};
+    void *const pointers[] = {call->x, call->weight, call->y};
+    int result = cudnn->descriptor_create(WEIR__CUDNN_VARIANT_PACK, pack);
+    if (result == 0)
+        result = cudnn->set(*pack, WEIR__CUDNN_VARIANT_PACK_UNIQUE_IDS, WEIR__CUDNN_TYPE_INT64,
+                            WEIR__COUNT_OF(ids), ids);
+    if (result == 0)
+        result = cudnn->set(*pack, WEIR__CUDNN_VARIANT_PACK_DATA_POINTERS,
+                            WEIR__CUDNN_TYPE_VOID_PTR, WEIR__COUNT_OF(pointers), pointers);
+    if (result == 0)
+        result = cudnn->set(*pack, WEIR__CUDNN_VARIANT_PACK_WORKSPACE, WEIR__CUDNN_TYPE_VOID_PTR, 1,
+                            &call->workspace);
+    return result == 0 ? cudnn->finalize(*pack) : result;
+}
+
+int weir__cudnn_convolution_run(void *convolutions, const void *plan,
+                                const struct weir__cuda_convolution_call *call,
+                                struct weir__cuda_failure *failure) {
+    const struct weir__cudnn *cudnn = convolutions;
+    const struct convolution *made = plan;
+    void *pack = NULL;
+    int result = pack_new(cudnn, call, &pack);
+    if (result == 0) result = cudnn->execute(made->stream->handle, made->plan.plan, pack);
+    weir__cudnn_forget(cudnn, pack);
+    return status_of(cudnn, "cudnnBackendExecute", result, failure);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * cuDNN's graph API as far as it is used, declared by ourselves and opened at run time, so that
+ * nothing of CUDA is needed to build. The least version is 9.0, of which all numbers here are.
+ *   cudnn.c           the library, handles, running
+ *   cudnn_graph.c     a convolution as a graph of descriptors
+ *   cudnn_plan.c      which engine computes it
+ *   cudnn_cache.c     plans kept on disk
+ */
+#ifndef WEIR_NET_CUDA_CUDNN_H
+#define WEIR_NET_CUDA_CUDNN_H
+
+#include "net/cuda/numerics.h"
+
+/** By cuDNN's numbers. */
+enum {
+    WEIR__CUDNN_SUCCESS = 0,
+    WEIR__CUDNN_NOT_SUPPORTED = 3000, /**< … 3999 */
+    WEIR__CUDNN_INTERNAL_ERROR = 4000,
+    WEIR__CUDNN_HOST_ALLOCATION_FAILED = 4003,
+    WEIR__CUDNN_DEVICE_ALLOCATION_FAILED = 4004,
+    /* cudnnDataType_t, cudnnConvolutionMode_t, cudnnBackendHeurMode_t */
+    WEIR__CUDNN_DATA_FLOAT = 0,
+    WEIR__CUDNN_DATA_BFLOAT16 = 9,
+    WEIR__CUDNN_CROSS_CORRELATION = 1,
+    WEIR__CUDNN_HEUR_MODE_FALLBACK = 2,
+    WEIR__CUDNN_HEUR_MODE_A = 3,
+    /* cudnnBackendNumericalNote_t */
+    WEIR__CUDNN_NOTE_TENSOR_CORE = 0,
+    WEIR__CUDNN_NOTE_DOWN_CONVERT_INPUTS = 1,
+    WEIR__CUDNN_NOTE_REDUCED_PRECISION_REDUCTION = 2,
+    WEIR__CUDNN_NOTE_FFT = 3,
+    WEIR__CUDNN_NOTE_NONDETERMINISTIC = 4,
+    WEIR__CUDNN_NOTE_WINOGRAD_TILE_4X4 = 6,
+    WEIR__CUDNN_NOTE_WINOGRAD_TILE_6X6 = 7,
+    WEIR__CUDNN_NOTE_WINOGRAD_TILE_13X13 = 8,
+    /* cudnnBackendKnobType_t */
+    WEIR__CUDNN_KNOB_STREAM_K = 38
+};
+
+/** cudnnBackendAttributeType_t */
+enum weir__cudnn_type {
+    WEIR__CUDNN_TYPE_HANDLE = 0,
+    WEIR__CUDNN_TYPE_DATA_TYPE = 1,
+    WEIR__CUDNN_TYPE_INT64 = 3,
+    WEIR__CUDNN_TYPE_FLOAT = 4,
+    WEIR__CUDNN_TYPE_VOID_PTR = 6,
+    WEIR__CUDNN_TYPE_CONVOLUTION_MODE = 7,
+    WEIR__CUDNN_TYPE_HEUR_MODE = 8,
+    WEIR__CUDNN_TYPE_KNOB_TYPE = 9,
+    WEIR__CUDNN_TYPE_NUMERICAL_NOTE = 11,
+    WEIR__CUDNN_TYPE_DESCRIPTOR = 15,
+    WEIR__CUDNN_TYPE_CHAR = 24
+};
+
+/** cudnnBackendDescriptorType_t */
+enum weir__cudnn_kind {
+    WEIR__CUDNN_CONVOLUTION = 1,
+    WEIR__CUDNN_ENGINE = 2,
+    WEIR__CUDNN_ENGINECFG = 3,
+    WEIR__CUDNN_ENGINEHEUR = 4,
+    WEIR__CUDNN_EXECUTION_PLAN = 5,
+    WEIR__CUDNN_KNOB_CHOICE = 7,
+    WEIR__CUDNN_OPERATION_FORWARD = 10,
+    WEIR__CUDNN_OPERATION_BACKWARD_FILTER = 11,
+    WEIR__CUDNN_OPERATION_BACKWARD_DATA = 12,
+    WEIR__CUDNN_OPERATIONGRAPH = 15,
+    WEIR__CUDNN_VARIANT_PACK = 16,
+    WEIR__CUDNN_TENSOR = 17
+};
+
+/** cudnnBackendAttributeName_t */
+enum weir__cudnn_attribute {
+    WEIR__CUDNN_CONVOLUTION_COMP_TYPE = 100,
+    WEIR__CUDNN_CONVOLUTION_CONV_MODE = 101,
+    WEIR__CUDNN_CONVOLUTION_DILATIONS = 102,
+    WEIR__CUDNN_CONVOLUTION_FILTER_STRIDES = 103,
+    WEIR__CUDNN_CONVOLUTION_POST_PADDINGS = 104,
+    WEIR__CUDNN_CONVOLUTION_PRE_PADDINGS = 105,
+    WEIR__CUDNN_CONVOLUTION_SPATIAL_DIMS = 106,
+    WEIR__CUDNN_ENGINEHEUR_MODE = 200,
+    WEIR__CUDNN_ENGINEHEUR_OPERATION_GRAPH = 201,
+    WEIR__CUDNN_ENGINEHEUR_RESULTS = 202,
+    WEIR__CUDNN_ENGINECFG_ENGINE = 300,
+    WEIR__CUDNN_ENGINECFG_KNOB_CHOICES = 302,
+    WEIR__CUDNN_EXECUTION_PLAN_HANDLE = 400,
+    WEIR__CUDNN_EXECUTION_PLAN_ENGINE_CONFIG = 401,
+    WEIR__CUDNN_EXECUTION_PLAN_WORKSPACE_SIZE = 402,
+    WEIR__CUDNN_EXECUTION_PLAN_JSON_REPRESENTATION = 405,
+    WEIR__CUDNN_KNOB_CHOICE_KNOB_TYPE = 600,
+    WEIR__CUDNN_KNOB_CHOICE_KNOB_VALUE = 601,
+    WEIR__CUDNN_FORWARD_ALPHA = 700,
+    WEIR__CUDNN_FORWARD_BETA = 701,
+    WEIR__CUDNN_FORWARD_CONV_DESC = 702,
+    WEIR__CUDNN_FORWARD_W = 703,
+    WEIR__CUDNN_FORWARD_X = 704,
+    WEIR__CUDNN_FORWARD_Y = 705,
+    WEIR__CUDNN_BWD_DATA_ALPHA = 706,
+    WEIR__CUDNN_BWD_DATA_BETA = 707,
+    WEIR__CUDNN_BWD_DATA_CONV_DESC = 708,
+    WEIR__CUDNN_BWD_DATA_W = 709,
+    WEIR__CUDNN_BWD_DATA_DX = 710,
+    WEIR__CUDNN_BWD_DATA_DY = 711,
+    WEIR__CUDNN_BWD_FILTER_ALPHA = 712,
+    WEIR__CUDNN_BWD_FILTER_BETA = 713,
+    WEIR__CUDNN_BWD_FILTER_CONV_DESC = 714,
+    WEIR__CUDNN_BWD_FILTER_DW = 715,
+    WEIR__CUDNN_BWD_FILTER_X = 716,
+    WEIR__CUDNN_BWD_FILTER_DY = 717,
+    WEIR__CUDNN_OPERATIONGRAPH_HANDLE = 800,
+    WEIR__CUDNN_OPERATIONGRAPH_OPS = 801,
+    WEIR__CUDNN_TENSOR_BYTE_ALIGNMENT = 900,
+    WEIR__CUDNN_TENSOR_DATA_TYPE = 901,
+    WEIR__CUDNN_TENSOR_DIMENSIONS = 902,
+    WEIR__CUDNN_TENSOR_STRIDES = 903,
+    WEIR__CUDNN_TENSOR_UNIQUE_ID = 906,
+    WEIR__CUDNN_VARIANT_PACK_UNIQUE_IDS = 1000,
+    WEIR__CUDNN_VARIANT_PACK_DATA_POINTERS = 1001,
+    WEIR__CUDNN_VARIANT_PACK_WORKSPACE = 1003,
+    WEIR__CUDNN_ENGINE_OPERATION_GRAPH = 1300,
+    WEIR__CUDNN_ENGINE_GLOBAL_INDEX = 1301,
+    WEIR__CUDNN_ENGINE_NUMERICAL_NOTE = 1303
+};
+
+/** Every function that is used: X(member, symbol, parameters). All return a cudnnStatus_t. */
+#define WEIR__CUDNN_CALL_MAP(X)                                                                    \
+    X(create, cudnnCreate, (void **handle))                                                        \
+    X(destroy, cudnnDestroy, (void *handle))                                                       \
+    X(set_stream, cudnnSetStream, (void *handle, struct CUstream_st *stream))                      \
+    X(descriptor_create, cudnnBackendCreateDescriptor, (int kind, void **descriptor))              \
+    X(descriptor_destroy, cudnnBackendDestroyDescriptor, (void *descriptor))                       \
+    X(finalize, cudnnBackendFinalize, (void *descriptor))                                          \
+    X(set, cudnnBackendSetAttribute,                                                               \
+      (void *descriptor, int attribute, int type, int64_t count, const void *elements))            \
+    X(get, cudnnBackendGetAttribute,                                                               \
+      (void *descriptor, int attribute, int type, int64_t wanted, int64_t *count, void *elements)) \
+    X(execute, cudnnBackendExecute, (void *handle, void *plan, void *pack))
+
+enum { WEIR__CUDNN_STREAMS_MAX = 64, WEIR__CUDNN_FOLDER_MAX = 3800 };
+
+/** A handle works on one stream. */
+struct weir__cudnn_stream {
+    struct CUstream_st *stream;
+    void *handle;
+    uint32_t plans; /**< that use it; 0: free */
+};
+
+struct weir__cudnn {
+    void *library;
+    struct weir__cuda_device *device;
+    pthread_mutex_t lock; /**< of `streams` */
+    struct weir__cudnn_stream streams[WEIR__CUDNN_STREAMS_MAX];
+    char gpu[160];                       /**< what a plan fits, but for the shape */
+    char folder[WEIR__CUDNN_FOLDER_MAX]; /**< of the plans on disk; "": none are kept */
+    size_t (*get_version)(void);
+    const char *(*get_error_string)(int status);
+#define WEIR__CUDNN_MEMBER(member, symbol, parameters) int(*member) parameters;
+    WEIR__CUDNN_CALL_MAP(WEIR__CUDNN_MEMBER)
+#undef WEIR__CUDNN_MEMBER
+};
+
+/** The table's rows (numerics.h). */
+int weir__cudnn_open(struct weir__cuda_device *device, void **convolutions,
+                     struct weir__cuda_failure *failure, struct weir_error *error);
+void weir__cudnn_close(void *convolutions);
+int weir__cudnn_convolution_new(void *convolutions,
+                                const struct weir__cuda_convolution *convolution,
+                                struct CUstream_st *stream, void **plan,
+                                struct weir__cuda_failure *failure);
+void weir__cudnn_convolution_destroy(void *convolutions, void *plan);
+int weir__cudnn_convolution_run(void *convolutions, const void *plan,
+                                const struct weir__cuda_convolution_call *call,
+                                struct weir__cuda_failure *failure);
+
+/** Fills the table of functions from `library`; WEIR_ERR_UNSUPPORTED, named in `error`. */
+int weir__cudnn_find_functions(struct weir__cudnn *cudnn, struct weir_error *error);
+
+/* Below, functions return a cudnnStatus_t. */
+
+/* ---- cudnn_graph.c ---- */
+
+/** The tensors' names in a graph and a variant pack. */
+enum { WEIR__CUDNN_ID_X = 1, WEIR__CUDNN_ID_WEIGHT = 2, WEIR__CUDNN_ID_Y = 3 };
+
+/** Descriptors of one convolution; `operation` holds the ones before it, `graph` that. */
+struct weir__cudnn_graph {
+    void *x, *weight, *y, *convolution, *operation, *graph;
+};
+/** For `rows` rows. clean_up in any case; it takes a zeroed one. */
+int weir__cudnn_graph_init(const struct weir__cudnn *cudnn, void *handle,
+                           const struct weir__cuda_convolution *convolution, int64_t rows,
+                           struct weir__cudnn_graph *graph);
+void weir__cudnn_graph_clean_up(const struct weir__cudnn *cudnn, struct weir__cudnn_graph *graph);
+/** Destroys a descriptor; takes NULL. */
+void weir__cudnn_forget(const struct weir__cudnn *cudnn, void *descriptor);
+
+/* ---- cudnn_plan.c ---- */
+
+/** An execution plan, which needs `workspace` bytes. */
+struct weir__cudnn_plan {
+    void *plan;
+    size_t workspace;
+};
+/** The first engine of the heuristics that may be used (numerics.h), chosen for rows_max and made
+ * for `rows`. */
+int weir__cudnn_plan_init(const struct weir__cudnn *cudnn, void *handle,
+                          const struct weir__cuda_convolution *convolution, size_t workspace_max,
+                          struct weir__cudnn_plan *plan);
+/** What the library says of a finalized plan: its workspace. */
+int weir__cudnn_plan_measure(const struct weir__cudnn *cudnn, struct weir__cudnn_plan *plan);
+
+/* ---- cudnn_cache.c ---- */
+
+/** Where plans are kept: $XDG_CACHE_HOME/weir, or ~/.cache/weir; "" where there is neither or it
+ * cannot be made. */
+void weir__cudnn_cache_find(char folder[WEIR__CUDNN_FOLDER_MAX]);
+/** Takes a plan from its file: false where there is none, or it is broken, another's, or refused by
+ * the library. */
+bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
+                            const struct weir__cuda_convolution *convolution, size_t workspace_max,
+                            struct weir__cudnn_plan *plan);
+/** Writes it, over what is there. A failure is none of the caller's: the plan is made anew then. */
+void weir__cudnn_cache_save(const struct weir__cudnn *cudnn,
+                            const struct weir__cuda_convolution *convolution,
+                            const struct weir__cudnn_plan *plan);
+
+#endif

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Plans on disk, for making one can take a second of heuristics and compiling: a file for each, of
+ * one line that says for what it is (format, GPU, cuDNN's version, shape), one with the length and
+ * a hash of the rest, and the library's own JSON. What does not begin and end as it should is no
+ * plan: it is passed over and written anew.
+ */
+#include "io/file.h"
+#include "net/cuda/cudnn.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { KEY_MAX = 640, HEAD_MAX = 768, JSON_MAX = 8 << 20 };
+
+/* ---- where ---- */
+
+static bool make_folder(const char *path) {
+    return mkdir(path, 0700) == 0 || errno == EEXIST;
+}
+
+void weir__cudnn_cache_find(char folder[WEIR__CUDNN_FOLDER_MAX]) {
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int used = -1;
+    if (cache != NULL && cache[0] == '/')
+        used = snprintf(folder, WEIR__CUDNN_FOLDER_MAX, "%s", cache);
+    else if (home != NULL && home[0] == '/')
+        used = snprintf(folder, WEIR__CUDNN_FOLDER_MAX, "%s/.cache", home);
+    bool made = used > 0 && used + 6 < WEIR__CUDNN_FOLDER_MAX && make_folder(folder);
+    if (made) {
+        memcpy(folder + used, "/weir", 6);
+        made = make_folder(folder);
+    }
+    if (!made) folder[0] = '\0';
+}
+
+/* ---- for what ---- */
+
+static void write_key(const struct weir__cudnn *cudnn,
+                      const struct weir__cuda_convolution *convolution, char key[KEY_MAX]) {
+    const struct weir__window *w = &convolution->window;
+    const int64_t numbers[] = {
+        convolution->kind,     convolution->image, convolution->weight, convolution->rows,
+        convolution->rows_max, convolution->in,    convolution->out,    w->groups,
+        w->in.height,          w->in.width,        w->out.height,       w->out.width,
+        w->kernel.height,      w->kernel.width,    w->stride.height,    w->stride.width,
+        w->padding.height,     w->padding.width};
+    int used = snprintf(key, KEY_MAX, "weir cudnn plan 1: %s:", cudnn->gpu);
+    for (size_t i = 0; i < WEIR__COUNT_OF(numbers); i++)
+        used += snprintf(key + used, (size_t)(KEY_MAX - used), " %" PRId64, numbers[i]);
+    assert(used < KEY_MAX);
+}
+
+static uint64_t hash_of(const char *data, size_t bytes) {
+    return weir__hash(WEIR__HASH_BEGIN, data, bytes);
+}
+
+struct path {
+    char text[WEIR__CUDNN_FOLDER_MAX + 64];
+};
+
+static void path_of(const struct weir__cudnn *cudnn, const char *key, struct path *path) {
+    snprintf(path->text, sizeof path->text, "%s/cudnn-%016" PRIx64, cudnn->folder,
+             hash_of(key, strlen(key)));
+}
+
+static int write_head(const char *key, const char *json, size_t bytes, char head[HEAD_MAX]) {
+    return snprintf(head, HEAD_MAX, "%s\n%zu %016" PRIx64 "\n", key, bytes, hash_of(json, bytes));
+}
+
+/* ---- loading ---- */
+
+/** The JSON behind a head that is right; NULL: it is not. */
+static const char *find_json(const struct weir__bytes *bytes, const char *key, size_t *count) {
+    char head[HEAD_MAX];
+    const char *end = memchr(bytes->data, '\n', bytes->count);
+    end = end == NULL ? NULL : strchr(end + 1, '\n');
+    if (end == NULL) return NULL;
+    const char *json = end + 1;
+    *count = bytes->count - (size_t)(json - bytes->data);
+    int length = write_head(key, json, *count, head);
+    bool right = length == json - bytes->data && memcmp(head, bytes->data, (size_t)length) == 0;
+    return right ? json : NULL;
+}
+
+static int plan_from(const struct weir__cudnn *cudnn, void *handle, const char *json, size_t count,
+                     struct weir__cudnn_plan *plan) {
+    int result = cudnn->descriptor_create(WEIR__CUDNN_EXECUTION_PLAN, &plan->plan);
+    if (result == 0)
+        result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_HANDLE, WEIR__CUDNN_TYPE_HANDLE,
+                            1, &handle);
+    if (result == 0)
+        result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_JSON_REPRESENTATION,
+                            WEIR__CUDNN_TYPE_CHAR, (int64_t)count, json);
+    if (result == 0) result = cudnn->finalize(plan->plan);
+    return result == 0 ? weir__cudnn_plan_measure(cudnn, plan) : result;
+}
+
+bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
+                            const struct weir__cuda_convolution *convolution, size_t workspace_max,
+                            struct weir__cudnn_plan *plan) {
+    const struct weir__io io = {NULL, NULL, NULL};
+    struct weir__bytes bytes = {NULL, 0, 0};
+    struct path path;
+    char key[KEY_MAX];
+    size_t count = 0;
+    *plan = (struct weir__cudnn_plan){NULL, 0};
+    if (cudnn->folder[0] == '\0') return false;
+    write_key(cudnn, convolution, key);
+    path_of(cudnn, key, &path);
+    if (weir__file_read(&io, path.text, JSON_MAX + HEAD_MAX, &bytes) != WEIR_OK) return false;
+    const char *json = find_json(&bytes, key, &count);
+    bool loaded = json != NULL && plan_from(cudnn, handle, json, count, plan) == 0 &&
+                  plan->workspace <= workspace_max;
+    weir__bytes_release(NULL, &bytes);
+    if (loaded) return true;
+    weir__cudnn_forget(cudnn, plan->plan);
+    *plan = (struct weir__cudnn_plan){NULL, 0};
+    return false;
+}
+
+/* ---- saving ---- */
+
+static void write_file(const struct weir__cudnn *cudnn, const char *key, const char *json,
+                       size_t count) {
+    const struct weir__io io = {NULL, NULL, NULL};
+    struct weir__file file;
+    struct path path;
+    char head[HEAD_MAX];
+    int length = write_head(key, json, count, head);
+    path_of(cudnn, key, &path);
+    if (weir__file_begin(&io, path.text, &file) != WEIR_OK) return;
+    (void)weir__file_write(&file, head, (size_t)length);
+    (void)weir__file_write(&file, json, count);
+    (void)weir__file_commit(&file);
+}
+
+void weir__cudnn_cache_save(const struct weir__cudnn *cudnn,
+                            const struct weir__cuda_convolution *convolution,
+                            const struct weir__cudnn_plan *plan) {
+    const int attribute = WEIR__CUDNN_EXECUTION_PLAN_JSON_REPRESENTATION;
+    char key[KEY_MAX];
+    int64_t capacity = 0, count = 0;
+    if (cudnn->folder[0] == '\0') return;
+    int result = cudnn->get(plan->plan, attribute, WEIR__CUDNN_TYPE_CHAR, 0, &capacity, NULL);
+    if (result != 0 || capacity <= 0 || capacity > JSON_MAX) return;
+    char *json = weir__acquire(NULL, (size_t)capacity, 1);
+    if (json == NULL) return;
+    result = cudnn->get(plan->plan, attribute, WEIR__CUDNN_TYPE_CHAR, capacity, &count, json);
+    if (count > capacity) count = 0;
+    while (count > 0 && json[count - 1] == '\0') count--;
+    write_key(cudnn, convolution, key);
+    if (result == 0 && count > 0) write_file(cudnn, key, json, (size_t)count);
+    weir__release(NULL, json, (size_t)capacity, 1);
+}

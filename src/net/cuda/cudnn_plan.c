@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which engine computes a convolution: the first one of the heuristics (mode A, then the fallback)
+ * that gives the same bits each time, does not round its inputs, sums in F32, needs no more
+ * workspace than was counted, and can be made. For F32 there are no tensor cores in it, which would
+ * be TF32; and no transforms (FFT, large Winograd tiles), which lose digits.
+ *
+ * The engine and its knobs are chosen for rows_max rows and then set on the graph of fewer rows: so
+ * a row is summed in the same order however many there are. Where cuDNN does not make them for the
+ * fewer rows the next engine has its turn.
+ */
+#include "net/cuda/cudnn.h"
+
+enum { CHOICES_MAX = 64, KNOBS_MAX = 64, NOTES_MAX = 32 };
+
+struct knob {
+    int type;
+    int64_t value;
+};
+
+/** An engine and how it is set, apart from a graph. */
+struct engine {
+    int64_t index;
+    struct knob knobs[KNOBS_MAX];
+    int64_t knob_count;
+    int notes[NOTES_MAX];
+    int64_t note_count;
+};
+
+/* ---- reading a configuration ---- */
+
+static int read_knob(const struct weir__cudnn *cudnn, void *choice, struct knob *knob) {
+    int64_t count = 0;
+    int result = cudnn->get(choice, WEIR__CUDNN_KNOB_CHOICE_KNOB_TYPE, WEIR__CUDNN_TYPE_KNOB_TYPE,
+                            1, &count, &knob->type);
+    if (result == 0)
+        result = cudnn->get(choice, WEIR__CUDNN_KNOB_CHOICE_KNOB_VALUE, WEIR__CUDNN_TYPE_INT64, 1,
+                            &count, &knob->value);
+    return result;
+}
+
+/** The library fills descriptors that the caller has made. */
+static int make_all(const struct weir__cudnn *cudnn, int kind, void *made[], int64_t count) {
+    int result = 0;
+    for (int64_t i = 0; result == 0 && i < count; i++)
+        result = cudnn->descriptor_create(kind, &made[i]);
+    return result;
+}
+
+static void forget_all(const struct weir__cudnn *cudnn, void *made[], int64_t count) {
+    for (int64_t i = 0; i < count; i++) weir__cudnn_forget(cudnn, made[i]);
+}
+
+static int read_knobs(const struct weir__cudnn *cudnn, void *config, struct engine *engine) {
+    void *choices[KNOBS_MAX] = {NULL};
+    int64_t count = 0;
+    int result = make_all(cudnn, WEIR__CUDNN_KNOB_CHOICE, choices, KNOBS_MAX);
+    if (result == 0)
+        result = cudnn->get(config, WEIR__CUDNN_ENGINECFG_KNOB_CHOICES, WEIR__CUDNN_TYPE_DESCRIPTOR,
+                            KNOBS_MAX, &count, choices);
+    if (result == 0 && count > KNOBS_MAX) result = WEIR__CUDNN_INTERNAL_ERROR;
+    for (int64_t k = 0; result == 0 && k < count; k++)
+        result = read_knob(cudnn, choices[k], &engine->knobs[k]);
+    engine->knob_count = count;
+    forget_all(cudnn, choices, KNOBS_MAX);
+    return result;
+}
+
+static int read_engine(const struct weir__cudnn *cudnn, void *config, struct engine *engine) {
+    void *from = NULL;
+    int64_t count = 0;
+    int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINE, &from);
+    if (result == 0)
+        result = cudnn->get(config, WEIR__CUDNN_ENGINECFG_ENGINE, WEIR__CUDNN_TYPE_DESCRIPTOR, 1,
+                            &count, &from);
+    if (result == 0)
+        result = cudnn->get(from, WEIR__CUDNN_ENGINE_GLOBAL_INDEX, WEIR__CUDNN_TYPE_INT64, 1,
+                            &count, &engine->index);
+    if (result == 0)
+        result =
+            cudnn->get(from, WEIR__CUDNN_ENGINE_NUMERICAL_NOTE, WEIR__CUDNN_TYPE_NUMERICAL_NOTE,
+                       NOTES_MAX, &engine->note_count, engine->notes);
+    weir__cudnn_forget(cudnn, from);
+    if (result == 0 && engine->note_count > NOTES_MAX) result = WEIR__CUDNN_INTERNAL_ERROR;
+    return result == 0 ? read_knobs(cudnn, config, engine) : result;
+}
+
+/* ---- what may be used ---- */
+
+static bool is_note_refused(const struct weir__cuda_convolution *convolution, int note) {
+    switch (note) {
+    case WEIR__CUDNN_NOTE_NONDETERMINISTIC:
+    case WEIR__CUDNN_NOTE_DOWN_CONVERT_INPUTS:
+    case WEIR__CUDNN_NOTE_REDUCED_PRECISION_REDUCTION:
+    case WEIR__CUDNN_NOTE_FFT:
+    case WEIR__CUDNN_NOTE_WINOGRAD_TILE_4X4:
+    case WEIR__CUDNN_NOTE_WINOGRAD_TILE_6X6:
+    case WEIR__CUDNN_NOTE_WINOGRAD_TILE_13X13: return true;
+    case WEIR__CUDNN_NOTE_TENSOR_CORE: return convolution->image == WEIR_F32;
+    default: return false;
+    }
+}
+
+static bool may_use(const struct weir__cuda_convolution *convolution, const struct engine *engine) {
+    for (int64_t i = 0; i < engine->note_count; i++)
+        if (is_note_refused(convolution, engine->notes[i])) return false;
+    bool by_rows = convolution->kind != WEIR__CUDA_CONVOLVE_GRAD_WEIGHT;
+    for (int64_t k = 0; by_rows && k < engine->knob_count; k++)
+        if (engine->knobs[k].type == WEIR__CUDNN_KNOB_STREAM_K && engine->knobs[k].value != 0)
+            return false; /* splits sums by how many there are */
+    return true;
+}
+
+/* ---- making a plan of an engine ---- */
+
+static int engine_new(const struct weir__cudnn *cudnn, void *graph, const struct engine *engine,
+                      void **to) {
+    int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINE, to);
+    if (result == 0)
+        result = cudnn->set(*to, WEIR__CUDNN_ENGINE_OPERATION_GRAPH, WEIR__CUDNN_TYPE_DESCRIPTOR, 1,
+                            &graph);
+    if (result == 0)
+        result = cudnn->set(*to, WEIR__CUDNN_ENGINE_GLOBAL_INDEX, WEIR__CUDNN_TYPE_INT64, 1,
+                            &engine->index);
+    return result == 0 ? cudnn->finalize(*to) : result;
+}
+
+static int choice_new(const struct weir__cudnn *cudnn, const struct knob *knob, void **to) {
+    int result = cudnn->descriptor_create(WEIR__CUDNN_KNOB_CHOICE, to);
+    if (result == 0)
+        result = cudnn->set(*to, WEIR__CUDNN_KNOB_CHOICE_KNOB_TYPE, WEIR__CUDNN_TYPE_KNOB_TYPE, 1,
+                            &knob->type);
+    if (result == 0)
+        result = cudnn->set(*to, WEIR__CUDNN_KNOB_CHOICE_KNOB_VALUE, WEIR__CUDNN_TYPE_INT64, 1,
+                            &knob->value);
+    return result == 0 ? cudnn->finalize(*to) : result;
+}
+
+static int config_new(const struct weir__cudnn *cudnn, void *engine, const struct engine *set,
+                      void **config) {
+    void *choices[KNOBS_MAX] = {NULL};
+    int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINECFG, config);
+    if (result == 0)
+        result = cudnn->set(*config, WEIR__CUDNN_ENGINECFG_ENGINE, WEIR__CUDNN_TYPE_DESCRIPTOR, 1,
+                            &engine);
+    for (int64_t k = 0; result == 0 && k < set->knob_count; k++)
+        result = choice_new(cudnn, &set->knobs[k], &choices[k]);
+    if (result == 0 && set->knob_count > 0)
+        result = cudnn->set(*config, WEIR__CUDNN_ENGINECFG_KNOB_CHOICES,
+                            WEIR__CUDNN_TYPE_DESCRIPTOR, set->knob_count, choices);
+    if (result == 0) result = cudnn->finalize(*config);
+    forget_all(cudnn, choices, KNOBS_MAX);
+    return result;
+}
+
+int weir__cudnn_plan_measure(const struct weir__cudnn *cudnn, struct weir__cudnn_plan *plan) {
+    int64_t bytes = -1, count = 0;
+    int result = cudnn->get(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_WORKSPACE_SIZE,
+                            WEIR__CUDNN_TYPE_INT64, 1, &count, &bytes);
+    if (result == 0 && (count != 1 || bytes < 0)) result = WEIR__CUDNN_INTERNAL_ERROR;
+    plan->workspace = bytes < 0 ? 0 : (size_t)bytes;
+    return result;
+}
+
+static int plan_new(const struct weir__cudnn *cudnn, void *handle, void *config,
+                    struct weir__cudnn_plan *plan) {
+    int result = cudnn->descriptor_create(WEIR__CUDNN_EXECUTION_PLAN, &plan->plan);
+    if (result == 0)
+        result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_HANDLE, WEIR__CUDNN_TYPE_HANDLE,
+                            1, &handle);
+    if (result == 0)
+        result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_ENGINE_CONFIG,
+                            WEIR__CUDNN_TYPE_DESCRIPTOR, 1, &config);
+    if (result == 0) result = cudnn->finalize(plan->plan);
+    return result == 0 ? weir__cudnn_plan_measure(cudnn, plan) : result;
+}
+
+/** Of an engine, on a graph. On failure there is no plan. */
+static int set_on(const struct weir__cudnn *cudnn, void *handle, void *graph,
+                  const struct engine *engine, size_t workspace_max,
+                  struct weir__cudnn_plan *plan) {
+    void *made = NULL, *config = NULL;
+    int result = engine_new(cudnn, graph, engine, &made);
+    if (result == 0) result = config_new(cudnn, made, engine, &config);
+    if (result == 0) result = plan_new(cudnn, handle, config, plan);
+    if (result == 0 && plan->workspace > workspace_max) result = WEIR__CUDNN_NOT_SUPPORTED;
+    weir__cudnn_forget(cudnn, config);
+    weir__cudnn_forget(cudnn, made);
+    if (result == 0) return result;
+    weir__cudnn_forget(cudnn, plan->plan);
+    *plan = (struct weir__cudnn_plan){NULL, 0};
+    return result;
+}
+
+/* ---- choosing ---- */
+
+struct search {
+    const struct weir__cudnn *cudnn;
+    void *handle;
+    const struct weir__cuda_convolution *convolution;
+    size_t workspace_max;
+    struct weir__cudnn_graph largest, own; /**< `own` is not made where the rows are the largest */
+    struct engine engine;                  /**< the one that is tried */
+};
+
+/** On the graph of the largest rows first, so that all row counts pass over the same engines. */
+static int try_config(struct search *search, void *config, struct weir__cudnn_plan *plan) {
+    const struct weir__cudnn *cudnn = search->cudnn;
+    search->engine = (struct engine){0};
+    int result = read_engine(cudnn, config, &search->engine);
+    if (result != 0) return result;
+    if (!may_use(search->convolution, &search->engine)) return WEIR__CUDNN_NOT_SUPPORTED;
+    result = set_on(cudnn, search->handle, search->largest.graph, &search->engine,
+                    search->workspace_max, plan);
+    if (result != 0 || search->own.graph == NULL) return result;
+    weir__cudnn_forget(cudnn, plan->plan);
+    *plan = (struct weir__cudnn_plan){NULL, 0};
+    return set_on(cudnn, search->handle, search->own.graph, &search->engine, search->workspace_max,
+                  plan);
+}
+
+static int try_all(struct search *search, void *heuristic, struct weir__cudnn_plan *plan) {
+    const struct weir__cudnn *cudnn = search->cudnn;
+    void *configs[CHOICES_MAX] = {NULL};
+    int64_t count = 0;
+    int result = make_all(cudnn, WEIR__CUDNN_ENGINECFG, configs, CHOICES_MAX);
+    if (result == 0)
+        result = cudnn->get(heuristic, WEIR__CUDNN_ENGINEHEUR_RESULTS, WEIR__CUDNN_TYPE_DESCRIPTOR,
+                            CHOICES_MAX, &count, configs);
+    if (count > CHOICES_MAX) count = CHOICES_MAX;
+    if (result == 0) result = WEIR__CUDNN_NOT_SUPPORTED;
+    for (int64_t i = 0; result != 0 && i < count; i++)
+        result = try_config(search, configs[i], plan);
+    forget_all(cudnn, configs, CHOICES_MAX);
+    return result;
+}
+
+static int ask_heuristic(struct search *search, int mode, struct weir__cudnn_plan *plan) {
+    const struct weir__cudnn *cudnn = search->cudnn;
+    void *heuristic = NULL;
+    int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINEHEUR, &heuristic);
+    if (result == 0)
+        result = cudnn->set(heuristic, WEIR__CUDNN_ENGINEHEUR_OPERATION_GRAPH,
+                            WEIR__CUDNN_TYPE_DESCRIPTOR, 1, &search->largest.graph);
+    if (result == 0)
+        result = cudnn->set(heuristic, WEIR__CUDNN_ENGINEHEUR_MODE, WEIR__CUDNN_TYPE_HEUR_MODE, 1,
+                            &mode);
+    if (result == 0) result = cudnn->finalize(heuristic);
+    if (result == 0) result = try_all(search, heuristic, plan);
+    weir__cudnn_forget(cudnn, heuristic);
+    return result;
+}
+
+int weir__cudnn_plan_init(const struct weir__cudnn *cudnn, void *handle,
+                          const struct weir__cuda_convolution *convolution, size_t workspace_max,
+                          struct weir__cudnn_plan *plan) {
+    struct search search = {.cudnn = cudnn,
+                            .handle = handle,
+                            .convolution = convolution,
+                            .workspace_max = workspace_max};
+    *plan = (struct weir__cudnn_plan){NULL, 0};
+    int result =
+        weir__cudnn_graph_init(cudnn, handle, convolution, convolution->rows_max, &search.largest);
+    if (result == 0 && convolution->rows != convolution->rows_max)
+        result = weir__cudnn_graph_init(cudnn, handle, convolution, convolution->rows, &search.own);
+    if (result == 0) {
+        result = ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_A, plan);
+        if (result != 0) result = ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_FALLBACK, plan);
+    }
+    weir__cudnn_graph_clean_up(cudnn, &search.own);
+    weir__cudnn_graph_clean_up(cudnn, &search.largest);
+    return result;
+}
