@@ -13,6 +13,8 @@
 #include "net/cuda/cuda.h"
 #include "net/cuda/numerics.h"
 
+#include <stdlib.h>
+
 static const enum weir__op ops[] = {
     WEIR__OP_linear, WEIR__OP_linear_grad_input, WEIR__OP_linear_grad_weight,
     WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input, WEIR__OP_conv2d_grad_weight};
@@ -128,6 +130,19 @@ static void test_rows_share_a_device_library(void) {
     EXPECT(fake_gpus_clean(fake));
 }
 
+static void test_the_fake_driver_brings_its_libraries(void) {
+    FAKE_OR_RETURN(fake);
+    struct weir_error error = {0};
+    CHECK(setenv("WEIR_CUDNN", "/none/libcudnn.so", 1) == 0);
+    EXPECT_STATUS(weir__cuda_library_check("cuDNN", &error), WEIR_OK);
+    unsetenv("WEIR_CUDNN");
+    CHECK(setenv("WEIR_CUDA_DRIVER", "/none/libcuda.so", 1) == 0);
+    EXPECT_STATUS(weir__cuda_library_check("CUDA", &error), WEIR_OK);
+    EXPECT_STATUS(weir__cuda_library_check("cuBLASLt", &error), WEIR_ERR_NOT_FOUND);
+    EXPECT_CONTAINS(error.message, "/none/libcuda.so");
+    EXPECT(fake_gpus_clean(fake));
+}
+
 /* ---- workspace ---- */
 
 static void test_workspace_has_its_bounds(void) {
@@ -162,4 +177,4 @@ static void test_workspace_has_its_bounds(void) {
 
 WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
                 TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
-                TEST(workspace_has_its_bounds))
+                TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds))

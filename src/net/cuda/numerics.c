@@ -2,9 +2,14 @@
 /* A device's numerics: which table it has, and its libraries, opened when first needed. */
 #include "net/cuda/numerics.h"
 
+#include "device/gpus.h"
+
 #include <dlfcn.h>
+#include <string.h>
 
 enum { LIBRARIES = 2 };
+static const char *const names[LIBRARIES] = {
+    [WEIR__CUDA_PRODUCTS] = "cuBLASLt", [WEIR__CUDA_CONVOLUTIONS] = "cuDNN"};
 
 struct numerics {
     struct weir__cuda_attached attached; /**< first */
@@ -82,11 +87,31 @@ int weir__cuda_library_need(struct weir__device *device, enum weir__cuda_library
 int weir__cuda_library_use(struct weir__device *device, enum weir__cuda_library library,
                            struct weir__cuda_library_use *use) {
     struct weir__cuda_device *own = weir__cuda_device(device);
-    int status = weir__cuda_library_need(device, library, NULL);
+    struct weir_error error = {0};
+    int status = weir__cuda_library_need(device, library, &error);
+    if (status != WEIR_OK && error.message[0] != '\0') {
+        const struct weir__cuda_failure failure = {names[library], status,
+                                                   weir_status_text(status)};
+        weir__cuda_note(own, &failure);
+    }
     if (status != WEIR_OK) return status;
     pthread_mutex_lock(&own->lock);
     const struct numerics *numerics = (const struct numerics *)own->numerics;
     *use = (struct weir__cuda_library_use){numerics->calls, numerics->opened[library]};
     pthread_mutex_unlock(&own->lock);
     return WEIR_OK;
+}
+
+int weir__cuda_library_check(const char *library, struct weir_error *error) {
+    struct weir__cuda_driver driver;
+    void *opened = NULL;
+    bool known = false;
+    for (int i = 0; i < LIBRARIES; i++) known |= strcmp(library, names[i]) == 0;
+    if (!known) return WEIR_OK;
+    int status = weir__cuda_driver_open(&driver, error);
+    if (status == WEIR_OK && !driver.fake)
+        status = weir__gpu_library_open(weir__gpu_library_named(library), &opened, error);
+    if (opened != NULL) (void)dlclose(opened);
+    weir__cuda_driver_close(&driver);
+    return status;
 }

@@ -119,17 +119,22 @@ extern const struct weir__cuda_numerics weir__cuda_libraries;
 
 enum weir__cuda_library { WEIR__CUDA_PRODUCTS, WEIR__CUDA_CONVOLUTIONS };
 
+/** Whether what a row's `library` names is there to be opened: cuBLASLt and cuDNN are looked for,
+ * unless the driver is the fake one; every other name is there. For who builds a net, before there
+ * is a device: statuses and `error` as products_open. Any thread. */
+int weir__cuda_library_check(const char *library, struct weir_error *error);
+
 /** Opens the library for the device, unless it is open; it stays so until the device is closed.
- * Statuses and `error` as products_open. Who builds a pipe calls this before its stages prepare, to
- * have the message; `prepare` of a row calls it too. A CUDA device; any thread. */
+ * Statuses and `error` as products_open. A CUDA device; any thread. */
 int weir__cuda_library_need(struct weir__device *device, enum weir__cuda_library library,
                             struct weir_error *error);
 
-/** The device's table and library, once needed: for the rows. */
 struct weir__cuda_library_use {
     const struct weir__cuda_numerics *calls;
     void *library;
 };
+/** The device's table and library, opened if need be: for the rows. What is missing is kept for
+ * `explain`. */
 int weir__cuda_library_use(struct weir__device *device, enum weir__cuda_library library,
                            struct weir__cuda_library_use *use);
 
