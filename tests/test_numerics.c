@@ -167,7 +167,7 @@ static void test_workspace_has_its_bounds(void) {
                                                             .padding = {1, 1},
                                                             .groups = 1}};
     EXPECT_STATUS(weir__cuda_convolution_workspace(&convolution, &bytes), WEIR_OK);
-    EXPECT_EQ_UINT(bytes, (2 * 2 * 4 * 8 * 64 + 32 * 8 * 8 * 9) * 4);
+    EXPECT_EQ_UINT(bytes, (2 * 2 * 4 * 8 * 64 + 8 * 8 * 8 * 9) * 4);
     convolution.rows_max = 1 << 30;
     EXPECT_STATUS(weir__cuda_convolution_workspace(&convolution, &bytes), WEIR_OK);
     EXPECT_EQ_UINT(bytes, 256 << 20);

@@ -75,8 +75,8 @@ struct weir__cuda_convolution_call {
     void *workspace;      /**< weir__cuda_convolution_workspace bytes, 256-byte aligned */
 };
 
-/** Bytes that a plan may need: room for both images twice in F32 and for 32 weights, but 256 MiB at
- * most; WEIR_ERR_OVERFLOW. Plans that need more are not chosen. */
+/** Bytes that a plan may need: room for both images twice in F32 and for eight weights, but 256 MiB
+ * at most; WEIR_ERR_OVERFLOW. Plans that need more are not chosen. */
 int weir__cuda_convolution_workspace(const struct weir__cuda_convolution *convolution,
                                      size_t *bytes);
 

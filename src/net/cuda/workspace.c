@@ -3,7 +3,7 @@
  * library can be asked. */
 #include "net/cuda/numerics.h"
 
-enum { PARTIALS = 16, SPARE_WEIGHTS = 32 };
+enum { PARTIALS = 16, SPARE_WEIGHTS = 8 };
 static const size_t matmul_most = (size_t)32 << 20, convolution_most = (size_t)256 << 20;
 static const size_t least = 1024;
 
