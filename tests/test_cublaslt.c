@@ -35,10 +35,11 @@ static struct {
     struct preference preference;
     int64_t heuristic_rows; /* of the last question */
     int heuristics, checks;
+    bool none_unsplit; /* there is no algorithm of the scheme that splits no sum */
     int check_result;
     size_t check_workspace;
-    int fail_at, calls; /* the fail_at-th call fails */
-    uint64_t algorithm; /* of the last product */
+    int fail_at, calls;        /* the fail_at-th call fails */
+    uint64_t algorithm, parts; /* of the last product */
     size_t workspace;
 } lt;
 
@@ -105,14 +106,28 @@ static int preference_set(void *to, int attribute, const void *value, size_t byt
 static int heuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *preference,
                      int wanted, struct weir__cublaslt_result *results, int *count) {
     EXPECT(handle == &lt && desc != NULL && a != NULL && b != NULL && c == d);
-    EXPECT_EQ_INT(wanted, 1);
+    EXPECT(wanted >= 2);
     lt.heuristics++;
     lt.preference = *(struct preference *)preference;
     lt.heuristic_rows = ((struct layout *)d)->columns;
-    results[0] = (struct weir__cublaslt_result){.workspace = 512};
-    results[0].algorithm.data[0] = (uint64_t)lt.heuristic_rows;
-    *count = 1;
+    bool splits = lt.preference.scheme != WEIR__CUBLASLT_REDUCTION_NONE;
+    for (uint64_t i = 0; i < 2; i++) { /* of those that may split, the first one does */
+        results[i] = (struct weir__cublaslt_result){.workspace = 512};
+        results[i].algorithm.data[0] = (uint64_t)lt.heuristic_rows;
+        results[i].algorithm.data[1] = splits && i == 0 ? 4 : 1;
+    }
+    *count = lt.none_unsplit && !splits ? 0 : 2;
     return enter();
+}
+
+static int config_get(const struct weir__cublaslt_algorithm *algorithm, int attribute, void *value,
+                      size_t bytes, size_t *written) {
+    int32_t parts = (int32_t)algorithm->data[1];
+    EXPECT_EQ_INT(attribute, WEIR__CUBLASLT_CONFIG_SPLITK_NUM);
+    EXPECT_EQ_UINT(bytes, sizeof parts);
+    memcpy(value, &parts, sizeof parts);
+    *written = sizeof parts;
+    return 0;
 }
 
 static int check(void *handle, void *desc, void *a, void *b, void *c, void *d,
@@ -153,6 +168,7 @@ static int matmul(void *handle, void *with, const void *alpha, const void *a, vo
             if (desc->epilogue == WEIR__CUBLASLT_EPILOGUE_BIAS) *to += desc->bias[i];
         }
     lt.algorithm = algorithm->data[0];
+    lt.parts = algorithm->data[1];
     lt.workspace = workspace_bytes;
     return enter();
 }
@@ -175,6 +191,7 @@ static struct weir__cublaslt library(void) {
                                    .preference_set = preference_set,
                                    .heuristic = heuristic,
                                    .check = check,
+                                   .config_get = config_get,
                                    .matmul = matmul};
 }
 
@@ -268,6 +285,10 @@ static void test_only_what_repeats_is_asked_for(void) {
     EXPECT_EQ_UINT(lt.preference.scheme, WEIR__CUBLASLT_REDUCTION_NONE);
     algorithm_for(&made, 7, false);
     EXPECT_EQ_UINT(lt.preference.scheme, WEIR__CUBLASLT_REDUCTION_COMPUTE_TYPE);
+    EXPECT_EQ_UINT(lt.parts, 4);
+    lt.none_unsplit = true; /* then one of the others that splits none either */
+    algorithm_for(&made, 7, true);
+    EXPECT_EQ_UINT(lt.parts, 1);
     EXPECT_STATUS(weir__cuda_matmul_workspace(&of, &bytes), WEIR_OK);
     EXPECT_EQ_UINT(lt.preference.workspace, bytes);
     for (int i = 0; i < 4; i++) EXPECT_EQ_UINT(lt.preference.alignment[i], 64);

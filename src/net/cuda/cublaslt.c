@@ -4,9 +4,9 @@
  * transpose there, and so what it computes is d^T = b^T a^T, with our b as its A and our a as its
  * B.
  *
- * The algorithm is the heuristic's first one. Only algorithms whose result does not depend on
- * timing are asked for: those that do not split the sum, or (where rows need not be alike whatever
- * their number) that add up partial sums from the workspace in a step of its own.
+ * The algorithm is the heuristic's first that may be used. Only algorithms whose result does not
+ * depend on timing are asked for: those that do not split the sum, or (where rows need not be alike
+ * whatever their number) that add up partial sums from the workspace in a step of its own.
  */
 #include "net/cuda/cublaslt.h"
 
@@ -15,7 +15,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, CANDIDATES = 16 };
 
 /** One product, ready to run. */
 struct plan {
@@ -139,10 +139,8 @@ static int describe(const struct weir__cublaslt *lt, const struct weir__cuda_mat
 }
 
 /** What an algorithm may be like. */
-static int set_preference(const struct weir__cublaslt *lt, const struct weir__cuda_matmul *matmul,
-                          uint64_t workspace, void *preference) {
-    uint32_t scheme =
-        matmul->by_rows ? WEIR__CUBLASLT_REDUCTION_NONE : WEIR__CUBLASLT_REDUCTION_COMPUTE_TYPE;
+static int set_preference(const struct weir__cublaslt *lt, uint32_t scheme, uint64_t workspace,
+                          void *preference) {
     uint32_t alignment = ALIGNMENT;
     int result = lt->preference_set(preference, WEIR__CUBLASLT_PREF_MAX_WORKSPACE_BYTES, &workspace,
                                     sizeof workspace);
@@ -155,18 +153,48 @@ static int set_preference(const struct weir__cublaslt *lt, const struct weir__cu
     return result;
 }
 
+static bool is_split(const struct weir__cublaslt *lt,
+                     const struct weir__cublaslt_algorithm *algorithm) {
+    int32_t parts = 0;
+    size_t written = 0;
+    int result =
+        lt->config_get(algorithm, WEIR__CUBLASLT_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written);
+    return result != 0 || parts > 1;
+}
+
+/** The first algorithm of a reduction scheme; NOT_SUPPORTED where none may be used. */
 static int ask_heuristic(const struct weir__cublaslt *lt, const struct weir__cuda_matmul *matmul,
-                         const struct plan *plan, size_t workspace,
+                         const struct plan *plan, uint32_t scheme, size_t workspace,
                          struct weir__cublaslt_result *found) {
+    struct weir__cublaslt_result results[CANDIDATES] = {{.status = 0}};
     void *preference = NULL;
     int count = 0;
     int result = lt->preference_create(&preference);
-    if (result == 0) result = set_preference(lt, matmul, workspace, preference);
+    if (result == 0) result = set_preference(lt, scheme, workspace, preference);
     if (result == 0)
         result = lt->heuristic(lt->handle, plan->desc, plan->a, plan->b, plan->d, plan->d,
-                               preference, 1, found, &count);
-    if (result == 0) result = count == 1 ? found->status : WEIR__CUBLAS_NOT_SUPPORTED;
+                               preference, CANDIDATES, results, &count);
     if (preference != NULL) (void)lt->preference_destroy(preference);
+    if (result != 0) return result;
+    for (int i = 0; i < count; i++) {
+        if (results[i].status != 0) continue;
+        if (matmul->by_rows && is_split(lt, &results[i].algorithm)) continue;
+        *found = results[i];
+        return 0;
+    }
+    return WEIR__CUBLAS_NOT_SUPPORTED;
+}
+
+/** Where rows are to be alike, those that split no sum are asked for first. */
+static int find_algorithm(const struct weir__cublaslt *lt, const struct weir__cuda_matmul *matmul,
+                          const struct plan *plan, size_t workspace,
+                          struct weir__cublaslt_result *found) {
+    int result = WEIR__CUBLAS_NOT_SUPPORTED;
+    if (matmul->by_rows)
+        result = ask_heuristic(lt, matmul, plan, WEIR__CUBLASLT_REDUCTION_NONE, workspace, found);
+    if (result == WEIR__CUBLAS_NOT_SUPPORTED)
+        result = ask_heuristic(lt, matmul, plan, WEIR__CUBLASLT_REDUCTION_COMPUTE_TYPE, workspace,
+                               found);
     return result;
 }
 
@@ -179,7 +207,7 @@ static int choose(const struct weir__cublaslt *lt, const struct weir__cuda_matmu
     struct weir__cuda_matmul most = *matmul;
     most.m = matmul->m_max;
     int result = describe(lt, &most, &largest);
-    if (result == 0) result = ask_heuristic(lt, &most, &largest, workspace, &found);
+    if (result == 0) result = find_algorithm(lt, &most, &largest, workspace, &found);
     forget(lt, &largest);
     if (result != 0) return result;
     if (matmul->m != matmul->m_max) {
@@ -187,7 +215,7 @@ static int choose(const struct weir__cublaslt *lt, const struct weir__cuda_matmu
                            &found.algorithm, &checked);
         if (result == 0) found.workspace = checked.workspace;
         if (result != 0 || checked.workspace > workspace)
-            result = ask_heuristic(lt, matmul, plan, workspace, &found);
+            result = find_algorithm(lt, matmul, plan, workspace, &found);
     }
     plan->algorithm = found.algorithm;
     plan->workspace = found.workspace;

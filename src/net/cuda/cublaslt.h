@@ -34,6 +34,8 @@ enum {
     WEIR__CUBLASLT_PREF_MIN_ALIGNMENT_B_BYTES = 6,
     WEIR__CUBLASLT_PREF_MIN_ALIGNMENT_C_BYTES = 7,
     WEIR__CUBLASLT_PREF_MIN_ALIGNMENT_D_BYTES = 8,
+    /* cublasLtMatmulAlgoConfigAttributes_t */
+    WEIR__CUBLASLT_CONFIG_SPLITK_NUM = 2,
     /* cublasLtReductionScheme_t */
     WEIR__CUBLASLT_REDUCTION_NONE = 0,
     WEIR__CUBLASLT_REDUCTION_COMPUTE_TYPE = 2
@@ -75,6 +77,9 @@ _Static_assert(sizeof(struct weir__cublaslt_result) == 96, "as the library has i
     X(check, cublasLtMatmulAlgoCheck,                                                              \
       (void *handle, void *desc, void *a, void *b, void *c, void *d,                               \
        const struct weir__cublaslt_algorithm *algorithm, struct weir__cublaslt_result *result))    \
+    X(config_get, cublasLtMatmulAlgoConfigGetAttribute,                                            \
+      (const struct weir__cublaslt_algorithm *algorithm, int attribute, void *value, size_t bytes, \
+       size_t *written))                                                                           \
     X(matmul, cublasLtMatmul,                                                                      \
       (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b,  \
        void *b_layout, const void *beta, const void *c, void *c_layout, void *d, void *d_layout,   \
