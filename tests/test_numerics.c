@@ -14,6 +14,7 @@
 #include "net/cuda/numerics.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static const enum weir__op ops[] = {
     WEIR__OP_linear, WEIR__OP_linear_grad_input, WEIR__OP_linear_grad_weight,
@@ -68,6 +69,49 @@ static void test_large_kernels_are_turned(void) {
                                                       .groups = 1}};
             compare(&shape);
         }
+}
+
+/* ---- rows ---- */
+
+/* The first rows of `all`, as a case of their own. */
+static void take_rows(const struct kernel_case *all, int64_t rows, struct kernel_case *some) {
+    struct weir__op_shape shape = all->shape;
+    shape.rows = rows;
+    kernel_case_empty(some, &shape);
+    for (int i = 0; i < KERNEL_INS; i++)
+        if (some->in[i] != NULL)
+            memcpy(some->in[i], all->in[i], (size_t)some->operands.in[i].count * sizeof(double));
+}
+
+static void compare_rows(enum weir__op op, enum kernel_backend backend) {
+    struct weir__op_shape shape = kernel_any_shape(op);
+    struct kernel_case all, some;
+    struct kernel_results whole, part;
+    shape.rows = shape.rows_max = 2 + (int64_t)test_random_below(4);
+    kernel_case_init(&all, &shape);
+    take_rows(&all, 1 + (int64_t)test_random_below((uint64_t)shape.rows - 1), &some);
+    EXPECT_STATUS(kernel_run(&all, backend, 0, &whole), WEIR_OK);
+    EXPECT_STATUS(kernel_run(&some, backend, 0, &part), WEIR_OK);
+    for (int64_t i = 0; i < some.operands.out[0].count; i++)
+        if (part.out[0][i] != whole.out[0][i]) {
+            TEST_FAIL("%s, %lld of %lld rows: number %lld is %.9g, not %.9g", weir__op_name(op),
+                      (long long)some.shape.rows, (long long)shape.rows, (long long)i,
+                      part.out[0][i], whole.out[0][i]);
+            break;
+        }
+    kernel_results_clean_up(&part);
+    kernel_results_clean_up(&whole);
+    kernel_case_clean_up(&some);
+    kernel_case_clean_up(&all);
+}
+
+static void test_rows_have_their_bits_whatever_their_number(void) {
+    static const enum weir__op by_rows[] = {WEIR__OP_linear, WEIR__OP_linear_grad_input,
+                                            WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input};
+    if (!kernel_gpu_is_there()) SKIP("there is no driver to run on");
+    for (size_t o = 0; o < WEIR__COUNT_OF(by_rows); o++)
+        for (int i = 0; i < 6 && !test_has_failed(); i++)
+            compare_rows(by_rows[o], i % 2 == 0 ? KERNEL_CUDA : KERNEL_CUDA_BF16);
 }
 
 /* ---- failures ---- */
@@ -176,5 +220,6 @@ static void test_workspace_has_its_bounds(void) {
 }
 
 WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
+                TEST(rows_have_their_bits_whatever_their_number),
                 TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
                 TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds))
