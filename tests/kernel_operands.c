@@ -139,6 +139,13 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_softmax] = {{REAL(n.width)}, {REAL(n.width)}, false},
         [WEIR__OP_softmax_grad] = {{REAL(n.width), REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_bias_gelu] = {{REAL(n.elements), SHARED(shape->out)}, {REAL(n.elements)}, false},
+        [WEIR__OP_bias_gelu_grad] = {{REAL(n.elements), REAL(n.elements), SHARED(shape->out)},
+                                     {REAL(n.elements)},
+                                     false},
+        [WEIR__OP_bias_dropout_add] = {{REAL(n.elements), SHARED(shape->out), REAL(n.elements)},
+                                       {REAL(n.elements)},
+                                       false},
         [WEIR__OP_transpose] = {{REAL(n.turned)}, {REAL(n.turned)}, false},
         [WEIR__OP_dropout2d] = {{REAL(n.width)}, {REAL(n.width)}, false},
         [WEIR__OP_instance_norm] = {{REAL(n.width), SHARED(affine), SHARED(affine)},
@@ -360,6 +367,12 @@ static void choose_sizes(struct weir__op_shape *shape) {
     case WEIR__OP_position_cached: shape->table = shape->rows + small_size(); break;
     case WEIR__OP_dropout:
     case WEIR__OP_dropout_add: choose_dropout(shape); break;
+    case WEIR__OP_bias_gelu:
+    case WEIR__OP_bias_gelu_grad:
+    case WEIR__OP_bias_dropout_add:
+        shape->tokens = small_size();
+        shape->width = shape->tokens * shape->out;
+        break;
     case WEIR__OP_transpose:
         shape->rows = between(1, 3);
         shape->tokens = between(1, 3);

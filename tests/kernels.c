@@ -19,7 +19,10 @@ bool kernel_lacks_vector(enum weir__op op) {
     case WEIR__OP_conv2d:
     case WEIR__OP_conv2d_grad_input:
     case WEIR__OP_conv2d_grad_weight:
-    case WEIR__OP_add_layer_norm: /* CUDA's only */
+    case WEIR__OP_bias_gelu: /* these are CUDA's only */
+    case WEIR__OP_bias_gelu_grad:
+    case WEIR__OP_bias_dropout_add:
+    case WEIR__OP_add_layer_norm:
     case WEIR__OP_add_layer_norm_grad_input: return true;
     default: return false;
     }

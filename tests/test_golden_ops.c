@@ -151,8 +151,10 @@ static void compare_ops(enum kernel_backend backend) {
         bool random =
             op == WEIR__OP_dropout || op == WEIR__OP_dropout_add || op == WEIR__OP_dropout2d;
         int count = compare_op(file, op, backend);
-        /* CUDA's; see test_kernels_fused.c for their parts. */
-        bool fused = op == WEIR__OP_add_layer_norm || op == WEIR__OP_add_layer_norm_grad_input;
+        /* CUDA's; see test_kernels_fused.c and test_kernel_dropout.c for their parts. */
+        bool fused = op == WEIR__OP_bias_gelu || op == WEIR__OP_bias_gelu_grad ||
+                     op == WEIR__OP_bias_dropout_add || op == WEIR__OP_add_layer_norm ||
+                     op == WEIR__OP_add_layer_norm_grad_input;
         if (!random && !fused && count == 0) TEST_FAIL("no case of %s", weir__op_name(op));
     }
     weir__safetensors_close(file);

@@ -482,6 +482,115 @@ static void test_a_fused_sum_has_its_parts_bits(void) {
     check_fused(false);
 }
 
+/* ---- fusion on CUDA, with the reference's rows ---- */
+
+/** The middle stage of a model of three layers, ready to run. */
+struct middle {
+    struct weir__network network;
+    struct weir__slices slices;
+    struct bench bench;
+};
+
+static bool middle_init(struct middle *middle, const struct weir_model *model, bool on_cuda) {
+    static const uint32_t balance[] = {1, 1, 1};
+    const bool cuda[] = {false, on_cuda, false};
+    const struct weir__compile_options compile = {
+        .dtype = WEIR_F64, .balance = balance, .stage_count = 3, .cuda = cuda};
+    size_t offsets[16] = {0};
+    *middle = (struct middle){.network = {.model = NULL}};
+    if (!EXPECT_STATUS(
+            weir__network_init(&middle->network, test_allocator(), model, &compile, NULL), WEIR_OK))
+        return false;
+    struct weir__stage_graph *stage = &middle->network.stages[1];
+    for (uint32_t i = 0; i < stage->parameter_count && i < 16; i++)
+        offsets[i] = middle->network.parameters[stage->parameter_first + i].offset;
+    const struct weir__instance_options options = {.allocator = test_allocator(),
+                                                   .slices = &middle->slices,
+                                                   .parameter_offsets = offsets,
+                                                   .parameter_first = stage->parameter_first,
+                                                   .dtype = WEIR_F64,
+                                                   .rows_max = 2,
+                                                   .threads = 1,
+                                                   .threads_known = true};
+    struct weir__instance **instance = &middle->bench.instance;
+    return EXPECT_STATUS(weir__slice(&stage->graph, &middle->slices), WEIR_OK) &&
+           EXPECT_STATUS(weir__instance_new(&options, 2, instance), WEIR_OK) &&
+           EXPECT_STATUS(weir__instance_plan(&options, *instance, UINT32_MAX), WEIR_OK) &&
+           EXPECT_STATUS(weir__instance_prepare(*instance, stage->graph.node_count, 1), WEIR_OK);
+}
+
+static void middle_clean_up(struct middle *middle) {
+    for (int i = 1; i < AREAS; i++)
+        weir__release(test_allocator(), middle->bench.areas[i], AREA, 1);
+    weir__instance_release(middle->bench.instance, middle->network.stages[1].graph.node_count);
+    weir__instance_destroy(test_allocator(), middle->bench.instance);
+    weir__network_clean_up(&middle->network);
+}
+
+/** Forward and backward, from the numbers that `seed` gives. */
+static void run_middle(struct middle *middle, uint64_t seed) {
+    static _Alignas(64) unsigned char saved[SAVED];
+    struct bench *bench = &middle->bench;
+    for (int i = 1; i < AREAS; i++) {
+        bench->areas[i] = weir__acquire(test_allocator(), AREA, 1);
+        bench->bases[i] = (uintptr_t)bench->areas[i];
+        for (size_t k = 0; k < AREA / sizeof(double); k++) {
+            uint32_t words[4];
+            weir__random_words(seed, 0, 0, (uint32_t)i, (uint32_t)k, words);
+            ((double *)bench->areas[i])[k] = words[0] * 0x1p-32 - 0.5;
+        }
+    }
+    memset(saved, 0xA5, SAVED);
+    run_program(bench, WEIR__PROGRAM_FORWARD, saved, 0xFF);
+    run_program(bench, WEIR__PROGRAM_BACKWARD, saved, 0x7F);
+}
+
+static void compare_middles(const struct weir_gpt_options *gpt, uint32_t gelus, uint32_t sums) {
+    static const enum weir__base results[] = {WEIR__BASE_OUTPUT, WEIR__BASE_INPUT_GRAD,
+                                              WEIR__BASE_GRADIENTS};
+    struct weir_model *model;
+    struct middle parts, fused;
+    uint64_t seed = test_random_u64();
+    CHECK_OK(weir_model_gpt(test_allocator(), gpt, NULL, &model));
+    if (middle_init(&parts, model, false) && middle_init(&fused, model, true)) {
+        const enum weir__program_kind kind = WEIR__PROGRAM_FORWARD;
+        EXPECT_EQ_UINT(count_ops(&parts.slices, kind, WEIR__OP_bias_gelu), 0);
+        EXPECT_EQ_UINT(count_ops(&parts.slices, kind, WEIR__OP_bias_dropout_add), 0);
+        EXPECT_EQ_UINT(count_ops(&fused.slices, kind, WEIR__OP_bias_gelu), gelus);
+        EXPECT_EQ_UINT(count_ops(&fused.slices, kind, WEIR__OP_bias_dropout_add), sums);
+        run_middle(&parts, seed);
+        run_middle(&fused, seed);
+        for (size_t i = 0; i < WEIR__COUNT_OF(results); i++)
+            EXPECT_EQ_BYTES(fused.bench.areas[results[i]], parts.bench.areas[results[i]], AREA);
+        middle_clean_up(&parts);
+        middle_clean_up(&fused);
+    }
+    weir_model_destroy(model);
+}
+
+static void test_biases_are_fused_on_cuda_with_their_parts_bits(void) {
+    compare_middles(&(struct weir_gpt_options){1, 8, 2, 4, 5, false, 0.3}, 1, 2);
+    compare_middles(&(struct weir_gpt_options){1, 8, 2, 4, 5, false, 0}, 1, 0);
+}
+
+static void test_biases_are_fused_within_a_layer_only(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    add_linear(model, 4);
+    trial_add(model, "gelu", WEIR_NO_ATTRS);
+    const uint32_t balance = 2;
+    const bool cuda = true;
+    const struct weir__compile_options options = {
+        .dtype = WEIR_F64, .balance = &balance, .stage_count = 1, .cuda = &cuda};
+    struct weir__network network;
+    struct weir__slices slices;
+    CHECK_OK(weir__network_init(&network, test_allocator(), model, &options, NULL));
+    CHECK_OK(weir__slice(&network.stages[0].graph, &slices));
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_gelu), 1);
+    EXPECT_EQ_UINT(count_ops(&slices, WEIR__PROGRAM_FORWARD, WEIR__OP_bias_gelu), 0);
+    weir__network_clean_up(&network);
+    weir_model_destroy(model);
+}
+
 /* ---- packing ---- */
 
 static void check_packing(struct weir__buffer *buffers, uint32_t count, size_t total) {
@@ -527,4 +636,6 @@ WEIR_TEST_SUITE(graph, TEST(undeclared_and_forgotten_skips_are_refused),
                 TEST(recompute_leaves_the_bytes_that_forward_saved),
                 TEST(dropout_and_sum_are_fused_within_a_layer_only),
                 TEST(a_fused_sum_has_its_parts_bits),
+                TEST(biases_are_fused_on_cuda_with_their_parts_bits),
+                TEST(biases_are_fused_within_a_layer_only),
                 TEST(packed_buffers_that_live_together_do_not_overlap))

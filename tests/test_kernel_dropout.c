@@ -5,6 +5,7 @@
  * parts run one after the other.
  */
 #include "harness.h"
+#include "kernel_gpu.h"
 #include "kernels.h"
 
 #include <math.h>
@@ -122,6 +123,62 @@ static void test_dropout_add_has_its_parts_bits(void) {
         kernel_case_clean_up(&dropped);
         kernel_case_clean_up(&added);
     }
+}
+
+/** What `op` makes of these operands, in `shape`. */
+static void run_part(struct weir__op_shape shape, enum weir__op op, enum kernel_backend backend,
+                     const struct kernel_case *like, const double *a, const double *b,
+                     struct kernel_case *test, struct kernel_results *results) {
+    shape.op = op;
+    kernel_case_init(test, &shape);
+    test->seed = like->seed, test->mini_batch = like->mini_batch;
+    test->row_first = like->row_first, test->infer = like->infer;
+    const double *from[] = {a, b};
+    for (int i = 0; i < 2; i++)
+        if (from[i] != NULL)
+            memcpy(test->in[i], from[i], (size_t)test->operands.in[i].count * sizeof(double));
+    EXPECT_STATUS(kernel_run(test, backend, 0, results), WEIR_OK);
+}
+
+/** Of the sum of x and the bias, the op `part`: the fused op's bits, with `other` where the part
+ * takes one. */
+static void check_biased(struct weir__op_shape shape, enum kernel_backend backend, int x_input,
+                         enum weir__op part, int other, bool other_first) {
+    struct kernel_case fused, added, second;
+    struct kernel_results got, sums, wanted;
+    kernel_case_init(&fused, &shape);
+    fused.infer = test_random_below(3) == 0;
+    int64_t count = shape.rows * shape.width;
+    double *bias = weir__acquire(test_allocator(), (size_t)count, sizeof(double));
+    for (int64_t i = 0; i < count; i++) bias[i] = fused.in[x_input + 1][i % shape.out];
+    run_part(shape, WEIR__OP_add, backend, &fused, fused.in[x_input], bias, &added, &sums);
+    const double *more = other < 0 ? NULL : fused.in[other];
+    run_part(shape, part, backend, &fused, other_first ? more : sums.out[0],
+             other_first ? sums.out[0] : more, &second, &wanted);
+    EXPECT_STATUS(kernel_run(&fused, backend, 0, &got), WEIR_OK);
+    EXPECT_EQ_BYTES(got.out[0], wanted.out[0], (size_t)count * sizeof(double));
+    weir__release(test_allocator(), bias, (size_t)count, sizeof(double));
+    kernel_results_clean_up(&got);
+    kernel_results_clean_up(&sums);
+    kernel_results_clean_up(&wanted);
+    kernel_case_clean_up(&fused);
+    kernel_case_clean_up(&added);
+    kernel_case_clean_up(&second);
+}
+
+static void test_ops_with_a_bias_have_their_parts_bits(void) {
+    static const enum kernel_backend with_cuda[] = {KERNEL_F64, KERNEL_F32, KERNEL_CUDA};
+    size_t count = WEIR__COUNT_OF(with_cuda) - (kernel_gpu_is_there() ? 0 : 1);
+    for (size_t b = 0; b < count; b++)
+        for (int i = 0; i < 6; i++) {
+            enum kernel_backend backend = with_cuda[b];
+            check_biased(kernel_any_shape(WEIR__OP_bias_gelu), backend, 0, WEIR__OP_gelu, -1,
+                         false);
+            check_biased(kernel_any_shape(WEIR__OP_bias_gelu_grad), backend, 1, WEIR__OP_gelu_grad,
+                         0, true);
+            check_biased(kernel_any_shape(WEIR__OP_bias_dropout_add), backend, 0,
+                         WEIR__OP_dropout_add, 2, false);
+        }
 }
 
 /** A row's mask depends on its place in the mini-batch, not on the micro-batch that it is in. */
@@ -307,8 +364,8 @@ static void test_instance_norm_act_grad_has_its_parts_bits(void) {
 
 WEIR_TEST_SUITE(kernel_dropout, TEST(dropout_masks_are_the_random_words),
                 TEST(dropout_of_images_counts_in_pytorchs_order), TEST(dropout_keeps_what_equals_p),
-                TEST(dropout_add_has_its_parts_bits), TEST(dropout_does_not_depend_on_chunks),
-                TEST(dropout_is_the_identity_in_inference), TEST(dropout2d_drops_whole_channels),
-                TEST(dropout2d_is_the_identity_in_inference),
+                TEST(dropout_add_has_its_parts_bits), TEST(ops_with_a_bias_have_their_parts_bits),
+                TEST(dropout_does_not_depend_on_chunks), TEST(dropout_is_the_identity_in_inference),
+                TEST(dropout2d_drops_whole_channels), TEST(dropout2d_is_the_identity_in_inference),
                 TEST(instance_norm_act_has_its_parts_bits),
                 TEST(instance_norm_act_grad_has_its_parts_bits))

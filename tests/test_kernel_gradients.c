@@ -55,6 +55,9 @@ static const struct pair pairs[] = {
     PAIR(dropout_add, dropout, 0, 0, DY),
     PAIR(dropout_add, copy, 1, 0, DY),
     PAIR(dropout2d, dropout2d, 0, 0, DY),
+    PAIR(bias_gelu, bias_gelu_grad, 0, 0, DY, IN0, IN1),
+    PAIR(bias_dropout_add, dropout, 0, 0, DY),
+    PAIR(bias_dropout_add, copy, 2, 0, DY),
     PAIR(add, copy, 1, 0, DY),
     PAIR(transpose, transpose, 0, 0, DY),
     PAIR(conv2d, conv2d_grad_input, 0, 0, DY, IN1),
@@ -115,6 +118,8 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
     if (pair->forward == WEIR__OP_instance_norm) shape.has_bias = variant == 0;
     if (pair->forward == WEIR__OP_dropout && variant == 1) shape.channels = 3;
     if (pair->gradient == WEIR__OP_copy) shape.width = variant == 1 ? 1 : 11;
+    if (strncmp(weir__op_name(pair->forward), "bias_", 5) == 0)
+        shape.width = shape.tokens * shape.out;
     return shape;
 }
 

@@ -16,12 +16,17 @@
 #define NO_DRIVER "the fake CUDA driver was not built"
 
 static const enum weir__op exact[] = {
-    WEIR__OP_relu,          WEIR__OP_relu_grad,       WEIR__OP_leaky_relu, WEIR__OP_leaky_relu_grad,
-    WEIR__OP_tanh_grad,     WEIR__OP_sigmoid_grad,    WEIR__OP_add,        WEIR__OP_copy,
-    WEIR__OP_dropout,       WEIR__OP_dropout_add,     WEIR__OP_dropout2d,  WEIR__OP_transpose,
-    WEIR__OP_max_pool2d,    WEIR__OP_max_pool2d_grad, WEIR__OP_avg_pool2d, WEIR__OP_avg_pool2d_grad,
-    WEIR__OP_upsample,      WEIR__OP_upsample_grad,   WEIR__OP_concat,     WEIR__OP_concat_grad_a,
-    WEIR__OP_concat_grad_b,
+    WEIR__OP_relu,          WEIR__OP_relu_grad,
+    WEIR__OP_leaky_relu,    WEIR__OP_leaky_relu_grad,
+    WEIR__OP_tanh_grad,     WEIR__OP_sigmoid_grad,
+    WEIR__OP_add,           WEIR__OP_copy,
+    WEIR__OP_dropout,       WEIR__OP_dropout_add,
+    WEIR__OP_dropout2d,     WEIR__OP_transpose,
+    WEIR__OP_max_pool2d,    WEIR__OP_max_pool2d_grad,
+    WEIR__OP_avg_pool2d,    WEIR__OP_avg_pool2d_grad,
+    WEIR__OP_upsample,      WEIR__OP_upsample_grad,
+    WEIR__OP_concat,        WEIR__OP_concat_grad_a,
+    WEIR__OP_concat_grad_b, WEIR__OP_bias_dropout_add,
 };
 
 /** Some of an operand's numbers become those at the ends of what F32 has. */
@@ -82,6 +87,8 @@ static void test_masks_of_large_rows_are_the_references(void) {
         {.op = WEIR__OP_dropout, .rows = 2, .width = 300 * 31, .channels = 300},
         {.op = WEIR__OP_dropout_add, .rows = 2, .width = 3 * 2311, .channels = 3},
         {.op = WEIR__OP_dropout2d, .rows = 2, .tokens = 37, .width = 2100},
+        {.op = WEIR__OP_bias_dropout_add, .rows = 2, .tokens = 11, .out = 1100, .width = 11 * 1100},
+        {.op = WEIR__OP_bias_dropout_add, .rows = 1, .tokens = 3, .out = 1101, .width = 3 * 1101},
     };
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (size_t i = 0; i < WEIR__COUNT_OF(shapes) && !test_has_failed(); i++) {

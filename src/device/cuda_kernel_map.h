@@ -39,7 +39,13 @@
     X(dropout_f32)                                                                                 \
     X(dropout_bf16)                                                                                \
     X(dropout2d_f32)                                                                               \
-    X(dropout2d_bf16)
+    X(dropout2d_bf16)                                                                              \
+    X(bias_gelu_f32)                                                                               \
+    X(bias_gelu_bf16)                                                                              \
+    X(bias_gelu_grad_f32)                                                                          \
+    X(bias_gelu_grad_bf16)                                                                         \
+    X(bias_dropout_add_f32)                                                                        \
+    X(bias_dropout_add_bf16)
 
 /** src/net/cuda/image.c */
 #define WEIR__CUDA_KERNEL_IMAGE_MAP(X)                                                             \

@@ -49,7 +49,7 @@ struct weir__cuda_dropout {
     void *y;              /**< (rows, width) */
     const void *x;        /**< (rows, width) */
     const void *residual; /**< (rows, width); NULL: none */
-    const float *bias;    /**< (channels), bias_dropout_add's */
+    const float *bias;    /**< (channels), bias_dropout_add's; its row lies as (pixels, channels) */
     uint64_t rows, width;
     uint64_t pixels, channels; /**< channels > 0: the row lies in memory as (pixels, channels) */
     struct weir__cuda_mask mask;
@@ -95,6 +95,15 @@ struct weir__cuda_concat {
     struct weir__cuda_walk walk; /**< over the plane and the channels that are written */
     struct weir__cuda_extent in, out;
     uint32_t a_parts, joined_parts; /**< of a's pixel, of the output's */
+};
+
+/** y = f(a, x + bias): GELU fused with the bias before it. */
+struct weir__cuda_biased {
+    void *y;           /**< (rows, columns) */
+    const void *x, *a; /**< (rows, columns); a: a gradient's dy */
+    const float *bias; /**< (columns) */
+    uint64_t rows, columns;
+    uint32_t by_tanh;
 };
 
 #endif

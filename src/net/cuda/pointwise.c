@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { THREADS = 256, PACK = 16, PACKS_PER_BLOCK = 2 * THREADS, PIXELS_PER_THREAD = 8 };
+enum { THREADS = 256, PACK = 16, PACKS_PER_BLOCK = 2 * THREADS, ROWS_PER_THREAD = 8 };
 
 static uint64_t elements(const struct weir__op_shape *shape) {
     return (uint64_t)(shape->rows * shape->width);
@@ -130,10 +130,51 @@ static int dropout2d(const struct weir__op_call *call) {
     dropout.channels = (uint64_t)shape->width;
     dropout.width = dropout.pixels * dropout.channels;
     struct weir__cuda_grid grid = weir__cuda_plane(packs_of(shape, dropout.channels),
-                                                   dropout.pixels, PIXELS_PER_THREAD, dropout.rows);
+                                                   dropout.pixels, ROWS_PER_THREAD, dropout.rows);
     void *arguments[] = {&dropout};
     if (dropout.rows == 0 || dropout.width == 0) return WEIR_OK;
     return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout2d, shape), &grid, arguments);
+}
+
+/* ---- with the bias of the product before ---- */
+
+static int run_biased(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+                      struct weir__cuda_biased *biased) {
+    const struct weir__op_shape *shape = call->shape;
+    biased->y = call->out[0];
+    biased->columns = (uint64_t)shape->out;
+    biased->rows = (uint64_t)(shape->rows * (shape->width / shape->out));
+    biased->by_tanh = shape->gelu_tanh;
+    struct weir__cuda_grid grid =
+        weir__cuda_plane(packs_of(shape, biased->columns), biased->rows, ROWS_PER_THREAD, 1);
+    void *arguments[] = {biased};
+    if (biased->rows == 0) return WEIR_OK;
+    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+}
+
+static int bias_gelu(const struct weir__op_call *call) {
+    struct weir__cuda_biased biased = {.x = call->in[0], .bias = call->in[1]};
+    return run_biased(call, WEIR__CUDA_BY_DTYPE(bias_gelu, call->shape), &biased);
+}
+
+static int bias_gelu_grad(const struct weir__op_call *call) {
+    struct weir__cuda_biased biased = {.x = call->in[1], .a = call->in[0], .bias = call->in[2]};
+    return run_biased(call, WEIR__CUDA_BY_DTYPE(bias_gelu_grad, call->shape), &biased);
+}
+
+static int bias_dropout_add(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__cuda_dropout dropout = dropout_of(call);
+    dropout.bias = call->in[1];
+    dropout.residual = call->in[2];
+    dropout.channels = (uint64_t)shape->out;
+    dropout.pixels = dropout.width / dropout.channels;
+    struct weir__cuda_grid grid = weir__cuda_plane(packs_of(shape, dropout.channels),
+                                                   dropout.pixels, ROWS_PER_THREAD, dropout.rows);
+    void *arguments[] = {&dropout};
+    if (dropout.rows == 0 || dropout.width == 0) return WEIR_OK;
+    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(bias_dropout_add, shape), &grid,
+                             arguments);
 }
 
 /* ---- moves ---- */
@@ -168,6 +209,9 @@ const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT] = {
     ROW(dropout, dropout),
     ROW(dropout_add, dropout_add),
     ROW(dropout2d, dropout2d),
+    ROW(bias_gelu, bias_gelu),
+    ROW(bias_gelu_grad, bias_gelu_grad),
+    ROW(bias_dropout_add, bias_dropout_add),
     ROW(add, add),
     ROW(copy, copy),
     ROW(transpose, transpose),

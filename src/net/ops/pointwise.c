@@ -192,6 +192,34 @@ static double dropout_cost(const struct weir__node *node) {
     return cost_of(node, 10);
 }
 
+/* ---- with the bias of the product before ---- */
+
+/** The bias's gradient: column sums of that of what it was added to. */
+static void contribute_bias(struct weir_builder *builder, const struct weir__node *node,
+                            struct weir_value *dx) {
+    if (!weir__wants_grad(node->in[1])) return;
+    struct weir__node *db = WEIR__EMIT_LIKE(builder, bias_grad, node, dx);
+    weir__output_accumulator(builder, db, node->in[1]);
+}
+
+static void bias_gelu_gradient(struct weir_builder *builder, const struct weir__node *node,
+                               struct weir_value *dy) {
+    struct weir__node *grad =
+        WEIR__EMIT_LIKE(builder, bias_gelu_grad, node, dy, node->in[0], node->in[1]);
+    struct weir_value *dx = weir__output_like(builder, grad, node->in[0]);
+    contribute_bias(builder, node, dx);
+    weir__contribute(builder, node->in[0], dx);
+}
+
+static void bias_dropout_add_gradient(struct weir_builder *builder, const struct weir__node *node,
+                                      struct weir_value *dy) {
+    weir__contribute(builder, node->in[2], dy);
+    if (!weir__wants_grad(node->in[0])) return;
+    struct weir_value *dx = dropped(builder, node, dy);
+    contribute_bias(builder, node, dx);
+    weir__contribute(builder, node->in[0], dx);
+}
+
 /* ---- sums ---- */
 
 struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
@@ -233,5 +261,9 @@ const struct weir__op_rule weir__rule_dropout = {
     .gradient = dropout_gradient, .cost = dropout_cost, .in_place = 1};
 const struct weir__op_rule weir__rule_dropout_add = {.gradient = dropout_add_gradient,
                                                      .cost = dropout_cost};
+const struct weir__op_rule weir__rule_bias_gelu = {.gradient = bias_gelu_gradient,
+                                                   .cost = gelu_cost};
+const struct weir__op_rule weir__rule_bias_dropout_add = {.gradient = bias_dropout_add_gradient,
+                                                          .cost = dropout_cost};
 const struct weir__op_rule weir__rule_add = {
     .gradient = add_gradient, .cost = one_cost, .in_place = 3};

@@ -17,6 +17,8 @@ extern const struct weir__op_rule weir__rule_gelu;
 extern const struct weir__op_rule weir__rule_relu;
 extern const struct weir__op_rule weir__rule_dropout;
 extern const struct weir__op_rule weir__rule_dropout_add;
+extern const struct weir__op_rule weir__rule_bias_gelu;
+extern const struct weir__op_rule weir__rule_bias_dropout_add;
 extern const struct weir__op_rule weir__rule_add;
 extern const struct weir__op_rule weir__rule_cross_entropy;
 extern const struct weir__op_rule weir__rule_mse;
