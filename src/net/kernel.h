@@ -79,8 +79,8 @@
  * - add: a, b -> y; in place ok. copy: x -> y
  * - bias_gelu: x (R, N), bias (out) -> y = gelu(x + bias): N = tokens * out, the bias repeats.
  *   bias_gelu_grad: dy, x, bias -> dx, which is also the gradient of what the bias was added to.
- *   bias_dropout_add: x (R, N), bias (out), residual (R, N) -> y = residual + dropout(x + bias). The
- *   same bits as their parts, a product's bias being added last
+ *   bias_dropout_add: x (R, N), bias (out), residual (R, N) -> y = residual + dropout(x + bias).
+ *   The same bits as their parts, a product's bias being added last
  * - transpose: x (R, T, in, out) -> y (R, T, out, in): from PyTorch's order of an image to channels
  *   last (T = 1, in = channels, out = pixels), and back
  *
