@@ -166,6 +166,62 @@ static void test_images_too_large_to_count_are_refused(void) {
     }
 }
 
+/** Relative to the largest number, however small: probabilities of long rows are. */
+static void expect_close(const struct kernel_results *got, const struct kernel_results *wanted,
+                         double tolerance) {
+    double bound = tolerance * kernel_largest(wanted, 0, 0);
+    for (int64_t i = 0; i < got->test->operands.out[0].count; i++)
+        if (!EXPECT_NEAR(got->out[0][i], wanted->out[0][i], bound)) break;
+}
+
+/** Warps' rows and blocks', held in registers and read again; columns in several parts. */
+static void test_long_rows_and_columns_are_near_f64(void) {
+    static const struct weir__op_shape shapes[] = {
+        {.op = WEIR__OP_softmax, .rows = 3, .tokens = 1, .width = 700},
+        {.op = WEIR__OP_softmax, .rows = 2, .tokens = 1, .width = 1040},
+        {.op = WEIR__OP_softmax, .rows = 2, .tokens = 1, .width = 9003},
+        {.op = WEIR__OP_softmax_grad, .rows = 3, .tokens = 1, .width = 800},
+        {.op = WEIR__OP_softmax_grad, .rows = 2, .tokens = 1, .width = 9200},
+        {.op = WEIR__OP_bias_grad, .rows = 3, .tokens = 701, .out = 24},
+        {.op = WEIR__OP_bias_grad, .rows = 1, .tokens = 90, .out = 2051},
+    };
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (size_t i = 0; i < WEIR__COUNT_OF(shapes) && !test_has_failed(); i++)
+        for (int wide = 0; wide < 2; wide++) {
+            struct kernel_case test;
+            struct kernel_results got, wanted;
+            kernel_case_init(&test, &shapes[i]);
+            if (wide == 0) kernel_case_narrow(&test);
+            test.overwrite = test_random_below(2) == 0;
+            EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
+            EXPECT_STATUS(kernel_run(&test, wide ? KERNEL_CUDA : KERNEL_CUDA_BF16, 0, &got),
+                          WEIR_OK);
+            expect_close(&got, &wanted, kernel_tolerance(&wanted) + (wide ? 0 : 0x1p-8));
+            kernel_results_clean_up(&got);
+            kernel_results_clean_up(&wanted);
+            kernel_case_clean_up(&test);
+        }
+}
+
+/** A NaN, or infinities of both signs' exponentials, as the reference has them. */
+static void test_softmax_of_what_is_not_finite(void) {
+    static const double rows[][3] = {
+        {NAN, 0, 1}, {-INFINITY, 0, 0}, {0, 1000, -1000}, {-INFINITY, -INFINITY, -INFINITY}};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    const struct weir__op_shape shape = {
+        .op = WEIR__OP_softmax, .rows = WEIR__COUNT_OF(rows), .tokens = 1, .width = 3};
+    struct kernel_case test;
+    struct kernel_results got;
+    kernel_case_init(&test, &shape);
+    memcpy(test.in[0], rows, sizeof rows);
+    EXPECT_STATUS(kernel_run(&test, KERNEL_CUDA, 0, &got), WEIR_OK);
+    for (int k = 0; k < 3; k++) EXPECT(isnan(got.out[0][k]) && isnan(got.out[0][9 + k]));
+    static const double wanted[] = {0, 0.5, 0.5, 0, 1, 0};
+    EXPECT_EQ_BYTES(&got.out[0][3], wanted, sizeof wanted);
+    kernel_results_clean_up(&got);
+    kernel_case_clean_up(&test);
+}
+
 static void test_bf16_drops_what_f32_drops(void) {
     static const enum weir__op ops[] = {WEIR__OP_dropout, WEIR__OP_dropout2d};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
@@ -234,5 +290,7 @@ static void test_large_numbers_overflow_nothing(void) {
 WEIR_TEST_SUITE(kernels_bits, TEST(what_rounds_alike_has_the_references_bits),
                 TEST(masks_of_large_rows_are_the_references),
                 TEST(large_windows_have_the_references_winners), TEST(divisors_divide),
-                TEST(images_too_large_to_count_are_refused), TEST(bf16_drops_what_f32_drops),
-                TEST(what_equals_p_is_kept), TEST(large_numbers_overflow_nothing))
+                TEST(images_too_large_to_count_are_refused),
+                TEST(long_rows_and_columns_are_near_f64), TEST(softmax_of_what_is_not_finite),
+                TEST(bf16_drops_what_f32_drops), TEST(what_equals_p_is_kept),
+                TEST(large_numbers_overflow_nothing))

@@ -45,7 +45,17 @@
     X(bias_gelu_grad_f32)                                                                          \
     X(bias_gelu_grad_bf16)                                                                         \
     X(bias_dropout_add_f32)                                                                        \
-    X(bias_dropout_add_bf16)
+    X(bias_dropout_add_bf16)                                                                       \
+    X(softmax_warp_f32)                                                                            \
+    X(softmax_warp_bf16)                                                                           \
+    X(softmax_block_f32)                                                                           \
+    X(softmax_block_bf16)                                                                          \
+    X(softmax_grad_warp_f32)                                                                       \
+    X(softmax_grad_warp_bf16)                                                                      \
+    X(softmax_grad_block_f32)                                                                      \
+    X(softmax_grad_block_bf16)                                                                     \
+    X(bias_grad_f32)                                                                               \
+    X(bias_grad_bf16)
 
 /** src/net/cuda/image.c */
 #define WEIR__CUDA_KERNEL_IMAGE_MAP(X)                                                             \

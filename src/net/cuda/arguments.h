@@ -106,4 +106,20 @@ struct weir__cuda_biased {
     uint32_t by_tanh;
 };
 
+struct weir__cuda_softmax {
+    void *to;       /**< (rows, width): y, or dx */
+    const void *y;  /**< (rows, width): x forward */
+    const void *dy; /**< (rows, width); NULL forward */
+    uint64_t rows;
+    uint32_t width;
+};
+
+/** The first half of a bias's gradient; struct weir__cuda_fold is the second. */
+struct weir__cuda_bias_grad {
+    float *partial; /**< (parts, width) */
+    const void *dy; /**< (rows, width) */
+    uint64_t rows, part_rows;
+    uint32_t width;
+};
+
 #endif

@@ -191,6 +191,84 @@ static int transpose(const struct weir__op_call *call) {
                                    (uint64_t)shape->out, weir_dtype_bytes(shape->dtype));
 }
 
+/* ---- rows ---- */
+
+enum { WARP = 32, WARP_NUMBERS = 1024 };
+
+static uint64_t matrix_rows(const struct weir__op_shape *shape) {
+    return (uint64_t)(shape->rows * shape->tokens);
+}
+
+/* Kernels count a row's numbers in 32 bits. */
+static int check_width(const struct weir__op_call *call, int64_t width) {
+    if (width <= INT32_MAX) return WEIR_OK;
+    return weir__fail(call->error, WEIR_ERR_ARGUMENT,
+                      "%s on CUDA takes rows of up to %d numbers, not %lld",
+                      weir__op_name(call->shape->op), INT32_MAX, (long long)width);
+}
+
+/* Rows to warps or to blocks: the width alone says which. */
+static int run_softmax(const struct weir__op_call *call, enum weir__cuda_kernel by_warp,
+                       enum weir__cuda_kernel by_block, struct weir__cuda_softmax *softmax) {
+    const struct weir__op_shape *shape = call->shape;
+    bool warps = shape->width <= WARP_NUMBERS;
+    int status = check_width(call, shape->width);
+    if (status != WEIR_OK || matrix_rows(shape) == 0 || shape->width == 0) return status;
+    softmax->rows = matrix_rows(shape);
+    softmax->width = (uint32_t)shape->width;
+    struct weir__cuda_grid grid =
+        weir__cuda_line(softmax->rows, warps ? THREADS / WARP : 1, THREADS, 0);
+    void *arguments[] = {softmax};
+    return weir__cuda_launch(call->stream, warps ? by_warp : by_block, &grid, arguments);
+}
+
+static int softmax(const struct weir__op_call *call) {
+    struct weir__cuda_softmax softmax = {.to = call->out[0], .y = call->in[0]};
+    return run_softmax(call, WEIR__CUDA_BY_DTYPE(softmax_warp, call->shape),
+                       WEIR__CUDA_BY_DTYPE(softmax_block, call->shape), &softmax);
+}
+
+static int softmax_grad(const struct weir__op_call *call) {
+    struct weir__cuda_softmax softmax = {.to = call->out[0], .y = call->in[1], .dy = call->in[0]};
+    return run_softmax(call, WEIR__CUDA_BY_DTYPE(softmax_grad_warp, call->shape),
+                       WEIR__CUDA_BY_DTYPE(softmax_grad_block, call->shape), &softmax);
+}
+
+/* Blocks side by side: each has 32 chunks of 16 bytes of the columns. */
+static uint64_t bias_tiles(const struct weir__op_shape *shape) {
+    uint64_t packs = packs_of(shape, (uint64_t)shape->out);
+    return packs / WARP + (packs % WARP != 0);
+}
+
+static int measure_bias_grad(const struct weir__op_shape *shape, size_t *workspace) {
+    uint64_t part_rows = weir__cuda_part_rows(matrix_rows(shape), bias_tiles(shape));
+    uint64_t parts = weir__cuda_parts(matrix_rows(shape), part_rows);
+    *workspace = (size_t)(parts * (uint64_t)shape->out) * sizeof(float);
+    return WEIR_OK;
+}
+
+static int bias_grad(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    uint64_t rows = matrix_rows(shape), tiles = bias_tiles(shape);
+    struct weir__cuda_bias_grad grad = {.partial = call->workspace,
+                                        .dy = call->in[0],
+                                        .rows = rows,
+                                        .part_rows = weir__cuda_part_rows(rows, tiles),
+                                        .width = (uint32_t)shape->out};
+    struct weir__cuda_fold fold = {.to = {call->out[0]},
+                                   .partial = call->workspace,
+                                   .parts = weir__cuda_parts(rows, grad.part_rows),
+                                   .width = grad.width,
+                                   .overwrite = call->overwrite};
+    struct weir__cuda_grid grid = {{(uint32_t)tiles, (uint32_t)fold.parts, 1}, {THREADS, 1, 1}, 0};
+    void *arguments[] = {&grad};
+    int status = check_width(call, shape->out);
+    if (status != WEIR_OK || shape->out == 0) return status;
+    status =
+        weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(bias_grad, shape), &grid, arguments);
+    return status == WEIR_OK ? weir__cuda_fold(call->stream, &fold) : status;
+}
+
 #define ROW(name, run_) [WEIR__OP_##name] = {.run = (run_), .library = "CUDA"}
 
 const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT] = {
@@ -215,4 +293,7 @@ const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT] = {
     ROW(add, add),
     ROW(copy, copy),
     ROW(transpose, transpose),
+    ROW(softmax, softmax),
+    ROW(softmax_grad, softmax_grad),
+    [WEIR__OP_bias_grad] = {.measure = measure_bias_grad, .run = bias_grad, .library = "CUDA"},
 };
