@@ -227,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(256)
 }
 EXPORT_KERNEL(weir_max_pool2d_gather_f32);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 4)
     weir_max_pool2d_gather_bf16(struct weir__cuda_pool pool) {
     pool.walk.whole != 0 ? any_gather<bf16, 8>(pool) : any_gather<bf16, 1>(pool);
 }
