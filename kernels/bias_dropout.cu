@@ -7,14 +7,14 @@
  *   bytes; else each number draws for itself.
  * Bytes: reads 2 n numbers and the bias, writes n, which a sum of its own would read and write once
  *   more. Floor: 3 n x (4 or 2) / bandwidth; words cost as in dropout.cu.
- * Launch: threads (x along C in packs of 16 bytes, y along N / C), x y = 256; blocks likewise,
- * eight packs a thread, and z rows, or fewer: the grid strides all three ways.
+ * Launch: threads (x along C in chunks of 16 bytes, y along N / C), x y = 256; blocks likewise,
+ * eight chunks a thread, and z rows, or fewer: the grid strides all three ways.
  */
 #include "biased.cuh"
 #include "mask.cuh"
 
 /* visit(c) for the first of every `width` columns that are the thread's. */
-template <int width, typename Visit>
+template <uint32_t width, typename Visit>
 __device__ __forceinline__ void walk_columns(const struct weir__cuda_dropout &all, Visit visit) {
     const uint64_t first = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const uint64_t x_step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
@@ -34,36 +34,36 @@ __device__ __forceinline__ void walk_column(const struct weir__cuda_dropout &all
 }
 
 template <typename T>
-__device__ __forceinline__ void add_pack(const struct weir__cuda_dropout &all, uint64_t row,
-                                         uint64_t e, const pack_floats<T> &bias) {
+__device__ __forceinline__ void add_chunk(const struct weir__cuda_dropout &all, uint64_t row,
+                                          uint64_t e, const floats<chunk_width<T>> &bias) {
     const uint64_t at = row * all.width + e;
-    pack<T> x = load_pack(static_cast<const T *>(all.x) + at, 0, true);
-    const pack<T> residual = load_pack(static_cast<const T *>(all.residual) + at, 0, true);
+    chunk<T> x = load_some(static_cast<const T *>(all.x) + at, 0, true);
+    const chunk<T> residual = load_some(static_cast<const T *>(all.residual) + at, 0, true);
     uint4 words = {0, 0, 0, 0};
 #pragma unroll
-    for (int k = 0; k < pack_width<T>; k++) {
+    for (uint32_t k = 0; k < chunk_width<T>; k++) {
         if (k % 4 == 0) words = draw(all.mask, row, e / 4 + k / 4);
         const float v = drop(all.mask, widen(x.at[k]) + bias.at[k], word_of(words, k % 4));
         x.at[k] = narrow<T>(widen(residual.at[k]) + v);
     }
-    store_pack(static_cast<T *>(all.y) + at, x, 0, true);
+    store_some(static_cast<T *>(all.y) + at, x, 0, true);
 }
 
 template <typename T>
 __device__ __forceinline__ void add_number(const struct weir__cuda_dropout &all, uint64_t row,
                                            uint64_t e, float bias) {
     const uint64_t at = row * all.width + e;
-    const uint32_t word = word_of(draw(all.mask, row, e / 4), static_cast<int>(e % 4));
+    const uint32_t word = word_of(draw(all.mask, row, e / 4), static_cast<uint32_t>(e % 4));
     const float v = drop(all.mask, widen(static_cast<const T *>(all.x)[at]) + bias, word);
     static_cast<T *>(all.y)[at] = narrow<T>(widen(static_cast<const T *>(all.residual)[at]) + v);
 }
 
 template <typename T>
 __device__ __forceinline__ void bias_dropout_add(const struct weir__cuda_dropout &all) {
-    if (has_whole_packs<T>(all, all.channels))
-        walk_columns<pack_width<T>>(all, [&](uint64_t c) {
-            const pack_floats<T> bias = load_bias<T>(all.bias, c, all.channels);
-            walk_column(all, c, [&](uint64_t row, uint64_t e) { add_pack<T>(all, row, e, bias); });
+    if (has_whole_chunks<T>(all, all.channels))
+        walk_columns<chunk_width<T>>(all, [&](uint64_t c) {
+            const floats<chunk_width<T>> bias = load_bias<T>(all.bias, c, all.channels);
+            walk_column(all, c, [&](uint64_t row, uint64_t e) { add_chunk<T>(all, row, e, bias); });
         });
     else
         walk_columns<1>(all, [&](uint64_t c) {

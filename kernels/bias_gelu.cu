@@ -6,7 +6,7 @@
  * Bytes: reads M C or 2 M C numbers, writes M C, which a GELU behind a sum would read and write
  *   once more; a thread reads its part of the bias once for eight rows or more. Floor: that /
  *   bandwidth.
- * Launch: threads (x along a row in packs of 16 bytes, y rows), x y = 256; blocks (ceil(packs /
+ * Launch: threads (x along a row in chunks of 16 bytes, y rows), x y = 256; blocks (ceil(chunks /
  *   x), ceil(M / 8 y)) or fewer: the grid strides both ways.
  */
 #include "biased.cuh"

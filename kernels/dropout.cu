@@ -12,7 +12,7 @@
  *   about 60 instructions for four elements; with the rest 20 to 25 for each, of which an H200
  *   issues some 1.2e12 a second: f32 is bound by memory, bf16 by both alike. dropout2d draws once
  *   for a thread's eight or more pixels.
- * Launch: threads (x along a row in packs of 16 bytes, y rows), x y = 256; blocks likewise, or
+ * Launch: threads (x along a row in chunks of 16 bytes, y rows), x y = 256; blocks likewise, or
  *   fewer: the grid strides both ways. Where channels > 0 and in dropout2d: threads (x along
  *   channels, y pixels), z rows.
  */
@@ -21,37 +21,37 @@
 /* ---- rows in the order of their elements ---- */
 
 template <typename T, bool adds>
-__device__ __forceinline__ void drop_pack(const struct weir__cuda_dropout &all, uint64_t row,
-                                          uint64_t i, bool whole) {
-    constexpr int width = pack_width<T>;
+__device__ __forceinline__ void drop_chunk(const struct weir__cuda_dropout &all, uint64_t row,
+                                           uint64_t i, bool whole) {
+    constexpr uint32_t width = chunk_width<T>;
     const uint64_t at = row * all.width + i * width, count = all.width - i * width;
-    pack<T> held = load_pack(static_cast<const T *>(all.x) + at, count, whole), residual;
-    if (adds) residual = load_pack(static_cast<const T *>(all.residual) + at, count, whole);
+    chunk<T> held = load_some(static_cast<const T *>(all.x) + at, count, whole), residual;
+    if (adds) residual = load_some(static_cast<const T *>(all.residual) + at, count, whole);
 #pragma unroll
-    for (int group = 0; group < width / 4; group++) {
+    for (uint32_t group = 0; group < width / 4; group++) {
         const uint4 words = draw(all.mask, row, i * (width / 4) + group);
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
-            const int e = group * 4 + k;
+        for (uint32_t k = 0; k < 4; k++) {
+            const uint32_t e = group * 4 + k;
             float v = drop(all.mask, widen(held.at[e]), word_of(words, k));
             if (adds) v = widen(residual.at[e]) + v;
             held.at[e] = narrow<T>(v);
         }
     }
-    store_pack(static_cast<T *>(all.y) + at, held, count, whole);
+    store_some(static_cast<T *>(all.y) + at, held, count, whole);
 }
 
 template <typename T, bool adds>
 __device__ __forceinline__ void drop_rows(const struct weir__cuda_dropout &all) {
-    const uint64_t packs = (all.width + pack_width<T> - 1) / pack_width<T>;
-    const bool whole = has_whole_packs<T>(all, all.width);
+    const uint64_t chunks = (all.width + chunk_width<T> - 1) / chunk_width<T>;
+    const bool whole = has_whole_chunks<T>(all, all.width);
     const uint64_t x = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const uint64_t y = static_cast<uint64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
 #pragma unroll 1
     for (uint64_t row = y; row < all.rows; row += static_cast<uint64_t>(gridDim.y) * blockDim.y)
 #pragma unroll 1
-        for (uint64_t i = x; i < packs; i += static_cast<uint64_t>(gridDim.x) * blockDim.x)
-            drop_pack<T, adds>(all, row, i, whole);
+        for (uint64_t i = x; i < chunks; i += static_cast<uint64_t>(gridDim.x) * blockDim.x)
+            drop_chunk<T, adds>(all, row, i, whole);
 }
 
 /* ---- images, channels last ---- */
@@ -66,7 +66,7 @@ __device__ __forceinline__ void drop_group(const struct weir__cuda_dropout &all,
     const uint4 words = draw(all.mask, row, group);
     float held[4], residual[4];
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < 4; k++) {
         const uint64_t element = group * 4 + k;
         if (element < begin || element >= end) continue;
         const uint64_t place = at + (element - begin) * all.channels;
@@ -74,7 +74,7 @@ __device__ __forceinline__ void drop_group(const struct weir__cuda_dropout &all,
         if (adds) residual[k] = widen(static_cast<const T *>(all.residual)[place]);
     }
 #pragma unroll
-    for (int k = 0; k < 4; k++) {
+    for (uint32_t k = 0; k < 4; k++) {
         const uint64_t element = group * 4 + k;
         if (element < begin || element >= end) continue;
         float v = drop(all.mask, held[k], word_of(words, k));
@@ -113,40 +113,40 @@ __device__ __forceinline__ void dropout(const struct weir__cuda_dropout &all) {
 
 /* ---- whole channels ---- */
 
-/* A thread's channels, a pack of them, at UNROLL pixels that are `step` apart. */
-template <typename T, int unroll>
+/* A thread's channels, a chunk of them, at UNROLL pixels that are `step` apart. */
+template <typename T, uint32_t unroll>
 __device__ __forceinline__ void drop_pixels(const T *x, T *y, uint64_t pixel, uint64_t step,
                                             const struct weir__cuda_dropout &all, uint64_t count,
                                             bool whole, uint32_t kept) {
-    pack<T> held[unroll];
+    chunk<T> held[unroll];
 #pragma unroll
-    for (int u = 0; u < unroll; u++)
+    for (uint32_t u = 0; u < unroll; u++)
         if (pixel + u * step < all.pixels)
-            held[u] = load_pack(x + (pixel + u * step) * all.channels, count, whole);
+            held[u] = load_some(x + (pixel + u * step) * all.channels, count, whole);
 #pragma unroll
-    for (int u = 0; u < unroll; u++) {
+    for (uint32_t u = 0; u < unroll; u++) {
         if (pixel + u * step >= all.pixels) continue;
 #pragma unroll
-        for (int k = 0; k < pack_width<T>; k++) {
+        for (uint32_t k = 0; k < chunk_width<T>; k++) {
             const float v = widen(held[u].at[k]);
             held[u].at[k] = narrow<T>((kept >> k & 1) != 0 ? v * all.mask.scale : 0.0f);
         }
-        store_pack(y + (pixel + u * step) * all.channels, held[u], count, whole);
+        store_some(y + (pixel + u * step) * all.channels, held[u], count, whole);
     }
 }
 
 template <typename T>
 __device__ __forceinline__ void drop_channels(const struct weir__cuda_dropout &all, uint64_t row,
                                               uint64_t c, bool whole) {
-    constexpr int unroll = 2, width = pack_width<T>;
+    constexpr uint32_t unroll = 2, width = chunk_width<T>;
     const uint64_t step = static_cast<uint64_t>(gridDim.y) * blockDim.y;
     const uint64_t at = row * all.width + c;
     uint32_t kept = 0;
 #pragma unroll
-    for (int group = 0; group < width / 4; group++) {
+    for (uint32_t group = 0; group < width / 4; group++) {
         const uint4 words = draw(all.mask, row, c / 4 + group);
 #pragma unroll
-        for (int k = 0; k < 4; k++)
+        for (uint32_t k = 0; k < 4; k++)
             if (word_of(words, k) >> 8 >= all.mask.threshold) kept |= 1u << (group * 4 + k);
     }
 #pragma unroll 1
@@ -158,13 +158,13 @@ __device__ __forceinline__ void drop_channels(const struct weir__cuda_dropout &a
 
 template <typename T>
 __device__ __forceinline__ void dropout2d(const struct weir__cuda_dropout &all) {
-    const bool whole = has_whole_packs<T>(all, all.channels);
+    const bool whole = has_whole_chunks<T>(all, all.channels);
     const uint64_t x = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const uint64_t x_step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
 #pragma unroll 1
     for (uint64_t row = blockIdx.z; row < all.rows; row += gridDim.z)
 #pragma unroll 1
-        for (uint64_t c = x * pack_width<T>; c < all.channels; c += x_step * pack_width<T>)
+        for (uint64_t c = x * chunk_width<T>; c < all.channels; c += x_step * chunk_width<T>)
             drop_channels<T>(all, row, c, whole);
 }
 

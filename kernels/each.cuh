@@ -9,67 +9,59 @@
 #ifndef WEIR_KERNELS_EACH_CUH
 #define WEIR_KERNELS_EACH_CUH
 
-#include "number.cuh"
+#include "chunk.cuh"
 
-/** Sixteen bytes of numbers. */
-template <typename T> constexpr int pack_width = 16 / static_cast<int>(sizeof(T));
-template <typename T> using pack = several<T, pack_width<T>>;
-
-/** The pack that begins at `from`: at once where `whole`, else number by number, `count` of them;
- * the rest is 0. */
+/** The chunk that begins at `from`: at once where `whole`, else its first `count` numbers; the rest
+ * is 0. */
 template <typename T>
-__device__ __forceinline__ pack<T> load_pack(const T *from, uint64_t count, bool whole) {
-    if (whole) return *reinterpret_cast<const pack<T> *>(from);
-    pack<T> held;
-#pragma unroll
-    for (int k = 0; k < pack_width<T>; k++)
-        held.at[k] = static_cast<uint64_t>(k) < count ? from[k] : narrow<T>(0.0f);
-    return held;
+__device__ __forceinline__ chunk<T> load_some(const T *from, uint64_t count, bool whole) {
+    constexpr uint32_t width = chunk_width<T>;
+    if (whole) return load_chunk<true>(from, 0, width);
+    return load_chunk<false>(from, 0, count < width ? static_cast<uint32_t>(count) : width);
 }
 
 template <typename T>
-__device__ __forceinline__ void store_pack(T *to, const pack<T> &held, uint64_t count, bool whole) {
-    if (whole) {
-        *reinterpret_cast<pack<T> *>(to) = held;
-        return;
-    }
-#pragma unroll
-    for (int k = 0; k < pack_width<T>; k++)
-        if (static_cast<uint64_t>(k) < count) to[k] = held.at[k];
+__device__ __forceinline__ void store_some(T *to, const chunk<T> &held, uint64_t count,
+                                           bool whole) {
+    constexpr uint32_t width = chunk_width<T>;
+    if (whole)
+        store_chunk<true>(to, 0, width, held);
+    else
+        store_chunk<false>(to, 0, count < width ? static_cast<uint32_t>(count) : width, held);
 }
 
 /** y[i] = f(a[i], b[i]) for i < n; with one input, b is not read. y may be an input. All threads of
  * a grid of one dimension; fast if the pointers are multiples of 16. */
 template <int inputs, typename T, typename Function>
 __device__ __forceinline__ void for_each(T *y, const T *a, const T *b, uint64_t n, Function f) {
-    constexpr int unroll = 2, width = pack_width<T>;
+    constexpr uint32_t unroll = 2, width = chunk_width<T>;
     const uint64_t first = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const uint64_t step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
     const bool aligned = is_aligned(y) && is_aligned(a) && (inputs == 1 || is_aligned(b));
-    const uint64_t packs = aligned ? n / width : 0;
+    const uint64_t chunks = aligned ? n / width : 0;
 #pragma unroll 1
-    for (uint64_t i = first; i < packs; i += unroll * step) {
-        pack<T> held_a[unroll], held_b[unroll];
+    for (uint64_t i = first; i < chunks; i += unroll * step) {
+        chunk<T> held_a[unroll], held_b[unroll];
 #pragma unroll
-        for (int u = 0; u < unroll; u++) {
+        for (uint32_t u = 0; u < unroll; u++) {
             const uint64_t at = i + u * step;
-            if (at >= packs) continue;
-            held_a[u] = reinterpret_cast<const pack<T> *>(a)[at];
-            if (inputs == 2) held_b[u] = reinterpret_cast<const pack<T> *>(b)[at];
+            if (at >= chunks) continue;
+            held_a[u] = reinterpret_cast<const chunk<T> *>(a)[at];
+            if (inputs == 2) held_b[u] = reinterpret_cast<const chunk<T> *>(b)[at];
         }
 #pragma unroll
-        for (int u = 0; u < unroll; u++) {
+        for (uint32_t u = 0; u < unroll; u++) {
             const uint64_t at = i + u * step;
-            if (at >= packs) continue;
+            if (at >= chunks) continue;
 #pragma unroll
-            for (int k = 0; k < width; k++)
+            for (uint32_t k = 0; k < width; k++)
                 held_a[u].at[k] = narrow<T>(
                     f(widen(held_a[u].at[k]), inputs == 2 ? widen(held_b[u].at[k]) : 0.0f));
-            reinterpret_cast<pack<T> *>(y)[at] = held_a[u];
+            reinterpret_cast<chunk<T> *>(y)[at] = held_a[u];
         }
     }
 #pragma unroll 1
-    for (uint64_t i = packs * width + first; i < n; i += step)
+    for (uint64_t i = chunks * width + first; i < n; i += step)
         y[i] = narrow<T>(f(widen(a[i]), inputs == 2 ? widen(b[i]) : 0.0f));
 }
 

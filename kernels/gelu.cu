@@ -6,7 +6,7 @@
  * Bytes: reads n or 2 n, writes n numbers. Floor: 2 n or 3 n x (4 or 2) / bandwidth (an H200's 4.8
  *   TB/s: 1.7 us per million f32). tanhf and erff are 20 to 40 instructions, which bf16 just bears:
  *   at 2 bytes a number, 4.8 TB/s leave a multiprocessor about 24 lane-cycles for each.
- * Launch: threads 256, blocks ceil(n / (512 packs of 16 bytes)), or fewer: the grid strides.
+ * Launch: threads 256, blocks ceil(n / (512 chunks of 16 bytes)), or fewer: the grid strides.
  */
 #include "each.cuh"
 #include "gelu.cuh"

@@ -21,15 +21,15 @@ __device__ __forceinline__ float drop(const struct weir__cuda_mask &mask, float 
 }
 
 /** The word of a group's element `k`, which is known when unrolled. */
-__device__ __forceinline__ uint32_t word_of(uint4 words, int k) {
+__device__ __forceinline__ uint32_t word_of(uint4 words, uint32_t k) {
     return k == 0 ? words.x : k == 1 ? words.y : k == 2 ? words.z : words.w;
 }
 
-/** Whether packs can be moved at once: `width` a multiple of theirs, and so the addresses. */
+/** Whether chunks can be moved at once: `width` a multiple of theirs, and so the addresses. */
 template <typename T>
-__device__ __forceinline__ bool has_whole_packs(const struct weir__cuda_dropout &all,
-                                                uint64_t width) {
-    return width % pack_width<T> == 0 && is_aligned(all.y) && is_aligned(all.x) &&
+__device__ __forceinline__ bool has_whole_chunks(const struct weir__cuda_dropout &all,
+                                                 uint64_t width) {
+    return width % chunk_width<T> == 0 && is_aligned(all.y) && is_aligned(all.x) &&
            is_aligned(all.residual);
 }
 

@@ -5,7 +5,7 @@
  *
  * Memory: y is overwritten (=) and may be an input. Fast if pointers are multiples of 16.
  * Bytes: reads n or 2 n, writes n numbers. Floor: 2 n or 3 n x (4 or 2) / bandwidth.
- * Launch: threads 256, blocks ceil(n / (512 packs of 16 bytes)), or fewer: the grid strides.
+ * Launch: threads 256, blocks ceil(n / (512 chunks of 16 bytes)), or fewer: the grid strides.
  */
 #include "each.cuh"
 #include "net/cuda/arguments.h"

@@ -4,15 +4,15 @@
 
 #include <math.h>
 
-enum { THREADS = 256, PACK = 16, PACKS_PER_BLOCK = 2 * THREADS, ROWS_PER_THREAD = 8 };
+enum { THREADS = 256, CHUNK = 16, CHUNKS_PER_BLOCK = 2 * THREADS, ROWS_PER_THREAD = 8 };
 
 static uint64_t elements(const struct weir__op_shape *shape) {
     return (uint64_t)(shape->rows * shape->width);
 }
 
-/** Packs of 16 bytes that hold so many numbers. */
-static uint64_t packs_of(const struct weir__op_shape *shape, uint64_t count) {
-    uint64_t width = PACK / weir_dtype_bytes(shape->dtype);
+/** Chunks of 16 bytes that hold so many numbers. */
+static uint64_t chunks_of(const struct weir__op_shape *shape, uint64_t count) {
+    uint64_t width = CHUNK / weir_dtype_bytes(shape->dtype);
     return count / width + (count % width != 0);
 }
 
@@ -30,7 +30,7 @@ static struct weir__cuda_each each_of(const struct weir__op_call *call, bool pai
 static int run_each(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
                     struct weir__cuda_each *each) {
     struct weir__cuda_grid grid =
-        weir__cuda_line(packs_of(call->shape, each->count), PACKS_PER_BLOCK, THREADS, 0);
+        weir__cuda_line(chunks_of(call->shape, each->count), CHUNKS_PER_BLOCK, THREADS, 0);
     void *arguments[] = {each};
     if (each->count == 0) return WEIR_OK;
     return weir__cuda_launch(call->stream, kernel, &grid, arguments);
@@ -104,7 +104,7 @@ static int run_dropout(const struct weir__op_call *call, struct weir__cuda_dropo
     struct weir__cuda_grid grid =
         dropout->channels > 0
             ? weir__cuda_plane(dropout->channels, dropout->pixels / 4 + 2, 1, dropout->rows)
-            : weir__cuda_plane(packs_of(call->shape, dropout->width), dropout->rows, 1, 1);
+            : weir__cuda_plane(chunks_of(call->shape, dropout->width), dropout->rows, 1, 1);
     void *arguments[] = {dropout};
     if (dropout->rows == 0 || dropout->width == 0) return WEIR_OK;
     return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout, call->shape), &grid,
@@ -129,7 +129,7 @@ static int dropout2d(const struct weir__op_call *call) {
     dropout.pixels = (uint64_t)shape->tokens;
     dropout.channels = (uint64_t)shape->width;
     dropout.width = dropout.pixels * dropout.channels;
-    struct weir__cuda_grid grid = weir__cuda_plane(packs_of(shape, dropout.channels),
+    struct weir__cuda_grid grid = weir__cuda_plane(chunks_of(shape, dropout.channels),
                                                    dropout.pixels, ROWS_PER_THREAD, dropout.rows);
     void *arguments[] = {&dropout};
     if (dropout.rows == 0 || dropout.width == 0) return WEIR_OK;
@@ -146,7 +146,7 @@ static int run_biased(const struct weir__op_call *call, enum weir__cuda_kernel k
     biased->rows = (uint64_t)(shape->rows * (shape->width / shape->out));
     biased->by_tanh = shape->gelu_tanh;
     struct weir__cuda_grid grid =
-        weir__cuda_plane(packs_of(shape, biased->columns), biased->rows, ROWS_PER_THREAD, 1);
+        weir__cuda_plane(chunks_of(shape, biased->columns), biased->rows, ROWS_PER_THREAD, 1);
     void *arguments[] = {biased};
     if (biased->rows == 0) return WEIR_OK;
     return weir__cuda_launch(call->stream, kernel, &grid, arguments);
@@ -169,7 +169,7 @@ static int bias_dropout_add(const struct weir__op_call *call) {
     dropout.residual = call->in[2];
     dropout.channels = (uint64_t)shape->out;
     dropout.pixels = dropout.width / dropout.channels;
-    struct weir__cuda_grid grid = weir__cuda_plane(packs_of(shape, dropout.channels),
+    struct weir__cuda_grid grid = weir__cuda_plane(chunks_of(shape, dropout.channels),
                                                    dropout.pixels, ROWS_PER_THREAD, dropout.rows);
     void *arguments[] = {&dropout};
     if (dropout.rows == 0 || dropout.width == 0) return WEIR_OK;
@@ -236,8 +236,8 @@ static int softmax_grad(const struct weir__op_call *call) {
 
 /* Blocks side by side: each has 32 chunks of 16 bytes of the columns. */
 static uint64_t bias_tiles(const struct weir__op_shape *shape) {
-    uint64_t packs = packs_of(shape, (uint64_t)shape->out);
-    return packs / WARP + (packs % WARP != 0);
+    uint64_t chunks = chunks_of(shape, (uint64_t)shape->out);
+    return chunks / WARP + (chunks % WARP != 0);
 }
 
 static int measure_bias_grad(const struct weir__op_shape *shape, size_t *workspace) {
