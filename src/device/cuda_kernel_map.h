@@ -167,7 +167,13 @@
     X(attention_grad_kv_256_f32)                                                                   \
     X(attention_grad_kv_64_bf16)                                                                   \
     X(attention_grad_kv_128_bf16)                                                                  \
-    X(attention_grad_kv_256_bf16)
+    X(attention_grad_kv_256_bf16)                                                                  \
+    X(attention_keep_f32)                                                                          \
+    X(attention_keep_bf16)                                                                         \
+    X(attention_cached_f32)                                                                        \
+    X(attention_cached_bf16)                                                                       \
+    X(position_cached_f32)                                                                         \
+    X(position_cached_bf16)
 
 /** src/net/cuda/product.c */
 #define WEIR__CUDA_KERNEL_PRODUCT_MAP(X)                                                           \

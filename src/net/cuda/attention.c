@@ -4,8 +4,11 @@
 #include "net/cuda/cuda.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { TILE = 64, PITCH = TILE + 4, THREADS = 256, SIZES = 3 };
+enum { TILE = 64, PITCH = TILE + 4, THREADS = 256, SIZES = 3, HEAD_MAX = 256 };
+/** Of attention_cached: query, scores, shares, sums, and eight numbers a thread. */
+enum { CACHED_SHARED = (3 * THREADS + THREADS / 32 + 8 * THREADS) * sizeof(float) };
 
 #define VARIANTS(name, type)                                                                       \
     {                                                                                              \
@@ -36,8 +39,8 @@ static uint64_t block_count(const struct weir__op_shape *shape) {
 
 /** Heads of up to 256 numbers, and no more blocks than a launch may have. */
 static int check(const struct weir__op_shape *shape) {
-    static const int64_t size_max = 256, most = 1 << 20;
-    if (head_size(shape) > size_max) return WEIR_ERR_UNSUPPORTED;
+    static const int64_t most = 1 << 20;
+    if (head_size(shape) > HEAD_MAX) return WEIR_ERR_UNSUPPORTED;
     bool fits = shape->rows <= INT32_MAX && shape->tokens <= INT32_MAX && shape->heads <= most &&
                 block_count(shape) <= INT32_MAX;
     return fits ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
@@ -87,7 +90,95 @@ static int attention_grad(const struct weir__op_call *call) {
     return status == WEIR_OK ? launch(call, &grad_kv, &pass) : status;
 }
 
+/* ---- with a cache ---- */
+
+/** Fills in where `count` rows from `first` on stand; returns the count: as many as one launch
+ * takes. */
+static uint32_t take_places(const struct weir__op_call *call, int64_t first,
+                            struct weir__cuda_places *places) {
+    int64_t left = call->shape->rows - first;
+    uint32_t count = left < WEIR__CUDA_PLACES ? (uint32_t)left : WEIR__CUDA_PLACES;
+    size_t bytes = count * sizeof(uint32_t);
+    memcpy(places->sequence, call->places->sequence + call->row_first + first, bytes);
+    memcpy(places->place, call->places->place + call->row_first + first, bytes);
+    for (uint32_t r = 0; r < count; r++) assert(places->place[r] < call->shape->table);
+    return count;
+}
+
+static int measure_cached(const struct weir__op_shape *shape, size_t *workspace) {
+    static const int64_t most = INT32_MAX / WEIR__CUDA_PLACES;
+    *workspace = 0;
+    bool fits = head_size(shape) <= HEAD_MAX && shape->heads <= most && shape->table <= INT32_MAX;
+    return fits ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
+}
+
+/** A row's blocks of 256 threads with 8 numbers each. */
+static uint32_t row_blocks(int64_t width) {
+    static const int64_t per_block = 2048, most = 1 << 16;
+    int64_t blocks = (width + per_block - 1) / per_block;
+    return (uint32_t)(blocks < most ? blocks : most);
+}
+
+/** Launches `kernel` for all rows. */
+static int cached_rows(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+                       bool row_by_row) {
+    const struct weir__op_shape *shape = call->shape;
+    size_t bytes = weir_dtype_bytes(shape->dtype), width = (size_t)shape->width;
+    int status = WEIR_OK;
+    struct weir__cuda_cached pass = {.cache = call->cache,
+                                     .table = (uint32_t)shape->table,
+                                     .heads = (uint32_t)shape->heads,
+                                     .size = (uint32_t)head_size(shape)};
+    pass.scale = (float)(1 / sqrt((double)pass.size));
+    for (int64_t first = 0; first < shape->rows && status == WEIR_OK; first += WEIR__CUDA_PLACES) {
+        uint32_t count = take_places(call, first, &pass.places);
+        struct weir__cuda_grid keep = {
+            {row_blocks(2 * shape->width), count, 1}, {THREADS, 1, 1}, 0};
+        struct weir__cuda_grid attend = {
+            {count * pass.heads, 1, 1}, {THREADS, 1, 1}, CACHED_SHARED};
+        pass.qkv = (const char *)call->in[0] + (size_t)first * 3 * width * bytes;
+        pass.y = (char *)call->out[0] + (size_t)first * width * bytes;
+        status = weir__cuda_launch(call->stream, kernel, row_by_row ? &keep : &attend,
+                                   (void *[]){&pass});
+    }
+    return status;
+}
+
+static int attention_cached(const struct weir__op_call *call) {
+    bool single = call->shape->dtype == WEIR_F32;
+    int status = cached_rows(
+        call, single ? WEIR__CUDA_KERNEL_attention_keep_f32 : WEIR__CUDA_KERNEL_attention_keep_bf16,
+        true);
+    if (status != WEIR_OK) return status;
+    return cached_rows(call,
+                       single ? WEIR__CUDA_KERNEL_attention_cached_f32
+                              : WEIR__CUDA_KERNEL_attention_cached_bf16,
+                       false);
+}
+
+static int position_cached(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    size_t row_bytes = (size_t)shape->width * weir_dtype_bytes(shape->dtype);
+    enum weir__cuda_kernel kernel = shape->dtype == WEIR_F32
+                                        ? WEIR__CUDA_KERNEL_position_cached_f32
+                                        : WEIR__CUDA_KERNEL_position_cached_bf16;
+    struct weir__cuda_position pass = {.table = call->in[1], .width = (uint64_t)shape->width};
+    int status = WEIR_OK;
+    for (int64_t first = 0; first < shape->rows && status == WEIR_OK; first += WEIR__CUDA_PLACES) {
+        uint32_t count = take_places(call, first, &pass.places);
+        struct weir__cuda_grid grid = {{row_blocks(shape->width), count, 1}, {THREADS, 1, 1}, 0};
+        pass.x = (const char *)call->in[0] + (size_t)first * row_bytes;
+        pass.y = (char *)call->out[0] + (size_t)first * row_bytes;
+        status = weir__cuda_launch(call->stream, kernel, &grid, (void *[]){&pass});
+    }
+    return status;
+}
+
 const struct weir__kernel weir__cuda_attention[WEIR__OP_COUNT] = {
     [WEIR__OP_attention] = {.measure = measure, .run = attention, .library = "CUDA"},
     [WEIR__OP_attention_grad] = {.measure = measure_grad, .run = attention_grad, .library = "CUDA"},
+    [WEIR__OP_attention_cached] = {.measure = measure_cached,
+                                   .run = attention_cached,
+                                   .library = "CUDA"},
+    [WEIR__OP_position_cached] = {.run = position_cached, .library = "CUDA"},
 };

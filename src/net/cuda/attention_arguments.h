@@ -21,4 +21,29 @@ struct weir__cuda_attention {
     float scale; /**< 1 / sqrt(size) */
 };
 
+enum { WEIR__CUDA_PLACES = 128 /**< rows of one launch: 1 KiB of its 4 KiB of parameters */ };
+
+/** Where rows stand, as in weir__places: those of one launch. */
+struct weir__cuda_places {
+    uint32_t sequence[WEIR__CUDA_PLACES], place[WEIR__CUDA_PLACES];
+};
+
+/** Attention of single tokens over a cache. Pointers are the launch's first row's. */
+struct weir__cuda_cached {
+    const void *qkv; /**< (rows, 3, heads, size) */
+    void *y;         /**< (rows, heads, size) */
+    void *cache;     /**< (sequences, table, 2, heads, size) */
+    uint32_t table, heads, size;
+    float scale; /**< 1 / sqrt(size) */
+    struct weir__cuda_places places;
+};
+
+struct weir__cuda_position {
+    void *y;            /**< (rows, width) */
+    const void *x;      /**< (rows, width) */
+    const float *table; /**< (P, width) */
+    uint64_t width;
+    struct weir__cuda_places places;
+};
+
 #endif
