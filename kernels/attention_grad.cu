@@ -20,34 +20,6 @@
  */
 #include "attention_tile.cuh"
 
-/* Where a block's head lies. */
-template <typename T> struct head_pointers {
-    const T *q, *k, *v, *dy, *y;
-    T *dqkv; /* dq's */
-    const float *lse;
-    float *delta;
-    uint64_t step, width; /* from token to token: 3C in qkv and dqkv, C elsewhere */
-};
-
-template <typename T>
-__device__ __forceinline__ struct head_pointers<T> pointers_of(
-    const struct weir__cuda_attention &pass, const struct block_part &part) {
-    const uint64_t width = static_cast<uint64_t>(pass.heads) * pass.size;
-    const uint64_t at = head_at(pass, part, 3, 0), at_y = head_at(pass, part, 1, 0);
-    const uint64_t at_lse = (part.row * pass.heads + part.head) * pass.tokens;
-    const T *qkv = static_cast<const T *>(pass.qkv) + at;
-    return {qkv,
-            qkv + width,
-            qkv + 2 * width,
-            static_cast<const T *>(pass.dy) + at_y,
-            static_cast<const T *>(pass.y) + at_y,
-            static_cast<T *>(pass.dqkv) + at,
-            pass.lse + at_lse,
-            pass.delta + at_lse,
-            3 * width,
-            width};
-}
-
 /* Four threads for each of the block's queries. */
 template <typename T>
 __device__ __forceinline__ void make_delta(float *shared, const struct head_pointers<T> &head,

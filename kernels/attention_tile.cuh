@@ -12,8 +12,7 @@
 #ifndef WEIR_KERNELS_ATTENTION_TILE_CUH
 #define WEIR_KERNELS_ATTENTION_TILE_CUH
 
-#include "net/cuda/attention_arguments.h"
-#include "number.cuh"
+#include "attention_part.cuh"
 
 enum {
     TILE = 64,
@@ -22,29 +21,6 @@ enum {
     ACROSS = 16, /* threads along a row of a product */
     OWN = 4      /* rows and columns of a thread */
 };
-
-/** Which 64 tokens of which head a block has. */
-struct block_part {
-    uint32_t first; /* token */
-    uint32_t head;
-    uint64_t row; /* of the micro-batch */
-};
-
-/** Blocks that have most to do begin first: in the forward pass those with the last queries. */
-__device__ __forceinline__ struct block_part part_of_block(const struct weir__cuda_attention &pass,
-                                                           uint32_t tile, bool last_first) {
-    const uint32_t tiles = (pass.tokens + tile - 1) / tile;
-    const uint32_t index = blockIdx.x % tiles, rest = blockIdx.x / tiles;
-    return {(last_first ? tiles - 1 - index : index) * tile, rest % pass.heads, rest / pass.heads};
-}
-
-/** The first of a head's numbers in (R, T, parts, heads, size). */
-__device__ __forceinline__ uint64_t head_at(const struct weir__cuda_attention &pass,
-                                            const struct block_part &part, uint32_t parts,
-                                            uint32_t which) {
-    const uint64_t width = static_cast<uint64_t>(pass.heads) * pass.size;
-    return part.row * pass.tokens * parts * width + which * width + part.head * pass.size;
-}
 
 /** Loads (rows, columns) numbers into a tile, whose rest becomes 0. Rows in memory are `step`
  * apart.

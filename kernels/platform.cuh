@@ -67,6 +67,60 @@ template <int lanes, int count> __device__ __forceinline__ void sum_of_lanes(flo
         for (int i = 0; i < count; i++) of[i] += __shfl_xor_sync(0xffffffffu, of[i], apart);
 }
 
+__device__ __forceinline__ uint32_t bf16_pair(float low, float high) {
+    uint32_t bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+    return bits;
+}
+
+__device__ __forceinline__ uint32_t shared_address(const void *pointer) {
+    return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
+}
+
+/** Where the lane's row of the four parts begins: the instruction takes 32 of them. */
+__device__ __forceinline__ uint32_t row_address(const void *tile, uint32_t pitch) {
+    const uint32_t lane = threadIdx.x % 32;
+    return shared_address(tile) + (lane % 16 * pitch + lane / 16 * 8) * 2;
+}
+
+__device__ __forceinline__ void load_16x16(uint32_t (&part)[4], const void *tile, uint32_t pitch) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])
+                 : "r"(row_address(tile, pitch))
+                 : "memory");
+}
+
+__device__ __forceinline__ void load_16x16_transposed(uint32_t (&part)[4], const void *tile,
+                                                      uint32_t pitch) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(part[0]), "=r"(part[1]), "=r"(part[2]), "=r"(part[3])
+                 : "r"(row_address(tile, pitch))
+                 : "memory");
+}
+
+template <int count>
+__device__ __forceinline__ void multiply_16x8(float (&sum)[count][4], const uint32_t (&left)[4],
+                                              const uint32_t (&right)[count][2]) {
+#pragma unroll
+    for (int n = 0; n < count; n++)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+            "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+            : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "r"(right[n][0]),
+              "r"(right[n][1]));
+}
+
+__device__ __forceinline__ void copy_async(void *to, const void *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 :
+                 : "r"(shared_address(to)), "l"(__cvta_generic_to_global(from)), "r"(there ? 16 : 0)
+                 : "memory");
+}
+
+__device__ __forceinline__ void copy_async_wait() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 #else
 #include "emulation.h"
 #endif

@@ -107,9 +107,11 @@ void kernel_expect_same(const struct kernel_results *got, const struct kernel_re
  * 2^-24 * (16 + 4 sqrt(length)). A norm multiplies the error of x - mean by 1 / deviation: so is
  * this, by the largest one. */
 double kernel_tolerance(const struct kernel_results *wanted);
-/** BF16's: half a unit of what is stored more; a whole one where a convolution is rounded before
- * its bias is added; and half a unit times 1 / deviation more where a part's result is rounded
- * beside a norm. */
+/** BF16's: half a unit, 2^-8, of what is stored more; as much again where a convolution is rounded
+ * before its bias is added; half a unit times 1 / deviation more where a part's result is rounded
+ * beside a norm; and where an op rounds operands of a product, which attention does with its
+ * shares, and its gradient with those and theirs, as much for each: their errors have random signs,
+ * but so have the terms that they are part of. */
 double kernel_tolerance_bf16(const struct kernel_results *wanted);
 
 #endif

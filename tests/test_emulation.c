@@ -228,6 +228,73 @@ static void test_shuffles_add_up_a_warp(void) {
     }
 }
 
+/* Whole numbers up to 8: BF16 has them, and F32 their products' sums. */
+struct tiles {
+    _Alignas(16) uint16_t a[16][16];
+    _Alignas(16) uint16_t b[16][16];
+    float to[2][16][16], *to_pointer;
+    const uint16_t *a_pointer, *b_pointer;
+};
+
+static uint16_t bf16_of(int number) {
+    float single = (float)number;
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    return (uint16_t)(bits >> 16);
+}
+
+static void check_products(const int a[16][16], const int b[16][16], const struct tiles *tiles) {
+    for (int i = 0; i < 16; i++)
+        for (int j = 0; j < 16; j++) {
+            int turned = 0, straight = 0;
+            for (int k = 0; k < 16; k++) turned += a[i][k] * b[j][k], straight += a[i][k] * b[k][j];
+            CHECK_EQ_INT((int)tiles->to[0][i][j], turned);
+            CHECK_EQ_INT((int)tiles->to[1][i][j], straight);
+        }
+}
+
+static void test_a_warp_multiplies_tiles(void) {
+    OPEN_OR_SKIP(emulation);
+    static struct tiles tiles;
+    int a[16][16], b[16][16];
+    tiles.to_pointer = &tiles.to[0][0][0];
+    tiles.a_pointer = &tiles.a[0][0];
+    tiles.b_pointer = &tiles.b[0][0];
+    for (int i = 0; i < 256; i++) {
+        a[i / 16][i % 16] = (int)test_random_below(17) - 8;
+        b[i / 16][i % 16] = (int)test_random_below(17) - 8;
+        tiles.a[i / 16][i % 16] = bf16_of(a[i / 16][i % 16]);
+        tiles.b[i / 16][i % 16] = bf16_of(b[i / 16][i % 16]);
+    }
+    struct weir__cuda_grid grid = emulation_grid(1, 32);
+    grid.shared_bytes = 2 * 16 * 24 * 2;
+    void *arguments[] = {&tiles.to_pointer, &tiles.a_pointer, &tiles.b_pointer};
+    CHECK(emulation_run("warp_product", &grid, arguments));
+    check_products(a, b, &tiles);
+    EXPECT_CONTAINS(fault_of(&emulation, "warp_product_without_wait", &grid, arguments),
+                    "copies under way");
+}
+
+static void test_lanes_meet_in_groups(void) {
+    OPEN_OR_SKIP(emulation);
+    float from[32], to[4][32], *to_pointer = &to[0][0], whole = 0;
+    const float *from_pointer = from;
+    for (int i = 0; i < 32; i++) from[i] = (float)test_random_below(100), whole += from[i];
+    struct weir__cuda_grid grid = emulation_grid(1, 32);
+    CHECK(emulation_run("lane_groups", &grid, (void *[]){&to_pointer, &from_pointer}));
+    for (int i = 0; i < 32; i++) {
+        float largest = 0, sum = 0;
+        for (int k = i / 8 * 8; k < i / 8 * 8 + 8; k++) {
+            largest = from[k] > largest ? from[k] : largest;
+            sum += from[k];
+        }
+        CHECK_EQ_INT((int)to[0][i], (int)largest);
+        CHECK_EQ_INT((int)to[1][i], (int)sum);
+        CHECK_EQ_INT((int)to[2][i], (int)whole);
+        CHECK_EQ_INT((int)to[3][i], (int)(2 * sum));
+    }
+}
+
 static void test_parts_of_a_warp_vote_apart(void) {
     OPEN_OR_SKIP(emulation);
     struct lists lists;
@@ -366,6 +433,7 @@ WEIR_TEST_SUITE(emulation, TEST(every_kernel_of_the_product_is_emulated),
                 TEST(a_barrier_missing_between_rounds_gives_a_wrong_result),
                 TEST(shared_memory_begins_unwritten_in_every_block),
                 TEST(a_barrier_that_some_do_not_reach_is_reported), TEST(shuffles_add_up_a_warp),
+                TEST(a_warp_multiplies_tiles), TEST(lanes_meet_in_groups),
                 TEST(parts_of_a_warp_vote_apart), TEST(a_wrong_mask_is_reported),
                 TEST(atomics_count_every_thread), TEST(impossible_launches_are_refused),
                 TEST(a_misaligned_vector_crashes), TEST(an_index_outside_of_shared_memory_crashes),

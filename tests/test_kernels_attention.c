@@ -35,7 +35,7 @@ static void compare(const struct weir__op_shape *shape, enum kernel_backend back
     EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
     EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
     double tolerance = kernel_tolerance(&wanted);
-    if (backend == KERNEL_CUDA_BF16) tolerance += 0x1p-8;
+    if (backend == KERNEL_CUDA_BF16) tolerance += kernel_tolerance_bf16(shape);
     kernel_expect_near(&got, &wanted, tolerance, kernel_backend_name(backend));
     kernel_results_clean_up(&got);
     kernel_results_clean_up(&wanted);
@@ -117,7 +117,7 @@ static void test_large_scores_do_not_overflow(void) {
         for (int64_t t = 0; t < shape.tokens; t++)
             EXPECT_NEAR(got.out[1][t], wanted.out[1][t], tolerance * largest);
         for (int64_t i = 0; i < shape.tokens * shape.width; i++)
-            if (!EXPECT(fabs(got.out[0][i]) <= 2.01)) break;
+            if (!EXPECT(fabs(got.out[0][i]) <= 2.02)) break;
         kernel_results_clean_up(&got);
         kernel_results_clean_up(&wanted);
         kernel_case_clean_up(&test);

@@ -2,7 +2,7 @@
 /*
  * Goal: every CUDA row computes what net/kernel.h says, at any size, in f32 and bf16. Method: the
  * kernels' emulation, driven through the fake driver, against the f64 reference over ragged sizes,
- * within kernel_tolerance() or half a unit of bf16; bits against bits: other addresses, other
+ * within kernel_tolerance() and kernel_tolerance_bf16(); bits against bits: other addresses, other
  * orders of threads.
  */
 #include "harness.h"

@@ -168,6 +168,12 @@
     X(attention_grad_kv_64_bf16)                                                                   \
     X(attention_grad_kv_128_bf16)                                                                  \
     X(attention_grad_kv_256_bf16)                                                                  \
+    X(attention_tensor_64_bf16)                                                                    \
+    X(attention_tensor_128_bf16)                                                                   \
+    X(attention_grad_q_tensor_64_bf16)                                                             \
+    X(attention_grad_q_tensor_128_bf16)                                                            \
+    X(attention_grad_kv_tensor_64_bf16)                                                            \
+    X(attention_grad_kv_tensor_128_bf16)                                                           \
     X(attention_keep_f32)                                                                          \
     X(attention_keep_bf16)                                                                         \
     X(attention_cached_f32)                                                                        \

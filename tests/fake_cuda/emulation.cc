@@ -25,6 +25,7 @@ enum {
     THREADS_MAX = 1024,
     WARP = 32,
     STACK_BYTES = 128 * 1024,
+    COPIES_MAX = 64,         /* of a thread, under way */
     SHARED_MAX = 228 * 1024, /* a multiprocessor's, from sm_90 on */
     POISON = 0xA5
 };
@@ -45,6 +46,13 @@ struct fiber {
     bool busy;
 };
 
+/* Of 16 bytes. */
+struct copy {
+    void *to;
+    const void *from;
+    bool there;
+};
+
 /* A thread of the block that runs. */
 struct thread {
     state state;
@@ -52,6 +60,7 @@ struct thread {
     uint32_t mask;       /* of a warp's operation */
     uint64_t value;      /* given to an exchange */
     fiber *fiber;
+    uint32_t copy_count; /* under way */
 };
 
 /* Protected by `lock`, which whoever runs a kernel holds. */
@@ -60,6 +69,7 @@ struct {
     uint64_t random;
     fiber fibers[THREADS_MAX];
     thread threads[THREADS_MAX];
+    copy copies[THREADS_MAX][COPIES_MAX];
     uint32_t order[THREADS_MAX]; /* in which threads start */
     uint32_t count, started, ended;
     fiber *current;
@@ -91,7 +101,8 @@ __attribute__((format(printf, 1, 2))) void note_fault(const char *format, ...) {
 }
 
 const char *name_of(operation operation) {
-    static const char *const names[] = {"__syncthreads", "__syncwarp", "a shuffle", "a vote"};
+    static const char *const names[] = {"__syncthreads", "__syncwarp", "a shuffle", "a vote",
+                                        "a product"};
     return names[operation];
 }
 
@@ -147,6 +158,9 @@ void run_threads() {
             const uint32_t thread = block.order[block.started++];
             enter(self, thread);
             block.call(block.arguments);
+            if (block.threads[thread].copy_count > 0)
+                note_fault("thread %u ends with %u copies under way", thread,
+                           block.threads[thread].copy_count);
             block.threads[thread].state = ENDED;
             block.ended++;
         }
@@ -373,6 +387,25 @@ void meet(operation operation, const void *own, const void *(&all)[32]) {
 
 void part(operation operation) {
     wait_for_warp(operation, 0xffffffffu);
+}
+
+void copy_later(void *to, const void *from, bool there) {
+    thread *self = &block.threads[here.rank];
+    if (self->copy_count == COPIES_MAX) {
+        note_fault("thread %u has more than %d copies under way", here.rank, COPIES_MAX);
+        leave_for_good();
+    }
+    block.copies[here.rank][self->copy_count++] = {to, from, there};
+}
+
+void finish_copies() {
+    thread *self = &block.threads[here.rank];
+    for (uint32_t i = 0; i < self->copy_count; i++) {
+        const copy &copy = block.copies[here.rank][i];
+        *static_cast<uint4 *>(copy.to) =
+            copy.there ? *static_cast<const uint4 *>(copy.from) : uint4(0, 0, 0, 0);
+    }
+    self->copy_count = 0;
 }
 
 void *dynamic_shared() {

@@ -58,7 +58,7 @@ struct place {
 };
 extern place here;
 
-enum operation { BARRIER, WARP_BARRIER, SHUFFLE, VOTE };
+enum operation { BARRIER, WARP_BARRIER, SHUFFLE, VOTE, PRODUCT };
 
 /** Returns when the block's threads have all come to a barrier. */
 void wait_for_block();
@@ -70,6 +70,9 @@ uint64_t exchange(operation operation, uint32_t mask, uint64_t value, uint32_t s
  * before all have parted. */
 void meet(operation operation, const void *own, const void *(&all)[32]);
 void part(operation operation);
+/** A copy of 16 bytes that is not made before the thread's finish_copies: at the latest moment. */
+void copy_later(void *to, const void *from, bool there);
+void finish_copies();
 /** The launch's dynamic shared memory. */
 void *dynamic_shared();
 /** Runs `call(arguments)` once for every thread of every block. */
@@ -262,5 +265,82 @@ static inline uint32_t bits_from_f32(float value) {
 uint16_t bf16_from_f32(float value);
 uint16_t f16_from_f32(float value);
 float f32_from_f16(uint16_t bits);
+static inline uint32_t bf16_pair(float low, float high) {
+    return bf16_from_f32(low) | static_cast<uint32_t>(bf16_from_f32(high)) << 16;
+}
+
+/* ---- tensor cores, copies under way ---- */
+
+namespace emulation {
+
+/** Number (row, column) of a tile. */
+static inline uint32_t number_at(const void *tile, uint32_t pitch, uint32_t row, uint32_t column) {
+    return static_cast<const uint16_t *>(tile)[row * pitch + column];
+}
+
+/** A fragment's number: lanes hold neighbours along `pair`, two in a register. */
+static inline float number_of(const uint32_t *registers, uint32_t pair) {
+    return f32_from_bits(pair % 2 == 0 ? *registers << 16 : *registers >> 16 << 16);
+}
+
+template <int count> struct fragments { uint32_t left[4], right[count][2]; };
+
+/** Row (lane's, half), column (n, of the lane's two) of a product: its 16 terms at once, one
+ * rounding. */
+template <int count>
+float add_terms(float sum, const void *const (&all)[32], int n, uint32_t row, uint32_t column) {
+    double terms = 0;
+    for (uint32_t k = 0; k < 16; k++) {
+        const uint32_t a = row % 8 * 4 + k % 8 / 2, b = column * 4 + k % 8 / 2;
+        const fragments<count> *left = static_cast<const fragments<count> *>(all[a]);
+        const fragments<count> *right = static_cast<const fragments<count> *>(all[b]);
+        terms += static_cast<double>(number_of(&left->left[row / 8 + k / 8 * 2], k)) *
+                 static_cast<double>(number_of(&right->right[n][k / 8], k));
+    }
+    return static_cast<float>(static_cast<double>(sum) + terms);
+}
+
+} // namespace emulation
+
+static inline void load_16x16(uint32_t (&part)[4], const void *tile, uint32_t pitch) {
+    const uint32_t lane = emulation::here.rank % 32;
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t row = i % 2 * 8 + lane / 4, column = i / 2 * 8 + lane % 4 * 2;
+        part[i] = emulation::number_at(tile, pitch, row, column) |
+                  emulation::number_at(tile, pitch, row, column + 1) << 16;
+    }
+}
+
+static inline void load_16x16_transposed(uint32_t (&part)[4], const void *tile, uint32_t pitch) {
+    const uint32_t lane = emulation::here.rank % 32;
+    for (uint32_t i = 0; i < 4; i++) {
+        const uint32_t row = i % 2 * 8 + lane % 4 * 2, column = i / 2 * 8 + lane / 4;
+        part[i] = emulation::number_at(tile, pitch, row, column) |
+                  emulation::number_at(tile, pitch, row + 1, column) << 16;
+    }
+}
+
+template <int count>
+static inline void multiply_16x8(float (&sum)[count][4], const uint32_t (&left)[4],
+                                 const uint32_t (&right)[count][2]) {
+    emulation::fragments<count> own;
+    const void *all[32];
+    const uint32_t lane = emulation::here.rank % 32;
+    memcpy(own.left, left, sizeof own.left);
+    memcpy(own.right, right, sizeof own.right);
+    emulation::meet(emulation::PRODUCT, &own, all);
+    for (int n = 0; n < count; n++)
+        for (uint32_t i = 0; i < 4; i++)
+            sum[n][i] = emulation::add_terms<count>(sum[n][i], all, n, lane / 4 + i / 2 * 8,
+                                                    lane % 4 * 2 + i % 2);
+    emulation::part(emulation::PRODUCT);
+}
+
+static inline void copy_async(void *to, const void *from, bool there) {
+    emulation::copy_later(to, from, there);
+}
+static inline void copy_async_wait() {
+    emulation::finish_copies();
+}
 
 #endif

@@ -7,42 +7,65 @@
 #include <string.h>
 
 enum { TILE = 64, PITCH = TILE + 4, THREADS = 256, SIZES = 3, HEAD_MAX = 256 };
-/** Of attention_cached: query, scores, shares, sums, and eight numbers a thread. */
-enum { CACHED_SHARED = (3 * THREADS + THREADS / 32 + 8 * THREADS) * sizeof(float) };
+/** On the tensor cores a warp has 16 tokens; heads are of up to 128 numbers, a multiple of 8. */
+enum { WARP_ROWS = 16, WARP = 32, TENSOR_SIZES = 2, TENSOR_HEAD_MAX = 128, TENSOR_HEAD_STEP = 8 };
+/** Shared memory: two tiles and two numbers for each token of one; four tiles of BF16 and likewise,
+ * twice; query, scores, shares, sums, and eight numbers a thread. */
+enum {
+    TILE_SHARED = (2 * TILE * PITCH + 2 * TILE) * sizeof(float),
+    TENSOR_SHARED = 4 * TILE * (TILE + 8) * 2 + 4 * TILE * sizeof(float),
+    CACHED_SHARED = (3 * THREADS + THREADS / WARP + 8 * THREADS) * sizeof(float)
+};
 
 #define VARIANTS(name, type)                                                                       \
     {                                                                                              \
         WEIR__CUDA_KERNEL_##name##_64_##type, WEIR__CUDA_KERNEL_##name##_128_##type,               \
             WEIR__CUDA_KERNEL_##name##_256_##type                                                  \
     }
+#define TENSOR_VARIANTS(name)                                                                      \
+    { WEIR__CUDA_KERNEL_##name##_tensor_64_bf16, WEIR__CUDA_KERNEL_##name##_tensor_128_bf16 }
 
-/** A kernel's variants, by dtype (F32, BF16) and head size. */
+/** A kernel's variants, by head size. */
 struct variants {
-    enum weir__cuda_kernel by[2][SIZES];
+    enum weir__cuda_kernel by[2][SIZES]; /**< F32, BF16 */
+    enum weir__cuda_kernel tensor[TENSOR_SIZES];
+    uint32_t tensor_tile; /**< tokens of a block */
 };
 
-static const struct variants forward = {{VARIANTS(attention, f32), VARIANTS(attention, bf16)}};
+static const struct variants forward = {
+    {VARIANTS(attention, f32), VARIANTS(attention, bf16)}, TENSOR_VARIANTS(attention), 128};
 static const struct variants grad_q = {
-    {VARIANTS(attention_grad_q, f32), VARIANTS(attention_grad_q, bf16)}};
+    {VARIANTS(attention_grad_q, f32), VARIANTS(attention_grad_q, bf16)},
+    TENSOR_VARIANTS(attention_grad_q),
+    64};
 static const struct variants grad_kv = {
-    {VARIANTS(attention_grad_kv, f32), VARIANTS(attention_grad_kv, bf16)}};
+    {VARIANTS(attention_grad_kv, f32), VARIANTS(attention_grad_kv, bf16)},
+    TENSOR_VARIANTS(attention_grad_kv),
+    64};
 
 static int64_t head_size(const struct weir__op_shape *shape) {
     assert(shape->heads > 0 && shape->width % shape->heads == 0);
     return shape->width / shape->heads;
 }
 
-static uint64_t block_count(const struct weir__op_shape *shape) {
-    uint64_t tiles = ((uint64_t)shape->tokens + TILE - 1) / TILE;
-    return tiles * (uint64_t)shape->heads * (uint64_t)shape->rows;
+static bool is_for_tensor_cores(const struct weir__op_shape *shape) {
+    int64_t size = head_size(shape);
+    return shape->dtype == WEIR_BF16 && size <= TENSOR_HEAD_MAX && size % TENSOR_HEAD_STEP == 0;
+}
+
+/** A block for each `tile` tokens of each head. */
+static uint64_t row_blocks_of(const struct weir__op_shape *shape, uint32_t tile) {
+    return ((uint64_t)shape->tokens + tile - 1) / tile * (uint64_t)shape->heads;
 }
 
 /** Heads of up to 256 numbers, and no more blocks than a launch may have. */
 static int check(const struct weir__op_shape *shape) {
-    static const int64_t most = 1 << 20;
-    if (head_size(shape) > HEAD_MAX) return WEIR_ERR_UNSUPPORTED;
-    bool fits = shape->rows <= INT32_MAX && shape->tokens <= INT32_MAX && shape->heads <= most &&
-                block_count(shape) <= INT32_MAX;
+    static const int64_t most = INT32_MAX;
+    if (head_size(shape) > HEAD_MAX || shape->rows > most || shape->tokens > most ||
+        shape->heads > most)
+        return WEIR_ERR_UNSUPPORTED;
+    uint64_t blocks = row_blocks_of(shape, TILE);
+    bool fits = blocks <= INT32_MAX && blocks * (uint64_t)shape->rows <= INT32_MAX;
     return fits ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
 }
 
@@ -53,25 +76,32 @@ static int measure(const struct weir__op_shape *shape, size_t *workspace) {
 
 /** delta */
 static int measure_grad(const struct weir__op_shape *shape, size_t *workspace) {
-    *workspace = (size_t)(shape->rows * shape->heads * shape->tokens) * sizeof(float);
-    return check(shape);
+    int status = check(shape);
+    if (status == WEIR_OK)
+        *workspace = (size_t)(shape->rows * shape->heads * shape->tokens) * sizeof(float);
+    return status;
 }
 
 static int launch(const struct weir__op_call *call, const struct variants *variants,
                   struct weir__cuda_attention *pass) {
     const struct weir__op_shape *shape = call->shape;
+    bool tensor = is_for_tensor_cores(shape);
     int64_t size = head_size(shape);
     int which = size <= 64 ? 0 : size <= 128 ? 1 : 2;
-    struct weir__cuda_grid grid = {{(uint32_t)block_count(shape), 1, 1},
-                                   {THREADS, 1, 1},
-                                   (2 * TILE * PITCH + 2 * TILE) * sizeof(float)};
+    uint32_t tile = tensor ? variants->tensor_tile : TILE;
+    uint64_t blocks = row_blocks_of(shape, tile) * (uint64_t)shape->rows;
+    struct weir__cuda_grid grid = {{(uint32_t)blocks, 1, 1},
+                                   {tensor ? tile / WARP_ROWS * WARP : THREADS, 1, 1},
+                                   tensor ? TENSOR_SHARED : TILE_SHARED};
     pass->tokens = (uint32_t)shape->tokens;
     pass->heads = (uint32_t)shape->heads;
     pass->size = (uint32_t)size;
     pass->scale = (float)(1 / sqrt((double)size));
-    if (grid.blocks[0] == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, variants->by[shape->dtype == WEIR_BF16][which], &grid,
-                             (void *[]){pass});
+    if (blocks == 0) return WEIR_OK;
+    return weir__cuda_launch(call->stream,
+                             tensor ? variants->tensor[which]
+                                    : variants->by[shape->dtype == WEIR_BF16][which],
+                             &grid, (void *[]){pass});
 }
 
 static int attention(const struct weir__op_call *call) {
