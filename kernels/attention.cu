@@ -110,21 +110,38 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
     store_pieces(y, step / 3, out, rows, pass.size);
 }
 
-#define KERNEL(bucket, type, name)                                                                 \
-    extern "C" __global__ void __launch_bounds__(THREADS, bucket > 128 ? 1 : 2)                    \
-        weir_attention_##bucket##_##name(struct weir__cuda_attention pass) {                       \
-        attend<type, bucket / TILE>(pass);                                                         \
-    }
-
-KERNEL(64, float, f32)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_64_f32(struct weir__cuda_attention pass) {
+    attend<float, 1>(pass);
+}
 EXPORT_KERNEL(weir_attention_64_f32);
-KERNEL(128, float, f32)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_128_f32(struct weir__cuda_attention pass) {
+    attend<float, 2>(pass);
+}
 EXPORT_KERNEL(weir_attention_128_f32);
-KERNEL(256, float, f32)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_256_f32(struct weir__cuda_attention pass) {
+    attend<float, 4>(pass);
+}
 EXPORT_KERNEL(weir_attention_256_f32);
-KERNEL(64, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_64_bf16(struct weir__cuda_attention pass) {
+    attend<bf16, 1>(pass);
+}
 EXPORT_KERNEL(weir_attention_64_bf16);
-KERNEL(128, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_128_bf16(struct weir__cuda_attention pass) {
+    attend<bf16, 2>(pass);
+}
 EXPORT_KERNEL(weir_attention_128_bf16);
-KERNEL(256, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_256_bf16(struct weir__cuda_attention pass) {
+    attend<bf16, 4>(pass);
+}
 EXPORT_KERNEL(weir_attention_256_bf16);

@@ -128,34 +128,74 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
     store_pieces(to + head.width, head.step, dv, keys, pass.size);
 }
 
-#define KERNEL(pass_name, bucket, type, name)                                                      \
-    extern "C" __global__ void __launch_bounds__(THREADS, bucket > 64 ? 1 : 2)                     \
-        weir_attention_##pass_name##_##bucket##_##name(struct weir__cuda_attention pass) {         \
-        pass_name<type, bucket / TILE>(pass);                                                      \
-    }
-
-KERNEL(grad_q, 64, float, f32)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_grad_q_64_f32(struct weir__cuda_attention pass) {
+    grad_q<float, 1>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_q_64_f32);
-KERNEL(grad_q, 128, float, f32)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_grad_q_128_f32(struct weir__cuda_attention pass) {
+    grad_q<float, 2>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_q_128_f32);
-KERNEL(grad_q, 256, float, f32)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_grad_q_256_f32(struct weir__cuda_attention pass) {
+    grad_q<float, 4>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_q_256_f32);
-KERNEL(grad_q, 64, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_grad_q_64_bf16(struct weir__cuda_attention pass) {
+    grad_q<bf16, 1>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_q_64_bf16);
-KERNEL(grad_q, 128, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_grad_q_128_bf16(struct weir__cuda_attention pass) {
+    grad_q<bf16, 2>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_q_128_bf16);
-KERNEL(grad_q, 256, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_grad_q_256_bf16(struct weir__cuda_attention pass) {
+    grad_q<bf16, 4>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_q_256_bf16);
 
-KERNEL(grad_kv, 64, float, f32)
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_grad_kv_64_f32(struct weir__cuda_attention pass) {
+    grad_kv<float, 1>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_kv_64_f32);
-KERNEL(grad_kv, 128, float, f32)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_grad_kv_128_f32(struct weir__cuda_attention pass) {
+    grad_kv<float, 2>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_kv_128_f32);
-KERNEL(grad_kv, 256, float, f32)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_grad_kv_256_f32(struct weir__cuda_attention pass) {
+    grad_kv<float, 4>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_kv_256_f32);
-KERNEL(grad_kv, 64, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_grad_kv_64_bf16(struct weir__cuda_attention pass) {
+    grad_kv<bf16, 1>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_kv_64_bf16);
-KERNEL(grad_kv, 128, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_grad_kv_128_bf16(struct weir__cuda_attention pass) {
+    grad_kv<bf16, 2>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_kv_128_bf16);
-KERNEL(grad_kv, 256, bf16, bf16)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_grad_kv_256_bf16(struct weir__cuda_attention pass) {
+    grad_kv<bf16, 4>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_kv_256_bf16);

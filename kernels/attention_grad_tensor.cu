@@ -210,17 +210,26 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
     store_sums<head>(to + at.width, at.step, dv, one, rows, pass.size);
 }
 
-#define KERNEL(pass_name, bucket, blocks)                                                          \
-    extern "C" __global__ void __launch_bounds__(THREADS, blocks)                                  \
-        weir_attention_##pass_name##_tensor_##bucket##_bf16(struct weir__cuda_attention pass) {    \
-        pass_name<bucket>(pass);                                                                   \
-    }
-
-KERNEL(grad_q, 64, 3)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
+    weir_attention_grad_q_tensor_64_bf16(struct weir__cuda_attention pass) {
+    grad_q<64>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_q_tensor_64_bf16);
-KERNEL(grad_q, 128, 2)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_grad_q_tensor_128_bf16(struct weir__cuda_attention pass) {
+    grad_q<128>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_q_tensor_128_bf16);
-KERNEL(grad_kv, 64, 2)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_grad_kv_tensor_64_bf16(struct weir__cuda_attention pass) {
+    grad_kv<64>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_kv_tensor_64_bf16);
-KERNEL(grad_kv, 128, 2)
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_grad_kv_tensor_128_bf16(struct weir__cuda_attention pass) {
+    grad_kv<128>(pass);
+}
 EXPORT_KERNEL(weir_attention_grad_kv_tensor_128_bf16);
