@@ -327,6 +327,25 @@ static void count_planned(const struct weir__prepared *p, uint64_t *engine, uint
     }
 }
 
+/* What people are told of a step's copies. */
+static void expect_told(const struct weir_pipe *pipe) {
+    const struct weir_plan *plan = weir_pipe_plan(pipe);
+    const struct weir__prepared *p = pipe->prepared[0];
+    uint64_t tensors = 0, units = 0, told_tensors = 0, told_units = 0;
+    for (uint32_t i = 0; i < p->copy_count; i++) {
+        if (p->copies[i].lane == WEIR__NO_LANE) continue;
+        tensors++;
+        units += p->copies[i].unit == i;
+    }
+    for (uint32_t d = 0; d < plan->device_count; d++) {
+        const struct weir_plan_copies *copies = &plan->copies[d];
+        told_tensors += copies->by_engine + copies->by_kernel + copies->batched;
+        told_units += copies->by_engine + copies->by_kernel + copies->launches;
+    }
+    EXPECT_EQ_UINT(told_tensors, tensors);
+    EXPECT_EQ_UINT(told_units, units);
+}
+
 static void test_copies_take_the_ways_of_the_plan(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
     size_t count = sizeof mutations / sizeof *mutations;
@@ -344,6 +363,7 @@ static void test_copies_take_the_ways_of_the_plan(void) {
         count_planned(trial.pipe->prepared[0], &engine_due, &kernels_due);
         EXPECT_EQ_UINT(engine, engine_due);
         EXPECT_EQ_UINT(kernels, kernels_due);
+        expect_told(trial.pipe);
         if (of.copy_by == WEIR_COPY_BY_ENGINE) EXPECT_EQ_UINT(kernels, 0);
         if (of.copy_by > WEIR_COPY_BY_ENGINE)
             EXPECT_EQ_UINT(engine, trial.pipe->prepared[0]->return_count);
