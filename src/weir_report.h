@@ -66,7 +66,8 @@ const char *weir_what_if_text(enum weir_what_if question);
     X(GRADIENT, "gradient")                                                                        \
     X(SKIP, "skip")                                                                                \
     X(MEMORY, "memory still in use")                                                               \
-    X(ALL_GRADIENTS, "every worker's gradients")
+    X(ALL_GRADIENTS, "every worker's gradients")                                                   \
+    X(COPY, "a copy")
 
 enum weir_cause {
 #define WEIR_CAUSE_ENUM(name, text) WEIR_CAUSE_##name,
@@ -90,7 +91,8 @@ struct weir_snapshot_action {
     uint64_t copy;    /**< ns from then until it was here */
     uint64_t host;    /**< ns from then until it started */
     int32_t waited_for; /**< the worker whose action was waited for last, or -1 */
-    uint32_t awaited;   /**< that action, an index in the snapshot's, or WEIR_NO_ACTION */
+    uint32_t awaited;   /**< that action, an index in the snapshot's, or WEIR_NO_ACTION; of a copy
+                             that brings something, the action that made it */
     enum weir_cause cause;
 };
 

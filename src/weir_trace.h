@@ -12,15 +12,20 @@
 extern "C" {
 #endif
 
-/** One executed action. Times are CLOCK_MONOTONIC nanoseconds. */
+/** One executed action. Times are CLOCK_MONOTONIC nanoseconds. A GPU's are asked of its driver,
+ * which takes a microsecond or so for each: no step waits for that. They are taken while the next
+ * step runs, or by the first of the functions below that is called before it. So these, too, belong
+ * to one thread at a time. */
 struct weir_trace_event {
     uint64_t step;   /**< number of the step on this pipe */
     uint64_t waited; /**< when the worker began to wait for the action's inputs */
-    uint64_t start;  /**< when the callback was called */
+    uint64_t start;  /**< when the callback was called (on a GPU: when the stream came to what it
+                          gave, and all that this follows was done) */
     uint64_t end;    /**< when it had returned (on a GPU: when the stream had passed it) */
     struct weir_action action;
     uint32_t worker;
-    int32_t waited_for; /**< the worker whose action was waited for last, or -1 */
+    int32_t waited_for; /**< the worker whose action was waited for last, or -1; of a copy between
+                             memories: the worker at its other end */
     int64_t rows;       /**< of the step's mini-batch */
 };
 
@@ -59,7 +64,8 @@ int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report);
 typedef int weir_write_fn(void *context, const char *text, size_t bytes);
 
 /** Writes the trace as Chrome trace events (JSON), which Perfetto opens: one track per worker, flow
- * arrows for crossings that were waited for. */
+ * arrows for crossings that were waited for; where GPUs copy, one track per worker and source with
+ * every copy and its bytes, and arrows from what made them and to what they are for. */
 int weir_pipe_trace_chrome(const struct weir_pipe *pipe, weir_write_fn *write, void *context);
 /** Draws the last step as text, `columns` wide (40 to 1000 are possible), one line per worker:
  * letters of the kinds, dots for waiting. `colour` uses ANSI colours. Like the function above: not

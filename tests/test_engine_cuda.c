@@ -528,6 +528,7 @@ static void test_events_are_stamped_by_the_streams(void) {
         engine_trial_step(&trial);
         const struct weir_pipe *pipe = trial.pipe;
         const struct weir__prepared *p = pipe->prepared[0];
+        weir__stamps_read(pipe);
         for (uint32_t a = 0; a < p->table->action_count; a++) {
             uint32_t w = weir__table_worker_of(p->table, a);
             const struct weir_trace_event *event =

@@ -89,8 +89,10 @@ struct weir__device_calls {
     int (*stream_wait)(struct weir_stream *stream, struct weir__event *event);
     /** Blocks the calling thread until the event is done. */
     int (*event_wait)(struct weir__event *event);
-    /** CLOCK_MONOTONIC nanoseconds at which the event was done; on a GPU to a microsecond or so,
-     * and only after the stream that recorded it was finished. */
+    /** CLOCK_MONOTONIC nanoseconds at which the event was done; on a GPU to a microsecond or so if
+     * asked for within some seconds (a minute later to some microseconds), and only after the
+     * stream that recorded it was finished. Blocks for as long as the driver takes, about a
+     * microsecond. */
     int (*event_time)(struct weir__event *event, uint64_t *ns);
     /** Copies between memories that the stream's device reaches: its own, those of devices that
      * `reaches` says, and the host's where it is pinned. Ranges do not overlap; fastest

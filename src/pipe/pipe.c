@@ -23,13 +23,15 @@ static int take_arrays(struct weir_pipe *pipe) {
     pipe->staging = weir__pool_take(pool, workers, sizeof *pipe->staging);
     pipe->attached = weir__pool_take(pool, stages, sizeof *pipe->attached);
     pipe->norm_squares = weir__pool_take(pool, stages, sizeof *pipe->norm_squares);
+    pipe->unstamped = weir__pool_take(pool, 1, sizeof *pipe->unstamped);
     pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
     pipe->input_grads = weir__pool_take(pool, inputs, sizeof *pipe->input_grads);
     pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
     if (pipe->placements == NULL || pipe->workers == NULL || pipe->times == NULL ||
         pipe->arenas == NULL || pipe->grown == NULL || pipe->arena_bytes == NULL ||
         pipe->staging == NULL || pipe->attached == NULL || pipe->norm_squares == NULL ||
-        pipe->inputs == NULL || pipe->input_grads == NULL || pipe->outputs == NULL)
+        pipe->unstamped == NULL || pipe->inputs == NULL || pipe->input_grads == NULL ||
+        pipe->outputs == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
@@ -159,6 +161,25 @@ static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
     return status;
 }
 
+/* Copies of as many steps as the worker's events are kept of. */
+static int take_copy_events(struct weir__worker *worker) {
+    const struct weir__prepared *prepared = worker->pipe->prepared[0];
+    uint32_t row = prepared->table->rows[worker->index + 1] - prepared->table->rows[worker->index];
+    size_t units = 0, capacity;
+    for (uint32_t i = 0; i < prepared->copy_count; i++) {
+        const struct weir__copy *copy = &prepared->copies[i];
+        units += copy->lane != WEIR__NO_LANE && copy->unit == i &&
+                 prepared->lanes[copy->lane].worker == worker->index;
+    }
+    size_t steps = worker->event_capacity / (row > 0 ? row : 1);
+    if (!weir__multiply(units, steps, &capacity) || capacity > UINT32_MAX) return WEIR_ERR_OVERFLOW;
+    worker->copy_event_capacity = (uint32_t)capacity;
+    if (capacity == 0) return WEIR_OK;
+    worker->copy_events =
+        weir__pool_take(&worker->pipe->setup.pool, capacity, sizeof *worker->copy_events);
+    return worker->copy_events != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
 static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
     struct weir__worker *worker = &pipe->workers[w];
     uint32_t least = 2 * longest_row(pipe->prepared[0]);
@@ -167,7 +188,8 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
     worker->events =
         weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
     if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = init_behind(worker);
+    int status = take_copy_events(worker);
+    if (status == WEIR_OK) status = init_behind(worker);
     if (status != WEIR_OK) return status;
     struct weir__machine_facts facts;
     weir__machine_facts(pipe->machine, &facts);
@@ -364,6 +386,7 @@ int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_p
 uint32_t weir_pipe_trace(const struct weir_pipe *pipe, uint32_t worker, uint32_t capacity,
                          struct weir_trace_event *events) {
     if (worker >= pipe->worker_count) return 0;
+    weir__stamps_read(pipe);
     const struct weir__worker *from = &pipe->workers[worker];
     uint64_t kept =
         from->event_count < from->event_capacity ? from->event_count : from->event_capacity;

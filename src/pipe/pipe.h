@@ -25,10 +25,30 @@ struct weir__host_memory {
 };
 
 /** Events that say how far a stream has come; recorded anew in every step. Who waits for one has
- * passed the gate that says that it was. */
+ * passed the gate that says that it was. There are two for each place, which steps take in turn, so
+ * that the times of one step can be read during the next (stamps.c). */
 struct weir__signals {
     struct weir__event *events;
-    uint32_t count;
+    uint32_t count; /**< of events */
+};
+static inline struct weir__event *weir__signal(const struct weir__signals *signals, uint32_t place,
+                                               uint32_t turn) {
+    assert(2 * place + turn < signals->count);
+    return &signals->events[2 * place + turn];
+}
+
+/** A unit of copies by a lane, as it was in a step. Times as in struct weir_trace_event. */
+struct weir__copy_event {
+    uint64_t step, start, end;
+    const struct weir__prepared *prepared;
+    uint32_t copy; /**< the unit's first */
+};
+
+/** A step whose stamps are the host's still. */
+struct weir__unstamped {
+    const struct weir__prepared *prepared;
+    uint32_t turn;
+    bool any;
 };
 
 /** Where the device that copies does not reach the source's memory: the source's own device copies
@@ -49,6 +69,7 @@ struct weir__copy_stream {
     struct weir_stream *stream;
     struct weir__signals signals; /**< by place in the lane */
     struct weir__hop hop;
+    uint64_t free_ns; /**< for stamps.c: when the copy before was done */
 };
 
 struct weir__worker {
@@ -73,6 +94,12 @@ struct weir__worker {
     uint64_t step_first_event; /**< event_count when the step began */
     uint64_t
         last_first_event; /**< of the last completed training step: the caller's, as `last` is */
+    uint64_t unstamped_first; /**< of the unstamped step's events, of which there are … */
+    uint32_t unstamped_count; /**< … so many; the caller's, set between steps */
+    struct weir__copy_event *copy_events; /**< a ring, of copies to this worker; written with
+                                               stamps */
+    uint32_t copy_event_capacity;
+    uint64_t copy_event_count;
     uint64_t expected_wait_ns; /**< running mean of this worker's waits */
     _Atomic uint64_t
         busy_since; /**< start of the callback that runs now, 0: none; for the watchdog */
@@ -102,7 +129,9 @@ enum weir__failure {
 struct weir__command {
     enum weir__command_kind kind;
     struct weir__prepared *prepared;
-    struct weir_step step; /**< arrays point to the pipe's own copies */
+    struct weir_step step;         /**< arrays point to the pipe's own copies */
+    uint32_t turn;                 /**< of the signals */
+    struct weir__unstamped before; /**< for workers to stamp when they have nothing better to do */
 };
 
 struct weir_pipe {
@@ -143,6 +172,8 @@ struct weir_pipe {
     uint64_t step_count;
     const struct weir__prepared *last; /**< of the last completed training step, for the report */
     struct weir_worker_time *times;
+    struct weir__unstamped *unstamped; /**< the last step, between steps; readers of the trace stamp
+                                            it, one at a time */
 };
 
 #define WEIR__NUMBERS_NO_WORKER UINT32_MAX
@@ -184,6 +215,19 @@ bool weir__arenas_grow(struct weir_pipe *pipe);
  * the caller's thread, between steps. What a failure leaves is the worker's, for clean_up. */
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared);
 void weir__streams_clean_up(struct weir__worker *worker);
+
+/** Takes the driver's times for this worker's part of a step into its events and copy_events; where
+ * they cannot be had the host's stay. On its own thread, or between steps on any. */
+void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped *of);
+/** After a step in which nothing failed: leaves it to be stamped. */
+void weir__stamps_leave(struct weir_pipe *pipe);
+/** Between steps, before the trace is read: stamps what is left. Where nothing is it does nothing.
+ */
+void weir__stamps_read(const struct weir_pipe *pipe);
+/** The copy to the worker in a step, a number in the prepared row count that ran; NULL: it is not
+ * kept. */
+const struct weir__copy_event *weir__stamps_copy(const struct weir__worker *worker, uint64_t step,
+                                                 uint32_t copy);
 
 /** Points every prepared row count to where arenas, staging and numbers lie. */
 void weir__pipe_bind(struct weir_pipe *pipe);

@@ -231,6 +231,14 @@ static inline uint32_t weir__prepared_made(const struct weir__prepared *prepared
     if (copy->made != WEIR__NO_ACTION) return copy->made;
     return weir__memory_first(&prepared->memory, copy->from_block, prepared->start, prepared->end);
 }
+/** Whom `worker` waits for: of a copy, the worker at its other end; -1: the caller. */
+static inline int32_t weir__wait_for_whom(const struct weir__prepared *prepared, uint32_t worker,
+                                          const struct weir__wait *wait) {
+    if (wait->copy == WEIR__NO_COPY) return (int32_t)wait->worker;
+    const struct weir__lane *lane = &prepared->lanes[prepared->copies[wait->copy].lane];
+    if (lane->from == WEIR__FROM_CALLER) return -1;
+    return (int32_t)(lane->from == worker ? lane->worker : lane->from);
+}
 /** The rows of micro-batches that occur: 1 or 2 sizes into sizes[2]; returns how many. */
 uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t sizes[2]);
 

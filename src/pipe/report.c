@@ -38,6 +38,22 @@ static void split_worker(const struct weir__times *t, uint32_t w, double model_m
     time->imbalance = waited - time->dependency;
 }
 
+/* When what `from` made for the action was there: as it was made, or copied. */
+static double arrival_of(const struct weir__times *t, uint32_t action, uint32_t from) {
+    const struct weir__prepared *p = t->prepared;
+    const struct weir__call *call = &p->calls[action];
+    double arrival = t->end[from] + weir__times_delay(t);
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
+        const struct weir__copy *copy = &p->copies[i];
+        if (copy->lane == WEIR__NO_LANE || copy->from_block == WEIR__NO_BLOCK) continue;
+        if (weir__prepared_made(p, copy) != from) continue;
+        const struct weir__worker *worker = &t->pipe->workers[p->lanes[copy->lane].worker];
+        const struct weir__copy_event *event = weir__stamps_copy(worker, t->step, i);
+        if (event != NULL) arrival = fmax(arrival, (double)event->end - (double)t->origin);
+    }
+    return arrival;
+}
+
 /* Part of the recomputation that ran before its gradient was there. */
 static double hidden_part(const struct weir__times *t) {
     double all = 0.0, hidden = 0.0;
@@ -52,7 +68,7 @@ static double hidden_part(const struct weir__times *t) {
         double arrival = -1.0;
         for (uint32_t e = deps->begin[b]; e < deps->begin[b + 1]; e++)
             if (deps->edges[e].cause == WEIR__CAUSE_GRADIENT)
-                arrival = fmax(arrival, t->end[deps->edges[e].from] + weir__times_delay(t));
+                arrival = fmax(arrival, arrival_of(t, b, deps->edges[e].from));
         all += t->end[a] - t->start[a];
         hidden += fmax(0.0, fmin(arrival, t->end[a]) - t->start[a]);
     }
@@ -84,6 +100,7 @@ int weir__times_report(struct weir__times *t, struct weir_worker_time *workers,
 int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report) {
     if (pipe == NULL || report == NULL) return WEIR_ERR_ARGUMENT;
     if (pipe->last == NULL || !events_are_kept(pipe)) return WEIR_ERR_NOT_FOUND;
+    weir__stamps_read(pipe);
     struct weir__times t;
     int status = weir__times_init(&t, pipe, pipe->last, NULL);
     if (status == WEIR_OK) status = weir__times_report(&t, pipe->times, report);

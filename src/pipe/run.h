@@ -36,7 +36,8 @@ int weir__run_returns(struct weir__run *run, const struct weir__call *call);
 int weir__run_signal(struct weir__run *run, uint32_t row_index);
 /** Lets the device judge the gradients, once in a step, before the first update. */
 int weir__run_judge(struct weir__run *run);
-/** Waits until all that this worker has given to streams is done; true times into its events. */
+/** Takes the step before's times into its events, then waits until all that this worker has given
+ * to streams is done. */
 int weir__run_finish(struct weir__run *run);
 
 /** Waits for everything in waits[begin .. end) that another worker must have done, or given to its

@@ -134,6 +134,9 @@ static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
     uint32_t outputs = pipe->setup.stages[pipe->setup.flow.stage_count - 1].stage.output_count;
     pipe->command.kind = WEIR__COMMAND_RUN;
     pipe->command.step = *step;
+    pipe->command.turn ^= 1;
+    pipe->command.before = *pipe->unstamped;
+    pipe->unstamped->any = false;
     if (step->loss_weight == 0.0) pipe->command.step.loss_weight = (double)step->rows;
     for (uint32_t k = 0; k < inputs; k++) {
         pipe->inputs[k] = step->inputs[k];
@@ -210,9 +213,10 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
         uint64_t before = weir__now_ns();
         pipe->step_count++;
         if (!infer) pipe->last = NULL;
-        status = weir__pipe_command(pipe);
+        int ran = weir__pipe_command(pipe);
         result->ns = weir__now_ns() - before;
-        status = collect(pipe, infer, status, result);
+        status = collect(pipe, infer, ran, result);
+        if (ran == WEIR_OK) weir__stamps_leave(pipe);
     }
     leave(pipe);
     return status;

@@ -11,9 +11,11 @@
 
 /* ---- building ---- */
 
-/* As many signals as `count`, all of which are there to be cleaned up. */
-static int grow_signals(struct weir_pipe *pipe, struct weir__device *device, uint32_t count,
+/* Signals for so many places, all of which are there to be cleaned up. */
+static int grow_signals(struct weir_pipe *pipe, struct weir__device *device, uint32_t places,
                         struct weir__signals *signals) {
+    if (places > UINT32_MAX / 2) return WEIR_ERR_OVERFLOW;
+    uint32_t count = 2 * places;
     if (count <= signals->count) return WEIR_OK;
     struct weir__event *events = weir__pool_take(&pipe->setup.pool, count, sizeof *events);
     if (events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -155,14 +157,15 @@ static int device_failed(struct weir__run *run, struct weir__device *device, int
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
                      const struct weir__wait *wait) {
     const struct weir__device_calls *calls = stream->device->calls;
+    uint32_t turn = run->pipe->command.turn;
     struct weir__event *event;
     if (wait->copy != WEIR__NO_COPY) {
         const struct weir__copy *copy = &run->prepared->copies[wait->copy];
-        event = &run->prepared->lanes[copy->lane].stream->signals.events[copy->place];
+        event = weir__signal(&run->prepared->lanes[copy->lane].stream->signals, copy->place, turn);
     } else {
         struct weir__worker *from = &run->pipe->workers[wait->worker];
         if (from->device->calls->synchronous) return WEIR_OK;
-        event = &from->signals.events[wait->count - 1];
+        event = weir__signal(&from->signals, wait->count - 1, turn);
     }
     if (weir__run_has_failed(run)) return WEIR_OK; /* its record may be an older step's */
     struct weir__device *waits = calls->synchronous ? event->device : stream->device;
@@ -216,7 +219,7 @@ static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane,
     const struct weir__hop *hop = &lane->hop;
     uint32_t place = run->prepared->copies[first].place;
     char *slot = (char *)hop->slots.data + place % WEIR__HOP_SLOTS * hop->slot_bytes;
-    struct weir__event *there = &hop->signals.events[place];
+    struct weir__event *there = weir__signal(&hop->signals, place, run->pipe->command.turn);
     const struct leg in = {hop->stream, 0, hop->device->memory, slot, NULL};
     const struct leg out = {lane->stream, lane->device->memory, 0, NULL, slot};
     int status = enqueue_leg(run, first, &in);
@@ -262,7 +265,8 @@ static int run_unit(struct weir__run *run, uint32_t first) {
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
     status = enqueue_unit(run, lane, first);
     if (status != WEIR_OK) return status;
-    status = lane->device->calls->event_record(lane->stream, &lane->signals.events[copy->place]);
+    struct weir__event *signal = weir__signal(&lane->signals, copy->place, run->pipe->command.turn);
+    status = lane->device->calls->event_record(lane->stream, signal);
     return device_failed(run, lane->device, status);
 }
 
@@ -312,7 +316,8 @@ int weir__run_signal(struct weir__run *run, uint32_t row_index) {
     struct weir__worker *worker = run->worker;
     const struct weir__device_calls *calls = worker->device->calls;
     if (calls->synchronous) return WEIR_OK;
-    int status = calls->event_record(worker->stream, &worker->signals.events[row_index]);
+    struct weir__event *signal = weir__signal(&worker->signals, row_index, run->pipe->command.turn);
+    int status = calls->event_record(worker->stream, signal);
     return device_failed(run, worker->device, status);
 }
 
@@ -329,68 +334,6 @@ int weir__run_judge(struct weir__run *run) {
 }
 
 /* ---- its end ---- */
-
-/* When what the wait is for was done, on the host's clock. */
-static int time_of(const struct weir__run *run, const struct weir__wait *wait, uint64_t *ns) {
-    struct weir__event *event;
-    if (wait->copy != WEIR__NO_COPY) {
-        const struct weir__copy *copy = &run->prepared->copies[wait->copy];
-        event = &run->prepared->lanes[copy->lane].stream->signals.events[copy->place];
-    } else {
-        const struct weir__worker *from = &run->pipe->workers[wait->worker];
-        if (from->device->calls->synchronous) {
-            *ns = weir__worker_event(from, wait->count - 1)->end;
-            return WEIR_OK;
-        }
-        event = &from->signals.events[wait->count - 1];
-    }
-    return event->device->calls->event_time(event, ns);
-}
-
-/* Whom `worker` waited for: of a copy, the worker at its other end. */
-static int32_t waited_for(const struct weir__prepared *p, uint32_t worker,
-                          const struct weir__wait *wait) {
-    if (wait->copy == WEIR__NO_COPY) return (int32_t)wait->worker;
-    const struct weir__lane *lane = &p->lanes[p->copies[wait->copy].lane];
-    if (lane->from == WEIR__FROM_CALLER) return -1;
-    return (int32_t)(lane->from == worker ? lane->worker : lane->from);
-}
-
-/* An action began when its stream had come there and everything that it follows was done. */
-static int stamp_action(struct weir__run *run, uint32_t row_index, uint64_t *before) {
-    struct weir__worker *worker = run->worker;
-    const struct weir__prepared *p = run->prepared;
-    const struct weir__call *call = &p->calls[p->table->rows[worker->index] + row_index];
-    struct weir_trace_event *event = weir__worker_event(worker, row_index);
-    uint64_t start = *before, end = 0;
-    event->waited_for = -1;
-    for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
-        uint64_t ready = 0;
-        int status = time_of(run, &p->waits[i], &ready);
-        if (status != WEIR_OK) return status;
-        if (ready > start) {
-            start = ready;
-            event->waited_for = waited_for(p, worker->index, &p->waits[i]);
-        }
-    }
-    struct weir__event *signal = &worker->signals.events[row_index];
-    int status = worker->device->calls->event_time(signal, &end);
-    if (end < start) end = start; /* two devices' clocks agree to a microsecond or so */
-    event->waited = *before;
-    event->start = start;
-    event->end = *before = end;
-    return status;
-}
-
-static int stamp_row(struct weir__run *run) {
-    struct weir__worker *worker = run->worker;
-    uint64_t count = worker->event_count - worker->step_first_event;
-    uint64_t before = count > 0 ? weir__worker_event(worker, 0)->waited : 0;
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
-        status = stamp_action(run, i, &before);
-    return status;
-}
 
 /* The worse of two: a device that is lost, else the first failure. */
 static int finish_stream(struct weir__run *run, struct weir__device *device,
@@ -413,12 +356,11 @@ static int finish_lanes(struct weir__run *run) {
 int weir__run_finish(struct weir__run *run) {
     struct weir__worker *worker = run->worker;
     const struct weir__device_calls *calls = worker->device->calls;
+    weir__stamps_fill(worker, &run->pipe->command.before);
     int status = finish_lanes(run);
     if (calls->synchronous) return status;
     status = finish_stream(run, worker->device, worker->stream, status);
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
     hand_returns(run);
-    status = stamp_row(run);
-    /* all is done: where a time cannot be had, the trace keeps the host's */
-    return status == WEIR_ERR_DEVICE ? device_failed(run, worker->device, status) : WEIR_OK;
+    return WEIR_OK;
 }

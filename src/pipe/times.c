@@ -31,6 +31,7 @@ static bool take(struct weir__times *t) {
 
 static void read_events(struct weir__times *t) {
     t->origin = UINT64_MAX;
+    t->step = event_of(t, 0, 0)->step;
     for (uint32_t w = 0; w < t->table->worker_count; w++) {
         uint64_t start = event_of(t, w, 0)->start;
         if (start < t->origin) t->origin = start;

@@ -19,6 +19,7 @@ struct weir__times {
     const struct weir_table *table;
     struct weir__pool pool;
     uint64_t origin;       /**< CLOCK_MONOTONIC */
+    uint64_t step;         /**< its number */
     uint64_t *first_event; /**< [worker]: the step's first event, counted since the start */
     double *start, *end;   /**< [action], of those in the step */
     double *model;         /**< [action]: durations for a replay */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The trace as Chrome trace events, the JSON that Perfetto and chrome://tracing open: a track per
- * worker, a slice per action and per wait, an arrow from the action that was waited for.
+ * worker, a slice per action and per wait, an arrow from the action that was waited for; and a
+ * track per stream of copies, with arrows from what made the bytes and to what they are for.
  *
  * Times are microseconds from the oldest event on, written from whole nanoseconds: no rounding, and
  * no locale's decimal comma. An event names the worker that it waited for, not the action; which
@@ -18,6 +19,7 @@ struct chrome {
     const struct weir_pipe *pipe;
     uint64_t origin; /* ns */
     bool first;      /* nothing written yet, so no comma */
+    bool any_lanes;
     uint32_t arrows;
     struct weir__text text;
 };
@@ -46,6 +48,39 @@ static void add_stages(struct chrome *c, uint32_t worker) {
     }
 }
 
+/* Lanes come behind their worker's track: the caller's, then each worker's. */
+static uint32_t place_of(const struct chrome *c, uint32_t worker) {
+    return c->any_lanes ? worker * (c->pipe->worker_count + 2) : worker;
+}
+
+static uint32_t lane_number(uint32_t from) {
+    return from == WEIR__FROM_CALLER ? 0 : 1 + from;
+}
+
+static uint32_t lane_track(const struct chrome *c, uint32_t worker, uint32_t from) {
+    uint32_t workers = c->pipe->worker_count;
+    return workers + worker * (workers + 1) + lane_number(from);
+}
+
+static void place_track(struct chrome *c, uint32_t track, uint32_t place) {
+    open_event(c, "M", track);
+    weir__text_add(&c->text,
+                   ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}}", place);
+}
+
+static void name_lane(struct chrome *c, uint32_t worker, uint32_t from) {
+    uint32_t track = lane_track(c, worker, from);
+    open_event(c, "M", track);
+    weir__text_add(&c->text,
+                   ",\"name\":\"thread_name\",\"args\":{\"name\":\"copies to worker %" PRIu32,
+                   worker);
+    if (from == WEIR__FROM_CALLER)
+        weir__text_add(&c->text, " from the caller\"}}");
+    else
+        weir__text_add(&c->text, " from worker %" PRIu32 "\"}}", from);
+    place_track(c, track, place_of(c, worker) + 1 + lane_number(from));
+}
+
 static void name_track(struct chrome *c, uint32_t worker) {
     const struct weir_place *place = &c->pipe->placements[worker].place;
     open_event(c, "M", worker);
@@ -58,9 +93,9 @@ static void name_track(struct chrome *c, uint32_t worker) {
     }
     add_stages(c, worker);
     weir__text_add(&c->text, "\"}}");
-    open_event(c, "M", worker);
-    weir__text_add(
-        &c->text, ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}}", worker);
+    place_track(c, worker, place_of(c, worker));
+    const struct weir__copy_stream *lane = c->pipe->workers[worker].copy_streams;
+    for (; lane != NULL; lane = lane->next) name_lane(c, worker, lane->from);
 }
 
 static void name_tracks(struct chrome *c) {
@@ -150,18 +185,27 @@ static const struct weir_trace_event *find_event(const struct weir__worker *work
     return NULL;
 }
 
+/* A slice, as far as arrows need it. */
+struct slice {
+    uint32_t track;
+    uint64_t start, end;
+};
+
+static struct slice slice_of(const struct weir_trace_event *event) {
+    return (struct slice){event->worker, event->start, event->end};
+}
+
 /* An end of an arrow belongs to the slice around its time, so the tail stands just inside. */
-static void add_arrow(struct chrome *c, const struct weir_trace_event *from,
-                      const struct weir_trace_event *to) {
-    uint64_t tail = from->end > from->start ? from->end - 1 : from->start;
+static void add_arrow(struct chrome *c, struct slice from, struct slice to) {
+    uint64_t tail = from.end > from.start ? from.end - 1 : from.start;
     uint32_t id = c->arrows++;
-    open_event(c, "s", from->worker);
+    open_event(c, "s", from.track);
     weir__text_add(&c->text, ",\"id\":%" PRIu32 ",\"name\":\"crossing\",\"cat\":\"crossing\"", id);
     add_microseconds(c, "ts", tail - c->origin);
     weir__text_add(&c->text, "}");
-    open_event(c, "f", to->worker);
+    open_event(c, "f", to.track);
     weir__text_add(&c->text, ",\"id\":%" PRIu32 ",\"name\":\"crossing\",\"cat\":\"crossing\"", id);
-    add_microseconds(c, "ts", to->start - c->origin);
+    add_microseconds(c, "ts", to.start - c->origin);
     weir__text_add(&c->text, ",\"bp\":\"e\"}");
 }
 
@@ -171,7 +215,66 @@ static void add_crossing(struct chrome *c, const struct weir_trace_event *event,
     if (action == NULL) return;
     const struct weir_trace_event *from =
         find_event(&c->pipe->workers[event->waited_for], action, event);
-    if (from != NULL) add_arrow(c, from, event);
+    if (from != NULL) add_arrow(c, slice_of(from), slice_of(event));
+}
+
+/* ---- copies ---- */
+
+/* The event of the table's action in the copy's step, NULL if it is not kept. */
+static const struct weir_trace_event *event_of(const struct chrome *c,
+                                               const struct weir__copy_event *of, uint32_t action) {
+    const struct weir_table *table = of->prepared->table;
+    uint32_t w = weir__table_worker_of(table, action);
+    const struct weir__worker *worker = &c->pipe->workers[w];
+    uint32_t at = weir__trace_step_begin(worker, of->step) + action - table->rows[w];
+    if (at >= weir__trace_step_begin(worker, of->step + 1)) return NULL;
+    const struct weir_trace_event *event = weir__trace_event(worker, at);
+    return same_action(&event->action, &table->actions[action]) ? event : NULL;
+}
+
+static void add_copy_arrows(struct chrome *c, const struct weir__copy_event *event,
+                            struct slice slice) {
+    const struct weir__prepared *p = event->prepared;
+    const struct weir_trace_event *to = event_of(c, event, p->copies[event->copy].action);
+    for (uint32_t i = event->copy; i != WEIR__NO_COPY; i = p->copies[i].next) {
+        if (p->copies[i].from_block == WEIR__NO_BLOCK) continue;
+        uint32_t made = weir__prepared_made(p, &p->copies[i]);
+        const struct weir_trace_event *from = event_of(c, event, made);
+        if (from != NULL && from->start <= slice.start) add_arrow(c, slice_of(from), slice);
+    }
+    if (to != NULL) add_arrow(c, slice, slice_of(to));
+}
+
+static void add_copy(struct chrome *c, const struct weir__copy_event *event) {
+    const struct weir__prepared *p = event->prepared;
+    const struct weir__copy *copy = &p->copies[event->copy];
+    const struct weir__lane *lane = &p->lanes[copy->lane];
+    bool caller = lane->from == WEIR__FROM_CALLER;
+    struct slice slice = {lane_track(c, lane->worker, lane->from), event->start, event->end};
+    uint64_t bytes = 0;
+    char name[32];
+    for (uint32_t i = event->copy; i != WEIR__NO_COPY; i = p->copies[i].next)
+        bytes += p->copies[i].bytes;
+    open_event(c, "X", slice.track);
+    weir__text_add(&c->text, ",\"name\":\"copy for %s\",\"cat\":\"copy\"",
+                   weir__trace_name(&p->table->actions[copy->action], name));
+    add_microseconds(c, "ts", event->start - c->origin);
+    add_microseconds(c, "dur", event->end - event->start);
+    weir__text_add(&c->text,
+                   ",\"args\":{\"step\":%" PRIu64 ",\"bytes\":%" PRIu64
+                   ",\"from\":%d,\"to\":%" PRIu32 ",\"by\":\"%s\"}}",
+                   event->step, bytes, caller ? -1 : (int)lane->from, lane->worker,
+                   copy->by_kernel ? "kernel" : "engine");
+    add_copy_arrows(c, event, slice);
+}
+
+/* Those of actions that are no longer kept are left out. */
+static void add_copies(struct chrome *c, const struct weir__worker *worker) {
+    uint64_t count = worker->copy_event_count, capacity = worker->copy_event_capacity;
+    for (uint64_t i = count > capacity ? count - capacity : 0; i < count; i++) {
+        const struct weir__copy_event *event = &worker->copy_events[i % capacity];
+        if (event->start >= c->origin && c->text.status == WEIR_OK) add_copy(c, event);
+    }
 }
 
 /* ---- all of it ---- */
@@ -200,7 +303,10 @@ static void add_worker(struct chrome *c, const struct weir__worker *worker) {
 
 int weir_pipe_trace_chrome(const struct weir_pipe *pipe, weir_write_fn *write, void *context) {
     if (pipe == NULL || write == NULL) return WEIR_ERR_ARGUMENT;
+    weir__stamps_read(pipe);
     struct chrome c = {.pipe = pipe, .origin = find_origin(pipe), .first = true};
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        c.any_lanes |= pipe->workers[w].copy_streams != NULL;
     weir__text_begin(&c.text, write, context);
     weir__text_add(&c.text,
                    "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"weir\":\"%s\"},"
@@ -208,6 +314,7 @@ int weir_pipe_trace_chrome(const struct weir_pipe *pipe, weir_write_fn *write, v
                    weir_version());
     name_tracks(&c);
     for (uint32_t w = 0; w < pipe->worker_count; w++) add_worker(&c, &pipe->workers[w]);
+    for (uint32_t w = 0; w < pipe->worker_count; w++) add_copies(&c, &pipe->workers[w]);
     weir__text_add(&c.text, "\n]}\n");
     return weir__text_end(&c.text);
 }

@@ -63,22 +63,56 @@ static enum weir_cause cause_of(const struct weir__snapshot *s, uint32_t action,
     return WEIR_CAUSE_MEMORY; /* no data crosses: it took over bytes */
 }
 
-static void fill_wait(const struct weir__snapshot *s, uint32_t action,
-                      const struct weir_trace_event *event, struct weir_snapshot_action *into) {
+/* The copy of a lane that the action waited for last, of those between its worker and `other`. */
+static const struct weir__copy_event *last_copy(const struct weir__snapshot *s, uint32_t action,
+                                                const struct weir_trace_event *event) {
+    const struct weir__prepared *p = s->of.prepared;
+    const struct weir__copy_event *last = NULL;
+    for (uint32_t i = p->calls[action].wait_begin; i < p->calls[action].wait_end; i++) {
+        const struct weir__wait *wait = &p->waits[i];
+        if (wait->copy == WEIR__NO_COPY) continue;
+        if (weir__wait_for_whom(p, event->worker, wait) != event->waited_for) continue;
+        const struct weir__worker *to =
+            &s->pipe->workers[p->lanes[p->copies[wait->copy].lane].worker];
+        const struct weir__copy_event *copy = weir__stamps_copy(to, event->step, wait->copy);
+        if (copy != NULL && (last == NULL || copy->end > last->end)) last = copy;
+    }
+    return last;
+}
+
+/* The action that made what the copy brings, UINT32_MAX for one that takes from the worker. */
+static uint32_t made_for(const struct weir__snapshot *s, const struct weir__copy_event *copy,
+                         uint32_t worker) {
+    const struct weir__prepared *p = s->of.prepared;
+    const struct weir__copy *of = &p->copies[copy->copy];
+    if (p->lanes[of->lane].worker != worker || of->from_block == WEIR__NO_BLOCK) return UINT32_MAX;
+    return weir__prepared_made(p, of);
+}
+
+/* Returns the awaited action in the table, or UINT32_MAX. */
+static uint32_t fill_wait(const struct weir__snapshot *s, uint32_t action,
+                          const struct weir_trace_event *event, struct weir_snapshot_action *into) {
     into->waited_for = event->waited_for;
     into->awaited = WEIR_NO_ACTION;
     into->cause = WEIR_CAUSE_NOTHING;
-    if (event->waited_for < 0) return;
+    if (event->waited_for < 0) return UINT32_MAX;
     uint32_t from = weir__trace_last_wait(s->of.prepared, action, (uint32_t)event->waited_for);
-    if (from == UINT32_MAX) return;
-    into->awaited = shown_index(s, from);
-    into->cause = cause_of(s, action, from);
+    const struct weir__copy_event *copy = last_copy(s, action, event);
+    if (copy != NULL && (from == UINT32_MAX || weir__snapshot_event(s, from)->end <= copy->end)) {
+        from = made_for(s, copy, event->worker);
+        into->cause = WEIR_CAUSE_COPY;
+    } else if (from != UINT32_MAX) {
+        into->cause = cause_of(s, action, from);
+    }
+    if (from != UINT32_MAX) into->awaited = shown_index(s, from);
+    return from;
 }
 
 /* The parts as the report counts them; before norm and update, which it leaves out, all until the
  * awaited one's end is waiting. */
 static void split_wait(const struct weir__snapshot *s, const struct weir__times *t, uint32_t action,
-                       const struct weir_trace_event *event, struct weir_snapshot_action *into) {
+                       uint32_t from, const struct weir_trace_event *event,
+                       struct weir_snapshot_action *into) {
     uint64_t all = into->start - into->waited;
     if (weir__times_in_step(t, action)) {
         double now = (double)event->waited - (double)t->origin;
@@ -86,8 +120,7 @@ static void split_wait(const struct weir__snapshot *s, const struct weir__times 
             weir__times_before(t, action, event->worker, fmax(now, t->first));
         into->waiting = (uint64_t)before.waiting;
         into->copy = (uint64_t)(before.delay + before.copying);
-    } else if (into->awaited != WEIR_NO_ACTION) {
-        uint32_t from = weir__trace_last_wait(s->of.prepared, action, (uint32_t)event->waited_for);
+    } else if (from != UINT32_MAX) {
         uint64_t end = weir__snapshot_event(s, from)->end;
         if (end > event->waited) into->waiting = end - event->waited;
     }
@@ -110,8 +143,8 @@ static int fill_actions(struct weir__snapshot *s, const struct weir__times *t) {
         into->waited = event->waited - s->origin;
         into->start = event->start - s->origin;
         into->end = event->end - s->origin;
-        fill_wait(s, a, event, into);
-        split_wait(s, t, a, event, into);
+        uint32_t from = fill_wait(s, a, event, into);
+        split_wait(s, t, a, from, event, into);
     }
     s->shown.actions = actions;
     s->shown.action_count = count;
@@ -241,6 +274,7 @@ int weir_snapshot_new(const struct weir_pipe *pipe, uint64_t step,
                       const struct weir_allocator *allocator, struct weir_snapshot **snapshot) {
     if (pipe == NULL || snapshot == NULL) return WEIR_ERR_ARGUMENT;
     if (pipe->stuck || atomic_load(&pipe->in_use)) return WEIR_ERR_BUSY;
+    weir__stamps_read(pipe);
     struct weir__snapshot *s = weir__acquire(allocator, 1, sizeof *s);
     if (s == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     s->pipe = pipe;

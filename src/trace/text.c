@@ -331,6 +331,7 @@ int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool co
     if (pipe == NULL || write == NULL) return WEIR_ERR_ARGUMENT;
     struct last_step last = {.pipe = pipe};
     char title[32];
+    weir__stamps_read(pipe);
     if (!find_last_step(&last)) return WEIR_ERR_NOT_FOUND;
     snprintf(title, sizeof title, "step %" PRIu64, last.step);
     struct weir__timeline source = {.title = title,
