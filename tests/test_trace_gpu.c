@@ -281,5 +281,54 @@ static void test_no_step_asks_for_its_own_stamps(void) {
     engine_gpu_expect_clean(gpu);
 }
 
+/* ---- what is not waited for ---- */
+
+static uint32_t own_waits(void) {
+    const struct weir__prepared *p = pipe_->prepared[0];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < p->copy_count; i++) {
+        const struct weir__copy *copy = &p->copies[i];
+        if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
+        for (uint32_t k = copy->wait_begin; k < copy->wait_end; k++)
+            count +=
+                p->waits[k].copy != WEIR__NO_COPY && p->copies[p->waits[k].copy].lane == copy->lane;
+    }
+    return count;
+}
+
+static void count_own_waits(const struct weir_fake_cuda_control *gpu, uint32_t counts[2]) {
+    static const char *const devices[] = {"cuda:0", "cuda:1", "cuda:0", "cuda:1",
+                                          "cuda:0", "cuda:1", "cuda:0", "cuda:1"};
+    static struct engine_random run;
+    engine_random_choose(&run, &model);
+    run.options.devices = devices;
+    run.options.device_count = run.options.workers > 0 ? run.options.workers : model.stage_count;
+    run.options.debug_inputs = false;
+    run.options.link_delay_ns = 0;
+    run.options.link = WEIR_LINK_AUTO;
+    model.gpu = gpu;
+    for (int hops = 0; hops <= 1; hops++) {
+        gpu->reset(1, 2, hops != 0 ? WEIR_FAKE_CUDA_NO_PEERS : 0);
+        CHECK_OK(weir_pipe_new(&run.options, NULL, &pipe_));
+        counts[hops] += own_waits();
+        weir_pipe_destroy(pipe_);
+        engine_gpu_expect_clean(gpu);
+    }
+}
+
+/* Through slots that are used again, copies wait for each other where nothing else keeps them in
+ * order; in a stream they are. */
+static void test_copies_wait_for_each_other_only_in_hops(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    uint32_t counts[2] = {0};
+    for (int i = 0; gpu != NULL && i < 300 && counts[1] == 0; i++) {
+        count_own_waits(gpu, counts);
+        CHECK_HELPERS();
+    }
+    CHECK_EQ_UINT(counts[0], 0);
+    CHECK(gpu == NULL || counts[1] > 0);
+}
+
 WEIR_TEST_SUITE(trace_gpu, TEST(recompute_runs_while_the_gradient_is_on_its_way),
-                TEST(a_wait_for_a_copy_says_so), TEST(no_step_asks_for_its_own_stamps))
+                TEST(a_wait_for_a_copy_says_so), TEST(no_step_asks_for_its_own_stamps),
+                TEST(copies_wait_for_each_other_only_in_hops))

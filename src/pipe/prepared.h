@@ -30,7 +30,8 @@ struct weir__lane {
     uint32_t worker;
     uint32_t from; /**< a worker, or WEIR__FROM_CALLER */
     bool may_hop;  /**< two devices with memories of their own: unless one reaches the other, copies
-                        pass through WEIR__HOP_SLOTS slots of pinned memory */
+                        pass through WEIR__HOP_SLOTS slots of pinned memory. Else the waits of its
+                        units for each other are dropped where the pipe is prepared */
     struct weir__copy_stream *stream; /**< the pipe's; set where the pipe is prepared */
 };
 #define WEIR__FROM_CALLER UINT32_MAX

@@ -109,6 +109,20 @@ static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *p
                         &worker->signals);
 }
 
+/* A plan is made before devices say whom they reach. Where a lane does not hop after all, its order
+ * says what its units would wait for among themselves. */
+static void drop_own_waits(struct weir__prepared *prepared, uint32_t first) {
+    struct weir__copy *copy = &prepared->copies[first];
+    uint32_t kept = copy->wait_begin;
+    if (prepared->lanes[copy->lane].stream->hop.device != NULL) return;
+    for (uint32_t i = copy->wait_begin; i < copy->wait_end; i++) {
+        const struct weir__wait *wait = &prepared->waits[i];
+        bool own = wait->copy != WEIR__NO_COPY && prepared->copies[wait->copy].lane == copy->lane;
+        if (!own) prepared->waits[kept++] = *wait;
+    }
+    copy->wait_end = kept;
+}
+
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared) {
     int status = WEIR_OK;
     for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
@@ -120,6 +134,7 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepare
         const struct weir__copy *copy = &prepared->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
         struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
+        drop_own_waits(prepared, i);
         status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
         if (status == WEIR_OK) status = grow_hop(pipe, stream, prepared, i);
     }
@@ -256,12 +271,8 @@ static int run_unit(struct weir__run *run, uint32_t first) {
     weir__run_gates(run, copy->wait_begin, copy->wait_end);
     if (device != run->worker->device)
         status = device_failed(run, device, device->calls->enter(device));
-    for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++) {
-        const struct weir__wait *wait = &run->prepared->waits[i];
-        bool own =
-            wait->copy != WEIR__NO_COPY && run->prepared->copies[wait->copy].lane == copy->lane;
-        if (!own || hops) status = weir__run_follow(run, stream, wait);
-    }
+    for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++)
+        status = weir__run_follow(run, stream, &run->prepared->waits[i]);
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
     status = enqueue_unit(run, lane, first);
     if (status != WEIR_OK) return status;
