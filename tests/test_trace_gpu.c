@@ -19,7 +19,7 @@ enum { CHUNKS = 3, ROWS = 6, CLOCKS_NS = 50000, SLOW_NS = 3000000 };
 
 static struct engine_model model;
 static struct weir_pipe *pipe_;
-static uint64_t last_call_ns;
+static _Atomic uint64_t last_call_ns; /* workers write it */
 static enum weir_phase slow_phase;
 static uint32_t slow_stage;
 
