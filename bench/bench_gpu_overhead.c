@@ -143,17 +143,22 @@ static void add_overhead(struct bench *bench, const struct bench_case *measured)
 }
 
 void bench_gpu_overhead(struct bench *bench) {
-    static const struct pipe_case kinds[] = {
-        {.name = "one-worker/empty", .stages = 1},
-        {.name = "one-worker/launch", .stages = 1, .launches = true},
-        {.name = "two-workers/empty", .stages = 2},
-        {.name = "two-workers/launch", .stages = 2, .launches = true}};
+    static const struct {
+        const char *name;
+        uint32_t stages;
+        bool launches;
+    } kinds[] = {{"one-worker/empty", 1, false},
+                 {"one-worker/launch", 1, true},
+                 {"two-workers/empty", 2, false},
+                 {"two-workers/launch", 2, true}};
     enum { COUNT = WEIR__COUNT_OF(kinds) };
     struct pipe_case *own[COUNT];
     struct bench_case cases[COUNT];
     for (uint32_t i = 0; i < COUNT; i++) {
         own[i] = bench_take(bench, 1, sizeof *own[i]);
-        *own[i] = kinds[i];
+        own[i]->name = kinds[i].name;
+        own[i]->stages = kinds[i].stages;
+        own[i]->launches = kinds[i].launches;
         make_pipe(bench->gpu, own[i]);
         check_answers(bench, own[i]);
         overhead_case_init(bench, &own[i]->overhead, 2 * own[i]->stages, run_step, own[i]);
