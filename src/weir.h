@@ -595,9 +595,15 @@ const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t r
 /** Stages, as built. */
 uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe);
 /** Where a stage's lasting memory is: its attachment. Valid while the pipe lives; read or write it
- * only between steps, a GPU's by copies that are over before the next step. */
+ * only between steps, a GPU's by the calls below. */
 int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
                          struct weir_attachment *attachment);
+/** Copies a stage's lasting memory to the caller's, wherever its device has it; between steps. */
+int weir_pipe_read(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
+                   size_t bytes);
+/** The other way. Both fail as the device does. */
+int weir_pipe_write(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
+                    size_t bytes);
 
 /* ---- the memory plan ------------------------------------------------------------------------- */
 

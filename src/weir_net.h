@@ -201,9 +201,12 @@ struct weir_net_options {
     size_t size;
     /** Stages, inputs and layers' callbacks are filled in by the net; all else is the caller's. */
     struct weir_pipe_options pipe;
-    uint32_t stages;                 /**< parts of the layer list; cut evenly by estimated cost */
-    const uint32_t *balance;         /**< layers per stage, `stages` of them; NULL: automatic */
-    enum weir_dtype dtype;           /**< F32, or F64 on the reference kernels */
+    uint32_t stages;         /**< parts of the layer list; cut evenly by estimated cost */
+    const uint32_t *balance; /**< layers per stage, `stages` of them; NULL: automatic */
+    /** F32; F64 on the CPU's reference kernels; BF16 on GPUs: what is stored of activations and of
+     * their gradients and the output, while parameters, their gradients, the optimizer, and a
+     * floating-point input and target are F32. */
+    enum weir_dtype dtype;
     uint64_t seed;                   /**< key of dropout's random numbers */
     bool reference;                  /**< plain-C kernels even where faster ones exist */
     bool input_grads;                /**< compute the gradient of a floating-point input */
@@ -241,7 +244,8 @@ struct weir_pipe *weir_net_pipe(struct weir_net *net);
 /** Layers of each stage. */
 const uint32_t *weir_net_balance(const struct weir_net *net);
 
-/** A parameter: its data and gradient lie in the pipe's arena; touch them between steps only. */
+/** A parameter: its data and gradient lie in the pipe's arena, on its stage's device; touch them
+ * between steps only, and through weir_pipe_read and weir_pipe_write where that may be a GPU. */
 struct weir_parameter {
     const char *name; /**< "h.0.ln_1.weight": never depends on the partition */
     uint32_t stage;   /**< of its first use */
@@ -264,8 +268,8 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
 /** Weights that are tied across stages have a copy in each of them, which stay equal by themselves:
  * every stage updates its own by the sum of all uses' gradients. A parameter above is the first
  * stage's. Whoever writes its data or optimizer state calls this afterwards, which copies them to
- * the others; weir_net_init and weir_net_load have done so. */
-void weir_net_share(struct weir_net *net);
+ * the others; weir_net_init and weir_net_load have done so. Fails as a device does. */
+int weir_net_share(struct weir_net *net);
 
 /** Fills the parameters from the seed: PyTorch's distributions (GPT: GPT-2's). The values depend on
  * the seed and the parameter's place in the list alone. */

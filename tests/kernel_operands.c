@@ -183,6 +183,8 @@ static bool has_one_operand(enum weir__op op) {
     case WEIR__OP_sigmoid:
     case WEIR__OP_tanh:
     case WEIR__OP_dropout:
+    case WEIR__OP_narrow:
+    case WEIR__OP_widen:
     case WEIR__OP_copy: return true;
     default: return false;
     }
@@ -199,6 +201,8 @@ void kernel_operands(const struct weir__op_shape *shape, struct operands *operan
         (struct operands){.in = {REAL(n.elements), REAL(n.elements)}, .out = {REAL(n.elements)}};
     if (has_one_operand(shape->op)) operands->in[1] = (struct operand)REAL(0);
     if (loss) operands->out[0] = (struct operand)LOSS;
+    operands->in[0].single = shape->op == WEIR__OP_narrow;
+    operands->out[0].single = shape->op == WEIR__OP_widen;
 }
 
 /* ---- random shapes ---- */

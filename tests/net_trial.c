@@ -194,7 +194,9 @@ static void take_gradients(struct weir_net *net, struct trial_result *result) {
         EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK);
         EXPECT(parameter.frozen == (parameter.gradient == NULL));
         if (parameter.gradient != NULL)
-            memcpy(next, parameter.gradient, parameter_bytes(&parameter));
+            EXPECT_STATUS(weir_pipe_read(weir_net_pipe(net), parameter.stage, next,
+                                         parameter.gradient, parameter_bytes(&parameter)),
+                          WEIR_OK);
         next += parameter_bytes(&parameter);
     }
 }

@@ -302,7 +302,7 @@ static void test_every_fault_is_listed_and_no_file_appears(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
     static const char *const messages[] = {
         "--load /none/w: No such file", "/none/text: No such file or directory",
-        "--dtype bf16 is not available", "--balance adds up to 7 layers, the model has 6",
+        "--dtype bf16 is the GPU's", "--balance adds up to 7 layers, the model has 6",
         "--chunks 0: too small"};
     struct cli_run run;
     const char *folder = test_temporary_directory();

@@ -44,7 +44,7 @@ static const struct refusal of_pipelines[] = {
     {"--schedule interleaved --stages 4 --batch 5 --chunks 5", "the nearest are 4 and 6"},
     {"--schedule zb-w", "there is no schedule 'zb-w'"},
     {"--schedule /none/t.csv", "--schedule /none/t.csv: cannot open"},
-    {"--dtype bf16", "--dtype bf16 is not available in this build: use f32 or f64"},
+    {"--dtype bf16", "--dtype bf16 is the GPU's: use f32 on a CPU, or --device cuda"},
     {"--dtype f16", "--dtype f16"},
     {"--device cuda", "--device cuda: WEIR_CUDA_DRIVER names a library that does not open"},
     {"--device cpu,cuda:1", "--device cuda:1: WEIR_CUDA_DRIVER names"},
@@ -111,23 +111,23 @@ static void test_every_fault_is_listed_and_no_file_appears(void) {
                                            "/none/text: No such file",
                                            "--balance adds up to 6 layers, the model has 4",
                                            "there is no schedule 'zigzag'",
-                                           "--dtype bf16 is not available",
+                                           "--dtype f64 is the CPU's",
                                            "--device cuda: WEIR_CUDA_DRIVER names",
                                            "--workers 3: there are 2 stages"};
     struct cli_run run;
     const char *folder = test_temporary_directory();
     CHECK(setenv("WEIR_CUDA_DRIVER", "/none/driver", 1) == 0);
-    CLI_CODE(
-        &run, 2,
-        "train " CLI_TRAIN " --data /none/text --save-every 1 --save-weights /none/w --balance "
-        "3,3 --schedule zigzag --dtype bf16 --device cuda --workers 3 --json %s/j --trace %s/t",
-        folder, folder);
+    CLI_CODE(&run, 2,
+             "train " CLI_TRAIN
+             " --data /none/text --save-every 1 --save-weights /none/w --balance "
+             "3,3 --schedule zigzag --dtype f64 --device cuda --workers 3 --json %s/j --trace %s/t",
+             folder, folder);
     for (uint32_t i = 0; i < COUNT(messages); i++) CHECK_CONTAINS(run.output, messages[i]);
     CHECK_EQ_INT(test_shell(run.output, sizeof run.output, "ls %s | wc -l", folder), 0);
     CHECK_EQ_INT(run.output[0], '0');
 }
 
-/* No driver, no GPU, a GPU that is not there; and networks, which run on none yet. */
+/* No driver, no GPU, a GPU that is not there, a dtype that it has not. */
 static void test_a_gpu_that_cannot_be_used_is_refused_with_the_way_out(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
     static const struct refusal without[] = {
@@ -137,8 +137,8 @@ static void test_a_gpu_that_cannot_be_used_is_refused_with_the_way_out(void) {
         {"--device cuda:x", "--device cuda:x: a device is named by its kind and perhaps a number"}};
     static const struct refusal with[] = {
         {"--device cuda:3", "--device cuda:3: there is no GPU 3: there are 2"},
-        {"--device cpu,cuda:1", "--device cuda:1: the GPU is there, but this version runs networks "
-                                "on the CPU only"}};
+        {"--device cuda --dtype f64", "--dtype f64 is the CPU's: use f32 or bf16 on a GPU"},
+        {"--device cpu,cuda:1 --dtype bf16", "--dtype bf16 is the GPU's: use f32 on a CPU"}};
     char command[600];
     snprintf(command, sizeof command, "train " CLI_TRAIN " --steps 1 --data %s", cli_text());
     void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);

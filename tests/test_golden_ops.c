@@ -155,7 +155,10 @@ static void compare_ops(enum kernel_backend backend) {
         bool fused = op == WEIR__OP_bias_gelu || op == WEIR__OP_bias_gelu_grad ||
                      op == WEIR__OP_bias_dropout_add || op == WEIR__OP_add_layer_norm ||
                      op == WEIR__OP_add_layer_norm_grad_input;
-        if (!random && !fused && count == 0) TEST_FAIL("no case of %s", weir__op_name(op));
+        /* Copies at any dtype that PyTorch's numbers are compared in. */
+        bool casts = op == WEIR__OP_narrow || op == WEIR__OP_widen;
+        if (!random && !fused && !casts && count == 0)
+            TEST_FAIL("no case of %s", weir__op_name(op));
     }
     weir__safetensors_close(file);
 }

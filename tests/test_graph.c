@@ -419,7 +419,7 @@ static void test_recompute_leaves_the_bytes_that_forward_saved(void) {
     struct bench bench = {0};
     CHECK_OK(weir__instance_new(&options, 2, &bench.instance));
     CHECK_OK(weir__instance_plan(&options, bench.instance, UINT32_MAX));
-    CHECK_OK(weir__instance_prepare(bench.instance, stage->graph.node_count, 1));
+    CHECK_OK(weir__instance_prepare(bench.instance, stage->graph.node_count, 1, NULL));
     check_recompute(&bench);
     weir__instance_release(bench.instance, stage->graph.node_count);
     weir__instance_destroy(test_allocator(), bench.instance);
@@ -516,7 +516,8 @@ static bool middle_init(struct middle *middle, const struct weir_model *model, b
     return EXPECT_STATUS(weir__slice(&stage->graph, &middle->slices), WEIR_OK) &&
            EXPECT_STATUS(weir__instance_new(&options, 2, instance), WEIR_OK) &&
            EXPECT_STATUS(weir__instance_plan(&options, *instance, UINT32_MAX), WEIR_OK) &&
-           EXPECT_STATUS(weir__instance_prepare(*instance, stage->graph.node_count, 1), WEIR_OK);
+           EXPECT_STATUS(weir__instance_prepare(*instance, stage->graph.node_count, 1, NULL),
+                         WEIR_OK);
 }
 
 static void middle_clean_up(struct middle *middle) {

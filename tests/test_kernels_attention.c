@@ -34,8 +34,8 @@ static void compare(const struct weir__op_shape *shape, enum kernel_backend back
     if (backend == KERNEL_CUDA_BF16) kernel_case_narrow(&test);
     EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
     EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
-    double tolerance = kernel_tolerance(&wanted);
-    if (backend == KERNEL_CUDA_BF16) tolerance += kernel_tolerance_bf16(shape);
+    double tolerance =
+        backend == KERNEL_CUDA_BF16 ? kernel_tolerance_bf16(&wanted) : kernel_tolerance(&wanted);
     kernel_expect_near(&got, &wanted, tolerance, kernel_backend_name(backend));
     kernel_results_clean_up(&got);
     kernel_results_clean_up(&wanted);

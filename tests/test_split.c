@@ -424,7 +424,7 @@ static void make_bench(const struct weir__network *network, uint32_t s, enum wei
     options.lasting = lasting;
     CHECK_OK(weir__instance_new(&options, ROWS, &bench.instance));
     EXPECT_STATUS(weir__instance_plan(&options, bench.instance, UINT32_MAX), WEIR_OK);
-    EXPECT_STATUS(weir__instance_prepare(bench.instance, bench.stage->graph.node_count, 1),
+    EXPECT_STATUS(weir__instance_prepare(bench.instance, bench.stage->graph.node_count, 1, NULL),
                   WEIR_OK);
     if (!test_has_failed()) check_stage(&bench);
     seen.inputs |= bench.slices.weight_reads.inputs;

@@ -85,11 +85,12 @@ static double best_seconds(int (*work)(void *), void *context, uint64_t budget_n
 
 static int product(void *context) {
     const struct weir__op_call *call = context;
-    return weir__kernel_for(WEIR__OP_linear, WEIR_F32, false)->run(call);
+    return weir__kernel_for(WEIR__OP_linear, WEIR_F32, WEIR__BACKEND_CPU)->run(call);
 }
 
 static double measure_product(void) {
-    const struct weir__kernel *kernel = weir__kernel_for(WEIR__OP_linear, WEIR_F32, false);
+    const struct weir__kernel *kernel =
+        weir__kernel_for(WEIR__OP_linear, WEIR_F32, WEIR__BACKEND_CPU);
     struct weir__op_shape shape = {.op = WEIR__OP_linear,
                                    .dtype = WEIR_F32,
                                    .threads = 1,

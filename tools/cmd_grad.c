@@ -69,6 +69,7 @@ struct grad {
     int64_t rows;
     struct weir__safetensors_item *items;
     uint32_t item_count, item_capacity;
+    uint32_t gradients_begin, gradients_end; /* items whose data are the command's own */
     double loss64;
     float loss32;
 };
@@ -120,9 +121,15 @@ static bool readable_as(enum weir_dtype file, enum weir_dtype run) {
     return file == WEIR_F32 || file == WEIR_F64;
 }
 
-/* A model's floating-point tensors are of the run's dtype, whatever the model's list says. */
+static enum weir_dtype exact_dtype(const struct grad *g) {
+    return g->options.dtype == WEIR_BF16 ? WEIR_F32 : g->options.dtype;
+}
+
+/* A model's floating-point tensors are of the run's dtype, whatever the model's list says; what
+ * goes in is F32 where that is BF16. */
 static enum weir_dtype run_dtype(const struct grad *g, const struct weir_tensor *spec) {
-    return weir_dtype_is_float(spec->dtype) ? g->options.dtype : spec->dtype;
+    if (!weir_dtype_is_float(spec->dtype)) return spec->dtype;
+    return spec == &g->output_spec ? g->options.dtype : exact_dtype(g);
 }
 
 static bool fits(const struct weir__safetensor *from, const struct weir_tensor *spec) {
@@ -258,7 +265,7 @@ static int add_rows(struct grad *g, const char *prefix, const char *name,
 
 static int add_loss(struct grad *g, double loss) {
     bool wide = g->options.dtype == WEIR_F64;
-    struct weir__safetensors_item *item = add_item(g, "", "loss", g->options.dtype);
+    struct weir__safetensors_item *item = add_item(g, "", "loss", exact_dtype(g));
     if (item == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     g->loss64 = loss;
     g->loss32 = (float)loss;
@@ -266,7 +273,20 @@ static int add_loss(struct grad *g, double loss) {
     return WEIR_OK;
 }
 
+/* A GPU's memory cannot be written to a file: the item has a copy, to the end of the command. */
+static int read_gradient(struct grad *g, const struct weir_parameter *parameter,
+                         struct weir__safetensors_item *item) {
+    size_t bytes = (size_t)parameter->count * weir_dtype_bytes(parameter->dtype);
+    void *copy = malloc(bytes);
+    if (copy == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    item->data = copy;
+    g->gradients_end = g->item_count;
+    return weir_pipe_read(weir_net_pipe(g->net), parameter->stage, copy, parameter->gradient,
+                          bytes);
+}
+
 static int add_gradients(struct grad *g) {
+    g->gradients_begin = g->gradients_end = g->item_count;
     for (uint32_t i = 0; i < weir_net_parameter_count(g->net); i++) {
         struct weir_parameter parameter;
         int status = weir_net_parameter(g->net, i, &parameter);
@@ -276,7 +296,8 @@ static int add_gradients(struct grad *g) {
         if (item == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         item->rank = parameter.rank;
         memcpy(item->shape, parameter.shape, sizeof parameter.shape);
-        item->data = parameter.gradient;
+        status = read_gradient(g, &parameter, item);
+        if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
@@ -300,7 +321,7 @@ static int save(struct grad *g, double loss) {
         status =
             add_rows(g, "", "output", &g->output_spec, run_dtype(g, &g->output_spec), g->output);
     if (status == WEIR_OK && g->input_grad != NULL)
-        status = add_rows(g, "grad.", "input", &g->input_spec, g->options.dtype, g->input_grad);
+        status = add_rows(g, "grad.", "input", &g->input_spec, exact_dtype(g), g->input_grad);
     if (status == WEIR_OK) status = add_gradients(g);
     if (status == WEIR_OK && g->values->masks)
         status = weir_net_masks(g->net, 0, g->rows, add_mask, g);
@@ -372,7 +393,9 @@ static int run(struct grad *g, const struct args *args) {
 
 static void clean_up(struct grad *g) {
     for (uint32_t i = 0; i < g->item_count; i++) {
-        if (strncmp(g->items[i].name, "mask.", 5) == 0) free((void *)g->items[i].data);
+        bool is_gradient = i >= g->gradients_begin && i < g->gradients_end;
+        bool is_mask = strncmp(g->items[i].name, "mask.", 5) == 0;
+        if (is_gradient || is_mask) free((void *)g->items[i].data);
         free((void *)g->items[i].name);
     }
     free(g->items);

@@ -310,14 +310,8 @@ static void fill_stages(const struct pipe_options *options, const struct args *a
 /* What is not there, and for now what is: no network runs on a GPU yet. */
 static void check_device(const char *name, struct weir_faults *faults) {
     struct weir_error error = {0};
-    struct weir__device_facts facts = weir__device_facts(name);
     if (weir__device_check(name, &error) != WEIR_OK)
         weir_faults_add(faults, "--device %.80s: %s", name, error.message);
-    else if (facts.memory != 0)
-        weir_faults_add(faults,
-                        "--device %.80s: the GPU is there, but this version runs networks on the "
-                        "CPU only (on CUDA, stages of your own through weir.h): use cpu",
-                        name);
 }
 
 static void fill_devices(const struct pipe_options *options, uint32_t workers,
@@ -336,6 +330,19 @@ static void fill_devices(const struct pipe_options *options, uint32_t workers,
             storage->devices[count++] = storage->devices[0];
     pipe->devices = count > 0 ? storage->devices : NULL;
     pipe->device_count = count;
+}
+
+/* As far as the devices' names tell it: the net goes by what each stage is on. */
+static void check_dtype(const struct weir_net_options *net, uint32_t workers,
+                        struct weir_faults *faults) {
+    uint32_t gpus = 0;
+    for (uint32_t w = 0; w < net->pipe.device_count; w++)
+        gpus += !weir__device_facts(net->pipe.devices[w]).synchronous;
+    if (net->dtype == WEIR_BF16 && gpus < workers)
+        weir_faults_add(faults, "--dtype bf16 is the GPU's: use f32 on a CPU, or --device cuda");
+    if (net->dtype == WEIR_F64 && gpus > 0)
+        weir_faults_add(faults, "--dtype f64 is the CPU's: use f32 or bf16 on a GPU, or "
+                                "--device cpu");
 }
 
 /* One mode for all stages, or as many as there are. */
@@ -378,8 +385,7 @@ int pipe_options_fill(const struct pipe_options *options, const struct args *arg
     uint32_t workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
     fill_devices(options, workers, storage, &net->pipe, faults);
     net->dtype = dtypes[options->dtype];
-    if (net->dtype == WEIR_BF16)
-        weir_faults_add(faults, "--dtype bf16 is not available in this build: use f32 or f64");
+    check_dtype(net, workers, faults);
     net->seed = options->seed;
     net->pipe.chunks = options->chunks;
     fill_checkpoint(options, storage, net, faults);

@@ -12,7 +12,7 @@
 
 /* ---- the model's side ---- */
 
-/* What is not available here (bf16) has been refused already. */
+/* What goes in is F32 where the run is in BF16. */
 static enum weir_dtype step_dtype(enum weir_dtype dtype, enum weir_dtype wanted) {
     if (!weir_dtype_is_float(dtype)) return dtype;
     return wanted == WEIR_F64 ? WEIR_F64 : WEIR_F32;
@@ -47,7 +47,7 @@ const char *task_take_model(struct task *task, const struct weir_model *model,
     weir_model_border(model, &task->input, &task->target, &loss);
     task->input.dtype = step_dtype(task->input.dtype, dtype);
     task->target.dtype = step_dtype(task->target.dtype, dtype);
-    task->output.dtype = step_dtype(WEIR_F32, dtype);
+    task->output.dtype = dtype;
     return loss;
 }
 
@@ -59,7 +59,7 @@ int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
     enum weir_dtype dtype = task->output.dtype;
     int status = find_output(task, faults);
     if (status != WEIR_OK) return status;
-    task->output.dtype = step_dtype(task->output.dtype, dtype);
+    if (weir_dtype_is_float(task->output.dtype)) task->output.dtype = dtype;
     task->classes = task->output.rank > 0 ? task->output.shape[task->output.rank - 1] : 0;
     weir_model_border(task->model, &input, &target, &loss);
     struct weir__dataset_model model = {task->input, task->target, loss, task->classes,
@@ -118,8 +118,12 @@ const char *task_units(const struct task *task) {
 /* ---- counting ---- */
 
 static double number_at(const struct weir_tensor *tensor, const void *numbers, uint64_t index) {
-    return tensor->dtype == WEIR_F64 ? ((const double *)numbers)[index]
-                                     : (double)((const float *)numbers)[index];
+    if (tensor->dtype == WEIR_F64) return ((const double *)numbers)[index];
+    if (tensor->dtype == WEIR_F32) return (double)((const float *)numbers)[index];
+    uint32_t bits = (uint32_t)((const uint16_t *)numbers)[index] << 16; /* BF16 */
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return (double)number;
 }
 
 /* The first of the largest logits is the answer. */

@@ -21,8 +21,20 @@ static void print_byte(void *to, uint32_t text, uint32_t byte) {
     fflush(to);
 }
 
+static int copy_parameter(struct weir_net *from, const struct weir_parameter *source,
+                          struct weir_net *to, const struct weir_parameter *target) {
+    size_t bytes = (size_t)source->count * weir_dtype_bytes(source->dtype);
+    void *data = malloc(bytes);
+    if (data == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir_pipe_read(weir_net_pipe(from), source->stage, data, source->data, bytes);
+    if (status == WEIR_OK)
+        status = weir_pipe_write(weir_net_pipe(to), target->stage, target->data, data, bytes);
+    free(data);
+    return status;
+}
+
 /* A model that is not made of tokens one by one may have other parameters there. */
-static int copy_parameters(const struct weir_net *from, struct weir_net *to) {
+static int copy_parameters(struct weir_net *from, struct weir_net *to) {
     if (weir_net_parameter_count(from) != weir_net_parameter_count(to)) return WEIR_ERR_SHAPE;
     for (uint32_t i = 0; i < weir_net_parameter_count(from); i++) {
         struct weir_parameter source, target;
@@ -30,10 +42,10 @@ static int copy_parameters(const struct weir_net *from, struct weir_net *to) {
         if (status == WEIR_OK) status = weir_net_parameter(to, i, &target);
         if (status != WEIR_OK) return status;
         if (source.count != target.count || source.dtype != target.dtype) return WEIR_ERR_SHAPE;
-        memcpy(target.data, source.data, source.count * weir_dtype_bytes(source.dtype));
+        status = copy_parameter(from, &source, to, &target);
+        if (status != WEIR_OK) return status;
     }
-    weir_net_share(to);
-    return WEIR_OK;
+    return weir_net_share(to);
 }
 
 static int begin(const struct train *t, struct generator *generator, struct weir_faults *faults) {

@@ -100,6 +100,13 @@ struct weir_value *weir__output(struct weir_builder *builder, struct weir__node 
     return add_output(builder, node, &tensor);
 }
 
+struct weir_value *weir__output_exact(struct weir_builder *builder, struct weir__node *node,
+                                      uint32_t rank, const int64_t *shape) {
+    struct weir_value *value = weir__output(builder, node, rank, shape);
+    if (value != NULL) value->dtype = weir__exact_dtype(builder->dtype);
+    return value;
+}
+
 struct weir_value *weir__output_like(struct weir_builder *builder, struct weir__node *node,
                                      const struct weir_value *like) {
     if (builder->status != WEIR_OK) return NULL;
@@ -137,7 +144,7 @@ void weir__output_accumulator(struct weir_builder *builder, struct weir__node *n
         return;
     }
     graph->accumulators = list;
-    struct weir_value *value = weir__output(builder, node, parameter->rank, parameter->shape);
+    struct weir_value *value = weir__output_exact(builder, node, parameter->rank, parameter->shape);
     if (value == NULL) return;
     value->batched = false;
     /* Of two that one kernel makes, the frozen one's goes to workspace. */
@@ -243,7 +250,7 @@ static void add_name(struct weir_builder *builder, const char *name) {
 
 static bool parameter_fits(struct weir_builder *builder, const char *local, uint32_t rank,
                            const int64_t *shape) {
-    struct weir_tensor tensor = {.dtype = builder->dtype, .rank = rank};
+    struct weir_tensor tensor = {.dtype = weir__exact_dtype(builder->dtype), .rank = rank};
     char what[80];
     size_t bytes;
     snprintf(what, sizeof what, "its parameter '%.40s'", local);
@@ -267,8 +274,9 @@ static bool parameter_fits(struct weir_builder *builder, const char *local, uint
 
 static struct weir_value *parameter_value(struct weir_builder *builder, uint32_t index) {
     const struct weir__parameter *parameter = &builder->network->parameters[index];
-    struct weir_tensor tensor = {
-        .dtype = builder->dtype, .rank = parameter->rank, .differentiable = !parameter->frozen};
+    struct weir_tensor tensor = {.dtype = weir__exact_dtype(builder->dtype),
+                                 .rank = parameter->rank,
+                                 .differentiable = !parameter->frozen};
     memcpy(tensor.shape, parameter->shape, sizeof tensor.shape);
     struct weir_value *value =
         weir__graph_value(builder->graph, WEIR__FROM_PARAMETER, index, &tensor);

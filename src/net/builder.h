@@ -130,6 +130,11 @@ struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op o
 /** Gives `node` one more output, batched, of the network's dtype. NULL for a NULL node. */
 struct weir_value *weir__output(struct weir_builder *builder, struct weir__node *node,
                                 uint32_t rank, const int64_t *shape);
+/** x at the network's dtype, which the model's input and target need not have. */
+struct weir_value *weir__narrow(struct weir_builder *builder, struct weir_value *x);
+/** As weir__output, of statistics: at weir__exact_dtype. */
+struct weir_value *weir__output_exact(struct weir_builder *builder, struct weir__node *node,
+                                      uint32_t rank, const int64_t *shape);
 /** The same, shaped as `like`. */
 struct weir_value *weir__output_like(struct weir_builder *builder, struct weir__node *node,
                                      const struct weir_value *like);

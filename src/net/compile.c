@@ -32,6 +32,7 @@ static void build_loss(struct weir_builder *builder) {
     builder->layer_index = model->layer_count;
     if (!model->has_target || builder->network->sequences > 0) return;
     struct weir_value *target = add_input(builder, 1, &builder->network->target);
+    target = weir__narrow(builder, target);
     if (builder->status != WEIR_OK) return;
     switch (model->loss) {
     case WEIR__LOSS_NONE: return;
@@ -127,7 +128,7 @@ static struct weir_value *build_input(struct weir_builder *builder,
     }
     struct weir_tensor tensor = network->input;
     tensor.differentiable = options->input_grads && weir_dtype_is_float(tensor.dtype);
-    return add_input(builder, 0, &tensor);
+    return weir__narrow(builder, add_input(builder, 0, &tensor));
 }
 
 /** Gradients pass through even where no op makes one: an identity, a skip. */
@@ -257,12 +258,12 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
     network->dtype = options->dtype;
     network->sequences = options->sequences;
     network->stage_count = options->stage_count;
-    network->input = at_dtype(model->input, options->dtype);
+    network->input = at_dtype(model->input, weir__exact_dtype(options->dtype));
     if (options->sequences > 0) {
         network->places = network->input.shape[0];
         network->input.shape[0] = 1;
     }
-    network->target = at_dtype(model->target, options->dtype);
+    network->target = at_dtype(model->target, weir__exact_dtype(options->dtype));
     int status = compile(network, options, faults);
     if (status != WEIR_OK) weir__network_clean_up(network);
     return status;

@@ -54,7 +54,7 @@ struct weir__network {
     uint32_t *skip_use_first; /**< each layer's first declaration */
     uint32_t dropout_count, dropout_capacity;
     struct weir__dropout *dropouts;
-    struct weir_tensor input, target; /**< at the network's dtype */
+    struct weir_tensor input, target; /**< at the network's dtype, F32 where that is BF16 */
 };
 
 /** Compiles. On failure every fault that could be found is in `faults` and nothing is left. Not

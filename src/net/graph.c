@@ -41,6 +41,10 @@ bool weir__value_same_shape(const struct weir_value *a, const struct weir_value 
     return memcmp(a->shape, b->shape, a->rank * sizeof a->shape[0]) == 0;
 }
 
+enum weir_dtype weir__exact_dtype(enum weir_dtype dtype) {
+    return dtype == WEIR_BF16 ? WEIR_F32 : dtype;
+}
+
 struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
                                      uint32_t index, const struct weir_tensor *tensor) {
     void *list = graph->values;

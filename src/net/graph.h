@@ -124,6 +124,10 @@ int weir__value_bytes(const struct weir_value *value, int64_t rows, size_t *byte
 /** Dtype, dimensions and rows; the order in memory may differ. */
 bool weir__value_same_shape(const struct weir_value *a, const struct weir_value *b);
 
+/** Of parameters, their gradients and rows' statistics in a network of that dtype: F32 where it is
+ * BF16, which is too coarse to add up in. */
+enum weir_dtype weir__exact_dtype(enum weir_dtype dtype);
+
 /** Adds a value to the graph; NULL without memory. */
 struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
                                      uint32_t index, const struct weir_tensor *tensor);

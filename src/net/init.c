@@ -45,21 +45,35 @@ static void store(void *data, enum weir_dtype dtype, uint64_t index, double valu
         ((float *)data)[index] = (float)value;
 }
 
+static void fill(const struct weir_init *init, uint64_t seed, uint32_t index,
+                 const struct weir_parameter *parameter, void *data) {
+    for (uint64_t i = 0; i < parameter->count; i += 4) {
+        uint32_t words[4];
+        double values[4];
+        words_of(seed, index, i / 4, words);
+        values_of(init, words, values);
+        for (uint64_t k = 0; k < 4 && i + k < parameter->count; k++)
+            store(data, parameter->dtype, i + k, values[k]);
+    }
+}
+
+static int init_parameter(struct weir_net *net, uint64_t seed, uint32_t index) {
+    struct weir_parameter parameter;
+    int status = weir_net_parameter(net, index, &parameter);
+    if (status != WEIR_OK) return status;
+    size_t bytes = (size_t)parameter.count * weir_dtype_bytes(parameter.dtype);
+    void *data = weir__acquire(net->allocator, bytes, 1);
+    if (data == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    fill(&net->network.parameters[net->network.named[index]].init, seed, index, &parameter, data);
+    status = weir_pipe_write(net->pipe, parameter.stage, parameter.data, data, bytes);
+    weir__release(net->allocator, data, bytes, 1);
+    return status;
+}
+
 int weir_net_init(struct weir_net *net, uint64_t seed) {
     for (uint32_t p = 0; p < weir_net_parameter_count(net); p++) {
-        struct weir_parameter parameter;
-        int status = weir_net_parameter(net, p, &parameter);
+        int status = init_parameter(net, seed, p);
         if (status != WEIR_OK) return status;
-        const struct weir_init *init = &net->network.parameters[net->network.named[p]].init;
-        for (uint64_t i = 0; i < parameter.count; i += 4) {
-            uint32_t words[4];
-            double values[4];
-            words_of(seed, p, i / 4, words);
-            values_of(init, words, values);
-            for (uint64_t k = 0; k < 4 && i + k < parameter.count; k++)
-                store(parameter.data, parameter.dtype, i + k, values[k]);
-        }
     }
-    weir_net_share(net);
-    return WEIR_OK;
+    return weir_net_share(net);
 }

@@ -24,9 +24,9 @@
 
 /**
  * The ops: X(name). R = rows of the micro-batch, T = tokens per row (product of the leading
- * dimensions), M = R*T, C = width, V = classes. Residuals mean, rstd and lse have the kernel's
- * dtype. "acc": see above. "?": there only if has_bias; else call->in may end before it, and it is
- * not looked at.
+ * dimensions), M = R*T, C = width, V = classes. Residuals mean, rstd and lse, parameters
+ * and their gradients have the kernel's dtype, but F32 where that is BF16. "acc": see above. "?":
+ * there only if has_bias; else call->in may end before it, and it is not looked at.
  *
  * Products and tables
  *
@@ -81,6 +81,8 @@
  *   bias_gelu_grad: dy, x, bias -> dx, which is also the gradient of what the bias was added to.
  *   bias_dropout_add: x (R, N), bias (out), residual (R, N) -> y = residual + dropout(x + bias).
  *   The same bits as their parts, a product's bias being added last
+ * - narrow: x (R, N), F32 where the kernel's dtype is BF16 -> y at the kernel's dtype; widen: the
+ *   other way. Copies at other dtypes
  * - transpose: x (R, T, in, out) -> y (R, T, out, in): from PyTorch's order of an image to channels
  *   last (T = 1, in = channels, out = pixels), and back
  *
@@ -172,6 +174,8 @@
     X(bias_dropout_add)                                                                            \
     X(add)                                                                                         \
     X(copy)                                                                                        \
+    X(narrow)                                                                                      \
+    X(widen)                                                                                       \
     X(transpose)                                                                                   \
     X(conv2d)                                                                                      \
     X(conv2d_grad_input)                                                                           \
@@ -291,10 +295,17 @@ struct weir__kernel {
     const char *library; /**< "reference", "vector", "oneDNN", "CUDA", "cuBLASLt", "cuDNN" */
 };
 
-/** The kernel for an op at a dtype, or NULL where there is none (f64 has only the reference).
- * `reference` forces the plain one. */
+/** What a stage's kernels run on. */
+enum weir__backend {
+    WEIR__BACKEND_CPU,
+    WEIR__BACKEND_REFERENCE, /**< plain loops, on the CPU */
+    WEIR__BACKEND_CUDA
+};
+
+/** The kernel for an op at a dtype, or NULL where there is none: f64 has only the reference, bf16
+ * only CUDA, and a user's own op only the CPU. */
 const struct weir__kernel *weir__kernel_for(enum weir__op op, enum weir_dtype dtype,
-                                            bool reference);
+                                            enum weir__backend backend);
 const char *weir__op_name(enum weir__op op);
 /** "oneDNN 2.6.3", or "" when built without. */
 const char *weir__onednn_version(void);

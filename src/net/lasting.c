@@ -13,7 +13,7 @@ static bool is_used(const struct weir__slices *slices, uint32_t node) {
 static int pack_bytes(const struct weir__instance_options *options, const struct weir__node *node,
                       size_t *bytes) {
     const struct weir__kernel *kernel =
-        weir__kernel_for(node->op, options->dtype, options->reference);
+        weir__kernel_for(node->op, options->dtype, options->backend);
     const uint32_t threads[] = {options->threads, 1};
     if (kernel == NULL || kernel->measure_pack == NULL) return WEIR_OK;
     for (int t = 0; t < (options->threads_known || threads[0] == 1 ? 1 : 2); t++) {

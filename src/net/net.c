@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* A model on a pipe: compiled, described to the engine, stepped. */
-#include "net/net.h"
+#include "net/devices.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,8 +17,10 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
                                 "WEIR_NET_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
-    if (options->dtype != WEIR_F32 && options->dtype != WEIR_F64) {
-        weir_faults_add(faults, "--dtype %s is not supported: use f32 or f64",
+    bool known =
+        options->dtype == WEIR_F32 || options->dtype == WEIR_F64 || options->dtype == WEIR_BF16;
+    if (!known) {
+        weir_faults_add(faults, "--dtype %s is not supported: use f32, f64 or, on GPUs, bf16",
                         weir_dtype_name(options->dtype));
         status = WEIR_ERR_CONFIG;
     }
@@ -62,8 +64,12 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
                    struct weir_faults *faults) {
     const struct weir_allocator *allocator = options->pipe.allocator;
     uint32_t *sizes = weir__acquire(allocator, options->stages, sizeof sizes[0]);
-    if (sizes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__partition(net->model, options->dtype, options->stages, options->balance,
+    bool *cuda = weir__acquire(allocator, options->stages, sizeof cuda[0]);
+    int status = sizes == NULL || cuda == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    for (uint32_t s = 0; status == WEIR_OK && s < options->stages; s++)
+        cuda[s] = net->backends[s] == WEIR__BACKEND_CUDA;
+    if (status == WEIR_OK)
+        status = weir__partition(net->model, options->dtype, options->stages, options->balance,
                                  sizes, faults);
     struct weir__compile_options compile = {.dtype = options->dtype,
                                             .balance = sizes,
@@ -71,7 +77,8 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
                                             .infer_only = options->pipe.infer_only,
                                             .input_grads = options->input_grads,
                                             .sequences = options->sequences,
-                                            .layered = net->layered};
+                                            .layered = net->layered,
+                                            .cuda = cuda};
     if (status == WEIR_OK)
         status = weir__network_init(&net->network, allocator, net->model, &compile, faults);
     if (status == WEIR_OK) {
@@ -79,16 +86,18 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
         if (net->balance == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
     }
     weir__release(allocator, sizes, options->stages, sizeof sizes[0]);
+    weir__release(allocator, cuda, options->stages, sizeof cuda[0]);
     return status;
 }
 
-static int make_stages(struct weir_net *net, const struct weir_net_options *options) {
+static int make_stages(struct weir_net *net, const struct weir_net_options *options,
+                       struct weir_faults *faults) {
     struct weir__pool *pool = &net->network.pool;
     uint32_t count = net->network.stage_count;
+    int kernels = WEIR_OK, status = WEIR_OK;
     net->stages = weir__pool_take(pool, count, sizeof net->stages[0]);
     struct weir_stage *list = weir__pool_take(pool, count, sizeof list[0]);
     if (net->stages == NULL || list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = WEIR_OK;
     for (uint32_t s = 0; s < count; s++) {
         struct weir__stage *stage = &net->stages[s];
         stage->plan =
@@ -97,13 +106,16 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
                                             .rows_max = net->rows_max,
                                             .threads = likely_threads(options),
                                             .threads_known = options->pipe.threads_per_worker > 0,
-                                            .reference = options->reference};
+                                            .backend = net->backends[s]};
         stage->optimizer = options->optimizer;
         stage->seed = options->seed;
         if (status == WEIR_OK) status = weir__stage_init(stage, &net->network, s);
+        if (status == WEIR_OK && kernels == WEIR_OK)
+            kernels = weir__net_check_kernels(&net->network, stage, faults);
         if (status == WEIR_OK)
             status = weir__stage_describe(stage, &net->network, s, net->infer_only, &list[s]);
     }
+    if (status == WEIR_OK) status = kernels;
     net->pipe_options.stages = list;
     net->pipe_options.stage_count = count;
     return status;
@@ -146,8 +158,14 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     net->infer_only = options->pipe.infer_only;
     net->rows_max = largest_rows(&options->pipe);
     net->pipe_options = options->pipe;
+    net->backends = weir__acquire(net->allocator, options->stages, sizeof net->backends[0]);
+    if (net->backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    net->backend_count = options->stages;
+    weir__net_backends(options, net->backends);
+    status = weir__net_check_dtype(options, net->backends, faults);
+    if (status != WEIR_OK) return status;
     status = compile(net, options, faults);
-    if (status == WEIR_OK) status = make_stages(net, options);
+    if (status == WEIR_OK) status = make_stages(net, options, faults);
     if (status == WEIR_OK) status = make_inputs(net);
     return status;
 }
@@ -209,6 +227,7 @@ void weir_net_destroy(struct weir_net *net) {
     for (uint32_t s = 0; net->stages != NULL && s < net->network.stage_count; s++)
         weir__stage_clean_up(&net->stages[s]);
     weir__release(net->allocator, net->no_target, net->target_bytes, 1);
+    weir__release(net->allocator, net->backends, net->backend_count, sizeof net->backends[0]);
     weir__network_clean_up(&net->network);
     weir__release(net->allocator, net, 1, sizeof *net);
 }
@@ -235,7 +254,7 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
     *parameter = (struct weir_parameter){.name = info->name,
                                          .stage = info->stage,
                                          .layer = info->layer,
-                                         .dtype = net->dtype,
+                                         .dtype = weir__exact_dtype(net->dtype),
                                          .rank = info->rank,
                                          .count = info->count,
                                          .frozen = info->frozen};
@@ -253,20 +272,41 @@ static void *at(void *base, size_t offset) {
     return base == NULL ? NULL : (char *)base + offset;
 }
 
-void weir_net_share(struct weir_net *net) {
+/** By way of `held`, which is the host's. */
+static int share_array(struct weir_net *net, const struct weir__parameter *copy, void *to,
+                       const void *from, void *held, size_t bytes) {
+    uint32_t source = net->network.parameters[copy->original].stage;
+    int status = weir_pipe_read(net->pipe, source, held, from, bytes);
+    return status == WEIR_OK ? weir_pipe_write(net->pipe, copy->stage, to, held, bytes) : status;
+}
+
+static int share_parameter(struct weir_net *net, const struct weir__parameter *copy, void *held,
+                           size_t bytes) {
+    const struct weir__parameter *from = &net->network.parameters[copy->original];
+    struct weir__stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
+    int status = share_array(net, copy, at(b->at.parameters, copy->offset),
+                             at(a->at.parameters, from->offset), held, bytes);
+    if (net->infer_only || copy->frozen) return status;
+    for (uint32_t k = 0; status == WEIR_OK && k < weir__optimizer_arrays(&net->optimizer); k++)
+        status = share_array(
+            net, copy, at(b->at.optimizer, k * b->compiled->trainable_bytes + copy->offset),
+            at(a->at.optimizer, k * a->compiled->trainable_bytes + from->offset), held, bytes);
+    return status;
+}
+
+int weir_net_share(struct weir_net *net) {
     const struct weir__network *network = &net->network;
-    for (uint32_t i = 0; i < network->parameter_count; i++) {
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < network->parameter_count; i++) {
         const struct weir__parameter *copy = &network->parameters[i];
         if (copy->original == WEIR__NONE) continue;
-        const struct weir__parameter *from = &network->parameters[copy->original];
-        struct weir__stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
-        size_t bytes = (size_t)copy->count * weir_dtype_bytes(net->dtype);
-        memcpy(at(b->at.parameters, copy->offset), at(a->at.parameters, from->offset), bytes);
-        if (net->infer_only || copy->frozen) continue;
-        for (uint32_t k = 0; k < weir__optimizer_arrays(&net->optimizer); k++)
-            memcpy(at(b->at.optimizer, k * b->compiled->trainable_bytes + copy->offset),
-                   at(a->at.optimizer, k * a->compiled->trainable_bytes + from->offset), bytes);
+        size_t bytes = (size_t)copy->count * weir_dtype_bytes(weir__exact_dtype(net->dtype));
+        void *held = weir__acquire(net->allocator, bytes, 1);
+        if (held == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        status = share_parameter(net, copy, held, bytes);
+        weir__release(net->allocator, held, bytes, 1);
     }
+    return status;
 }
 
 /* ---- steps ---- */
@@ -354,6 +394,7 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     struct weir_step step = WEIR_STEP_INIT;
     memset(result, 0, sizeof *result);
     int status = check_places(net, batch, &result->error);
+    if (status == WEIR_OK) status = weir__net_check_indices(net, batch, &result->error);
     if (status != WEIR_OK) return status;
     if (batch->input == NULL || (train && batch->target == NULL && net->has_loss))
         return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "a batch needs an input%s",

@@ -41,8 +41,12 @@ struct weir__stage {
     struct weir_attachment at; /**< zero before attach */
     struct weir_optimizer optimizer;
     uint64_t seed;
-    bool last;                 /**< its output is the model's, which may not be asked for */
-    struct weir__watch *watch; /**< NULL: nobody watches; set between steps */
+    bool last;                     /**< its output is the model's, which may not be asked for */
+    struct weir__watch *watch;     /**< NULL: nobody watches; set between steps */
+    struct weir__cuda_span *spans; /**< on a GPU: what learns here, first what has its own gradient
+                                        (stage_cuda.h) */
+    uint32_t span_count, own_count;
+    size_t norm_workspace;
 };
 
 /** In the network's pool. `stage` is zeroed but for `plan`'s dtype, rows_max, threads, reference,
@@ -68,6 +72,8 @@ struct weir_net {
     const struct weir_allocator *allocator;
     const struct weir_model *model;
     struct weir__network network;
+    enum weir__backend *backends; /**< per stage */
+    uint32_t backend_count;
     struct weir__stage *stages; /**< in the network's pool, as the rest */
     uint32_t *balance;
     struct weir_optimizer optimizer;

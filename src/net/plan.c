@@ -6,6 +6,7 @@
  * copied at the program's end. Workspace is packed for the largest row count, whatever the
  * instance's: best fit is not monotone, and fewer rows must never need more than many.
  */
+#include "net/cuda/cuda.h"
 #include "net/program.h"
 
 #include <string.h>
@@ -28,12 +29,17 @@ struct planner {
 /* ---- calls without an op: copies at the border, and zeros ---- */
 
 static int run_move(const struct weir__op_call *call) {
-    memcpy(call->out[0], call->in[0], (size_t)call->shape->width);
+    size_t bytes = (size_t)call->shape->width;
+    if (call->stream != NULL)
+        return weir__cuda_move(call->stream, call->out[0], call->in[0], bytes);
+    memcpy(call->out[0], call->in[0], bytes);
     return WEIR_OK;
 }
 
 static int run_zero(const struct weir__op_call *call) {
-    memset(call->out[0], 0, (size_t)call->shape->width);
+    size_t bytes = (size_t)call->shape->width;
+    if (call->stream != NULL) return weir__cuda_zero(call->stream, call->out[0], bytes);
+    memset(call->out[0], 0, bytes);
     return WEIR_OK;
 }
 
@@ -188,7 +194,7 @@ static int node_call(struct planner *planner, const struct weir__node *node,
     if ((*call)->kernel != NULL) return WEIR_OK;
     const struct weir__instance_options *options = planner->options;
     const struct weir__kernel *kernel =
-        weir__kernel_for(node->op, options->dtype, options->reference);
+        weir__kernel_for(node->op, options->dtype, options->backend);
     if (kernel == NULL) return WEIR_ERR_UNSUPPORTED;
     (*call)->shape = node->shape;
     (*call)->shape.rows = planner->instance->rows;

@@ -183,7 +183,7 @@ static int fill_workspace(const struct graphs *graphs, const struct weir_net_opt
         .rows_max = graphs->rows,
         .threads = graphs->profile->shown.threads,
         .threads_known = true,
-        .reference = options->reference};
+        .backend = options->reference ? WEIR__BACKEND_REFERENCE : WEIR__BACKEND_CPU};
     uint32_t all = (1u << WEIR__PROGRAM_COUNT) - 1;
     if (plan.parameter_offsets == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__instance_new(&plan, graphs->rows, &instance);

@@ -67,20 +67,22 @@ static int fit_threads(struct weir__node_call *node, uint32_t threads) {
     return WEIR_ERR_BACKEND;
 }
 
-static int prepare_node(struct weir__node_call *node, uint32_t threads) {
+static int prepare_node(struct weir__node_call *node, uint32_t threads,
+                        struct weir_stream *stream) {
     int status = fit_threads(node, threads);
     if (status != WEIR_OK) return status;
     if (node->kernel->prepare != NULL)
-        status = node->kernel->prepare(&node->shape, NULL, &node->state);
+        status = node->kernel->prepare(&node->shape, stream, &node->state);
     node->prepared = status == WEIR_OK;
     return status;
 }
 
-int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads) {
+int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads,
+                           struct weir_stream *stream) {
     for (uint32_t i = 0; i < node_count; i++) {
         struct weir__node_call *node = &instance->nodes[i];
         if (node->kernel == NULL || node->prepared) continue;
-        int status = prepare_node(node, threads);
+        int status = prepare_node(node, threads, stream);
         if (status != WEIR_OK) return status;
     }
     instance->prepared = true;

@@ -134,7 +134,7 @@ struct weir__instance_options {
     int64_t rows_max;   /**< of a micro-batch; workspace is planned for these */
     uint32_t threads;   /**< to plan for; the real number comes with weir__instance_prepare */
     bool threads_known; /**< false: it is a guess, and one thread may be the truth */
-    bool reference;
+    enum weir__backend backend;
     bool discard; /**< the input's gradient may not be wanted at run time */
 };
 
@@ -151,8 +151,10 @@ int weir__instance_plan(const struct weir__instance_options *options,
 void weir__instance_destroy(const struct weir_allocator *allocator,
                             struct weir__instance *instance);
 /** On the worker's thread: makes the kernels' states for `threads` threads, or for as many as get
- * along with the workspace that was planned. WEIR_ERR_BACKEND where not even one does. */
-int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads);
+ * along with the workspace that was planned. WEIR_ERR_BACKEND where not even one does. `stream` is
+ * a device's, NULL: a CPU. */
+int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads,
+                           struct weir_stream *stream);
 void weir__instance_release(struct weir__instance *instance, uint32_t node_count);
 
 /** One run. */

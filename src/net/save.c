@@ -21,7 +21,8 @@ static const char *const progress_keys[PROGRESS_NUMBERS] = {"step", "mini_batch"
 struct entry {
     struct weir_parameter parameter;
     const char *name; /* the entry's own */
-    void *data;
+    void *place;      /* where the stage has it */
+    void *data;       /* the same, or a copy of the host's where that is a GPU's memory */
 };
 
 /** All tensors, parameters first, in a pool. */
@@ -47,7 +48,7 @@ static int add_entries(struct entries *entries, const struct weir_net *net, uint
         int status = weir_net_parameter(net, p, &entry->parameter);
         if (status != WEIR_OK) return status;
         entry->name = entry->parameter.name;
-        entry->data = entry->parameter.data;
+        entry->place = entry->parameter.data;
     }
     for (uint32_t p = 0; p < count; p++) {
         /* What is frozen has no state. */
@@ -56,9 +57,30 @@ static int add_entries(struct entries *entries, const struct weir_net *net, uint
             struct entry *entry = &entries->list[entries->count++];
             entry->parameter = entries->list[p].parameter;
             entry->name = optimizer_name(&entries->pool, net, entry->parameter.name, a);
-            entry->data = entry->parameter.optimizer[a];
+            entry->place = entry->parameter.optimizer[a];
             if (entry->name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         }
+    }
+    return WEIR_OK;
+}
+
+static size_t entry_bytes(const struct entry *entry) {
+    return (size_t)entry->parameter.count * weir_dtype_bytes(entry->parameter.dtype);
+}
+
+/** Gives every entry memory that the host can touch; `read` fills it. */
+static int bring_entries(struct entries *entries, const struct weir_net *net, bool read) {
+    for (uint32_t i = 0; i < entries->count; i++) {
+        struct entry *entry = &entries->list[i];
+        entry->data = entry->place;
+        if (net->stages[entry->parameter.stage].plan.backend != WEIR__BACKEND_CUDA) continue;
+        size_t bytes = entry_bytes(entry);
+        entry->data = weir__pool_take(&entries->pool, bytes, 1);
+        if (entry->data == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        int status = read ? weir_pipe_read(net->pipe, entry->parameter.stage, entry->data,
+                                           entry->place, bytes)
+                          : WEIR_OK;
+        if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
@@ -150,6 +172,12 @@ int weir_net_save(const struct weir_net *net, const char *path,
     struct entries entries;
     int status = init_entries(&entries, net, progress != NULL);
     if (status != WEIR_OK) return weir__fail(error, status, "%s", weir_status_text(status));
+    status = bring_entries(&entries, net, true);
+    if (status != WEIR_OK) {
+        weir__pool_clean_up(&entries.pool);
+        return weir__fail(error, status, "parameters cannot be read from their device: %s",
+                          weir_status_text(status));
+    }
     struct weir__io io = {.allocator = net->allocator, .error = error};
     struct weir__safetensors_item *items = make_items(&entries);
     struct texts texts = {.pool = &entries.pool};
@@ -274,6 +302,19 @@ static void copy_entry(const struct weir__safetensors *file, const struct entry 
     }
 }
 
+static int copy_entries(const struct weir__safetensors *file, const struct entries *entries,
+                        const struct weir_net *net) {
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < entries->count; i++) {
+        const struct entry *entry = &entries->list[i];
+        copy_entry(file, entry);
+        if (entry->data != entry->place)
+            status = weir_pipe_write(net->pipe, entry->parameter.stage, entry->place, entry->data,
+                                     entry_bytes(entry));
+    }
+    return status;
+}
+
 int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                   struct weir_faults *faults) {
     struct weir_error error = {.status = WEIR_OK};
@@ -296,8 +337,14 @@ int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *
         status = WEIR_ERR_SHAPE;
         goto clean_up;
     }
-    for (uint32_t i = 0; i < entries.count; i++) copy_entry(file, &entries.list[i]);
-    weir_net_share(net);
+    status = bring_entries(&entries, net, false);
+    if (status == WEIR_OK) status = copy_entries(file, &entries, net);
+    if (status == WEIR_OK) status = weir_net_share(net);
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "parameters cannot be written to their device: %s",
+                        weir_status_text(status));
+        goto clean_up;
+    }
     if (progress != NULL) {
         found.notes = progress->notes;
         found.note_count = progress->note_count;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* A part of the layer list as a stage of the engine: its callbacks pick a program, point the bases
  * at the task's memory, and run it. */
+#include "device/device.h"
 #include "net/net.h"
+#include "net/stage_cuda.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -70,7 +72,8 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
         .left_for_weight = instance->left_for_weight,
         .areas = instance->areas,
         .area_count = instance->area_count,
-        .workspace = {[WEIR_FORWARD] = programs[WEIR__PROGRAM_FORWARD].workspace,
+        .workspace = {[WEIR_NORM] = stage->norm_workspace,
+                      [WEIR_FORWARD] = programs[WEIR__PROGRAM_FORWARD].workspace,
                       [WEIR_FORWARD_CHECKPOINT] = programs[WEIR__PROGRAM_CHECKPOINT].workspace,
                       [WEIR_RECOMPUTE] = programs[WEIR__PROGRAM_RECOMPUTE].workspace,
                       [WEIR_BACKWARD] = programs[WEIR__PROGRAM_BACKWARD].workspace,
@@ -82,10 +85,16 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
 
 /* ---- life on the worker ---- */
 
+static bool is_on_gpu(const struct weir__stage *stage) {
+    return stage->plan.backend == WEIR__BACKEND_CUDA;
+}
+
 static int attach(void *context, const struct weir_attachment *attachment) {
     struct weir__stage *stage = context;
+    bool on_gpu = !attachment->stream->device->calls->synchronous;
+    if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG; /* the pipe has another table */
     stage->at = *attachment;
-    weir__kernel_threads(attachment->threads);
+    if (!on_gpu) weir__kernel_threads(attachment->threads);
     return WEIR_OK;
 }
 
@@ -95,7 +104,8 @@ static int prepare(void *context, int64_t rows) {
     if (instance == NULL) return WEIR_ERR_ROWS;
     if (instance->prepared) return WEIR_OK;
     uint32_t threads = stage->at.threads == 0 ? 1 : stage->at.threads;
-    return weir__instance_prepare(instance, stage->compiled->graph.node_count, threads);
+    struct weir_stream *stream = is_on_gpu(stage) ? stage->at.stream : NULL;
+    return weir__instance_prepare(instance, stage->compiled->graph.node_count, threads, stream);
 }
 
 static void detach(void *context) {
@@ -156,6 +166,13 @@ static bool is_forward(enum weir_phase phase) {
     return phase == WEIR_FORWARD || phase == WEIR_FORWARD_CHECKPOINT || phase == WEIR_INFER;
 }
 
+/** What a GPU writes the host must not: it may come to that earlier, or later. */
+static bool zeroes_loss(const struct weir__stage *stage, const struct weir_task *task,
+                        enum weir__program_kind kind) {
+    bool written = stage->compiled->graph.loss != NULL && kind != WEIR__PROGRAM_INFER;
+    return is_forward(task->phase) && task->loss != NULL && !(written && is_on_gpu(stage));
+}
+
 static int report(const struct weir__stage *stage, const struct weir_task *task, int status,
                   const struct weir__planned_call *failed) {
     if (task->error == NULL) return status;
@@ -180,7 +197,7 @@ static int run(void *context, const struct weir_task *task) {
     const struct weir__program *program = &instance->programs[kind];
     assert((instance->planned >> kind & 1) != 0);
     fill_bases(stage, instance, task, program->discard);
-    if (is_forward(task->phase) && task->loss != NULL) *task->loss = 0;
+    if (zeroes_loss(stage, task, kind)) *task->loss = 0;
     struct weir__run run = {.bases = stage->bases,
                             .step = step == NULL ? 0 : step->number,
                             .output_wanted = !stage->last || step == NULL || step->output_wanted,
@@ -192,6 +209,7 @@ static int run(void *context, const struct weir_task *task) {
                                      .row_first = task->row_first,
                                      .loss_weight = task->loss_weight,
                                      .places = step == NULL ? NULL : &step->places,
+                                     .stream = is_on_gpu(stage) ? task->stream : NULL,
                                      .error = task->error}};
     int status = weir__program_run(program, &run, &failed);
     if (status != WEIR_OK) return report(stage, task, status, failed);
@@ -232,6 +250,7 @@ static void fold_uses(const struct weir__stage *stage, const struct weir_task *t
 
 static int norm(void *context, const struct weir_task *task) {
     struct weir__stage *stage = context;
+    if (is_on_gpu(stage)) return weir__stage_norm_cuda(stage, task);
     fold_uses(stage, task);
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
         const struct weir__parameter *parameter = parameter_of(stage, i);
@@ -239,7 +258,7 @@ static int norm(void *context, const struct weir_task *task) {
         if (parameter->frozen || parameter->original != WEIR__NONE) continue;
         task->norm_squares[i] =
             weir__square_sum(stage->network->dtype, at(task->gradients, parameter->offset),
-                             parameter->count, stage->plan.reference);
+                             parameter->count, stage->plan.backend == WEIR__BACKEND_REFERENCE);
     }
     return WEIR_OK;
 }
@@ -256,6 +275,7 @@ static const void *whole_gradient(const struct weir__stage *stage, const struct 
 
 static int update(void *context, const struct weir_task *task) {
     struct weir__stage *stage = context;
+    if (is_on_gpu(stage)) return weir__stage_update_cuda(stage, task);
     const struct weir__net_step *step = task->user;
     size_t bytes = stage->compiled->trainable_bytes;
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
@@ -264,7 +284,8 @@ static int update(void *context, const struct weir_task *task) {
         size_t offset = parameter->offset;
         void *arrays[2] = {at(task->optimizer, offset), at(task->optimizer, bytes + offset)};
         weir__optimizer_update(
-            &stage->optimizer, stage->network->dtype, stage->plan.reference, task,
+            &stage->optimizer, stage->network->dtype,
+            stage->plan.backend == WEIR__BACKEND_REFERENCE, task,
             step == NULL ? stage->optimizer.lr : step->lr, parameter, at(task->parameters, offset),
             whole_gradient(stage, task, stage->compiled->parameter_first + i), arrays);
     }
@@ -305,6 +326,8 @@ int weir__stage_init(struct weir__stage *stage, struct weir__network *network, u
     stage->plan.parameter_first = compiled->parameter_first;
     stage->plan.discard = index == 0;
     stage->last = index + 1 == network->stage_count;
+    if (is_on_gpu(stage)) status = weir__stage_init_cuda(stage, network);
+    if (status != WEIR_OK) return status;
     return weir__lasting_plan(&stage->plan, stage->plan.lasting, &stage->state_bytes);
 }
 
@@ -341,7 +364,8 @@ static int describe_ties(struct weir__stage *stage, struct weir__network *networ
         ties[count++] =
             (struct weir_tie){.name = parameter->name,
                               .gradient_offset = graph->accumulators[i].offset,
-                              .bytes = (size_t)parameter->count * weir_dtype_bytes(network->dtype)};
+                              .bytes = (size_t)parameter->count *
+                                       weir_dtype_bytes(weir__exact_dtype(network->dtype))};
         while (k < names && stage->tied[k] != number) k++;
         if (k == names) stage->tied[names++] = number;
     }

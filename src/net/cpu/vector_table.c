@@ -43,6 +43,8 @@ const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT] = {
     ROW_MEASURED_AS(dropout2d, instance_norm),
     ROW(add),
     ROW(copy),
+    [WEIR__OP_narrow] = {.run = weir__vector_copy, .library = "vector"},
+    [WEIR__OP_widen] = {.run = weir__vector_copy, .library = "vector"},
     ROW(transpose),
     ROW_MEASURED(instance_norm),
     ROW_MEASURED_AS(instance_norm_grad_input, instance_norm),

@@ -38,6 +38,10 @@ extern const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT];
 /** The row, or NULL where there is none: other dtypes, and the user's own ops. */
 const struct weir__kernel *weir__cuda_kernel_for(enum weir__op op, enum weir_dtype dtype);
 
+/** What programs do besides ops: copies and zeros of whole tensors. */
+int weir__cuda_move(struct weir_stream *stream, void *to, const void *from, size_t bytes);
+int weir__cuda_zero(struct weir_stream *stream, void *to, size_t bytes);
+
 /** A launch along one line of `threads` (a power of two up to 1024): enough blocks for `items`
  * items, `per_block` to each, at least 1, at most blocks_max (0: as many as a grid may have). */
 struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint32_t threads,

@@ -2,10 +2,33 @@
 /* The families' rows as one table, and what their launches share. */
 #include "net/cuda/cuda.h"
 
+static int narrow(const struct weir__op_call *call) {
+    uint64_t count = (uint64_t)(call->shape->rows * call->shape->width);
+    if (call->shape->dtype == WEIR_F32)
+        return weir__cuda_move(call->stream, call->out[0], call->in[0], count * sizeof(float));
+    return weir__cuda_cast(call->stream, call->out[0], WEIR_BF16, call->in[0], WEIR_F32, count, 0);
+}
+
+static int widen(const struct weir__op_call *call) {
+    uint64_t count = (uint64_t)(call->shape->rows * call->shape->width);
+    if (call->shape->dtype == WEIR_F32)
+        return weir__cuda_move(call->stream, call->out[0], call->in[0], count * sizeof(float));
+    return weir__cuda_cast(call->stream, call->out[0], WEIR_F32, call->in[0], WEIR_BF16, count, 0);
+}
+
+static const struct weir__kernel casts[WEIR__OP_COUNT] = {
+    [WEIR__OP_narrow] = {.run = narrow, .library = "CUDA"},
+    [WEIR__OP_widen] = {.run = widen, .library = "CUDA"},
+};
+
 const struct weir__kernel *weir__cuda_kernel_for(enum weir__op op, enum weir_dtype dtype) {
-    static const struct weir__kernel *const families[] = {weir__cuda_pointwise, weir__cuda_image,
-                                                          weir__cuda_norm,      weir__cuda_table,
-                                                          weir__cuda_attention, weir__cuda_product};
+    static const struct weir__kernel *const families[] = {weir__cuda_pointwise,
+                                                          weir__cuda_image,
+                                                          weir__cuda_norm,
+                                                          weir__cuda_table,
+                                                          weir__cuda_attention,
+                                                          weir__cuda_product,
+                                                          casts};
     assert((unsigned)op < WEIR__OP_COUNT);
     if (dtype != WEIR_F32 && dtype != WEIR_BF16) return NULL;
     for (size_t f = 0; f < WEIR__COUNT_OF(families); f++)
@@ -63,4 +86,13 @@ struct weir__cuda_divisor weir__cuda_divisor(uint32_t by) {
     while (UINT64_C(1) << shift < by) shift++;
     uint64_t excess = (UINT64_C(1) << shift) - by;
     return (struct weir__cuda_divisor){by, (uint32_t)((excess << 32) / by + 1), shift};
+}
+
+int weir__cuda_move(struct weir_stream *stream, void *to, const void *from, size_t bytes) {
+    return weir__cuda_copy(stream, to, from, bytes, 0);
+}
+
+int weir__cuda_zero(struct weir_stream *stream, void *to, size_t bytes) {
+    static const unsigned char zero = 0;
+    return weir__cuda_fill(stream, to, &zero, 1, bytes);
 }

@@ -43,7 +43,7 @@ struct weir_value *weir_attention(struct weir_builder *builder, struct weir_valu
     node->shape.width = width;
     node->shape.heads = heads;
     struct weir_value *y = weir__output(builder, node, 2, (int64_t[]){tokens, width});
-    weir__output(builder, node, 2, (int64_t[]){heads, tokens});
+    weir__output_exact(builder, node, 2, (int64_t[]){heads, tokens});
     return y;
 }
 

@@ -22,8 +22,8 @@ struct weir_value *weir_instance_norm2d(struct weir_builder *builder, struct wei
     node->shape.eps = eps;
     node->shape.has_bias = weight != NULL;
     struct weir_value *y = weir__output_like(builder, node, x);
-    weir__output(builder, node, 1, &channels);
-    weir__output(builder, node, 1, &channels);
+    weir__output_exact(builder, node, 1, &channels);
+    weir__output_exact(builder, node, 1, &channels);
     return y;
 }
 

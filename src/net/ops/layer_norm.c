@@ -14,8 +14,8 @@ struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_val
     node->shape.width = weir__value_width(x);
     node->shape.eps = eps;
     struct weir_value *y = weir__output_like(builder, node, x);
-    weir__output(builder, node, 1, &node->shape.tokens);
-    weir__output(builder, node, 1, &node->shape.tokens);
+    weir__output_exact(builder, node, 1, &node->shape.tokens);
+    weir__output_exact(builder, node, 1, &node->shape.tokens);
     return y;
 }
 

@@ -25,7 +25,7 @@ struct weir_value *weir__cross_entropy(struct weir_builder *builder, struct weir
     node->shape.width = weir__value_width(logits);
     node->shape.ignore_index = ignore_index;
     struct weir_value *loss = weir__output_number(builder, node);
-    weir__output(builder, node, 1, &node->shape.tokens);
+    weir__output_exact(builder, node, 1, &node->shape.tokens);
     return loss;
 }
 

@@ -222,6 +222,26 @@ static void bias_dropout_add_gradient(struct weir_builder *builder, const struct
 
 /* ---- sums ---- */
 
+struct weir_value *weir__narrow(struct weir_builder *builder, struct weir_value *x) {
+    if (x == NULL || !weir_dtype_is_float(x->dtype) || x->dtype == builder->dtype) return x;
+    struct weir__node *node = weir__emit(builder, WEIR__OP_narrow, 1, &x);
+    if (node == NULL) return NULL;
+    node->shape.width = weir__value_count(x);
+    return weir__output_like(builder, node, x);
+}
+
+static void narrow_gradient(struct weir_builder *builder, const struct weir__node *node,
+                            struct weir_value *dy) {
+    struct weir_value *x = node->in[0];
+    struct weir__node *grad = WEIR__EMIT_LIKE(builder, widen, node, dy);
+    struct weir_value *dx = weir__output_exact(builder, grad, x->rank, x->shape);
+    if (dx == NULL) return;
+    dx->channels_last = x->channels_last;
+    weir__contribute(builder, x, dx);
+}
+
+const struct weir__op_rule weir__rule_narrow = {.gradient = narrow_gradient};
+
 struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
                             struct weir_value *b) {
     char text_a[96], text_b[96];

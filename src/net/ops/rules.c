@@ -7,6 +7,7 @@ static const struct weir__op_rule plain;
 static const struct weir__op_rule in_place_first = {.in_place = 1};
 
 static const struct weir__op_rule *const rules[WEIR__OP_COUNT] = {
+    [WEIR__OP_narrow] = &weir__rule_narrow,
     [WEIR__OP_linear] = &weir__rule_linear,
     [WEIR__OP_embedding] = &weir__rule_embedding,
     [WEIR__OP_position_add] = &weir__rule_position_add,

@@ -20,6 +20,7 @@ extern const struct weir__op_rule weir__rule_dropout_add;
 extern const struct weir__op_rule weir__rule_bias_gelu;
 extern const struct weir__op_rule weir__rule_bias_dropout_add;
 extern const struct weir__op_rule weir__rule_add;
+extern const struct weir__op_rule weir__rule_narrow;
 extern const struct weir__op_rule weir__rule_cross_entropy;
 extern const struct weir__op_rule weir__rule_mse;
 extern const struct weir__op_rule weir__rule_bce_with_logits;

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: MIT */
+/** Stages on GPUs: which they are, whether all their ops have kernels, and what of a batch only the
+ * host can look at. */
+#ifndef WEIR_NET_DEVICES_H
+#define WEIR_NET_DEVICES_H
+
+#include "net/net.h"
+
+/** Fills backends[options->stages]. */
+void weir__net_backends(const struct weir_net_options *options, enum weir__backend *backends);
+/** Whether the dtype can be had there: F64 on CPUs alone, BF16 on GPUs alone. */
+int weir__net_check_dtype(const struct weir_net_options *options,
+                          const enum weir__backend *backends, struct weir_faults *faults);
+/** Whether every op of the stage's programs has a kernel there: WEIR_ERR_UNSUPPORTED, with a line
+ * for each kind of op that has none. */
+int weir__net_check_kernels(const struct weir__network *network, const struct weir__stage *stage,
+                            struct weir_faults *faults);
+/** Whether tokens and targets that a GPU will take as indices are in range: WEIR_ERR_ARGUMENT, with
+ * stage, layer and the number, as the CPU's kernels say it. */
+int weir__net_check_indices(const struct weir_net *net, const struct weir_net_batch *batch,
+                            struct weir_error *error);
+
+#endif

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT */
+/** Random pipelines for a net that add gradients up in the same order as another one. */
+#ifndef WEIR_TESTS_NET_PIPES_H
+#define WEIR_TESTS_NET_PIPES_H
+
+#include "net_models.h"
+#include "net_trial.h"
+
+/** Layers for each of `stages` stages. */
+void net_pipe_balance(uint32_t layers, uint32_t stages, uint32_t *balance);
+/** Any schedule and workers that can be had, if the schedule adds gradients in the same order:
+ * `descending`, as gpipe does, or as 1f1b does. */
+void net_pipe_schedule(struct weir_net_options *options, bool descending);
+/** Whether all its backwards are whole: those that it splits itself have their W in an order that
+ * another splitting might not keep. */
+bool net_pipe_is_whole(const char *schedule);
+enum weir_checkpoint net_pipe_checkpoint(void);
+/** Prints layers and options. */
+void net_pipe_print(const struct net_problem *problem, const struct weir_net_options *options);
+
+/** Trains a net of these options: loss, outputs and gradients of a step, and of another one after
+ * two updates. */
+void net_pipe_train(const struct net_problem *problem, const struct weir_net_options *options,
+                    const struct trial_data *data, struct trial_result results[2]);
+/** Data for the problem. */
+void net_pipe_data(const struct net_problem *problem, const struct weir_net_options *options,
+                   struct trial_data *data);
+
+#endif

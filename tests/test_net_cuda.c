@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: networks train on GPUs: what the CPU's reference kernels give, up to rounding, and the same
+ * bits whatever the pipeline and in whatever order the GPU does its work. Method: the random models
+ * of net_models.h on the fake driver, whose kernels are emulated and whose libraries are the
+ * reference kernels; each trained on one stage on one GPU, on a random pipeline over GPUs, on one
+ * over GPUs and CPUs, and on the CPU.
+ *
+ * How near: a gradient's rounding error grows with the length of sums and of the chain of layers;
+ * these models have at most ten layers and sums of at most a few thousand numbers, so the bound is
+ * 2^-24 times 2^9 of the largest magnitude of all gradients (the loss: 2^-24 times 2^6); after two
+ * updates AdamW has divided by magnitudes that may themselves be rounding errors, so there only
+ * loss and norm are looked at, by 2^-8.
+ */
+#include "engine_gpu.h"
+#include "fake_gpu.h"
+#include "harness.h"
+#include "net_pipes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { CASES = 24, GPUS = 2 };
+static const char *const names[] = {"cuda:0", "cuda:1"};
+
+static bool coin(void) {
+    return test_random_below(2) == 1;
+}
+
+static uint32_t between(uint32_t least, uint32_t most) {
+    return least + (uint32_t)test_random_below(most - least + 1);
+}
+
+/* ---- near ---- */
+
+static float largest(const float *numbers, size_t bytes) {
+    float most = 0;
+    for (size_t i = 0; i < bytes / sizeof *numbers; i++) most = fmaxf(most, fabsf(numbers[i]));
+    return most;
+}
+
+static void expect_near(const void *got, const void *want, size_t bytes, double tolerance,
+                        const char *what) {
+    const float *a = got, *b = want;
+    double bound = tolerance * largest(want, bytes);
+    for (size_t i = 0; i < bytes / sizeof *a; i++) {
+        if (fabs((double)a[i] - (double)b[i]) <= bound) continue;
+        TEST_FAIL("%s %zu is %.9g, not %.9g: %.3g apart, at most %.3g", what, i, (double)a[i],
+                  (double)b[i], fabs((double)a[i] - (double)b[i]), bound);
+        return;
+    }
+}
+
+static void compare_with_cpu(const struct trial_result got[2], const struct trial_result want[2]) {
+    EXPECT(fabs(got[0].loss - want[0].loss) <= 0x1p-18 * fmax(1, fabs(want[0].loss)));
+    EXPECT(fabs(got[0].norm - want[0].norm) <= 0x1p-15 * want[0].norm);
+    expect_near(got[0].output, want[0].output, want[0].output_bytes, 0x1p-15, "output");
+    expect_near(got[0].gradients, want[0].gradients, want[0].gradient_bytes, 0x1p-15, "gradient");
+    EXPECT(fabs(got[1].loss - want[1].loss) <= 0x1p-8 * fmax(1, fabs(want[1].loss)));
+}
+
+/* ---- random cases ---- */
+
+static void choose_devices(struct weir_net_options *options, bool mixed, const char **devices) {
+    uint32_t workers = options->pipe.workers > 0 ? options->pipe.workers : options->stages;
+    for (uint32_t w = 0; w < workers; w++)
+        devices[w] = mixed && coin() ? "cpu" : engine_gpu_name(names[test_random_below(GPUS)]);
+    options->pipe.devices = devices;
+    options->pipe.device_count = workers;
+}
+
+static void choose_pipeline(struct weir_net_options *several, uint32_t layers, bool descending,
+                            uint32_t *balance, enum weir_checkpoint *modes, char *table) {
+    several->stages = between(1, layers < 4 ? layers : 4);
+    net_pipe_balance(layers, several->stages, balance);
+    several->balance = balance;
+    net_pipe_schedule(several, descending);
+    several->pipe.checkpoint = net_pipe_checkpoint();
+    for (uint32_t s = 0; s < several->stages; s++) modes[s] = net_pipe_checkpoint();
+    if (coin()) several->pipe.stage_checkpoint = modes;
+    several->pipe.recompute_late = coin();
+    if (coin() && net_pipe_is_whole(several->pipe.schedule))
+        trial_split(several, coin() ? 100 : 50, table);
+}
+
+static void compare(const struct net_problem *problem, const struct weir_net_options *cpu,
+                    const struct weir_net_options *one, const struct weir_net_options *several,
+                    bool same) {
+    struct trial_data data;
+    struct trial_result want[2] = {{0}}, single[2] = {{0}}, got[2] = {{0}};
+    net_pipe_data(problem, one, &data);
+    net_pipe_train(problem, cpu, &data, want);
+    if (!test_has_failed()) net_pipe_train(problem, one, &data, single);
+    if (!test_has_failed()) net_pipe_train(problem, several, &data, got);
+    if (!test_has_failed()) {
+        compare_with_cpu(single, want);
+        for (int i = 0; same && i < 2; i++) trial_result_compare(&single[i], &got[i]);
+        if (!same) compare_with_cpu(got, want);
+    }
+    for (int i = 0; i < 2; i++) {
+        trial_result_clean_up(&want[i]);
+        trial_result_clean_up(&single[i]);
+        trial_result_clean_up(&got[i]);
+    }
+    trial_data_clean_up(&data);
+}
+
+static void random_case(const struct weir_fake_cuda_control *gpu, bool mixed) {
+    struct net_problem problem = {0};
+    static char table[TRIAL_TABLE_BYTES];
+    const char *devices[8];
+    uint32_t balance[8];
+    enum weir_checkpoint modes[8];
+    net_problem_init(&problem);
+    if (problem.model == NULL || test_has_failed()) return;
+    gpu->reset(test_random_u64(), GPUS, coin() ? WEIR_FAKE_CUDA_NO_PEERS : 0);
+    struct weir_net_options cpu = trial_options(1, between(1, 9), between(1, 4));
+    cpu.dtype = WEIR_F32;
+    cpu.input_grads = coin();
+    cpu.pipe.schedule = coin() ? "gpipe" : "1f1b";
+    cpu.pipe.clip_norm = coin() ? 0.5 : 0;
+    if (coin()) cpu.optimizer = (struct weir_optimizer)WEIR_SGD_INIT;
+    struct weir_net_options one = cpu, several;
+    cpu.reference = true;
+    one.pipe.devices = names;
+    one.pipe.device_count = 1;
+    several = one;
+    choose_pipeline(&several, weir_model_layer_count(problem.model),
+                    strcmp(one.pipe.schedule, "gpipe") == 0, balance, modes, table);
+    choose_devices(&several, mixed, devices);
+    compare(&problem, &cpu, &one, &several, !mixed);
+    fake_gpus_clean(gpu);
+    if (test_has_failed()) {
+        net_pipe_print(&problem, &several);
+        for (uint32_t w = 0; w < several.pipe.device_count; w++)
+            printf("  worker %u on %s\n", w, devices[w]);
+    }
+    weir_model_destroy(problem.model);
+}
+
+static void test_gpus_give_the_same_bits_whatever_the_pipeline(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
+    if (gpu == NULL) return;
+    for (int i = 0; i < CASES && !test_has_failed(); i++) random_case(gpu, false);
+}
+
+static void test_gpus_and_cpus_train_one_network(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
+    if (gpu == NULL) return;
+    for (int i = 0; i < CASES / 2 && !test_has_failed(); i++) random_case(gpu, true);
+}
+
+WEIR_TEST_SUITE(net_cuda, TEST(gpus_give_the_same_bits_whatever_the_pipeline),
+                TEST(gpus_and_cpus_train_one_network))
