@@ -50,7 +50,7 @@ static void print_usage(FILE *to) {
 static int print_version(void) {
     const char *onednn = weir__onednn_version();
     printf("weir %s (%s)\n", weir_version(), weir_build_commit);
-    const char *cuda = weir__cuda_image_count > 0 ? ", cuda (stages of your own)" : "";
+    const char *cuda = weir__cuda_image_count > 0 ? ", cuda" : "";
     printf("back-ends: cpu (reference, vector%s%s)%s\n", onednn[0] ? ", " : "", onednn, cuda);
     return EXIT_DONE;
 }
