@@ -123,9 +123,34 @@ static uint32_t bias_dropout_add(const struct weir__graph *graph, struct weir__n
     return 0;
 }
 
+/** LayerNorm(a + b), which gives the sum too: it may have other readers, later ones. What is added
+ * may not be read in between, where its gradient's terms would be added in another order. */
+static uint32_t add_layer_norm(const struct weir__graph *graph, struct weir__node *node) {
+    if (!graph->cuda || node->op != WEIR__OP_layer_norm) return 0;
+    struct weir_value *value = node->in[0];
+    struct weir__node *sum = value->producer;
+    if (sum == NULL || sum->op != WEIR__OP_add || sum->layer != node->layer) return 0;
+    if (count_consumers(graph, node->out[0]) == 0) return 0; /* its gradient leads to the sum's */
+    if (read_between(graph, sum->id, node->id, value)) return 0;
+    for (uint32_t k = 0; k < 2; k++)
+        if (read_between(graph, sum->id, node->id, sum->in[k])) return 0;
+    node->op = WEIR__OP_add_layer_norm;
+    node->shape.op = node->op;
+    node->in[3] = node->in[2];
+    node->in[2] = node->in[1];
+    node->in[1] = sum->in[1];
+    node->in[0] = sum->in[0];
+    node->in_count = 4;
+    node->out[node->out_count++] = value;
+    value->producer = node;
+    sum->dead = true;
+    return 1;
+}
+
 /** Returns how many nodes it removed. */
 typedef uint32_t pattern_fn(const struct weir__graph *graph, struct weir__node *node);
-static pattern_fn *const patterns[] = {dropout_add, norm_act, bias_gelu, bias_dropout_add};
+static pattern_fn *const patterns[] = {dropout_add, norm_act, bias_gelu, bias_dropout_add,
+                                       add_layer_norm};
 
 uint32_t weir__fuse(struct weir__graph *graph) {
     uint32_t removed = 0;

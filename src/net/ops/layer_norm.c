@@ -19,20 +19,49 @@ struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_val
     return y;
 }
 
+/* The gradient of x by its norm, which is added to what later readers of x gave: in one pass where
+ * the stage is a GPU's. */
+static void contribute_input(struct weir_builder *builder, const struct weir__node *node,
+                             struct weir_value *dy, struct weir_value *x,
+                             struct weir_value *weight) {
+    struct weir_value *mean = node->out[1], *rstd = node->out[2];
+    if (builder->graph->cuda && x->grad != NULL) {
+        struct weir__node *sum = WEIR__EMIT_LIKE(builder, add_layer_norm_grad_input, node, dy,
+                                                 x->grad, x, mean, rstd, weight);
+        x->grad = weir__output_like(builder, sum, x);
+        return;
+    }
+    struct weir__node *dx =
+        WEIR__EMIT_LIKE(builder, layer_norm_grad_input, node, dy, x, mean, rstd, weight);
+    weir__contribute(builder, x, weir__output_like(builder, dx, x));
+}
+
+static void contribute_weight(struct weir_builder *builder, const struct weir__node *node,
+                              struct weir_value *dy, struct weir_value *x,
+                              struct weir_value *weight, struct weir_value *bias) {
+    if (!weir__wants_grad(weight) && !weir__wants_grad(bias)) return;
+    struct weir__node *dw =
+        WEIR__EMIT_LIKE(builder, layer_norm_grad_weight, node, dy, x, node->out[1], node->out[2]);
+    weir__output_accumulator(builder, dw, weight);
+    weir__output_accumulator(builder, dw, bias);
+}
+
 static void gradient(struct weir_builder *builder, const struct weir__node *node,
                      struct weir_value *dy) {
     struct weir_value *x = node->in[0], *weight = node->in[1], *bias = node->in[2];
-    struct weir_value *mean = node->out[1], *rstd = node->out[2];
-    if (weir__wants_grad(x)) {
-        struct weir__node *dx =
-            WEIR__EMIT_LIKE(builder, layer_norm_grad_input, node, dy, x, mean, rstd, weight);
-        weir__contribute(builder, x, weir__output_like(builder, dx, x));
-    }
-    if (!weir__wants_grad(weight) && !weir__wants_grad(bias)) return;
-    struct weir__node *dw =
-        WEIR__EMIT_LIKE(builder, layer_norm_grad_weight, node, dy, x, mean, rstd);
-    weir__output_accumulator(builder, dw, weight);
-    weir__output_accumulator(builder, dw, bias);
+    if (weir__wants_grad(x)) contribute_input(builder, node, dy, x, weight);
+    contribute_weight(builder, node, dy, x, weight, bias);
+}
+
+/* The sum's gradient is whole once the norm's part of it is there: the norm is its first reader. */
+static void add_gradient(struct weir_builder *builder, const struct weir__node *node,
+                         struct weir_value *dy) {
+    struct weir_value *sum = node->out[3], *weight = node->in[2], *bias = node->in[3];
+    if (weir__wants_grad(sum)) contribute_input(builder, node, dy, sum, weight);
+    contribute_weight(builder, node, dy, sum, weight, bias);
+    if (!weir__wants_grad(sum)) return;
+    weir__contribute(builder, node->in[0], sum->grad);
+    weir__contribute(builder, node->in[1], sum->grad);
 }
 
 static double cost(const struct weir__node *node) {
@@ -40,3 +69,4 @@ static double cost(const struct weir__node *node) {
 }
 
 const struct weir__op_rule weir__rule_layer_norm = {.gradient = gradient, .cost = cost};
+const struct weir__op_rule weir__rule_add_layer_norm = {.gradient = add_gradient, .cost = cost};

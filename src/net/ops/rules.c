@@ -12,6 +12,7 @@ static const struct weir__op_rule *const rules[WEIR__OP_COUNT] = {
     [WEIR__OP_embedding] = &weir__rule_embedding,
     [WEIR__OP_position_add] = &weir__rule_position_add,
     [WEIR__OP_layer_norm] = &weir__rule_layer_norm,
+    [WEIR__OP_add_layer_norm] = &weir__rule_add_layer_norm,
     [WEIR__OP_attention] = &weir__rule_attention,
     [WEIR__OP_softmax] = &weir__rule_softmax,
     [WEIR__OP_gelu] = &weir__rule_gelu,
