@@ -280,10 +280,10 @@ static double loss_at(struct weir_net *net, const struct trial_data *data, doubl
                       double value) {
     double kept = *number;
     *number = value;
-    weir_net_share(net);
+    EXPECT_STATUS(weir_net_share(net), WEIR_OK);
     double loss = loss_of(net, data);
     *number = kept;
-    weir_net_share(net);
+    EXPECT_STATUS(weir_net_share(net), WEIR_OK);
     return loss;
 }
 

@@ -241,7 +241,7 @@ static void fill_parameters(struct trial *trial) {
         memcpy(parameter.data, data, parameter.count * weir_dtype_bytes(parameter.dtype));
         free(data);
     }
-    weir_net_share(trial->net);
+    EXPECT_STATUS(weir_net_share(trial->net), WEIR_OK);
 }
 
 static void trial_begin(struct trial *trial, const struct config *config, bool training) {

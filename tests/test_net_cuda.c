@@ -15,10 +15,12 @@
 #include "engine_gpu.h"
 #include "fake_gpu.h"
 #include "harness.h"
+#include "net/cuda/numerics.h"
 #include "net_pipes.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { CASES = 24, GPUS = 2 };
@@ -58,6 +60,20 @@ static void compare_with_cpu(const struct trial_result got[2], const struct tria
     expect_near(got[0].output, want[0].output, want[0].output_bytes, 0x1p-15, "output");
     expect_near(got[0].gradients, want[0].gradients, want[0].gradient_bytes, 0x1p-15, "gradient");
     EXPECT(fabs(got[1].loss - want[1].loss) <= 0x1p-8 * fmax(1, fabs(want[1].loss)));
+}
+
+/* Behind the fake driver they are the reference kernels; a real GPU needs the real ones, and the
+ * fake driver, where it stands for a real one (test_gpu_mode.c), has neither. */
+static bool libraries_are_there(void) {
+    struct weir_error error = {0};
+    if (test_gpu_is_real() && getenv("WEIR_FAKE_CUDA_GPUS") != NULL)
+        test_skip("the fake driver has no cuBLASLt and no cuDNN");
+    else if (weir__cuda_library_check("cuBLASLt", &error) != WEIR_OK ||
+             weir__cuda_library_check("cuDNN", &error) != WEIR_OK)
+        test_skip("%s", error.message);
+    else
+        return true;
+    return false;
 }
 
 /* ---- random cases ---- */
@@ -142,12 +158,14 @@ static void random_case(const struct weir_fake_cuda_control *gpu, bool mixed) {
 static void test_gpus_give_the_same_bits_whatever_the_pipeline(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
     if (gpu == NULL) return;
+    if (!libraries_are_there()) return;
     for (int i = 0; i < CASES && !test_has_failed(); i++) random_case(gpu, false);
 }
 
 static void test_gpus_and_cpus_train_one_network(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
     if (gpu == NULL) return;
+    if (!libraries_are_there()) return;
     for (int i = 0; i < CASES / 2 && !test_has_failed(); i++) random_case(gpu, true);
 }
 

@@ -117,15 +117,6 @@ const char *task_units(const struct task *task) {
 
 /* ---- counting ---- */
 
-static double number_at(const struct weir_tensor *tensor, const void *numbers, uint64_t index) {
-    if (tensor->dtype == WEIR_F64) return ((const double *)numbers)[index];
-    if (tensor->dtype == WEIR_F32) return (double)((const float *)numbers)[index];
-    uint32_t bits = (uint32_t)((const uint16_t *)numbers)[index] << 16; /* BF16 */
-    float number;
-    memcpy(&number, &bits, sizeof number);
-    return (double)number;
-}
-
 /* The first of the largest logits is the answer. */
 static void count_labels(const struct task *task, uint32_t rows, struct task_tally *tally) {
     const int64_t *labels = task->targets;
@@ -134,8 +125,8 @@ static void count_labels(const struct task *task, uint32_t rows, struct task_tal
         if (labels[i] == weir_model_ignored(task->model)) continue;
         uint64_t best = 0;
         for (uint64_t c = 1; c < classes; c++)
-            if (number_at(&task->output, task->outputs, i * classes + c) >
-                number_at(&task->output, task->outputs, i * classes + best))
+            if (number_at(task->output.dtype, task->outputs, i * classes + c) >
+                number_at(task->output.dtype, task->outputs, i * classes + best))
                 best = c;
         tally->right += (int64_t)best == labels[i];
         tally->labels++;
@@ -146,8 +137,8 @@ static void count_labels(const struct task *task, uint32_t rows, struct task_tal
 static void count_masks(const struct task *task, uint32_t rows, struct task_tally *tally) {
     uint64_t count = rows * task->target_numbers;
     for (uint64_t i = 0; i < count; i++) {
-        bool found = number_at(&task->output, task->outputs, i) > 0;
-        bool wanted = number_at(&task->target, task->targets, i) > 0.5;
+        bool found = number_at(task->output.dtype, task->outputs, i) > 0;
+        bool wanted = number_at(task->target.dtype, task->targets, i) > 0.5;
         tally->both += found && wanted;
         tally->either += found || wanted;
         tally->right += found == wanted;

@@ -59,6 +59,7 @@ static int begin(const struct train *t, struct generator *generator, struct weir
     options.net.pipe.table_csv = NULL;
     options.net.pipe.devices = NULL;
     options.net.pipe.device_count = 0;
+    if (options.net.dtype == WEIR_BF16) options.net.dtype = WEIR_F32; /* as the parameters are */
     options.net.pipe.memory_limit = 0;
     options.net.pipe.threads_per_worker = stage.threads;
     status = generator_init(generator, &options, faults);

@@ -4,13 +4,16 @@
 #include "net/devices.h"
 
 #include "device/device.h"
+#include "net/cuda/numerics.h"
 #include "net/graph.h"
+#include "pipe/microbatch.h"
 #include "schedule/action.h"
 
 #include <stdio.h>
+#include <string.h>
 
 static bool is_gpu(const struct weir_pipe_options *options, uint32_t worker) {
-    return worker < options->device_count &&
+    return worker < options->device_count && options->devices != NULL &&
            !weir__device_facts(options->devices[worker]).synchronous;
 }
 
@@ -18,13 +21,16 @@ static struct weir_table_options table_options(const struct weir_net_options *op
     const struct weir_pipe_options *pipe = &options->pipe;
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
     want.allocator = pipe->allocator;
-    want.schedule = pipe->schedule;
+    if (pipe->schedule != NULL) want.schedule = pipe->schedule;
     want.stages = options->stages;
     want.workers = pipe->workers;
-    want.micro_batches = pipe->chunks;
+    want.micro_batches =
+        pipe->rows > 0 && pipe->chunks > 0 ? weir__chunk_count(pipe->rows, pipe->chunks) : 1;
     want.checkpoint = pipe->infer_only ? WEIR_CHECKPOINT_NEVER : pipe->checkpoint;
+    want.stage_checkpoint = pipe->infer_only ? NULL : pipe->stage_checkpoint;
     want.recompute_late = pipe->recompute_late;
     want.search = pipe->infer_only ? NULL : pipe->search;
+    if (pipe->infer_only && pipe->table_csv == NULL) weir__table_options_infer(&want);
     return want;
 }
 
@@ -77,15 +83,18 @@ int weir__net_check_kernels(const struct weir__network *network, const struct we
                             struct weir_faults *faults) {
     const struct weir__slices *slices = &stage->slices;
     const struct weir__graph *graph = &stage->compiled->graph;
-    bool found = true, told[WEIR__OP_COUNT] = {false};
+    bool told[WEIR__OP_COUNT] = {false};
+    int status = WEIR_OK;
+    if (stage->plan.backend != WEIR__BACKEND_CUDA) return WEIR_OK;
     for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
         for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
             const struct weir__node *node = graph->nodes[slices->nodes[kind][i]];
-            if (weir__kernel_for(node->op, stage->plan.dtype, stage->plan.backend) != NULL)
-                continue;
-            found = false;
+            const struct weir__kernel *kernel =
+                weir__kernel_for(node->op, stage->plan.dtype, stage->plan.backend);
             if (told[node->op]) continue;
             told[node->op] = true;
+            if (kernel != NULL) continue;
+            status = WEIR_ERR_UNSUPPORTED;
             weir_faults_add(faults,
                             "layer %s: '%s' has no CUDA kernel: give this stage a CPU (--device "
                             "cuda,cpu names one for each worker)",
@@ -93,7 +102,39 @@ int weir__net_check_kernels(const struct weir__network *network, const struct we
                             weir__op_name(node->op));
         }
     }
-    return found ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
+    return status;
+}
+
+/* ---- libraries ---- */
+
+static bool uses_library(const struct weir__stage *stage, const char *library) {
+    const struct weir__slices *slices = &stage->slices;
+    if (stage->plan.backend != WEIR__BACKEND_CUDA) return false;
+    for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
+        for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
+            const struct weir__node *node = slices->graph->nodes[slices->nodes[kind][i]];
+            const struct weir__kernel *kernel =
+                weir__kernel_for(node->op, stage->plan.dtype, stage->plan.backend);
+            if (kernel != NULL && strcmp(kernel->library, library) == 0) return true;
+        }
+    }
+    return false;
+}
+
+int weir__net_check_libraries(const struct weir_net *net, struct weir_faults *faults) {
+    static const char *const libraries[] = {"cuBLASLt", "cuDNN"};
+    int worst = WEIR_OK;
+    for (size_t i = 0; i < WEIR__COUNT_OF(libraries); i++) {
+        bool used = false;
+        for (uint32_t s = 0; s < net->network.stage_count; s++)
+            used |= uses_library(&net->stages[s], libraries[i]);
+        struct weir_error error = {0};
+        int status = used ? weir__cuda_library_check(libraries[i], &error) : WEIR_OK;
+        if (status == WEIR_OK) continue;
+        weir_faults_add(faults, "%s", error.message);
+        worst = status;
+    }
+    return worst;
 }
 
 /* ---- indices, which a GPU cannot report ---- */
@@ -112,8 +153,8 @@ static bool indices_of(const struct weir__stage *stage, const struct weir__node 
     if (!target && node->op != WEIR__OP_embedding) return false;
     const struct weir_value *value = weir__value_root(node->in[target ? 1 : 0]);
     if (value->source != WEIR__FROM_INPUT) return false;
-    bool first = stage->compiled->layer_first == 0 && value->index == 0;
-    const void *data = first ? batch->input : batch->target;
+    const void *data = batch->target;
+    if (value->index == 0) data = stage->compiled->layer_first == 0 ? batch->input : NULL;
     *indices = (struct indices){.numbers = data,
                                 .count = batch->rows * weir__value_count(value),
                                 .limit = target ? node->shape.width : node->shape.in,

@@ -15,6 +15,9 @@ int weir__net_check_dtype(const struct weir_net_options *options,
  * for each kind of op that has none. */
 int weir__net_check_kernels(const struct weir__network *network, const struct weir__stage *stage,
                             struct weir_faults *faults);
+/** Whether the libraries behind the kernels can be opened: WEIR_ERR_NOT_FOUND and the like, with a
+ * line for each that says what to install. */
+int weir__net_check_libraries(const struct weir_net *net, struct weir_faults *faults);
 /** Whether tokens and targets that a GPU will take as indices are in range: WEIR_ERR_ARGUMENT, with
  * stage, layer and the number, as the CPU's kernels say it. */
 int weir__net_check_indices(const struct weir_net *net, const struct weir_net_batch *batch,

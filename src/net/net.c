@@ -191,7 +191,8 @@ static int new_with_pipe(const struct weir_model *model, const struct weir_net_o
     struct weir_net *made;
     int status = new_without_pipe(model, options, layered, faults, &made);
     if (status != WEIR_OK) return status;
-    status = weir_pipe_new(&made->pipe_options, faults, &made->pipe);
+    status = weir__net_check_libraries(made, faults);
+    if (status == WEIR_OK) status = weir_pipe_new(&made->pipe_options, faults, &made->pipe);
     if (status != WEIR_OK) {
         weir_net_destroy(made);
         return status;

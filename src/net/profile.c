@@ -5,6 +5,7 @@
  * in the middle of a stage, and tied layers could not be cut at all. So the whole model is one
  * stage, and the clock is read between its kernel calls (25 ns each).
  */
+#include "device/device.h"
 #include "net/profile.h"
 
 #include "pipe/microbatch.h"
@@ -65,6 +66,17 @@ static int check_options(const struct weir_model *model, const struct weir_profi
     if (model->layer_count == 0) {
         weir_faults_add(faults, "a model without layers has nothing to measure");
         return WEIR_ERR_ARGUMENT;
+    }
+    const struct weir_pipe_options *pipe = &options->net.pipe;
+    for (uint32_t w = 0; w < pipe->device_count; w++) {
+        if (weir__device_facts(pipe->devices[w]).synchronous) continue;
+        weir_faults_add(faults, "--device %.80s: a profile is a CPU's: leave the GPU out",
+                        pipe->devices[w]);
+        return WEIR_ERR_UNSUPPORTED;
+    }
+    if (options->net.dtype == WEIR_BF16) {
+        weir_faults_add(faults, "--dtype bf16 is the GPU's, a profile is a CPU's: use f32 or f64");
+        return WEIR_ERR_CONFIG;
     }
     return weir__net_check(model, &options->net, faults);
 }

@@ -341,7 +341,7 @@ int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *
     if (status == WEIR_OK) status = copy_entries(file, &entries, net);
     if (status == WEIR_OK) status = weir_net_share(net);
     if (status != WEIR_OK) {
-        weir_faults_add(faults, "parameters cannot be written to their device: %s",
+        weir_faults_add(faults, "parameters cannot be brought to their stages: %s",
                         weir_status_text(status));
         goto clean_up;
     }

@@ -239,6 +239,10 @@ void *weir__worker_main(void *argument);
  * unless a device is lost. */
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error);
+/** The caller's turn at the pipe: WEIR_ERR_BUSY, WEIR_ERR_DEVICE and why in `error`, or WEIR_OK and
+ * weir__pipe_leave must follow. */
+int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error);
+void weir__pipe_leave(struct weir_pipe *pipe);
 /** Gives `pipe->command` to all workers and waits. WEIR_OK, the failure, or WEIR_ERR_TIMEOUT. */
 int weir__pipe_command(struct weir_pipe *pipe);
 /** The global gradient norm of the step that ended: sqrt of all stages' partial sums in stage

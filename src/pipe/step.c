@@ -71,7 +71,7 @@ int weir__pipe_command(struct weir_pipe *pipe) {
 
 /* ---- one call at a time ---- */
 
-static int enter(struct weir_pipe *pipe, struct weir_error *error) {
+int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
     bool expected = false;
     if (!atomic_compare_exchange_strong(&pipe->in_use, &expected, true))
         return weir__fail(error, WEIR_ERR_BUSY,
@@ -92,7 +92,7 @@ static int enter(struct weir_pipe *pipe, struct weir_error *error) {
     return WEIR_OK;
 }
 
-static void leave(struct weir_pipe *pipe) {
+void weir__pipe_leave(struct weir_pipe *pipe) {
     atomic_store(&pipe->in_use, false);
 }
 
@@ -205,7 +205,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     result->gradient_norm = NAN;
     result->error.stage = result->error.micro_batch = -1;
     if (pipe == NULL) return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "the pipe is NULL");
-    int status = enter(pipe, &result->error);
+    int status = weir__pipe_enter(pipe, &result->error);
     if (status != WEIR_OK) return status;
     status = check_step(pipe, step, infer, &result->error);
     if (status == WEIR_OK) {
@@ -218,7 +218,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
         status = collect(pipe, infer, ran, result);
         if (ran == WEIR_OK) weir__stamps_leave(pipe);
     }
-    leave(pipe);
+    weir__pipe_leave(pipe);
     return status;
 }
 
@@ -317,7 +317,7 @@ fail_new:
 static int prepare(struct weir_pipe *pipe, int64_t rows, bool train, struct weir_faults *faults) {
     if (pipe == NULL) return WEIR_ERR_ARGUMENT;
     struct weir_error error = {0};
-    int status = enter(pipe, &error);
+    int status = weir__pipe_enter(pipe, &error);
     if (status != WEIR_OK) {
         weir_faults_add(faults, "%s", error.message);
         return status;
@@ -331,7 +331,7 @@ static int prepare(struct weir_pipe *pipe, int64_t rows, bool train, struct weir
     train &= !pipe->setup.options.infer_only;
     if (status == WEIR_OK && find_prepared(pipe, rows, !train) == NULL)
         status = prepare_rows(pipe, rows, train, faults);
-    leave(pipe);
+    weir__pipe_leave(pipe);
     return status;
 }
 

@@ -29,7 +29,6 @@ static int copy_pieces(struct weir_stream *stream, char *pinned, char *to, const
 
 static int transfer(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes, bool to_device) {
-    if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
     struct weir__worker *worker = &pipe->workers[pipe->prepared[0]->stage_worker[stage]];
     struct weir__device *device = worker->device;
     if (bytes == 0) return WEIR_OK;
@@ -37,7 +36,6 @@ static int transfer(struct weir_pipe *pipe, uint32_t stage, void *to, const void
         memcpy(to, from, bytes);
         return WEIR_OK;
     }
-    if (pipe->lost) return WEIR_ERR_DEVICE;
     struct weir__host_memory pinned;
     int status = device->calls->enter(device);
     if (status != WEIR_OK) return status;
@@ -49,12 +47,22 @@ static int transfer(struct weir_pipe *pipe, uint32_t stage, void *to, const void
     return status;
 }
 
+static int take_turn(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
+                     size_t bytes, bool to_device) {
+    if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
+    int status = weir__pipe_enter(pipe, NULL);
+    if (status != WEIR_OK) return status;
+    status = transfer(pipe, stage, to, from, bytes, to_device);
+    weir__pipe_leave(pipe);
+    return status;
+}
+
 int weir_pipe_read(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                    size_t bytes) {
-    return transfer(pipe, stage, to, from, bytes, false);
+    return take_turn(pipe, stage, to, from, bytes, false);
 }
 
 int weir_pipe_write(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes) {
-    return transfer(pipe, stage, to, from, bytes, true);
+    return take_turn(pipe, stage, to, from, bytes, true);
 }
