@@ -82,6 +82,7 @@ void net_pipe_train(const struct net_problem *problem, const struct weir_net_opt
 
 void net_pipe_data(const struct net_problem *problem, const struct weir_net_options *options,
                    struct trial_data *data) {
-    trial_data_init(data, &problem->input, &problem->target, options->dtype, options->pipe.rows,
+    enum weir_dtype dtype = options->dtype == WEIR_BF16 ? WEIR_F32 : options->dtype;
+    trial_data_init(data, &problem->input, &problem->target, dtype, options->pipe.rows,
                     problem->classes, problem->labels);
 }

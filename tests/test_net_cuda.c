@@ -12,6 +12,7 @@
  * updates AdamW has divided by magnitudes that may themselves be rounding errors, so there only
  * loss and norm are looked at, by 2^-8.
  */
+#include "device/cuda_driver.h"
 #include "engine_gpu.h"
 #include "fake_gpu.h"
 #include "harness.h"
@@ -52,6 +53,21 @@ static void expect_near(const void *got, const void *want, size_t bytes, double 
                   (double)b[i], fabs((double)a[i] - (double)b[i]), bound);
         return;
     }
+}
+
+/* In bf16 each number is rounded to 2^-8 of itself many times over, and a rounding may turn a ReLU
+ * or a pool's winner, so that single gradients differ: their sum of squares does not by much. */
+static void compare_bf16_with_cpu(const struct trial_result got[2],
+                                  const struct trial_result want[2]) {
+    const float *a = got[0].gradients, *b = want[0].gradients;
+    double difference = 0, whole = 0;
+    for (size_t i = 0; i < want[0].gradient_bytes / sizeof *a; i++) {
+        difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+        whole += (double)b[i] * (double)b[i];
+    }
+    EXPECT(difference <= 0.1 * 0.1 * whole);
+    EXPECT(fabs(got[0].loss - want[0].loss) <= 0.02 * fmax(1, fabs(want[0].loss)));
+    EXPECT(fabs(got[1].loss - want[1].loss) <= 0.1 * fmax(1, fabs(want[1].loss)));
 }
 
 static void compare_with_cpu(const struct trial_result got[2], const struct trial_result want[2]) {
@@ -110,7 +126,10 @@ static void compare(const struct net_problem *problem, const struct weir_net_opt
     if (!test_has_failed()) net_pipe_train(problem, one, &data, single);
     if (!test_has_failed()) net_pipe_train(problem, several, &data, got);
     if (!test_has_failed()) {
-        compare_with_cpu(single, want);
+        if (one->dtype == WEIR_BF16)
+            compare_bf16_with_cpu(single, want);
+        else
+            compare_with_cpu(single, want);
         for (int i = 0; same && i < 2; i++) trial_result_compare(&single[i], &got[i]);
         if (!same) compare_with_cpu(got, want);
     }
@@ -122,7 +141,8 @@ static void compare(const struct net_problem *problem, const struct weir_net_opt
     trial_data_clean_up(&data);
 }
 
-static void random_case(const struct weir_fake_cuda_control *gpu, bool mixed) {
+static void random_case(const struct weir_fake_cuda_control *gpu, bool mixed,
+                        enum weir_dtype dtype) {
     struct net_problem problem = {0};
     static char table[TRIAL_TABLE_BYTES];
     const char *devices[8];
@@ -139,6 +159,7 @@ static void random_case(const struct weir_fake_cuda_control *gpu, bool mixed) {
     if (coin()) cpu.optimizer = (struct weir_optimizer)WEIR_SGD_INIT;
     struct weir_net_options one = cpu, several;
     cpu.reference = true;
+    one.dtype = dtype;
     one.pipe.devices = names;
     one.pipe.device_count = 1;
     several = one;
@@ -159,15 +180,80 @@ static void test_gpus_give_the_same_bits_whatever_the_pipeline(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
     if (gpu == NULL) return;
     if (!libraries_are_there()) return;
-    for (int i = 0; i < CASES && !test_has_failed(); i++) random_case(gpu, false);
+    for (int i = 0; i < CASES && !test_has_failed(); i++) random_case(gpu, false, WEIR_F32);
 }
 
 static void test_gpus_and_cpus_train_one_network(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
     if (gpu == NULL) return;
     if (!libraries_are_there()) return;
-    for (int i = 0; i < CASES / 2 && !test_has_failed(); i++) random_case(gpu, true);
+    for (int i = 0; i < CASES / 2 && !test_has_failed(); i++) random_case(gpu, true, WEIR_F32);
 }
 
-WEIR_TEST_SUITE(net_cuda, TEST(gpus_give_the_same_bits_whatever_the_pipeline),
+static void test_bf16_has_the_same_bits_too(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
+    if (gpu == NULL) return;
+    if (!libraries_are_there()) return;
+    for (int i = 0; i < CASES / 2 && !test_has_failed(); i++) random_case(gpu, false, WEIR_BF16);
+}
+
+/* ---- failing calls ---- */
+
+/* A net's whole life with the k-th call of the driver or its libraries failing. False: there are
+ * not so many. */
+static bool live_with_failure(const struct weir_fake_cuda_control *gpu,
+                              const struct net_problem *problem,
+                              const struct weir_net_options *options, uint64_t k, int result) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_fake_cuda_counts left;
+    struct weir_net *net = NULL;
+    struct trial_data data;
+    faults.allocator = test_allocator();
+    gpu->reset(k, GPUS, WEIR_FAKE_CUDA_UNGUARDED);
+    gpu->fail_call(k, result);
+    net_pipe_data(problem, options, &data);
+    int status = weir_net_new(problem->model, options, &faults, &net);
+    EXPECT(status == WEIR_OK || faults.count > 0);
+    if (status == WEIR_OK) status = weir_net_init(net, 7);
+    if (status == WEIR_OK) {
+        struct weir_net_batch batch = {
+            .rows = data.rows, .input = data.input, .target = data.target, .lr = -1};
+        struct weir_step_result done;
+        status = weir_net_step(net, &batch, &done);
+        EXPECT(status == WEIR_OK || done.error.message[0] != '\0');
+    }
+    weir_net_destroy(net);
+    weir_faults_clean_up(&faults);
+    trial_data_clean_up(&data);
+    gpu->counts(&left);
+    EXPECT_EQ_UINT(left.contexts, 0);
+    EXPECT_EQ_UINT(left.streams + left.events + left.allocations + left.pins + left.modules, 0);
+    if (test_has_failed()) printf("call %llu gave %d\n", (unsigned long long)k, result);
+    return gpu->failed();
+}
+
+static void test_failing_calls_leave_nothing_behind(void) {
+    static const int results[] = {WEIR__CUDA_OUT_OF_MEMORY, WEIR__CUDA_ILLEGAL_ADDRESS};
+    const struct weir_fake_cuda_control *gpu = fake_gpus(1, GPUS, 0);
+    uint32_t failed = 0;
+    struct net_problem problem = {0};
+    if (gpu == NULL) return;
+    net_problem_init(&problem);
+    struct weir_net_options options =
+        trial_options(weir_model_layer_count(problem.model) > 1 ? 2 : 1, 4, 2);
+    options.dtype = WEIR_F32;
+    options.pipe.devices = names;
+    options.pipe.device_count = options.stages;
+    for (uint64_t k = 1, step = 1; !test_has_failed(); k += step, step = 1 + k / 40) {
+        if (!live_with_failure(gpu, &problem, &options, k, results[k % 2])) break;
+        failed++;
+    }
+    EXPECT(failed > 50);
+    printf("  %u calls failed in turn\n", failed);
+    weir_model_destroy(problem.model);
+}
+
+WEIR_TEST_SUITE(net_cuda, TEST(bf16_has_the_same_bits_too),
+                TEST(failing_calls_leave_nothing_behind),
+                TEST(gpus_give_the_same_bits_whatever_the_pipeline),
                 TEST(gpus_and_cpus_train_one_network))
