@@ -6,11 +6,11 @@
  * reference kernels; each trained on one stage on one GPU, on a random pipeline over GPUs, on one
  * over GPUs and CPUs, and on the CPU.
  *
- * How near: a gradient's rounding error grows with the length of sums and of the chain of layers;
- * these models have at most ten layers and sums of at most a few thousand numbers, so the bound is
- * 2^-24 times 2^9 of the largest magnitude of all gradients (the loss: 2^-24 times 2^6); after two
- * updates AdamW has divided by magnitudes that may themselves be rounding errors, so there only
- * loss and norm are looked at, by 2^-8.
+ * How near: rounding errors grow with the length of sums, the chain of layers, and 1 / deviation of
+ * each norm on the way, of which an image net has several in a row. So the CPU is measured too: its
+ * f32 against f64. A GPU may be sixteen times as far from the CPU's f32 as that is from f64, or
+ * 2^-15 of the largest magnitude. After two updates AdamW has divided by magnitudes that may
+ * themselves be rounding errors, so there only the loss is looked at, by 2^-8.
  */
 #include "device/cuda_driver.h"
 #include "engine_gpu.h"
@@ -43,10 +43,19 @@ static float largest(const float *numbers, size_t bytes) {
     return most;
 }
 
-static void expect_near(const void *got, const void *want, size_t bytes, double tolerance,
+/* The largest error of the CPU's f32. */
+static double own_error(const void *single, const void *exact, size_t bytes) {
+    const float *a = single;
+    const double *b = exact;
+    double most = 0;
+    for (size_t i = 0; i < bytes / sizeof *a; i++) most = fmax(most, fabs((double)a[i] - b[i]));
+    return most;
+}
+
+static void expect_near(const void *got, const void *want, const void *exact, size_t bytes,
                         const char *what) {
     const float *a = got, *b = want;
-    double bound = tolerance * largest(want, bytes);
+    double bound = 16 * own_error(want, exact, bytes) + 0x1p-15 * (double)largest(want, bytes);
     for (size_t i = 0; i < bytes / sizeof *a; i++) {
         if (fabs((double)a[i] - (double)b[i]) <= bound) continue;
         TEST_FAIL("%s %zu is %.9g, not %.9g: %.3g apart, at most %.3g", what, i, (double)a[i],
@@ -56,25 +65,33 @@ static void expect_near(const void *got, const void *want, size_t bytes, double 
 }
 
 /* In bf16 each number is rounded to 2^-8 of itself many times over, and a rounding may turn a ReLU
- * or a pool's winner, so that single gradients differ: their sum of squares does not by much. */
+ * or a pool's winner, so that single gradients differ: their sum of squares does not by much, in
+ * nets that f32 computes to nearly all its digits. */
 static void compare_bf16_with_cpu(const struct trial_result got[2],
-                                  const struct trial_result want[2]) {
+                                  const struct trial_result want[2],
+                                  const struct trial_result exact[2]) {
+    double error = own_error(want[0].gradients, exact[0].gradients, want[0].gradient_bytes);
+    bool is_steady = error <= 0x1p-22 * (double)largest(want[0].gradients, want[0].gradient_bytes);
     const float *a = got[0].gradients, *b = want[0].gradients;
     double difference = 0, whole = 0;
     for (size_t i = 0; i < want[0].gradient_bytes / sizeof *a; i++) {
         difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
         whole += (double)b[i] * (double)b[i];
     }
-    EXPECT(difference <= 0.1 * 0.1 * whole);
-    EXPECT(fabs(got[0].loss - want[0].loss) <= 0.02 * fmax(1, fabs(want[0].loss)));
-    EXPECT(fabs(got[1].loss - want[1].loss) <= 0.1 * fmax(1, fabs(want[1].loss)));
+    EXPECT(!is_steady || difference <= 0.15 * 0.15 * whole);
+    EXPECT(fabs(got[0].loss - want[0].loss) <= 0.1 * fmax(1, fabs(want[0].loss)));
+    EXPECT(fabs(got[1].loss - want[1].loss) <= 0.2 * fmax(1, fabs(want[1].loss)));
 }
 
-static void compare_with_cpu(const struct trial_result got[2], const struct trial_result want[2]) {
-    EXPECT(fabs(got[0].loss - want[0].loss) <= 0x1p-18 * fmax(1, fabs(want[0].loss)));
-    EXPECT(fabs(got[0].norm - want[0].norm) <= 0x1p-15 * want[0].norm);
-    expect_near(got[0].output, want[0].output, want[0].output_bytes, 0x1p-15, "output");
-    expect_near(got[0].gradients, want[0].gradients, want[0].gradient_bytes, 0x1p-15, "gradient");
+static void compare_with_cpu(const struct trial_result got[2], const struct trial_result want[2],
+                             const struct trial_result exact[2]) {
+    double norm_error = fabs(want[0].norm - exact[0].norm);
+    EXPECT(fabs(got[0].loss - want[0].loss) <=
+           16 * fabs(want[0].loss - exact[0].loss) + 0x1p-18 * fmax(1, fabs(want[0].loss)));
+    EXPECT(fabs(got[0].norm - want[0].norm) <= 16 * norm_error + 0x1p-15 * want[0].norm);
+    expect_near(got[0].output, want[0].output, exact[0].output, want[0].output_bytes, "output");
+    expect_near(got[0].gradients, want[0].gradients, exact[0].gradients, want[0].gradient_bytes,
+                "gradient");
     EXPECT(fabs(got[1].loss - want[1].loss) <= 0x1p-8 * fmax(1, fabs(want[1].loss)));
 }
 
@@ -116,28 +133,53 @@ static void choose_pipeline(struct weir_net_options *several, uint32_t layers, b
         trial_split(several, coin() ? 100 : 50, table);
 }
 
+/* The same numbers in f64. */
+static void widen(const struct net_problem *problem, const struct weir_net_options *options,
+                  const struct trial_data *from, struct trial_data *to) {
+    net_pipe_data(problem, options, to);
+    const void *single[] = {from->input, from->target};
+    void *wide[] = {to->input, to->target};
+    size_t bytes[] = {to->input_bytes, to->target_bytes};
+    bool is_float[] = {weir_dtype_is_float(problem->input.dtype),
+                       weir_dtype_is_float(problem->target.dtype)};
+    for (int k = 0; k < 2; k++) {
+        if (!is_float[k]) memcpy(wide[k], single[k], bytes[k]);
+        for (size_t i = 0; is_float[k] && i < bytes[k] / sizeof(double); i++)
+            ((double *)wide[k])[i] = (double)((const float *)single[k])[i];
+    }
+}
+
+static void train_exactly(const struct net_problem *problem, const struct weir_net_options *cpu,
+                          const struct trial_data *data, struct trial_result exact[2]) {
+    struct weir_net_options options = *cpu;
+    struct trial_data wide;
+    options.dtype = WEIR_F64;
+    widen(problem, &options, data, &wide);
+    net_pipe_train(problem, &options, &wide, exact);
+    trial_data_clean_up(&wide);
+}
+
+enum { CPU, EXACT, ONE, SEVERAL, NETS };
+
 static void compare(const struct net_problem *problem, const struct weir_net_options *cpu,
                     const struct weir_net_options *one, const struct weir_net_options *several,
                     bool same) {
     struct trial_data data;
-    struct trial_result want[2] = {{0}}, single[2] = {{0}}, got[2] = {{0}};
+    struct trial_result r[NETS][2] = {{{0}}};
     net_pipe_data(problem, one, &data);
-    net_pipe_train(problem, cpu, &data, want);
-    if (!test_has_failed()) net_pipe_train(problem, one, &data, single);
-    if (!test_has_failed()) net_pipe_train(problem, several, &data, got);
+    net_pipe_train(problem, cpu, &data, r[CPU]);
+    train_exactly(problem, cpu, &data, r[EXACT]);
+    if (!test_has_failed()) net_pipe_train(problem, one, &data, r[ONE]);
+    if (!test_has_failed()) net_pipe_train(problem, several, &data, r[SEVERAL]);
     if (!test_has_failed()) {
         if (one->dtype == WEIR_BF16)
-            compare_bf16_with_cpu(single, want);
+            compare_bf16_with_cpu(r[ONE], r[CPU], r[EXACT]);
         else
-            compare_with_cpu(single, want);
-        for (int i = 0; same && i < 2; i++) trial_result_compare(&single[i], &got[i]);
-        if (!same) compare_with_cpu(got, want);
+            compare_with_cpu(r[ONE], r[CPU], r[EXACT]);
+        for (int i = 0; same && i < 2; i++) trial_result_compare(&r[ONE][i], &r[SEVERAL][i]);
+        if (!same) compare_with_cpu(r[SEVERAL], r[CPU], r[EXACT]);
     }
-    for (int i = 0; i < 2; i++) {
-        trial_result_clean_up(&want[i]);
-        trial_result_clean_up(&single[i]);
-        trial_result_clean_up(&got[i]);
-    }
+    for (int i = 0; i < 2 * NETS; i++) trial_result_clean_up(&r[i / 2][i % 2]);
     trial_data_clean_up(&data);
 }
 
