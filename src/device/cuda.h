@@ -59,6 +59,7 @@ struct weir__cuda_device {
     struct CUstream_st *own;           /**< for memory_touch and bases; under `lock` */
     struct CUevent_st *bases[3];       /**< [0] is the base; under `lock` */
     struct weir__cuda_clock clock;     /**< under `lock` */
+    uint64_t in_vain_until_ns;         /**< no new base until then; under `lock` */
     struct weir__cuda_failure failure; /**< under `failure_lock`, which is taken last */
     pthread_mutex_t lock, failure_lock;
     struct CUmod_st **modules;

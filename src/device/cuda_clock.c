@@ -96,14 +96,18 @@ static int renew_base(struct weir__cuda_device *device) {
     return WEIR_OK;
 }
 
-/* Too far from the base, so it is near to now: steps are read when they end. */
+/* What is far from the base is near to now, and asks for a new base; or it is old, and a new base
+ * is of no use: then it is mapped less exactly, and so are others for a while. */
 static int measure(struct weir__cuda_device *device, struct CUevent_st *event, float *since) {
     int status = elapsed(device, device->bases[0], event, since);
     if (status != WEIR_OK) return status;
     if (fabsf(*since) < WEIR__CUDA_CLOCK_SPAN_MS) return WEIR_OK;
+    if (weir__now_ns() < device->in_vain_until_ns) return WEIR_OK;
     status = renew_base(device);
     if (status == WEIR_OK) status = elapsed(device, event, device->bases[0], since);
     *since = -*since;
+    if (fabsf(*since) >= WEIR__CUDA_CLOCK_SPAN_MS)
+        device->in_vain_until_ns = weir__now_ns() + (uint64_t)(WEIR__CUDA_CLOCK_SPAN_MS * 1e6f);
     return status;
 }
 

@@ -76,6 +76,15 @@ static int grow_hop(struct weir__worker *worker, struct weir__hop *hop, struct w
     return status;
 }
 
+void weir__host_memory_forget(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        worker->staging_wanted = worker->staging.bytes;
+        for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next)
+            s->hop.wanted_bytes = s->hop.slot_bytes;
+    }
+}
+
 int weir__host_memory_settle(struct weir__worker *worker, struct weir_error *error) {
     struct weir_pipe *pipe = worker->pipe;
     int status = grow(worker, &worker->staging, worker->device, worker->staging_wanted, error);

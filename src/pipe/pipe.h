@@ -111,6 +111,7 @@ enum weir__command_kind {
     WEIR__COMMAND_PREPARE,
     WEIR__COMMAND_TOUCH, /**< working memory that is new */
     WEIR__COMMAND_RUN,
+    WEIR__COMMAND_TRANSFER, /**< one worker's memory to or from the caller's */
     WEIR__COMMAND_DETACH,
     WEIR__COMMAND_EXIT
 };
@@ -132,6 +133,13 @@ struct weir__command {
     struct weir_step step;         /**< arrays point to the pipe's own copies */
     uint32_t turn;                 /**< of the signals */
     struct weir__unstamped before; /**< for workers to stamp when they have nothing better to do */
+    struct weir__transfer {
+        uint32_t worker;
+        void *to;
+        const void *from;
+        size_t bytes;
+        bool to_device;
+    } transfer;
 };
 
 struct weir_pipe {
@@ -190,6 +198,8 @@ void weir__host_memory_clean_up(struct weir__host_memory *memory);
 /** On the worker's thread, between steps: the host memory that its GPU copies from and to, grown to
  * what is wanted. What cannot be had leaves what is there; bind then all the same. */
 int weir__host_memory_settle(struct weir__worker *worker, struct weir_error *error);
+/** What was wanted and could not be had is wanted no more. */
+void weir__host_memory_forget(struct weir_pipe *pipe);
 
 /** Acquires the worker's memory, untouched; clean_up accepts what init failed on. */
 int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t bytes);
@@ -239,6 +249,8 @@ void *weir__worker_main(void *argument);
  * unless a device is lost. */
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error);
+/** On the worker's thread: the command's transfer, if it is this one's. */
+int weir__transfer(struct weir__worker *worker);
 /** The caller's turn at the pipe: WEIR_ERR_BUSY, WEIR_ERR_DEVICE and why in `error`, or WEIR_OK and
  * weir__pipe_leave must follow. */
 int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error);

@@ -308,6 +308,7 @@ static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
     return take_arenas(pipe, faults);
 fail_keep:
     weir__arenas_drop(pipe);
+    weir__host_memory_forget(pipe);
 fail_new:
     weir__pipe_bind(pipe); /* staging may have moved */
     weir__prepared_destroy(pipe->setup.options.allocator, made, count);

@@ -27,24 +27,31 @@ static int copy_pieces(struct weir_stream *stream, char *pinned, char *to, const
     return status;
 }
 
+int weir__transfer(struct weir__worker *worker) {
+    const struct weir__transfer *transfer = &worker->pipe->command.transfer;
+    struct weir__host_memory pinned;
+    if (worker->index != transfer->worker) return WEIR_OK;
+    int status = weir__host_memory_init(&pinned, worker, worker->device,
+                                        transfer->bytes < PIECE ? transfer->bytes : (size_t)PIECE);
+    if (status != WEIR_OK) return status;
+    status = copy_pieces(worker->stream, pinned.data, transfer->to, transfer->from, transfer->bytes,
+                         transfer->to_device);
+    weir__host_memory_clean_up(&pinned);
+    return status;
+}
+
+/* A GPU's by its worker, whose thread is the device's: the caller's context stays what it is. */
 static int transfer(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes, bool to_device) {
-    struct weir__worker *worker = &pipe->workers[pipe->prepared[0]->stage_worker[stage]];
-    struct weir__device *device = worker->device;
+    uint32_t worker = pipe->prepared[0]->stage_worker[stage];
     if (bytes == 0) return WEIR_OK;
-    if (device->calls->synchronous) {
+    if (pipe->workers[worker].device->calls->synchronous) {
         memcpy(to, from, bytes);
         return WEIR_OK;
     }
-    struct weir__host_memory pinned;
-    int status = device->calls->enter(device);
-    if (status != WEIR_OK) return status;
-    status = weir__host_memory_init(&pinned, worker, device, bytes < PIECE ? bytes : (size_t)PIECE);
-    if (status != WEIR_OK) return status;
-    status = copy_pieces(worker->stream, pinned.data, to, from, bytes, to_device);
-    weir__host_memory_clean_up(&pinned);
-    if (status == WEIR_ERR_DEVICE) pipe->lost = true;
-    return status;
+    pipe->command.kind = WEIR__COMMAND_TRANSFER;
+    pipe->command.transfer = (struct weir__transfer){worker, to, from, bytes, to_device};
+    return weir__pipe_command(pipe);
 }
 
 static int take_turn(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,

@@ -376,8 +376,11 @@ static int attach(struct weir__worker *worker, struct weir_error *error) {
     status = calls->enter(worker->device);
     if (status == WEIR_OK) status = weir__arena_settle(worker, error);
     if (status == WEIR_OK) status = weir__host_memory_settle(worker, error);
-    if (status == WEIR_OK) status = attach_stages(worker, pipe->prepared[0], error);
-    if (status == WEIR_OK) status = calls->stream_finish(worker->stream);
+    if (status == WEIR_OK) {
+        status = attach_stages(worker, pipe->prepared[0], error);
+        int finished = calls->stream_finish(worker->stream); /* of those that did not fail */
+        if (status == WEIR_OK) status = finished;
+    }
     for (uint32_t i = 0; i < pipe->prepared_count && status == WEIR_OK; i++)
         status = prepare_stages(worker, pipe->prepared[i], error);
     return status;
@@ -390,8 +393,14 @@ static int prepare(struct weir__worker *worker, struct weir_error *error) {
                              : status;
 }
 
+/* What a stage frees its stream must be past, also where a prepare callback failed after giving it
+ * work. */
 static void detach(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
+    const struct weir__device_calls *calls = worker->device->calls;
+    bool behind = !calls->synchronous && worker->stream != NULL;
+    if (behind && calls->enter(worker->device) == WEIR_OK)
+        (void)calls->stream_finish(worker->stream);
     for (uint32_t s = pipe->setup.flow.stage_count; s-- > 0;) {
         if (pipe->prepared[0]->stage_worker[s] != worker->index || !pipe->attached[s]) continue;
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
@@ -409,6 +418,7 @@ static void obey(struct weir__worker *worker) {
     case WEIR__COMMAND_PREPARE: status = prepare(worker, &error); break;
     case WEIR__COMMAND_TOUCH: status = weir__arena_touch(worker); break;
     case WEIR__COMMAND_RUN: run_row(worker); break;
+    case WEIR__COMMAND_TRANSFER: status = weir__transfer(worker); break;
     case WEIR__COMMAND_DETACH: detach(worker); break;
     case WEIR__COMMAND_EXIT: break;
     }
