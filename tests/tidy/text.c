@@ -230,17 +230,7 @@ static void check_comments_of(const struct file *file) {
 void tidy_check_comments(const struct tree *tree) {
     for (size_t i = 0; i < tree->count; i++) {
         const struct file *file = &tree->files[i];
-        bool is_public = strcmp(file->path, "src/weir.h") == 0 ||
-                         strcmp(file->path, "src/weir_simulate.h") == 0 ||
-                         strcmp(file->path, "src/weir_search.h") == 0 ||
-                         strcmp(file->path, "src/weir_links.h") == 0 ||
-                         strcmp(file->path, "src/weir_balance.h") == 0 ||
-                         strcmp(file->path, "src/weir_planner.h") == 0 ||
-                         strcmp(file->path, "src/weir_profile.h") == 0 ||
-                         strcmp(file->path, "src/weir_net_search.h") == 0 ||
-                         strcmp(file->path, "src/weir_base.h") == 0 ||
-                         strcmp(file->path, "src/weir_net.h") == 0 ||
-                         strcmp(file->path, "src/weir_layer.h") == 0;
+        bool is_public = strncmp(file->path, "src/weir", 8) == 0;
         if (is_public) check_comments_of(file);
     }
 }
