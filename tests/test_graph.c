@@ -493,9 +493,10 @@ struct middle {
 
 static bool middle_init(struct middle *middle, const struct weir_model *model, bool on_cuda) {
     static const uint32_t balance[] = {1, 1, 1};
-    const bool cuda[] = {false, on_cuda, false};
+    enum weir__backend backends[] = {WEIR__BACKEND_CPU, WEIR__BACKEND_CPU, WEIR__BACKEND_CPU};
+    if (on_cuda) backends[1] = WEIR__BACKEND_CUDA;
     const struct weir__compile_options compile = {
-        .dtype = WEIR_F64, .balance = balance, .stage_count = 3, .cuda = cuda};
+        .dtype = WEIR_F64, .balance = balance, .stage_count = 3, .backends = backends};
     size_t offsets[16] = {0};
     *middle = (struct middle){.network = {.model = NULL}};
     if (!EXPECT_STATUS(
@@ -579,9 +580,9 @@ static void test_biases_are_fused_within_a_layer_only(void) {
     add_linear(model, 4);
     trial_add(model, "gelu", WEIR_NO_ATTRS);
     const uint32_t balance = 2;
-    const bool cuda = true;
+    const enum weir__backend backend = WEIR__BACKEND_CUDA;
     const struct weir__compile_options options = {
-        .dtype = WEIR_F64, .balance = &balance, .stage_count = 1, .cuda = &cuda};
+        .dtype = WEIR_F64, .balance = &balance, .stage_count = 1, .backends = &backend};
     struct weir__network network;
     struct weir__slices slices;
     CHECK_OK(weir__network_init(&network, test_allocator(), model, &options, NULL));

@@ -18,8 +18,8 @@ struct weir__compile_options {
     bool input_grads;   /**< the model's input is differentiable, if floating-point */
     uint32_t sequences; /**< > 0: rows are tokens of so many sequences with caches */
     bool layered;       /**< as in struct weir__graph */
-    const bool *cuda;   /**< [stage_count]: which stages are on CUDA; NULL: none */
-    bool facts_only;    /**< nothing will run: that nothing learns is no fault */
+    const enum weir__backend *backends; /**< [stage_count]; NULL: all on CPUs */
+    bool facts_only;                    /**< nothing will run: that nothing learns is no fault */
 };
 
 /** A stage, compiled. */

@@ -79,57 +79,71 @@ int weir__net_check_dtype(const struct weir_net_options *options,
     return WEIR_ERR_CONFIG;
 }
 
-int weir__net_check_kernels(const struct weir__network *network, const struct weir__stage *stage,
-                            struct weir_faults *faults) {
-    const struct weir__slices *slices = &stage->slices;
-    const struct weir__graph *graph = &stage->compiled->graph;
-    bool told[WEIR__OP_COUNT] = {false};
-    int status = WEIR_OK;
-    if (stage->plan.backend != WEIR__BACKEND_CUDA) return WEIR_OK;
-    for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
-        for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
-            const struct weir__node *node = graph->nodes[slices->nodes[kind][i]];
-            const struct weir__kernel *kernel =
-                weir__kernel_for(node->op, stage->plan.dtype, stage->plan.backend);
-            if (told[node->op]) continue;
-            told[node->op] = true;
-            if (kernel != NULL) continue;
-            status = WEIR_ERR_UNSUPPORTED;
-            weir_faults_add(faults,
-                            "layer %s: '%s' has no CUDA kernel: give this stage a CPU (--device "
-                            "cuda,cpu names one for each worker)",
-                            weir__network_layer_label(network, node->layer),
-                            weir__op_name(node->op));
-        }
-    }
-    return status;
-}
+/* ---- kernels and their libraries ---- */
 
-/* ---- libraries ---- */
+/** Told each kind of op that the programs of a stage on a GPU run; `kernel` is NULL where there is
+ * none. */
+typedef void visit_fn(void *context, const struct weir__node *node,
+                      const struct weir__kernel *kernel);
 
-static bool uses_library(const struct weir__stage *stage, const char *library) {
+static void visit_ops(const struct weir__stage *stage, visit_fn *visit, void *context) {
     const struct weir__slices *slices = &stage->slices;
-    if (stage->plan.backend != WEIR__BACKEND_CUDA) return false;
+    bool seen[WEIR__OP_COUNT] = {false};
+    if (stage->plan.backend != WEIR__BACKEND_CUDA) return;
     for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
         for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
             const struct weir__node *node = slices->graph->nodes[slices->nodes[kind][i]];
-            const struct weir__kernel *kernel =
-                weir__kernel_for(node->op, stage->plan.dtype, stage->plan.backend);
-            if (kernel != NULL && strcmp(kernel->library, library) == 0) return true;
+            if (seen[node->op]) continue;
+            seen[node->op] = true;
+            visit(context, node,
+                  weir__kernel_for(node->op, stage->plan.dtype, stage->plan.backend));
         }
     }
-    return false;
+}
+
+struct missing {
+    const struct weir__network *network;
+    struct weir_faults *faults;
+    int status;
+};
+
+static void tell_missing(void *context, const struct weir__node *node,
+                         const struct weir__kernel *kernel) {
+    struct missing *missing = context;
+    if (kernel != NULL) return;
+    missing->status = WEIR_ERR_UNSUPPORTED;
+    weir_faults_add(missing->faults,
+                    "layer %s: '%s' has no CUDA kernel: give this stage a CPU (--device cuda,cpu "
+                    "names one for each worker)",
+                    weir__network_layer_label(missing->network, node->layer),
+                    weir__op_name(node->op));
+}
+
+int weir__net_check_kernels(const struct weir__network *network, const struct weir__stage *stage,
+                            struct weir_faults *faults) {
+    struct missing missing = {network, faults, WEIR_OK};
+    visit_ops(stage, tell_missing, &missing);
+    return missing.status;
+}
+
+static const char *const libraries[] = {"cuBLASLt", "cuDNN"};
+
+static void note_library(void *context, const struct weir__node *node,
+                         const struct weir__kernel *kernel) {
+    bool *used = context; /* [libraries] */
+    (void)node;
+    for (size_t i = 0; kernel != NULL && i < WEIR__COUNT_OF(libraries); i++)
+        used[i] |= strcmp(kernel->library, libraries[i]) == 0;
 }
 
 int weir__net_check_libraries(const struct weir_net *net, struct weir_faults *faults) {
-    static const char *const libraries[] = {"cuBLASLt", "cuDNN"};
+    bool used[WEIR__COUNT_OF(libraries)] = {false};
     int worst = WEIR_OK;
+    for (uint32_t s = 0; s < net->network.stage_count; s++)
+        visit_ops(&net->stages[s], note_library, used);
     for (size_t i = 0; i < WEIR__COUNT_OF(libraries); i++) {
-        bool used = false;
-        for (uint32_t s = 0; s < net->network.stage_count; s++)
-            used |= uses_library(&net->stages[s], libraries[i]);
         struct weir_error error = {0};
-        int status = used ? weir__cuda_library_check(libraries[i], &error) : WEIR_OK;
+        int status = used[i] ? weir__cuda_library_check(libraries[i], &error) : WEIR_OK;
         if (status == WEIR_OK) continue;
         weir_faults_add(faults, "%s", error.message);
         worst = status;

@@ -64,10 +64,7 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
                    struct weir_faults *faults) {
     const struct weir_allocator *allocator = options->pipe.allocator;
     uint32_t *sizes = weir__acquire(allocator, options->stages, sizeof sizes[0]);
-    bool *cuda = weir__acquire(allocator, options->stages, sizeof cuda[0]);
-    int status = sizes == NULL || cuda == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    for (uint32_t s = 0; status == WEIR_OK && s < options->stages; s++)
-        cuda[s] = net->backends[s] == WEIR__BACKEND_CUDA;
+    int status = sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
     if (status == WEIR_OK)
         status = weir__partition(net->model, options->dtype, options->stages, options->balance,
                                  sizes, faults);
@@ -78,7 +75,7 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
                                             .input_grads = options->input_grads,
                                             .sequences = options->sequences,
                                             .layered = net->layered,
-                                            .cuda = cuda};
+                                            .backends = net->backends};
     if (status == WEIR_OK)
         status = weir__network_init(&net->network, allocator, net->model, &compile, faults);
     if (status == WEIR_OK) {
@@ -86,7 +83,6 @@ static int compile(struct weir_net *net, const struct weir_net_options *options,
         if (net->balance == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
     }
     weir__release(allocator, sizes, options->stages, sizeof sizes[0]);
-    weir__release(allocator, cuda, options->stages, sizeof cuda[0]);
     return status;
 }
 
