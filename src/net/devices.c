@@ -1,58 +1,85 @@
 /* SPDX-License-Identifier: MIT */
 /* Which stage runs on what: kernels, their workspace and packed weights are chosen before there is
- * a pipe, so the workers' devices are looked up in a table like the pipe's. */
+ * a pipe, so the workers' devices are looked up in the table that the pipe will have. That depends
+ * on which stages learn nothing, which only compiling says; but what learns does not depend on
+ * devices. So a net over CPUs and GPUs is compiled twice. */
 #include "net/devices.h"
 
 #include "device/device.h"
 #include "net/cuda/numerics.h"
 #include "net/graph.h"
-#include "pipe/microbatch.h"
+#include "pipe/setup.h"
 #include "schedule/action.h"
+#include "weir_search.h"
 
 #include <stdio.h>
 #include <string.h>
+
+/* ---- workers ---- */
 
 static bool is_gpu(const struct weir_pipe_options *options, uint32_t worker) {
     return worker < options->device_count && options->devices != NULL &&
            !weir__device_facts(options->devices[worker]).synchronous;
 }
 
-static struct weir_table_options table_options(const struct weir_net_options *options) {
-    const struct weir_pipe_options *pipe = &options->pipe;
-    struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
-    want.allocator = pipe->allocator;
-    if (pipe->schedule != NULL) want.schedule = pipe->schedule;
-    want.stages = options->stages;
-    want.workers = pipe->workers;
-    want.micro_batches =
-        pipe->rows > 0 && pipe->chunks > 0 ? weir__chunk_count(pipe->rows, pipe->chunks) : 1;
-    want.checkpoint = pipe->infer_only ? WEIR_CHECKPOINT_NEVER : pipe->checkpoint;
-    want.stage_checkpoint = pipe->infer_only ? NULL : pipe->stage_checkpoint;
-    want.recompute_late = pipe->recompute_late;
-    want.search = pipe->infer_only ? NULL : pipe->search;
-    if (pipe->infer_only && pipe->table_csv == NULL) weir__table_options_infer(&want);
-    return want;
+/** no_backward[stages], as the stages' descriptions will have it. */
+static int find_frozen(const struct weir_model *model, const struct weir_net_options *options,
+                       const uint32_t *balance, struct weir_faults *faults, bool *no_backward) {
+    struct weir__compile_options compile = {.dtype = options->dtype,
+                                            .balance = balance,
+                                            .stage_count = options->stages,
+                                            .input_grads = options->input_grads};
+    struct weir__network network;
+    if (options->pipe.infer_only) return WEIR_OK;
+    int status = weir__network_init(&network, options->pipe.allocator, model, &compile, faults);
+    if (status != WEIR_OK) return status;
+    for (uint32_t s = 0; s < options->stages; s++) no_backward[s] = network.stages[s].no_backward;
+    weir__network_clean_up(&network);
+    return WEIR_OK;
 }
 
-/** A table that cannot be made is the pipe's to report. */
-static void look_up(const struct weir_net_options *options, enum weir__backend *backends) {
-    const struct weir_pipe_options *pipe = &options->pipe;
-    struct weir_table_options want = table_options(options);
-    struct weir_table *table = NULL;
-    if (pipe->table_csv != NULL) want.micro_batches = 0;
-    int status =
-        pipe->table_csv != NULL
-            ? weir_table_parse(&want, pipe->table_csv, pipe->table_csv_bytes, NULL, NULL, &table)
-            : weir_table_new(&want, NULL, &table);
-    for (uint32_t a = 0; status == WEIR_OK && a < table->action_count; a++) {
-        uint32_t stage = table->actions[a].stage;
-        if (stage < options->stages && is_gpu(pipe, weir__table_worker_of(table, a)))
-            backends[stage] = WEIR__BACKEND_CUDA;
+/** Whose row each stage stands in does not depend on how long a table is searched for. */
+static int find_workers(const struct weir_net_options *options, const bool *no_backward,
+                        struct weir_faults *faults, uint32_t *workers) {
+    struct weir_search_options quick = WEIR_SEARCH_OPTIONS_INIT;
+    struct weir_pipe_options pipe = options->pipe;
+    struct weir_table *table;
+    if (pipe.search != NULL && pipe.search->size == sizeof quick) quick = *pipe.search;
+    quick.effort = 1;
+    if (pipe.search == NULL || pipe.search->size == sizeof quick) pipe.search = &quick;
+    pipe.stage_count = options->stages;
+    pipe.log = NULL; /* the pipe will say it */
+    int status = weir__pipe_table(&pipe, pipe.rows, no_backward, false, faults, &table);
+    if (status != WEIR_OK) return status;
+    weir__table_workers(table, workers);
+    for (uint32_t s = 0; s < options->stages; s++) {
+        if (workers[s] != UINT32_MAX) continue;
+        weir_faults_add(faults, "stage %u has no action in the table: no worker runs it", s);
+        status = WEIR_ERR_SCHEDULE;
     }
     weir_table_destroy(table);
+    return status;
 }
 
-void weir__net_backends(const struct weir_net_options *options, enum weir__backend *backends) {
+static int look_up(const struct weir_model *model, const struct weir_net_options *options,
+                   const uint32_t *balance, struct weir_faults *faults,
+                   enum weir__backend *backends) {
+    const struct weir_allocator *allocator = options->pipe.allocator;
+    bool *no_backward = weir__acquire(allocator, options->stages, sizeof *no_backward);
+    uint32_t *workers = weir__acquire(allocator, options->stages, sizeof *workers);
+    int status = no_backward == NULL || workers == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    if (status == WEIR_OK) status = find_frozen(model, options, balance, faults, no_backward);
+    if (status == WEIR_OK) status = find_workers(options, no_backward, faults, workers);
+    for (uint32_t s = 0; status == WEIR_OK && s < options->stages; s++)
+        if (is_gpu(&options->pipe, workers[s])) backends[s] = WEIR__BACKEND_CUDA;
+    weir__release(allocator, workers, options->stages, sizeof *workers);
+    weir__release(allocator, no_backward, options->stages, sizeof *no_backward);
+    return status;
+}
+
+int weir__net_backends(const struct weir_model *model, const struct weir_net_options *options,
+                       const uint32_t *balance, struct weir_faults *faults,
+                       enum weir__backend *backends) {
     const struct weir_pipe_options *pipe = &options->pipe;
     uint32_t gpus = 0;
     for (uint32_t w = 0; w < pipe->device_count; w++) gpus += is_gpu(pipe, w);
@@ -61,7 +88,9 @@ void weir__net_backends(const struct weir_net_options *options, enum weir__backe
         backends[s] = options->reference ? WEIR__BACKEND_REFERENCE : WEIR__BACKEND_CPU;
         if (all) backends[s] = WEIR__BACKEND_CUDA;
     }
-    if (gpus > 0 && !all) look_up(options, backends);
+    bool sound = pipe->rows > 0 && pipe->chunks > 0; /* or the pipe says what is not */
+    if (gpus == 0 || all || !sound) return WEIR_OK;
+    return look_up(model, options, balance, faults, backends);
 }
 
 int weir__net_check_dtype(const struct weir_net_options *options,

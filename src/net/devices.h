@@ -6,8 +6,12 @@
 
 #include "net/net.h"
 
-/** Fills backends[options->stages]. */
-void weir__net_backends(const struct weir_net_options *options, enum weir__backend *backends);
+/** Fills backends[options->stages], for `balance` layers per stage. Where workers' devices differ
+ * this takes a table: every reason why there is none is in `faults`, with the status that the pipe
+ * would give; and so are the faults of a model that cannot be compiled. */
+int weir__net_backends(const struct weir_model *model, const struct weir_net_options *options,
+                       const uint32_t *balance, struct weir_faults *faults,
+                       enum weir__backend *backends);
 /** Whether the dtype can be had there: F64 on CPUs alone, BF16 on GPUs alone. */
 int weir__net_check_dtype(const struct weir_net_options *options,
                           const enum weir__backend *backends, struct weir_faults *faults);

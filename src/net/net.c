@@ -60,30 +60,31 @@ static uint32_t likely_threads(const struct weir_net_options *options) {
 
 /* ---- building ---- */
 
+/** Which layers each stage has, and what it runs on. */
+static int cut(struct weir_net *net, const struct weir_net_options *options,
+               struct weir_faults *faults) {
+    net->balance = weir__acquire(net->allocator, options->stages, sizeof net->balance[0]);
+    net->backends = weir__acquire(net->allocator, options->stages, sizeof net->backends[0]);
+    net->cut_count = options->stages;
+    if (net->balance == NULL || net->backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__partition(net->model, options->dtype, options->stages, options->balance,
+                                 net->balance, faults);
+    if (status == WEIR_OK)
+        status = weir__net_backends(net->model, options, net->balance, faults, net->backends);
+    return status == WEIR_OK ? weir__net_check_dtype(options, net->backends, faults) : status;
+}
+
 static int compile(struct weir_net *net, const struct weir_net_options *options,
                    struct weir_faults *faults) {
-    const struct weir_allocator *allocator = options->pipe.allocator;
-    uint32_t *sizes = weir__acquire(allocator, options->stages, sizeof sizes[0]);
-    int status = sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    if (status == WEIR_OK)
-        status = weir__partition(net->model, options->dtype, options->stages, options->balance,
-                                 sizes, faults);
     struct weir__compile_options compile = {.dtype = options->dtype,
-                                            .balance = sizes,
+                                            .balance = net->balance,
                                             .stage_count = options->stages,
                                             .infer_only = options->pipe.infer_only,
                                             .input_grads = options->input_grads,
                                             .sequences = options->sequences,
                                             .layered = net->layered,
                                             .backends = net->backends};
-    if (status == WEIR_OK)
-        status = weir__network_init(&net->network, allocator, net->model, &compile, faults);
-    if (status == WEIR_OK) {
-        net->balance = weir__pool_copy(&net->network.pool, sizes, options->stages, sizeof sizes[0]);
-        if (net->balance == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
-    }
-    weir__release(allocator, sizes, options->stages, sizeof sizes[0]);
-    return status;
+    return weir__network_init(&net->network, net->allocator, net->model, &compile, faults);
 }
 
 static int make_stages(struct weir_net *net, const struct weir_net_options *options,
@@ -154,13 +155,8 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     net->infer_only = options->pipe.infer_only;
     net->rows_max = largest_rows(&options->pipe);
     net->pipe_options = options->pipe;
-    net->backends = weir__acquire(net->allocator, options->stages, sizeof net->backends[0]);
-    if (net->backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    net->backend_count = options->stages;
-    weir__net_backends(options, net->backends);
-    status = weir__net_check_dtype(options, net->backends, faults);
-    if (status != WEIR_OK) return status;
-    status = compile(net, options, faults);
+    status = cut(net, options, faults);
+    if (status == WEIR_OK) status = compile(net, options, faults);
     if (status == WEIR_OK) status = make_stages(net, options, faults);
     if (status == WEIR_OK) status = make_inputs(net);
     return status;
@@ -224,7 +220,8 @@ void weir_net_destroy(struct weir_net *net) {
     for (uint32_t s = 0; net->stages != NULL && s < net->network.stage_count; s++)
         weir__stage_clean_up(&net->stages[s]);
     weir__release(net->allocator, net->no_target, net->target_bytes, 1);
-    weir__release(net->allocator, net->backends, net->backend_count, sizeof net->backends[0]);
+    weir__release(net->allocator, net->backends, net->cut_count, sizeof net->backends[0]);
+    weir__release(net->allocator, net->balance, net->cut_count, sizeof net->balance[0]);
     weir__network_clean_up(&net->network);
     weir__release(net->allocator, net, 1, sizeof *net);
 }

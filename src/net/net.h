@@ -73,9 +73,9 @@ struct weir_net {
     const struct weir_model *model;
     struct weir__network network;
     enum weir__backend *backends; /**< per stage */
-    uint32_t backend_count;
-    struct weir__stage *stages; /**< in the network's pool, as the rest */
-    uint32_t *balance;
+    uint32_t *balance;            /**< layers per stage */
+    uint32_t cut_count;           /**< stages, as asked for: of these two lists */
+    struct weir__stage *stages;   /**< in the network's pool, as the rest */
     struct weir_optimizer optimizer;
     enum weir_dtype dtype;
     uint64_t seed;

@@ -92,7 +92,8 @@ static bool is_on_gpu(const struct weir__stage *stage) {
 static int attach(void *context, const struct weir_attachment *attachment) {
     struct weir__stage *stage = context;
     bool on_gpu = !attachment->stream->device->calls->synchronous;
-    if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG; /* the pipe has another table */
+    assert(on_gpu == is_on_gpu(stage)); /* devices.c has looked it up in the pipe's table */
+    if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG;
     stage->at = *attachment;
     if (!on_gpu) weir__kernel_threads(attachment->threads);
     return WEIR_OK;

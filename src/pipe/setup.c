@@ -359,16 +359,36 @@ int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
     return fits ? WEIR_OK : WEIR_ERR_CONFIG;
 }
 
-static int parse_table(const struct weir__setup *setup, const struct weir_table_options *want,
-                       struct weir_faults *faults, struct weir_table **table) {
+static int parse_table(const struct weir_pipe_options *options,
+                       const struct weir_table_options *want, struct weir_faults *faults,
+                       struct weir_table **table) {
     struct weir_faults notes = WEIR_FAULTS_INIT;
-    notes.allocator = setup->options.allocator;
-    int status = weir_table_parse(want, setup->options.table_csv, setup->options.table_csv_bytes,
-                                  faults, &notes, table);
-    for (uint32_t i = 0; setup->options.log != NULL && i < notes.kept; i++)
-        setup->options.log(setup->options.log_context, notes.lines[i]);
+    notes.allocator = options->allocator;
+    int status =
+        weir_table_parse(want, options->table_csv, options->table_csv_bytes, faults, &notes, table);
+    for (uint32_t i = 0; options->log != NULL && i < notes.kept; i++)
+        options->log(options->log_context, notes.lines[i]);
     weir_faults_clean_up(&notes);
     return status;
+}
+
+int weir__pipe_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
+                     bool whole, struct weir_faults *faults, struct weir_table **table) {
+    struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
+    want.allocator = options->allocator;
+    if (options->schedule != NULL) want.schedule = options->schedule;
+    want.stages = options->stage_count;
+    want.workers = options->workers;
+    want.micro_batches = weir__chunk_count(rows, options->chunks);
+    want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
+    want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
+    want.no_backward = no_backward;
+    want.recompute_late = options->recompute_late;
+    want.whole_backward = whole;
+    want.search = options->infer_only ? NULL : options->search; /* its limits are of training */
+    if (options->table_csv != NULL) return parse_table(options, &want, faults, table);
+    if (options->infer_only) weir__table_options_infer(&want);
+    return weir_table_new(&want, faults, table);
 }
 
 /* Some stage that learns cannot part its backward. */
@@ -381,30 +401,11 @@ static bool is_whole(const struct weir__setup *setup) {
     return false;
 }
 
-static struct weir_table_options table_options(const struct weir__setup *setup, int64_t rows) {
-    const struct weir_pipe_options *options = &setup->options;
-    struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
-    want.allocator = options->allocator;
-    want.schedule = options->schedule;
-    want.stages = options->stage_count;
-    want.workers = options->workers;
-    want.micro_batches = weir__chunk_count(rows, options->chunks);
-    want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
-    want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
-    want.no_backward = setup->flow.no_backward;
-    want.recompute_late = options->recompute_late;
-    want.whole_backward = is_whole(setup);
-    want.search = options->infer_only ? NULL : options->search; /* its limits are of training */
-    if (options->infer_only && options->table_csv == NULL) weir__table_options_infer(&want);
-    return want;
-}
-
 int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
                       struct weir_table **table) {
     const struct weir_pipe_options *options = &setup->options;
-    struct weir_table_options want = table_options(setup, rows);
-    int status = options->table_csv != NULL ? parse_table(setup, &want, faults, table)
-                                            : weir_table_new(&want, faults, table);
+    int status =
+        weir__pipe_table(options, rows, setup->flow.no_backward, is_whole(setup), faults, table);
     if (status != WEIR_OK) return status;
     status = weir__table_check_flow(*table, &setup->flow, options->allocator, faults);
     if (status == WEIR_OK) return WEIR_OK;

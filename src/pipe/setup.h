@@ -92,8 +92,13 @@ int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
 
 /**
  * The training table for `rows` rows, as the options ask for it: from CSV or by a schedule's name,
- * without N. `table` is the caller's.
+ * without N. Of `options` stage_count counts, and the stages themselves do not: what a table
+ * depends on of them are `no_backward` (one per stage, or NULL) and whether some stage has its
+ * backward `whole` only. Whether it can run is not checked. `table` is the caller's.
  */
+int weir__pipe_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
+                     bool whole, struct weir_faults *faults, struct weir_table **table);
+/** The same of a setup, proven to run. */
 int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
                       struct weir_table **table);
 
