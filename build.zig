@@ -212,7 +212,7 @@ fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
     return program;
 }
 
-/// tests/kernels and what loads it.
+/// tests/kernels: kernels and what loads them, and what tests and benches know of ops.
 fn addToys(b: *Build, options: Options, module: *Build.Module) void {
     module.addIncludePath(b.path("tests"));
     addSources(b, options, module, listSources(b, "tests/kernels", ".c", .flat), &.{});

@@ -7,30 +7,9 @@
 #ifndef WEIR_TESTS_KERNELS_H
 #define WEIR_TESTS_KERNELS_H
 
+#include "kernels/operands.h"
 #include "net/cpu/cpu.h"
 
-/** Operands at most; sequences in the cache of a case. */
-enum { KERNEL_INS = 6, KERNEL_OUTS = 4, KERNEL_SEQUENCES = 3 };
-
-/** OPERAND_CACHE stands among the outputs, though it is call->cache: `old` is what it held before,
- * the result what it holds after. */
-enum operand_kind { OPERAND_NONE, OPERAND_REAL, OPERAND_INDEX, OPERAND_LOSS, OPERAND_CACHE };
-
-struct operand {
-    enum operand_kind kind;
-    int64_t count;
-    bool shared; /**< the same for all rows of the micro-batch */
-    bool single; /**< F32 where the kernel's dtype is BF16: parameters, statistics */
-    bool packed; /**< rounded to BF16 all the same, before it is used: a product's weights */
-};
-
-/** What net/kernel.h says of an op's operands. */
-struct operands {
-    struct operand in[KERNEL_INS], out[KERNEL_OUTS];
-    bool accumulates; /**< outputs marked acc */
-};
-
-void kernel_operands(const struct weir__op_shape *shape, struct operands *operands);
 /** A random shape of ragged sizes, all members that the op reads. */
 struct weir__op_shape kernel_any_shape(enum weir__op op);
 
