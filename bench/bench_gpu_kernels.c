@@ -12,7 +12,6 @@
  */
 #include "gpu.h"
 
-#include <math.h>
 #include <string.h>
 
 static const double AT_LEAST = 0.90;
@@ -225,30 +224,6 @@ static void sample_kernel(struct bench *bench, void *context, double *value) {
     *value = gpu_time(bench->gpu, &work) / work.count;
 }
 
-static void add_kernel(struct bench *bench, const struct bench_case *measured,
-                       const struct bench_case *copy) {
-    const struct kernel_case *one = measured->context, *plain = copy->context;
-    double *ratios = bench_take(bench, measured->count, sizeof *ratios);
-    for (uint32_t i = 0; i < measured->count; i++)
-        ratios[i] =
-            (double)one->bytes / measured->samples[i] / ((double)plain->bytes / copy->samples[i]);
-    struct bench_result *result =
-        bench_add(bench, "fraction", ratios, measured->count, "gpu-kernels/%s/to-copy", one->name);
-    char rate[32], roof[32];
-    double median = bench_median(measured->samples, measured->count);
-    double fraction = (double)one->bytes / median / bench->gpu->memory_roof;
-    result->higher_is_better = true;
-    result->ideal = 1.0;
-    if (one->judged) result->at_least = AT_LEAST;
-    snprintf(result->note, sizeof result->note, "%s read and written, %s of the memory's",
-             bench_value_text((double)one->bytes / median, "B/s", rate),
-             bench_value_text(fraction, "fraction", roof));
-    result = bench_add(bench, "s", measured->samples, measured->count, "gpu-kernels/%s", one->name);
-    result->ideal =
-        bench->gpu->memory_roof > 0.0 ? (double)one->bytes / bench->gpu->memory_roof : NAN;
-    result->tabled = true;
-}
-
 static void add_control(struct bench *bench, const struct bench_case *a,
                         const struct bench_case *b) {
     bench_add_ratio(bench, a, b, "gpu-kernels/control")->control = true;
@@ -260,7 +235,13 @@ static void report(struct bench *bench, const struct bench_case *cases, uint32_t
     double kernel = bench_median(cases[1].samples, cases[1].count);
     const struct bench_case *copy = engine < kernel ? &cases[0] : &cases[1];
     fprintf(bench->gpu->table, "the plain copy: by %s\n", engine < kernel ? "engine" : "kernel");
-    for (uint32_t i = 0; i < count; i++) add_kernel(bench, &cases[i], copy);
+    const struct kernel_case *plain = copy->context;
+    for (uint32_t i = 0; i < count; i++) {
+        const struct kernel_case *own = cases[i].context;
+        struct bench_result *result =
+            gpu_add_to_copy(bench, "gpu-kernels", &cases[i], own->bytes, copy, plain->bytes);
+        if (own->judged) result->at_least = AT_LEAST;
+    }
     add_control(bench, &cases[0], &cases[count]);
 }
 

@@ -4,6 +4,7 @@
 #include "fake_cuda/fake_cuda.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,6 +66,29 @@ bool gpu_matches(struct bench_gpu *gpu, const void *memory, size_t bytes, uint32
             if (gpu->part[i] != gpu_pattern(at + i, seed)) return false;
     }
     return true;
+}
+
+static void put_number(unsigned char *to, const struct gpu_numbers *numbers, uint64_t random) {
+    float single = (float)(random >> 40) * 0x1p-22F - 2.0F;
+    int64_t whole = (int64_t)(numbers->limit > 0 ? random % numbers->limit : 0);
+    uint32_t bits;
+    memcpy(&bits, &single, sizeof bits);
+    uint16_t high = (uint16_t)(bits >> 16);
+    switch (numbers->dtype) {
+    case WEIR_F32: memcpy(to, &single, sizeof single); break;
+    case WEIR_BF16: memcpy(to, &high, sizeof high); break;
+    default: memcpy(to, &whole, sizeof whole);
+    }
+}
+
+void gpu_fill_numbers(struct bench_gpu *gpu, const struct gpu_numbers *numbers, uint64_t seed) {
+    size_t each = weir_dtype_bytes(numbers->dtype), bytes = numbers->count * each;
+    for (size_t at = 0; at < bytes; at += GPU_PART_BYTES) {
+        size_t part = bytes - at < GPU_PART_BYTES ? bytes - at : GPU_PART_BYTES;
+        for (size_t i = 0; i < part; i += each)
+            put_number(&gpu->part[i], numbers, bench_random(&seed));
+        gpu_copy(gpu, (char *)numbers->memory + at, gpu->part, part);
+    }
 }
 
 /* ---- the GPU ---- */
@@ -227,6 +251,32 @@ struct gpu_times gpu_time_beside(struct bench_gpu *gpu, const struct gpu_work *w
 
 double gpu_time(struct bench_gpu *gpu, const struct gpu_work *work) {
     return gpu_time_beside(gpu, work, &(struct gpu_work){.count = 0}).work;
+}
+
+/* ---- results ---- */
+
+struct bench_result *gpu_add_to_copy(struct bench *bench, const char *topic,
+                                     const struct bench_case *measured, size_t bytes,
+                                     const struct bench_case *copy, size_t copy_bytes) {
+    double roof = bench->gpu->memory_roof, *ratios, fraction;
+    char rate[32], of_roof[32];
+    double median = bench_median(measured->samples, measured->count);
+    struct bench_result *result =
+        bench_add(bench, "s", measured->samples, measured->count, "%s/%s", topic, measured->label);
+    result->ideal = roof > 0.0 ? (double)bytes / roof : NAN;
+    result->tabled = true;
+    ratios = bench_take(bench, measured->count, sizeof *ratios);
+    for (uint32_t i = 0; i < measured->count; i++)
+        ratios[i] = (double)bytes / measured->samples[i] / ((double)copy_bytes / copy->samples[i]);
+    result = bench_add(bench, "fraction", ratios, measured->count, "%s/%s/to-copy", topic,
+                       measured->label);
+    fraction = (double)bytes / median / roof;
+    result->higher_is_better = true;
+    result->ideal = 1.0;
+    snprintf(result->note, sizeof result->note, "%s read and written, %s of the memory's",
+             bench_value_text((double)bytes / median, "B/s", rate),
+             bench_value_text(fraction, "fraction", of_roof));
+    return result;
 }
 
 /* ---- work ---- */

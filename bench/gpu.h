@@ -56,6 +56,14 @@ static inline unsigned char gpu_pattern(uint64_t i, uint32_t seed) {
 void gpu_fill(struct bench_gpu *gpu, void *memory, size_t bytes, uint32_t seed);
 /** Whether it is there. */
 bool gpu_matches(struct bench_gpu *gpu, const void *memory, size_t bytes, uint32_t seed);
+/** Random numbers: F32 or BF16 within ±2, or I64 from 0 below `limit`; done when it returns. */
+struct gpu_numbers {
+    void *memory;
+    size_t count;
+    enum weir_dtype dtype;
+    uint64_t limit;
+};
+void gpu_fill_numbers(struct bench_gpu *gpu, const struct gpu_numbers *numbers, uint64_t seed);
 /** Copies at once between any memories. */
 void gpu_copy(struct bench_gpu *gpu, void *to, const void *from, size_t bytes);
 
@@ -77,6 +85,13 @@ struct gpu_times {
 /** The same for two that start together, on streams of their own. */
 struct gpu_times gpu_time_beside(struct bench_gpu *gpu, const struct gpu_work *work,
                                  const struct gpu_work *beside);
+
+/** Adds "TOPIC/CASE", what a kernel took that moved `bytes` (read and written), and
+ * "TOPIC/CASE/to-copy", its bytes per second by those of the plain copy `copy` of `copy_bytes`, of
+ * the same rounds. Returns the latter, for a bound. */
+struct bench_result *gpu_add_to_copy(struct bench *bench, const char *topic,
+                                     const struct bench_case *measured, size_t bytes,
+                                     const struct bench_case *copy, size_t copy_bytes);
 
 /** c = a b of the toys, all `side` x `side` (a multiple of 64). */
 struct gpu_gemm {

@@ -218,6 +218,7 @@ void bench_unet(struct bench *bench);
 void bench_copy(struct bench *bench);
 void bench_gpu_copy(struct bench *bench);
 void bench_gpu_kernels(struct bench *bench);
+void bench_gpu_net_kernels(struct bench *bench);
 void bench_gpu_beside(struct bench *bench);
 void bench_gpu_overhead(struct bench *bench);
 

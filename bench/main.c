@@ -38,6 +38,7 @@ static const struct topic topics[] = {
     {"gpu-copy", "how fast does memory move to, from and on GPUs, and by which way?",
      bench_gpu_copy, true},
     {"gpu-kernels", "how near do our copy kernels come to a plain copy?", bench_gpu_kernels, true},
+    {"gpu-net-kernels", "and how near those of networks?", bench_gpu_net_kernels, true},
     {"gpu-beside", "what do copies cost a computation that runs beside them?", bench_gpu_beside,
      true},
     {"gpu-overhead", "what does a task on a GPU cost its host?", bench_gpu_overhead, true},

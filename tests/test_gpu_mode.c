@@ -102,6 +102,7 @@ static void test_benches_of_gpus_run_through(void) {
     static const char *const words[] = {"the fake driver: everything runs, nothing is measured",
                                         "gpu-copy:",
                                         "gpu-kernels:",
+                                        "gpu-net-kernels:",
                                         "gpu-beside:",
                                         "gpu-overhead:",
                                         "all right",
