@@ -4,17 +4,16 @@
  *
  * A fiber is a stack. It takes one thread of the block after the other until one has to wait; then
  * the scheduler, which is the caller, starts another fiber or goes on with one whose wait is over.
- * So a block without barriers costs two switches, however many threads it has. ucontext does it,
- * because the sanitizers know it and every machine has it; a switch takes about a microsecond.
+ * So a block without barriers costs two switches, however many threads it has.
  */
 #include "emulation.h"
+#include "fiber.h"
 
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 extern "C" char __start_weir_shared[], __stop_weir_shared[];
@@ -40,7 +39,7 @@ namespace {
 enum state { RUNNING, READY, WAITING, ENDED }; /* RUNNING: or not begun */
 
 struct fiber {
-    ucontext_t context;
+    fiber_context context;
     char *stack;
     uint32_t thread; /* which it runs, if busy */
     bool busy;
@@ -72,8 +71,9 @@ struct {
     copy copies[THREADS_MAX][COPIES_MAX];
     uint32_t order[THREADS_MAX]; /* in which threads start */
     uint32_t count, started, ended;
+    uint32_t begun; /* fibers that have a thread of this block */
     fiber *current;
-    ucontext_t scheduler;
+    fiber_context scheduler;
     char *shared_end; /* where the page that is none begins */
     uint32_t shared_bytes;
     void (*call)(void **arguments);
@@ -86,7 +86,7 @@ thread_local char fault[192];
 /* ---- faults ---- */
 
 [[noreturn]] void leave_for_good() {
-    swapcontext(&block.current->context, &block.scheduler);
+    fiber_switch(&block.current->context, &block.scheduler);
     abort(); /* nobody comes back to a block that failed */
 }
 
@@ -165,7 +165,7 @@ void run_threads() {
             block.ended++;
         }
         self->busy = false;
-        swapcontext(&self->context, &block.scheduler);
+        fiber_switch(&self->context, &block.scheduler);
     }
 }
 
@@ -187,29 +187,23 @@ void make_stack(fiber *fiber) {
 /* After a block that failed, fibers stand somewhere inside of it: all begin anew. */
 void reset_fiber(fiber *fiber) {
     if (fiber->stack == nullptr) make_stack(fiber);
-    getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack;
-    fiber->context.uc_stack.ss_size = STACK_BYTES;
-    fiber->context.uc_link = nullptr;
-    makecontext(&fiber->context, run_threads, 0);
+    fiber_begin(&fiber->context, fiber->stack, STACK_BYTES, run_threads);
 }
 
 void switch_to(fiber *fiber) {
     block.current = fiber;
     fiber->busy = true;
-    swapcontext(&block.scheduler, &fiber->context);
+    fiber_switch(&block.scheduler, &fiber->context);
 }
 
 /* ---- one block ---- */
 
+/* None of the block's other fibers is free as long as there are threads to start. */
 void start_fiber() {
-    for (uint32_t f = 0; f < block.count; f++) {
-        if (block.fibers[f].busy) continue;
-        if (block.fibers[f].stack == nullptr) reset_fiber(&block.fibers[f]);
-        switch_to(&block.fibers[f]);
-        return;
-    }
-    abort(); /* a thread not started and no fiber free */
+    if (block.begun == block.count) abort();
+    fiber *fiber = &block.fibers[block.begun++];
+    if (fiber->stack == nullptr) reset_fiber(fiber);
+    switch_to(fiber);
 }
 
 /* Goes on with one of the threads whose wait is over; false if there is none. */
@@ -232,7 +226,7 @@ void run_block() {
     memset(block.shared_end - block.shared_bytes, POISON, block.shared_bytes);
     memset(block.threads, 0, block.count * sizeof block.threads[0]);
     shuffle_order(block.order, block.count);
-    block.started = block.ended = 0;
+    block.started = block.ended = block.begun = 0;
     while (!block.failed && block.ended < block.count) {
         if (block.started < block.count)
             start_fiber();
@@ -311,7 +305,7 @@ void run_blocks(const uint32_t blocks[3]) {
 void wait() {
     thread *self = &block.threads[here.rank];
     fiber *own = self->fiber;
-    swapcontext(&own->context, &block.scheduler);
+    fiber_switch(&own->context, &block.scheduler);
 }
 
 void release(uint32_t thread) {
