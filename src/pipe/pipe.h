@@ -84,7 +84,8 @@ struct weir__worker {
     struct weir_stream *stream;
     struct weir__signals signals;           /**< by place in its row; of a device behind its host */
     struct weir__copy_stream *copy_streams; /**< what comes by lanes */
-    struct weir__host_memory staging;       /**< the caller's rows on their way, likewise */
+    struct weir__host_memory staging;       /**< the caller's rows on their way, likewise; and what
+                                                 is read and written between steps */
     size_t staging_wanted;
     struct weir_verdict *verdict;    /**< in the device's memory, likewise */
     struct weir_trace_event *events; /**< a ring, written by this worker; others read an event after

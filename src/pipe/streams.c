@@ -103,8 +103,9 @@ static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *p
     struct weir__worker *worker = &pipe->workers[w];
     const struct weir_table *table = prepared->table;
     if (worker->device->calls->synchronous) return WEIR_OK;
-    if (prepared->staging_bytes[w] > worker->staging_wanted)
-        worker->staging_wanted = prepared->staging_bytes[w];
+    size_t staging = prepared->staging_bytes[w];
+    if (staging < WEIR__HUGE_PAGE) staging = WEIR__HUGE_PAGE; /* for what goes between steps */
+    if (staging > worker->staging_wanted) worker->staging_wanted = staging;
     return grow_signals(pipe, worker->device, table->rows[w + 1] - table->rows[w],
                         &worker->signals);
 }

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* Between steps: a stage's lasting memory and the caller's. Devices copy from and to pinned memory
- * alone, so what is theirs goes through some of that, piece by piece. */
+ * alone, so what is theirs goes through the worker's staging, which holds nothing between steps. */
 #include "pipe/pipe.h"
 
 #include <string.h>
-
-enum { PIECE = 4 << 20 };
 
 static int copy_piece(struct weir_stream *stream, void *to, const void *from, size_t bytes) {
     const struct weir__device_calls *calls = stream->device->calls;
@@ -14,11 +12,13 @@ static int copy_piece(struct weir_stream *stream, void *to, const void *from, si
     return status == WEIR_OK ? finished : status;
 }
 
-static int copy_pieces(struct weir_stream *stream, char *pinned, char *to, const char *from,
-                       size_t bytes, bool to_device) {
+static int copy_pieces(struct weir_stream *stream, const struct weir__host_memory *staging,
+                       char *to, const char *from, size_t bytes, bool to_device) {
+    char *pinned = staging->data;
     int status = WEIR_OK;
-    for (size_t at = 0; status == WEIR_OK && at < bytes; at += PIECE) {
-        size_t piece = bytes - at < PIECE ? bytes - at : PIECE;
+    assert(staging->bytes > 0);
+    for (size_t at = 0; status == WEIR_OK && at < bytes; at += staging->bytes) {
+        size_t piece = bytes - at < staging->bytes ? bytes - at : staging->bytes;
         if (to_device) memcpy(pinned, from + at, piece);
         status = to_device ? copy_piece(stream, to + at, pinned, piece)
                            : copy_piece(stream, pinned, from + at, piece);
@@ -29,15 +29,9 @@ static int copy_pieces(struct weir_stream *stream, char *pinned, char *to, const
 
 int weir__transfer(struct weir__worker *worker) {
     const struct weir__transfer *transfer = &worker->pipe->command.transfer;
-    struct weir__host_memory pinned;
     if (worker->index != transfer->worker) return WEIR_OK;
-    int status = weir__host_memory_init(&pinned, worker, worker->device,
-                                        transfer->bytes < PIECE ? transfer->bytes : (size_t)PIECE);
-    if (status != WEIR_OK) return status;
-    status = copy_pieces(worker->stream, pinned.data, transfer->to, transfer->from, transfer->bytes,
-                         transfer->to_device);
-    weir__host_memory_clean_up(&pinned);
-    return status;
+    return copy_pieces(worker->stream, &worker->staging, transfer->to, transfer->from,
+                       transfer->bytes, transfer->to_device);
 }
 
 /* A GPU's by its worker, whose thread is the device's: the caller's context stays what it is. */
