@@ -4,7 +4,8 @@ const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
-    const weir = b.dependency("weir", .{ .onednn = false, .optimize = .debug });
+    // without the CUDA kernels, whose images take nvcc minutes: they are no part of the question
+    const weir = b.dependency("weir", .{ .onednn = false, .cuda = false, .optimize = .debug });
     const header = b.addTranslateC(.{
         .root_source_file = weir.path("src/weir.h"),
         .target = target,
