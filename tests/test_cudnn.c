@@ -34,6 +34,7 @@ struct engine {
     int64_t refused_rows; /* it cannot be made for so many; 0: any */
     int64_t stream_k;     /* the knob's value; -1: it has none */
     bool fallback;        /* offered by that mode alone */
+    int operations;       /* for graphs of so many; 0: any */
 };
 
 static struct {
@@ -42,6 +43,7 @@ static struct {
     int alive, handles, heuristics;
     int64_t heuristic_rows;
     int calls, fail_at, executed;
+    int64_t tensors; /* of a variant pack */
 } dnn;
 
 static int enter(void) {
@@ -105,8 +107,9 @@ static int set(void *to, int name, int type, int64_t count, const void *elements
     }
     bool small = type == WEIR__CUDNN_TYPE_DATA_TYPE || type == WEIR__CUDNN_TYPE_FLOAT ||
                  type == WEIR__CUDNN_TYPE_CONVOLUTION_MODE || type == WEIR__CUDNN_TYPE_HEUR_MODE ||
-                 type == WEIR__CUDNN_TYPE_KNOB_TYPE;
-    size_t bytes = (size_t)count * (small ? sizeof(int) : sizeof(int64_t));
+                 type == WEIR__CUDNN_TYPE_KNOB_TYPE || type == WEIR__CUDNN_TYPE_POINTWISE_MODE;
+    bool single = type == WEIR__CUDNN_TYPE_BOOLEAN;
+    size_t bytes = (size_t)count * (single ? sizeof(bool) : small ? sizeof(int) : sizeof(int64_t));
     struct attribute *attribute = &descriptor->attributes[descriptor->attribute_count++];
     EXPECT(descriptor->attribute_count <= 12 && bytes <= sizeof attribute->data);
     *attribute = (struct attribute){name, type, count, {0}};
@@ -165,10 +168,16 @@ static int64_t list_engines(const struct descriptor *heuristic, void **configs) 
     int mode, count = 0;
     memcpy(&mode, find(heuristic, WEIR__CUDNN_ENGINEHEUR_MODE)->data, sizeof mode);
     dnn.heuristics++;
-    dnn.heuristic_rows = rows_of(descriptor_of(heuristic, WEIR__CUDNN_ENGINEHEUR_OPERATION_GRAPH));
-    for (int e = 0; e < dnn.engine_count; e++)
-        if (dnn.engines[e].fallback == (mode == WEIR__CUDNN_HEUR_MODE_FALLBACK))
+    const struct descriptor *graph =
+        descriptor_of(heuristic, WEIR__CUDNN_ENGINEHEUR_OPERATION_GRAPH);
+    int64_t operations = find(graph, WEIR__CUDNN_OPERATIONGRAPH_OPS)->count;
+    dnn.heuristic_rows = rows_of(graph);
+    for (int e = 0; e < dnn.engine_count; e++) {
+        const struct engine *engine = &dnn.engines[e];
+        bool fits = engine->operations == 0 || engine->operations == operations;
+        if (fits && engine->fallback == (mode == WEIR__CUDNN_HEUR_MODE_FALLBACK))
             ((struct descriptor *)configs[count++])->engine = e;
+    }
     return count;
 }
 
@@ -210,7 +219,8 @@ static int get(void *from, int name, int type, int64_t wanted, int64_t *count, v
 
 static int execute(void *handle, void *plan, void *pack) {
     const struct attribute *ids = find(pack, WEIR__CUDNN_VARIANT_PACK_UNIQUE_IDS);
-    EXPECT(handle == &dnn.handles && plan != NULL && ids != NULL && ids->count == 3);
+    EXPECT(handle == &dnn.handles && plan != NULL && ids != NULL);
+    EXPECT_EQ_INT(ids->count, dnn.tensors);
     EXPECT(find(pack, WEIR__CUDNN_VARIANT_PACK_DATA_POINTERS) != NULL);
     dnn.executed++;
     return enter();
@@ -224,6 +234,7 @@ static void library_init(struct weir__cudnn *cudnn, const struct engine *engines
     memset(&dnn, 0, sizeof dnn);
     dnn.engines = engines;
     dnn.engine_count = count;
+    dnn.tensors = 3;
     *cudnn = (struct weir__cudnn){.gpu = "a GPU",
                                   .get_error_string = error_string,
                                   .create = create,
@@ -275,10 +286,13 @@ static void choose(struct weir__cudnn *cudnn, const struct weir__cuda_convolutio
         EXPECT_EQ_STR(failure.name, "CUDNN_STATUS_NOT_SUPPORTED");
         return;
     }
-    const struct weir__cuda_convolution_call call = {json, json, json, json};
+    const float *bias = convolution->has_bias ? (const float *)(uintptr_t)64 : NULL;
+    const struct weir__cuda_convolution_call call = {json, json, json, bias, json};
+    dnn.tensors = bias != NULL ? 4 : 3;
     EXPECT_STATUS(weir__cudnn_convolution_run(cudnn, plan, &call, &failure), WEIR_OK);
     struct weir__cudnn_plan again = {0};
-    EXPECT_EQ_INT(weir__cudnn_plan_init(cudnn, &dnn.handles, convolution, 1 << 20, &again), 0);
+    EXPECT_EQ_INT(weir__cudnn_convolution_plan(cudnn, &dnn.handles, convolution, 1 << 20, &again),
+                  0);
     memcpy(json, ((struct descriptor *)again.plan)->json, 64);
     weir__cudnn_forget(cudnn, again.plan);
     weir__cudnn_convolution_destroy(cudnn, plan);
@@ -335,6 +349,34 @@ static void test_stream_k_is_for_gradients_of_weights(void) {
     shape.kind = WEIR__CUDA_CONVOLVE_GRAD_WEIGHT;
     choose(&cudnn, &shape, json);
     EXPECT_EQ_STR(json, "engine 0 rows 4");
+    library_clean_up(&cudnn);
+}
+
+/* What rounds once is two operations: with a bias always, a gradient's store where it can be. */
+static void test_sums_stay_apart_where_they_are_rounded_later(void) {
+    const struct engine engines[] = {{-1, 0, 0, -1, false, 1}, {-1, 0, 0, -1, false, 2}};
+    struct weir__cudnn cudnn;
+    char json[64];
+    library_init(&cudnn, engines, 2);
+    struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 4, WEIR_BF16);
+    choose(&cudnn, &shape, json);
+    EXPECT_EQ_STR(json, "engine 0 rows 4");
+    shape.has_bias = true;
+    choose(&cudnn, &shape, json);
+    EXPECT_EQ_STR(json, "engine 1 rows 4");
+    shape = shape_of(WEIR__CUDA_CONVOLVE_GRAD_WEIGHT, 4, WEIR_BF16);
+    choose(&cudnn, &shape, json);
+    EXPECT_EQ_STR(json, "engine 0 rows 4");
+    shape.weight = WEIR_F32;
+    choose(&cudnn, &shape, json);
+    EXPECT_EQ_STR(json, "engine 1 rows 4");
+    dnn.engine_count = 1;
+    choose(&cudnn, &shape, json);
+    EXPECT_EQ_STR(json, "engine 0 rows 4");
+    shape = shape_of(WEIR__CUDA_CONVOLVE, 4, WEIR_BF16);
+    shape.has_bias = true;
+    choose(&cudnn, &shape, json);
+    EXPECT_EQ_STR(json, "");
     library_clean_up(&cudnn);
 }
 
@@ -482,7 +524,7 @@ static void test_a_missing_library_is_named(void) {
 
 WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(one_engine_serves_all_row_counts), TEST(stream_k_is_for_gradients_of_weights),
-                TEST(the_fallback_comes_last), TEST(whichever_call_fails_nothing_is_left),
-                TEST(a_stream_has_one_handle), TEST(plans_are_kept_for_their_gpu_and_shape),
-                TEST(a_broken_plan_is_written_anew), TEST(no_place_for_plans_is_no_failure),
-                TEST(a_missing_library_is_named))
+                TEST(sums_stay_apart_where_they_are_rounded_later), TEST(the_fallback_comes_last),
+                TEST(whichever_call_fails_nothing_is_left), TEST(a_stream_has_one_handle),
+                TEST(plans_are_kept_for_their_gpu_and_shape), TEST(a_broken_plan_is_written_anew),
+                TEST(no_place_for_plans_is_no_failure), TEST(a_missing_library_is_named))

@@ -3,7 +3,8 @@
  * reference kernels when the work runs: with F32 numbers the bits are theirs. BF16 is widened
  * before and rounded after. Buffers are checked when the work runs, and the workspace is filled
  * with NaN, for a library may use it all. Since a library may lack a kernel, gradients of weights
- * from BF16 images are F32 only where the number of output channels is even. */
+ * from BF16 images are F32, and biases are added, only where the number of output channels is even.
+ */
 #include "fake_state.h"
 
 #include "net/cpu/cpu.h"
@@ -247,10 +248,11 @@ static struct weir__op_shape shape_of_convolution(const struct weir__cuda_convol
                                    .tokens = 1,
                                    .in = from->in,
                                    .out = from->out,
-                                   .window = from->window};
+                                   .window = from->window,
+                                   .has_bias = from->has_bias};
 }
 
-enum { X, WEIGHT, Y, TENSORS };
+enum { X, WEIGHT, Y, BIAS, TENSORS };
 
 static void convolve(const struct weir__cuda_convolution *convolution, struct numbers of[TENSORS]) {
     static const int ins[][2] = {[WEIR__CUDA_CONVOLVE] = {X, WEIGHT},
@@ -265,7 +267,7 @@ static void convolve(const struct weir__cuda_convolution *convolution, struct nu
     for (int i = 0; i < TENSORS; i++) widen(&of[i]);
     turn(&of[WEIGHT], out, taps, in, false);
     const int *reads = ins[convolution->kind], writes = outs[convolution->kind];
-    const float *const operands[] = {of[reads[0]].wide, of[reads[1]].wide, NULL};
+    const float *const operands[] = {of[reads[0]].wide, of[reads[1]].wide, of[BIAS].wide};
     compute(&shape, operands, of[writes].wide, true);
     if (writes == WEIGHT) turn(&of[WEIGHT], out, taps, in, true);
     store(&of[writes]);
@@ -283,7 +285,9 @@ static void run_convolution(const void *arguments) {
         [X] = {work->call.x, rows * pixels(window->in) * in, convolution->image, NULL},
         [WEIGHT] = {work->call.weight, out * pixels(window->kernel) * in / (size_t)window->groups,
                     convolution->weight, NULL},
-        [Y] = {work->call.y, rows * pixels(window->out) * out, convolution->image, NULL}};
+        [Y] = {work->call.y, rows * pixels(window->out) * out, convolution->image, NULL},
+        [BIAS] = {(void *)(uintptr_t)work->call.bias, convolution->has_bias ? out : 0, WEIR_F32,
+                  NULL}};
     for (int i = 0; i < TENSORS; i++)
         if (!is_touchable(context, "cudnnBackendExecute", &of[i])) return;
     if (!touch(context, "cudnnBackendExecute", work->call.workspace, work->workspace)) return;
@@ -296,8 +300,8 @@ static int convolution_new(void *convolutions, const struct weir__cuda_convoluti
                            struct weir__cuda_failure *failure) {
     struct convolution_plan made = {*convolution, stream};
     (void)convolutions;
-    if (convolution->image != convolution->weight && convolution->out % 2 != 0)
-        return WEIR_ERR_UNSUPPORTED;
+    bool is_rare = convolution->image != convolution->weight || convolution->has_bias;
+    if (is_rare && convolution->out % 2 != 0) return WEIR_ERR_UNSUPPORTED;
     return make("cudnnBackendFinalize", &made, sizeof made, plan, failure);
 }
 
@@ -307,6 +311,8 @@ static int convolution_run(void *convolutions, const void *plan,
     struct convolution_work work = {.plan = *(const struct convolution_plan *)plan, .call = *call};
     uintptr_t addresses = (uintptr_t)call->x | (uintptr_t)call->weight | (uintptr_t)call->y;
     (void)convolutions;
+    if (work.plan.convolution.has_bias != (call->bias != NULL) || (uintptr_t)call->bias % 16 != 0)
+        return say("cudnnBackendExecute", WEIR__CUDA_INVALID_VALUE, failure);
     if (weir__cuda_convolution_workspace(&work.plan.convolution, &work.workspace) != WEIR_OK ||
         addresses % 64 != 0 || (uintptr_t)call->workspace % 256 != 0)
         return say("cudnnBackendExecute", WEIR__CUDA_INVALID_VALUE, failure);

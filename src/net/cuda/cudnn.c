@@ -14,8 +14,8 @@ struct convolution {
     struct weir__cudnn_plan plan;
 };
 
-static int status_of(const struct weir__cudnn *cudnn, const char *call, int result,
-                     struct weir__cuda_failure *failure) {
+int weir__cudnn_status(const struct weir__cudnn *cudnn, const char *call, int result,
+                       struct weir__cuda_failure *failure) {
     if (result == WEIR__CUDNN_SUCCESS) return WEIR_OK;
     const char *name = cudnn->get_error_string(result);
     *failure = (struct weir__cuda_failure){call, result, name != NULL ? name : "unknown status"};
@@ -66,6 +66,7 @@ static int name_gpu(struct weir__cudnn *cudnn, struct weir__cuda_failure *failur
         failure->result =
             driver->device_get_attribute(&processors, WEIR__CUDA_ATTRIBUTE_MULTIPROCESSORS, gpu);
     if (failure->result != 0) return WEIR_ERR_BACKEND;
+    cudnn->capability = 10 * major + minor;
     for (char *c = name; *c != '\0'; c++)
         if ((unsigned char)*c < ' ') *c = ' ';
     snprintf(cudnn->gpu, sizeof cudnn->gpu, "%s, %d.%d, %d, cuDNN %zu", name, major, minor,
@@ -119,8 +120,8 @@ static struct weir__cudnn_stream *find_stream(struct weir__cudnn *cudnn,
     return free_one;
 }
 
-static int take_handle(struct weir__cudnn *cudnn, struct CUstream_st *stream,
-                       struct weir__cudnn_stream **to) {
+int weir__cudnn_take_handle(struct weir__cudnn *cudnn, struct CUstream_st *stream,
+                            struct weir__cudnn_stream **to) {
     int result = 0;
     pthread_mutex_lock(&cudnn->lock);
     struct weir__cudnn_stream *at = find_stream(cudnn, stream);
@@ -142,7 +143,7 @@ static int take_handle(struct weir__cudnn *cudnn, struct CUstream_st *stream,
     return result;
 }
 
-static void give_handle(struct weir__cudnn *cudnn, struct weir__cudnn_stream *stream) {
+void weir__cudnn_give_handle(struct weir__cudnn *cudnn, struct weir__cudnn_stream *stream) {
     pthread_mutex_lock(&cudnn->lock);
     if (--stream->plans == 0) (void)cudnn->destroy(stream->handle);
     pthread_mutex_unlock(&cudnn->lock);
@@ -155,26 +156,28 @@ int weir__cudnn_convolution_new(void *convolutions,
                                 struct CUstream_st *stream, void **plan,
                                 struct weir__cuda_failure *failure) {
     struct weir__cudnn *cudnn = convolutions;
+    struct weir__cudnn_key key;
     size_t workspace;
     int status = weir__cuda_convolution_workspace(convolution, &workspace);
     if (status != WEIR_OK) return status;
     struct convolution *made = weir__acquire(NULL, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int result = take_handle(cudnn, stream, &made->stream);
-    status = status_of(cudnn, "cudnnCreate", result, failure);
+    int result = weir__cudnn_take_handle(cudnn, stream, &made->stream);
+    status = weir__cudnn_status(cudnn, "cudnnCreate", result, failure);
     if (status != WEIR_OK) goto fail_handle;
     void *handle = made->stream->handle;
-    if (!weir__cudnn_cache_load(cudnn, handle, convolution, workspace, &made->plan)) {
-        result = weir__cudnn_plan_init(cudnn, handle, convolution, workspace, &made->plan);
-        status = status_of(cudnn, "cudnnBackendFinalize", result, failure);
+    weir__cudnn_convolution_key(cudnn, convolution, &key);
+    if (!weir__cudnn_cache_load(cudnn, handle, &key, workspace, &made->plan)) {
+        result = weir__cudnn_convolution_plan(cudnn, handle, convolution, workspace, &made->plan);
+        status = weir__cudnn_status(cudnn, "cudnnBackendFinalize", result, failure);
         if (status != WEIR_OK) goto fail_plan;
-        weir__cudnn_cache_save(cudnn, convolution, &made->plan);
+        weir__cudnn_cache_save(cudnn, &key, &made->plan);
     }
     *plan = made;
     return WEIR_OK;
 
 fail_plan:
-    give_handle(cudnn, made->stream);
+    weir__cudnn_give_handle(cudnn, made->stream);
 fail_handle:
     weir__release(NULL, made, 1, sizeof *made);
     return status;
@@ -185,7 +188,7 @@ void weir__cudnn_convolution_destroy(void *convolutions, void *plan) {
     struct convolution *made = plan;
     if (made == NULL) return;
     weir__cudnn_forget(cudnn, made->plan.plan);
-    give_handle(cudnn, made->stream);
+    weir__cudnn_give_handle(cudnn, made->stream);
     weir__release(NULL, made, 1, sizeof *made);
 }
 
@@ -193,15 +196,17 @@ void weir__cudnn_convolution_destroy(void *convolutions, void *plan) {
 
 static int pack_new(const struct weir__cudnn *cudnn, const struct weir__cuda_convolution_call *call,
                     void **pack) {
-    const int64_t ids[] = {WEIR__CUDNN_ID_X, WEIR__CUDNN_ID_WEIGHT, WEIR__CUDNN_ID_Y};
-    void *const pointers[] = {call->x, call->weight, call->y};
+    const int64_t ids[] = {WEIR__CUDNN_ID_X, WEIR__CUDNN_ID_WEIGHT, WEIR__CUDNN_ID_Y,
+                           WEIR__CUDNN_ID_BIAS};
+    const void *const pointers[] = {call->x, call->weight, call->y, call->bias};
+    int64_t count = call->bias != NULL ? 4 : 3;
     int result = cudnn->descriptor_create(WEIR__CUDNN_VARIANT_PACK, pack);
     if (result == 0)
         result = cudnn->set(*pack, WEIR__CUDNN_VARIANT_PACK_UNIQUE_IDS, WEIR__CUDNN_TYPE_INT64,
-                            WEIR__COUNT_OF(ids), ids);
+                            count, ids);
     if (result == 0)
         result = cudnn->set(*pack, WEIR__CUDNN_VARIANT_PACK_DATA_POINTERS,
-                            WEIR__CUDNN_TYPE_VOID_PTR, WEIR__COUNT_OF(pointers), pointers);
+                            WEIR__CUDNN_TYPE_VOID_PTR, count, pointers);
     if (result == 0)
         result = cudnn->set(*pack, WEIR__CUDNN_VARIANT_PACK_WORKSPACE, WEIR__CUDNN_TYPE_VOID_PTR, 1,
                             &call->workspace);
@@ -217,5 +222,5 @@ int weir__cudnn_convolution_run(void *convolutions, const void *plan,
     int result = pack_new(cudnn, call, &pack);
     if (result == 0) result = cudnn->execute(made->stream->handle, made->plan.plan, pack);
     weir__cudnn_forget(cudnn, pack);
-    return status_of(cudnn, "cudnnBackendExecute", result, failure);
+    return weir__cudnn_status(cudnn, "cudnnBackendExecute", result, failure);
 }

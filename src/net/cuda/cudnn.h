@@ -2,10 +2,11 @@
 /**
  * cuDNN's graph API as far as it is used, declared by ourselves and opened at run time, so that
  * nothing of CUDA is needed to build. The least version is 9.0, of which all numbers here are.
- *   cudnn.c           the library, handles, running
- *   cudnn_graph.c     a convolution as a graph of descriptors
- *   cudnn_plan.c      which engine computes it
- *   cudnn_cache.c     plans kept on disk
+ *   cudnn.c               the library, handles, running
+ *   cudnn_graph.c         graphs of descriptors
+ *   cudnn_convolution.c   a convolution as one
+ *   cudnn_plan.c          which engine computes it
+ *   cudnn_cache.c         plans kept on disk
  */
 #ifndef WEIR_NET_CUDA_CUDNN_H
 #define WEIR_NET_CUDA_CUDNN_H
@@ -35,13 +36,17 @@ enum {
     WEIR__CUDNN_NOTE_WINOGRAD_TILE_6X6 = 7,
     WEIR__CUDNN_NOTE_WINOGRAD_TILE_13X13 = 8,
     /* cudnnBackendKnobType_t */
-    WEIR__CUDNN_KNOB_STREAM_K = 38
+    WEIR__CUDNN_KNOB_STREAM_K = 38,
+    /* cudnnPointwiseMode_t */
+    WEIR__CUDNN_POINTWISE_ADD = 0,
+    WEIR__CUDNN_POINTWISE_IDENTITY = 21
 };
 
 /** cudnnBackendAttributeType_t */
 enum weir__cudnn_type {
     WEIR__CUDNN_TYPE_HANDLE = 0,
     WEIR__CUDNN_TYPE_DATA_TYPE = 1,
+    WEIR__CUDNN_TYPE_BOOLEAN = 2,
     WEIR__CUDNN_TYPE_INT64 = 3,
     WEIR__CUDNN_TYPE_FLOAT = 4,
     WEIR__CUDNN_TYPE_VOID_PTR = 6,
@@ -49,12 +54,14 @@ enum weir__cudnn_type {
     WEIR__CUDNN_TYPE_HEUR_MODE = 8,
     WEIR__CUDNN_TYPE_KNOB_TYPE = 9,
     WEIR__CUDNN_TYPE_NUMERICAL_NOTE = 11,
+    WEIR__CUDNN_TYPE_POINTWISE_MODE = 14,
     WEIR__CUDNN_TYPE_DESCRIPTOR = 15,
     WEIR__CUDNN_TYPE_CHAR = 24
 };
 
 /** cudnnBackendDescriptorType_t */
 enum weir__cudnn_kind {
+    WEIR__CUDNN_POINTWISE = 0,
     WEIR__CUDNN_CONVOLUTION = 1,
     WEIR__CUDNN_ENGINE = 2,
     WEIR__CUDNN_ENGINECFG = 3,
@@ -64,13 +71,18 @@ enum weir__cudnn_kind {
     WEIR__CUDNN_OPERATION_FORWARD = 10,
     WEIR__CUDNN_OPERATION_BACKWARD_FILTER = 11,
     WEIR__CUDNN_OPERATION_BACKWARD_DATA = 12,
+    WEIR__CUDNN_OPERATION_POINTWISE = 13,
     WEIR__CUDNN_OPERATIONGRAPH = 15,
     WEIR__CUDNN_VARIANT_PACK = 16,
-    WEIR__CUDNN_TENSOR = 17
+    WEIR__CUDNN_TENSOR = 17,
+    WEIR__CUDNN_DEVICE = 38 /**< since 9.8, as are the attributes of it */
 };
 
 /** cudnnBackendAttributeName_t */
 enum weir__cudnn_attribute {
+    WEIR__CUDNN_POINTWISE_MODE = 0,
+    WEIR__CUDNN_POINTWISE_MATH_PREC = 1,
+    WEIR__CUDNN_POINTWISE_AXIS = 9,
     WEIR__CUDNN_CONVOLUTION_COMP_TYPE = 100,
     WEIR__CUDNN_CONVOLUTION_CONV_MODE = 101,
     WEIR__CUDNN_CONVOLUTION_DILATIONS = 102,
@@ -81,12 +93,14 @@ enum weir__cudnn_attribute {
     WEIR__CUDNN_ENGINEHEUR_MODE = 200,
     WEIR__CUDNN_ENGINEHEUR_OPERATION_GRAPH = 201,
     WEIR__CUDNN_ENGINEHEUR_RESULTS = 202,
+    WEIR__CUDNN_ENGINEHEUR_DEVICE = 204,
     WEIR__CUDNN_ENGINECFG_ENGINE = 300,
     WEIR__CUDNN_ENGINECFG_KNOB_CHOICES = 302,
     WEIR__CUDNN_EXECUTION_PLAN_HANDLE = 400,
     WEIR__CUDNN_EXECUTION_PLAN_ENGINE_CONFIG = 401,
     WEIR__CUDNN_EXECUTION_PLAN_WORKSPACE_SIZE = 402,
     WEIR__CUDNN_EXECUTION_PLAN_JSON_REPRESENTATION = 405,
+    WEIR__CUDNN_EXECUTION_PLAN_DEVICE = 407,
     WEIR__CUDNN_KNOB_CHOICE_KNOB_TYPE = 600,
     WEIR__CUDNN_KNOB_CHOICE_KNOB_VALUE = 601,
     WEIR__CUDNN_FORWARD_ALPHA = 700,
@@ -107,6 +121,11 @@ enum weir__cudnn_attribute {
     WEIR__CUDNN_BWD_FILTER_DW = 715,
     WEIR__CUDNN_BWD_FILTER_X = 716,
     WEIR__CUDNN_BWD_FILTER_DY = 717,
+    WEIR__CUDNN_OPERATION_POINTWISE_DESC = 750,
+    WEIR__CUDNN_OPERATION_POINTWISE_X = 751,
+    WEIR__CUDNN_OPERATION_POINTWISE_B = 752,
+    WEIR__CUDNN_OPERATION_POINTWISE_Y = 753,
+    WEIR__CUDNN_OPERATION_POINTWISE_T = 758,
     WEIR__CUDNN_OPERATIONGRAPH_HANDLE = 800,
     WEIR__CUDNN_OPERATIONGRAPH_OPS = 801,
     WEIR__CUDNN_TENSOR_BYTE_ALIGNMENT = 900,
@@ -114,12 +133,16 @@ enum weir__cudnn_attribute {
     WEIR__CUDNN_TENSOR_DIMENSIONS = 902,
     WEIR__CUDNN_TENSOR_STRIDES = 903,
     WEIR__CUDNN_TENSOR_UNIQUE_ID = 906,
+    WEIR__CUDNN_TENSOR_IS_VIRTUAL = 907,
+    WEIR__CUDNN_TENSOR_IS_BY_VALUE = 908,
     WEIR__CUDNN_VARIANT_PACK_UNIQUE_IDS = 1000,
     WEIR__CUDNN_VARIANT_PACK_DATA_POINTERS = 1001,
     WEIR__CUDNN_VARIANT_PACK_WORKSPACE = 1003,
     WEIR__CUDNN_ENGINE_OPERATION_GRAPH = 1300,
     WEIR__CUDNN_ENGINE_GLOBAL_INDEX = 1301,
-    WEIR__CUDNN_ENGINE_NUMERICAL_NOTE = 1303
+    WEIR__CUDNN_ENGINE_NUMERICAL_NOTE = 1303,
+    WEIR__CUDNN_ENGINE_DEVICE = 1307,
+    WEIR__CUDNN_DEVICE_JSON_REPRESENTATION = 2702
 };
 
 /** Every function that is used: X(member, symbol, parameters). All return a cudnnStatus_t. */
@@ -150,6 +173,10 @@ struct weir__cudnn {
     struct weir__cuda_device *device;
     pthread_mutex_t lock; /**< of `streams` */
     struct weir__cudnn_stream streams[WEIR__CUDNN_STREAMS_MAX];
+    /** A descriptor of a GPU that is not here: plans are made for it, without a handle, to be
+     * looked at; NULL: for the handle's. The owner's. */
+    void *described;
+    int capability;                      /**< 90: 9.0 */
     char gpu[160];                       /**< what a plan fits, but for the shape */
     char folder[WEIR__CUDNN_FOLDER_MAX]; /**< of the plans on disk; "": none are kept */
     size_t (*get_version)(void);
@@ -172,6 +199,15 @@ int weir__cudnn_convolution_run(void *convolutions, const void *plan,
                                 const struct weir__cuda_convolution_call *call,
                                 struct weir__cuda_failure *failure);
 
+/** The stream's handle, made if need be; HOST_ALLOCATION_FAILED: too many streams. Give it back. A
+ * cudnnStatus_t. */
+int weir__cudnn_take_handle(struct weir__cudnn *cudnn, struct CUstream_st *stream,
+                            struct weir__cudnn_stream **to);
+void weir__cudnn_give_handle(struct weir__cudnn *cudnn, struct weir__cudnn_stream *stream);
+/** The status of a result, with the failure filled. */
+int weir__cudnn_status(const struct weir__cudnn *cudnn, const char *call, int result,
+                       struct weir__cuda_failure *failure);
+
 /** Fills the table of functions from `library`; WEIR_ERR_UNSUPPORTED, named in `error`. */
 int weir__cudnn_find_functions(struct weir__cudnn *cudnn, struct weir_error *error);
 
@@ -179,33 +215,99 @@ int weir__cudnn_find_functions(struct weir__cudnn *cudnn, struct weir_error *err
 
 /* ---- cudnn_graph.c ---- */
 
-/** The tensors' names in a graph and a variant pack. */
-enum { WEIR__CUDNN_ID_X = 1, WEIR__CUDNN_ID_WEIGHT = 2, WEIR__CUDNN_ID_Y = 3 };
-
-/** Descriptors of one convolution; `operation` holds the ones before it, `graph` that. */
-struct weir__cudnn_graph {
-    void *x, *weight, *y, *convolution, *operation, *graph;
-};
-/** For `rows` rows. clean_up in any case; it takes a zeroed one. */
-int weir__cudnn_graph_init(const struct weir__cudnn *cudnn, void *handle,
-                           const struct weir__cuda_convolution *convolution, int64_t rows,
-                           struct weir__cudnn_graph *graph);
-void weir__cudnn_graph_clean_up(const struct weir__cudnn *cudnn, struct weir__cudnn_graph *graph);
 /** Destroys a descriptor; takes NULL. */
 void weir__cudnn_forget(const struct weir__cudnn *cudnn, void *descriptor);
 
+enum { WEIR__CUDNN_MADE_MAX = 128, WEIR__CUDNN_OPERATIONS_MAX = 32 };
+
+/**
+ * Operations, and the descriptors that they are made of. Calls that make one do nothing once
+ * `result` is not a success, and give NULL: it is asked at the end, of graph_end. Begin with all
+ * zero but for `cudnn`; clean_up in any case.
+ */
+struct weir__cudnn_graph {
+    const struct weir__cudnn *cudnn;
+    void *graph; /**< by graph_end */
+    int result;  /**< of the first call that failed */
+    uint32_t made_count, operation_count;
+    void *made[WEIR__CUDNN_MADE_MAX];             /**< owned, in order */
+    void *operations[WEIR__CUDNN_OPERATIONS_MAX]; /**< of `made` */
+};
+void *weir__cudnn_make(struct weir__cudnn_graph *graph, enum weir__cudnn_kind kind);
+void weir__cudnn_set(struct weir__cudnn_graph *graph, void *descriptor,
+                     enum weir__cudnn_attribute attribute, enum weir__cudnn_type type,
+                     int64_t count, const void *elements);
+/** Finalizes the descriptor. */
+void weir__cudnn_finish(struct weir__cudnn_graph *graph, void *descriptor);
+/** An operation's last call instead: it is finalized, and belongs to the graph. */
+void weir__cudnn_finish_operation(struct weir__cudnn_graph *graph, void *operation);
+
+enum weir__cudnn_place {
+    WEIR__CUDNN_STORED,  /**< the variant pack says where, under `id` */
+    WEIR__CUDNN_VIRTUAL, /**< only between operations */
+    WEIR__CUDNN_BY_VALUE /**< a number of the host's: as stored */
+};
+struct weir__cudnn_tensor {
+    enum weir__cudnn_place place;
+    int64_t id; /**< ignored of virtual ones */
+    int type;   /**< WEIR__CUDNN_DATA_… */
+    int64_t dimensions[4], strides[4];
+};
+void *weir__cudnn_tensor(struct weir__cudnn_graph *graph, const struct weir__cudnn_tensor *tensor);
+
+/** y = mode(x, b), or (b, t): NULL where a mode has none. */
+struct weir__cudnn_pointwise {
+    int mode;     /**< WEIR__CUDNN_POINTWISE_… */
+    int type;     /**< of the arithmetic */
+    int64_t axis; /**< of what counts along one; else 0 */
+    void *x, *b, *t, *y;
+};
+void weir__cudnn_pointwise(struct weir__cudnn_graph *graph,
+                           const struct weir__cudnn_pointwise *pointwise);
+/** The operations are all; returns the result. */
+int weir__cudnn_graph_end(struct weir__cudnn_graph *graph, void *handle);
+/** Leaves it as it began, but for `cudnn`. */
+void weir__cudnn_graph_clean_up(struct weir__cudnn_graph *graph);
+
 /* ---- cudnn_plan.c ---- */
 
+enum { WEIR__CUDNN_KNOBS_MAX = 64, WEIR__CUDNN_NOTES_MAX = 32 };
+
+struct weir__cudnn_knob {
+    int type;
+    int64_t value;
+};
+/** An engine and how it is set, apart from a graph. */
+struct weir__cudnn_engine {
+    int64_t index;
+    int64_t knob_count, note_count;
+    struct weir__cudnn_knob knobs[WEIR__CUDNN_KNOBS_MAX];
+    int notes[WEIR__CUDNN_NOTES_MAX];
+};
 /** An execution plan, which needs `workspace` bytes. */
 struct weir__cudnn_plan {
     void *plan;
     size_t workspace;
 };
-/** The first engine of the heuristics that may be used (numerics.h), chosen for rows_max and made
- * for `rows`. */
-int weir__cudnn_plan_init(const struct weir__cudnn *cudnn, void *handle,
-                          const struct weir__cuda_convolution *convolution, size_t workspace_max,
-                          struct weir__cudnn_plan *plan);
+/** What is looked for: graphs that are alike but for the rows. */
+struct weir__cudnn_wish {
+    const struct weir__cudnn_graph *largest; /**< for which the engine is chosen */
+    const struct weir__cudnn_graph *own;     /**< of the plan; may be `largest` */
+    size_t workspace_max;
+    bool by_rows; /**< sums are not split by how many rows there are */
+    bool single;  /**< F32 numbers, which tensor cores would round */
+};
+/** The first engine of the heuristics that may be used (numerics.h). */
+int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
+                          const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan);
+/** Of an engine, on a graph. On failure there is no plan. */
+int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
+                        const struct weir__cudnn_graph *graph,
+                        const struct weir__cudnn_engine *engine, size_t workspace_max,
+                        struct weir__cudnn_plan *plan);
+/** Of a plan that is not finalized: for which GPU it is. */
+int weir__cudnn_plan_place(const struct weir__cudnn *cudnn, void *handle,
+                           const struct weir__cudnn_plan *plan);
 /** What the library says of a finalized plan: its workspace. */
 int weir__cudnn_plan_measure(const struct weir__cudnn *cudnn, struct weir__cudnn_plan *plan);
 
@@ -214,14 +316,37 @@ int weir__cudnn_plan_measure(const struct weir__cudnn *cudnn, struct weir__cudnn
 /** Where plans are kept: $XDG_CACHE_HOME/weir, or ~/.cache/weir; "" where there is neither or it
  * cannot be made. */
 void weir__cudnn_cache_find(char folder[WEIR__CUDNN_FOLDER_MAX]);
+/** For what a plan is. */
+struct weir__cudnn_key {
+    char text[640];
+};
+/** `what` and up to 24 numbers say it, but for the GPU and the library. */
+void weir__cudnn_key_init(const struct weir__cudnn *cudnn, const char *what, const int64_t *numbers,
+                          size_t count, struct weir__cudnn_key *key);
 /** Takes a plan from its file: false where there is none, or it is broken, another's, or refused by
  * the library. */
 bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
-                            const struct weir__cuda_convolution *convolution, size_t workspace_max,
+                            const struct weir__cudnn_key *key, size_t workspace_max,
                             struct weir__cudnn_plan *plan);
 /** Writes it, over what is there. A failure is none of the caller's: the plan is made anew then. */
-void weir__cudnn_cache_save(const struct weir__cudnn *cudnn,
-                            const struct weir__cuda_convolution *convolution,
+void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *key,
                             const struct weir__cudnn_plan *plan);
+
+/* ---- cudnn_convolution.c ---- */
+
+/** The tensors' names in a graph and a variant pack. */
+enum {
+    WEIR__CUDNN_ID_X = 1,
+    WEIR__CUDNN_ID_WEIGHT = 2,
+    WEIR__CUDNN_ID_Y = 3,
+    WEIR__CUDNN_ID_BIAS = 4
+};
+void weir__cudnn_convolution_key(const struct weir__cudnn *cudnn,
+                                 const struct weir__cuda_convolution *convolution,
+                                 struct weir__cudnn_key *key);
+/** Chosen for rows_max, made for `rows`. */
+int weir__cudnn_convolution_plan(const struct weir__cudnn *cudnn, void *handle,
+                                 const struct weir__cuda_convolution *convolution,
+                                 size_t workspace_max, struct weir__cudnn_plan *plan);
 
 #endif

@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { KEY_MAX = 640, HEAD_MAX = 768, JSON_MAX = 8 << 20 };
+enum { HEAD_MAX = 768, JSON_MAX = 8 << 20 };
 
 /* ---- where ---- */
 
@@ -40,19 +40,13 @@ void weir__cudnn_cache_find(char folder[WEIR__CUDNN_FOLDER_MAX]) {
 
 /* ---- for what ---- */
 
-static void write_key(const struct weir__cudnn *cudnn,
-                      const struct weir__cuda_convolution *convolution, char key[KEY_MAX]) {
-    const struct weir__window *w = &convolution->window;
-    const int64_t numbers[] = {
-        convolution->kind,     convolution->image, convolution->weight, convolution->rows,
-        convolution->rows_max, convolution->in,    convolution->out,    w->groups,
-        w->in.height,          w->in.width,        w->out.height,       w->out.width,
-        w->kernel.height,      w->kernel.width,    w->stride.height,    w->stride.width,
-        w->padding.height,     w->padding.width};
-    int used = snprintf(key, KEY_MAX, "weir cudnn plan 1: %s:", cudnn->gpu);
-    for (size_t i = 0; i < WEIR__COUNT_OF(numbers); i++)
-        used += snprintf(key + used, (size_t)(KEY_MAX - used), " %" PRId64, numbers[i]);
-    assert(used < KEY_MAX);
+void weir__cudnn_key_init(const struct weir__cudnn *cudnn, const char *what, const int64_t *numbers,
+                          size_t count, struct weir__cudnn_key *key) {
+    size_t capacity = sizeof key->text;
+    int used = snprintf(key->text, capacity, "weir cudnn plan 2: %s: %s", cudnn->gpu, what);
+    for (size_t i = 0; i < count; i++)
+        used += snprintf(key->text + used, capacity - (size_t)used, " %" PRId64, numbers[i]);
+    assert(used < (int)capacity);
 }
 
 static uint64_t hash_of(const char *data, size_t bytes) {
@@ -90,9 +84,7 @@ static const char *find_json(const struct weir__bytes *bytes, const char *key, s
 static int plan_from(const struct weir__cudnn *cudnn, void *handle, const char *json, size_t count,
                      struct weir__cudnn_plan *plan) {
     int result = cudnn->descriptor_create(WEIR__CUDNN_EXECUTION_PLAN, &plan->plan);
-    if (result == 0)
-        result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_HANDLE, WEIR__CUDNN_TYPE_HANDLE,
-                            1, &handle);
+    if (result == 0) result = weir__cudnn_plan_place(cudnn, handle, plan);
     if (result == 0)
         result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_JSON_REPRESENTATION,
                             WEIR__CUDNN_TYPE_CHAR, (int64_t)count, json);
@@ -101,19 +93,17 @@ static int plan_from(const struct weir__cudnn *cudnn, void *handle, const char *
 }
 
 bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,
-                            const struct weir__cuda_convolution *convolution, size_t workspace_max,
+                            const struct weir__cudnn_key *key, size_t workspace_max,
                             struct weir__cudnn_plan *plan) {
     const struct weir__io io = {NULL, NULL, NULL};
     struct weir__bytes bytes = {NULL, 0, 0};
     struct path path;
-    char key[KEY_MAX];
     size_t count = 0;
     *plan = (struct weir__cudnn_plan){NULL, 0};
     if (cudnn->folder[0] == '\0') return false;
-    write_key(cudnn, convolution, key);
-    path_of(cudnn, key, &path);
+    path_of(cudnn, key->text, &path);
     if (weir__file_read(&io, path.text, JSON_MAX + HEAD_MAX, &bytes) != WEIR_OK) return false;
-    const char *json = find_json(&bytes, key, &count);
+    const char *json = find_json(&bytes, key->text, &count);
     bool loaded = json != NULL && plan_from(cudnn, handle, json, count, plan) == 0 &&
                   plan->workspace <= workspace_max;
     weir__bytes_release(NULL, &bytes);
@@ -139,11 +129,9 @@ static void write_file(const struct weir__cudnn *cudnn, const char *key, const c
     (void)weir__file_commit(&file);
 }
 
-void weir__cudnn_cache_save(const struct weir__cudnn *cudnn,
-                            const struct weir__cuda_convolution *convolution,
+void weir__cudnn_cache_save(const struct weir__cudnn *cudnn, const struct weir__cudnn_key *key,
                             const struct weir__cudnn_plan *plan) {
     const int attribute = WEIR__CUDNN_EXECUTION_PLAN_JSON_REPRESENTATION;
-    char key[KEY_MAX];
     int64_t capacity = 0, count = 0;
     if (cudnn->folder[0] == '\0') return;
     int result = cudnn->get(plan->plan, attribute, WEIR__CUDNN_TYPE_CHAR, 0, &capacity, NULL);
@@ -153,7 +141,6 @@ void weir__cudnn_cache_save(const struct weir__cudnn *cudnn,
     result = cudnn->get(plan->plan, attribute, WEIR__CUDNN_TYPE_CHAR, capacity, &count, json);
     if (count > capacity) count = 0;
     while (count > 0 && json[count - 1] == '\0') count--;
-    write_key(cudnn, convolution, key);
-    if (result == 0 && count > 0) write_file(cudnn, key, json, (size_t)count);
+    if (result == 0 && count > 0) write_file(cudnn, key->text, json, (size_t)count);
     weir__release(NULL, json, (size_t)capacity, 1);
 }

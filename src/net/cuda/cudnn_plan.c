@@ -1,35 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which engine computes a convolution: the first one of the heuristics (mode A, then the fallback)
+ * Which engine computes a graph: the first one of the heuristics (mode A, then the fallback)
  * that gives the same bits each time, does not round its inputs, sums in F32, needs no more
  * workspace than was counted, and can be made. For F32 there are no tensor cores in it, which would
  * be TF32; and no transforms (FFT, large Winograd tiles), which lose digits.
  *
- * The engine and its knobs are chosen for rows_max rows and then set on the graph of fewer rows: so
+ * The engine and its knobs are chosen for the most rows and then set on the graph of fewer: so
  * a row is summed in the same order however many there are. Where cuDNN does not make them for the
  * fewer rows the next engine has its turn.
  */
 #include "net/cuda/cudnn.h"
 
-enum { CHOICES_MAX = 64, KNOBS_MAX = 64, NOTES_MAX = 32 };
-
-struct knob {
-    int type;
-    int64_t value;
-};
-
-/** An engine and how it is set, apart from a graph. */
-struct engine {
-    int64_t index;
-    struct knob knobs[KNOBS_MAX];
-    int64_t knob_count;
-    int notes[NOTES_MAX];
-    int64_t note_count;
-};
+enum { CHOICES_MAX = 64 };
 
 /* ---- reading a configuration ---- */
 
-static int read_knob(const struct weir__cudnn *cudnn, void *choice, struct knob *knob) {
+static int read_knob(const struct weir__cudnn *cudnn, void *choice, struct weir__cudnn_knob *knob) {
     int64_t count = 0;
     int result = cudnn->get(choice, WEIR__CUDNN_KNOB_CHOICE_KNOB_TYPE, WEIR__CUDNN_TYPE_KNOB_TYPE,
                             1, &count, &knob->type);
@@ -51,22 +37,24 @@ static void forget_all(const struct weir__cudnn *cudnn, void *made[], int64_t co
     for (int64_t i = 0; i < count; i++) weir__cudnn_forget(cudnn, made[i]);
 }
 
-static int read_knobs(const struct weir__cudnn *cudnn, void *config, struct engine *engine) {
-    void *choices[KNOBS_MAX] = {NULL};
+static int read_knobs(const struct weir__cudnn *cudnn, void *config,
+                      struct weir__cudnn_engine *engine) {
+    void *choices[WEIR__CUDNN_KNOBS_MAX] = {NULL};
     int64_t count = 0;
-    int result = make_all(cudnn, WEIR__CUDNN_KNOB_CHOICE, choices, KNOBS_MAX);
+    int result = make_all(cudnn, WEIR__CUDNN_KNOB_CHOICE, choices, WEIR__CUDNN_KNOBS_MAX);
     if (result == 0)
         result = cudnn->get(config, WEIR__CUDNN_ENGINECFG_KNOB_CHOICES, WEIR__CUDNN_TYPE_DESCRIPTOR,
-                            KNOBS_MAX, &count, choices);
-    if (result == 0 && count > KNOBS_MAX) result = WEIR__CUDNN_INTERNAL_ERROR;
+                            WEIR__CUDNN_KNOBS_MAX, &count, choices);
+    if (result == 0 && count > WEIR__CUDNN_KNOBS_MAX) result = WEIR__CUDNN_INTERNAL_ERROR;
     for (int64_t k = 0; result == 0 && k < count; k++)
         result = read_knob(cudnn, choices[k], &engine->knobs[k]);
     engine->knob_count = count;
-    forget_all(cudnn, choices, KNOBS_MAX);
+    forget_all(cudnn, choices, WEIR__CUDNN_KNOBS_MAX);
     return result;
 }
 
-static int read_engine(const struct weir__cudnn *cudnn, void *config, struct engine *engine) {
+static int read_engine(const struct weir__cudnn *cudnn, void *config,
+                       struct weir__cudnn_engine *engine) {
     void *from = NULL;
     int64_t count = 0;
     int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINE, &from);
@@ -79,15 +67,16 @@ static int read_engine(const struct weir__cudnn *cudnn, void *config, struct eng
     if (result == 0)
         result =
             cudnn->get(from, WEIR__CUDNN_ENGINE_NUMERICAL_NOTE, WEIR__CUDNN_TYPE_NUMERICAL_NOTE,
-                       NOTES_MAX, &engine->note_count, engine->notes);
+                       WEIR__CUDNN_NOTES_MAX, &engine->note_count, engine->notes);
     weir__cudnn_forget(cudnn, from);
-    if (result == 0 && engine->note_count > NOTES_MAX) result = WEIR__CUDNN_INTERNAL_ERROR;
+    if (result == 0 && engine->note_count > WEIR__CUDNN_NOTES_MAX)
+        result = WEIR__CUDNN_INTERNAL_ERROR;
     return result == 0 ? read_knobs(cudnn, config, engine) : result;
 }
 
 /* ---- what may be used ---- */
 
-static bool is_note_refused(const struct weir__cuda_convolution *convolution, int note) {
+static bool is_note_refused(const struct weir__cudnn_wish *wish, int note) {
     switch (note) {
     case WEIR__CUDNN_NOTE_NONDETERMINISTIC:
     case WEIR__CUDNN_NOTE_DOWN_CONVERT_INPUTS:
@@ -96,16 +85,15 @@ static bool is_note_refused(const struct weir__cuda_convolution *convolution, in
     case WEIR__CUDNN_NOTE_WINOGRAD_TILE_4X4:
     case WEIR__CUDNN_NOTE_WINOGRAD_TILE_6X6:
     case WEIR__CUDNN_NOTE_WINOGRAD_TILE_13X13: return true;
-    case WEIR__CUDNN_NOTE_TENSOR_CORE: return convolution->image == WEIR_F32;
+    case WEIR__CUDNN_NOTE_TENSOR_CORE: return wish->single;
     default: return false;
     }
 }
 
-static bool may_use(const struct weir__cuda_convolution *convolution, const struct engine *engine) {
+static bool may_use(const struct weir__cudnn_wish *wish, const struct weir__cudnn_engine *engine) {
     for (int64_t i = 0; i < engine->note_count; i++)
-        if (is_note_refused(convolution, engine->notes[i])) return false;
-    bool by_rows = convolution->kind != WEIR__CUDA_CONVOLVE_GRAD_WEIGHT;
-    for (int64_t k = 0; by_rows && k < engine->knob_count; k++)
+        if (is_note_refused(wish, engine->notes[i])) return false;
+    for (int64_t k = 0; wish->by_rows && k < engine->knob_count; k++)
         if (engine->knobs[k].type == WEIR__CUDNN_KNOB_STREAM_K && engine->knobs[k].value != 0)
             return false; /* splits sums by how many there are */
     return true;
@@ -113,8 +101,23 @@ static bool may_use(const struct weir__cuda_convolution *convolution, const stru
 
 /* ---- making a plan of an engine ---- */
 
-static int engine_new(const struct weir__cudnn *cudnn, void *graph, const struct engine *engine,
-                      void **to) {
+static int describe_gpu(const struct weir__cudnn *cudnn, void *descriptor,
+                        enum weir__cudnn_attribute attribute) {
+    if (cudnn->described == NULL) return 0;
+    return cudnn->set(descriptor, (int)attribute, WEIR__CUDNN_TYPE_DESCRIPTOR, 1,
+                      &cudnn->described);
+}
+
+int weir__cudnn_plan_place(const struct weir__cudnn *cudnn, void *handle,
+                           const struct weir__cudnn_plan *plan) {
+    if (cudnn->described != NULL)
+        return describe_gpu(cudnn, plan->plan, WEIR__CUDNN_EXECUTION_PLAN_DEVICE);
+    return cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_HANDLE, WEIR__CUDNN_TYPE_HANDLE, 1,
+                      &handle);
+}
+
+static int engine_new(const struct weir__cudnn *cudnn, void *graph,
+                      const struct weir__cudnn_engine *engine, void **to) {
     int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINE, to);
     if (result == 0)
         result = cudnn->set(*to, WEIR__CUDNN_ENGINE_OPERATION_GRAPH, WEIR__CUDNN_TYPE_DESCRIPTOR, 1,
@@ -122,10 +125,12 @@ static int engine_new(const struct weir__cudnn *cudnn, void *graph, const struct
     if (result == 0)
         result = cudnn->set(*to, WEIR__CUDNN_ENGINE_GLOBAL_INDEX, WEIR__CUDNN_TYPE_INT64, 1,
                             &engine->index);
+    if (result == 0) result = describe_gpu(cudnn, *to, WEIR__CUDNN_ENGINE_DEVICE);
     return result == 0 ? cudnn->finalize(*to) : result;
 }
 
-static int choice_new(const struct weir__cudnn *cudnn, const struct knob *knob, void **to) {
+static int choice_new(const struct weir__cudnn *cudnn, const struct weir__cudnn_knob *knob,
+                      void **to) {
     int result = cudnn->descriptor_create(WEIR__CUDNN_KNOB_CHOICE, to);
     if (result == 0)
         result = cudnn->set(*to, WEIR__CUDNN_KNOB_CHOICE_KNOB_TYPE, WEIR__CUDNN_TYPE_KNOB_TYPE, 1,
@@ -136,9 +141,9 @@ static int choice_new(const struct weir__cudnn *cudnn, const struct knob *knob, 
     return result == 0 ? cudnn->finalize(*to) : result;
 }
 
-static int config_new(const struct weir__cudnn *cudnn, void *engine, const struct engine *set,
-                      void **config) {
-    void *choices[KNOBS_MAX] = {NULL};
+static int config_new(const struct weir__cudnn *cudnn, void *engine,
+                      const struct weir__cudnn_engine *set, void **config) {
+    void *choices[WEIR__CUDNN_KNOBS_MAX] = {NULL};
     int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINECFG, config);
     if (result == 0)
         result = cudnn->set(*config, WEIR__CUDNN_ENGINECFG_ENGINE, WEIR__CUDNN_TYPE_DESCRIPTOR, 1,
@@ -149,7 +154,7 @@ static int config_new(const struct weir__cudnn *cudnn, void *engine, const struc
         result = cudnn->set(*config, WEIR__CUDNN_ENGINECFG_KNOB_CHOICES,
                             WEIR__CUDNN_TYPE_DESCRIPTOR, set->knob_count, choices);
     if (result == 0) result = cudnn->finalize(*config);
-    forget_all(cudnn, choices, KNOBS_MAX);
+    forget_all(cudnn, choices, WEIR__CUDNN_KNOBS_MAX);
     return result;
 }
 
@@ -165,9 +170,7 @@ int weir__cudnn_plan_measure(const struct weir__cudnn *cudnn, struct weir__cudnn
 static int plan_new(const struct weir__cudnn *cudnn, void *handle, void *config,
                     struct weir__cudnn_plan *plan) {
     int result = cudnn->descriptor_create(WEIR__CUDNN_EXECUTION_PLAN, &plan->plan);
-    if (result == 0)
-        result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_HANDLE, WEIR__CUDNN_TYPE_HANDLE,
-                            1, &handle);
+    if (result == 0) result = weir__cudnn_plan_place(cudnn, handle, plan);
     if (result == 0)
         result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_ENGINE_CONFIG,
                             WEIR__CUDNN_TYPE_DESCRIPTOR, 1, &config);
@@ -175,12 +178,13 @@ static int plan_new(const struct weir__cudnn *cudnn, void *handle, void *config,
     return result == 0 ? weir__cudnn_plan_measure(cudnn, plan) : result;
 }
 
-/** Of an engine, on a graph. On failure there is no plan. */
-static int set_on(const struct weir__cudnn *cudnn, void *handle, void *graph,
-                  const struct engine *engine, size_t workspace_max,
-                  struct weir__cudnn_plan *plan) {
+int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
+                        const struct weir__cudnn_graph *graph,
+                        const struct weir__cudnn_engine *engine, size_t workspace_max,
+                        struct weir__cudnn_plan *plan) {
     void *made = NULL, *config = NULL;
-    int result = engine_new(cudnn, graph, engine, &made);
+    *plan = (struct weir__cudnn_plan){NULL, 0};
+    int result = engine_new(cudnn, graph->graph, engine, &made);
     if (result == 0) result = config_new(cudnn, made, engine, &config);
     if (result == 0) result = plan_new(cudnn, handle, config, plan);
     if (result == 0 && plan->workspace > workspace_max) result = WEIR__CUDNN_NOT_SUPPORTED;
@@ -197,26 +201,24 @@ static int set_on(const struct weir__cudnn *cudnn, void *handle, void *graph,
 struct search {
     const struct weir__cudnn *cudnn;
     void *handle;
-    const struct weir__cuda_convolution *convolution;
-    size_t workspace_max;
-    struct weir__cudnn_graph largest, own; /**< `own` is not made where the rows are the largest */
-    struct engine engine;                  /**< the one that is tried */
+    const struct weir__cudnn_wish *wish;
+    struct weir__cudnn_engine engine; /**< the one that is tried */
 };
 
 /** On the graph of the largest rows first, so that all row counts pass over the same engines. */
 static int try_config(struct search *search, void *config, struct weir__cudnn_plan *plan) {
     const struct weir__cudnn *cudnn = search->cudnn;
-    search->engine = (struct engine){0};
+    const struct weir__cudnn_wish *wish = search->wish;
+    search->engine = (struct weir__cudnn_engine){0};
     int result = read_engine(cudnn, config, &search->engine);
     if (result != 0) return result;
-    if (!may_use(search->convolution, &search->engine)) return WEIR__CUDNN_NOT_SUPPORTED;
-    result = set_on(cudnn, search->handle, search->largest.graph, &search->engine,
-                    search->workspace_max, plan);
-    if (result != 0 || search->own.graph == NULL) return result;
+    if (!may_use(wish, &search->engine)) return WEIR__CUDNN_NOT_SUPPORTED;
+    result = weir__cudnn_plan_of(cudnn, search->handle, wish->largest, &search->engine,
+                                 wish->workspace_max, plan);
+    if (result != 0 || wish->own == wish->largest) return result;
     weir__cudnn_forget(cudnn, plan->plan);
-    *plan = (struct weir__cudnn_plan){NULL, 0};
-    return set_on(cudnn, search->handle, search->own.graph, &search->engine, search->workspace_max,
-                  plan);
+    return weir__cudnn_plan_of(cudnn, search->handle, wish->own, &search->engine,
+                               wish->workspace_max, plan);
 }
 
 static int try_all(struct search *search, void *heuristic, struct weir__cudnn_plan *plan) {
@@ -241,33 +243,21 @@ static int ask_heuristic(struct search *search, int mode, struct weir__cudnn_pla
     int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINEHEUR, &heuristic);
     if (result == 0)
         result = cudnn->set(heuristic, WEIR__CUDNN_ENGINEHEUR_OPERATION_GRAPH,
-                            WEIR__CUDNN_TYPE_DESCRIPTOR, 1, &search->largest.graph);
+                            WEIR__CUDNN_TYPE_DESCRIPTOR, 1, &search->wish->largest->graph);
     if (result == 0)
         result = cudnn->set(heuristic, WEIR__CUDNN_ENGINEHEUR_MODE, WEIR__CUDNN_TYPE_HEUR_MODE, 1,
                             &mode);
+    if (result == 0) result = describe_gpu(cudnn, heuristic, WEIR__CUDNN_ENGINEHEUR_DEVICE);
     if (result == 0) result = cudnn->finalize(heuristic);
     if (result == 0) result = try_all(search, heuristic, plan);
     weir__cudnn_forget(cudnn, heuristic);
     return result;
 }
 
-int weir__cudnn_plan_init(const struct weir__cudnn *cudnn, void *handle,
-                          const struct weir__cuda_convolution *convolution, size_t workspace_max,
-                          struct weir__cudnn_plan *plan) {
-    struct search search = {.cudnn = cudnn,
-                            .handle = handle,
-                            .convolution = convolution,
-                            .workspace_max = workspace_max};
+int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
+                          const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan) {
+    struct search search = {.cudnn = cudnn, .handle = handle, .wish = wish};
     *plan = (struct weir__cudnn_plan){NULL, 0};
-    int result =
-        weir__cudnn_graph_init(cudnn, handle, convolution, convolution->rows_max, &search.largest);
-    if (result == 0 && convolution->rows != convolution->rows_max)
-        result = weir__cudnn_graph_init(cudnn, handle, convolution, convolution->rows, &search.own);
-    if (result == 0) {
-        result = ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_A, plan);
-        if (result != 0) result = ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_FALLBACK, plan);
-    }
-    weir__cudnn_graph_clean_up(cudnn, &search.own);
-    weir__cudnn_graph_clean_up(cudnn, &search.largest);
-    return result;
+    int result = ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_A, plan);
+    return result == 0 ? result : ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_FALLBACK, plan);
 }

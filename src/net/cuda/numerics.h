@@ -59,19 +59,21 @@ enum weir__cuda_convolution_kind {
 };
 
 /** Images lie channels last; the weight as (out, kernel height, kernel width, in / groups). Zero
- * padding; no bias. */
+ * padding. What a library may not have is WEIR_ERR_UNSUPPORTED: a weight's dtype that is not the
+ * image's, a bias. */
 struct weir__cuda_convolution {
     enum weir__cuda_convolution_kind kind;
     int64_t rows, rows_max; /**< rows_max: as m_max */
     int64_t in, out;        /**< channels */
     struct weir__window window;
     enum weir_dtype image;  /**< of x and y: F32 or BF16 */
-    enum weir_dtype weight; /**< as `image`; or F32 where it is a gradient, which a library may not
-                                 have: WEIR_ERR_UNSUPPORTED */
+    enum weir_dtype weight; /**< as `image`; or F32 where it is a gradient */
+    bool has_bias;          /**< y = the sums + bias (out), rounded once; not of gradients */
 };
 
 struct weir__cuda_convolution_call {
     void *x, *weight, *y; /**< the result is overwritten */
+    const float *bias;    /**< NULL without has_bias */
     void *workspace;      /**< weir__cuda_convolution_workspace bytes, 256-byte aligned */
 };
 

@@ -5,8 +5,9 @@
  *
  * Packed for a step: weights as BF16 where activations are, and a linear's bias, which the product
  * adds; a convolution's weights channels last, as cuDNN wants them. A convolution's bias is added
- * by a kernel of ours, in F32: in BF16 its output is rounded twice then. The gradient of a
- * convolution's weights is made channels last in the workspace and added to PyTorch's order.
+ * by cuDNN where images are BF16 and it can, else by a kernel of ours: a BF16 output is rounded
+ * twice then. The gradient of a convolution's weights is made channels last in the workspace and
+ * added to PyTorch's order.
  */
 #include "net/cuda/cuda.h"
 #include "net/cuda/numerics.h"
@@ -19,6 +20,7 @@ struct product {
     struct weir__cuda_library_use use;
     void *plan;
     enum weir_dtype gradient; /**< of a convolution's weights, as the library makes it */
+    bool adds_bias;           /**< the library does */
 };
 
 static int settle(struct weir_stream *stream, int status,
@@ -253,24 +255,28 @@ static void release_convolution(void *state) {
     weir__release(NULL, product, 1, sizeof *product);
 }
 
-/** A gradient of weights is F32 where the library can, else rounded to BF16 before it is added. */
+static int new_convolution(const struct weir__cuda_convolution *convolution,
+                           struct weir_stream *stream, struct product *product,
+                           struct weir__cuda_failure *failure) {
+    *failure = (struct weir__cuda_failure){0};
+    product->gradient = convolution->weight;
+    product->adds_bias = convolution->has_bias;
+    return product->use.calls->convolution_new(product->use.library, convolution,
+                                               weir__cuda_stream(stream)->native, &product->plan,
+                                               failure);
+}
+
+/** In BF16 first what rounds once: a gradient of weights in F32, a bias that the library adds. */
 static int plan_convolution(const struct weir__op_shape *shape, struct weir_stream *stream,
                             struct product *product) {
-    struct weir__cuda_convolution convolution = describe_convolution(shape);
-    struct CUstream_st *native = weir__cuda_stream(stream)->native;
-    const struct weir__cuda_numerics *calls = product->use.calls;
-    struct weir__cuda_failure failure = {0};
-    bool is_gradient = shape->op == WEIR__OP_conv2d_grad_weight;
-    if (is_gradient) convolution.weight = WEIR_F32;
-    int status = calls->convolution_new(product->use.library, &convolution, native, &product->plan,
-                                        &failure);
-    if (status == WEIR_ERR_UNSUPPORTED && is_gradient && shape->dtype == WEIR_BF16) {
-        failure = (struct weir__cuda_failure){0};
-        convolution.weight = WEIR_BF16;
-        status = calls->convolution_new(product->use.library, &convolution, native, &product->plan,
-                                        &failure);
-    }
-    product->gradient = convolution.weight;
+    const struct weir__cuda_convolution plain = describe_convolution(shape);
+    struct weir__cuda_convolution once = plain;
+    struct weir__cuda_failure failure;
+    int status = WEIR_ERR_UNSUPPORTED;
+    if (shape->op == WEIR__OP_conv2d) once.has_bias = shape->has_bias;
+    if (shape->op == WEIR__OP_conv2d_grad_weight) once.weight = WEIR_F32;
+    if (shape->dtype == WEIR_BF16) status = new_convolution(&once, stream, product, &failure);
+    if (status == WEIR_ERR_UNSUPPORTED) status = new_convolution(&plain, stream, product, &failure);
     return settle(stream, status, &failure);
 }
 
@@ -347,8 +353,11 @@ static int conv2d(const struct weir__op_call *call) {
                                                       .workspace = workspace_of(call)};
     if (call->shape->rows == 0) return WEIR_OK;
     assert(call->packed != NULL);
+    const struct product *product = call->state;
+    if (product->adds_bias) convolution.bias = call->in[2];
     int status = run_convolution(call, &convolution);
-    return status == WEIR_OK && call->shape->has_bias ? add_bias(call) : status;
+    bool is_left = call->shape->has_bias && !product->adds_bias;
+    return status == WEIR_OK && is_left ? add_bias(call) : status;
 }
 
 static int conv2d_grad_input(const struct weir__op_call *call) {
