@@ -26,10 +26,11 @@ extern "C" {
 #endif
 
 /** A profile without measuring: bytes as weir_profile_new finds them; seconds from the layers'
- * FLOPs and bytes, at 20 GFLOP/s per thread and 10 GB/s: forward once, recompute as much, backward
- * twice (with nothing to learn once). Which layers weigh more than others it says well, how long a
- * step takes only by order of magnitude. Its `measured` is false. Statuses and ownership as
- * weir_profile_new. */
+ * FLOPs and bytes, on a CPU at 20 GFLOP/s per thread and 10 GB/s, on a GPU as an H100 takes for
+ * them and for the kernels' starts (src/net/roofs.h), whatever GPU it is, and without one: forward
+ * once, recompute as much, backward twice (with nothing to learn once). Which layers weigh more
+ * than others it says well, how long a step takes only by order of magnitude. Its `measured` is
+ * false. Statuses and ownership as weir_profile_new. */
 int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
                           struct weir_faults *faults, struct weir_profile **profile);
 
@@ -38,8 +39,8 @@ int weir_profile_estimate(const struct weir_model *model, const struct weir_net_
  * next fewer and the next more rows, and beyond all of them as the estimate of
  * weir_profile_estimate grows from the nearest. Kernel times are no straight lines, so it is good
  * for saying which number of rows is worth measuring: what wins is best measured at its own.
- * WEIR_ERR_CONFIG: the known ones are not of this model, dtype and number of threads; else as
- * weir_profile_estimate. */
+ * WEIR_ERR_CONFIG: the known ones are not of this model, device, dtype and number of threads; else
+ * as weir_profile_estimate. */
 int weir_profile_scale(const struct weir_model *model, const struct weir_net_options *net,
                        const struct weir_profile *const *known, uint32_t count,
                        struct weir_faults *faults, struct weir_profile **profile);
@@ -56,8 +57,9 @@ uint32_t weir_net_chunks(const struct weir_net_options *net, uint32_t counts[WEI
  * scales and memory are filled in here; what is fixed, effort and limit are the caller's, and so is
  * which other numbers of micro-batches may be chosen, with their costs (`others`: what scatter
  * makes of the rows). A link of 0 is taken as one of threads on one machine: 5 microseconds,
- * whatever the bytes. Statuses and the result as of weir_planner_search. Each ask for memory
- * compiles the stages anew: milliseconds. */
+ * whatever the bytes; between different GPUs the bytes count too, as over an H100's NVLink.
+ * Statuses and the result as of weir_planner_search. Each ask for memory compiles the stages anew:
+ * milliseconds. */
 int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
                     const struct weir_net_options *net, const struct weir_layer_costs *costs,
                     const struct weir_planner_options *search, struct weir_faults *faults,

@@ -12,6 +12,11 @@
  * those above 1.5 times the median, in which the core did something else. Nothing of the caller's
  * is touched: not the parameters, statistics or gradients of any net of the model.
  *
+ * On a GPU events stand for the clock, and the stream is waited for after each program, so that the
+ * host never runs ahead from one to the next. Its kernels' starts are in the times, and the host's
+ * where it cannot give kernels as fast as they end. What an action takes besides (task_seconds) is
+ * not measured there: with the waits it would be another thing than in a step.
+ *
  * What it does not say. Workers that run at the same time share caches and memory, and what one of
  * them made the other reads from afar: stages bound by memory, and those that begin with large
  * borders or skips, get slower than measured here.
@@ -46,7 +51,8 @@ struct weir_profile_options {
     size_t size;
     /** The net that will run. What counts: pipe.rows and chunks (their largest micro-batch is
      * measured), threads_per_worker (0: the cores divided by workers, or by stages), bind, wait,
-     * allocator, infer_only (F alone), dtype, reference, seed, optimizer. */
+     * allocator, infer_only (F alone), dtype, reference, seed, optimizer, and devices: all of one
+     * kind, the first of which measures; NULL: a CPU. */
     struct weir_net_options net;
     bool bytes_only;    /**< measure nothing: seconds are 0 */
     const void *input;  /**< a micro-batch's rows, in the dtypes of steps; NULL: random ones */
@@ -64,11 +70,12 @@ struct weir_profile_options {
 struct weir_profile {
     struct weir_layer_costs costs;
     char version[32];   /**< of the library that measured */
-    char machine[160];  /**< processor and cores */
-    char libraries[64]; /**< "oneDNN 3.2.1", or "none" */
+    char device[8];     /**< what all layers run on: "cpu" or "cuda" */
+    char machine[160];  /**< processor and cores, or the GPU */
+    char libraries[64]; /**< "oneDNN 3.2.1", "cuBLASLt 12.9.1, cuDNN 9.10.2", or "none" */
     uint64_t model;     /**< weir_model_fingerprint */
     int64_t rows;       /**< of a micro-batch */
-    uint32_t threads;   /**< of the worker */
+    uint32_t threads;   /**< of the worker; 1 on a GPU */
     enum weir_dtype dtype;
     bool reference;                  /**< plain-C kernels */
     bool measured;                   /**< false: bytes only */
@@ -84,16 +91,18 @@ struct weir_profile {
 uint64_t weir_model_fingerprint(const struct weir_model *model);
 
 /** Measures. Blocks for options.seconds and longer; makes a net of its own, whose memory is gone at
- * the end. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT and what weir_net_new and weir_net_step give, every
+ * the end. WEIR_ERR_CONFIG, WEIR_ERR_ARGUMENT, WEIR_ERR_UNSUPPORTED (devices of two kinds, an op
+ * without a kernel on the GPU) and what weir_net_new and weir_net_step give, every
  * reason in `faults`. The profile is the caller's: weir_profile_destroy. */
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
                      struct weir_faults *faults, struct weir_profile **profile);
 /** Accepts NULL. */
 void weir_profile_destroy(struct weir_profile *profile);
 
-/** Checks that the profile is of this model, machine, row count, dtype and number of threads, and
- * sets its optimizer bytes to these options' optimizer. Where it is not, each difference is a line
- * in `faults`, and the status WEIR_ERR_CONFIG. Of `options` what struct weir_profile_options says.
+/** Checks that the profile is of this model, device, machine, row count, dtype and number of
+ * threads, and sets its optimizer bytes to these options' optimizer. Where it is not, each
+ * difference is a line in `faults`, and the status WEIR_ERR_CONFIG. Of `options` what struct
+ * weir_profile_options says.
  */
 int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
                      const struct weir_net_options *options, struct weir_faults *faults);
@@ -102,20 +111,16 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
  * Writes the profile as JSON; returns what a write returned if that is not 0. Times in seconds,
  * sizes in bytes, of one micro-batch; members as in struct weir_profile and struct weir_layer_cost:
  *
- * {"weir_profile": 1, "version": "0.1.0", "machine": "…, 2 cores", "libraries": "oneDNN 3.2.1",
- *  "model": "c0ffee…", "rows": 4, "threads": 1, "dtype": "f32", "reference": false,
- *  "infer_only": false, "measured": true, "steps": 21, "spread": 0.01, "task": 1e-7,
- *  "optimizer_arrays": 2,
- *  "whole": {"forward": …, "recompute": …, "backward": …, "backward_input": …,
- *            "backward_weight": …},
- *  "layers": [{"forward": …, "forward_checkpoint": …, "recompute": …, "recompute_last": …,
- *              "backward": …, "backward_input": …, "backward_weight": …, "saved": …,
- *              "saved_output": …, "weight_saved": …, "border": …, "border_gradient": …,
- *              "workspace": …, "parameters": …, "trainable": …, "gradients": …, "optimizer": …,
- *              "copied": 0, "copied_from": 0, "copied_learns": false,
- *              "no_backward": false, "joined": false}, …],
- *  "skips": [{"namespace": "", "skip": "a", "source": 1, "readers": [4], "bytes": …,
- *             "differentiable": true}, …]}
+ * {"weir_profile": 1, "version": "0.1.0", "device": "cpu", "machine": "…, 2 cores",
+ *  "libraries": "oneDNN 3.2.1", "model": "c0ffee…", "rows": 4, "threads": 1, "dtype": "f32",
+ * "reference": false, "infer_only": false, "measured": true, "steps": 21, "spread": 0.01, "task":
+ * 1e-7, "optimizer_arrays": 2, "whole": {"forward": …, "recompute": …, "backward": …,
+ * "backward_input": …, "backward_weight": …}, "layers": [{"forward": …, "forward_checkpoint": …,
+ * "recompute": …, "recompute_last": …, "backward": …, "backward_input": …, "backward_weight": …,
+ * "saved": …, "saved_output": …, "weight_saved": …, "border": …, "border_gradient": …, "workspace":
+ * …, "parameters": …, "trainable": …, "gradients": …, "optimizer": …, "copied": 0, "copied_from":
+ * 0, "copied_learns": false, "no_backward": false, "joined": false}, …], "skips": [{"namespace":
+ * "", "skip": "a", "source": 1, "readers": [4], "bytes": …, "differentiable": true}, …]}
  */
 int weir_profile_write(const struct weir_profile *profile, weir_write_fn *write, void *context);
 /** Writes it into a file, which appears complete or not at all. WEIR_ERR_IO says why in `error`. */

@@ -54,10 +54,11 @@ static const struct arg_option own[] = {
 static const char details[] =
     "Layers are measured in their real order within the whole model, with random input: a largest\n"
     "micro-batch, as one stage on one worker, with the threads that a stage of the pipeline gets:\n"
-    "the cores divided by --workers or --stages, or --threads-per-stage. A profile holds for its "
-    "model, machine,\n"
-    "rows per micro-batch, threads and dtype, and is refused for others. No other program should\n"
-    "be busy meanwhile; 'spread' says how steady the times were.";
+    "the cores divided by --workers or --stages, or --threads-per-stage; or on the first GPU of\n"
+    "--device. A profile holds for its model, machine or GPU, rows per micro-batch, threads and\n"
+    "dtype, and is refused for others. No other program should be busy meanwhile; 'spread' says "
+    "how\n"
+    "steady the times were.";
 
 /* ---- for people ---- */
 
@@ -95,10 +96,10 @@ static void print_layer(FILE *to, const struct weir_profile *profile,
 static void print_profile(FILE *to, const struct weir_profile *profile,
                           const struct weir_model *model) {
     uint64_t saved = 0, parameters = 0;
-    fprintf(to,
-            "%s, %" PRIu32 " thread%s, %" PRId64 " row%s, %s; milliseconds and bytes of one "
-            "micro-batch\n",
-            profile->machine, profile->threads, weir__s(profile->threads), profile->rows,
+    fprintf(to, "%s, ", profile->machine);
+    if (strcmp(profile->device, "cpu") == 0)
+        fprintf(to, "%" PRIu32 " thread%s, ", profile->threads, weir__s(profile->threads));
+    fprintf(to, "%" PRId64 " row%s, %s; milliseconds and bytes of one micro-batch\n", profile->rows,
             weir__s((uint64_t)profile->rows), weir_dtype_name(profile->dtype));
     fprintf(to, "%5s %-28s", "layer", "");
     for (int k = 0; k < COLUMNS; k++) fprintf(to, " %9s", columns[k].name);
@@ -110,8 +111,9 @@ static void print_profile(FILE *to, const struct weir_profile *profile,
     }
     print_row(to, "", "the whole, as one stage", profile->seconds, saved,
               profile->costs.layers[profile->costs.layer_count - 1].border, parameters);
-    fprintf(to, "%" PRIu32 " step%s, spread %.1f%%; an action takes %.2f us besides\n",
-            profile->steps, weir__s(profile->steps), profile->spread * 100,
+    fprintf(to, "%" PRIu32 " step%s, spread %.1f%%; an action %s %.2f us besides\n", profile->steps,
+            weir__s(profile->steps), profile->spread * 100,
+            strcmp(profile->device, "cpu") == 0 ? "takes" : "is taken to need",
             profile->costs.task_seconds * 1e6);
 }
 

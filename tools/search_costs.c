@@ -76,8 +76,10 @@ static int find_first(struct search *search, bool measures, const struct pipe_op
     search->cost_count = 1;
     first->micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
     if (options->profile != NULL) return read_profile(search, options, model, net, notes, faults);
-    snprintf(search->costs, sizeof search->costs, "estimated from FLOPs and bytes");
     int status = weir_profile_estimate(model, net, faults, &first->profile);
+    bool on_gpu = status == WEIR_OK && strcmp(first->profile->device, "cuda") == 0;
+    snprintf(search->costs, sizeof search->costs, "estimated from FLOPs and bytes%s",
+             on_gpu ? ", as an H100 takes for them" : "");
     search->measures = measures && status == WEIR_OK && is_quick(search, first->profile);
     return search->measures ? measure(search, first, model, net, faults) : status;
 }

@@ -66,14 +66,14 @@ static json_t *head_json(const struct weir_profile *profile) {
     const double *whole = profile->seconds;
     snprintf(model, sizeof model, "%016" PRIx64, profile->model);
     return json_pack(
-        "{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:b, s:b, s:b, s:I, s:f, s:f,"
+        "{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:s, s:b, s:b, s:b, s:I, s:f, s:f,"
         " s:I, s:{s:f, s:f, s:f, s:f, s:f}}",
-        "weir_profile", FORM, "version", profile->version, "machine", profile->machine, "libraries",
-        profile->libraries, "model", model, "rows", (json_int_t)profile->rows, "threads",
-        (json_int_t)profile->threads, "dtype", weir_dtype_name(profile->dtype), "reference",
-        profile->reference, "infer_only", profile->infer_only, "measured", profile->measured,
-        "steps", (json_int_t)profile->steps, "spread", profile->spread, "task",
-        profile->costs.task_seconds, "optimizer_arrays",
+        "weir_profile", FORM, "version", profile->version, "device", profile->device, "machine",
+        profile->machine, "libraries", profile->libraries, "model", model, "rows",
+        (json_int_t)profile->rows, "threads", (json_int_t)profile->threads, "dtype",
+        weir_dtype_name(profile->dtype), "reference", profile->reference, "infer_only",
+        profile->infer_only, "measured", profile->measured, "steps", (json_int_t)profile->steps,
+        "spread", profile->spread, "task", profile->costs.task_seconds, "optimizer_arrays",
         (json_int_t)profile->costs.optimizer_arrays, "whole", "forward", whole[WEIR_KIND_F],
         "recompute", whole[WEIR_KIND_R], "backward", whole[WEIR_KIND_B], "backward_input",
         whole[WEIR_KIND_I], "backward_weight", whole[WEIR_KIND_W]);
@@ -245,7 +245,7 @@ static bool read_dtype(const struct reading *r, json_t *root, enum weir_dtype *d
         *dtype = (enum weir_dtype)d;
         if (strcmp(text, weir_dtype_name(*dtype)) == 0) return true;
     }
-    return fault(r, "dtype", "f32 or f64");
+    return fault(r, "dtype", "f32, f64 or bf16");
 }
 
 static bool read_counts(const struct reading *r, json_t *root, struct weir_profile *profile) {
@@ -271,8 +271,16 @@ static bool read_arrays(const struct reading *r, json_t *root, uint32_t *out) {
     return true;
 }
 
+/** Files from before there were GPUs do not say it. */
+static bool read_device(const struct reading *r, json_t *root, struct weir_profile *profile) {
+    snprintf(profile->device, sizeof profile->device, "cpu");
+    if (json_object_get(root, "device") == NULL) return true;
+    return read_text(r, root, "device", profile->device, sizeof profile->device);
+}
+
 static bool read_head(const struct reading *r, json_t *root, struct weir_profile *profile) {
     return read_text(r, root, "version", profile->version, sizeof profile->version) &&
+           read_device(r, root, profile) &&
            read_text(r, root, "machine", profile->machine, sizeof profile->machine) &&
            read_text(r, root, "libraries", profile->libraries, sizeof profile->libraries) &&
            read_counts(r, root, profile) && read_dtype(r, root, &profile->dtype) &&

@@ -77,31 +77,36 @@ static int look_up(const struct weir_model *model, const struct weir_net_options
     return status;
 }
 
+bool weir__net_sole_backend(const struct weir_net_options *options, enum weir__backend *backend) {
+    uint32_t gpus = 0, count = options->pipe.device_count;
+    for (uint32_t w = 0; w < count; w++) gpus += is_gpu(&options->pipe, w);
+    *backend = options->reference ? WEIR__BACKEND_REFERENCE : WEIR__BACKEND_CPU;
+    if (gpus > 0) *backend = WEIR__BACKEND_CUDA;
+    return gpus == 0 || gpus == count;
+}
+
 int weir__net_backends(const struct weir_model *model, const struct weir_net_options *options,
                        const uint32_t *balance, struct weir_faults *faults,
                        enum weir__backend *backends) {
-    const struct weir_pipe_options *pipe = &options->pipe;
-    uint32_t gpus = 0;
-    for (uint32_t w = 0; w < pipe->device_count; w++) gpus += is_gpu(pipe, w);
-    bool all = gpus > 0 && gpus == pipe->device_count;
-    for (uint32_t s = 0; s < options->stages; s++) {
-        backends[s] = options->reference ? WEIR__BACKEND_REFERENCE : WEIR__BACKEND_CPU;
-        if (all) backends[s] = WEIR__BACKEND_CUDA;
-    }
-    bool sound = pipe->rows > 0 && pipe->chunks > 0; /* or the pipe says what is not */
-    if (gpus == 0 || all || !sound) return WEIR_OK;
-    return look_up(model, options, balance, faults, backends);
+    enum weir__backend sole;
+    bool alike = weir__net_sole_backend(options, &sole);
+    if (!alike) sole = options->reference ? WEIR__BACKEND_REFERENCE : WEIR__BACKEND_CPU;
+    for (uint32_t s = 0; s < options->stages; s++) backends[s] = sole;
+    bool sound =
+        options->pipe.rows > 0 && options->pipe.chunks > 0; /* or the pipe says what is not */
+    return alike || !sound ? WEIR_OK : look_up(model, options, balance, faults, backends);
 }
 
-int weir__net_check_dtype(const struct weir_net_options *options,
-                          const enum weir__backend *backends, struct weir_faults *faults) {
-    enum weir_dtype dtype = options->dtype;
+/* ---- dtypes ---- */
+
+int weir__net_check_dtype(enum weir_dtype dtype, const enum weir__backend *backends, uint32_t count,
+                          struct weir_faults *faults) {
     uint32_t gpus = 0;
-    for (uint32_t s = 0; s < options->stages; s++) gpus += backends[s] == WEIR__BACKEND_CUDA;
+    for (uint32_t s = 0; s < count; s++) gpus += backends[s] == WEIR__BACKEND_CUDA;
     if (dtype == WEIR_F64 && gpus > 0)
         weir_faults_add(faults, "--dtype f64 is the CPU's: use f32 or bf16 on a GPU, or "
                                 "--device cpu");
-    else if (dtype == WEIR_BF16 && gpus < options->stages)
+    else if (dtype == WEIR_BF16 && gpus < count)
         weir_faults_add(faults, "--dtype bf16 is the GPU's: use f32 on a CPU, or --device cuda");
     else
         return WEIR_OK;
@@ -110,22 +115,19 @@ int weir__net_check_dtype(const struct weir_net_options *options,
 
 /* ---- kernels and their libraries ---- */
 
-/** Told each kind of op that the programs of a stage on a GPU run; `kernel` is NULL where there is
- * none. */
+/** Told each kind of op that a stage's programs run; `kernel` is NULL where CUDA has none. */
 typedef void visit_fn(void *context, const struct weir__node *node,
                       const struct weir__kernel *kernel);
 
-static void visit_ops(const struct weir__stage *stage, visit_fn *visit, void *context) {
-    const struct weir__slices *slices = &stage->slices;
+static void visit_ops(const struct weir__slices *slices, enum weir_dtype dtype, visit_fn *visit,
+                      void *context) {
     bool seen[WEIR__OP_COUNT] = {false};
-    if (stage->plan.backend != WEIR__BACKEND_CUDA) return;
     for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
         for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
             const struct weir__node *node = slices->graph->nodes[slices->nodes[kind][i]];
             if (seen[node->op]) continue;
             seen[node->op] = true;
-            visit(context, node,
-                  weir__kernel_for(node->op, stage->plan.dtype, stage->plan.backend));
+            visit(context, node, weir__kernel_for(node->op, dtype, WEIR__BACKEND_CUDA));
         }
     }
 }
@@ -148,10 +150,10 @@ static void tell_missing(void *context, const struct weir__node *node,
                     weir__op_name(node->op));
 }
 
-int weir__net_check_kernels(const struct weir__network *network, const struct weir__stage *stage,
-                            struct weir_faults *faults) {
+int weir__net_check_kernels(const struct weir__network *network, const struct weir__slices *slices,
+                            enum weir__backend backend, struct weir_faults *faults) {
     struct missing missing = {network, faults, WEIR_OK};
-    visit_ops(stage, tell_missing, &missing);
+    if (backend == WEIR__BACKEND_CUDA) visit_ops(slices, network->dtype, tell_missing, &missing);
     return missing.status;
 }
 
@@ -169,7 +171,8 @@ int weir__net_check_libraries(const struct weir_net *net, struct weir_faults *fa
     bool used[WEIR__COUNT_OF(libraries)] = {false};
     int worst = WEIR_OK;
     for (uint32_t s = 0; s < net->network.stage_count; s++)
-        visit_ops(&net->stages[s], note_library, used);
+        if (net->backends[s] == WEIR__BACKEND_CUDA)
+            visit_ops(&net->stages[s].slices, net->dtype, note_library, used);
     for (size_t i = 0; i < WEIR__COUNT_OF(libraries); i++) {
         struct weir_error error = {0};
         int status = used[i] ? weir__cuda_library_check(libraries[i], &error) : WEIR_OK;

@@ -12,13 +12,15 @@
 int weir__net_backends(const struct weir_model *model, const struct weir_net_options *options,
                        const uint32_t *balance, struct weir_faults *faults,
                        enum weir__backend *backends);
-/** Whether the dtype can be had there: F64 on CPUs alone, BF16 on GPUs alone. */
-int weir__net_check_dtype(const struct weir_net_options *options,
-                          const enum weir__backend *backends, struct weir_faults *faults);
-/** Whether every op of the stage's programs has a kernel there: WEIR_ERR_UNSUPPORTED, with a line
- * for each kind of op that has none. */
-int weir__net_check_kernels(const struct weir__network *network, const struct weir__stage *stage,
-                            struct weir_faults *faults);
+/** What every stage runs on, where all workers' devices are of one kind; false: they are not. */
+bool weir__net_sole_backend(const struct weir_net_options *options, enum weir__backend *backend);
+/** Whether the dtype can be had on each of `backends`: F64 on CPUs alone, BF16 on GPUs alone. */
+int weir__net_check_dtype(enum weir_dtype dtype, const enum weir__backend *backends, uint32_t count,
+                          struct weir_faults *faults);
+/** Whether every op of a stage's programs has a kernel there: WEIR_ERR_UNSUPPORTED, with a line for
+ * each kind of op that has none. */
+int weir__net_check_kernels(const struct weir__network *network, const struct weir__slices *slices,
+                            enum weir__backend backend, struct weir_faults *faults);
 /** Whether the libraries behind the kernels can be opened: WEIR_ERR_NOT_FOUND and the like, with a
  * line for each that says what to install. */
 int weir__net_check_libraries(const struct weir_net *net, struct weir_faults *faults);

@@ -71,7 +71,8 @@ static int cut(struct weir_net *net, const struct weir_net_options *options,
                                  net->balance, faults);
     if (status == WEIR_OK)
         status = weir__net_backends(net->model, options, net->balance, faults, net->backends);
-    return status == WEIR_OK ? weir__net_check_dtype(options, net->backends, faults) : status;
+    if (status != WEIR_OK) return status;
+    return weir__net_check_dtype(options->dtype, net->backends, options->stages, faults);
 }
 
 static int compile(struct weir_net *net, const struct weir_net_options *options,
@@ -108,7 +109,8 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
         stage->seed = options->seed;
         if (status == WEIR_OK) status = weir__stage_init(stage, &net->network, s);
         if (status == WEIR_OK && kernels == WEIR_OK)
-            kernels = weir__net_check_kernels(&net->network, stage, faults);
+            kernels =
+                weir__net_check_kernels(&net->network, &stage->slices, net->backends[s], faults);
         if (status == WEIR_OK)
             status = weir__stage_describe(stage, &net->network, s, net->infer_only, &list[s]);
     }

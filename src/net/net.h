@@ -19,10 +19,11 @@ struct weir__net_step {
 
 /** Watches a stage's programs call by call. The worker's while a step is in progress. */
 struct weir__watch {
-    uint64_t *stamps; /**< room for the longest program's calls, and one */
-    /** After a program has run. */
-    void (*note)(struct weir__watch *watch, const struct weir_task *task,
-                 enum weir__program_kind kind, const struct weir__program *program);
+    uint64_t *stamps;           /**< room for the longest program's calls, and one */
+    struct weir__event *events; /**< on a GPU, instead: as many; NULL on a CPU */
+    /** After a program has run (on a GPU: has been given to the stream). A status. */
+    int (*note)(struct weir__watch *watch, const struct weir_task *task,
+                enum weir__program_kind kind, const struct weir__program *program);
 };
 
 /** A stage's context. Built by the net's thread; afterwards touched by the stage's worker, and by

@@ -3,10 +3,13 @@
  * Measuring layers. A stage per layer would be simpler, and wrong: kernels that join layers would
  * run apart, stashes would become copies over a border, R of a layer by itself is not R of a layer
  * in the middle of a stage, and tied layers could not be cut at all. So the whole model is one
- * stage, and the clock is read between its kernel calls (25 ns each).
+ * stage, and the clock is read between its kernel calls (25 ns each). On a GPU an event is recorded
+ * there, and asked for its time when the stream has come to the program's end.
  */
 #include "device/device.h"
+#include "net/devices.h"
 #include "net/profile.h"
+#include "net/roofs.h"
 
 #include "pipe/microbatch.h"
 
@@ -39,6 +42,7 @@ struct measuring {
     double inside;   /* seconds of the present step's programs */
     double *outside; /* [step] seconds per action besides */
     uint32_t steps;
+    uint32_t event_count; /* of watch.events */
     bool counting;
     void *input, *target;
 };
@@ -67,42 +71,82 @@ static int check_options(const struct weir_model *model, const struct weir_profi
         weir_faults_add(faults, "a model without layers has nothing to measure");
         return WEIR_ERR_ARGUMENT;
     }
-    const struct weir_pipe_options *pipe = &options->net.pipe;
-    for (uint32_t w = 0; w < pipe->device_count; w++) {
-        if (weir__device_facts(pipe->devices[w]).synchronous) continue;
-        weir_faults_add(faults, "--device %.80s: a profile is a CPU's: leave the GPU out",
-                        pipe->devices[w]);
+    enum weir__backend backend;
+    int status = weir__net_check(model, &options->net, faults);
+    if (status != WEIR_OK) return status;
+    if (!weir__net_sole_backend(&options->net, &backend)) {
+        weir_faults_add(faults,
+                        "--device: layers' times are those of one kind of device, and these "
+                        "workers have CPUs and GPUs: name one kind");
         return WEIR_ERR_UNSUPPORTED;
     }
-    if (options->net.dtype == WEIR_BF16) {
-        weir_faults_add(faults, "--dtype bf16 is the GPU's, a profile is a CPU's: use f32 or f64");
-        return WEIR_ERR_CONFIG;
-    }
-    return weir__net_check(model, &options->net, faults);
+    return weir__net_check_dtype(options->net.dtype, &backend, 1, faults);
 }
 
 /* ---- stamps ---- */
 
+static bool is_on_gpu(const struct measuring *m) {
+    return m->profile->backend == WEIR__BACKEND_CUDA;
+}
+
+/** Events' times are the host's to a microsecond: a later one may lie before an earlier one. */
+static double seconds_between(const struct measuring *m, uint32_t first, uint32_t last) {
+    int64_t ns = (int64_t)(m->watch.stamps[last] - m->watch.stamps[first]);
+    return ns > 0 ? (double)ns * 1e-9 : 0;
+}
+
 static void note_calls(struct measuring *m, struct program_times *times) {
     float *row = &times->seconds[(size_t)times->runs * times->calls];
-    for (uint32_t i = 0; i < times->calls; i++)
-        row[i] = (float)((double)(m->watch.stamps[i + 1] - m->watch.stamps[i]) * 1e-9);
+    for (uint32_t i = 0; i < times->calls; i++) row[i] = (float)seconds_between(m, i, i + 1);
+}
+
+/** Waits until the stream has passed the program, so that its events can be recorded again. */
+static int read_events(struct measuring *m, struct weir_stream *stream, uint32_t count) {
+    const struct weir__device_calls *calls = stream->device->calls;
+    int status = calls->stream_finish(stream);
+    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
+        status = calls->event_time(&m->watch.events[i], &m->watch.stamps[i]);
+    return status;
 }
 
 /** On the worker's thread, after a program has run. */
-static void note_run(struct weir__watch *watch, const struct weir_task *task,
-                     enum weir__program_kind kind, const struct weir__program *program) {
+static int note_run(struct weir__watch *watch, const struct weir_task *task,
+                    enum weir__program_kind kind, const struct weir__program *program) {
     struct measuring *m = (struct measuring *)watch;
     struct program_times *times = &m->times[kind];
-    double seconds = (double)(watch->stamps[program->call_count] - watch->stamps[0]) * 1e-9;
+    bool counts = m->counting && task->micro_batch > 0 && times->runs < times->capacity;
+    int status = WEIR_OK;
+    if (is_on_gpu(m)) status = read_events(m, task->stream, program->call_count + 1);
+    if (status != WEIR_OK) return status;
+    double seconds = seconds_between(m, 0, program->call_count);
     m->inside += seconds;
-    if (!m->counting || task->micro_batch == 0 || times->runs == times->capacity) return;
+    if (!counts) return WEIR_OK;
     assert(times->calls == program->call_count);
     note_calls(m, times);
     times->sums[times->runs++] = seconds;
+    return WEIR_OK;
 }
 
-static int take_room(struct measuring *m, const struct weir__instance *instance) {
+/** An event per stamp, on the stage's device. */
+static int take_events(struct measuring *m, uint32_t count, struct weir_faults *faults) {
+    struct weir__device *device = m->net->stages[0].at.stream->device;
+    m->watch.events = weir__pool_take(&m->pool, count, sizeof *m->watch.events);
+    if (m->watch.events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = WEIR_OK;
+    for (; status == WEIR_OK && m->event_count < count; m->event_count += status == WEIR_OK)
+        status = device->calls->event_init(device, &m->watch.events[m->event_count]);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "events to measure by cannot be had: %s", weir_status_text(status));
+    return status;
+}
+
+static void release_events(struct measuring *m) {
+    for (uint32_t i = 0; i < m->event_count; i++)
+        m->watch.events[i].device->calls->event_clean_up(&m->watch.events[i]);
+}
+
+static int take_room(struct measuring *m, const struct weir__instance *instance,
+                     struct weir_faults *faults) {
     uint32_t runs = m->options->steps_most * MICRO_BATCHES, most = 0;
     for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
         struct program_times *times = &m->times[kind];
@@ -118,7 +162,8 @@ static int take_room(struct measuring *m, const struct weir__instance *instance)
     m->watch.stamps = weir__pool_take(&m->pool, (size_t)most + 1, sizeof(uint64_t));
     bool enough = m->scratch != NULL && m->outside != NULL && m->watch.stamps != NULL;
     m->watch.note = note_run;
-    return enough ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (!enough) return WEIR_ERR_OUT_OF_MEMORY;
+    return is_on_gpu(m) ? take_events(m, most + 1, faults) : WEIR_OK;
 }
 
 /* ---- data ---- */
@@ -181,13 +226,20 @@ static int make_net(struct measuring *m, const struct weir_model *model,
     net.pipe.threads_per_worker = m->profile->shown.threads;
     net.pipe.bind = given->pipe.bind;
     net.pipe.wait = given->pipe.wait;
+    net.pipe.devices = given->pipe.devices;
+    net.pipe.device_count = is_on_gpu(m) ? 1 : 0;
     net.stages = 1;
     net.dtype = given->dtype;
     net.seed = given->seed;
     net.reference = given->reference;
     net.optimizer.kind = WEIR_OPTIMIZER_NONE;
     int status = weir__net_new_layered(model, &net, faults, &m->net);
-    return status == WEIR_OK ? weir_net_init(m->net, given->seed) : status;
+    if (status != WEIR_OK) return status;
+    status = weir_net_init(m->net, given->seed);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "parameters to measure with cannot be set: %s",
+                        weir_status_text(status));
+    return status;
 }
 
 static int step(struct measuring *m, struct weir_step_result *result) {
@@ -206,7 +258,7 @@ static int step(struct measuring *m, struct weir_step_result *result) {
 /** What actions take besides kernel calls; of the training steps that the pipe can report. */
 static int note_outside(struct measuring *m) {
     struct weir_step_report report;
-    if (m->options->net.pipe.infer_only) return WEIR_OK;
+    if (m->options->net.pipe.infer_only || is_on_gpu(m)) return WEIR_OK;
     int status = weir_pipe_report(weir_net_pipe(m->net), &report);
     if (status != WEIR_OK) return status;
     double outside = report.makespan * 1e-9 - m->inside;
@@ -319,7 +371,8 @@ static void share(struct measuring *m, const struct weir__instance *instance) {
         middle += run_quantile(m, steady[i], 0.5);
     }
     shown->spread = middle > 0 ? width / middle : 0;
-    shown->costs.task_seconds = quantile(m->outside, m->steps, 0.5);
+    shown->costs.task_seconds =
+        is_on_gpu(m) ? WEIR__ROOF_GPU_TASK : quantile(m->outside, m->steps, 0.5);
     shown->steps = m->steps;
     shown->measured = true;
 }
@@ -337,7 +390,7 @@ static int measure(struct measuring *m, const struct weir_model *model,
     if (status != WEIR_OK) return status;
     const struct weir__instance *instance = instance_of(m->net, m->profile->shown.rows);
     assert(instance != NULL);
-    status = take_room(m, instance);
+    status = take_room(m, instance, faults);
     if (status == WEIR_OK) status = make_data(m);
     if (status != WEIR_OK) return status;
     m->net->stages[0].watch = &m->watch;
@@ -355,6 +408,7 @@ static int measure_all(struct weir__profile *profile, const struct weir_model *m
     weir__pool_init(&m.pool, options->net.pipe.allocator);
     int status = weir__profile_bytes(profile, model, &options->net, &m.pool, &m.last, faults);
     if (status == WEIR_OK && !options->bytes_only) status = measure(&m, model, faults);
+    release_events(&m);
     weir_net_destroy(m.net);
     weir__pool_clean_up(&m.pool);
     return status;
@@ -368,7 +422,7 @@ int weir_profile_new(const struct weir_model *model, const struct weir_profile_o
     if (status != WEIR_OK) return status;
     status = weir__profile_acquire(options->net.pipe.allocator, model->layer_count, &made);
     if (status != WEIR_OK) return status;
-    status = weir__profile_identity(made, model, &options->net);
+    status = weir__profile_identity(made, model, &options->net, !options->bytes_only);
     if (status == WEIR_OK) status = measure_all(made, model, options, faults);
     if (status != WEIR_OK) {
         weir_profile_destroy(&made->shown);

@@ -11,15 +11,18 @@ struct weir__profile {
     struct weir_profile shown; /**< first */
     struct weir__pool pool;
     struct weir_layer_cost *layers;
+    enum weir__backend backend; /**< of all layers */
+    uint32_t *kernels;          /**< [layer] that F runs; weir__profile_bytes counts them */
 };
 
 /** An empty profile for `layers` layers. */
 int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layers,
                           struct weir__profile **profile);
 
-/** What it is of: all but what was measured. WEIR_ERR_OUT_OF_MEMORY. */
+/** What it is of: all but what was measured. The libraries count, and are asked for their versions,
+ * only where it is `timed`. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__profile_identity(struct weir__profile *profile, const struct weir_model *model,
-                           const struct weir_net_options *options);
+                           const struct weir_net_options *options, bool timed);
 /** Sets the optimizer's bytes. */
 void weir__profile_optimizer(struct weir__profile *profile, const struct weir_optimizer *optimizer);
 

@@ -4,6 +4,7 @@
  * which says what is kept between the programs, and with a stage per layer, which says what crosses
  * each border and what a layer does where its stage ends with it.
  */
+#include "net/devices.h"
 #include "net/profile.h"
 
 #include <string.h>
@@ -183,7 +184,7 @@ static int fill_workspace(const struct graphs *graphs, const struct weir_net_opt
         .rows_max = graphs->rows,
         .threads = graphs->profile->shown.threads,
         .threads_known = true,
-        .backend = options->reference ? WEIR__BACKEND_REFERENCE : WEIR__BACKEND_CPU};
+        .backend = graphs->profile->backend};
     uint32_t all = (1u << WEIR__PROGRAM_COUNT) - 1;
     if (plan.parameter_offsets == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__instance_new(&plan, graphs->rows, &instance);
@@ -205,6 +206,7 @@ static int fill_alone(struct graphs *graphs, const struct weir_net_options *opti
     if (status == WEIR_OK) status = rounded(stage->graph.output, graphs->rows, &layer->border);
     if (status != WEIR_OK) return status;
     layer->no_backward = stage->no_backward;
+    graphs->profile->kernels[index] = count_live(graphs->slices.graph, index);
     if (stage->graph.output->requires_grad && index + 1 < graphs->layers)
         layer->border_gradient = layer->border;
     mark_last(graphs, index, &slices, last);
@@ -263,12 +265,15 @@ static int fill_skips(const struct graphs *graphs) {
 static int compile(struct graphs *graphs, const struct weir_model *model,
                    const struct weir_net_options *options, struct weir_faults *faults) {
     uint32_t *ones = weir__pool_take(graphs->pool, graphs->layers, sizeof *ones);
-    if (ones == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    enum weir__backend *backends = weir__pool_take(graphs->pool, graphs->layers, sizeof *backends);
+    if (ones == NULL || backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < graphs->layers; i++) ones[i] = 1;
+    for (uint32_t i = 0; i < graphs->layers; i++) backends[i] = graphs->profile->backend;
     struct weir__compile_options compile = {.dtype = options->dtype,
                                             .balance = &graphs->layers,
                                             .stage_count = 1,
                                             .layered = true,
+                                            .backends = backends,
                                             .infer_only = options->pipe.infer_only};
     int status =
         weir__network_init(&graphs->whole, options->pipe.allocator, model, &compile, faults);
@@ -303,6 +308,8 @@ int weir__profile_bytes(struct weir__profile *profile, const struct weir_model *
     struct weir__graph *graph = &graphs.whole.stages[0].graph;
     bool *last = weir__pool_take(pool, graph->node_count, sizeof *last);
     status = last == NULL ? WEIR_ERR_OUT_OF_MEMORY : weir__slice(graph, &graphs.slices);
+    if (status == WEIR_OK)
+        status = weir__net_check_kernels(&graphs.whole, &graphs.slices, profile->backend, faults);
     if (status == WEIR_OK) status = fill(&graphs, options, last);
     weir__network_clean_up(&graphs.alone);
     weir__network_clean_up(&graphs.whole);

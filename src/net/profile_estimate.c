@@ -3,21 +3,35 @@
  * measured. */
 #include "net/layer.h"
 #include "net/profile.h"
+#include "net/roofs.h"
 #include "weir_net_search.h"
 
 #include <string.h>
 
 /* ---- without a clock ---- */
 
-static const double flops_per_second = 20e9, bytes_per_second = 10e9, task_seconds = 1e-6;
+struct roofs {
+    double flops, bytes, passes, kernel; /* the last: seconds until a kernel starts */
+};
 
-/* F of a layer whose bytes are those of `rows` rows. */
-static double forward_of(const struct weir_layer_cost *layer, const struct weir_layer_facts *facts,
-                         const struct weir_profile *profile) {
-    double bytes = (double)(layer->saved + layer->border + layer->parameters);
-    double threads = profile->threads > 0 ? profile->threads : 1;
-    return (double)facts->flops * (double)profile->rows / (flops_per_second * threads) +
-           bytes / bytes_per_second;
+static struct roofs roofs_of(const struct weir__profile *profile) {
+    const struct weir_profile *shown = &profile->shown;
+    double threads = shown->threads > 0 ? shown->threads : 1;
+    if (profile->backend != WEIR__BACKEND_CUDA)
+        return (struct roofs){WEIR__ROOF_CPU_FLOPS * threads, WEIR__ROOF_CPU_BYTES, 1, 0};
+    bool half = shown->dtype == WEIR_BF16;
+    return (struct roofs){half ? WEIR__ROOF_GPU_BF16_FLOPS : WEIR__ROOF_GPU_F32_FLOPS,
+                          WEIR__ROOF_GPU_BYTES, WEIR__ROOF_GPU_PASSES, WEIR__ROOF_GPU_START};
+}
+
+/* F of a layer of `profile` with the bytes and rows of another one of it. */
+static double forward_of(const struct weir__profile *profile, uint32_t index,
+                         const struct weir_layer_cost *layer, int64_t rows,
+                         const struct weir_layer_facts *facts) {
+    struct roofs roofs = roofs_of(profile);
+    double kept = (double)(layer->saved + layer->border), fixed = (double)layer->parameters;
+    return (double)facts[index].flops * (double)rows / roofs.flops +
+           (roofs.passes * kept + fixed) / roofs.bytes + profile->kernels[index] * roofs.kernel;
 }
 
 static void estimate_layer(struct weir_layer_cost *layer, double forward) {
@@ -49,8 +63,9 @@ int weir_profile_estimate(const struct weir_model *model, const struct weir_net_
     struct weir__profile *own = (struct weir__profile *)made;
     status = find_facts(own, model, faults, &facts);
     for (uint32_t i = 0; status == WEIR_OK && i < model->layer_count; i++)
-        estimate_layer(&own->layers[i], forward_of(&own->layers[i], &facts[i], made));
-    made->costs.task_seconds = task_seconds;
+        estimate_layer(&own->layers[i], forward_of(own, i, &own->layers[i], made->rows, facts));
+    made->costs.task_seconds =
+        own->backend == WEIR__BACKEND_CUDA ? WEIR__ROOF_GPU_TASK : WEIR__ROOF_CPU_TASK;
     if (status == WEIR_OK)
         *profile = made;
     else
@@ -100,8 +115,8 @@ static void scale_layers(struct weir__profile *profile, const struct between *at
     struct weir_profile *shown = &profile->shown;
     for (uint32_t i = 0; i < shown->costs.layer_count; i++) {
         const struct weir_layer_cost *a = &below->costs.layers[i], *b = &above->costs.layers[i];
-        double now = forward_of(&profile->layers[i], &facts[i], shown);
-        double then = forward_of(a, &facts[i], below);
+        double now = forward_of(profile, i, &profile->layers[i], shown->rows, facts);
+        double then = forward_of(profile, i, a, below->rows, facts);
         bool beyond = below == above && now > 0 && then > 0;
         take_seconds(&profile->layers[i], a, b, at->part, beyond ? now / then : 1);
     }
@@ -113,8 +128,8 @@ static void scale_layers(struct weir__profile *profile, const struct between *at
 
 static bool is_of(const struct weir_profile *profile, const struct weir_profile *known) {
     return known->model == profile->model && known->dtype == profile->dtype &&
-           known->threads == profile->threads && known->infer_only == profile->infer_only &&
-           known->reference == profile->reference &&
+           known->threads == profile->threads && strcmp(known->device, profile->device) == 0 &&
+           known->infer_only == profile->infer_only && known->reference == profile->reference &&
            known->costs.layer_count == profile->costs.layer_count;
 }
 
@@ -128,8 +143,9 @@ int weir_profile_scale(const struct weir_model *model, const struct weir_net_opt
     bool fits = count > 0;
     for (uint32_t i = 0; i < count; i++) fits = fits && is_of(made, known[i]);
     if (!fits)
-        weir_faults_add(faults, "times of another model, dtype or number of threads, or none: "
-                                "measure again");
+        weir_faults_add(faults,
+                        "times of another model, device, dtype or number of threads, or none: "
+                        "measure again");
     struct between at = find_between(known, fits ? count : 0, made->rows);
     status =
         fits ? find_facts((struct weir__profile *)made, model, faults, &facts) : WEIR_ERR_CONFIG;

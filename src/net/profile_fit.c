@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* What a profile is of, and whether it is of this. */
+#include "net/devices.h"
 #include "net/profile.h"
 
+#include "device/gpus.h"
 #include "place/place.h"
 
 #include <inttypes.h>
@@ -14,12 +16,14 @@ int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layer
     weir__pool_init(&pool, allocator);
     struct weir__profile *made = weir__pool_take(&pool, 1, sizeof *made);
     struct weir_layer_cost *list = weir__pool_take(&pool, layers, sizeof *list);
-    if (made == NULL || list == NULL) {
+    uint32_t *kernels = weir__pool_take(&pool, layers, sizeof *kernels);
+    if (made == NULL || list == NULL || kernels == NULL) {
         weir__pool_clean_up(&pool);
         return WEIR_ERR_OUT_OF_MEMORY;
     }
     made->pool = pool;
     made->layers = list;
+    made->kernels = kernels;
     made->shown.costs.layers = list;
     made->shown.costs.layer_count = layers;
     *profile = made;
@@ -67,21 +71,61 @@ static uint32_t threads_of(const struct weir_net_options *options, uint32_t core
     return cores > workers ? cores / workers : 1;
 }
 
-int weir__profile_identity(struct weir__profile *profile, const struct weir_model *model,
-                           const struct weir_net_options *options) {
-    struct weir_profile *shown = &profile->shown;
+static int name_cpu(struct weir_profile *shown, const struct weir_net_options *options) {
     struct weir__machine_facts facts;
     const char *library = weir__onednn_version();
     int status = machine_facts(options->pipe.allocator, &facts);
     if (status != WEIR_OK) return status;
-    snprintf(shown->version, sizeof shown->version, "%s", weir_version());
+    snprintf(shown->device, sizeof shown->device, "cpu");
     snprintf(shown->libraries, sizeof shown->libraries, "%s",
              library[0] != '\0' ? library : "none");
     snprintf(shown->machine, sizeof shown->machine, "%s, %u core%s", facts.model,
              facts.usable_cores, weir__s(facts.usable_cores));
+    shown->threads = threads_of(options, facts.usable_cores);
+    return WEIR_OK;
+}
+
+/** The maker's name of "cuda:1", or "unknown". */
+static void name_gpu(struct weir_profile *shown, const char *device) {
+    struct weir__gpus gpus;
+    uint32_t number = 0;
+    bool known = weir__gpus_survey(&gpus, NULL) == WEIR_OK;
+    if (sscanf(device, "cuda:%" SCNu32, &number) != 1) number = 0;
+    snprintf(shown->device, sizeof shown->device, "cuda");
+    snprintf(shown->machine, sizeof shown->machine, "%s",
+             known && number < gpus.count ? gpus.gpu[number].name : "unknown");
+    shown->threads = 1;
+}
+
+/** "cuBLASLt 12.9.1, cuDNN 9.10.2": those that are there. */
+static void name_gpu_libraries(struct weir_profile *shown) {
+    size_t used = 0, room = sizeof shown->libraries;
+    snprintf(shown->libraries, room, "none");
+    for (uint32_t i = 0; weir__gpu_library_at(i) != NULL && used < room; i++) {
+        struct weir__gpu_library_facts facts;
+        weir__gpu_library_find(weir__gpu_library_at(i), &facts);
+        if (facts.state != WEIR__LIBRARY_FOUND) continue;
+        int length = snprintf(shown->libraries + used, room - used, "%s%s %s", used > 0 ? ", " : "",
+                              weir__gpu_library_at(i)->name, facts.version);
+        used += length > 0 ? (size_t)length : 0;
+    }
+}
+
+int weir__profile_identity(struct weir__profile *profile, const struct weir_model *model,
+                           const struct weir_net_options *options, bool timed) {
+    struct weir_profile *shown = &profile->shown;
+    int status = WEIR_OK;
+    (void)weir__net_sole_backend(options, &profile->backend);
+    if (profile->backend != WEIR__BACKEND_CUDA) {
+        status = name_cpu(shown, options);
+    } else {
+        name_gpu(shown, options->pipe.devices[0]);
+        if (timed) name_gpu_libraries(shown);
+    }
+    if (status != WEIR_OK) return status;
+    snprintf(shown->version, sizeof shown->version, "%s", weir_version());
     shown->model = weir_model_fingerprint(model);
     shown->rows = weir__profile_rows(options);
-    shown->threads = threads_of(options, facts.usable_cores);
     shown->dtype = options->dtype;
     shown->reference = options->reference;
     shown->infer_only = options->pipe.infer_only;
@@ -132,9 +176,10 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
     struct weir__profile wanted = {.pool = {0}};
     struct weir_profile *want = &wanted.shown;
     own.allocator = faults == NULL ? options->pipe.allocator : faults->allocator;
-    int status = weir__profile_identity(&wanted, model, options);
+    int status = weir__profile_identity(&wanted, model, options, true);
     if (status != WEIR_OK) return status;
     expect_model(profile, want, model->layer_count, &own);
+    expect_text("device", profile->device, want->device, &own);
     expect_text("machine", profile->machine, want->machine, &own);
     expect_text("version", profile->version, want->version, &own);
     expect_text("library", profile->libraries, want->libraries, &own);

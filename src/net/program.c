@@ -3,6 +3,8 @@
  * adds offsets to bases and calls, and that is all. */
 #include "net/program.h"
 
+#include "device/device.h"
+
 static const void *resolve(const struct weir__run *run, const struct weir__location *location) {
     return (const void *)(run->bases[location->base] + location->offset);
 }
@@ -23,6 +25,14 @@ static int take_lasting(const struct weir__run *run, const struct weir__node_cal
     return status;
 }
 
+/** Before the i-th call. */
+static int stamp(const struct weir__run *run, uint32_t i) {
+    if (run->events != NULL)
+        return run->call.stream->device->calls->event_record(run->call.stream, &run->events[i]);
+    run->stamps[i] = weir__now_ns();
+    return WEIR_OK;
+}
+
 int weir__program_run(const struct weir__program *program, const struct weir__run *run,
                       const struct weir__planned_call **failed) {
     struct weir__op_call call = run->call;
@@ -32,23 +42,22 @@ int weir__program_run(const struct weir__program *program, const struct weir__ru
     call.out = out;
     for (uint32_t i = 0; i < program->call_count; i++) {
         const struct weir__planned_call *planned = &program->calls[i];
-        if (run->stamps != NULL) run->stamps[i] = weir__now_ns();
-        if (planned->to_output && !run->output_wanted) continue;
+        int status = run->stamps == NULL ? WEIR_OK : stamp(run, i);
+        if (status == WEIR_OK && planned->to_output && !run->output_wanted) continue;
         for (uint32_t k = 0; k < planned->in_count; k++) in[k] = resolve(run, &planned->in[k]);
         for (uint32_t k = 0; k < planned->out_count; k++)
             out[k] = (void *)resolve(run, &planned->out[k]);
         call.workspace = (void *)resolve(run, &planned->workspace);
         call.shape = &planned->node->shape;
         call.state = planned->node->state;
-        int status = WEIR_OK;
-        if (planned->node->lasting != NULL) status = take_lasting(run, planned->node, &call);
+        if (status == WEIR_OK && planned->node->lasting != NULL)
+            status = take_lasting(run, planned->node, &call);
         if (status == WEIR_OK) status = planned->node->kernel->run(&call);
         if (status == WEIR_OK) continue;
         *failed = planned;
         return status;
     }
-    if (run->stamps != NULL) run->stamps[program->call_count] = weir__now_ns();
-    return WEIR_OK;
+    return run->stamps == NULL ? WEIR_OK : stamp(run, program->call_count);
 }
 
 /* ---- states ---- */

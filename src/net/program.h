@@ -164,8 +164,9 @@ struct weir__run {
     struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
     bool output_wanted;
     uint64_t *stamps; /**< [calls + 1]: the clock before each call, then after the last; or NULL */
+    struct weir__event *events; /**< [calls + 1]: recorded instead, on call.stream; or NULL */
 };
-/** On failure *failed is the call that failed. */
+/** On failure *failed is the call that failed; it stays as it was where that was the last stamp. */
 int weir__program_run(const struct weir__program *program, const struct weir__run *run,
                       const struct weir__planned_call **failed);
 

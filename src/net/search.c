@@ -3,7 +3,9 @@
 #include "weir_net_search.h"
 
 #include "base/pool.h"
+#include "device/device.h"
 #include "pipe/microbatch.h"
+#include "pipe/ways.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,6 +43,17 @@ static int plan_bytes(void *context, const struct weir_planner_choice *choice, u
         if (plan->devices[d].total > *bytes) *bytes = plan->devices[d].total;
     weir_plan_destroy(plan);
     return WEIR_OK;
+}
+
+/* Between threads pointers pass; between GPUs the bytes do. */
+static struct weir_link_cost likely_link(const struct weir_pipe_options *pipe) {
+    struct weir_link_cost link = {.latency = link_seconds};
+    bool apart = false;
+    for (uint32_t w = 1; w < pipe->device_count; w++)
+        apart |= weir__device_facts(pipe->devices[w]).memory !=
+                 weir__device_facts(pipe->devices[0]).memory;
+    if (apart) link.seconds_per_byte = 1e-9 / weir__link_speed(WEIR__LINK_PEER)->bytes_per_ns;
+    return link;
 }
 
 /* ---- numbers of micro-batches ---- */
@@ -127,7 +140,7 @@ int weir_net_search(struct weir_planner *planner, const struct weir_model *model
     options.memory = plan_bytes;
     options.memory_context = &asking;
     if (options.link.latency == 0 && options.link.seconds_per_byte == 0)
-        options.link.latency = link_seconds;
+        options.link = likely_link(&net->pipe);
     int status = fill_chunks(&pool, net, &options, faults);
     if (status == WEIR_OK) status = weir_planner_search(planner, &options, faults, result);
     weir__pool_clean_up(&pool);

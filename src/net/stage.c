@@ -203,6 +203,7 @@ static int run(void *context, const struct weir_task *task) {
                             .step = step == NULL ? 0 : step->number,
                             .output_wanted = !stage->last || step == NULL || step->output_wanted,
                             .stamps = stage->watch == NULL ? NULL : stage->watch->stamps,
+                            .events = stage->watch == NULL ? NULL : stage->watch->events,
                             .call = {.overwrite = task->gradients_first,
                                      .infer = task->phase == WEIR_INFER,
                                      .seed = stage->seed,
@@ -213,9 +214,11 @@ static int run(void *context, const struct weir_task *task) {
                                      .stream = is_on_gpu(stage) ? task->stream : NULL,
                                      .error = task->error}};
     int status = weir__program_run(program, &run, &failed);
+    if (status != WEIR_OK && failed == NULL)
+        return weir__fail(task->error, status, "timing its layers failed: %s",
+                          weir_status_text(status));
     if (status != WEIR_OK) return report(stage, task, status, failed);
-    if (stage->watch != NULL) stage->watch->note(stage->watch, task, kind, program);
-    return WEIR_OK;
+    return stage->watch == NULL ? WEIR_OK : stage->watch->note(stage->watch, task, kind, program);
 }
 
 /* ---- norm and update ---- */
