@@ -487,7 +487,8 @@ int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
 /** Copies a stage's lasting memory to the caller's, wherever its device has it; between steps. */
 int weir_pipe_read(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                    size_t bytes);
-/** The other way. Both fail as the device does, or with WEIR_ERR_BUSY during another call. */
+/** The other way. Both fail as the device does, or copy nothing: WEIR_ERR_BUSY during another call,
+ * WEIR_ERR_ARGUMENT without such a stage. */
 int weir_pipe_write(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes);
 

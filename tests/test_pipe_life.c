@@ -211,9 +211,12 @@ static void test_a_pipe_in_use_is_busy(void) {
     pthread_t thread;
     struct blocker blocker = {.phase = WEIR_BACKWARD, .stage = 1, .closed = true};
     struct weir_step_result result;
+    struct weir_attachment at;
+    double number = 3;
     struct weir_pipe_options options = chain(&model, 2);
     model.hook = block, model.hook_context = &blocker;
     CHECK(engine_trial_open(&trial, &model, &options, NULL));
+    CHECK_OK(weir_pipe_attachment(trial.pipe, 0, &at));
     struct weir_step step = engine_step(&trial.batch);
     CHECK_EQ_INT(pthread_create(&thread, NULL, one_step, &trial), 0);
     while (!atomic_load(&blocker.inside)) sched_yield();
@@ -221,6 +224,11 @@ static void test_a_pipe_in_use_is_busy(void) {
     EXPECT_CONTAINS(result.error.message, "one thread at a time");
     EXPECT_STATUS(weir_pipe_infer(trial.pipe, &step, &result), WEIR_ERR_BUSY);
     EXPECT_STATUS(weir_pipe_prepare(trial.pipe, 3, NULL), WEIR_ERR_BUSY);
+    EXPECT_STATUS(weir_pipe_read(trial.pipe, 0, &number, at.parameters, sizeof number),
+                  WEIR_ERR_BUSY);
+    EXPECT_STATUS(weir_pipe_write(trial.pipe, 0, at.parameters, &number, sizeof number),
+                  WEIR_ERR_BUSY);
+    EXPECT(number == 3);
     atomic_store(&blocker.closed, false);
     pthread_join(thread, NULL); /* and that step is right */
     engine_trial_step(&trial);

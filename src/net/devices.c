@@ -193,14 +193,24 @@ struct indices {
     const char *what;
 };
 
-static bool indices_of(const struct weir__stage *stage, const struct weir__node *node,
+/* Whether a stage's first input is the model's: nothing before has made something else of it. */
+static bool takes_input(const struct weir_net *net, uint32_t s) {
+    bool same = true;
+    for (; same && s > 0; s--) {
+        const struct weir_value *out = weir__value_root(net->stages[s - 1].compiled->graph.output);
+        same = out->source == WEIR__FROM_INPUT && out->index == 0;
+    }
+    return same;
+}
+
+static bool indices_of(const struct weir_net *net, uint32_t s, const struct weir__node *node,
                        const struct weir_net_batch *batch, struct indices *indices) {
     bool target = node->op == WEIR__OP_cross_entropy;
     if (!target && node->op != WEIR__OP_embedding) return false;
     const struct weir_value *value = weir__value_root(node->in[target ? 1 : 0]);
     if (value->source != WEIR__FROM_INPUT) return false;
     const void *data = batch->target;
-    if (value->index == 0) data = stage->compiled->layer_first == 0 ? batch->input : NULL;
+    if (value->index == 0) data = takes_input(net, s) ? batch->input : NULL;
     *indices = (struct indices){.numbers = data,
                                 .count = batch->rows * weir__value_count(value),
                                 .limit = target ? node->shape.width : node->shape.in,
@@ -231,7 +241,7 @@ int weir__net_check_indices(const struct weir_net *net, const struct weir_net_ba
         for (uint32_t i = 0; i < graph->forward_count; i++) {
             const struct weir__node *node = graph->nodes[i];
             struct indices indices;
-            if (node->dead || !indices_of(stage, node, batch, &indices)) continue;
+            if (node->dead || !indices_of(net, s, node, batch, &indices)) continue;
             int status = check_indices(&indices, error);
             if (status == WEIR_OK) continue;
             error->stage = (int32_t)s;
