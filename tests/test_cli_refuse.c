@@ -154,10 +154,46 @@ static void test_a_gpu_that_cannot_be_used_is_refused_with_the_way_out(void) {
     check_refusals(command, with, COUNT(with));
 }
 
+/* Kinds and numbers are written in one way; as many as there are workers, one for all, or more. */
+static void test_devices_are_named_by_kind_and_number(void) {
+    static const char unlike[] = "a device is named by its kind and perhaps a number, like cpu, "
+                                 "cuda or cuda:1";
+    static const char no_list[] = "not a list: separate up to 256 names by single commas";
+    static const struct refusal bad[] = {
+        {"--device cuda:", unlike},
+        {"--device CUDA:0", unlike},
+        {"--device cuda:-1", unlike},
+        {"--device cuda:1234567", unlike},
+        {"--device 'cuda: 1'", unlike},
+        {"--device cuda:0:1", unlike},
+        {"--device cuda1", unlike},
+        {"--device ''", no_list},
+        {"--device cuda:0,", no_list},
+        {"--device ,cpu", no_list},
+        {"--device cuda:0,,cpu", no_list},
+        {"--device cpu,gpu:0", "--device gpu:0: there is no such kind of device: use cpu or cuda"},
+        {"--device cuda:0,cuda:2", "--device cuda:2: there is no GPU 2: there are 2"},
+        {"--stages 3 --device cuda:0,cpu", "2 devices for a table of 3 workers: name at least 3"}};
+    static const char *const good[] = {
+        "cuda", "cuda:1", "cpu,cuda:1", "cuda:0,cpu", "cuda:1,cuda:0", "cuda:1,cpu,cuda", "cpu"};
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    CHECK(setenv("WEIR_CUDA_DRIVER", test_fake_cuda_path(), 1) == 0);
+    check_refusals("plan " CLI_MODEL, bad, COUNT(bad));
+    for (uint32_t i = 0; i < COUNT(good); i++) {
+        struct cli_run run;
+        char first[64];
+        CLI_CODE(&run, 0, "plan " CLI_MODEL " --stages 2 --device %s", good[i]);
+        snprintf(first, sizeof first, " %.*s/0 ", (int)strcspn(good[i], ","), good[i]);
+        CHECK_CONTAINS(run.output, first);
+    }
+}
+
 static void test_help_shows_units_and_defaults_everywhere(void) {
     static const struct refusal helps[] = {{"train", "default 16"},    {"grad", "--masks"},
                                            {"init", "--out FILE"},     {"describe", "--json FILE"},
-                                           {"plan", "--memory-limit"}, {"doctor", "--workers P"}};
+                                           {"plan", "--memory-limit"}, {"doctor", "--workers P"},
+                                           {"eval", "cuda:N"},         {"generate", "f32|bf16"}};
     for (uint32_t i = 0; i < COUNT(helps); i++) {
         struct cli_run run;
         CLI_CODE(&run, 0, "%s --help 2>/dev/null", helps[i].options);
@@ -170,4 +206,5 @@ WEIR_TEST_SUITE(cli_refuse, TEST(train_and_plan_refuse_pipelines_that_cannot_be)
                 TEST(train_refuses_what_it_could_not_do),
                 TEST(every_fault_is_listed_and_no_file_appears),
                 TEST(a_gpu_that_cannot_be_used_is_refused_with_the_way_out),
+                TEST(devices_are_named_by_kind_and_number),
                 TEST(help_shows_units_and_defaults_everywhere))

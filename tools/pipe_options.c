@@ -90,14 +90,17 @@ const struct arg_option pipe_option_list[] = {
     {.name = "device",
      .type = ARG_LIST,
      .offset = AT(device),
-     .value = "cpu[,cpu...]",
-     .help = "one for all workers, or one per worker"},
+     .value = "NAME[,NAME...]",
+     .help =
+         "cpu, cuda (the first GPU) or cuda:N: one for all workers, or one per worker; default: "
+         "cpu"},
     {.name = "dtype",
      .type = ARG_CHOICE,
      .offset = AT(dtype),
      .choices = dtype_names,
      .fallback = "f32",
-     .help = "f64 runs on the reference kernels: slow and exact"},
+     .help = "bf16 is a GPU's: what lies between layers; parameters stay f32. f64 is a CPU's: on "
+             "the reference kernels, slow and exact"},
     {.name = "threads-per-stage",
      .type = ARG_U32,
      .offset = AT(threads_per_stage),
@@ -307,7 +310,6 @@ static void fill_stages(const struct pipe_options *options, const struct args *a
                         weir__s(net->stages), net->stages);
 }
 
-/* What is not there, and for now what is: no network runs on a GPU yet. */
 static void check_device(const char *name, struct weir_faults *faults) {
     struct weir_error error = {0};
     if (weir__device_check(name, &error) != WEIR_OK)
