@@ -161,6 +161,12 @@ static int cpu_event_wait(struct weir__event *event) {
     return WEIR_OK;
 }
 
+static int cpu_event_query(struct weir__event *event, bool *done) {
+    (void)event;
+    *done = true;
+    return WEIR_OK;
+}
+
 static int cpu_event_time(struct weir__event *event, uint64_t *ns) {
     *ns = event->ready_ns;
     return WEIR_OK;
@@ -259,6 +265,7 @@ static const struct weir__device_calls cpu_calls = {
     .event_record = cpu_event_record,
     .stream_wait = cpu_stream_wait,
     .event_wait = cpu_event_wait,
+    .event_query = cpu_event_query,
     .event_time = cpu_event_time,
     .copy = cpu_copy,
     .copy_set = cpu_copy_set,

@@ -222,6 +222,7 @@ const struct weir__device_calls weir__cuda_calls = {
     .event_record = weir__cuda_event_record,
     .stream_wait = weir__cuda_stream_wait,
     .event_wait = weir__cuda_event_wait,
+    .event_query = weir__cuda_event_query,
     .event_time = weir__cuda_event_time,
     .copy = weir__cuda_enqueue_copy,
     .copy_set = weir__cuda_copy_set,

@@ -134,6 +134,7 @@ void weir__cuda_event_clean_up(struct weir__event *event);
 int weir__cuda_event_record(struct weir_stream *stream, struct weir__event *event);
 int weir__cuda_stream_wait(struct weir_stream *stream, struct weir__event *event);
 int weir__cuda_event_wait(struct weir__event *event);
+int weir__cuda_event_query(struct weir__event *event, bool *done);
 int weir__cuda_judge(struct weir_stream *stream, const struct weir__judgement *judgement);
 int weir__cuda_enqueue_copy(struct weir_stream *stream, void *destination, const void *source,
                             size_t bytes);

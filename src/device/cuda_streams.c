@@ -91,6 +91,19 @@ int weir__cuda_event_wait(struct weir__event *event) {
     return status;
 }
 
+int weir__cuda_event_query(struct weir__event *event, bool *done) {
+    struct weir__cuda_device *own = weir__cuda_device(event->device);
+    struct weir__cuda_scope scope;
+    int status = weir__cuda_scope_begin(own, &scope);
+    if (status == WEIR_OK) {
+        int result = own->driver.event_query(event->native);
+        *done = result != WEIR__CUDA_NOT_READY;
+        if (*done) status = weir__cuda_check(own, "cuEventQuery", result);
+    }
+    weir__cuda_scope_end(own, &scope);
+    return status;
+}
+
 int weir__cuda_enqueue_copy(struct weir_stream *stream, void *destination, const void *source,
                             size_t bytes) {
     struct weir__cuda_device *own = weir__cuda_device(stream->device);

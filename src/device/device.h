@@ -89,6 +89,9 @@ struct weir__device_calls {
     int (*stream_wait)(struct weir_stream *stream, struct weir__event *event);
     /** Blocks the calling thread until the event is done. */
     int (*event_wait)(struct weir__event *event);
+    /** Whether the event's latest record is done, at once; an event never recorded is. Called by
+     * any thread, also while another one waits. */
+    int (*event_query)(struct weir__event *event, bool *done);
     /** CLOCK_MONOTONIC nanoseconds at which the event was done; on a GPU to a microsecond or so if
      * asked for within some seconds (a minute later to some microseconds), and only after the
      * stream that recorded it was finished. Blocks for as long as the driver takes, about a

@@ -3,19 +3,41 @@
 #include "fake_state.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-struct fake_state fake = {.lock = PTHREAD_MUTEX_INITIALIZER, .open_gpu = -1, .version = 13000};
+struct fake_state fake = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                          .look = PTHREAD_MUTEX_INITIALIZER,
+                          .open_gpu = -1,
+                          .version = 13000};
 
 void fake_lock(void) {
     pthread_mutex_lock(&fake.lock);
+    pthread_mutex_lock(&fake.look);
 }
 
 void fake_unlock(void) {
+    pthread_mutex_unlock(&fake.look);
     pthread_mutex_unlock(&fake.lock);
+}
+
+bool fake_lock_or_look(void) {
+    while (pthread_mutex_trylock(&fake.lock) != 0) {
+        pthread_mutex_lock(&fake.look);
+        if (fake.host_runs) return false;
+        pthread_mutex_unlock(&fake.look);
+        sched_yield();
+    }
+    pthread_mutex_lock(&fake.look);
+    return true;
+}
+
+void fake_unlock_looked(bool all) {
+    pthread_mutex_unlock(&fake.look);
+    if (all) pthread_mutex_unlock(&fake.lock);
 }
 
 void *fake_new(size_t bytes) {

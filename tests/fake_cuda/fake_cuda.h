@@ -5,7 +5,8 @@
  * order as bad, as those rules allow: a program that forgot a wait computes a wrong number.
  *
  *  - Nothing runs before something forces it: a stream's or event's synchronisation, a query or
- *    an elapsed time that finds work undone (each runs one operation), a copy that blocks. Then
+ *    an elapsed time that finds work undone (each runs one operation, but no function of the host:
+ *    who asks must not be kept by it, nor while another thread runs one), a copy that blocks. Then
  *    what the target needs runs, and other streams' ready work before, between or after, by
  *    `order` and the seed.
  *  - A wait binds to the event's latest record at the moment of the call; an event never recorded

@@ -161,18 +161,33 @@ int cuDevicePrimaryCtxRelease_v2(int device) {
     return leave(result == 0 && !released ? WEIR__CUDA_INVALID_CONTEXT : result);
 }
 
+/* As enter, where a look is enough. */
+static int enter_or_look(bool *all) {
+    *all = fake_lock_or_look();
+    int injected = *all ? fake_injected() : 0;
+    if (injected != 0) return injected;
+    return fake.initialized ? 0 : WEIR__CUDA_NOT_INITIALIZED;
+}
+
+static int leave_looked(bool all, int result) {
+    fake_unlock_looked(all);
+    return result;
+}
+
 int cuCtxSetCurrent(struct CUctx_st *context) {
-    int result = enter();
+    bool all;
+    int result = enter_or_look(&all);
     if (result == 0 && context != NULL && fake_handle_find(FAKE_CONTEXT, NUMBER(context)) == NULL)
         result = WEIR__CUDA_INVALID_CONTEXT;
     if (result == 0) fake_set_current(NUMBER(context));
-    return leave(result);
+    return leave_looked(all, result);
 }
 
 int cuCtxGetCurrent(struct CUctx_st **context) {
-    int result = enter();
+    bool all;
+    int result = enter_or_look(&all);
     if (result == 0) *context = HANDLE(fake_current_handle());
-    return leave(result);
+    return leave_looked(all, result);
 }
 
 int cuCtxEnablePeerAccess(struct CUctx_st *peer, unsigned flags) {
@@ -390,12 +405,17 @@ int cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream) {
     return leave(0);
 }
 
+/* Where a function of the host runs, another thread sees what is done and makes nothing run. */
 int cuEventQuery(struct CUevent_st *event) {
-    struct fake_event *of;
-    int result = enter_event(event, &of);
-    if (result != 0 || of->record == NULL) return leave(result);
-    if (!fake_poll(of->record, NULL)) return leave(WEIR__CUDA_NOT_READY);
-    return leave(of->context->broken);
+    bool all;
+    int result = enter_or_look(&all);
+    const struct fake_event *of = fake_handle_find(FAKE_EVENT, NUMBER(event));
+    if (result == 0 && fake_current() == NULL) result = WEIR__CUDA_INVALID_CONTEXT;
+    if (result == 0 && of == NULL) result = WEIR__CUDA_INVALID_HANDLE;
+    if (result == 0) result = of->context->broken;
+    if (result != 0 || of->record == NULL) return leave_looked(all, result);
+    bool done = all ? fake_poll(of->record, NULL) : of->record->done;
+    return leave_looked(all, done ? of->context->broken : WEIR__CUDA_NOT_READY);
 }
 
 int cuEventSynchronize(struct CUevent_st *event) {

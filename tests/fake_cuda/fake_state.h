@@ -125,7 +125,10 @@ struct fake_gpu {
 };
 
 struct fake_state {
-    pthread_mutex_t lock;
+    pthread_mutex_t lock; /* of all that is here, while a call is inside … */
+    pthread_mutex_t look; /* … and this too, but not while it runs a function of the host: then who
+                             has this alone may read, for nothing changes */
+    bool host_runs;
     bool initialized; /* cuInit was called */
     uint64_t seed, random;
     uint32_t gpu_count, flags;
@@ -168,6 +171,10 @@ extern struct fake_state fake;
 
 void fake_lock(void);
 void fake_unlock(void);
+/** For calls that a driver answers while a stream's work runs. False where another thread is inside
+ * and runs a function of the host: then the caller may only look. */
+bool fake_lock_or_look(void);
+void fake_unlock_looked(bool all);
 /** Memory that is there, zeroed; the process ends where there is none. */
 void *fake_new(size_t bytes);
 uint64_t fake_random(void);
@@ -250,8 +257,8 @@ bool fake_is_implied(const struct fake_stream *stream, const struct fake_record 
 /** Runs what it takes, and what the order adds. */
 void fake_force_stream(struct fake_stream *stream);
 void fake_force_record(struct fake_record *record);
-/** Runs one operation that the record or the stream (the other is NULL) needs; true if it is done
- * now. */
+/** Runs one operation that the record or the stream (the other is NULL) needs, but for functions of
+ * the host, which could keep the caller; true if it is done now. */
 bool fake_poll(struct fake_record *record, struct fake_stream *stream);
 /** Forgets streams of a context (NULL: all), and their work. Returns how many were alive. */
 uint64_t fake_streams_end(const struct fake_context *context);

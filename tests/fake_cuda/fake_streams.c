@@ -193,6 +193,15 @@ static void run_kernel(struct fake_context *context, const struct fake_op *op) {
     fake_context_break(context, WEIR__CUDA_LAUNCH_FAILED);
 }
 
+/* Which may take as long as it likes: meanwhile others may look. */
+static void run_host(const struct fake_op *op) {
+    fake.host_runs = true;
+    pthread_mutex_unlock(&fake.look);
+    op->run(op->arguments);
+    pthread_mutex_lock(&fake.look);
+    fake.host_runs = false;
+}
+
 static void run_work(struct fake_context *context, const struct fake_op *op) {
     bool may = true;
     if (op->to != NULL) may = may_touch(context, op->to, op->bytes);
@@ -202,7 +211,7 @@ static void run_work(struct fake_context *context, const struct fake_op *op) {
     if (op->work == FAKE_COPY) memmove(op->to, op->from, op->bytes);
     if (op->work == FAKE_FILL) memset(op->to, op->value, op->bytes);
     if (op->work == FAKE_RUN && op->kernel != NULL) run_kernel(context, op);
-    if (op->work == FAKE_RUN && op->kernel == NULL) op->run(op->arguments);
+    if (op->work == FAKE_RUN && op->kernel == NULL) run_host(op);
 }
 
 static void end_op(struct fake_op *op) {
@@ -310,7 +319,10 @@ void fake_force_record(struct fake_record *record) {
 }
 
 bool fake_poll(struct fake_record *record, struct fake_stream *stream) {
-    if (!is_done(record, stream)) run_head(needed(record, stream));
+    if (is_done(record, stream)) return true;
+    struct fake_stream *next = needed(record, stream);
+    if (next->head->work == FAKE_RUN && next->head->kernel == NULL) return false;
+    run_head(next);
     fake_memory_open(NULL);
     return is_done(record, stream);
 }
