@@ -18,7 +18,7 @@
  * must outlive the pipe. (2) weir_pipe_new checks everything, lists every fault, plans, allocates
  * all memory and starts the workers. (3) weir_pipe_prepare and _infer add further row counts. (4)
  * weir_pipe_step and weir_pipe_infer, any number of times, from any thread, one at a time; they
- * allocate nothing. (5) weir_pipe_destroy joins the workers.
+ * allocate nothing; between them the trace may be read. (5) weir_pipe_destroy joins the workers.
  *
  * @code
  *   static int forward(void *model, const struct weir_task *task);    // outputs = f(inputs)
@@ -400,8 +400,8 @@ struct weir_pipe_options {
                                    NULL: all CPU */
     uint32_t device_count;
     uint64_t memory_limit;  /**< bytes per worker; 0: none */
-    uint64_t watchdog_ns;   /**< for a callback, and for what a device behind its host has still
-                                 to do when the host has given it the whole step; 0: none */
+    uint64_t watchdog_ns;   /**< for a callback; behind the host, for what an action gave its device
+                                 and for a copy, from when it could run; 0: none */
     double clip_norm;       /**< largest global gradient norm; 0: no clipping. Needs a
                                  stage with a norm */
     bool skip_nonfinite;    /**< a non-finite gradient skips the update; else it fails */

@@ -14,8 +14,11 @@ extern "C" {
 
 /** One executed action. Times are CLOCK_MONOTONIC nanoseconds. A GPU's are asked of its driver,
  * which takes a microsecond or so for each: no step waits for that. They are taken while the next
- * step runs, or by the first of the functions below that is called before it. So these, too, belong
- * to one thread at a time. */
+ * step runs, or by the first of the functions below that is called before it, for which others that
+ * are called at the same time wait.
+ *
+ * These functions, and weir_snapshot_new, may run on several threads at once, but not beside a step
+ * or any other call that is given a pipe that is not const: those write what these read. */
 struct weir_trace_event {
     uint64_t step;   /**< number of the step on this pipe */
     uint64_t waited; /**< when the worker began to wait for the action's inputs */
@@ -53,7 +56,8 @@ struct weir_step_report {
     double critical_path;    /**< ns: the table's makespan with each (stage, kind)'s median time,
                                   were there a slot of memory for everything */
     uint32_t worker_count;
-    struct weir_worker_time *workers; /**< the pipe's, valid until the next call */
+    struct weir_worker_time *workers; /**< the pipe's, valid until the next call; so only one
+                                           thread at a time asks for a report */
 };
 
 /** Analyses the last completed training step. WEIR_ERR_NOT_FOUND if there was none, or if inference

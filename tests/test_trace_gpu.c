@@ -11,6 +11,8 @@
 
 #include <jansson.h>
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -281,6 +283,48 @@ static void test_no_step_asks_for_its_own_stamps(void) {
     engine_gpu_expect_clean(gpu);
 }
 
+/* ---- several readers ---- */
+
+enum { READERS = 3 };
+
+static _Atomic uint32_t readers_there;
+
+static void *read_at_once(void *argument) {
+    (void)argument;
+    readers_there++;
+    while (readers_there < READERS) sched_yield();
+    read_stamps();
+    return NULL;
+}
+
+/* Each copy is there once, stamped by whoever came first. */
+static void test_several_readers_stamp_a_step_once(void) {
+    static const char *const devices[] = {"cuda:0", "cuda:1"};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    slow_stage = UINT32_MAX;
+    if (gpu == NULL) return;
+    CHECK(open_pipe(gpu, devices, WEIR_FAKE_CUDA_EAGER, false));
+    for (uint64_t step = 0; step < 50 && !test_has_failed(); step++) {
+        pthread_t threads[READERS];
+        uint64_t before[2], each = 0;
+        for (int w = 0; w < 2; w++) before[w] = pipe_->workers[w].copy_event_count;
+        run_step();
+        readers_there = 0;
+        for (int i = 0; i < READERS; i++)
+            CHECK_EQ_INT(pthread_create(&threads[i], NULL, read_at_once, NULL), 0);
+        for (int i = 0; i < READERS; i++) pthread_join(threads[i], NULL);
+        const struct weir__prepared *p = pipe_->prepared[0];
+        for (int w = 0; w < 2; w++, each = 0) {
+            for (uint32_t i = 0; i < p->copy_count; i++)
+                each += p->copies[i].unit == i && p->lanes[p->copies[i].lane].worker == (uint32_t)w;
+            EXPECT(each > 0);
+            EXPECT_EQ_UINT(pipe_->workers[w].copy_event_count - before[w], each);
+        }
+    }
+    weir_pipe_destroy(pipe_);
+    engine_gpu_expect_clean(gpu);
+}
+
 /* ---- what is not waited for ---- */
 
 static uint32_t own_waits(void) {
@@ -331,4 +375,5 @@ static void test_copies_wait_for_each_other_only_in_hops(void) {
 
 WEIR_TEST_SUITE(trace_gpu, TEST(recompute_runs_while_the_gradient_is_on_its_way),
                 TEST(a_wait_for_a_copy_says_so), TEST(no_step_asks_for_its_own_stamps),
+                TEST(several_readers_stamp_a_step_once),
                 TEST(copies_wait_for_each_other_only_in_hops))

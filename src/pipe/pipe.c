@@ -24,6 +24,7 @@ static int take_arrays(struct weir_pipe *pipe) {
     pipe->attached = weir__pool_take(pool, stages, sizeof *pipe->attached);
     pipe->norm_squares = weir__pool_take(pool, stages, sizeof *pipe->norm_squares);
     pipe->unstamped = weir__pool_take(pool, 1, sizeof *pipe->unstamped);
+    pthread_mutex_t *stamping = weir__pool_take(pool, 1, sizeof *stamping);
     pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
     pipe->input_grads = weir__pool_take(pool, inputs, sizeof *pipe->input_grads);
     pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
@@ -31,8 +32,9 @@ static int take_arrays(struct weir_pipe *pipe) {
         pipe->arenas == NULL || pipe->grown == NULL || pipe->arena_bytes == NULL ||
         pipe->staging == NULL || pipe->attached == NULL || pipe->norm_squares == NULL ||
         pipe->unstamped == NULL || pipe->inputs == NULL || pipe->input_grads == NULL ||
-        pipe->outputs == NULL)
+        pipe->outputs == NULL || stamping == NULL || pthread_mutex_init(stamping, NULL) != 0)
         return WEIR_ERR_OUT_OF_MEMORY;
+    pipe->stamping = stamping;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
         pipe->square_count += stage->norm_count;
@@ -331,6 +333,7 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
         drop_worker(&pipe->workers[w]);
     close_devices(pipe);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
+    if (pipe->stamping != NULL) pthread_mutex_destroy(pipe->stamping);
     weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);
     weir__setup_clean_up(&pipe->setup);
     weir__release(allocator, pipe, 1, sizeof *pipe);

@@ -72,6 +72,15 @@ struct weir__copy_stream {
     uint64_t free_ns; /**< for stamps.c: when the copy before was done */
 };
 
+/** How far the watchdog has seen a worker's device come in a step, and since when what is next
+ * there could run. The caller's. */
+struct weir__watched {
+    uint32_t done;   /**< actions of the row that are done */
+    uint32_t action; /**< the next, in the table */
+    uint32_t copy;   /**< one for it that runs, or WEIR__NO_COPY: it runs itself */
+    uint64_t since;  /**< 0: neither does */
+};
+
 struct weir__worker {
     struct weir__gate progress; /**< base + actions ended in this step; advanced by this worker */
     struct weir__gate done;     /**< number of the last command that it finished */
@@ -105,6 +114,7 @@ struct weir__worker {
     _Atomic uint64_t
         busy_since; /**< start of the callback that runs now, 0: none; for the watchdog */
     _Atomic uint32_t busy_action;
+    struct weir__watched watched;
 };
 
 enum weir__command_kind {
@@ -181,8 +191,9 @@ struct weir_pipe {
     uint64_t step_count;
     const struct weir__prepared *last; /**< of the last completed training step, for the report */
     struct weir_worker_time *times;
-    struct weir__unstamped *unstamped; /**< the last step, between steps; readers of the trace stamp
-                                            it, one at a time */
+    struct weir__unstamped *unstamped; /**< the last step, between steps; the first reader of the
+                                            trace stamps it … */
+    pthread_mutex_t *stamping;         /**< … under this lock, others wait for that */
 };
 
 #define WEIR__NUMBERS_NO_WORKER UINT32_MAX
@@ -227,13 +238,19 @@ bool weir__arenas_grow(struct weir_pipe *pipe);
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared);
 void weir__streams_clean_up(struct weir__worker *worker);
 
+/** During a step, on the caller's thread, now and then: brings `watched` up to date (watch.c). The
+ * device is asked, so the worker, whose thread has gone on or waits for all at once, does nothing
+ * for that. Each action and each copy by a lane has an event of its own; an action counts from when
+ * it was seen that the one before it and all that it waits for were done. */
+void weir__watch(struct weir__worker *worker);
+
 /** Takes the driver's times for this worker's part of a step into its events and copy_events; where
  * they cannot be had the host's stay. On its own thread, or between steps on any. */
 void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped *of);
 /** After a step in which nothing failed: leaves it to be stamped. */
 void weir__stamps_leave(struct weir_pipe *pipe);
 /** Between steps, before the trace is read: stamps what is left. Where nothing is it does nothing.
- */
+ * Any number of threads at once. */
 void weir__stamps_read(const struct weir_pipe *pipe);
 /** The copy to the worker in a step, a number in the prepared row count that ran; NULL: it is not
  * kept. */

@@ -158,7 +158,9 @@ void weir__stamps_leave(struct weir_pipe *pipe) {
 }
 
 void weir__stamps_read(const struct weir_pipe *pipe) {
-    for (uint32_t w = 0; w < pipe->worker_count; w++)
+    pthread_mutex_lock(pipe->stamping);
+    for (uint32_t w = 0; pipe->unstamped->any && w < pipe->worker_count; w++)
         weir__stamps_fill(&pipe->workers[w], pipe->unstamped);
     pipe->unstamped->any = false;
+    pthread_mutex_unlock(pipe->stamping);
 }

@@ -16,17 +16,46 @@ static bool all_done(struct weir_pipe *pipe) {
     return true;
 }
 
-/* Reports a callback that has run for longer than the limit. */
-static bool watchdog_bites(struct weir_pipe *pipe, struct weir__worker *worker) {
-    uint64_t since = atomic_load_explicit(&worker->busy_since, memory_order_acquire);
-    uint64_t limit = pipe->setup.options.watchdog_ns, now = weir__now_ns();
-    if (since == 0 || now < since || now - since < limit) return false;
-    uint32_t action = atomic_load_explicit(&worker->busy_action, memory_order_relaxed);
-    const struct weir__call *call = &pipe->command.prepared->calls[action];
+/* What a worker's thread, or its device behind it, is at. */
+struct overdue {
+    uint32_t action;
+    uint64_t ns;
+    const char *what;
+};
+
+static void note_overdue(struct overdue *longest, uint64_t since, uint32_t action,
+                         const char *what) {
+    uint64_t now = weir__now_ns();
+    if (since == 0 || now <= since || now - since <= longest->ns) return;
+    *longest = (struct overdue){action, now - since, what};
+}
+
+/* What has gone on for longest: where one GPU has several workers, what hangs holds up the rest. */
+static struct overdue find_longest(struct weir_pipe *pipe) {
+    struct overdue longest = {0};
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        uint64_t since = atomic_load_explicit(&worker->busy_since, memory_order_acquire);
+        uint32_t action = atomic_load_explicit(&worker->busy_action, memory_order_relaxed);
+        note_overdue(&longest, since, action, "the callback has not returned");
+        weir__watch(worker);
+        bool copy = worker->watched.copy != WEIR__NO_COPY;
+        note_overdue(&longest, worker->watched.since, worker->watched.action,
+                     copy ? "a copy for it has not ended"
+                          : "what it gave its device has not ended");
+    }
+    return longest;
+}
+
+/* Reports what has taken longer than the limit. */
+static bool watchdog_bites(struct weir_pipe *pipe) {
+    uint64_t limit = pipe->setup.options.watchdog_ns;
+    struct overdue longest = find_longest(pipe);
     struct weir_error error = {0};
-    weir__fail(&error, WEIR_ERR_TIMEOUT,
-               "the callback has not returned for %.3g s: the limit is %.3g s",
-               (double)(now - since) * 1e-9, (double)limit * 1e-9);
+    if (longest.ns < limit) return false;
+    const struct weir__call *call = &pipe->command.prepared->calls[longest.action];
+    weir__fail(&error, WEIR_ERR_TIMEOUT, "%s for %.3g s: the limit is %.3g s", longest.what,
+               (double)longest.ns * 1e-9, (double)limit * 1e-9);
     weir__pipe_fail(pipe, call, WEIR_ERR_TIMEOUT, &error);
     /* not taken: the callback has returned in between and the updates have begun */
     int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
@@ -39,8 +68,7 @@ static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
     uint64_t limit = pipe->setup.options.watchdog_ns;
     bool watched = limit > 0 && pipe->command.kind == WEIR__COMMAND_RUN;
     while (!weir__gate_wait(&worker->done, pipe->command_number, 0, watched ? limit / 4 + 1 : 0))
-        for (uint32_t w = 0; w < pipe->worker_count; w++)
-            if (watchdog_bites(pipe, &pipe->workers[w])) return false;
+        if (watchdog_bites(pipe)) return false;
     return true;
 }
 
@@ -58,9 +86,11 @@ static int first_failure(struct weir_pipe *pipe) {
 int weir__pipe_command(struct weir_pipe *pipe) {
     atomic_store_explicit(&pipe->failed, WEIR__FAILURE_NONE, memory_order_relaxed);
     pipe->error = (struct weir_error){WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
-    for (uint32_t w = 0; w < pipe->worker_count; w++)
-        pipe->workers[w].base =
-            atomic_load_explicit(&pipe->workers[w].progress.value, memory_order_relaxed);
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        worker->base = atomic_load_explicit(&worker->progress.value, memory_order_relaxed);
+        worker->watched = (struct weir__watched){.copy = WEIR__NO_COPY};
+    }
     weir__gate_advance(&pipe->start, ++pipe->command_number);
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         if (!pipe->workers[w].started) continue;

@@ -15,13 +15,19 @@
  * than that a wait is no hand-off any more. */
 enum { SPIN_LEAST_NS = 50000, SPIN_MOST_NS = 2000000 };
 
+static bool is_behind(const struct weir_pipe *pipe, const struct weir__call *call) {
+    uint32_t worker = pipe->command.prepared->stage_worker[call->action.stage];
+    return !pipe->workers[worker].device->calls->synchronous;
+}
+
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error) {
     int before = WEIR__FAILURE_NONE;
     bool first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
-    /* a device tells of its failure late, when updates were given to it or to others */
-    bool may_be_late =
-        call == NULL || call->action.kind == WEIR_KIND_U || status == WEIR_ERR_DEVICE;
+    /* a device tells of its failure late, when updates were given to it or to others, and so is
+     * what it never came to the end of */
+    bool may_be_late = call == NULL || call->action.kind == WEIR_KIND_U ||
+                       status == WEIR_ERR_DEVICE || is_behind(pipe, call);
     if (!first && before == WEIR__FAILURE_OF_UPDATE && may_be_late)
         first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
     if (!first) return;
@@ -262,18 +268,6 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_inde
     return true;
 }
 
-/* What a device has still to do when its host has come to the end is watched as a callback is, and
- * named by the row's last action. */
-static int finish(struct weir__run *run, uint32_t end) {
-    struct weir__worker *worker = run->worker;
-    if (worker->device->calls->synchronous) return weir__run_finish(run);
-    atomic_store_explicit(&worker->busy_action, end > 0 ? end - 1 : 0, memory_order_relaxed);
-    atomic_store_explicit(&worker->busy_since, weir__now_ns(), memory_order_release);
-    int status = weir__run_finish(run);
-    atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
-    return status;
-}
-
 static void run_row(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir_step *step = &pipe->command.step;
@@ -296,7 +290,7 @@ static void run_row(struct weir__worker *worker) {
     for (uint32_t i = 0; i < stop; i++)
         if (!run_action(&run, first + i, i)) break;
     weir__gate_advance(&worker->progress, worker->base + length);
-    int status = finish(&run, first + stop);
+    int status = weir__run_finish(&run);
     if (status != WEIR_OK) weir__pipe_fail(pipe, NULL, status, &run.error);
 }
 

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: the watchdog's limit holds for each thing that a device is given, not for the step, and its
+ * error names the one that hangs, wherever threads wait meanwhile. Method: the fake driver in its
+ * lazy order, where nothing runs before somebody waits for it; functions of the host in streams
+ * that take their time, or do not return before they are let go. That driver does one thing at a
+ * time, and what could run meanwhile looks as if it hung too: so in these pipes nothing could.
+ */
+#include "engine_gpu.h"
+#include "pipe/pipe.h"
+
+#include <stdatomic.h>
+#include <string.h>
+#include <time.h>
+
+enum { MILLISECOND = 1000000, LIMIT_MS = 300 };
+
+static struct engine_model model;
+static struct engine_trial trial;
+
+static struct {
+    enum weir_phase phase;
+    uint32_t stage, micro_batch;
+    bool copies; /* behind the action, on the stream that copies to its worker */
+    atomic_bool closed;
+    atomic_bool inside;
+} gate;
+
+static void nap(long ns) {
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+static void stay(const void *arguments) {
+    (void)arguments;
+    atomic_store(&gate.inside, true);
+    while (atomic_load(&gate.closed)) nap(MILLISECOND);
+}
+
+/* When the source's row has come so far: then nothing else can run there. */
+static struct weir_stream *copying_stream(uint32_t stage) {
+    struct weir_pipe *pipe = trial.pipe;
+    struct weir__worker *from = &pipe->workers[stage - 1];
+    uint32_t forwards = pipe->setup.options.chunks;
+    weir__gate_wait(&from->progress, from->base + forwards, 0, 0);
+    struct weir__event *last = weir__signal(&from->signals, forwards - 1, pipe->command.turn);
+    EXPECT_STATUS(from->device->calls->event_wait(last), WEIR_OK);
+    return pipe->workers[stage].copy_streams->stream;
+}
+
+static int give_gate(void *context, const struct weir_task *task) {
+    const struct weir_fake_cuda_control *gpu = context;
+    struct weir_stream *stream = task->stream;
+    bool of_micro_batch = task->phase != WEIR_NORM && task->phase != WEIR_UPDATE;
+    if (task->phase != gate.phase || task->stage != gate.stage) return WEIR_OK;
+    if (of_micro_batch && task->micro_batch != gate.micro_batch) return WEIR_OK;
+    if (gate.copies) stream = copying_stream(task->stage);
+    return gpu->launch(weir_stream_cuda(stream), stay, &gate, 1);
+}
+
+static bool open_pipe(const struct weir_fake_cuda_control *gpu, const char *const *devices,
+                      uint32_t stages, uint32_t chunks) {
+    gpu->reset(1, 2, 0);
+    gpu->set_order(WEIR_FAKE_CUDA_LAZY);
+    engine_model_init(&model, stages);
+    model.gpu = gpu;
+    struct weir_pipe_options options = engine_options(&model);
+    options.schedule = "gpipe";
+    options.chunks = chunks;
+    options.rows = 2 * chunks;
+    options.checkpoint = WEIR_CHECKPOINT_ALWAYS;
+    options.recompute_late = true;
+    options.devices = devices;
+    options.device_count = stages;
+    options.wait = WEIR_WAIT_PARK;
+    options.watchdog_ns = (uint64_t)LIMIT_MS * MILLISECOND;
+    return engine_trial_open(&trial, &model, &options, NULL);
+}
+
+/* Where the host has given updates already, they will be done when the gate opens. */
+static void expect_named(const struct weir_fake_cuda_control *gpu, enum weir_phase phase,
+                         int32_t stage, int32_t micro_batch, const char *what) {
+    const struct weir_error *error = &trial.result.error;
+    atomic_store(&gate.closed, true);
+    model.hook = give_gate, model.hook_context = (void *)(uintptr_t)gpu;
+    struct weir_step step = engine_step(&trial.batch);
+    int status = weir_pipe_step(trial.pipe, &step, &trial.result);
+    EXPECT(atomic_load(&gate.inside));
+    EXPECT(status == WEIR_ERR_TIMEOUT || status == WEIR_ERR_TORN);
+    EXPECT_EQ_INT(error->stage, stage);
+    EXPECT_EQ_INT(error->micro_batch, micro_batch);
+    EXPECT_EQ_STR(weir_phase_name(error->phase), weir_phase_name(phase));
+    EXPECT_CONTAINS(error->message, "the limit is 0.3 s");
+    EXPECT_CONTAINS(error->message, what);
+    EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), WEIR_ERR_BUSY);
+    atomic_store(&gate.closed, false);
+    model.hook = NULL;
+    do {
+        nap(MILLISECOND);
+        status = weir_pipe_infer(trial.pipe, &step, &trial.result);
+    } while (status == WEIR_ERR_BUSY);
+    EXPECT_STATUS(status, WEIR_OK);
+    engine_trial_close(&trial);
+    engine_gpu_expect_clean(gpu);
+}
+
+static const char its_own[] = "what it gave its device has not ended";
+
+static void test_the_action_that_hangs_is_named(void) {
+    static const char *const devices[] = {"cuda:0", "cuda:1"};
+    static const struct {
+        enum weir_phase phase;
+        uint32_t stages, chunks, stage, micro_batch;
+    } cases[] = {{WEIR_FORWARD_CHECKPOINT, 1, 3, 0, 1},
+                 {WEIR_RECOMPUTE, 1, 3, 0, 1},
+                 {WEIR_BACKWARD, 1, 3, 0, 0},
+                 {WEIR_NORM, 1, 3, 0, 0},
+                 {WEIR_UPDATE, 1, 3, 0, 0},
+                 {WEIR_FORWARD_CHECKPOINT, 2, 1, 0, 0},
+                 {WEIR_FORWARD_CHECKPOINT, 2, 1, 1, 0},
+                 {WEIR_RECOMPUTE, 2, 1, 1, 0},
+                 {WEIR_BACKWARD, 2, 1, 1, 0}};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    for (size_t i = 0; gpu != NULL && i < WEIR__COUNT_OF(cases); i++) {
+        bool whole = cases[i].phase == WEIR_NORM || cases[i].phase == WEIR_UPDATE;
+        gate.phase = cases[i].phase, gate.copies = false;
+        gate.stage = cases[i].stage, gate.micro_batch = cases[i].micro_batch;
+        CHECK(open_pipe(gpu, devices, cases[i].stages, cases[i].chunks));
+        expect_named(gpu, gate.phase, (int32_t)gate.stage, whole ? -1 : (int32_t)gate.micro_batch,
+                     its_own);
+        CHECK_HELPERS();
+    }
+}
+
+/* The CPU's thread waits for the device, the devices' threads for the CPU's. */
+static void test_what_hangs_beside_a_cpu_is_named(void) {
+    static const char *const devices[][3] = {{"cuda:0", "cpu", "cuda:1"}, {"cpu", "cuda:0", "cpu"}};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    for (uint32_t i = 0; gpu != NULL && i < WEIR__COUNT_OF(devices); i++) {
+        gate.phase = WEIR_FORWARD_CHECKPOINT, gate.copies = false;
+        gate.stage = i, gate.micro_batch = 0;
+        CHECK(open_pipe(gpu, devices[i], 3, 2));
+        expect_named(gpu, gate.phase, (int32_t)i, 0, its_own);
+        CHECK_HELPERS();
+    }
+}
+
+/* Behind the first forward's copy the stream is kept: the next one's does not come. */
+static void test_a_copy_that_hangs_is_named_by_its_action(void) {
+    static const char *const devices[] = {"cuda:0", "cuda:1"};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    if (gpu == NULL) return;
+    gate.phase = WEIR_FORWARD_CHECKPOINT, gate.copies = true;
+    gate.stage = 1, gate.micro_batch = 0;
+    CHECK(open_pipe(gpu, devices, 2, 2));
+    expect_named(gpu, gate.phase, 1, 1, "a copy for it has not ended");
+}
+
+static void linger(const void *arguments) {
+    (void)arguments;
+    nap(30L * MILLISECOND);
+}
+
+static int dawdle(void *context, const struct weir_task *task) {
+    const struct weir_fake_cuda_control *gpu = context;
+    return gpu->launch(weir_stream_cuda(task->stream), linger, &gate, 1);
+}
+
+/* Together they take twice the limit and more, one after the other. */
+static void test_a_step_of_short_actions_may_take_longer(void) {
+    static const char *const devices[] = {"cuda:0", "cuda:1"};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    if (gpu == NULL) return;
+    CHECK(open_pipe(gpu, devices, 2, 3));
+    model.hook = dawdle, model.hook_context = (void *)(uintptr_t)gpu;
+    uint64_t before = weir__now_ns();
+    engine_trial_step(&trial);
+    EXPECT(weir__now_ns() - before > 2 * (uint64_t)LIMIT_MS * MILLISECOND);
+    model.hook = NULL;
+    engine_trial_close(&trial);
+    engine_gpu_expect_clean(gpu);
+}
+
+WEIR_TEST_SUITE(watch_gpu, TEST(the_action_that_hangs_is_named),
+                TEST(what_hangs_beside_a_cpu_is_named),
+                TEST(a_copy_that_hangs_is_named_by_its_action),
+                TEST(a_step_of_short_actions_may_take_longer))
