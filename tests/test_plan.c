@@ -4,7 +4,7 @@
  * acquired, whose curves must end where the parts say, and whose hand-overs must not lengthen the
  * replay; refused limits, whose advice is taken.
  */
-#include "engine_stages.h"
+#include "engine_gpu.h"
 
 #include "pipe/pipe.h"
 #include "pipe/plan.h"
@@ -156,6 +156,29 @@ static void test_receive_slots_are_counted_and_handed_on(void) {
     }
 }
 
+/* Each way once for every micro-batch, whether the reader has the producer's memory or a copy. */
+static void test_a_mixed_pipe_counts_pointers_and_copies(void) {
+    static const char *const devices[][3] = {
+        {"cuda:0", "cuda:0", "cpu"}, {"cpu", "cuda:0", "cuda:0"}, {"cpu", "cpu", "cuda:1"}};
+    if (engine_gpu_open() == NULL) return;
+    for (size_t i = 0; i < WEIR__COUNT_OF(devices); i++) {
+        struct weir_plan *plan;
+        engine_model_init(&model, 3);
+        engine_skip(&model, 0, WEIR_SKIP_STASH, "a");
+        engine_skip(&model, 2, WEIR_SKIP_POP, "a");
+        struct weir_pipe_options options = engine_options(&model);
+        options.rows = 16, options.chunks = 8, options.schedule = "1f1b";
+        options.checkpoint = WEIR_CHECKPOINT_NEVER;
+        options.devices = devices[i], options.device_count = 3;
+        CHECK_OK(weir_plan_new(&options, NULL, &plan));
+        CHECK_EQ_UINT(plan->receives[0].each, 16); /* gradients of its border and of the skip */
+        CHECK_EQ_UINT(plan->receives[1].each, 16); /* both borders */
+        CHECK_EQ_UINT(plan->receives[2].each, 16);
+        expect_receives(plan);
+        weir_plan_destroy(plan);
+    }
+}
+
 /* ---- advice ---- */
 
 static size_t largest(const struct weir_plan *plan) {
@@ -223,5 +246,6 @@ static void test_a_refusal_names_what_is_missing_and_what_fits(void) {
 WEIR_TEST_SUITE(plan, TEST(what_is_planned_is_what_is_acquired),
                 TEST(an_estimate_is_never_above_the_plan),
                 TEST(sharing_memory_does_not_lengthen_the_replay),
-                TEST(receive_slots_are_counted_and_handed_on), TEST(advice_fits_when_it_is_taken),
+                TEST(receive_slots_are_counted_and_handed_on),
+                TEST(a_mixed_pipe_counts_pointers_and_copies), TEST(advice_fits_when_it_is_taken),
                 TEST(a_refusal_names_what_is_missing_and_what_fits))

@@ -14,6 +14,8 @@ struct arrival {
 struct arrivals {
     struct weir__prepared *prepared;
     struct weir__pool scratch;
+    uint32_t *copy_of;   /* [block]: a copy that is made of it, or WEIR__NO_COPY … */
+    uint32_t *copy_next; /* … [copy]: the next one of the same block */
     struct arrival **of; /* [worker] */
     uint32_t *count, *capacity;
 };
@@ -55,28 +57,56 @@ static bool comes_first(const struct arrivals *all, const struct weir__block *bl
     return true;
 }
 
-/* One memory: each other worker that reads the block where it lies. */
-static bool list_readers(struct arrivals *all, const struct weir__block *block) {
+/* What the worker's use of the block is then, for the copy reads it and not the action. */
+static bool is_copied(const struct arrivals *all, uint32_t block, uint32_t worker) {
+    const struct weir__prepared *p = all->prepared;
+    for (uint32_t i = all->copy_of[block]; i != WEIR__NO_COPY; i = all->copy_next[i])
+        if (p->memory.blocks[p->copies[i].to_block].worker == worker) return true;
+    return false;
+}
+
+/* Each other worker that reads the block where it lies. */
+static bool list_readers(struct arrivals *all, uint32_t number) {
+    const struct weir__block *block = &all->prepared->memory.blocks[number];
     const struct weir__block_use *uses = all->prepared->memory.uses;
     for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = uses[u].next) {
         uint32_t worker = worker_of(all, u);
         if (worker == block->worker || !comes_first(all, block, u)) continue;
+        if (is_copied(all, number, worker)) continue;
         struct arrival arrival = span(all, block, worker);
         if (!add(all, worker, &arrival)) return false;
     }
     return true;
 }
 
+static bool group_copies(struct arrivals *all) {
+    const struct weir__prepared *p = all->prepared;
+    uint32_t blocks = p->memory.block_count;
+    all->copy_of = weir__pool_take(&all->scratch, blocks, sizeof *all->copy_of);
+    all->copy_next = weir__pool_take(&all->scratch, p->copy_count, sizeof *all->copy_next);
+    if (all->copy_of == NULL || all->copy_next == NULL) return false;
+    for (uint32_t b = 0; b < blocks; b++) all->copy_of[b] = WEIR__NO_COPY;
+    for (uint32_t i = 0; i < p->copy_count; i++) {
+        uint32_t from = p->copies[i].from_block;
+        if (from == WEIR__NO_BLOCK) continue; /* from the caller */
+        all->copy_next[i] = all->copy_of[from];
+        all->copy_of[from] = i;
+    }
+    return true;
+}
+
+/* A pipe may have both: workers that share a device's memory beside others that do not. */
 static bool list_arrivals(struct arrivals *all) {
     const struct weir__prepared *p = all->prepared;
+    if (!group_copies(all)) return false;
     for (uint32_t i = 0; i < p->copy_count; i++) {
         if (p->copies[i].from_block == WEIR__NO_BLOCK) continue; /* from the caller */
         const struct weir__block *block = &p->memory.blocks[p->copies[i].to_block];
         struct arrival arrival = span(all, block, block->worker);
         if (!add(all, block->worker, &arrival)) return false;
     }
-    for (uint32_t b = 0; p->copy_count == 0 && b < p->memory.block_count; b++)
-        if (!list_readers(all, &p->memory.blocks[b])) return false;
+    for (uint32_t b = 0; b < p->memory.block_count; b++)
+        if (!list_readers(all, b)) return false;
     return true;
 }
 

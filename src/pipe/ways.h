@@ -15,6 +15,13 @@
  * small ones from one memory for one action a launch together. WEIR_COPY_BY_... of the options
  * overrule that.
  *
+ * Every crossing is one contiguous range of bytes: views have no gaps between rows, and the plan
+ * gives the producer and each reader blocks for the same tensor, of one dtype and one order of
+ * dimensions. So there is nothing to stride over, to transpose or to cast on the way. The device's
+ * calls for those (weir__cuda_copy_rows, weir__cuda_nchw_to_nhwc, weir__cuda_cast and their like in
+ * device/cuda_kernels.h) are for what stages do within their device's memory: net/cuda joins and
+ * parts channels, changes layouts where images enter or leave, and casts parameters and borders.
+ *
  * The figures are those of an H100 or H200. A plan is made without opening a device, so they hold
  * for every GPU; a wrong one costs time, never results. Links are as fast as NVIDIA's data sheets
  * say, less what protocols take; the starts are the usual distance between two events around an
