@@ -8,6 +8,7 @@
  */
 #include "engine_gpu.h"
 #include "harness.h"
+#include "net/devices.h"
 #include "place_plans.h"
 
 #include <stdio.h>
@@ -73,6 +74,37 @@ static void expect_places(const char *synthetic, const struct asked *asked, cons
     expect_places(machine, &(struct asked){"auto", threads, workers, {__VA_ARGS__}}, expected)
 
 static const char four_nodes[] = "pack:2 numa:2 core:4 pu:1";
+
+/* ---- threads ---- */
+
+/* A network plans its workspace before there are workers. */
+static void test_a_network_expects_the_threads_that_workers_get(void) {
+    static const char *const names[] = {"cpu", "cuda:0", "cuda:1"};
+    for (int i = 0; i < 300 && !test_has_failed(); i++) {
+        const char *devices[PLACE_WORKERS_MAX];
+        struct asked asked = {"auto", 0, 1 + (uint32_t)test_random_below(6), {NULL}};
+        uint32_t cores = 1 + (uint32_t)test_random_below(16);
+        char machine[32], computing = PLACE_WORKERS_MAX;
+        for (uint32_t w = 0; w < asked.workers; w++) {
+            devices[w] = names[test_random_below(3)];
+            asked.gpus[w] = strcmp(devices[w], "cpu") == 0 ? NULL : "";
+            if (asked.gpus[w] == NULL) computing = (char)w;
+        }
+        if (computing == PLACE_WORKERS_MAX) continue;
+        snprintf(machine, sizeof machine, "core:%u pu:1", cores);
+        struct weir__machine *made = place_machine(machine);
+        if (made == NULL) return;
+        const struct weir__near *gpus[PLACE_WORKERS_MAX];
+        for (uint32_t w = 0; w < asked.workers; w++) gpus[w] = near_of(made, w, asked.gpus[w]);
+        struct weir__place_request request = {asked.bind, asked.workers, 0, gpus};
+        CHECK_OK(weir__place_plan(made, &request, NULL, placements));
+        struct weir_net_options options = WEIR_NET_OPTIONS_INIT;
+        options.stages = asked.workers;
+        options.pipe.devices = devices, options.pipe.device_count = asked.workers;
+        EXPECT_EQ_UINT(weir__net_threads(&options, cores), placements[(int)computing].threads);
+        weir__machine_destroy(made);
+    }
+}
 
 /* ---- "auto" ---- */
 
@@ -297,7 +329,8 @@ static void test_every_failing_allocation_is_reported(void) {
     CHECK_EQ_UINT(k, 4);
 }
 
-WEIR_TEST_SUITE(place_gpus, TEST(gpus_alone_have_a_core_each_near_them),
+WEIR_TEST_SUITE(place_gpus, TEST(a_network_expects_the_threads_that_workers_get),
+                TEST(gpus_alone_have_a_core_each_near_them),
                 TEST(gpus_that_are_too_many_share_evenly), TEST(groups_stay_whole_beside_gpus),
                 TEST(gpus_never_cost_a_group_its_cores), TEST(what_gpus_leave_is_divided),
                 TEST(a_quota_that_is_too_small_is_shared),

@@ -22,6 +22,15 @@ static bool is_gpu(const struct weir_pipe_options *options, uint32_t worker) {
            !weir__device_facts(options->devices[worker]).synchronous;
 }
 
+uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t cores) {
+    const struct weir_pipe_options *pipe = &options->pipe;
+    uint32_t workers = pipe->workers > 0 ? pipe->workers : options->stages, gpus = 0;
+    for (uint32_t w = 0; w < workers; w++) gpus += is_gpu(pipe, w);
+    uint32_t left = cores > gpus ? cores - gpus : 0;
+    uint32_t computing = workers > gpus ? workers - gpus : workers;
+    return left > computing ? left / computing : 1;
+}
+
 /** no_backward[stages], as the stages' descriptions will have it. */
 static int find_frozen(const struct weir_model *model, const struct weir_net_options *options,
                        const uint32_t *balance, struct weir_faults *faults, bool *no_backward) {

@@ -12,6 +12,11 @@
 int weir__net_backends(const struct weir_model *model, const struct weir_net_options *options,
                        const uint32_t *balance, struct weir_faults *faults,
                        enum weir__backend *backends);
+/** How many threads a CPU's stage will get of so many cores, where the options leave it open, as
+ * weir_pipe_options says: what one for each GPU's worker leaves, divided among the others; at least
+ * 1. Pipes of a process that may not use all cores get fewer: it is what workspace is planned for,
+ * and kernels do with fewer threads what it is not enough for. */
+uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t cores);
 /** What every stage runs on, where all workers' devices are of one kind; false: they are not. */
 bool weir__net_sole_backend(const struct weir_net_options *options, enum weir__backend *backend);
 /** Whether the dtype can be had on each of `backends`: F64 on CPUs alone, BF16 on GPUs alone. */

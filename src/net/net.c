@@ -54,8 +54,7 @@ static int64_t largest_rows(const struct weir_pipe_options *options) {
 static uint32_t likely_threads(const struct weir_net_options *options) {
     if (options->pipe.threads_per_worker > 0) return options->pipe.threads_per_worker;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    uint32_t workers = options->pipe.workers > 0 ? options->pipe.workers : options->stages;
-    return cores > (long)workers ? (uint32_t)(cores / workers) : 1;
+    return weir__net_threads(options, cores > 0 ? (uint32_t)cores : 1);
 }
 
 /* ---- building ---- */
