@@ -166,8 +166,12 @@ static int open_others(struct weir_error *error) {
         struct weir__device *device = NULL;
         if ((int)gpu.count == gpu.device->driver.gpu_count) break;
         status = weir__device_open(name, NULL, error, &device);
+        if (status != WEIR_OK) continue;
+        status = device->calls->stream_new(device, &gpu.streams[gpu.count]);
         if (status == WEIR_OK)
-            status = device->calls->stream_new(device, &gpu.streams[gpu.count++]);
+            gpu.count++;
+        else
+            device->calls->close(device);
     }
     return status;
 }
