@@ -199,6 +199,48 @@ static void test_recompute_runs_while_the_gradient_is_on_its_way(void) {
     }
 }
 
+/* Not before the device has been given backward of the micro-batch that is next. */
+static int recompute_slowly(void *context, const struct weir_task *task) {
+    enum { PATIENCE_S = 20 };
+    const struct weir_table *table = pipe_->prepared[0]->table;
+    struct weir__worker *reader = &pipe_->workers[1];
+    (void)context;
+    if (task->stage == 0 && task->phase == WEIR_BACKWARD && task->micro_batch > 0) {
+        uint32_t a = table->rows[1];
+        while (table->actions[a].kind != WEIR_KIND_B ||
+               table->actions[a].micro_batch != task->micro_batch - 1)
+            a++;
+        uint32_t given = reader->base + (a + 1 - table->rows[1]);
+        EXPECT(weir__gate_wait(&reader->progress, given, 0, PATIENCE_S * UINT64_C(1000000000)));
+    }
+    if (task->stage == 0 && task->phase == WEIR_RECOMPUTE)
+        nanosleep(&(struct timespec){.tv_nsec = SLOW_NS}, NULL);
+    return WEIR_OK;
+}
+
+/* Where a CPU recomputes, its thread cannot see the gradient come. */
+static void test_a_cpu_recomputes_while_its_gradient_is_copied(void) {
+    static const char *const devices[] = {"cpu", "cuda:0"};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    json_t *events;
+    if (gpu == NULL) return;
+    CHECK(open_pipe(gpu, devices, WEIR_FAKE_CUDA_EAGER, false));
+    model.hook = recompute_slowly;
+    run_step();
+    json_t *root = read_trace(&events);
+    for (uint32_t i = 0; i < CHUNKS; i++) {
+        struct slice r = find_of(events, "R", 0, i), b = find_of(events, "B", 0, i);
+        struct slice copy = find_of(events, "copy for B", 0, i), made = find_of(events, "B", 1, i);
+        EXPECT(copy.start >= made.end - CLOCKS_NS && b.start >= copy.end - CLOCKS_NS);
+        EXPECT(has_arrow(events, &made, &copy) && has_arrow(events, &copy, &b));
+        /* of the first the gradient may not be on its way when it begins */
+        if (i + 1 < CHUNKS) EXPECT(copy.start + SLOW_NS / 2 < r.end);
+    }
+    json_decref(root);
+    weir_pipe_destroy(pipe_);
+    engine_gpu_expect_clean(gpu);
+}
+
 /* ---- what was waited for ---- */
 
 static void expect_cause(enum weir_kind kind, uint32_t stage, enum weir_kind by) {
@@ -374,6 +416,7 @@ static void test_copies_wait_for_each_other_only_in_hops(void) {
 }
 
 WEIR_TEST_SUITE(trace_gpu, TEST(recompute_runs_while_the_gradient_is_on_its_way),
+                TEST(a_cpu_recomputes_while_its_gradient_is_copied),
                 TEST(a_wait_for_a_copy_says_so), TEST(no_step_asks_for_its_own_stamps),
                 TEST(several_readers_stamp_a_step_once),
                 TEST(copies_wait_for_each_other_only_in_hops))

@@ -69,7 +69,9 @@ struct weir__copy_stream {
     struct weir_stream *stream;
     struct weir__signals signals; /**< by place in the lane */
     struct weir__hop hop;
-    uint64_t free_ns; /**< for stamps.c: when the copy before was done */
+    uint64_t *given_ns; /**< for stamps.c: when each unit was given, as the signals */
+    uint32_t given_count;
+    uint64_t free_ns; /**< likewise: when the copy before was done */
 };
 
 /** How far the watchdog has seen a worker's device come in a step, and since when what is next

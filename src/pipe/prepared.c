@@ -389,15 +389,14 @@ static void look_ahead(struct weir__prepared *prepared, const struct weir__call 
     }
 }
 
-/* A worker that does its actions itself gives a copy to its stream when the one before is done. */
-static void look_ahead_all(struct weir__prepared *prepared, const struct weir__setup *setup) {
+/* A worker that does its actions itself gives copies to their streams before it begins the one
+ * before theirs (worker.c). */
+static void look_ahead_all(struct weir__prepared *prepared) {
     const struct weir_table *table = prepared->table;
-    for (uint32_t w = 0; w < table->worker_count; w++) {
-        const double *from =
-            weir__setup_device(setup, w).synchronous ? prepared->end : prepared->start;
+    for (uint32_t w = 0; w < table->worker_count; w++)
         for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++)
-            look_ahead(prepared, &prepared->calls[a], a == table->rows[w] ? 0.0 : from[a - 1]);
-    }
+            look_ahead(prepared, &prepared->calls[a],
+                       a == table->rows[w] ? 0.0 : prepared->start[a - 1]);
 }
 
 static int plan(struct weir__prepared *prepared, const struct weir__setup *setup) {
@@ -409,7 +408,7 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
         setup->estimate ? prepared->bounds
                         : weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
     if (prepared->arena_bytes == NULL || prepared->bounds == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    look_ahead_all(prepared, setup);
+    look_ahead_all(prepared);
     weir__ways_choose(prepared, setup);
     if (setup->estimate) return weir__memory_bounds(memory, table, start, end, prepared->bounds);
     for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)

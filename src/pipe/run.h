@@ -14,6 +14,9 @@ struct weir__run {
     struct weir_task task; /**< what is the same for every action is filled in once */
     struct weir_error error;
     uint64_t now;          /**< end of the last action */
+    uint32_t copies_given; /**< of the prepared copies: those of lanes before this one are given, as
+                                far as they are the worker's */
+    uint32_t stop;         /**< so many actions of the row are to be done */
     bool decided, updates; /**< what the norm says about U */
 };
 
@@ -27,6 +30,13 @@ int weir__run_watched(struct weir__run *run, const struct weir__call *call, void
 
 /** Gives the copies that come to `call` by lanes to their streams, behind what they follow. */
 int weir__run_lanes(struct weir__run *run, const struct weir__call *call);
+/** For a worker that does its actions itself, which has ended `done` of its row and begins the one
+ * before `next`: gives those of next's copies that need not wait for another thread. Its stream
+ * then makes them when they can be made, be it while the worker is in its callback; the others it
+ * gives when it comes to `next`, for while it is in a callback it gives nothing. So recomputation
+ * overlaps the gradient's copy unless what makes the gradient has not even been given to its device
+ * when the recomputation begins. */
+int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done);
 /** Makes the stream wait for the event behind a wait whose gate was passed. */
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
                      const struct weir__wait *wait);

@@ -54,15 +54,15 @@ static void record_copy(struct weir__worker *worker, const struct weir__copy_eve
     worker->copy_events[worker->copy_event_count++ % worker->copy_event_capacity] = *event;
 }
 
-/* It began when its stream had come there, what it follows was done, and the host had come to the
- * action that it is for. */
+/* It began when its stream had come there, what it follows was done, and the host had given it. */
 static int stamp_copy(const struct weir__unstamped *of, struct weir__worker *worker, uint32_t first,
                       const struct weir_trace_event *action) {
     const struct weir__prepared *p = of->prepared;
     const struct weir__copy *copy = &p->copies[first];
     struct weir__copy_stream *stream = p->lanes[copy->lane].stream;
     struct weir__event *signal = signal_of_copy(of, first);
-    uint64_t start = stream->free_ns > action->waited ? stream->free_ns : action->waited, end = 0;
+    uint64_t given = stream->given_ns[2 * copy->place + of->turn], end = 0;
+    uint64_t start = stream->free_ns > given ? stream->free_ns : given;
     int status = signal->device->calls->event_time(signal, &end);
     for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++) {
         uint64_t ready = 0;

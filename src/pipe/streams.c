@@ -28,6 +28,19 @@ static int grow_signals(struct weir_pipe *pipe, struct weir__device *device, uin
     return WEIR_OK;
 }
 
+/* A time for each signal. What steps before wrote is kept: it may not have been read yet. */
+static int grow_given(struct weir_pipe *pipe, struct weir__copy_stream *stream) {
+    uint32_t count = stream->signals.count;
+    if (count <= stream->given_count) return WEIR_OK;
+    uint64_t *given = weir__pool_take(&pipe->setup.pool, count, sizeof *given);
+    if (given == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (stream->given_count > 0)
+        memcpy(given, stream->given_ns, stream->given_count * sizeof *given);
+    stream->given_ns = given;
+    stream->given_count = count;
+    return WEIR_OK;
+}
+
 static void drop_signals(struct weir__device *device, struct weir__signals *signals) {
     for (uint32_t i = 0; i < signals->count; i++)
         device->calls->event_clean_up(&signals->events[i]);
@@ -137,6 +150,7 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepare
         struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
         drop_own_waits(prepared, i);
         status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
+        if (status == WEIR_OK) status = grow_given(pipe, stream);
         if (status == WEIR_OK) status = grow_hop(pipe, stream, prepared, i);
     }
     return status;
@@ -275,6 +289,7 @@ static int run_unit(struct weir__run *run, uint32_t first) {
     for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++)
         status = weir__run_follow(run, stream, &run->prepared->waits[i]);
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
+    lane->given_ns[2 * copy->place + run->pipe->command.turn] = weir__now_ns();
     status = enqueue_unit(run, lane, first);
     if (status != WEIR_OK) return status;
     struct weir__event *signal = weir__signal(&lane->signals, copy->place, run->pipe->command.turn);
@@ -282,12 +297,45 @@ static int run_unit(struct weir__run *run, uint32_t first) {
     return device_failed(run, lane->device, status);
 }
 
+static int give_unit(struct weir__run *run, uint32_t number) {
+    const struct weir__copy *copy = &run->prepared->copies[number];
+    bool begins = copy->lane != WEIR__NO_LANE && copy->unit == number;
+    run->copies_given = number + 1;
+    return begins ? run_unit(run, number) : WEIR_OK;
+}
+
 int weir__run_lanes(struct weir__run *run, const struct weir__call *call) {
     int status = WEIR_OK;
     if (run->prepared->lane_count == 0) return WEIR_OK;
-    for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++) {
+    uint32_t i = call->copy_begin > run->copies_given ? call->copy_begin : run->copies_given;
+    for (; status == WEIR_OK && i < call->copy_end; i++) status = give_unit(run, i);
+    return status;
+}
+
+/* Whether nothing of what the copy waits for must be waited for by the thread: gates are passed,
+ * own actions ended, own copies given. */
+static bool is_ready(const struct weir__run *run, const struct weir__copy *copy, uint32_t done) {
+    bool ready = true;
+    for (uint32_t i = copy->wait_begin; ready && i < copy->wait_end; i++) {
+        const struct weir__wait *wait = &run->prepared->waits[i];
+        struct weir__worker *from = &run->pipe->workers[wait->worker];
+        if (from != run->worker)
+            ready = weir__gate_reached(&from->progress, from->base + wait->count);
+        else if (wait->copy != WEIR__NO_COPY)
+            ready = wait->copy < run->copies_given;
+        else
+            ready = wait->count <= done;
+    }
+    return ready;
+}
+
+int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done) {
+    int status = WEIR_OK;
+    for (uint32_t i = next->copy_begin; status == WEIR_OK && i < next->copy_end; i++) {
         const struct weir__copy *copy = &run->prepared->copies[i];
-        if (copy->lane != WEIR__NO_LANE && copy->unit == i) status = run_unit(run, i);
+        bool begins = copy->lane != WEIR__NO_LANE && copy->unit == i;
+        if (begins && !is_ready(run, copy, done)) break;
+        status = give_unit(run, i);
     }
     return status;
 }

@@ -195,7 +195,7 @@ static void learn(const struct clocks *c, uint32_t *clock, uint32_t node) {
 }
 
 /* What is known when the node's turn comes: by its lane, by its thread, and where the thread does
- * its actions itself, all that it has done before the one that a copy is for. */
+ * its actions itself, all that it knew when it began the one before the one that a copy is for. */
 static uint32_t *begin_clock(struct clocks *c, uint32_t node) {
     const struct weir__prepared *p = c->prepared;
     uint32_t own = c->node[node].lane, worker = owner(c, node), last = c->latest[own];
@@ -209,7 +209,8 @@ static uint32_t *begin_clock(struct clocks *c, uint32_t node) {
     merge(clock, &c->host[(size_t)worker * c->lanes], c->lanes);
     if (!is_copy(c, node) || !c->at_once[worker]) return clock;
     uint32_t action = copy_of(c, node)->action;
-    if (action > p->table->rows[worker]) learn(c, clock, action - 1);
+    if (action > p->table->rows[worker])
+        merge(clock, &c->clock[(size_t)(action - 1) * c->lanes], c->lanes);
     return clock;
 }
 

@@ -246,6 +246,13 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
     return status;
 }
 
+/* What the next action needs may come while this one's callback runs. False: that failed. */
+static bool give_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done) {
+    int status = weir__run_lanes_ahead(run, next, done);
+    if (status != WEIR_OK) weir__pipe_fail(run->pipe, next, own_status(status), &run->error);
+    return status == WEIR_OK;
+}
+
 /* False: the step is over for this worker. */
 static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_index) {
     const struct weir__call *call = &run->prepared->calls[action];
@@ -254,6 +261,9 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_inde
     forget_error(run);
     int status = wait_inputs(run, call, &waited_for);
     if (weir__run_has_failed(run)) return false;
+    bool ahead = worker->copy_streams != NULL && worker->device->calls->synchronous &&
+                 row_index + 1 < run->stop;
+    if (status == WEIR_OK && ahead && !give_ahead(run, call + 1, row_index)) return false;
     if (status == WEIR_OK) status = make_copies(run, call);
     uint64_t start = weir__now_ns();
     atomic_store_explicit(&worker->busy_action, action, memory_order_relaxed);
@@ -275,7 +285,7 @@ static void run_row(struct weir__worker *worker) {
     const struct weir_table *table = run.prepared->table;
     uint32_t first = table->rows[worker->index];
     uint32_t length = table->rows[worker->index + 1] - first;
-    uint32_t stop = step->accumulate_last ? length : run.prepared->tail[worker->index];
+    run.stop = step->accumulate_last ? length : run.prepared->tail[worker->index];
     run.task = (struct weir_task){.micro_batch_count = run.prepared->micro_batch_count,
                                   .rows_total = step->rows,
                                   .mini_batch = step->mini_batch,
@@ -287,7 +297,7 @@ static void run_row(struct weir__worker *worker) {
                                   .gradient_scale = 1.0};
     worker->step_first_event = worker->event_count;
     run.now = weir__now_ns();
-    for (uint32_t i = 0; i < stop; i++)
+    for (uint32_t i = 0; i < run.stop; i++)
         if (!run_action(&run, first + i, i)) break;
     weir__gate_advance(&worker->progress, worker->base + length);
     int status = weir__run_finish(&run);
