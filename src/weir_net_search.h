@@ -51,15 +51,18 @@ int weir_profile_scale(const struct weir_model *model, const struct weir_net_opt
 #define WEIR_NET_CHUNKS_MOST 6
 uint32_t weir_net_chunks(const struct weir_net_options *net, uint32_t counts[WEIR_NET_CHUNKS_MOST]);
 
+/** What a crossing between two of the net's workers is taken to cost, without measuring: 5
+ * microseconds, and where their memories differ the time of the bytes over an H100's NVLink, or,
+ * where one of them is a CPU, over its PCIe. */
+struct weir_link_cost weir_net_link(const struct weir_net_options *net);
+
 /** Searches for the pipeline of a net. Of `net` rows, chunks, workers (0: its stages), threads,
  * dtype, optimizer and such count; stages, balance, schedule, checkpoint modes and recompute are
  * what is searched, and memory_limit is not looked at. Of `search` costs, workers, micro_batches,
  * scales and memory are filled in here; what is fixed, effort and limit are the caller's, and so is
  * which other numbers of micro-batches may be chosen, with their costs (`others`: what scatter
- * makes of the rows). A link of 0 is taken as one of threads on one machine: 5 microseconds,
- * whatever the bytes; between different GPUs the bytes count too, as over an H100's NVLink.
- * Statuses and the result as of weir_planner_search. Each ask for memory compiles the stages anew:
- * milliseconds. */
+ * makes of the rows). A link of 0 is taken as weir_net_link's. Statuses and the result as of
+ * weir_planner_search. Each ask for memory compiles the stages anew: milliseconds. */
 int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
                     const struct weir_net_options *net, const struct weir_layer_costs *costs,
                     const struct weir_planner_options *search, struct weir_faults *faults,

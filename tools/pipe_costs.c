@@ -5,6 +5,7 @@
 
 #include "net_run.h"
 #include "pipe/microbatch.h"
+#include "weir_net_search.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -247,6 +248,7 @@ int pipe_predict(const struct weir_profile *profile, const struct weir_net_optio
     struct pipe_step step = {0};
     int status = pipe_step_init(&step, profile, net, faults);
     step.options.no_causes = true;
+    if (strcmp(profile->device, "cuda") == 0) step.options.link = weir_net_link(net);
     if (status == WEIR_OK) status = weir_simulator_new(NULL, &simulator);
     if (status == WEIR_OK) status = weir_simulate(simulator, &step.options, faults, &prediction);
     if (status == WEIR_OK) *seconds = prediction.step;

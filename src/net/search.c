@@ -45,14 +45,18 @@ static int plan_bytes(void *context, const struct weir_planner_choice *choice, u
     return WEIR_OK;
 }
 
-/* Between threads pointers pass; between GPUs the bytes do. */
-static struct weir_link_cost likely_link(const struct weir_pipe_options *pipe) {
+struct weir_link_cost weir_net_link(const struct weir_net_options *net) {
+    const struct weir_pipe_options *pipe = &net->pipe;
     struct weir_link_cost link = {.latency = link_seconds};
-    bool apart = false;
-    for (uint32_t w = 1; w < pipe->device_count; w++)
-        apart |= weir__device_facts(pipe->devices[w]).memory !=
-                 weir__device_facts(pipe->devices[0]).memory;
-    if (apart) link.seconds_per_byte = 1e-9 / weir__link_speed(WEIR__LINK_PEER)->bytes_per_ns;
+    uint32_t first = pipe->device_count > 0 ? weir__device_facts(pipe->devices[0]).memory : 0;
+    bool apart = false, by_host = first == 0;
+    for (uint32_t w = 1; w < pipe->device_count; w++) {
+        uint32_t memory = weir__device_facts(pipe->devices[w]).memory;
+        apart |= memory != first;
+        by_host |= memory == 0;
+    }
+    enum weir__link_kind kind = by_host ? WEIR__LINK_HOST : WEIR__LINK_PEER;
+    if (apart) link.seconds_per_byte = 1e-9 / weir__link_speed(kind)->bytes_per_ns;
     return link;
 }
 
@@ -140,7 +144,7 @@ int weir_net_search(struct weir_planner *planner, const struct weir_model *model
     options.memory = plan_bytes;
     options.memory_context = &asking;
     if (options.link.latency == 0 && options.link.seconds_per_byte == 0)
-        options.link = likely_link(&net->pipe);
+        options.link = weir_net_link(net);
     int status = fill_chunks(&pool, net, &options, faults);
     if (status == WEIR_OK) status = weir_planner_search(planner, &options, faults, result);
     weir__pool_clean_up(&pool);
