@@ -236,7 +236,7 @@ int weir_net_new(const struct weir_model *model, const struct weir_net_options *
                  struct weir_faults *faults, struct weir_net **net);
 /** Accepts NULL; waits as weir_pipe_destroy does. */
 void weir_net_destroy(struct weir_net *net);
-/** The plan alone, as weir_plan_new. */
+/** The plan alone, as weir_plan_new; also refused for what a net is: libraries that are missing. */
 int weir_net_plan(const struct weir_model *model, const struct weir_net_options *options,
                   struct weir_faults *faults, struct weir_plan **plan);
 /** The engine's pipe, for traces, reports, places and plans. The net's. */

@@ -159,8 +159,8 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     status = cut(net, options, faults);
     if (status == WEIR_OK) status = compile(net, options, faults);
     if (status == WEIR_OK) status = make_stages(net, options, faults);
-    if (status == WEIR_OK) status = make_inputs(net);
-    return status;
+    if (status == WEIR_OK) status = weir__net_check_libraries(net, faults);
+    return status == WEIR_OK ? make_inputs(net) : status;
 }
 
 static int new_without_pipe(const struct weir_model *model, const struct weir_net_options *options,
@@ -184,8 +184,7 @@ static int new_with_pipe(const struct weir_model *model, const struct weir_net_o
     struct weir_net *made;
     int status = new_without_pipe(model, options, layered, faults, &made);
     if (status != WEIR_OK) return status;
-    status = weir__net_check_libraries(made, faults);
-    if (status == WEIR_OK) status = weir_pipe_new(&made->pipe_options, faults, &made->pipe);
+    status = weir_pipe_new(&made->pipe_options, faults, &made->pipe);
     if (status != WEIR_OK) {
         weir_net_destroy(made);
         return status;

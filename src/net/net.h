@@ -50,8 +50,8 @@ struct weir__stage {
     size_t norm_workspace;
 };
 
-/** In the network's pool. `stage` is zeroed but for `plan`'s dtype, rows_max, threads, reference,
- * allocator, and optimizer and seed. */
+/** In the network's pool. `stage` is zeroed but for `plan`'s allocator, dtype, rows_max, threads,
+ * threads_known and backend, and optimizer and seed. */
 int weir__stage_init(struct weir__stage *stage, struct weir__network *network, uint32_t index);
 /** Frees the instances. */
 void weir__stage_clean_up(struct weir__stage *stage);

@@ -95,7 +95,7 @@ static int update_spans(const struct weir__stage *stage, const struct weir_task 
                           gradients, optimizer->momentum != 0 ? first : NULL);
 }
 
-/** The whole gradient of a copy lies where its original's does. */
+/** Of a copy's span: the whole gradient lies where its original's does, which ties name. */
 static const float *gradients_of(const struct weir__stage *stage, const struct weir_task *task,
                                  const struct weir__cuda_span *span) {
     uint32_t number = stage->compiled->parameter_first + span->result;
@@ -103,7 +103,8 @@ static const float *gradients_of(const struct weir__stage *stage, const struct w
         if (stage->tied[t] == number)
             return (const float *)((uintptr_t)task->tied[t].gradients[0] -
                                    span->first * sizeof(float));
-    return task->gradients;
+    assert(false);
+    return NULL;
 }
 
 int weir__stage_update_cuda(struct weir__stage *stage, const struct weir_task *task) {
