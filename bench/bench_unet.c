@@ -8,23 +8,19 @@
  * reads and writes each a few times, 2 to 3 GB in all, as long again at 20 GB/s if nothing stayed
  * in cache. So fusion and rows that fit the second-level cache decide, and a bubble of 1 / (m + 1).
  *
- * With --peer COMMAND the same step is timed in another program, interleaved with ours: COMMAND is
- * run by sh, prints {"ready": [NAME, …]}, and answers each line NAME by {"seconds": S}, as
- * bench/peers/unet_eager.py --serve does.
+ * With --peer COMMAND the same step is timed in another program, in turns with ours (peer.h), such
+ * as bench/peers/unet_eager.py --serve.
  */
 #include "harness.h"
+#include "peer.h"
 
 #include "weir_net.h"
 
-#include <jansson.h>
 #include <math.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 enum { CONVS = 2, CHANNELS = 16, SIDE = 96, ROWS = 16, DEPTH = 5 };
-enum { QUICK_SIDE = 32, PEERS_MOST = 4, SCAN_STEPS = 4, SHIFTS = 2 };
+enum { QUICK_SIDE = 32, SCAN_STEPS = 4, SHIFTS = 2 };
 static const double PEER_AT_MOST = 1.0;
 
 struct shape {
@@ -44,13 +40,6 @@ struct data {
     struct weir_model *model;
     float *input, *target;
     double flops; /* of a step */
-};
-
-struct peer {
-    pid_t process;
-    FILE *to, *from;
-    uint32_t count;
-    char names[PEERS_MOST][48];
 };
 
 /* A peer's variant as a case. */
@@ -169,65 +158,20 @@ static struct shape best_pipeline(struct bench *bench, const struct data *data) 
 
 /* ---- the peer ---- */
 
-static json_t *peer_answer(struct peer *peer) {
-    char line[4096];
-    if (fgets(line, sizeof line, peer->from) == NULL) bench_die("unet: the peer has ended");
-    json_t *answer = json_loads(line, 0, NULL);
-    if (answer == NULL) bench_die("unet: the peer says %s", line);
-    return answer;
-}
-
-static void peer_start(struct peer *peer, const char *command) {
-    int to[2], from[2];
-    if (pipe(to) != 0 || pipe(from) != 0) bench_die("unet: no pipe for the peer");
-    peer->process = fork();
-    if (peer->process == 0) {
-        setpgid(0, 0); /* so that sleep reaches whatever sh starts */
-        dup2(to[0], 0);
-        dup2(from[1], 1);
-        close(to[1]), close(from[0]);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
-    close(to[0]), close(from[1]);
-    peer->to = fdopen(to[1], "w");
-    peer->from = fdopen(from[0], "r");
-    if (peer->process < 0 || peer->to == NULL || peer->from == NULL)
-        bench_die("unet: the peer cannot be started");
-    json_t *answer = peer_answer(peer), *names;
-    while ((names = json_object_get(answer, "ready")) == NULL) { /* what it skips comes first */
-        json_decref(answer);
-        answer = peer_answer(peer);
-    }
-    for (size_t i = 0; i < json_array_size(names) && i < PEERS_MOST; i++)
-        snprintf(peer->names[peer->count++], sizeof peer->names[0], "%s",
-                 json_string_value(json_array_get(names, i)));
-    json_decref(answer);
-}
-
 /* Its threads spin between steps, so it sleeps while ours are timed. */
 static void sample_peer(struct bench *bench, void *context, double *value) {
     const struct peer_case *of = context;
     (void)bench;
-    double seconds[2];
-    kill(-of->peer->process, SIGCONT);
-    for (int i = 0; i < 2; i++) {
-        fprintf(of->peer->to, "%s\n", of->name);
-        fflush(of->peer->to);
-        json_t *answer = peer_answer(of->peer);
-        seconds[i] = json_real_value(json_object_get(answer, "seconds"));
-        json_decref(answer);
-    }
-    kill(-of->peer->process, SIGSTOP);
-    *value = fmin(seconds[0], seconds[1]);
+    peer_resume(of->peer);
+    double first = peer_step(of->peer, of->name), second = peer_step(of->peer, of->name);
+    peer_pause(of->peer);
+    *value = fmin(first, second);
 }
 
-static void peer_stop(struct peer *peer) {
-    if (peer->process <= 0) return;
-    kill(-peer->process, SIGCONT);
-    fclose(peer->to);
-    fclose(peer->from);
-    waitpid(peer->process, NULL, 0);
+static void start_peer(struct bench *bench, struct peer *peer) {
+    char why[256];
+    if (bench->options.peer == NULL) return;
+    if (!peer_start(peer, bench->options.peer, why)) bench_die("unet: the peer: %s", why);
 }
 
 /* ---- the topic ---- */
@@ -272,7 +216,7 @@ void bench_unet(struct bench *bench) {
     struct data *data = bench_take(bench, 1, sizeof *data);
     struct training *all[OURS];
     struct peer peer = {0};
-    struct peer_case peer_cases[PEERS_MOST];
+    struct peer_case peer_cases[PEER_NAMES_MOST];
     make_data(bench, data);
     if (bench->facts.usable_cores < 2) {
         fprintf(bench->text, "fewer than two usable cores: nothing to measure here\n");
@@ -281,7 +225,7 @@ void bench_unet(struct bench *bench) {
     }
     struct shape one = {"1-stage", 1, 2, 2, {0, 0}}, pipeline = best_pipeline(bench, data);
     const struct shape shapes[OURS] = {one, pipeline, pipeline};
-    struct bench_case cases[OURS + PEERS_MOST];
+    struct bench_case cases[OURS + PEER_NAMES_MOST];
     for (int i = 0; i < OURS; i++) {
         all[i] = bench_take(bench, 1, sizeof *all[i]);
         make_training(bench, data, shapes[i], all[i]);
@@ -289,13 +233,12 @@ void bench_unet(struct bench *bench) {
             (struct bench_case){.label = shapes[i].name, .sample = sample_step, .context = all[i]};
     }
     check_answers(bench, all);
-    if (bench->options.peer != NULL) peer_start(&peer, bench->options.peer);
+    start_peer(bench, &peer);
     for (uint32_t i = 0; i < peer.count; i++) {
         peer_cases[i] = (struct peer_case){&peer, peer.names[i]};
         cases[OURS + i] = (struct bench_case){
             .label = peer.names[i], .sample = sample_peer, .context = &peer_cases[i]};
     }
-    if (peer.process > 0) kill(-peer.process, SIGSTOP);
     bench_interleave(bench, cases, OURS + peer.count);
     add_results(bench, cases, peer.count, all);
     peer_stop(&peer);
