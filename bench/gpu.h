@@ -100,4 +100,21 @@ struct gpu_gemm {
 };
 gpu_work_fn gpu_enqueue_gemm;
 
+/* ---- roofs of arithmetic (gpu_roofs.c) ---- */
+
+/** A product of two large BF16 matrices by the library that nets use (cuBLASLt), as fast as it gets
+ * on this GPU. The run's; gpu_product_destroy before the topic ends. Answer checked. */
+struct gpu_product;
+struct gpu_product *gpu_product_new(struct bench *bench);
+void gpu_product_destroy(struct gpu_product *product);
+/** Context: the product. */
+gpu_work_fn gpu_enqueue_product;
+/** Of one. */
+double gpu_product_flops(const struct gpu_product *product);
+/** Dense BF16 FLOP/s by data sheet, for this many multiprocessors; NaN for a GPU that is not known
+ * here. `words` says how it is counted. */
+double gpu_peak_bf16(const struct bench_gpu *gpu, char words[96]);
+/** Bytes in use on the first GPU, by whomever; 0 where the driver cannot tell. */
+uint64_t gpu_bytes_in_use(const struct bench_gpu *gpu);
+
 #endif

@@ -71,7 +71,9 @@ struct bench_options {
     uint64_t seed;        /**< of orders and resampling */
     uint32_t repetitions; /**< rounds */
     const char *json;     /**< file, "-" for stdout, NULL for none */
-    const char *peer;     /**< a command that does the same work otherwise; NULL: none */
+    const char *peer;     /**< a command that does the same work otherwise; NULL: none, or what
+                               the topic has of its own */
+    const char *peers;    /**< the folder of the scripts that topics of GPUs have */
     uint32_t topic_count;
     const char *const *topics; /**< none: all */
 };
@@ -79,7 +81,7 @@ struct bench_options {
 /** One measured quantity. Values are in the unit's base: seconds, bytes, fractions of 1. */
 struct bench_result {
     char name[BENCH_NAME_BYTES]; /**< topic/case/parameters */
-    const char *unit;            /**< "s", "ratio", "fraction", "FLOP/s", "B/s" */
+    const char *unit;            /**< "s", "ratio", "fraction", "FLOP/s", "B/s", "B", … */
     bool higher_is_better;
     bool control;    /**< should be 1: its distance says how much to trust the rest */
     double ideal;    /**< NaN: none */
@@ -221,5 +223,7 @@ void bench_gpu_kernels(struct bench *bench);
 void bench_gpu_net_kernels(struct bench *bench);
 void bench_gpu_beside(struct bench *bench);
 void bench_gpu_overhead(struct bench *bench);
+void bench_gpu_gpt2(struct bench *bench);
+void bench_gpu_unet(struct bench *bench);
 
 #endif

@@ -42,6 +42,9 @@ static const struct topic topics[] = {
     {"gpu-beside", "what do copies cost a computation that runs beside them?", bench_gpu_beside,
      true},
     {"gpu-overhead", "what does a task on a GPU cost its host?", bench_gpu_overhead, true},
+    {"gpu-gpt2", "how fast does GPT-2 124M train on GPUs, in bf16, and against PyTorch?",
+     bench_gpu_gpt2, true},
+    {"gpu-unet", "the same for the U-Net", bench_gpu_unet, true},
 };
 
 enum { REPETITIONS = 20, REPETITIONS_QUICK = 3, USAGE = 2 };
@@ -64,7 +67,10 @@ static void print_usage(FILE *to) {
         "  --repetitions N    rounds (default 20; 3 with --quick)\n"
         "  --quick            a smoke test: everything runs, no number means anything\n"
         "  --seed N           of the order of cases and of resampling (default 1)\n"
-        "  --peer COMMAND     unet: a program that does the same, timed in turns (bench/peers)\n"
+        "  --peer COMMAND     unet: a program that does the same, timed in turns (bench/peers);\n"
+        "                     gpu-gpt2, gpu-unet: instead of their own, run with more arguments\n"
+        "  --peers FOLDER     where their own are (default bench/peers), for the environment's\n"
+        "                     PYTHON, or python3; what is not there is not measured\n"
         "  --compare A B      compares two JSON files; exit 1 if B is worse beyond noise\n"
         "  --list             names the topics\n"
         "  --help             this\n\ntopics (default: all but those of GPUs)\n");
@@ -106,6 +112,8 @@ static bool parse_option(char **argv, int *i, struct arguments *out) {
         out->options.json = value;
     } else if ((value = option_value(argv, i, "--peer")) != NULL) {
         out->options.peer = value;
+    } else if ((value = option_value(argv, i, "--peers")) != NULL) {
+        out->options.peers = value;
     } else if ((value = option_value(argv, i, "--seed")) != NULL) {
         return parse_number(value, 0, UINT64_MAX, &out->options.seed);
     } else if ((value = option_value(argv, i, "--repetitions")) != NULL) {
@@ -214,7 +222,7 @@ static int run_all(const struct bench_options *options) {
 }
 
 int main(int argc, char **argv) {
-    struct arguments arguments = {.options = {.seed = 1}};
+    struct arguments arguments = {.options = {.seed = 1, .peers = "bench/peers"}};
     if (argc < 1 || !parse(argv, &arguments)) return USAGE;
     if (arguments.help) {
         print_usage(stdout);

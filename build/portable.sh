@@ -1,16 +1,16 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # portable.sh FOLDER RPATH PROGRAM... -- LIBRARY...: makes FOLDER anew: programs in bin/, in lib/
-# the libraries and all that a program needs but glibc's, and what build/portable/ holds. RPATH is
-# the program of build/rpath.c. Fails above 60 MiB, where a library is not found, and where a
-# program refers to this folder.
+# the libraries and all that a program needs but glibc's, the benches' peers in peers/, and what
+# build/portable/ holds. RPATH is the program of build/rpath.c. Fails above 60 MiB, where a library
+# is not found, and where a program refers to this folder.
 set -eu
 limit_kib=$((60 * 1024))
 folder=$1
 rpath=$2
 shift 2
 rm -rf "$folder"
-mkdir -p "$folder/bin" "$folder/lib"
+mkdir -p "$folder/bin" "$folder/lib" "$folder/peers"
 
 into=bin
 for file in "$@"; do
@@ -25,6 +25,7 @@ for file in "$@"; do
   cp "$file" "$folder/$into/$name"
 done
 cp build/portable/run build/portable/README build/compute_sanitizer.sh LICENSE "$folder"
+cp bench/peers/*.py "$folder/peers"
 chmod +x "$folder/run"
 "$rpath" "$folder"/bin/*
 

@@ -105,10 +105,57 @@ static void test_benches_of_gpus_run_through(void) {
                                         "gpu-net-kernels:",
                                         "gpu-beside:",
                                         "gpu-overhead:",
+                                        "gpu-gpt2:",
+                                        "gpu-unet:",
                                         "all right",
                                         "\"fake\": true"};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) CHECK_CONTAINS(output, words[i]);
     CHECK(strstr(output, "GB/s of") == NULL); /* no table of what was not measured */
+}
+
+/* A program that is a peer of GPT-2, with a loss that cannot be right, and no U-Net's. */
+static const char peer[] = "#!/bin/sh\n"
+                           "echo \"$@\" >>asked\n"
+                           "case $* in *--depth*)\n"
+                           "  echo '{\"error\": \"made without a U-Net\"}'; exit 3 ;;\n"
+                           "esac\n"
+                           "echo '{\"name\": \"eager\", \"skipped\": \"too slow\"}'\n"
+                           "echo '{\"ready\": [\"compile\"], \"about\": \"a peer, 1.0\"}'\n"
+                           "while read -r word rest; do\n"
+                           "  case $word in\n"
+                           "    compile) echo '{\"seconds\": 0.25}' ;;\n"
+                           "    memory) echo '{\"bytes\": 1000}' ;;\n"
+                           "    weights) test -s \"$rest\" && echo '{\"loss\": 1000}' ;;\n"
+                           "  esac\n"
+                           "done\n";
+
+static void test_benches_of_nets_ask_a_peer(void) {
+    const char *folder = test_temporary_directory();
+    char path[1024];
+    if (test_fake_cuda_path() == NULL) SKIP("the fake CUDA driver was not built");
+    if (test_bench() == NULL) SKIP("the benches were not built");
+    snprintf(path, sizeof path, "%s/peer", folder);
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(peer, file) >= 0 && fclose(file) == 0);
+    int code =
+        test_shell(output, sizeof output,
+                   "cd %s && WEIR_CUDA_DRIVER='%s' WEIR_FAKE_CUDA_GPUS=1 '%s' gpu-gpt2 "
+                   "gpu-unet --quick --repetitions 1 --peer 'sh peer' --json b.json 2>&1; r=$?; "
+                   "cat asked; grep -e '\"name\"' -e 'a peer' b.json; exit $r",
+                   folder, test_fake_cuda_path(), test_bench());
+    CHECK_EQ_INT(code, 1);
+    static const char *const words[] = {
+        "--serve --batch 4 --layers 1 --width 32",
+        "--serve --batch 4 --depth 1",
+        "WRONG ANSWER: gpu-gpt2: the peer's loss by the same weights",
+        "gpu-unet: against PyTorch: not measured: made without a U-Net",
+        "\"name\": \"gpu-gpt2/speed-to/compile\"",
+        "\"name\": \"gpu-gpt2/step/compile\"",
+        "\"name\": \"gpu-gpt2/memory/peer\"",
+        "\"note\": \"a peer, 1.0\"",
+        "\"name\": \"gpu-unet/rate/1-stage\""};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) CHECK_CONTAINS(output, words[i]);
+    CHECK(strstr(output, "speed-up/2-stages") == NULL);
 }
 
 static void test_benches_refuse_what_is_no_gpu(void) {
@@ -157,6 +204,8 @@ static void test_a_portable_folder_runs_everything(void) {
     CHECK_CONTAINS(output, "test-gpu               passed");
     CHECK_CONTAINS(output, "test-gpu racecheck     FAILED, exit 9");
     CHECK_CONTAINS(output, "bench-gpu              passed");
+    CHECK_CONTAINS(output, "bench-gpu gpt2         passed");
+    CHECK_CONTAINS(output, "bench-gpu unet         passed");
     CHECK_CONTAINS(output, "fake-gpu-0-20");
 }
 
@@ -164,4 +213,5 @@ WEIR_TEST_SUITE(gpu_mode, TEST(without_a_gpu_it_fails_and_says_what_to_do),
                 TEST(its_tests_pass_on_any_driver),
                 TEST(pipes_of_host_functions_run_on_managed_memory),
                 TEST(a_missing_sanitizer_is_named), TEST(benches_of_gpus_run_through),
-                TEST(benches_refuse_what_is_no_gpu), TEST(a_portable_folder_runs_everything))
+                TEST(benches_of_nets_ask_a_peer), TEST(benches_refuse_what_is_no_gpu),
+                TEST(a_portable_folder_runs_everything))

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: MIT
+"""What the peers on GPUs have in common: PyTorch on CUDA or a line that says why not, training
+steps in bf16, and the lines that bench/peer.h describes.
+
+bf16 is autocast's: parameters, their gradients and the optimizer stay f32, as Weir's do; products,
+convolutions and attention take bf16 operands. A step copies its mini-batch from pinned memory,
+zeroes gradients, does forward, loss and backward, clips, updates by a fused optimizer, and ends
+with a synchronisation: what it says in seconds is all of that. Warm-up compiles.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import sys
+import time
+
+MISSING = 3  # exit status
+
+
+def tell(**line):
+    print(json.dumps(line), flush=True)
+
+
+def common_arguments(description, variants):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--variants", nargs="+", choices=variants, default=None)
+    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--warm-up", type=int, default=3)
+    parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
+    parser.add_argument("--f32", action="store_true", help="no autocast")
+    parser.add_argument("--mode", default="default", help="of torch.compile")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--serve", action="store_true", help="a harness's turn")
+    parser.add_argument("--check", action="store_true", help="only counts parameters")
+    parser.add_argument("--weights", help="a safetensors file: only says the loss by it")
+    return parser
+
+
+def open_torch(arguments):
+    try:
+        import torch
+    except ImportError as error:
+        tell(error=f"{sys.executable} has no PyTorch: {error}")
+        sys.exit(MISSING)
+    if arguments.device == "cuda" and not torch.cuda.is_available():
+        tell(error=f"PyTorch {torch.__version__} of {sys.executable} reaches no GPU by CUDA")
+        sys.exit(MISSING)
+    torch.manual_seed(arguments.seed)
+    torch.set_float32_matmul_precision("high")  # what autocast leaves in f32 may be TF32
+    torch.backends.cudnn.benchmark = True
+    return torch
+
+
+def data(torch, first, count):
+    """Numbers of 24 bits, the harness's gpu_train_data."""
+    return (torch.arange(first, first + count) * 2654435761 & 0xFFFFFFFF) >> 8
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def read_safetensors(torch, path):
+    """{name: f32 tensor}, in the file's order."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        start = file.tell()
+        header.pop("__metadata__", None)
+        tensors = {}
+        for name, entry in header.items():
+            begin, end = entry["data_offsets"]
+            assert entry["dtype"] == "F32", (name, entry)
+            file.seek(start + begin)
+            flat = torch.frombuffer(bytearray(file.read(end - begin)), dtype=torch.float32)
+            tensors[name] = flat.reshape(entry["shape"])
+    return tensors
+
+
+class Trainer:
+    """One variant. `compute_loss(model, input, target)` is a scalar."""
+
+    def __init__(self, torch, name, arguments, model, compute_loss, optimizer, clip, batch):
+        self.torch, self.name, self.arguments = torch, name, arguments
+        self.plain, self.compute_loss = model, compute_loss
+        self.model = torch.compile(model, mode=arguments.mode) if "compile" in name else model
+        self.optimizer, self.clip = optimizer, clip
+        pin = arguments.device == "cuda"
+        self.batch = [tensor.pin_memory() if pin else tensor for tensor in batch]
+
+    def place(self):
+        device, last = self.arguments.device, "channels-last" in self.name
+        placed = [tensor.to(device, non_blocking=True) for tensor in self.batch]
+        channels_last = self.torch.channels_last
+        return [t.to(memory_format=channels_last) if last and t.dim() == 4 else t for t in placed]
+
+    def loss(self, model):
+        enabled = not self.arguments.f32
+        with self.torch.autocast(self.arguments.device, self.torch.bfloat16, enabled=enabled):
+            return self.compute_loss(model, *self.place())
+
+    def synchronize(self):
+        if self.arguments.device == "cuda":
+            self.torch.cuda.synchronize()
+
+    def step(self):
+        self.synchronize()
+        start = time.perf_counter()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(self.model)
+        loss.backward()
+        if self.clip > 0:
+            self.torch.nn.utils.clip_grad_norm_(self.plain.parameters(), self.clip)
+        self.optimizer.step()
+        self.synchronize()
+        return time.perf_counter() - start, float(loss.detach())
+
+    def judge(self):
+        """The loss by the present weights, without dropout."""
+        self.plain.eval()
+        with self.torch.no_grad():
+            loss = float(self.loss(self.plain))
+        self.plain.train()
+        return loss
+
+
+def make_trainers(torch, arguments, variants, make):
+    """Those that run here; a line for each that does not."""
+    trainers = []
+    for name in arguments.variants or variants:
+        try:
+            trainer = make(torch, name, arguments)
+            losses = [trainer.step()[1] for _ in range(arguments.warm_up)]
+        except Exception as error:  # no compiler, or too little memory
+            tell(name=name, skipped=f"{name}: {type(error).__name__}: {error}"[:250])
+            continue
+        assert all(loss == loss for loss in losses), (name, losses)
+        print(f"{name}: losses of the warm-up {losses}", file=sys.stderr, flush=True)
+        trainers.append(trainer)
+    return trainers
+
+
+def most_bytes(torch, arguments):
+    return torch.cuda.max_memory_reserved() if arguments.device == "cuda" else None
+
+
+def about(torch, arguments):
+    if arguments.device == "cpu":
+        return f"PyTorch {torch.__version__}, CPU"
+    return (f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}, "
+            f"cuDNN {torch.backends.cudnn.version()}, torch.compile {arguments.mode}")
+
+
+def run_all(torch, trainers, arguments):
+    samples = {trainer.name: [] for trainer in trainers}
+    order = random.Random(arguments.seed)
+    for _ in range(arguments.repetitions):
+        for trainer in order.sample(trainers, len(trainers)):
+            samples[trainer.name].append(trainer.step()[0])
+    for name, own in samples.items():
+        tell(name=name, median=statistics.median(own), samples=own,
+             about=about(torch, arguments), bytes=most_bytes(torch, arguments),
+             configuration=vars(arguments))
+
+
+def answer(torch, trainers, arguments, load, line):
+    command, _, path = line.partition(" ")
+    named = {trainer.name: trainer for trainer in trainers}
+    if command == "weights":
+        for trainer in trainers:
+            load(torch, trainer.plain, path)
+        tell(loss=trainers[0].judge())
+    elif command == "memory":
+        tell(bytes=most_bytes(torch, arguments))
+    elif command in named:
+        tell(name=command, seconds=named[command].step()[0])
+    else:
+        tell(error=f"{command}: not one of {', '.join(named)}")
+
+
+def serve(torch, trainers, arguments, load):
+    if not trainers:
+        sys.exit(MISSING)  # each line above says why
+    tell(ready=[trainer.name for trainer in trainers], about=about(torch, arguments))
+    for line in sys.stdin:
+        answer(torch, trainers, arguments, load, line.strip())
+
+
+def run(arguments, variants, make, load):
+    """`make(torch, name, arguments)` is a Trainer, `load(torch, model, path)` takes weights."""
+    torch = open_torch(arguments)
+    if arguments.check or arguments.weights:
+        trainer = make(torch, variants[-1].replace("compile", "eager"), arguments)
+        if arguments.weights:
+            load(torch, trainer.plain, arguments.weights)
+        tell(parameters=count(trainer.plain), loss=trainer.judge(), torch=torch.__version__)
+        return
+    trainers = make_trainers(torch, arguments, variants, make)
+    if arguments.serve:
+        serve(torch, trainers, arguments, load)
+    else:
+        run_all(torch, trainers, arguments)
