@@ -2,8 +2,10 @@
 #include "net_pipes.h"
 
 #include "harness.h"
+#include "net/cuda/numerics.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static bool coin(void) {
@@ -12,6 +14,18 @@ static bool coin(void) {
 
 static uint32_t between(uint32_t least, uint32_t most) {
     return least + (uint32_t)test_random_below(most - least + 1);
+}
+
+bool net_pipe_has_libraries(void) {
+    struct weir_error error = {0};
+    if (test_gpu_is_real() && getenv("WEIR_FAKE_CUDA_GPUS") != NULL)
+        test_skip("the fake driver has no cuBLASLt and no cuDNN");
+    else if (weir__cuda_library_check("cuBLASLt", &error) != WEIR_OK ||
+             weir__cuda_library_check("cuDNN", &error) != WEIR_OK)
+        test_skip("%s", error.message);
+    else
+        return true;
+    return false;
 }
 
 void net_pipe_balance(uint32_t layers, uint32_t stages, uint32_t *balance) {
@@ -65,6 +79,12 @@ void net_pipe_train(const struct net_problem *problem, const struct weir_net_opt
                     const struct trial_data *data, struct trial_result results[2]) {
     struct weir_net *net = trial_net(problem->model, options);
     if (net == NULL) return;
+    net_pipe_train_net(problem, net, data, results);
+    weir_net_destroy(net);
+}
+
+void net_pipe_train_net(const struct net_problem *problem, struct weir_net *net,
+                        const struct trial_data *data, struct trial_result results[2]) {
     trial_step(net, problem->model, data, &results[0]);
     for (uint64_t i = 0; i < 2; i++) {
         struct weir_net_batch batch = {.rows = data->rows,
@@ -77,7 +97,6 @@ void net_pipe_train(const struct net_problem *problem, const struct weir_net_opt
         EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
     }
     trial_step(net, problem->model, data, &results[1]);
-    weir_net_destroy(net);
 }
 
 void net_pipe_data(const struct net_problem *problem, const struct weir_net_options *options,

@@ -6,6 +6,10 @@
 #include "net_models.h"
 #include "net_trial.h"
 
+/** Whether a net may run on GPUs here; else the test is skipped. Behind the fake driver libraries
+ * are the reference kernels; a real GPU needs the real ones, and the fake driver, where it stands
+ * for a real one (test_gpu_mode.c), has neither. */
+bool net_pipe_has_libraries(void);
 /** Layers for each of `stages` stages. */
 void net_pipe_balance(uint32_t layers, uint32_t stages, uint32_t *balance);
 /** Any schedule and workers that can be had, if the schedule adds gradients in the same order:
@@ -22,6 +26,9 @@ void net_pipe_print(const struct net_problem *problem, const struct weir_net_opt
  * two updates. */
 void net_pipe_train(const struct net_problem *problem, const struct weir_net_options *options,
                     const struct trial_data *data, struct trial_result results[2]);
+/** The same with a net that the caller destroys. */
+void net_pipe_train_net(const struct net_problem *problem, struct weir_net *net,
+                        const struct trial_data *data, struct trial_result results[2]);
 /** Data for the problem. */
 void net_pipe_data(const struct net_problem *problem, const struct weir_net_options *options,
                    struct trial_data *data);

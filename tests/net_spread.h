@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * How far from f64 a net of some dtype may be. The steps of net_exact.h are taken in f64, and eight
+ * times in f32 with all that is stored rounded at random to the dtype's digits: the root mean
+ * square of those samples' distances from f64, for each tensor, says how the net carries rounding
+ * errors on. A net that computes as its dtype should has less of them, because it rounds to
+ * nearest, and is trusted with
+ *
+ *     |got - f64| <= 8 rms + u |f64|,    u = 2^-22 in F32, 2^-8 in BF16
+ *
+ * in the 2-norm of each tensor. The last term is for what the samples do not do: gradients that a
+ * library rounds, updates that do. The eight is for tensors of few numbers, whose distance may by
+ * chance be small in all samples: of 450 random nets' tensors none needed more than 3.
+ */
+#ifndef WEIR_TESTS_NET_SPREAD_H
+#define WEIR_TESTS_NET_SPREAD_H
+
+#include "net_exact.h"
+
+struct net_spread {
+    struct net_parts parts;
+    struct trial_result exact[2];
+    uint32_t digits; /**< of the dtype */
+    bool has_input_grad;
+    double loss[2], norm, output, input_grad; /**< root mean squares, as in a trial_result */
+    double gradients[NET_PARTS_MAX];          /**< by part */
+};
+
+/** Of the net as net_pipe_train trains it. For F32 or BF16. */
+void net_spread_init(struct net_spread *spread, const struct net_problem *problem,
+                     const struct weir_net_options *options, const struct trial_data *data,
+                     enum weir_dtype dtype);
+void net_spread_clean_up(struct net_spread *spread);
+/** Fails the test, naming the tensor, where something is further from f64 than it may be. After the
+ * two updates only the loss is looked at. */
+void net_spread_check(const struct net_spread *spread, const struct trial_result got[2],
+                      enum weir_dtype dtype);
+
+#endif
