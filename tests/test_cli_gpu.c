@@ -289,6 +289,8 @@ static void test_a_plan_is_searched_for_gpus(void) {
              "--search --memory-limit 64MiB");
     CHECK_CONTAINS(run.output, "estimated from FLOPs and bytes, as an H100 takes for them");
     CHECK_CONTAINS(run.output, "cuda:1");
+    CLI_CODE(&run, 0, "plan " CLI_MODEL " --batch 4 --workers 1 --device cuda --search");
+    CHECK_CONTAINS(run.output, "--threads-per-stage 1\n"); /* however many cores there are */
     CLI_CODE(&run, 0,
              "train " CLI_TRAIN " --steps 2 --seed 4 --data %s --workers 2 --device cuda --plan "
              "auto",

@@ -3,6 +3,7 @@
 #include "search.h"
 
 #include "base/base.h"
+#include "device/device.h"
 #include "place/place.h"
 
 #include <inttypes.h>
@@ -15,10 +16,19 @@ static const double step_slack = 0.01;
 
 const char *const search_plan_names[] = {"given", "auto", NULL};
 
+/* Whose workers have one thread each. */
+static bool is_on_gpus(const struct pipe_options *options) {
+    bool gpus = options->device.count > 0;
+    for (uint32_t i = 0; i < options->device.count; i++)
+        gpus = gpus && !weir__device_facts(arg_texts_get(&options->device, i)).synchronous;
+    return gpus;
+}
+
 uint32_t search_threads(const struct pipe_options *options, uint32_t workers) {
     struct weir__machine *machine;
     struct weir__machine_facts facts;
     if (options->threads_per_stage > 0) return options->threads_per_stage;
+    if (is_on_gpus(options)) return 1;
     if (weir__machine_new(NULL, &machine) != WEIR_OK) return 1;
     weir__machine_facts(machine, &facts);
     weir__machine_destroy(machine);
