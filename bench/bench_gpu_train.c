@@ -7,16 +7,16 @@
  * token, so 1.2 million tokens a second at the peak; products of width 768 reach two thirds of a
  * large one's rate, attention half; what is bound by memory moves some 12 x 34 numbers of 2 bytes
  * and width 768 forward and twice that backward, 2 MB a token: 4.3 TB/s do that for 2.2 million
- * tokens a second, beside the products, not at the same time. The head's logits, 50,304 x 2 bytes,
+ * tokens a second, after the products, not beside them. The head's logits, 50,304 x 2 bytes,
  * go four times through memory: 0.1 us a token. So 600 thousand tokens a second would be good.
- * U-Net: 3 x 0.27 TFLOP an image; convolutions of 64 channels at 192 x 192 are bound by memory,
- * those of 512 and more by arithmetic.
+ * U-Net: 3 x 98 GFLOP an image, so 2,500 images a second at a large product's rate; its units' 0.22
+ * GB an image go some six times through memory: 3,300 a second. One after the other.
  *
  * Mini-batches are the same for one stage, for two and for the peer; micro-batches the best of
  * three numbers. Model FLOPs of GPT-2 are 6 N + 12 L C T a token, N without positions, the usual
  * formula: attention as if it were not causal, nothing for recomputation. Of the U-Net, three times
- * the forward pass's, 2 for each multiply-add. A step is forward, loss, backward, clipping and
- * AdamW (GPT-2) or SGD (U-Net, as upstream's benchmark).
+ * the forward pass's, as `weir describe` counts them. A step is forward, loss, backward, clipping
+ * and AdamW (GPT-2) or SGD (U-Net, as upstream's benchmark).
  */
 #include "gpu_train.h"
 

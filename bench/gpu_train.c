@@ -12,7 +12,7 @@
 /* Steps of a sample; micro-batches between which the host's time is the slope; numbers of
  * micro-batches that are tried. */
 enum {
-    SAMPLE_STEPS = 3,
+    SAMPLE_STEPS = 5,
     HOST_FEW = 4,
     HOST_MANY = GPU_SMALL_ROWS,
     CHUNKS_TRIED = 3,

@@ -402,6 +402,32 @@ static void check(struct bench *bench, const struct net_op *op) {
 
 /* ---- the cases ---- */
 
+/* Bound by arithmetic, or of a few tokens. */
+static bool is_left_out(enum weir__op op) {
+    switch (op) {
+    case WEIR__OP_linear:
+    case WEIR__OP_linear_grad_input:
+    case WEIR__OP_linear_grad_weight:
+    case WEIR__OP_attention:
+    case WEIR__OP_attention_grad:
+    case WEIR__OP_attention_cached:
+    case WEIR__OP_position_cached:
+    case WEIR__OP_conv2d:
+    case WEIR__OP_conv2d_grad_input:
+    case WEIR__OP_conv2d_grad_weight: return true;
+    default: return weir__cuda_kernel_for(op, WEIR_F32) == NULL;
+    }
+}
+
+/* A row that is new must be put into the list of kinds, too. */
+static void check_all_are_here(void) {
+    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++) {
+        bool here = is_left_out(op);
+        for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++) here |= kinds[i].op == op;
+        if (!here) bench_die("gpu-net-kernels: %s is not among the kinds", weir__op_name(op));
+    }
+}
+
 static int64_t rows_for(const struct kind *kind, enum weir_dtype dtype, const struct sizes *sizes,
                         size_t bytes) {
     struct weir__op_shape one = shape_of(kind, dtype, sizes, 1);
@@ -435,6 +461,7 @@ void net_ops_init(struct bench *bench, size_t bytes, struct net_areas *areas,
     const struct sizes *sizes = bench->options.quick ? &quick : &whole;
     struct net_op *ops = bench_take(bench, COUNT, sizeof *ops);
     uint32_t count = 0;
+    check_all_are_here();
     areas->bytes[NET_F32] = areas->bytes[NET_OUT] = bytes / 2;
     for (uint32_t i = 0; i < COUNT; i++) {
         const struct kind *kind = &kinds[i / 2];
