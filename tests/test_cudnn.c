@@ -6,7 +6,7 @@
  * offers the engines that a test lists; the library itself needs a GPU.
  */
 #include "harness.h"
-#include "net/cuda/cudnn.h"
+#include "net/cuda/cudnn_attention.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@
 struct attribute {
     int name, type;
     int64_t count;
-    char data[64];
+    char data[256];
 };
 
 struct descriptor {
@@ -44,6 +44,8 @@ static struct {
     int64_t heuristic_rows;
     int calls, fail_at, executed;
     int64_t tensors; /* of a variant pack */
+    size_t version;
+    const void *ran[8][16]; /* where the tensors of a run were, by id */
 } dnn;
 
 static int enter(void) {
@@ -107,7 +109,8 @@ static int set(void *to, int name, int type, int64_t count, const void *elements
     }
     bool small = type == WEIR__CUDNN_TYPE_DATA_TYPE || type == WEIR__CUDNN_TYPE_FLOAT ||
                  type == WEIR__CUDNN_TYPE_CONVOLUTION_MODE || type == WEIR__CUDNN_TYPE_HEUR_MODE ||
-                 type == WEIR__CUDNN_TYPE_KNOB_TYPE || type == WEIR__CUDNN_TYPE_POINTWISE_MODE;
+                 type == WEIR__CUDNN_TYPE_KNOB_TYPE || type == WEIR__CUDNN_TYPE_POINTWISE_MODE ||
+                 type == WEIR__CUDNN_TYPE_REDUCTION_OPERATOR;
     bool single = type == WEIR__CUDNN_TYPE_BOOLEAN;
     size_t bytes = (size_t)count * (single ? sizeof(bool) : small ? sizeof(int) : sizeof(int64_t));
     struct attribute *attribute = &descriptor->attributes[descriptor->attribute_count++];
@@ -120,7 +123,10 @@ static int set(void *to, int name, int type, int64_t count, const void *elements
 /* The rows that a graph's image has. */
 static int64_t rows_of(const struct descriptor *graph) {
     const struct descriptor *operation = descriptor_of(graph, WEIR__CUDNN_OPERATIONGRAPH_OPS);
-    int name = operation->kind == WEIR__CUDNN_OPERATION_FORWARD         ? WEIR__CUDNN_FORWARD_X
+    int name = operation->kind == WEIR__CUDNN_OPERATION_MATMUL ? WEIR__CUDNN_OPERATION_MATMUL_A
+               : operation->kind == WEIR__CUDNN_OPERATION_POINTWISE
+                   ? WEIR__CUDNN_OPERATION_POINTWISE_X
+               : operation->kind == WEIR__CUDNN_OPERATION_FORWARD       ? WEIR__CUDNN_FORWARD_X
                : operation->kind == WEIR__CUDNN_OPERATION_BACKWARD_DATA ? WEIR__CUDNN_BWD_DATA_DX
                                                                         : WEIR__CUDNN_BWD_FILTER_X;
     const struct attribute *sizes =
@@ -217,13 +223,26 @@ static int get(void *from, int name, int type, int64_t wanted, int64_t *count, v
     return enter();
 }
 
+#define CHECK_OR_ZERO(condition)                                                                   \
+    if (!EXPECT(condition)) return 0
+
 static int execute(void *handle, void *plan, void *pack) {
     const struct attribute *ids = find(pack, WEIR__CUDNN_VARIANT_PACK_UNIQUE_IDS);
     EXPECT(handle == &dnn.handles && plan != NULL && ids != NULL);
     EXPECT_EQ_INT(ids->count, dnn.tensors);
-    EXPECT(find(pack, WEIR__CUDNN_VARIANT_PACK_DATA_POINTERS) != NULL);
+    const struct attribute *pointers = find(pack, WEIR__CUDNN_VARIANT_PACK_DATA_POINTERS);
+    CHECK_OR_ZERO(pointers != NULL && ids != NULL && dnn.executed < 8);
+    for (int64_t i = 0; i < ids->count; i++) {
+        int64_t id;
+        memcpy(&id, ids->data + 8 * i, sizeof id);
+        if (id < 16) memcpy(&dnn.ran[dnn.executed][id], pointers->data + 8 * i, 8);
+    }
     dnn.executed++;
     return enter();
+}
+
+static size_t version(void) {
+    return dnn.version;
 }
 
 static const char *error_string(int status) {
@@ -237,6 +256,7 @@ static void library_init(struct weir__cudnn *cudnn, const struct engine *engines
     dnn.tensors = 3;
     *cudnn = (struct weir__cudnn){.gpu = "a GPU",
                                   .get_error_string = error_string,
+                                  .get_version = version,
                                   .create = create,
                                   .destroy = destroy,
                                   .set_stream = set_stream,
@@ -440,6 +460,151 @@ static void test_a_stream_has_one_handle(void) {
     library_clean_up(&cudnn);
 }
 
+/* ---- attention ---- */
+
+static const struct weir__cuda_attend some_attention = {false, 12, 12, 1024, 12, 64};
+
+/* Of engines only the sixth and seventh can be set, as an attention's are. */
+static const struct engine attention_engines[] = {
+    {WEIR__CUDNN_NOTE_NONDETERMINISTIC, 0, 0, -1, false},
+    {-1, 0, 0, 1, false},
+    {-1, 64, 0, -1, false},
+    {-1, INT64_C(1) << 40, 0, -1, true},
+    {-1, INT64_C(1) << 40, 0, -1, true},
+    {-1, 0, 0, 0, true},
+    {-1, 0, 0, 0, true}};
+
+/* The chosen engine and its rows, "" if the library is not to be used. */
+static void choose_attention(struct weir__cudnn *cudnn, const struct weir__cuda_attend *attend,
+                             char json[64]) {
+    struct weir__cudnn_attention made;
+    int result = weir__cudnn_attention_init(cudnn, &dnn.handles, attend, &made);
+    json[0] = '\0';
+    if (result != 0) {
+        EXPECT_EQ_INT(result, WEIR__CUDNN_NOT_SUPPORTED);
+        return;
+    }
+    memcpy(json, ((struct descriptor *)made.whole.plan)->json, 64);
+    weir__cudnn_attention_clean_up(cudnn, &made);
+}
+
+static void test_attention_is_by_gpu_and_version(void) {
+    static const struct {
+        int capability;
+        size_t version;
+        int64_t tokens;
+        const char *forward, *backward;
+    } cases[] = {
+        {80, 91801, 1024, "engine 2 rows 12", "engine 2 rows 4"},
+        {80, 92600, 8192, "engine 2 rows 12", ""},
+        {90, 92400, 8192, "engine 2 rows 12", ""},
+        {90, 92500, 8192, "engine 2 rows 12", "engine 6 rows 4"},
+        {90, 92500, 1024, "engine 2 rows 12", "engine 2 rows 4"},
+        {90, 91800, 1024, "", ""},
+        {100, 91801, 1024, "engine 2 rows 12", "engine 5 rows 4"},
+        {103, 92300, 8192, "engine 2 rows 12", "engine 5 rows 4"},
+        {75, 92600, 1024, "", ""},
+        {120, 92600, 1024, "", ""},
+        {90, 92600, 1, "", ""},
+    };
+    struct weir__cudnn cudnn;
+    char json[64];
+    library_init(&cudnn, attention_engines, WEIR__COUNT_OF(attention_engines));
+    for (size_t i = 0; i < WEIR__COUNT_OF(cases); i++) {
+        struct weir__cuda_attend attend = some_attention;
+        attend.tokens = cases[i].tokens;
+        cudnn.capability = cases[i].capability;
+        dnn.version = cases[i].version;
+        choose_attention(&cudnn, &attend, json);
+        EXPECT_EQ_STR(json, cases[i].forward);
+        attend.backward = true;
+        choose_attention(&cudnn, &attend, json);
+        EXPECT_EQ_STR(json, cases[i].backward);
+    }
+    library_clean_up(&cudnn);
+}
+
+static void test_attention_has_heads_of_some_sizes(void) {
+    struct weir__cudnn cudnn;
+    char json[64];
+    library_init(&cudnn, attention_engines, WEIR__COUNT_OF(attention_engines));
+    cudnn.capability = 90;
+    dnn.version = 92600;
+    for (int64_t size = 1; size <= 256; size++) {
+        struct weir__cuda_attend attend = some_attention;
+        attend.size = size;
+        choose_attention(&cudnn, &attend, json);
+        EXPECT_EQ_INT(json[0] != '\0', size % 8 == 0 && size <= 128);
+    }
+    library_clean_up(&cudnn);
+}
+
+/* Of `rows` rows, each of 16 units of memory, `at_once` are run together. */
+static void run_attention(bool backward, int64_t rows, int64_t at_once, int64_t tensors) {
+    struct weir__cudnn cudnn;
+    struct weir__cuda_failure failure = {0};
+    void *plan = NULL;
+    struct weir__cuda_attend attend = some_attention;
+    attend.backward = backward;
+    attend.rows = rows;
+    library_init(&cudnn, attention_engines, WEIR__COUNT_OF(attention_engines));
+    cudnn.capability = 80;
+    dnn.version = 92600;
+    dnn.tensors = tensors;
+    CHECK_OK(weir__cudnn_attention_new(&cudnn, &attend, SOME_STREAM, &plan, &failure));
+    char *memory = (char *)(uintptr_t)4096, *none = (char *)(uintptr_t)64;
+    const struct weir__cuda_attend_call call = {memory, none, (float *)none, none, none, none};
+    EXPECT_STATUS(weir__cudnn_attention_run(&cudnn, plan, &call, &failure), WEIR_OK);
+    EXPECT_EQ_INT(dnn.executed, (rows - 1) / at_once + 1);
+    size_t token = 12 * 64 * 2, row = 1024 * token;
+    for (int i = 0; i < dnn.executed; i++) {
+        size_t first = (size_t)i * (size_t)at_once;
+        EXPECT_EQ_PTR(dnn.ran[i][WEIR__CUDNN_ID_Q], memory + 3 * first * row);
+        EXPECT_EQ_PTR(dnn.ran[i][WEIR__CUDNN_ID_V], memory + 3 * first * row + 2 * token);
+        EXPECT_EQ_PTR(dnn.ran[i][WEIR__CUDNN_ID_OUT], none + first * row);
+        EXPECT_EQ_PTR(dnn.ran[i][WEIR__CUDNN_ID_LSE], none + first * 1024 * 12 * 4);
+        if (!backward) continue;
+        EXPECT_EQ_PTR(dnn.ran[i][WEIR__CUDNN_ID_DK], none + 3 * first * row + token);
+        EXPECT_EQ_PTR(dnn.ran[i][WEIR__CUDNN_ID_DELTA], none);
+    }
+    weir__cudnn_attention_destroy(&cudnn, plan);
+    library_clean_up(&cudnn);
+}
+
+static void test_attention_goes_backward_by_a_few_rows(void) {
+    run_attention(false, 12, 12, 7);
+    run_attention(false, 5, 5, 7);
+    run_attention(true, 12, 4, 13);
+    run_attention(true, 7, 4, 13);
+    run_attention(true, 3, 4, 13);
+}
+
+static void test_whichever_call_of_attention_fails_nothing_is_left(void) {
+    struct weir__cudnn cudnn;
+    struct weir__cuda_attend attend = some_attention;
+    bool failed = true;
+    int k = 0;
+    attend.backward = true;
+    attend.rows = 7;
+    library_init(&cudnn, attention_engines, WEIR__COUNT_OF(attention_engines));
+    cudnn.capability = 80;
+    dnn.version = 92600;
+    while (failed && k < 4000) {
+        struct weir__cuda_failure failure = {0};
+        void *plan = NULL;
+        dnn.calls = 0;
+        dnn.fail_at = ++k;
+        int status = weir__cudnn_attention_new(&cudnn, &attend, SOME_STREAM, &plan, &failure);
+        failed = dnn.calls >= k;
+        EXPECT_EQ_INT(plan == NULL, status != WEIR_OK);
+        weir__cudnn_attention_destroy(&cudnn, plan);
+        EXPECT_EQ_INT(dnn.alive, 0);
+        EXPECT_EQ_INT(dnn.handles, 0);
+    }
+    EXPECT(k > 500 && k < 4000);
+    library_clean_up(&cudnn);
+}
+
 /* ---- plans on disk ---- */
 
 static bool is_kept(struct weir__cudnn *cudnn, const struct weir__cuda_convolution *shape) {
@@ -525,6 +690,10 @@ static void test_a_missing_library_is_named(void) {
 WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(one_engine_serves_all_row_counts), TEST(stream_k_is_for_gradients_of_weights),
                 TEST(sums_stay_apart_where_they_are_rounded_later), TEST(the_fallback_comes_last),
-                TEST(whichever_call_fails_nothing_is_left), TEST(a_stream_has_one_handle),
-                TEST(plans_are_kept_for_their_gpu_and_shape), TEST(a_broken_plan_is_written_anew),
-                TEST(no_place_for_plans_is_no_failure), TEST(a_missing_library_is_named))
+                TEST(whichever_call_fails_nothing_is_left), TEST(attention_is_by_gpu_and_version),
+                TEST(attention_has_heads_of_some_sizes),
+                TEST(attention_goes_backward_by_a_few_rows),
+                TEST(whichever_call_of_attention_fails_nothing_is_left),
+                TEST(a_stream_has_one_handle), TEST(plans_are_kept_for_their_gpu_and_shape),
+                TEST(a_broken_plan_is_written_anew), TEST(no_place_for_plans_is_no_failure),
+                TEST(a_missing_library_is_named))

@@ -9,7 +9,7 @@
  */
 #include "device/gpus.h"
 #include "harness.h"
-#include "net/cuda/cudnn.h"
+#include "net/cuda/cudnn_attention.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -199,4 +199,63 @@ static void test_what_rounds_once_has_a_plan(void) {
     }
 }
 
-WEIR_TEST_SUITE(cudnn_real, TEST(every_convolution_has_a_plan), TEST(what_rounds_once_has_a_plan))
+/* ---- attention ---- */
+
+static int (*create)(int kind, void **descriptor);
+static int searches; /* for engines */
+
+static int count_searches(int kind, void **descriptor) {
+    searches += kind == WEIR__CUDNN_ENGINEHEUR;
+    return create(kind, descriptor);
+}
+
+/* It has plans, which are kept: the second time no engine is looked for. */
+static void expect_attention(struct weir__cudnn *cudnn, const struct weir__cuda_attend *attend) {
+    for (int time = 0; time < 2; time++) {
+        struct weir__cudnn_attention made;
+        searches = 0;
+        int result = weir__cudnn_attention_init(cudnn, NULL, attend, &made);
+        if (result != 0) {
+            TEST_FAIL("%s, %s, %lld of %lld rows, %lld tokens, %lld heads of %lld: %s", cudnn->gpu,
+                      attend->backward ? "backward" : "forward", (long long)attend->rows,
+                      (long long)attend->rows_max, (long long)attend->tokens,
+                      (long long)attend->heads, (long long)attend->size,
+                      cudnn->get_error_string(result));
+            return;
+        }
+        EXPECT(made.whole.workspace <= made.room.plan);
+        EXPECT_EQ_INT(made.rest.plan != NULL, attend->rows % made.at_once != 0);
+        if (time == 1) EXPECT_EQ_INT(searches, 0);
+        weir__cudnn_attention_clean_up(cudnn, &made);
+    }
+}
+
+static const struct weir__cuda_attend attentions[] = {{false, 4, 4, 1024, 12, 64},
+                                                      {true, 7, 7, 1024, 12, 64},
+                                                      {true, 1, 1, 8192, 16, 128},
+                                                      {false, 2, 2, 257, 2, 72},
+                                                      {true, 2, 2, 7, 1, 8}};
+
+static void test_attention_has_plans(void) {
+    LIBRARY_OR_SKIP();
+    COMPILER_OR_SKIP();
+    for (size_t g = 0; g < WEIR__COUNT_OF(gpus); g++) {
+        struct weir__cudnn cudnn;
+        if (!EXPECT(open_for(&gpus[g], &cudnn))) return;
+        bool is_old = cudnn.get_version() < WEIR__CUDNN_ATTENTION_LEAST;
+        bool orders = cudnn.capability >= 100 ||
+                      (cudnn.capability >= 90 && cudnn.get_version() >= WEIR__CUDNN_ORDERED_LEAST);
+        create = cudnn.descriptor_create;
+        cudnn.descriptor_create = count_searches;
+        snprintf(cudnn.folder, sizeof cudnn.folder, "%s", test_temporary_directory());
+        for (size_t i = 0; i < WEIR__COUNT_OF(attentions) && !is_old; i++) {
+            bool is_long = attentions[i].backward && attentions[i].tokens == 8192;
+            if (!is_long || orders) expect_attention(&cudnn, &attentions[i]);
+        }
+        close_for(&cudnn);
+        if (is_old) SKIP("attention is only asked of cuDNN 9.18.1 or later");
+    }
+}
+
+WEIR_TEST_SUITE(cudnn_real, TEST(every_convolution_has_a_plan), TEST(what_rounds_once_has_a_plan),
+                TEST(attention_has_plans))

@@ -187,6 +187,60 @@ static void test_the_fake_driver_brings_its_libraries(void) {
     EXPECT(fake_gpus_clean(fake));
 }
 
+/* ---- attention ---- */
+
+static const struct weir__op_shape attention_of_three = {.op = WEIR__OP_attention,
+                                                         .rows = 2,
+                                                         .rows_max = 3,
+                                                         .tokens = 5,
+                                                         .heads = 3,
+                                                         .width = 48,
+                                                         .dtype = WEIR_BF16};
+
+/* Whether the library's is taken for a shape. */
+static bool has_attention(const struct weir__op_shape *shape) {
+    const struct weir__kernel *row = weir__cuda_kernel_for(shape->op, shape->dtype);
+    struct weir__device *device = fake_gpu_open("cuda:0");
+    struct weir_stream *stream = NULL;
+    void *state = NULL;
+    if (device == NULL) return false;
+    EXPECT_STATUS(device->calls->stream_new(device, &stream), WEIR_OK);
+    EXPECT_STATUS(row->prepare(shape, stream, &state), WEIR_OK);
+    bool has = state != NULL;
+    row->release(state);
+    device->calls->stream_destroy(stream);
+    device->calls->close(device);
+    return has;
+}
+
+static void test_a_library_has_attention_or_we_do(void) {
+    FAKE_OR_RETURN(fake);
+    struct weir__op_shape shape = attention_of_three;
+    EXPECT(has_attention(&shape));
+    shape.op = WEIR__OP_attention_grad;
+    EXPECT(has_attention(&shape));
+    shape.rows = shape.rows_max = 1;
+    EXPECT(has_attention(&shape));
+    shape.dtype = WEIR_F32;
+    EXPECT(!has_attention(&shape));
+    shape.dtype = WEIR_BF16;
+    shape.width = 36; /* heads of 12 */
+    EXPECT(!has_attention(&shape));
+    shape.width = 3 * 136;
+    EXPECT(!has_attention(&shape));
+    shape.heads = 2; /* which the fake library lacks */
+    shape.width = 32;
+    EXPECT(!has_attention(&shape));
+    EXPECT(fake_gpus_clean(fake));
+}
+
+static void test_attention_that_fails_leaves_nothing(void) {
+    FAKE_OR_RETURN(fake);
+    uint64_t k = 1;
+    while (k < 100 && prepare_with_failure(fake, &attention_of_three, k)) k++;
+    EXPECT(k > 3 && k < 100);
+}
+
 /* ---- workspace ---- */
 
 static void test_workspace_has_its_bounds(void) {
@@ -219,7 +273,36 @@ static void test_workspace_has_its_bounds(void) {
     EXPECT_STATUS(weir__cuda_convolution_workspace(&convolution, &bytes), WEIR_ERR_OVERFLOW);
 }
 
+static void test_attention_has_its_room(void) {
+    struct weir__cuda_attend attend = {false, 2, 3, 1024, 12, 64};
+    struct weir__cuda_attend_room room;
+    EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_OK);
+    EXPECT_EQ_UINT(room.bytes, 4096);
+    EXPECT_EQ_INT(room.at_once, 3);
+    attend.backward = true;
+    size_t scores = 12 * 1024 * 1024 * 2, blocks = 12 * 16 * 64;
+    EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_OK);
+    EXPECT(room.keeps_scores);
+    EXPECT_EQ_UINT(room.delta, 3 * 12 * 1024 * 4);
+    EXPECT_EQ_UINT(room.plan, 3 * (scores + blocks) + 4096);
+    EXPECT_EQ_UINT(room.bytes, room.delta + room.plan);
+    attend.rows_max = 16; /* room for 5: four times 4 */
+    EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_OK);
+    EXPECT_EQ_INT(room.at_once, 4);
+    attend.tokens = 4096; /* 384 MiB a row */
+    EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_OK);
+    EXPECT(!room.keeps_scores);
+    EXPECT_EQ_INT(room.at_once, 8); /* of 12 MiB each */
+    EXPECT_EQ_UINT(room.sums, 8 * 12 * 4096 * 64 * 4);
+    EXPECT_EQ_UINT(room.plan, 8 * 12 * 64 * 64 + 4096);
+    EXPECT_EQ_UINT(room.bytes, room.delta + room.sums + room.plan);
+    attend.tokens = INT64_MAX / 2;
+    EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_ERR_OVERFLOW);
+}
+
 WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
                 TEST(rows_have_their_bits_whatever_their_number),
                 TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
-                TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds))
+                TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds),
+                TEST(a_library_has_attention_or_we_do), TEST(attention_that_fails_leaves_nothing),
+                TEST(attention_has_its_room))

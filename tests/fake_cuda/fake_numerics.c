@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* Products and convolutions for the fake driver: run calls enqueue, and compute with the CPU's f32
- * reference kernels when the work runs: with F32 numbers the bits are theirs. BF16 is widened
- * before and rounded after. Buffers are checked when the work runs, and the workspace is filled
- * with NaN, for a library may use it all. Since a library may lack a kernel, gradients of weights
- * from BF16 images are F32, and biases are added, only where the number of output channels is even.
- */
+/* Products, convolutions and attention for the fake driver: run calls enqueue, and compute with the
+ * CPU's f32 reference kernels when the work runs: with F32 numbers the bits are theirs. BF16 is
+ * widened before and rounded after. Buffers are checked when the work runs, and the workspace is
+ * filled with NaN, for a library may use it all. Since a library may lack a kernel, gradients of
+ * weights from BF16 images are F32, and biases are added, only where the number of output channels
+ * is even, and attention is there only for a multiple of three heads. */
 #include "fake_state.h"
 
 #include "net/cpu/cpu.h"
@@ -320,6 +320,95 @@ static int convolution_run(void *convolutions, const void *plan,
                   failure);
 }
 
+/* ---- attention ---- */
+
+struct attention_plan {
+    struct weir__cuda_attend attend;
+    struct CUstream_st *stream;
+};
+
+struct attention_work {
+    struct work work;
+    struct attention_plan plan;
+    struct weir__cuda_attend_call call;
+    size_t workspace;
+};
+
+enum { QKV, OUT, LSE, DOUT, DQKV, ATTENDED };
+
+static void attend(const struct weir__cuda_attend *attend, struct numbers of[ATTENDED]) {
+    const struct weir__op_shape shape = {.op = attend->backward ? WEIR__OP_attention_grad
+                                                                : WEIR__OP_attention,
+                                         .rows = attend->rows,
+                                         .rows_max = attend->rows,
+                                         .tokens = attend->tokens,
+                                         .heads = attend->heads,
+                                         .width = attend->heads * attend->size,
+                                         .threads = 1};
+    const struct weir__kernel *row = &weir__reference_f32[shape.op];
+    for (int i = 0; i < ATTENDED; i++) widen(&of[i]);
+    const void *forward_in[] = {of[QKV].wide};
+    const void *backward_in[] = {of[DOUT].wide, of[QKV].wide, of[OUT].wide, of[LSE].wide};
+    void *forward_out[] = {of[OUT].wide, of[LSE].wide}, *backward_out[] = {of[DQKV].wide};
+    size_t bytes = 0;
+    if (row->measure != NULL && row->measure(&shape, &bytes) != WEIR_OK) abort();
+    const struct weir__op_call call = {.shape = &shape,
+                                       .in = attend->backward ? backward_in : forward_in,
+                                       .out = attend->backward ? backward_out : forward_out,
+                                       .workspace = fake_new(bytes),
+                                       .overwrite = true};
+    if (row->run(&call) != WEIR_OK) abort();
+    free(call.workspace);
+    for (int i = attend->backward ? DQKV : OUT; i <= (attend->backward ? DQKV : LSE); i++)
+        store(&of[i]);
+    for (int i = 0; i < ATTENDED; i++) free(of[i].wide);
+}
+
+static void run_attention(const void *arguments) {
+    const struct attention_work *work = arguments;
+    const struct weir__cuda_attend *shape = &work->plan.attend;
+    const struct weir__cuda_attend_call *call = &work->call;
+    struct fake_context *context = work->work.context;
+    size_t per_head = (size_t)(shape->rows * shape->tokens * shape->heads);
+    size_t out = per_head * (size_t)shape->size;
+    struct numbers of[ATTENDED] = {
+        [QKV] = {(void *)(uintptr_t)call->qkv, 3 * out, WEIR_BF16, NULL},
+        [OUT] = {call->y, out, WEIR_BF16, NULL},
+        [LSE] = {call->lse, per_head, WEIR_F32, NULL},
+        [DOUT] = {(void *)(uintptr_t)call->dy, shape->backward ? out : 0, WEIR_BF16, NULL},
+        [DQKV] = {call->dqkv, shape->backward ? 3 * out : 0, WEIR_BF16, NULL}};
+    for (int i = 0; i < ATTENDED; i++)
+        if (!is_touchable(context, "cudnnBackendExecute", &of[i])) return;
+    if (!touch(context, "cudnnBackendExecute", call->workspace, work->workspace)) return;
+    memset(call->workspace, 0xff, work->workspace);
+    attend(shape, of);
+}
+
+static int attention_new(void *convolutions, const struct weir__cuda_attend *attend,
+                         struct CUstream_st *stream, void **plan,
+                         struct weir__cuda_failure *failure) {
+    struct attention_plan made = {*attend, stream};
+    (void)convolutions;
+    if (attend->heads % 3 != 0) return WEIR_ERR_UNSUPPORTED;
+    return make("cudnnBackendFinalize", &made, sizeof made, plan, failure);
+}
+
+static int attention_run(void *convolutions, const void *plan,
+                         const struct weir__cuda_attend_call *call,
+                         struct weir__cuda_failure *failure) {
+    struct attention_work work = {.plan = *(const struct attention_plan *)plan, .call = *call};
+    struct weir__cuda_attend_room room;
+    uintptr_t addresses = (uintptr_t)call->qkv | (uintptr_t)call->y | (uintptr_t)call->lse |
+                          (uintptr_t)call->dy | (uintptr_t)call->dqkv;
+    (void)convolutions;
+    if (weir__cuda_attend_room(&work.plan.attend, &room) != WEIR_OK || addresses % 16 != 0 ||
+        (uintptr_t)call->workspace % 256 != 0)
+        return say("cudnnBackendExecute", WEIR__CUDA_INVALID_VALUE, failure);
+    work.workspace = room.bytes;
+    return launch("cudnnBackendExecute", work.plan.stream, run_attention, &work.work, sizeof work,
+                  failure);
+}
+
 extern const struct weir__cuda_numerics weir_fake_cuda_numerics;
 const struct weir__cuda_numerics weir_fake_cuda_numerics = {
     .products_open = open_library,
@@ -332,4 +421,7 @@ const struct weir__cuda_numerics weir_fake_cuda_numerics = {
     .convolution_new = convolution_new,
     .convolution_destroy = destroy_plan,
     .convolution_run = convolution_run,
+    .attention_new = attention_new,
+    .attention_destroy = destroy_plan,
+    .attention_run = attention_run,
 };

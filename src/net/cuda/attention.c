@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: MIT */
-/* Attention, and with a cache. A head's size decides which of a kernel's variants is launched. */
+/*
+ * Attention, and with a cache. In BF16 a library's (numerics.h), where it has it for the shape:
+ * that is found out when the pipe is built, and holds for all of its calls. Else by kernels of
+ * ours, of which a head's size decides the variant; both have the same shapes, so that a workspace
+ * is counted for whichever it will be.
+ */
 #include "net/cuda/attention_arguments.h"
 #include "net/cuda/cuda.h"
+#include "net/cuda/numerics.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { TILE = 64, PITCH = TILE + 4, THREADS = 256, SIZES = 3, HEAD_MAX = 256 };
 /** On the tensor cores a warp has 16 tokens; heads are of up to 128 numbers, a multiple of 8. */
-enum { WARP_ROWS = 16, WARP = 32, TENSOR_SIZES = 2, TENSOR_HEAD_MAX = 128, TENSOR_HEAD_STEP = 8 };
+enum { WARP_ROWS = 16, WARP = 32, TENSOR_SIZES = 2, ALIGNMENT = 256 };
+_Static_assert(WEIR__CUDA_ATTEND_SIZE == 128 && WEIR__CUDA_ATTEND_STEP == 8, "ours and libraries'");
 /** Shared memory: two tiles and two numbers for each token of one; four tiles of BF16 and likewise,
  * twice; query, scores, shares, sums, and eight numbers a thread. */
 enum {
@@ -50,7 +57,8 @@ static int64_t head_size(const struct weir__op_shape *shape) {
 
 static bool is_for_tensor_cores(const struct weir__op_shape *shape) {
     int64_t size = head_size(shape);
-    return shape->dtype == WEIR_BF16 && size <= TENSOR_HEAD_MAX && size % TENSOR_HEAD_STEP == 0;
+    return shape->dtype == WEIR_BF16 && size <= WEIR__CUDA_ATTEND_SIZE &&
+           size % WEIR__CUDA_ATTEND_STEP == 0;
 }
 
 /** A block for each `tile` tokens of each head. */
@@ -69,18 +77,87 @@ static int check(const struct weir__op_shape *shape) {
     return fits ? WEIR_OK : WEIR_ERR_UNSUPPORTED;
 }
 
-static int measure(const struct weir__op_shape *shape, size_t *workspace) {
-    *workspace = 0;
-    return check(shape);
+/* ---- a library's ---- */
+
+/** What prepare makes, where the library has it. */
+struct attention {
+    struct weir__cuda_library_use use;
+    void *plan;
+};
+
+static struct weir__cuda_attend describe(const struct weir__op_shape *shape) {
+    return (struct weir__cuda_attend){.backward = shape->op == WEIR__OP_attention_grad,
+                                      .rows = shape->rows,
+                                      .rows_max = shape->rows_max > shape->rows ? shape->rows_max
+                                                                                : shape->rows,
+                                      .tokens = shape->tokens,
+                                      .heads = shape->heads,
+                                      .size = head_size(shape)};
 }
 
-/** delta */
-static int measure_grad(const struct weir__op_shape *shape, size_t *workspace) {
-    int status = check(shape);
-    if (status == WEIR_OK)
-        *workspace = (size_t)(shape->rows * shape->heads * shape->tokens) * sizeof(float);
-    return status;
+static void release(void *state) {
+    struct attention *attention = state;
+    if (attention == NULL) return;
+    if (attention->plan != NULL)
+        attention->use.calls->attention_destroy(attention->use.library, attention->plan);
+    weir__release(NULL, attention, 1, sizeof *attention);
 }
+
+/** None of it is a failure where the library only lacks it: the state is NULL then. */
+static int prepare(const struct weir__op_shape *shape, struct weir_stream *stream, void **state) {
+    const struct weir__cuda_attend attend = describe(shape);
+    struct weir__cuda_failure failure = {0};
+    struct weir__cuda_library_use use;
+    *state = NULL;
+    if (!is_for_tensor_cores(shape) || shape->tokens == 0 || shape->heads == 0) return WEIR_OK;
+    int status = weir__cuda_library_try(stream->device, WEIR__CUDA_CONVOLUTIONS, &use);
+    if (status != WEIR_OK || use.library == NULL) return status;
+    struct attention *made = weir__acquire(NULL, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->use = use;
+    status = use.calls->attention_new(use.library, &attend, weir__cuda_stream(stream)->native,
+                                      &made->plan, &failure);
+    if (status == WEIR_OK)
+        *state = made;
+    else
+        release(made);
+    if (status == WEIR_ERR_UNSUPPORTED) return WEIR_OK;
+    return weir__cuda_settle(weir__cuda_device(stream->device), status, &failure);
+}
+
+static int run(const struct weir__op_call *call, struct weir__cuda_attend_call *attend) {
+    const struct attention *attention = call->state;
+    struct weir__cuda_failure failure = {0};
+    uintptr_t begin = (uintptr_t)call->workspace;
+    attend->workspace = (void *)((begin + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    int status = attention->use.calls->attention_run(attention->use.library, attention->plan,
+                                                     attend, &failure);
+    return weir__cuda_settle(weir__cuda_device(call->stream->device), status, &failure);
+}
+
+/* ---- measuring ---- */
+
+static int measure(const struct weir__op_shape *shape, size_t *workspace) {
+    const struct weir__cuda_attend attend = describe(shape);
+    struct weir__cuda_attend_room room;
+    *workspace = 0;
+    int status = check(shape);
+    if (status != WEIR_OK || !is_for_tensor_cores(shape)) return status;
+    status = weir__cuda_attend_room(&attend, &room);
+    if (status != WEIR_OK) return status;
+    return weir__add(room.bytes, ALIGNMENT, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}
+
+/** The library's, or delta. */
+static int measure_grad(const struct weir__op_shape *shape, size_t *workspace) {
+    int status = measure(shape, workspace);
+    if (status != WEIR_OK) return status;
+    size_t delta = (size_t)(shape->rows * shape->heads * shape->tokens) * sizeof(float);
+    if (*workspace < delta) *workspace = delta;
+    return WEIR_OK;
+}
+
+/* ---- ours ---- */
 
 static int launch(const struct weir__op_call *call, const struct variants *variants,
                   struct weir__cuda_attention *pass) {
@@ -105,11 +182,24 @@ static int launch(const struct weir__op_call *call, const struct variants *varia
 }
 
 static int attention(const struct weir__op_call *call) {
+    if (call->state != NULL) {
+        struct weir__cuda_attend_call attend = {
+            .qkv = call->in[0], .y = call->out[0], .lse = call->out[1]};
+        return run(call, &attend);
+    }
     struct weir__cuda_attention pass = {.qkv = call->in[0], .y = call->out[0], .lse = call->out[1]};
     return launch(call, &forward, &pass);
 }
 
 static int attention_grad(const struct weir__op_call *call) {
+    if (call->state != NULL) {
+        struct weir__cuda_attend_call attend = {.qkv = call->in[1],
+                                                .y = (void *)(uintptr_t)call->in[2],
+                                                .lse = (float *)(uintptr_t)call->in[3],
+                                                .dy = call->in[0],
+                                                .dqkv = call->out[0]};
+        return run(call, &attend);
+    }
     struct weir__cuda_attention pass = {.qkv = call->in[1],
                                         .y = (void *)(uintptr_t)call->in[2],
                                         .lse = (float *)(uintptr_t)call->in[3],
@@ -205,8 +295,16 @@ static int position_cached(const struct weir__op_call *call) {
 }
 
 const struct weir__kernel weir__cuda_attention[WEIR__OP_COUNT] = {
-    [WEIR__OP_attention] = {.measure = measure, .run = attention, .library = "CUDA"},
-    [WEIR__OP_attention_grad] = {.measure = measure_grad, .run = attention_grad, .library = "CUDA"},
+    [WEIR__OP_attention] = {.measure = measure,
+                            .prepare = prepare,
+                            .release = release,
+                            .run = attention,
+                            .library = "CUDA"},
+    [WEIR__OP_attention_grad] = {.measure = measure_grad,
+                                 .prepare = prepare,
+                                 .release = release,
+                                 .run = attention_grad,
+                                 .library = "CUDA"},
     [WEIR__OP_attention_cached] = {.measure = measure_cached,
                                    .run = attention_cached,
                                    .library = "CUDA"},

@@ -6,7 +6,8 @@
  *  - dtype F32, or BF16: then activations and their gradients are stored as BF16, while parameters
  *    and their gradients, mean, rstd and lse are F32 (weights of products may come as BF16 in
  *    call->packed). All arithmetic is F32, rounded once where it is stored, but that
- *    attention of BF16 rounds shares, too, as operands of a product; losses are double;
+ *    attention of BF16 rounds shares, too, and gradients of scores, as operands of a product;
+ *    losses are double;
  *  - all operands, the workspace and what they point to are memory that the device reaches. `loss`
  *    may be the host's pinned memory. Arguments are taken at the call;
  *  - results depend on the shape and on values: grids of what sums up are chosen by the shape,
@@ -14,6 +15,9 @@
  *    computed alike wherever it stands, whatever the number of rows;
  *  - a fused op rounds once, too: in F32 its bits are its parts', in BF16 they need not be. So what
  *    is fused must not depend on the partition: parts of one layer;
+ *  - attention of BF16 is cuDNN's or ours (cudnn_attention.h says which), of other bits: by the
+ *    shape but for its rows, the GPU and the libraries, so that all pipes of a net on a machine
+ * have the same;
  *  - nothing is read back. An index out of range cannot be reported: nothing is read or written out
  *    of bounds for it, and what it would give is NaN, so that the step is refused as not finite.
  *    The net looks at the caller's indices before the step (net.h);

@@ -7,6 +7,7 @@
  *   cudnn_convolution.c   a convolution as one
  *   cudnn_plan.c          which engine computes it
  *   cudnn_cache.c         plans kept on disk
+ * Attention by it is cudnn_attention.h's.
  */
 #ifndef WEIR_NET_CUDA_CUDNN_H
 #define WEIR_NET_CUDA_CUDNN_H
@@ -22,7 +23,9 @@ enum {
     WEIR__CUDNN_DEVICE_ALLOCATION_FAILED = 4004,
     /* cudnnDataType_t, cudnnConvolutionMode_t, cudnnBackendHeurMode_t */
     WEIR__CUDNN_DATA_FLOAT = 0,
+    WEIR__CUDNN_DATA_INT32 = 4,
     WEIR__CUDNN_DATA_BFLOAT16 = 9,
+    WEIR__CUDNN_DATA_BOOLEAN = 11,
     WEIR__CUDNN_CROSS_CORRELATION = 1,
     WEIR__CUDNN_HEUR_MODE_FALLBACK = 2,
     WEIR__CUDNN_HEUR_MODE_A = 3,
@@ -36,10 +39,26 @@ enum {
     WEIR__CUDNN_NOTE_WINOGRAD_TILE_6X6 = 7,
     WEIR__CUDNN_NOTE_WINOGRAD_TILE_13X13 = 8,
     /* cudnnBackendKnobType_t */
-    WEIR__CUDNN_KNOB_STREAM_K = 38,
+    WEIR__CUDNN_KNOB_STAGES = 14,
+    WEIR__CUDNN_KNOB_KERNEL_CFG = 24,
+    WEIR__CUDNN_KNOB_TILE_CGA_M = 27,
+    WEIR__CUDNN_KNOB_STREAM_K = 38, /**< this and the next since 9.7 */
+    WEIR__CUDNN_KNOB_TILE_M = 40,
+    WEIR__CUDNN_KNOB_TILE_N = 41,
     /* cudnnPointwiseMode_t */
     WEIR__CUDNN_POINTWISE_ADD = 0,
-    WEIR__CUDNN_POINTWISE_IDENTITY = 21
+    WEIR__CUDNN_POINTWISE_MUL = 1,
+    WEIR__CUDNN_POINTWISE_DIV = 6,
+    WEIR__CUDNN_POINTWISE_SUB = 9,
+    WEIR__CUDNN_POINTWISE_EXP = 13,
+    WEIR__CUDNN_POINTWISE_LOG = 15,
+    WEIR__CUDNN_POINTWISE_IDENTITY = 21,
+    WEIR__CUDNN_POINTWISE_CMP_GE = 303,
+    WEIR__CUDNN_POINTWISE_GEN_INDEX = 501,
+    WEIR__CUDNN_POINTWISE_BINARY_SELECT = 601,
+    /* cudnnReduceTensorOp_t */
+    WEIR__CUDNN_REDUCE_ADD = 0,
+    WEIR__CUDNN_REDUCE_MAX = 3
 };
 
 /** cudnnBackendAttributeType_t */
@@ -56,6 +75,7 @@ enum weir__cudnn_type {
     WEIR__CUDNN_TYPE_NUMERICAL_NOTE = 11,
     WEIR__CUDNN_TYPE_POINTWISE_MODE = 14,
     WEIR__CUDNN_TYPE_DESCRIPTOR = 15,
+    WEIR__CUDNN_TYPE_REDUCTION_OPERATOR = 18,
     WEIR__CUDNN_TYPE_CHAR = 24
 };
 
@@ -75,6 +95,11 @@ enum weir__cudnn_kind {
     WEIR__CUDNN_OPERATIONGRAPH = 15,
     WEIR__CUDNN_VARIANT_PACK = 16,
     WEIR__CUDNN_TENSOR = 17,
+    WEIR__CUDNN_MATMUL = 18,
+    WEIR__CUDNN_OPERATION_MATMUL = 19,
+    WEIR__CUDNN_REDUCTION = 21,
+    WEIR__CUDNN_OPERATION_REDUCTION = 22,
+    WEIR__CUDNN_OPERATION_RESHAPE = 31,
     WEIR__CUDNN_DEVICE = 38 /**< since 9.8, as are the attributes of it */
 };
 
@@ -142,6 +167,18 @@ enum weir__cudnn_attribute {
     WEIR__CUDNN_ENGINE_GLOBAL_INDEX = 1301,
     WEIR__CUDNN_ENGINE_NUMERICAL_NOTE = 1303,
     WEIR__CUDNN_ENGINE_DEVICE = 1307,
+    WEIR__CUDNN_MATMUL_COMP_TYPE = 1500,
+    WEIR__CUDNN_OPERATION_MATMUL_A = 1520,
+    WEIR__CUDNN_OPERATION_MATMUL_B = 1521,
+    WEIR__CUDNN_OPERATION_MATMUL_C = 1522,
+    WEIR__CUDNN_OPERATION_MATMUL_DESC = 1523,
+    WEIR__CUDNN_REDUCTION_OPERATOR = 1600,
+    WEIR__CUDNN_REDUCTION_COMP_TYPE = 1601,
+    WEIR__CUDNN_OPERATION_REDUCTION_X = 1610,
+    WEIR__CUDNN_OPERATION_REDUCTION_Y = 1611,
+    WEIR__CUDNN_OPERATION_REDUCTION_DESC = 1612,
+    WEIR__CUDNN_OPERATION_RESHAPE_X = 2200,
+    WEIR__CUDNN_OPERATION_RESHAPE_Y = 2201,
     WEIR__CUDNN_DEVICE_JSON_REPRESENTATION = 2702
 };
 
@@ -198,6 +235,14 @@ void weir__cudnn_convolution_destroy(void *convolutions, void *plan);
 int weir__cudnn_convolution_run(void *convolutions, const void *plan,
                                 const struct weir__cuda_convolution_call *call,
                                 struct weir__cuda_failure *failure);
+
+int weir__cudnn_attention_new(void *convolutions, const struct weir__cuda_attend *attend,
+                              struct CUstream_st *stream, void **plan,
+                              struct weir__cuda_failure *failure);
+void weir__cudnn_attention_destroy(void *convolutions, void *plan);
+int weir__cudnn_attention_run(void *convolutions, const void *plan,
+                              const struct weir__cuda_attend_call *call,
+                              struct weir__cuda_failure *failure);
 
 /** The stream's handle, made if need be; HOST_ALLOCATION_FAILED: too many streams. Give it back. A
  * cudnnStatus_t. */

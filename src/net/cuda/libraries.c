@@ -14,4 +14,7 @@ const struct weir__cuda_numerics weir__cuda_libraries = {
     .convolution_new = weir__cudnn_convolution_new,
     .convolution_destroy = weir__cudnn_convolution_destroy,
     .convolution_run = weir__cudnn_convolution_run,
+    .attention_new = weir__cudnn_attention_new,
+    .attention_destroy = weir__cudnn_attention_destroy,
+    .attention_run = weir__cudnn_attention_run,
 };

@@ -84,6 +84,23 @@ int weir__cuda_library_need(struct weir__device *device, enum weir__cuda_library
     return status;
 }
 
+static void read_use(struct weir__cuda_device *device, enum weir__cuda_library library,
+                     struct weir__cuda_library_use *use) {
+    pthread_mutex_lock(&device->lock);
+    const struct numerics *numerics = (const struct numerics *)device->numerics;
+    *use = (struct weir__cuda_library_use){numerics->calls, numerics->opened[library]};
+    pthread_mutex_unlock(&device->lock);
+}
+
+int weir__cuda_library_try(struct weir__device *device, enum weir__cuda_library library,
+                           struct weir__cuda_library_use *use) {
+    *use = (struct weir__cuda_library_use){NULL, NULL};
+    int status = weir__cuda_library_need(device, library, NULL);
+    if (status == WEIR_ERR_NOT_FOUND || status == WEIR_ERR_UNSUPPORTED) return WEIR_OK;
+    if (status == WEIR_OK) read_use(weir__cuda_device(device), library, use);
+    return status;
+}
+
 int weir__cuda_library_use(struct weir__device *device, enum weir__cuda_library library,
                            struct weir__cuda_library_use *use) {
     struct weir__cuda_device *own = weir__cuda_device(device);
@@ -94,12 +111,8 @@ int weir__cuda_library_use(struct weir__device *device, enum weir__cuda_library 
                                                    weir_status_text(status)};
         weir__cuda_note(own, &failure);
     }
-    if (status != WEIR_OK) return status;
-    pthread_mutex_lock(&own->lock);
-    const struct numerics *numerics = (const struct numerics *)own->numerics;
-    *use = (struct weir__cuda_library_use){numerics->calls, numerics->opened[library]};
-    pthread_mutex_unlock(&own->lock);
-    return WEIR_OK;
+    if (status == WEIR_OK) read_use(own, library, use);
+    return status;
 }
 
 int weir__cuda_library_check(const char *library, struct weir_error *error) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Products and convolutions on a GPU: one table of calls, and who stands behind it. On a real GPU
- * these are cuBLASLt (cublaslt.c) and cuDNN 9 (cudnn.c), opened at run time, when a net first needs
- * them; behind the fake driver it is the driver's own table (its symbol
- * `weir_fake_cuda_numerics`), which computes with the CPU's reference kernels.
+ * Products, convolutions and attention on a GPU: one table of calls, and who stands behind it. On a
+ * real GPU these are cuBLASLt (cublaslt.h) and cuDNN 9 (cudnn.h, cudnn_attention.h), opened at run
+ * time, when a net first needs them; behind the fake driver it is the driver's own table (its
+ * symbol `weir_fake_cuda_numerics`), which computes with the CPU's reference kernels.
  *
  * A plan is made for a shape when a pipe is built: the algorithm is chosen once, by the shape and
  * never by the clock, and is one that gives the same bits each time. Where the number of rows
@@ -82,6 +82,43 @@ struct weir__cuda_convolution_call {
 int weir__cuda_convolution_workspace(const struct weir__cuda_convolution *convolution,
                                      size_t *bytes);
 
+/* ---- attention ---- */
+
+enum { WEIR__CUDA_ATTEND_SIZE = 128, WEIR__CUDA_ATTEND_STEP = 8 };
+
+/** Causal attention of BF16, or its gradient, as net/kernel.h has them. A library need not have it:
+ * WEIR_ERR_UNSUPPORTED; at most it has heads of a multiple of ATTEND_STEP numbers, up to
+ * ATTEND_SIZE. Whether it has does not depend on the rows. */
+struct weir__cuda_attend {
+    bool backward;
+    int64_t rows, rows_max; /**< rows_max: as m_max */
+    int64_t tokens, heads, size;
+};
+
+struct weir__cuda_attend_call {
+    const void *qkv; /**< (rows, tokens, 3, heads, size) */
+    void *y;         /**< (rows, tokens, heads, size); only read by the backward pass */
+    float *lse;      /**< (rows, heads, tokens); likewise */
+    const void *dy;  /**< as y; backward only, as dqkv */
+    void *dqkv;      /**< as qkv */
+    void *workspace; /**< weir__cuda_attend_room's bytes, 256-byte aligned */
+};
+
+/** What a workspace is for. The backward pass takes as many rows at once as 128 MiB have room for,
+ * in parts that are nearly alike: of their gradients of scores, (heads, tokens, tokens) of BF16 for
+ * each row, in whole tiles of 64 x 128; or, where one row's are more than that, of dq in F32. */
+struct weir__cuda_attend_room {
+    bool keeps_scores; /**< or `sums` */
+    int64_t at_once;   /**< rows; at least 1, at most rows_max: all of the forward pass */
+    size_t delta;      /**< bytes of a number for each token and head of those rows */
+    size_t sums;       /**< of their dq in F32; 0 with keeps_scores */
+    size_t plan;       /**< what a plan may need for itself */
+    size_t bytes;      /**< of all of it, in this order */
+};
+/** WEIR_ERR_OVERFLOW. */
+int weir__cuda_attend_room(const struct weir__cuda_attend *attend,
+                           struct weir__cuda_attend_room *room);
+
 /* ---- the table ---- */
 
 struct weir__cuda_numerics {
@@ -112,6 +149,15 @@ struct weir__cuda_numerics {
     int (*convolution_run)(void *convolutions, const void *plan,
                            const struct weir__cuda_convolution_call *call,
                            struct weir__cuda_failure *failure);
+
+    /** Of the convolutions' library; as convolution_new and the next two. */
+    int (*attention_new)(void *convolutions, const struct weir__cuda_attend *attend,
+                         struct CUstream_st *stream, void **plan,
+                         struct weir__cuda_failure *failure);
+    void (*attention_destroy)(void *convolutions, void *plan);
+    int (*attention_run)(void *convolutions, const void *plan,
+                         const struct weir__cuda_attend_call *call,
+                         struct weir__cuda_failure *failure);
 };
 
 /** cuBLASLt and cuDNN. */
@@ -138,6 +184,9 @@ struct weir__cuda_library_use {
 /** The device's table and library, opened if need be: for the rows. What is missing is kept for
  * `explain`. */
 int weir__cuda_library_use(struct weir__device *device, enum weir__cuda_library library,
+                           struct weir__cuda_library_use *use);
+/** Likewise, for who can do without: `use` has library NULL where it is missing, old or broken. */
+int weir__cuda_library_try(struct weir__device *device, enum weir__cuda_library library,
                            struct weir__cuda_library_use *use);
 
 /** What a call of the table came to: its status, the driver's where the failure is its. Keeps the
