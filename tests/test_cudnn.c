@@ -605,6 +605,39 @@ static void test_whichever_call_of_attention_fails_nothing_is_left(void) {
     library_clean_up(&cudnn);
 }
 
+/* ---- other ways ---- */
+
+/* The k-th call fails: a plan without another way says so, others are only not supported. */
+static int fail_call(struct weir__cudnn *cudnn, const struct weir__cuda_convolution *shape, int k) {
+    struct weir__cuda_failure failure = {0};
+    void *plan = NULL;
+    dnn.calls = 0;
+    dnn.fail_at = k;
+    int status = weir__cudnn_convolution_new(cudnn, shape, SOME_STREAM, &plan, &failure);
+    weir__cudnn_convolution_destroy(cudnn, plan);
+    return status;
+}
+
+static void test_failures_are_not_supported_where_there_is_another_way(void) {
+    const struct engine engines[] = {{-1, 0, 5, -1, false}}; /* which never is made */
+    struct weir__cudnn cudnn;
+    struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 4, WEIR_BF16);
+    library_init(&cudnn, engines, 0);
+    int last = 0; /* of the calls: the fallback's engines are asked for */
+    EXPECT_STATUS(fail_call(&cudnn, &shape, 0), WEIR_ERR_UNSUPPORTED);
+    last = dnn.calls;
+    EXPECT_STATUS(fail_call(&cudnn, &shape, last), WEIR_ERR_BACKEND);
+    shape.has_bias = true;
+    EXPECT_STATUS(fail_call(&cudnn, &shape, 0), WEIR_ERR_UNSUPPORTED);
+    last = dnn.calls;
+    EXPECT_STATUS(fail_call(&cudnn, &shape, last), WEIR_ERR_UNSUPPORTED);
+    EXPECT_STATUS(fail_call(&cudnn, &shape, 1), WEIR_ERR_BACKEND); /* the handle */
+    EXPECT_EQ_INT(weir__cudnn_do_without(WEIR__CUDNN_DEVICE_ALLOCATION_FAILED),
+                  WEIR__CUDNN_DEVICE_ALLOCATION_FAILED);
+    EXPECT_EQ_INT(weir__cudnn_do_without(0), 0);
+    library_clean_up(&cudnn);
+}
+
 /* ---- plans on disk ---- */
 
 static bool is_kept(struct weir__cudnn *cudnn, const struct weir__cuda_convolution *shape) {
@@ -687,6 +720,14 @@ static void test_a_missing_library_is_named(void) {
     EXPECT_CONTAINS(error.message, "/none/libcudnn.so");
 }
 
+static void test_cudnn_is_not_left_without_products(void) {
+    struct weir_error error = {0};
+    int here = 0;
+    EXPECT_STATUS(weir__cudnn_need_products(99, &here, &error), WEIR_ERR_NOT_FOUND);
+    EXPECT_CONTAINS(error.message, "libcublasLt.so.99");
+    EXPECT_CONTAINS(error.message, "LD_LIBRARY_PATH");
+}
+
 WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(one_engine_serves_all_row_counts), TEST(stream_k_is_for_gradients_of_weights),
                 TEST(sums_stay_apart_where_they_are_rounded_later), TEST(the_fallback_comes_last),
@@ -694,6 +735,7 @@ WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(attention_has_heads_of_some_sizes),
                 TEST(attention_goes_backward_by_a_few_rows),
                 TEST(whichever_call_of_attention_fails_nothing_is_left),
+                TEST(failures_are_not_supported_where_there_is_another_way),
                 TEST(a_stream_has_one_handle), TEST(plans_are_kept_for_their_gpu_and_shape),
                 TEST(a_broken_plan_is_written_anew), TEST(no_place_for_plans_is_no_failure),
-                TEST(a_missing_library_is_named))
+                TEST(a_missing_library_is_named), TEST(cudnn_is_not_left_without_products))

@@ -62,7 +62,9 @@ static bool open_for(const struct gpu *gpu, struct weir__cudnn *cudnn) {
         WEIR_OK)
         return false;
     EXPECT_STATUS(weir__cudnn_find_functions(cudnn, &error), WEIR_OK);
-    bool can = cudnn->get_version() >= LEAST;
+    void *symbol = dlsym(cudnn->library, "cudnnGetVersion");
+    bool can = cudnn->get_version() >= LEAST &&
+               weir__cudnn_need_products(cudnn->get_cuda_version() / 1000, symbol, NULL) == WEIR_OK;
     if (can) EXPECT_EQ_INT(describe(cudnn, gpu, &cudnn->described), 0);
     cudnn->capability = gpu->version / 10;
     snprintf(cudnn->gpu, sizeof cudnn->gpu, "%s, cuDNN %zu", gpu->name, cudnn->get_version());
@@ -84,7 +86,8 @@ static bool opens(const char *file) {
 #define LIBRARY_OR_SKIP()                                                                          \
     do {                                                                                           \
         struct weir__cudnn found;                                                                  \
-        if (!open_for(&gpus[0], &found)) SKIP("no cuDNN of 9.11 or later is found (WEIR_CUDNN)");  \
+        if (!open_for(&gpus[0], &found))                                                           \
+            SKIP("no cuDNN of 9.11 or later is found (WEIR_CUDNN), or not its cuBLASLt");          \
         close_for(&found);                                                                         \
     } while (0)
 

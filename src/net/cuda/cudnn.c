@@ -42,10 +42,55 @@ int weir__cudnn_find_functions(struct weir__cudnn *cudnn, struct weir_error *err
     if ((function = dlsym(cudnn->library, #symbol)) == NULL) return fail_missing(#symbol, error);  \
     memcpy(&cudnn->member, &function, sizeof function);
     FIND(get_version, cudnnGetVersion, )
+    FIND(get_cuda_version, cudnnGetCudartVersion, )
     FIND(get_error_string, cudnnGetErrorString, )
     WEIR__CUDNN_CALL_MAP(FIND)
 #undef FIND
     return WEIR_OK;
+}
+
+/** Loads a library for good; whether it could be. */
+static bool keep(const char *file) {
+    void *library = dlopen(file, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE);
+    if (library != NULL) (void)dlclose(library);
+    return library != NULL;
+}
+
+/** Beside the file that a symbol is from, as cuDNN looks. */
+static bool keep_beside(const void *symbol, const char *file) {
+    static const char *const folders[] = {"", "../../cublas/lib/", "../../cu13/lib/"};
+    Dl_info info;
+    char path[1024];
+    const char *end = NULL;
+    if (dladdr(symbol, &info) != 0 && info.dli_fname != NULL) end = strrchr(info.dli_fname, '/');
+    for (size_t i = 0; end != NULL && i < WEIR__COUNT_OF(folders); i++) {
+        int length = snprintf(path, sizeof path, "%.*s%s%s", (int)(end + 1 - info.dli_fname),
+                              info.dli_fname, folders[i], file);
+        if (length < (int)sizeof path && keep(path)) return true;
+    }
+    return false;
+}
+
+int weir__cudnn_need_products(size_t cuda_major, const void *of_cudnn, struct weir_error *error) {
+    char file[48];
+    void *chosen = NULL;
+    snprintf(file, sizeof file, "libcublasLt.so.%zu", cuda_major);
+    if (keep(file)) return WEIR_OK;
+    if (weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), &chosen, NULL) == WEIR_OK) {
+        (void)dlclose(chosen); /* it stays loaded */
+        if (keep(file)) return WEIR_OK;
+    }
+    if (keep_beside(of_cudnn, file)) return WEIR_OK;
+    return weir__fail(
+        error, WEIR_ERR_NOT_FOUND,
+        "cuDNN is one for CUDA %zu and needs %s, which is not found: install libcublas "
+        "of CUDA %zu, and name its folder in LD_LIBRARY_PATH, or use cpu",
+        cuda_major, file, cuda_major);
+}
+
+static int need_products(const struct weir__cudnn *cudnn, struct weir_error *error) {
+    void *symbol = dlsym(cudnn->library, "cudnnGetCudartVersion");
+    return weir__cudnn_need_products(cudnn->get_cuda_version() / 1000, symbol, error);
 }
 
 /** Plans fit one kind of GPU and one version of the library. */
@@ -84,6 +129,7 @@ int weir__cudnn_open(struct weir__cuda_device *device, void **convolutions,
     status = weir__gpu_library_open(weir__gpu_library_named("cuDNN"), &cudnn->library, error);
     if (status != WEIR_OK) goto fail_library;
     status = weir__cudnn_find_functions(cudnn, error);
+    if (status == WEIR_OK) status = need_products(cudnn, error);
     if (status == WEIR_OK) status = name_gpu(cudnn, failure);
     if (status != WEIR_OK) goto fail_functions;
     weir__cudnn_cache_find(cudnn->folder);

@@ -217,6 +217,7 @@ struct weir__cudnn {
     char gpu[160];                       /**< what a plan fits, but for the shape */
     char folder[WEIR__CUDNN_FOLDER_MAX]; /**< of the plans on disk; "": none are kept */
     size_t (*get_version)(void);
+    size_t (*get_cuda_version)(void);
     const char *(*get_error_string)(int status);
 #define WEIR__CUDNN_MEMBER(member, symbol, parameters) int(*member) parameters;
     WEIR__CUDNN_CALL_MAP(WEIR__CUDNN_MEMBER)
@@ -253,6 +254,10 @@ void weir__cudnn_give_handle(struct weir__cudnn *cudnn, struct weir__cudnn_strea
 int weir__cudnn_status(const struct weir__cudnn *cudnn, const char *call, int result,
                        struct weir__cuda_failure *failure);
 
+/** cuDNN multiplies by the cuBLASLt of its own CUDA, and ends the process where it does not find
+ * it. So it is found and loaded here first, for good: on the system's path, under WEIR_CUBLASLT, or
+ * where packages of PyPI have it beside `of_cudnn`, a symbol of cuDNN. WEIR_ERR_NOT_FOUND. */
+int weir__cudnn_need_products(size_t cuda_major, const void *of_cudnn, struct weir_error *error);
 /** Fills the table of functions from `library`; WEIR_ERR_UNSUPPORTED, named in `error`. */
 int weir__cudnn_find_functions(struct weir__cudnn *cudnn, struct weir_error *error);
 
@@ -350,6 +355,9 @@ int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
                         const struct weir__cudnn_graph *graph,
                         const struct weir__cudnn_engine *engine, size_t workspace_max,
                         struct weir__cudnn_plan *plan);
+/** What a failure comes to where there is another way: NOT_SUPPORTED, but for memory that ran out.
+ * A plan that is compiled fails in many ways, a driver too old for its NVRTC among them. */
+int weir__cudnn_do_without(int result);
 /** Of a plan that is not finalized: for which GPU it is. */
 int weir__cudnn_plan_place(const struct weir__cudnn *cudnn, void *handle,
                            const struct weir__cudnn_plan *plan);

@@ -116,7 +116,7 @@ int weir__cudnn_attention_init(const struct weir__cudnn *cudnn, void *handle,
         result = make_plan(cudnn, handle, attend, way, (const int64_t[]){rest, most}, room.plan,
                            &attention->rest);
     if (result != 0) weir__cudnn_attention_clean_up(cudnn, attention);
-    return result;
+    return weir__cudnn_do_without(result);
 }
 
 void weir__cudnn_attention_clean_up(const struct weir__cudnn *cudnn,

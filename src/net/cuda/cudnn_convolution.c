@@ -174,5 +174,5 @@ int weir__cudnn_convolution_plan(const struct weir__cudnn *cudnn, void *handle,
     *plan = (struct weir__cudnn_plan){NULL, 0};
     if (widens) result = find_plan(cudnn, handle, convolution, true, workspace_max, plan);
     if (result != 0) result = find_plan(cudnn, handle, convolution, false, workspace_max, plan);
-    return result;
+    return widens || convolution->has_bias ? weir__cudnn_do_without(result) : result;
 }

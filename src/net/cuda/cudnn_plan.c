@@ -254,6 +254,12 @@ static int ask_heuristic(struct search *search, int mode, struct weir__cudnn_pla
     return result;
 }
 
+int weir__cudnn_do_without(int result) {
+    bool lacks_memory = result == WEIR__CUDNN_HOST_ALLOCATION_FAILED ||
+                        result == WEIR__CUDNN_DEVICE_ALLOCATION_FAILED;
+    return result == 0 || lacks_memory ? result : WEIR__CUDNN_NOT_SUPPORTED;
+}
+
 int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
                           const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan) {
     struct search search = {.cudnn = cudnn, .handle = handle, .wish = wish};
