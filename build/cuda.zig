@@ -162,28 +162,41 @@ pub fn emulatedSources(b: *Build) []const []const u8 {
     }) catch @panic("OOM");
 }
 
-/// A C++ file that defines fake_cuda_kernels: every EXPORT_KERNEL(name); of the .cu files.
+const Text = std.ArrayList(u8);
+
+/// A row of fake_cuda_kernels, and what it needs declared.
+fn addKernel(b: *Build, name: []const u8, declarations: *Text, rows: *Text) void {
+    declarations.print(b.allocator,
+        \\extern "C" const size_t *const fake_cuda_parameters_{s};
+        \\extern "C" void fake_cuda_run_{s}(const uint32_t blocks[3],
+        \\    const uint32_t threads[3], uint32_t shared_bytes, void **arguments);
+        \\
+    , .{ name, name }) catch @panic("OOM");
+    rows.print(
+        b.allocator,
+        "    {{\"{s}\", fake_cuda_run_{s}, fake_cuda_parameters_{s}}},\n",
+        .{ name, name, name },
+    ) catch @panic("OOM");
+}
+
+/// A C++ file that defines fake_cuda_kernels: every EXPORT_KERNEL(name); of the .cu files, and both
+/// kernels of every STORED_KERNELS(name, …).
 pub fn kernelTable(b: *Build) LazyPath {
-    var declarations: std.ArrayList(u8) = .empty;
-    var rows: std.ArrayList(u8) = .empty;
+    var declarations: Text = .empty;
+    var rows: Text = .empty;
     for (emulatedSources(b)) |source| {
         if (!std.mem.endsWith(u8, source, ".cu")) continue;
         const text = files.readTracked(b, source) orelse continue;
         var lines = std.mem.splitScalar(u8, text, '\n');
         while (lines.next()) |line| {
-            const rest = std.mem.cutPrefix(u8, line, "EXPORT_KERNEL(") orelse continue;
-            const name = std.mem.cutSuffix(u8, rest, ");") orelse continue;
-            declarations.print(b.allocator,
-                \\extern "C" const size_t *const fake_cuda_parameters_{s};
-                \\extern "C" void fake_cuda_run_{s}(const uint32_t blocks[3],
-                \\    const uint32_t threads[3], uint32_t shared_bytes, void **arguments);
-                \\
-            , .{ name, name }) catch @panic("OOM");
-            rows.print(
-                b.allocator,
-                "    {{\"{s}\", fake_cuda_run_{s}, fake_cuda_parameters_{s}}},\n",
-                .{ name, name, name },
-            ) catch @panic("OOM");
+            if (std.mem.cutPrefix(u8, line, "EXPORT_KERNEL(")) |rest| {
+                const name = std.mem.cutSuffix(u8, rest, ");") orelse continue;
+                addKernel(b, name, &declarations, &rows);
+            } else if (std.mem.cutPrefix(u8, line, "STORED_KERNELS(")) |rest| {
+                const name, _ = std.mem.cutScalar(u8, rest, ',') orelse continue;
+                addKernel(b, b.fmt("weir_{s}_f32", .{name}), &declarations, &rows);
+                addKernel(b, b.fmt("weir_{s}_bf16", .{name}), &declarations, &rows);
+            }
         }
     }
     return b.addWriteFiles().add("fake_kernels.cc", b.fmt(

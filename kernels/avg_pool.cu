@@ -31,76 +31,35 @@ __device__ __forceinline__ void divide_all(float (&values)[width], uint32_t divi
     for (int k = 0; k < width; k++) values[k] = power ? values[k] * inverse : values[k] / by;
 }
 
-template <typename T, int width>
-__device__ __forceinline__ void avg_pool(const struct weir__cuda_pool &pool) {
-    using part = several<T, width>;
-    const uint32_t parts = pool.walk.by_parts.by;
-    walk_images(pool.walk, [&](const spot &at) {
-        const part *image = static_cast<const part *>(pool.x) + at.row * pool.in_items + at.part;
-        const box window = window_of(pool, at.y, at.x);
-        float sum[width] = {};
-#pragma unroll 1
-        for (int32_t i = window.top; i < window.bottom; i++)
-#pragma unroll 2
-            for (int32_t j = window.left; j < window.right; j++) {
-                const part x = image[static_cast<uint32_t>(i * pool.in.width + j) * parts];
-#pragma unroll
-                for (int k = 0; k < width; k++) sum[k] += widen(x.at[k]);
-            }
-        divide_all(sum, divisor_of(pool, at.y, at.x));
-        part y;
-#pragma unroll
-        for (int k = 0; k < width; k++) y.at[k] = narrow<T>(sum[k]);
-        static_cast<part *>(pool.y)[at.row * pool.out_items + at.item] = y;
-    });
-}
+struct avg_pool {
+    template <typename T, int width>
+    static __device__ __forceinline__ void run(const struct weir__cuda_pool &pool) {
+        using part = several<T, width>;
+        walk_images(pool.walk, [&](const spot &at) {
+            const part *image =
+                static_cast<const part *>(pool.x) + at.row * pool.in_items + at.part;
+            float sum[width] = {};
+            add_box(sum, image, window_of(pool, at.y, at.x), pool.in.width, pool.walk.by_parts.by);
+            divide_all(sum, divisor_of(pool, at.y, at.x));
+            static_cast<part *>(pool.y)[at.row * pool.out_items + at.item] = narrow_all<T>(sum);
+        });
+    }
+};
 
-template <typename T, int width>
-__device__ __forceinline__ void avg_pool_grad(const struct weir__cuda_pool &pool) {
-    using part = several<T, width>;
-    const uint32_t parts = pool.walk.by_parts.by;
-    walk_images(pool.walk, [&](const spot &at) {
-        const part *image = static_cast<const part *>(pool.dy) + at.row * pool.out_items + at.part;
-        const box over = windows_over(pool, at.y, at.x);
-        float sum[width] = {};
-#pragma unroll 1
-        for (int32_t i = over.top; i < over.bottom; i++)
-#pragma unroll 1
-            for (int32_t j = over.left; j < over.right; j++) {
-                const part dy = image[static_cast<uint32_t>(i * pool.out.width + j) * parts];
-                float share[width];
+struct avg_pool_grad {
+    template <typename T, int width>
+    static __device__ __forceinline__ void run(const struct weir__cuda_pool &pool) {
+        walk_outputs<T, width>(pool, [&](float(&sum)[width], const several<T, width> &dy,
+                                         const spot &, int32_t i, int32_t j, uint64_t) {
+            float share[width];
 #pragma unroll
-                for (int k = 0; k < width; k++) share[k] = widen(dy.at[k]);
-                divide_all(share, divisor_of(pool, i, j));
+            for (int k = 0; k < width; k++) share[k] = widen(dy.at[k]);
+            divide_all(share, divisor_of(pool, i, j));
 #pragma unroll
-                for (int k = 0; k < width; k++) sum[k] += share[k];
-            }
-        part dx;
-#pragma unroll
-        for (int k = 0; k < width; k++) dx.at[k] = narrow<T>(sum[k]);
-        static_cast<part *>(pool.y)[at.row * pool.in_items + at.item] = dx;
-    });
-}
+            for (int k = 0; k < width; k++) sum[k] += share[k];
+        });
+    }
+};
 
-extern "C" __global__ void __launch_bounds__(256) weir_avg_pool2d_f32(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? avg_pool<float, 4>(pool) : avg_pool<float, 1>(pool);
-}
-EXPORT_KERNEL(weir_avg_pool2d_f32);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_avg_pool2d_bf16(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? avg_pool<bf16, 8>(pool) : avg_pool<bf16, 1>(pool);
-}
-EXPORT_KERNEL(weir_avg_pool2d_bf16);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_avg_pool2d_grad_f32(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? avg_pool_grad<float, 4>(pool) : avg_pool_grad<float, 1>(pool);
-}
-EXPORT_KERNEL(weir_avg_pool2d_grad_f32);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_avg_pool2d_grad_bf16(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? avg_pool_grad<bf16, 8>(pool) : avg_pool_grad<bf16, 1>(pool);
-}
-EXPORT_KERNEL(weir_avg_pool2d_grad_bf16);
+STORED_KERNELS(avg_pool2d, weir__cuda_pool, (256), by_parts<avg_pool, T>);
+STORED_KERNELS(avg_pool2d_grad, weir__cuda_pool, (256), by_parts<avg_pool_grad, T>);

@@ -10,6 +10,7 @@
 #define WEIR_KERNELS_EACH_CUH
 
 #include "chunk.cuh"
+#include "net/cuda/arguments.h"
 
 /** The chunk that begins at `from`: at once where `whole`, else its first `count` numbers; the rest
  * is 0. */
@@ -63,6 +64,14 @@ __device__ __forceinline__ void for_each(T *y, const T *a, const T *b, uint64_t 
 #pragma unroll 1
     for (uint64_t i = chunks * width + first; i < n; i += step)
         y[i] = narrow<T>(f(widen(a[i]), inputs == 2 ? widen(b[i]) : 0.0f));
+}
+
+/** The same with a launch's arrays. */
+template <int inputs, typename T, typename Function>
+__device__ __forceinline__ void for_each(const struct weir__cuda_each &call, Function f) {
+    const T *a = static_cast<const T *>(call.a);
+    const T *b = inputs == 2 ? static_cast<const T *>(call.b) : a;
+    for_each<inputs>(static_cast<T *>(call.y), a, b, call.count, f);
 }
 
 #endif

@@ -10,44 +10,20 @@
  */
 #include "each.cuh"
 #include "gelu.cuh"
-#include "net/cuda/arguments.h"
 
-template <typename T> __device__ __forceinline__ void gelu_all(const struct weir__cuda_each &all) {
-    T *y = static_cast<T *>(all.y);
-    const T *x = static_cast<const T *>(all.a);
-    if (all.by_tanh != 0)
-        for_each<1>(y, x, x, all.count, [](float v, float) { return gelu_of<true>(v); });
+template <typename T> __device__ __forceinline__ void forward(const struct weir__cuda_each &call) {
+    if (call.by_tanh != 0)
+        for_each<1, T>(call, [](float v, float) { return gelu_of<true>(v); });
     else
-        for_each<1>(y, x, x, all.count, [](float v, float) { return gelu_of<false>(v); });
+        for_each<1, T>(call, [](float v, float) { return gelu_of<false>(v); });
 }
 
-template <typename T>
-__device__ __forceinline__ void gelu_grad_all(const struct weir__cuda_each &all) {
-    T *dx = static_cast<T *>(all.y);
-    const T *dy = static_cast<const T *>(all.a), *x = static_cast<const T *>(all.b);
-    if (all.by_tanh != 0)
-        for_each<2>(dx, dy, x, all.count, [](float d, float v) { return d * gelu_slope<true>(v); });
+template <typename T> __device__ __forceinline__ void backward(const struct weir__cuda_each &call) {
+    if (call.by_tanh != 0)
+        for_each<2, T>(call, [](float d, float v) { return d * gelu_slope<true>(v); });
     else
-        for_each<2>(dx, dy, x, all.count,
-                    [](float d, float v) { return d * gelu_slope<false>(v); });
+        for_each<2, T>(call, [](float d, float v) { return d * gelu_slope<false>(v); });
 }
 
-extern "C" __global__ void __launch_bounds__(256) weir_gelu_f32(struct weir__cuda_each all) {
-    gelu_all<float>(all);
-}
-EXPORT_KERNEL(weir_gelu_f32);
-
-extern "C" __global__ void __launch_bounds__(256) weir_gelu_bf16(struct weir__cuda_each all) {
-    gelu_all<bf16>(all);
-}
-EXPORT_KERNEL(weir_gelu_bf16);
-
-extern "C" __global__ void __launch_bounds__(256) weir_gelu_grad_f32(struct weir__cuda_each all) {
-    gelu_grad_all<float>(all);
-}
-EXPORT_KERNEL(weir_gelu_grad_f32);
-
-extern "C" __global__ void __launch_bounds__(256) weir_gelu_grad_bf16(struct weir__cuda_each all) {
-    gelu_grad_all<bf16>(all);
-}
-EXPORT_KERNEL(weir_gelu_grad_bf16);
+STORED_KERNELS(gelu, weir__cuda_each, (256), forward<T>);
+STORED_KERNELS(gelu_grad, weir__cuda_each, (256), backward<T>);

@@ -87,4 +87,51 @@ __device__ __forceinline__ box windows_over(const struct weir__cuda_pool &pool, 
             end_over(x, pool.padding.width, out.width, pool.by_stride_width)};
 }
 
+/** visit(y, x) for each place of a box, row by row. */
+template <int unroll, typename Visit>
+__device__ __forceinline__ void walk_box(const box &box, Visit visit) {
+#pragma unroll 1
+    for (int32_t y = box.top; y < box.bottom; y++)
+#pragma unroll unroll
+        for (int32_t x = box.left; x < box.right; x++) visit(y, x);
+}
+
+/** sum += the numbers of a box of a plane, row by row: `image` is the plane's part, `columns` the
+ * pixels of its rows, `parts` the parts of a pixel. */
+template <typename T, int width>
+__device__ __forceinline__ void add_box(float (&sum)[width], const several<T, width> *image,
+                                        const box &box, int32_t columns, uint32_t parts) {
+    walk_box<2>(box, [&](int32_t y, int32_t x) {
+        const several<T, width> v = image[static_cast<uint32_t>(y * columns + x) * parts];
+#pragma unroll
+        for (int k = 0; k < width; k++) sum[k] += widen(v.at[k]);
+    });
+}
+
+/** Op::run<T, width>(pool), width being as many numbers of T as a part has. */
+template <typename Op, typename T>
+__device__ __forceinline__ void by_parts(const struct weir__cuda_pool &pool) {
+    if (pool.walk.whole != 0)
+        Op::template run<T, 16 / sizeof(T)>(pool);
+    else
+        Op::template run<T, 1>(pool);
+}
+
+/** dx: for each input the sum that add(sum, dy, spot, y, x, place) makes of the outputs (y, x) that
+ * look at it, ascending; `place` is dy's among all parts. */
+template <typename T, int width, typename Add>
+__device__ __forceinline__ void walk_outputs(const struct weir__cuda_pool &pool, Add add) {
+    using part = several<T, width>;
+    const uint32_t parts = pool.walk.by_parts.by;
+    walk_images(pool.walk, [&](const spot &at) {
+        const uint64_t image = at.row * pool.out_items + at.part;
+        float sum[width] = {};
+        walk_box<1>(windows_over(pool, at.y, at.x), [&](int32_t y, int32_t x) {
+            const uint64_t place = image + static_cast<uint32_t>(y * pool.out.width + x) * parts;
+            add(sum, static_cast<const part *>(pool.dy)[place], at, y, x, place);
+        });
+        static_cast<part *>(pool.y)[at.row * pool.in_items + at.item] = narrow_all<T>(sum);
+    });
+}
+
 #endif

@@ -71,6 +71,98 @@ template <typename T> struct channels {
     }
 };
 
+/* ---- pixels ---- */
+
+/* A chunk of a pixel: x; in a gradient dy, and y or, without activation, ones. */
+template <typename T> struct pixel { quad<T> x, dy, y; };
+
+template <typename T, bool whole>
+__device__ __forceinline__ quad<T> load_quad(const void *from, uint64_t at, uint32_t channel,
+                                             uint32_t n) {
+    return load_some<whole, WIDTH>(static_cast<const T *>(from) + at, channel, n);
+}
+
+template <typename T, bool whole>
+__device__ __forceinline__ quad<T> load_sign(const struct weir__cuda_instance &call, uint64_t at,
+                                             uint32_t channel) {
+    if (call.sign != nullptr) return load_quad<T, whole>(call.sign, at, channel, call.channels);
+    quad<T> ones;
+#pragma unroll
+    for (uint32_t e = 0; e < WIDTH; e++) ones.at[e] = narrow<T>(1.0f);
+    return ones;
+}
+
+/* visit(pixel, where its channels begin in the row) for a thread's pixels of a row, ascending. In
+ * registers one place for a gradient's three arrays is less than three bases, and for one array its
+ * base is less than the place. */
+template <typename T, bool whole, bool gradient, typename Visit>
+__device__ __forceinline__ void each_pixel(const struct weir__cuda_instance &call,
+                                           const struct spot &spot, uint64_t row, Visit visit) {
+    constexpr uint32_t unroll = !whole ? 1 : gradient ? 4 : 8;
+    const uint32_t n = call.channels;
+    const uint64_t first = gradient ? row * call.pixels : 0;
+    const T *x = static_cast<const T *>(call.x) + (gradient ? 0 : row * call.pixels * n);
+#pragma unroll 1
+    for (uint32_t p = spot.pixel; p < spot.end; p += unroll * spot.step) {
+        struct pixel<T> held[unroll];
+#pragma unroll
+        for (uint32_t k = 0; k < unroll; k++) {
+            const uint64_t place = gradient ? first + p + k * spot.step : p + k * spot.step;
+            const uint64_t at = place * n;
+            if (p + k * spot.step >= spot.end) continue;
+            held[k].x = load_quad<T, whole>(x, at, spot.channel, n);
+            if (!gradient) continue;
+            held[k].dy = load_quad<T, whole>(call.dy, at, spot.channel, n);
+            held[k].y = load_sign<T, whole>(call, at, spot.channel);
+        }
+#pragma unroll
+        for (uint32_t k = 0; k < unroll; k++)
+            if (p + k * spot.step < spot.end)
+                visit(held[k], static_cast<uint64_t>(p + k * spot.step) * n);
+    }
+}
+
+__device__ __forceinline__ bool has_whole_rows(const struct weir__cuda_instance &call) {
+    return call.channels % WIDTH == 0 && is_aligned(call.out) && is_aligned(call.x) &&
+           is_aligned(call.dy) && is_aligned(call.sign) && is_aligned(call.mean) &&
+           is_aligned(call.rstd) && is_aligned(call.weight) && is_aligned(call.bias) &&
+           is_aligned(call.means);
+}
+
+template <bool whole>
+__device__ __forceinline__ floats<WIDTH> load_or(const float *from, uint32_t channel, uint32_t n,
+                                                 float other) {
+    if (from != nullptr) return load_floats<whole, WIDTH>(from, channel, n);
+    floats<WIDTH> v;
+#pragma unroll
+    for (uint32_t e = 0; e < WIDTH; e++) v.at[e] = other;
+    return v;
+}
+
+/* What a thread knows of its channels of a row, their statistics included. */
+template <typename T, bool whole> struct normed {
+    struct channels<T> channels;
+    floats<WIDTH> mean, rstd, weight;
+
+    __device__ __forceinline__ normed(const struct weir__cuda_instance &call, uint64_t row,
+                                      uint32_t channel)
+        : channels(call, row, channel),
+          mean(load_floats<whole, WIDTH>(call.mean + row * call.channels, channel, call.channels)),
+          rstd(load_floats<whole, WIDTH>(call.rstd + row * call.channels, channel, call.channels)),
+          weight(load_or<whole>(call.weight, channel, call.channels, 1.0f)) {
+    }
+
+    __device__ __forceinline__ float normal(const struct pixel<T> &pixel, uint32_t e) const {
+        const float v = widen(channels.dropped(widen(pixel.x.at[e]), e));
+        return (v - mean.at[e]) * rstd.at[e];
+    }
+    /* The gradient as it reaches the norm. */
+    __device__ __forceinline__ float slope(const struct pixel<T> &pixel, uint32_t e) const {
+        const T d = channels.leaked(widen(pixel.dy.at[e]), widen(pixel.y.at[e]));
+        return widen(d) * weight.at[e];
+    }
+};
+
 /* ---- sums over a part of the pixels ---- */
 
 /* Adds up what the block's threads have of each channel, and gives it to the part's `to`: (C). All
@@ -94,143 +186,54 @@ __device__ __forceinline__ void fold_block(const struct spot &spot, const double
         if (spot.channel + e < n) to[spot.channel + e] = shared[e][threadIdx.x];
 }
 
-template <typename T, bool whole>
-__device__ __forceinline__ void add_moments(const struct weir__cuda_instance &call,
-                                            const struct spot &spot, uint64_t row,
-                                            double (&sum)[WIDTH], double (&squares)[WIDTH]) {
-    constexpr uint32_t unroll = whole ? 8 : 1;
-    const uint32_t n = call.channels;
-    const struct channels<T> channels(call, row, spot.channel);
-    const T *x = static_cast<const T *>(call.x) + row * call.pixels * n;
-#pragma unroll 1
-    for (uint32_t p = spot.pixel; p < spot.end; p += unroll * spot.step) {
-        quad<T> held[unroll];
-#pragma unroll
-        for (uint32_t k = 0; k < unroll; k++) {
-            const uint32_t at = p + k * spot.step;
-            if (at < spot.end)
-                held[k] =
-                    load_some<whole, WIDTH>(x + static_cast<uint64_t>(at) * n, spot.channel, n);
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < unroll; k++) {
-            if (p + k * spot.step >= spot.end) continue;
+/* Of v: sum, sum of squares; of a gradient g: sum, sum of g * n. */
+template <typename T, bool whole, bool gradient>
+__device__ __forceinline__ void add_pixels(const struct weir__cuda_instance &call,
+                                           const struct spot &spot, uint64_t row,
+                                           double (&sum)[WIDTH], double (&product)[WIDTH]) {
+    if constexpr (gradient) {
+        const struct normed<T, whole> normed(call, row, spot.channel);
+        each_pixel<T, whole, true>(call, spot, row, [&](const struct pixel<T> &pixel, uint64_t) {
 #pragma unroll
             for (uint32_t e = 0; e < WIDTH; e++) {
-                const double v =
-                    static_cast<double>(widen(channels.dropped(widen(held[k].at[e]), e)));
+                const double g = static_cast<double>(normed.slope(pixel, e));
+                sum[e] += g;
+                product[e] += g * static_cast<double>(normed.normal(pixel, e));
+            }
+        });
+    } else {
+        const struct channels<T> channels(call, row, spot.channel);
+        each_pixel<T, whole, false>(call, spot, row, [&](const struct pixel<T> &pixel, uint64_t) {
+#pragma unroll
+            for (uint32_t e = 0; e < WIDTH; e++) {
+                const float dropped = widen(channels.dropped(widen(pixel.x.at[e]), e));
+                const double v = static_cast<double>(dropped);
                 sum[e] += v;
-                squares[e] += v * v;
+                product[e] += v * v;
             }
-        }
+        });
     }
 }
 
-template <typename T>
-__device__ __forceinline__ void instance_sums(const struct weir__cuda_instance &call) {
-    const uint32_t n = call.channels;
-    const struct spot spot(call);
-    const bool whole = n % WIDTH == 0 && is_aligned(call.x);
-#pragma unroll 1
-    for (uint64_t row = blockIdx.z; row < call.rows; row += gridDim.z) {
-        double sum[WIDTH] = {}, squares[WIDTH] = {};
-        if (spot.channel < n && whole) add_moments<T, true>(call, spot, row, sum, squares);
-        if (spot.channel < n && !whole) add_moments<T, false>(call, spot, row, sum, squares);
-        double *partial = call.partial + (row * call.parts + blockIdx.y) * 2 * n;
-        fold_block(spot, sum, partial, n);
-        fold_block(spot, squares, partial + n, n);
-    }
-}
-
-/* A chunk of the gradient as it reaches the norm, before the weight. */
-template <typename T>
-__device__ __forceinline__ float slope_at(const struct channels<T> &channels, const quad<T> &dy,
-                                          const quad<T> &y, uint32_t e) {
-    return widen(channels.leaked(widen(dy.at[e]), widen(y.at[e])));
-}
-
-/* y's chunk; ones where there is no activation. */
-template <typename T, bool whole>
-__device__ __forceinline__ quad<T> load_sign(const struct weir__cuda_instance &call, uint64_t at,
-                                             uint32_t channel) {
-    if (call.sign != nullptr)
-        return load_some<whole, WIDTH>(static_cast<const T *>(call.sign) + at, channel,
-                                       call.channels);
-    quad<T> ones;
-#pragma unroll
-    for (uint32_t e = 0; e < WIDTH; e++) ones.at[e] = narrow<T>(1.0f);
-    return ones;
-}
-
-template <bool whole>
-__device__ __forceinline__ floats<WIDTH> load_or(const float *from, uint32_t channel, uint32_t n,
-                                                 float other) {
-    if (from != nullptr) return load_floats<whole, WIDTH>(from, channel, n);
-    floats<WIDTH> v;
-#pragma unroll
-    for (uint32_t e = 0; e < WIDTH; e++) v.at[e] = other;
-    return v;
-}
-
-template <typename T, bool whole>
-__device__ __forceinline__ void add_gradients(const struct weir__cuda_instance &call,
-                                              const struct spot &spot, uint64_t row,
-                                              double (&sum)[WIDTH], double (&product)[WIDTH]) {
-    constexpr uint32_t unroll = whole ? 4 : 1;
-    const uint32_t n = call.channels;
-    const struct channels<T> channels(call, row, spot.channel);
-    const floats<WIDTH> mean = load_floats<whole, WIDTH>(call.mean + row * n, spot.channel, n);
-    const floats<WIDTH> rstd = load_floats<whole, WIDTH>(call.rstd + row * n, spot.channel, n);
-    const floats<WIDTH> weight = load_or<whole>(call.weight, spot.channel, n, 1.0f);
-    const uint64_t first = row * call.pixels;
-#pragma unroll 1
-    for (uint32_t p = spot.pixel; p < spot.end; p += unroll * spot.step) {
-        quad<T> x[unroll], dy[unroll], y[unroll];
-#pragma unroll
-        for (uint32_t k = 0; k < unroll; k++) {
-            const uint64_t at = (first + p + k * spot.step) * n;
-            if (p + k * spot.step >= spot.end) continue;
-            x[k] = load_some<whole, WIDTH>(static_cast<const T *>(call.x) + at, spot.channel, n);
-            dy[k] = load_some<whole, WIDTH>(static_cast<const T *>(call.dy) + at, spot.channel, n);
-            y[k] = load_sign<T, whole>(call, at, spot.channel);
-        }
-#pragma unroll
-        for (uint32_t k = 0; k < unroll; k++) {
-            if (p + k * spot.step >= spot.end) continue;
-#pragma unroll
-            for (uint32_t e = 0; e < WIDTH; e++) {
-                const float g = slope_at(channels, dy[k], y[k], e) * weight.at[e];
-                const float v = widen(channels.dropped(widen(x[k].at[e]), e));
-                sum[e] += static_cast<double>(g);
-                product[e] +=
-                    static_cast<double>(g) * static_cast<double>((v - mean.at[e]) * rstd.at[e]);
-            }
-        }
-    }
-}
-
-__device__ __forceinline__ bool has_whole_rows(const struct weir__cuda_instance &call) {
-    return call.channels % WIDTH == 0 && is_aligned(call.out) && is_aligned(call.x) &&
-           is_aligned(call.dy) && is_aligned(call.sign) && is_aligned(call.mean) &&
-           is_aligned(call.rstd) && is_aligned(call.weight) && is_aligned(call.bias) &&
-           is_aligned(call.means);
-}
-
-template <typename T>
-__device__ __forceinline__ void instance_grad_sums(const struct weir__cuda_instance &call) {
+template <typename T, bool gradient>
+__device__ __forceinline__ void sum_up(const struct weir__cuda_instance &call) {
     const uint32_t n = call.channels;
     const struct spot spot(call);
     const bool whole = has_whole_rows(call);
 #pragma unroll 1
     for (uint64_t row = blockIdx.z; row < call.rows; row += gridDim.z) {
         double sum[WIDTH] = {}, product[WIDTH] = {};
-        if (spot.channel < n && whole) add_gradients<T, true>(call, spot, row, sum, product);
-        if (spot.channel < n && !whole) add_gradients<T, false>(call, spot, row, sum, product);
+        if (spot.channel < n && whole) add_pixels<T, true, gradient>(call, spot, row, sum, product);
+        if (spot.channel < n && !whole)
+            add_pixels<T, false, gradient>(call, spot, row, sum, product);
         double *partial = call.partial + (row * call.parts + blockIdx.y) * 2 * n;
         fold_block(spot, sum, partial, n);
         fold_block(spot, product, partial + n, n);
     }
 }
+
+STORED_KERNELS(instance_sums, weir__cuda_instance, (256, 2), sum_up<T, false>);
+STORED_KERNELS(instance_grad_sums, weir__cuda_instance, (256, 2), sum_up<T, true>);
 
 /* ---- the parts' sums ---- */
 
@@ -314,153 +317,66 @@ EXPORT_KERNEL(weir_instance_weights);
 template <typename T, bool whole>
 __device__ __forceinline__ void apply_norm(const struct weir__cuda_instance &call,
                                            const struct spot &spot, uint64_t row) {
-    constexpr uint32_t unroll = whole ? 8 : 1;
     const uint32_t n = call.channels;
-    const struct channels<T> channels(call, row, spot.channel);
-    const floats<WIDTH> mean = load_floats<whole, WIDTH>(call.mean + row * n, spot.channel, n);
-    const floats<WIDTH> rstd = load_floats<whole, WIDTH>(call.rstd + row * n, spot.channel, n);
-    const floats<WIDTH> weight = load_or<whole>(call.weight, spot.channel, n, 1.0f);
+    const struct normed<T, whole> normed(call, row, spot.channel);
     const floats<WIDTH> bias = load_or<whole>(call.bias, spot.channel, n, 0.0f);
-    const T *x = static_cast<const T *>(call.x) + row * call.pixels * n;
-    T *y = static_cast<T *>(call.out) + row * call.pixels * n;
-#pragma unroll 1
-    for (uint32_t p = spot.pixel; p < spot.end; p += unroll * spot.step) {
-        quad<T> held[unroll];
+    T *out = static_cast<T *>(call.out) + row * call.pixels * n;
+    each_pixel<T, whole, false>(call, spot, row, [&](const struct pixel<T> &pixel, uint64_t at) {
+        quad<T> y;
 #pragma unroll
-        for (uint32_t k = 0; k < unroll; k++) {
-            const uint64_t at = p + k * spot.step;
-            if (at < spot.end) held[k] = load_some<whole, WIDTH>(x + at * n, spot.channel, n);
+        for (uint32_t e = 0; e < WIDTH; e++) {
+            float normal = normed.normal(pixel, e);
+            if (call.weight != nullptr) normal = normal * normed.weight.at[e] + bias.at[e];
+            normal = widen(narrow<T>(normal));
+            y.at[e] = normed.channels.leaked(normal, normal);
         }
-#pragma unroll
-        for (uint32_t k = 0; k < unroll; k++) {
-            const uint64_t at = p + k * spot.step;
-            if (at >= spot.end) continue;
-#pragma unroll
-            for (uint32_t e = 0; e < WIDTH; e++) {
-                const float v = widen(channels.dropped(widen(held[k].at[e]), e));
-                float normal = (v - mean.at[e]) * rstd.at[e];
-                if (call.weight != nullptr) normal = normal * weight.at[e] + bias.at[e];
-                normal = widen(narrow<T>(normal));
-                held[k].at[e] = channels.leaked(normal, normal);
-            }
-            store_some<whole>(y + at * n, spot.channel, n, held[k]);
-        }
-    }
-}
-
-template <typename T>
-__device__ __forceinline__ void instance_apply(const struct weir__cuda_instance &call) {
-    const struct spot spot(call);
-    const bool whole = has_whole_rows(call);
-    if (spot.channel >= call.channels) return;
-#pragma unroll 1
-    for (uint64_t row = blockIdx.z; row < call.rows; row += gridDim.z) {
-        if (whole)
-            apply_norm<T, true>(call, spot, row);
-        else
-            apply_norm<T, false>(call, spot, row);
-    }
+        store_some<whole>(out + at, spot.channel, n, y);
+    });
 }
 
 template <typename T, bool whole>
 __device__ __forceinline__ void apply_gradient(const struct weir__cuda_instance &call,
                                                const struct spot &spot, uint64_t row) {
-    constexpr uint32_t unroll = whole ? 4 : 1;
     const uint32_t n = call.channels;
-    const struct channels<T> channels(call, row, spot.channel);
-    const floats<WIDTH> mean = load_floats<whole, WIDTH>(call.mean + row * n, spot.channel, n);
-    const floats<WIDTH> rstd = load_floats<whole, WIDTH>(call.rstd + row * n, spot.channel, n);
-    const floats<WIDTH> weight = load_or<whole>(call.weight, spot.channel, n, 1.0f);
+    const struct normed<T, whole> normed(call, row, spot.channel);
     const float *means = call.means + row * 2 * n;
     const floats<WIDTH> sum = load_floats<whole, WIDTH>(means, spot.channel, n);
     const floats<WIDTH> product = load_floats<whole, WIDTH>(means + n, spot.channel, n);
-    const uint64_t first = row * call.pixels;
-    T *dx = static_cast<T *>(call.out);
-#pragma unroll 1
-    for (uint32_t p = spot.pixel; p < spot.end; p += unroll * spot.step) {
-        quad<T> x[unroll], dy[unroll], y[unroll];
+    T *out = static_cast<T *>(call.out) + row * call.pixels * n;
+    each_pixel<T, whole, true>(call, spot, row, [&](const struct pixel<T> &pixel, uint64_t at) {
+        quad<T> dx;
 #pragma unroll
-        for (uint32_t k = 0; k < unroll; k++) {
-            const uint64_t at = (first + p + k * spot.step) * n;
-            if (p + k * spot.step >= spot.end) continue;
-            x[k] = load_some<whole, WIDTH>(static_cast<const T *>(call.x) + at, spot.channel, n);
-            dy[k] = load_some<whole, WIDTH>(static_cast<const T *>(call.dy) + at, spot.channel, n);
-            y[k] = load_sign<T, whole>(call, at, spot.channel);
+        for (uint32_t e = 0; e < WIDTH; e++) {
+            const float g = normed.slope(pixel, e), normal = normed.normal(pixel, e);
+            const float own = (g - sum.at[e] - normal * product.at[e]) * normed.rstd.at[e];
+            dx.at[e] = normed.channels.dropped(widen(narrow<T>(own)), e);
         }
-#pragma unroll
-        for (uint32_t k = 0; k < unroll; k++) {
-            if (p + k * spot.step >= spot.end) continue;
-#pragma unroll
-            for (uint32_t e = 0; e < WIDTH; e++) {
-                const float g = slope_at(channels, dy[k], y[k], e) * weight.at[e];
-                const float v = widen(channels.dropped(widen(x[k].at[e]), e));
-                const float normal = (v - mean.at[e]) * rstd.at[e];
-                const float own = (g - sum.at[e] - normal * product.at[e]) * rstd.at[e];
-                dy[k].at[e] = channels.dropped(widen(narrow<T>(own)), e);
-            }
-            store_some<whole>(dx + (first + p + k * spot.step) * n, spot.channel, n, dy[k]);
-        }
-    }
+        store_some<whole>(out + at, spot.channel, n, dx);
+    });
 }
 
-template <typename T>
-__device__ __forceinline__ void instance_grad(const struct weir__cuda_instance &call) {
+template <typename T, bool whole, bool gradient>
+__device__ __forceinline__ void apply_row(const struct weir__cuda_instance &call,
+                                          const struct spot &spot, uint64_t row) {
+    if constexpr (gradient)
+        apply_gradient<T, whole>(call, spot, row);
+    else
+        apply_norm<T, whole>(call, spot, row);
+}
+
+template <typename T, bool gradient>
+__device__ __forceinline__ void apply(const struct weir__cuda_instance &call) {
     const struct spot spot(call);
     const bool whole = has_whole_rows(call);
     if (spot.channel >= call.channels) return;
 #pragma unroll 1
     for (uint64_t row = blockIdx.z; row < call.rows; row += gridDim.z) {
         if (whole)
-            apply_gradient<T, true>(call, spot, row);
+            apply_row<T, true, gradient>(call, spot, row);
         else
-            apply_gradient<T, false>(call, spot, row);
+            apply_row<T, false, gradient>(call, spot, row);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_instance_sums_f32(const __grid_constant__ struct weir__cuda_instance call) {
-    instance_sums<float>(call);
-}
-EXPORT_KERNEL(weir_instance_sums_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_instance_sums_bf16(const __grid_constant__ struct weir__cuda_instance call) {
-    instance_sums<bf16>(call);
-}
-EXPORT_KERNEL(weir_instance_sums_bf16);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_instance_grad_sums_f32(const __grid_constant__ struct weir__cuda_instance call) {
-    instance_grad_sums<float>(call);
-}
-EXPORT_KERNEL(weir_instance_grad_sums_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_instance_grad_sums_bf16(const __grid_constant__ struct weir__cuda_instance call) {
-    instance_grad_sums<bf16>(call);
-}
-EXPORT_KERNEL(weir_instance_grad_sums_bf16);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_instance_apply_f32(const __grid_constant__ struct weir__cuda_instance call) {
-    instance_apply<float>(call);
-}
-EXPORT_KERNEL(weir_instance_apply_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_instance_apply_bf16(const __grid_constant__ struct weir__cuda_instance call) {
-    instance_apply<bf16>(call);
-}
-EXPORT_KERNEL(weir_instance_apply_bf16);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_instance_grad_f32(const __grid_constant__ struct weir__cuda_instance call) {
-    instance_grad<float>(call);
-}
-EXPORT_KERNEL(weir_instance_grad_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_instance_grad_bf16(const __grid_constant__ struct weir__cuda_instance call) {
-    instance_grad<bf16>(call);
-}
-EXPORT_KERNEL(weir_instance_grad_bf16);
+STORED_KERNELS(instance_apply, weir__cuda_instance, (256, 2), apply<T, false>);
+STORED_KERNELS(instance_grad, weir__cuda_instance, (256, 2), apply<T, true>);

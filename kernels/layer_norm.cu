@@ -12,12 +12,7 @@
  * and third time. Floor: 2 x M x C x (4 or 2) / bandwidth. Launch: threads 256; rows of up to 1024
  * numbers take a warp each, longer ones a block.
  */
-#include "chunk.cuh"
-#include "net/cuda/norm_arguments.h"
-#include "reduce.cuh"
-
-/* 1024 numbers by a warp: 32 floats of a thread's registers. */
-template <typename T> constexpr uint32_t held_chunks = 32 / chunk_width<T>;
+#include "norm_row.cuh"
 
 template <typename T, bool whole, bool added, uint32_t threads> struct layer_norm_row {
     static constexpr uint32_t width = chunk_width<T>, held = whole ? held_chunks<T> : 1;
@@ -25,16 +20,11 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
     uint32_t n, lane;
     kept<T, held> keep;
 
-    /** visit(chunk, i) for each of this lane's chunks, whose first number is number i. */
+    /** visit(chunk, i) for each of this lane's chunks. */
     template <typename Visit> __device__ __forceinline__ void each(const T *row, Visit visit) {
-#pragma unroll
-        for (uint32_t k = 0; k < held; k++) {
-            const uint32_t i = (lane + k * threads) * width;
-            if (i < n) visit(keep.at[k], i);
-        }
-#pragma unroll 1
-        for (uint32_t i = (lane + held * threads) * width; i < n; i += threads * width)
-            visit(load_chunk<whole>(row, i, n), i);
+        walk_row<T, threads, held>(
+            lane, n, [&](uint32_t k, uint32_t i) { visit(keep.at[k], i); },
+            [&](uint32_t i) { visit(load_chunk<whole>(row, i, n), i); });
     }
 
     /** x + b, to memory and to what is kept. */
@@ -42,23 +32,16 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
         kept<T, held> other;
         keep_row<whole, threads>(keep, x, lane, n);
         keep_row<whole, threads>(other, b, lane, n);
-#pragma unroll
-        for (uint32_t k = 0; k < held; k++) {
-            const uint32_t i = (lane + k * threads) * width;
-            if (i >= n) continue;
-            keep.at[k] = sum_of(keep.at[k], other.at[k]);
-            store_chunk<whole>(sum, i, n, keep.at[k]);
-        }
-#pragma unroll 1
-        for (uint32_t i = (lane + held * threads) * width; i < n; i += threads * width)
-            store_chunk<whole>(sum, i, n,
-                               sum_of(load_chunk<whole>(x, i, n), load_chunk<whole>(b, i, n)));
-    }
-
-    static __device__ __forceinline__ chunk<T> sum_of(chunk<T> a, const chunk<T> &b) {
-#pragma unroll
-        for (uint32_t e = 0; e < width; e++) a.at[e] = narrow<T>(widen(a.at[e]) + widen(b.at[e]));
-        return a;
+        walk_row<T, threads, held>(
+            lane, n,
+            [&](uint32_t k, uint32_t i) {
+                keep.at[k] = sum_of<T>(keep.at[k], other.at[k]);
+                store_chunk<whole>(sum, i, n, keep.at[k]);
+            },
+            [&](uint32_t i) {
+                store_chunk<whole>(
+                    sum, i, n, sum_of<T>(load_chunk<whole>(x, i, n), load_chunk<whole>(b, i, n)));
+            });
     }
 
     __device__ __forceinline__ float mean_of(const T *row, float *shared) {
@@ -110,67 +93,19 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
 
 template <typename T, bool added, uint32_t threads>
 __device__ __forceinline__ void layer_norm(const struct weir__cuda_layer_norm &call) {
-    __shared__ float shared[2][32];
-    constexpr uint64_t per_block = 256 / threads;
-    const uint32_t n = call.width, lane = threadIdx.x % threads;
+    const uint32_t n = call.width;
     const bool whole = n % chunk_width<T> == 0 && is_aligned(call.x) && is_aligned(call.b) &&
                        is_aligned(call.y) && is_aligned(call.sum) && is_aligned(call.weight) &&
                        is_aligned(call.bias);
-    const uint64_t first = blockIdx.x * per_block + threadIdx.x / threads;
-    const uint64_t step = gridDim.x * per_block;
-#pragma unroll 1
-    for (uint64_t m = first; m < call.rows; m += step) {
+    walk_rows<threads>(call.rows, [&](uint64_t m, uint32_t lane, float(*shared)[32]) {
         if (whole)
             layer_norm_row<T, true, added, threads>{call, n, lane, {}}.run(m, shared);
         else
             layer_norm_row<T, false, added, threads>{call, n, lane, {}}.run(m, shared);
-    }
+    });
 }
 
-extern "C" __global__ void __launch_bounds__(256, 3)
-    weir_layer_norm_warp_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
-    layer_norm<float, false, 32>(call);
-}
-EXPORT_KERNEL(weir_layer_norm_warp_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 3)
-    weir_layer_norm_warp_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
-    layer_norm<bf16, false, 32>(call);
-}
-EXPORT_KERNEL(weir_layer_norm_warp_bf16);
-
-extern "C" __global__ void __launch_bounds__(256, 3)
-    weir_layer_norm_block_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
-    layer_norm<float, false, 256>(call);
-}
-EXPORT_KERNEL(weir_layer_norm_block_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 3)
-    weir_layer_norm_block_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
-    layer_norm<bf16, false, 256>(call);
-}
-EXPORT_KERNEL(weir_layer_norm_block_bf16);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_add_layer_norm_warp_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
-    layer_norm<float, true, 32>(call);
-}
-EXPORT_KERNEL(weir_add_layer_norm_warp_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_add_layer_norm_warp_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
-    layer_norm<bf16, true, 32>(call);
-}
-EXPORT_KERNEL(weir_add_layer_norm_warp_bf16);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_add_layer_norm_block_f32(const __grid_constant__ struct weir__cuda_layer_norm call) {
-    layer_norm<float, true, 256>(call);
-}
-EXPORT_KERNEL(weir_add_layer_norm_block_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 2)
-    weir_add_layer_norm_block_bf16(const __grid_constant__ struct weir__cuda_layer_norm call) {
-    layer_norm<bf16, true, 256>(call);
-}
-EXPORT_KERNEL(weir_add_layer_norm_block_bf16);
+STORED_KERNELS(layer_norm_warp, weir__cuda_layer_norm, (256, 3), layer_norm<T, false, 32>);
+STORED_KERNELS(layer_norm_block, weir__cuda_layer_norm, (256, 3), layer_norm<T, false, 256>);
+STORED_KERNELS(add_layer_norm_warp, weir__cuda_layer_norm, (256, 2), layer_norm<T, true, 32>);
+STORED_KERNELS(add_layer_norm_block, weir__cuda_layer_norm, (256, 2), layer_norm<T, true, 256>);

@@ -96,14 +96,4 @@ __device__ __forceinline__ void layer_norm_weight(const struct weir__cuda_layer_
     fold_warps<T>(sums.bias, partial + n, first, n);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    weir_layer_norm_weight_f32(const __grid_constant__ struct weir__cuda_layer_norm_weight call) {
-    layer_norm_weight<float>(call);
-}
-EXPORT_KERNEL(weir_layer_norm_weight_f32);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_layer_norm_weight_bf16(const __grid_constant__ struct weir__cuda_layer_norm_weight call) {
-    layer_norm_weight<bf16>(call);
-}
-EXPORT_KERNEL(weir_layer_norm_weight_bf16);
+STORED_KERNELS(layer_norm_weight, weir__cuda_layer_norm_weight, (256), layer_norm_weight<T>);

@@ -41,23 +41,25 @@ __device__ __forceinline__ void look_at(const struct weir__cuda_pool &pool, cons
     }
 }
 
-template <typename T, int width>
-__device__ __forceinline__ void max_pool(const struct weir__cuda_pool &pool) {
-    using part = several<T, width>;
-    walk_images(pool.walk, [&](const spot &at) {
-        part best;
+struct max_pool {
+    template <typename T, int width>
+    static __device__ __forceinline__ void run(const struct weir__cuda_pool &pool) {
+        using part = several<T, width>;
+        walk_images(pool.walk, [&](const spot &at) {
+            part best;
 #pragma unroll
-        for (int k = 0; k < width; k++) best.at[k] = narrow<T>(lowest());
-        look_at<T, width>(pool, at, at.y, at.x, [&](uint32_t, const part &x) {
+            for (int k = 0; k < width; k++) best.at[k] = narrow<T>(lowest());
+            look_at<T, width>(pool, at, at.y, at.x, [&](uint32_t, const part &x) {
 #pragma unroll
-            for (int k = 0; k < width; k++) {
-                const float v = widen(x.at[k]);
-                if (v > widen(best.at[k]) || v != v) best.at[k] = x.at[k];
-            }
+                for (int k = 0; k < width; k++) {
+                    const float v = widen(x.at[k]);
+                    if (v > widen(best.at[k]) || v != v) best.at[k] = x.at[k];
+                }
+            });
+            static_cast<part *>(pool.y)[at.row * pool.out_items + at.item] = best;
         });
-        static_cast<part *>(pool.y)[at.row * pool.out_items + at.item] = best;
-    });
-}
+    }
+};
 
 /* Of each number of the part: where its window's first largest one is. */
 template <typename T, int width>
@@ -93,142 +95,80 @@ __device__ __forceinline__ box cell_of(const struct weir__cuda_pool &pool, const
         larger_of(left, 0), at.x + 1 < pool.out.width ? left + pool.stride.width : pool.in.width};
 }
 
-template <typename T, int width>
-__device__ __forceinline__ void max_pool_grad(const struct weir__cuda_pool &pool) {
-    using part = several<T, width>;
-    const uint32_t parts = pool.walk.by_parts.by;
-    walk_images(pool.walk, [&](const spot &at) {
-        uint32_t winners[width];
-        const part dy = static_cast<const part *>(pool.dy)[at.row * pool.out_items + at.item];
-        find_winners<T, width>(pool, at, winners);
-        part *image = static_cast<part *>(pool.y) + at.row * pool.in_items + at.part;
-        const box cell = cell_of(pool, at);
-        const int32_t top = at.y * pool.stride.height - pool.padding.height;
-        const int32_t left = at.x * pool.stride.width - pool.padding.width;
-#pragma unroll 1
-        for (int32_t i = cell.top; i < cell.bottom; i++)
-#pragma unroll 1
-            for (int32_t j = cell.left; j < cell.right; j++) {
+struct max_pool_grad {
+    template <typename T, int width>
+    static __device__ __forceinline__ void run(const struct weir__cuda_pool &pool) {
+        using part = several<T, width>;
+        const uint32_t parts = pool.walk.by_parts.by;
+        walk_images(pool.walk, [&](const spot &at) {
+            uint32_t winners[width];
+            const part dy = static_cast<const part *>(pool.dy)[at.row * pool.out_items + at.item];
+            find_winners<T, width>(pool, at, winners);
+            part *image = static_cast<part *>(pool.y) + at.row * pool.in_items + at.part;
+            const int32_t top = at.y * pool.stride.height - pool.padding.height;
+            const int32_t left = at.x * pool.stride.width - pool.padding.width;
+            walk_box<1>(cell_of(pool, at), [&](int32_t i, int32_t j) {
                 const bool inside = i - top < pool.kernel.height && j - left < pool.kernel.width;
                 const uint32_t number = static_cast<uint32_t>((i - top) * pool.kernel.width) +
                                         static_cast<uint32_t>(j - left);
-                part dx;
+                float dx[width];
 #pragma unroll
                 for (int k = 0; k < width; k++) {
                     const bool won = inside && winners[k] == number;
-                    dx.at[k] = narrow<T>(0.0f + (won ? widen(dy.at[k]) : 0.0f));
+                    dx[k] = 0.0f + (won ? widen(dy.at[k]) : 0.0f);
                 }
-                image[static_cast<uint32_t>(i * pool.in.width + j) * parts] = dx;
-            }
-    });
-}
+                image[static_cast<uint32_t>(i * pool.in.width + j) * parts] = narrow_all<T>(dx);
+            });
+        });
+    }
+};
 
 /* ---- windows that overlap ---- */
 
-template <typename T, int width, typename Winner>
-__device__ __forceinline__ void write_winners(const struct weir__cuda_pool &pool) {
-    using set = several<Winner, width>;
-    walk_images(pool.walk, [&](const spot &at) {
-        uint32_t winners[width];
-        find_winners<T, width>(pool, at, winners);
-        set found;
+template <typename Winner> struct write_winners {
+    template <typename T, int width>
+    static __device__ __forceinline__ void run(const struct weir__cuda_pool &pool) {
+        using set = several<Winner, width>;
+        walk_images(pool.walk, [&](const spot &at) {
+            uint32_t winners[width];
+            find_winners<T, width>(pool, at, winners);
+            set found;
 #pragma unroll
-        for (int k = 0; k < width; k++) found.at[k] = static_cast<Winner>(winners[k]);
-        static_cast<set *>(pool.winners)[at.row * pool.out_items + at.item] = found;
-    });
-}
+            for (int k = 0; k < width; k++) found.at[k] = static_cast<Winner>(winners[k]);
+            static_cast<set *>(pool.winners)[at.row * pool.out_items + at.item] = found;
+        });
+    }
+};
 
-template <typename T, int width, typename Winner>
-__device__ __forceinline__ void gather(const struct weir__cuda_pool &pool) {
-    using part = several<T, width>;
-    using set = several<Winner, width>;
-    const uint32_t parts = pool.walk.by_parts.by;
-    walk_images(pool.walk, [&](const spot &at) {
-        const uint64_t image = at.row * pool.out_items + at.part;
-        const box over = windows_over(pool, at.y, at.x);
-        float sum[width] = {};
-#pragma unroll 1
-        for (int32_t i = over.top; i < over.bottom; i++)
-#pragma unroll 1
-            for (int32_t j = over.left; j < over.right; j++) {
-                const uint64_t from = image + static_cast<uint32_t>(i * pool.out.width + j) * parts;
-                const set winners = static_cast<const set *>(pool.winners)[from];
-                const part dy = static_cast<const part *>(pool.dy)[from];
-                const int32_t down = at.y + pool.padding.height - i * pool.stride.height;
-                const int32_t along = at.x + pool.padding.width - j * pool.stride.width;
-                const uint32_t number = static_cast<uint32_t>(down * pool.kernel.width + along);
+template <typename Winner> struct gather {
+    template <typename T, int width>
+    static __device__ __forceinline__ void run(const struct weir__cuda_pool &pool) {
+        using set = several<Winner, width>;
+        walk_outputs<T, width>(pool, [&](float(&sum)[width], const several<T, width> &dy,
+                                         const spot &at, int32_t i, int32_t j, uint64_t place) {
+            const set winners = static_cast<const set *>(pool.winners)[place];
+            const int32_t down = at.y + pool.padding.height - i * pool.stride.height;
+            const int32_t along = at.x + pool.padding.width - j * pool.stride.width;
+            const uint32_t number = static_cast<uint32_t>(down * pool.kernel.width + along);
 #pragma unroll
-                for (int k = 0; k < width; k++)
-                    if (winners.at[k] == number) sum[k] += widen(dy.at[k]);
-            }
-        part dx;
-#pragma unroll
-        for (int k = 0; k < width; k++) dx.at[k] = narrow<T>(sum[k]);
-        static_cast<part *>(pool.y)[at.row * pool.in_items + at.item] = dx;
-    });
-}
+            for (int k = 0; k < width; k++)
+                if (winners.at[k] == number) sum[k] += widen(dy.at[k]);
+        });
+    }
+};
 
-template <typename T, int width>
-__device__ __forceinline__ void any_winners(const struct weir__cuda_pool &pool) {
-    if (pool.wide_winners != 0)
-        write_winners<T, width, uint32_t>(pool);
-    else
-        write_winners<T, width, uint8_t>(pool);
-}
+/* Winners of a kernel of up to 256 numbers are bytes. */
+template <template <typename> class Op> struct by_winner {
+    template <typename T, int width>
+    static __device__ __forceinline__ void run(const struct weir__cuda_pool &pool) {
+        if (pool.wide_winners != 0)
+            Op<uint32_t>::template run<T, width>(pool);
+        else
+            Op<uint8_t>::template run<T, width>(pool);
+    }
+};
 
-template <typename T, int width>
-__device__ __forceinline__ void any_gather(const struct weir__cuda_pool &pool) {
-    if (pool.wide_winners != 0)
-        gather<T, width, uint32_t>(pool);
-    else
-        gather<T, width, uint8_t>(pool);
-}
-
-/* ---- kernels ---- */
-
-extern "C" __global__ void __launch_bounds__(256) weir_max_pool2d_f32(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? max_pool<float, 4>(pool) : max_pool<float, 1>(pool);
-}
-EXPORT_KERNEL(weir_max_pool2d_f32);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_max_pool2d_bf16(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? max_pool<bf16, 8>(pool) : max_pool<bf16, 1>(pool);
-}
-EXPORT_KERNEL(weir_max_pool2d_bf16);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_max_pool2d_grad_f32(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? max_pool_grad<float, 4>(pool) : max_pool_grad<float, 1>(pool);
-}
-EXPORT_KERNEL(weir_max_pool2d_grad_f32);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_max_pool2d_grad_bf16(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? max_pool_grad<bf16, 8>(pool) : max_pool_grad<bf16, 1>(pool);
-}
-EXPORT_KERNEL(weir_max_pool2d_grad_bf16);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_max_pool2d_winners_f32(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? any_winners<float, 4>(pool) : any_winners<float, 1>(pool);
-}
-EXPORT_KERNEL(weir_max_pool2d_winners_f32);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_max_pool2d_winners_bf16(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? any_winners<bf16, 8>(pool) : any_winners<bf16, 1>(pool);
-}
-EXPORT_KERNEL(weir_max_pool2d_winners_bf16);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_max_pool2d_gather_f32(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? any_gather<float, 4>(pool) : any_gather<float, 1>(pool);
-}
-EXPORT_KERNEL(weir_max_pool2d_gather_f32);
-
-extern "C" __global__ void __launch_bounds__(256, 4)
-    weir_max_pool2d_gather_bf16(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? any_gather<bf16, 8>(pool) : any_gather<bf16, 1>(pool);
-}
-EXPORT_KERNEL(weir_max_pool2d_gather_bf16);
+STORED_KERNELS(max_pool2d, weir__cuda_pool, (256), by_parts<max_pool, T>);
+STORED_KERNELS(max_pool2d_grad, weir__cuda_pool, (256), by_parts<max_pool_grad, T>);
+STORED_KERNELS(max_pool2d_winners, weir__cuda_pool, (256), by_parts<by_winner<write_winners>, T>);
+STORED_KERNELS(max_pool2d_gather, weir__cuda_pool, (256, 4), by_parts<by_winner<gather>, T>);

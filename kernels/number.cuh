@@ -9,6 +9,20 @@
 
 #include "platform.cuh"
 
+/** STORED_KERNELS(name, arguments, bounds, body<… T …>); on a line of its own: the kernels
+ * weir_<name>_f32 and _bf16, which take a struct of `arguments` by value and give it to the body,
+ * T being what is stored. `bounds`: __launch_bounds__'s, in parentheses. */
+#define STORED_KERNELS(name, arguments, bounds, ...)                                               \
+    STORED_KERNEL(weir_##name##_f32, float, arguments, bounds, __VA_ARGS__);                       \
+    STORED_KERNEL(weir_##name##_bf16, bf16, arguments, bounds, __VA_ARGS__)
+#define STORED_KERNEL(kernel, type, arguments, bounds, ...)                                        \
+    extern "C" __global__ void __launch_bounds__ bounds kernel(                                    \
+        const __grid_constant__ struct arguments call) {                                           \
+        using T = type;                                                                            \
+        __VA_ARGS__(call);                                                                         \
+    }                                                                                              \
+    EXPORT_KERNEL(kernel)
+
 struct bf16 {
     uint16_t bits;
 };
@@ -33,6 +47,15 @@ template <> __device__ __forceinline__ bf16 narrow<bf16>(float value) {
 template <typename T, int count> struct __align__(sizeof(T) * count) several {
     T at[count];
 };
+
+/** Each rounded as it is stored. */
+template <typename T, int count>
+__device__ __forceinline__ several<T, count> narrow_all(const float (&values)[count]) {
+    several<T, count> stored;
+#pragma unroll
+    for (int k = 0; k < count; k++) stored.at[k] = narrow<T>(values[k]);
+    return stored;
+}
 
 /** Whether numbers can be moved 16 bytes at a time: the pointer is a multiple of 16. */
 __device__ __forceinline__ bool is_aligned(const void *pointer) {

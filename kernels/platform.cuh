@@ -4,7 +4,8 @@
  * and the host, has a name here and a twin in tests/fake_cuda/emulation.h, with which the same .cu
  * files are compiled for the host.
  *
- * - EXPORT_KERNEL(weir_name); after a kernel, on a line of its own: the tests find it by that.
+ * - EXPORT_KERNEL(weir_name); after a kernel, on a line of its own: the tests find it by that (and
+ *   by number.cuh's STORED_KERNELS).
  * - DYNAMIC_SHARED(type, name); in a kernel: `name` points to the launch's shared memory.
  * - bf16_from_f32 and f16_from_f32 round to nearest even, overflow to infinity, make every NaN
  *   0x7FFF; f32_from_f16 is exact.

@@ -8,7 +8,6 @@
  * Launch: threads 256, blocks ceil(n / (512 chunks of 16 bytes)), or fewer: the grid strides.
  */
 #include "each.cuh"
-#include "net/cuda/arguments.h"
 
 /* 1 / (1 + exp(-x)), by an exp that cannot overflow. */
 __device__ __forceinline__ float logistic(float x) {
@@ -16,70 +15,47 @@ __device__ __forceinline__ float logistic(float x) {
     return (x < 0.0f ? small : 1.0f) / (1.0f + small);
 }
 
-template <typename T> __device__ __forceinline__ void map_one(const struct weir__cuda_each &all) {
-    T *y = static_cast<T *>(all.y);
-    const T *x = static_cast<const T *>(all.a);
-    const uint64_t n = all.count;
-    const float slope = all.slope;
-    switch (all.map) {
+template <typename T> __device__ __forceinline__ void map_one(const struct weir__cuda_each &call) {
+    const float slope = call.slope;
+    switch (call.map) {
     case WEIR__CUDA_MAP_RELU: /* not v > 0 ? v : 0: a NaN must come through */
-        for_each<1>(y, x, x, n, [](float v, float) { return v <= 0.0f ? 0.0f : v; });
+        for_each<1, T>(call, [](float v, float) { return v <= 0.0f ? 0.0f : v; });
         break;
     case WEIR__CUDA_MAP_LEAKY_RELU:
-        for_each<1>(y, x, x, n, [=](float v, float) { return v > 0.0f ? v : slope * v; });
+        for_each<1, T>(call, [=](float v, float) { return v > 0.0f ? v : slope * v; });
         break;
     case WEIR__CUDA_MAP_SILU:
-        for_each<1>(y, x, x, n, [](float v, float) { return v * logistic(v); });
+        for_each<1, T>(call, [](float v, float) { return v * logistic(v); });
         break;
     case WEIR__CUDA_MAP_SIGMOID:
-        for_each<1>(y, x, x, n, [](float v, float) { return logistic(v); });
+        for_each<1, T>(call, [](float v, float) { return logistic(v); });
         break;
-    default: for_each<1>(y, x, x, n, [](float v, float) { return tanhf(v); }); break;
+    default: for_each<1, T>(call, [](float v, float) { return tanhf(v); }); break;
     }
 }
 
-template <typename T> __device__ __forceinline__ void map_pair(const struct weir__cuda_each &all) {
-    T *y = static_cast<T *>(all.y);
-    const T *a = static_cast<const T *>(all.a), *b = static_cast<const T *>(all.b);
-    const uint64_t n = all.count;
-    const float slope = all.slope;
-    switch (all.map) {
-    case WEIR__CUDA_MAP_ADD: for_each<2>(y, a, b, n, [](float u, float v) { return u + v; }); break;
+template <typename T> __device__ __forceinline__ void map_pair(const struct weir__cuda_each &call) {
+    const float slope = call.slope;
+    switch (call.map) {
+    case WEIR__CUDA_MAP_ADD: for_each<2, T>(call, [](float u, float v) { return u + v; }); break;
     case WEIR__CUDA_MAP_RELU_GRAD:
-        for_each<2>(y, a, b, n, [](float d, float v) { return v <= 0.0f ? 0.0f : d; });
+        for_each<2, T>(call, [](float d, float v) { return v <= 0.0f ? 0.0f : d; });
         break;
     case WEIR__CUDA_MAP_LEAKY_RELU_GRAD:
-        for_each<2>(y, a, b, n, [=](float d, float v) { return v > 0.0f ? d : slope * d; });
+        for_each<2, T>(call, [=](float d, float v) { return v > 0.0f ? d : slope * d; });
         break;
     case WEIR__CUDA_MAP_SILU_GRAD:
-        for_each<2>(y, a, b, n, [](float d, float v) {
+        for_each<2, T>(call, [](float d, float v) {
             const float share = logistic(v);
             return d * (share * (1.0f + v * (1.0f - share)));
         });
         break;
     case WEIR__CUDA_MAP_SIGMOID_GRAD:
-        for_each<2>(y, a, b, n, [](float d, float v) { return d * (1.0f - v) * v; });
+        for_each<2, T>(call, [](float d, float v) { return d * (1.0f - v) * v; });
         break;
-    default: for_each<2>(y, a, b, n, [](float d, float v) { return d * (1.0f - v * v); }); break;
+    default: for_each<2, T>(call, [](float d, float v) { return d * (1.0f - v * v); }); break;
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) weir_each_f32(struct weir__cuda_each all) {
-    map_one<float>(all);
-}
-EXPORT_KERNEL(weir_each_f32);
-
-extern "C" __global__ void __launch_bounds__(256) weir_each_bf16(struct weir__cuda_each all) {
-    map_one<bf16>(all);
-}
-EXPORT_KERNEL(weir_each_bf16);
-
-extern "C" __global__ void __launch_bounds__(256) weir_each_pair_f32(struct weir__cuda_each all) {
-    map_pair<float>(all);
-}
-EXPORT_KERNEL(weir_each_pair_f32);
-
-extern "C" __global__ void __launch_bounds__(256) weir_each_pair_bf16(struct weir__cuda_each all) {
-    map_pair<bf16>(all);
-}
-EXPORT_KERNEL(weir_each_pair_bf16);
+STORED_KERNELS(each, weir__cuda_each, (256), map_one<T>);
+STORED_KERNELS(each_pair, weir__cuda_each, (256), map_pair<T>);

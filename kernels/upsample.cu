@@ -34,37 +34,20 @@ extern "C" __global__ void __launch_bounds__(256) weir_upsample(struct weir__cud
 }
 EXPORT_KERNEL(weir_upsample);
 
-template <typename T, int width>
-__device__ __forceinline__ void upsample_grad(const struct weir__cuda_pool &pool) {
-    using part = several<T, width>;
-    const uint32_t parts = pool.walk.by_parts.by;
-    walk_images(pool.walk, [&](const spot &at) {
-        const part *image = static_cast<const part *>(pool.dy) + at.row * pool.out_items + at.part;
-        const int32_t top = at.y * pool.stride.height, left = at.x * pool.stride.width;
-        float sum[width] = {};
-#pragma unroll 1
-        for (int32_t i = top; i < top + pool.stride.height; i++)
-#pragma unroll 2
-            for (int32_t j = left; j < left + pool.stride.width; j++) {
-                const part dy = image[static_cast<uint32_t>(i * pool.out.width + j) * parts];
-#pragma unroll
-                for (int k = 0; k < width; k++) sum[k] += widen(dy.at[k]);
-            }
-        part dx;
-#pragma unroll
-        for (int k = 0; k < width; k++) dx.at[k] = narrow<T>(sum[k]);
-        static_cast<part *>(pool.y)[at.row * pool.in_items + at.item] = dx;
-    });
-}
+struct upsample_grad {
+    template <typename T, int width>
+    static __device__ __forceinline__ void run(const struct weir__cuda_pool &pool) {
+        using part = several<T, width>;
+        walk_images(pool.walk, [&](const spot &at) {
+            const part *image =
+                static_cast<const part *>(pool.dy) + at.row * pool.out_items + at.part;
+            const int32_t top = at.y * pool.stride.height, left = at.x * pool.stride.width;
+            const box block = {top, top + pool.stride.height, left, left + pool.stride.width};
+            float sum[width] = {};
+            add_box(sum, image, block, pool.out.width, pool.walk.by_parts.by);
+            static_cast<part *>(pool.y)[at.row * pool.in_items + at.item] = narrow_all<T>(sum);
+        });
+    }
+};
 
-extern "C" __global__ void __launch_bounds__(256)
-    weir_upsample_grad_f32(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? upsample_grad<float, 4>(pool) : upsample_grad<float, 1>(pool);
-}
-EXPORT_KERNEL(weir_upsample_grad_f32);
-
-extern "C" __global__ void __launch_bounds__(256)
-    weir_upsample_grad_bf16(struct weir__cuda_pool pool) {
-    pool.walk.whole != 0 ? upsample_grad<bf16, 8>(pool) : upsample_grad<bf16, 1>(pool);
-}
-EXPORT_KERNEL(weir_upsample_grad_bf16);
+STORED_KERNELS(upsample_grad, weir__cuda_pool, (256), by_parts<upsample_grad, T>);
