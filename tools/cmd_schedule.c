@@ -10,6 +10,7 @@
 #include "kind_times.h"
 #include "net_run.h"
 #include "output.h"
+#include "pipe_options.h"
 #include "weir_links.h"
 #include "weir_search.h"
 
@@ -22,8 +23,8 @@
 struct values {
     const char *schedule;
     uint32_t stages, workers, chunks;
-    uint32_t checkpoint; /* index into checkpoint_names */
-    uint32_t recompute;  /* and into recompute_names */
+    uint32_t checkpoint; /* index into pipe_checkpoint_names */
+    uint32_t recompute;  /* and into pipe_recompute_names */
     const char *csv;
     bool plain;
     struct arg_texts time;
@@ -33,9 +34,6 @@ struct values {
 };
 
 #define AT(member) offsetof(struct values, member)
-
-static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
-static const char *const recompute_names[] = {"early", "late", NULL};
 
 static const char *const link_names[] = {"all", "0", "1", "unbounded", NULL};
 static const uint32_t link_depths[] = {0, 0, 1, WEIR_LINKS_UNBOUNDED};
@@ -47,41 +45,17 @@ static const struct arg_option table_options[] = {
      .offset = AT(schedule),
      .value = "NAME",
      .fallback = "1f1b",
-     .help = "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, "
-             "dualpipe-v, or auto: searched for"},
-    {.name = "stages",
-     .type = ARG_U32,
-     .offset = AT(stages),
-     .value = "N",
-     .fallback = "2",
-     .least = 1,
-     .help = "model stages"},
-    {.name = "workers",
-     .type = ARG_U32,
-     .offset = AT(workers),
-     .value = "P",
-     .least = 1,
-     .help = "workers, each with N / P stages (default: N; N / 2 for interleaved, looped-bfs, "
-             "zb-v, v-half, v-min and dualpipe-v)"},
-    {.name = "chunks",
-     .type = ARG_U32,
-     .offset = AT(chunks),
-     .value = "M",
-     .fallback = "8",
-     .least = 1,
-     .help = "micro-batches"},
-    {.name = "checkpoint",
-     .type = ARG_CHOICE,
-     .offset = AT(checkpoint),
-     .choices = checkpoint_names,
-     .fallback = "never",
-     .help = "which micro-batches have an R"},
-    {.name = "recompute",
-     .type = ARG_CHOICE,
-     .offset = AT(recompute),
-     .choices = recompute_names,
-     .fallback = "early",
-     .help = "R in idle time, where memory allows; or directly before their backward"},
+     .help = PIPE_SCHEDULES ", or auto: searched for"},
+    PIPE_COUNT_OPTION("stages", "N", AT(stages), .fallback = "2", .help = "model stages"),
+    PIPE_COUNT_OPTION("workers", "P", AT(workers),
+                      .help = "workers, each with N / P stages (default: N; N / 2 for interleaved, "
+                              "looped-bfs, zb-v, v-half, v-min and dualpipe-v)"),
+    PIPE_COUNT_OPTION("chunks", "M", AT(chunks), .fallback = "8", .help = "micro-batches"),
+    PIPE_CHOICE_OPTION("checkpoint", pipe_checkpoint_names, AT(checkpoint), .fallback = "never",
+                       .help = "which micro-batches have an R"),
+    PIPE_CHOICE_OPTION("recompute", pipe_recompute_names, AT(recompute), .fallback = "early",
+                       .help = "R in idle time, where memory allows; or directly before their "
+                               "backward"),
     {.name = "csv",
      .type = ARG_TEXT,
      .offset = AT(csv),
@@ -96,12 +70,9 @@ static const struct arg_option table_options[] = {
 
 static const struct arg_option search_options[] = {
     KIND_TIMES_OPTION(AT(time)),
-    {.name = "activation-limit",
-     .type = ARG_U32,
-     .offset = AT(activation_limit),
-     .value = "N",
-     .least = 1,
-     .help = "no worker keeps more activations than this, a stage's of a micro-batch counted once"},
+    PIPE_COUNT_OPTION("activation-limit", "N", AT(activation_limit),
+                      .help = "no worker keeps more activations than this, a stage's of a "
+                              "micro-batch counted once"),
 };
 
 static const struct arg_option check_options[] = {
@@ -111,20 +82,14 @@ static const struct arg_option check_options[] = {
      .value = "FILE.csv",
      .help = "judge this table instead: complete, without duplicates, without deadlock. Where "
              "--stages, --workers or --chunks are given, it must be for those"},
-    {.name = "links",
-     .type = ARG_CHOICE,
-     .offset = AT(links),
-     .choices = link_names,
-     .fallback = "all",
-     .help = "how many messages a link between workers holds; over 0 a send ends when its receive "
-             "has begun"},
-    {.name = "receive",
-     .type = ARG_CHOICE,
-     .offset = AT(receive),
-     .choices = receive_names,
-     .fallback = "order",
-     .help = "where a worker receives: in the order of sends of a replay, or late, directly before "
-             "the action that reads it; a deadlock of these is a fault"},
+    PIPE_CHOICE_OPTION("links", link_names, AT(links), .fallback = "all",
+                       .help = "how many messages a link between workers holds; over 0 a send ends "
+                               "when its receive has begun"),
+    PIPE_CHOICE_OPTION("receive", receive_names, AT(receive), .fallback = "order",
+                       .help =
+                           "where a worker receives: in the order of sends of a replay, or "
+                           "late, directly before the action that reads it; a deadlock of these "
+                           "is a fault"),
 };
 
 static const struct arg_section sections[] = {

@@ -12,68 +12,45 @@
 
 #define AT(member) offsetof(struct pipe_options, member)
 
-static const char *const checkpoint_names[] = {"always", "except_last", "never", NULL};
+const char *const pipe_checkpoint_names[] = {"always", "except_last", "never", NULL};
 static const char *const balance_by_names[] = {"cost", "time", "size", NULL};
-static const char *const recompute_names[] = {"early", "late", NULL};
+const char *const pipe_recompute_names[] = {"early", "late", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
 static const char *const wait_names[] = {"auto", "spin", "park", NULL};
 enum { TABLE_BYTES_MAX = 1 << 28, WORKERS_DEFAULT = 2 };
 
 const struct arg_option pipe_option_list[] = {
-    {.name = "stages",
-     .type = ARG_U32,
-     .offset = AT(stages),
-     .value = "N",
-     .least = 1,
-     .most = 65535,
-     .help = "parts that the layer list is cut into; default: as many per worker asked for as "
-             "virtual stages, else 2 workers'"},
+    PIPE_COUNT_OPTION("stages", "N", AT(stages), .most = 65535,
+                      .help = "parts that the layer list is cut into; default: as many per worker "
+                              "asked for as virtual stages, else 2 workers'"),
     {.name = "balance",
      .type = ARG_U32_LIST,
      .offset = AT(balance),
      .value = "A,B,...",
      .least = 1,
      .help = "layers of each stage; default: as --balance-by says"},
-    {.name = "balance-by",
-     .type = ARG_CHOICE,
-     .offset = AT(balance_by),
-     .choices = balance_by_names,
-     .fallback = "cost",
-     .help = "what is to be even: estimated cost, measured time, or bytes"},
+    PIPE_CHOICE_OPTION("balance-by", balance_by_names, AT(balance_by), .fallback = "cost",
+                       .help = "what is to be even: estimated cost, measured time, or bytes"),
     {.name = "profile",
      .type = ARG_TEXT,
      .offset = AT(profile),
      .value = "FILE",
      .help = "times measured by 'weir profile'; a file that is not there is made"},
-    {.name = "workers",
-     .type = ARG_U32,
-     .offset = AT(workers),
-     .value = "P",
-     .least = 1,
-     .most = 65535,
-     .help = "threads that run stages; default: stages / virtual stages"},
-    {.name = "virtual-stages",
-     .type = ARG_U32,
-     .offset = AT(virtual_stages),
-     .value = "V",
-     .least = 1,
-     .most = 65535,
-     .help = "stages per worker; default: the schedule's, which is 2 for interleaved, looped-bfs, "
-             "zb-v, v-half, v-min and dualpipe-v, else 1"},
-    {.name = "chunks",
-     .type = ARG_U32,
-     .offset = AT(chunks),
-     .value = "M",
-     .fallback = "8",
-     .least = 1,
-     .help = "micro-batches asked for; rows are split as torch.chunk does. Bits hold per M"},
+    PIPE_COUNT_OPTION("workers", "P", AT(workers), .most = 65535,
+                      .help = "threads that run stages; default: stages / virtual stages"),
+    PIPE_COUNT_OPTION("virtual-stages", "V", AT(virtual_stages), .most = 65535,
+                      .help = "stages per worker; default: the schedule's, which is 2 for "
+                              "interleaved, looped-bfs, zb-v, v-half, v-min and dualpipe-v, else "
+                              "1"),
+    PIPE_COUNT_OPTION("chunks", "M", AT(chunks), .fallback = "8",
+                      .help = "micro-batches asked for; rows are split as torch.chunk does. Bits "
+                              "hold per M"),
     {.name = "schedule",
      .type = ARG_TEXT,
      .offset = AT(schedule),
      .value = "NAME|FILE.csv",
      .fallback = "1f1b",
-     .help = "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe-v, "
-             "auto (searched for), or a table"},
+     .help = PIPE_SCHEDULES ", auto (searched for), or a table"},
     {.name = "checkpoint",
      .type = ARG_TEXT,
      .offset = AT(checkpoint),
@@ -81,12 +58,8 @@ const struct arg_option pipe_option_list[] = {
      .fallback = "except_last",
      .help = "which micro-batches are recomputed instead of kept: always, except_last (all but the "
              "last) or never; for all stages, or one for each"},
-    {.name = "recompute",
-     .type = ARG_CHOICE,
-     .offset = AT(recompute),
-     .choices = recompute_names,
-     .fallback = "early",
-     .help = "before the gradient is there, or after"},
+    PIPE_CHOICE_OPTION("recompute", pipe_recompute_names, AT(recompute), .fallback = "early",
+                       .help = "before the gradient is there, or after"),
     {.name = "device",
      .type = ARG_LIST,
      .offset = AT(device),
@@ -357,7 +330,7 @@ static void fill_checkpoint(const struct pipe_options *options, struct pipe_stor
         snprintf(name, sizeof name, "%.*s", length, text);
         enum weir_checkpoint mode = WEIR_CHECKPOINT_DEFAULT;
         if (weir_checkpoint_parse(name, &mode) != WEIR_OK) {
-            const char *near = args_nearest(name, checkpoint_names);
+            const char *near = args_nearest(name, pipe_checkpoint_names);
             weir_faults_add(
                 faults, "--checkpoint %.*s: not one of always, except_last, never: %s%s%s",
                 length < 80 ? length : 80, text, near != NULL ? "did you mean " : "choose one",
@@ -411,7 +384,7 @@ const char *pipe_checkpoint_text(const struct pipe_options *options) {
 }
 
 const char *pipe_recompute_text(const struct pipe_options *options) {
-    return recompute_names[options->recompute];
+    return pipe_recompute_names[options->recompute];
 }
 
 const char *pipe_dtype_text(const struct pipe_options *options) {

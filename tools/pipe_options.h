@@ -10,6 +10,19 @@
 #include "io/file.h"
 #include "weir_net.h"
 
+/** Rows of option tables for what makes a schedule's table, whose numbers lie at `at`; further
+ * members (fallback, help) follow. A count is at least 1. */
+#define PIPE_COUNT_OPTION(key, letter, at, ...)                                                    \
+    { .name = (key), .type = ARG_U32, .offset = (at), .value = (letter), .least = 1, __VA_ARGS__ }
+#define PIPE_CHOICE_OPTION(key, names, at, ...)                                                    \
+    { .name = (key), .type = ARG_CHOICE, .offset = (at), .choices = (names), __VA_ARGS__ }
+/** The schedules, as help lists them. */
+#define PIPE_SCHEDULES                                                                             \
+    "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe-v"
+/** Choices, NULL behind the last. */
+extern const char *const pipe_checkpoint_names[];
+extern const char *const pipe_recompute_names[];
+
 struct pipe_options {
     uint32_t stages;
     struct arg_numbers balance;
