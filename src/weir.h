@@ -539,6 +539,16 @@ struct weir_plan_copies {
     uint32_t batched, launches; /**< several in a launch, and how many launches */
 };
 
+/** Bytes of the host's memory that are pinned for a device, besides the arenas of CPUs' workers,
+ * which are pinned as a whole where a pipe has GPUs too. All 0 for a CPU. */
+struct weir_plan_pinned {
+    uint64_t staging; /**< what the caller brings and gets passes through it */
+    uint64_t numbers; /**< losses and norms, which the first GPU's worker has for all */
+    uint64_t hops;    /**< for what comes from GPUs whose memory this one does not reach, as far as
+                           their driver says that without being opened; where access is refused
+                           all the same when a pipe is built it has more */
+};
+
 /** The plan of a pipe that is built, or would be. */
 struct weir_plan {
     uint32_t device_count;
@@ -546,6 +556,7 @@ struct weir_plan {
     const struct weir_plan_curve *curves;     /**< per device; training's, of the largest count */
     const struct weir_plan_receive *receives; /**< per device; likewise */
     const struct weir_plan_copies *copies;    /**< per device; likewise */
+    const struct weir_plan_pinned *pinned;    /**< per device; of all row counts that it is for */
     double makespan;                          /**< of that step, in the units of the curves */
 };
 

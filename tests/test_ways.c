@@ -4,7 +4,7 @@
  * together. Method: the model at its ends; plans of random and of large pipes over GPUs, which need
  * no GPU, against the same rules by brute force.
  */
-#include "engine_stages.h"
+#include "engine_gpu.h"
 
 #include "pipe/ways.h"
 
@@ -13,11 +13,12 @@
 
 static struct engine_model model;
 static struct engine_random run;
+static bool no_peers; /* what the driver says, if there is one */
 
 /* ---- the model ---- */
 
 static void test_kernels_begin_sooner_and_engines_disturb_less(void) {
-    for (int k = WEIR__LINK_OWN; k <= WEIR__LINK_HOST; k++) {
+    for (int k = WEIR__LINK_OWN; k <= WEIR__LINK_HOP; k++) {
         enum weir__link_kind kind = (enum weir__link_kind)k;
         const uint64_t small = 1024, large = 256 << 20;
         uint32_t few = weir__way_blocks(kind, small), many = weir__way_blocks(kind, large);
@@ -58,6 +59,7 @@ static enum weir__link_kind kind_of(const struct weir__setup *setup,
                                     const struct weir__lane *lane) {
     uint32_t to = memory_of(setup, lane->worker), from = memory_of(setup, lane->from);
     if (to == 0 || from == 0) return WEIR__LINK_HOST;
+    if (to != from && no_peers) return WEIR__LINK_HOP;
     return to == from ? WEIR__LINK_OWN : WEIR__LINK_PEER;
 }
 
@@ -189,6 +191,41 @@ static void test_large_crossings_beside_work_take_the_engine(void) {
     EXPECT(seen.engine > 0 && seen.kernel > 0 && seen.busy > 0 && seen.idle > 0);
 }
 
+/* Through the host two GPUs are further apart: some sizes go another way. */
+static void test_hops_are_two_crossings_of_the_hosts_link(void) {
+    static const char *const devices[] = {"cuda:0", "cuda:1", "cpu", "cuda:0"};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    struct seen seen = {0};
+    uint32_t differ = 0;
+    if (gpu == NULL) return;
+    for (int64_t width = 64; width <= 1 << 20; width += width / 4) {
+        struct seen of[2] = {{0}, {0}};
+        for (int hops = 0; hops < 2 && !test_has_failed(); hops++) {
+            no_peers = hops != 0;
+            gpu->reset(1, 2, no_peers ? WEIR_FAKE_CUDA_NO_PEERS : 0);
+            engine_model_init(&model, 4);
+            for (uint32_t s = 0; s < 3; s++) model.stages[s].outputs[0].shape[0] = width;
+            struct weir_pipe_options options = engine_options(&model);
+            options.devices = devices, options.device_count = 4;
+            options.checkpoint = WEIR_CHECKPOINT_NEVER;
+            judge(&options, &of[hops]);
+            seen.engine += of[hops].engine, seen.kernel += of[hops].kernel;
+        }
+        differ += of[0].engine != of[1].engine;
+    }
+    no_peers = false;
+    EXPECT(seen.engine > 0 && seen.kernel > 0 && differ > 0);
+    for (uint64_t bytes = 1; bytes < 1 << 26; bytes *= 3) {
+        uint32_t blocks = weir__way_blocks(WEIR__LINK_HOST, bytes);
+        EXPECT_EQ_UINT(weir__way_blocks(WEIR__LINK_HOP, bytes), blocks);
+        EXPECT(weir__way_engine_ns(WEIR__LINK_HOP, bytes) ==
+               2.0 * weir__way_engine_ns(WEIR__LINK_HOST, bytes));
+        for (int busy = 0; busy < 2; busy++)
+            EXPECT(weir__way_kernel_ns(WEIR__LINK_HOP, bytes, blocks, busy != 0) ==
+                   2.0 * weir__way_kernel_ns(WEIR__LINK_HOST, bytes, blocks, busy != 0));
+    }
+}
+
 /* ---- more than one launch takes ---- */
 
 static int nothing(void *context, const struct weir_task *task) {
@@ -229,4 +266,5 @@ static void test_a_launch_takes_no_more_than_it_can(void) {
 WEIR_TEST_SUITE(ways, TEST(kernels_begin_sooner_and_engines_disturb_less),
                 TEST(random_plans_take_the_ways_that_the_model_says),
                 TEST(large_crossings_beside_work_take_the_engine),
+                TEST(hops_are_two_crossings_of_the_hosts_link),
                 TEST(a_launch_takes_no_more_than_it_can))

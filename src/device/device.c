@@ -9,13 +9,14 @@ struct kind {
     const char *name;
     weir__device_open_fn *open;
     weir__device_probe_fn *probe;
-    bool own_memory; /* each number has a memory of its own; else it is the host's */
+    weir__device_reach_fn *reach; /* NULL: it reaches all */
+    bool own_memory;              /* each number has a memory of its own; else it is the host's */
     bool synchronous;
 };
 
 static const struct kind kinds[] = {
-    {"cpu", weir__cpu_open, weir__cpu_probe, false, true},
-    {"cuda", weir__cuda_open, weir__cuda_probe, true, false},
+    {"cpu", weir__cpu_open, weir__cpu_probe, NULL, false, true},
+    {"cuda", weir__cuda_open, weir__cuda_probe, weir__cuda_reach, true, false},
 };
 
 enum { ORDINAL_DIGITS_MAX = 6 };
@@ -55,6 +56,14 @@ struct weir__device_facts weir__device_facts(const char *name) {
     const struct kind *kind = find_kind(name, length);
     if (kind == NULL) return facts;
     return (struct weir__device_facts){kind->own_memory ? 1 + ordinal : 0, kind->synchronous};
+}
+
+uint64_t weir__device_reach(const char *name) {
+    size_t length;
+    uint32_t ordinal;
+    if (name == NULL || !parse(name, &length, &ordinal)) return UINT64_MAX;
+    const struct kind *kind = find_kind(name, length);
+    return kind == NULL || kind->reach == NULL ? UINT64_MAX : kind->reach(ordinal);
 }
 
 /* The name's row and number, or why there is none. */

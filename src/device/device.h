@@ -136,6 +136,12 @@ struct weir__device_facts {
 /** Of a name that weir__device_open would refuse: a CPU's. */
 struct weir__device_facts weir__device_facts(const char *name);
 
+/** Which memories the copies of its streams may read and write, as its driver says without being
+ * opened for use: bit m is weir__device.memory m. What nobody can say is 1: all of a CPU's, of a
+ * name that is refused, without a driver, of GPUs that are not there. weir__device_calls.reaches,
+ * which asks for access, may still say no. Any thread. */
+uint64_t weir__device_reach(const char *name);
+
 /** Opens "cpu" (or "cpu:N": the same device under another name), "cuda" (the first GPU) or
  * "cuda:N". WEIR_ERR_NOT_FOUND for a kind or number that is not there, WEIR_ERR_ARGUMENT for a
  * malformed name; `error` (may be NULL) says what is missing and how to mend it. The caller closes

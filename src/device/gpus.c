@@ -4,6 +4,7 @@
 
 #include "device/cuda_driver.h"
 #include "device/cuda_kernels.h"
+#include "device/kinds.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -22,6 +23,22 @@ static uint64_t find_reached(const struct weir__cuda_driver *driver, int device,
         if (known && can) reached |= UINT64_C(1) << g;
     }
     return reached;
+}
+
+/* Memory m is GPU m - 1's. */
+uint64_t weir__cuda_reach(uint32_t ordinal) {
+    struct weir__cuda_driver driver;
+    uint64_t unreached = 0;
+    int device;
+    if (weir__cuda_driver_open(&driver, NULL) != WEIR_OK) return UINT64_MAX;
+    uint32_t count = (uint32_t)driver.gpu_count;
+    if (count > WEIR__GPUS_MAX - 1) count = WEIR__GPUS_MAX - 1;
+    if (ordinal < count && driver.device_get(&device, (int)ordinal) == WEIR__CUDA_SUCCESS) {
+        uint64_t reached = find_reached(&driver, device, count) | UINT64_C(1) << ordinal;
+        unreached = (~reached & ((UINT64_C(1) << count) - 1)) << 1;
+    }
+    weir__cuda_driver_close(&driver);
+    return ~unreached;
 }
 
 /* A CUresult, and by which call. */

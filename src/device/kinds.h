@@ -16,9 +16,13 @@ typedef int weir__device_open_fn(const char *name, uint32_t ordinal,
 /** Whether "kind:N" is there, as weir__device_check says. */
 typedef int weir__device_probe_fn(uint32_t ordinal, struct weir_error *error);
 
+/** As weir__device_reach says. */
+typedef uint64_t weir__device_reach_fn(uint32_t ordinal);
+
 weir__device_open_fn weir__cpu_open;
 weir__device_probe_fn weir__cpu_probe;
 weir__device_open_fn weir__cuda_open;
 weir__device_probe_fn weir__cuda_probe;
+weir__device_reach_fn weir__cuda_reach;
 
 #endif

@@ -221,7 +221,8 @@ static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_
     prepared->lanes[prepared->lane_count++] =
         (struct weir__lane){.worker = worker,
                             .from = from,
-                            .may_hop = !caller && is_apart(b, worker) && is_apart(b, from)};
+                            .may_hop = !caller && is_apart(b, worker) && is_apart(b, from),
+                            .hops = !caller && weir__setup_hops(b->setup, worker, from)};
     return true;
 }
 

@@ -57,14 +57,10 @@ static uint32_t any_behind(const struct weir_pipe *pipe) {
 /* What stages tell the host: norms and losses, of the most micro-batches that there can be. Where
  * devices write them late, that worker makes their memory. */
 static int take_numbers(struct weir_pipe *pipe) {
-    size_t losses, count;
     pipe->numbers_worker = any_behind(pipe);
-    if (!weir__multiply(pipe->setup.flow.stage_count, pipe->setup.options.chunks, &losses) ||
-        !weir__add(losses, pipe->square_count, &count) ||
-        !weir__multiply(count, sizeof(double), &pipe->numbers_bytes))
-        return WEIR_ERR_OVERFLOW;
-    if (pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) return WEIR_OK;
-    pipe->squares = weir__pool_take(&pipe->setup.pool, count, sizeof(double));
+    int status = weir__plan_numbers(&pipe->setup, &pipe->numbers_bytes);
+    if (status != WEIR_OK || pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) return status;
+    pipe->squares = weir__pool_take(&pipe->setup.pool, pipe->numbers_bytes, 1);
     return pipe->squares != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
@@ -85,8 +81,8 @@ static int make_plan(struct weir_pipe *pipe, const struct weir_pipe_options *opt
     int status = weir__plan_arenas(&pipe->setup, options, pipe->prepared, pipe->prepared_count,
                                    bytes, faults);
     if (status == WEIR_OK)
-        status =
-            weir__plan_fill(&pipe->setup, pipe->prepared[0], bytes, &pipe->setup.pool, &pipe->plan);
+        status = weir__plan_fill(&pipe->setup, pipe->prepared, pipe->prepared_count, bytes,
+                                 &pipe->setup.pool, &pipe->plan);
     pipe->setup.arena_bytes = bytes;
     pipe->setup.placed = pipe->prepared[0]->exported;
     return status;

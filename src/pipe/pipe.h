@@ -52,11 +52,16 @@ struct weir__unstamped {
 };
 
 /** Where the device that copies does not reach the source's memory: the source's own device copies
- * into pinned memory first, on a stream of its own that the same thread gives work to. */
+ * into pinned memory first, on a stream of its own that the same thread gives work to. Both
+ * streams' events are recorded and waited for by that thread alone, in the order of the pieces, so
+ * there is one for each slot. */
 struct weir__hop {
     struct weir__device *device; /**< NULL: there is no hop */
     struct weir_stream *stream;
-    struct weir__signals signals; /**< by place in the lane */
+    struct weir__signals filled;  /**< by slot: a piece is there, on `stream` */
+    struct weir__signals emptied; /**< by slot: it has gone on, on the lane's stream; only where the
+                                       same unit comes to the slot again, for other units have
+                                       waits */
     struct weir__host_memory slots;
     size_t slot_bytes, wanted_bytes; /**< of a slot: as it is, as it must be */
 };

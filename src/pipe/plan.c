@@ -218,23 +218,29 @@ static int fill_curve(struct weir__prepared *prepared, uint32_t worker,
     return WEIR_OK;
 }
 
-int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *prepared,
-                    const size_t *bytes, struct weir__pool *pool, struct weir_plan *plan) {
+int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *const *list,
+                    uint32_t count, const size_t *bytes, struct weir__pool *pool,
+                    struct weir_plan *plan) {
+    struct weir__prepared *prepared = list[0];
     uint32_t workers = prepared->table->worker_count;
     struct weir_device_plan *devices = weir__pool_take(pool, workers, sizeof *devices);
     struct weir_plan_curve *curves = weir__pool_take(pool, workers, sizeof *curves);
     struct weir_plan_receive *receives = weir__pool_take(pool, workers, sizeof *receives);
     struct weir_plan_copies *copies = weir__pool_take(pool, workers, sizeof *copies);
+    struct weir_plan_pinned *pinned = weir__pool_take(pool, workers, sizeof *pinned);
     struct weir__moment *moments =
         weir__pool_take(&prepared->pool, 2 * (size_t)prepared->memory.block_count, sizeof *moments);
-    if (devices == NULL || curves == NULL || receives == NULL || copies == NULL || moments == NULL)
+    if (devices == NULL || curves == NULL || receives == NULL || copies == NULL || pinned == NULL ||
+        moments == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < workers; w++) {
         snprintf(devices[w].name, sizeof devices[w].name, "%.20s/%u", device_name(setup, w), w);
         copies[w] = weir__ways_count(prepared, w);
     }
-    *plan = (struct weir_plan){workers, devices, curves, receives, copies, prepared->makespan};
+    *plan =
+        (struct weir_plan){workers, devices, curves, receives, copies, pinned, prepared->makespan};
     int status = weir__memory_peaks(&prepared->memory, workers, bytes, devices);
+    if (status == WEIR_OK) status = weir__plan_pinned(setup, list, count, pinned);
     if (status == WEIR_OK) status = weir__plan_receives(prepared, receives);
     for (uint32_t w = 0; status == WEIR_OK && w < workers; w++)
         status = fill_curve(prepared, w, moments, pool, &curves[w]);
@@ -275,7 +281,7 @@ static int make_plan(const struct weir_pipe_options *options, struct weir__setup
         if (status == WEIR_OK && !setup->estimate)
             status = weir__plan_arenas(setup, options, prepared, count, bytes, faults);
         if (status == WEIR_OK)
-            status = weir__plan_fill(setup, prepared[0], bytes, &own->pool, &own->plan);
+            status = weir__plan_fill(setup, prepared, count, bytes, &own->pool, &own->plan);
         if (status == WEIR_OK && !setup->estimate) status = check_places(setup, workers, faults);
     }
     weir__prepared_destroy(options->allocator, prepared, count);

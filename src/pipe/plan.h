@@ -23,9 +23,16 @@ int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **
 int weir__plan_arenas(const struct weir__setup *setup, const struct weir_pipe_options *options,
                       struct weir__prepared *const *prepared, uint32_t count, size_t *bytes,
                       struct weir_faults *faults);
-/** Fills the plan of the first prepared. Its arrays are the pool's. */
-int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *prepared,
-                    const size_t *bytes, struct weir__pool *pool, struct weir_plan *plan);
+/** Fills the plan of the first of `count` prepared. Its arrays are the pool's. */
+int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+                    uint32_t count, const size_t *bytes, struct weir__pool *pool,
+                    struct weir_plan *plan);
+/** Bytes of the memory that losses and norms are told in, of the most micro-batches that there can
+ * be. WEIR_ERR_OVERFLOW. */
+int weir__plan_numbers(const struct weir__setup *setup, size_t *bytes);
+/** What is pinned for each worker's device (pinned.c): pinned[workers], zeroed. */
+int weir__plan_pinned(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+                      uint32_t count, struct weir_plan_pinned *pinned);
 int weir__plan_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
                       struct weir__device **device);
 

@@ -32,11 +32,16 @@ struct weir__lane {
     bool may_hop;  /**< two devices with memories of their own: unless one reaches the other, copies
                         pass through WEIR__HOP_SLOTS slots of pinned memory. Else the waits of its
                         units for each other are dropped where the pipe is prepared */
+    bool hops;     /**< they probably do (weir__setup_hops): their ways are chosen for that */
     struct weir__copy_stream *stream; /**< the pipe's; set where the pipe is prepared */
 };
 #define WEIR__FROM_CALLER UINT32_MAX
 #define WEIR__NO_LANE UINT32_MAX
-enum { WEIR__HOP_SLOTS = 4 };
+/** A unit that is larger than a slot goes in pieces, of which some are on their way in and some on
+ * their way out. A piece of 4 MiB is on a PCIe 5 link for 76 us, 15 times as long as a copy needs
+ * to begin; so what is pinned for a lane is 16 MiB, and a unit comes through a piece later than it
+ * would over one link. */
+enum { WEIR__HOP_SLOTS = 4, WEIR__HOP_PIECE_BYTES = 4 << 20 };
 
 /** A crossing between memories, for the action that needs it first. Without a lane it is done by
  * the worker's thread when the action starts. */
@@ -51,8 +56,10 @@ struct weir__copy {
     uint32_t unit; /**< of a lane: the first of those that are done together with it (ways.h), which
                         waits for all of them and has their place; itself where it is alone */
     uint32_t next; /**< the next of those, or WEIR__NO_COPY */
-    uint32_t place;                /**< in its lane */
-    bool by_kernel;                /**< all of a unit, which else has one copy */
+    uint32_t place; /**< in its lane */
+    uint64_t piece; /**< of a unit's first that may hop: its first piece's number in the lane; it is
+                         in slot piece % WEIR__HOP_SLOTS */
+    bool by_kernel; /**< all of a unit, which else has one copy */
     uint32_t blocks_max;           /**< of a kernel for one copy: weir__copy_set's */
     uint32_t wait_begin, wait_end; /**< of the unit's first */
     uint32_t input;                /**< from the caller: which pipe input … */
@@ -231,6 +238,20 @@ static inline uint32_t weir__prepared_made(const struct weir__prepared *prepared
                                            const struct weir__copy *copy) {
     if (copy->made != WEIR__NO_ACTION) return copy->made;
     return weir__memory_first(&prepared->memory, copy->from_block, prepared->start, prepared->end);
+}
+/** What a unit's copies take side by side, each from the beginning of a line on; SIZE_MAX for more
+ * than that. */
+size_t weir__unit_bytes(const struct weir__prepared *prepared, uint32_t first);
+/** How many pieces a unit is that hops, at least 1. */
+static inline uint64_t weir__unit_pieces(const struct weir__prepared *prepared, uint32_t first) {
+    size_t bytes = weir__unit_bytes(prepared, first);
+    size_t pieces = bytes / WEIR__HOP_PIECE_BYTES + (bytes % WEIR__HOP_PIECE_BYTES != 0);
+    return pieces > 0 ? pieces : 1;
+}
+/** What a slot must hold for it. */
+static inline size_t weir__unit_slot_bytes(const struct weir__prepared *prepared, uint32_t first) {
+    size_t bytes = weir__unit_bytes(prepared, first);
+    return bytes < WEIR__HOP_PIECE_BYTES ? bytes : WEIR__HOP_PIECE_BYTES;
 }
 /** Whom `worker` waits for: of a copy, the worker at its other end; -1: the caller. */
 static inline int32_t weir__wait_for_whom(const struct weir__prepared *prepared, uint32_t worker,

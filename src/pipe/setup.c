@@ -214,6 +214,27 @@ static int measure_rows(struct weir__setup *setup) {
     return status;
 }
 
+/* Drivers are asked only where it matters, and once for each device. */
+static int take_reach(struct weir__setup *setup) {
+    const struct weir_pipe_options *own = &setup->options;
+    uint32_t count = own->device_count, kinds = 0;
+    for (uint32_t d = 0; d < count; d++) {
+        uint32_t e = 0;
+        while (setup->devices[e].memory != setup->devices[d].memory) e++;
+        kinds += e == d && setup->devices[d].memory != 0;
+    }
+    if (kinds < 2) return WEIR_OK;
+    uint64_t *reach = weir__pool_take(&setup->pool, count, sizeof *reach);
+    if (reach == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t d = 0; d < count; d++) {
+        uint32_t e = 0;
+        while (setup->devices[e].memory != setup->devices[d].memory) e++;
+        reach[d] = e < d ? reach[e] : weir__device_reach(own->devices[d]);
+    }
+    setup->reach = reach;
+    return WEIR_OK;
+}
+
 static int take_devices(struct weir__setup *setup) {
     struct weir_pipe_options *own = &setup->options;
     struct weir__pool *pool = &setup->pool;
@@ -227,7 +248,7 @@ static int take_devices(struct weir__setup *setup) {
     }
     own->devices = names;
     setup->devices = facts;
-    return WEIR_OK;
+    return take_reach(setup);
 }
 
 static int copy_texts(struct weir__setup *setup) {

@@ -59,6 +59,8 @@ struct weir__setup {
     bool estimate;            /**< arenas are what lives at once at most: nothing is packed */
     const struct weir__device_facts *devices; /**< [options.device_count]; none: all CPU */
     const size_t *arena_bytes; /**< per worker, once the arenas are there: further plans fit in */
+    const uint64_t *reach; /**< [options.device_count]: weir__device_reach, where workers' devices
+                                have memories of their own that differ; NULL: they do not */
     const struct weir_table *placed; /**< and on whose workers: the pipe's first table */
     struct weir__flow flow;          /**< what the schedule's dependencies are derived from */
 };
@@ -75,6 +77,14 @@ static inline struct weir__device_facts weir__setup_device(const struct weir__se
                                                            uint32_t worker) {
     bool named = worker < setup->options.device_count;
     return named ? setup->devices[worker] : (struct weir__device_facts){0, true};
+}
+/** Whether copies of a lane, between two devices with memories of their own, probably pass through
+ * pinned memory: the reader's does not reach the source's. Sure when they are open. */
+static inline bool weir__setup_hops(const struct weir__setup *setup, uint32_t reader,
+                                    uint32_t source) {
+    if (setup->reach == NULL || reader >= setup->options.device_count) return false;
+    uint32_t memory = weir__setup_device(setup, source).memory;
+    return memory < 64 && (setup->reach[reader] >> memory & 1) == 0;
 }
 /** Whether input k is in a mask like inputs_kept. */
 static inline bool weir__input_bit(uint64_t mask, uint32_t k) {

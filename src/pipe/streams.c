@@ -86,29 +86,18 @@ static int find_stream(struct weir_pipe *pipe, struct weir__lane *lane) {
     return WEIR_OK;
 }
 
-/* What a unit's copies take side by side; each begins a line. */
-static bool unit_bytes(const struct weir__prepared *prepared, uint32_t first, size_t *bytes) {
-    bool fits = true;
-    *bytes = 0;
-    for (uint32_t i = first; i != WEIR__NO_COPY; i = prepared->copies[i].next) {
-        size_t rounded;
-        fits = fits && weir__round_up(prepared->copies[i].bytes, WEIR__ALIGNMENT, &rounded) &&
-               weir__add(*bytes, rounded, bytes);
-    }
-    return fits;
-}
-
 /* Slots of pinned memory between two devices that do not reach each other. */
 static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
                     const struct weir__prepared *prepared, uint32_t first) {
     struct weir__hop *hop = &stream->hop;
-    size_t slot;
+    _Static_assert(WEIR__HOP_SLOTS % 2 == 0, "signals come in pairs");
     if (hop->device == NULL) return WEIR_OK;
-    int status = grow_signals(pipe, hop->device, prepared->copies[first].place + 1, &hop->signals);
-    if (status != WEIR_OK) return status;
-    if (!unit_bytes(prepared, first, &slot)) return WEIR_ERR_OVERFLOW;
+    int status = grow_signals(pipe, hop->device, WEIR__HOP_SLOTS / 2, &hop->filled);
+    if (status == WEIR_OK)
+        status = grow_signals(pipe, stream->device, WEIR__HOP_SLOTS / 2, &hop->emptied);
+    size_t slot = weir__unit_slot_bytes(prepared, first);
     if (slot > hop->wanted_bytes) hop->wanted_bytes = slot;
-    return WEIR_OK;
+    return status;
 }
 
 static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *prepared,
@@ -156,9 +145,10 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepare
     return status;
 }
 
-static void drop_hop(struct weir__hop *hop) {
+static void drop_hop(struct weir__hop *hop, struct weir__device *device) {
     if (hop->device == NULL) return;
-    drop_signals(hop->device, &hop->signals);
+    drop_signals(hop->device, &hop->filled);
+    drop_signals(device, &hop->emptied);
     hop->device->calls->stream_destroy(hop->stream);
     weir__host_memory_clean_up(&hop->slots);
 }
@@ -167,7 +157,7 @@ void weir__streams_clean_up(struct weir__worker *worker) {
     for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next) {
         drop_signals(s->device, &s->signals);
         s->device->calls->stream_destroy(s->stream);
-        drop_hop(&s->hop);
+        drop_hop(&s->hop, s->device);
     }
     worker->copy_streams = NULL;
     drop_signals(worker->device, &worker->signals);
@@ -208,57 +198,81 @@ static void stage_input(const struct weir__run *run, const struct weir__copy *co
     memcpy(copy->from, rows + copy->input_offset, copy->bytes);
 }
 
-/* One way of a unit's copies: from where they are made, from a slot, or into one. NULL: no slot. */
-struct leg {
-    struct weir_stream *stream;
-    uint32_t to_memory, from_memory;
-    char *to, *from;
+static int enqueue_set(struct weir__run *run, struct weir_stream *stream, bool by_kernel,
+                       const struct weir__copy_set *set) {
+    struct weir__device *device = stream->device;
+    assert(by_kernel || set->count == 1);
+    int status = by_kernel ? device->calls->copy_set(stream, set)
+                           : device->calls->copy(stream, set->items->to, set->items->from,
+                                                 set->items->bytes);
+    return device_failed(run, device, status);
+}
+
+/* How much of a unit has been cut off. */
+struct cut {
+    uint32_t copy; /* the first that is not done, or WEIR__NO_COPY */
+    size_t done;   /* bytes of it */
 };
 
-static uint32_t fill_items(const struct weir__run *run, uint32_t first, const struct leg *leg,
-                           struct weir__copy_item items[WEIR__UNIT_COPIES]) {
-    const struct weir__copy *copies = run->prepared->copies;
+/* The next piece, as copies into the slot and out of it; returns how many. */
+static uint32_t cut_piece(const struct weir__prepared *p, struct cut *cut, char *slot,
+                          struct weir__copy_item *in, struct weir__copy_item *out) {
+    size_t used = 0;
     uint32_t count = 0;
-    size_t at = 0;
-    for (uint32_t i = first; i != WEIR__NO_COPY; i = copies[i].next) {
+    while (cut->copy != WEIR__NO_COPY && used < WEIR__HOP_PIECE_BYTES) {
+        const struct weir__copy *copy = &p->copies[cut->copy];
+        size_t rest = copy->bytes - cut->done, room = WEIR__HOP_PIECE_BYTES - used;
+        size_t part = rest < room ? rest : room;
         assert(count < WEIR__UNIT_COPIES);
-        items[count++] = (struct weir__copy_item){
-            leg->to == NULL ? copies[i].to : leg->to + at,
-            leg->from == NULL ? copies[i].from : leg->from + at, copies[i].bytes};
-        at += (copies[i].bytes + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
+        in[count] = (struct weir__copy_item){slot + used, (char *)copy->from + cut->done, part};
+        out[count++] = (struct weir__copy_item){(char *)copy->to + cut->done, slot + used, part};
+        used += (part + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
+        *cut =
+            part < rest ? (struct cut){cut->copy, cut->done + part} : (struct cut){copy->next, 0};
     }
     return count;
 }
 
-static int enqueue_leg(struct weir__run *run, uint32_t first, const struct leg *leg) {
-    const struct weir__copy *copy = &run->prepared->copies[first];
-    struct weir__device *device = leg->stream->device;
-    struct weir__copy_item items[WEIR__UNIT_COPIES];
-    struct weir__copy_set set = {items, fill_items(run, first, leg, items), leg->to_memory,
-                                 leg->from_memory, copy->blocks_max};
-    assert(copy->by_kernel || set.count == 1);
-    int status = copy->by_kernel
-                     ? device->calls->copy_set(leg->stream, &set)
-                     : device->calls->copy(leg->stream, items->to, items->from, items->bytes);
-    return device_failed(run, device, status);
+/* Into a slot by the device that has it, from there by the one that wants it. */
+static int hop_piece(struct weir__run *run, const struct weir__copy_stream *lane,
+                     const struct weir__copy *first, struct cut *cut, uint32_t slot) {
+    const struct weir__hop *hop = &lane->hop;
+    struct weir__event *filled = &hop->filled.events[slot];
+    struct weir__copy_item in[WEIR__UNIT_COPIES], out[WEIR__UNIT_COPIES];
+    char *memory = (char *)hop->slots.data + slot * hop->slot_bytes;
+    uint32_t count = cut_piece(run->prepared, cut, memory, in, out);
+    struct weir__copy_set inwards = {in, count, 0, hop->device->memory, first->blocks_max};
+    struct weir__copy_set outwards = {out, count, lane->device->memory, 0, first->blocks_max};
+    int status = enqueue_set(run, hop->stream, first->by_kernel, &inwards);
+    if (status != WEIR_OK) return status;
+    status = device_failed(run, hop->device, hop->device->calls->event_record(hop->stream, filled));
+    if (status == WEIR_OK) status = lane->device->calls->enter(lane->device);
+    if (status == WEIR_OK) status = lane->device->calls->stream_wait(lane->stream, filled);
+    if (status != WEIR_OK) return device_failed(run, lane->device, status);
+    return enqueue_set(run, lane->stream, first->by_kernel, &outwards);
 }
 
-/* Into a slot by the device that has it, from there by the one that wants it. That the slot is free
- * is one of the copy's waits. */
-static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane, uint32_t first) {
+/* That the slots are free of what other units left there is one of the copy's waits. */
+static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane, uint32_t number) {
+    const struct weir__copy *first = &run->prepared->copies[number];
     const struct weir__hop *hop = &lane->hop;
-    uint32_t place = run->prepared->copies[first].place;
-    char *slot = (char *)hop->slots.data + place % WEIR__HOP_SLOTS * hop->slot_bytes;
-    struct weir__event *there = weir__signal(&hop->signals, place, run->pipe->command.turn);
-    const struct leg in = {hop->stream, 0, hop->device->memory, slot, NULL};
-    const struct leg out = {lane->stream, lane->device->memory, 0, NULL, slot};
-    int status = enqueue_leg(run, first, &in);
-    if (status != WEIR_OK) return status;
-    status = device_failed(run, hop->device, hop->device->calls->event_record(hop->stream, there));
-    if (status == WEIR_OK) status = lane->device->calls->enter(lane->device);
-    if (status == WEIR_OK) status = lane->device->calls->stream_wait(lane->stream, there);
-    if (status != WEIR_OK) return device_failed(run, lane->device, status);
-    return enqueue_leg(run, first, &out);
+    struct cut cut = {number, 0};
+    uint64_t pieces = weir__unit_pieces(run->prepared, number);
+    int status = WEIR_OK;
+    for (uint64_t k = 0; status == WEIR_OK && k < pieces; k++) {
+        uint32_t slot = (uint32_t)((first->piece + k) % WEIR__HOP_SLOTS);
+        struct weir__event *emptied = &hop->emptied.events[slot];
+        if (k > 0) status = hop->device->calls->enter(hop->device);
+        if (status == WEIR_OK && k >= WEIR__HOP_SLOTS)
+            status = hop->device->calls->stream_wait(hop->stream, emptied);
+        status = device_failed(run, hop->device, status);
+        if (status == WEIR_OK) status = hop_piece(run, lane, first, &cut, slot);
+        if (status != WEIR_OK || pieces - k <= WEIR__HOP_SLOTS) continue;
+        status = lane->device->calls->event_record(lane->stream, emptied);
+        status = device_failed(run, lane->device, status);
+    }
+    assert(status != WEIR_OK || cut.copy == WEIR__NO_COPY);
+    return status;
 }
 
 static int enqueue_unit(struct weir__run *run, const struct weir__copy_stream *lane,
@@ -270,9 +284,17 @@ static int enqueue_unit(struct weir__run *run, const struct weir__copy_stream *l
     const struct weir__worker *workers = run->pipe->workers;
     for (uint32_t i = first; caller && i != WEIR__NO_COPY; i = copies[i].next)
         stage_input(run, &copies[i]);
-    const struct leg leg = {lane->stream, workers[of->worker].device->memory,
-                            caller ? 0 : workers[of->from].device->memory, NULL, NULL};
-    return enqueue_leg(run, first, &leg);
+    struct weir__copy_item items[WEIR__UNIT_COPIES];
+    struct weir__copy_set set = {.items = items,
+                                 .to_memory = workers[of->worker].device->memory,
+                                 .from_memory = caller ? 0 : workers[of->from].device->memory,
+                                 .blocks_max = copies[first].blocks_max};
+    for (uint32_t i = first; i != WEIR__NO_COPY; i = copies[i].next) {
+        assert(set.count < WEIR__UNIT_COPIES);
+        items[set.count++] =
+            (struct weir__copy_item){copies[i].to, copies[i].from, copies[i].bytes};
+    }
+    return enqueue_set(run, lane->stream, copies[first].by_kernel, &set);
 }
 
 /* On the stream that reads first. */

@@ -151,18 +151,22 @@ static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
     return gather_handovers(c, action, count);
 }
 
-/* The copy of the same lane that went through this one's slot of pinned memory before it, which is
- * WEIR__HOP_SLOTS places earlier in the lane; NO_NODE where none did. A lane's nodes are numbered
- * in the order of their places, with other lanes' nodes between them. */
+/* The copy of the same lane that went through the last of this one's slots of pinned memory before
+ * it, WEIR__HOP_SLOTS pieces earlier in the lane; NO_NODE where none did. Pieces of this one's that
+ * come to slots of its own wait where they are given. A lane's nodes are numbered in the order of
+ * their places, with other lanes' nodes between them. */
 static uint32_t former_in_slot(const struct clocks *c, uint32_t node) {
-    const struct node *own = &c->node[node];
-    if (!may_hop(c, node) || own->place <= WEIR__HOP_SLOTS) return NO_NODE;
-    uint32_t place = own->place - WEIR__HOP_SLOTS, n = node;
+    if (!may_hop(c, node)) return NO_NODE;
+    uint64_t first = copy_of(c, node)->piece, n = node;
+    uint64_t pieces = weir__unit_pieces(c->prepared, copy_of(c, node)->unit);
+    uint64_t beyond = first + (pieces < WEIR__HOP_SLOTS ? pieces : WEIR__HOP_SLOTS);
+    if (first == 0 || beyond <= WEIR__HOP_SLOTS) return NO_NODE;
     do {
         assert(n > c->actions);
         n--;
-    } while (c->node[n].lane != own->lane || c->node[n].place != place);
-    return n;
+    } while (c->node[n].lane != c->node[node].lane ||
+             copy_of(c, (uint32_t)n)->piece >= beyond - WEIR__HOP_SLOTS);
+    return (uint32_t)n;
 }
 
 static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
@@ -302,7 +306,12 @@ static uint32_t count_nodes(const struct weir__prepared *p) {
 /* The node of a copy that begins a unit. */
 static void number_unit(struct clocks *c, uint32_t first, uint32_t node) {
     uint32_t lane = c->workers + c->prepared->copies[first].lane, last = c->latest[lane];
+    struct weir__copy *copies = c->prepared->copies;
     c->node[node] = (struct node){lane, last == NO_NODE ? 1 : c->node[last].place + 1};
+    if (last != NO_NODE) {
+        uint32_t before = c->copy_of[last - c->actions];
+        copies[first].piece = copies[before].piece + weir__unit_pieces(c->prepared, before);
+    }
     c->latest[lane] = node;
     c->copy_of[node - c->actions] = first;
 }

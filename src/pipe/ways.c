@@ -12,6 +12,7 @@ static const struct weir__link_speed speeds[] = {
     [WEIR__LINK_OWN] = {2000.0, 40.0}, /* 4.3 TB/s, read and written; a load takes 0.8 us */
     [WEIR__LINK_PEER] = {360.0, 20.0}, /* NVLink 4: 450 GB/s; 1.6 us */
     [WEIR__LINK_HOST] = {55.0, 16.0},  /* PCIe 5 x16, pinned; 2 us */
+    [WEIR__LINK_HOP] = {55.0, 16.0},   /* the same, twice */
 };
 
 const struct weir__link_speed *weir__link_speed(enum weir__link_kind kind) {
@@ -27,8 +28,13 @@ uint32_t weir__way_blocks(enum weir__link_kind kind, uint64_t bytes) {
     return blocks < most ? (uint32_t)blocks : most;
 }
 
+static double crossings(enum weir__link_kind kind) {
+    return kind == WEIR__LINK_HOP ? 2.0 : 1.0;
+}
+
 double weir__way_engine_ns(enum weir__link_kind kind, uint64_t bytes) {
-    return WEIR__WAY_ENGINE_START_NS + (double)bytes / weir__link_speed(kind)->bytes_per_ns;
+    double rate = weir__link_speed(kind)->bytes_per_ns;
+    return crossings(kind) * (WEIR__WAY_ENGINE_START_NS + (double)bytes / rate);
 }
 
 double weir__way_kernel_ns(enum weir__link_kind kind, uint64_t bytes, uint32_t blocks, bool busy) {
@@ -37,7 +43,8 @@ double weir__way_kernel_ns(enum weir__link_kind kind, uint64_t bytes, uint32_t b
     double rate = held * speed->block_bytes_per_ns;
     if (rate > speed->bytes_per_ns) rate = speed->bytes_per_ns;
     double ns = WEIR__WAY_KERNEL_START_NS + (double)bytes / rate;
-    return busy ? WEIR__WAY_ROOM_NS + ns * (1.0 + (double)held / WEIR__WAY_PROCESSORS) : ns;
+    if (busy) ns = WEIR__WAY_ROOM_NS + ns * (1.0 + (double)held / WEIR__WAY_PROCESSORS);
+    return crossings(kind) * ns;
 }
 
 /* ---- what runs beside ---- */
@@ -90,6 +97,7 @@ static enum weir__link_kind kind_of(const struct choosing *c, const struct weir_
     uint32_t to = weir__setup_device(c->setup, lane->worker).memory, from = 0;
     if (lane->from != WEIR__FROM_CALLER) from = weir__setup_device(c->setup, lane->from).memory;
     if (to == 0 || from == 0) return WEIR__LINK_HOST;
+    if (lane->hops) return WEIR__LINK_HOP;
     return to == from ? WEIR__LINK_OWN : WEIR__LINK_PEER;
 }
 
@@ -195,4 +203,15 @@ struct weir_plan_copies weir__ways_count(const struct weir__prepared *prepared, 
         count.launches += !alone && copy->unit == i;
     }
     return count;
+}
+
+size_t weir__unit_bytes(const struct weir__prepared *prepared, uint32_t first) {
+    size_t bytes = 0;
+    for (uint32_t i = first; i != WEIR__NO_COPY; i = prepared->copies[i].next) {
+        size_t rounded;
+        if (!weir__round_up(prepared->copies[i].bytes, WEIR__ALIGNMENT, &rounded) ||
+            !weir__add(bytes, rounded, &bytes))
+            return SIZE_MAX;
+    }
+    return bytes;
 }
