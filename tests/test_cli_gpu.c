@@ -201,21 +201,33 @@ static void test_bf16_judges_text(void) {
 
 /* ---- plans ---- */
 
-/* The lines of the counts as the JSON has them. */
-static void expect_copies(const char *output, const json_t *devices) {
-    static const char *const rows[][2] = {{"by engine", "by_engine"},
-                                          {"by kernel", "by_kernel"},
-                                          {"batched", "batched"},
-                                          {"launches", "launches"}};
-    char text[512] = "\ncopies of a step\n";
-    size_t used = strlen(text), index;
+/* What people are told under a title, and the JSON under a key: in each row, and by each name. */
+struct told {
+    const char *title, *key;
+    const char *rows[4][2];
+};
+static const struct told copies_told = {"copies of a step",
+                                        "copies",
+                                        {{"by engine", "by_engine"},
+                                         {"by kernel", "by_kernel"},
+                                         {"batched", "batched"},
+                                         {"launches", "launches"}}};
+static const struct told pinned_told = {
+    "pinned on the host",
+    "pinned",
+    {{"staging", "staging"}, {"hops", "hops"}, {"numbers", "numbers"}}};
+
+/* The lines as the JSON has them. */
+static void expect_told(const struct told *told, const char *output, const json_t *devices) {
+    char text[512];
+    size_t used = (size_t)snprintf(text, sizeof text, "\n%s\n", told->title), index;
     const json_t *device;
-    for (size_t i = 0; i < 4; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%-12s", rows[i][0]);
+    for (size_t i = 0; i < 4 && told->rows[i][0] != NULL; i++) {
+        used += (size_t)snprintf(text + used, sizeof text - used, "%-12s", told->rows[i][0]);
         json_array_foreach(devices, index, device) {
-            const json_t *copies = json_object_get(device, "copies");
+            const json_t *numbers = json_object_get(device, told->key);
             used += (size_t)snprintf(text + used, sizeof text - used, " %15.0f",
-                                     cli_number(copies, rows[i][1]));
+                                     cli_number(numbers, told->rows[i][1]));
         }
         used += (size_t)snprintf(text + used, sizeof text - used, "\n");
     }
@@ -249,12 +261,14 @@ static void test_a_plan_counts_copies_to_gpus(void) {
         const json_t *devices = json_object_get(plan, "devices");
         for (size_t d = 0; d < 2; d++)
             EXPECT(copies_of(json_array_get(devices, d)) == cases[i].copies[d]);
-        expect_copies(run.output, devices);
+        expect_told(&copies_told, run.output, devices);
+        expect_told(&pinned_told, run.output, devices);
         json_decref(plan);
     }
     CLI_CODE(&run, 0, "plan " CLI_MODEL " --batch 5 --chunks 3 --stages 2 --device cpu");
     CHECK_CONTAINS(run.output, "receive slots");
     CHECK(strstr(run.output, "copies of a step") == NULL);
+    CHECK(strstr(run.output, "pinned on the host") == NULL);
 }
 
 static void test_layers_are_measured_on_a_gpu(void) {

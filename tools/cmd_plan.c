@@ -46,6 +46,7 @@ static int report(const struct values *values, const struct search *search,
     if (step >= 0) fprintf(people.stream, "predicted step %.3f ms\n", step * 1e3);
     plan_text_print_receives(people.stream, plan);
     plan_text_print_copies(people.stream, plan);
+    plan_text_print_pinned(people.stream, plan);
     plan_text_print_curves(people.stream, plan);
     if (values->json == NULL) return WEIR_OK;
     json_t *pipeline = plan_json_pipeline(&values->pipe, net, plan->device_count);

@@ -122,6 +122,24 @@ void plan_text_print_copies(FILE *to, const struct weir_plan *plan) {
     }
 }
 
+void plan_text_print_pinned(FILE *to, const struct weir_plan *plan) {
+    static const char *const names[] = {"staging", "hops", "numbers"};
+    uint64_t all = 0;
+    for (uint32_t d = 0; d < plan->device_count; d++)
+        all += plan->pinned[d].staging + plan->pinned[d].hops + plan->pinned[d].numbers;
+    if (all == 0) return;
+    fprintf(to, "\npinned on the host\n");
+    for (int i = 0; i < 3; i++) {
+        fprintf(to, "%-12s", names[i]);
+        for (uint32_t d = 0; d < plan->device_count; d++) {
+            const struct weir_plan_pinned *pinned = &plan->pinned[d];
+            const uint64_t bytes[] = {pinned->staging, pinned->hops, pinned->numbers};
+            fprintf(to, " %15" PRIu64, bytes[i]);
+        }
+        fputc('\n', to);
+    }
+}
+
 static json_t *json_points(const struct weir_plan_curve *curve) {
     json_t *points = json_array();
     for (uint32_t i = 0; i < curve->point_count; i++)
@@ -146,6 +164,11 @@ json_t *plan_json_devices(const struct weir_plan *plan) {
                             json_pack("{s:i, s:i, s:i, s:i}", "by_engine", (int)copies->by_engine,
                                       "by_kernel", (int)copies->by_kernel, "batched",
                                       (int)copies->batched, "launches", (int)copies->launches));
+        const struct weir_plan_pinned *pinned = &plan->pinned[d];
+        json_object_set_new(device, "pinned",
+                            json_pack("{s:I, s:I, s:I}", "staging", (json_int_t)pinned->staging,
+                                      "hops", (json_int_t)pinned->hops, "numbers",
+                                      (json_int_t)pinned->numbers));
         json_object_set_new(device, "memory", json_points(&plan->curves[d]));
         json_array_append_new(devices, device);
     }

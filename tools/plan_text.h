@@ -17,11 +17,13 @@ void plan_text_print_receives(FILE *to, const struct weir_plan *plan);
 /** How many tensors come to each device from other memories, by what copies them; nothing where
  * none do. */
 void plan_text_print_copies(FILE *to, const struct weir_plan *plan);
+/** Bytes of the host's memory that are pinned for each device; nothing where none are. */
+void plan_text_print_pinned(FILE *to, const struct weir_plan *plan);
 /** "1.25 MiB" into text; returns text. */
 const char *plan_text_bytes(uint64_t bytes, char text[24]);
 /** `devices` of CLI.md, each with `receive_slots: {each, slots, most}`, `copies: {by_engine,
- * by_kernel, batched, launches}` and `memory: [[time, bytes]]` in the units of struct
- * weir_plan_curve; a new reference. */
+ * by_kernel, batched, launches}`, `pinned: {staging, hops, numbers}` and `memory: [[time, bytes]]`
+ * in the units of struct weir_plan_curve; a new reference. */
 json_t *plan_json_devices(const struct weir_plan *plan);
 /** `pipeline`: the options that were chosen, by their names; a new reference. */
 json_t *plan_json_pipeline(const struct pipe_options *options, const struct weir_net_options *net,
