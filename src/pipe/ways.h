@@ -39,9 +39,9 @@ enum weir__link_kind {
     WEIR__LINK_OWN,  /**< one GPU's memory */
     WEIR__LINK_PEER, /**< another GPU's */
     WEIR__LINK_HOST, /**< pinned memory of the host's */
-    WEIR__LINK_HOP   /**< another GPU's, which only the host reaches as well: two crossings of the
-                          host's link, one after the other. Of units in pieces they overlap, which is
-                          left out: what takes so long takes the engine anyhow */
+    WEIR__LINK_HOP   /**< another GPU's, that only the host reaches as well: two crossings of the
+                          host's link. That those of pieces overlap is left out: what is so large
+                          takes the engine anyhow */
 };
 
 struct weir__link_speed {
