@@ -26,19 +26,25 @@ static double chance(double number, size_t place, uint64_t seed) {
     return (double)(bits >> 11) * 0x1p-53;
 }
 
-static double to_digits(double number, uint32_t digits, double up) {
+/* Up where what is beyond the digits is more than `middle` of the last; at 0.5 to even. */
+static double to_digits(double number, uint32_t digits, double middle) {
     int exponent;
-    double scaled = ldexp(frexp(number, &exponent), (int)digits);
-    double whole = up < 0 ? nearbyint(scaled) : floor(scaled) + (up < scaled - floor(scaled));
+    double scaled = ldexp(frexp(number, &exponent), (int)digits), whole = floor(scaled);
+    if (middle == 0.5)
+        whole = nearbyint(scaled);
+    else
+        whole += scaled - whole > middle;
     return ldexp(whole, exponent - (int)digits);
 }
 
 /* At random it also takes the error of F32's sums on, which numbers have that are round already. */
 static double rounded(double number, size_t place, uint32_t digits, uint64_t seed) {
     if (digits == 0 || number == 0 || !isfinite(number)) return number;
-    if (seed == 0) return to_digits(number, digits, -1);
+    if (seed == 0) return to_digits(number, digits, 0.5);
+    bool alike = seed % 2 == 1;
+    double middle = alike ? 0.25 + chance(0, 0, seed) / 2 : chance(number, place, seed);
     double error = ldexp(2 * chance(number, place, ~seed) - 1, -SUM_DIGITS);
-    if (digits < SUM_DIGITS) number = to_digits(number, digits, chance(number, place, seed));
+    if (digits < SUM_DIGITS) number = to_digits(number, digits, middle);
     return number * (1 + error);
 }
 

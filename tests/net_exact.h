@@ -15,7 +15,9 @@ struct net_rounding {
     uint32_t digits; /**< binary ones of activations, their gradients, products' weights, the input
                           and the target: 24 are F32's, 8 are BF16's; 0: nothing is rounded */
     uint64_t seed;   /**< 0: in f64, to nearest. Else in f32, for what its sums lose, and at random,
-                          with errors of up to 2^-22 on top, for sums in other orders */
+                          with errors of up to 2^-22 on top, for sums in other orders: each number
+                          apart, or with an odd seed all alike, up from somewhere near the middle,
+                          for numbers that are nearly equal err alike */
 };
 
 /** Trains as net_pipe_train does, on one stage of a CPU, from f32 data and the f32 values of the

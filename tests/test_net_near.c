@@ -11,7 +11,8 @@
  * stored as BF16 allows no such thing: f64 arithmetic that rounds where BF16 is stored, and nowhere
  * else, has a distance D of its own, and 9/8 D is the bound where that is more. It is in the U-Net,
  * whose leaky ReLUs change their slope where rounding takes a number past 0: that happens to about
- * one in 2^9 of them, and the gradient moves by the root of that, in each of many units.
+ * one in 2^9 of them, and the gradient moves by the root of that, in each of many units. (PyTorch
+ * with activations of BF16 on a CPU is 0.16 to 0.22 from f64 there, in all units but the last two.)
  *
  * BF16's second bound is on the distance from that rounded reference: D / 64. Both round the same
  * numbers, but for the few that F32's sums take to the other side of a middle. It is D / 8 for the
