@@ -212,6 +212,10 @@ struct chain {
     struct weir_step_result result;
 };
 
+/* Of what crosses; a constant's name would be no constant to C11. */
+#define A_ROW                                                                                      \
+    { .dtype = WEIR_F32, .rank = 1, .shape = {COLUMNS}, .differentiable = true }
+
 static void describe(struct chain *chain, uint32_t count, struct weir_stage described[STAGES_MAX]) {
     static const struct weir_stage_calls calls = {.forward = forward,
                                                   .recompute = forward,
@@ -220,11 +224,11 @@ static void describe(struct chain *chain, uint32_t count, struct weir_stage desc
                                                   .update = update,
                                                   .measure = measure,
                                                   .attach = attach};
-    static const struct weir_tensor tensor = {
-        .dtype = WEIR_F32, .rank = 1, .shape = {COLUMNS}, .differentiable = true};
-    static const struct weir_skip_use stash = {WEIR_SKIP_STASH, "first", NULL,
-                                               tensor,          false,   false},
-                                      pop = {WEIR_SKIP_POP, "first", NULL, tensor, false, false};
+    static const struct weir_tensor tensor = A_ROW;
+    static const struct weir_skip_use stash = {
+        .verb = WEIR_SKIP_STASH, .name = "first", .tensor = A_ROW};
+    static const struct weir_skip_use pop = {
+        .verb = WEIR_SKIP_POP, .name = "first", .tensor = A_ROW};
     for (uint32_t s = 0; s < count; s++) {
         chain->stages[s] = (struct stage){s, count};
         described[s] = (struct weir_stage)WEIR_STAGE_INIT;
