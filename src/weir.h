@@ -140,7 +140,8 @@ struct weir_stream; /**< where a device runs work in order; a CPU stage's work r
  *    on the default stream is not. A stream of your own must wait for an event of this one first,
  *    and this one for an event of that one before the callback returns.
  *  - The stream, the context and the thread's choice of a GPU stay as they are: nothing is reset,
- *    destroyed, or left being captured.
+ *    destroyed, or left being captured. A capture is thread local or relaxed, not global, which
+ *    other threads of Weir's that ask for their events would break.
  *  - A status tells what the host was told, as that a launch is refused; WEIR_ERR_DEVICE that the
  *    GPU is lost: the pipe then refuses every later step. How the work itself fares Weir learns at
  *    the step's end.
@@ -400,8 +401,10 @@ struct weir_pipe_options {
                                    NULL: all CPU */
     uint32_t device_count;
     uint64_t memory_limit;  /**< bytes per worker; 0: none */
-    uint64_t watchdog_ns;   /**< for a callback; behind the host, for what an action gave its device
-                                 and for a copy, from when it could run; 0: none */
+    uint64_t watchdog_ns;   /**< for a callback; behind the host also for what an action gave its
+                                 device and for a copy, from when it could run, or from when a
+                                 device of the pipe last ended something, times the workers of
+                                 one GPU; 0: none */
     double clip_norm;       /**< largest global gradient norm; 0: no clipping. Needs a
                                  stage with a norm */
     bool skip_nonfinite;    /**< a non-finite gradient skips the update; else it fails */
@@ -451,8 +454,9 @@ struct weir_pipe;
  * behind. Blocks until every stage is attached. */
 int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *faults,
                   struct weir_pipe **pipe);
-/** Joins the workers and frees everything; waits for a callback that has not returned. Accepts
- * NULL. No step may be in progress on this pipe; others are not disturbed. */
+/** Joins the workers and frees everything; waits for a callback that has not returned, and for a
+ * device's work that has not ended, as long as that takes. Accepts NULL. No step may be in progress
+ * on this pipe; others are not disturbed. */
 void weir_pipe_destroy(struct weir_pipe *pipe);
 /** Adds table and plan for mini-batches of `rows` rows (at most options.rows). Allocates; not
  * during a step. Prepared already: does nothing. Arenas are as large as the pipe's plan says; where
@@ -467,8 +471,9 @@ int weir_pipe_prepare_infer(struct weir_pipe *pipe, int64_t rows, struct weir_fa
 /** Runs forward, backward and update of one mini-batch; blocks. On failure parameters, optimizer
  * state and the pipe are as before, unless the status is WEIR_ERR_TORN, and `result->error` says
  * what failed; gradients are not, so an accumulation begins again with accumulate_first.
- * WEIR_ERR_TIMEOUT: a callback has not returned; every later call gives WEIR_ERR_BUSY until it has,
- * and so long it may use the step's inputs, input_grads and outputs. `result` is always written. */
+ * WEIR_ERR_TIMEOUT: a callback has not returned, or a device's work or a copy has not ended; every
+ * later call, what reads the trace too, gives WEIR_ERR_BUSY until it has, and so long it may use
+ * the step's inputs, input_grads and outputs. `result` is always written. */
 int weir_pipe_step(struct weir_pipe *pipe, const struct weir_step *step,
                    struct weir_step_result *result);
 /** Forward only, phase WEIR_INFER: nothing saved, no checkpoint, no recompute. */

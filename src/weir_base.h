@@ -30,8 +30,8 @@ extern "C" {
     X(ERR_SCHEDULE, -5, "the schedule cannot be executed")                                         \
     X(ERR_MEMORY_LIMIT, -6, "the plan needs more memory than the limit")                           \
     X(ERR_ROWS, -7, "this row count was not prepared")                                             \
-    X(ERR_BUSY, -8, "the pipe is in use, or a callback of it has not returned")                    \
-    X(ERR_TIMEOUT, -9, "a callback did not return within the watchdog's limit")                    \
+    X(ERR_BUSY, -8, "the pipe is in use, or a step of it that was given up has not ended")         \
+    X(ERR_TIMEOUT, -9, "a callback or a device's work did not end within the watchdog's limit")    \
     X(ERR_NONFINITE, -10, "the gradient is not finite")                                            \
     X(ERR_TORN, -11, "an update failed half way: parameters are torn")                             \
     X(ERR_PORTAL, -12, "a portal was used out of turn")                                            \

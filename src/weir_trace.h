@@ -18,7 +18,9 @@ extern "C" {
  * are called at the same time wait.
  *
  * These functions, and weir_snapshot_new, may run on several threads at once, but not beside a step
- * or any other call that is given a pipe that is not const: those write what these read. */
+ * or any other call that is given a pipe that is not const: those write what these read. When the
+ * watchdog gave up on the last step they give WEIR_ERR_BUSY (weir_pipe_trace no event) until a
+ * later call on the pipe has found it ended. */
 struct weir_trace_event {
     uint64_t step;   /**< number of the step on this pipe */
     uint64_t waited; /**< when the worker began to wait for the action's inputs */

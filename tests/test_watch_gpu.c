@@ -4,7 +4,8 @@
  * error names the one that hangs, wherever threads wait meanwhile. Method: the fake driver in its
  * lazy order, where nothing runs before somebody waits for it; functions of the host in streams
  * that take their time, or do not return before they are let go. That driver does one thing at a
- * time, and what could run meanwhile looks as if it hung too: so in these pipes nothing could.
+ * time, and what could run meanwhile looks as if it hung too: so where a name is asked for nothing
+ * could.
  */
 #include "engine_gpu.h"
 #include "pipe/pipe.h"
@@ -170,7 +171,62 @@ static void test_a_step_of_short_actions_may_take_longer(void) {
     engine_gpu_expect_clean(gpu);
 }
 
+/* As a driver whose queue is full keeps an update until earlier work has ended. */
+static int wait_for_all(void *context, const struct weir_task *task) {
+    if (task->phase != WEIR_UPDATE) return dawdle(context, task);
+    const struct weir_pipe *pipe = trial.pipe;
+    const uint32_t *rows = pipe->command.prepared->table->rows;
+    uint32_t given = atomic_load(&pipe->workers[0].progress.value) - pipe->workers[0].base;
+    int status = given > 8 && given <= rows[1] ? WEIR_OK : WEIR_ERR_CALLBACK;
+    for (uint32_t i = 0; status == WEIR_OK && i < given; i++) {
+        struct weir__event *event = weir__signal(&pipe->workers[0].signals, i, pipe->command.turn);
+        status = event->device->calls->event_wait(event);
+    }
+    return status;
+}
+
+static void test_a_full_queue_is_no_callback_that_hangs(void) {
+    static const char *const devices[] = {"cuda:0"};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    if (gpu == NULL) return;
+    CHECK(open_pipe(gpu, devices, 1, 8));
+    model.hook = wait_for_all, model.hook_context = (void *)(uintptr_t)gpu;
+    engine_trial_step(&trial);
+    EXPECT(trial.result.ns > 2 * (uint64_t)LIMIT_MS * MILLISECOND);
+    model.hook = NULL;
+    engine_trial_close(&trial);
+    engine_gpu_expect_clean(gpu);
+}
+
+static void linger_long(const void *arguments) {
+    (void)arguments;
+    nap(LIMIT_MS * MILLISECOND / 2);
+}
+
+static int dawdle_long(void *context, const struct weir_task *task) {
+    const struct weir_fake_cuda_control *gpu = context;
+    bool update = task->phase == WEIR_NORM || task->phase == WEIR_UPDATE;
+    if (update) return WEIR_OK;
+    return gpu->launch(weir_stream_cuda(task->stream), linger_long, &gate, 1);
+}
+
+/* That driver takes turns among four that could run: none may have ended when all have begun. */
+static void test_workers_that_wait_for_each_others_gpu_do_not_hang(void) {
+    static const char *const devices[] = {"cuda:0", "cuda:0", "cuda:0", "cuda:0"};
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open();
+    if (gpu == NULL) return;
+    CHECK(open_pipe(gpu, devices, 4, 4));
+    gpu->set_order(WEIR_FAKE_CUDA_RANDOM);
+    model.hook = dawdle_long, model.hook_context = (void *)(uintptr_t)gpu;
+    engine_trial_step(&trial);
+    model.hook = NULL;
+    engine_trial_close(&trial);
+    engine_gpu_expect_clean(gpu);
+}
+
 WEIR_TEST_SUITE(watch_gpu, TEST(the_action_that_hangs_is_named),
                 TEST(what_hangs_beside_a_cpu_is_named),
                 TEST(a_copy_that_hangs_is_named_by_its_action),
-                TEST(a_step_of_short_actions_may_take_longer))
+                TEST(a_step_of_short_actions_may_take_longer),
+                TEST(a_full_queue_is_no_callback_that_hangs),
+                TEST(workers_that_wait_for_each_others_gpu_do_not_hang))

@@ -111,7 +111,7 @@ const struct arg_option pipe_option_list[] = {
      .offset = AT(watchdog),
      .value = "SECONDS",
      .fallback = "0",
-     .help = "a stage's call that takes longer ends the run; "
+     .help = "a stage's call, or what it gave a GPU, that takes longer ends the run; "
              "0: off"},
 };
 const uint32_t pipe_option_count = sizeof pipe_option_list / sizeof pipe_option_list[0];

@@ -26,7 +26,7 @@ struct weir_stream {
 };
 
 /** A point in a stream. Written by record (owner of the stream), read by wait and query after the
- * host flag was seen. */
+ * host flag was seen; query also before, which tells of an earlier record then. */
 struct weir__event {
     struct weir__device *device;
     uint64_t ready_ns; /**< CPU: CLOCK_MONOTONIC time at which it was recorded; 0: never */
@@ -60,7 +60,8 @@ struct weir__copy_set {
 
 /** One kind of device. All calls but those that return nothing return a status; a device's sticky
  * error (a launch that failed, memory that was overrun) is returned by every later call on it.
- * Thread: `enter` first on every thread that calls, but open's and close's. */
+ * Thread: `enter` first on every thread that calls, but open's and close's, and event_query's and
+ * event_wait's, which any thread may call. */
 struct weir__device_calls {
     const char *kind; /**< "cpu", "cuda" */
     /** Makes the device the calling thread's, for all later calls with it. */

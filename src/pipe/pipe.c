@@ -384,8 +384,7 @@ int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_p
 
 uint32_t weir_pipe_trace(const struct weir_pipe *pipe, uint32_t worker, uint32_t capacity,
                          struct weir_trace_event *events) {
-    if (worker >= pipe->worker_count) return 0;
-    weir__stamps_read(pipe);
+    if (worker >= pipe->worker_count || weir__stamps_read(pipe) != WEIR_OK) return 0;
     const struct weir__worker *from = &pipe->workers[worker];
     uint64_t kept =
         from->event_count < from->event_capacity ? from->event_count : from->event_capacity;

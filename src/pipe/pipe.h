@@ -86,6 +86,7 @@ struct weir__watched {
     uint32_t action; /**< the next, in the table */
     uint32_t copy;   /**< one for it that runs, or WEIR__NO_COPY: it runs itself */
     uint64_t since;  /**< 0: neither does */
+    uint64_t ended;  /**< when one was last seen to have ended; 0: none yet */
 };
 
 struct weir__worker {
@@ -248,7 +249,8 @@ void weir__streams_clean_up(struct weir__worker *worker);
 /** During a step, on the caller's thread, now and then: brings `watched` up to date (watch.c). The
  * device is asked, so the worker, whose thread has gone on or waits for all at once, does nothing
  * for that. Each action and each copy by a lane has an event of its own; an action counts from when
- * it was seen that the one before it and all that it waits for were done. */
+ * it was seen that the one before it and all that it waits for were done. What could run need not:
+ * another worker's work may have the device. So nothing is overdue while work ends somewhere. */
 void weir__watch(struct weir__worker *worker);
 
 /** Takes the driver's times for this worker's part of a step into its events and copy_events; where
@@ -257,8 +259,9 @@ void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped
 /** After a step in which nothing failed: leaves it to be stamped. */
 void weir__stamps_leave(struct weir_pipe *pipe);
 /** Between steps, before the trace is read: stamps what is left. Where nothing is it does nothing.
- * Any number of threads at once. */
-void weir__stamps_read(const struct weir_pipe *pipe);
+ * Any number of threads at once. WEIR_ERR_BUSY: the watchdog gave up on the last step, whose
+ * workers may still write. */
+int weir__stamps_read(const struct weir_pipe *pipe);
 /** The copy to the worker in a step, a number in the prepared row count that ran; NULL: it is not
  * kept. */
 const struct weir__copy_event *weir__stamps_copy(const struct weir__worker *worker, uint64_t step,

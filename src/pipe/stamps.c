@@ -157,10 +157,12 @@ void weir__stamps_leave(struct weir_pipe *pipe) {
     }
 }
 
-void weir__stamps_read(const struct weir_pipe *pipe) {
+int weir__stamps_read(const struct weir_pipe *pipe) {
+    if (pipe->stuck) return WEIR_ERR_BUSY;
     pthread_mutex_lock(pipe->stamping);
     for (uint32_t w = 0; pipe->unstamped->any && w < pipe->worker_count; w++)
         weir__stamps_fill(&pipe->workers[w], pipe->unstamped);
     pipe->unstamped->any = false;
     pthread_mutex_unlock(pipe->stamping);
+    return WEIR_OK;
 }

@@ -19,63 +19,86 @@ static bool all_done(struct weir_pipe *pipe) {
 /* What a worker's thread, or its device behind it, is at. */
 struct overdue {
     uint32_t action;
-    uint64_t ns;
+    uint64_t since; /* 0: nothing */
     const char *what;
+    uint64_t limit; /* ns */
 };
 
 static void note_overdue(struct overdue *longest, uint64_t since, uint32_t action,
                          const char *what) {
-    uint64_t now = weir__now_ns();
-    if (since == 0 || now <= since || now - since <= longest->ns) return;
-    *longest = (struct overdue){action, now - since, what};
+    if (since == 0 || (longest->since != 0 && longest->since <= since)) return;
+    *longest = (struct overdue){action, since, what, longest->limit};
 }
 
-static struct overdue longest_callback(struct weir_pipe *pipe) {
-    struct overdue longest = {0};
+/* Of workers that do all their work at once, or of those whose devices run behind them. */
+static void longest_callback(struct weir_pipe *pipe, bool at_once, struct overdue *longest) {
+    longest->since = 0;
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
+        if (worker->device->calls->synchronous != at_once) continue;
         uint64_t since = atomic_load_explicit(&worker->busy_since, memory_order_acquire);
         uint32_t action = atomic_load_explicit(&worker->busy_action, memory_order_relaxed);
-        note_overdue(&longest, since, action, "the callback has not returned");
+        note_overdue(longest, since, action, "the callback has not returned");
     }
-    return longest;
 }
 
-static struct overdue longest_work(struct weir_pipe *pipe) {
-    struct overdue longest = {0};
+static void longest_work(struct weir_pipe *pipe, struct overdue *longest, uint64_t *ended) {
+    longest->since = *ended = 0;
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         const struct weir__watched *watched = &pipe->workers[w].watched;
         weir__watch(&pipe->workers[w]);
         bool copy = watched->copy != WEIR__NO_COPY;
-        note_overdue(&longest, watched->since, watched->action,
+        note_overdue(longest, watched->since, watched->action,
                      copy ? "a copy for it has not ended"
                           : "what it gave its device has not ended");
+        if (watched->ended > *ended) *ended = watched->ended;
     }
-    return longest;
 }
 
-/* What has gone on for longest: where one GPU has several workers, what hangs holds up the rest. A
- * driver whose queue is full keeps callbacks too, so while a device is at something these have as
- * long again. */
+static bool is_overdue(const struct overdue *longest, uint64_t now, uint64_t ended) {
+    uint64_t from = longest->since > ended ? longest->since : ended;
+    return longest->since != 0 && now > from && now - from >= longest->limit;
+}
+
+/* The most workers of one GPU: each may take that many times as long beside the others. */
+static uint64_t sharers(const struct weir_pipe *pipe) {
+    uint64_t most = 1;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        const struct weir__device *device = pipe->workers[w].device;
+        uint64_t count = 0;
+        for (uint32_t v = 0; v < pipe->worker_count; v++)
+            count +=
+                !device->calls->synchronous && pipe->workers[v].device->memory == device->memory;
+        if (count > most) most = count;
+    }
+    return most;
+}
+
+/* What has gone on for longest. A driver whose queue is full keeps callbacks until earlier work has
+ * ended, and workers of one GPU wait for each other there: so behind the host the limit begins anew
+ * whenever a device is seen to end something. A step's work is finite, so what hangs is found all
+ * the same. What needs no driver is looked at first: a driver too may hang. Asking it takes time,
+ * in which work ends unseen: so what was over the limit before counts, if it still is. */
 static bool find_overdue(struct weir_pipe *pipe, struct overdue *found) {
-    uint64_t limit = pipe->setup.options.watchdog_ns;
-    struct overdue callback = longest_callback(pipe);
-    *found = longest_work(pipe);
-    if (found->ns >= limit) return true;
-    if (found->ns > 0) limit *= 2;
-    *found = callback;
-    return found->ns >= limit;
+    uint64_t now = weir__now_ns(), ended;
+    found->limit = pipe->setup.options.watchdog_ns;
+    longest_callback(pipe, true, found);
+    if (is_overdue(found, now, 0)) return true;
+    found->limit *= sharers(pipe);
+    longest_work(pipe, found, &ended);
+    if (is_overdue(found, now, ended)) return true;
+    longest_callback(pipe, false, found);
+    return is_overdue(found, now, ended);
 }
 
 /* Reports what has taken longer than the limit. */
 static bool watchdog_bites(struct weir_pipe *pipe) {
-    uint64_t limit = pipe->setup.options.watchdog_ns;
-    struct overdue longest;
+    struct overdue longest = {0};
     struct weir_error error = {0};
     if (!find_overdue(pipe, &longest)) return false;
     const struct weir__call *call = &pipe->command.prepared->calls[longest.action];
     weir__fail(&error, WEIR_ERR_TIMEOUT, "%s for %.3g s: the limit is %.3g s", longest.what,
-               (double)longest.ns * 1e-9, (double)limit * 1e-9);
+               (double)(weir__now_ns() - longest.since) * 1e-9, (double)longest.limit * 1e-9);
     weir__pipe_fail(pipe, call, WEIR_ERR_TIMEOUT, &error);
     /* not taken: the callback has returned in between and the updates have begun */
     int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
@@ -130,7 +153,8 @@ int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
     if (pipe->stuck && !all_done(pipe)) {
         atomic_store(&pipe->in_use, false);
         return weir__fail(error, WEIR_ERR_BUSY,
-                          "a callback of an earlier step has not returned yet");
+                          "an earlier step has not ended yet: a callback of it has not returned, "
+                          "or a device is still at its work");
     }
     pipe->stuck = false;
     if (pipe->lost) {

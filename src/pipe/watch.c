@@ -6,10 +6,10 @@
  * for is done, it runs. Were nothing running anywhere, nothing would wait for it either. */
 #include "pipe/pipe.h"
 
-/* What fails is the worker's to find: it ends there. */
+/* Of what fails nothing is known here: the worker will find it, and ends there. */
 static bool is_done(struct weir__event *event) {
-    bool done = true;
-    return event->device->calls->event_query(event, &done) != WEIR_OK || done;
+    bool done = false;
+    return event->device->calls->event_query(event, &done) == WEIR_OK && done;
 }
 
 static struct weir__event *signal_of_copy(const struct weir_pipe *pipe, uint32_t copy) {
@@ -71,5 +71,7 @@ void weir__watch(struct weir__worker *worker) {
                (watched->done < most && waits_are_over(pipe, call->wait_begin, call->wait_end));
     }
     bool same = before.action == watched->action && before.copy == watched->copy;
-    watched->since = !runs ? 0 : same && before.since != 0 ? before.since : weir__now_ns();
+    uint64_t now = weir__now_ns();
+    watched->since = !runs ? 0 : same && before.since != 0 ? before.since : now;
+    if (!same && (behind || before.copy != WEIR__NO_COPY)) watched->ended = now;
 }

@@ -303,7 +303,8 @@ static void add_worker(struct chrome *c, const struct weir__worker *worker) {
 
 int weir_pipe_trace_chrome(const struct weir_pipe *pipe, weir_write_fn *write, void *context) {
     if (pipe == NULL || write == NULL) return WEIR_ERR_ARGUMENT;
-    weir__stamps_read(pipe);
+    int status = weir__stamps_read(pipe);
+    if (status != WEIR_OK) return status;
     struct chrome c = {.pipe = pipe, .origin = find_origin(pipe), .first = true};
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         c.any_lanes |= pipe->workers[w].copy_streams != NULL;

@@ -273,14 +273,15 @@ static int fill(struct weir__snapshot *s, uint64_t step) {
 int weir_snapshot_new(const struct weir_pipe *pipe, uint64_t step,
                       const struct weir_allocator *allocator, struct weir_snapshot **snapshot) {
     if (pipe == NULL || snapshot == NULL) return WEIR_ERR_ARGUMENT;
-    if (pipe->stuck || atomic_load(&pipe->in_use)) return WEIR_ERR_BUSY;
-    weir__stamps_read(pipe);
+    if (atomic_load(&pipe->in_use)) return WEIR_ERR_BUSY;
+    int status = weir__stamps_read(pipe);
+    if (status != WEIR_OK) return status;
     struct weir__snapshot *s = weir__acquire(allocator, 1, sizeof *s);
     if (s == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     s->pipe = pipe;
     s->shown.typical = step == 0;
     weir__pool_init(&s->pool, allocator);
-    int status = fill(s, step);
+    status = fill(s, step);
     s->pipe = NULL; /* from here on it may be gone */
     s->of.prepared = NULL;
     if (status == WEIR_OK)

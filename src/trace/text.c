@@ -331,7 +331,8 @@ int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool co
     if (pipe == NULL || write == NULL) return WEIR_ERR_ARGUMENT;
     struct last_step last = {.pipe = pipe};
     char title[32];
-    weir__stamps_read(pipe);
+    int status = weir__stamps_read(pipe);
+    if (status != WEIR_OK) return status;
     if (!find_last_step(&last)) return WEIR_ERR_NOT_FOUND;
     snprintf(title, sizeof title, "step %" PRIu64, last.step);
     struct weir__timeline source = {.title = title,
