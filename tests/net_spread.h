@@ -11,7 +11,8 @@
  * in the 2-norm of each tensor. D is for what only rounding to nearest does, as making numbers
  * equal that were not; the last term for what none of these do: gradients that a library rounds,
  * updates that do. The eight is for tensors of few numbers, whose distance may by chance be small
- * in all samples.
+ * in all samples. A tensor whose 8 rms + 2 D is more than |f64| is nothing but rounding errors, as
+ * a bias before a norm: there |f64| is the largest of the net's gradients.
  */
 #ifndef WEIR_TESTS_NET_SPREAD_H
 #define WEIR_TESTS_NET_SPREAD_H
