@@ -124,7 +124,8 @@ static int finalize_plan(struct descriptor *plan) {
     snprintf(plan->json, sizeof plan->json, "engine %" PRId64 " rows %" PRId64, plan->engine,
              plan->rows);
     bool refused = plan->rows == cudnn_listed.engines[plan->engine].refused_rows;
-    return refused ? WEIR__CUDNN_NOT_SUPPORTED : 0;
+    int refusal = cudnn_listed.refusal != 0 ? cudnn_listed.refusal : WEIR__CUDNN_NOT_SUPPORTED;
+    return refused ? refusal : 0;
 }
 
 static int finalize(void *made) {
@@ -214,6 +215,7 @@ static int execute(void *handle, void *plan, void *pack) {
             memcpy(&cudnn_listed.ran[cudnn_listed.executed][id], pointers->data + 8 * i, 8);
     }
     cudnn_listed.executed++;
+    cudnn_listed_json(plan, cudnn_listed.ran_json);
     return enter();
 }
 

@@ -26,7 +26,9 @@ struct cudnn_listed {
     int alive, handles, heuristics;
     int64_t heuristic_rows;
     int calls, fail_at, executed;
-    int64_t tensors; /* of a variant pack */
+    int refusal;               /* an engine's, of refused_rows; 0: NOT_SUPPORTED */
+    char ran_json[CUDNN_JSON]; /* of the last plan that was run */
+    int64_t tensors;           /* of a variant pack */
     size_t version;
     const void *ran[8][16]; /* where the tensors of a run were, by id */
 };

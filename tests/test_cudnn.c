@@ -152,27 +152,78 @@ static void test_the_fallback_comes_last(void) {
     cudnn_listed_clean_up(&cudnn);
 }
 
-static void test_whichever_call_fails_nothing_is_left(void) {
-    const struct cudnn_engine engines[] = {{-1, 0, 0, 0, false}};
-    struct weir__cudnn cudnn;
+/* Makes and runs a plan; which it was, "" on a failure. */
+static int make_and_run(struct weir__cudnn *cudnn, char json[64]) {
     const struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 2, WEIR_F32);
+    const struct weir__cuda_convolution_call call = {json, json, json, NULL, json};
+    struct weir__cuda_failure failure = {0};
+    void *plan = NULL;
+    cudnn_listed.calls = cudnn_listed.executed = 0;
+    int status = weir__cudnn_convolution_new(cudnn, &shape, SOME_STREAM, &plan, &failure);
+    int calls = cudnn_listed.calls;
+    EXPECT_EQ_INT(plan == NULL, status != WEIR_OK);
+    json[0] = '\0';
+    cudnn_listed.fail_at = 0;
+    if (status == WEIR_OK) {
+        EXPECT_STATUS(weir__cudnn_convolution_run(cudnn, plan, &call, &failure), WEIR_OK);
+        memcpy(json, cudnn_listed.ran_json, 64);
+    }
+    weir__cudnn_convolution_destroy(cudnn, plan);
+    cudnn_listed.calls = calls;
+    EXPECT_EQ_INT(cudnn_listed.alive, 0);
+    EXPECT_EQ_INT(cudnn_listed.handles, 0);
+    return status;
+}
+
+/* The first engine's plan or a failure: never another engine's, now or from disk. */
+static void test_whichever_call_fails_no_other_engine_serves(void) {
+    const struct cudnn_engine engines[] = {
+        {-1, 0, 0, 0, false}, {-1, 0, 0, 0, false}, {-1, 0, 0, 0, true}};
+    struct weir__cudnn cudnn;
     bool failed = true;
     int k = 0;
-    cudnn_listed_init(&cudnn, engines, 1);
+    char json[64];
+    cudnn_listed_init(&cudnn, engines, 3);
+    snprintf(cudnn.folder, sizeof cudnn.folder, "%s", test_temporary_directory());
     while (failed && k < 1000) {
-        struct weir__cuda_failure failure = {0};
-        void *plan = NULL;
-        cudnn_listed.calls = 0;
         cudnn_listed.fail_at = ++k;
-        int status = weir__cudnn_convolution_new(&cudnn, &shape, SOME_STREAM, &plan, &failure);
+        snprintf(cudnn.gpu, sizeof cudnn.gpu, "GPU %d", k);
+        int status = make_and_run(&cudnn, json);
         failed = cudnn_listed.calls >= k;
-        EXPECT_EQ_INT(plan == NULL, status != WEIR_OK); /* the fallback may still do */
-        weir__cudnn_convolution_destroy(&cudnn, plan);
-        EXPECT_EQ_INT(cudnn_listed.alive, 0);
-        EXPECT_EQ_INT(cudnn_listed.handles, 0);
+        if (status != WEIR_OK) EXPECT_STATUS(status, WEIR_ERR_BACKEND);
+        if (status == WEIR_OK) EXPECT_EQ_STR(json, "engine 0 rows 2");
+        EXPECT_STATUS(make_and_run(&cudnn, json), WEIR_OK);
+        EXPECT_EQ_STR(json, "engine 0 rows 2");
     }
     EXPECT(k > 100 && k < 1000);
     cudnn_listed_clean_up(&cudnn);
+}
+
+/* What an engine lacks, the next one may have; what it fails otherwise, it would have the next
+ * time. */
+static void test_the_next_engine_is_for_what_one_lacks(void) {
+    static const struct {
+        int refusal, status;
+    } cases[] = {{3000, WEIR_OK},
+                 {3999, WEIR_OK},
+                 {WEIR__CUDNN_COMPILATION_FAILED, WEIR_OK},
+                 {2000, WEIR_ERR_BACKEND},
+                 {WEIR__CUDNN_INTERNAL_ERROR, WEIR_ERR_BACKEND},
+                 {WEIR__CUDNN_HOST_ALLOCATION_FAILED, WEIR_ERR_OUT_OF_MEMORY},
+                 {WEIR__CUDNN_DEVICE_ALLOCATION_FAILED, WEIR_ERR_OUT_OF_MEMORY},
+                 {5000, WEIR_ERR_BACKEND}};
+    struct weir__cudnn cudnn;
+    char json[64];
+    for (int fallback = 0; fallback < 2; fallback++) {
+        const struct cudnn_engine engines[] = {{-1, 0, 2, -1, false}, {-1, 0, 0, -1, fallback}};
+        cudnn_listed_init(&cudnn, engines, 2);
+        for (size_t i = 0; i < WEIR__COUNT_OF(cases); i++) {
+            cudnn_listed.refusal = cases[i].refusal;
+            EXPECT_STATUS(make_and_run(&cudnn, json), cases[i].status);
+            EXPECT_EQ_STR(json, cases[i].status == WEIR_OK ? "engine 1 rows 2" : "");
+        }
+        cudnn_listed_clean_up(&cudnn);
+    }
 }
 
 static void test_a_stream_has_one_handle(void) {
@@ -198,7 +249,7 @@ static void test_a_stream_has_one_handle(void) {
 
 /* ---- other ways ---- */
 
-/* The k-th call fails: a plan without another way says so, others are only not supported. */
+/* The k-th call fails. */
 static int fail_call(struct weir__cudnn *cudnn, const struct weir__cuda_convolution *shape, int k) {
     struct weir__cuda_failure failure = {0};
     void *plan = NULL;
@@ -209,7 +260,7 @@ static int fail_call(struct weir__cudnn *cudnn, const struct weir__cuda_convolut
     return status;
 }
 
-static void test_failures_are_not_supported_where_there_is_another_way(void) {
+static void test_another_way_is_for_what_is_lacking(void) {
     const struct cudnn_engine engines[] = {{-1, 0, 5, -1, false}}; /* which never is made */
     struct weir__cudnn cudnn;
     struct weir__cuda_convolution shape = shape_of(WEIR__CUDA_CONVOLVE, 4, WEIR_BF16);
@@ -221,8 +272,10 @@ static void test_failures_are_not_supported_where_there_is_another_way(void) {
     shape.has_bias = true;
     EXPECT_STATUS(fail_call(&cudnn, &shape, 0), WEIR_ERR_UNSUPPORTED);
     last = cudnn_listed.calls;
-    EXPECT_STATUS(fail_call(&cudnn, &shape, last), WEIR_ERR_UNSUPPORTED);
+    EXPECT_STATUS(fail_call(&cudnn, &shape, last), WEIR_ERR_BACKEND);
     EXPECT_STATUS(fail_call(&cudnn, &shape, 1), WEIR_ERR_BACKEND); /* the handle */
+    EXPECT_EQ_INT(weir__cudnn_do_without(WEIR__CUDNN_COMPILATION_FAILED),
+                  WEIR__CUDNN_NOT_SUPPORTED);
     EXPECT_EQ_INT(weir__cudnn_do_without(WEIR__CUDNN_DEVICE_ALLOCATION_FAILED),
                   WEIR__CUDNN_DEVICE_ALLOCATION_FAILED);
     EXPECT_EQ_INT(weir__cudnn_do_without(0), 0);
@@ -322,8 +375,9 @@ static void test_cudnn_is_not_left_without_products(void) {
 WEIR_TEST_SUITE(cudnn, TEST(engines_that_do_not_repeat_are_passed_over),
                 TEST(one_engine_serves_all_row_counts), TEST(stream_k_is_for_gradients_of_weights),
                 TEST(sums_stay_apart_where_they_are_rounded_later), TEST(the_fallback_comes_last),
-                TEST(whichever_call_fails_nothing_is_left),
-                TEST(failures_are_not_supported_where_there_is_another_way),
-                TEST(a_stream_has_one_handle), TEST(plans_are_kept_for_their_gpu_and_shape),
-                TEST(a_broken_plan_is_written_anew), TEST(no_place_for_plans_is_no_failure),
-                TEST(a_missing_library_is_named), TEST(cudnn_is_not_left_without_products))
+                TEST(whichever_call_fails_no_other_engine_serves),
+                TEST(the_next_engine_is_for_what_one_lacks),
+                TEST(another_way_is_for_what_is_lacking), TEST(a_stream_has_one_handle),
+                TEST(plans_are_kept_for_their_gpu_and_shape), TEST(a_broken_plan_is_written_anew),
+                TEST(no_place_for_plans_is_no_failure), TEST(a_missing_library_is_named),
+                TEST(cudnn_is_not_left_without_products))

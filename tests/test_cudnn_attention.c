@@ -43,12 +43,11 @@ static void test_it_is_by_gpu_and_version(void) {
     } cases[] = {
         {80, 91801, 1024, "engine 2 rows 12", "engine 2 rows 4"},
         {80, 92600, 8192, "engine 2 rows 12", ""},
-        {90, 92400, 8192, "engine 2 rows 12", ""},
-        {90, 92500, 8192, "engine 2 rows 12", "engine 6 rows 4"},
+        {90, 92500, 8192, "engine 2 rows 12", ""},
         {90, 92500, 1024, "engine 2 rows 12", "engine 2 rows 4"},
         {90, 91800, 1024, "", ""},
         {100, 91801, 1024, "engine 2 rows 12", "engine 5 rows 4"},
-        {103, 92300, 8192, "engine 2 rows 12", "engine 5 rows 4"},
+        {103, 92300, 8192, "engine 2 rows 12", "engine 5 rows 12"},
         {75, 92600, 1024, "", ""},
         {120, 92600, 1024, "", ""},
         {90, 92600, 1, "", ""},
@@ -83,6 +82,54 @@ static void test_it_has_heads_of_some_sizes(void) {
         EXPECT_EQ_INT(json[0] != '\0', size % 8 == 0 && size <= 128);
     }
     cudnn_listed_clean_up(&cudnn);
+}
+
+static void test_a_known_engine_must_repeat_too(void) {
+    struct cudnn_engine engines[WEIR__COUNT_OF(attention_engines)];
+    struct weir__cudnn cudnn;
+    struct weir__cuda_attend attend = some_attention;
+    char json[64];
+    memcpy(engines, attention_engines, sizeof engines);
+    attend.backward = true;
+    cudnn_listed_init(&cudnn, engines, WEIR__COUNT_OF(engines));
+    cudnn.capability = 100;
+    cudnn_listed.version = 92600;
+    choose_attention(&cudnn, &attend, json);
+    EXPECT_EQ_STR(json, "engine 5 rows 4");
+    engines[5].note = WEIR__CUDNN_NOTE_NONDETERMINISTIC;
+    choose_attention(&cudnn, &attend, json);
+    EXPECT_EQ_STR(json, "");
+    cudnn_listed_clean_up(&cudnn);
+}
+
+/* What the only engine lacks for the largest part is lacking, for another part it is a failure. */
+static void test_the_largest_rows_decide(void) {
+    static const struct {
+        int64_t refused;
+        int result[3]; /* of 3, 7, 8 rows: parts of 3; 4 and 3; 4 and 4 */
+    } cases[] = {
+        {0, {0, 0, 0}},
+        {3, {WEIR__CUDNN_INTERNAL_ERROR, WEIR__CUDNN_INTERNAL_ERROR, 0}},
+        {4, {WEIR__CUDNN_NOT_SUPPORTED, WEIR__CUDNN_NOT_SUPPORTED, WEIR__CUDNN_NOT_SUPPORTED}}};
+    static const int64_t rows[] = {3, 7, 8};
+    struct weir__cudnn cudnn;
+    for (size_t c = 0; c < WEIR__COUNT_OF(cases); c++) {
+        const struct cudnn_engine engine = {-1, 64, cases[c].refused, -1, false};
+        cudnn_listed_init(&cudnn, &engine, 1);
+        cudnn.capability = 80;
+        cudnn_listed.version = 92600;
+        cudnn_listed.refusal = WEIR__CUDNN_COMPILATION_FAILED;
+        for (size_t i = 0; i < WEIR__COUNT_OF(rows); i++) {
+            struct weir__cudnn_attention made;
+            struct weir__cuda_attend attend = some_attention;
+            attend.backward = true;
+            attend.rows = rows[i];
+            int result = weir__cudnn_attention_init(&cudnn, &cudnn_listed.handles, &attend, &made);
+            EXPECT_EQ_INT(result, cases[c].result[i]);
+            if (result == 0) weir__cudnn_attention_clean_up(&cudnn, &made);
+        }
+        cudnn_listed_clean_up(&cudnn);
+    }
 }
 
 /* Of `rows` rows, each of 16 units of memory, `at_once` are run together. */
@@ -143,6 +190,9 @@ static void test_whichever_call_fails_nothing_is_left(void) {
         int status = weir__cudnn_attention_new(&cudnn, &attend, SOME_STREAM, &plan, &failure);
         failed = cudnn_listed.calls >= k;
         EXPECT_EQ_INT(plan == NULL, status != WEIR_OK);
+        if (status != WEIR_OK)
+            EXPECT_STATUS(status, WEIR_ERR_BACKEND); /* our kernels do not serve */
+        if (status != WEIR_OK) EXPECT(failed);
         weir__cudnn_attention_destroy(&cudnn, plan);
         EXPECT_EQ_INT(cudnn_listed.alive, 0);
         EXPECT_EQ_INT(cudnn_listed.handles, 0);
@@ -152,4 +202,5 @@ static void test_whichever_call_fails_nothing_is_left(void) {
 }
 
 WEIR_TEST_SUITE(cudnn_attention, TEST(it_is_by_gpu_and_version), TEST(it_has_heads_of_some_sizes),
+                TEST(a_known_engine_must_repeat_too), TEST(the_largest_rows_decide),
                 TEST(it_goes_backward_by_a_few_rows), TEST(whichever_call_fails_nothing_is_left))

@@ -233,11 +233,10 @@ static void expect_attention(struct weir__cudnn *cudnn, const struct weir__cuda_
     }
 }
 
-static const struct weir__cuda_attend attentions[] = {{false, 4, 4, 1024, 12, 64},
-                                                      {true, 7, 7, 1024, 12, 64},
-                                                      {true, 1, 1, 8192, 16, 128},
-                                                      {false, 2, 2, 257, 2, 72},
-                                                      {true, 2, 2, 7, 1, 8}};
+static const struct weir__cuda_attend attentions[] = {
+    {false, 4, 4, 1024, 12, 64}, {true, 7, 7, 1024, 12, 64}, {true, 1, 1, 8192, 16, 128},
+    {false, 2, 2, 257, 2, 72},   {true, 4, 4, 1023, 25, 64}, {true, 13, 13, 1023, 5, 64},
+    {true, 2, 2, 7, 1, 8}};
 
 static void test_attention_has_plans(void) {
     LIBRARY_OR_SKIP();
@@ -246,14 +245,14 @@ static void test_attention_has_plans(void) {
         struct weir__cudnn cudnn;
         if (!EXPECT(open_for(&gpus[g], &cudnn))) return;
         bool is_old = cudnn.get_version() < WEIR__CUDNN_ATTENTION_LEAST;
-        bool orders = cudnn.capability >= 100 ||
-                      (cudnn.capability >= 90 && cudnn.get_version() >= WEIR__CUDNN_ORDERED_LEAST);
         create = cudnn.descriptor_create;
         cudnn.descriptor_create = count_searches;
         snprintf(cudnn.folder, sizeof cudnn.folder, "%s", test_temporary_directory());
         for (size_t i = 0; i < WEIR__COUNT_OF(attentions) && !is_old; i++) {
-            bool is_long = attentions[i].backward && attentions[i].tokens == 8192;
-            if (!is_long || orders) expect_attention(&cudnn, &attentions[i]);
+            struct weir__cuda_attend_room room;
+            EXPECT_STATUS(weir__cuda_attend_room(&attentions[i], &room), WEIR_OK);
+            bool orders = !attentions[i].backward || cudnn.capability >= 100;
+            if (orders || room.keeps_scores) expect_attention(&cudnn, &attentions[i]);
         }
         close_for(&cudnn);
         if (is_old) SKIP("attention is only asked of cuDNN 9.18.1 or later");

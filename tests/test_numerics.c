@@ -292,12 +292,36 @@ static void test_attention_has_its_room(void) {
     attend.tokens = 4096; /* 384 MiB a row */
     EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_OK);
     EXPECT(!room.keeps_scores);
-    EXPECT_EQ_INT(room.at_once, 8); /* of 12 MiB each */
-    EXPECT_EQ_UINT(room.sums, 8 * 12 * 4096 * 64 * 4);
-    EXPECT_EQ_UINT(room.plan, 8 * 12 * 64 * 64 + 4096);
-    EXPECT_EQ_UINT(room.bytes, room.delta + room.sums + room.plan);
+    EXPECT_EQ_INT(room.at_once, 16);
+    EXPECT_EQ_UINT(room.plan, 16 * 12 * 64 * 64 + 4096);
+    EXPECT_EQ_UINT(room.bytes, room.delta + room.plan);
     attend.tokens = INT64_MAX / 2;
     EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_ERR_OVERFLOW);
+}
+
+/* Parts of the rows begin where numbers by head and token are 16-byte aligned. */
+static void test_attention_has_aligned_parts(void) {
+    static const int64_t heads[] = {1, 5, 6, 25}, tokens[] = {255, 1022, 1023, 1024};
+    bool parted = false, odd = false;
+    for (size_t h = 0; h < WEIR__COUNT_OF(heads); h++)
+        for (size_t t = 0; t < WEIR__COUNT_OF(tokens); t++)
+            for (int64_t rows = 1; rows < 300; rows++) {
+                struct weir__cuda_attend attend = {true, rows, rows, tokens[t], heads[h], 64};
+                struct weir__cuda_attend_room room;
+                EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_OK);
+                EXPECT(room.at_once >= 1 && room.at_once <= rows);
+                EXPECT(!room.keeps_scores || room.plan < (size_t)130 << 20);
+                if (room.at_once == rows) continue;
+                EXPECT_EQ_INT(room.at_once * heads[h] * tokens[t] % 4, 0);
+                parted = true;
+                odd = odd || heads[h] * tokens[t] % 2 != 0;
+            }
+    EXPECT(parted && odd);
+    struct weir__cuda_attend attend = {true, 4, 4, 1023, 25, 64};
+    struct weir__cuda_attend_room room;
+    EXPECT_STATUS(weir__cuda_attend_room(&attend, &room), WEIR_OK);
+    EXPECT(!room.keeps_scores); /* four rows of 50 MiB */
+    EXPECT_EQ_INT(room.at_once, 4);
 }
 
 WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_turned),
@@ -305,4 +329,4 @@ WEIR_TEST_SUITE(numerics, TEST(f32_is_the_reference), TEST(large_kernels_are_tur
                 TEST(a_library_that_fails_leaves_nothing), TEST(rows_share_a_device_library),
                 TEST(the_fake_driver_brings_its_libraries), TEST(workspace_has_its_bounds),
                 TEST(a_library_has_attention_or_we_do), TEST(attention_that_fails_leaves_nothing),
-                TEST(attention_has_its_room))
+                TEST(attention_has_its_room), TEST(attention_has_aligned_parts))

@@ -103,7 +103,8 @@ static void release(void *state) {
     weir__release(NULL, attention, 1, sizeof *attention);
 }
 
-/** None of it is a failure where the library only lacks it: the state is NULL then. */
+/** None of it is a failure where the library only lacks it: the state is NULL then. Any other
+ * failure is one, for our kernels have other bits. */
 static int prepare(const struct weir__op_shape *shape, struct weir_stream *stream, void **state) {
     const struct weir__cuda_attend attend = describe(shape);
     struct weir__cuda_failure failure = {0};

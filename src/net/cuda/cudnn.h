@@ -19,6 +19,7 @@ enum {
     WEIR__CUDNN_SUCCESS = 0,
     WEIR__CUDNN_NOT_SUPPORTED = 3000, /**< … 3999 */
     WEIR__CUDNN_INTERNAL_ERROR = 4000,
+    WEIR__CUDNN_COMPILATION_FAILED = 4001, /**< of a plan that is compiled when it is made */
     WEIR__CUDNN_HOST_ALLOCATION_FAILED = 4003,
     WEIR__CUDNN_DEVICE_ALLOCATION_FAILED = 4004,
     /* cudnnDataType_t, cudnnConvolutionMode_t, cudnnBackendHeurMode_t */
@@ -347,16 +348,21 @@ struct weir__cudnn_wish {
     bool by_rows; /**< sums are not split by how many rows there are */
     bool single;  /**< F32 numbers, which tensor cores would round */
 };
-/** The first engine of the heuristics that may be used (numerics.h). */
+/** The first engine of the heuristics that may be used (numerics.h). One that fails otherwise than
+ * by what it lacks is the failure: it would serve the next time, and the next one has other bits.
+ */
 int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
                           const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan);
-/** Of an engine, on a graph. On failure there is no plan. */
+/** Of an engine, on a graph; NOT_SUPPORTED where its notes say that it does not repeat. On failure
+ * there is no plan. */
 int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
                         const struct weir__cudnn_graph *graph,
                         const struct weir__cudnn_engine *engine, size_t workspace_max,
                         struct weir__cudnn_plan *plan);
-/** What a failure comes to where there is another way: NOT_SUPPORTED, but for memory that ran out.
- * A plan that is compiled fails in many ways, a driver too old for its NVRTC among them. */
+/** Whether a result says what this library, GPU and machine do not have, now or later: 3000 … 3999,
+ * and a plan that cannot be compiled, for a driver too old for its NVRTC. */
+bool weir__cudnn_lacks(int result);
+/** What a result comes to where there is another way: NOT_SUPPORTED if it lacks something. */
 int weir__cudnn_do_without(int result);
 /** Of a plan that is not finalized: for which GPU it is. */
 int weir__cudnn_plan_place(const struct weir__cudnn *cudnn, void *handle,

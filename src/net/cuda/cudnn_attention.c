@@ -14,7 +14,7 @@ struct attention {
 
 /* ---- which way ---- */
 
-enum way { WAY_NONE, WAY_SEARCHED, WAY_ORDERED_9, WAY_ORDERED_10 };
+enum way { WAY_NONE, WAY_SEARCHED, WAY_ORDERED };
 
 static bool can(const struct weir__cudnn *cudnn, const struct weir__cuda_attend *attend) {
     int capability = cudnn->capability;
@@ -28,51 +28,46 @@ static enum way way_of(const struct weir__cudnn *cudnn, const struct weir__cuda_
                        bool keeps_scores) {
     if (!can(cudnn, attend)) return WAY_NONE;
     if (!attend->backward) return WAY_SEARCHED;
-    if (cudnn->capability >= 100) return WAY_ORDERED_10;
-    if (keeps_scores) return WAY_SEARCHED;
-    bool ordered = cudnn->capability == 90 && cudnn->get_version() >= WEIR__CUDNN_ORDERED_LEAST;
-    return ordered ? WAY_ORDERED_9 : WAY_NONE;
+    if (cudnn->capability >= 100) return WAY_ORDERED;
+    return keeps_scores ? WAY_SEARCHED : WAY_NONE;
 }
 
-/** The engine whose sums of dq have an order: by blocks of 64 x 64 on 9.0, of 128 x 128 on 10.x,
- * told as the knobs were until 9.22 and are since. */
-static struct weir__cudnn_engine ordered_engine(const struct weir__cudnn *cudnn, enum way way) {
-    static const struct weir__cudnn_knob on_9[] = {
-        {WEIR__CUDNN_KNOB_TILE_M, 2},     {WEIR__CUDNN_KNOB_TILE_N, 1},
-        {WEIR__CUDNN_KNOB_KERNEL_CFG, 2}, {WEIR__CUDNN_KNOB_STREAM_K, 0},
-        {WEIR__CUDNN_KNOB_TILE_CGA_M, 0}, {WEIR__CUDNN_KNOB_STAGES, 4}};
-    static const struct weir__cudnn_knob on_10[] = {
+/** The engine of 10.x whose sums of dq have an order: by blocks of 128 x 128, told as the knobs
+ * are, and as they were until 9.22. */
+static struct weir__cudnn_engine ordered_engine(const struct weir__cudnn *cudnn) {
+    static const struct weir__cudnn_knob now[] = {
         {WEIR__CUDNN_KNOB_TILE_M, 3},     {WEIR__CUDNN_KNOB_TILE_N, 2},
         {WEIR__CUDNN_KNOB_KERNEL_CFG, 2}, {WEIR__CUDNN_KNOB_STREAM_K, 0},
         {WEIR__CUDNN_KNOB_TILE_CGA_M, 0}, {WEIR__CUDNN_KNOB_STAGES, 2}};
-    static const struct weir__cudnn_knob on_10_once[] = {{WEIR__CUDNN_KNOB_KERNEL_CFG, 31},
-                                                         {WEIR__CUDNN_KNOB_STAGES, 2}};
+    static const struct weir__cudnn_knob once[] = {{WEIR__CUDNN_KNOB_KERNEL_CFG, 31},
+                                                   {WEIR__CUDNN_KNOB_STAGES, 2}};
     static const size_t renamed = 92300;
-    bool is_9 = way == WAY_ORDERED_9, is_old = !is_9 && cudnn->get_version() < renamed;
-    const struct weir__cudnn_knob *knobs = is_9 ? on_9 : is_old ? on_10_once : on_10;
-    struct weir__cudnn_engine engine = {.index = is_9 ? 6 : 5, .knob_count = is_old ? 2 : 6};
+    bool is_old = cudnn->get_version() < renamed;
+    const struct weir__cudnn_knob *knobs = is_old ? once : now;
+    struct weir__cudnn_engine engine = {.index = 5, .knob_count = is_old ? 2 : 6};
     for (int64_t k = 0; k < engine.knob_count; k++) engine.knobs[k] = knobs[k];
     return engine;
 }
 
 /* ---- plans ---- */
 
+/** For rows[0] rows, where rows[1] are the most. */
 static int find_plan(const struct weir__cudnn *cudnn, void *handle,
                      const struct weir__cuda_attend *attend, enum way way, const int64_t rows[2],
                      size_t workspace_max, struct weir__cudnn_plan *plan) {
     struct weir__cudnn_graph largest = {.cudnn = cudnn}, own = {.cudnn = cudnn};
-    bool adds_up = way == WAY_ORDERED_9, is_largest = rows[0] == rows[1];
+    bool is_largest = rows[0] == rows[1];
     const struct weir__cudnn_wish wish = {.largest = &largest,
                                           .own = is_largest ? &largest : &own,
                                           .workspace_max = workspace_max,
                                           .by_rows = true};
-    int result = weir__cudnn_attention_graph(&largest, handle, attend, rows[1], adds_up);
+    int result = weir__cudnn_attention_graph(&largest, handle, attend, rows[1]);
     if (result == 0 && !is_largest)
-        result = weir__cudnn_attention_graph(&own, handle, attend, rows[0], adds_up);
+        result = weir__cudnn_attention_graph(&own, handle, attend, rows[0]);
     if (result == 0 && way == WAY_SEARCHED) {
         result = weir__cudnn_plan_find(cudnn, handle, &wish, plan);
     } else if (result == 0) {
-        const struct weir__cudnn_engine engine = ordered_engine(cudnn, way);
+        const struct weir__cudnn_engine engine = ordered_engine(cudnn);
         result = weir__cudnn_plan_of(cudnn, handle, wish.own, &engine, workspace_max, plan);
     }
     weir__cudnn_graph_clean_up(&own);
@@ -80,7 +75,21 @@ static int find_plan(const struct weir__cudnn *cudnn, void *handle,
     return result;
 }
 
-/** For rows[0] rows, where rows[1] are the most. */
+/** Likewise; only the most rows decide that the library lacks it, as they do for all of a pipe:
+ * what it lacks for fewer alone is a failure. */
+static int find_for_all(const struct weir__cudnn *cudnn, void *handle,
+                        const struct weir__cuda_attend *attend, enum way way, const int64_t rows[2],
+                        size_t workspace_max, struct weir__cudnn_plan *plan) {
+    const int64_t most[] = {rows[1], rows[1]};
+    int result = find_plan(cudnn, handle, attend, way, rows, workspace_max, plan);
+    if (!weir__cudnn_lacks(result) || rows[0] == rows[1]) return result;
+    struct weir__cudnn_plan largest = {NULL, 0};
+    int deciding = find_plan(cudnn, handle, attend, way, most, workspace_max, &largest);
+    weir__cudnn_forget(cudnn, largest.plan);
+    return deciding == 0 ? WEIR__CUDNN_INTERNAL_ERROR : deciding;
+}
+
+/** From disk if it is there. */
 static int make_plan(const struct weir__cudnn *cudnn, void *handle,
                      const struct weir__cuda_attend *attend, enum way way, const int64_t rows[2],
                      size_t workspace_max, struct weir__cudnn_plan *plan) {
@@ -89,7 +98,7 @@ static int make_plan(const struct weir__cudnn *cudnn, void *handle,
     struct weir__cudnn_key key;
     weir__cudnn_key_init(cudnn, "attention", numbers, WEIR__COUNT_OF(numbers), &key);
     if (weir__cudnn_cache_load(cudnn, handle, &key, workspace_max, plan)) return 0;
-    int result = find_plan(cudnn, handle, attend, way, rows, workspace_max, plan);
+    int result = find_for_all(cudnn, handle, attend, way, rows, workspace_max, plan);
     if (result == 0) weir__cudnn_cache_save(cudnn, &key, plan);
     return result;
 }
@@ -106,7 +115,6 @@ int weir__cudnn_attention_init(const struct weir__cudnn *cudnn, void *handle,
     int64_t rest = attend->rows % whole;
     attention->room = room;
     attention->at_once = whole;
-    attention->adds_up = way == WAY_ORDERED_9;
     attention->scale = (float)(1 / sqrt((double)attend->size));
     attention->masked = -INFINITY;
     attention->one = 1;
@@ -197,8 +205,7 @@ static void *fill_pack(const struct weir__cudnn_attention *attention,
     put(pack, WEIR__CUDNN_ID_DV, call->dqkv, 3 * row + 2 * third);
     put(pack, WEIR__CUDNN_ID_ONE, &attention->one, 0);
     put(pack, WEIR__CUDNN_ID_DELTA, workspace, 0);
-    if (attention->adds_up) put(pack, WEIR__CUDNN_ID_DQ_SUMS, workspace, room->delta);
-    return workspace + room->delta + room->sums;
+    return workspace + room->delta;
 }
 
 static int run_rows(const struct weir__cudnn *cudnn, const struct attention *made,

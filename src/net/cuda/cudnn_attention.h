@@ -9,18 +9,18 @@
  * order; what does repeat is known by how it is set:
  *  - 8.x and 9.0: the gradients of scores go through memory, (heads, tokens, tokens) of BF16 for
  *    each row, so that dq is one product. Rows are taken a few at once, for that to stay small;
- *  - 9.0, where one row of those is too much: since 9.25 an engine adds the blocks up in order;
- *  - 10.0 to 10.3: an engine that does likewise, without memory.
- * What none of it can, WEIR_ERR_UNSUPPORTED, is left to the kernels of ours: an 8.x's sequences
- * that are too long, other GPUs and versions, sizes that are no multiple of 8 or above 128, single
- * tokens, a machine without NVRTC, which compiles the plans.
+ *  - 10.0 to 10.3: an engine adds the blocks up in order, without memory.
+ * What none of it can, WEIR_ERR_UNSUPPORTED, is left to the kernels of ours: sequences too long for
+ * memory on an 8.x or 9.0, other GPUs and versions, sizes that are no multiple of 8 or above 128,
+ * single tokens, a machine without NVRTC, which compiles the plans. Every other failure is one: it
+ * would pass, and the kernels have other bits.
  */
 #ifndef WEIR_NET_CUDA_CUDNN_ATTENTION_H
 #define WEIR_NET_CUDA_CUDNN_ATTENTION_H
 
 #include "net/cuda/cudnn.h"
 
-enum { WEIR__CUDNN_ATTENTION_LEAST = 91801, WEIR__CUDNN_ORDERED_LEAST = 92500 };
+enum { WEIR__CUDNN_ATTENTION_LEAST = 91801 };
 
 /** The tensors' names in a graph and a variant pack. */
 enum {
@@ -34,15 +34,14 @@ enum {
     WEIR__CUDNN_ID_DK = 8,
     WEIR__CUDNN_ID_DV = 9,
     WEIR__CUDNN_ID_DELTA = 10,
-    WEIR__CUDNN_ID_DQ_SUMS = 11,
     WEIR__CUDNN_ID_SCALE = 20, /**< of the host's, as the next two */
     WEIR__CUDNN_ID_MASKED = 21,
     WEIR__CUDNN_ID_ONE = 22
 };
 
-/** For `rows` rows; `adds_up`: dq is summed up in memory, F32 (DQ_SUMS). cudnn_attention_graph.c */
+/** For `rows` rows. cudnn_attention_graph.c */
 int weir__cudnn_attention_graph(struct weir__cudnn_graph *graph, void *handle,
-                                const struct weir__cuda_attend *attend, int64_t rows, bool adds_up);
+                                const struct weir__cuda_attend *attend, int64_t rows);
 
 /** Two plans and what they have in common. */
 struct weir__cudnn_attention {
@@ -50,8 +49,7 @@ struct weir__cudnn_attention {
     struct weir__cuda_attend_room room;
     int64_t at_once;                     /**< rows of a run of `whole` */
     struct weir__cudnn_plan whole, rest; /**< the rows that are left; NULL: none are */
-    bool adds_up;
-    float scale, masked, one; /**< what graphs take by value */
+    float scale, masked, one;            /**< what graphs take by value */
 };
 /** By the shape, the version and the GPU, or from disk. A cudnnStatus_t; clean_up if it is a
  * success. */

@@ -223,20 +223,7 @@ static void *delta(const struct drawing *d, void *dy, void *y) {
                    per_token(d, WEIR__CUDNN_ID_DELTA));
 }
 
-/** dq = ds k; `adds_up`: by blocks of it in memory, F32. */
-static void input_gradient(const struct drawing *d, void *ds, void *k, bool adds_up) {
-    void *dq = third(d, WEIR__CUDNN_ID_DQ, false);
-    if (!adds_up) {
-        matmul(d, ds, k, dq);
-        return;
-    }
-    const struct weir__cudnn_tensor sums =
-        packed(d, WEIR__CUDNN_ID_DQ_SUMS, WEIR__CUDNN_DATA_FLOAT, d->tokens, d->size);
-    void *made = matmul(d, ds, k, weir__cudnn_tensor(d->graph, &sums));
-    compute(d, WEIR__CUDNN_POINTWISE_IDENTITY, made, NULL, dq);
-}
-
-static void backward(const struct drawing *d, bool adds_up) {
+static void backward(const struct drawing *d) {
     void *q = third(d, WEIR__CUDNN_ID_Q, false), *k_turned = third(d, WEIR__CUDNN_ID_K, true);
     void *v_turned = third(d, WEIR__CUDNN_ID_V, true);
     void *y = output(d, WEIR__CUDNN_ID_OUT), *dy = output(d, WEIR__CUDNN_ID_DOUT);
@@ -256,15 +243,14 @@ static void backward(const struct drawing *d, bool adds_up) {
         .type = WEIR__CUDNN_DATA_BFLOAT16,
         .dimensions = {d->rows, d->heads, d->tokens, d->size},
         .strides = {d->tokens * pitch, d->size, pitch, 1}};
-    input_gradient(d, ds, turn(d, k_turned, &upright), adds_up);
+    matmul(d, ds, turn(d, k_turned, &upright), third(d, WEIR__CUDNN_ID_DQ, false));
 }
 
 int weir__cudnn_attention_graph(struct weir__cudnn_graph *graph, void *handle,
-                                const struct weir__cuda_attend *attend, int64_t rows,
-                                bool adds_up) {
+                                const struct weir__cuda_attend *attend, int64_t rows) {
     const struct drawing d = begin(graph, attend, rows);
     if (attend->backward)
-        backward(&d, adds_up);
+        backward(&d);
     else
         forward(&d);
     return weir__cudnn_graph_end(graph, handle);

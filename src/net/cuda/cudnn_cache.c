@@ -43,7 +43,7 @@ void weir__cudnn_cache_find(char folder[WEIR__CUDNN_FOLDER_MAX]) {
 void weir__cudnn_key_init(const struct weir__cudnn *cudnn, const char *what, const int64_t *numbers,
                           size_t count, struct weir__cudnn_key *key) {
     size_t capacity = sizeof key->text;
-    int used = snprintf(key->text, capacity, "weir cudnn plan 2: %s: %s", cudnn->gpu, what);
+    int used = snprintf(key->text, capacity, "weir cudnn plan 3: %s: %s", cudnn->gpu, what);
     for (size_t i = 0; i < count; i++)
         used += snprintf(key->text + used, capacity - (size_t)used, " %" PRId64, numbers[i]);
     assert(used < (int)capacity);

@@ -173,6 +173,7 @@ int weir__cudnn_convolution_plan(const struct weir__cudnn *cudnn, void *handle,
     int result = WEIR__CUDNN_NOT_SUPPORTED;
     *plan = (struct weir__cudnn_plan){NULL, 0};
     if (widens) result = find_plan(cudnn, handle, convolution, true, workspace_max, plan);
-    if (result != 0) result = find_plan(cudnn, handle, convolution, false, workspace_max, plan);
+    if (weir__cudnn_lacks(result))
+        result = find_plan(cudnn, handle, convolution, false, workspace_max, plan);
     return widens || convolution->has_bias ? weir__cudnn_do_without(result) : result;
 }

@@ -7,7 +7,7 @@
  *
  * The engine and its knobs are chosen for the most rows and then set on the graph of fewer: so
  * a row is summed in the same order however many there are. Where cuDNN does not make them for the
- * fewer rows the next engine has its turn.
+ * fewer rows the next engine has its turn; never after a failure that passes, as of memory.
  */
 #include "net/cuda/cudnn.h"
 
@@ -53,6 +53,13 @@ static int read_knobs(const struct weir__cudnn *cudnn, void *config,
     return result;
 }
 
+static int read_notes(const struct weir__cudnn *cudnn, void *engine,
+                      int notes[WEIR__CUDNN_NOTES_MAX], int64_t *count) {
+    int result = cudnn->get(engine, WEIR__CUDNN_ENGINE_NUMERICAL_NOTE,
+                            WEIR__CUDNN_TYPE_NUMERICAL_NOTE, WEIR__CUDNN_NOTES_MAX, count, notes);
+    return result == 0 && *count > WEIR__CUDNN_NOTES_MAX ? WEIR__CUDNN_INTERNAL_ERROR : result;
+}
+
 static int read_engine(const struct weir__cudnn *cudnn, void *config,
                        struct weir__cudnn_engine *engine) {
     void *from = NULL;
@@ -64,13 +71,8 @@ static int read_engine(const struct weir__cudnn *cudnn, void *config,
     if (result == 0)
         result = cudnn->get(from, WEIR__CUDNN_ENGINE_GLOBAL_INDEX, WEIR__CUDNN_TYPE_INT64, 1,
                             &count, &engine->index);
-    if (result == 0)
-        result =
-            cudnn->get(from, WEIR__CUDNN_ENGINE_NUMERICAL_NOTE, WEIR__CUDNN_TYPE_NUMERICAL_NOTE,
-                       WEIR__CUDNN_NOTES_MAX, &engine->note_count, engine->notes);
+    if (result == 0) result = read_notes(cudnn, from, engine->notes, &engine->note_count);
     weir__cudnn_forget(cudnn, from);
-    if (result == 0 && engine->note_count > WEIR__CUDNN_NOTES_MAX)
-        result = WEIR__CUDNN_INTERNAL_ERROR;
     return result == 0 ? read_knobs(cudnn, config, engine) : result;
 }
 
@@ -178,6 +180,16 @@ static int plan_new(const struct weir__cudnn *cudnn, void *handle, void *config,
     return result == 0 ? weir__cudnn_plan_measure(cudnn, plan) : result;
 }
 
+/** Of a finalized engine, whether a heuristic named it or its number is known. */
+static int check_repeats(const struct weir__cudnn *cudnn, void *engine) {
+    int notes[WEIR__CUDNN_NOTES_MAX];
+    int64_t count = 0;
+    int result = read_notes(cudnn, engine, notes, &count);
+    for (int64_t i = 0; result == 0 && i < count; i++)
+        if (notes[i] == WEIR__CUDNN_NOTE_NONDETERMINISTIC) result = WEIR__CUDNN_NOT_SUPPORTED;
+    return result;
+}
+
 int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
                         const struct weir__cudnn_graph *graph,
                         const struct weir__cudnn_engine *engine, size_t workspace_max,
@@ -185,6 +197,7 @@ int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
     void *made = NULL, *config = NULL;
     *plan = (struct weir__cudnn_plan){NULL, 0};
     int result = engine_new(cudnn, graph->graph, engine, &made);
+    if (result == 0) result = check_repeats(cudnn, made);
     if (result == 0) result = config_new(cudnn, made, engine, &config);
     if (result == 0) result = plan_new(cudnn, handle, config, plan);
     if (result == 0 && plan->workspace > workspace_max) result = WEIR__CUDNN_NOT_SUPPORTED;
@@ -231,7 +244,7 @@ static int try_all(struct search *search, void *heuristic, struct weir__cudnn_pl
                             CHOICES_MAX, &count, configs);
     if (count > CHOICES_MAX) count = CHOICES_MAX;
     if (result == 0) result = WEIR__CUDNN_NOT_SUPPORTED;
-    for (int64_t i = 0; result != 0 && i < count; i++)
+    for (int64_t i = 0; weir__cudnn_lacks(result) && i < count; i++)
         result = try_config(search, configs[i], plan);
     forget_all(cudnn, configs, CHOICES_MAX);
     return result;
@@ -254,10 +267,13 @@ static int ask_heuristic(struct search *search, int mode, struct weir__cudnn_pla
     return result;
 }
 
+bool weir__cudnn_lacks(int result) {
+    return (result >= WEIR__CUDNN_NOT_SUPPORTED && result < WEIR__CUDNN_INTERNAL_ERROR) ||
+           result == WEIR__CUDNN_COMPILATION_FAILED;
+}
+
 int weir__cudnn_do_without(int result) {
-    bool lacks_memory = result == WEIR__CUDNN_HOST_ALLOCATION_FAILED ||
-                        result == WEIR__CUDNN_DEVICE_ALLOCATION_FAILED;
-    return result == 0 || lacks_memory ? result : WEIR__CUDNN_NOT_SUPPORTED;
+    return weir__cudnn_lacks(result) ? WEIR__CUDNN_NOT_SUPPORTED : result;
 }
 
 int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
@@ -265,5 +281,6 @@ int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
     struct search search = {.cudnn = cudnn, .handle = handle, .wish = wish};
     *plan = (struct weir__cudnn_plan){NULL, 0};
     int result = ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_A, plan);
-    return result == 0 ? result : ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_FALLBACK, plan);
+    if (!weir__cudnn_lacks(result)) return result;
+    return ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_FALLBACK, plan);
 }

@@ -106,12 +106,13 @@ struct weir__cuda_attend_call {
 
 /** What a workspace is for. The backward pass takes as many rows at once as 128 MiB have room for,
  * in parts that are nearly alike: of their gradients of scores, (heads, tokens, tokens) of BF16 for
- * each row, in whole tiles of 64 x 128; or, where one row's are more than that, of dq in F32. */
+ * each row, in whole tiles of 64 x 128. Parts are of so many rows that the next one's numbers by
+ * head and token are 16-byte aligned; where not even the fewest such rows have room, no scores are
+ * kept, and all rows are one part. */
 struct weir__cuda_attend_room {
-    bool keeps_scores; /**< or `sums` */
+    bool keeps_scores; /**< of the backward pass */
     int64_t at_once;   /**< rows; at least 1, at most rows_max: all of the forward pass */
     size_t delta;      /**< bytes of a number for each token and head of those rows */
-    size_t sums;       /**< of their dq in F32; 0 with keeps_scores */
     size_t plan;       /**< what a plan may need for itself */
     size_t bytes;      /**< of all of it, in this order */
 };

@@ -52,38 +52,38 @@ static bool multiply3(size_t a, size_t b, size_t c, size_t *product) {
     return weir__multiply(a, b, product) && weir__multiply(*product, c, product);
 }
 
+/** The fewest rows whose numbers by head and token, F32, end at a multiple of 16 bytes. */
+static size_t rows_step(size_t heads, size_t tokens) {
+    static const size_t steps[] = {1, 4, 2, 4};
+    return steps[heads % 4 * (tokens % 4) % 4];
+}
+
 /** Of one row: the gradients of scores; false where they are too much. */
 static bool count_scores(size_t heads, size_t tokens, size_t *bytes) {
     size_t tall, wide;
     return weir__round_up(tokens, TILE, &tall) && weir__round_up(tokens, WIDE_TILE, &wide) &&
            multiply3(tall, wide, heads, bytes) && weir__multiply(*bytes, sizeof(uint16_t), bytes) &&
-           *bytes <= attend_most;
+           *bytes <= attend_most / rows_step(heads, tokens);
 }
 
-/** As many rows as there is room for, of so many bytes each, in parts that are nearly alike. */
-static size_t share_rows(size_t rows_max, size_t row) {
-    size_t most = row == 0 ? rows_max : row >= attend_most ? 1 : attend_most / row;
+/** As many rows as there is room for, of so many bytes each, in parts that are nearly alike, of
+ * whole steps. */
+static size_t share_rows(size_t rows_max, size_t row, size_t step) {
+    size_t most = row == 0 ? rows_max : attend_most / row / step * step;
     if (most >= rows_max) return rows_max;
     size_t parts = (rows_max - 1) / most + 1;
-    return (rows_max - 1) / parts + 1;
+    return ((rows_max - 1) / parts / step + 1) * step;
 }
 
-static bool count_backward(size_t heads, size_t tokens, size_t size, size_t rows_max,
+static bool count_backward(size_t heads, size_t tokens, size_t rows_max,
                            struct weir__cuda_attend_room *room) {
-    size_t row, dq, rows, blocks;
-    if (!multiply3(heads, tokens, size, &dq) || !weir__multiply(dq, sizeof(float), &dq))
-        return false;
+    size_t row, rows = rows_max, blocks;
     room->keeps_scores = count_scores(heads, tokens, &row);
-    if (!room->keeps_scores) row = dq;
-    rows = share_rows(rows_max, row);
+    if (room->keeps_scores) rows = share_rows(rows_max, row, rows_step(heads, tokens));
     room->at_once = (int64_t)rows;
     if (!multiply3(rows, heads, tokens, &room->delta) ||
         !weir__multiply(room->delta, sizeof(float), &room->delta) ||
         !weir__round_up(room->delta, ROW_UNIT, &room->delta))
-        return false;
-    room->sums = 0;
-    if (!room->keeps_scores && (!weir__multiply(rows, dq, &room->sums) ||
-                                !weir__round_up(room->sums, ROW_UNIT, &room->sums)))
         return false;
     return multiply3(rows, heads, (tokens + TILE - 1) / TILE * BLOCK_BYTES, &blocks) &&
            (!room->keeps_scores ||
@@ -94,10 +94,8 @@ static bool count_backward(size_t heads, size_t tokens, size_t size, size_t rows
 int weir__cuda_attend_room(const struct weir__cuda_attend *attend,
                            struct weir__cuda_attend_room *room) {
     *room = (struct weir__cuda_attend_room){.at_once = attend->rows_max, .plan = PLAN_BYTES};
-    bool fits =
-        !attend->backward || count_backward((size_t)attend->heads, (size_t)attend->tokens,
-                                            (size_t)attend->size, (size_t)attend->rows_max, room);
-    fits = fits && weir__add(room->delta, room->sums, &room->bytes) &&
-           weir__add(room->bytes, room->plan, &room->bytes);
+    bool fits = !attend->backward || count_backward((size_t)attend->heads, (size_t)attend->tokens,
+                                                    (size_t)attend->rows_max, room);
+    fits = fits && weir__add(room->delta, room->plan, &room->bytes);
     return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
