@@ -358,6 +358,7 @@ static void test_doctor_shows_gpus_links_and_libraries(void) {
     EXPECT_EQ_STR(json_string_value(json_object_get(libraries, "cuda")), "13.0");
     EXPECT(json_is_string(json_object_get(libraries, "cublaslt")));
     EXPECT(json_is_string(json_object_get(libraries, "cudnn")));
+    EXPECT(json_is_string(json_object_get(libraries, "nvrtc")));
     EXPECT(json_is_string(json_object_get(libraries, "nccl")));
     EXPECT_EQ_UINT(json_array_size(json_object_get(here, "places")), 2);
     json_decref(here);
@@ -366,6 +367,7 @@ static void test_doctor_shows_gpus_links_and_libraries(void) {
     EXPECT_CONTAINS(run.output, "cuda:1      Fake GPU 1, 1.00 GiB, compute capability 9.0");
     EXPECT_CONTAINS(run.output, "  cuda:0             -    direct");
     EXPECT_CONTAINS(run.output, "driver for 13.0");
+    EXPECT_CONTAINS(run.output, ", NVRTC ");
 }
 
 /* Without a GPU nothing is wrong; a driver that does not work is. */

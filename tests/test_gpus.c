@@ -75,8 +75,8 @@ static void test_a_survey_that_fails_says_why_and_finds_nothing(void) {
 
 /* ---- libraries ---- */
 
-static void find_made(const char *folder, const char *name, const char *source, bool by_pointer,
-                      struct weir__gpu_library_facts *facts) {
+static void find_made(const char *folder, const char *name, const char *source,
+                      enum weir__gpu_library_asks asks, struct weir__gpu_library_facts *facts) {
     char output[512], path[256];
     snprintf(path, sizeof path, "%s/%s", folder, name);
     int code = test_shell(output, sizeof output, "echo '%s' >%s.c && '%s' cc -shared -o %s %s.c",
@@ -84,7 +84,7 @@ static void find_made(const char *folder, const char *name, const char *source, 
     EXPECT_EQ_STR(output, "");
     EXPECT_EQ_INT(code, 0);
     const struct weir__gpu_library library = {
-        "made", {"/none/libmade.so.2", path}, "madeGetVersion", by_pointer, 21800};
+        "made", {"/none/libmade.so.2", path}, "madeGetVersion", asks, 21800};
     weir__gpu_library_find(&library, facts);
     EXPECT(facts->file == path);
 }
@@ -93,21 +93,30 @@ static void test_libraries_are_found_with_their_versions(void) {
     struct weir__gpu_library_facts facts;
     const char *folder = test_temporary_directory();
     if (test_zig() == NULL) SKIP("no compiler to make libraries with");
-    find_made(folder, "good.so", "unsigned long madeGetVersion(void) { return 130102; }", false,
-              &facts);
+    find_made(folder, "good.so", "unsigned long madeGetVersion(void) { return 130102; }",
+              WEIR__ASKS_BY_VALUE, &facts);
     CHECK_EQ_INT(facts.state, WEIR__LIBRARY_FOUND);
     CHECK_EQ_STR(facts.version, "13.1.2");
-    find_made(folder, "old.so", "int madeGetVersion(int *v) { *v = 21705; return 0; }", true,
-              &facts);
+    find_made(folder, "old.so", "int madeGetVersion(int *v) { *v = 21705; return 0; }",
+              WEIR__ASKS_BY_POINTER, &facts);
     CHECK_EQ_INT(facts.state, WEIR__LIBRARY_OLD);
     CHECK_EQ_STR(facts.version, "2.17.5");
-    find_made(folder, "mute.so", "int madeGetVersion(int *v) { *v = 30000; return 1; }", true,
-              &facts);
+    find_made(folder, "mute.so", "int madeGetVersion(int *v) { *v = 30000; return 1; }",
+              WEIR__ASKS_BY_POINTER, &facts);
     CHECK_EQ_INT(facts.state, WEIR__LIBRARY_BROKEN);
     CHECK_EQ_STR(facts.version, "");
-    find_made(folder, "other.so", "int other(void) { return 1; }", false, &facts);
+    find_made(folder, "parts.so",
+              "int madeGetVersion(int *a, int *b) { *a = 12; *b = 9; return 0; }",
+              WEIR__ASKS_BY_PARTS, &facts);
+    CHECK_EQ_INT(facts.state, WEIR__LIBRARY_FOUND);
+    CHECK_EQ_STR(facts.version, "12.9.0");
+    find_made(folder, "no.so", "int madeGetVersion(int *a, int *b) { *a = 12; *b = 9; return 1; }",
+              WEIR__ASKS_BY_PARTS, &facts);
     CHECK_EQ_INT(facts.state, WEIR__LIBRARY_BROKEN);
-    const struct weir__gpu_library none = {"none", {"/none/libnone.so"}, "f", false, 1};
+    find_made(folder, "other.so", "int other(void) { return 1; }", WEIR__ASKS_BY_VALUE, &facts);
+    CHECK_EQ_INT(facts.state, WEIR__LIBRARY_BROKEN);
+    const struct weir__gpu_library none = {
+        "none", {"/none/libnone.so"}, "f", WEIR__ASKS_BY_VALUE, 1};
     weir__gpu_library_find(&none, &facts);
     CHECK_EQ_INT(facts.state, WEIR__LIBRARY_MISSING);
     CHECK(facts.file == NULL);
@@ -169,15 +178,15 @@ static void test_the_environment_names_a_library(void) {
 }
 
 static void test_the_libraries_are_those_for_networks(void) {
-    static const char *const names[] = {"cuBLASLt", "cuDNN", "NCCL"};
-    for (uint32_t i = 0; i < 3; i++) {
+    static const char *const names[] = {"cuBLASLt", "cuDNN", "NVRTC", "NCCL"};
+    for (uint32_t i = 0; i < 4; i++) {
         const struct weir__gpu_library *library = weir__gpu_library_at(i);
         CHECK(library != NULL);
         CHECK_EQ_STR(library->name, names[i]);
         CHECK(library->files[0] != NULL && library->least >= 10000);
         CHECK(library->package != NULL && weir__gpu_library_named(names[i]) == library);
     }
-    CHECK(weir__gpu_library_at(3) == NULL);
+    CHECK(weir__gpu_library_at(4) == NULL);
 }
 
 /* ---- what is near ---- */

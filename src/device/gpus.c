@@ -100,18 +100,31 @@ static const struct weir__gpu_library libraries[] = {
     {"cuBLASLt",
      {"libcublasLt.so.13", "libcublasLt.so.12"},
      "cublasLtGetVersion",
-     false,
+     WEIR__ASKS_BY_VALUE,
      120000,
      "WEIR_CUBLASLT",
      "the CUDA toolkit's libcublas, or PyPI's nvidia-cublas"},
     {"cuDNN",
      {"libcudnn.so.9"},
      "cudnnGetVersion",
-     false,
+     WEIR__ASKS_BY_VALUE,
      90000,
      "WEIR_CUDNN",
      "NVIDIA's cudnn9 package for your CUDA, or PyPI's nvidia-cudnn-cu13 or -cu12"},
-    {"NCCL", {"libnccl.so.2"}, "ncclGetVersion", true, 21800, NULL, "NVIDIA's libnccl2"},
+    {"NVRTC",
+     {"libnvrtc.so.13", "libnvrtc.so.12"},
+     "nvrtcVersion",
+     WEIR__ASKS_BY_PARTS,
+     120000,
+     NULL,
+     "the CUDA toolkit's nvrtc, or PyPI's nvidia-cuda-nvrtc"},
+    {"NCCL",
+     {"libnccl.so.2"},
+     "ncclGetVersion",
+     WEIR__ASKS_BY_POINTER,
+     21800,
+     NULL,
+     "NVIDIA's libnccl2"},
 };
 
 const struct weir__gpu_library *weir__gpu_library_at(uint32_t index) {
@@ -128,12 +141,17 @@ const struct weir__gpu_library *weir__gpu_library_named(const char *name) {
 /* 0: it does not say. */
 static uint64_t ask_version(const struct weir__gpu_library *library, void *opened) {
     void *symbol = dlsym(opened, library->version_symbol);
-    int (*by_pointer)(int *), version = 0;
+    int (*by_pointer)(int *), (*by_parts)(int *, int *), version = 0, minor = 0;
     size_t (*by_value)(void);
     if (symbol == NULL) return 0;
-    if (!library->by_pointer) {
+    if (library->asks == WEIR__ASKS_BY_VALUE) {
         memcpy(&by_value, &symbol, sizeof by_value);
         return by_value();
+    }
+    if (library->asks == WEIR__ASKS_BY_PARTS) {
+        memcpy(&by_parts, &symbol, sizeof by_parts);
+        bool good = by_parts(&version, &minor) == 0 && version > 0 && minor >= 0;
+        return good ? (uint64_t)version * 10000 + (uint64_t)minor * 100 : 0;
     }
     memcpy(&by_pointer, &symbol, sizeof by_pointer);
     return by_pointer(&version) == 0 && version > 0 ? (uint64_t)version : 0;

@@ -30,14 +30,20 @@ struct weir__gpus {
  * but for a build without kernels; `gpus` is then all zero but for `kernels`. Any thread. */
 int weir__gpus_survey(struct weir__gpus *gpus, struct weir_error *error);
 
+/** How a library is asked for its version. */
+enum weir__gpu_library_asks {
+    WEIR__ASKS_BY_VALUE,   /**< size_t version_symbol(void) */
+    WEIR__ASKS_BY_POINTER, /**< int version_symbol(int *version), and 0 is good */
+    WEIR__ASKS_BY_PARTS,   /**< int version_symbol(int *major, int *minor), and 0 is good */
+};
+
 /** A library that is found at run time, by the first of its names that the system has. */
 struct weir__gpu_library {
     const char *name;           /**< "cuBLASLt" */
     const char *files[4];       /**< newest first, ended by NULL */
     const char *version_symbol; /**< a function that says the version */
-    bool by_pointer; /**< int version_symbol(int *) and 0 is good; else size_t version_symbol(void)
-                      */
-    uint32_t least;  /**< 10000 * major + 100 * minor + patch, as they count */
+    enum weir__gpu_library_asks asks;
+    uint32_t least;          /**< 10000 * major + 100 * minor + patch, as they count */
     const char *environment; /**< a variable that names another file, which alone counts then; NULL:
                                   none */
     const char *package;     /**< what to install to have it: "the CUDA toolkit's libcublas, …" */
