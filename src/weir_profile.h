@@ -99,10 +99,10 @@ int weir_profile_new(const struct weir_model *model, const struct weir_profile_o
 /** Accepts NULL. */
 void weir_profile_destroy(struct weir_profile *profile);
 
-/** Checks that the profile is of this model, device, machine, row count, dtype and number of
- * threads, and sets its optimizer bytes to these options' optimizer. Where it is not, each
- * difference is a line in `faults`, and the status WEIR_ERR_CONFIG. Of `options` what struct
- * weir_profile_options says.
+/** Checks that the profile is of this model, device (which all workers must have: CPUs, or GPUs of
+ * one name), machine, row count, dtype and number of threads, and sets its optimizer bytes to these
+ * options' optimizer. Where it is not, each difference is a line in `faults`, and the status
+ * WEIR_ERR_CONFIG. Of `options` what struct weir_profile_options says.
  */
 int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
                      const struct weir_net_options *options, struct weir_faults *faults);

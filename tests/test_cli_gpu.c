@@ -293,6 +293,22 @@ static void test_layers_are_measured_on_a_gpu(void) {
     CHECK_CONTAINS(run.output, "predicted step");
     CLI_CODE(&run, 2, "plan " CLI_MODEL " --batch 4 --chunks 2 --stages 2 --profile %s/p", folder);
     CHECK_CONTAINS(run.output, "the profile is of device 'cuda', not 'cpu': measure again");
+    CLI_CODE(&run, 2,
+             "plan " CLI_MODEL " --batch 4 --chunks 2 --stages 2 --device cuda:0,cuda:1 "
+             "--dtype bf16 --balance-by time --profile %s/p",
+             folder);
+    CHECK_CONTAINS(run.output, "--device: the profile's times are those of 'Fake GPU 0', and "
+                               "cuda:1 is 'Fake GPU 1': name GPUs of one kind");
+    CLI_CODE(&run, 0,
+             "profile " CLI_MODEL " --batch 4 --chunks 2 --device cuda --seconds 0 --steps 7 "
+             "--out %s/single",
+             folder);
+    CLI_CODE(&run, 2,
+             "train " CLI_TRAIN " --steps 2 --data %s --stages 2 --device cuda,cpu "
+             "--balance-by time --profile %s/single",
+             cli_text(), folder);
+    CHECK_CONTAINS(run.output, "--device: layers' times are those of one kind of device, and "
+                               "these workers have CPUs and GPUs: name one kind");
 }
 
 static void test_a_plan_is_searched_for_gpus(void) {

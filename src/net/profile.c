@@ -74,12 +74,7 @@ static int check_options(const struct weir_model *model, const struct weir_profi
     enum weir__backend backend;
     int status = weir__net_check(model, &options->net, faults);
     if (status != WEIR_OK) return status;
-    if (!weir__net_sole_backend(&options->net, &backend)) {
-        weir_faults_add(faults,
-                        "--device: layers' times are those of one kind of device, and these "
-                        "workers have CPUs and GPUs: name one kind");
-        return WEIR_ERR_UNSUPPORTED;
-    }
+    if (!weir__profile_one_kind(&options->net, &backend, faults)) return WEIR_ERR_UNSUPPORTED;
     return weir__net_check_dtype(options->net.dtype, &backend, 1, faults);
 }
 

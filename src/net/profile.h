@@ -23,6 +23,10 @@ int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layer
  * only where it is `timed`. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__profile_identity(struct weir__profile *profile, const struct weir_model *model,
                            const struct weir_net_options *options, bool timed);
+/** Whether all workers' devices are of one kind, `backend`; false: they are not, and `faults` says
+ * that. */
+bool weir__profile_one_kind(const struct weir_net_options *options, enum weir__backend *backend,
+                            struct weir_faults *faults);
 /** Sets the optimizer's bytes. */
 void weir__profile_optimizer(struct weir__profile *profile, const struct weir_optimizer *optimizer);
 

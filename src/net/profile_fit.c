@@ -86,14 +86,17 @@ static int name_cpu(struct weir_profile *shown, const struct weir_net_options *o
 }
 
 /** The maker's name of "cuda:1", or "unknown". */
+static const char *gpu_name(const struct weir__gpus *gpus, const char *device) {
+    uint32_t number = 0;
+    if (sscanf(device, "cuda:%" SCNu32, &number) != 1) number = 0;
+    return number < gpus->count ? gpus->gpu[number].name : "unknown";
+}
+
 static void name_gpu(struct weir_profile *shown, const char *device) {
     struct weir__gpus gpus;
-    uint32_t number = 0;
-    bool known = weir__gpus_survey(&gpus, NULL) == WEIR_OK;
-    if (sscanf(device, "cuda:%" SCNu32, &number) != 1) number = 0;
+    (void)weir__gpus_survey(&gpus, NULL);
     snprintf(shown->device, sizeof shown->device, "cuda");
-    snprintf(shown->machine, sizeof shown->machine, "%s",
-             known && number < gpus.count ? gpus.gpu[number].name : "unknown");
+    snprintf(shown->machine, sizeof shown->machine, "%s", gpu_name(&gpus, device));
     shown->threads = 1;
 }
 
@@ -109,6 +112,16 @@ static void name_gpu_libraries(struct weir_profile *shown) {
                               weir__gpu_library_at(i)->name, facts.version);
         used += length > 0 ? (size_t)length : 0;
     }
+}
+
+bool weir__profile_one_kind(const struct weir_net_options *options, enum weir__backend *backend,
+                            struct weir_faults *faults) {
+    bool alike = weir__net_sole_backend(options, backend);
+    if (!alike)
+        weir_faults_add(faults,
+                        "--device: layers' times are those of one kind of device, and these "
+                        "workers have CPUs and GPUs: name one kind");
+    return alike;
 }
 
 int weir__profile_identity(struct weir__profile *profile, const struct weir_model *model,
@@ -170,17 +183,35 @@ static void expect_model(const struct weir_profile *have, const struct weir_prof
                         "frozen differ: measure again");
 }
 
+/** All workers' GPUs are to be of the profile's name; what the first is, `machine` says. */
+static void expect_gpus_alike(const struct weir_net_options *options, const char *first,
+                              struct weir_faults *faults) {
+    struct weir__gpus gpus;
+    (void)weir__gpus_survey(&gpus, NULL);
+    for (uint32_t w = 1; w < options->pipe.device_count; w++) {
+        const char *device = options->pipe.devices[w], *name = gpu_name(&gpus, device);
+        if (strcmp(name, first) == 0) continue;
+        weir_faults_add(faults,
+                        "--device: the profile's times are those of '%s', and %s is '%s': name "
+                        "GPUs of one kind",
+                        first, device, name);
+        return;
+    }
+}
+
 int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
                      const struct weir_net_options *options, struct weir_faults *faults) {
     struct weir_faults own = WEIR_FAULTS_INIT;
     struct weir__profile wanted = {.pool = {0}};
     struct weir_profile *want = &wanted.shown;
+    if (!weir__profile_one_kind(options, &wanted.backend, faults)) return WEIR_ERR_CONFIG;
     own.allocator = faults == NULL ? options->pipe.allocator : faults->allocator;
     int status = weir__profile_identity(&wanted, model, options, true);
     if (status != WEIR_OK) return status;
     expect_model(profile, want, model->layer_count, &own);
     expect_text("device", profile->device, want->device, &own);
     expect_text("machine", profile->machine, want->machine, &own);
+    if (wanted.backend == WEIR__BACKEND_CUDA) expect_gpus_alike(options, want->machine, &own);
     expect_text("version", profile->version, want->version, &own);
     expect_text("library", profile->libraries, want->libraries, &own);
     expect_text("dtype", weir_dtype_name(profile->dtype), weir_dtype_name(want->dtype), &own);
