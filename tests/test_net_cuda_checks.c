@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: what a network on a GPU cannot find out there is found out before: tokens and targets that
- * are no index, wherever their stage is, and libraries that are missing or too old. Method: small
- * models on the fake driver, whose calls are counted; for libraries the same driver without its
- * mark, which is taken for a real one, and libraries made for the purpose.
+ * are no index, wherever their stage is, and libraries that are missing, too old or incomplete.
+ * Method: small models on the fake driver, whose calls are counted; for libraries the same driver
+ * without its mark, which is taken for a real one, and libraries made for the purpose.
  */
 #include "device/cuda_driver.h"
 #include "device/cuda_kernels.h"
 #include "fake_gpu.h"
 #include "harness.h"
+#include "net/cuda/cublaslt.h"
+#include "net/cuda/cudnn.h"
 #include "net_trial.h"
+#include "weir_layer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,14 +22,42 @@ enum { ROWS = 4, TOKENS = 6, VOCAB = 9, CLASSES = 5, IGNORED = -100 };
 
 /* ---- indices ---- */
 
-/* Tokens as they come, an embedding of them, and a class for each row. */
-static struct weir_model *token_model(bool folded) {
+/* Goes on with what was stashed, and leaves its input. */
+static struct weir_value *build_take(struct weir_builder *b, const struct weir_layer *layer,
+                                     struct weir_value *x) {
+    (void)x;
+    return weir_read(b, "", weir_layer_text(layer, "skip"));
+}
+
+static const struct weir_attr_rule take_attrs[] = {
+    {.key = "skip", .kind = WEIR_ATTR_KIND_TEXT, .required = true}};
+static const struct weir_layer_type take = {.name = "take",
+                                            .attrs = take_attrs,
+                                            .attr_count = 1,
+                                            .skip_count = 1,
+                                            .skips = {{WEIR_SKIP_POP, "skip", NULL}},
+                                            .build = build_take};
+
+enum way { AS_THEY_COME, FOLDED, SKIPPED, WAYS };
+
+static void add_way(struct weir_model *model, enum way way) {
+    if (way == SKIPPED) {
+        EXPECT_STATUS(weir_model_add_type(model, &take), WEIR_OK);
+        trial_add(model, "stash", WEIR_ATTRS(WEIR_ATTR_TEXT("skip", "tokens")));
+        trial_add(model, "take", WEIR_ATTRS(WEIR_ATTR_TEXT("skip", "tokens")));
+    } else {
+        trial_add(model, way == FOLDED ? "flatten" : "identity", WEIR_NO_ATTRS);
+        trial_add(model, "identity", WEIR_NO_ATTRS);
+    }
+}
+
+/* Tokens over two layers, an embedding of them, and a class for each row. */
+static struct weir_model *token_model(enum way way) {
     struct weir_tensor tokens = {.dtype = WEIR_I64, .rank = 1, .shape = {TOKENS}};
     struct weir_tensor label = {.dtype = WEIR_I64};
-    if (folded) tokens = (struct weir_tensor){.dtype = WEIR_I64, .rank = 2, .shape = {2, 3}};
+    if (way == FOLDED) tokens = (struct weir_tensor){.dtype = WEIR_I64, .rank = 2, .shape = {2, 3}};
     struct weir_model *model = trial_model(tokens, label, "cross_entropy");
-    trial_add(model, folded ? "flatten" : "identity", WEIR_NO_ATTRS);
-    trial_add(model, "identity", WEIR_NO_ATTRS);
+    add_way(model, way);
     trial_add(
         model, "embedding",
         WEIR_ATTRS(WEIR_ATTR_INT("num_embeddings", VOCAB), WEIR_ATTR_INT("embedding_dim", 3)));
@@ -101,7 +132,7 @@ static void check_labels(const struct weir_fake_cuda_control *gpu, struct weir_n
     expect_taken(net, &batch);
 }
 
-static void check_indices(const struct weir_fake_cuda_control *gpu, bool folded, uint32_t stages,
+static void check_indices(const struct weir_fake_cuda_control *gpu, enum way way, uint32_t stages,
                           const uint32_t *balance, const char *const *devices, int32_t embeds) {
     struct weir_net_options options = trial_options(stages, ROWS, 2);
     options.dtype = WEIR_F32;
@@ -109,7 +140,7 @@ static void check_indices(const struct weir_fake_cuda_control *gpu, bool folded,
     options.pipe.devices = devices;
     options.pipe.device_count = stages;
     gpu->reset(1, 2, 0);
-    struct weir_model *model = token_model(folded);
+    struct weir_model *model = token_model(way);
     struct weir_net *net = trial_net(model, &options);
     if (net != NULL && strcmp(devices[embeds], "cpu") != 0) check_tokens(gpu, net, embeds);
     if (net != NULL && strcmp(devices[stages - 1], "cpu") != 0)
@@ -123,33 +154,49 @@ static void test_indices_are_looked_at_before_the_step_wherever_their_stage_is(v
     static const char *const names[] = {"cuda:0", "cuda:1", "cuda:0", "cpu"};
     const struct weir_fake_cuda_control *gpu = fake_gpus(1, 2, 0);
     if (gpu == NULL) return;
-    for (int folded = 0; folded <= 1; folded++) {
-        check_indices(gpu, folded, 1, (const uint32_t[]){5}, names, 0);
-        check_indices(gpu, folded, 2, (const uint32_t[]){3, 2}, names, 0);
-        /* the embedding's stage gets its tokens over a cut, or two */
-        check_indices(gpu, folded, 2, (const uint32_t[]){2, 3}, names, 1);
-        check_indices(gpu, folded, 3, (const uint32_t[]){1, 1, 3}, names, 2);
-        check_indices(gpu, folded, 2, (const uint32_t[]){1, 4}, (const char *[]){"cpu", "cuda"}, 1);
-        check_indices(gpu, folded, 4, (const uint32_t[]){1, 1, 1, 2}, names, 2);
+    for (enum way way = 0; way < WAYS; way++) {
+        check_indices(gpu, way, 1, (const uint32_t[]){5}, names, 0);
+        check_indices(gpu, way, 2, (const uint32_t[]){3, 2}, names, 0);
+        /* the embedding's stage gets its tokens over a cut, or two, or by a skip */
+        check_indices(gpu, way, 2, (const uint32_t[]){2, 3}, names, 1);
+        check_indices(gpu, way, 3, (const uint32_t[]){1, 1, 3}, names, 2);
+        check_indices(gpu, way, 2, (const uint32_t[]){1, 4}, (const char *[]){"cpu", "cuda"}, 1);
+        check_indices(gpu, way, 4, (const uint32_t[]){1, 1, 1, 2}, names, 2);
     }
 }
 
 /* ---- libraries ---- */
 
-/* A library that says this version and nothing else, as FOLDER/NAME; its path stays. */
-static const char *make_library(const char *folder, const char *name, const char *symbol,
-                                unsigned version) {
+/* All that is called, none of which works. */
+#define STUB(member, symbol, parameters) "int " #symbol "(void) { return 1; } "
+static const char whole_lt[] =
+    "unsigned long cublasLtGetVersion(void) { return 130000; } "
+    "const char *cublasLtGetStatusName(int s) { return 0; } " WEIR__CUBLASLT_CALL_MAP(STUB);
+static const char whole_dnn[] =
+    "unsigned long cudnnGetVersion(void) { return 91801; } "
+    "unsigned long cudnnGetCudartVersion(void) { return 99000; } "
+    "const char *cudnnGetErrorString(int s) { return 0; } " WEIR__CUDNN_CALL_MAP(STUB);
+#undef STUB
+
+/* A library of that source, as FOLDER/NAME; its path stays. */
+static const char *build_library(const char *folder, const char *name, const char *source) {
     static char paths[4][256];
     static uint32_t count;
     char output[512], *path = paths[count++ % 4];
     snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    int code = test_shell(output, sizeof output,
-                          "echo 'unsigned long %s(void) { return %u; }' >%s.c && "
-                          "'%s' cc -shared -o %s %s.c",
-                          symbol, version, path, test_zig(), path, path);
+    int code = test_shell(output, sizeof output, "echo '%s' >%s.c && '%s' cc -shared -o %s %s.c",
+                          source, path, test_zig(), path, path);
     EXPECT_EQ_STR(output, "");
     EXPECT_EQ_INT(code, 0);
     return path;
+}
+
+/* One that says this version and nothing else. */
+static const char *make_library(const char *folder, const char *name, const char *symbol,
+                                unsigned version) {
+    char source[128];
+    snprintf(source, sizeof source, "unsigned long %s(void) { return %u; }", symbol, version);
+    return build_library(folder, name, source);
 }
 
 /* The fake driver without its mark, as the one that Weir opens. */
@@ -228,9 +275,31 @@ static void test_a_library_that_is_missing_or_old_is_named_before_the_pipe_is_bu
     made = make_library(folder, "dnn8.so", "cudnnGetVersion", 80907);
     CHECK(setenv("WEIR_CUDNN", made, 1) == 0);
     expect_missing(gpu, model, on_gpus, WEIR_ERR_UNSUPPORTED, (const char *[]){old_lt, old_dnn});
-    made = make_library(folder, "lt13.so", "cublasLtGetVersion", 130000);
+    made = build_library(folder, "lt13.so", whole_lt);
     CHECK(setenv("WEIR_CUBLASLT", made, 1) == 0);
     expect_missing(gpu, model, on_gpus, WEIR_ERR_UNSUPPORTED, (const char *[]){old_dnn, NULL});
+    weir_model_destroy(model);
+}
+
+/* The newest is refused where it lacks a function, and cuDNN without its own CUDA's cuBLASLt. */
+static void test_a_library_that_cannot_be_used_is_named_before_the_pipe_is_built(void) {
+    static const char *const no_name = "this cuBLASLt is incomplete: it has no "
+                                       "cublasLtGetStatusName: install it anew";
+    static const char *const no_cuda = "this cuDNN is incomplete: it has no cudnnGetCudartVersion";
+    static const char *const no_lt = "cuDNN is one for CUDA 99 and needs libcublasLt.so.99, which "
+                                     "is not found: install libcublas of CUDA 99";
+    const struct weir_fake_cuda_control *gpu = unmarked_gpus();
+    if (gpu == NULL) return;
+    const char *folder = test_temporary_directory();
+    struct weir_model *model = image_model();
+    const char *made = make_library(folder, "lt.so", "cublasLtGetVersion", 130000);
+    CHECK(setenv("WEIR_CUBLASLT", made, 1) == 0);
+    made = make_library(folder, "dnn.so", "cudnnGetVersion", 91801);
+    CHECK(setenv("WEIR_CUDNN", made, 1) == 0);
+    expect_missing(gpu, model, on_gpus, WEIR_ERR_UNSUPPORTED, (const char *[]){no_name, no_cuda});
+    CHECK(setenv("WEIR_CUBLASLT", build_library(folder, "whole_lt.so", whole_lt), 1) == 0);
+    CHECK(setenv("WEIR_CUDNN", build_library(folder, "whole_dnn.so", whole_dnn), 1) == 0);
+    expect_missing(gpu, model, on_gpus, WEIR_ERR_NOT_FOUND, (const char *[]){no_lt, NULL});
     weir_model_destroy(model);
 }
 
@@ -240,7 +309,7 @@ static void test_a_library_that_no_stage_needs_is_not_asked_for(void) {
     static const char *const second_on_cpu[] = {"cuda:1", "cpu"};
     const struct weir_fake_cuda_control *gpu = unmarked_gpus();
     if (gpu == NULL) return;
-    struct weir_model *images = image_model(), *tokens = token_model(false);
+    struct weir_model *images = image_model(), *tokens = token_model(AS_THEY_COME);
     CHECK(setenv("WEIR_CUBLASLT", "/none/lt.so", 1) == 0);
     CHECK(setenv("WEIR_CUDNN", "/none/dnn.so", 1) == 0);
     const char *const lt[] = {"WEIR_CUBLASLT names", NULL};
@@ -255,4 +324,5 @@ static void test_a_library_that_no_stage_needs_is_not_asked_for(void) {
 WEIR_TEST_SUITE(net_cuda_checks,
                 TEST(indices_are_looked_at_before_the_step_wherever_their_stage_is),
                 TEST(a_library_that_is_missing_or_old_is_named_before_the_pipe_is_built),
+                TEST(a_library_that_cannot_be_used_is_named_before_the_pipe_is_built),
                 TEST(a_library_that_no_stage_needs_is_not_asked_for))

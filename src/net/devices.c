@@ -202,24 +202,46 @@ struct indices {
     const char *what;
 };
 
-/* Whether a stage's first input is the model's: nothing before has made something else of it. */
-static bool takes_input(const struct weir_net *net, uint32_t s) {
-    bool same = true;
-    for (; same && s > 0; s--) {
-        const struct weir_value *out = weir__value_root(net->stages[s - 1].compiled->graph.output);
-        same = out->source == WEIR__FROM_INPUT && out->index == 0;
+/* What the stage stashes as that skip of the network. */
+static struct weir_value *stashed(const struct weir__graph *graph, uint32_t skip) {
+    uint32_t i = 0;
+    while (graph->skips[i].verb != WEIR_SKIP_STASH || graph->skips[i].skip != skip) i++;
+    assert(i < graph->skip_count);
+    return graph->skips[i].value;
+}
+
+/* Whether a stage's value is the model's input, over cuts and skips: nothing before has made
+ * something else of it. */
+static bool is_input(const struct weir_net *net, uint32_t s, struct weir_value *value) {
+    for (;;) {
+        value = weir__value_root(value);
+        if (value->source == WEIR__FROM_SKIP) {
+            uint32_t skip = net->stages[s].compiled->graph.skips[value->index].skip;
+            s = net->network.skips[skip].source_stage;
+            value = stashed(&net->stages[s].compiled->graph, skip);
+        } else if (value->source != WEIR__FROM_INPUT || value->index != 0) {
+            return false;
+        } else if (s == 0) {
+            return true;
+        } else {
+            value = net->stages[--s].compiled->graph.output;
+        }
     }
-    return same;
+}
+
+/* Whether a stage's value is the batch's target, which comes to the last stage alone. */
+static bool is_target(const struct weir_value *value) {
+    return value->source == WEIR__FROM_INPUT && value->index != 0;
 }
 
 static bool indices_of(const struct weir_net *net, uint32_t s, const struct weir__node *node,
                        const struct weir_net_batch *batch, struct indices *indices) {
     bool target = node->op == WEIR__OP_cross_entropy;
     if (!target && node->op != WEIR__OP_embedding) return false;
-    const struct weir_value *value = weir__value_root(node->in[target ? 1 : 0]);
-    if (value->source != WEIR__FROM_INPUT) return false;
-    const void *data = batch->target;
-    if (value->index == 0) data = takes_input(net, s) ? batch->input : NULL;
+    struct weir_value *value = weir__value_root(node->in[target ? 1 : 0]);
+    const void *data = NULL;
+    if (is_input(net, s, value)) data = batch->input;
+    if (is_target(value)) data = batch->target;
     *indices = (struct indices){.numbers = data,
                                 .count = batch->rows * weir__value_count(value),
                                 .limit = target ? node->shape.width : node->shape.in,

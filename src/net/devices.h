@@ -26,7 +26,7 @@ int weir__net_check_dtype(enum weir_dtype dtype, const enum weir__backend *backe
  * each kind of op that has none. */
 int weir__net_check_kernels(const struct weir__network *network, const struct weir__slices *slices,
                             enum weir__backend backend, struct weir_faults *faults);
-/** Whether the libraries behind the kernels can be opened: WEIR_ERR_NOT_FOUND and the like, with a
+/** Whether the libraries behind the kernels can be used: WEIR_ERR_NOT_FOUND and the like, with a
  * line for each that says what to install. */
 int weir__net_check_libraries(const struct weir_net *net, struct weir_faults *faults);
 /** Whether tokens and targets that a GPU will take as indices are in range: WEIR_ERR_ARGUMENT, with

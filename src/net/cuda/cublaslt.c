@@ -43,7 +43,7 @@ static int fail_missing(const char *symbol, struct weir_error *error) {
                       symbol);
 }
 
-static int find_functions(struct weir__cublaslt *lt, struct weir_error *error) {
+int weir__cublaslt_find_functions(struct weir__cublaslt *lt, struct weir_error *error) {
     void *function;
     if ((function = dlsym(lt->library, "cublasLtGetStatusName")) == NULL)
         return fail_missing("cublasLtGetStatusName", error);
@@ -61,7 +61,7 @@ int weir__cublaslt_open(struct weir__cuda_device *device, void **products,
     struct weir__cublaslt *lt = weir__acquire(NULL, 1, sizeof *lt);
     if (lt == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), &lt->library, error);
-    if (status == WEIR_OK) status = find_functions(lt, error);
+    if (status == WEIR_OK) status = weir__cublaslt_find_functions(lt, error);
     if (status == WEIR_OK) {
         int result = lt->create(&lt->handle);
         status = status_of(lt, "cublasLtCreate", result, failure);

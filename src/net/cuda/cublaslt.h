@@ -106,6 +106,8 @@ struct weir__cublaslt {
 int weir__cublaslt_open(struct weir__cuda_device *device, void **products,
                         struct weir__cuda_failure *failure, struct weir_error *error);
 void weir__cublaslt_close(void *products);
+/** Fills the table of functions from `library`; WEIR_ERR_UNSUPPORTED, named in `error`. */
+int weir__cublaslt_find_functions(struct weir__cublaslt *lt, struct weir_error *error);
 int weir__cublaslt_matmul_new(void *products, const struct weir__cuda_matmul *matmul, void **plan,
                               struct weir__cuda_failure *failure);
 void weir__cublaslt_matmul_destroy(void *products, void *plan);

@@ -169,8 +169,9 @@ extern const struct weir__cuda_numerics weir__cuda_libraries;
 enum weir__cuda_library { WEIR__CUDA_PRODUCTS, WEIR__CUDA_CONVOLUTIONS };
 
 /** Whether what a row's `library` names is there to be opened: cuBLASLt and cuDNN are looked for,
- * unless the driver is the fake one; every other name is there. For who builds a net, before there
- * is a device: statuses and `error` as products_open. Any thread. */
+ * with all their functions and the cuBLASLt that cuDNN needs, unless the driver is the fake one;
+ * every other name is there. For who builds a net, before there is a device: statuses and `error`
+ * as products_open. Any thread. */
 int weir__cuda_library_check(const char *library, struct weir_error *error);
 
 /** Opens the library for the device, unless it is open; it stays so until the device is closed.
