@@ -202,6 +202,22 @@ static int get(void *from, int name, int type, int64_t wanted, int64_t *count, v
 #define CHECK_OR_ZERO(condition)                                                                   \
     if (!EXPECT(condition)) return 0
 
+/* What is by value is there only as long as the call. */
+static void note_tensor(int64_t id, const void *pointer) {
+    bool by_value = id >= WEIR__CUDNN_ID_SCALE && id < CUDNN_IDS;
+    if (id < 0 || id >= CUDNN_IDS) return;
+    EXPECT(cudnn_listed.ran[cudnn_listed.executed][id] == NULL);
+    cudnn_listed.ran[cudnn_listed.executed][id] = pointer;
+    if (by_value) memcpy(&cudnn_listed.numbers[cudnn_listed.executed][id], pointer, sizeof(float));
+}
+
+static void note_workspace(const struct descriptor *plan, const struct descriptor *pack) {
+    const struct attribute *workspace = find(pack, WEIR__CUDNN_VARIANT_PACK_WORKSPACE);
+    if (!EXPECT(workspace != NULL && workspace->count == 1)) return;
+    memcpy(&cudnn_listed.workspaces[cudnn_listed.executed], workspace->data, sizeof(void *));
+    cudnn_listed.wanted[cudnn_listed.executed] = cudnn_listed.engines[plan->engine].workspace;
+}
+
 static int execute(void *handle, void *plan, void *pack) {
     const struct attribute *ids = find(pack, WEIR__CUDNN_VARIANT_PACK_UNIQUE_IDS);
     EXPECT(handle == &cudnn_listed.handles && plan != NULL && ids != NULL);
@@ -210,10 +226,12 @@ static int execute(void *handle, void *plan, void *pack) {
     CHECK_OR_ZERO(pointers != NULL && ids != NULL && cudnn_listed.executed < 8);
     for (int64_t i = 0; i < ids->count; i++) {
         int64_t id;
+        const void *pointer;
         memcpy(&id, ids->data + 8 * i, sizeof id);
-        if (id < 16)
-            memcpy(&cudnn_listed.ran[cudnn_listed.executed][id], pointers->data + 8 * i, 8);
+        memcpy(&pointer, pointers->data + 8 * i, sizeof pointer);
+        note_tensor(id, pointer);
     }
+    note_workspace(plan, pack);
     cudnn_listed.executed++;
     cudnn_listed_json(plan, cudnn_listed.ran_json);
     return enter();

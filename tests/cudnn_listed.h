@@ -9,7 +9,7 @@
 
 #include "net/cuda/cudnn_attention.h"
 
-enum { CUDNN_JSON = 64 };
+enum { CUDNN_JSON = 64, CUDNN_IDS = 24 };
 
 struct cudnn_engine {
     int note; /* -1: none */
@@ -30,7 +30,10 @@ struct cudnn_listed {
     char ran_json[CUDNN_JSON]; /* of the last plan that was run */
     int64_t tensors;           /* of a variant pack */
     size_t version;
-    const void *ran[8][16]; /* where the tensors of a run were, by id */
+    const void *ran[8][CUDNN_IDS]; /* where the tensors of a run were, by id; NULL: not named */
+    float numbers[8][CUDNN_IDS];   /* of those by value */
+    void *workspaces[8];           /* of a run */
+    int64_t wanted[8];             /* bytes that its plan's engine needs there */
 };
 /* What it knows and counts; alive: descriptors. The fail_at-th of its calls fails. */
 extern struct cudnn_listed cudnn_listed;

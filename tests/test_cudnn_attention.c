@@ -6,6 +6,7 @@
 #include "cudnn_listed.h"
 #include "harness.h"
 
+#include <math.h>
 #include <string.h>
 
 static const struct weir__cuda_attend some_attention = {false, 12, 12, 1024, 12, 64};
@@ -132,44 +133,103 @@ static void test_the_largest_rows_decide(void) {
     }
 }
 
-/* Of `rows` rows, each of 16 units of memory, `at_once` are run together. */
-static void run_attention(bool backward, int64_t rows, int64_t at_once, int64_t tensors) {
-    struct weir__cudnn cudnn;
-    struct weir__cuda_failure failure = {0};
-    void *plan = NULL;
-    struct weir__cuda_attend attend = some_attention;
-    attend.backward = backward;
-    attend.rows = rows;
-    cudnn_listed_init(&cudnn, attention_engines, WEIR__COUNT_OF(attention_engines));
-    cudnn.capability = 80;
+/* ---- runs ---- */
+
+/* Tensors of a call, far from each other: nothing is there. */
+enum { QKV = 1, Y, LSE, DY, DQKV, WORKSPACE };
+
+static char *base(int tensor) {
+    return (char *)((uintptr_t)tensor << 40);
+}
+
+static void open_runs(struct weir__cudnn *cudnn, int capability, int64_t tensors) {
+    cudnn_listed_init(cudnn, attention_engines, WEIR__COUNT_OF(attention_engines));
+    cudnn->capability = capability;
     cudnn_listed.version = 92600;
     cudnn_listed.tensors = tensors;
-    CHECK_OK(weir__cudnn_attention_new(&cudnn, &attend, SOME_STREAM, &plan, &failure));
-    char *memory = (char *)(uintptr_t)4096, *none = (char *)(uintptr_t)64;
-    const struct weir__cuda_attend_call call = {memory, none, (float *)none, none, none, none};
-    EXPECT_STATUS(weir__cudnn_attention_run(&cudnn, plan, &call, &failure), WEIR_OK);
-    EXPECT_EQ_INT(cudnn_listed.executed, (rows - 1) / at_once + 1);
-    size_t token = 12 * 64 * 2, row = 1024 * token;
-    for (int i = 0; i < cudnn_listed.executed; i++) {
-        size_t first = (size_t)i * (size_t)at_once;
-        EXPECT_EQ_PTR(cudnn_listed.ran[i][WEIR__CUDNN_ID_Q], memory + 3 * first * row);
-        EXPECT_EQ_PTR(cudnn_listed.ran[i][WEIR__CUDNN_ID_V], memory + 3 * first * row + 2 * token);
-        EXPECT_EQ_PTR(cudnn_listed.ran[i][WEIR__CUDNN_ID_OUT], none + first * row);
-        EXPECT_EQ_PTR(cudnn_listed.ran[i][WEIR__CUDNN_ID_LSE], none + first * 1024 * 12 * 4);
-        if (!backward) continue;
-        EXPECT_EQ_PTR(cudnn_listed.ran[i][WEIR__CUDNN_ID_DK], none + 3 * first * row + token);
-        EXPECT_EQ_PTR(cudnn_listed.ran[i][WEIR__CUDNN_ID_DELTA], none);
+}
+
+static const struct weir__cuda_attend_call *some_call(struct weir__cuda_attend_call *call) {
+    *call = (struct weir__cuda_attend_call){base(QKV), base(Y),    (float *)(void *)base(LSE),
+                                            base(DY),  base(DQKV), base(WORKSPACE)};
+    return call;
+}
+
+/* What run i was given by value: the scale, the mask, and backward, one. */
+static void expect_numbers(int i, bool backward) {
+    const void *const *ran = cudnn_listed.ran[i];
+    const float *numbers = cudnn_listed.numbers[i];
+    EXPECT(ran[WEIR__CUDNN_ID_SCALE] != NULL && ran[WEIR__CUDNN_ID_MASKED] != NULL);
+    EXPECT(numbers[WEIR__CUDNN_ID_SCALE] == 0.125f);
+    EXPECT(isinf(numbers[WEIR__CUDNN_ID_MASKED]) && numbers[WEIR__CUDNN_ID_MASKED] < 0);
+    EXPECT_EQ_INT(ran[WEIR__CUDNN_ID_ONE] != NULL, backward);
+    if (backward) EXPECT(numbers[WEIR__CUDNN_ID_ONE] == 1);
+}
+
+/* Where the caller's tensors begin for run i, whose first row is `first`. */
+static void expect_tensors(int i, const struct weir__cuda_attend *attend, int64_t first) {
+    const void *const *ran = cudnn_listed.ran[i];
+    size_t token = (size_t)(attend->heads * attend->size) * 2;
+    size_t numbers = (size_t)(first * attend->tokens), row = numbers * token;
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_Q], base(QKV) + 3 * row);
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_K], base(QKV) + 3 * row + token);
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_V], base(QKV) + 3 * row + 2 * token);
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_OUT], base(Y) + row);
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_LSE], base(LSE) + numbers * (size_t)attend->heads * 4);
+    bool backward = attend->backward;
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_DOUT], backward ? base(DY) + row : NULL);
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_DQ], backward ? base(DQKV) + 3 * row : NULL);
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_DK], backward ? base(DQKV) + 3 * row + token : NULL);
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_DV], backward ? base(DQKV) + 3 * row + 2 * token : NULL);
+}
+
+/* Delta and the plan's own follow each other in the room for them; `rows` of the run. */
+static void expect_workspace(int i, const struct weir__cuda_attend *attend, int64_t rows) {
+    struct weir__cuda_attend_room room;
+    const void *const *ran = cudnn_listed.ran[i];
+    const char *plan = cudnn_listed.workspaces[i], *end = base(WORKSPACE);
+    EXPECT_STATUS(weir__cuda_attend_room(attend, &room), WEIR_OK);
+    EXPECT_EQ_PTR(ran[WEIR__CUDNN_ID_DELTA], attend->backward ? end : NULL);
+    if (attend->backward) end += (size_t)(rows * attend->tokens * attend->heads) * 4;
+    EXPECT(plan >= end && (uintptr_t)plan % 256 == 0);
+    EXPECT(plan + cudnn_listed.wanted[i] <= base(WORKSPACE) + room.bytes);
+}
+
+struct runs {
+    int capability;
+    struct weir__cuda_attend attend;
+    int64_t at_once, tensors;
+};
+
+/* Of its rows `at_once` are run together. */
+static void run_attention(const struct runs *runs) {
+    struct weir__cudnn cudnn;
+    struct weir__cuda_failure failure = {0};
+    struct weir__cuda_attend_call call;
+    void *plan = NULL;
+    int64_t rows = runs->attend.rows, first = 0;
+    open_runs(&cudnn, runs->capability, runs->tensors);
+    CHECK_OK(weir__cudnn_attention_new(&cudnn, &runs->attend, SOME_STREAM, &plan, &failure));
+    EXPECT_STATUS(weir__cudnn_attention_run(&cudnn, plan, some_call(&call), &failure), WEIR_OK);
+    EXPECT_EQ_INT(cudnn_listed.executed, (rows - 1) / runs->at_once + 1);
+    for (int i = 0; i < cudnn_listed.executed; i++, first += runs->at_once) {
+        int64_t left = rows - first;
+        expect_numbers(i, runs->attend.backward);
+        expect_tensors(i, &runs->attend, first);
+        expect_workspace(i, &runs->attend, left < runs->at_once ? left : runs->at_once);
     }
     weir__cudnn_attention_destroy(&cudnn, plan);
     cudnn_listed_clean_up(&cudnn);
 }
 
 static void test_it_goes_backward_by_a_few_rows(void) {
-    run_attention(false, 12, 12, 7);
-    run_attention(false, 5, 5, 7);
-    run_attention(true, 12, 4, 13);
-    run_attention(true, 7, 4, 13);
-    run_attention(true, 3, 4, 13);
+    static const struct runs cases[] = {
+        {80, {false, 12, 12, 1024, 12, 64}, 12, 7}, {80, {false, 5, 12, 1024, 12, 64}, 5, 7},
+        {80, {true, 12, 12, 1024, 12, 64}, 4, 13},  {80, {true, 7, 12, 1024, 12, 64}, 4, 13},
+        {80, {true, 3, 12, 1024, 12, 64}, 4, 13},   {90, {true, 7, 12, 1024, 12, 64}, 4, 13},
+        {90, {false, 5, 12, 8192, 12, 64}, 5, 7},   {100, {true, 7, 12, 8192, 12, 64}, 4, 13}};
+    for (size_t i = 0; i < WEIR__COUNT_OF(cases) && !test_has_failed(); i++)
+        run_attention(&cases[i]);
 }
 
 static void test_whichever_call_fails_nothing_is_left(void) {
@@ -201,6 +261,37 @@ static void test_whichever_call_fails_nothing_is_left(void) {
     cudnn_listed_clean_up(&cudnn);
 }
 
+/* Two runs of rows: each call of both is told of. */
+static void test_a_run_tells_which_call_failed(void) {
+    struct weir__cudnn cudnn;
+    struct weir__cuda_failure failure = {0};
+    struct weir__cuda_attend attend = {true, 7, 12, 1024, 12, 64};
+    struct weir__cuda_attend_call call;
+    void *plan = NULL;
+    int k = 0, alive;
+    open_runs(&cudnn, 90, 13);
+    CHECK_OK(weir__cudnn_attention_new(&cudnn, &attend, SOME_STREAM, &plan, &failure));
+    alive = cudnn_listed.alive;
+    do {
+        memset(cudnn_listed.ran, 0, sizeof cudnn_listed.ran);
+        failure = (struct weir__cuda_failure){0};
+        cudnn_listed.executed = cudnn_listed.calls = 0;
+        cudnn_listed.fail_at = ++k;
+        int status = weir__cudnn_attention_run(&cudnn, plan, some_call(&call), &failure);
+        bool failed = cudnn_listed.calls >= k;
+        EXPECT_EQ_INT(cudnn_listed.calls > k, false);
+        EXPECT_EQ_INT(status != WEIR_OK, failed);
+        EXPECT_EQ_INT(failure.name != NULL, failed);
+        EXPECT_EQ_INT(cudnn_listed.alive, alive);
+    } while (cudnn_listed.calls >= k && k < 100 && !test_has_failed());
+    EXPECT_EQ_INT(k, 2 * 6 + 1);
+    EXPECT_EQ_INT(cudnn_listed.executed, 2);
+    cudnn_listed.fail_at = 0;
+    weir__cudnn_attention_destroy(&cudnn, plan);
+    cudnn_listed_clean_up(&cudnn);
+}
+
 WEIR_TEST_SUITE(cudnn_attention, TEST(it_is_by_gpu_and_version), TEST(it_has_heads_of_some_sizes),
                 TEST(a_known_engine_must_repeat_too), TEST(the_largest_rows_decide),
-                TEST(it_goes_backward_by_a_few_rows), TEST(whichever_call_fails_nothing_is_left))
+                TEST(it_goes_backward_by_a_few_rows), TEST(whichever_call_fails_nothing_is_left),
+                TEST(a_run_tells_which_call_failed))
