@@ -390,7 +390,7 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
     void *outs[KERNEL_OUTS], *state = NULL, *packed = NULL;
     size_t bytes = 0;
     int status = kernel->measure != NULL ? kernel->measure(&shape, &bytes) : WEIR_OK;
-    if (status == WEIR_OK && kernel->prepare != NULL)
+    if (status == WEIR_OK && kernel->prepare != NULL && !test->own)
         status = kernel->prepare(&shape, memory->gpu.stream, &state);
     if (status != WEIR_OK) return status;
     void *workspace = buffer_init(&memory->workspace, bytes, shift);
@@ -419,7 +419,7 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
         int finished = kernel_gpu_download(&memory->gpu);
         if (status == WEIR_OK) status = finished;
     }
-    if (kernel->release != NULL) kernel->release(state);
+    if (kernel->release != NULL && !test->own) kernel->release(state);
     return status;
 }
 

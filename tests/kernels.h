@@ -27,6 +27,7 @@ struct kernel_case {
     double *old[KERNEL_OUTS];
     uint32_t *sequence, *place; /**< [row of the micro-batch], of ops with a cache */
     bool overwrite, infer;
+    bool own; /**< attention: without a state, which is by our kernels, whatever a library has */
     uint64_t seed, mini_batch;
     int64_t row_first;
     double loss_weight;
