@@ -146,11 +146,31 @@ static void small_problem(struct net_problem *problem, struct weir_net_options *
     options->pipe.device_count = options->stages;
 }
 
+/* A block of three heads in BF16, which is the fake library's attention. */
+static void attention_problem(struct net_problem *problem, struct weir_net_options *options) {
+    struct weir_gpt_options gpt = WEIR_GPT_OPTIONS_INIT;
+    gpt.layers = 1;
+    gpt.heads = 3;
+    gpt.width = 24;
+    gpt.context = 2;
+    gpt.vocab = 3;
+    memset(problem, 0, sizeof *problem);
+    EXPECT_STATUS(weir_model_gpt(test_allocator(), &gpt, NULL, &problem->model), WEIR_OK);
+    problem->input = problem->target =
+        (struct weir_tensor){.dtype = WEIR_I64, .rank = 1, .shape = {gpt.context}};
+    problem->classes = problem->labels = gpt.vocab;
+    *options = trial_options(2, 2, 2);
+    options->dtype = WEIR_BF16;
+    options->pipe.devices = names;
+    options->pipe.device_count = options->stages;
+}
+
 /* What a life came to. */
 struct life {
     int status; /* the first that is not OK */
     double loss, norm;
-    float output[4], parameters[32];
+    char output[256];
+    float parameters[8192];
 };
 
 static void note(struct life *life, int status) {
@@ -206,7 +226,7 @@ static bool live_with_failure(const struct weir_fake_cuda_control *gpu,
                               const struct weir_net_options *options, const struct trial_data *data,
                               const struct life *want, uint64_t k, int result) {
     struct weir_fake_cuda_counts left;
-    struct life life;
+    static struct life life;
     gpu->reset(1, GPUS, WEIR_FAKE_CUDA_UNGUARDED | WEIR_FAKE_CUDA_NO_PEERS);
     gpu->fail_call(k, result);
     live(problem, options, data, &life);
@@ -223,29 +243,47 @@ static bool live_with_failure(const struct weir_fake_cuda_control *gpu,
     return gpu->failed();
 }
 
-static void test_a_failed_call_never_passes_for_success(void) {
+/* One in `stride` calls, from a random one on. How many calls there are, or nearly. */
+static uint64_t fail_calls(const struct weir_fake_cuda_control *gpu, struct net_problem *problem,
+                           const struct weir_net_options *options, uint64_t stride) {
     static const int results[] = {WEIR__CUDA_OUT_OF_MEMORY, WEIR__CUDA_ILLEGAL_ADDRESS};
+    static struct life want;
+    struct trial_data data;
+    uint64_t k = 1 + test_random_below(stride), tried = 0;
+    net_pipe_data(problem, options, &data);
+    live(problem, options, &data, &want);
+    EXPECT_STATUS(want.status, WEIR_OK);
+    while (!test_has_failed() &&
+           live_with_failure(gpu, problem, options, &data, &want, k, results[tried % 2])) {
+        k += stride;
+        tried++;
+    }
+    printf("  %llu calls failed in turn\n", (unsigned long long)tried);
+    trial_data_clean_up(&data);
+    weir_model_destroy(problem->model);
+    return k;
+}
+
+static void test_a_failed_call_never_passes_for_success(void) {
     const struct weir_fake_cuda_control *gpu = fake_gpus(1, GPUS, WEIR_FAKE_CUDA_NO_PEERS);
     struct net_problem problem;
     struct weir_net_options options;
-    struct trial_data data;
-    struct life want;
-    uint64_t k = 1;
     if (gpu == NULL) return;
     small_problem(&problem, &options);
-    net_pipe_data(&problem, &options, &data);
-    live(&problem, &options, &data, &want);
-    EXPECT_STATUS(want.status, WEIR_OK);
-    while (!test_has_failed() &&
-           live_with_failure(gpu, &problem, &options, &data, &want, k, results[k % 2]))
-        k++;
-    EXPECT(k > 400);
-    printf("  %llu calls failed in turn\n", (unsigned long long)k - 1);
-    trial_data_clean_up(&data);
-    weir_model_destroy(problem.model);
+    EXPECT(fail_calls(gpu, &problem, &options, 1) > 400);
+}
+
+static void test_nor_does_one_of_attention(void) {
+    enum { STRIDE = 7 }; /* odd: both results take turns on all that repeats by twos */
+    const struct weir_fake_cuda_control *gpu = fake_gpus(1, GPUS, WEIR_FAKE_CUDA_NO_PEERS);
+    struct net_problem problem;
+    struct weir_net_options options;
+    if (gpu == NULL) return;
+    attention_problem(&problem, &options);
+    EXPECT(fail_calls(gpu, &problem, &options, STRIDE) > 400);
 }
 
 WEIR_TEST_SUITE(net_cuda, TEST(bf16_has_the_same_bits_too),
-                TEST(a_failed_call_never_passes_for_success),
+                TEST(a_failed_call_never_passes_for_success), TEST(nor_does_one_of_attention),
                 TEST(gpus_give_the_same_bits_whatever_the_pipeline),
                 TEST(gpus_and_cpus_train_one_network))
