@@ -265,6 +265,11 @@ void cudnn_listed_init(struct weir__cudnn *cudnn, const struct cudnn_engine *eng
     pthread_mutex_init(&cudnn->lock, NULL);
 }
 
+void cudnn_listed_begin(void) {
+    cudnn_listed.calls = cudnn_listed.executed = 0;
+    memset(cudnn_listed.ran, 0, sizeof cudnn_listed.ran);
+}
+
 void cudnn_listed_clean_up(struct weir__cudnn *cudnn) {
     pthread_mutex_destroy(&cudnn->lock);
     EXPECT_EQ_INT(cudnn_listed.alive, 0);

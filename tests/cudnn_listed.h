@@ -40,6 +40,8 @@ extern struct cudnn_listed cudnn_listed;
 
 /* The functions; `engines` stay the caller's. */
 void cudnn_listed_init(struct weir__cudnn *cudnn, const struct cudnn_engine *engines, int count);
+/* Calls and runs are counted from zero. */
+void cudnn_listed_begin(void);
 /* Nothing may be left of it. */
 void cudnn_listed_clean_up(struct weir__cudnn *cudnn);
 void cudnn_listed_json(const void *plan, char json[CUDNN_JSON]);

@@ -158,7 +158,7 @@ static int make_and_run(struct weir__cudnn *cudnn, char json[64]) {
     const struct weir__cuda_convolution_call call = {json, json, json, NULL, json};
     struct weir__cuda_failure failure = {0};
     void *plan = NULL;
-    cudnn_listed.calls = cudnn_listed.executed = 0;
+    cudnn_listed_begin();
     int status = weir__cudnn_convolution_new(cudnn, &shape, SOME_STREAM, &plan, &failure);
     int calls = cudnn_listed.calls;
     EXPECT_EQ_INT(plan == NULL, status != WEIR_OK);
