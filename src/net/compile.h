@@ -7,7 +7,7 @@
 #ifndef WEIR_COMPILE_H
 #define WEIR_COMPILE_H
 
-#include "net/layer.h"
+#include "net/network.h"
 #include "skip/skip.h"
 
 struct weir__compile_options {
@@ -22,41 +22,6 @@ struct weir__compile_options {
     bool facts_only;                    /**< nothing will run: that nothing learns is no fault */
 };
 
-/** A stage, compiled. */
-struct weir__stage_graph {
-    struct weir__graph graph;
-    uint32_t layer_first, layer_count;
-    uint32_t parameter_first, parameter_count;
-    size_t parameter_bytes;
-    size_t trainable_bytes; /**< what learns stands first: gradients and optimizer state are laid
-                                 out alike */
-    size_t gradient_bytes;  /**< trainable_bytes, and accumulators of further uses */
-    bool no_backward;       /**< nothing learns here or before, and nobody wants a gradient */
-};
-
-struct weir__network {
-    struct weir__pool pool;
-    const struct weir_model *model;
-    enum weir_dtype dtype;
-    uint32_t sequences; /**< 0: rows are whole */
-    int64_t places;     /**< of a sequence */
-    bool skips_wrong; /**< faults were found: layers are only built up to the first that uses one */
-    uint32_t stage_count;
-    struct weir__stage_graph *stages;
-    uint32_t parameter_count, parameter_capacity;
-    struct weir__parameter *parameters;
-    uint32_t named_count; /**< without copies */
-    uint32_t *named;      /**< their numbers, in layer order */
-    struct weir__name_set parameter_names;
-    uint32_t skip_count;
-    struct weir__skip *skips; /**< in the order of their stashes */
-    uint32_t *skip_uses;      /**< the skip of each declaration, in layer order */
-    uint32_t *skip_use_first; /**< each layer's first declaration */
-    uint32_t dropout_count, dropout_capacity;
-    struct weir__dropout *dropouts;
-    struct weir_tensor input, target; /**< at the network's dtype, F32 where that is BF16 */
-};
-
 /** Compiles. On failure every fault that could be found is in `faults` and nothing is left. Not
  * found are the faults of layers behind one whose output has no known shape: one that cannot take
  * its input's rank, dtype or size, or that uses skips where skips do not match. */
@@ -64,8 +29,6 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
                        const struct weir_model *model, const struct weir__compile_options *options,
                        struct weir_faults *faults);
 void weir__network_clean_up(struct weir__network *network);
-/** "5 'h.3' (gpt_block)" or "loss". */
-const char *weir__network_layer_label(const struct weir__network *network, uint32_t layer);
 
 /** The layer's declaration of its type's `rule_index`-th skip. */
 struct weir__skip_decl weir__layer_skip(const struct weir_layer *layer, uint32_t rule_index);

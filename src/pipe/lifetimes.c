@@ -4,7 +4,7 @@
  * differ has two blocks and a copy, made by the reader's action that needs it first; a crossing in
  * one memory has one block. */
 #include "pipe/lifetimes.h"
-#include "pipe/ties.h"
+#include "pipe/tie_copies.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "pipe/prepared.h"
 
 #include "pipe/microbatch.h"
-#include "pipe/ties.h"
+#include "pipe/tie_copies.h"
 #include "pipe/ways.h"
 
 #include <stdlib.h>

@@ -17,6 +17,10 @@ extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
 /** oneDNN's products; only where the build has oneDNN. */
 extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];
 
+/** The row that serves the op on CPUs, NULL for a dtype that they have not; not the user's ops. */
+const struct weir__kernel *weir__cpu_kernel_for(enum weir__op op, enum weir_dtype dtype,
+                                                bool reference);
+
 /** What is done to flat arrays; `data` and the rest have the table's dtype. */
 struct weir__flat_calls {
     double (*square_sum)(const void *data, uint64_t count);

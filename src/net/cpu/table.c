@@ -5,8 +5,6 @@
  * affair, so a shape gives the same bits wherever it runs.
  */
 #include "net/cpu/cpu.h"
-#include "net/cuda/cuda.h"
-#include "net/custom.h"
 
 #include <dlfcn.h>
 
@@ -19,27 +17,12 @@ const char *weir__onednn_version(void) {
 }
 #endif
 
-static const char *const op_names[] = {
-#define OP_NAME(name) #name,
-    WEIR__OP_MAP(OP_NAME)
-#undef OP_NAME
-};
-_Static_assert(WEIR__COUNT_OF(op_names) == WEIR__OP_COUNT, "every op has a name");
-
-const char *weir__op_name(enum weir__op op) {
+const struct weir__kernel *weir__cpu_kernel_for(enum weir__op op, enum weir_dtype dtype,
+                                                bool reference) {
     assert((unsigned)op < WEIR__OP_COUNT);
-    return op_names[op];
-}
-
-const struct weir__kernel *weir__kernel_for(enum weir__op op, enum weir_dtype dtype,
-                                            enum weir__backend backend) {
-    assert((unsigned)op < WEIR__OP_COUNT);
-    if (backend == WEIR__BACKEND_CUDA) return weir__cuda_kernel_for(op, dtype);
-    if (op == WEIR__OP_custom) return &weir__custom_kernel;
-    if (op == WEIR__OP_custom_grad) return &weir__custom_grad_kernel;
     if (dtype == WEIR_F64) return &weir__reference_f64[op];
     if (dtype != WEIR_F32) return NULL;
-    if (backend == WEIR__BACKEND_REFERENCE) return &weir__reference_f32[op];
+    if (reference) return &weir__reference_f32[op];
     if (PRODUCTS[op].run != NULL) return &PRODUCTS[op];
     if (weir__vector_f32[op].run != NULL) return &weir__vector_f32[op];
     return &weir__reference_f32[op];
