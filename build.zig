@@ -1,10 +1,11 @@
 //! Builds Weir: two static archives, the `weir` command, the tests and the benches.
 //!
 //! Sources are found by directory: every .c file below src/net and src/io belongs to
-//! libweir_net.a, every other one below src to libweir.a, tools/*.c make bin/weir, tests/*.c the
-//! test program, bench/*.c the bench program, each examples/*.c a program; src/*.h are public;
-//! kernels/*.cu become images in libweir.a, and with tests/fake_cuda a library of the tests;
-//! examples/*.cu programs where nvcc is. A new file needs no change here.
+//! libweir_net.a, every other one below src to libweir.a; those below tools make bin/weir, those of
+//! tests and its rooms (build/files.zig) with tools/data the test program, bench/*.c the bench
+//! program, each examples/*.c a program; src/*.h are public; the .cu below kernels become images in
+//! libweir.a, and with tests/fake_cuda a library of the tests; examples/*.cu programs where nvcc
+//! is. A new file needs no change here.
 
 const std = @import("std");
 const builtin = @import("builtin");
@@ -190,32 +191,40 @@ fn addNet(b: *Build, options: Options, engine: *Compile) *Compile {
     return b.addLibrary(.{ .name = "weir_net", .root_module = module });
 }
 
-/// A program made of one folder's files.
-fn addProgram(b: *Build, options: Options, libraries: Libraries, folder: []const u8) *Compile {
+/// A program made of `sources`, which include from `folder`.
+fn addProgram(
+    b: *Build,
+    options: Options,
+    libraries: Libraries,
+    folder: []const u8,
+    sources: []const []const u8,
+) *Compile {
     const module = createModule(b, options);
-    const sources = listSources(b, folder, ".c", .flat);
     addSources(b, options, module, sources, oneDnnFlags(b, options));
+    module.addIncludePath(b.path(folder));
     linkLibraries(module, options, libraries);
     return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
 }
 
 fn addTestProgram(b: *Build, options: Options, libraries: Libraries) *Compile {
-    const program = addProgram(b, options, libraries, "tests");
+    const program = addProgram(b, options, libraries, "tests", files.testSources(b));
+    program.root_module.addIncludePath(b.path("tools"));
     addToys(b, options, program.root_module);
     return program;
 }
 
 fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
-    const program = addProgram(b, options, libraries, "bench");
+    const sources = listSources(b, "bench", ".c", .flat);
+    const program = addProgram(b, options, libraries, "bench", sources);
     addCommit(b, program);
     addToys(b, options, program.root_module);
     return program;
 }
 
-/// tests/kernels: kernels and what loads them, and what tests and benches know of ops.
+/// tests/toys: kernels and what loads them, and what tests and benches know of ops.
 fn addToys(b: *Build, options: Options, module: *Build.Module) void {
     module.addIncludePath(b.path("tests"));
-    addSources(b, options, module, listSources(b, "tests/kernels", ".c", .flat), &.{});
+    addSources(b, options, module, listSources(b, "tests/toys", ".c", .flat), &.{});
     addImages(b, options, module, cuda.toys);
 }
 
@@ -374,7 +383,7 @@ fn fillTemplate(b: *Build, options: Options, template: []const u8) []const u8 {
 }
 
 fn addCommand(b: *Build, options: Options, libraries: Libraries) *Compile {
-    const command = addProgram(b, options, libraries, "tools");
+    const command = addProgram(b, options, libraries, "tools", files.toolSources(b));
     addCommit(b, command);
     return command;
 }
@@ -575,8 +584,8 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
     addObjects(link, compileGeneratedWithClang(b, clang));
     addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
-    addObjects(link, compileWithClang(b, clang, listSources(b, "tests", ".c", .flat), net_flags));
-    const toys = listSources(b, "tests/kernels", ".c", .flat);
+    addObjects(link, compileWithClang(b, clang, files.testSources(b), net_flags));
+    const toys = listSources(b, "tests/toys", ".c", .flat);
     addObjects(link, compileWithClang(b, clang, toys, &.{}));
     link.addFileArg(compileNoImages(b, clang, cuda.toys));
     if (options.onednn) |onednn| {
@@ -633,12 +642,13 @@ fn runFuzzers(b: *Build, options: Options) *Step {
     const run = b.addSystemCommand(&.{ "sh", "tests/fuzz/run.sh" });
     run.setName("fuzz");
     const shared: []const []const u8 =
-        &.{ "tests/io_memory.c", "tests/fuzz/fuzz.c", "tests/fuzz/arrays.c" };
+        &.{ "tests/io/io_memory.c", "tests/fuzz/fuzz.c", "tests/fuzz/arrays.c" };
     const objects: []const []const LazyPath = &.{
         compileWithClang(b, clang, engineSources(b), &.{}),
         compileGeneratedWithClang(b, clang),
         compileWithClang(b, clang, netSources(b, own), &.{}),
         compileWithClang(b, clang, shared, &.{}),
+        compileWithClang(b, clang, files.dataSources(b), &.{}),
     };
     for (listSources(b, "tests/fuzz", ".c", .flat)) |target| {
         const name = std.fs.path.stem(target);

@@ -9,7 +9,7 @@
  * under way allow: 16 KiB in 0.8 us, 20 GB/s; 24 blocks for PCIe's or NVLink's half a TB/s. Overlap
  * (T_compute + T_copy - T_both) / min(T_compute, T_copy) is 1 where neither is slowed.
  *
- * The product is a plain one of tiles in shared memory (tests/kernels/gemm.cu), no library's.
+ * The product is a plain one of tiles in shared memory (tests/toys/gemm.cu), no library's.
  */
 #include "gpu.h"
 

@@ -10,7 +10,7 @@
  * 50 MiB of the second cache counts. Peers over NVLink: 450 GB/s each way.
  */
 #include "gpu.h"
-#include "pipe/ways.h"
+#include "pipe/lanes/ways.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,8 @@ static const size_t HOST_MOST = (size_t)256 << 20, SAMPLE_BYTES = (size_t)256 <<
 enum { SIZES_MOST = 32, COPIES_MOST = 16, PATTERNS = 5 };
 
 /* For each link a copy engine, a kernel of as many blocks as the engine gives it, and which of the
- * two the engine (src/pipe/ways.h) takes where nothing runs beside; then what it never does. */
+ * two the engine (src/pipe/lanes/ways.h) takes where nothing runs beside; then what it never does.
+ */
 enum { ENGINE, KERNEL, CHOICE, HOWS };
 enum link { UP, DOWN, OWN, PEER, LINKS };
 enum way { PAGEABLE_UP = LINKS * HOWS, PAGEABLE_DOWN, OWN_ALL_BLOCKS, OWN_BATCH, PEER_PUSH, WAYS };

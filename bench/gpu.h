@@ -11,7 +11,7 @@
 #define WEIR_BENCH_GPU_H
 
 #include "harness.h"
-#include "kernels/toys.h"
+#include "toys/toys.h"
 
 enum { GPU_PART_BYTES = 4 << 20 };
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The net's rows of CUDA as cases. Operands follow from the op's shape (kernels/operands.h); inputs
+ * The net's rows of CUDA as cases. Operands follow from the op's shape (toys/operands.h); inputs
  * of all ops lie in the same random numbers.
  *
  * Answers: a few tokens, or one image, against the CPU's reference kernels; then the first numbers
  * of the whole case against the bits of those few.
  */
-#include "kernels/operands.h"
+#include "toys/operands.h"
 #include "net/cuda/cuda.h"
 #include "net_kernels.h"
 

@@ -8,7 +8,7 @@
 #define WEIR_BENCH_STEPS_H
 
 #include "harness.h"
-#include "pipe/predict.h"
+#include "trace/predict.h"
 
 struct steps {
     const struct weir_table *table;       /**< the pipe's */

@@ -61,6 +61,7 @@ pub fn compileOne(
     run.addArgs(flags);
     run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
     run.addDirectoryArg2(b.path("tests"), .{ .prefix = "-I" });
+    run.addDirectoryArg2(b.path("tools"), .{ .prefix = "-I" });
     run.addArgs(&.{ "-MD", "-MF" });
     _ = run.addDepFileOutputArg("source.d");
     run.addArg("-c");

@@ -1,5 +1,5 @@
-//! CUDA's part of the build: finding nvcc, compiling kernels/*.cu into images that the archive
-//! carries as data, and listing the kernels for the host's emulation.
+//! CUDA's part of the build: finding nvcc, compiling the .cu of kernels into images that the
+//! archive carries as data, and listing the kernels for the host's emulation.
 
 const std = @import("std");
 const files = @import("files.zig");
@@ -76,14 +76,15 @@ pub const product: Images = .{
 };
 /// For tests and benches on a GPU.
 pub const toys: Images = .{
-    .folder = "tests/kernels",
+    .folder = "tests/toys",
     .stem = "test_cuda_image",
-    .header = "kernels/toys.h",
+    .header = "toys/toys.h",
 };
 
 /// A C file that defines <stem>s and <stem>_count: one for each .cu; none without nvcc.
 pub fn imagesSource(b: *Build, nvcc: ?[]const u8, images: Images) LazyPath {
-    const kernels = if (nvcc != null) files.listSources(b, images.folder, ".cu", .flat) else &.{};
+    const found = files.listSources(b, images.folder, ".cu", .recursive);
+    const kernels = if (nvcc != null) found else &.{};
     const written = b.addWriteFiles();
     var data: std.ArrayList(u8) = .empty;
     var table: std.ArrayList(u8) = .empty;
@@ -156,8 +157,8 @@ pub fn reportKernels(b: *Build, nvcc: ?[]const u8) *Build.Step.Run {
 /// What the emulation is made of, all of it C++.
 pub fn emulatedSources(b: *Build) []const []const u8 {
     return std.mem.concat(b.allocator, []const u8, &.{
-        files.listSources(b, "kernels", ".cu", .flat),
-        files.listSources(b, "tests/kernels", ".cu", .flat),
+        files.listSources(b, "kernels", ".cu", .recursive),
+        files.listSources(b, "tests/toys", ".cu", .flat),
         files.listSources(b, "tests/fake_cuda", ".cc", .flat),
     }) catch @panic("OOM");
 }

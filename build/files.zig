@@ -58,6 +58,33 @@ pub fn netSources(b: *Build, with_onednn: bool) []const []const u8 {
     return kept.items;
 }
 
+/// The command's.
+pub fn toolSources(b: *Build) []const []const u8 {
+    return listSources(b, "tools", ".c", .recursive);
+}
+
+/// What the command reads data sets with; the tests and the fuzz targets have it, too.
+pub fn dataSources(b: *Build) []const []const u8 {
+    return listSources(b, "tools/data", ".c", .flat);
+}
+
+/// Folders below tests whose files are the test program's; the others are programs, libraries and
+/// data of their own.
+const test_rooms: []const []const u8 =
+    &.{ "cli", "cuda", "engine", "io", "kernels", "net", "schedule" };
+
+/// The test program's, but for tests/toys.
+pub fn testSources(b: *Build) []const []const u8 {
+    var found: std.ArrayList([]const u8) = .empty;
+    found.appendSlice(b.allocator, dataSources(b)) catch @panic("OOM");
+    found.appendSlice(b.allocator, listSources(b, "tests", ".c", .flat)) catch @panic("OOM");
+    for (test_rooms) |room| {
+        const sources = listSources(b, b.fmt("tests/{s}", .{room}), ".c", .flat);
+        found.appendSlice(b.allocator, sources) catch @panic("OOM");
+    }
+    return found.items;
+}
+
 /// What the fake driver computes products and convolutions with, and what that needs.
 pub fn referenceSources(b: *Build) []const []const u8 {
     const own: []const []const u8 = &.{

@@ -13,7 +13,7 @@ fi
 
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-for source in kernels/*.cu; do
+for source in kernels/*/*.cu; do
   if ! "$nvcc" -fatbin "$@" -Isrc -Ikernels --resource-usage -o /dev/null "$source" >>"$log" 2>&1
   then
     cat "$log" >&2

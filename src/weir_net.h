@@ -154,8 +154,9 @@ int weir_model_unet(const struct weir_allocator *allocator, const struct weir_un
                     struct weir_faults *faults, struct weir_model **model);
 
 /** A model from its JSON form, as `weir describe --json` writes it (its rules stand in
- * io/model_file.h). Every fault, unreadable files included, is a line in `faults`; WEIR_ERR_IO,
- * WEIR_ERR_FORMAT (no JSON), WEIR_ERR_ARGUMENT (no model). The model is the caller's. */
+ * net/compile/model_file.h). Every fault, unreadable files included, is a line in `faults`;
+ * WEIR_ERR_IO, WEIR_ERR_FORMAT (no JSON), WEIR_ERR_ARGUMENT (no model). The model is the caller's.
+ */
 int weir_model_read(const struct weir_allocator *allocator, const char *path,
                     struct weir_faults *faults, struct weir_model **model);
 

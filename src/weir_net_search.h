@@ -27,10 +27,10 @@ extern "C" {
 
 /** A profile without measuring: bytes as weir_profile_new finds them; seconds from the layers'
  * FLOPs and bytes, on a CPU at 20 GFLOP/s per thread and 10 GB/s, on a GPU as an H100 takes for
- * them and for the kernels' starts (src/net/roofs.h), whatever GPU it is, and without one: forward
- * once, recompute as much, backward twice (with nothing to learn once). Which layers weigh more
- * than others it says well, how long a step takes only by order of magnitude. Its `measured` is
- * false. Statuses and ownership as weir_profile_new. */
+ * them and for the kernels' starts (src/net/profile/roofs.h), whatever GPU it is, and without one:
+ * forward once, recompute as much, backward twice (with nothing to learn once). Which layers weigh
+ * more than others it says well, how long a step takes only by order of magnitude. Its `measured`
+ * is false. Statuses and ownership as weir_profile_new. */
 int weir_profile_estimate(const struct weir_model *model, const struct weir_net_options *net,
                           struct weir_faults *faults, struct weir_profile **profile);
 

@@ -284,7 +284,7 @@ void test_set_up(const struct test_settings *given) {
     settings = *given;
 }
 
-/* Which a test before may have changed: tests/fake_gpu.h. */
+/* Which a test before may have changed: tests/cuda/fake_gpu.h. */
 static void restore_driver(void) {
     unsetenv("WEIR_TEST_CUDA_DRIVER");
     if (settings.cuda_driver != NULL)

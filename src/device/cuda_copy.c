@@ -154,7 +154,7 @@ int weir__cuda_copy_rows(struct weir_stream *stream, const struct weir__cuda_row
 struct transposition {
     size_t element_bytes;
     enum weir__cuda_kernel kernel;
-    uint32_t side; /* of its tile, as in kernels/layout.cu */
+    uint32_t side; /* of its tile, as in kernels/engine/layout.cu */
 };
 static const struct transposition transpositions[] = {
     {1, WEIR__CUDA_KERNEL_transpose_1, 64},

@@ -3,7 +3,7 @@
 #ifndef WEIR_SNAPSHOT_H
 #define WEIR_SNAPSHOT_H
 
-#include "pipe/times.h"
+#include "trace/times.h"
 #include "trace/trace.h"
 #include "weir_report.h"
 

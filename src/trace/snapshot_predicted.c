@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What could have been said of a step before it ran: the simulator's answer, fed with other steps'
  * times. A step's own times would only show that its table adds up. */
-#include "pipe/predict.h"
+#include "trace/predict.h"
 #include "trace/snapshot.h"
 
 #include <stdlib.h>

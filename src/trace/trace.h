@@ -7,7 +7,7 @@
 #ifndef WEIR_TRACE_H
 #define WEIR_TRACE_H
 
-#include "pipe/pipe.h"
+#include "pipe/run/pipe.h"
 
 /* ---- events ---- */
 

@@ -3,7 +3,7 @@
 #ifndef WEIR_TESTS_FUZZ_ARRAYS_H
 #define WEIR_TESTS_FUZZ_ARRAYS_H
 
-#include "io/array.h"
+#include "data/array.h"
 
 #define FUZZ_ARRAY_BYTES_MAX 65536
 

@@ -2,7 +2,7 @@
 /* What the fuzz targets share; see fuzz.h. */
 #include "fuzz/fuzz.h"
 
-#include "io_memory.h"
+#include "io/io_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>

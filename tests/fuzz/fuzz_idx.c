@@ -6,7 +6,7 @@
 #include "fuzz/fuzz.h"
 #include "fuzz/arrays.h"
 
-#include "io/idx.h"
+#include "data/idx.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "io/model_file.h"
+#include "net/compile/model_file.h"
 
 #include <stdlib.h>
 

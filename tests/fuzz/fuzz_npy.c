@@ -7,7 +7,7 @@
 #include "fuzz/fuzz.h"
 #include "fuzz/arrays.h"
 
-#include "io/npy.h"
+#include "data/npy.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "io/tokens.h"
+#include "data/tokens.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes the reference numbers of whole networks that tests/test_golden_nets.c compares with.
+"""Writes the reference numbers of whole networks that tests/net/test_golden_nets.c compares with.
 
 usage: python tests/golden/make_nets.py        (PyTorch 2.15, safetensors; the files are committed)
 
@@ -131,7 +131,7 @@ class Layers:
         return x
 
 
-# The same lists stand in tests/test_golden_nets.c. Skips cross (a, b), nest (c within b), have
+# The same lists stand in tests/net/test_golden_nets.c. Skips cross (a, b), nest (c within b), have
 # several readers, and two of one name live in different namespaces ("x/a").
 CROSSING = [("linear", 8), ("stash", "a"), ("gelu", "none"), ("stash", "b"), ("linear", 8),
             ("stash", "x/a"), ("layer_norm", None), ("read_add", "b"), ("gelu", "tanh"),

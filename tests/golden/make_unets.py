@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Writes unets.safetensors: U-Nets of 2 to 5 levels at odd sizes, for tests/test_golden_unet.c.
+"""Writes unets.safetensors: U-Nets of 2 to 5 levels at odd sizes, for tests/net/test_golden_unet.c.
 
 usage: python tests/golden/make_unets.py        (PyTorch, safetensors; the file is committed)
 

@@ -69,10 +69,25 @@ static void check_header_is_used(const struct tree *tree, const struct file *hea
 
 /* build.zig takes all .c of src, but only these folders below the others. */
 static bool is_compiled(const char *path) {
-    static const char *const cuda_folders[] = {"kernels/", "tests/kernels/", "examples/", NULL};
-    static const char *const folders[] = {
-        "tests/tidy/",    "tests/embed/",        "tests/fuzz/", "tests/fake_cuda/",
-        "tests/kernels/", "tests/managed_cuda/", NULL};
+    static const char *const cuda_folders[] = {"kernels/engine/", "kernels/net/", "tests/toys/",
+                                               "examples/", NULL};
+    static const char *const folders[] = {"tests/cli/",
+                                          "tests/cuda/",
+                                          "tests/engine/",
+                                          "tests/io/",
+                                          "tests/kernels/",
+                                          "tests/net/",
+                                          "tests/schedule/",
+                                          "tests/tidy/",
+                                          "tests/embed/",
+                                          "tests/fuzz/",
+                                          "tests/fake_cuda/",
+                                          "tests/toys/",
+                                          "tests/managed_cuda/",
+                                          "tools/cli/",
+                                          "tools/cmd/",
+                                          "tools/data/",
+                                          NULL};
     bool cuda = tidy_ends_with(path, ".cu");
     bool fake = tidy_ends_with(path, ".cc");
     if (!cuda && !fake && tidy_starts_with(path, "src/")) return true;
@@ -153,13 +168,16 @@ static void check_registered(const struct file *file) {
 
 void tidy_check_suites(const struct tree *tree) {
     const char *suites = tidy_find(tree, "tests/suites.h");
-    static const char prefix[] = "tests/test_";
+    static const char prefix[] = "test_";
     for (size_t i = 0; i < tree->count; i++) {
         const struct file *file = &tree->files[i];
-        if (!tidy_starts_with(file->path, prefix) || !tidy_ends_with(file->path, ".c")) continue;
+        const char *name = strrchr(file->path, '/');
+        name = name ? name + 1 : file->path;
+        if (!tidy_starts_with(file->path, "tests/") || !tidy_starts_with(name, prefix)) continue;
+        if (!tidy_ends_with(name, ".c")) continue;
         char module[NAME_MAX_BYTES];
-        int length = (int)(strlen(file->path) - strlen(prefix) - strlen(".c"));
-        snprintf(module, sizeof module, "%.*s", length, file->path + strlen(prefix));
+        int length = (int)(strlen(name) - strlen(prefix) - strlen(".c"));
+        snprintf(module, sizeof module, "%.*s", length, name + strlen(prefix));
         if (!suites || !contains_call(suites, "SUITE", module)) {
             tidy_report(file->path, 0, "SUITE(%s) is not in tests/suites.h", module);
         }

@@ -26,7 +26,7 @@ struct weir__cuda_span {
 /** Bytes of workspace of weir__cuda_square_sums. */
 size_t weir__cuda_square_sums_workspace(const struct weir__cuda_span *spans, uint32_t count);
 /** squares[span.result] = the sum of the span's squares, in double, in an order that depends on the
- * span's count alone (kernels/square_sums.cu). `squares` is the device's or pinned;
+ * span's count alone (kernels/net/square_sums.cu). `squares` is the device's or pinned;
  * those that no span names are left as they are. */
 int weir__cuda_square_sums(struct weir_stream *stream, const float *data,
                            const struct weir__cuda_span *spans, uint32_t count, double *squares,

@@ -47,7 +47,7 @@ struct weir__cuda_fold {
     uint32_t overwrite;
 };
 
-/** The norms over the pixels of a row: see kernels/instance_norm.cu. */
+/** The norms over the pixels of a row: see kernels/net/instance_norm.cu. */
 struct weir__cuda_instance {
     void *out;                  /**< (rows, pixels, channels): y, or dx */
     const void *x, *dy, *sign;  /**< (rows, pixels, channels); sign: y of the gradient with an

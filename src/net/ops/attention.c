@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Causal self-attention. The scores are never kept: the backward pass makes them again, block by
  * block, from qkv and the logarithm of each row's sum. */
-#include "net/network.h"
+#include "net/model/network.h"
 #include "net/ops/rules.h"
 
 /** One token per row: keys and values of those before it come from the cache. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Ops of the user's own: emitted, checked, and differentiated into one backward node. */
 #include "net/custom.h"
-#include "net/network.h"
+#include "net/model/network.h"
 #include "net/ops/rules.h"
 
 #include <string.h>

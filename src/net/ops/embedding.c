@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Rows of a table, picked by number, and a table of positions that is added. */
-#include "net/network.h"
+#include "net/model/network.h"
 #include "net/ops/rules.h"
 
 #include <string.h>

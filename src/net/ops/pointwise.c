@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Ops on single elements: activations, dropout, sums. */
-#include "net/network.h"
+#include "net/model/network.h"
 #include "net/ops/rules.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef WEIR_OPS_RULES_H
 #define WEIR_OPS_RULES_H
 
-#include "net/builder.h"
+#include "net/model/builder.h"
 
 extern const struct weir__op_rule weir__rule_linear;
 extern const struct weir__op_rule weir__rule_embedding;

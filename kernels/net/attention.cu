@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * attention_<bucket>: y = softmax(scale * q k^T, over the keys up to the query's own) v,
+ *                     lse = log of the sum of exp of the scaled scores
+ *
+ * For each row of the micro-batch and head. As FlashAttention does, a block keeps 64 queries and
+ * goes over the keys, 64 at a time: their scores make shares relative to the largest score so far,
+ * and what was summed up before is scaled when there is a larger one. So there are never more than
+ * 64 x 64 scores. `bucket` is the least of 64, 128, 256 that holds a head.
+ *
+ * A score that is not finite gives NaN in lse, and so does NaN in q. One in v or k reaches the
+ * queries that see it, and may reach others of its tile of 64, too.
+ *
+ * Memory: y and lse are overwritten (=). Fast if heads are multiples of 16 bytes.
+ * Bytes: reads qkv, writes y and lse: little beside the work, 2 x T^2 x size multiplications for
+ *   each row and head, of which about (T + 64) / 2T are done. Floor: 4 x half of that / 67 TFLOP/s
+ *   on an H200, without the tensor cores.
+ * Launch: threads 256, blocks ceil(T / 64) x heads x R, shared memory 2 tiles (34 KB).
+ */
+#include "net/attention_tile.cuh"
+
+/* What is known of a thread's four queries; the 16 threads of a row of a product have the same
+ * queries, and each its own part of `sum`. */
+struct softmax {
+    float largest[OWN], sum[OWN];
+};
+
+/* Scores become shares, relative to the largest so far; factor: what older ones are worth. */
+__device__ __forceinline__ void share_out(struct softmax &state, float (&score)[OWN][OWN],
+                                          float (&factor)[OWN]) {
+    float now[OWN];
+#pragma unroll
+    for (int i = 0; i < OWN; i++)
+        now[i] = fmaxf(fmaxf(score[i][0], score[i][1]), fmaxf(score[i][2], score[i][3]));
+    max_of_lanes<ACROSS>(now);
+#pragma unroll
+    for (int i = 0; i < OWN; i++) {
+        now[i] = fmaxf(now[i], state.largest[i]);
+        const float base = now[i] == -INFINITY ? 0.0f : now[i]; /* -inf - -inf is not a number */
+        factor[i] = expf(state.largest[i] - base);
+        state.sum[i] *= factor[i];
+#pragma unroll
+        for (int j = 0; j < OWN; j++) {
+            score[i][j] = expf(score[i][j] - base);
+            state.sum[i] += score[i][j];
+        }
+        state.largest[i] = now[i];
+    }
+}
+
+/* Scaled, and -inf where the key comes after the query. */
+__device__ __forceinline__ void mask(float (&score)[OWN][OWN], float scale, uint32_t query,
+                                     uint32_t key) {
+#pragma unroll
+    for (int i = 0; i < OWN; i++)
+#pragma unroll
+        for (int j = 0; j < OWN; j++)
+            score[i][j] = key + j * ACROSS <= query + i ? score[i][j] * scale : -INFINITY;
+}
+
+template <int pieces>
+__device__ __forceinline__ void scale_rows(float (&numbers)[pieces][OWN][OWN],
+                                           const float (&factor)[OWN]) {
+#pragma unroll
+    for (int piece = 0; piece < pieces; piece++)
+#pragma unroll
+        for (int i = 0; i < OWN; i++)
+#pragma unroll
+            for (int j = 0; j < OWN; j++) numbers[piece][i][j] *= factor[i];
+}
+
+template <typename T, int pieces>
+__device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) {
+    DYNAMIC_SHARED(float, a);
+    float *b = a + TILE * PITCH;
+    const struct block_part part = part_of_block(pass, TILE, true);
+    const uint64_t step = 3 * static_cast<uint64_t>(pass.heads) * pass.size;
+    const T *qkv = static_cast<const T *>(pass.qkv);
+    const T *q = qkv + head_at(pass, part, 3, 0) + part.first * step;
+    const T *k = qkv + head_at(pass, part, 3, 1), *v = qkv + head_at(pass, part, 3, 2);
+    const uint32_t rows = pass.tokens - part.first;
+    const uint32_t query = part.first + own_row(), lane = threadIdx.x % ACROSS;
+    float out[pieces][OWN][OWN] = {}, factor[OWN];
+    struct softmax state = {{-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {}};
+
+#pragma unroll 1
+    for (uint32_t key = 0; key <= part.first; key += TILE) {
+        const uint32_t keys = pass.tokens - key < TILE ? pass.tokens - key : TILE;
+        float score[OWN][OWN] = {};
+        multiply_heads<(pieces > 2 ? 1 : 2)>(score, a, b, q, step, rows, k + key * step, step, keys,
+                                             pass.size);
+        mask(score, pass.scale, query, key + lane);
+        share_out(state, score, factor);
+        scale_rows(out, factor);
+        __syncthreads();
+        keep_tile(a, score);
+        add_product(out, a, b, v + key * step, step, keys, pass.size, false);
+    }
+
+    sum_of_lanes<ACROSS>(state.sum);
+    float *lse = pass.lse + (part.row * pass.heads + part.head) * pass.tokens;
+#pragma unroll
+    for (int i = 0; i < OWN; i++) {
+        factor[i] = 1.0f / state.sum[i];
+        if (lane == 0 && query + i < pass.tokens)
+            lse[query + i] = state.largest[i] + logf(state.sum[i]);
+    }
+    scale_rows(out, factor);
+    T *y = static_cast<T *>(pass.y) + head_at(pass, part, 1, 0) + part.first * (step / 3);
+    store_pieces(y, step / 3, out, rows, pass.size);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_64_f32(struct weir__cuda_attention pass) {
+    attend<float, 1>(pass);
+}
+EXPORT_KERNEL(weir_attention_64_f32);
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_128_f32(struct weir__cuda_attention pass) {
+    attend<float, 2>(pass);
+}
+EXPORT_KERNEL(weir_attention_128_f32);
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_256_f32(struct weir__cuda_attention pass) {
+    attend<float, 4>(pass);
+}
+EXPORT_KERNEL(weir_attention_256_f32);
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_64_bf16(struct weir__cuda_attention pass) {
+    attend<bf16, 1>(pass);
+}
+EXPORT_KERNEL(weir_attention_64_bf16);
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2)
+    weir_attention_128_bf16(struct weir__cuda_attention pass) {
+    attend<bf16, 2>(pass);
+}
+EXPORT_KERNEL(weir_attention_128_bf16);
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    weir_attention_256_bf16(struct weir__cuda_attention pass) {
+    attend<bf16, 4>(pass);
+}
+EXPORT_KERNEL(weir_attention_256_bf16);

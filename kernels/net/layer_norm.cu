@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * layer_norm: mean = sum(x) / C, rstd = 1 / sqrt(sum((x - mean)^2) / C + eps),
+ *             y = (x - mean) * rstd * weight + bias
+ * add_layer_norm: sum = x + b, rounded as it is stored, and the same of that sum
+ *
+ * Memory: y, mean, rstd (and sum) are overwritten (=). Fast if rows and pointers are multiples of
+ *   16 bytes.
+ * Bytes: reads and writes M x C numbers (with a sum: reads 2, writes 2); 8 M for the statistics;
+ * the weights stay in the first cache. A row is read once as long as it fits in registers: 1024
+ *   numbers by a warp, 16 or 8 thousand by a block; what is longer comes from a cache the second
+ * and third time. Floor: 2 x M x C x (4 or 2) / bandwidth. Launch: threads 256; rows of up to 1024
+ * numbers take a warp each, longer ones a block.
+ */
+#include "net/norm_row.cuh"
+
+template <typename T, bool whole, bool added, uint32_t threads> struct layer_norm_row {
+    static constexpr uint32_t width = chunk_width<T>, held = whole ? held_chunks<T> : 1;
+    const struct weir__cuda_layer_norm &call;
+    uint32_t n, lane;
+    kept<T, held> keep;
+
+    /** visit(chunk, i) for each of this lane's chunks. */
+    template <typename Visit> __device__ __forceinline__ void each(const T *row, Visit visit) {
+        walk_row<T, threads, held>(
+            lane, n, [&](uint32_t k, uint32_t i) { visit(keep.at[k], i); },
+            [&](uint32_t i) { visit(load_chunk<whole>(row, i, n), i); });
+    }
+
+    /** x + b, to memory and to what is kept. */
+    __device__ __forceinline__ void add(T *sum, const T *x, const T *b) {
+        kept<T, held> other;
+        keep_row<whole, threads>(keep, x, lane, n);
+        keep_row<whole, threads>(other, b, lane, n);
+        walk_row<T, threads, held>(
+            lane, n,
+            [&](uint32_t k, uint32_t i) {
+                keep.at[k] = sum_of<T>(keep.at[k], other.at[k]);
+                store_chunk<whole>(sum, i, n, keep.at[k]);
+            },
+            [&](uint32_t i) {
+                store_chunk<whole>(
+                    sum, i, n, sum_of<T>(load_chunk<whole>(x, i, n), load_chunk<whole>(b, i, n)));
+            });
+    }
+
+    __device__ __forceinline__ float mean_of(const T *row, float *shared) {
+        float sum = 0.0f;
+        each(row, [&](const chunk<T> &v, uint32_t) {
+#pragma unroll
+            for (uint32_t e = 0; e < width; e++) sum += widen(v.at[e]);
+        });
+        return reduce_block<threads / 32, struct add>(sum, shared) / static_cast<float>(n);
+    }
+
+    __device__ __forceinline__ float rstd_of(const T *row, float mean, float *shared) {
+        float squares = 0.0f;
+        each(row, [&](const chunk<T> &v, uint32_t i) {
+#pragma unroll
+            for (uint32_t e = 0; e < width; e++) {
+                const float distance = widen(v.at[e]) - mean;
+                if (whole || i + e < n) squares += distance * distance;
+            }
+        });
+        squares = reduce_block<threads / 32, struct add>(squares, shared);
+        return 1.0f / sqrtf(squares / static_cast<float>(n) + call.eps);
+    }
+
+    __device__ __forceinline__ void run(uint64_t m, float (*shared)[32]) {
+        const T *x = static_cast<const T *>(call.x) + m * n;
+        if (added) {
+            T *sum = static_cast<T *>(call.sum) + m * n;
+            add(sum, x, static_cast<const T *>(call.b) + m * n);
+            x = sum;
+        } else {
+            keep_row<whole, threads>(keep, x, lane, n);
+        }
+        const float mean = mean_of(x, shared[0]), rstd = rstd_of(x, mean, shared[1]);
+        T *y = static_cast<T *>(call.y) + m * n;
+        each(x, [&](chunk<T> v, uint32_t i) {
+            const floats<width> weight = load_floats<whole, width>(call.weight, i, n);
+            const floats<width> bias = load_floats<whole, width>(call.bias, i, n);
+#pragma unroll
+            for (uint32_t e = 0; e < width; e++)
+                v.at[e] = narrow<T>((widen(v.at[e]) - mean) * rstd * weight.at[e] + bias.at[e]);
+            store_chunk<whole>(y, i, n, v);
+        });
+        if (lane != 0) return;
+        call.mean[m] = mean;
+        call.rstd[m] = rstd;
+    }
+};
+
+template <typename T, bool added, uint32_t threads>
+__device__ __forceinline__ void layer_norm(const struct weir__cuda_layer_norm &call) {
+    const uint32_t n = call.width;
+    const bool whole = n % chunk_width<T> == 0 && is_aligned(call.x) && is_aligned(call.b) &&
+                       is_aligned(call.y) && is_aligned(call.sum) && is_aligned(call.weight) &&
+                       is_aligned(call.bias);
+    walk_rows<threads>(call.rows, [&](uint64_t m, uint32_t lane, float(*shared)[32]) {
+        if (whole)
+            layer_norm_row<T, true, added, threads>{call, n, lane, {}}.run(m, shared);
+        else
+            layer_norm_row<T, false, added, threads>{call, n, lane, {}}.run(m, shared);
+    });
+}
+
+STORED_KERNELS(layer_norm_warp, weir__cuda_layer_norm, (256, 3), layer_norm<T, false, 32>);
+STORED_KERNELS(layer_norm_block, weir__cuda_layer_norm, (256, 3), layer_norm<T, false, 256>);
+STORED_KERNELS(add_layer_norm_warp, weir__cuda_layer_norm, (256, 2), layer_norm<T, true, 32>);
+STORED_KERNELS(add_layer_norm_block, weir__cuda_layer_norm, (256, 2), layer_norm<T, true, 256>);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+/* Lasting memory of a stage's nodes: packed copies of weights, caches of keys and values. Its size
+ * does not depend on row counts, so it is settled before any instance is planned. */
+#include "net/compile/program.h"
+
+static bool is_used(const struct weir__slices *slices, uint32_t node) {
+    for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++)
+        for (uint32_t i = 0; i < slices->node_counts[kind]; i++)
+            if (slices->nodes[kind][i] == node) return true;
+    return false;
+}
+
+static int pack_bytes(const struct weir__instance_options *options, const struct weir__node *node,
+                      size_t *bytes) {
+    const struct weir__kernel *kernel =
+        weir__kernel_for(node->op, options->dtype, options->backend);
+    const uint32_t threads[] = {options->threads, 1};
+    if (kernel == NULL || kernel->measure_pack == NULL) return WEIR_OK;
+    for (int t = 0; t < (options->threads_known || threads[0] == 1 ? 1 : 2); t++) {
+        struct weir__op_shape shape = node->shape;
+        shape.rows = shape.rows_max = options->rows_max;
+        shape.threads = threads[t];
+        size_t measured = 0;
+        int status = kernel->measure_pack(&shape, &measured);
+        if (status != WEIR_OK) return status;
+        if (*bytes < measured) *bytes = measured;
+    }
+    return WEIR_OK;
+}
+
+/** Keys and values: (sequences, places, 2 C). */
+static int cache_bytes(const struct weir__op_shape *shape, size_t *bytes) {
+    size_t size = weir_dtype_bytes(shape->dtype);
+    bool fits = weir__multiply((size_t)shape->in, (size_t)shape->table, bytes) &&
+                weir__multiply(*bytes, 2 * (size_t)shape->width, bytes) &&
+                weir__multiply(*bytes, size, bytes);
+    return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}
+
+int weir__lasting_plan(const struct weir__instance_options *options, struct weir__lasting *lasting,
+                       size_t *total) {
+    const struct weir__graph *graph = options->slices->graph;
+    *total = 0;
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const struct weir__node *node = graph->nodes[i];
+        size_t bytes = 0;
+        if (node->dead || node->op == WEIR__OP_ALIAS || !is_used(options->slices, i)) continue;
+        int status = node->op == WEIR__OP_attention_cached ? cache_bytes(&node->shape, &bytes)
+                                                           : pack_bytes(options, node, &bytes);
+        if (status != WEIR_OK) return status;
+        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
+        lasting[i] = (struct weir__lasting){.offset = *total, .bytes = bytes};
+        if (!weir__add(*total, bytes, total)) return WEIR_ERR_OVERFLOW;
+    }
+    return WEIR_OK;
+}

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT */
+/* From JSON to a list of layers. A layer that is refused leaves an identity in its place, so that
+ * the ones behind it keep their index in messages; such a model is never handed out. */
+#include "net/compile/model_file.h"
+#include "net/compile/compile.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { FILE_BYTES_MAX = 16 << 20, VALUES_MAX = 1 << 20, LAYERS_MAX = 65536, ATTRS_MAX = 32 };
+
+struct reading {
+    const struct weir_allocator *allocator;
+    const char *name; /* of the file */
+    struct weir_faults *faults;
+    struct weir_model *model;
+    int status;       /* the first that went wrong */
+    bool skips_known; /* no layer was refused that may have used a skip */
+};
+
+#define FAULT(reading, status_, ...)                                                               \
+    do {                                                                                           \
+        weir_faults_add((reading)->faults, __VA_ARGS__);                                           \
+        if ((reading)->status == WEIR_OK) (reading)->status = (status_);                           \
+    } while (0)
+
+static bool is_one_of(const char *text, const char *const *list) {
+    for (; *list != NULL; list++)
+        if (strcmp(text, *list) == 0) return true;
+    return false;
+}
+
+/** A member that is null counts as missing. */
+static json_t *member(json_t *object, const char *key) {
+    json_t *value = json_object_get(object, key);
+    return json_is_null(value) ? NULL : value;
+}
+
+/* ---- the border ---- */
+
+static bool read_dtype(const char *text, enum weir_dtype *dtype) {
+    for (uint32_t d = 0; d < WEIR_DTYPE_COUNT; d++) {
+        if (strcmp(text, weir_dtype_name((enum weir_dtype)d)) != 0) continue;
+        *dtype = (enum weir_dtype)d;
+        return true;
+    }
+    return false;
+}
+
+static bool read_shape(struct reading *r, const char *what, json_t *shape,
+                       struct weir_tensor *tensor) {
+    size_t rank = json_array_size(shape);
+    if (!json_is_array(shape) || rank > WEIR_RANK_MAX) {
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: %s.shape must be a list of at most %d sizes", r->name,
+              what, WEIR_RANK_MAX);
+        return false;
+    }
+    tensor->rank = (uint32_t)rank;
+    for (size_t i = 0; i < rank; i++) {
+        json_t *size = json_array_get(shape, i);
+        tensor->shape[i] = json_integer_value(size);
+        if (json_is_integer(size) && tensor->shape[i] >= 1 && tensor->shape[i] <= INT32_MAX)
+            continue;
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: %s.shape[%zu] must be a whole number from 1 to %d",
+              r->name, what, i, INT32_MAX);
+        return false;
+    }
+    return true;
+}
+
+/** "input" or "target". */
+static bool read_tensor(struct reading *r, const char *what, json_t *value,
+                        struct weir_tensor *tensor) {
+    *tensor = (struct weir_tensor){.dtype = WEIR_F32};
+    if (!json_is_object(value)) {
+        FAULT(r, WEIR_ERR_ARGUMENT,
+              "%s: %s must be an object like {\"dtype\": \"f32\", \"shape\": [3, 32, 32]}", r->name,
+              what);
+        return false;
+    }
+    const char *key, *text = json_string_value(json_object_get(value, "dtype"));
+    json_t *unused;
+    bool good = true;
+    json_object_foreach(value, key, unused) {
+        if (strcmp(key, "dtype") == 0 || strcmp(key, "shape") == 0) continue;
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: %s has no member '%.40s': it takes dtype and shape",
+              r->name, what, key);
+        good = false;
+    }
+    if (text == NULL || !read_dtype(text, &tensor->dtype)) {
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: %s.dtype must be f32 or i64%s%.40s", r->name, what,
+              text == NULL ? "" : ", not ", text == NULL ? "" : text);
+        good = false;
+    } else if (tensor->dtype != WEIR_F32 && tensor->dtype != WEIR_I64) {
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: %s.dtype is %s, but must be f32 or i64", r->name, what,
+              text);
+        good = false;
+    }
+    return read_shape(r, what, json_object_get(value, "shape"), tensor) && good;
+}
+
+static void read_ignore_index(struct reading *r, json_t *value) {
+    if (value == NULL) return;
+    if (!json_is_integer(value))
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: ignore_index must be a whole number", r->name);
+    else if (r->model != NULL)
+        weir_model_ignore_index(r->model, json_integer_value(value));
+}
+
+static void read_freeze(struct reading *r, json_t *list) {
+    size_t index;
+    json_t *value;
+    bool good = list == NULL || json_is_array(list);
+    json_array_foreach(list, index, value) {
+        const char *pattern = json_string_value(value);
+        good &= pattern != NULL && pattern[0] != '\0';
+        int status = good ? weir_model_freeze(r->model, pattern) : WEIR_OK;
+        if (status != WEIR_OK) FAULT(r, status, "%s: out of memory", r->name);
+    }
+    if (!good)
+        FAULT(r, WEIR_ERR_ARGUMENT,
+              "%s: freeze must be a list of patterns of parameter names, like [\"h.0.*\"]",
+              r->name);
+}
+
+static void read_border(struct reading *r, json_t *root) {
+    struct weir_tensor input, target;
+    json_t *target_value = member(root, "target"), *loss_value = member(root, "loss");
+    const char *loss = json_string_value(loss_value);
+    bool good = read_tensor(r, "input", json_object_get(root, "input"), &input);
+    if (target_value != NULL) good &= read_tensor(r, "target", target_value, &target);
+    if (loss_value != NULL && loss == NULL)
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: loss must be a text", r->name);
+    if ((target_value == NULL) != (loss_value == NULL))
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: target and loss go together, but %s is missing", r->name,
+              target_value == NULL ? "target" : "loss");
+    if (good && (target_value == NULL) == (loss == NULL)) {
+        int status = weir_model_new(r->allocator, &input, target_value == NULL ? NULL : &target,
+                                    loss, &r->model);
+        if (status == WEIR_ERR_ARGUMENT)
+            FAULT(r, status,
+                  "%s: loss '%.40s' is not known; losses are: cross_entropy bce_with_logits mse",
+                  r->name, loss);
+        else if (status == WEIR_ERR_SHAPE)
+            FAULT(r, status, "%s: a row of the input or the target is larger than any memory",
+                  r->name);
+        else if (status != WEIR_OK)
+            FAULT(r, status, "%s: %s", r->name, weir_status_text(status));
+    }
+    read_ignore_index(r, member(root, "ignore_index"));
+}
+
+/* ---- layers ---- */
+
+/** False where no attribute can look like `value`. */
+static bool read_attribute(const char *key, json_t *value, struct weir_attr *attr) {
+    *attr = (struct weir_attr){.key = key};
+    switch (json_typeof(value)) {
+    case JSON_INTEGER:
+        attr->kind = WEIR_ATTR_KIND_INT;
+        attr->integer = json_integer_value(value);
+        return true;
+    case JSON_REAL:
+        attr->kind = WEIR_ATTR_KIND_REAL;
+        attr->real = json_real_value(value);
+        return true;
+    case JSON_TRUE:
+    case JSON_FALSE:
+        attr->kind = WEIR_ATTR_KIND_FLAG;
+        attr->integer = json_is_true(value);
+        return true;
+    case JSON_STRING:
+        attr->kind = WEIR_ATTR_KIND_TEXT;
+        attr->text = json_string_value(value);
+        return true;
+    case JSON_ARRAY:
+        attr->kind = WEIR_ATTR_KIND_PAIR;
+        attr->integer = json_integer_value(json_array_get(value, 0));
+        attr->second = json_integer_value(json_array_get(value, 1));
+        return json_array_size(value) == 2 && json_is_integer(json_array_get(value, 0)) &&
+               json_is_integer(json_array_get(value, 1));
+    default: return false;
+    }
+}
+
+/** What is no attribute: the layer's own, and what `describe` adds. */
+static const char *const not_attributes[] = {
+    "type", "name", "output_shape", "parameters", "flops", "activation_bytes", "stage", NULL};
+
+static bool read_attributes(struct reading *r, size_t index, const char *type, json_t *layer,
+                            struct weir_attr *list, uint32_t *count) {
+    const char *key;
+    json_t *value;
+    bool good = true;
+    *count = 0;
+    json_object_foreach(layer, key, value) {
+        if (is_one_of(key, not_attributes) || json_is_null(value)) continue;
+        if (*count == ATTRS_MAX) {
+            FAULT(r, WEIR_ERR_ARGUMENT, "layer %zu (%.20s): more than %d attributes", index, type,
+                  ATTRS_MAX);
+            return false;
+        }
+        if (read_attribute(key, value, &list[*count])) {
+            ++*count;
+            continue;
+        }
+        FAULT(
+            r, WEIR_ERR_ARGUMENT,
+            "layer %zu (%.20s): %.40s must be a number, a text, true, false, or two whole numbers",
+            index, type, key);
+        good = false;
+    }
+    return good;
+}
+
+static bool add_layer(struct reading *r, size_t index, json_t *layer) {
+    struct weir_attr list[ATTRS_MAX];
+    uint32_t count;
+    const char *type = json_string_value(json_object_get(layer, "type"));
+    json_t *name = member(layer, "name");
+    if (!json_is_object(layer) || type == NULL) {
+        FAULT(r, WEIR_ERR_ARGUMENT,
+              "layer %zu: it must be an object with a type, like {\"type\": \"relu\"}", index);
+        return false;
+    }
+    if (name != NULL && !json_is_string(name)) {
+        FAULT(r, WEIR_ERR_ARGUMENT, "layer %zu (%.20s): its name must be a text", index, type);
+        return false;
+    }
+    if (!read_attributes(r, index, type, layer, list, &count)) return false;
+    int status = weir_model_add(r->model, type, json_string_value(name),
+                                (struct weir_attrs){count, list}, r->faults);
+    if (status != WEIR_OK && r->status == WEIR_OK) r->status = status;
+    return status == WEIR_OK;
+}
+
+static bool may_use_skips(const struct reading *r, json_t *layer) {
+    const char *name = json_string_value(json_object_get(layer, "type"));
+    const struct weir_layer_type *type = name == NULL ? NULL : weir__model_type(r->model, name);
+    return type == NULL || type->skip_count > 0;
+}
+
+static void read_layers(struct reading *r, json_t *layers) {
+    size_t index;
+    json_t *layer;
+    if (!json_is_array(layers) || json_array_size(layers) > LAYERS_MAX) {
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: layers must be a list of at most %d layers", r->name,
+              LAYERS_MAX);
+        return;
+    }
+    json_array_foreach(layers, index, layer) {
+        if (add_layer(r, index, layer)) continue;
+        if (may_use_skips(r, layer)) r->skips_known = false;
+        const char *name = json_string_value(member(layer, "name"));
+        int status = weir_model_add(r->model, "identity", name, WEIR_NO_ATTRS, NULL);
+        if (status != WEIR_OK)
+            status = weir_model_add(r->model, "identity", NULL, WEIR_NO_ATTRS, NULL);
+        if (status != WEIR_OK) return;
+    }
+}
+
+/* ---- the file ---- */
+
+static const char *const members[] = {"input",  "target", "layers", "loss",       "ignore_index",
+                                      "freeze", "skips",  "stages", "parameters", NULL};
+
+static void read_root(struct reading *r, json_t *root) {
+    const char *key;
+    json_t *unused;
+    if (!json_is_object(root)) {
+        FAULT(r, WEIR_ERR_ARGUMENT, "%s: a model is an object with input, layers, target and loss",
+              r->name);
+        return;
+    }
+    json_object_foreach(root, key, unused) {
+        if (!is_one_of(key, members))
+            FAULT(r, WEIR_ERR_ARGUMENT,
+                  "%s: no member '%.40s'; a model has: input target layers loss ignore_index "
+                  "freeze",
+                  r->name, key);
+    }
+    read_border(r, root);
+    /* Without a border the layers are still looked at, for their faults. */
+    struct weir_tensor any = {.dtype = WEIR_F32};
+    if (r->model == NULL && weir_model_new(r->allocator, &any, NULL, NULL, &r->model) != WEIR_OK)
+        FAULT(r, WEIR_ERR_OUT_OF_MEMORY, "%s: out of memory", r->name);
+    if (r->model != NULL) read_layers(r, json_object_get(root, "layers"));
+    if (r->model != NULL) read_freeze(r, member(root, "freeze"));
+    /* A model that is handed out is verified when it is used; this one will not be. */
+    if (r->model != NULL && r->status != WEIR_OK && r->skips_known)
+        weir__model_check_skips(r->model, r->faults);
+}
+
+/** Every value begins the text, or stands behind one of these. Counted before a tree is made, which
+ * may take 75 times the memory of its text. */
+static bool has_too_many_values(const char *text, size_t bytes) {
+    size_t count = 1;
+    for (size_t i = 0; i < bytes; i++)
+        count += text[i] == ',' || text[i] == ':' || text[i] == '[' || text[i] == '{';
+    return count > VALUES_MAX;
+}
+
+static json_t *load(struct reading *r, const char *text, size_t bytes) {
+    json_error_t error;
+    if (has_too_many_values(text, bytes)) {
+        FAULT(r, WEIR_ERR_FORMAT, "%s: a model has at most %d values", r->name, VALUES_MAX);
+        return NULL;
+    }
+    json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL && json_error_code(&error) == json_error_out_of_memory)
+        r->status = WEIR_ERR_OUT_OF_MEMORY;
+    else if (root == NULL)
+        FAULT(r, WEIR_ERR_FORMAT, "%s: line %d, column %d: %s", r->name, error.line, error.column,
+              error.text);
+    return root;
+}
+
+int weir__model_text_read(const struct weir_allocator *allocator, const char *text, size_t bytes,
+                          const char *name, struct weir_faults *faults, struct weir_model **model) {
+    struct reading r = {
+        .allocator = allocator, .name = name, .faults = faults, .skips_known = true};
+    json_t *root = load(&r, text, bytes);
+    if (root != NULL) read_root(&r, root);
+    json_decref(root);
+    if (r.status == WEIR_OK)
+        *model = r.model;
+    else
+        weir_model_destroy(r.model);
+    return r.status;
+}
+
+int weir__model_file_read(const struct weir__io *io, const char *path, struct weir_faults *faults,
+                          struct weir_model **model) {
+    struct weir__bytes bytes = {0};
+    char text[96];
+    int status = weir__file_read(io, path, FILE_BYTES_MAX, &bytes);
+    if (status == WEIR_OK)
+        status = weir__model_text_read(io->allocator, bytes.data, bytes.count,
+                                       weir__path_text(path, text), faults, model);
+    weir__bytes_release(io->allocator, &bytes);
+    return status;
+}
+
+int weir_model_read(const struct weir_allocator *allocator, const char *path,
+                    struct weir_faults *faults, struct weir_model **model) {
+    struct weir_error error = {0};
+    struct weir__io io = {.allocator = allocator, .error = &error};
+    int status = weir__model_file_read(&io, path, faults, model);
+    if (status == WEIR_ERR_IO) weir_faults_add(faults, "%s", error.message);
+    return status;
+}

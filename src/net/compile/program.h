@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Programs: what a stage runs. A graph is sliced once by reachability: which nodes each program
+ * needs, and which forward values the backward nodes read (the *residuals*, which are kept in the
+ * task's saved area; stage inputs, skips and parameters lie elsewhere anyway). For each row count
+ * an *instance* holds the programs as flat arrays of kernel calls whose operands are planned
+ * offsets from a few base pointers that the task brings. Running one is a loop; it allocates
+ * nothing.
+ */
+#ifndef WEIR_PROGRAM_H
+#define WEIR_PROGRAM_H
+
+#include "net/model/graph.h"
+
+enum weir__program_kind {
+    WEIR__PROGRAM_FORWARD,    /**< keeping residuals */
+    WEIR__PROGRAM_CHECKPOINT, /**< forward: outputs, stashes and loss only */
+    WEIR__PROGRAM_RECOMPUTE,  /**< the ancestors of residuals, nothing else */
+    WEIR__PROGRAM_BACKWARD,
+    WEIR__PROGRAM_BACKWARD_INPUT,  /**< gradients of input and skips */
+    WEIR__PROGRAM_BACKWARD_WEIGHT, /**< the rest: gradients of parameters */
+    WEIR__PROGRAM_INFER,           /**< outputs and stashes */
+    WEIR__PROGRAM_INFER_LOSS,      /**< and the loss */
+    WEIR__PROGRAM_COUNT
+};
+
+/** Which nodes make up each program, and what is kept between them. Lies in the graph's pool. */
+struct weir__slices {
+    const struct weir__graph *graph;
+    uint32_t node_counts[WEIR__PROGRAM_COUNT]; /**< aliases not counted */
+    uint32_t *nodes[WEIR__PROGRAM_COUNT];      /**< ascending */
+    bool *residual;                            /**< [value]: forward keeps it for backward */
+    bool *residual_of_weight;   /**< [value]: a residual that the weight part reads */
+    bool *left_for_weight;      /**< [value]: made by the input part, read by the other */
+    bool *in_both;              /**< [node]: makes gradients of both parts; each asks for
+                                     its own outputs */
+    bool *skip_kept;            /**< [skip slot]: backward reads the value */
+    uint64_t inputs_kept;       /**< bit i: backward reads input i */
+    uint64_t inputs_recomputed; /**< bit i: recompute reads input i */
+    struct weir_weight_reads weight_reads; /**< what the weight part reads at the border, where it
+                                                lies: nothing of it is copied */
+};
+
+int weir__slice(struct weir__graph *graph, struct weir__slices *slices);
+/** Bytes per row that one layer's graph keeps for its backward: residuals and its input. */
+int weir__graph_activation_bytes(struct weir__graph *graph, uint64_t *sum);
+
+/** What is kept between programs lies in several areas of each life, so that a pipe's memory packs
+ * better: a new one begins where the last has this part of the whole. */
+enum { WEIR__AREA_LIVES = 3, WEIR__AREA_PARTS = 8 };
+enum { WEIR__AREAS_MAX = WEIR__AREA_LIVES * (WEIR__AREA_PARTS - 1) };
+
+/** Where a pointer starts. Skips follow, three bases each: value, sum in, sum out. */
+enum weir__base {
+    WEIR__BASE_NONE, /**< an absent operand */
+    WEIR__BASE_SAVED,
+    WEIR__BASE_SAVED_FOR_INPUT,
+    WEIR__BASE_LEFT_FOR_WEIGHT,
+    WEIR__BASE_WORKSPACE,
+    WEIR__BASE_PARAMETERS,
+    WEIR__BASE_GRADIENTS,
+    WEIR__BASE_LOSS,
+    WEIR__BASE_STATE,
+    WEIR__BASE_AREAS, /**< the instance's further areas */
+    WEIR__BASE_INPUT = WEIR__BASE_AREAS + WEIR__AREAS_MAX,
+    WEIR__BASE_OUTPUT = WEIR__BASE_INPUT + WEIR__STAGE_INPUT_MAX,
+    WEIR__BASE_OUTPUT_GRAD,
+    WEIR__BASE_INPUT_GRAD,
+    WEIR__BASE_SKIPS
+};
+#define WEIR__BASE_SKIP(k) (WEIR__BASE_SKIPS + 3 * (k))
+#define WEIR__BASE_SKIP_GRAD(k) (WEIR__BASE_SKIPS + 3 * (k) + 1)
+#define WEIR__BASE_SKIP_GRAD_OUT(k) (WEIR__BASE_SKIPS + 3 * (k) + 2)
+#define WEIR__BASE_COUNT(skip_count) (WEIR__BASE_SKIPS + 3 * (skip_count))
+
+struct weir__location {
+    uint32_t base;
+    size_t offset;
+};
+
+/** Memory of one node that lasts as long as the pipe; shared by all instances of the stage. */
+struct weir__lasting {
+    size_t offset, bytes; /**< in the stage's state; 0 bytes: none */
+    uint64_t packed_in;   /**< the step whose weights it holds; 0: none. The worker's */
+};
+
+/** What all calls of one node share, whichever program they stand in. */
+struct weir__node_call {
+    struct weir__op_shape shape;
+    const struct weir__kernel *kernel; /**< NULL: no program needs the node */
+    void *state;
+    size_t workspace;
+    struct weir__lasting *lasting; /**< NULL: none */
+    bool prepared;
+};
+
+struct weir__planned_call {
+    struct weir__node_call *node;
+    uint32_t layer;
+    uint8_t in_count, out_count;
+    bool to_output; /**< copies the stage's output, which may not be asked for */
+    struct weir__location in[WEIR__NODE_IN_MAX];
+    struct weir__location out[WEIR__NODE_OUT_MAX];
+    struct weir__location workspace;
+};
+
+struct weir__program {
+    uint32_t call_count;
+    struct weir__planned_call *calls;
+    size_t workspace; /**< bytes */
+    size_t discard;   /**< where in the workspace an unwanted input gradient goes */
+};
+
+struct weir__instance {
+    int64_t rows;
+    struct weir__pool pool;
+    struct weir__node_call *nodes; /**< [node] */
+    struct weir__program programs[WEIR__PROGRAM_COUNT];
+    uint32_t planned;                               /**< bit 1 << kind: that program is there */
+    size_t saved, saved_for_input, left_for_weight; /**< bytes, as in struct weir_stage_bytes */
+    struct weir_area areas[WEIR__AREAS_MAX];        /**< further ones */
+    uint32_t area_count;
+    bool prepared;
+};
+
+/** What instances are made from. */
+struct weir__instance_options {
+    const struct weir_allocator *allocator;
+    const struct weir__slices *slices;
+    const size_t *parameter_offsets; /**< [the network's parameter - parameter_first] */
+    uint32_t parameter_first;
+    struct weir__lasting *lasting; /**< [node] */
+    enum weir_dtype dtype;
+    int64_t rows_max;   /**< of a micro-batch; workspace is planned for these */
+    uint32_t threads;   /**< to plan for; the real number comes with weir__instance_prepare */
+    bool threads_known; /**< false: it is a guess, and one thread may be the truth */
+    enum weir__backend backend;
+    bool discard; /**< the input's gradient may not be wanted at run time */
+};
+
+/** Settles the nodes' lasting memory: lasting[node count], zeroed, and its bytes in all. */
+int weir__lasting_plan(const struct weir__instance_options *options, struct weir__lasting *lasting,
+                       size_t *total);
+/** For `rows` rows, without a program yet. The caller's: weir__instance_destroy. */
+int weir__instance_new(const struct weir__instance_options *options, int64_t rows,
+                       struct weir__instance **instance);
+/** Plans those of `programs` (bit 1 << kind) that are not there yet. On failure those that were
+ * stay as they are. */
+int weir__instance_plan(const struct weir__instance_options *options,
+                        struct weir__instance *instance, uint32_t programs);
+void weir__instance_destroy(const struct weir_allocator *allocator,
+                            struct weir__instance *instance);
+/** On the worker's thread: makes the kernels' states for `threads` threads, or for as many as get
+ * along with the workspace that was planned. WEIR_ERR_BACKEND where not even one does. `stream` is
+ * a device's, NULL: a CPU. */
+int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads,
+                           struct weir_stream *stream);
+void weir__instance_release(struct weir__instance *instance, uint32_t node_count);
+
+/** One run. */
+struct weir__run {
+    const uintptr_t *bases;
+    uint64_t step; /**< numbers steps: packed weights are made anew in each; 0: always */
+    struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
+    bool output_wanted;
+    uint64_t *stamps; /**< [calls + 1]: the clock before each call, then after the last; or NULL */
+    struct weir__event *events; /**< [calls + 1]: recorded instead, on call.stream; or NULL */
+};
+/** On failure *failed is the call that failed; it stays as it was where that was the last stamp. */
+int weir__program_run(const struct weir__program *program, const struct weir__run *run,
+                      const struct weir__planned_call **failed);
+
+/** Packing by lifetimes: buffer i is used by calls first[i] … last[i]. */
+struct weir__buffer {
+    size_t bytes;  /**< a multiple of 64; 0 takes no room */
+    size_t offset; /**< the result */
+    uint32_t first, last;
+};
+/** Greedy best fit, largest first. `order` has room for 2 * `count` indexes. Gives the bytes in
+ * all. */
+size_t weir__pack(struct weir__buffer *buffers, uint32_t count, uint32_t *order);
+
+#endif

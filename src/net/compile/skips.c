@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: MIT */
+/* Skips in the net library: declared by layers' types, verified over the whole list, and, where
+ * they leave their stage, turned into the engine's skip uses: one per stage, however many layers
+ * read. Within a stage a skip is an alias and never a portal. */
+#include "net/compile/compile.h"
+#include "net/ops/rules.h"
+
+#include <string.h>
+
+/* ---- over the whole list ---- */
+
+struct weir__skip_decl weir__layer_skip(const struct weir_layer *layer, uint32_t rule_index) {
+    const struct weir_skip_rule *rule = &layer->type->skips[rule_index];
+    struct weir__skip_decl decl = {.owner = layer->index, .verb = rule->verb};
+    decl.name = weir_layer_text(layer, rule->name_key);
+    if (rule->name_space_key != NULL)
+        decl.name_space = weir_layer_text(layer, rule->name_space_key);
+    if (decl.name_space == NULL) decl.name_space = "";
+    return decl;
+}
+
+static const char *owner_name(void *context, uint32_t owner) {
+    const struct weir_model *model = context;
+    return model->layers[owner]->label;
+}
+
+/** The network's skips in the order of their stashes, and which one each declaration is of: where
+ * they are sorted, the uses of one skip stand together and begin with its stash. */
+static int number_skips(struct weir__network *network, const struct weir__skip_decl *decls,
+                        uint32_t count) {
+    uint32_t *order = weir__pool_take(&network->pool, count, sizeof order[0]);
+    network->skips = weir__pool_take(&network->pool, count, sizeof network->skips[0]);
+    network->skip_uses = weir__pool_take(&network->pool, count, sizeof network->skip_uses[0]);
+    if (order == NULL || network->skips == NULL || network->skip_uses == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < count; i++)
+        if (decls[i].verb == WEIR_SKIP_STASH) network->skip_uses[i] = network->skip_count++;
+    weir__skip_sort(decls, count, order);
+    for (uint32_t i = 0; i < count; i++)
+        if (decls[order[i]].verb != WEIR_SKIP_STASH)
+            network->skip_uses[order[i]] = network->skip_uses[order[i - 1]];
+    return WEIR_OK;
+}
+
+static void note_use(const struct weir__skip_decl *decl, uint32_t stage, struct weir__skip *skip) {
+    if (decl->verb == WEIR_SKIP_STASH) {
+        skip->name_space = decl->name_space;
+        skip->name = decl->name;
+        skip->source_layer = decl->owner;
+        skip->source_stage = stage;
+        return;
+    }
+    skip->last_stage = stage;
+}
+
+/** All declarations in layer order, verified. */
+static int collect(const struct weir_model *model, struct weir__pool *pool,
+                   struct weir_faults *faults, struct weir__skip_decl **list, uint32_t *count) {
+    uint32_t most = 0, made = 0;
+    for (uint32_t i = 0; i < model->layer_count; i++) most += model->layers[i]->type->skip_count;
+    struct weir__skip_decl *decls = weir__pool_take(pool, most, sizeof decls[0]);
+    if (decls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < model->layer_count; i++)
+        for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++)
+            decls[made++] = weir__layer_skip(model->layers[i], k);
+    *list = decls;
+    *count = made;
+    return weir__skip_verify(decls, made, owner_name, (void *)model, faults);
+}
+
+int weir__model_check_skips(const struct weir_model *model, struct weir_faults *faults) {
+    struct weir__pool pool;
+    struct weir__skip_decl *decls;
+    uint32_t count;
+    weir__pool_init(&pool, model->allocator);
+    int status = collect(model, &pool, faults, &decls, &count);
+    weir__pool_clean_up(&pool);
+    return status;
+}
+
+/** Where each layer's declarations begin. */
+static int number_uses(struct weir__network *network) {
+    const struct weir_model *model = network->model;
+    uint32_t *first = weir__pool_take(&network->pool, model->layer_count, sizeof first[0]);
+    if (first == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0, count = 0; i < model->layer_count; i++) {
+        first[i] = count;
+        count += model->layers[i]->type->skip_count;
+    }
+    network->skip_use_first = first;
+    return WEIR_OK;
+}
+
+int weir__network_skips(struct weir__network *network, struct weir_faults *faults) {
+    uint32_t count = 0;
+    struct weir__skip_decl *decls;
+    int status = collect(network->model, &network->pool, faults, &decls, &count);
+    if (status == WEIR_OK) status = number_uses(network);
+    if (status == WEIR_OK) status = number_skips(network, decls, count);
+    for (uint32_t i = 0, stage = 0; status == WEIR_OK && i < count; i++) {
+        const struct weir__stage_graph *stages = network->stages;
+        while (decls[i].owner >= stages[stage].layer_first + stages[stage].layer_count) stage++;
+        note_use(&decls[i], stage, &network->skips[network->skip_uses[i]]);
+    }
+    return status;
+}
+
+/* ---- while layers build ---- */
+
+static const char *const verb_names[] = {"stash", "read", "pop"};
+
+/** The network's skip, if the present layer declares this use of it; marks the use as done. */
+static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash,
+                                        const char *name_space, const char *name,
+                                        enum weir_skip_verb *verb) {
+    if (name_space == NULL) name_space = "";
+    for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
+        struct weir__skip_decl decl = weir__layer_skip(builder->layer, i);
+        if ((decl.verb == WEIR_SKIP_STASH) != stash) continue;
+        if (strcmp(decl.name, name) != 0 || strcmp(decl.name_space, name_space) != 0) continue;
+        builder->skips_done |= (uint64_t)1 << i;
+        *verb = decl.verb;
+        const struct weir__network *network = builder->network;
+        return &network
+                    ->skips[network->skip_uses[network->skip_use_first[builder->layer_index] + i]];
+    }
+    return weir_builder_fail(builder, WEIR_ERR_SKIP, "it %s skip '%s' without declaring it",
+                             stash ? "stashes" : "reads", name);
+}
+
+void weir__skips_check_done(struct weir_builder *builder) {
+    for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
+        if ((builder->skips_done >> i & 1) != 0) continue;
+        struct weir__skip_decl decl = weir__layer_skip(builder->layer, i);
+        weir_builder_fail(builder, WEIR_ERR_SKIP,
+                          "it declares a %s of skip '%s' and does not do it", verb_names[decl.verb],
+                          decl.name);
+    }
+}
+
+static struct weir__skip_slot *add_slot(struct weir_builder *builder,
+                                        const struct weir__skip *skip) {
+    struct weir__graph *graph = builder->graph;
+    void *list = graph->skips;
+    if (!weir__pool_grow(graph->pool, &list, graph->skip_count, &graph->skip_capacity,
+                         sizeof graph->skips[0]))
+        return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    graph->skips = list;
+    struct weir__skip_slot *slot = &graph->skips[graph->skip_count++];
+    *slot = (struct weir__skip_slot){.skip = (uint32_t)(skip - builder->network->skips),
+                                     .later_readers = skip->last_stage > builder->stage};
+    return slot;
+}
+
+void weir_stash(struct weir_builder *builder, const char *name_space, const char *name,
+                struct weir_value *x) {
+    if (builder->status != WEIR_OK) return;
+    enum weir_skip_verb verb;
+    if (!weir__expects_rows(builder, "stash", x)) return;
+    struct weir__skip *skip = declared_skip(builder, true, name_space, name, &verb);
+    if (skip == NULL) return;
+    struct weir_value *value = weir__alias(builder, x);
+    if (value == NULL) return;
+    skip->tensor = weir_value_tensor(value);
+    skip->value = value;
+    if (skip->last_stage == builder->stage) return;
+    struct weir__skip_slot *slot = add_slot(builder, skip);
+    if (slot == NULL) return;
+    slot->verb = verb;
+    slot->value = value;
+}
+
+/** This stage's slot for a skip that an earlier stage stashed: one, however many layers read. */
+static struct weir__skip_slot *arriving_slot(struct weir_builder *builder,
+                                             struct weir__skip *skip) {
+    struct weir__graph *graph = builder->graph;
+    assert(builder->stage > skip->source_stage);
+    if (skip->reading_stage == builder->stage) return &graph->skips[skip->reading_slot];
+    struct weir__skip_slot *slot = add_slot(builder, skip);
+    if (slot == NULL) return NULL;
+    skip->reading_stage = builder->stage;
+    skip->reading_slot = graph->skip_count - 1;
+    slot->verb = WEIR_SKIP_READ;
+    slot->value = weir__graph_value(graph, WEIR__FROM_SKIP, graph->skip_count - 1, &skip->tensor);
+    if (slot->value == NULL)
+        return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    slot->value->channels_last = skip->value->channels_last;
+    return slot;
+}
+
+struct weir_value *weir_read(struct weir_builder *builder, const char *name_space,
+                             const char *name) {
+    if (builder->status != WEIR_OK) return NULL;
+    enum weir_skip_verb verb;
+    struct weir__skip *skip = declared_skip(builder, false, name_space, name, &verb);
+    if (skip == NULL) return NULL;
+    if (skip->value == NULL)
+        return weir_builder_fail(builder, WEIR_ERR_SKIP, "skip '%s' was never stashed", name);
+    if (skip->source_stage == builder->stage) return skip->value;
+    struct weir__skip_slot *slot = arriving_slot(builder, skip);
+    if (slot == NULL) return NULL;
+    if (verb == WEIR_SKIP_POP) slot->verb = verb;
+    return slot->value;
+}

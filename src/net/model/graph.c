@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: MIT */
+/* Values and nodes: lists of pointers, because passes hold on to both while the lists grow. */
+#include "net/model/graph.h"
+
+#include <string.h>
+
+struct weir_value *weir__value_root(struct weir_value *value) {
+    while (value->producer != NULL && value->producer->op == WEIR__OP_ALIAS)
+        value = value->producer->in[0];
+    return value;
+}
+
+int64_t weir__value_tokens(const struct weir_value *value) {
+    int64_t tokens = 1;
+    for (uint32_t d = 0; d + 1 < value->rank; d++) tokens *= value->shape[d];
+    return tokens;
+}
+
+int64_t weir__value_width(const struct weir_value *value) {
+    return value->rank == 0 ? 1 : value->shape[value->rank - 1];
+}
+
+int64_t weir__value_count(const struct weir_value *value) {
+    return weir__value_tokens(value) * weir__value_width(value);
+}
+
+struct weir_tensor weir_value_tensor(const struct weir_value *value) {
+    struct weir_tensor tensor = {.dtype = value->dtype, .rank = value->rank};
+    memcpy(tensor.shape, value->shape, sizeof tensor.shape);
+    tensor.differentiable = value->requires_grad;
+    return tensor;
+}
+
+int weir__value_bytes(const struct weir_value *value, int64_t rows, size_t *bytes) {
+    struct weir_tensor tensor = weir_value_tensor(value);
+    return weir__tensor_bytes(&tensor, value->batched ? rows : 1, bytes);
+}
+
+bool weir__value_same_shape(const struct weir_value *a, const struct weir_value *b) {
+    if (a->dtype != b->dtype || a->rank != b->rank || a->batched != b->batched) return false;
+    return memcmp(a->shape, b->shape, a->rank * sizeof a->shape[0]) == 0;
+}
+
+enum weir_dtype weir__exact_dtype(enum weir_dtype dtype) {
+    return dtype == WEIR_BF16 ? WEIR_F32 : dtype;
+}
+
+struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
+                                     uint32_t index, const struct weir_tensor *tensor) {
+    void *list = graph->values;
+    if (!weir__pool_grow(graph->pool, &list, graph->value_count, &graph->value_capacity,
+                         sizeof graph->values[0]))
+        return NULL;
+    graph->values = list;
+    struct weir_value *value = weir__pool_take(graph->pool, 1, sizeof *value);
+    if (value == NULL) return NULL;
+    value->id = graph->value_count;
+    value->source = source;
+    value->index = index;
+    value->dtype = tensor->dtype;
+    value->rank = tensor->rank;
+    memcpy(value->shape, tensor->shape, tensor->rank * sizeof value->shape[0]);
+    value->requires_grad = tensor->differentiable;
+    value->batched = true;
+    value->accumulator = WEIR__NONE;
+    graph->values[graph->value_count++] = value;
+    return value;
+}
+
+struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op op, uint32_t layer) {
+    void *list = graph->nodes;
+    if (!weir__pool_grow(graph->pool, &list, graph->node_count, &graph->node_capacity,
+                         sizeof graph->nodes[0]))
+        return NULL;
+    graph->nodes = list;
+    struct weir__node *node = weir__pool_take(graph->pool, 1, sizeof *node);
+    if (node == NULL) return NULL;
+    node->id = graph->node_count;
+    node->op = op;
+    node->shape.op = op;
+    node->layer = layer;
+    graph->nodes[graph->node_count++] = node;
+    return node;
+}

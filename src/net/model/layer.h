@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Layers as data: types, which are rows of one table, and the model, a list of layers. A type says
+ * which attributes it takes, which skips it uses, and how it builds. Adding a type is adding a row.
+ */
+#ifndef WEIR_NET_LAYER_H
+#define WEIR_NET_LAYER_H
+
+#include "base/name_set.h"
+#include "net/model/builder.h"
+
+struct weir_layer {
+    const struct weir_layer_type *type;
+    const char *name; /**< as given; "" if none */
+    uint32_t index;
+    uint32_t ordinal;        /**< layers of this type before it */
+    struct weir_attrs attrs; /**< as given */
+    const char *identity;    /**< "h.3" or "4": what messages and masks call it */
+    const char *prefix;      /**< "h.3.", "4." or "": what its parameters' names begin with */
+    char label[72];          /**< "5 'h.3' (gpt_block)", or "4 (relu)" without a name */
+    bool frozen;             /**< its parameters do not learn */
+};
+
+struct weir_model {
+    struct weir__pool pool;
+    const struct weir_allocator *allocator;
+    struct weir_tensor input, target;
+    bool has_target;
+    enum weir__loss {
+        WEIR__LOSS_NONE,
+        WEIR__LOSS_CROSS_ENTROPY,
+        WEIR__LOSS_MSE,
+        WEIR__LOSS_BCE
+    } loss;
+    int64_t ignore_index;
+    struct weir_layer **layers;
+    uint32_t layer_count, layer_capacity;
+    struct weir__name_set identities;     /**< of the layers, the first with each */
+    const struct weir_layer_type **types; /**< the user's */
+    uint32_t type_count, type_capacity;
+    const char **freezes; /**< patterns of parameters' names */
+    uint32_t freeze_count, freeze_capacity;
+};
+
+/** The i-th type, NULL after the last. */
+const struct weir_layer_type *weir__layer_type(uint32_t index);
+/** A type by name: the table's or the model's own; NULL if there is none. */
+const struct weir_layer_type *weir__model_type(const struct weir_model *model, const char *name);
+/** Rows of the table that stand in layers_image.c. */
+extern const struct weir_layer_type *const weir__image_layers[];
+extern const uint32_t weir__image_layer_count;
+/** Rows of the table that stand in gpt.c. */
+extern const struct weir_layer_type weir__layer_gpt_embedding;
+extern const struct weir_layer_type weir__layer_gpt_block;
+extern const struct weir_layer_type weir__layer_gpt_head;
+
+/** As weir_model_add, for a type that need not be in the table. The type must outlive the model. */
+int weir__model_add(struct weir_model *model, const struct weir_layer_type *type, const char *name,
+                    struct weir_attrs attrs, struct weir_faults *faults);
+
+/** Checks what was given against the type's rules and copies it into `pool`. */
+int weir__attrs_copy(struct weir__pool *pool, const struct weir_layer_type *type, const char *label,
+                     struct weir_attrs given, struct weir_attrs *attrs, struct weir_faults *faults);
+
+#endif

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT */
+/* Layer types for images, and softmax: rows of the table in layers.c. Names, attributes, defaults
+ * and initial values are PyTorch's. */
+#include "net/model/layer.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
+#define SIDES(name, default_, least_)                                                              \
+    { .key = name, .kind = WEIR_ATTR_KIND_PAIR, .integer = default_, .least = least_ }
+
+static const struct weir_init one = {WEIR_INIT_ONE, 0};
+static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
+
+/* ---- conv2d ---- */
+
+static const struct weir_attr_rule conv2d_attrs[] = {
+    {.key = "out_channels", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
+    {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
+    SIDES("stride", 1, 1),
+    SIDES("padding", 0, 0),
+    {.key = "groups", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},
+    {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+};
+
+static struct weir_value *build_conv2d(struct weir_builder *b, const struct weir_layer *layer,
+                                       struct weir_value *x) {
+    struct weir_tensor in = weir_value_tensor(x);
+    struct weir_conv_options options = {.groups = weir_layer_int(layer, "groups")};
+    int64_t out = weir_layer_int(layer, "out_channels"), kernel[2];
+    weir_layer_pair(layer, "kernel_size", kernel);
+    weir_layer_pair(layer, "stride", options.stride);
+    weir_layer_pair(layer, "padding", options.padding);
+    /* What does not fit is said by the op. */
+    int64_t per_group =
+        in.rank == 3 && in.shape[0] >= options.groups ? in.shape[0] / options.groups : 1;
+    struct weir_init init = {WEIR_INIT_UNIFORM,
+                             1 / sqrt((double)per_group * (double)kernel[0] * (double)kernel[1])};
+    int64_t shape[] = {out, per_group, kernel[0], kernel[1]};
+    struct weir_value *weight = weir_parameter(b, "weight", 4, shape, init), *bias = NULL;
+    if (weir_layer_flag(layer, "bias")) bias = weir_parameter(b, "bias", 1, &out, init);
+    return weight == NULL ? NULL : weir_conv2d(b, x, weight, bias, &options);
+}
+
+/* ---- normalisation, dropout2d ---- */
+
+static const struct weir_attr_rule instance_norm2d_attrs[] = {
+    {.key = "eps", .kind = WEIR_ATTR_KIND_REAL, .real = 1e-5, .below = 1},
+    {.key = "affine", .kind = WEIR_ATTR_KIND_FLAG},
+};
+
+static struct weir_value *build_instance_norm2d(struct weir_builder *b,
+                                                const struct weir_layer *layer,
+                                                struct weir_value *x) {
+    int64_t channels = weir_value_tensor(x).shape[0];
+    struct weir_value *weight = NULL, *bias = NULL;
+    if (weir_layer_flag(layer, "affine")) {
+        weight = weir_parameter(b, "weight", 1, &channels, one);
+        bias = weir_parameter(b, "bias", 1, &channels, zero);
+    }
+    return weir_instance_norm2d(b, x, weight, bias, weir_layer_real(layer, "eps"));
+}
+
+static const struct weir_attr_rule dropout2d_attrs[] = {
+    {.key = "p", .kind = WEIR_ATTR_KIND_REAL, .real = 0.5, .below = 1},
+};
+
+static struct weir_value *build_dropout2d(struct weir_builder *b, const struct weir_layer *layer,
+                                          struct weir_value *x) {
+    return weir_dropout2d(b, x, weir_layer_real(layer, "p"));
+}
+
+/* ---- activations ---- */
+
+static const struct weir_attr_rule leaky_relu_attrs[] = {
+    {.key = "negative_slope", .kind = WEIR_ATTR_KIND_REAL, .real = 0.01, .below = 1e30},
+};
+
+static struct weir_value *build_leaky_relu(struct weir_builder *b, const struct weir_layer *layer,
+                                           struct weir_value *x) {
+    return weir_leaky_relu(b, x, weir_layer_real(layer, "negative_slope"));
+}
+
+static struct weir_value *build_silu(struct weir_builder *b, const struct weir_layer *layer,
+                                     struct weir_value *x) {
+    (void)layer;
+    return weir_silu(b, x);
+}
+
+static struct weir_value *build_sigmoid(struct weir_builder *b, const struct weir_layer *layer,
+                                        struct weir_value *x) {
+    (void)layer;
+    return weir_sigmoid(b, x);
+}
+
+static struct weir_value *build_tanh(struct weir_builder *b, const struct weir_layer *layer,
+                                     struct weir_value *x) {
+    (void)layer;
+    return weir_tanh(b, x);
+}
+
+/* PyTorch counts the rows' dimension too: 1 is a row's first, -1 its last. */
+static const struct weir_attr_rule softmax_attrs[] = {
+    {.key = "dim", .kind = WEIR_ATTR_KIND_INT, .integer = -1, .least = -WEIR_RANK_MAX},
+};
+
+static struct weir_value *build_softmax(struct weir_builder *b, const struct weir_layer *layer,
+                                        struct weir_value *x) {
+    int64_t rank = weir_value_tensor(x).rank, dim = weir_layer_int(layer, "dim");
+    int64_t of_row = dim < 0 ? rank + dim : dim - 1;
+    if (of_row >= 0 && of_row < rank) return weir_softmax(b, x, (uint32_t)of_row);
+    weir__builder_note(b, WEIR_ERR_SHAPE,
+                       "dim is %lld, but must be from 1 to %lld or from -%lld to -1: rows are "
+                       "dimension 0 and independent",
+                       (long long)dim, (long long)rank, (long long)rank);
+    return x;
+}
+
+/* ---- pooling, upsampling ---- */
+
+/* stride 0 stands for the kernel's size, PyTorch's default. */
+static const struct weir_attr_rule max_pool2d_attrs[] = {
+    {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
+    SIDES("stride", 0, 1),
+    SIDES("padding", 0, 0),
+};
+
+static const struct weir_attr_rule avg_pool2d_attrs[] = {
+    {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
+    SIDES("stride", 0, 1),
+    SIDES("padding", 0, 0),
+    {.key = "count_include_pad", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+};
+
+static struct weir_pool_options pool_options(const struct weir_layer *layer) {
+    struct weir_pool_options options = {.count_include_pad = false};
+    weir_layer_pair(layer, "kernel_size", options.kernel);
+    weir_layer_pair(layer, "stride", options.stride);
+    weir_layer_pair(layer, "padding", options.padding);
+    if (options.stride[0] == 0) memcpy(options.stride, options.kernel, sizeof options.stride);
+    return options;
+}
+
+static struct weir_value *build_max_pool2d(struct weir_builder *b, const struct weir_layer *layer,
+                                           struct weir_value *x) {
+    struct weir_pool_options options = pool_options(layer);
+    return weir_max_pool2d(b, x, &options);
+}
+
+static struct weir_value *build_avg_pool2d(struct weir_builder *b, const struct weir_layer *layer,
+                                           struct weir_value *x) {
+    struct weir_pool_options options = pool_options(layer);
+    options.count_include_pad = weir_layer_flag(layer, "count_include_pad");
+    return weir_avg_pool2d(b, x, &options);
+}
+
+static const struct weir_attr_rule adaptive_avg_pool2d_attrs[] = {
+    {.key = "output_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
+};
+
+static struct weir_value *build_adaptive_avg_pool2d(struct weir_builder *b,
+                                                    const struct weir_layer *layer,
+                                                    struct weir_value *x) {
+    int64_t size[2];
+    weir_layer_pair(layer, "output_size", size);
+    return weir_adaptive_avg_pool2d(b, x, size);
+}
+
+static const struct weir_attr_rule upsample_attrs[] = {
+    {.key = "scale_factor", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
+    {.key = "mode", .kind = WEIR_ATTR_KIND_TEXT, .text = "nearest", .choices = "nearest"},
+};
+
+static struct weir_value *build_upsample(struct weir_builder *b, const struct weir_layer *layer,
+                                         struct weir_value *x) {
+    int64_t scale[2];
+    weir_layer_pair(layer, "scale_factor", scale);
+    return weir_upsample(b, x, scale);
+}
+
+/* ---- the rows ---- */
+
+static const struct weir_layer_type conv2d = {
+    .name = "conv2d", ATTRS(conv2d_attrs), .build = build_conv2d};
+static const struct weir_layer_type instance_norm2d = {
+    .name = "instance_norm2d", ATTRS(instance_norm2d_attrs), .build = build_instance_norm2d};
+static const struct weir_layer_type dropout2d = {
+    .name = "dropout2d", ATTRS(dropout2d_attrs), .build = build_dropout2d};
+static const struct weir_layer_type leaky_relu = {
+    .name = "leaky_relu", ATTRS(leaky_relu_attrs), .build = build_leaky_relu};
+static const struct weir_layer_type silu = {.name = "silu", .build = build_silu};
+static const struct weir_layer_type sigmoid = {.name = "sigmoid", .build = build_sigmoid};
+static const struct weir_layer_type tanh_type = {.name = "tanh", .build = build_tanh};
+static const struct weir_layer_type softmax = {
+    .name = "softmax", ATTRS(softmax_attrs), .build = build_softmax};
+static const struct weir_layer_type max_pool2d = {
+    .name = "max_pool2d", ATTRS(max_pool2d_attrs), .build = build_max_pool2d};
+static const struct weir_layer_type avg_pool2d = {
+    .name = "avg_pool2d", ATTRS(avg_pool2d_attrs), .build = build_avg_pool2d};
+static const struct weir_layer_type adaptive_avg_pool2d = {.name = "adaptive_avg_pool2d",
+                                                           ATTRS(adaptive_avg_pool2d_attrs),
+                                                           .build = build_adaptive_avg_pool2d};
+static const struct weir_layer_type upsample = {
+    .name = "upsample", ATTRS(upsample_attrs), .build = build_upsample};
+
+const struct weir_layer_type *const weir__image_layers[] = {
+    &conv2d,  &instance_norm2d, &dropout2d,  &leaky_relu,          &silu,     &sigmoid, &tanh_type,
+    &softmax, &max_pool2d,      &avg_pool2d, &adaptive_avg_pool2d, &upsample,
+};
+const uint32_t weir__image_layer_count = WEIR__COUNT_OF(weir__image_layers);

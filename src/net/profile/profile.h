@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/** Inside a profile: what the graphs say of each layer, and what the clock adds. */
+#ifndef WEIR_NET_PROFILE_H
+#define WEIR_NET_PROFILE_H
+
+#include "net/run/net.h"
+#include "weir_profile.h"
+
+/** A profile with its memory. */
+struct weir__profile {
+    struct weir_profile shown; /**< first */
+    struct weir__pool pool;
+    struct weir_layer_cost *layers;
+    enum weir__backend backend; /**< of all layers */
+    uint32_t *kernels;          /**< [layer] that F runs; weir__profile_bytes counts them */
+};
+
+/** An empty profile for `layers` layers. */
+int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layers,
+                          struct weir__profile **profile);
+
+/** What it is of: all but what was measured. The libraries count, and are asked for their versions,
+ * only where it is `timed`. WEIR_ERR_OUT_OF_MEMORY. */
+int weir__profile_identity(struct weir__profile *profile, const struct weir_model *model,
+                           const struct weir_net_options *options, bool timed);
+/** Whether all workers' devices are of one kind, `backend`; false: they are not, and `faults` says
+ * that. */
+bool weir__profile_one_kind(const struct weir_net_options *options, enum weir__backend *backend,
+                            struct weir_faults *faults);
+/** Sets the optimizer's bytes. */
+void weir__profile_optimizer(struct weir__profile *profile, const struct weir_optimizer *optimizer);
+
+/** Fills in bytes, skips and marks, for micro-batches of shown.rows rows. `recomputed_last`
+ * (in `pool`, one per node of the whole model's graph as one stage) says which forward nodes R runs
+ * where their layer ends a stage. */
+int weir__profile_bytes(struct weir__profile *profile, const struct weir_model *model,
+                        const struct weir_net_options *options, struct weir__pool *pool,
+                        const bool **recomputed_last, struct weir_faults *faults);
+
+/** Bounds of random integers: what the model's tables and classes take. */
+struct weir__profile_ranges {
+    int64_t input, target;
+};
+struct weir__profile_ranges weir__profile_ranges(const struct weir__graph *graph);
+
+/** Rows of such a net's largest micro-batch. */
+int64_t weir__profile_rows(const struct weir_net_options *options);
+
+/** What a call takes, of many times that it took: their mean, but for those above 1.5 times their
+ * median, in which the core did something else. Medians would not add up to a run: calls are late
+ * more often than early, and a run has many. Sorts `values`; 0 without any. */
+double weir__profile_typical(double *values, uint32_t count);
+
+#endif

@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * What the graphs say of each layer without a clock. The model is compiled twice: as one stage,
+ * which says what is kept between the programs, and with a stage per layer, which says what crosses
+ * each border and what a layer does where its stage ends with it.
+ */
+#include "net/run/devices.h"
+#include "net/profile/profile.h"
+
+#include <string.h>
+
+struct graphs {
+    struct weir__profile *profile;
+    struct weir__pool *pool;
+    struct weir__network whole, alone;
+    struct weir__slices slices; /* of `whole` */
+    uint32_t layers;
+    int64_t rows;
+};
+
+static int rounded(const struct weir_value *value, int64_t rows, uint64_t *bytes) {
+    size_t exact;
+    int status = weir__value_bytes(value, rows, &exact);
+    if (status != WEIR_OK) return status;
+    if (!weir__round_up(exact, WEIR__CACHE_LINE, &exact)) return WEIR_ERR_OVERFLOW;
+    *bytes = exact;
+    return WEIR_OK;
+}
+
+/** The loss is the last layer's. */
+static struct weir_layer_cost *layer_of(const struct graphs *graphs, uint32_t layer) {
+    return &graphs->profile->layers[layer < graphs->layers ? layer : graphs->layers - 1];
+}
+
+/* ---- what is kept ---- */
+
+/** Which values their own layer's backward reads. */
+static void note_own(const struct graphs *graphs, bool *own) {
+    const struct weir__slices *slices = &graphs->slices;
+    for (uint32_t i = 0; i < slices->node_counts[WEIR__PROGRAM_BACKWARD]; i++) {
+        const struct weir__node *node =
+            slices->graph->nodes[slices->nodes[WEIR__PROGRAM_BACKWARD][i]];
+        for (uint32_t k = 0; k < node->in_count; k++) {
+            if (node->in[k] == NULL) continue;
+            const struct weir_value *in = weir__value_root(node->in[k]);
+            if (in->producer != NULL)
+                own[in->id] |=
+                    layer_of(graphs, in->producer->layer) == layer_of(graphs, node->layer);
+        }
+    }
+}
+
+static int add_saved(const struct graphs *graphs, const struct weir_value *value, bool own) {
+    const struct weir__slices *slices = &graphs->slices;
+    bool residual = slices->residual[value->id], left = slices->left_for_weight[value->id];
+    uint64_t bytes;
+    if (!residual && !left) return WEIR_OK;
+    int status = rounded(value, graphs->rows, &bytes);
+    if (status != WEIR_OK) return status;
+    struct weir_layer_cost *layer = layer_of(graphs, value->producer->layer);
+    if (residual) layer->saved += bytes;
+    if (residual && !own) layer->saved_output += bytes;
+    if (left || slices->residual_of_weight[value->id]) layer->weight_saved += bytes;
+    return WEIR_OK;
+}
+
+static int fill_saved(const struct graphs *graphs) {
+    const struct weir__graph *graph = graphs->slices.graph;
+    bool *own = weir__pool_take(graphs->pool, graph->value_count, sizeof *own);
+    if (own == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    note_own(graphs, own);
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < graph->value_count; i++)
+        status = add_saved(graphs, graph->values[i], own[i]);
+    return status;
+}
+
+/* ---- parameters ---- */
+
+/** Accumulators of further uses of a tied parameter belong to the layer that uses it again. */
+static int fill_accumulators(const struct graphs *graphs) {
+    const struct weir__network *whole = &graphs->whole;
+    const struct weir__graph *graph = &whole->stages[0].graph;
+    for (uint32_t i = 0; i < graph->value_count; i++) {
+        const struct weir_value *value = graph->values[i];
+        if (value->accumulator == WEIR__NONE || value->producer == NULL) continue;
+        const struct weir__accumulator *use = &graph->accumulators[value->accumulator];
+        const struct weir__parameter *parameter = &whole->parameters[use->parameter];
+        uint64_t bytes;
+        if (use->offset == parameter->offset) continue;
+        int status = rounded(parameter->value, 1, &bytes);
+        if (status != WEIR_OK) return status;
+        layer_of(graphs, value->producer->layer)->gradients += bytes;
+    }
+    return WEIR_OK;
+}
+
+static int fill_parameters(const struct graphs *graphs, bool infer_only) {
+    const struct weir__network *whole = &graphs->whole;
+    for (uint32_t i = 0; i < whole->parameter_count; i++) {
+        const struct weir__parameter *parameter = &whole->parameters[i];
+        struct weir_layer_cost *layer = layer_of(graphs, parameter->layer);
+        uint64_t bytes;
+        int status = rounded(parameter->value, 1, &bytes);
+        if (status != WEIR_OK) return status;
+        layer->parameters += bytes;
+        if (parameter->frozen || infer_only) continue;
+        layer->trainable += bytes;
+        layer->gradients += bytes;
+    }
+    return infer_only ? WEIR_OK : fill_accumulators(graphs);
+}
+
+/** A layer by itself has copies of what it ties to earlier ones. */
+static int fill_copies(const struct graphs *graphs) {
+    const struct weir__network *alone = &graphs->alone;
+    for (uint32_t i = 0; i < alone->parameter_count; i++) {
+        const struct weir__parameter *copy = &alone->parameters[i];
+        if (copy->original == WEIR__NONE) continue;
+        struct weir_layer_cost *layer = layer_of(graphs, copy->layer);
+        uint64_t bytes;
+        int status = rounded(copy->value, 1, &bytes);
+        if (status != WEIR_OK) return status;
+        layer->copied += bytes;
+        layer->copied_from = alone->parameters[copy->original].layer;
+        layer->copied_learns = !copy->frozen && !graphs->profile->shown.infer_only;
+    }
+    return WEIR_OK;
+}
+
+/* ---- borders, and a layer by itself ---- */
+
+static bool is_live(const struct weir__node *node) {
+    return !node->dead && node->op != WEIR__OP_ALIAS;
+}
+
+static uint32_t count_live(const struct weir__graph *graph, uint32_t layer) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < graph->forward_count; i++)
+        count += is_live(graph->nodes[i]) && graph->nodes[i]->layer == layer;
+    return count;
+}
+
+/** The n-th live forward node of a layer. */
+static const struct weir__node *find_live(const struct weir__graph *graph, uint32_t layer,
+                                          uint32_t n) {
+    for (uint32_t i = 0; i < graph->forward_count; i++)
+        if (is_live(graph->nodes[i]) && graph->nodes[i]->layer == layer && n-- == 0)
+            return graph->nodes[i];
+    return NULL;
+}
+
+static bool recomputes(const struct weir__slices *slices, uint32_t node) {
+    for (uint32_t i = 0; i < slices->node_counts[WEIR__PROGRAM_RECOMPUTE]; i++)
+        if (slices->nodes[WEIR__PROGRAM_RECOMPUTE][i] == node) return true;
+    return false;
+}
+
+/** Node by node, what R of the layer alone runs. Where kernels join layers the lists differ, and
+ * all of the layer's nodes count. */
+static void mark_last(const struct graphs *graphs, uint32_t layer,
+                      const struct weir__slices *slices, bool *last) {
+    const struct weir__graph *whole = graphs->slices.graph, *alone = slices->graph;
+    uint32_t count = count_live(whole, layer);
+    bool same = count == count_live(alone, layer);
+    for (uint32_t n = 0; n < count; n++) {
+        const struct weir__node *node = find_live(whole, layer, n);
+        const struct weir__node *twin = same ? find_live(alone, layer, n) : NULL;
+        same = same && twin->op == node->op;
+        last[node->id] = !same || recomputes(slices, twin->id);
+    }
+    graphs->profile->layers[layer].joined = count_live(alone, layer) > count;
+}
+
+static int fill_workspace(const struct graphs *graphs, const struct weir_net_options *options,
+                          const struct weir__slices *slices, struct weir_layer_cost *layer) {
+    uint32_t parameters = graphs->alone.parameter_count;
+    struct weir__instance *instance;
+    struct weir__instance_options plan = {
+        .allocator = options->pipe.allocator,
+        .slices = slices,
+        .parameter_offsets = weir__pool_take(graphs->pool, parameters, sizeof(size_t)),
+        .dtype = options->dtype,
+        .rows_max = graphs->rows,
+        .threads = graphs->profile->shown.threads,
+        .threads_known = true,
+        .backend = graphs->profile->backend};
+    uint32_t all = (1u << WEIR__PROGRAM_COUNT) - 1;
+    if (plan.parameter_offsets == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__instance_new(&plan, graphs->rows, &instance);
+    if (status != WEIR_OK) return status;
+    status = weir__instance_plan(&plan, instance, all);
+    for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++)
+        if (layer->workspace < instance->programs[kind].workspace)
+            layer->workspace = instance->programs[kind].workspace;
+    weir__instance_destroy(options->pipe.allocator, instance);
+    return status;
+}
+
+static int fill_alone(struct graphs *graphs, const struct weir_net_options *options, uint32_t index,
+                      bool *last) {
+    struct weir__stage_graph *stage = &graphs->alone.stages[index];
+    struct weir_layer_cost *layer = &graphs->profile->layers[index];
+    struct weir__slices slices;
+    int status = weir__slice(&stage->graph, &slices);
+    if (status == WEIR_OK) status = rounded(stage->graph.output, graphs->rows, &layer->border);
+    if (status != WEIR_OK) return status;
+    layer->no_backward = stage->no_backward;
+    graphs->profile->kernels[index] = count_live(graphs->slices.graph, index);
+    if (stage->graph.output->requires_grad && index + 1 < graphs->layers)
+        layer->border_gradient = layer->border;
+    mark_last(graphs, index, &slices, last);
+    return fill_workspace(graphs, options, &slices, layer);
+}
+
+/* ---- skips ---- */
+
+static bool is_of(const struct weir__skip_decl *decl, const struct weir__skip *skip) {
+    return decl->verb != WEIR_SKIP_STASH && strcmp(decl->name, skip->name) == 0 &&
+           strcmp(decl->name_space, skip->name_space) == 0;
+}
+
+static int fill_readers(const struct graphs *graphs, const struct weir__skip *from,
+                        struct weir_layer_skip *skip) {
+    const struct weir_model *model = graphs->whole.model;
+    uint32_t *readers = weir__pool_take(&graphs->profile->pool, graphs->layers, sizeof *readers);
+    if (readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    skip->readers = readers;
+    for (uint32_t i = from->source_layer + 1; i < graphs->layers; i++)
+        for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++) {
+            struct weir__skip_decl decl = weir__layer_skip(model->layers[i], k);
+            bool again = skip->reader_count > 0 && readers[skip->reader_count - 1] == i;
+            if (is_of(&decl, from) && !again) readers[skip->reader_count++] = i;
+        }
+    return WEIR_OK;
+}
+
+static int fill_skips(const struct graphs *graphs) {
+    const struct weir__network *whole = &graphs->whole;
+    struct weir__pool *pool = &graphs->profile->pool;
+    struct weir_layer_skip *skips = weir__pool_take(pool, whole->skip_count, sizeof *skips);
+    if (skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < whole->skip_count; s++) {
+        const struct weir__skip *from = &whole->skips[s];
+        size_t bytes;
+        skips[s].name_space = weir__pool_text(pool, from->name_space);
+        skips[s].name = weir__pool_text(pool, from->name);
+        skips[s].source = from->source_layer;
+        int status = weir__tensor_bytes(&from->tensor, graphs->rows, &bytes);
+        if (status == WEIR_OK && !weir__round_up(bytes, WEIR__CACHE_LINE, &bytes))
+            status = WEIR_ERR_OVERFLOW;
+        if (status == WEIR_OK) status = fill_readers(graphs, from, &skips[s]);
+        if (status != WEIR_OK) return status;
+        if (skips[s].name == NULL || skips[s].name_space == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        skips[s].bytes = bytes;
+        skips[s].differentiable = from->value != NULL && from->value->requires_grad;
+    }
+    graphs->profile->shown.costs.skips = skips;
+    graphs->profile->shown.costs.skip_count = whole->skip_count;
+    return WEIR_OK;
+}
+
+/* ---- all ---- */
+
+static int compile(struct graphs *graphs, const struct weir_model *model,
+                   const struct weir_net_options *options, struct weir_faults *faults) {
+    uint32_t *ones = weir__pool_take(graphs->pool, graphs->layers, sizeof *ones);
+    enum weir__backend *backends = weir__pool_take(graphs->pool, graphs->layers, sizeof *backends);
+    if (ones == NULL || backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < graphs->layers; i++) ones[i] = 1;
+    for (uint32_t i = 0; i < graphs->layers; i++) backends[i] = graphs->profile->backend;
+    struct weir__compile_options compile = {.dtype = options->dtype,
+                                            .balance = &graphs->layers,
+                                            .stage_count = 1,
+                                            .layered = true,
+                                            .backends = backends,
+                                            .infer_only = options->pipe.infer_only};
+    int status =
+        weir__network_init(&graphs->whole, options->pipe.allocator, model, &compile, faults);
+    if (status != WEIR_OK) return status;
+    compile.balance = ones;
+    compile.stage_count = graphs->layers;
+    compile.facts_only = true;
+    status = weir__network_init(&graphs->alone, options->pipe.allocator, model, &compile, faults);
+    if (status != WEIR_OK) weir__network_clean_up(&graphs->whole);
+    return status;
+}
+
+static int fill(struct graphs *graphs, const struct weir_net_options *options, bool *last) {
+    int status = fill_saved(graphs);
+    if (status == WEIR_OK) status = fill_parameters(graphs, options->pipe.infer_only);
+    if (status == WEIR_OK) status = fill_copies(graphs);
+    if (status == WEIR_OK) status = fill_skips(graphs);
+    for (uint32_t i = 0; status == WEIR_OK && i < graphs->layers; i++)
+        status = fill_alone(graphs, options, i, last);
+    return status;
+}
+
+int weir__profile_bytes(struct weir__profile *profile, const struct weir_model *model,
+                        const struct weir_net_options *options, struct weir__pool *pool,
+                        const bool **recomputed_last, struct weir_faults *faults) {
+    struct graphs graphs = {.profile = profile,
+                            .pool = pool,
+                            .layers = model->layer_count,
+                            .rows = profile->shown.rows};
+    int status = compile(&graphs, model, options, faults);
+    if (status != WEIR_OK) return status;
+    struct weir__graph *graph = &graphs.whole.stages[0].graph;
+    bool *last = weir__pool_take(pool, graph->node_count, sizeof *last);
+    status = last == NULL ? WEIR_ERR_OUT_OF_MEMORY : weir__slice(graph, &graphs.slices);
+    if (status == WEIR_OK)
+        status = weir__net_check_kernels(&graphs.whole, &graphs.slices, profile->backend, faults);
+    if (status == WEIR_OK) status = fill(&graphs, options, last);
+    weir__network_clean_up(&graphs.alone);
+    weir__network_clean_up(&graphs.whole);
+    *recomputed_last = last;
+    return status;
+}
+
+struct weir__profile_ranges weir__profile_ranges(const struct weir__graph *graph) {
+    struct weir__profile_ranges ranges = {1, 1};
+    for (uint32_t i = 0; i < graph->forward_count; i++) {
+        const struct weir__node *node = graph->nodes[i];
+        bool of_input = node->in_count > 0 && node->in[0] != NULL &&
+                        weir__value_root(node->in[0]) == graph->inputs[0];
+        if (node->dead) continue;
+        if (node->op == WEIR__OP_embedding && of_input &&
+            (ranges.input == 1 || node->shape.table < ranges.input))
+            ranges.input = node->shape.table;
+        if (node->op == WEIR__OP_cross_entropy) ranges.target = node->shape.width;
+    }
+    return ranges;
+}

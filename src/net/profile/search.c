@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* The planner's layers and memory are those of a model. */
+#include "weir_net_search.h"
+
+#include "base/pool.h"
+#include "device/device.h"
+#include "pipe/describe/microbatch.h"
+#include "pipe/lanes/ways.h"
+
+#include <math.h>
+#include <string.h>
+
+static const double link_seconds = 5e-6;
+
+struct asking {
+    const struct weir_model *model;
+    const struct weir_net_options *net;
+};
+
+void weir_net_choose(const struct weir_planner_choice *choice, struct weir_net_options *net) {
+    if (weir__chunk_count(net->pipe.rows, net->pipe.chunks) != choice->micro_batches)
+        net->pipe.chunks = choice->micro_batches;
+    net->stages = choice->stages;
+    net->balance = choice->balance;
+    net->pipe.workers = choice->workers;
+    net->pipe.schedule = choice->schedule;
+    net->pipe.table_csv = NULL;
+    net->pipe.table_csv_bytes = 0;
+    net->pipe.stage_checkpoint = choice->checkpoint;
+    net->pipe.recompute_late = choice->recompute_late;
+}
+
+static int plan_bytes(void *context, const struct weir_planner_choice *choice, uint64_t *bytes) {
+    const struct asking *asking = context;
+    struct weir_net_options net = *asking->net;
+    struct weir_plan *plan;
+    weir_net_choose(choice, &net);
+    net.pipe.memory_limit = 0;
+    int status = weir_net_plan(asking->model, &net, NULL, &plan);
+    if (status != WEIR_OK) return status;
+    *bytes = 0;
+    for (uint32_t d = 0; d < plan->device_count; d++)
+        if (plan->devices[d].total > *bytes) *bytes = plan->devices[d].total;
+    weir_plan_destroy(plan);
+    return WEIR_OK;
+}
+
+struct weir_link_cost weir_net_link(const struct weir_net_options *net) {
+    const struct weir_pipe_options *pipe = &net->pipe;
+    struct weir_link_cost link = {.latency = link_seconds};
+    uint32_t first = pipe->device_count > 0 ? weir__device_facts(pipe->devices[0]).memory : 0;
+    bool apart = false, by_host = first == 0;
+    for (uint32_t w = 1; w < pipe->device_count; w++) {
+        uint32_t memory = weir__device_facts(pipe->devices[w]).memory;
+        apart |= memory != first;
+        by_host |= memory == 0;
+    }
+    enum weir__link_kind kind = by_host ? WEIR__LINK_HOST : WEIR__LINK_PEER;
+    if (apart) link.seconds_per_byte = 1e-9 / weir__link_speed(kind)->bytes_per_ns;
+    return link;
+}
+
+/* ---- numbers of micro-batches ---- */
+
+/* The divisor that is nearest, by ratio, but for less than a factor of sqrt(2); 0: none. */
+static uint32_t nearest_divisor(int64_t rows, double target) {
+    double most = target * sqrt(2.0), near = sqrt(2.0);
+    uint32_t found = 0;
+    for (uint32_t d = 1; d <= rows && d < most; d++) {
+        double ratio = d < target ? target / d : d / target;
+        if (rows % d != 0 || ratio >= near) continue;
+        near = ratio;
+        found = d;
+    }
+    return found;
+}
+
+uint32_t weir_net_chunks(const struct weir_net_options *net,
+                         uint32_t counts[WEIR_NET_CHUNKS_MOST]) {
+    uint32_t count = 0, workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
+    if (net->pipe.rows < 1 || net->pipe.chunks < 1) return 0;
+    uint32_t own = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    for (uint32_t i = 0; i < WEIR_NET_CHUNKS_MOST; i++) {
+        uint32_t next = nearest_divisor(net->pipe.rows, 0.5 * workers * (double)(1u << i));
+        bool known = next == 0 || next == own || (count > 0 && next <= counts[count - 1]);
+        if (!known) counts[count++] = next;
+    }
+    return count;
+}
+
+/* A micro-batch of fewer rows takes as much less. */
+static const double *scales(struct weir__pool *pool, int64_t rows, uint32_t count,
+                            uint32_t chunks) {
+    double *scale = weir__pool_take(pool, count, sizeof *scale);
+    if (scale != NULL) weir__chunk_parts(rows, chunks, scale);
+    return scale;
+}
+
+/* ---- the search ---- */
+
+/* Divisors' micro-batches are all alike. */
+static int fill_chunks(struct weir__pool *pool, const struct weir_net_options *net,
+                       struct weir_planner_options *options, struct weir_faults *faults) {
+    int64_t rows = net->pipe.rows;
+    bool sound = options->other_count <= WEIR_PLANNER_OTHERS_MOST &&
+                 (options->other_count == 0 || options->others != NULL);
+    if (!sound) return WEIR_ERR_ARGUMENT;
+    struct weir_planner_chunks *others =
+        weir__pool_copy(pool, options->others, options->other_count, sizeof *others);
+    options->micro_batches = weir__chunk_count(rows, net->pipe.chunks);
+    options->micro_batch_scale = scales(pool, rows, options->micro_batches, net->pipe.chunks);
+    if (others == NULL || options->micro_batch_scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < options->other_count; i++) {
+        uint32_t count = others[i].micro_batches;
+        if (count < 1 || weir__chunk_count(rows, count) != count) {
+            weir_faults_add(faults,
+                            "scatter does not make %u micro-batch%s of %lld row%s: take a number "
+                            "of weir_net_chunks",
+                            count, weir__es(count), (long long)rows, weir__s((uint64_t)rows));
+            return WEIR_ERR_ARGUMENT;
+        }
+        others[i].micro_batch_scale = scales(pool, rows, count, count);
+        if (others[i].micro_batch_scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    options->others = others;
+    return WEIR_OK;
+}
+
+int weir_net_search(struct weir_planner *planner, const struct weir_model *model,
+                    const struct weir_net_options *net, const struct weir_layer_costs *costs,
+                    const struct weir_planner_options *search, struct weir_faults *faults,
+                    struct weir_planner_result *result) {
+    struct weir_planner_options options = *search;
+    struct asking asking = {model, net};
+    if (search->size != sizeof *search || net->size != sizeof *net) return WEIR_ERR_ARGUMENT;
+    if (net->pipe.rows < 1 || net->pipe.chunks < 1) {
+        weir_faults_add(faults, "no rows, or no chunks: ask for 1 or more of each");
+        return WEIR_ERR_ARGUMENT;
+    }
+    struct weir__pool pool;
+    weir__pool_init(&pool, net->pipe.allocator);
+    options.costs = costs;
+    options.workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
+    options.memory = plan_bytes;
+    options.memory_context = &asking;
+    if (options.link.latency == 0 && options.link.seconds_per_byte == 0)
+        options.link = weir_net_link(net);
+    int status = fill_chunks(&pool, net, &options, faults);
+    if (status == WEIR_OK) status = weir_planner_search(planner, &options, faults, result);
+    weir__pool_clean_up(&pool);
+    return status;
+}

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: MIT */
+/* A model on a pipe: compiled, described to the engine, stepped. */
+#include "net/run/devices.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- options ---- */
+
+int weir__net_check(const struct weir_model *model, const struct weir_net_options *options,
+                    struct weir_faults *faults) {
+    int status = WEIR_OK;
+    if (options->size != sizeof *options || options->pipe.size != sizeof options->pipe) {
+        weir_faults_add(faults, "options of another version of the library: begin with "
+                                "WEIR_NET_OPTIONS_INIT");
+        return WEIR_ERR_ARGUMENT;
+    }
+    bool known =
+        options->dtype == WEIR_F32 || options->dtype == WEIR_F64 || options->dtype == WEIR_BF16;
+    if (!known) {
+        weir_faults_add(faults, "--dtype %s is not supported: use f32, f64 or, on GPUs, bf16",
+                        weir_dtype_name(options->dtype));
+        status = WEIR_ERR_CONFIG;
+    }
+    if (!model->has_target && !options->pipe.infer_only) {
+        weir_faults_add(faults, "a model without target and loss cannot be trained, only inferred: "
+                                "give both");
+        status = WEIR_ERR_CONFIG;
+    }
+    bool texts = model->input.dtype == WEIR_I64 && model->input.rank == 1;
+    if (options->sequences > 0 && (!texts || !options->pipe.infer_only)) {
+        weir_faults_add(faults,
+                        "only a model of tokens (i64 rows of rank 1) can continue texts, in a "
+                        "pipe with infer_only");
+        status = WEIR_ERR_CONFIG;
+    }
+    if (options->stages == 0 || options->stages > UINT16_MAX) {
+        weir_faults_add(faults, "%u stages are not possible: use 1 to %u", options->stages,
+                        model->layer_count > 0 ? model->layer_count : 1);
+        status = WEIR_ERR_CONFIG;
+    }
+    return status;
+}
+
+/** The largest micro-batch, as scatter makes it. */
+static int64_t largest_rows(const struct weir_pipe_options *options) {
+    if (options->rows < 1 || options->chunks < 1) return 1;
+    return options->rows / options->chunks + (options->rows % options->chunks != 0);
+}
+
+/** How many threads a stage will get, or, where that is left to the engine, probably. */
+static uint32_t likely_threads(const struct weir_net_options *options) {
+    if (options->pipe.threads_per_worker > 0) return options->pipe.threads_per_worker;
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return weir__net_threads(options, cores > 0 ? (uint32_t)cores : 1);
+}
+
+/* ---- building ---- */
+
+/** Which layers each stage has, and what it runs on. */
+static int cut(struct weir_net *net, const struct weir_net_options *options,
+               struct weir_faults *faults) {
+    net->balance = weir__acquire(net->allocator, options->stages, sizeof net->balance[0]);
+    net->backends = weir__acquire(net->allocator, options->stages, sizeof net->backends[0]);
+    net->cut_count = options->stages;
+    if (net->balance == NULL || net->backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__partition(net->model, options->dtype, options->stages, options->balance,
+                                 net->balance, faults);
+    if (status == WEIR_OK)
+        status = weir__net_backends(net->model, options, net->balance, faults, net->backends);
+    if (status != WEIR_OK) return status;
+    return weir__net_check_dtype(options->dtype, net->backends, options->stages, faults);
+}
+
+static int compile(struct weir_net *net, const struct weir_net_options *options,
+                   struct weir_faults *faults) {
+    struct weir__compile_options compile = {.dtype = options->dtype,
+                                            .balance = net->balance,
+                                            .stage_count = options->stages,
+                                            .infer_only = options->pipe.infer_only,
+                                            .input_grads = options->input_grads,
+                                            .sequences = options->sequences,
+                                            .layered = net->layered,
+                                            .backends = net->backends};
+    return weir__network_init(&net->network, net->allocator, net->model, &compile, faults);
+}
+
+static int make_stages(struct weir_net *net, const struct weir_net_options *options,
+                       struct weir_faults *faults) {
+    struct weir__pool *pool = &net->network.pool;
+    uint32_t count = net->network.stage_count;
+    int kernels = WEIR_OK, status = WEIR_OK;
+    net->stages = weir__pool_take(pool, count, sizeof net->stages[0]);
+    struct weir_stage *list = weir__pool_take(pool, count, sizeof list[0]);
+    if (net->stages == NULL || list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < count; s++) {
+        struct weir__stage *stage = &net->stages[s];
+        stage->plan =
+            (struct weir__instance_options){.allocator = net->allocator,
+                                            .dtype = net->dtype,
+                                            .rows_max = net->rows_max,
+                                            .threads = likely_threads(options),
+                                            .threads_known = options->pipe.threads_per_worker > 0,
+                                            .backend = net->backends[s]};
+        stage->optimizer = options->optimizer;
+        stage->seed = options->seed;
+        if (status == WEIR_OK) status = weir__stage_init(stage, &net->network, s);
+        if (status == WEIR_OK && kernels == WEIR_OK)
+            kernels =
+                weir__net_check_kernels(&net->network, &stage->slices, net->backends[s], faults);
+        if (status == WEIR_OK)
+            status = weir__stage_describe(stage, &net->network, s, net->infer_only, &list[s]);
+    }
+    if (status == WEIR_OK) status = kernels;
+    net->pipe_options.stages = list;
+    net->pipe_options.stage_count = count;
+    return status;
+}
+
+static int make_inputs(struct weir_net *net) {
+    struct weir_input *inputs = weir__pool_take(&net->network.pool, 2, sizeof inputs[0]);
+    if (inputs == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    inputs[0].tensor = net->network.input;
+    inputs[0].tensor.differentiable =
+        net->input_grads && weir_dtype_is_float(net->network.input.dtype);
+    inputs[0].name = "input";
+    net->pipe_options.inputs = inputs;
+    net->pipe_options.input_count = 1;
+    if (!net->has_loss) return WEIR_OK;
+    inputs[1].tensor = net->network.target;
+    inputs[1].name = "target";
+    inputs[1].stage = net->network.stage_count - 1;
+    net->pipe_options.input_count = 2;
+    int64_t rows = net->pipe_options.rows < 1 ? 1 : net->pipe_options.rows;
+    int status = weir__tensor_bytes(&net->network.target, rows, &net->target_bytes);
+    if (status != WEIR_OK) return status;
+    net->no_target = weir__acquire(net->allocator, net->target_bytes, 1);
+    return net->no_target != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+/** All but the pipe. On failure weir_net_destroy still has to be called. */
+static int set_up(struct weir_net *net, const struct weir_model *model,
+                  const struct weir_net_options *options, struct weir_faults *faults) {
+    int status = weir__net_check(model, options, faults);
+    if (status != WEIR_OK) return status;
+    net->model = model;
+    net->optimizer = options->optimizer;
+    net->dtype = options->dtype;
+    net->seed = options->seed;
+    net->reference = options->reference;
+    net->has_loss = model->has_target && options->sequences == 0;
+    net->sequences = options->sequences;
+    net->input_grads = options->input_grads;
+    net->infer_only = options->pipe.infer_only;
+    net->rows_max = largest_rows(&options->pipe);
+    net->pipe_options = options->pipe;
+    status = cut(net, options, faults);
+    if (status == WEIR_OK) status = compile(net, options, faults);
+    if (status == WEIR_OK) status = make_stages(net, options, faults);
+    if (status == WEIR_OK) status = weir__net_check_libraries(net, faults);
+    return status == WEIR_OK ? make_inputs(net) : status;
+}
+
+static int new_without_pipe(const struct weir_model *model, const struct weir_net_options *options,
+                            bool layered, struct weir_faults *faults, struct weir_net **net) {
+    const struct weir_allocator *allocator = options->pipe.allocator;
+    struct weir_net *made = weir__acquire(allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->allocator = allocator;
+    made->layered = layered;
+    int status = set_up(made, model, options, faults);
+    if (status == WEIR_OK)
+        *net = made;
+    else
+        weir_net_destroy(made);
+    return status;
+}
+
+static int new_with_pipe(const struct weir_model *model, const struct weir_net_options *options,
+                         bool layered, struct weir_faults *faults, struct weir_net **net) {
+    assert(model != NULL && options != NULL && net != NULL);
+    struct weir_net *made;
+    int status = new_without_pipe(model, options, layered, faults, &made);
+    if (status != WEIR_OK) return status;
+    status = weir_pipe_new(&made->pipe_options, faults, &made->pipe);
+    if (status != WEIR_OK) {
+        weir_net_destroy(made);
+        return status;
+    }
+    *net = made;
+    return WEIR_OK;
+}
+
+int weir_net_new(const struct weir_model *model, const struct weir_net_options *options,
+                 struct weir_faults *faults, struct weir_net **net) {
+    return new_with_pipe(model, options, false, faults, net);
+}
+
+int weir__net_new_layered(const struct weir_model *model, const struct weir_net_options *options,
+                          struct weir_faults *faults, struct weir_net **net) {
+    return new_with_pipe(model, options, true, faults, net);
+}
+
+int weir_net_plan(const struct weir_model *model, const struct weir_net_options *options,
+                  struct weir_faults *faults, struct weir_plan **plan) {
+    assert(model != NULL && options != NULL && plan != NULL);
+    struct weir_net *made;
+    int status = new_without_pipe(model, options, false, faults, &made);
+    if (status != WEIR_OK) return status;
+    status = weir_plan_new(&made->pipe_options, faults, plan);
+    weir_net_destroy(made);
+    return status;
+}
+
+void weir_net_destroy(struct weir_net *net) {
+    if (net == NULL) return;
+    weir_pipe_destroy(net->pipe);
+    for (uint32_t s = 0; net->stages != NULL && s < net->network.stage_count; s++)
+        weir__stage_clean_up(&net->stages[s]);
+    weir__release(net->allocator, net->no_target, net->target_bytes, 1);
+    weir__release(net->allocator, net->backends, net->cut_count, sizeof net->backends[0]);
+    weir__release(net->allocator, net->balance, net->cut_count, sizeof net->balance[0]);
+    weir__network_clean_up(&net->network);
+    weir__release(net->allocator, net, 1, sizeof *net);
+}
+
+/* ---- asking ---- */
+
+struct weir_pipe *weir_net_pipe(struct weir_net *net) {
+    return net->pipe;
+}
+
+const uint32_t *weir_net_balance(const struct weir_net *net) {
+    return net->balance;
+}
+
+uint32_t weir_net_parameter_count(const struct weir_net *net) {
+    return net->network.named_count;
+}
+
+int weir_net_parameter(const struct weir_net *net, uint32_t index,
+                       struct weir_parameter *parameter) {
+    if (index >= net->network.named_count) return WEIR_ERR_NOT_FOUND;
+    const struct weir__parameter *info = &net->network.parameters[net->network.named[index]];
+    const struct weir__stage *stage = &net->stages[info->stage];
+    *parameter = (struct weir_parameter){.name = info->name,
+                                         .stage = info->stage,
+                                         .layer = info->layer,
+                                         .dtype = weir__exact_dtype(net->dtype),
+                                         .rank = info->rank,
+                                         .count = info->count,
+                                         .frozen = info->frozen};
+    memcpy(parameter->shape, info->shape, sizeof parameter->shape);
+    parameter->data = (char *)stage->at.parameters + info->offset;
+    if (net->infer_only || info->frozen) return WEIR_OK;
+    parameter->gradient = (char *)stage->at.gradients + info->offset;
+    for (uint32_t i = 0; i < weir__optimizer_arrays(&net->optimizer); i++)
+        parameter->optimizer[i] =
+            (char *)stage->at.optimizer + i * stage->compiled->trainable_bytes + info->offset;
+    return WEIR_OK;
+}
+
+static void *at(void *base, size_t offset) {
+    return base == NULL ? NULL : (char *)base + offset;
+}
+
+/** By way of `held`, which is the host's. */
+static int share_array(struct weir_net *net, const struct weir__parameter *copy, void *to,
+                       const void *from, void *held, size_t bytes) {
+    uint32_t source = net->network.parameters[copy->original].stage;
+    int status = weir_pipe_read(net->pipe, source, held, from, bytes);
+    return status == WEIR_OK ? weir_pipe_write(net->pipe, copy->stage, to, held, bytes) : status;
+}
+
+static int share_parameter(struct weir_net *net, const struct weir__parameter *copy, void *held,
+                           size_t bytes) {
+    const struct weir__parameter *from = &net->network.parameters[copy->original];
+    struct weir__stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
+    int status = share_array(net, copy, at(b->at.parameters, copy->offset),
+                             at(a->at.parameters, from->offset), held, bytes);
+    if (net->infer_only || copy->frozen) return status;
+    for (uint32_t k = 0; status == WEIR_OK && k < weir__optimizer_arrays(&net->optimizer); k++)
+        status = share_array(
+            net, copy, at(b->at.optimizer, k * b->compiled->trainable_bytes + copy->offset),
+            at(a->at.optimizer, k * a->compiled->trainable_bytes + from->offset), held, bytes);
+    return status;
+}
+
+int weir_net_share(struct weir_net *net) {
+    const struct weir__network *network = &net->network;
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < network->parameter_count; i++) {
+        const struct weir__parameter *copy = &network->parameters[i];
+        if (copy->original == WEIR__NONE) continue;
+        size_t bytes = (size_t)copy->count * weir_dtype_bytes(weir__exact_dtype(net->dtype));
+        void *held = weir__acquire(net->allocator, bytes, 1);
+        if (held == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        status = share_parameter(net, copy, held, bytes);
+        weir__release(net->allocator, held, bytes, 1);
+    }
+    return status;
+}
+
+/* ---- steps ---- */
+
+double weir_net_loss_weight(const struct weir_net *net, const void *target, int64_t rows) {
+    const struct weir_model *model = net->model;
+    int64_t per_row = 1;
+    for (uint32_t d = 0; d < model->target.rank; d++) per_row *= model->target.shape[d];
+    if (model->loss != WEIR__LOSS_CROSS_ENTROPY) return (double)(rows * per_row);
+    const int64_t *labels = target;
+    int64_t weight = 0;
+    for (int64_t i = 0; i < rows * per_row; i++) weight += labels[i] != model->ignore_index;
+    return (double)weight;
+}
+
+static int prepare_rows(struct weir_net *net, int64_t rows, bool train, struct weir_error *error) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    faults.allocator = net->allocator;
+    int status = train ? weir_pipe_prepare(net->pipe, rows, &faults)
+                       : weir_pipe_prepare_infer(net->pipe, rows, &faults);
+    if (status != WEIR_OK)
+        weir__fail(error, status, "%" PRId64 " row%s cannot be prepared: %s", rows,
+                   weir__s((uint64_t)rows),
+                   faults.kept > 0 ? faults.lines[0] : weir_status_text(status));
+    weir_faults_clean_up(&faults);
+    return status;
+}
+
+/** The pipe's step for a batch; arrays are the caller's and outlive the call. */
+static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
+                      const void *inputs[2], void *input_grads[2], void *outputs[1],
+                      struct weir_step *step) {
+    inputs[0] = batch->input;
+    inputs[1] = batch->target != NULL ? batch->target : net->no_target;
+    input_grads[0] = net->input_grads ? batch->input_grad : NULL;
+    input_grads[1] = NULL;
+    outputs[0] = batch->output;
+    net->step.number++;
+    net->step.places = (struct weir__places){batch->sequence, batch->place};
+    net->step.output_wanted = batch->output != NULL;
+    net->step.has_target = net->has_loss && batch->target != NULL;
+    net->step.lr = batch->lr < 0 ? net->optimizer.lr : batch->lr;
+    step->rows = batch->rows;
+    step->inputs = inputs;
+    step->input_grads = input_grads;
+    step->outputs = outputs;
+    step->mini_batch = batch->mini_batch;
+    step->update = batch->update;
+    step->loss_weight = batch->loss_weight;
+    if (batch->loss_weight == 0 && net->step.has_target)
+        step->loss_weight = weir_net_loss_weight(net, batch->target, batch->rows);
+    step->accumulate_first = !batch->accumulate_next;
+    step->accumulate_last = !batch->accumulate_more;
+    step->no_update = batch->no_update || net->optimizer.kind == WEIR_OPTIMIZER_NONE;
+    step->user = &net->step;
+}
+
+/** A net with caches must be told where rows stand, and within its memory. */
+static int check_places(const struct weir_net *net, const struct weir_net_batch *batch,
+                        struct weir_error *error) {
+    if (net->sequences == 0) return WEIR_OK;
+    if (batch->sequence == NULL || batch->place == NULL)
+        return weir__fail(error, WEIR_ERR_ARGUMENT, "a batch needs the rows' sequences and places");
+    for (int64_t i = 0; i < batch->rows; i++) {
+        if (batch->sequence[i] < net->sequences && batch->place[i] < net->network.places) continue;
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "row %" PRId64 " is place %u of sequence %u, but there are %" PRId64
+                          " places and %u sequences",
+                          i, batch->place[i], batch->sequence[i], net->network.places,
+                          net->sequences);
+    }
+    return WEIR_OK;
+}
+
+static int run_step(struct weir_net *net, const struct weir_step *step, bool train,
+                    struct weir_step_result *result) {
+    return train ? weir_pipe_step(net->pipe, step, result)
+                 : weir_pipe_infer(net->pipe, step, result);
+}
+
+static int run(struct weir_net *net, const struct weir_net_batch *batch, bool train,
+               struct weir_step_result *result) {
+    const void *inputs[2];
+    void *input_grads[2], *outputs[1];
+    struct weir_step step = WEIR_STEP_INIT;
+    memset(result, 0, sizeof *result);
+    int status = check_places(net, batch, &result->error);
+    if (status == WEIR_OK) status = weir__net_check_indices(net, batch, &result->error);
+    if (status != WEIR_OK) return status;
+    if (batch->input == NULL || (train && batch->target == NULL && net->has_loss))
+        return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "a batch needs an input%s",
+                          train ? " and a target" : "");
+    fill_step(net, batch, inputs, input_grads, outputs, &step);
+    status = run_step(net, &step, train, result);
+    bool unprepared = status == WEIR_ERR_ROWS && result->error.stage < 0; /* not a stage's own */
+    if (!unprepared) return status;
+    status = prepare_rows(net, batch->rows, train, &result->error);
+    return status == WEIR_OK ? run_step(net, &step, train, result) : status;
+}
+
+int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
+                  struct weir_step_result *result) {
+    return run(net, batch, true, result);
+}
+
+int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
+                   struct weir_step_result *result) {
+    return run(net, batch, false, result);
+}

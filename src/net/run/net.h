@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Inside a net: the engine's stages that stand for parts of the layer list, and what they share.
+ */
+#ifndef WEIR_NET_INSIDE_H
+#define WEIR_NET_INSIDE_H
+
+#include "net/compile/compile.h"
+#include "net/compile/program.h"
+
+/** What a step tells its stages, through weir_step.user. */
+struct weir__net_step {
+    uint64_t number; /**< counts the net's steps from 1 */
+    struct weir__places places;
+    double lr;
+    bool output_wanted;
+    bool has_target;
+};
+
+/** Watches a stage's programs call by call. The worker's while a step is in progress. */
+struct weir__watch {
+    uint64_t *stamps;           /**< room for the longest program's calls, and one */
+    struct weir__event *events; /**< on a GPU, instead: as many; NULL on a CPU */
+    /** After a program has run (on a GPU: has been given to the stream). A status. */
+    int (*note)(struct weir__watch *watch, const struct weir_task *task,
+                enum weir__program_kind kind, const struct weir__program *program);
+};
+
+/** A stage's context. Built by the net's thread; afterwards touched by the stage's worker, and by
+ * the net's thread between steps only. */
+struct weir__stage {
+    const struct weir__network *network;
+    struct weir__stage_graph *compiled;
+    struct weir__slices slices;
+    struct weir__instance_options plan;
+    struct weir__instance **instances; /**< one per row count of micro-batches */
+    uint32_t instance_count, instance_capacity;
+    uint32_t found; /**< the instance that was used last */
+    uintptr_t *bases;
+    uint32_t *tied; /**< the network's numbers of the parameters in task.tied */
+    size_t state_bytes;
+    struct weir_attachment at; /**< zero before attach */
+    struct weir_optimizer optimizer;
+    uint64_t seed;
+    bool last;                     /**< its output is the model's, which may not be asked for */
+    struct weir__watch *watch;     /**< NULL: nobody watches; set between steps */
+    struct weir__cuda_span *spans; /**< on a GPU: what learns here, first what has its own gradient
+                                        (stage_cuda.h) */
+    uint32_t span_count, own_count;
+    size_t norm_workspace;
+};
+
+/** In the network's pool. `stage` is zeroed but for `plan`'s allocator, dtype, rows_max, threads,
+ * threads_known and backend, and optimizer and seed. */
+int weir__stage_init(struct weir__stage *stage, struct weir__network *network, uint32_t index);
+/** Frees the instances. */
+void weir__stage_clean_up(struct weir__stage *stage);
+/** The description for the engine; arrays in the network's pool. */
+int weir__stage_describe(struct weir__stage *stage, struct weir__network *network, uint32_t index,
+                         bool infer_only, struct weir_stage *description);
+
+/** Optimizer arrays per parameter: 2 for AdamW, 1 for SGD with momentum, else 0. */
+uint32_t weir__optimizer_arrays(const struct weir_optimizer *optimizer);
+/** "exp_avg", "exp_avg_sq" or "momentum_buffer". */
+const char *weir__optimizer_array_name(const struct weir_optimizer *optimizer, uint32_t array);
+/** Updates one parameter; `arrays` as many as weir__optimizer_arrays says. */
+void weir__optimizer_update(const struct weir_optimizer *optimizer, enum weir_dtype dtype,
+                            bool reference, const struct weir_task *task, double lr,
+                            const struct weir__parameter *info, void *parameter,
+                            const void *gradient, void *const *arrays);
+
+struct weir_net {
+    const struct weir_allocator *allocator;
+    const struct weir_model *model;
+    struct weir__network network;
+    enum weir__backend *backends; /**< per stage */
+    uint32_t *balance;            /**< layers per stage */
+    uint32_t cut_count;           /**< stages, as asked for: of these two lists */
+    struct weir__stage *stages;   /**< in the network's pool, as the rest */
+    struct weir_optimizer optimizer;
+    enum weir_dtype dtype;
+    uint64_t seed;
+    bool has_loss;
+    bool input_grads;
+    bool reference;
+    bool infer_only;
+    bool layered;       /**< as in struct weir__graph */
+    uint32_t sequences; /**< 0: rows are whole */
+    int64_t rows_max;
+    size_t target_bytes; /**< of rows_max rows */
+    void *no_target;     /**< zeros, for inference without one */
+    struct weir_pipe_options pipe_options;
+    struct weir_pipe *pipe;
+    struct weir__net_step step;
+};
+
+/** weir_net_new with layered graphs. */
+int weir__net_new_layered(const struct weir_model *model, const struct weir_net_options *options,
+                          struct weir_faults *faults, struct weir_net **net);
+/** Whether a net can be made with such options, as far as they alone tell. Every fault is a line.
+ */
+int weir__net_check(const struct weir_model *model, const struct weir_net_options *options,
+                    struct weir_faults *faults);
+
+#endif

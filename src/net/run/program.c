@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* Running a program, and the states of its kernels. The loop is the hot path of small stages: it
+ * adds offsets to bases and calls, and that is all. */
+#include "net/compile/program.h"
+
+#include "device/device.h"
+
+static const void *resolve(const struct weir__run *run, const struct weir__location *location) {
+    return (const void *)(run->bases[location->base] + location->offset);
+}
+
+/** Points the call at its node's lasting memory; weights are packed when a step comes by first. */
+static int take_lasting(const struct weir__run *run, const struct weir__node_call *node,
+                        struct weir__op_call *call) {
+    struct weir__lasting *lasting = node->lasting;
+    void *memory = (void *)(run->bases[WEIR__BASE_STATE] + lasting->offset);
+    if (node->kernel->pack == NULL) {
+        call->cache = memory;
+        return WEIR_OK;
+    }
+    call->packed = memory;
+    if (run->step != 0 && lasting->packed_in == run->step) return WEIR_OK;
+    int status = node->kernel->pack(call, memory);
+    if (status == WEIR_OK) lasting->packed_in = run->step;
+    return status;
+}
+
+/** Before the i-th call. */
+static int stamp(const struct weir__run *run, uint32_t i) {
+    if (run->events != NULL)
+        return run->call.stream->device->calls->event_record(run->call.stream, &run->events[i]);
+    run->stamps[i] = weir__now_ns();
+    return WEIR_OK;
+}
+
+int weir__program_run(const struct weir__program *program, const struct weir__run *run,
+                      const struct weir__planned_call **failed) {
+    struct weir__op_call call = run->call;
+    const void *in[WEIR__NODE_IN_MAX];
+    void *out[WEIR__NODE_OUT_MAX];
+    call.in = in;
+    call.out = out;
+    for (uint32_t i = 0; i < program->call_count; i++) {
+        const struct weir__planned_call *planned = &program->calls[i];
+        int status = run->stamps == NULL ? WEIR_OK : stamp(run, i);
+        if (status == WEIR_OK && planned->to_output && !run->output_wanted) continue;
+        for (uint32_t k = 0; k < planned->in_count; k++) in[k] = resolve(run, &planned->in[k]);
+        for (uint32_t k = 0; k < planned->out_count; k++)
+            out[k] = (void *)resolve(run, &planned->out[k]);
+        call.workspace = (void *)resolve(run, &planned->workspace);
+        call.shape = &planned->node->shape;
+        call.state = planned->node->state;
+        if (status == WEIR_OK && planned->node->lasting != NULL)
+            status = take_lasting(run, planned->node, &call);
+        if (status == WEIR_OK) status = planned->node->kernel->run(&call);
+        if (status == WEIR_OK) continue;
+        *failed = planned;
+        return status;
+    }
+    return run->stamps == NULL ? WEIR_OK : stamp(run, program->call_count);
+}
+
+/* ---- states ---- */
+
+/** The workspace was planned before the number of threads was known, and libraries need more for
+ * some numbers than for others: takes the most threads, up to `threads`, that it is enough for. */
+static int fit_threads(struct weir__node_call *node, uint32_t threads) {
+    for (uint32_t count = threads; count >= 1; count--) {
+        node->shape.threads = count;
+        if (node->kernel->measure == NULL) return WEIR_OK;
+        size_t workspace = 0;
+        int status = node->kernel->measure(&node->shape, &workspace);
+        if (status != WEIR_OK) return status;
+        if (workspace <= node->workspace) return WEIR_OK;
+    }
+    return WEIR_ERR_BACKEND;
+}
+
+static int prepare_node(struct weir__node_call *node, uint32_t threads,
+                        struct weir_stream *stream) {
+    int status = fit_threads(node, threads);
+    if (status != WEIR_OK) return status;
+    if (node->kernel->prepare != NULL)
+        status = node->kernel->prepare(&node->shape, stream, &node->state);
+    node->prepared = status == WEIR_OK;
+    return status;
+}
+
+int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads,
+                           struct weir_stream *stream) {
+    for (uint32_t i = 0; i < node_count; i++) {
+        struct weir__node_call *node = &instance->nodes[i];
+        if (node->kernel == NULL || node->prepared) continue;
+        int status = prepare_node(node, threads, stream);
+        if (status != WEIR_OK) return status;
+    }
+    instance->prepared = true;
+    return WEIR_OK;
+}
+
+void weir__instance_release(struct weir__instance *instance, uint32_t node_count) {
+    for (uint32_t i = 0; i < node_count; i++) {
+        struct weir__node_call *node = &instance->nodes[i];
+        if (!node->prepared) continue;
+        if (node->kernel->release != NULL) node->kernel->release(node->state);
+        node->state = NULL;
+        node->prepared = false;
+    }
+    instance->prepared = false;
+}

@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: MIT */
+/* Nets in files: parameters under their own names, the optimizer's arrays under "optimizer.". */
+#include "net/run/net.h"
+
+#include "base/name_set.h"
+#include "io/safetensors.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char optimizer_prefix[] = "optimizer.";
+enum { PROGRESS_NUMBERS = 3 };
+static const char *const progress_keys[PROGRESS_NUMBERS] = {"step", "mini_batch", "seed"};
+
+/* ---- the tensors of a net ---- */
+
+/** Parameter `index` (array 0), or its optimizer's array `array` - 1. */
+struct entry {
+    struct weir_parameter parameter;
+    const char *name; /* the entry's own */
+    void *place;      /* where the stage has it */
+    void *data;       /* the same, or a copy of the host's where that is a GPU's memory */
+};
+
+/** All tensors, parameters first, in a pool. */
+struct entries {
+    struct weir__pool pool;
+    uint32_t count;
+    struct entry *list;
+    struct weir__name_set names; /* to find what is superfluous in a file; see name_entries */
+};
+
+static const char *optimizer_name(struct weir__pool *pool, const struct weir_net *net,
+                                  const char *parameter, uint32_t array) {
+    char name[320];
+    snprintf(name, sizeof name, "%s%s.%s", optimizer_prefix, parameter,
+             weir__optimizer_array_name(&net->optimizer, array));
+    return weir__pool_text(pool, name);
+}
+
+static int add_entries(struct entries *entries, const struct weir_net *net, uint32_t arrays) {
+    uint32_t count = weir_net_parameter_count(net);
+    for (uint32_t p = 0; p < count; p++) {
+        struct entry *entry = &entries->list[entries->count++];
+        int status = weir_net_parameter(net, p, &entry->parameter);
+        if (status != WEIR_OK) return status;
+        entry->name = entry->parameter.name;
+        entry->place = entry->parameter.data;
+    }
+    for (uint32_t p = 0; p < count; p++) {
+        /* What is frozen has no state. */
+        uint32_t own = entries->list[p].parameter.frozen ? 0 : arrays;
+        for (uint32_t a = 0; a < own; a++) {
+            struct entry *entry = &entries->list[entries->count++];
+            entry->parameter = entries->list[p].parameter;
+            entry->name = optimizer_name(&entries->pool, net, entry->parameter.name, a);
+            entry->place = entry->parameter.optimizer[a];
+            if (entry->name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        }
+    }
+    return WEIR_OK;
+}
+
+static size_t entry_bytes(const struct entry *entry) {
+    return (size_t)entry->parameter.count * weir_dtype_bytes(entry->parameter.dtype);
+}
+
+/** Gives every entry memory that the host can touch; `read` fills it. */
+static int bring_entries(struct entries *entries, const struct weir_net *net, bool read) {
+    for (uint32_t i = 0; i < entries->count; i++) {
+        struct entry *entry = &entries->list[i];
+        entry->data = entry->place;
+        if (net->stages[entry->parameter.stage].plan.backend != WEIR__BACKEND_CUDA) continue;
+        size_t bytes = entry_bytes(entry);
+        entry->data = weir__pool_take(&entries->pool, bytes, 1);
+        if (entry->data == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        int status = read ? weir_pipe_read(net->pipe, entry->parameter.stage, entry->data,
+                                           entry->place, bytes)
+                          : WEIR_OK;
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+static int init_entries(struct entries *entries, const struct weir_net *net, bool all) {
+    uint32_t arrays = all && !net->infer_only ? weir__optimizer_arrays(&net->optimizer) : 0;
+    *entries = (struct entries){.count = 0};
+    weir__pool_init(&entries->pool, net->allocator);
+    size_t most = (size_t)weir_net_parameter_count(net) * (1 + arrays);
+    entries->list = weir__pool_take(&entries->pool, most, sizeof entries->list[0]);
+    int status = entries->list == NULL ? WEIR_ERR_OUT_OF_MEMORY : add_entries(entries, net, arrays);
+    if (status != WEIR_OK) weir__pool_clean_up(&entries->pool);
+    return status;
+}
+
+/* ---- saving ---- */
+
+static struct weir__safetensors_item *make_items(struct entries *entries) {
+    struct weir__safetensors_item *items =
+        weir__pool_take(&entries->pool, entries->count, sizeof items[0]);
+    for (uint32_t i = 0; items != NULL && i < entries->count; i++) {
+        const struct entry *entry = &entries->list[i];
+        items[i].name = entry->name;
+        items[i].dtype = entry->parameter.dtype;
+        items[i].rank = entry->parameter.rank;
+        memcpy(items[i].shape, entry->parameter.shape,
+               entry->parameter.rank * sizeof items[i].shape[0]);
+        items[i].data = entry->data;
+    }
+    return items;
+}
+
+/** Metadata in the making. */
+struct texts {
+    struct weir__pool *pool;
+    struct weir__safetensors_text *list;
+    uint32_t count;
+};
+
+static bool add_number(struct texts *texts, const char *key, uint64_t value) {
+    char number[24];
+    snprintf(number, sizeof number, "%" PRIu64, value);
+    const char *text = weir__pool_text(texts->pool, number);
+    texts->list[texts->count++] = (struct weir__safetensors_text){key, text};
+    return text != NULL;
+}
+
+static uint64_t heads_of_block(struct weir_attrs attributes) {
+    for (uint32_t i = 0; i < attributes.count; i++)
+        if (strcmp(attributes.list[i].key, "heads") == 0)
+            return (uint64_t)attributes.list[i].integer;
+    return 0;
+}
+
+/** The heads of all blocks of a GPT; 0 where there are none, or others in others. */
+static uint64_t find_heads(const struct weir_model *model) {
+    uint64_t heads = 0;
+    for (uint32_t i = 0; i < weir_model_layer_count(model); i++) {
+        const char *type, *name;
+        struct weir_attrs attributes;
+        if (weir_model_layer(model, i, &type, &name, &attributes) != WEIR_OK) return 0;
+        if (strcmp(type, "gpt_block") != 0) continue;
+        uint64_t found = heads_of_block(attributes);
+        if (heads != 0 && heads != found) return 0;
+        heads = found;
+    }
+    return heads;
+}
+
+/** What the metadata say; false without memory. `progress` may be NULL. */
+static bool make_texts(struct texts *texts, const struct weir_model *model,
+                       const struct weir_progress *progress) {
+    uint32_t notes = progress != NULL ? progress->note_count : 0;
+    uint64_t heads = find_heads(model);
+    texts->list = weir__pool_take(texts->pool, 1 + PROGRESS_NUMBERS + notes, sizeof *texts->list);
+    if (texts->list == NULL || (heads > 0 && !add_number(texts, "heads", heads))) return false;
+    if (progress == NULL) return true;
+    bool good = add_number(texts, progress_keys[0], progress->step) &&
+                add_number(texts, progress_keys[1], progress->mini_batch) &&
+                add_number(texts, progress_keys[2], progress->seed);
+    for (uint32_t i = 0; good && i < notes; i++)
+        texts->list[texts->count++] =
+            (struct weir__safetensors_text){progress->notes[i].key, progress->notes[i].value};
+    return good;
+}
+
+int weir_net_save(const struct weir_net *net, const char *path,
+                  const struct weir_progress *progress, struct weir_error *error) {
+    struct entries entries;
+    int status = init_entries(&entries, net, progress != NULL);
+    if (status != WEIR_OK) return weir__fail(error, status, "%s", weir_status_text(status));
+    status = bring_entries(&entries, net, true);
+    if (status != WEIR_OK) {
+        weir__pool_clean_up(&entries.pool);
+        return weir__fail(error, status, "parameters cannot be read from their device: %s",
+                          weir_status_text(status));
+    }
+    struct weir__io io = {.allocator = net->allocator, .error = error};
+    struct weir__safetensors_item *items = make_items(&entries);
+    struct texts texts = {.pool = &entries.pool};
+    if (items == NULL || !make_texts(&texts, net->model, progress))
+        status = weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    else
+        status = weir__safetensors_save(&io, path, items, entries.count, texts.list, texts.count);
+    weir__pool_clean_up(&entries.pool);
+    return status;
+}
+
+/* ---- loading ---- */
+
+static bool same_shape(const struct weir__safetensor *tensor,
+                       const struct weir_parameter *parameter) {
+    if (tensor->rank != parameter->rank) return false;
+    return memcmp(tensor->shape, parameter->shape, tensor->rank * sizeof tensor->shape[0]) == 0;
+}
+
+#define OTHER_MODEL ": choose the model that the file was made with, or another file"
+
+static bool check_entry(const struct weir__safetensors *file, const struct entry *entry,
+                        struct weir_faults *faults) {
+    char wanted[96], found[96];
+    const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
+    struct weir_tensor shape = {.dtype = entry->parameter.dtype, .rank = entry->parameter.rank};
+    memcpy(shape.shape, entry->parameter.shape, sizeof shape.shape);
+    weir__tensor_text(&shape, wanted, sizeof wanted);
+    if (tensor == NULL) {
+        weir_faults_add(faults, "tensor '%s' %s is missing" OTHER_MODEL, entry->name, wanted);
+        return false;
+    }
+    bool number = tensor->dtype == WEIR_F32 || tensor->dtype == WEIR_F64;
+    if (number && same_shape(tensor, &entry->parameter)) return true;
+    weir_faults_add(faults, "tensor '%s' is %s, but the model has %s" OTHER_MODEL, entry->name,
+                    weir__safetensor_text(tensor, found, sizeof found), wanted);
+    return false;
+}
+
+/** False without memory. */
+static bool name_entries(struct entries *entries) {
+    weir__name_set_init(&entries->names, &entries->pool);
+    for (uint32_t i = 0; i < entries->count; i++) {
+        const char *name = entries->list[i].name;
+        bool is_new = weir__name_set_find(&entries->names, name) == WEIR__NO_NAME;
+        if (is_new && !weir__name_set_add(&entries->names, name, i)) return false;
+    }
+    return true;
+}
+
+static bool is_state(const char *name) {
+    return strncmp(name, optimizer_prefix, strlen(optimizer_prefix)) == 0;
+}
+
+/** Optimizer state is superfluous only where it was asked for. */
+static bool check_superfluous(const struct weir__safetensors *file, const struct entries *entries,
+                              bool all, struct weir_faults *faults) {
+    bool good = true;
+    for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
+        const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
+        if (is_state(tensor->name) && !all) continue;
+        if (weir__name_set_find(&entries->names, tensor->name) != WEIR__NO_NAME) continue;
+        char text[96];
+        weir_faults_add(faults, "tensor '%.200s' %s is not the model's" OTHER_MODEL, tensor->name,
+                        weir__safetensor_text(tensor, text, sizeof text));
+        good = false;
+    }
+    return good;
+}
+
+static bool read_number(const struct weir__safetensors *file, const char *key, uint64_t *number,
+                        struct weir_faults *faults) {
+    const char *text = weir__safetensors_metadata(file, key);
+    char *end = NULL;
+    errno = 0;
+    unsigned long long value = text == NULL ? 0 : strtoull(text, &end, 10);
+    if (text != NULL && text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0) {
+        *number = value;
+        return true;
+    }
+    if (text == NULL)
+        weir_faults_add(
+            faults, "metadata '%s' is missing: give a training checkpoint, not weights alone", key);
+    else
+        weir_faults_add(faults, "metadata '%s' is '%.60s', not a number: give a file that is whole",
+                        key, text);
+    return false;
+}
+
+/** Of weights alone, where a checkpoint is wanted, it is enough to say so once. */
+static bool check_file(const struct weir__safetensors *file, const struct entries *entries,
+                       struct weir_progress *progress, struct weir_faults *faults) {
+    bool good = true, weights = weir__safetensors_metadata(file, progress_keys[0]) == NULL;
+    for (uint32_t i = 0; i < entries->count; i++)
+        if (!weights || !is_state(entries->list[i].name))
+            good &= check_entry(file, &entries->list[i], faults);
+    good &= check_superfluous(file, entries, progress != NULL, faults);
+    if (progress == NULL) return good;
+    good &= read_number(file, progress_keys[0], &progress->step, faults);
+    good &= read_number(file, progress_keys[1], &progress->mini_batch, faults);
+    good &= read_number(file, progress_keys[2], &progress->seed, faults);
+    return good;
+}
+
+/** Files may hold the other precision. The file's bytes are not aligned. */
+static void copy_entry(const struct weir__safetensors *file, const struct entry *entry) {
+    const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
+    if (tensor->dtype == entry->parameter.dtype) {
+        memcpy(entry->data, tensor->data, tensor->bytes);
+        return;
+    }
+    for (uint64_t i = 0; i < entry->parameter.count; i++) {
+        if (tensor->dtype == WEIR_F64) {
+            double value;
+            memcpy(&value, (const char *)tensor->data + i * sizeof value, sizeof value);
+            ((float *)entry->data)[i] = (float)value;
+        } else {
+            float value;
+            memcpy(&value, (const char *)tensor->data + i * sizeof value, sizeof value);
+            ((double *)entry->data)[i] = value;
+        }
+    }
+}
+
+static int copy_entries(const struct weir__safetensors *file, const struct entries *entries,
+                        const struct weir_net *net) {
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < entries->count; i++) {
+        const struct entry *entry = &entries->list[i];
+        copy_entry(file, entry);
+        if (entry->data != entry->place)
+            status = weir_pipe_write(net->pipe, entry->parameter.stage, entry->place, entry->data,
+                                     entry_bytes(entry));
+    }
+    return status;
+}
+
+int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
+                  struct weir_faults *faults) {
+    struct weir_error error = {.status = WEIR_OK};
+    struct weir__io io = {.allocator = net->allocator, .error = &error};
+    struct weir_progress found = {0};
+    struct weir__safetensors *file;
+    struct entries entries;
+    int status = weir__safetensors_open(&io, path, NULL, &file);
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "%s", error.message);
+        return status;
+    }
+    status = init_entries(&entries, net, progress != NULL);
+    if (status != WEIR_OK) goto close;
+    if (!name_entries(&entries)) {
+        status = WEIR_ERR_OUT_OF_MEMORY;
+        goto clean_up;
+    }
+    if (!check_file(file, &entries, progress != NULL ? &found : NULL, faults)) {
+        status = WEIR_ERR_SHAPE;
+        goto clean_up;
+    }
+    status = bring_entries(&entries, net, false);
+    if (status == WEIR_OK) status = copy_entries(file, &entries, net);
+    if (status == WEIR_OK) status = weir_net_share(net);
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "parameters cannot be brought to their stages: %s",
+                        weir_status_text(status));
+        goto clean_up;
+    }
+    if (progress != NULL) {
+        found.notes = progress->notes;
+        found.note_count = progress->note_count;
+        *progress = found;
+    }
+clean_up:
+    weir__pool_clean_up(&entries.pool);
+close:
+    weir__safetensors_close(file);
+    return status;
+}

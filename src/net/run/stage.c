@@ -1,0 +1,411 @@
+/* SPDX-License-Identifier: MIT */
+/* A part of the layer list as a stage of the engine: its callbacks pick a program, point the bases
+ * at the task's memory, and run it. */
+#include "device/device.h"
+#include "net/run/net.h"
+#include "net/run/stage_cuda.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- instances ---- */
+
+static struct weir__instance *find_instance(struct weir__stage *stage, int64_t rows) {
+    if (stage->found < stage->instance_count && stage->instances[stage->found]->rows == rows)
+        return stage->instances[stage->found];
+    for (uint32_t i = 0; i < stage->instance_count; i++) {
+        if (stage->instances[i]->rows != rows) continue;
+        stage->found = i;
+        return stage->instances[i];
+    }
+    return NULL;
+}
+
+static int grow_instances(struct weir__stage *stage) {
+    const struct weir_allocator *allocator = stage->plan.allocator;
+    if (stage->instance_count < stage->instance_capacity) return WEIR_OK;
+    uint32_t capacity = stage->instance_capacity == 0 ? 4 : 2 * stage->instance_capacity;
+    struct weir__instance **list = weir__acquire(allocator, capacity, sizeof list[0]);
+    if (list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (stage->instance_count > 0)
+        memcpy(list, stage->instances, stage->instance_count * sizeof list[0]);
+    weir__release(allocator, stage->instances, stage->instance_capacity, sizeof list[0]);
+    stage->instances = list;
+    stage->instance_capacity = capacity;
+    return WEIR_OK;
+}
+
+/** What calls in these phases may run. */
+static uint32_t programs_of(uint32_t phases) {
+    static const uint32_t by_phase[WEIR_PHASE_COUNT] = {
+        [WEIR_FORWARD] = 1u << WEIR__PROGRAM_FORWARD,
+        [WEIR_FORWARD_CHECKPOINT] = 1u << WEIR__PROGRAM_CHECKPOINT,
+        [WEIR_RECOMPUTE] = 1u << WEIR__PROGRAM_RECOMPUTE,
+        [WEIR_BACKWARD] = 1u << WEIR__PROGRAM_BACKWARD,
+        [WEIR_BACKWARD_INPUT] = 1u << WEIR__PROGRAM_BACKWARD_INPUT,
+        [WEIR_BACKWARD_WEIGHT] = 1u << WEIR__PROGRAM_BACKWARD_WEIGHT,
+        [WEIR_INFER] = 1u << WEIR__PROGRAM_INFER | 1u << WEIR__PROGRAM_INFER_LOSS};
+    uint32_t programs = 0;
+    for (uint32_t phase = 0; phase < WEIR_PHASE_COUNT; phase++)
+        if ((phases >> phase & 1) != 0) programs |= by_phase[phase];
+    return programs;
+}
+
+static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) {
+    struct weir__stage *stage = context;
+    struct weir__instance *instance = find_instance(stage, rows);
+    int status = WEIR_OK;
+    if (instance == NULL) {
+        status = grow_instances(stage);
+        if (status == WEIR_OK) status = weir__instance_new(&stage->plan, rows, &instance);
+        if (status != WEIR_OK) return status;
+        stage->instances[stage->instance_count++] = instance;
+    }
+    status = weir__instance_plan(&stage->plan, instance, programs_of(bytes->phases));
+    if (status != WEIR_OK) return status;
+    const struct weir__program *programs = instance->programs;
+    size_t infer = programs[WEIR__PROGRAM_INFER].workspace;
+    size_t infer_loss = programs[WEIR__PROGRAM_INFER_LOSS].workspace;
+    *bytes = (struct weir_stage_bytes){
+        .saved = instance->saved,
+        .saved_for_input = instance->saved_for_input,
+        .left_for_weight = instance->left_for_weight,
+        .areas = instance->areas,
+        .area_count = instance->area_count,
+        .workspace = {[WEIR_NORM] = stage->norm_workspace,
+                      [WEIR_FORWARD] = programs[WEIR__PROGRAM_FORWARD].workspace,
+                      [WEIR_FORWARD_CHECKPOINT] = programs[WEIR__PROGRAM_CHECKPOINT].workspace,
+                      [WEIR_RECOMPUTE] = programs[WEIR__PROGRAM_RECOMPUTE].workspace,
+                      [WEIR_BACKWARD] = programs[WEIR__PROGRAM_BACKWARD].workspace,
+                      [WEIR_BACKWARD_INPUT] = programs[WEIR__PROGRAM_BACKWARD_INPUT].workspace,
+                      [WEIR_BACKWARD_WEIGHT] = programs[WEIR__PROGRAM_BACKWARD_WEIGHT].workspace,
+                      [WEIR_INFER] = infer > infer_loss ? infer : infer_loss}};
+    return WEIR_OK;
+}
+
+/* ---- life on the worker ---- */
+
+static bool is_on_gpu(const struct weir__stage *stage) {
+    return stage->plan.backend == WEIR__BACKEND_CUDA;
+}
+
+static int attach(void *context, const struct weir_attachment *attachment) {
+    struct weir__stage *stage = context;
+    bool on_gpu = !attachment->stream->device->calls->synchronous;
+    assert(on_gpu == is_on_gpu(stage)); /* devices.c has looked it up in the pipe's table */
+    if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG;
+    stage->at = *attachment;
+    if (!on_gpu) weir__kernel_threads(attachment->threads);
+    return WEIR_OK;
+}
+
+static int prepare(void *context, int64_t rows) {
+    struct weir__stage *stage = context;
+    struct weir__instance *instance = find_instance(stage, rows);
+    if (instance == NULL) return WEIR_ERR_ROWS;
+    if (instance->prepared) return WEIR_OK;
+    uint32_t threads = stage->at.threads == 0 ? 1 : stage->at.threads;
+    struct weir_stream *stream = is_on_gpu(stage) ? stage->at.stream : NULL;
+    return weir__instance_prepare(instance, stage->compiled->graph.node_count, threads, stream);
+}
+
+static void detach(void *context) {
+    struct weir__stage *stage = context;
+    for (uint32_t i = 0; i < stage->instance_count; i++)
+        weir__instance_release(stage->instances[i], stage->compiled->graph.node_count);
+}
+
+/* ---- tasks ---- */
+
+static void point(uintptr_t *base, const struct weir_view *views, uint32_t index) {
+    *base = views == NULL ? 0 : (uintptr_t)views[index].data;
+}
+
+static void fill_bases(const struct weir__stage *stage, const struct weir__instance *instance,
+                       const struct weir_task *task, size_t discard) {
+    uintptr_t *bases = stage->bases;
+    const struct weir__graph *graph = &stage->compiled->graph;
+    bases[WEIR__BASE_SAVED] = (uintptr_t)task->saved;
+    bases[WEIR__BASE_SAVED_FOR_INPUT] = (uintptr_t)task->saved_for_input;
+    bases[WEIR__BASE_LEFT_FOR_WEIGHT] = (uintptr_t)task->left_for_weight;
+    for (uint32_t a = 0; task->areas != NULL && a < instance->area_count; a++)
+        bases[WEIR__BASE_AREAS + a] = (uintptr_t)task->areas[a];
+    bases[WEIR__BASE_WORKSPACE] = (uintptr_t)task->workspace;
+    bases[WEIR__BASE_PARAMETERS] = (uintptr_t)task->parameters;
+    bases[WEIR__BASE_GRADIENTS] = (uintptr_t)task->gradients;
+    bases[WEIR__BASE_LOSS] = (uintptr_t)task->loss;
+    bases[WEIR__BASE_STATE] = (uintptr_t)task->state;
+    for (uint32_t i = 0; i < WEIR__STAGE_INPUT_MAX && graph->inputs[i] != NULL; i++)
+        point(&bases[WEIR__BASE_INPUT + i], task->inputs, i);
+    point(&bases[WEIR__BASE_OUTPUT], task->outputs, 0);
+    point(&bases[WEIR__BASE_OUTPUT_GRAD], task->output_grads, 0);
+    point(&bases[WEIR__BASE_INPUT_GRAD], task->input_grads, 0);
+    if (bases[WEIR__BASE_INPUT_GRAD] == 0)
+        bases[WEIR__BASE_INPUT_GRAD] = bases[WEIR__BASE_WORKSPACE] + discard;
+    for (uint32_t k = 0; k < graph->skip_count; k++) {
+        point(&bases[WEIR__BASE_SKIP(k)], task->skips, k);
+        point(&bases[WEIR__BASE_SKIP_GRAD(k)], task->skip_grads, k);
+        point(&bases[WEIR__BASE_SKIP_GRAD_OUT(k)], task->skip_grads_out, k);
+    }
+}
+
+static enum weir__program_kind program_of(const struct weir_task *task) {
+    static const enum weir__program_kind by_phase[WEIR_PHASE_COUNT] = {
+        [WEIR_FORWARD] = WEIR__PROGRAM_FORWARD,
+        [WEIR_FORWARD_CHECKPOINT] = WEIR__PROGRAM_CHECKPOINT,
+        [WEIR_RECOMPUTE] = WEIR__PROGRAM_RECOMPUTE,
+        [WEIR_BACKWARD] = WEIR__PROGRAM_BACKWARD,
+        [WEIR_BACKWARD_INPUT] = WEIR__PROGRAM_BACKWARD_INPUT,
+        [WEIR_BACKWARD_WEIGHT] = WEIR__PROGRAM_BACKWARD_WEIGHT,
+        [WEIR_INFER] = WEIR__PROGRAM_INFER_LOSS};
+    const struct weir__net_step *step = task->user;
+    if (task->phase == WEIR_INFER && step != NULL && !step->has_target) return WEIR__PROGRAM_INFER;
+    return by_phase[task->phase];
+}
+
+static bool is_forward(enum weir_phase phase) {
+    return phase == WEIR_FORWARD || phase == WEIR_FORWARD_CHECKPOINT || phase == WEIR_INFER;
+}
+
+/** What a GPU writes the host must not: it may come to that earlier, or later. */
+static bool zeroes_loss(const struct weir__stage *stage, const struct weir_task *task,
+                        enum weir__program_kind kind) {
+    bool written = stage->compiled->graph.loss != NULL && kind != WEIR__PROGRAM_INFER;
+    return is_forward(task->phase) && task->loss != NULL && !(written && is_on_gpu(stage));
+}
+
+static int report(const struct weir__stage *stage, const struct weir_task *task, int status,
+                  const struct weir__planned_call *failed) {
+    if (task->error == NULL) return status;
+    const char *label = weir__network_layer_label(stage->network, failed->layer);
+    snprintf(task->error->layer, sizeof task->error->layer, "%s", label);
+    if (task->error->message[0] == '\0')
+        weir__fail(task->error, status, "%s failed: %s", weir__op_name(failed->node->shape.op),
+                   weir_status_text(status));
+    return status;
+}
+
+static int run(void *context, const struct weir_task *task) {
+    struct weir__stage *stage = context;
+    const struct weir__instance *instance = find_instance(stage, task->rows);
+    if (instance == NULL || !instance->prepared)
+        return weir__fail(task->error, WEIR_ERR_ROWS,
+                          "a micro-batch of %lld row%s was not prepared", (long long)task->rows,
+                          weir__s((uint64_t)task->rows));
+    const struct weir__net_step *step = task->user;
+    const struct weir__planned_call *failed = NULL;
+    enum weir__program_kind kind = program_of(task);
+    const struct weir__program *program = &instance->programs[kind];
+    assert((instance->planned >> kind & 1) != 0);
+    fill_bases(stage, instance, task, program->discard);
+    if (zeroes_loss(stage, task, kind)) *task->loss = 0;
+    struct weir__run run = {.bases = stage->bases,
+                            .step = step == NULL ? 0 : step->number,
+                            .output_wanted = !stage->last || step == NULL || step->output_wanted,
+                            .stamps = stage->watch == NULL ? NULL : stage->watch->stamps,
+                            .events = stage->watch == NULL ? NULL : stage->watch->events,
+                            .call = {.overwrite = task->gradients_first,
+                                     .infer = task->phase == WEIR_INFER,
+                                     .seed = stage->seed,
+                                     .mini_batch = task->mini_batch,
+                                     .row_first = task->row_first,
+                                     .loss_weight = task->loss_weight,
+                                     .places = step == NULL ? NULL : &step->places,
+                                     .stream = is_on_gpu(stage) ? task->stream : NULL,
+                                     .error = task->error}};
+    int status = weir__program_run(program, &run, &failed);
+    if (status != WEIR_OK && failed == NULL)
+        return weir__fail(task->error, status, "timing its layers failed: %s",
+                          weir_status_text(status));
+    if (status != WEIR_OK) return report(stage, task, status, failed);
+    return stage->watch == NULL ? WEIR_OK : stage->watch->note(stage->watch, task, kind, program);
+}
+
+/* ---- norm and update ---- */
+
+static void *at(void *base, size_t offset) {
+    return (void *)((uintptr_t)base + offset);
+}
+
+/** The stage's i-th. */
+static const struct weir__parameter *parameter_of(const struct weir__stage *stage, uint32_t i) {
+    return &stage->network->parameters[stage->compiled->parameter_first + i];
+}
+
+/** Uses of a parameter are summed in layer order, once per update. Those that stages share are
+ * summed by the first one's, from everywhere; what the others have stays as it is. */
+static void fold_uses(const struct weir__stage *stage, const struct weir_task *task) {
+    const struct weir__graph *graph = &stage->compiled->graph;
+    for (uint32_t i = 0; i < graph->accumulator_count; i++) {
+        const struct weir__accumulator *use = &graph->accumulators[i];
+        const struct weir__parameter *parameter = &stage->network->parameters[use->parameter];
+        if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
+        weir__accumulate(stage->network->dtype, at(task->gradients, parameter->offset),
+                         at(task->gradients, use->offset), parameter->count);
+    }
+    for (uint32_t t = 0; t < task->tied_count; t++) {
+        const struct weir__parameter *parameter = &stage->network->parameters[stage->tied[t]];
+        if (parameter->original != WEIR__NONE) continue;
+        for (uint32_t u = 1; u < task->tied[t].use_count; u++)
+            weir__accumulate(stage->network->dtype, task->tied[t].gradients[0],
+                             task->tied[t].gradients[u], parameter->count);
+    }
+}
+
+static int norm(void *context, const struct weir_task *task) {
+    struct weir__stage *stage = context;
+    if (is_on_gpu(stage)) return weir__stage_norm_cuda(stage, task);
+    fold_uses(stage, task);
+    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
+        const struct weir__parameter *parameter = parameter_of(stage, i);
+        task->norm_squares[i] = 0;
+        if (parameter->frozen || parameter->original != WEIR__NONE) continue;
+        task->norm_squares[i] =
+            weir__square_sum(stage->network->dtype, at(task->gradients, parameter->offset),
+                             parameter->count, stage->plan.backend == WEIR__BACKEND_REFERENCE);
+    }
+    return WEIR_OK;
+}
+
+/** Where the whole gradient of the stage's parameter `number` lies: of a copy, where the original's
+ * does. */
+static const void *whole_gradient(const struct weir__stage *stage, const struct weir_task *task,
+                                  uint32_t number) {
+    const struct weir__parameter *parameter = &stage->network->parameters[number];
+    for (uint32_t t = 0; parameter->original != WEIR__NONE && t < task->tied_count; t++)
+        if (stage->tied[t] == number) return task->tied[t].gradients[0];
+    return at(task->gradients, parameter->offset);
+}
+
+static int update(void *context, const struct weir_task *task) {
+    struct weir__stage *stage = context;
+    if (is_on_gpu(stage)) return weir__stage_update_cuda(stage, task);
+    const struct weir__net_step *step = task->user;
+    size_t bytes = stage->compiled->trainable_bytes;
+    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
+        const struct weir__parameter *parameter = parameter_of(stage, i);
+        if (parameter->frozen) continue;
+        size_t offset = parameter->offset;
+        void *arrays[2] = {at(task->optimizer, offset), at(task->optimizer, bytes + offset)};
+        weir__optimizer_update(
+            &stage->optimizer, stage->network->dtype,
+            stage->plan.backend == WEIR__BACKEND_REFERENCE, task,
+            step == NULL ? stage->optimizer.lr : step->lr, parameter, at(task->parameters, offset),
+            whole_gradient(stage, task, stage->compiled->parameter_first + i), arrays);
+    }
+    return WEIR_OK;
+}
+
+static const struct weir_stage_calls calls = {.forward = run,
+                                              .recompute = run,
+                                              .backward = run,
+                                              .backward_input = run,
+                                              .backward_weight = run,
+                                              .norm = norm,
+                                              .update = update,
+                                              .measure = measure,
+                                              .attach = attach,
+                                              .prepare = prepare,
+                                              .detach = detach};
+
+/* ---- describing ---- */
+
+int weir__stage_init(struct weir__stage *stage, struct weir__network *network, uint32_t index) {
+    struct weir__stage_graph *compiled = &network->stages[index];
+    stage->network = network;
+    stage->compiled = compiled;
+    int status = weir__slice(&compiled->graph, &stage->slices);
+    if (status != WEIR_OK) return status;
+    size_t *offsets = weir__pool_take(&network->pool, compiled->parameter_count, sizeof offsets[0]);
+    stage->bases = weir__pool_take(
+        &network->pool, WEIR__BASE_COUNT((size_t)compiled->graph.skip_count), sizeof(uintptr_t));
+    stage->plan.lasting =
+        weir__pool_take(&network->pool, compiled->graph.node_count, sizeof stage->plan.lasting[0]);
+    if (offsets == NULL || stage->bases == NULL || stage->plan.lasting == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < compiled->parameter_count; i++)
+        offsets[i] = network->parameters[compiled->parameter_first + i].offset;
+    stage->plan.slices = &stage->slices;
+    stage->plan.parameter_offsets = offsets;
+    stage->plan.parameter_first = compiled->parameter_first;
+    stage->plan.discard = index == 0;
+    stage->last = index + 1 == network->stage_count;
+    if (is_on_gpu(stage)) status = weir__stage_init_cuda(stage, network);
+    if (status != WEIR_OK) return status;
+    return weir__lasting_plan(&stage->plan, stage->plan.lasting, &stage->state_bytes);
+}
+
+void weir__stage_clean_up(struct weir__stage *stage) {
+    for (uint32_t i = 0; i < stage->instance_count; i++)
+        weir__instance_destroy(stage->plan.allocator, stage->instances[i]);
+    weir__release(stage->plan.allocator, stage->instances, stage->instance_capacity,
+                  sizeof stage->instances[0]);
+}
+
+static void describe_skip(const struct weir__stage *stage, const struct weir__network *network,
+                          uint32_t slot, struct weir_skip_use *use) {
+    const struct weir__skip_slot *from = &stage->compiled->graph.skips[slot];
+    const struct weir__skip *skip = &network->skips[from->skip];
+    use->verb = from->verb;
+    use->name = skip->name;
+    use->name_space = skip->name_space;
+    use->tensor = skip->tensor;
+    use->kept = from->verb != WEIR_SKIP_STASH && stage->slices.skip_kept[slot];
+}
+
+/** Every use, in layer order, of a parameter that another stage uses too. */
+static int describe_ties(struct weir__stage *stage, struct weir__network *network,
+                         struct weir_stage *description) {
+    const struct weir__graph *graph = &stage->compiled->graph;
+    struct weir_tie *ties = weir__pool_take(&network->pool, graph->accumulator_count, sizeof *ties);
+    stage->tied = weir__pool_take(&network->pool, graph->accumulator_count, sizeof stage->tied[0]);
+    if (ties == NULL || stage->tied == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    uint32_t count = 0, names = 0;
+    for (uint32_t i = 0; i < graph->accumulator_count; i++) {
+        uint32_t number = graph->accumulators[i].parameter, k = 0;
+        const struct weir__parameter *parameter = &network->parameters[number];
+        if (!weir__parameter_is_shared(parameter)) continue;
+        ties[count++] =
+            (struct weir_tie){.name = parameter->name,
+                              .gradient_offset = graph->accumulators[i].offset,
+                              .bytes = (size_t)parameter->count *
+                                       weir_dtype_bytes(weir__exact_dtype(network->dtype))};
+        while (k < names && stage->tied[k] != number) k++;
+        if (k == names) stage->tied[names++] = number;
+    }
+    description->ties = ties;
+    description->tie_count = count;
+    return WEIR_OK;
+}
+
+int weir__stage_describe(struct weir__stage *stage, struct weir__network *network, uint32_t index,
+                         bool infer_only, struct weir_stage *description) {
+    struct weir__stage_graph *compiled = stage->compiled;
+    uint32_t skips = compiled->graph.skip_count;
+    struct weir_tensor *output = weir__pool_take(&network->pool, 1, sizeof *output);
+    struct weir_skip_use *uses = weir__pool_take(&network->pool, skips, sizeof *uses);
+    if (output == NULL || uses == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    *output = weir_value_tensor(compiled->graph.output);
+    if (index + 1 == network->stage_count) output->differentiable = false;
+    for (uint32_t i = 0; i < skips; i++) describe_skip(stage, network, i, &uses[i]);
+    struct weir_stage init = WEIR_STAGE_INIT;
+    *description = init;
+    description->calls = &calls;
+    description->context = stage;
+    description->outputs = output;
+    description->output_count = 1;
+    description->skips = uses;
+    description->skip_count = skips;
+    description->inputs_kept = stage->slices.inputs_kept;
+    description->inputs_recomputed = stage->slices.inputs_recomputed;
+    description->weight_reads = stage->slices.weight_reads;
+    description->parameter_bytes = compiled->parameter_bytes;
+    description->state_bytes = stage->state_bytes;
+    if (infer_only) return WEIR_OK;
+    description->no_backward = compiled->no_backward;
+    description->gradient_bytes = compiled->gradient_bytes;
+    description->optimizer_bytes =
+        compiled->trainable_bytes * weir__optimizer_arrays(&stage->optimizer);
+    description->norm_count = compiled->parameter_count;
+    return describe_ties(stage, network, description);
+}

@@ -1,0 +1,436 @@
+/* SPDX-License-Identifier: MIT */
+/* Check first, all of it (check.c), then copy. */
+#include "pipe/describe/setup.h"
+
+#include "pipe/describe/check.h"
+#include "pipe/describe/microbatch.h"
+#include "pipe/describe/ties.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- skips ---- */
+
+struct skip_list {
+    uint32_t count;
+    struct weir__skip_decl *decls;
+    uint32_t *stage_of_owner;
+};
+
+/* For the verifier, which copies a name at once. */
+struct owner_names {
+    const struct weir_pipe_options *options;
+    char text[96];
+};
+
+static const char *stage_text(const char *name, uint32_t stage, char text[96]) {
+    if (name == NULL)
+        snprintf(text, 96, "stage %u", stage);
+    else
+        snprintf(text, 96, "stage %u (%.64s)", stage, name);
+    return text;
+}
+
+static const char *owner_name(void *context, uint32_t owner) {
+    struct owner_names *names = context;
+    return stage_text(names->options->stages[owner].name, owner, names->text);
+}
+
+static int list_skips(struct weir__setup *setup, const struct weir_pipe_options *options,
+                      struct skip_list *list) {
+    uint32_t count = 0;
+    for (uint32_t s = 0; s < options->stage_count; s++) count += options->stages[s].skip_count;
+    list->count = 0;
+    list->decls = weir__pool_take(&setup->pool, count, sizeof *list->decls);
+    list->stage_of_owner =
+        weir__pool_take(&setup->pool, options->stage_count, sizeof *list->stage_of_owner);
+    if (list->decls == NULL || list->stage_of_owner == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        list->stage_of_owner[s] = s;
+        for (uint32_t j = 0; j < options->stages[s].skip_count; j++) {
+            const struct weir_skip_use *use = &options->stages[s].skips[j];
+            list->decls[list->count++] =
+                (struct weir__skip_decl){s, use->verb, use->name_space, use->name, use->empty};
+        }
+    }
+    return WEIR_OK;
+}
+
+static const struct weir_skip_use *find_use(const struct weir_pipe_options *options, uint32_t stage,
+                                            const char *name_space, const char *name,
+                                            uint32_t *index) {
+    const struct weir_stage *at = &options->stages[stage];
+    for (uint32_t j = 0; j < at->skip_count; j++) {
+        const struct weir_skip_use *use = &at->skips[j];
+        if (!weir__same_text(use->name, name) || !weir__same_text(use->name_space, name_space))
+            continue;
+        *index = j;
+        return use;
+    }
+    return NULL;
+}
+
+static int join_name(struct weir__setup *setup, const struct weir__skip_route *from,
+                     const char **name) {
+    char text[160];
+    bool plain = from->name_space[0] == '\0';
+    snprintf(text, sizeof text, "%s%s%s", from->name_space, plain ? "" : ":", from->name);
+    *name = weir__pool_text(&setup->pool, text);
+    return *name != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+/* Fills one route and marks the uses that belong to it; checks that all uses agree. */
+static int take_route(struct weir__setup *setup, const struct weir_pipe_options *options,
+                      const struct weir__skip_route *from, struct weir_faults *faults) {
+    uint32_t at, number = setup->route_count, before = faults->count;
+    const struct weir_skip_use *stash =
+        find_use(options, from->source, from->name_space, from->name, &at);
+    assert(stash != NULL && stash->verb == WEIR_SKIP_STASH);
+    struct weir__route *route = &setup->routes[number];
+    *route = (struct weir__route){0, from->source, from->reader_count, 0, stash->tensor};
+    route->readers =
+        weir__pool_copy(&setup->pool, from->readers, from->reader_count, sizeof *from->readers);
+    if (route->readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = join_name(setup, from, &route->name);
+    if (status != WEIR_OK) return status;
+    weir__check_tensor(&stash->tensor, options->rows, route->name, faults);
+    ((uint32_t *)setup->stages[from->source].skip_routes)[at] = number;
+    for (uint32_t r = 0; r < from->reader_count; r++) {
+        uint32_t stage = from->readers[r];
+        const struct weir_skip_use *use =
+            find_use(options, stage, from->name_space, from->name, &at);
+        assert(use != NULL);
+        if (!weir__tensor_equal(&use->tensor, &stash->tensor))
+            weir_faults_add(faults,
+                            "stage %u: skip '%s' has another dtype or shape than where it "
+                            "is stashed (stage %u)",
+                            stage, route->name, from->source);
+        ((uint32_t *)setup->stages[stage].skip_routes)[at] = number;
+        ((uint32_t *)setup->stages[stage].skip_readers)[at] = r;
+    }
+    setup->route_count++;
+    return faults->count > before ? WEIR_ERR_SKIP : WEIR_OK;
+}
+
+static int take_routes(struct weir__setup *setup, const struct weir_pipe_options *options,
+                       const struct skip_list *list, struct weir_faults *faults) {
+    struct weir__skip_layout *layout;
+    int status = weir__skip_layout_new(setup->options.allocator, list->decls, list->count,
+                                       list->stage_of_owner, options->stage_count, &layout);
+    if (status != WEIR_OK) return status;
+    uint32_t count = weir__skip_layout_count(layout);
+    setup->routes = weir__pool_take(&setup->pool, count, sizeof *setup->routes);
+    if (setup->routes == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
+    int worst = status;
+    for (uint32_t i = 0; status != WEIR_ERR_OUT_OF_MEMORY && i < count; i++) {
+        const struct weir__skip_route *from = weir__skip_layout_route(layout, i);
+        if (from->empty) continue;
+        status = take_route(setup, options, from, faults);
+        if (status != WEIR_OK) worst = status;
+    }
+    weir__skip_layout_destroy(layout);
+    return worst;
+}
+
+/* ---- copies ---- */
+
+static int copy_skips(struct weir__setup *setup, struct weir__stage_setup *to) {
+    struct weir__pool *pool = &setup->pool;
+    uint32_t count = to->stage.skip_count;
+    struct weir_skip_use *uses = weir__pool_copy(pool, to->stage.skips, count, sizeof *uses);
+    uint32_t *routes = weir__pool_take(pool, count, sizeof *routes);
+    uint32_t *readers = weir__pool_take(pool, count, sizeof *readers);
+    if (uses == NULL || routes == NULL || readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t j = 0; j < count; j++) {
+        uses[j].name = weir__pool_text(pool, uses[j].name);
+        uses[j].name_space = weir__pool_text(pool, uses[j].name_space);
+        if (uses[j].name == NULL || uses[j].name_space == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        routes[j] = WEIR__NO_ROUTE;
+    }
+    to->stage.skips = uses;
+    to->skip_routes = routes;
+    to->skip_readers = readers;
+    return WEIR_OK;
+}
+
+/* What learning needs goes, so that everything that follows finds nothing of it. */
+static void freeze(struct weir_stage *stage, struct weir_stage_calls *calls) {
+    calls->recompute = calls->backward = calls->norm = calls->update = NULL;
+    calls->backward_input = calls->backward_weight = NULL;
+    stage->gradient_bytes = stage->optimizer_bytes = 0;
+    stage->norm_count = 0;
+}
+
+static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options *options,
+                      uint32_t s) {
+    struct weir__stage_setup *to = &setup->stages[s];
+    struct weir__pool *pool = &setup->pool;
+    to->stage = options->stages[s];
+    to->border_count = s > 0 ? options->stages[s - 1].output_count : 0;
+    if (to->stage.name != NULL) {
+        to->stage.name = weir__pool_text(pool, to->stage.name);
+        if (to->stage.name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    struct weir_stage_calls *calls = weir__pool_copy(pool, to->stage.calls, 1, sizeof *calls);
+    to->stage.calls = calls;
+    to->stage.outputs =
+        weir__pool_copy(pool, to->stage.outputs, to->stage.output_count, sizeof *to->stage.outputs);
+    uint32_t *entering = weir__pool_take(pool, options->input_count, sizeof *entering);
+    if (calls == NULL || to->stage.outputs == NULL || entering == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    if (to->stage.no_backward) freeze(&to->stage, calls);
+    for (uint32_t k = 0; k < options->input_count; k++)
+        if (options->inputs[k].stage == s) entering[to->entering_count++] = k;
+    to->entering = entering;
+    return copy_skips(setup, to);
+}
+
+static int copy_inputs(struct weir__setup *setup) {
+    struct weir_pipe_options *own = &setup->options;
+    struct weir_input *inputs =
+        weir__pool_copy(&setup->pool, own->inputs, own->input_count, sizeof *inputs);
+    if (inputs == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t k = 0; k < own->input_count; k++) {
+        inputs[k].name = weir__pool_text(&setup->pool, inputs[k].name);
+        if (inputs[k].name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        if (inputs[k].rows_factor == 0) inputs[k].rows_factor = 1;
+    }
+    own->inputs = inputs;
+    return WEIR_OK;
+}
+
+static int measure_rows(struct weir__setup *setup) {
+    const struct weir_pipe_options *own = &setup->options;
+    const struct weir_stage *last = &setup->stages[own->stage_count - 1].stage;
+    setup->input_row_bytes = weir__pool_take(&setup->pool, own->input_count, sizeof(size_t));
+    setup->output_row_bytes = weir__pool_take(&setup->pool, last->output_count, sizeof(size_t));
+    if (setup->input_row_bytes == NULL || setup->output_row_bytes == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    int status = WEIR_OK;
+    for (uint32_t k = 0; status == WEIR_OK && k < own->input_count; k++)
+        status = weir__tensor_bytes(&own->inputs[k].tensor, 1, &setup->input_row_bytes[k]);
+    for (uint32_t k = 0; status == WEIR_OK && k < last->output_count; k++)
+        status = weir__tensor_bytes(&last->outputs[k], 1, &setup->output_row_bytes[k]);
+    return status;
+}
+
+/* Drivers are asked only where it matters, and once for each device. */
+static int take_reach(struct weir__setup *setup) {
+    const struct weir_pipe_options *own = &setup->options;
+    uint32_t count = own->device_count, kinds = 0;
+    for (uint32_t d = 0; d < count; d++) {
+        uint32_t e = 0;
+        while (setup->devices[e].memory != setup->devices[d].memory) e++;
+        kinds += e == d && setup->devices[d].memory != 0;
+    }
+    if (kinds < 2) return WEIR_OK;
+    uint64_t *reach = weir__pool_take(&setup->pool, count, sizeof *reach);
+    if (reach == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t d = 0; d < count; d++) {
+        uint32_t e = 0;
+        while (setup->devices[e].memory != setup->devices[d].memory) e++;
+        reach[d] = e < d ? reach[e] : weir__device_reach(own->devices[d]);
+    }
+    setup->reach = reach;
+    return WEIR_OK;
+}
+
+static int take_devices(struct weir__setup *setup) {
+    struct weir_pipe_options *own = &setup->options;
+    struct weir__pool *pool = &setup->pool;
+    const char **names = weir__pool_take(pool, own->device_count, sizeof *names);
+    struct weir__device_facts *facts = weir__pool_take(pool, own->device_count, sizeof *facts);
+    if (names == NULL || facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t d = 0; d < own->device_count; d++) {
+        names[d] = weir__pool_text(pool, own->devices[d]);
+        if (names[d] == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        facts[d] = weir__device_facts(names[d]);
+    }
+    own->devices = names;
+    setup->devices = facts;
+    return take_reach(setup);
+}
+
+static int copy_texts(struct weir__setup *setup) {
+    struct weir_pipe_options *own = &setup->options;
+    struct weir__pool *pool = &setup->pool;
+    own->schedule = weir__pool_text(pool, own->schedule != NULL ? own->schedule : "1f1b");
+    if (own->schedule == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (own->table_csv != NULL) {
+        own->table_csv = weir__pool_copy(pool, own->table_csv, own->table_csv_bytes, 1);
+        if (own->table_csv == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    if (own->bind != NULL && (own->bind = weir__pool_text(pool, own->bind)) == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    if (own->stage_checkpoint != NULL) {
+        own->stage_checkpoint = weir__pool_copy(pool, own->stage_checkpoint, own->stage_count,
+                                                sizeof *own->stage_checkpoint);
+        if (own->stage_checkpoint == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    return take_devices(setup);
+}
+
+static int make_flow(struct weir__setup *setup) {
+    uint32_t count = setup->options.stage_count;
+    bool *borders = weir__pool_take(&setup->pool, count, sizeof *borders);
+    bool *no_backward = weir__pool_take(&setup->pool, count, sizeof *no_backward);
+    struct weir__flow_skip *skips =
+        weir__pool_take(&setup->pool, setup->route_count, sizeof *skips);
+    if (borders == NULL || no_backward == NULL || skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < count; s++) no_backward[s] = setup->stages[s].stage.no_backward;
+    for (uint32_t s = 0; s < count; s++)
+        for (uint32_t k = 0; k < setup->stages[s].stage.output_count; k++)
+            borders[s] |= setup->stages[s].stage.outputs[k].differentiable;
+    for (uint32_t i = 0; i < setup->route_count; i++) {
+        const struct weir__route *route = &setup->routes[i];
+        skips[i] = (struct weir__flow_skip){route->source, route->reader_count, route->readers,
+                                            route->tensor.differentiable};
+    }
+    setup->flow = (struct weir__flow){.stage_count = count,
+                                      .border_differentiable = borders,
+                                      .no_backward = no_backward,
+                                      .skip_count = setup->route_count,
+                                      .skips = skips,
+                                      .recompute_late = setup->options.recompute_late};
+    return WEIR_OK;
+}
+
+static int copy_all(struct weir__setup *setup, const struct weir_pipe_options *options,
+                    struct weir_faults *faults) {
+    struct skip_list list;
+    uint32_t count = options->stage_count;
+    setup->stages = weir__pool_take(&setup->pool, count, sizeof *setup->stages);
+    if (setup->stages == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = list_skips(setup, options, &list);
+    if (status != WEIR_OK) return status;
+    struct owner_names names = {.options = options};
+    status = weir__skip_verify(list.decls, list.count, owner_name, &names, faults);
+    for (uint32_t s = 0; status == WEIR_OK && s < count; s++)
+        status = copy_stage(setup, options, s);
+    if (status == WEIR_OK) status = copy_inputs(setup);
+    if (status == WEIR_OK) status = measure_rows(setup);
+    if (status == WEIR_OK) status = copy_texts(setup);
+    if (status == WEIR_OK) status = take_routes(setup, options, &list, faults);
+    if (status == WEIR_OK) status = make_flow(setup);
+    if (status == WEIR_OK) status = weir__ties_init(setup);
+    setup->options.stages = NULL; /* from here on setup->stages */
+    for (uint32_t s = 0; s < count; s++) setup->stages[s].stage.ties = NULL; /* setup->ties */
+    return status;
+}
+
+/* The skips' faults next to those that were found already, where the skips can be read. */
+static void list_skip_faults(struct weir__setup *setup, const struct weir_pipe_options *options,
+                             struct weir_faults *faults) {
+    struct skip_list list;
+    struct owner_names names = {.options = options};
+    for (uint32_t s = 0; s < options->stage_count; s++) {
+        const struct weir_stage *stage = &options->stages[s];
+        if (stage->size != sizeof *stage) return;
+        for (uint32_t j = 0; j < stage->skip_count; j++)
+            if (stage->skips == NULL || stage->skips[j].name == NULL) return;
+    }
+    if (list_skips(setup, options, &list) == WEIR_OK)
+        (void)weir__skip_verify(list.decls, list.count, owner_name, &names, faults);
+}
+
+/* ---- public ---- */
+
+int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *options,
+                     struct weir_faults *faults) {
+    memset(setup, 0, sizeof *setup);
+    if (options == NULL || options->size != sizeof *options) {
+        weir_faults_add(faults, "the options' size member is wrong: start from "
+                                "WEIR_PIPE_OPTIONS_INIT");
+        return WEIR_ERR_ARGUMENT;
+    }
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    own.allocator = options->allocator;
+    struct weir_faults *list = faults != NULL ? faults : &own;
+    uint32_t before = list->count;
+    weir__pool_init(&setup->pool, options->allocator);
+    setup->options = *options;
+    bool readable = weir__check_options(options, list);
+    if (readable && list->count > before) list_skip_faults(setup, options, list);
+    int status = list->count > before ? WEIR_ERR_CONFIG : copy_all(setup, options, list);
+    weir_faults_clean_up(&own);
+    if (status != WEIR_OK) weir__setup_clean_up(setup);
+    return status;
+}
+
+void weir__setup_clean_up(struct weir__setup *setup) {
+    weir__pool_clean_up(&setup->pool);
+}
+
+const struct weir_tensor *weir__setup_input(const struct weir__setup *setup, uint32_t stage,
+                                            uint32_t input) {
+    const struct weir__stage_setup *at = &setup->stages[stage];
+    if (input < at->border_count) return &setup->stages[stage - 1].stage.outputs[input];
+    return &setup->options.inputs[at->entering[input - at->border_count]].tensor;
+}
+
+const char *weir__setup_stage_text(const struct weir__setup *setup, uint32_t stage, char text[96]) {
+    return stage_text(setup->stages[stage].stage.name, stage, text);
+}
+
+int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
+                           struct weir_faults *faults) {
+    bool fits = true;
+    for (uint32_t k = 0; k < setup->options.input_count; k++)
+        fits &= weir__check_rows(&setup->options, k, rows, faults);
+    return fits ? WEIR_OK : WEIR_ERR_CONFIG;
+}
+
+static int parse_table(const struct weir_pipe_options *options,
+                       const struct weir_table_options *want, struct weir_faults *faults,
+                       struct weir_table **table) {
+    struct weir_faults notes = WEIR_FAULTS_INIT;
+    notes.allocator = options->allocator;
+    int status =
+        weir_table_parse(want, options->table_csv, options->table_csv_bytes, faults, &notes, table);
+    for (uint32_t i = 0; options->log != NULL && i < notes.kept; i++)
+        options->log(options->log_context, notes.lines[i]);
+    weir_faults_clean_up(&notes);
+    return status;
+}
+
+int weir__pipe_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
+                     bool whole, struct weir_faults *faults, struct weir_table **table) {
+    struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
+    want.allocator = options->allocator;
+    if (options->schedule != NULL) want.schedule = options->schedule;
+    want.stages = options->stage_count;
+    want.workers = options->workers;
+    want.micro_batches = weir__chunk_count(rows, options->chunks);
+    want.checkpoint = options->infer_only ? WEIR_CHECKPOINT_NEVER : options->checkpoint;
+    want.stage_checkpoint = options->infer_only ? NULL : options->stage_checkpoint;
+    want.no_backward = no_backward;
+    want.recompute_late = options->recompute_late;
+    want.whole_backward = whole;
+    want.search = options->infer_only ? NULL : options->search; /* its limits are of training */
+    if (options->table_csv != NULL) return parse_table(options, &want, faults, table);
+    if (options->infer_only) weir__table_options_infer(&want);
+    return weir_table_new(&want, faults, table);
+}
+
+/* Some stage that learns cannot part its backward. */
+static bool is_whole(const struct weir__setup *setup) {
+    for (uint32_t s = 0; s < setup->options.stage_count; s++) {
+        const struct weir_stage_calls *calls = setup->stages[s].stage.calls;
+        bool parts = calls->backward_input != NULL && calls->backward_weight != NULL;
+        if (!parts && !weir__no_backward(setup->flow.no_backward, s)) return true;
+    }
+    return false;
+}
+
+int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
+                      struct weir_table **table) {
+    const struct weir_pipe_options *options = &setup->options;
+    int status =
+        weir__pipe_table(options, rows, setup->flow.no_backward, is_whole(setup), faults, table);
+    if (status != WEIR_OK) return status;
+    status = weir__table_check_flow(*table, &setup->flow, options->allocator, faults);
+    if (status == WEIR_OK) return WEIR_OK;
+    weir_table_destroy(*table);
+    *table = NULL;
+    return status;
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Which way each crossing of a lane takes: a copy engine or a kernel, alone or together with
+ * others.
+ *
+ * The way is chosen when a row count is prepared, from sizes and from whether the replay has other
+ * work beside it, by a model that counts what a step loses:
+ *
+ *   engine  start + bytes / link                                for each crossing by itself
+ *   kernel  start + bytes / min(link, blocks * what one moves)  for each launch
+ *
+ * Beside other work a kernel costs more: it begins when blocks of that work make room, and while
+ * it runs it keeps blocks / processors of the device from it. So large crossings beside a
+ * computation take the engine, small ones and those that everybody waits for a kernel, and several
+ * small ones from one memory for one action a launch together. WEIR_COPY_BY_... of the options
+ * overrule that.
+ *
+ * Every crossing is one contiguous range of bytes: views have no gaps between rows, and the plan
+ * gives the producer and each reader blocks for the same tensor, of one dtype and one order of
+ * dimensions. So there is nothing to stride over, to transpose or to cast on the way. The device's
+ * calls for those (weir__cuda_copy_rows, weir__cuda_nchw_to_nhwc, weir__cuda_cast and their like in
+ * device/cuda_kernels.h) are for what stages do within their device's memory: net/cuda joins and
+ * parts channels, changes layouts where images enter or leave, and casts parameters and borders.
+ *
+ * The figures are those of an H100 or H200. A plan is made without opening a device, so they hold
+ * for every GPU; a wrong one costs time, never results. Links are as fast as NVIDIA's data sheets
+ * say, less what protocols take; the starts are the usual distance between two events around an
+ * empty copy and an empty kernel; what one block moves follows from 32 KiB under way (256 threads,
+ * eight loads of 16 bytes) for as long as a load takes to come back. None of them was measured by
+ * Weir's own bench.
+ */
+#ifndef WEIR_WAYS_H
+#define WEIR_WAYS_H
+
+#include "pipe/lower/prepared.h"
+
+/** What lies between two memories. */
+enum weir__link_kind {
+    WEIR__LINK_OWN,  /**< one GPU's memory */
+    WEIR__LINK_PEER, /**< another GPU's */
+    WEIR__LINK_HOST, /**< pinned memory of the host's */
+    WEIR__LINK_HOP   /**< another GPU's, that only the host reaches as well: two crossings of the
+                          host's link. That those of pieces overlap is left out: what is so large
+                          takes the engine anyhow */
+};
+
+struct weir__link_speed {
+    double bytes_per_ns;       /**< in one direction */
+    double block_bytes_per_ns; /**< that one block of a kernel moves */
+};
+
+enum {
+    WEIR__WAY_PROCESSORS = 132,
+    WEIR__WAY_BLOCK_BYTES = 32 * 1024,  /**< a block is worth launching for so many */
+    WEIR__WAY_TILE_BYTES = 16 * 1024,   /**< of a launch for several copies: a block for each */
+    WEIR__WAY_BATCHED_MAX = 256 * 1024, /**< larger ones go alone */
+    WEIR__UNIT_COPIES = 64              /**< what one launch takes */
+};
+#define WEIR__WAY_ENGINE_START_NS 5000.0
+#define WEIR__WAY_KERNEL_START_NS 2500.0
+/** Until blocks of other work make room: what a wave of a matrix product's takes, or a part of it.
+ */
+#define WEIR__WAY_ROOM_NS 2000.0
+
+const struct weir__link_speed *weir__link_speed(enum weir__link_kind kind);
+/** Blocks for a kernel that copies so much alone: enough to fill the link, no more. */
+uint32_t weir__way_blocks(enum weir__link_kind kind, uint64_t bytes);
+/** Predicted cost of one crossing, or of one launch with `blocks` for all of `bytes`; `busy`: other
+ * work runs beside it. Nanoseconds. */
+double weir__way_engine_ns(enum weir__link_kind kind, uint64_t bytes);
+double weir__way_kernel_ns(enum weir__link_kind kind, uint64_t bytes, uint32_t blocks, bool busy);
+
+/** Sets unit, next, by_kernel and blocks_max of every copy of a lane. After look-ahead has set when
+ * they start; before waits are made. */
+void weir__ways_choose(struct weir__prepared *prepared, const struct weir__setup *setup);
+
+/** What the worker's actions need by lanes. */
+struct weir_plan_copies weir__ways_count(const struct weir__prepared *prepared, uint32_t worker);
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* Portals: how many there are, and what each action puts into them and uses of them. */
+#include "pipe/lower/lifetimes.h"
+
+static bool add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
+                     enum weir__portal_step step, uint32_t block, uint32_t life) {
+    struct weir__prepared *prepared = b->prepared;
+    void *moves = prepared->moves;
+    if (!weir__pool_grow(&prepared->pool, &moves, prepared->move_count, &prepared->move_capacity,
+                         sizeof *prepared->moves))
+        return false;
+    prepared->moves = moves;
+    prepared->moves[prepared->move_count++] =
+        (struct weir__portal_move){t->action,
+                                   block,
+                                   life,
+                                   (uint8_t)step,
+                                   &prepared->trackers[t->i].portals[portal],
+                                   NULL,
+                                   b->setup->routes[r].name};
+    return true;
+}
+
+/* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more
+ * where that stage recomputes this micro-batch. */
+static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uint32_t i) {
+    const struct weir__route *route = &b->setup->routes[r];
+    uint32_t life = 0;
+    for (uint32_t o = 0; o < route->reader_count; o++) {
+        uint32_t stage = route->readers[o];
+        if (weir__lifetimes_worker_of(b, stage) == weir__lifetimes_worker_of(b, route->readers[k]))
+            life += 1 + b->checkpointed[(size_t)stage * b->m + i];
+    }
+    return life;
+}
+
+static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
+                        const struct weir__kind *kind) {
+    const struct weir__route *route = &b->setup->routes[r];
+    const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
+    bool forward = (kind->writes & WEIR__SKIPS_OUT) != 0;
+    for (uint32_t k = 0; forward && k < route->reader_count; k++) {
+        bool again = false; /* an earlier reader on the same worker has put this portal */
+        for (uint32_t o = 0; o < k; o++) again |= portal_of[o] == portal_of[k];
+        if (!again && !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_PUT,
+                                b->values[r].blocks[t->i], portal_life(b, r, k, t->i)))
+            return false;
+        if (!add_move(b, t, r, b->grad_portal_of[b->route_first[r] + k],
+                      WEIR__PORTAL_DO_RESET_GRADIENT, WEIR__NO_BLOCK, 0))
+            return false;
+    }
+    if (!(kind->reads & WEIR__SKIP_GRADS_IN) || !route->tensor.differentiable) return true;
+    return add_move(b, t, r, b->grad_portal_of[b->route_first[r]], WEIR__PORTAL_DO_USE_GRADIENT,
+                    WEIR__NO_BLOCK, 0);
+}
+
+static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t k,
+                         const struct weir__kind *kind) {
+    const struct weir__route *route = &b->setup->routes[r];
+    const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
+    const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
+    if ((kind->reads & WEIR__SKIPS_IN) &&
+        !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, WEIR__NO_BLOCK, 0))
+        return false;
+    if (!route->tensor.differentiable) return true;
+    if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count &&
+        !add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT, WEIR__NO_BLOCK, 0))
+        return false;
+    if (!(kind->writes & WEIR__SKIP_GRADS_OUT)) return true;
+    size_t sum = (size_t)t->i * route->reader_count + k;
+    return add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_PUT_GRADIENT,
+                    b->sums[r].blocks[sum], 0);
+}
+
+void weir__lifetimes_moves(struct builder *b, const struct touching *t,
+                           const struct weir__kind *kind) {
+    for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
+        uint32_t r = t->at->skip_routes[j];
+        if (r == WEIR__NO_ROUTE) continue;
+        bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
+        bool done = stash ? stash_moves(b, t, r, kind)
+                          : reader_moves(b, t, r, t->at->skip_readers[j], kind);
+        if (!done) weir__memory_fail(&b->prepared->memory);
+    }
+}
+
+/* Numbers the portals of one micro-batch: per route one for each reading worker, then one for each
+ * reader's gradient. */
+bool weir__lifetimes_trackers(struct builder *b) {
+    struct weir__pool *pool = &b->prepared->pool;
+    uint32_t routes = b->setup->route_count, readers = 0, portals = 0;
+    for (uint32_t r = 0; r < routes; r++) readers += b->setup->routes[r].reader_count;
+    b->portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
+    b->grad_portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
+    b->route_first = weir__pool_take(pool, routes, sizeof(uint32_t));
+    b->prepared->trackers = weir__pool_take(pool, b->m, sizeof *b->prepared->trackers);
+    if (b->portal_of == NULL || b->grad_portal_of == NULL || b->route_first == NULL ||
+        b->prepared->trackers == NULL)
+        return false;
+    for (uint32_t r = 0, first = 0; r < routes; first += b->setup->routes[r].reader_count, r++) {
+        const struct weir__route *route = &b->setup->routes[r];
+        b->route_first[r] = first;
+        for (uint32_t k = 0; k < route->reader_count; k++) {
+            uint32_t o = 0;
+            while (weir__lifetimes_worker_of(b, route->readers[o]) !=
+                   weir__lifetimes_worker_of(b, route->readers[k]))
+                o++;
+            b->portal_of[first + k] = o < k ? b->portal_of[first + o] : portals++;
+            b->grad_portal_of[first + k] = portals++;
+        }
+    }
+    for (uint32_t i = 0; i < b->m; i++) {
+        b->prepared->trackers[i].portal_count = portals;
+        b->prepared->trackers[i].portals =
+            weir__pool_take(pool, portals, sizeof(struct weir__portal));
+        if (b->prepared->trackers[i].portals == NULL) return false;
+    }
+    return true;
+}

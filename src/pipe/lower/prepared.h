@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A prepared row count: the action table lowered to calls that a worker only has to make.
+ * Everything that a step needs is decided here: micro-batches, memory, views, copies, portals, and
+ * the few waits that the dependencies and the memory plan leave once what is implied is taken away.
+ */
+#ifndef WEIR_PREPARED_H
+#define WEIR_PREPARED_H
+
+#include "pipe/memory/memory.h"
+#include "pipe/describe/setup.h"
+#include "schedule/index.h"
+
+/** "Worker's row must have ended `count` actions", or one of the waiting worker's own copies must
+ * have: then that is meant. */
+struct weir__wait {
+    uint32_t worker;
+    uint32_t count;
+    uint32_t action; /**< the last of them, in the table; of a copy: the one that it is for */
+    uint32_t copy;   /**< a unit's first, or WEIR__NO_COPY */
+    bool delayed;    /**< a copied crossing: link_delay_ns counts from that action's end */
+    uint8_t cause;   /**< enum weir__cause; MEMORY where only bytes that are shared say so */
+};
+#define WEIR__NO_COPY UINT32_MAX
+
+/** A stream of copies to a worker, from another's memory or the caller's. There is one wherever
+ * one of the two devices runs behind its host; copies of a lane run in order. The reader's thread
+ * gives it work. */
+struct weir__lane {
+    uint32_t worker;
+    uint32_t from; /**< a worker, or WEIR__FROM_CALLER */
+    bool may_hop;  /**< two devices with memories of their own: unless one reaches the other, copies
+                        pass through WEIR__HOP_SLOTS slots of pinned memory. Else the waits of its
+                        units for each other are dropped where the pipe is prepared */
+    bool hops;     /**< they probably do (weir__setup_hops): their ways are chosen for that */
+    struct weir__copy_stream *stream; /**< the pipe's; set where the pipe is prepared */
+};
+#define WEIR__FROM_CALLER UINT32_MAX
+#define WEIR__NO_LANE UINT32_MAX
+/** A unit that is larger than a slot goes in pieces, of which some are on their way in and some on
+ * their way out. A piece of 4 MiB is on a PCIe 5 link for 76 us, 15 times as long as a copy needs
+ * to begin; so what is pinned for a lane is 16 MiB, and a unit comes through a piece later than it
+ * would over one link. */
+enum { WEIR__HOP_SLOTS = 4, WEIR__HOP_PIECE_BYTES = 4 << 20 };
+
+/** A crossing between memories, for the action that needs it first. Without a lane it is done by
+ * the worker's thread when the action starts. */
+struct weir__copy {
+    uint32_t action;
+    uint32_t made;       /**< the action after which it can be made: of what lasts, else
+                              WEIR__NO_ACTION, and the first that uses the block is */
+    uint32_t from_block; /**< WEIR__NO_BLOCK: from the caller, by way of the worker's staging */
+    size_t from_offset;  /**< in the block */
+    uint32_t to_block;
+    uint32_t lane; /**< or WEIR__NO_LANE */
+    uint32_t unit; /**< of a lane: the first of those that are done together with it (ways.h), which
+                        waits for all of them and has their place; itself where it is alone */
+    uint32_t next; /**< the next of those, or WEIR__NO_COPY */
+    uint32_t place; /**< in its lane */
+    uint64_t piece; /**< of a unit's first that may hop: its first piece's number in the lane; it is
+                         in slot piece % WEIR__HOP_SLOTS */
+    bool by_kernel; /**< all of a unit, which else has one copy */
+    uint32_t blocks_max;           /**< of a kernel for one copy: weir__copy_set's */
+    uint32_t wait_begin, wait_end; /**< of the unit's first */
+    uint32_t input;                /**< from the caller: which pipe input … */
+    size_t input_offset;           /**< … and where in it */
+    size_t staging;                /**< where in the worker's staging it passes through */
+    double start;                  /**< replay time from which its destination is held */
+    void *from, *to;
+    size_t bytes;
+};
+
+/** What goes from a device with a memory of its own back to the caller, right behind the action
+ * that writes it: into the worker's staging, and from there when the step is over. */
+struct weir__return {
+    void **slot;   /**< where the action wrote it */
+    bool gradient; /**< of a pipe input; else a pipe output */
+    uint32_t index;
+    size_t offset; /**< in the caller's memory */
+    size_t staging;
+    size_t bytes;
+};
+
+/** What a portal does around a call. */
+enum weir__portal_step {
+    WEIR__PORTAL_DO_PUT,
+    WEIR__PORTAL_DO_RESET_GRADIENT, /**< with the stash's PUT: a failed step leaves no trace */
+    WEIR__PORTAL_DO_USE,
+    WEIR__PORTAL_DO_PUT_GRADIENT,
+    WEIR__PORTAL_DO_USE_GRADIENT
+};
+struct weir__portal_move {
+    uint32_t action;
+    uint32_t block; /**< PUT, PUT_GRADIENT: what `value` will point to */
+    uint32_t life;  /**< PUT: its full life */
+    uint8_t step;   /**< enum weir__portal_step; uses come before the call, puts after */
+    struct weir__portal *portal;
+    void *value; /**< PUT, PUT_GRADIENT: where it lies */
+    const char *name;
+};
+
+/** A stage's tensors for one micro-batch; arrays as in struct weir_task. */
+struct weir__views {
+    int64_t rows, row_first;
+    struct weir_view *inputs, *outputs, *output_grads, *input_grads;
+    struct weir_view *skips, *skip_grads, *skip_grads_out;
+    void **output_slots; /**< last stage: where outputs go that the caller does not want, or that
+                              a device makes in a memory of its own */
+    void **grad_slots;   /**< such a device: where gradients of entering inputs go */
+    void *saved, *saved_for_input, *left_for_weight;
+    void **areas; /**< the further ones; NULL: the stage has none */
+    double *loss; /**< the pipe's, where the stage's device can write */
+};
+
+/** One action, ready to be called. */
+struct weir__call {
+    struct weir_action action;
+    enum weir_phase phase;
+    weir_task_fn *run;         /**< NULL: nothing to do (a stage without norm or update) */
+    struct weir__views *views; /**< NULL for N and U */
+    void *workspace;
+    uint32_t wait_begin, wait_end;
+    uint32_t copy_begin, copy_end;
+    uint32_t portal_begin, portal_end;
+    uint32_t return_begin, return_end;
+    bool saves;           /**< the call gets the saved area */
+    bool gradients_first; /**< first to write this stage's parameter gradients in a step */
+};
+
+/** A stage's lasting memory: blocks of the plan, at the same offsets in every prepared row count.
+ */
+struct weir__lasting {
+    uint32_t parameters, gradients, optimizer, state;
+};
+
+/** Of a tie whose uses lie in memories apart: copies, WEIR__NO_BLOCK where there is none. */
+struct weir__tie_copies {
+    uint32_t *arrived; /**< [use]: of its gradient, for the owner's norm */
+    uint32_t *whole;   /**< [worker]: of the sum, for its stages' updates */
+};
+
+/** A pointer that waits for its arena. */
+struct weir__binding {
+    void **where;
+    uint32_t block;
+    size_t offset; /**< in the block */
+};
+
+/** A worker's memory in two parts: what lasts as long as the pipe, and what steps work in, which is
+ * replaced where a row count needs more. Blocks' offsets go through the first into the second. */
+struct weir__arena {
+    void *lasting, *working; /**< NULL where there are no bytes */
+    size_t lasting_bytes, working_bytes;
+    bool touched; /**< the working part, by the worker; from then on it is there */
+    bool lasting_pinned, working_pinned;
+};
+static inline void *weir__arena_at(const struct weir__arena *arena, size_t offset) {
+    if (offset < arena->lasting_bytes) return (char *)arena->lasting + offset;
+    return (char *)arena->working + (offset - arena->lasting_bytes);
+}
+static inline size_t weir__arena_bytes(const struct weir__arena *arena) {
+    return arena->lasting_bytes + arena->working_bytes;
+}
+
+struct weir__prepared {
+    struct weir__pool pool;
+    int64_t rows;
+    bool infer;
+    uint32_t micro_batch_count;
+    struct weir_table *exported; /**< the training table as a schedule or CSV gave it; NULL: only
+                                      inference was asked for */
+    struct weir_table *table;    /**< what runs: that one with N, or inference's own */
+    struct weir__deps deps;
+    struct weir__deps orders; /**< those, and an edge of CAUSE_MEMORY for each wait of that cause */
+    struct weir__memory memory;
+    double *start, *end;   /**< per action: the replay that lifetimes are taken from */
+    double makespan;       /**< its, in forwards of a micro-batch */
+    size_t *arena_bytes;   /**< per worker: what this plan needs */
+    size_t *bounds;        /**< per worker: the largest sum of its blocks that live at once */
+    size_t *lasting_bytes; /**< per worker: of it, at the beginning, what lasts */
+    const uint32_t *stage_worker;
+    uint32_t *phases;                /**< per stage: bits of those that it is called in */
+    uint32_t *tail;                  /**< per worker: index in its row of its first N or U */
+    struct weir__call *calls;        /**< per action of the table */
+    struct weir__views *views;       /**< [stage][micro-batch] */
+    const struct weir_view *nothing; /**< as many empty views as any stage has of one sort */
+    struct weir__wait *waits;
+    struct weir__copy *copies;
+    struct weir__portal_move *moves;
+    struct weir__return *returns;
+    struct weir__lane *lanes;
+    uint32_t lane_count, lane_capacity;
+    size_t *staging_bytes;          /**< per worker */
+    struct weir__tracker *trackers; /**< per micro-batch */
+    uint32_t wait_count, copy_count, move_count, return_count;
+    uint32_t copy_capacity, move_capacity, return_capacity;
+    struct weir__lasting *lasting;       /**< per stage */
+    struct weir__tie_copies *tie_copies; /**< per tie */
+    struct weir_tied **tied;             /**< [stage]: what its norm and update are given */
+    struct weir__binding *bindings;      /**< pointers to be filled in when the arenas are there */
+    uint32_t binding_count, binding_capacity;
+};
+
+/** For a row count, of training or of inference, appended to list[*count]; touches no arena, and
+ * memory_limit and such are the pipe's business. */
+int weir__prepared_new(const struct weir__setup *setup, int64_t rows, bool infer,
+                       struct weir__prepared **list, uint32_t *count, struct weir_faults *faults);
+void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__prepared **list,
+                            uint32_t count);
+/** Makes the table, the plan and the calls of one. */
+int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
+                        int64_t rows, bool infer, struct weir_faults *faults);
+/** The training table, its dependencies, views and replay alone: enough for times. No callback is
+ * called. Clean up what succeeds. */
+int weir__prepared_outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+                           int64_t rows);
+void weir__prepared_clean_up(struct weir__prepared *prepared);
+/** Resolves all pointers: arenas[worker], staging[worker], losses[stage * micro-batches + i]. */
+void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
+                         void *const *staging, double *losses);
+/** Blocks, copies and portal moves of every action (lifetimes.c). Fills views through bindings. */
+int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
+                             const struct weir_stage_bytes *bytes);
+/** The waits of every call (waits.c), from dependencies and hand-overs, without what is implied. */
+int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__setup *setup,
+                         const double *start, const double *end);
+/** `*where` will point to `offset` in the block once the arenas are there; WEIR__NO_BLOCK leaves it
+ * alone. */
+bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block,
+                          size_t offset);
+/** The views of (stage, micro-batch). */
+static inline struct weir__views *weir__prepared_views(const struct weir__prepared *prepared,
+                                                       uint32_t stage, uint32_t micro_batch) {
+    return &prepared->views[(size_t)stage * prepared->micro_batch_count + micro_batch];
+}
+/** The action after which a copy that is not the caller's can be made; after the replay. */
+static inline uint32_t weir__prepared_made(const struct weir__prepared *prepared,
+                                           const struct weir__copy *copy) {
+    if (copy->made != WEIR__NO_ACTION) return copy->made;
+    return weir__memory_first(&prepared->memory, copy->from_block, prepared->start, prepared->end);
+}
+/** What a unit's copies take side by side, each from the beginning of a line on; SIZE_MAX for more
+ * than that. */
+size_t weir__unit_bytes(const struct weir__prepared *prepared, uint32_t first);
+/** How many pieces a unit is that hops, at least 1. */
+static inline uint64_t weir__unit_pieces(const struct weir__prepared *prepared, uint32_t first) {
+    size_t bytes = weir__unit_bytes(prepared, first);
+    size_t pieces = bytes / WEIR__HOP_PIECE_BYTES + (bytes % WEIR__HOP_PIECE_BYTES != 0);
+    return pieces > 0 ? pieces : 1;
+}
+/** What a slot must hold for it. */
+static inline size_t weir__unit_slot_bytes(const struct weir__prepared *prepared, uint32_t first) {
+    size_t bytes = weir__unit_bytes(prepared, first);
+    return bytes < WEIR__HOP_PIECE_BYTES ? bytes : WEIR__HOP_PIECE_BYTES;
+}
+/** Whom `worker` waits for: of a copy, the worker at its other end; -1: the caller. */
+static inline int32_t weir__wait_for_whom(const struct weir__prepared *prepared, uint32_t worker,
+                                          const struct weir__wait *wait) {
+    if (wait->copy == WEIR__NO_COPY) return (int32_t)wait->worker;
+    const struct weir__lane *lane = &prepared->lanes[prepared->copies[wait->copy].lane];
+    if (lane->from == WEIR__FROM_CALLER) return -1;
+    return (int32_t)(lane->from == worker ? lane->worker : lane->from);
+}
+/** The rows of micro-batches that occur: 1 or 2 sizes into sizes[2]; returns how many. */
+uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t sizes[2]);
+
+#endif

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT */
+#include "pipe/lower/tie_copies.h"
+
+/* ---- copies between memories ---- */
+
+static uint32_t *no_blocks(struct weir__pool *pool, uint32_t count) {
+    uint32_t *blocks = weir__pool_take(pool, count, sizeof *blocks);
+    for (uint32_t i = 0; blocks != NULL && i < count; i++) blocks[i] = WEIR__NO_BLOCK;
+    return blocks;
+}
+
+/* Rows are in order, and a stage's actions all in one. */
+static void find_writers(struct builder *b) {
+    const struct weir_table *table = b->prepared->table;
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        uint32_t writes = weir__kinds[table->actions[a].kind].writes;
+        if (writes & WEIR__PARAM_GRADS) b->last_gradient[table->actions[a].stage] = a;
+        if (writes & WEIR__NORMS) b->norm[table->actions[a].stage] = a;
+    }
+}
+
+bool weir__ties_begin(struct builder *b) {
+    struct weir__pool *pool = &b->prepared->pool;
+    uint32_t count = b->setup->tie_count, workers = b->prepared->table->worker_count;
+    struct weir__tie_copies *copies = weir__pool_take(pool, count, sizeof *copies);
+    b->last_gradient = weir__pool_take(pool, b->setup->flow.stage_count, sizeof(uint32_t));
+    b->norm = weir__pool_take(pool, b->setup->flow.stage_count, sizeof(uint32_t));
+    if (copies == NULL || b->last_gradient == NULL || b->norm == NULL) return false;
+    for (uint32_t t = 0; t < count; t++) {
+        copies[t].arrived = no_blocks(pool, b->setup->ties[t].use_count);
+        copies[t].whole = no_blocks(pool, workers);
+        if (copies[t].arrived == NULL || copies[t].whole == NULL) return false;
+    }
+    b->prepared->tie_copies = copies;
+    find_writers(b);
+    return true;
+}
+
+static uint32_t memory_of(const struct weir__prepared *prepared, const struct weir__setup *setup,
+                          uint32_t stage) {
+    return weir__setup_device(setup, prepared->stage_worker[stage]).memory;
+}
+
+/* The use's gradient, which `made` writes last, into a block that the action reads. */
+static bool copy_use(struct builder *b, uint32_t action, const struct weir__tie *tie, uint32_t use,
+                     uint32_t made, uint32_t *block) {
+    struct weir__memory *memory = &b->prepared->memory;
+    uint32_t worker = weir__lifetimes_worker_of(b, b->prepared->table->actions[action].stage);
+    if (*block == WEIR__NO_BLOCK) {
+        *block = weir__memory_block(memory, WEIR__BLOCK_WORKSPACE, worker, tie->bytes);
+        const struct weir__copy copy = {.action = action,
+                                        .made = made,
+                                        .from_block =
+                                            b->prepared->lasting[tie->uses[use].stage].gradients,
+                                        .from_offset = tie->uses[use].offset,
+                                        .to_block = *block,
+                                        .bytes = tie->bytes};
+        if (*block == WEIR__NO_BLOCK || !weir__lifetimes_copy(b, worker, &copy)) return false;
+    }
+    weir__memory_use(memory, *block, action);
+    return true;
+}
+
+static bool copy_uses(struct builder *b, uint32_t action, uint32_t t) {
+    const struct weir__tie *tie = &b->setup->ties[t];
+    uint32_t *arrived = b->prepared->tie_copies[t].arrived;
+    uint32_t own = memory_of(b->prepared, b->setup, tie->uses[0].stage);
+    bool made = true;
+    for (uint32_t u = 1; made && u < tie->use_count; u++) {
+        uint32_t stage = tie->uses[u].stage;
+        if (memory_of(b->prepared, b->setup, stage) != own)
+            made = copy_use(b, action, tie, u, b->last_gradient[stage], &arrived[u]);
+    }
+    return made;
+}
+
+bool weir__ties_copy(struct builder *b, uint32_t action) {
+    const struct weir__call *call = &b->prepared->calls[action];
+    const struct weir__kind *kind = &weir__kinds[call->action.kind];
+    uint32_t stage = call->action.stage, worker = weir__lifetimes_worker_of(b, stage);
+    const struct weir__stage_setup *at = &b->setup->stages[stage];
+    bool made = true;
+    for (uint32_t i = 0; made && call->run != NULL && i < at->tied_count; i++) {
+        uint32_t t = at->ties[i], owner = b->setup->ties[t].uses[0].stage;
+        bool apart =
+            memory_of(b->prepared, b->setup, owner) != memory_of(b->prepared, b->setup, stage);
+        if ((kind->reads & WEIR__TIED_GRADS) && owner == stage) made = copy_uses(b, action, t);
+        if ((kind->writes & WEIR__PARAMETERS) && apart)
+            made = copy_use(b, action, &b->setup->ties[t], 0, b->norm[owner],
+                            &b->prepared->tie_copies[t].whole[worker]);
+    }
+    return made;
+}
+
+/* ---- in a prepared plan ---- */
+
+/* Where the stage finds a use's gradient: where it lies, a copy, or nowhere. */
+static bool point_use(struct weir__prepared *prepared, const struct weir__setup *setup,
+                      uint32_t stage, uint32_t t, uint32_t u, void **where) {
+    const struct weir__tie *tie = &setup->ties[t];
+    const struct weir__tie_use *use = &tie->uses[u];
+    const struct weir__tie_copies *copies = &prepared->tie_copies[t];
+    if (memory_of(prepared, setup, use->stage) == memory_of(prepared, setup, stage))
+        return weir__prepared_point(prepared, where, prepared->lasting[use->stage].gradients,
+                                    use->offset);
+    uint32_t copy = tie->uses[0].stage == stage ? copies->arrived[u] : WEIR__NO_BLOCK;
+    if (u == 0) copy = copies->whole[prepared->stage_worker[stage]];
+    return weir__prepared_point(prepared, where, copy, 0);
+}
+
+/* What the stage is given of one tie. */
+static bool take_tied(struct weir__prepared *prepared, const struct weir__setup *setup,
+                      uint32_t stage, uint32_t t, struct weir_tied *tied) {
+    const struct weir__tie *tie = &setup->ties[t];
+    void **gradients = weir__pool_take(&prepared->pool, tie->use_count, sizeof *gradients);
+    bool pointed = gradients != NULL;
+    for (uint32_t u = 0; pointed && u < tie->use_count; u++)
+        pointed = point_use(prepared, setup, stage, t, u, &gradients[u]);
+    *tied = (struct weir_tied){tie->name, tie->use_count, gradients};
+    return pointed;
+}
+
+bool weir__ties_take(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    struct weir__pool *pool = &prepared->pool;
+    uint32_t stages = setup->options.stage_count;
+    prepared->tied = weir__pool_take(pool, stages, sizeof *prepared->tied);
+    if (prepared->tied == NULL) return false;
+    for (uint32_t s = 0; s < stages; s++) {
+        const struct weir__stage_setup *at = &setup->stages[s];
+        prepared->tied[s] = weir__pool_take(pool, at->tied_count, sizeof **prepared->tied);
+        if (prepared->tied[s] == NULL) return false;
+        for (uint32_t i = 0; i < at->tied_count; i++)
+            if (!take_tied(prepared, setup, s, at->ties[i], &prepared->tied[s][i])) return false;
+    }
+    return true;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT */
+/* What a plan says of pinned memory: what host_memory.c will make, in whole huge pages each. */
+#include "pipe/plan/plan.h"
+
+int weir__plan_numbers(const struct weir__setup *setup, size_t *bytes) {
+    size_t count;
+    if (!weir__multiply(setup->flow.stage_count, setup->options.chunks, &count))
+        return WEIR_ERR_OVERFLOW;
+    for (uint32_t s = 0; s < setup->flow.stage_count; s++)
+        if (!weir__add(count, setup->stages[s].stage.norm_count, &count)) return WEIR_ERR_OVERFLOW;
+    return weir__multiply(count, sizeof(double), bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}
+
+static bool add_pages(uint64_t *sum, size_t bytes) {
+    size_t whole;
+    if (!weir__round_up(bytes, WEIR__HUGE_PAGE, &whole)) return false;
+    *sum += whole;
+    return true;
+}
+
+/* The largest slot that a row count wants for what comes from one worker to the other. */
+static size_t slot_bytes(const struct weir__prepared *p, uint32_t worker, uint32_t from) {
+    size_t most = 0;
+    for (uint32_t i = 0; i < p->copy_count; i++) {
+        const struct weir__copy *copy = &p->copies[i];
+        if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
+        const struct weir__lane *lane = &p->lanes[copy->lane];
+        if (lane->worker != worker || lane->from != from || !lane->hops) continue;
+        size_t bytes = weir__unit_slot_bytes(p, i);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+static bool fill_worker(struct weir__prepared *const *prepared, uint32_t count, uint32_t worker,
+                        struct weir_plan_pinned *pinned) {
+    uint32_t workers = prepared[0]->table->worker_count;
+    size_t staging = WEIR__HUGE_PAGE; /* for what goes between steps */
+    for (uint32_t i = 0; i < count; i++)
+        if (prepared[i]->staging_bytes[worker] > staging)
+            staging = prepared[i]->staging_bytes[worker];
+    bool fits = add_pages(&pinned->staging, staging);
+    for (uint32_t from = 0; from < workers; from++) {
+        size_t slot = 0;
+        for (uint32_t i = 0; i < count; i++) {
+            size_t bytes = slot_bytes(prepared[i], worker, from);
+            if (bytes > slot) slot = bytes;
+        }
+        fits = fits && add_pages(&pinned->hops, WEIR__HOP_SLOTS * slot);
+    }
+    return fits;
+}
+
+int weir__plan_pinned(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+                      uint32_t count, struct weir_plan_pinned *pinned) {
+    size_t numbers;
+    bool first = true;
+    int status = weir__plan_numbers(setup, &numbers);
+    if (status != WEIR_OK) return status;
+    for (uint32_t w = 0; w < prepared[0]->table->worker_count; w++) {
+        if (weir__setup_device(setup, w).synchronous) continue;
+        if (!fill_worker(prepared, count, w, &pinned[w])) return WEIR_ERR_OVERFLOW;
+        if (first && !add_pages(&pinned[w].numbers, numbers)) return WEIR_ERR_OVERFLOW;
+        first = false;
+    }
+    return WEIR_OK;
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT */
+/* From a row count to calls, in the order in which one thing needs the other: table, measures,
+ * views, blocks, a replay for lifetimes, offsets, hand-overs, waits. */
+#include "pipe/lower/prepared.h"
+
+#include "pipe/describe/microbatch.h"
+#include "pipe/lower/tie_copies.h"
+#include "pipe/lanes/ways.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table with N ---- */
+
+static bool is_tail(uint8_t kind) {
+    return kind == WEIR_KIND_N || kind == WEIR_KIND_U;
+}
+
+static void lower_row(struct weir__table_builder *builder, const struct weir_table *table,
+                      uint32_t w) {
+    uint32_t a = table->rows[w], end = table->rows[w + 1];
+    for (; a < end && !is_tail(table->actions[a].kind); a++)
+        weir__table_add(builder, (enum weir_kind)table->actions[a].kind, table->actions[a].stage,
+                        table->actions[a].micro_batch);
+    for (uint32_t u = a; u < end; u++)
+        weir__table_add(builder, WEIR_KIND_N, table->actions[u].stage, 0);
+    for (uint32_t u = a; u < end; u++)
+        weir__table_add(builder, WEIR_KIND_U, table->actions[u].stage, 0);
+}
+
+/* All N of a worker go before its first U: the norm is known before any parameter changes. */
+static int lower(struct weir__prepared *prepared, const struct weir_allocator *allocator) {
+    const struct weir_table *table = prepared->exported;
+    struct weir__table_builder builder;
+    weir__table_begin(&builder, allocator, table->stage_count, table->worker_count,
+                      table->micro_batch_count);
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        weir__table_row(&builder);
+        lower_row(&builder, table, w);
+    }
+    return weir__table_finish(&builder, &prepared->table);
+}
+
+static int make_table(struct weir__prepared *prepared, const struct weir__setup *setup,
+                      struct weir_faults *faults) {
+    const struct weir_allocator *allocator = setup->options.allocator;
+    const struct weir_table *placed = setup->placed;
+    prepared->micro_batch_count = weir__chunk_count(prepared->rows, setup->options.chunks);
+    if (!prepared->infer || placed == NULL) {
+        int status = weir__setup_table(setup, prepared->rows, faults, &prepared->exported);
+        if (status != WEIR_OK) return status;
+        assert(prepared->exported->micro_batch_count == prepared->micro_batch_count);
+        placed = prepared->exported;
+    }
+    if (!prepared->infer) return lower(prepared, allocator);
+    return weir__table_new_infer(placed, prepared->micro_batch_count, allocator, &prepared->table);
+}
+
+static int derive(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    struct weir__flow flow = setup->flow;
+    flow.infer = prepared->infer;
+    return weir__deps_new(prepared->table, &flow, setup->options.allocator, &prepared->deps);
+}
+
+/* ---- measures ---- */
+
+uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t sizes[2]) {
+    uint32_t last = prepared->micro_batch_count - 1;
+    sizes[0] = weir__prepared_views(prepared, 0, 0)->rows;
+    sizes[1] = weir__prepared_views(prepared, 0, last)->rows;
+    return sizes[0] == sizes[1] ? 1 : 2;
+}
+
+static int find_phases(struct weir__prepared *prepared) {
+    _Static_assert(WEIR_PHASE_COUNT <= 32, "a bit for each phase");
+    const struct weir_table *table = prepared->table;
+    prepared->phases = weir__pool_take(&prepared->pool, table->stage_count, sizeof(uint32_t));
+    if (prepared->phases == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir__call *call = &prepared->calls[a];
+        if (call->run != NULL) prepared->phases[call->action.stage] |= UINT32_C(1) << call->phase;
+    }
+    return WEIR_OK;
+}
+
+static int check_areas(const struct weir_stage_bytes *bytes) {
+    for (uint32_t a = 0; a < bytes->area_count; a++)
+        if ((uint32_t)bytes->areas[a].life > WEIR_AREA_LEFT_FOR_WEIGHT) return WEIR_ERR_ARGUMENT;
+    return WEIR_OK;
+}
+
+/* bytes[stage * 2 + size] */
+static int measure(const struct weir__prepared *prepared, const struct weir__setup *setup,
+                   struct weir_stage_bytes *bytes, struct weir_faults *faults) {
+    int64_t sizes[2];
+    uint32_t count = weir__prepared_sizes(prepared, sizes);
+    for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
+        const struct weir_stage *stage = &setup->stages[s].stage;
+        for (uint32_t i = 0; i < count && stage->calls->measure != NULL; i++) {
+            bytes[2 * s + i].phases = prepared->phases[s];
+            int status = stage->calls->measure(stage->context, sizes[i], &bytes[2 * s + i]);
+            if (status == WEIR_OK) status = check_areas(&bytes[2 * s + i]);
+            if (status == WEIR_OK) continue;
+            char text[96];
+            weir_faults_add(faults, "%s: measuring %lld row%s failed: %s",
+                            weir__setup_stage_text(setup, s, text), (long long)sizes[i],
+                            weir__s((uint64_t)sizes[i]), weir_status_text(status));
+            return status;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* ---- views ---- */
+
+static bool take_views(struct weir__prepared *prepared, const struct weir__setup *setup,
+                       uint32_t stage, struct weir__views *views) {
+    struct weir__pool *pool = &prepared->pool;
+    uint32_t inputs = weir__setup_input_count(setup, stage);
+    uint32_t outputs = setup->stages[stage].stage.output_count;
+    uint32_t skips = setup->stages[stage].stage.skip_count;
+    uint32_t all = 2 * inputs + 2 * outputs + 3 * skips;
+    struct weir_view *next = weir__pool_take(pool, all, sizeof *next);
+    if (next == NULL) return false;
+    for (uint32_t k = 0; k < all; k++) next[k].rows = views->rows;
+    views->inputs = next, next += inputs;
+    views->input_grads = next, next += inputs;
+    views->outputs = next, next += outputs;
+    views->output_grads = next, next += outputs;
+    views->skips = next, next += skips;
+    views->skip_grads = next, next += skips;
+    views->skip_grads_out = next;
+    views->grad_slots =
+        weir__pool_take(pool, setup->stages[stage].entering_count, sizeof *views->grad_slots);
+    if (views->grad_slots == NULL) return false;
+    if (stage + 1 < setup->flow.stage_count) return true;
+    views->output_slots = weir__pool_take(pool, outputs, sizeof *views->output_slots);
+    return views->output_slots != NULL;
+}
+
+static bool take_nothing(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    uint32_t most = 1;
+    for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
+        const struct weir_stage *stage = &setup->stages[s].stage;
+        uint32_t inputs = weir__setup_input_count(setup, s);
+        if (inputs > most) most = inputs;
+        if (stage->output_count > most) most = stage->output_count;
+        if (stage->skip_count > most) most = stage->skip_count;
+    }
+    prepared->nothing = weir__pool_take(&prepared->pool, most, sizeof *prepared->nothing);
+    return prepared->nothing != NULL;
+}
+
+/* An entering input has its own row count; a replicated one comes whole. */
+static void set_entering_rows(const struct weir__setup *setup, uint32_t stage,
+                              struct weir__views *views) {
+    const struct weir__stage_setup *at = &setup->stages[stage];
+    for (uint32_t e = 0; e < at->entering_count; e++) {
+        const struct weir_input *input = &setup->options.inputs[at->entering[e]];
+        int64_t rows = input->replicated ? 1 : views->rows * input->rows_factor;
+        views->inputs[at->border_count + e].rows = rows;
+        views->input_grads[at->border_count + e].rows = rows;
+    }
+}
+
+static int make_views(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    uint32_t m = prepared->micro_batch_count, chunks = setup->options.chunks;
+    size_t count;
+    if (!weir__multiply(setup->flow.stage_count, m, &count)) return WEIR_ERR_OVERFLOW;
+    prepared->views = weir__pool_take(&prepared->pool, count, sizeof *prepared->views);
+    if (prepared->views == NULL || !take_nothing(prepared, setup)) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
+        for (uint32_t i = 0; i < m; i++) {
+            struct weir__views *views = weir__prepared_views(prepared, s, i);
+            views->row_first = weir__chunk_first(prepared->rows, chunks, i);
+            views->rows = weir__chunk_first(prepared->rows, chunks, i + 1) - views->row_first;
+            if (!take_views(prepared, setup, s, views)) return WEIR_ERR_OUT_OF_MEMORY;
+            set_entering_rows(setup, s, views);
+        }
+    }
+    return WEIR_OK;
+}
+
+/* ---- bindings ---- */
+
+bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block,
+                          size_t offset) {
+    if (block == WEIR__NO_BLOCK) return true;
+    void *bindings = prepared->bindings;
+    if (!weir__pool_grow(&prepared->pool, &bindings, prepared->binding_count,
+                         &prepared->binding_capacity, sizeof *prepared->bindings))
+        return false;
+    prepared->bindings = bindings;
+    prepared->bindings[prepared->binding_count++] = (struct weir__binding){where, block, offset};
+    return true;
+}
+
+static void *address(const struct weir__memory *memory, const struct weir__arena *arenas,
+                     uint32_t block, size_t offset) {
+    return weir__arena_at(&arenas[memory->blocks[block].worker],
+                          weir__memory_at(memory, block, offset));
+}
+
+static void bind_copy(struct weir__prepared *prepared, const struct weir__arena *arenas,
+                      void *const *staging, struct weir__copy *copy) {
+    const struct weir__memory *memory = &prepared->memory;
+    uint32_t worker = memory->blocks[copy->to_block].worker;
+    copy->to = address(memory, arenas, copy->to_block, 0);
+    copy->from = copy->from_block == WEIR__NO_BLOCK
+                     ? (char *)staging[worker] + copy->staging
+                     : address(memory, arenas, copy->from_block, copy->from_offset);
+}
+
+void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
+                         void *const *staging, double *losses) {
+    const struct weir__memory *memory = &prepared->memory;
+    size_t views = (size_t)prepared->table->stage_count * prepared->micro_batch_count;
+    for (size_t i = 0; i < views; i++) prepared->views[i].loss = &losses[i];
+    for (uint32_t i = 0; i < prepared->binding_count; i++) {
+        const struct weir__binding *binding = &prepared->bindings[i];
+        *binding->where = address(memory, arenas, binding->block, binding->offset);
+    }
+    for (uint32_t i = 0; i < prepared->copy_count; i++)
+        bind_copy(prepared, arenas, staging, &prepared->copies[i]);
+    for (uint32_t i = 0; i < prepared->move_count; i++)
+        if (prepared->moves[i].block != WEIR__NO_BLOCK)
+            prepared->moves[i].value = address(memory, arenas, prepared->moves[i].block, 0);
+}
+
+/* ---- calls ---- */
+
+static weir_task_fn *callback(const struct weir_stage_calls *calls, enum weir_phase phase) {
+    weir_task_fn *const by_phase[WEIR_PHASE_COUNT] = {[WEIR_FORWARD] = calls->forward,
+                                                      [WEIR_FORWARD_CHECKPOINT] = calls->forward,
+                                                      [WEIR_RECOMPUTE] = calls->recompute,
+                                                      [WEIR_BACKWARD] = calls->backward,
+                                                      [WEIR_BACKWARD_INPUT] = calls->backward_input,
+                                                      [WEIR_BACKWARD_WEIGHT] =
+                                                          calls->backward_weight,
+                                                      [WEIR_NORM] = calls->norm,
+                                                      [WEIR_UPDATE] = calls->update,
+                                                      [WEIR_INFER] = calls->forward};
+    return by_phase[phase];
+}
+
+static enum weir_phase phase_of(const struct weir__prepared *prepared, const bool *checkpointed,
+                                const struct weir_action *action) {
+    if (action->kind != WEIR_KIND_F) return weir__kinds[action->kind].phase;
+    if (prepared->infer) return WEIR_INFER;
+    size_t at = (size_t)action->stage * prepared->micro_batch_count + action->micro_batch;
+    return checkpointed[at] ? WEIR_FORWARD_CHECKPOINT : WEIR_FORWARD;
+}
+
+static bool *find_checkpointed(struct weir__prepared *prepared) {
+    const struct weir_table *table = prepared->table;
+    size_t count = (size_t)table->stage_count * table->micro_batch_count;
+    bool *checkpointed = weir__pool_take(&prepared->pool, count, sizeof *checkpointed);
+    for (uint32_t a = 0; checkpointed != NULL && a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        if (action->kind == WEIR_KIND_R)
+            checkpointed[(size_t)action->stage * table->micro_batch_count + action->micro_batch] =
+                true;
+    }
+    return checkpointed;
+}
+
+/* Every callback that the table asks for must be there: each that is not is told once. */
+static int check_callbacks(struct weir__prepared *prepared, const struct weir__setup *setup,
+                           struct weir_faults *faults) {
+    const struct weir_table *table = prepared->table;
+    uint8_t *told = weir__pool_take(&prepared->pool, table->stage_count, sizeof *told);
+    int status = told == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+    _Static_assert(WEIR_KIND_COUNT <= 8, "a bit for each kind");
+    for (uint32_t a = 0; told != NULL && a < table->action_count; a++) {
+        uint32_t stage = table->actions[a].stage, number = table->actions[a].kind;
+        const struct weir__kind *kind = &weir__kinds[number];
+        if (!kind->per_micro_batch || (told[stage] >> number & 1) != 0) continue;
+        if (callback(setup->stages[stage].stage.calls, kind->phase) != NULL) continue;
+        char text[96];
+        weir_faults_add(faults, "%s: the table has %s actions (%c), so it needs that callback%s",
+                        weir__setup_stage_text(setup, stage, text), kind->name, kind->letter,
+                        number == WEIR_KIND_R ? ", or checkpoint mode never" : "");
+        told[stage] |= (uint8_t)(1u << number);
+        status = WEIR_ERR_CONFIG;
+    }
+    return status;
+}
+
+static int make_calls(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    const struct weir_table *table = prepared->table;
+    bool *checkpointed = find_checkpointed(prepared);
+    bool *begun = weir__pool_take(&prepared->pool, table->stage_count, sizeof *begun);
+    prepared->calls =
+        weir__pool_take(&prepared->pool, table->action_count, sizeof *prepared->calls);
+    if (checkpointed == NULL || begun == NULL || prepared->calls == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        const struct weir__kind *kind = &weir__kinds[action->kind];
+        struct weir__call *call = &prepared->calls[a];
+        call->action = *action;
+        call->phase = phase_of(prepared, checkpointed, action);
+        call->run = callback(setup->stages[action->stage].stage.calls, call->phase);
+        if (kind->per_micro_batch)
+            call->views = weir__prepared_views(prepared, action->stage, action->micro_batch);
+        bool saves_forward = call->phase == WEIR_FORWARD;
+        call->saves = action->kind == WEIR_KIND_F ? saves_forward : kind->per_micro_batch;
+        call->gradients_first = (kind->writes & WEIR__PARAM_GRADS) && !begun[action->stage];
+        if (call->gradients_first) begun[action->stage] = true;
+    }
+    return WEIR_OK;
+}
+
+static int find_tails(struct weir__prepared *prepared) {
+    const struct weir_table *table = prepared->table;
+    prepared->tail = weir__pool_take(&prepared->pool, table->worker_count, sizeof(uint32_t));
+    if (prepared->tail == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        uint32_t a = table->rows[w];
+        while (a < table->rows[w + 1] && !is_tail(table->actions[a].kind)) a++;
+        prepared->tail[w] = a - table->rows[w];
+    }
+    return WEIR_OK;
+}
+
+/* ---- the plan ---- */
+
+/* Durations of the replay that lifetimes are taken from: a backward is two forwards. None is zero,
+ * so that start order is a topological order. */
+static const double durations[WEIR_KIND_COUNT] = {
+    [WEIR_KIND_F] = 1.0, [WEIR_KIND_R] = 1.0, [WEIR_KIND_B] = 2.0, [WEIR_KIND_I] = 1.0,
+    [WEIR_KIND_W] = 1.0, [WEIR_KIND_N] = 0.5, [WEIR_KIND_U] = 0.5};
+
+static int replay(struct weir__prepared *prepared, const struct weir__setup *setup,
+                  const struct weir__deps *deps, const double *duration) {
+    return weir__table_replay(prepared->table, deps, duration, NULL, prepared->start, prepared->end,
+                              &prepared->makespan, setup->options.allocator);
+}
+
+static int replay_held(struct weir__prepared *prepared, const struct weir__setup *setup,
+                       uint32_t ahead, const double *duration) {
+    struct weir__deps held;
+    int status =
+        weir__deps_hold(prepared->table, &prepared->deps, setup->flow.no_backward, ahead, &held);
+    if (status != WEIR_OK) return status;
+    status = replay(prepared, setup, &held, duration);
+    weir__deps_clean_up(&held);
+    return status;
+}
+
+/* Stages without backward run as little ahead as the rows allow, but two micro-batches: one is
+ * made while the next stage reads the other. */
+static int replay_table(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    const struct weir_table *table = prepared->table;
+    bool any = false;
+    double *duration = weir__pool_take(&prepared->pool, table->action_count, sizeof *duration);
+    prepared->start = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
+    prepared->end = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
+    if (duration == NULL || prepared->start == NULL || prepared->end == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t a = 0; a < table->action_count; a++)
+        duration[a] = durations[table->actions[a].kind];
+    for (uint32_t s = 0; s < table->stage_count; s++)
+        any |= setup->flow.no_backward[s] && !prepared->infer;
+    for (uint32_t ahead = 2; any && ahead < prepared->micro_batch_count; ahead += 1 + ahead / 4) {
+        int status = replay_held(prepared, setup, ahead, duration);
+        if (status != WEIR_ERR_SCHEDULE) return status;
+    }
+    return replay(prepared, setup, &prepared->deps, duration);
+}
+
+/* What comes by a lane is held from the moment at which it is there, but no longer than during one
+ * action before the one that needs it: so the copy runs beside that action. All that comes for an
+ * action is held from the same moment on, so that copies of a lane are in its order. */
+static void look_ahead(struct weir__prepared *prepared, const struct weir__call *call,
+                       double before) {
+    struct weir__memory *memory = &prepared->memory;
+    double moment = before;
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
+        const struct weir__copy *copy = &prepared->copies[i];
+        if (copy->lane == WEIR__NO_LANE || copy->from_block == WEIR__NO_BLOCK) continue;
+        uint32_t made = weir__prepared_made(prepared, copy);
+        if (prepared->end[made] > moment) moment = prepared->end[made];
+    }
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
+        struct weir__copy *copy = &prepared->copies[i];
+        copy->start = copy->lane == WEIR__NO_LANE ? prepared->start[copy->action] : moment;
+        memory->blocks[copy->to_block].ahead = copy->start;
+    }
+}
+
+/* A worker that does its actions itself gives copies to their streams before it begins the one
+ * before theirs (worker.c). */
+static void look_ahead_all(struct weir__prepared *prepared) {
+    const struct weir_table *table = prepared->table;
+    for (uint32_t w = 0; w < table->worker_count; w++)
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++)
+            look_ahead(prepared, &prepared->calls[a],
+                       a == table->rows[w] ? 0.0 : prepared->start[a - 1]);
+}
+
+static int plan(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    const struct weir_table *table = prepared->table;
+    const double *start = prepared->start, *end = prepared->end;
+    struct weir__memory *memory = &prepared->memory;
+    prepared->bounds = weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
+    prepared->arena_bytes =
+        setup->estimate ? prepared->bounds
+                        : weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
+    if (prepared->arena_bytes == NULL || prepared->bounds == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    look_ahead_all(prepared);
+    weir__ways_choose(prepared, setup);
+    if (setup->estimate) return weir__memory_bounds(memory, table, start, end, prepared->bounds);
+    for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
+        prepared->arena_bytes[w] = setup->arena_bytes[w];
+    int status =
+        weir__memory_pack(memory, table, start, end, prepared->arena_bytes, prepared->bounds);
+    return status == WEIR_OK ? weir__prepared_waits(prepared, setup, start, end) : status;
+}
+
+static int make_stage_workers(struct weir__prepared *prepared) {
+    uint32_t *workers =
+        weir__pool_take(&prepared->pool, prepared->table->stage_count, sizeof *workers);
+    if (workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    weir__table_workers(prepared->table, workers);
+    prepared->stage_worker = workers;
+    return WEIR_OK;
+}
+
+static int outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+                   struct weir_faults *faults) {
+    int status = make_table(prepared, setup, faults);
+    if (status == WEIR_OK) status = derive(prepared, setup);
+    if (status == WEIR_OK) status = make_stage_workers(prepared);
+    if (status == WEIR_OK) status = make_views(prepared, setup);
+    return status == WEIR_OK ? replay_table(prepared, setup) : status;
+}
+
+static int build(struct weir__prepared *prepared, const struct weir__setup *setup,
+                 struct weir_faults *faults) {
+    int status = outline(prepared, setup, faults);
+    if (status != WEIR_OK) return status;
+    struct weir_stage_bytes *bytes =
+        weir__pool_take(&prepared->pool, 2 * (size_t)setup->flow.stage_count, sizeof *bytes);
+    if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    status = check_callbacks(prepared, setup, faults);
+    if (status == WEIR_OK) status = make_calls(prepared, setup);
+    if (status == WEIR_OK) status = find_phases(prepared);
+    if (status == WEIR_OK) status = measure(prepared, setup, bytes, faults);
+    if (status == WEIR_OK) status = find_tails(prepared);
+    if (status != WEIR_OK) return status;
+    status = weir__prepared_lifetimes(prepared, setup, bytes);
+    if (status == WEIR_ERR_OVERFLOW)
+        weir_faults_add(faults, "all sizes together overflow: use fewer rows or smaller stages");
+    if (status == WEIR_OK && !weir__ties_take(prepared, setup)) status = WEIR_ERR_OUT_OF_MEMORY;
+    return status == WEIR_OK ? plan(prepared, setup) : status;
+}
+
+static void begin(struct weir__prepared *prepared, const struct weir__setup *setup, int64_t rows,
+                  bool infer) {
+    memset(prepared, 0, sizeof *prepared);
+    weir__pool_init(&prepared->pool, setup->options.allocator);
+    weir__memory_init(&prepared->memory, &prepared->pool);
+    prepared->rows = rows;
+    prepared->infer = infer;
+}
+
+int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
+                        int64_t rows, bool infer, struct weir_faults *faults) {
+    begin(prepared, setup, rows, infer);
+    int status = build(prepared, setup, faults);
+    if (status != WEIR_OK) weir__prepared_clean_up(prepared);
+    return status;
+}
+
+int weir__prepared_outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+                           int64_t rows) {
+    begin(prepared, setup, rows, setup->options.infer_only);
+    int status = outline(prepared, setup, NULL);
+    if (status != WEIR_OK) weir__prepared_clean_up(prepared);
+    return status;
+}
+
+void weir__prepared_clean_up(struct weir__prepared *prepared) {
+    weir__deps_clean_up(&prepared->deps);
+    weir__deps_clean_up(&prepared->orders);
+    weir_table_destroy(prepared->table);
+    weir_table_destroy(prepared->exported);
+    weir__pool_clean_up(&prepared->pool);
+    memset(prepared, 0, sizeof *prepared);
+}
+
+int weir__prepared_new(const struct weir__setup *setup, int64_t rows, bool infer,
+                       struct weir__prepared **list, uint32_t *count, struct weir_faults *faults) {
+    const struct weir_allocator *allocator = setup->options.allocator;
+    struct weir__prepared *made = weir__acquire(allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__prepared_init(made, setup, rows, infer, faults);
+    if (status != WEIR_OK) {
+        weir__release(allocator, made, 1, sizeof *made);
+        return status;
+    }
+    list[(*count)++] = made;
+    return WEIR_OK;
+}
+
+void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__prepared **list,
+                            uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        weir__prepared_clean_up(list[i]);
+        weir__release(allocator, list[i], 1, sizeof **list);
+    }
+}

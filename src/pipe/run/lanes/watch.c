@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT */
+/* What a device is at, seen from the caller's thread. The thread of a worker whose device runs
+ * behind it comes to its row's end early, and waits there for all of it; or it waits for a gate of
+ * a worker that itself waits for the device. Either way nobody but the watchdog is there to see
+ * which action hangs. In every row the first that is not done is looked at: if all that it waits
+ * for is done, it runs. Were nothing running anywhere, nothing would wait for it either. */
+#include "pipe/run/pipe.h"
+
+/* Of what fails nothing is known here: the worker will find it, and ends there. */
+static bool is_done(struct weir__event *event) {
+    bool done = false;
+    return event->device->calls->event_query(event, &done) == WEIR_OK && done;
+}
+
+static struct weir__event *signal_of_copy(const struct weir_pipe *pipe, uint32_t copy) {
+    const struct weir__prepared *p = pipe->command.prepared;
+    const struct weir__lane *lane = &p->lanes[p->copies[copy].lane];
+    return weir__signal(&lane->stream->signals, p->copies[copy].place, pipe->command.turn);
+}
+
+/* Of what has been given to its stream: then the gates of its waits were passed, so events that
+ * they name were recorded in this step. */
+static bool waits_are_over(const struct weir_pipe *pipe, uint32_t begin, uint32_t end) {
+    bool over = true;
+    for (uint32_t i = begin; over && i < end; i++) {
+        const struct weir__wait *wait = &pipe->command.prepared->waits[i];
+        const struct weir__worker *from = &pipe->workers[wait->worker];
+        if (wait->copy != WEIR__NO_COPY)
+            over = is_done(signal_of_copy(pipe, wait->copy));
+        else if (!from->device->calls->synchronous)
+            over = is_done(weir__signal(&from->signals, wait->count - 1, pipe->command.turn));
+    }
+    return over;
+}
+
+/* A copy that has not been given in this step has an old event, which is done. */
+static uint32_t running_copy(const struct weir_pipe *pipe, const struct weir__call *call) {
+    const struct weir__prepared *p = pipe->command.prepared;
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
+        const struct weir__copy *copy = &p->copies[i];
+        if (copy->lane == WEIR__NO_LANE || copy->unit != i || is_done(signal_of_copy(pipe, i)))
+            continue;
+        if (waits_are_over(pipe, copy->wait_begin, copy->wait_end)) return i;
+    }
+    return WEIR__NO_COPY;
+}
+
+/* How many actions of the row the worker has done, or given to its stream. */
+static uint32_t given(struct weir__worker *worker) {
+    return atomic_load_explicit(&worker->progress.value, memory_order_acquire) - worker->base;
+}
+
+void weir__watch(struct weir__worker *worker) {
+    struct weir_pipe *pipe = worker->pipe;
+    const struct weir__prepared *p = pipe->command.prepared;
+    const uint32_t *rows = &p->table->rows[worker->index];
+    struct weir__watched *watched = &worker->watched, before = *watched;
+    uint32_t turn = pipe->command.turn, most = given(worker);
+    bool behind = !worker->device->calls->synchronous;
+    assert(most <= rows[1] - rows[0]);
+    if (!behind) watched->done = most;
+    while (watched->done < most && is_done(weir__signal(&worker->signals, watched->done, turn)))
+        watched->done++;
+    watched->action = rows[0] + watched->done;
+    watched->copy = WEIR__NO_COPY;
+    bool runs = false;
+    if (watched->action < rows[1]) {
+        const struct weir__call *call = &p->calls[watched->action];
+        watched->copy = running_copy(pipe, call);
+        runs = watched->copy != WEIR__NO_COPY ||
+               (watched->done < most && waits_are_over(pipe, call->wait_begin, call->wait_end));
+    }
+    bool same = before.action == watched->action && before.copy == watched->copy;
+    uint64_t now = weir__now_ns();
+    watched->since = !runs ? 0 : same && before.since != 0 ? before.since : now;
+    if (!same && (behind || before.copy != WEIR__NO_COPY)) watched->ended = now;
+}

@@ -1,0 +1,395 @@
+/* SPDX-License-Identifier: MIT */
+/* Building and tearing down. Nothing of the training memory is touched before the plan stands and
+ * fits; nothing is left behind when a step of the ladder fails. */
+#include "pipe/run/pipe.h"
+
+#include "pipe/plan/plan.h"
+
+#include <string.h>
+
+/* ---- building ---- */
+
+static int take_arrays(struct weir_pipe *pipe) {
+    struct weir__pool *pool = &pipe->setup.pool;
+    uint32_t workers = pipe->worker_count, stages = pipe->setup.flow.stage_count;
+    uint32_t inputs = pipe->setup.options.input_count;
+    uint32_t outputs = pipe->setup.stages[stages - 1].stage.output_count;
+    pipe->placements = weir__pool_take(pool, workers, sizeof *pipe->placements);
+    pipe->workers = weir__pool_take(pool, workers, sizeof *pipe->workers);
+    pipe->times = weir__pool_take(pool, workers, sizeof *pipe->times);
+    pipe->arenas = weir__pool_take(pool, workers, sizeof *pipe->arenas);
+    pipe->grown = weir__pool_take(pool, workers, sizeof *pipe->grown);
+    pipe->arena_bytes = weir__pool_take(pool, workers, sizeof *pipe->arena_bytes);
+    pipe->staging = weir__pool_take(pool, workers, sizeof *pipe->staging);
+    pipe->attached = weir__pool_take(pool, stages, sizeof *pipe->attached);
+    pipe->norm_squares = weir__pool_take(pool, stages, sizeof *pipe->norm_squares);
+    pipe->unstamped = weir__pool_take(pool, 1, sizeof *pipe->unstamped);
+    pthread_mutex_t *stamping = weir__pool_take(pool, 1, sizeof *stamping);
+    pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
+    pipe->input_grads = weir__pool_take(pool, inputs, sizeof *pipe->input_grads);
+    pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
+    if (pipe->placements == NULL || pipe->workers == NULL || pipe->times == NULL ||
+        pipe->arenas == NULL || pipe->grown == NULL || pipe->arena_bytes == NULL ||
+        pipe->staging == NULL || pipe->attached == NULL || pipe->norm_squares == NULL ||
+        pipe->unstamped == NULL || pipe->inputs == NULL || pipe->input_grads == NULL ||
+        pipe->outputs == NULL || stamping == NULL || pthread_mutex_init(stamping, NULL) != 0)
+        return WEIR_ERR_OUT_OF_MEMORY;
+    pipe->stamping = stamping;
+    for (uint32_t s = 0; s < stages; s++) {
+        const struct weir_stage *stage = &pipe->setup.stages[s].stage;
+        pipe->square_count += stage->norm_count;
+        pipe->any_norm |= stage->norm_count > 0 && stage->calls->norm != NULL;
+    }
+    return WEIR_OK;
+}
+
+static bool is_behind(const struct weir_pipe *pipe, uint32_t worker) {
+    return !weir__setup_device(&pipe->setup, worker).synchronous;
+}
+
+/* The first worker whose device runs behind the host: such devices write the numbers there. */
+static uint32_t any_behind(const struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if (is_behind(pipe, w)) return w;
+    return WEIR__NUMBERS_NO_WORKER;
+}
+
+/* What stages tell the host: norms and losses, of the most micro-batches that there can be. Where
+ * devices write them late, that worker makes their memory. */
+static int take_numbers(struct weir_pipe *pipe) {
+    pipe->numbers_worker = any_behind(pipe);
+    int status = weir__plan_numbers(&pipe->setup, &pipe->numbers_bytes);
+    if (status != WEIR_OK || pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) return status;
+    pipe->squares = weir__pool_take(&pipe->setup.pool, pipe->numbers_bytes, 1);
+    return pipe->squares != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+/* All are zero: nobody has written any. */
+static void share_numbers(struct weir_pipe *pipe) {
+    if (pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) pipe->squares = pipe->numbers.data;
+    double *next = pipe->squares;
+    for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
+        pipe->norm_squares[s] = next;
+        next += pipe->setup.stages[s].stage.norm_count;
+    }
+    pipe->losses = next;
+}
+
+static int make_plan(struct weir_pipe *pipe, const struct weir_pipe_options *options,
+                     struct weir_faults *faults) {
+    size_t *bytes = pipe->arena_bytes;
+    int status = weir__plan_arenas(&pipe->setup, options, pipe->prepared, pipe->prepared_count,
+                                   bytes, faults);
+    if (status == WEIR_OK)
+        status = weir__plan_fill(&pipe->setup, pipe->prepared, pipe->prepared_count, bytes,
+                                 &pipe->setup.pool, &pipe->plan);
+    pipe->setup.arena_bytes = bytes;
+    pipe->setup.placed = pipe->prepared[0]->exported;
+    return status;
+}
+
+static bool decide_spinning(const struct weir_pipe *pipe) {
+    if (pipe->setup.options.wait == WEIR_WAIT_SPIN) return true;
+    if (pipe->setup.options.wait == WEIR_WAIT_PARK) return false;
+    bool exclusive = true;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) exclusive &= pipe->placements[w].exclusive;
+    return exclusive;
+}
+
+/* What is near the workers' GPUs: an entry per worker, NULL for those without one. */
+static int find_near(struct weir_pipe *pipe, const struct weir__near **gpus) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        const char *address = pipe->workers[w].device->pci;
+        if (address[0] == '\0') continue;
+        struct weir__near *near = weir__pool_take(&pipe->setup.pool, 1, sizeof *near);
+        if (near == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+        gpus[w] = near;
+        int status = weir__place_near(pipe->machine, address, near);
+        if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
+        if (status != WEIR_OK) *near = (struct weir__near)WEIR__NEAR_UNKNOWN;
+    }
+    return WEIR_OK;
+}
+
+static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
+    const struct weir_pipe_options *options = &pipe->setup.options;
+    const struct weir__near **gpus =
+        weir__pool_take(&pipe->setup.pool, pipe->worker_count, sizeof *gpus);
+    if (gpus == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__machine_new(options->allocator, &pipe->machine);
+    if (status == WEIR_OK) status = find_near(pipe, gpus);
+    if (status != WEIR_OK) return status;
+    struct weir__place_request request = {.bind = options->bind,
+                                          .workers = pipe->worker_count,
+                                          .threads = options->threads_per_worker,
+                                          .gpus = gpus};
+    status = weir__place_plan(pipe->machine, &request, faults, pipe->placements);
+    pipe->spins = status == WEIR_OK && decide_spinning(pipe);
+    return status;
+}
+
+static uint32_t longest_row(const struct weir__prepared *prepared) {
+    uint32_t longest = 1;
+    for (uint32_t w = 0; w < prepared->table->worker_count; w++) {
+        uint32_t length = prepared->table->rows[w + 1] - prepared->table->rows[w];
+        if (length > longest) longest = length;
+    }
+    return longest;
+}
+
+/* What a device that runs behind the host needs besides. */
+static int init_behind(struct weir__worker *worker) {
+    struct weir_pipe *pipe = worker->pipe;
+    void *verdict = NULL;
+    if (worker->device->calls->synchronous) return WEIR_OK;
+    int status = worker->device->calls->memory_acquire(worker->device, WEIR__ALIGNMENT, &verdict);
+    worker->verdict = verdict;
+    if (status != WEIR_OK || pipe->host != NULL) return status;
+    return weir__device_open("cpu", pipe->setup.options.allocator, NULL, &pipe->host);
+}
+
+static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
+    int status = WEIR_OK;
+    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        worker->pipe = pipe;
+        worker->index = w;
+        status = weir__plan_device(&pipe->setup, w, faults, &worker->device);
+    }
+    return status;
+}
+
+/* Copies of as many steps as the worker's events are kept of. */
+static int take_copy_events(struct weir__worker *worker) {
+    const struct weir__prepared *prepared = worker->pipe->prepared[0];
+    uint32_t row = prepared->table->rows[worker->index + 1] - prepared->table->rows[worker->index];
+    size_t units = 0, capacity;
+    for (uint32_t i = 0; i < prepared->copy_count; i++) {
+        const struct weir__copy *copy = &prepared->copies[i];
+        units += copy->lane != WEIR__NO_LANE && copy->unit == i &&
+                 prepared->lanes[copy->lane].worker == worker->index;
+    }
+    size_t steps = worker->event_capacity / (row > 0 ? row : 1);
+    if (!weir__multiply(units, steps, &capacity) || capacity > UINT32_MAX) return WEIR_ERR_OVERFLOW;
+    worker->copy_event_capacity = (uint32_t)capacity;
+    if (capacity == 0) return WEIR_OK;
+    worker->copy_events =
+        weir__pool_take(&worker->pipe->setup.pool, capacity, sizeof *worker->copy_events);
+    return worker->copy_events != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
+    struct weir__worker *worker = &pipe->workers[w];
+    uint32_t least = 2 * longest_row(pipe->prepared[0]);
+    worker->event_capacity = pipe->setup.options.trace_actions;
+    if (worker->event_capacity < least) worker->event_capacity = least;
+    worker->events =
+        weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
+    if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = take_copy_events(worker);
+    if (status == WEIR_OK) status = init_behind(worker);
+    if (status != WEIR_OK) return status;
+    struct weir__machine_facts facts;
+    weir__machine_facts(pipe->machine, &facts);
+    worker->device->stream_min = weir__copy_stream_min(facts.l3_bytes);
+    status = worker->device->calls->stream_new(worker->device, &worker->stream);
+    if (status != WEIR_OK) return status;
+    status = weir__arena_init(worker, pipe->prepared[0]->lasting_bytes[w], pipe->arena_bytes[w]);
+    if (status != WEIR_OK)
+        weir_faults_add(faults,
+                        "worker %u: no %zu bytes for its arena: use fewer rows, more "
+                        "checkpointing or more stages",
+                        w, pipe->arena_bytes[w]);
+    return status;
+}
+
+static int start_workers(struct weir_pipe *pipe, struct weir_faults *faults) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        if (pthread_create(&worker->thread, NULL, weir__worker_main, worker) != 0) {
+            weir_faults_add(faults, "worker %u: the system gives no thread: raise its limit", w);
+            return WEIR_ERR_SYSTEM;
+        }
+        worker->started = true;
+    }
+    return WEIR_OK;
+}
+
+static int attach_stages(struct weir_pipe *pipe, struct weir_faults *faults) {
+    pipe->command.kind = WEIR__COMMAND_ATTACH;
+    int status = weir__pipe_command(pipe);
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
+    return status;
+}
+
+void weir__pipe_bind(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        pipe->staging[w] = pipe->workers[w].staging.data;
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        weir__prepared_bind(pipe->prepared[i], pipe->arenas, pipe->staging, pipe->losses);
+}
+
+static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options,
+                 struct weir_faults *faults) {
+    int status = take_arrays(pipe);
+    if (status == WEIR_OK) status = make_plan(pipe, options, faults);
+    if (status == WEIR_OK) status = open_devices(pipe, faults);
+    if (status == WEIR_OK) status = place(pipe, faults);
+    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
+        status = init_worker(pipe, w, faults);
+    if (status == WEIR_OK) status = take_numbers(pipe);
+    for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
+        status = weir__streams_prepare(pipe, pipe->prepared[i]);
+    if (status == WEIR_OK) status = start_workers(pipe, faults);
+    if (status == WEIR_OK) status = attach_stages(pipe, faults);
+    if (status != WEIR_OK) return status;
+    share_numbers(pipe);
+    weir__pipe_bind(pipe);
+    return WEIR_OK;
+}
+
+/* What devices say of their failures. */
+static void tell_devices(const struct weir_pipe *pipe, struct weir_faults *faults) {
+    for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++) {
+        struct weir__device *device = pipe->workers[w].device;
+        char text[256] = "";
+        if (device == NULL || device->calls->explain == NULL) continue;
+        device->calls->explain(device, text, sizeof text);
+        if (text[0] != '\0') weir_faults_add(faults, "worker %u: %s", w, text);
+    }
+}
+
+int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *faults,
+                  struct weir_pipe **out) {
+    if (options == NULL || out == NULL) return WEIR_ERR_ARGUMENT;
+    struct weir_pipe *pipe = weir__acquire(options->allocator, 1, sizeof *pipe);
+    if (pipe == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__setup_init(&pipe->setup, options, faults);
+    if (status != WEIR_OK) {
+        weir__release(options->allocator, pipe, 1, sizeof *pipe);
+        return status;
+    }
+    pipe->prepared_capacity = WEIR__PREPARED_MAX;
+    pipe->prepared = weir__pool_take(&pipe->setup.pool, WEIR__PREPARED_MAX, sizeof *pipe->prepared);
+    status = pipe->prepared == NULL
+                 ? WEIR_ERR_OUT_OF_MEMORY
+                 : weir__plan_prepare(&pipe->setup, pipe->prepared, &pipe->prepared_count, faults);
+    if (status == WEIR_OK) {
+        pipe->worker_count = pipe->prepared[0]->table->worker_count;
+        status = build(pipe, options, faults);
+    }
+    if (status != WEIR_OK) {
+        tell_devices(pipe, faults);
+        weir_pipe_destroy(pipe);
+        return status;
+    }
+    *out = pipe;
+    return WEIR_OK;
+}
+
+/* ---- tearing down ---- */
+
+static void stop_workers(struct weir_pipe *pipe) {
+    for (int kind = WEIR__COMMAND_DETACH; kind <= WEIR__COMMAND_EXIT; kind++) {
+        if (pipe->prepared_count == 0 || pipe->workers == NULL) return;
+        /* a callback that never came back must first: its worker takes commands in order */
+        for (uint32_t w = 0; w < pipe->worker_count; w++)
+            if (pipe->workers[w].started)
+                weir__gate_wait(&pipe->workers[w].done, pipe->command_number, 0, 0);
+        pipe->command.kind = (enum weir__command_kind)kind;
+        weir__pipe_command(pipe);
+    }
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if (pipe->workers[w].started) pthread_join(pipe->workers[w].thread, NULL);
+}
+
+static void drop_worker(struct weir__worker *worker) {
+    if (worker->device == NULL) return;
+    const struct weir__device_calls *calls = worker->device->calls;
+    weir__streams_clean_up(worker);
+    weir__arena_clean_up(worker);
+    calls->memory_release(worker->device, worker->verdict, WEIR__ALIGNMENT);
+    if (worker->stream != NULL) calls->stream_destroy(worker->stream);
+}
+
+/* Only when all workers are dropped: one may have streams on another's device. */
+static void close_devices(struct weir_pipe *pipe) {
+    weir__host_memory_clean_up(&pipe->numbers);
+    for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
+        if (pipe->workers[w].device != NULL)
+            pipe->workers[w].device->calls->close(pipe->workers[w].device);
+    if (pipe->host != NULL) pipe->host->calls->close(pipe->host);
+}
+
+void weir_pipe_destroy(struct weir_pipe *pipe) {
+    if (pipe == NULL) return;
+    const struct weir_allocator *allocator = pipe->setup.options.allocator;
+    stop_workers(pipe);
+    for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
+        drop_worker(&pipe->workers[w]);
+    close_devices(pipe);
+    if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
+    if (pipe->stamping != NULL) pthread_mutex_destroy(pipe->stamping);
+    weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);
+    weir__setup_clean_up(&pipe->setup);
+    weir__release(allocator, pipe, 1, sizeof *pipe);
+}
+
+/* ---- asking ---- */
+
+const struct weir_plan *weir_pipe_plan(const struct weir_pipe *pipe) {
+    return &pipe->plan;
+}
+
+uint32_t weir_pipe_stage_count(const struct weir_pipe *pipe) {
+    return pipe->setup.flow.stage_count;
+}
+
+const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t rows) {
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        if (pipe->prepared[i]->rows == rows && pipe->prepared[i]->exported != NULL)
+            return pipe->prepared[i]->exported;
+    return NULL;
+}
+
+static void *lasting(const struct weir_pipe *pipe, uint32_t block) {
+    const struct weir__memory *memory = &pipe->prepared[0]->memory;
+    if (block == WEIR__NO_BLOCK) return NULL;
+    return weir__arena_at(&pipe->arenas[memory->blocks[block].worker],
+                          memory->blocks[block].offset);
+}
+
+int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
+                         struct weir_attachment *attachment) {
+    if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
+    const struct weir__prepared *prepared = pipe->prepared[0];
+    uint32_t worker = prepared->stage_worker[stage];
+    const struct weir__lasting *blocks = &prepared->lasting[stage];
+    *attachment = (struct weir_attachment){.parameters = lasting(pipe, blocks->parameters),
+                                           .gradients = lasting(pipe, blocks->gradients),
+                                           .optimizer = lasting(pipe, blocks->optimizer),
+                                           .state = lasting(pipe, blocks->state),
+                                           .stream = pipe->workers[worker].stream,
+                                           .stage = stage,
+                                           .worker = worker,
+                                           .threads = pipe->placements[worker].threads};
+    return WEIR_OK;
+}
+
+int weir_pipe_place(const struct weir_pipe *pipe, uint32_t worker, struct weir_place *place) {
+    if (worker >= pipe->worker_count) return WEIR_ERR_ARGUMENT;
+    *place = pipe->placements[worker].place;
+    return WEIR_OK;
+}
+
+uint32_t weir_pipe_trace(const struct weir_pipe *pipe, uint32_t worker, uint32_t capacity,
+                         struct weir_trace_event *events) {
+    if (worker >= pipe->worker_count || weir__stamps_read(pipe) != WEIR_OK) return 0;
+    const struct weir__worker *from = &pipe->workers[worker];
+    uint64_t kept =
+        from->event_count < from->event_capacity ? from->event_count : from->event_capacity;
+    uint32_t count = kept < capacity ? (uint32_t)kept : capacity;
+    for (uint32_t i = 0; i < count; i++)
+        events[i] = from->events[(from->event_count - count + i) % from->event_capacity];
+    return count;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * One step on one worker, and what surrounds its callbacks.
+ */
+#ifndef WEIR_RUN_H
+#define WEIR_RUN_H
+
+#include "pipe/run/pipe.h"
+
+struct weir__run {
+    struct weir__worker *worker;
+    struct weir_pipe *pipe;
+    const struct weir__prepared *prepared;
+    struct weir_task task; /**< what is the same for every action is filled in once */
+    struct weir_error error;
+    uint64_t now;          /**< end of the last action */
+    uint32_t copies_given; /**< of the prepared copies: those of lanes before this one are given, as
+                                far as they are the worker's */
+    uint32_t stop;         /**< so many actions of the row are to be done */
+    bool decided, updates; /**< what the norm says about U */
+};
+
+/** Fills in the task for the call (task.c). */
+void weir__run_fill_task(struct weir__run *run, const struct weir__call *call);
+/** The callback between two looks at what it only may read (watched.c); CPU only. */
+int weir__run_watched(struct weir__run *run, const struct weir__call *call, void *context);
+
+/** The following return WEIR_OK at once where the worker's device and those that it copies from do
+ * all work at once; their failures are the device's (streams.c). */
+
+/** Gives the copies that come to `call` by lanes to their streams, behind what they follow. */
+int weir__run_lanes(struct weir__run *run, const struct weir__call *call);
+/** For a worker that does its actions itself, which has ended `done` of its row and begins the one
+ * before `next`: gives those of next's copies that need not wait for another thread. Its stream
+ * then makes them when they can be made, be it while the worker is in its callback; the others it
+ * gives when it comes to `next`, for while it is in a callback it gives nothing. So recomputation
+ * overlaps the gradient's copy unless what makes the gradient has not even been given to its device
+ * when the recomputation begins. */
+int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done);
+/** Makes the stream wait for the event behind a wait whose gate was passed. */
+int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
+                     const struct weir__wait *wait);
+/** Sends what the caller wants of the call's results on its way. */
+int weir__run_returns(struct weir__run *run, const struct weir__call *call);
+/** The worker's stream has come to the end of an action when its signal is done. */
+int weir__run_signal(struct weir__run *run, uint32_t row_index);
+/** Lets the device judge the gradients, once in a step, before the first update. */
+int weir__run_judge(struct weir__run *run);
+/** Takes the step before's times into its events, then waits until all that this worker has given
+ * to streams is done. */
+int weir__run_finish(struct weir__run *run);
+
+/** Waits for everything in waits[begin .. end) that another worker must have done, or given to its
+ * stream; returns the worker last waited for, or -1 (worker.c). */
+int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end);
+static inline bool weir__run_has_failed(const struct weir__run *run) {
+    int failed = atomic_load_explicit(&run->pipe->failed, memory_order_acquire);
+    return failed == WEIR__FAILURE_IN_WRITING || failed == WEIR__FAILURE_KNOWN;
+}
+
+#endif

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: MIT */
+/* The caller's side of a step: hand the command out, wait, collect. */
+#include "pipe/run/pipe.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- commands and the watchdog ---- */
+
+static bool all_done(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if (pipe->workers[w].started &&
+            !weir__gate_reached(&pipe->workers[w].done, pipe->command_number))
+            return false;
+    return true;
+}
+
+/* What a worker's thread, or its device behind it, is at. */
+struct overdue {
+    uint32_t action;
+    uint64_t since; /* 0: nothing */
+    const char *what;
+    uint64_t limit; /* ns */
+};
+
+static void note_overdue(struct overdue *longest, uint64_t since, uint32_t action,
+                         const char *what) {
+    if (since == 0 || (longest->since != 0 && longest->since <= since)) return;
+    *longest = (struct overdue){action, since, what, longest->limit};
+}
+
+/* Of workers that do all their work at once, or of those whose devices run behind them. */
+static void longest_callback(struct weir_pipe *pipe, bool at_once, struct overdue *longest) {
+    longest->since = 0;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        if (worker->device->calls->synchronous != at_once) continue;
+        uint64_t since = atomic_load_explicit(&worker->busy_since, memory_order_acquire);
+        uint32_t action = atomic_load_explicit(&worker->busy_action, memory_order_relaxed);
+        note_overdue(longest, since, action, "the callback has not returned");
+    }
+}
+
+static void longest_work(struct weir_pipe *pipe, struct overdue *longest, uint64_t *ended) {
+    longest->since = *ended = 0;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        const struct weir__watched *watched = &pipe->workers[w].watched;
+        weir__watch(&pipe->workers[w]);
+        bool copy = watched->copy != WEIR__NO_COPY;
+        note_overdue(longest, watched->since, watched->action,
+                     copy ? "a copy for it has not ended"
+                          : "what it gave its device has not ended");
+        if (watched->ended > *ended) *ended = watched->ended;
+    }
+}
+
+static bool is_overdue(const struct overdue *longest, uint64_t now, uint64_t ended) {
+    uint64_t from = longest->since > ended ? longest->since : ended;
+    return longest->since != 0 && now > from && now - from >= longest->limit;
+}
+
+/* The most workers of one GPU: each may take that many times as long beside the others. */
+static uint64_t sharers(const struct weir_pipe *pipe) {
+    uint64_t most = 1;
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        const struct weir__device *device = pipe->workers[w].device;
+        uint64_t count = 0;
+        for (uint32_t v = 0; v < pipe->worker_count; v++)
+            count +=
+                !device->calls->synchronous && pipe->workers[v].device->memory == device->memory;
+        if (count > most) most = count;
+    }
+    return most;
+}
+
+/* What has gone on for longest. A driver whose queue is full keeps callbacks until earlier work has
+ * ended, and workers of one GPU wait for each other there: so behind the host the limit begins anew
+ * whenever a device is seen to end something. A step's work is finite, so what hangs is found all
+ * the same. What needs no driver is looked at first: a driver too may hang. Asking it takes time,
+ * in which work ends unseen: so what was over the limit before counts, if it still is. */
+static bool find_overdue(struct weir_pipe *pipe, struct overdue *found) {
+    uint64_t now = weir__now_ns(), ended;
+    found->limit = pipe->setup.options.watchdog_ns;
+    longest_callback(pipe, true, found);
+    if (is_overdue(found, now, 0)) return true;
+    found->limit *= sharers(pipe);
+    longest_work(pipe, found, &ended);
+    if (is_overdue(found, now, ended)) return true;
+    longest_callback(pipe, false, found);
+    return is_overdue(found, now, ended);
+}
+
+/* Reports what has taken longer than the limit. */
+static bool watchdog_bites(struct weir_pipe *pipe) {
+    struct overdue longest = {0};
+    struct weir_error error = {0};
+    if (!find_overdue(pipe, &longest)) return false;
+    const struct weir__call *call = &pipe->command.prepared->calls[longest.action];
+    weir__fail(&error, WEIR_ERR_TIMEOUT, "%s for %.3g s: the limit is %.3g s", longest.what,
+               (double)(weir__now_ns() - longest.since) * 1e-9, (double)longest.limit * 1e-9);
+    weir__pipe_fail(pipe, call, WEIR_ERR_TIMEOUT, &error);
+    /* not taken: the callback has returned in between and the updates have begun */
+    int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+    if (failed == WEIR__FAILURE_OF_UPDATE) return false;
+    pipe->stuck = true;
+    return true;
+}
+
+static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
+    uint64_t limit = pipe->setup.options.watchdog_ns;
+    bool watched = limit > 0 && pipe->command.kind == WEIR__COMMAND_RUN;
+    while (!weir__gate_wait(&worker->done, pipe->command_number, 0, watched ? limit / 4 + 1 : 0))
+        if (watchdog_bites(pipe)) return false;
+    return true;
+}
+
+/* Where the watchdog gave one worker up, another may still be writing the record of its failure. */
+static int first_failure(struct weir_pipe *pipe) {
+    int failed;
+    do {
+        failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+    } while (failed == WEIR__FAILURE_IN_WRITING);
+    if (failed != WEIR__FAILURE_KNOWN) return WEIR_OK;
+    pipe->lost |= pipe->error.status == WEIR_ERR_DEVICE;
+    return pipe->error.status;
+}
+
+int weir__pipe_command(struct weir_pipe *pipe) {
+    atomic_store_explicit(&pipe->failed, WEIR__FAILURE_NONE, memory_order_relaxed);
+    pipe->error = (struct weir_error){WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        worker->base = atomic_load_explicit(&worker->progress.value, memory_order_relaxed);
+        worker->watched = (struct weir__watched){.copy = WEIR__NO_COPY};
+    }
+    weir__gate_advance(&pipe->start, ++pipe->command_number);
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        if (!pipe->workers[w].started) continue;
+        if (!wait_worker(pipe, &pipe->workers[w])) break;
+    }
+    return first_failure(pipe);
+}
+
+/* ---- one call at a time ---- */
+
+int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
+    bool expected = false;
+    if (!atomic_compare_exchange_strong(&pipe->in_use, &expected, true))
+        return weir__fail(error, WEIR_ERR_BUSY,
+                          "another call on this pipe is in progress: use one "
+                          "pipe from one thread at a time");
+    if (pipe->stuck && !all_done(pipe)) {
+        atomic_store(&pipe->in_use, false);
+        return weir__fail(error, WEIR_ERR_BUSY,
+                          "an earlier step has not ended yet: a callback of it has not returned, "
+                          "or a device is still at its work");
+    }
+    pipe->stuck = false;
+    if (pipe->lost) {
+        atomic_store(&pipe->in_use, false);
+        return weir__fail(error, WEIR_ERR_DEVICE,
+                          "a device of this pipe has failed, and all that it held is gone: build "
+                          "the pipe anew, if need be in a new process");
+    }
+    return WEIR_OK;
+}
+
+void weir__pipe_leave(struct weir_pipe *pipe) {
+    atomic_store(&pipe->in_use, false);
+}
+
+/* ---- steps ---- */
+
+static struct weir__prepared *find_prepared(const struct weir_pipe *pipe, int64_t rows,
+                                            bool infer) {
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        if (pipe->prepared[i]->rows == rows && pipe->prepared[i]->infer == infer)
+            return pipe->prepared[i];
+    return NULL;
+}
+
+static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
+                      struct weir_error *error) {
+    if (step == NULL || step->size != sizeof *step)
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "the step's size member is wrong: start from WEIR_STEP_INIT");
+    if (!infer && pipe->setup.options.infer_only)
+        return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
+    pipe->command.prepared = find_prepared(pipe, step->rows, infer);
+    if (pipe->command.prepared == NULL)
+        return weir__fail(error, WEIR_ERR_ROWS,
+                          "a mini-batch of %lld row%s was not prepared: call "
+                          "weir_pipe_prepare%s(pipe, %lld) before",
+                          (long long)step->rows, weir__s((uint64_t)step->rows),
+                          infer ? "_infer" : "", (long long)step->rows);
+    uint32_t count = pipe->setup.options.input_count;
+    for (uint32_t k = 0; k < count; k++)
+        if (step->inputs == NULL || step->inputs[k] == NULL)
+            return weir__fail(error, WEIR_ERR_ARGUMENT, "input %u (%s) is NULL", k,
+                              pipe->setup.options.inputs[k].name);
+    return WEIR_OK;
+}
+
+/* The workers read the pipe's copy, so that a callback that outlives the step finds it valid. */
+static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
+    uint32_t inputs = pipe->setup.options.input_count;
+    uint32_t outputs = pipe->setup.stages[pipe->setup.flow.stage_count - 1].stage.output_count;
+    pipe->command.kind = WEIR__COMMAND_RUN;
+    pipe->command.step = *step;
+    pipe->command.turn ^= 1;
+    pipe->command.before = *pipe->unstamped;
+    pipe->unstamped->any = false;
+    if (step->loss_weight == 0.0) pipe->command.step.loss_weight = (double)step->rows;
+    for (uint32_t k = 0; k < inputs; k++) {
+        pipe->inputs[k] = step->inputs[k];
+        pipe->input_grads[k] = step->input_grads != NULL ? step->input_grads[k] : NULL;
+    }
+    for (uint32_t k = 0; k < outputs; k++)
+        pipe->outputs[k] = step->outputs != NULL ? step->outputs[k] : NULL;
+}
+
+/* In micro-batch order, then stage order, whatever the schedule. */
+static double sum_loss(const struct weir__prepared *prepared) {
+    double loss = 0.0;
+    for (uint32_t i = 0; i < prepared->micro_batch_count; i++)
+        for (uint32_t s = 0; s < prepared->table->stage_count; s++)
+            loss += *weir__prepared_views(prepared, s, i)->loss;
+    return loss;
+}
+
+/* No worker has updated anything then. */
+static int judge(const struct weir_pipe *pipe, double norm, struct weir_error *error) {
+    if (!pipe->any_norm || isfinite(norm) || pipe->setup.options.skip_nonfinite ||
+        pipe->command.step.no_update)
+        return WEIR_OK;
+    return weir__fail(error, WEIR_ERR_NONFINITE,
+                      "the gradient's norm is %g: lower the learning rate, clip, or skip such "
+                      "updates (skip_nonfinite)",
+                      norm);
+}
+
+/* Updates that were not done leave no event: the step is not whole. */
+static void forget_updates(struct weir_pipe *pipe) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
+        struct weir__worker *worker = &pipe->workers[w];
+        while (worker->event_count > worker->step_first_event) {
+            uint64_t last = (worker->event_count - 1) % worker->event_capacity;
+            if (worker->events[last].action.kind != WEIR_KIND_U) break;
+            worker->event_count--;
+        }
+    }
+}
+
+static int collect(struct weir_pipe *pipe, bool infer, int status,
+                   struct weir_step_result *result) {
+    const struct weir_step *step = &pipe->command.step;
+    bool normed = !infer && step->accumulate_last && status == WEIR_OK;
+    if (normed) {
+        result->gradient_norm = weir__pipe_norm(pipe);
+        status = judge(pipe, result->gradient_norm, &pipe->error);
+        if (status != WEIR_OK) forget_updates(pipe);
+    }
+    result->error = pipe->error;
+    if (status != WEIR_OK) return status;
+    result->loss = sum_loss(pipe->command.prepared);
+    bool finite = !pipe->any_norm || isfinite(result->gradient_norm);
+    result->updated = normed && !step->no_update && finite;
+    if (infer) return WEIR_OK;
+    pipe->last = pipe->command.prepared;
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
+    return WEIR_OK;
+}
+
+static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
+                    struct weir_step_result *result) {
+    memset(result, 0, sizeof *result);
+    result->gradient_norm = NAN;
+    result->error.stage = result->error.micro_batch = -1;
+    if (pipe == NULL) return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "the pipe is NULL");
+    int status = weir__pipe_enter(pipe, &result->error);
+    if (status != WEIR_OK) return status;
+    status = check_step(pipe, step, infer, &result->error);
+    if (status == WEIR_OK) {
+        take_step(pipe, step);
+        uint64_t before = weir__now_ns();
+        pipe->step_count++;
+        if (!infer) pipe->last = NULL;
+        int ran = weir__pipe_command(pipe);
+        result->ns = weir__now_ns() - before;
+        status = collect(pipe, infer, ran, result);
+        if (ran == WEIR_OK) weir__stamps_leave(pipe);
+    }
+    weir__pipe_leave(pipe);
+    return status;
+}
+
+int weir_pipe_step(struct weir_pipe *pipe, const struct weir_step *step,
+                   struct weir_step_result *result) {
+    return run_step(pipe, step, false, result);
+}
+
+int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
+                    struct weir_step_result *result) {
+    return run_step(pipe, step, true, result);
+}
+
+/* ---- further row counts ---- */
+
+static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared **list, uint32_t count) {
+    uint32_t before = pipe->prepared_count;
+    for (uint32_t i = 0; i < count; i++) {
+        void *all = pipe->prepared;
+        if (!weir__pool_grow(&pipe->setup.pool, &all, pipe->prepared_count,
+                             &pipe->prepared_capacity, sizeof *pipe->prepared)) {
+            pipe->prepared_count = before;
+            return WEIR_ERR_OUT_OF_MEMORY;
+        }
+        pipe->prepared = all;
+        pipe->prepared[pipe->prepared_count++] = list[i];
+    }
+    return WEIR_OK;
+}
+
+static int command_workers(struct weir_pipe *pipe, enum weir__command_kind kind,
+                           struct weir__prepared *prepared, struct weir_faults *faults) {
+    pipe->command.kind = kind;
+    pipe->command.prepared = prepared;
+    int status = weir__pipe_command(pipe);
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
+    return status;
+}
+
+/* Points everything to where it lies now. What is to be pinned is there already; the rest is
+ * touched when what it replaces is gone. A CPU's touch cannot fail; another device's leaves memory
+ * that is not zeroed, which nobody relies on in what steps work in. */
+static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
+    bool grown = weir__arenas_grow(pipe);
+    weir__pipe_bind(pipe);
+    return grown ? command_workers(pipe, WEIR__COMMAND_TOUCH, NULL, faults) : WEIR_OK;
+}
+
+/* What is not prepared yet. */
+static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
+                         struct weir__prepared *made[2], uint32_t *count,
+                         struct weir_faults *faults) {
+    int status = WEIR_OK;
+    for (int infer = !train; status == WEIR_OK && infer < 2; infer++)
+        if (find_prepared(pipe, rows, infer != 0) == NULL)
+            status = weir__prepared_new(&pipe->setup, rows, infer != 0, made, count, faults);
+    return status;
+}
+
+static int prepare_streams(struct weir_pipe *pipe, struct weir__prepared *const *made,
+                           uint32_t count, struct weir_faults *faults) {
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
+        status = weir__streams_prepare(pipe, made[i]);
+    if (status != WEIR_OK)
+        weir_faults_add(faults, "%lld row%s: streams or events for %s cannot be had: %s",
+                        (long long)made[0]->rows, weir__s((uint64_t)made[0]->rows),
+                        made[0]->rows == 1 ? "it" : "them", weir_status_text(status));
+    return status;
+}
+
+/* All of it or nothing. Training and inference have the same sizes of micro-batches, and inference
+ * comes with training at the latest: so the stages are asked to prepare for the first. */
+static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
+                        struct weir_faults *faults) {
+    struct weir__prepared *made[2];
+    uint32_t count = 0;
+    int status = make_prepared(pipe, rows, train, made, &count, faults);
+    if (status != WEIR_OK) goto fail_new;
+    status = weir__arenas_reserve(pipe, made, count, faults);
+    if (status != WEIR_OK) goto fail_new;
+    status = prepare_streams(pipe, made, count, faults);
+    if (status != WEIR_OK) goto fail_keep;
+    status = command_workers(pipe, WEIR__COMMAND_PREPARE, made[0], faults);
+    if (status == WEIR_OK) status = keep_prepared(pipe, made, count);
+    if (status != WEIR_OK) goto fail_keep;
+    return take_arenas(pipe, faults);
+fail_keep:
+    weir__arenas_drop(pipe);
+    weir__host_memory_forget(pipe);
+fail_new:
+    weir__pipe_bind(pipe); /* staging may have moved */
+    weir__prepared_destroy(pipe->setup.options.allocator, made, count);
+    return status;
+}
+
+static int prepare(struct weir_pipe *pipe, int64_t rows, bool train, struct weir_faults *faults) {
+    if (pipe == NULL) return WEIR_ERR_ARGUMENT;
+    struct weir_error error = {0};
+    int status = weir__pipe_enter(pipe, &error);
+    if (status != WEIR_OK) {
+        weir_faults_add(faults, "%s", error.message);
+        return status;
+    }
+    if (rows < 1 || rows > pipe->setup.options.rows) {
+        weir_faults_add(faults, "%lld rows: the pipe was built for 1 to %lld", (long long)rows,
+                        (long long)pipe->setup.options.rows);
+        status = WEIR_ERR_ARGUMENT;
+    }
+    if (status == WEIR_OK) status = weir__setup_check_rows(&pipe->setup, rows, faults);
+    train &= !pipe->setup.options.infer_only;
+    if (status == WEIR_OK && find_prepared(pipe, rows, !train) == NULL)
+        status = prepare_rows(pipe, rows, train, faults);
+    weir__pipe_leave(pipe);
+    return status;
+}
+
+int weir_pipe_prepare(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
+    return prepare(pipe, rows, true, faults);
+}
+
+int weir_pipe_prepare_infer(struct weir_pipe *pipe, int64_t rows, struct weir_faults *faults) {
+    return prepare(pipe, rows, false, faults);
+}

@@ -1,0 +1,442 @@
+/* SPDX-License-Identifier: MIT */
+/* A worker walks its row: wait, copy, call, stamp, publish. After a failure it publishes the rest
+ * of its row unrun, so that everybody who waits for it wakes up, sees the failure and does the
+ * same. */
+#include "pipe/run/run.h"
+
+#include "base/portable.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* Bounds of spinning before the futex: shorter than this a park costs more than it saves, longer
+ * than that a wait is no hand-off any more. */
+enum { SPIN_LEAST_NS = 50000, SPIN_MOST_NS = 2000000 };
+
+static bool is_behind(const struct weir_pipe *pipe, const struct weir__call *call) {
+    uint32_t worker = pipe->command.prepared->stage_worker[call->action.stage];
+    return !pipe->workers[worker].device->calls->synchronous;
+}
+
+void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
+                     const struct weir_error *error) {
+    int before = WEIR__FAILURE_NONE;
+    bool first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
+    /* a device tells of its failure late, when updates were given to it or to others, and so is
+     * what it never came to the end of */
+    bool may_be_late = call == NULL || call->action.kind == WEIR_KIND_U ||
+                       status == WEIR_ERR_DEVICE || is_behind(pipe, call);
+    if (!first && before == WEIR__FAILURE_OF_UPDATE && may_be_late)
+        first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
+    if (!first) return;
+    bool torn = before == WEIR__FAILURE_OF_UPDATE && status != WEIR_ERR_DEVICE;
+    if (torn) status = WEIR_ERR_TORN;
+    pipe->error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
+    memcpy(pipe->error.layer, error->layer, sizeof pipe->error.layer);
+    memcpy(pipe->error.message, error->message, sizeof pipe->error.message);
+    if (call != NULL) {
+        bool of_micro_batch = weir__kinds[call->action.kind].per_micro_batch;
+        pipe->error.stage = call->action.stage;
+        pipe->error.micro_batch = of_micro_batch ? (int32_t)call->action.micro_batch : -1;
+        pipe->error.phase = call->phase;
+    }
+    if (pipe->error.message[0] == '\0')
+        snprintf(pipe->error.message, sizeof pipe->error.message, "%s", weir_status_text(status));
+    atomic_store_explicit(&pipe->failed, WEIR__FAILURE_KNOWN, memory_order_release);
+}
+
+/* ---- waiting ---- */
+
+static uint64_t spin_bound(const struct weir__worker *worker) {
+    if (!worker->pipe->spins) return 0;
+    uint64_t bound = 4 * worker->expected_wait_ns;
+    if (bound < SPIN_LEAST_NS) return SPIN_LEAST_NS;
+    return bound > SPIN_MOST_NS ? SPIN_MOST_NS : bound;
+}
+
+/* To an absolute time, in slices, so that a failure elsewhere is seen. The rest is spun: a timer's
+ * wake-up takes about as long. */
+static void sleep_towards(uint64_t ready) {
+    enum { SLACK_NS = 60000, SLICE_NS = 1000000 };
+    uint64_t now = weir__now_ns();
+    if (now + SLACK_NS >= ready) return;
+    uint64_t left = ready - now - SLACK_NS;
+    struct timespec slice = {.tv_nsec = left < SLICE_NS ? (long)left : SLICE_NS};
+    (void)nanosleep(&slice, NULL);
+}
+
+/* A copied crossing is there `link_delay_ns` after its producer's end. True if it was not yet. */
+static bool wait_delay(struct weir__run *run, const struct weir__wait *wait) {
+    const struct weir__worker *from = &run->pipe->workers[wait->worker];
+    uint64_t ready =
+        weir__worker_event(from, wait->count - 1)->end + run->pipe->setup.options.link_delay_ns;
+    bool waits = weir__now_ns() < ready;
+    while (weir__now_ns() < ready && !weir__run_has_failed(run)) {
+        if (!run->pipe->spins) sleep_towards(ready);
+        weir__pause();
+    }
+    return waits;
+}
+
+int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
+    int32_t waited_for = -1;
+    for (uint32_t i = begin; i < end; i++) {
+        const struct weir__wait *wait = &run->prepared->waits[i];
+        struct weir__worker *from = &run->pipe->workers[wait->worker];
+        if (from == run->worker) continue; /* its own copies, and what these follow */
+        uint32_t wanted = from->base + wait->count;
+        if (!weir__gate_reached(&from->progress, wanted)) {
+            waited_for = (int32_t)wait->worker;
+            weir__gate_wait(&from->progress, wanted, spin_bound(run->worker), 0);
+        }
+        if (wait->delayed && !weir__run_has_failed(run) && wait_delay(run, wait))
+            waited_for = (int32_t)wait->worker;
+    }
+    return waited_for;
+}
+
+/* ---- portals and copies ---- */
+
+static int use_portals(struct weir__run *run, const struct weir__call *call) {
+    int status = WEIR_OK;
+    void *memory;
+    for (uint32_t i = call->portal_begin; status == WEIR_OK && i < call->portal_end; i++) {
+        const struct weir__portal_move *move = &run->prepared->moves[i];
+        if (move->step == WEIR__PORTAL_DO_USE)
+            status = weir__portal_use(move->portal, &memory, &run->error);
+        else if (move->step == WEIR__PORTAL_DO_USE_GRADIENT)
+            status = weir__portal_use_gradient(move->portal, &memory, &run->error);
+    }
+    return status;
+}
+
+static int put_portals(struct weir__run *run, const struct weir__call *call) {
+    int status = WEIR_OK;
+    for (uint32_t i = call->portal_begin; status == WEIR_OK && i < call->portal_end; i++) {
+        const struct weir__portal_move *move = &run->prepared->moves[i];
+        if (move->step == WEIR__PORTAL_DO_PUT) {
+            weir__portal_reset(move->portal, move->name, move->life);
+            status = weir__portal_put(move->portal, move->value, &run->error);
+        } else if (move->step == WEIR__PORTAL_DO_RESET_GRADIENT) {
+            weir__portal_reset(move->portal, move->name, 0);
+        } else if (move->step == WEIR__PORTAL_DO_PUT_GRADIENT) {
+            status = weir__portal_put_gradient(move->portal, move->value, &run->error);
+        }
+    }
+    return status;
+}
+
+static int make_copies(struct weir__run *run, const struct weir__call *call) {
+    int status = WEIR_OK;
+    for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++) {
+        const struct weir__copy *copy = &run->prepared->copies[i];
+        if (copy->lane != WEIR__NO_LANE) continue;
+        status = run->worker->device->calls->copy(run->worker->stream, copy->to, copy->from,
+                                                  copy->bytes);
+    }
+    return status;
+}
+
+/* ---- actions ---- */
+
+static int call_stage(struct weir__run *run, const struct weir__call *call) {
+    void *context = run->pipe->setup.stages[call->action.stage].stage.context;
+    weir__run_fill_task(run, call);
+    if (run->pipe->setup.options.debug_inputs && call->views != NULL)
+        return weir__run_watched(run, call, context);
+    return call->run(context, &run->task);
+}
+
+double weir__pipe_norm(const struct weir_pipe *pipe) {
+    if (!pipe->any_norm) return NAN;
+    double sum = 0.0;
+    for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++)
+        for (uint32_t i = 0; i < pipe->setup.stages[s].stage.norm_count; i++)
+            sum += pipe->norm_squares[s][i];
+    return sqrt(sum);
+}
+
+/* Every worker whose work is done at once decides alone, from the same numbers: all N are done when
+ * any U starts. A step whose norm forbids the update is no failure yet: the caller's thread sees it
+ * when all is over. */
+static void decide(struct weir__run *run) {
+    const struct weir_pipe_options *options = &run->pipe->setup.options;
+    double norm = weir__pipe_norm(run->pipe);
+    run->decided = true;
+    run->updates = !run->pipe->command.step.no_update;
+    run->task.gradient_scale = 1.0;
+    if (!run->pipe->any_norm) return;
+    if (!isfinite(norm)) run->updates = false;
+    /* torch.nn.utils.clip_grad_norm_'s formula */
+    double scale = options->clip_norm / (norm + 1e-6);
+    if (options->clip_norm > 0.0 && scale < 1.0) run->task.gradient_scale = scale;
+}
+
+/* From here on a failure tears the parameters; false if something else has failed before. Without
+ * this the watchdog could give up an earlier callback while the updates begin. */
+static bool begin_update(struct weir_pipe *pipe) {
+    int none = WEIR__FAILURE_NONE;
+    return atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_OF_UPDATE) ||
+           none == WEIR__FAILURE_OF_UPDATE;
+}
+
+/* Behind the host nobody knows the norm yet: the device judges, and U obeys the verdict. */
+static int judge(struct weir__run *run) {
+    run->decided = true;
+    run->updates = !run->pipe->command.step.no_update;
+    return run->updates ? weir__run_judge(run) : WEIR_OK;
+}
+
+static int before_update(struct weir__run *run) {
+    if (run->decided) return WEIR_OK;
+    if (!run->worker->device->calls->synchronous) return judge(run);
+    decide(run);
+    return WEIR_OK;
+}
+
+/* What a callback that succeeded has left there says nothing of what fails next. */
+static void forget_error(struct weir__run *run) {
+    run->error.layer[0] = run->error.message[0] = '\0';
+}
+
+static int do_action(struct weir__run *run, const struct weir__call *call) {
+    if (call->action.kind == WEIR_KIND_U) {
+        int judged = before_update(run);
+        if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
+    }
+    if (call->run == NULL) return WEIR_OK;
+    int status = use_portals(run, call);
+    if (status == WEIR_OK) status = call_stage(run, call);
+    if (status == WEIR_OK) forget_error(run);
+    if (status == WEIR_OK) status = put_portals(run, call);
+    return status == WEIR_OK ? weir__run_returns(run, call) : status;
+}
+
+static void stamp(struct weir__run *run, const struct weir__call *call, uint32_t row_index,
+                  uint64_t start, int32_t waited_for) {
+    struct weir_trace_event *event = weir__worker_event(run->worker, row_index);
+    uint64_t waited = run->now;
+    run->now = weir__now_ns();
+    *event = (struct weir_trace_event){run->pipe->step_count,
+                                       waited,
+                                       start,
+                                       run->now,
+                                       call->action,
+                                       run->worker->index,
+                                       waited_for,
+                                       run->task.rows_total};
+    run->worker->event_count++;
+    if (waited_for >= 0)
+        run->worker->expected_wait_ns = (7 * run->worker->expected_wait_ns + start - waited) / 8;
+}
+
+/* Only weir__pipe_fail knows whether parameters are torn. */
+static int own_status(int status) {
+    return status == WEIR_ERR_TORN ? WEIR_ERR_CALLBACK : status;
+}
+
+/* All that the call follows has happened, or happens before it in its stream. */
+static int wait_inputs(struct weir__run *run, const struct weir__call *call, int32_t *waited_for) {
+    int status = weir__run_lanes(run, call);
+    *waited_for = weir__run_gates(run, call->wait_begin, call->wait_end);
+    for (uint32_t i = call->wait_begin; status == WEIR_OK && i < call->wait_end; i++)
+        status = weir__run_follow(run, run->worker->stream, &run->prepared->waits[i]);
+    return status;
+}
+
+/* What the next action needs may come while this one's callback runs. False: that failed. */
+static bool give_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done) {
+    int status = weir__run_lanes_ahead(run, next, done);
+    if (status != WEIR_OK) weir__pipe_fail(run->pipe, next, own_status(status), &run->error);
+    return status == WEIR_OK;
+}
+
+/* False: the step is over for this worker. */
+static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_index) {
+    const struct weir__call *call = &run->prepared->calls[action];
+    struct weir__worker *worker = run->worker;
+    int32_t waited_for;
+    forget_error(run);
+    int status = wait_inputs(run, call, &waited_for);
+    if (weir__run_has_failed(run)) return false;
+    bool ahead = worker->copy_streams != NULL && worker->device->calls->synchronous &&
+                 row_index + 1 < run->stop;
+    if (status == WEIR_OK && ahead && !give_ahead(run, call + 1, row_index)) return false;
+    if (status == WEIR_OK) status = make_copies(run, call);
+    uint64_t start = weir__now_ns();
+    atomic_store_explicit(&worker->busy_action, action, memory_order_relaxed);
+    atomic_store_explicit(&worker->busy_since, start, memory_order_release);
+    if (status == WEIR_OK) status = do_action(run, call);
+    atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
+    if (status == WEIR_OK) status = weir__run_signal(run, row_index);
+    stamp(run, call, row_index, start, waited_for);
+    if (status != WEIR_OK) weir__pipe_fail(run->pipe, call, own_status(status), &run->error);
+    if (weir__run_has_failed(run)) return false;
+    weir__gate_advance(&worker->progress, worker->base + row_index + 1);
+    return true;
+}
+
+static void run_row(struct weir__worker *worker) {
+    struct weir_pipe *pipe = worker->pipe;
+    const struct weir_step *step = &pipe->command.step;
+    struct weir__run run = {.worker = worker, .pipe = pipe, .prepared = pipe->command.prepared};
+    const struct weir_table *table = run.prepared->table;
+    uint32_t first = table->rows[worker->index];
+    uint32_t length = table->rows[worker->index + 1] - first;
+    run.stop = step->accumulate_last ? length : run.prepared->tail[worker->index];
+    run.task = (struct weir_task){.micro_batch_count = run.prepared->micro_batch_count,
+                                  .rows_total = step->rows,
+                                  .mini_batch = step->mini_batch,
+                                  .update = step->update,
+                                  .loss_weight = step->loss_weight,
+                                  .user = step->user,
+                                  .stream = worker->stream,
+                                  .recompute_late = pipe->setup.options.recompute_late,
+                                  .gradient_scale = 1.0};
+    worker->step_first_event = worker->event_count;
+    run.now = weir__now_ns();
+    for (uint32_t i = 0; i < run.stop; i++)
+        if (!run_action(&run, first + i, i)) break;
+    weir__gate_advance(&worker->progress, worker->base + length);
+    int status = weir__run_finish(&run);
+    if (status != WEIR_OK) weir__pipe_fail(pipe, NULL, status, &run.error);
+}
+
+/* ---- attach, prepare, detach ---- */
+
+/* Which of the pipe's stages refused what, as the record's message. */
+static int refuse(const struct weir_pipe *pipe, uint32_t s, const char *what, int status,
+                  struct weir_error *error) {
+    char text[96];
+    return weir__fail(error, status, "%s: its %s callback returned %d (%s)",
+                      weir__setup_stage_text(&pipe->setup, s, text), what, status,
+                      weir_status_text(status));
+}
+
+/* Whether the stage was prepared for micro-batches of that size, in all phases that come now. While
+ * it is attached the phases do not count: it has been measured for all of them. */
+static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepared *prepared,
+                          uint32_t stage, int64_t rows) {
+    uint32_t known = 0, i = 0;
+    for (; i < pipe->prepared_count && pipe->prepared[i] != prepared; i++) {
+        int64_t sizes[2];
+        uint32_t count = weir__prepared_sizes(pipe->prepared[i], sizes);
+        if (sizes[0] == rows || sizes[count - 1] == rows) known |= pipe->prepared[i]->phases[stage];
+    }
+    if (i < pipe->prepared_count) return known != 0;
+    return (prepared->phases[stage] & ~known) == 0;
+}
+
+static int prepare_stage(struct weir__worker *worker, const struct weir__prepared *prepared,
+                         uint32_t s, struct weir_error *error) {
+    const struct weir_pipe *pipe = worker->pipe;
+    const struct weir_stage *stage = &pipe->setup.stages[s].stage;
+    int64_t sizes[2];
+    uint32_t count = weir__prepared_sizes(prepared, sizes);
+    for (uint32_t i = 0; i < count && stage->calls->prepare != NULL; i++) {
+        if (is_known_size(pipe, prepared, s, sizes[i])) continue;
+        int status = stage->calls->prepare(stage->context, sizes[i]);
+        if (status != WEIR_OK) return refuse(pipe, s, "prepare", status, error);
+    }
+    return WEIR_OK;
+}
+
+static int prepare_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
+                          struct weir_error *error) {
+    int status = WEIR_OK;
+    for (uint32_t s = 0; s < worker->pipe->setup.flow.stage_count && status == WEIR_OK; s++)
+        if (prepared->stage_worker[s] == worker->index)
+            status = prepare_stage(worker, prepared, s, error);
+    return status;
+}
+
+static int attach_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
+                         struct weir_error *error) {
+    struct weir_pipe *pipe = worker->pipe;
+    for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
+        if (prepared->stage_worker[s] != worker->index) continue;
+        const struct weir_stage *stage = &pipe->setup.stages[s].stage;
+        struct weir_attachment attachment;
+        int status = weir_pipe_attachment(pipe, s, &attachment);
+        if (status == WEIR_OK && stage->calls->attach != NULL)
+            status = stage->calls->attach(stage->context, &attachment);
+        if (status != WEIR_OK) return refuse(pipe, s, "attach", status, error);
+        pipe->attached[s] = true;
+    }
+    return WEIR_OK;
+}
+
+static int attach(struct weir__worker *worker, struct weir_error *error) {
+    struct weir_pipe *pipe = worker->pipe;
+    const struct weir__placement *placement = &pipe->placements[worker->index];
+    int status = weir__place_bind(pipe->machine, placement);
+    if (status != WEIR_OK)
+        return weir__fail(error, status,
+                          "worker %u cannot be bound to cores %s (%s): bind others, or \"none\"",
+                          worker->index, placement->place.cores, weir_status_text(status));
+    const struct weir__device_calls *calls = worker->device->calls;
+    status = calls->enter(worker->device);
+    if (status == WEIR_OK) status = weir__arena_settle(worker, error);
+    if (status == WEIR_OK) status = weir__host_memory_settle(worker, error);
+    if (status == WEIR_OK) {
+        status = attach_stages(worker, pipe->prepared[0], error);
+        int finished = calls->stream_finish(worker->stream); /* of those that did not fail */
+        if (status == WEIR_OK) status = finished;
+    }
+    for (uint32_t i = 0; i < pipe->prepared_count && status == WEIR_OK; i++)
+        status = prepare_stages(worker, pipe->prepared[i], error);
+    return status;
+}
+
+static int prepare(struct weir__worker *worker, struct weir_error *error) {
+    int status = weir__host_memory_settle(worker, error);
+    if (status == WEIR_OK) status = weir__arena_settle_grown(worker, error);
+    return status == WEIR_OK ? prepare_stages(worker, worker->pipe->command.prepared, error)
+                             : status;
+}
+
+/* What a stage frees its stream must be past, also where a prepare callback failed after giving it
+ * work. */
+static void detach(struct weir__worker *worker) {
+    struct weir_pipe *pipe = worker->pipe;
+    const struct weir__device_calls *calls = worker->device->calls;
+    bool behind = !calls->synchronous && worker->stream != NULL;
+    if (behind && calls->enter(worker->device) == WEIR_OK)
+        (void)calls->stream_finish(worker->stream);
+    for (uint32_t s = pipe->setup.flow.stage_count; s-- > 0;) {
+        if (pipe->prepared[0]->stage_worker[s] != worker->index || !pipe->attached[s]) continue;
+        const struct weir_stage *stage = &pipe->setup.stages[s].stage;
+        pipe->attached[s] = false;
+        if (stage->calls->detach != NULL) stage->calls->detach(stage->context);
+    }
+}
+
+static void obey(struct weir__worker *worker) {
+    struct weir_pipe *pipe = worker->pipe;
+    struct weir_error error = {0};
+    int status = WEIR_OK;
+    switch (pipe->command.kind) {
+    case WEIR__COMMAND_ATTACH: status = attach(worker, &error); break;
+    case WEIR__COMMAND_PREPARE: status = prepare(worker, &error); break;
+    case WEIR__COMMAND_TOUCH: status = weir__arena_touch(worker); break;
+    case WEIR__COMMAND_RUN: run_row(worker); break;
+    case WEIR__COMMAND_TRANSFER: status = weir__transfer(worker); break;
+    case WEIR__COMMAND_DETACH: detach(worker); break;
+    case WEIR__COMMAND_EXIT: break;
+    }
+    if (status != WEIR_OK) weir__pipe_fail(pipe, NULL, status, &error);
+}
+
+void *weir__worker_main(void *argument) {
+    struct weir__worker *worker = argument;
+    struct weir_pipe *pipe = worker->pipe;
+    for (uint32_t number = 1;; number++) {
+        weir__gate_wait(&pipe->start, number, spin_bound(worker), 0);
+        enum weir__command_kind kind = pipe->command.kind;
+        obey(worker);
+        weir__gate_advance(&worker->done, number);
+        if (kind == WEIR__COMMAND_EXIT) return NULL;
+    }
+}

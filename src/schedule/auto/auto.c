@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The search: every named schedule is tried by the simulator, which judges the limit too; then
+ * tables are built (auto_improve.c) and, of small cases, all of them (auto_prove.c). The simulator
+ * has the last word on which is faster.
+ */
+#include "schedule/auto/auto.h"
+#include "schedule/simulate/simulate.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#define EFFORT_DEFAULT 120000u
+#define BEHIND 1.1
+
+struct search {
+    struct weir_simulator *simulator;
+    struct weir_search_options options;
+    struct weir_simulate_options costs;
+    struct weir_faults *faults;
+    uint32_t *stage_workers;          /**< [stages]: the placement that is searched */
+    uint32_t *table_workers;          /**< [stages]: the one of a named schedule's table */
+    struct weir_search_result result; /**< the best so far, if it has a table */
+    double step;                      /**< of it, and what it keeps */
+    uint64_t peak;
+    uint32_t short_worker; /**< where a limit is too low: the worker that lacks most, */
+    int short_amount;      /**< of bytes or activations, */
+    int64_t short_need;    /**< and what it needs, where that is least; INT64_MAX: nothing yet */
+};
+
+/* ---- what was asked ---- */
+
+void weir__auto_unit_costs(struct weir_simulate_options *costs) {
+    static const enum weir_kind ones[] = {WEIR_KIND_F, WEIR_KIND_R, WEIR_KIND_I, WEIR_KIND_W};
+    for (size_t i = 0; i < WEIR__COUNT_OF(ones); i++) costs->kind_seconds[ones[i]] = 1.0;
+    costs->kind_seconds[WEIR_KIND_B] = 2.0;
+}
+
+static int read_options(const struct weir_search_options *options, struct weir_search_options *own,
+                        struct weir_simulate_options *costs) {
+    bool sized =
+        options != NULL && options->size >= sizeof options->size && options->size <= sizeof *own;
+    if (!sized) return WEIR_ERR_ARGUMENT;
+    *own = (struct weir_search_options)WEIR_SEARCH_OPTIONS_INIT;
+    memcpy(own, options, options->size);
+    *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
+    if (own->costs == NULL) {
+        weir__auto_unit_costs(costs);
+    } else {
+        size_t size = own->costs->size;
+        if (size < sizeof size || size > sizeof *costs) return WEIR_ERR_ARGUMENT;
+        memcpy(costs, own->costs, size);
+    }
+    costs->size = sizeof *costs;
+    costs->noise = 0.0;
+    costs->no_causes = true;
+    costs->want_actions = false;
+    return WEIR_OK;
+}
+
+static void check_counts(const struct weir_search_options *options, struct weir_faults *faults) {
+    uint64_t cells = (uint64_t)options->stages * options->micro_batches;
+    if (options->stages < 1 || options->stages >= UINT16_MAX || options->workers < 1 ||
+        options->workers > options->stages || options->micro_batches < 1) {
+        weir_faults_add(faults,
+                        "%" PRIu32 " stage%s on %" PRIu32 " worker%s, %" PRIu32
+                        " micro-batch%s: ask for at least one of each, and no more workers than "
+                        "stages",
+                        options->stages, weir__s(options->stages), options->workers,
+                        weir__s(options->workers), options->micro_batches,
+                        weir__es(options->micro_batches));
+    } else if (cells > WEIR__AUTO_CELLS_MAX) {
+        weir_faults_add(faults,
+                        "%" PRIu32 " stage%s and %" PRIu32 " micro-batches are too many to search: "
+                        "with so many stages ask for at most %" PRIu32 " micro-batches, or name a "
+                        "schedule",
+                        options->stages, weir__s(options->stages), options->micro_batches,
+                        WEIR__AUTO_CELLS_MAX / options->stages);
+    }
+}
+
+/* ---- comparing ---- */
+
+static uint64_t peak_of(const struct weir_prediction *prediction) {
+    uint64_t bytes = 0, activations = 0;
+    for (uint32_t w = 0; w < prediction->worker_count; w++) {
+        bytes += prediction->workers[w].peak_bytes;
+        activations += prediction->workers[w].peak_activations;
+    }
+    return bytes > 0 ? bytes : activations;
+}
+
+static bool is_within(const struct weir_search_options *options,
+                      const struct weir_prediction *prediction) {
+    for (uint32_t w = 0; w < prediction->worker_count; w++) {
+        const struct weir_predicted_worker *worker = &prediction->workers[w];
+        uint64_t bytes =
+            options->memory_limits != NULL ? options->memory_limits[w] : options->memory_limit;
+        uint64_t activations = options->activation_limit;
+        if (bytes != 0 && worker->peak_bytes > bytes) return false;
+        if (activations != 0 && worker->peak_activations > activations) return false;
+    }
+    return true;
+}
+
+static int simulate(struct search *search, const struct weir_table *table,
+                    struct weir_prediction *prediction) {
+    search->costs.table = table;
+    return weir_simulate(search->simulator, &search->costs, search->faults, prediction);
+}
+
+static bool beats(const struct search *search, const struct weir_prediction *prediction) {
+    if (!is_within(&search->options, prediction)) return false;
+    if (search->result.table == NULL || prediction->step < search->step) return true;
+    return !(prediction->step > search->step) && peak_of(prediction) < search->peak;
+}
+
+/* The table is the search's from here on: it is the best so far, or destroyed. One that skips and
+ * borders do not allow is no candidate. */
+static int compete(struct search *search, struct weir_table *table, const char *name) {
+    struct weir_prediction prediction;
+    int status = simulate(search, table, &prediction);
+    if (status != WEIR_OK || !beats(search, &prediction)) {
+        weir_table_destroy(table);
+        return status == WEIR_ERR_SCHEDULE ? WEIR_OK : status;
+    }
+    weir_table_destroy(search->result.table);
+    search->result.table = table;
+    search->result.name = name;
+    search->step = prediction.step;
+    search->peak = peak_of(&prediction);
+    return WEIR_OK;
+}
+
+/* ---- named schedules ---- */
+
+static int named_table(const struct search *search, const char *name, struct weir_table **table) {
+    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
+    options.allocator = search->options.allocator;
+    options.schedule = name;
+    options.stages = search->options.stages;
+    options.workers = search->options.workers;
+    options.micro_batches = search->options.micro_batches;
+    options.checkpoint = search->options.checkpoint;
+    options.stage_checkpoint = search->options.stage_checkpoint;
+    options.no_backward = search->costs.no_backward;
+    options.recompute_late = search->costs.recompute_late;
+    return weir_table_new(&options, NULL, table);
+}
+
+static bool has_split(const struct weir_table *table) {
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        if (table->actions[a].kind == WEIR_KIND_I) return true;
+    }
+    return false;
+}
+
+/* Of each stage, are gradients summed in ascending micro-batches? */
+static bool is_ascending(const struct search *search, const struct weir_table *table) {
+    uint32_t *summed = search->table_workers;
+    memset(summed, 0, search->options.stages * sizeof *summed);
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        bool sums = (weir__kinds[action->kind].writes & WEIR__PARAM_GRADS) != 0;
+        if (sums && action->micro_batch != summed[action->stage]++) return false;
+    }
+    return true;
+}
+
+static bool is_placed_so(const struct search *search, const struct weir_table *table) {
+    size_t bytes = search->options.stages * sizeof *search->stage_workers;
+    weir__table_workers(table, search->table_workers);
+    return memcmp(search->table_workers, search->stage_workers, bytes) == 0;
+}
+
+/* One named schedule: to compete, and as a taste for the limit that it may not keep. */
+static int try_named(struct search *search, const struct weir__auto_problem *problem,
+                     struct weir__auto_bench *bench, const char *name) {
+    struct weir_table *table = NULL;
+    int status = named_table(search, name, &table);
+    if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
+    const struct weir_search_options *options = &search->options;
+    if (!is_placed_so(search, table) || (options->whole_backward && has_split(table)) ||
+        (options->ascending && !is_ascending(search, table))) {
+        weir_table_destroy(table);
+        return WEIR_OK;
+    }
+    if (problem->feasible) {
+        struct weir_prediction prediction;
+        search->costs.want_actions = true;
+        status = simulate(search, table, &prediction);
+        search->costs.want_actions = false;
+        if (status == WEIR_OK) weir__auto_imitate(problem, bench, table, prediction.start);
+    }
+    if (status != WEIR_OK && status != WEIR_ERR_SCHEDULE) {
+        weir_table_destroy(table);
+        return status;
+    }
+    return compete(search, table, name);
+}
+
+static int try_all_named(struct search *search, const struct weir__auto_problem *problem,
+                         struct weir__auto_bench *bench) {
+    int status = WEIR_OK;
+    const char *name;
+    for (uint32_t i = 0; status == WEIR_OK && (name = weir_schedule_name(i)) != NULL; i++) {
+        if (!weir_schedule_is_searched(name)) status = try_named(search, problem, bench, name);
+    }
+    return status;
+}
+
+/* ---- from a plan to a table ---- */
+
+static int compete_plan(struct search *search, const struct weir__auto_problem *problem,
+                        struct weir__auto_bench *bench) {
+    struct weir__table_builder builder;
+    struct weir_table *table = NULL;
+    weir__table_begin(&builder, problem->allocator, problem->stage_count, problem->worker_count,
+                      problem->micro_batch_count);
+    builder.no_backward = problem->costs->no_backward;
+    weir__auto_fill(problem, bench, &bench->best, &builder);
+    int status = weir__table_finish(&builder, &table);
+    return status == WEIR_OK ? compete(search, table, NULL) : status;
+}
+
+/* ---- one placement ---- */
+
+/* Builds until the work is done, or nothing better can be; a placement that begins far behind is
+ * not gone on with. */
+static bool build(const struct search *search, const struct weir__auto_problem *problem,
+                  struct weir__auto_bench *bench) {
+    uint64_t all = bench->work_most;
+    bool small = problem->slot_count <= WEIR__AUTO_PROOF_SLOTS;
+    bool known = search->result.table != NULL;
+    bench->goal = known ? search->step : INFINITY;
+    weir__auto_begin(problem, bench);
+    bool behind = known && bench->best.step > BEHIND * search->step;
+    if (small && all > bench->work) bench->work_most = bench->work + (all - bench->work) / 8;
+    if (!behind) weir__auto_improve(problem, bench);
+    bench->work_most = all;
+    if (known && search->step < bench->best.step) bench->best.step = search->step;
+    return small && weir__auto_prove(problem, bench) && problem->exact;
+}
+
+/* What the worker that needs most needs, in the placement where that is least. */
+static void note_shortage(struct search *search, const struct weir__auto_problem *problem) {
+    for (int amount = WEIR__AUTO_AMOUNTS; amount-- > 0;) {
+        uint32_t most = UINT32_MAX;
+        for (uint32_t w = 0; w < problem->worker_count; w++) {
+            const struct weir__auto_worker *worker = &problem->workers[w];
+            bool lacks = worker->alone[amount] > worker->limit[amount];
+            if (lacks && (most == UINT32_MAX ||
+                          worker->alone[amount] > problem->workers[most].alone[amount])) {
+                most = w;
+            }
+        }
+        if (most == UINT32_MAX || problem->workers[most].alone[amount] >= search->short_need) {
+            continue;
+        }
+        search->short_worker = most;
+        search->short_amount = amount;
+        search->short_need = problem->workers[most].alone[amount];
+        return;
+    }
+}
+
+static int search_placement(struct search *search, uint64_t work) {
+    struct weir__auto_problem problem;
+    struct weir__auto_bench bench = {0};
+    bool optimal = false;
+    int status =
+        weir__auto_problem_init(&problem, &search->options, &search->costs, search->stage_workers);
+    if (status == WEIR_OK) status = weir__auto_bench_init(&bench, &problem, work);
+    if (status == WEIR_OK) status = try_all_named(search, &problem, &bench);
+    if (status == WEIR_OK && problem.feasible) {
+        optimal = build(search, &problem, &bench);
+        if (bench.best.count > 0) {
+            weir__auto_join(&problem, &bench, &bench.best);
+            status = compete_plan(search, &problem, &bench);
+        }
+    }
+    if (status == WEIR_OK) {
+        search->result.work += bench.work;
+        search->result.optimal = search->result.optimal && optimal;
+        search->result.bound =
+            problem.bound < search->result.bound ? problem.bound : search->result.bound;
+        if (!problem.feasible) note_shortage(search, &problem);
+    }
+    weir__auto_bench_clean_up(&bench, &problem);
+    weir__auto_problem_clean_up(&problem);
+    return status;
+}
+
+/* ---- all of it ---- */
+
+/* In loop order, or down and up again. */
+static void place(struct search *search, bool v) {
+    uint32_t workers = search->options.workers;
+    for (uint32_t s = 0; s < search->options.stages; s++) {
+        bool up = v && s >= workers;
+        search->stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;
+    }
+}
+
+/* False where somebody has no stage, or a stage nobody. `mark` has a number per stage. */
+static bool check_placement(const struct weir_search_options *options, uint32_t *mark,
+                            struct weir_faults *faults) {
+    memset(mark, 0, options->stages * sizeof *mark);
+    for (uint32_t s = 0; s < options->stages; s++) {
+        uint32_t worker = options->stage_workers[s];
+        if (worker >= options->workers) {
+            weir_faults_add(faults,
+                            "stage %" PRIu32 " is given to worker %" PRIu32
+                            ": the last one is %" PRIu32 ", choose one up to that",
+                            s, worker, options->workers - 1);
+            return false;
+        }
+        mark[worker] = 1;
+    }
+    for (uint32_t w = 0; w < options->workers; w++) {
+        if (mark[w] != 0) continue;
+        weir_faults_add(
+            faults, "worker %" PRIu32 " has no stage: give it one, or ask for fewer workers", w);
+        return false;
+    }
+    return true;
+}
+
+static int search_placements(struct search *search) {
+    const struct weir_search_options *options = &search->options;
+    uint64_t effort = options->effort > 0 ? options->effort : EFFORT_DEFAULT;
+    if (options->stage_workers != NULL) {
+        if (!check_placement(options, search->table_workers, search->faults)) {
+            return WEIR_ERR_ARGUMENT;
+        }
+        memcpy(search->stage_workers, options->stage_workers,
+               options->stages * sizeof *search->stage_workers);
+        return search_placement(search, effort);
+    }
+    bool both = options->workers > 1 && options->stages == 2 * options->workers;
+    int status = WEIR_OK;
+    if (both) {
+        place(search, true);
+        status = search_placement(search, effort / 4 * 3);
+        effort = effort > search->result.work ? effort - search->result.work : 0;
+    }
+    place(search, false);
+    return status == WEIR_OK ? search_placement(search, effort) : status;
+}
+
+static int refuse(const struct search *search) {
+    const char *unit = search->short_amount == WEIR__AUTO_BYTES ? "bytes" : "activations";
+    weir_faults_add(search->faults,
+                    "worker %" PRIu32 " needs %" PRId64 " %s for one micro-batch alone, which is "
+                    "more than its limit: give a limit of %" PRId64 " or more",
+                    search->short_worker, search->short_need, unit, search->short_need);
+    return WEIR_ERR_MEMORY_LIMIT;
+}
+
+/* The best table once more, for its numbers. */
+static int conclude(struct search *search, struct weir_search_result *result) {
+    if (search->result.table == NULL) return refuse(search);
+    if (search->options.costs != NULL)
+        search->costs.want_actions = search->options.costs->want_actions;
+    int status = simulate(search, search->result.table, &search->result.prediction);
+    if (status != WEIR_OK) return status;
+    double step = search->result.prediction.step;
+    if (step <= search->result.bound) search->result.optimal = true;
+    if (search->result.optimal || step < search->result.bound) search->result.bound = step;
+    *result = search->result;
+    search->result.table = NULL;
+    return WEIR_OK;
+}
+
+static int acquire(struct search *search) {
+    const struct weir_allocator *allocator = search->options.allocator;
+    uint32_t stages = search->options.stages;
+    search->stage_workers = weir__acquire(allocator, stages, sizeof *search->stage_workers);
+    search->table_workers = weir__acquire(allocator, stages, sizeof *search->table_workers);
+    bool acquired = search->stage_workers != NULL && search->table_workers != NULL;
+    return acquired ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static void clean_up(struct search *search) {
+    const struct weir_allocator *allocator = search->options.allocator;
+    uint32_t stages = search->options.stages;
+    weir_table_destroy(search->result.table);
+    weir__release(allocator, search->table_workers, stages, sizeof *search->table_workers);
+    weir__release(allocator, search->stage_workers, stages, sizeof *search->stage_workers);
+}
+
+int weir_search(struct weir_simulator *simulator, const struct weir_search_options *options,
+                struct weir_faults *faults, struct weir_search_result *result) {
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    struct search search = {.simulator = simulator,
+                            .faults = faults != NULL ? faults : &own,
+                            .short_need = INT64_MAX,
+                            .result = {.optimal = true, .bound = INFINITY}};
+    if (simulator == NULL || result == NULL ||
+        read_options(options, &search.options, &search.costs) != WEIR_OK) {
+        weir_faults_add(faults, "weir_search: an argument is NULL, or the options' size is not "
+                                "that of this library");
+        return WEIR_ERR_ARGUMENT;
+    }
+    uint32_t before = search.faults->count;
+    check_counts(&search.options, search.faults);
+    weir__simulate_check_skips(search.costs.skips, search.costs.skip_count, search.options.stages,
+                               search.faults);
+    int status = WEIR_ERR_ARGUMENT;
+    if (search.faults->count == before) {
+        status = acquire(&search);
+        if (status == WEIR_OK) status = search_placements(&search);
+        if (status == WEIR_OK) status = conclude(&search, result);
+        clean_up(&search);
+    }
+    weir_faults_clean_up(&own);
+    return status;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Building a table by taste: of all workers, the one whose next action starts first is served. What
+ * a worker does next is, of what is there by then, what it likes best; or, with patience, what it
+ * likes even better and is known to arrive soon.
+ */
+#include "schedule/auto/auto.h"
+
+#include <math.h>
+
+/* ---- memory ---- */
+
+static bool acquire_plan(const struct weir__auto_problem *problem, struct weir__auto_plan *plan) {
+    plan->step = INFINITY;
+    plan->steps = weir__acquire(problem->allocator, problem->slot_count, sizeof *plan->steps);
+    return plan->steps != NULL;
+}
+
+static void release_plan(const struct weir__auto_problem *problem, struct weir__auto_plan *plan) {
+    weir__release(problem->allocator, plan->steps, problem->slot_count, sizeof *plan->steps);
+}
+
+static bool acquire_times(const struct weir__auto_problem *problem,
+                          struct weir__auto_times *times) {
+    const struct weir_allocator *allocator = problem->allocator;
+    times->ready = weir__acquire(allocator, problem->slot_count, sizeof *times->ready);
+    times->start = weir__acquire(allocator, problem->slot_count, sizeof *times->start);
+    times->end = weir__acquire(allocator, problem->slot_count, sizeof *times->end);
+    times->order = weir__acquire(allocator, problem->slot_count, sizeof *times->order);
+    return times->ready != NULL && times->start != NULL && times->end != NULL &&
+           times->order != NULL;
+}
+
+static void release_times(const struct weir__auto_problem *problem,
+                          struct weir__auto_times *times) {
+    const struct weir_allocator *allocator = problem->allocator;
+    weir__release(allocator, times->order, problem->slot_count, sizeof *times->order);
+    weir__release(allocator, times->end, problem->slot_count, sizeof *times->end);
+    weir__release(allocator, times->start, problem->slot_count, sizeof *times->start);
+    weir__release(allocator, times->ready, problem->slot_count, sizeof *times->ready);
+}
+
+static bool acquire_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+    const struct weir_allocator *allocator = problem->allocator;
+    uint32_t workers = problem->worker_count;
+    rows->begin = weir__acquire(allocator, (size_t)workers + 1, sizeof *rows->begin);
+    rows->cursor = weir__acquire(allocator, workers, sizeof *rows->cursor);
+    rows->free = weir__acquire(allocator, workers, sizeof *rows->free);
+    rows->ready = weir__acquire(allocator, workers, sizeof *rows->ready);
+    rows->awake = weir__acquire(allocator, workers, sizeof *rows->awake);
+    rows->summed = weir__acquire(allocator, problem->stage_count, sizeof *rows->summed);
+    rows->list = weir__acquire(allocator, problem->slot_count, sizeof *rows->list);
+    bool times = acquire_times(problem, &rows->now);
+    times = acquire_times(problem, &rows->next) && times;
+    return times && rows->begin != NULL && rows->cursor != NULL && rows->free != NULL &&
+           rows->ready != NULL && rows->awake != NULL && rows->summed != NULL && rows->list != NULL;
+}
+
+static void release_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+    const struct weir_allocator *allocator = problem->allocator;
+    uint32_t workers = problem->worker_count;
+    release_times(problem, &rows->next);
+    release_times(problem, &rows->now);
+    weir__release(allocator, rows->list, problem->slot_count, sizeof *rows->list);
+    weir__release(allocator, rows->summed, problem->stage_count, sizeof *rows->summed);
+    weir__release(allocator, rows->awake, workers, sizeof *rows->awake);
+    weir__release(allocator, rows->ready, workers, sizeof *rows->ready);
+    weir__release(allocator, rows->free, workers, sizeof *rows->free);
+    weir__release(allocator, rows->cursor, workers, sizeof *rows->cursor);
+    weir__release(allocator, rows->begin, (size_t)workers + 1, sizeof *rows->begin);
+}
+
+int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__auto_problem *problem,
+                          uint64_t work_most) {
+    const struct weir_allocator *allocator = problem->allocator;
+    size_t cells = problem->cell_count;
+    *bench = (struct weir__auto_bench){.work_most = work_most, .goal = INFINITY};
+    int status = weir__auto_state_init(&bench->state, problem);
+    bench->taste.order =
+        weir__acquire(allocator, WEIR__AUTO_SLOTS * cells, sizeof *bench->taste.order);
+    bench->taste.split = weir__acquire(allocator, cells, sizeof *bench->taste.split);
+    bench->latest = weir__acquire(allocator, WEIR__AUTO_SLOTS * cells, sizeof *bench->latest);
+    bench->latest_row = weir__acquire(allocator, problem->worker_count, sizeof *bench->latest_row);
+    bench->offers = weir__acquire(allocator, (size_t)WEIR__AUTO_SLOTS * problem->stage_count,
+                                  sizeof *bench->offers);
+    for (bench->leaf_count = 1; bench->leaf_count < problem->worker_count;) bench->leaf_count *= 2;
+    bench->winners =
+        weir__acquire(allocator, 2 * (size_t)bench->leaf_count, sizeof *bench->winners);
+    bench->choices = weir__acquire(allocator, problem->worker_count, sizeof *bench->choices);
+    bool plans = acquire_plan(problem, &bench->best);
+    plans = acquire_plan(problem, &bench->trial) && plans;
+    plans = acquire_plan(problem, &bench->current) && plans;
+    plans = acquire_rows(problem, &bench->rows) && plans;
+    if (status == WEIR_OK &&
+        (!plans || bench->taste.order == NULL || bench->taste.split == NULL ||
+         bench->latest == NULL || bench->latest_row == NULL || bench->choices == NULL ||
+         bench->winners == NULL || bench->offers == NULL)) {
+        status = WEIR_ERR_OUT_OF_MEMORY;
+    }
+    return status;
+}
+
+void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
+                               const struct weir__auto_problem *problem) {
+    const struct weir_allocator *allocator = problem->allocator;
+    size_t cells = problem->cell_count;
+    release_rows(problem, &bench->rows);
+    release_plan(problem, &bench->current);
+    release_plan(problem, &bench->trial);
+    release_plan(problem, &bench->best);
+    weir__release(allocator, bench->winners, 2 * (size_t)bench->leaf_count, sizeof *bench->winners);
+    weir__release(allocator, bench->choices, problem->worker_count, sizeof *bench->choices);
+    weir__release(allocator, bench->offers, (size_t)WEIR__AUTO_SLOTS * problem->stage_count,
+                  sizeof *bench->offers);
+    weir__release(allocator, bench->latest_row, problem->worker_count, sizeof *bench->latest_row);
+    weir__release(allocator, bench->latest, WEIR__AUTO_SLOTS * cells, sizeof *bench->latest);
+    weir__release(allocator, bench->taste.split, cells, sizeof *bench->taste.split);
+    weir__release(allocator, bench->taste.order, WEIR__AUTO_SLOTS * cells,
+                  sizeof *bench->taste.order);
+    weir__auto_state_clean_up(&bench->state, problem);
+}
+
+/* ---- a worker's choice ---- */
+
+static void offer(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                  uint32_t stage, enum weir_kind kind, enum weir__auto_slot slot) {
+    struct weir__auto_offer *offer = &bench->offers[bench->offer_count];
+    if (!weir__auto_next(problem, &bench->state, stage, kind, &offer->step)) return;
+    size_t cell = weir__auto_cell(problem, stage, offer->step.micro_batch);
+    offer->order = bench->taste.order[slot * problem->cell_count + cell];
+    bench->offer_count++;
+}
+
+static void offer_stage(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                        uint32_t s) {
+    uint32_t i = bench->state.progress[s].gradients;
+    offer(problem, bench, s, WEIR_KIND_F, WEIR__AUTO_FORWARD);
+    if (!problem->stages[s].backward) return;
+    offer(problem, bench, s, WEIR_KIND_R, WEIR__AUTO_RECOMPUTE);
+    offer(problem, bench, s, WEIR_KIND_W, WEIR__AUTO_WEIGHT);
+    if (i < problem->micro_batch_count) {
+        bool split = bench->taste.split[weir__auto_cell(problem, s, i)] != 0;
+        offer(problem, bench, s, split ? WEIR_KIND_I : WEIR_KIND_B, WEIR__AUTO_GRADIENT);
+    }
+}
+
+/* Of what starts by `until`, what is liked best. There is something. */
+static const struct weir__auto_offer *best_offer(const struct weir__auto_bench *bench,
+                                                 double until) {
+    const struct weir__auto_offer *best = NULL;
+    for (uint32_t k = 0; k < bench->offer_count; k++) {
+        const struct weir__auto_offer *offer = &bench->offers[k];
+        if (offer->step.start > until) continue;
+        bool better = best == NULL || offer->order < best->order ||
+                      (!(offer->order > best->order) && offer->step.start < best->step.start);
+        best = better ? offer : best;
+    }
+    return best;
+}
+
+/* Of two workers, the one that starts first; UINT32_MAX is nobody. */
+static uint32_t sooner(const struct weir__auto_bench *bench, uint32_t a, uint32_t b) {
+    if (a == UINT32_MAX || b == UINT32_MAX) return a < b ? a : b;
+    return bench->choices[b].start < bench->choices[a].start ? b : a;
+}
+
+static void play(struct weir__auto_bench *bench, uint32_t worker) {
+    for (uint32_t k = (bench->leaf_count + worker) / 2; k > 0; k /= 2) {
+        bench->winners[k] = sooner(bench, bench->winners[2 * k], bench->winners[2 * k + 1]);
+    }
+}
+
+static void find_choice(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                        uint32_t worker) {
+    struct weir__auto_step *choice = &bench->choices[worker];
+    double first = INFINITY;
+    bench->offer_count = 0;
+    for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++) {
+        offer_stage(problem, bench, problem->held[k]);
+    }
+    for (uint32_t k = 0; k < bench->offer_count; k++) {
+        double start = bench->offers[k].step.start;
+        first = start < first ? start : first;
+    }
+    if (bench->offer_count == 0) {
+        *choice = (struct weir__auto_step){.start = INFINITY};
+        return;
+    }
+    const struct weir__auto_offer *ready = best_offer(bench, first);
+    double until = first + bench->taste.patience * (ready->step.end - ready->step.start);
+    *choice = best_offer(bench, until)->step;
+}
+
+static void choose(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                   uint32_t worker) {
+    find_choice(problem, bench, worker);
+    play(bench, worker);
+}
+
+/* ---- building ---- */
+
+/* Those who may have waited for what was placed choose anew. */
+static void tell(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                 const struct weir__auto_step *step) {
+    uint32_t s = step->stage, writes = weir__kinds[step->kind].writes;
+    bool forward = (writes & WEIR__OUTPUTS) != 0;
+    const struct weir__auto_feeds *feeds = forward ? &problem->values_out : &problem->gradients_out;
+    choose(problem, bench, problem->stages[s].worker);
+    if ((writes & (WEIR__OUTPUTS | WEIR__INPUT_GRADS)) == 0) return;
+    for (uint32_t f = feeds->begin[s]; f < feeds->begin[s + 1]; f++) {
+        uint32_t worker = problem->stages[feeds->list[f].stage].worker;
+        if (worker != problem->stages[s].worker) choose(problem, bench, worker);
+    }
+    if (forward && s > 0 && problem->stages[s - 1].ahead != 0) {
+        choose(problem, bench, problem->stages[s - 1].worker);
+    }
+}
+
+/* Everybody's first choice. */
+static void begin_choices(const struct weir__auto_problem *problem,
+                          struct weir__auto_bench *bench) {
+    for (uint32_t w = 0; w < bench->leaf_count; w++) {
+        bench->winners[bench->leaf_count + w] = w < problem->worker_count ? w : UINT32_MAX;
+    }
+    for (uint32_t w = 0; w < problem->worker_count; w++) find_choice(problem, bench, w);
+    for (uint32_t k = bench->leaf_count; k-- > 1;) {
+        bench->winners[k] = sooner(bench, bench->winners[2 * k], bench->winners[2 * k + 1]);
+    }
+}
+
+int64_t weir__auto_peak(const struct weir__auto_problem *problem,
+                        const struct weir__auto_state *state) {
+    int64_t sums[WEIR__AUTO_AMOUNTS] = {0};
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
+            sums[amount] += state->places[w].peak[amount];
+        }
+    }
+    return sums[WEIR__AUTO_BYTES] > 0 ? sums[WEIR__AUTO_BYTES] : sums[WEIR__AUTO_ACTIVATIONS];
+}
+
+void weir__auto_build(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
+    struct weir__auto_plan *plan = &bench->trial;
+    struct weir__auto_undo undo;
+    plan->count = 0;
+    plan->step = 0.0;
+    weir__auto_state_reset(&bench->state, problem);
+    begin_choices(problem, bench);
+    for (;;) {
+        struct weir__auto_step step = bench->choices[bench->winners[1]];
+        if (!(step.start < INFINITY)) break;
+        assert(plan->count < problem->slot_count);
+        weir__auto_place_step(problem, &bench->state, &step, &undo);
+        plan->steps[plan->count++] = step;
+        plan->step = step.end > plan->step ? step.end : plan->step;
+        tell(problem, bench, &step);
+    }
+    bench->work += plan->count;
+    plan->peak = weir__auto_peak(problem, &bench->state);
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        bool held = false;
+        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
+            held = held || problem->stages[problem->held[k]].backward;
+        }
+        bool done = !held || bench->state.places[w].oldest == problem->micro_batch_count;
+        if (!done) plan->step = INFINITY;
+    }
+}
+
+/* ---- what a plan can put up with ---- */
+
+static double latest_by(const struct weir__auto_problem *problem,
+                        const struct weir__auto_feeds *out, const double *latest,
+                        const struct weir__auto_step *step, double end) {
+    for (uint32_t f = out->begin[step->stage]; f < out->begin[step->stage + 1]; f++) {
+        const struct weir__auto_feed *feed = &out->list[f];
+        size_t cell = weir__auto_cell(problem, feed->stage, step->micro_batch);
+        double by = latest[cell] - feed->copy - problem->costs->host_seconds;
+        end = by < end ? by : end;
+    }
+    return end;
+}
+
+void weir__auto_find_latest(const struct weir__auto_problem *problem,
+                            struct weir__auto_bench *bench, const struct weir__auto_plan *plan) {
+    size_t cells = problem->cell_count;
+    double *gradients = &bench->latest[WEIR__AUTO_GRADIENT * cells];
+    for (size_t i = 0; i < WEIR__AUTO_SLOTS * cells; i++) bench->latest[i] = plan->step;
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        bench->latest_row[w] = plan->step + problem->costs->host_seconds;
+    }
+    for (uint32_t k = plan->count; k-- > 0;) {
+        const struct weir__auto_step *step = &plan->steps[k];
+        size_t cell = weir__auto_cell(problem, step->stage, step->micro_batch);
+        uint32_t writes = weir__kinds[step->kind].writes;
+        double *row = &bench->latest_row[problem->stages[step->stage].worker];
+        double end = *row - problem->costs->host_seconds;
+        enum weir__auto_slot slot = WEIR__AUTO_WEIGHT;
+        if ((writes & WEIR__OUTPUTS) != 0) {
+            slot = WEIR__AUTO_FORWARD;
+            end = latest_by(problem, &problem->values_out, bench->latest, step, end);
+        } else if ((writes & WEIR__INPUT_GRADS) != 0) {
+            slot = WEIR__AUTO_GRADIENT;
+            end = latest_by(problem, &problem->gradients_out, gradients, step, end);
+        } else if ((writes & WEIR__SAVED) != 0) {
+            slot = WEIR__AUTO_RECOMPUTE;
+        }
+        *row = bench->latest[slot * cells + cell] = end - (step->end - step->start);
+    }
+}

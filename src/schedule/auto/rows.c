@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Local search on rows. What is critical and stands behind something else than what it needs is put
+ * before it, or what stands before it goes into idle time further right; a backward that somebody
+ * waits for is split, another made whole again. A change stays if the step is shorter, or as short
+ * and the rows together end earlier. Rows are run from the left, which costs
+ * an eighth of what building takes.
+ *
+ * A whole backward is two entries of its row, the second of which is void, so that rows keep their
+ * lengths.
+ */
+#include "schedule/auto/auto.h"
+
+#include <math.h>
+#include <string.h>
+
+#define COST_PART 8u
+#define GAPS_MAX 4u
+#define EPSILON 1e-9
+
+/* ---- rows from a plan, and back ---- */
+
+static void put(struct weir__auto_rows *rows, uint32_t *at, const struct weir__auto_step *step,
+                enum weir_kind kind, bool is_void) {
+    rows->list[(*at)++] =
+        (struct weir__auto_entry){step->stage, step->micro_batch, (uint8_t)kind, is_void};
+}
+
+/* begin[w] of the rows, from how many entries each worker has. */
+static void begin_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+    uint32_t m = problem->micro_batch_count, at = 0;
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        rows->begin[w] = rows->cursor[w] = at;
+        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
+            const struct weir__auto_stage *stage = &problem->stages[problem->held[k]];
+            at += m + stage->recomputed + (stage->backward ? 2 * m : 0);
+        }
+    }
+    rows->begin[problem->worker_count] = at;
+    assert(at == problem->slot_count);
+}
+
+static void read_plan(const struct weir__auto_problem *problem, const struct weir__auto_plan *plan,
+                      struct weir__auto_rows *rows) {
+    begin_rows(problem, rows);
+    for (uint32_t k = 0; k < plan->count; k++) {
+        const struct weir__auto_step *step = &plan->steps[k];
+        uint32_t *at = &rows->cursor[problem->stages[step->stage].worker];
+        put(rows, at, step, step->kind, false);
+        if (step->kind == WEIR_KIND_B) put(rows, at, step, WEIR_KIND_W, true);
+    }
+}
+
+void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                     const struct weir__auto_plan *plan, struct weir__table_builder *builder) {
+    const struct weir__auto_rows *rows = &bench->rows;
+    read_plan(problem, plan, &bench->rows);
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        weir__table_row(builder);
+        for (uint32_t at = rows->begin[w]; at < rows->begin[w + 1]; at++) {
+            const struct weir__auto_entry *entry = &rows->list[at];
+            if (entry->is_void) continue;
+            weir__table_add(builder, (enum weir_kind)entry->kind, entry->stage, entry->micro_batch);
+        }
+        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
+            weir__table_add(builder, WEIR_KIND_U, problem->held[k], 0);
+        }
+    }
+}
+
+static void write_plan(const struct weir__auto_rows *rows, struct weir__auto_plan *plan) {
+    const struct weir__auto_times *now = &rows->now;
+    plan->count = now->count;
+    for (uint32_t k = 0; k < now->count; k++) {
+        uint32_t at = now->order[k];
+        const struct weir__auto_entry *entry = &rows->list[at];
+        plan->steps[k] = (struct weir__auto_step){now->start[at], now->end[at], entry->stage,
+                                                  entry->micro_batch, (enum weir_kind)entry->kind};
+    }
+    plan->step = now->step;
+}
+
+/* ---- running rows ---- */
+
+static bool arrive(const struct weir__auto_problem *problem, const struct weir__auto_feeds *feeds,
+                   const double *ends, const struct weir__auto_entry *entry, double *ready) {
+    for (uint32_t f = feeds->begin[entry->stage]; f < feeds->begin[entry->stage + 1]; f++) {
+        double end = ends[weir__auto_cell(problem, feeds->list[f].stage, entry->micro_batch)];
+        if (end < 0.0) return false;
+        *ready = end + feeds->list[f].copy > *ready ? end + feeds->list[f].copy : *ready;
+    }
+    return true;
+}
+
+static bool is_ready(const struct weir__auto_problem *problem, const struct weir__auto_state *state,
+                     const struct weir__auto_entry *entry, double *ready) {
+    const struct weir__kind *kind = &weir__kinds[entry->kind];
+    size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
+    bool late = problem->costs->recompute_late && kind->waits_gradient_late;
+    *ready = 0.0;
+    if ((kind->writes & WEIR__OUTPUTS) != 0) {
+        uint32_t ahead = problem->stages[entry->stage].ahead;
+        if (ahead != 0 && entry->micro_batch >= ahead) {
+            double end = state->forward_end[weir__auto_cell(problem, entry->stage + 1,
+                                                            entry->micro_batch - ahead)];
+            if (end < 0.0) return false;
+            *ready = end;
+        }
+        return arrive(problem, &problem->values_in, state->forward_end, entry, ready);
+    }
+    if (state->forward_end[cell] < 0.0) return false;
+    if ((kind->reads & WEIR__WEIGHT_INPUTS) != 0) return state->gradient_end[cell] >= 0.0;
+    if ((kind->reads & WEIR__OUTPUT_GRADS) == 0 && !late) return true;
+    return arrive(problem, &problem->gradients_in, state->gradient_end, entry, ready);
+}
+
+static void wake(struct weir__auto_rows *rows, uint32_t worker) {
+    if (rows->awake[worker]) return;
+    rows->awake[worker] = true;
+    rows->ready[rows->ready_count++] = worker;
+}
+
+static void wake_readers(const struct weir__auto_problem *problem, struct weir__auto_rows *rows,
+                         const struct weir__auto_feeds *out, uint32_t stage) {
+    for (uint32_t f = out->begin[stage]; f < out->begin[stage + 1]; f++) {
+        wake(rows, problem->stages[out->list[f].stage].worker);
+    }
+}
+
+static void run_entry(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                      uint32_t at, double ready, double *free) {
+    struct weir__auto_times *times = &bench->rows.next;
+    const struct weir__auto_entry *entry = &bench->rows.list[at];
+    const double *scale = problem->costs->micro_batch_scale;
+    size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
+    uint32_t writes = weir__kinds[entry->kind].writes;
+    double seconds = problem->stages[entry->stage].seconds[entry->kind];
+    if (scale != NULL) seconds *= scale[entry->micro_batch];
+    times->ready[at] = ready;
+    times->start[at] = (*free > ready ? *free : ready) + problem->costs->host_seconds;
+    times->end[at] = *free = times->start[at] + seconds;
+    times->order[times->count++] = at;
+    if ((writes & WEIR__OUTPUTS) != 0) {
+        bench->state.forward_end[cell] = *free;
+        wake_readers(problem, &bench->rows, &problem->values_out, entry->stage);
+        if (entry->stage > 0 && problem->stages[entry->stage - 1].ahead != 0) {
+            wake(&bench->rows, problem->stages[entry->stage - 1].worker);
+        }
+    } else if ((writes & WEIR__INPUT_GRADS) != 0) {
+        bench->state.gradient_end[cell] = *free;
+        wake_readers(problem, &bench->rows, &problem->gradients_out, entry->stage);
+    }
+}
+
+/* Into `next`. False where the rows let nobody go on. */
+static bool run_rows(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
+    struct weir__auto_rows *rows = &bench->rows;
+    uint32_t left = problem->slot_count;
+    for (size_t i = 0; i < problem->cell_count; i++) {
+        bench->state.forward_end[i] = bench->state.gradient_end[i] = -1.0;
+    }
+    rows->next.count = rows->ready_count = 0;
+    for (uint32_t w = problem->worker_count; w-- > 0;) {
+        rows->cursor[w] = rows->begin[w];
+        rows->free[w] = -problem->costs->host_seconds;
+        rows->awake[w] = false;
+        wake(rows, w);
+    }
+    while (rows->ready_count > 0) {
+        uint32_t w = rows->ready[--rows->ready_count], at = rows->cursor[w];
+        double ready;
+        for (; at < rows->begin[w + 1]; at++) {
+            if (rows->list[at].is_void) continue;
+            if (!is_ready(problem, &bench->state, &rows->list[at], &ready)) break;
+            run_entry(problem, bench, at, ready, &rows->free[w]);
+        }
+        left -= at - rows->cursor[w];
+        rows->cursor[w] = at;
+        rows->awake[w] = false;
+    }
+    struct weir__auto_times *next = &rows->next;
+    next->step = next->sum = 0.0;
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        next->step = rows->free[w] > next->step ? rows->free[w] : next->step;
+        next->sum += rows->free[w];
+    }
+    bench->work += problem->slot_count / COST_PART + 1;
+    return left == 0;
+}
+
+/* ---- memory ---- */
+
+static int64_t begins(const struct weir__auto_problem *problem,
+                      const struct weir__auto_entry *entry, int amount) {
+    const struct weir__auto_stage *stage = &problem->stages[entry->stage];
+    uint32_t writes = weir__kinds[entry->kind].writes;
+    bool later = weir__auto_recomputed(problem, entry->stage, entry->micro_batch);
+    if ((writes & WEIR__OUTPUTS) != 0) {
+        return stage->kept[amount] + (later ? 0 : stage->saved[amount]);
+    }
+    return (writes & WEIR__SAVED) != 0 ? stage->saved[amount] : 0;
+}
+
+static int64_t frees(const struct weir__auto_problem *problem, const struct weir__auto_entry *entry,
+                     int amount) {
+    const struct weir__auto_stage *stage = &problem->stages[entry->stage];
+    bool ends = (weir__kinds[entry->kind].writes & WEIR__PARAM_GRADS) != 0 && !entry->is_void;
+    return ends ? stage->kept[amount] + stage->saved[amount] : 0;
+}
+
+static bool is_within(const struct weir__auto_problem *problem, const struct weir__auto_rows *rows,
+                      uint32_t worker) {
+    for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
+        int64_t limit = problem->workers[worker].limit[amount], now = 0;
+        if (limit == INT64_MAX) continue;
+        for (uint32_t at = rows->begin[worker]; at < rows->begin[worker + 1]; at++) {
+            now += begins(problem, &rows->list[at], amount);
+            if (now > limit) return false;
+            now -= frees(problem, &rows->list[at], amount);
+        }
+    }
+    return true;
+}
+
+/* Are the gradients of each of the worker's stages summed in ascending micro-batches? */
+static bool is_ascending(const struct weir__auto_problem *problem, struct weir__auto_rows *rows,
+                         uint32_t worker) {
+    for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++) {
+        rows->summed[problem->held[k]] = 0;
+    }
+    for (uint32_t at = rows->begin[worker]; at < rows->begin[worker + 1]; at++) {
+        const struct weir__auto_entry *entry = &rows->list[at];
+        bool sums = (weir__kinds[entry->kind].writes & WEIR__PARAM_GRADS) != 0;
+        if (sums && !entry->is_void && entry->micro_batch != rows->summed[entry->stage]++) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- changes ---- */
+
+/* Of one stage's two entries, must `first` stay before `second`? Those of a kind keep their order,
+ * and so do those of a micro-batch. */
+static bool is_bound(const struct weir__auto_entry *first, const struct weir__auto_entry *second) {
+    if (first->stage != second->stage) return false;
+    bool back = first->kind == WEIR_KIND_B || first->kind == WEIR_KIND_I;
+    bool backs = back && (second->kind == WEIR_KIND_B || second->kind == WEIR_KIND_I);
+    return first->micro_batch == second->micro_batch || first->kind == second->kind || backs;
+}
+
+static void move_entry(struct weir__auto_rows *rows, uint32_t from, uint32_t to) {
+    struct weir__auto_entry moved = rows->list[from];
+    if (to < from) {
+        memmove(&rows->list[to + 1], &rows->list[to], (from - to) * sizeof moved);
+    } else {
+        memmove(&rows->list[from], &rows->list[from + 1], (to - from) * sizeof moved);
+    }
+    rows->list[to] = moved;
+}
+
+static bool may_move(const struct weir__auto_rows *rows, uint32_t from, uint32_t to) {
+    for (uint32_t at = to; at < from; at++) {
+        if (is_bound(&rows->list[at], &rows->list[from])) return false;
+    }
+    for (uint32_t at = from + 1; at <= to && from < to; at++) {
+        if (is_bound(&rows->list[from], &rows->list[at])) return false;
+    }
+    return true;
+}
+
+static void take_next(struct weir__auto_rows *rows) {
+    struct weir__auto_times kept = rows->now;
+    rows->now = rows->next;
+    rows->next = kept;
+}
+
+/* True, and `next` is `now`, if the rows as they are changed are better. */
+static bool is_kept(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                    uint32_t worker) {
+    struct weir__auto_rows *rows = &bench->rows;
+    if (!is_ascending(problem, rows, worker) || !is_within(problem, rows, worker) ||
+        !run_rows(problem, bench)) {
+        return false;
+    }
+    double step = rows->now.step, sum = rows->now.sum;
+    bool shorter = rows->next.step < step - EPSILON * step;
+    bool as_short = rows->next.step <= step && rows->next.sum < sum - EPSILON * sum;
+    if (shorter || as_short) take_next(rows);
+    return shorter || as_short;
+}
+
+static bool try_move(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                     uint32_t worker, uint32_t from, uint32_t to) {
+    if (from == to || !may_move(&bench->rows, from, to)) return false;
+    move_entry(&bench->rows, from, to);
+    if (is_kept(problem, bench, worker)) return true;
+    move_entry(&bench->rows, to, from);
+    return false;
+}
+
+/* The void or real W of a backward's entry. */
+static uint32_t weight_of(const struct weir__auto_rows *rows, uint32_t worker, uint32_t at) {
+    const struct weir__auto_entry *entry = &rows->list[at];
+    for (uint32_t k = at + 1; k < rows->begin[worker + 1]; k++) {
+        const struct weir__auto_entry *other = &rows->list[k];
+        if (other->kind == WEIR_KIND_W && other->stage == entry->stage &&
+            other->micro_batch == entry->micro_batch) {
+            return k;
+        }
+    }
+    return at;
+}
+
+static bool try_change(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                       uint32_t worker, uint32_t at) {
+    struct weir__auto_rows *rows = &bench->rows;
+    struct weir__auto_entry *entry = &rows->list[at];
+    uint32_t weight = weight_of(rows, worker, at);
+    if (problem->options->whole_backward || weight == at) return false;
+    bool split = entry->kind == WEIR_KIND_I;
+    entry->kind = split ? WEIR_KIND_B : WEIR_KIND_I;
+    rows->list[weight].is_void = split;
+    if (is_kept(problem, bench, worker)) return true;
+    entry->kind = split ? WEIR_KIND_I : WEIR_KIND_B;
+    rows->list[weight].is_void = !split;
+    return false;
+}
+
+/* What stands before the entry goes into one of the next waits of the row. */
+static bool try_gaps(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                     uint32_t worker, uint32_t from) {
+    struct weir__auto_rows *rows = &bench->rows;
+    double end = rows->now.end[from];
+    uint32_t gaps = 0;
+    for (uint32_t at = from + 1; at < rows->begin[worker + 1] && gaps < GAPS_MAX; at++) {
+        if (rows->list[at].is_void) continue;
+        if (is_bound(&rows->list[from], &rows->list[at])) return false;
+        bool waits = rows->now.start[at] > end + EPSILON;
+        bool last = at + 1 == rows->begin[worker + 1];
+        end = rows->now.end[at];
+        if (!waits && !last) continue;
+        gaps++;
+        if (try_move(problem, bench, worker, from, last ? at : at - 1)) return true;
+    }
+    return false;
+}
+
+/* ---- the search ---- */
+
+/* Where the entry would stand if it went as soon as it is ready. */
+static uint32_t soonest(const struct weir__auto_rows *rows, uint32_t worker, uint32_t at) {
+    uint32_t to = at;
+    while (to > rows->begin[worker] && !is_bound(&rows->list[to - 1], &rows->list[at]) &&
+           (rows->list[to - 1].is_void || rows->now.end[to - 1] > rows->now.ready[at] + EPSILON)) {
+        to--;
+    }
+    return to;
+}
+
+/* The entry before, voids left out; `at` itself if there is none. */
+static uint32_t before(const struct weir__auto_rows *rows, uint32_t worker, uint32_t at) {
+    for (uint32_t k = at; k-- > rows->begin[worker];) {
+        if (!rows->list[k].is_void) return k;
+    }
+    return at;
+}
+
+/* Any change that helps at a critical entry. */
+static bool relieve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                    uint32_t worker, uint32_t at) {
+    struct weir__auto_rows *rows = &bench->rows;
+    bool back = (weir__kinds[rows->list[at].kind].writes & WEIR__INPUT_GRADS) != 0;
+    if (back && try_change(problem, bench, worker, at)) return true;
+    uint32_t prior = before(rows, worker, at);
+    if (prior == at || rows->now.ready[at] > rows->now.end[prior] - EPSILON) return false;
+    if (try_move(problem, bench, worker, at, prior)) return true;
+    uint32_t to = soonest(rows, worker, at);
+    if (to < prior && try_move(problem, bench, worker, at, to)) return true;
+    return !is_bound(&rows->list[prior], &rows->list[at]) &&
+           try_gaps(problem, bench, worker, prior);
+}
+
+static enum weir__auto_slot slot_of(const struct weir__auto_entry *entry) {
+    uint32_t writes = weir__kinds[entry->kind].writes;
+    if ((writes & WEIR__OUTPUTS) != 0) return WEIR__AUTO_FORWARD;
+    if ((writes & WEIR__INPUT_GRADS) != 0) return WEIR__AUTO_GRADIENT;
+    return (writes & WEIR__SAVED) != 0 ? WEIR__AUTO_RECOMPUTE : WEIR__AUTO_WEIGHT;
+}
+
+static bool is_critical(const struct weir__auto_problem *problem,
+                        const struct weir__auto_bench *bench, uint32_t at) {
+    const struct weir__auto_entry *entry = &bench->rows.list[at];
+    size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
+    double latest = bench->latest[slot_of(entry) * problem->cell_count + cell];
+    return !entry->is_void && latest <= bench->rows.now.start[at] + EPSILON * bench->rows.now.step;
+}
+
+/* One change, looked for from the entry `first` on, over all rows. */
+static bool change_once(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                        uint32_t *first) {
+    struct weir__auto_rows *rows = &bench->rows;
+    write_plan(rows, &bench->trial);
+    weir__auto_find_latest(problem, bench, &bench->trial);
+    for (uint32_t k = 0; k < problem->slot_count && bench->work < bench->work_most; k++) {
+        uint32_t at = (*first + k) % problem->slot_count;
+        if (!is_critical(problem, bench, at)) continue;
+        uint32_t w = problem->stages[rows->list[at].stage].worker;
+        if (relieve(problem, bench, w, at)) {
+            *first = at;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool are_allowed(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        if (!is_within(problem, rows, w) || !is_ascending(problem, rows, w)) return false;
+    }
+    return true;
+}
+
+static int64_t peak_of(const struct weir__auto_problem *problem,
+                       const struct weir__auto_rows *rows) {
+    int64_t sums[WEIR__AUTO_AMOUNTS] = {0};
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
+            int64_t now = 0, most = 0;
+            for (uint32_t at = rows->begin[w]; at < rows->begin[w + 1]; at++) {
+                now += begins(problem, &rows->list[at], amount);
+                most = now > most ? now : most;
+                now -= frees(problem, &rows->list[at], amount);
+            }
+            sums[amount] += most;
+        }
+    }
+    return sums[WEIR__AUTO_BYTES] > 0 ? sums[WEIR__AUTO_BYTES] : sums[WEIR__AUTO_ACTIVATIONS];
+}
+
+void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                      const struct weir_table *table) {
+    struct weir__auto_rows *rows = &bench->rows;
+    uint32_t at = 0;
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        rows->begin[w] = at;
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            const struct weir_action *action = &table->actions[a];
+            struct weir__auto_step step = {.stage = action->stage,
+                                           .micro_batch = action->micro_batch};
+            if (!weir__kinds[action->kind].per_micro_batch) continue;
+            put(rows, &at, &step, (enum weir_kind)action->kind, false);
+            if (action->kind == WEIR_KIND_B) put(rows, &at, &step, WEIR_KIND_W, true);
+        }
+    }
+    rows->begin[problem->worker_count] = at;
+    if (at != problem->slot_count || !are_allowed(problem, rows) || !run_rows(problem, bench)) {
+        return;
+    }
+    take_next(rows);
+    write_plan(rows, &bench->trial);
+    bench->trial.peak = peak_of(problem, rows);
+}
+
+/* The latest end of a gradient that others can put up with. */
+static double latest_end(const struct weir__auto_problem *problem,
+                         const struct weir__auto_bench *bench,
+                         const struct weir__auto_entry *entry) {
+    const struct weir__auto_feeds *out = &problem->gradients_out;
+    const double *latest = &bench->latest[WEIR__AUTO_GRADIENT * problem->cell_count];
+    double end = INFINITY;
+    for (uint32_t f = out->begin[entry->stage]; f < out->begin[entry->stage + 1]; f++) {
+        size_t cell = weir__auto_cell(problem, out->list[f].stage, entry->micro_batch);
+        double by = latest[cell] - out->list[f].copy - problem->costs->host_seconds;
+        end = by < end ? by : end;
+    }
+    return end;
+}
+
+/* An I directly before its W, which nobody misses if both are one B. */
+static bool may_join(const struct weir__auto_problem *problem, const struct weir__auto_bench *bench,
+                     uint32_t at) {
+    const struct weir__auto_rows *rows = &bench->rows;
+    const struct weir__auto_entry *entry = &rows->list[at], *next = &rows->list[at + 1];
+    const double *seconds = problem->stages[entry->stage].seconds;
+    double whole = seconds[WEIR_KIND_B];
+    return entry->kind == WEIR_KIND_I && next->kind == WEIR_KIND_W && entry->stage == next->stage &&
+           entry->micro_batch == next->micro_batch &&
+           whole <= seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W] &&
+           rows->now.start[at] + whole <= latest_end(problem, bench, entry);
+}
+
+void weir__auto_join(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                     struct weir__auto_plan *plan) {
+    struct weir__auto_rows *rows = &bench->rows;
+    read_plan(problem, plan, rows);
+    if (!run_rows(problem, bench)) return;
+    take_next(rows);
+    write_plan(rows, &bench->trial);
+    weir__auto_find_latest(problem, bench, &bench->trial);
+    for (uint32_t w = 0; w < problem->worker_count; w++) {
+        for (uint32_t at = rows->begin[w]; at + 1 < rows->begin[w + 1]; at++) {
+            if (!may_join(problem, bench, at)) continue;
+            rows->list[at].kind = WEIR_KIND_B;
+            rows->list[at + 1].is_void = true;
+        }
+    }
+    if (!run_rows(problem, bench) || rows->next.step > rows->now.step) return;
+    take_next(rows);
+    write_plan(rows, plan);
+    plan->peak = peak_of(problem, rows);
+}
+
+void weir__auto_polish(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
+                       struct weir__auto_plan *plan) {
+    struct weir__auto_rows *rows = &bench->rows;
+    uint32_t first = 0;
+    read_plan(problem, plan, rows);
+    if (!run_rows(problem, bench)) return;
+    take_next(rows);
+    while (bench->work < bench->work_most && rows->now.step > problem->bound) {
+        if (!change_once(problem, bench, &first)) break;
+    }
+    write_plan(rows, plan);
+    plan->peak = peak_of(problem, rows);
+}

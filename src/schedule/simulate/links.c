@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The check over links: the lowered program is run until nobody can go on. What one worker can do
+ * stays possible whatever the others do, so any order of running finds the same end. Who is stuck
+ * waits for one other worker, so each path of waiting ends in a circle.
+ */
+#include "schedule/lower.h"
+#include "schedule/simulate/simulate.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+struct run {
+    const struct weir_table *table;
+    const struct weir__program *program;
+    const struct weir_allocator *allocator;
+    struct weir_faults *faults;
+    uint32_t depth;
+    uint32_t *cursor;  /**< [worker]: its next operation */
+    uint32_t *carried; /**< [link]: messages sent and not received */
+    bool *sent;        /**< [message] */
+    uint32_t *ready;   /**< [worker]: a stack of workers to look at, */
+    bool *waits;       /**< [worker]: and who is not in it */
+    uint32_t *met;     /**< [worker]: the path of waiting that came by, or 0 */
+    uint32_t ready_count;
+    uint32_t circles;
+};
+
+/* ---- running ---- */
+
+static void wake(struct run *run, uint32_t worker) {
+    if (!run->waits[worker]) return;
+    run->waits[worker] = false;
+    run->ready[run->ready_count++] = worker;
+}
+
+static bool is_at(const struct run *run, uint32_t worker, enum weir__operation_kind kind,
+                  uint32_t message) {
+    uint32_t at = run->cursor[worker];
+    if (at == run->program->begin[worker + 1]) return false;
+    const struct weir__operation *operation = &run->program->operations[at];
+    return operation->kind == kind && operation->at == message;
+}
+
+/* A send or receive meets its counterpart, which goes on with it. */
+static bool meet(struct run *run, const struct weir__message *message, uint32_t m, bool sends) {
+    uint32_t other = sends ? message->receiver : message->sender;
+    if (!is_at(run, other, sends ? WEIR__RECEIVE : WEIR__SEND, m)) return false;
+    run->cursor[other]++;
+    wake(run, other);
+    return true;
+}
+
+static bool try_send(struct run *run, uint32_t m) {
+    const struct weir__message *message = &run->program->messages[m];
+    if (run->depth == 0) return meet(run, message, m, true);
+    if (run->depth != WEIR_LINKS_UNBOUNDED && run->carried[message->link] >= run->depth) {
+        return false;
+    }
+    run->carried[message->link]++;
+    run->sent[m] = true;
+    if (is_at(run, message->receiver, WEIR__RECEIVE, m)) wake(run, message->receiver);
+    return true;
+}
+
+static bool try_receive(struct run *run, uint32_t m) {
+    const struct weir__message *message = &run->program->messages[m];
+    if (run->depth == 0) return meet(run, message, m, false);
+    if (!run->sent[m]) return false;
+    run->carried[message->link]--;
+    wake(run, message->sender);
+    return true;
+}
+
+static void run_worker(struct run *run, uint32_t worker) {
+    while (run->cursor[worker] < run->program->begin[worker + 1]) {
+        const struct weir__operation *operation = &run->program->operations[run->cursor[worker]];
+        if (operation->kind == WEIR__SEND && !try_send(run, operation->at)) return;
+        if (operation->kind == WEIR__RECEIVE && !try_receive(run, operation->at)) return;
+        run->cursor[worker]++;
+    }
+}
+
+static void run_all(struct run *run) {
+    for (uint32_t w = 0; w < run->table->worker_count; w++) {
+        run->cursor[w] = run->program->begin[w];
+        run->ready[run->ready_count++] = w;
+    }
+    while (run->ready_count > 0) {
+        uint32_t worker = run->ready[--run->ready_count];
+        run_worker(run, worker);
+        run->waits[worker] = true;
+    }
+}
+
+/* ---- circles ---- */
+
+static bool is_stuck(const struct run *run, uint32_t worker) {
+    return run->cursor[worker] < run->program->begin[worker + 1];
+}
+
+static uint32_t waits_for(const struct run *run, uint32_t worker) {
+    const struct weir__operation *operation = &run->program->operations[run->cursor[worker]];
+    const struct weir__message *message = &run->program->messages[operation->at];
+    assert(operation->kind != WEIR__RUN);
+    return operation->kind == WEIR__SEND ? message->receiver : message->sender;
+}
+
+static void describe(const struct run *run, uint32_t worker, char *text, size_t capacity) {
+    const struct weir__operation *operation = &run->program->operations[run->cursor[worker]];
+    const struct weir__message *message = &run->program->messages[operation->at];
+    char from[24], reader[24];
+    weir__action_text(&run->table->actions[message->from], from);
+    weir__action_text(&run->table->actions[message->reader], reader);
+    if (operation->kind == WEIR__SEND) {
+        snprintf(text, capacity, "worker %" PRIu32 " waits to send %s to worker %" PRIu32, worker,
+                 from, message->receiver);
+    } else {
+        snprintf(text, capacity,
+                 "worker %" PRIu32 " waits before %s to receive %s from worker %" PRIu32, worker,
+                 reader, from, message->sender);
+    }
+}
+
+static void report_circle(struct run *run, uint32_t first) {
+    char line[440], wait[128], links[40] = "unbounded links";
+    size_t used = 0;
+    uint32_t worker = first;
+    if (run->depth != WEIR_LINKS_UNBOUNDED) {
+        snprintf(links, sizeof links, "links of depth %" PRIu32, run->depth);
+    }
+    do {
+        describe(run, worker, wait, sizeof wait);
+        if (used + strlen(wait) + 8 > sizeof line) {
+            snprintf(line + used, sizeof line - used, "; ...");
+            break;
+        }
+        used +=
+            (size_t)snprintf(line + used, sizeof line - used, "%s%s", used > 0 ? "; " : "", wait);
+        worker = waits_for(run, worker);
+    } while (worker != first);
+    weir_faults_add(run->faults, "deadlock over %s: %s", links, line);
+    run->circles++;
+}
+
+static void report_circles(struct run *run) {
+    for (uint32_t w = 0; w < run->table->worker_count; w++) {
+        uint32_t at = w;
+        while (is_stuck(run, at) && run->met[at] == 0) {
+            run->met[at] = w + 1;
+            at = waits_for(run, at);
+        }
+        if (is_stuck(run, at) && run->met[at] == w + 1) report_circle(run, at);
+    }
+}
+
+/* ---- all of it ---- */
+
+static bool acquire(struct run *run) {
+    const struct weir_allocator *allocator = run->allocator;
+    size_t workers = run->program->worker_count;
+    run->cursor = weir__acquire(allocator, workers, sizeof *run->cursor);
+    run->ready = weir__acquire(allocator, workers, sizeof *run->ready);
+    run->waits = weir__acquire(allocator, workers, sizeof *run->waits);
+    run->met = weir__acquire(allocator, workers, sizeof *run->met);
+    run->carried = weir__acquire(allocator, run->program->link_count, sizeof *run->carried);
+    run->sent = weir__acquire(allocator, run->program->message_count, sizeof *run->sent);
+    return run->cursor != NULL && run->ready != NULL && run->waits != NULL && run->met != NULL &&
+           run->carried != NULL && run->sent != NULL;
+}
+
+static void release(struct run *run) {
+    const struct weir_allocator *allocator = run->allocator;
+    size_t workers = run->program->worker_count;
+    weir__release(allocator, run->sent, run->program->message_count, sizeof *run->sent);
+    weir__release(allocator, run->carried, run->program->link_count, sizeof *run->carried);
+    weir__release(allocator, run->met, workers, sizeof *run->met);
+    weir__release(allocator, run->waits, workers, sizeof *run->waits);
+    weir__release(allocator, run->ready, workers, sizeof *run->ready);
+    weir__release(allocator, run->cursor, workers, sizeof *run->cursor);
+}
+
+static int check_program(const struct weir_table *table, const struct weir__program *program,
+                         const struct weir_links_options *options, struct weir_faults *faults) {
+    struct run run = {.table = table,
+                      .program = program,
+                      .allocator = options->allocator,
+                      .faults = faults,
+                      .depth = options->depth};
+    int status = acquire(&run) ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (status == WEIR_OK) {
+        run_all(&run);
+        report_circles(&run);
+        status = run.circles > 0 ? WEIR_ERR_SCHEDULE : WEIR_OK;
+    }
+    release(&run);
+    return status;
+}
+
+static int check_flow(const struct weir_table *table, const struct weir__flow *flow,
+                      const struct weir_links_options *options, struct weir_faults *faults) {
+    struct weir__deps deps;
+    struct weir__program program;
+    int status = weir__table_check_flow(table, flow, options->allocator, faults);
+    if (status != WEIR_OK) return status;
+    status = weir__deps_new(table, flow, options->allocator, &deps);
+    if (status != WEIR_OK) return status;
+    status = weir__lower(table, &deps, options->receive, options->allocator, &program);
+    if (status == WEIR_OK) status = check_program(table, &program, options, faults);
+    weir__program_clean_up(&program);
+    weir__deps_clean_up(&deps);
+    return status;
+}
+
+static bool read_options(const struct weir_links_options *options, struct weir_links_options *own) {
+    if (options == NULL || options->size < sizeof options->size || options->size > sizeof *own) {
+        return false;
+    }
+    *own = (struct weir_links_options)WEIR_LINKS_OPTIONS_INIT;
+    memcpy(own, options, options->size);
+    return (uint32_t)own->receive <= WEIR_RECEIVE_LATE;
+}
+
+int weir_table_check_links(const struct weir_table *table, const struct weir_links_options *options,
+                           struct weir_faults *faults) {
+    struct weir_links_options own;
+    if (table == NULL || !read_options(options, &own)) {
+        weir_faults_add(faults, "weir_table_check_links: there is no table, or the options are not "
+                                "those of this library");
+        return WEIR_ERR_ARGUMENT;
+    }
+    if (!weir__simulate_check_skips(own.skips, own.skip_count, table->stage_count, faults)) {
+        return WEIR_ERR_ARGUMENT;
+    }
+    struct weir__flow_skip *skips = weir__acquire(own.allocator, own.skip_count, sizeof *skips);
+    if (skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < own.skip_count; i++) {
+        const struct weir_simulate_skip *skip = &own.skips[i];
+        skips[i] = (struct weir__flow_skip){skip->source, skip->reader_count, skip->readers,
+                                            skip->differentiable};
+    }
+    struct weir__flow flow = {.stage_count = table->stage_count,
+                              .border_differentiable = own.border_differentiable,
+                              .no_backward = own.no_backward,
+                              .skip_count = own.skip_count,
+                              .skips = skips,
+                              .recompute_late = own.recompute_late};
+    int status = check_flow(table, &flow, &own, faults);
+    weir__release(own.allocator, skips, own.skip_count, sizeof *skips);
+    return status;
+}

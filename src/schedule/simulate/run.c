@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The simulation's walk. A worker runs on until its next action lacks something; then it is parked
+ * on the very number that is missing, which wakes it when it is written. Times do not depend on
+ * the order of the walk: a start is the maximum over things that are known by then. A worker that
+ * runs on reads its row and its stages' cells forwards, which is what makes the walk fast.
+ */
+#include "schedule/simulate/simulate.h"
+
+#define NOBODY UINT32_MAX
+
+/* ---- what is live ---- */
+
+static inline void settle(struct weir__sim_level *level) {
+    level->now += level->held;
+    level->held = 0;
+    level->peak = level->now > level->peak ? level->now : level->peak;
+}
+
+static inline void begin_live(struct weir__sim_level *level, double time, uint64_t amount) {
+    if (time > level->at) {
+        settle(level);
+        level->at = time;
+    }
+    level->held += amount;
+}
+
+/* What is held back may be among what ends: `now` passes below 0, modulo 2^64, until it settles. */
+static inline void end_live(struct weir__sim_level *level, double time, uint64_t amount) {
+    if (time > level->at) {
+        settle(level);
+        level->at = time;
+    }
+    level->now -= amount;
+}
+
+/* An action's effect on memory, by what its kind writes. */
+static void account(struct weir__sim *sim, const struct weir_action *action, uint32_t writes,
+                    double start, double end) {
+    struct weir__sim_stage *stage = &sim->stages[action->stage];
+    struct weir__sim_worker *worker = &sim->workers[stage->worker];
+    if (stage->backwards == 0) return;
+    if ((writes & WEIR__OUTPUTS) != 0) {
+        bool later = weir__sim_is_recomputed(sim, action->stage, action->micro_batch);
+        begin_live(&stage->activations, start, 1);
+        begin_live(&worker->activations, start, 1);
+        begin_live(&worker->bytes, start, stage->kept + (later ? 0 : stage->saved));
+    } else if ((writes & WEIR__SAVED) != 0) {
+        begin_live(&worker->bytes, start, stage->saved);
+    } else if ((writes & WEIR__PARAM_GRADS) != 0) {
+        end_live(&stage->activations, end, 1);
+        end_live(&worker->activations, end, 1);
+        end_live(&worker->bytes, end, stage->kept + stage->saved);
+    }
+}
+
+/* ---- waiting ---- */
+
+/** What an action waits for, as far as it is known. */
+struct inputs {
+    double produced; /**< the last producer's end */
+    double ready;    /**< the last arrival */
+};
+
+static inline bool known(struct inputs *inputs, const double *end, double copy) {
+    if (*end < 0.0) return false;
+    inputs->produced = *end > inputs->produced ? *end : inputs->produced;
+    inputs->ready = *end + copy > inputs->ready ? *end + copy : inputs->ready;
+    return true;
+}
+
+static uint32_t take_waiters(double *slot) {
+    return *slot > -2.0 ? NOBODY : (uint32_t)(-2.0 - *slot);
+}
+
+static void wake(struct weir__sim *sim, uint32_t waiter) {
+    while (waiter != NOBODY) {
+        assert(sim->ready_count < sim->table->worker_count);
+        sim->ready[sim->ready_count++] = waiter;
+        waiter = sim->workers[waiter].next_waiter;
+    }
+}
+
+static inline bool write_end(struct weir__sim *sim, double *slot, double end) {
+    if (*slot >= 0.0) return false; /* it ran before: the table has it twice */
+    uint32_t waiter = take_waiters(slot);
+    *slot = end;
+    if (waiter != NOBODY) wake(sim, waiter);
+    return true;
+}
+
+/* The first skip that is not there yet, or NULL. */
+static double *missing_value(struct weir__sim *sim, const struct weir__sim_stage *stage,
+                             uint32_t micro_batch, struct inputs *inputs) {
+    for (uint32_t i = stage->values_begin; i < stage->values_end; i++) {
+        const struct weir__sim_feed *feed = &sim->feeds[i];
+        double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->forward;
+        if (!known(inputs, end, feed->copy)) return end;
+    }
+    return NULL;
+}
+
+static double *missing_gradient(struct weir__sim *sim, const struct weir__sim_stage *stage,
+                                uint32_t micro_batch, struct inputs *inputs) {
+    for (uint32_t i = stage->gradients_begin; i < stage->gradients_end; i++) {
+        const struct weir__sim_feed *feed = &sim->feeds[i];
+        double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->gradient;
+        if (!known(inputs, end, feed->copy)) return end;
+    }
+    return NULL;
+}
+
+/* What the action of a micro-batch lacks first, or NULL. */
+static inline double *missing(struct weir__sim *sim, const struct weir_action *action,
+                              uint32_t reads, struct inputs *inputs) {
+    const struct weir__sim_stage *stage = &sim->stages[action->stage];
+    struct weir__sim_cell *cell = weir__sim_cell(sim, action->stage, action->micro_batch);
+    double *lacks = NULL;
+    if ((reads & WEIR__INPUTS) != 0 && action->stage > 0) {
+        double *end = &(cell - sim->stride)->forward;
+        if (!known(inputs, end, stage->value_copy)) return end;
+    }
+    if ((reads & WEIR__OUTPUT_GRADS) != 0 && stage->waits_gradient) {
+        double *end = &(cell + sim->stride)->gradient;
+        if (!known(inputs, end, stage->gradient_copy)) return end;
+    }
+    if ((reads & WEIR__SKIPS_IN) != 0) {
+        lacks = missing_value(sim, stage, action->micro_batch, inputs);
+    }
+    if (lacks == NULL && (reads & WEIR__SKIP_GRADS_IN) != 0) {
+        lacks = missing_gradient(sim, stage, action->micro_batch, inputs);
+    }
+    if (lacks == NULL && (reads & WEIR__SAVED) != 0 && cell->forward < 0.0) {
+        lacks = &cell->forward; /* its row has it later: for ever */
+    }
+    if (lacks == NULL && (reads & WEIR__WEIGHT_INPUTS) != 0 && cell->gradient < 0.0) {
+        lacks = &cell->gradient;
+    }
+    if (lacks == NULL && stage->ahead != 0 && action->micro_batch >= stage->ahead) {
+        double *end = &(cell + sim->stride - stage->ahead)->forward;
+        lacks = known(inputs, end, 0.0) ? NULL : end;
+    }
+    return lacks;
+}
+
+static void park(struct weir__sim *sim, uint32_t worker, double *slot) {
+    sim->workers[worker].next_waiter = take_waiters(slot);
+    *slot = -2.0 - (double)worker;
+}
+
+/* An action of no micro-batch: N reads its stage's gradients, U everybody's. */
+static bool stage_ready(struct weir__sim *sim, const struct weir_action *action, uint32_t reads,
+                        uint32_t worker, struct inputs *inputs) {
+    if ((reads & WEIR__NORMS) != 0 && sim->barrier_left > 0) {
+        sim->workers[worker].next_waiter = sim->barrier_waiters;
+        sim->barrier_waiters = worker;
+        return false;
+    }
+    if ((reads & WEIR__NORMS) != 0) inputs->produced = inputs->ready = sim->barrier_end;
+    return sim->stages[action->stage].backwards_left == 0;
+}
+
+/* What the action's orders lack first, or NULL. */
+static double *missing_order(struct weir__sim *sim, uint32_t at, struct inputs *inputs) {
+    const struct weir_simulate_options *options = sim->options;
+    for (uint32_t i = options->order_begin[at]; i < options->order_begin[at + 1]; i++) {
+        double *end = &sim->ordered[options->order_from[i]];
+        if (!known(inputs, end, 0.0)) return end;
+    }
+    return NULL;
+}
+
+/* False: the worker is parked, on something that may never come. */
+static inline bool has_inputs(struct weir__sim *sim, uint32_t at, uint32_t reads, uint32_t worker,
+                              struct inputs *inputs) {
+    const struct weir_action *action = &sim->table->actions[at];
+    double *lacks = NULL;
+    if (weir__kinds[action->kind].per_micro_batch) {
+        lacks = missing(sim, action, reads, inputs);
+    } else if (!stage_ready(sim, action, reads, worker, inputs)) {
+        return false;
+    }
+    if (lacks == NULL && sim->ordered != NULL) lacks = missing_order(sim, at, inputs);
+    if (lacks != NULL) park(sim, worker, lacks);
+    return lacks == NULL;
+}
+
+/* ---- running ---- */
+
+/* A number of the action's own in [0, 1): SplitMix64's finaliser of what names it. */
+static double uniform(uint64_t seed, const struct weir_action *action) {
+    uint64_t x = (uint64_t)action->micro_batch << 24 | (uint64_t)action->stage << 8 | action->kind;
+    x = (x + 1) * UINT64_C(0x9E3779B97F4A7C15) ^ (seed + 1) * UINT64_C(0xD1342543DE82EF95);
+    x = (x ^ x >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    x = (x ^ x >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (double)((x ^ x >> 31) >> 11) * 0x1p-53;
+}
+
+static inline double seconds_of(struct weir__sim *sim, const struct weir_action *action) {
+    double seconds = sim->stages[action->stage].seconds[action->kind];
+    if (sim->scale != NULL) seconds *= sim->scale[action->micro_batch];
+    if (sim->noise > 0.0) {
+        seconds *= 1.0 + sim->noise * (2.0 * uniform(sim->options->seed, action) - 1.0);
+    }
+    return seconds;
+}
+
+static inline void count_time(struct weir__sim *sim, const struct weir_action *action,
+                              double seconds) {
+    struct weir__sim_kind *kind = &sim->kinds[action->kind];
+    kind->least = kind->count == 0 || seconds < kind->least ? seconds : kind->least;
+    kind->most = kind->count == 0 || seconds > kind->most ? seconds : kind->most;
+    kind->sum += seconds;
+    kind->count++;
+}
+
+/* The time before an action, in parts: waiting until produced, then copy, then host. */
+static inline void split_wait(struct weir__sim_worker *worker, const struct inputs *inputs,
+                              double start) {
+    double now = worker->free > 0.0 ? worker->free : 0.0;
+    double produced = inputs->produced > now ? inputs->produced : now;
+    double ready = inputs->ready > produced ? inputs->ready : produced;
+    ready = ready < start ? ready : start; /* the first action has no host time before it */
+    worker->copy += ready - produced;
+    worker->host += start - ready;
+}
+
+static bool publish(struct weir__sim *sim, const struct weir_action *action, uint32_t writes,
+                    double end) {
+    bool fresh = true;
+    if ((writes & (WEIR__OUTPUTS | WEIR__INPUT_GRADS)) != 0) {
+        struct weir__sim_cell *cell = weir__sim_cell(sim, action->stage, action->micro_batch);
+        bool forward = (writes & WEIR__OUTPUTS) != 0;
+        fresh = write_end(sim, forward ? &cell->forward : &cell->gradient, end);
+    }
+    if ((writes & (WEIR__PARAM_GRADS | WEIR__NORMS)) != 0) {
+        sim->stages[action->stage].backwards_left -= (writes & WEIR__PARAM_GRADS) != 0;
+        sim->barrier_end = end > sim->barrier_end ? end : sim->barrier_end;
+        if (--sim->barrier_left == 0) {
+            wake(sim, sim->barrier_waiters);
+            sim->barrier_waiters = NOBODY;
+        }
+    }
+    return fresh;
+}
+
+static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_worker *worker,
+                       const struct inputs *inputs) {
+    const struct weir_action *action = &sim->table->actions[at];
+    const struct weir__kind *kind = &weir__kinds[action->kind];
+    double seconds = seconds_of(sim, action);
+    double start = (worker->free > inputs->ready ? worker->free : inputs->ready) + sim->host;
+    double end = start + seconds;
+    if (sim->start != NULL) {
+        sim->start[at] = start;
+        sim->end[at] = end;
+    }
+    if (kind->in_step) {
+        split_wait(worker, inputs, start);
+        count_time(sim, action, seconds);
+        worker->busy += seconds;
+        worker->first = worker->first < 0.0 ? start : worker->first;
+        worker->last = end;
+        account(sim, action, kind->writes, start, end);
+    }
+    worker->free = end;
+    sim->done_count++;
+    if (sim->ordered != NULL) write_end(sim, &sim->ordered[at], end);
+    return publish(sim, action, kind->writes, end);
+}
+
+/* Until it is parked or at its row's end; false where an action stands twice. */
+static bool run_worker(struct weir__sim *sim, uint32_t w) {
+    struct weir__sim_worker *worker = &sim->workers[w];
+    uint32_t end = sim->table->rows[w + 1];
+    bool late = sim->options->recompute_late;
+    while (worker->cursor < end) {
+        const struct weir_action *action = &sim->table->actions[worker->cursor];
+        const struct weir__kind *kind = &weir__kinds[action->kind];
+        uint32_t reads = kind->reads;
+        if (late && kind->waits_gradient_late) {
+            reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
+        }
+        struct inputs inputs = {-sim->host, -sim->host}; /* before the first start, at 0 */
+        if (!has_inputs(sim, worker->cursor, reads, w, &inputs)) return true;
+        if (!run_action(sim, worker->cursor++, worker, &inputs)) return false;
+    }
+    return true;
+}
+
+void weir__sim_rewind(struct weir__sim *sim) {
+    const struct weir_table *table = sim->table;
+    for (size_t i = 0; i < table->stage_count * sim->stride; i++) {
+        sim->cells[i] = (struct weir__sim_cell){-1.0, -1.0};
+    }
+    for (uint32_t a = 0; sim->ordered != NULL && a < table->action_count; a++) {
+        sim->ordered[a] = -1.0;
+    }
+    for (uint32_t s = 0; s < table->stage_count; s++) {
+        sim->stages[s].backwards_left = sim->stages[s].backwards;
+        sim->stages[s].activations = (struct weir__sim_level){.at = -1.0};
+    }
+    sim->ready_count = 0;
+    for (uint32_t w = table->worker_count; w-- > 0;) {
+        /* The step begins with the first start, which no host time comes before. */
+        sim->workers[w] = (struct weir__sim_worker){.cursor = table->rows[w],
+                                                    .next_waiter = NOBODY,
+                                                    .free = -sim->host,
+                                                    .first = -1.0,
+                                                    .activations = {.at = -1.0},
+                                                    .bytes = {.at = -1.0}};
+        sim->ready[sim->ready_count++] = w;
+    }
+    sim->done_count = 0;
+    sim->barrier_waiters = NOBODY;
+    sim->barrier_left = sim->barrier_total;
+    sim->barrier_end = 0.0;
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
+        sim->kinds[k] = (struct weir__sim_kind){0};
+    }
+}
+
+static void finish(struct weir__sim *sim) {
+    sim->step = sim->total = 0.0;
+    for (uint32_t w = 0; w < sim->table->worker_count; w++) {
+        struct weir__sim_worker *worker = &sim->workers[w];
+        settle(&worker->activations);
+        settle(&worker->bytes);
+        sim->step = worker->last > sim->step ? worker->last : sim->step;
+        sim->total = worker->free > sim->total ? worker->free : sim->total;
+    }
+    for (uint32_t s = 0; s < sim->table->stage_count; s++) {
+        settle(&sim->stages[s].activations);
+    }
+}
+
+bool weir__sim_run(struct weir__sim *sim) {
+    while (sim->ready_count > 0) {
+        if (!run_worker(sim, sim->ready[--sim->ready_count])) return false;
+    }
+    finish(sim);
+    return sim->done_count == sim->table->action_count;
+}

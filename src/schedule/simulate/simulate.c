@@ -1,0 +1,559 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * The simulator's frame: costs are checked and laid out by stage, the walk (simulate_run.c) puts
+ * times on the table, and what it found becomes a prediction. All buffers are one block, carved
+ * anew for every table and replaced only by a larger one.
+ */
+#include "schedule/simulate/simulate.h"
+
+#include <math.h>
+#include <string.h>
+
+struct weir_simulator {
+    const struct weir_allocator *allocator;
+    void *block;
+    size_t block_bytes;
+    struct weir__sim sim;
+};
+
+int weir_simulator_new(const struct weir_allocator *allocator, struct weir_simulator **simulator) {
+    if (simulator == NULL) return WEIR_ERR_ARGUMENT;
+    struct weir_simulator *made = weir__acquire(allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    made->allocator = allocator;
+    *simulator = made;
+    return WEIR_OK;
+}
+
+void weir_simulator_destroy(struct weir_simulator *simulator) {
+    if (simulator == NULL) return;
+    weir__release(simulator->allocator, simulator->block, simulator->block_bytes, 1);
+    weir__release(simulator->allocator, simulator, 1, sizeof *simulator);
+}
+
+/* ---- what was asked ---- */
+
+static bool is_cost(double value) {
+    return isfinite(value) && value >= 0.0;
+}
+
+static void check_costs(const double *costs, size_t count, const char *what,
+                        struct weir_faults *faults) {
+    for (size_t i = 0; costs != NULL && i < count; i++) {
+        if (!is_cost(costs[i])) {
+            weir_faults_add(faults, "%s %zu is %g: give a number of seconds, not negative", what, i,
+                            costs[i]);
+            return;
+        }
+    }
+}
+
+static void check_link(const struct weir_link_cost *link, struct weir_faults *faults) {
+    if (!is_cost(link->latency) || !is_cost(link->seconds_per_byte)) {
+        weir_faults_add(faults,
+                        "a link of %g s and %g s per byte: both must be finite and not negative",
+                        link->latency, link->seconds_per_byte);
+    }
+}
+
+static bool goes_forward(const struct weir_simulate_skip *skip, uint32_t stages) {
+    uint32_t before = skip->source;
+    bool sound = before < stages && skip->reader_count > 0 && skip->readers != NULL;
+    for (uint32_t r = 0; sound && r < skip->reader_count; r++) {
+        sound = skip->readers[r] > before && skip->readers[r] < stages;
+        before = skip->readers[r];
+    }
+    return sound;
+}
+
+bool weir__simulate_check_skips(const struct weir_simulate_skip *skips, uint32_t count,
+                                uint32_t stages, struct weir_faults *faults) {
+    bool sound = true;
+    if (count > 0 && skips == NULL) {
+        weir_faults_add(faults, "skip_count is %u but skips is NULL", (unsigned)count);
+        return false;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        if (goes_forward(&skips[i], stages)) continue;
+        weir_faults_add(faults,
+                        "skip %u: its readers must be stages after its source, in ascending order",
+                        (unsigned)i);
+        sound = false;
+    }
+    return sound;
+}
+
+static void check_orders(const struct weir_simulate_options *options, struct weir_faults *faults) {
+    uint32_t actions = options->table->action_count;
+    const uint32_t *begin = options->order_begin;
+    bool sound = begin == NULL || begin[0] == 0;
+    for (uint32_t a = 0; begin != NULL && sound && a < actions; a++) {
+        sound = begin[a] <= begin[a + 1];
+        for (uint32_t i = begin[a]; sound && i < begin[a + 1]; i++) {
+            sound = options->order_from != NULL && options->order_from[i] < actions;
+        }
+    }
+    if (!sound) {
+        weir_faults_add(faults, "the orders do not name the table's %u action%s", (unsigned)actions,
+                        weir__s(actions));
+    }
+}
+
+/* Every cost that cannot be. */
+static void check_options(const struct weir_simulate_options *options, struct weir_faults *faults) {
+    const struct weir_table *table = options->table;
+    uint32_t stages = table->stage_count, workers = table->worker_count;
+    check_costs(options->kind_seconds, WEIR_KIND_COUNT, "the time of kind", faults);
+    check_costs(options->stage_seconds, (size_t)stages * WEIR_KIND_COUNT, "the time of task",
+                faults);
+    check_costs(options->micro_batch_scale, table->micro_batch_count, "the scale of micro-batch",
+                faults);
+    check_costs(&options->host_seconds, 1, "the host's time", faults);
+    if (!(options->noise >= 0.0 && options->noise <= 1.0)) {
+        weir_faults_add(faults, "a noise of %g: give 0 to 1", options->noise);
+    }
+    check_link(&options->link, faults);
+    for (size_t i = 0; options->links != NULL && i < (size_t)workers * workers; i++) {
+        check_link(&options->links[i], faults);
+    }
+    weir__simulate_check_skips(options->skips, options->skip_count, stages, faults);
+    check_orders(options, faults);
+}
+
+static int read_options(const struct weir_simulate_options *options,
+                        struct weir_simulate_options *own, struct weir_faults *faults) {
+    if (options == NULL || options->size < sizeof options->size || options->size > sizeof *own) {
+        weir_faults_add(faults, "weir_simulate: the options' size is not that of this library");
+        return WEIR_ERR_ARGUMENT;
+    }
+    *own = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
+    memcpy(own, options, options->size);
+    const struct weir_table *table = own->table;
+    if (table == NULL || table->stage_count == 0 || table->stage_count > UINT16_MAX ||
+        table->worker_count == 0 || table->micro_batch_count == 0) {
+        weir_faults_add(faults, "weir_simulate: there is no table, or it is empty");
+        return WEIR_ERR_ARGUMENT;
+    }
+    struct weir_faults found = WEIR_FAULTS_INIT;
+    struct weir_faults *list = faults != NULL ? faults : &found;
+    uint32_t before = list->count;
+    check_options(own, list);
+    bool refused = list->count > before;
+    weir_faults_clean_up(&found);
+    return refused ? WEIR_ERR_ARGUMENT : WEIR_OK;
+}
+
+/* ---- memory ---- */
+
+/** A block being divided: without a base only the bytes are counted. */
+struct carve {
+    char *base;
+    size_t used;
+    bool overflow;
+};
+
+static void *take(struct carve *carve, size_t count, size_t bytes) {
+    size_t total = 0, end = 0;
+    if (!weir__multiply(count, bytes, &total) || !weir__round_up(total, WEIR__CACHE_LINE, &total) ||
+        !weir__add(carve->used, total, &end)) {
+        carve->overflow = true;
+        return NULL;
+    }
+    void *at = carve->base != NULL ? carve->base + carve->used : NULL;
+    carve->used = end;
+    return at;
+}
+
+static size_t count_feeds(const struct weir_simulate_options *options) {
+    size_t count = 0;
+    for (uint32_t i = 0; i < options->skip_count; i++) {
+        count += 2 * (size_t)options->skips[i].reader_count;
+    }
+    return count;
+}
+
+static void carve_all(struct weir__sim *sim, struct carve *carve) {
+    const struct weir_table *table = sim->table;
+    size_t stages = table->stage_count, workers = table->worker_count;
+    size_t cells = 0;
+    carve->overflow = !weir__multiply(stages, sim->stride, &cells);
+    sim->cells = take(carve, cells, sizeof *sim->cells);
+    sim->stages = take(carve, stages, sizeof *sim->stages);
+    sim->workers = take(carve, workers, sizeof *sim->workers);
+    sim->feeds = take(carve, count_feeds(sim->options), sizeof *sim->feeds);
+    sim->predicted = take(carve, workers, sizeof *sim->predicted);
+    sim->stage_peaks = take(carve, stages, sizeof *sim->stage_peaks);
+    sim->ready = take(carve, workers, sizeof *sim->ready);
+    sim->recomputed = take(carve, cells / 8 + 1, 1);
+    size_t actions = sim->options->want_actions ? table->action_count : 0;
+    sim->start = take(carve, actions, sizeof *sim->start);
+    sim->end = take(carve, actions, sizeof *sim->end);
+    size_t ordered = sim->options->order_begin != NULL ? table->action_count : 0;
+    sim->ordered = take(carve, ordered, sizeof *sim->ordered);
+}
+
+/* Cells of neighbour stages are read together: a stride of an odd number of cache lines keeps them
+ * out of each other's sets. */
+static size_t stride_of(uint32_t micro_batches) {
+    size_t lines = ((size_t)micro_batches * sizeof(struct weir__sim_cell)) / WEIR__CACHE_LINE + 1;
+    return (lines | 1) * (WEIR__CACHE_LINE / sizeof(struct weir__sim_cell));
+}
+
+static bool grow(struct weir_simulator *simulator, size_t bytes) {
+    if (bytes <= simulator->block_bytes) return true;
+    weir__release(simulator->allocator, simulator->block, simulator->block_bytes, 1);
+    simulator->block = weir__acquire(simulator->allocator, bytes, 1);
+    simulator->block_bytes = simulator->block != NULL ? bytes : 0;
+    return simulator->block != NULL;
+}
+
+static int lay_out(struct weir_simulator *simulator) {
+    struct weir__sim *sim = &simulator->sim;
+    const struct weir_table *table = sim->table;
+    /* Memory must follow what the table holds, not what it claims. */
+    uint64_t cells = (uint64_t)table->stage_count * table->micro_batch_count;
+    if (cells > (uint64_t)table->action_count + 4096) return WEIR_ERR_SCHEDULE;
+    sim->stride = stride_of(table->micro_batch_count);
+    struct carve carve = {0};
+    carve_all(sim, &carve);
+    if (carve.overflow) return WEIR_ERR_OVERFLOW;
+    if (!grow(simulator, carve.used)) return WEIR_ERR_OUT_OF_MEMORY;
+    carve = (struct carve){.base = simulator->block};
+    carve_all(sim, &carve);
+    if (!sim->options->want_actions) sim->start = sim->end = NULL;
+    if (sim->options->order_begin == NULL) sim->ordered = NULL;
+    return WEIR_OK;
+}
+
+/* ---- the table ---- */
+
+static bool is_sound(const struct weir_table *table, const struct weir_action *action) {
+    if (action->kind >= WEIR_KIND_COUNT || action->stage >= table->stage_count) return false;
+    uint32_t numbers = weir__kinds[action->kind].per_micro_batch ? table->micro_batch_count : 1;
+    return action->micro_batch < numbers;
+}
+
+/* Enters what the walk must know of an action beforehand; false if it cannot be. */
+static bool enter(struct weir__sim *sim, const struct weir_action *action, uint32_t worker) {
+    if (!is_sound(sim->table, action)) return false;
+    struct weir__sim_stage *stage = &sim->stages[action->stage];
+    uint32_t writes = weir__kinds[action->kind].writes;
+    if (stage->worker == UINT32_MAX) stage->worker = worker;
+    stage->backwards += (writes & WEIR__PARAM_GRADS) != 0;
+    stage->sends = stage->sends || (writes & WEIR__INPUT_GRADS) != 0;
+    sim->barrier_total += (writes & (WEIR__PARAM_GRADS | WEIR__NORMS)) != 0;
+    sim->actions += weir__kinds[action->kind].in_step;
+    if ((writes & WEIR__SAVED) != 0 && (writes & WEIR__OUTPUTS) == 0) {
+        size_t bit = (size_t)action->stage * sim->table->micro_batch_count + action->micro_batch;
+        sim->recomputed[bit / 8] |= (uint8_t)(1u << (bit % 8));
+    }
+    return stage->worker == worker;
+}
+
+static int enter_table(struct weir__sim *sim) {
+    const struct weir_table *table = sim->table;
+    size_t cells = (size_t)table->stage_count * table->micro_batch_count;
+    memset(sim->recomputed, 0, cells / 8 + 1);
+    sim->actions = sim->barrier_total = 0;
+    for (uint32_t s = 0; s < table->stage_count; s++) {
+        sim->stages[s] = (struct weir__sim_stage){.worker = UINT32_MAX};
+    }
+    if (table->rows[0] != 0 || table->rows[table->worker_count] != table->action_count) {
+        return WEIR_ERR_SCHEDULE;
+    }
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        if (table->rows[w] > table->rows[w + 1]) return WEIR_ERR_SCHEDULE;
+    }
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            if (!enter(sim, &table->actions[a], w)) return WEIR_ERR_SCHEDULE;
+        }
+    }
+    return WEIR_OK;
+}
+
+/* ---- costs by stage ---- */
+
+static bool crosses(const struct weir__sim *sim, uint32_t from, uint32_t to) {
+    return sim->stages[from].worker != sim->stages[to].worker;
+}
+
+static double copy_of(const struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
+    uint32_t a = sim->stages[from].worker, b = sim->stages[to].worker;
+    if (a == b || a == UINT32_MAX || b == UINT32_MAX) return 0.0;
+    const struct weir_simulate_options *options = sim->options;
+    const struct weir_link_cost *link = &options->link;
+    if (options->links != NULL) link = &options->links[(size_t)a * sim->table->worker_count + b];
+    return link->latency + (double)bytes * link->seconds_per_byte;
+}
+
+static uint64_t border_bytes(const struct weir_simulate_options *options, uint32_t border) {
+    return options->border_bytes != NULL ? options->border_bytes[border] : 0;
+}
+
+static bool border_differentiable(const struct weir_simulate_options *options, uint32_t border) {
+    return options->border_differentiable == NULL || options->border_differentiable[border];
+}
+
+static void cost_stage(struct weir__sim *sim, uint32_t s) {
+    const struct weir_simulate_options *options = sim->options;
+    struct weir__sim_stage *stage = &sim->stages[s];
+    bool last = s + 1 == sim->table->stage_count;
+    const double *seconds = options->kind_seconds;
+    if (options->stage_seconds != NULL) {
+        seconds = &options->stage_seconds[(size_t)s * WEIR_KIND_COUNT];
+    }
+    memcpy(stage->seconds, seconds, sizeof stage->seconds);
+    if (s > 0) stage->value_copy = copy_of(sim, s - 1, s, border_bytes(options, s - 1));
+    stage->waits_gradient = !last && sim->stages[s + 1].sends && border_differentiable(options, s);
+    if (!last) stage->gradient_copy = copy_of(sim, s + 1, s, border_bytes(options, s));
+    if (!last && weir__no_backward(options->no_backward, s) && crosses(sim, s, s + 1)) {
+        stage->ahead = options->ahead;
+    }
+    stage->saved = options->saved_bytes != NULL ? options->saved_bytes[s] : 0;
+    stage->kept = options->kept_bytes != NULL ? options->kept_bytes[s] : 0;
+}
+
+/* Each hand-over of a value (or of a gradient): feeds, grouped by the stage that receives. */
+typedef void hand_over_fn(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes);
+
+static void each_value(struct weir__sim *sim, hand_over_fn *visit) {
+    for (uint32_t i = 0; i < sim->options->skip_count; i++) {
+        const struct weir_simulate_skip *skip = &sim->options->skips[i];
+        for (uint32_t r = 0; r < skip->reader_count; r++) {
+            visit(sim, skip->source, skip->readers[r], skip->bytes);
+        }
+    }
+}
+
+static void each_gradient(struct weir__sim *sim, hand_over_fn *visit) {
+    for (uint32_t i = 0; i < sim->options->skip_count; i++) {
+        const struct weir_simulate_skip *skip = &sim->options->skips[i];
+        for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
+            uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];
+            if (sim->stages[skip->readers[r]].sends) {
+                visit(sim, skip->readers[r], to, skip->bytes);
+            }
+        }
+    }
+}
+
+static void count_value(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
+    (void)from, (void)bytes;
+    sim->stages[to].values_end++;
+}
+
+static void count_gradient(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
+    (void)from, (void)bytes;
+    sim->stages[to].gradients_end++;
+}
+
+static void place_value(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
+    double copy = copy_of(sim, from, to, bytes);
+    sim->feeds[sim->stages[to].values_end++] = (struct weir__sim_feed){from, copy};
+}
+
+static void place_gradient(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
+    double copy = copy_of(sim, from, to, bytes);
+    sim->feeds[sim->stages[to].gradients_end++] = (struct weir__sim_feed){from, copy};
+}
+
+static void cost_skips(struct weir__sim *sim) {
+    uint32_t used = 0;
+    each_value(sim, count_value);
+    each_gradient(sim, count_gradient);
+    for (uint32_t s = 0; s < sim->table->stage_count; s++) {
+        struct weir__sim_stage *stage = &sim->stages[s];
+        uint32_t values = stage->values_end, gradients = stage->gradients_end;
+        stage->values_begin = stage->values_end = used;
+        stage->gradients_begin = stage->gradients_end = used + values;
+        used += values + gradients;
+    }
+    each_value(sim, place_value);
+    each_gradient(sim, place_gradient);
+}
+
+/* ---- what moves ---- */
+
+static void move(struct weir_prediction *prediction, uint64_t bytes) {
+    prediction->moved_bytes += bytes;
+    prediction->transfers++;
+}
+
+/* A value goes to a worker once, whichever of its stages reads it first. */
+static bool had_it(const struct weir__sim *sim, const struct weir_simulate_skip *skip,
+                   uint32_t reader) {
+    uint32_t worker = sim->stages[skip->readers[reader]].worker;
+    bool had = sim->stages[skip->source].worker == worker;
+    for (uint32_t r = 0; !had && r < reader; r++) {
+        had = sim->stages[skip->readers[r]].worker == worker;
+    }
+    return had;
+}
+
+static void move_skip(const struct weir__sim *sim, const struct weir_simulate_skip *skip,
+                      struct weir_prediction *prediction) {
+    for (uint32_t r = 0; r < skip->reader_count; r++) {
+        uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];
+        bool sends = skip->differentiable && sim->stages[skip->readers[r]].sends;
+        if (!had_it(sim, skip, r)) {
+            move(prediction, skip->bytes);
+            prediction->skip_copies++;
+        }
+        if (sends && crosses(sim, skip->readers[r], to)) move(prediction, skip->bytes);
+    }
+}
+
+/* Of one micro-batch, then times their number. */
+static void count_moves(const struct weir__sim *sim, struct weir_prediction *prediction) {
+    for (uint32_t s = 0; s + 1 < sim->table->stage_count; s++) {
+        if (!crosses(sim, s, s + 1)) continue;
+        bool back = sim->stages[s].waits_gradient && sim->stages[s].backwards > 0;
+        move(prediction, border_bytes(sim->options, s));
+        if (back) move(prediction, border_bytes(sim->options, s));
+    }
+    for (uint32_t i = 0; i < sim->options->skip_count; i++) {
+        move_skip(sim, &sim->options->skips[i], prediction);
+    }
+    prediction->moved_bytes *= sim->table->micro_batch_count;
+    prediction->transfers *= sim->table->micro_batch_count;
+}
+
+/* ---- the prediction ---- */
+
+static void read_worker(const struct weir__sim *sim, uint32_t w, double step) {
+    const struct weir__sim_worker *worker = &sim->workers[w];
+    struct weir_predicted_worker *out = &sim->predicted[w];
+    *out = (struct weir_predicted_worker){
+        .busy = worker->busy,
+        .idle = step - worker->busy,
+        .copy = worker->copy,
+        .host = worker->host,
+        .window = worker->first < 0.0 ? 0.0 : worker->last - worker->first,
+        .peak_activations = worker->activations.peak,
+        .peak_bytes = worker->bytes.peak,
+    };
+    out->imbalance = out->idle - out->copy - out->host;
+}
+
+static void read_run(const struct weir__sim *sim, struct weir_prediction *prediction) {
+    const struct weir_table *table = sim->table;
+    double busy = 0.0;
+    prediction->step = sim->step;
+    prediction->total = sim->total;
+    prediction->actions = sim->actions;
+    prediction->worker_count = table->worker_count;
+    prediction->stage_count = table->stage_count;
+    for (uint32_t w = 0; w < table->worker_count; w++) {
+        read_worker(sim, w, sim->step);
+        const struct weir_predicted_worker *worker = &sim->predicted[w];
+        double steady =
+            worker->window > 0.0 ? (worker->window - worker->busy) / worker->window : 0.0;
+        busy += worker->busy;
+        prediction->bubble_steady = fmax(prediction->bubble_steady, steady);
+    }
+    for (uint32_t s = 0; s < table->stage_count; s++) {
+        sim->stage_peaks[s] = sim->stages[s].activations.peak;
+    }
+    prediction->bubble = sim->step > 0.0 ? 1.0 - busy / (table->worker_count * sim->step) : 0.0;
+    prediction->workers = sim->predicted;
+    prediction->stage_peak_activations = sim->stage_peaks;
+    prediction->start = sim->start;
+    prediction->end = sim->end;
+}
+
+/* The same table with every kind's mean time, no copies, no host time. True where that is what ran
+ * anyway. */
+static bool take_means(struct weir__sim *sim) {
+    bool same = sim->host <= 0.0;
+    double means[WEIR_KIND_COUNT] = {0.0};
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
+        const struct weir__sim_kind *kind = &sim->kinds[k];
+        bool equal = kind->count == 0 || !(kind->most > kind->least);
+        if (kind->count > 0) means[k] = equal ? kind->least : kind->sum / (double)kind->count;
+        same = same && equal;
+    }
+    for (uint32_t s = 0; s < sim->table->stage_count; s++) {
+        struct weir__sim_stage *stage = &sim->stages[s];
+        same = same && stage->value_copy <= 0.0 && stage->gradient_copy <= 0.0;
+        stage->value_copy = stage->gradient_copy = 0.0;
+        memcpy(stage->seconds, means, sizeof means);
+        for (uint32_t i = stage->values_begin; i < stage->gradients_end; i++) {
+            same = same && sim->feeds[i].copy <= 0.0;
+            sim->feeds[i].copy = 0.0;
+        }
+    }
+    sim->scale = NULL;
+    sim->host = sim->noise = 0.0;
+    return same;
+}
+
+/* Splits waiting (which stands in imbalance) into what even times would wait too, and the rest. */
+static bool split_waiting(struct weir__sim *sim) {
+    uint32_t workers = sim->table->worker_count;
+    bool same = take_means(sim);
+    if (!same) {
+        sim->start = sim->end = NULL;
+        weir__sim_rewind(sim);
+        if (!weir__sim_run(sim)) return false;
+    }
+    for (uint32_t w = 0; w < workers; w++) {
+        struct weir_predicted_worker *out = &sim->predicted[w];
+        out->dependency = same ? out->imbalance : sim->step - sim->workers[w].busy;
+        out->imbalance -= out->dependency;
+    }
+    return true;
+}
+
+static int run(struct weir_simulator *simulator, struct weir_prediction *prediction) {
+    struct weir__sim *sim = &simulator->sim;
+    int status = lay_out(simulator);
+    if (status == WEIR_OK) status = enter_table(sim);
+    if (status != WEIR_OK) return status;
+    for (uint32_t s = 0; s < sim->table->stage_count; s++) cost_stage(sim, s);
+    cost_skips(sim);
+    weir__sim_rewind(sim);
+    if (!weir__sim_run(sim)) return WEIR_ERR_SCHEDULE;
+    /* no sum that is made of it is larger */
+    if (!isfinite(sim->total * sim->table->worker_count)) return WEIR_ERR_OVERFLOW;
+    struct weir_prediction made = {0};
+    read_run(sim, &made);
+    count_moves(sim, &made);
+    if (!sim->options->no_causes && !split_waiting(sim)) return WEIR_ERR_SCHEDULE;
+    *prediction = made;
+    return WEIR_OK;
+}
+
+/* Which actions wait for each other, unless orders or `ahead` make them. */
+static void explain(const struct weir_simulate_options *options,
+                    const struct weir_allocator *allocator, struct weir_faults *faults) {
+    struct weir__flow flow = {.stage_count = options->table->stage_count,
+                              .no_backward = options->no_backward,
+                              .recompute_late = options->recompute_late};
+    if (weir__table_check_flow(options->table, &flow, allocator, faults) == WEIR_OK) {
+        weir_faults_add(faults, "weir_simulate: the table cannot run to its end by the orders and "
+                                "skips given");
+    }
+}
+
+int weir_simulate(struct weir_simulator *simulator, const struct weir_simulate_options *options,
+                  struct weir_faults *faults, struct weir_prediction *prediction) {
+    if (simulator == NULL || prediction == NULL) return WEIR_ERR_ARGUMENT;
+    struct weir_simulate_options own;
+    int status = read_options(options, &own, faults);
+    if (status != WEIR_OK) return status;
+    simulator->sim = (struct weir__sim){.table = own.table,
+                                        .options = &own,
+                                        .host = own.host_seconds,
+                                        .noise = own.noise,
+                                        .scale = own.micro_batch_scale};
+    status = run(simulator, prediction);
+    if (status == WEIR_ERR_SCHEDULE && faults != NULL) {
+        explain(&own, simulator->allocator, faults);
+    } else if (status == WEIR_ERR_OVERFLOW) {
+        weir_faults_add(faults, "weir_simulate: the times, or the table's size, are too large to "
+                                "add up: give shorter times");
+    }
+    simulator->sim.options = NULL;
+    return status;
+}

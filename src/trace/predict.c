@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+/* What the simulator must know of a pipe besides the times of its tasks. */
+#include "trace/predict.h"
+
+static int take_borders(const struct weir__setup *setup, int64_t rows, struct weir__pool *pool,
+                        struct weir_simulate_options *options) {
+    uint64_t *bytes = weir__pool_take(pool, setup->flow.stage_count, sizeof *bytes);
+    if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s + 1 < setup->flow.stage_count; s++) {
+        const struct weir_stage *stage = &setup->stages[s].stage;
+        for (uint32_t k = 0; k < stage->output_count; k++) {
+            size_t one;
+            int status = weir__tensor_bytes(&stage->outputs[k], rows, &one);
+            if (status != WEIR_OK) return status;
+            bytes[s] += one;
+        }
+    }
+    options->border_bytes = bytes;
+    options->border_differentiable = setup->flow.border_differentiable;
+    return WEIR_OK;
+}
+
+static int take_skips(const struct weir__setup *setup, int64_t rows, struct weir__pool *pool,
+                      struct weir_simulate_options *options) {
+    struct weir_simulate_skip *skips = weir__pool_take(pool, setup->route_count, sizeof *skips);
+    if (skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < setup->route_count; i++) {
+        const struct weir__flow_skip *skip = &setup->flow.skips[i];
+        size_t bytes;
+        int status = weir__tensor_bytes(&setup->routes[i].tensor, rows, &bytes);
+        if (status != WEIR_OK) return status;
+        skips[i] = (struct weir_simulate_skip){skip->source, skip->reader_count, skip->readers,
+                                               bytes, skip->differentiable};
+    }
+    options->skips = skips;
+    options->skip_count = setup->route_count;
+    return WEIR_OK;
+}
+
+static int take_orders(const struct weir__deps *orders, struct weir__pool *pool,
+                       struct weir_simulate_options *options) {
+    uint32_t *begin = weir__pool_take(pool, (size_t)orders->action_count + 1, sizeof *begin);
+    uint32_t *from = weir__pool_take(pool, orders->edge_count, sizeof *from);
+    uint32_t count = 0;
+    if (begin == NULL || from == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t a = 0; a < orders->action_count; a++) {
+        begin[a] = count;
+        for (uint32_t e = orders->begin[a]; e < orders->begin[a + 1]; e++)
+            if (orders->edges[e].cause == WEIR__CAUSE_MEMORY) from[count++] = orders->edges[e].from;
+    }
+    begin[orders->action_count] = count;
+    options->order_begin = begin;
+    options->order_from = from;
+    return WEIR_OK;
+}
+
+int weir__predict_options(const struct weir__setup *setup, const struct weir__prepared *prepared,
+                          struct weir__pool *pool, struct weir_simulate_options *options) {
+    const struct weir_pipe_options *own = &setup->options;
+    int64_t rows = weir__prepared_views(prepared, 0, 0)->rows;
+    options->table = prepared->table;
+    options->recompute_late = own->recompute_late;
+    options->no_backward = setup->flow.no_backward;
+    if (own->link == WEIR_LINK_COPY) options->link.latency = (double)own->link_delay_ns * 1e-9;
+    int status = take_borders(setup, rows, pool, options);
+    if (status == WEIR_OK) status = take_skips(setup, rows, pool, options);
+    if (status == WEIR_OK) status = take_orders(&prepared->orders, pool, options);
+    return status;
+}

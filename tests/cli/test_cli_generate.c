@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: `weir generate` continues prompts as its help says: the model is taken from the file, a
+ * text does not depend on what stands beside it or on the pipeline, and what cannot be is refused.
+ * Method: the installed command with a small GPT, trained for a few steps or just initialised.
+ */
+#include "cli/cli.h"
+#include "io/io_faults.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SMALL "--layers 2 --width 16 --heads 2 --context 40"
+#define QUIET " --threads-per-stage 1 --bind none"
+#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
+
+/* Weights of SMALL in a directory of the test's; their path into `path`. */
+static const char *make_weights(char path[512], const char *options) {
+    struct cli_run run;
+    const char *directory = test_temporary_directory();
+    snprintf(path, 512, "%s/w.safetensors", directory);
+    cli_run_at(__FILE__, __LINE__, &run, "init " SMALL " --out %s %s", path, options);
+    cli_code_at(__FILE__, __LINE__, &run, 0);
+    return directory;
+}
+
+/* The lines of `generate ARGUMENTS --json -`; json_decref it. */
+static json_t *generate(const char *directory, const char *arguments) {
+    struct cli_run run;
+    char path[512];
+    snprintf(path, sizeof path, "%s/out", directory);
+    cli_run_at(__FILE__, __LINE__, &run, "generate %s" QUIET " --json - >%s", arguments, path);
+    cli_code_at(__FILE__, __LINE__, &run, 0);
+    return cli_json_lines(path);
+}
+
+static const json_t *text_at(const json_t *lines, size_t index, const char *key) {
+    return json_object_get(json_array_get(lines, index), key);
+}
+
+/* ---- what is written ---- */
+
+static void test_a_text_is_written_whole_and_told_to_programs(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    char path[512], file[512];
+    const char *directory = make_weights(path, "");
+    CLI_CODE(&run, 0,
+             "generate --load %s --prompt 'int main' --tokens 9 --top-k 3 --json %s/j 2>%s/notes",
+             path, directory, directory);
+    snprintf(file, sizeof file, "%s/j", directory);
+    json_t *lines = cli_json_lines(file);
+    CHECK_EQ_UINT(json_array_size(lines), 2);
+    const json_t *tokens = text_at(lines, 0, "tokens"), *summary = text_at(lines, 1, "summary");
+    CHECK_EQ_UINT(json_array_size(tokens), 9);
+    CHECK_EQ_UINT(json_array_size(text_at(lines, 0, "prompt_tokens")), 8);
+    CHECK_EQ_STR(json_string_value(text_at(lines, 0, "prompt")), "int main");
+    CHECK_EQ_STR(json_string_value(text_at(lines, 0, "end")), "tokens");
+    char bytes[32] = "int main"; /* stdout holds the bytes, whatever they are, and a newline */
+    for (size_t i = 0; i < 9; i++)
+        bytes[8 + i] = (char)json_integer_value(json_array_get(tokens, i));
+    bytes[17] = '\n';
+    CHECK_EQ_BYTES(run.output, bytes, 19);
+    CHECK_EQ_INT((int64_t)cli_number(summary, "texts"), 1);
+    CHECK_EQ_INT((int64_t)cli_number(summary, "tokens"), 9);
+    CHECK_EQ_INT((int64_t)cli_number(summary, "prompt_tokens"), 8);
+    CHECK(cli_number(summary, "tokens_per_second") > 0.0);
+    CHECK(json_is_false(json_object_get(summary, "interrupted")));
+    json_decref(lines);
+    CLI_CODE(&run, 0, "--version >/dev/null; cat %s/notes", directory);
+    CHECK_CONTAINS(run.output, "weir: generate: 1 text, 9 tokens, ");
+}
+
+static void test_bytes_that_are_no_text_are_passed_through_and_named_in_json(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512], arguments[1024];
+    const char *directory = make_weights(path, "");
+    /* a whole two-byte letter, a lone continuation byte, a sequence cut short by a newline */
+    snprintf(arguments, sizeof arguments,
+             "--load %s --tokens 1 --prompt \"$(printf 'a\\303\\251\\200\\342\\202\\nb')\"", path);
+    json_t *lines = generate(directory, arguments);
+    CHECK_EQ_STR(json_string_value(text_at(lines, 0, "prompt")),
+                 "a\xC3\xA9\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\nb");
+    CHECK_EQ_INT(json_integer_value(json_array_get(text_at(lines, 0, "prompt_tokens"), 3)), 0x80);
+    json_decref(lines);
+    struct cli_run run;
+    CLI_CODE(&run, 0, "generate --load %s --tokens 1 --prompt \"$(printf 'a\\200b')\" 2>/dev/null",
+             path);
+    CHECK_EQ_BYTES(run.output, "a\200b", 3);
+}
+
+static void test_several_texts_are_titled(void) {
+    struct cli_run run;
+    char path[512];
+    make_weights(path, "");
+    CLI_CODE(&run, 0, "generate --load %s --prompt one --prompt two --tokens 2 2>/dev/null", path);
+    CHECK(strncmp(run.output, "--- prompt 1 ---\none", 20) == 0);
+    CHECK_CONTAINS(run.output, "\n\n--- prompt 2 ---\ntwo");
+    CLI_CODE(&run, 0, "generate --load %s --prompt one --prompt two --tokens 2 2>&1 >/dev/null",
+             path);
+    CHECK_CONTAINS(run.output, "weir: generate: 2 texts, 4 tokens, ");
+    CHECK(strchr(run.output, '\n') == run.output + strlen(run.output) - 1);
+}
+
+/* ---- what it depends on ---- */
+
+static void expect_texts(const json_t *got, size_t at, const json_t *wanted, size_t from) {
+    const json_t *left = text_at(got, at, "tokens"), *right = text_at(wanted, from, "tokens");
+    if (!json_equal(left, right)) TEST_FAIL("text %zu is not text %zu", at, from);
+}
+
+static void test_texts_depend_on_prompt_and_seed_alone(void) {
+    static const char *const others[] = {
+        "--prompt two --prompt one --prompt one --stages 4 --chunks 3",
+        "--prompt two --prompt one --prompt one --batch 1 --stages 1",
+        "--prompt two --prompt x --prompt one --batch 2 --chunks 1 --schedule gpipe --workers 1",
+        "--prompt two --prompt one --prompt-file %s/prompts --checkpoint never"};
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512], file[512], arguments[2048], more[600];
+    const char *directory = make_weights(path, "");
+    io_make_file(directory, "prompts", "one\n", 4, file);
+    snprintf(arguments, sizeof arguments,
+             "--load %s --tokens 12 --dtype f64 --prompt one --prompt two --prompt one", path);
+    json_t *wanted = generate(directory, arguments);
+    CHECK_EQ_UINT(json_array_size(wanted), 4);
+    CHECK(!json_equal(text_at(wanted, 0, "tokens"), text_at(wanted, 2, "tokens")));
+    for (size_t i = 0; i < COUNT(others); i++) {
+        snprintf(more, sizeof more, others[i], directory);
+        snprintf(arguments, sizeof arguments, "--load %s --tokens 12 --dtype f64 %s", path, more);
+        json_t *got = generate(directory, arguments);
+        expect_texts(got, 0, wanted, 1);
+        expect_texts(got, i == 2 ? 2 : 1, wanted, 0);
+        if (i != 2) expect_texts(got, 2, wanted, 2);
+        json_decref(got);
+    }
+    snprintf(arguments, sizeof arguments, "--load %s --tokens 12 --dtype f64 --prompt one --seed 2",
+             path);
+    json_t *other = generate(directory, arguments);
+    CHECK(!json_equal(text_at(wanted, 0, "tokens"), text_at(other, 0, "tokens")));
+    json_decref(other);
+    json_decref(wanted);
+}
+
+static void test_one_candidate_is_the_likeliest(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512], arguments[1024];
+    const char *directory = make_weights(path, "");
+    snprintf(arguments, sizeof arguments, "--load %s --tokens 20 --prompt a --temperature 0", path);
+    json_t *wanted = generate(directory, arguments);
+    snprintf(arguments, sizeof arguments,
+             "--load %s --tokens 20 --prompt a --temperature 2 --top-k 1 --seed 9", path);
+    json_t *got = generate(directory, arguments);
+    expect_texts(got, 0, wanted, 0);
+    json_decref(got);
+    json_decref(wanted);
+}
+
+static void test_the_sample_of_train_is_a_generated_text(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    const char *text = cli_text(), *out = test_temporary_directory();
+    CLI_CODE(&run, 0,
+             "train " SMALL QUIET " --batch 4 --eval-batches 1 --data %s --steps 20 --sample 25 "
+             "--save %s/a --save-weights %s/w",
+             text, out, out);
+    const char *sample = strstr(run.output, "\nsample\nstatic int ");
+    CHECK(sample != NULL);
+    for (int weights = 0; weights < 2; weights++) {
+        char arguments[1024];
+        snprintf(arguments, sizeof arguments,
+                 "--load %s/%c --prompt 'static int ' --tokens 25 --temperature 0.8", out,
+                 weights ? 'w' : 'a');
+        json_t *lines = generate(out, arguments);
+        for (size_t i = 0; i < 25; i++) {
+            int64_t byte = json_integer_value(json_array_get(text_at(lines, 0, "tokens"), i));
+            bool plain = (byte >= 32 && byte < 127) || byte == '\n' || byte == '\t';
+            CHECK_EQ_INT(sample[19 + i], plain ? (char)byte : '?');
+        }
+        json_decref(lines);
+    }
+}
+
+/* A longer sample than the context goes on all the same. */
+static void test_a_sample_may_be_longer_than_the_context(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    const char *text = cli_text();
+    for (uint32_t context = 1; context <= 9; context += 4) {
+        CLI_CODE(&run, 0,
+                 "train --layers 1 --width 8 --heads 1 --context %u" QUIET " --batch 4 "
+                 "--eval-batches 1 --data %s --steps 1 --sample 50",
+                 context, text);
+        const char *sample = strstr(run.output, "\nsample\n");
+        CHECK(sample != NULL);
+        CHECK_EQ_UINT(strlen(sample), strlen("\nsample\nstatic int ") + 50 + 1);
+    }
+}
+
+/* ---- prompts ---- */
+
+static void test_a_file_holds_a_prompt_per_line(void) {
+    static const char text[] = "one\r\n\n\\ttwo\\n\\\\end\nlast";
+    static const char *const prompts[] = {"zero", "one", "\ttwo\n\\end", "last"};
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    char path[512], file[512], arguments[1536];
+    const char *directory = make_weights(path, "");
+    io_make_file(directory, "p.txt", text, sizeof text - 1, file);
+    snprintf(arguments, sizeof arguments, "--load %s --tokens 1 --prompt zero --prompt-file %s",
+             path, file);
+    json_t *lines = generate(directory, arguments);
+    CHECK_EQ_UINT(json_array_size(lines), 5);
+    for (size_t i = 0; i < 4; i++)
+        CHECK_EQ_STR(json_string_value(text_at(lines, i, "prompt")), prompts[i]);
+    json_decref(lines);
+}
+
+static void test_an_empty_prompt_is_the_beginning_of_a_line(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    char path[512], arguments[1024];
+    const char *directory = make_weights(path, "");
+    snprintf(arguments, sizeof arguments, "--load %s --tokens 6 --prompt ''", path);
+    json_t *empty = generate(directory, arguments);
+    snprintf(arguments, sizeof arguments, "--load %s --tokens 6 --prompt \"$(printf '\\nx')\"",
+             path);
+    CHECK_EQ_UINT(json_array_size(text_at(empty, 0, "tokens")), 6);
+    CHECK_EQ_UINT(json_array_size(text_at(empty, 0, "prompt_tokens")), 0);
+    CHECK_EQ_STR(json_string_value(text_at(empty, 0, "prompt")), "");
+    CLI_CODE(&run, 0, "generate --load %s --tokens 6 --prompt '' 2>/dev/null", path);
+    for (size_t i = 0; i < 6; i++)
+        CHECK_EQ_INT((uint8_t)run.output[i],
+                     json_integer_value(json_array_get(text_at(empty, 0, "tokens"), i)));
+    json_decref(empty);
+}
+
+static void test_a_full_context_ends_a_text_with_a_note(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    char path[512];
+    const char *directory = make_weights(path, "");
+    CLI_CODE(&run, 0,
+             "generate --load %s --prompt 12345678 --tokens 100 --json %s/j 2>&1 "
+             ">/dev/null",
+             path, directory);
+    CHECK_CONTAINS(run.output, "weir: generate: note: prompt 1 ends after 33 of 100 tokens: the "
+                               "model's context of 40 is full");
+    /* without --tokens that is what is asked for */
+    CLI_CODE(&run, 0, "generate --load %s --prompt 12345678 --json - 2>%s/notes", path, directory);
+    CHECK_CONTAINS(run.output, "\"end\":\"context\"");
+    CHECK_CONTAINS(run.output, "\"summary\":{\"texts\":1,\"tokens\":33,");
+    CLI_CODE(&run, 0, "--version >/dev/null; cat %s/notes", directory);
+    CHECK(strstr(run.output, "note:") == NULL);
+}
+
+/* ---- models ---- */
+
+static void test_tokens_that_are_no_bytes_go_by_numbers(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    char path[512], arguments[1024];
+    const char *directory = make_weights(path, "--vocab 300 --tied");
+    snprintf(arguments, sizeof arguments, "--load %s --tokens 5 --prompt-ids 299,0,7", path);
+    json_t *lines = generate(directory, arguments);
+    CHECK(text_at(lines, 0, "text") == NULL);
+    CHECK_EQ_UINT(json_array_size(text_at(lines, 0, "tokens")), 5);
+    CHECK_EQ_INT(json_integer_value(json_array_get(text_at(lines, 0, "prompt_tokens"), 0)), 299);
+    json_decref(lines);
+    CLI_CODE(&run, 0, "generate %s 2>/dev/null", arguments);
+    CHECK(strncmp(run.output, "299 0 7 ", 8) == 0);
+    CLI_CODE(&run, 2, "generate --load %s --prompt a", path);
+    CHECK_CONTAINS(run.output, "the model's vocabulary is 300, text is 256 bytes: give "
+                               "--prompt-ids, or, if it was trained on bytes all the same, "
+                               "--vocab 300");
+    CLI_CODE(&run, 0,
+             "generate --load %s --vocab 300 --prompt a --tokens 30 --json - "
+             "2>/dev/null",
+             path);
+    CHECK_CONTAINS(run.output, "\"text\":");
+    CLI_CODE(&run, 2, "generate --load %s --prompt-ids 1,300,2", path);
+    CHECK_CONTAINS(run.output, "--prompt-ids 300: the model's tokens are 0 to 299");
+}
+
+/* One row, and five: numbers of micro-batches that neither schedule trains on two workers. */
+static void test_a_schedule_takes_as_many_rows_as_there_are(void) {
+    static const char *const schedules[] = {"dualpipe-v", "interleaved"};
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run one, run;
+    char path[512];
+    make_weights(path, "");
+    CLI_CODE(&one, 0, "generate --load %s --prompt hello --tokens 4 2>/dev/null", path);
+    for (size_t k = 0; k < 2; k++) {
+        CLI_CODE(&run, 0,
+                 "generate --load %s --prompt hello --tokens 4 --schedule %s --stages 4 "
+                 "2>/dev/null",
+                 path, schedules[k]);
+        EXPECT_EQ_STR(run.output, one.output);
+        CLI_CODE(&run, 2, "generate --load %s --prompt hello --tokens 4 --schedule %s --stages 3",
+                 path, schedules[k]);
+        CHECK_CONTAINS(run.output, "the nearest are 2 and 4 stages");
+    }
+}
+
+static void test_a_model_file_continues_texts_too(void) {
+    static const char model[] =
+        "{\"input\":{\"dtype\":\"i64\",\"shape\":[12]},\"target\":{\"dtype\":\"i64\",\"shape\":"
+        "[12]},\"layers\":[{\"type\":\"embedding\",\"num_embeddings\":256,\"embedding_dim\":8},"
+        "{\"type\":\"gpt_block\",\"width\":8,\"heads\":2},{\"type\":\"linear\",\"out_features\":"
+        "256}],\"loss\":\"cross_entropy\"}";
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    char path[512];
+    const char *directory = test_temporary_directory();
+    io_make_file(directory, "m.json", model, sizeof model - 1, path);
+    CLI_CODE(&run, 0, "init --model %s --out %s/w", path, directory);
+    CLI_CODE(&run, 0, "generate --model %s --load %s/w --prompt ab --json - 2>/dev/null", path,
+             directory);
+    CHECK_CONTAINS(run.output, "\"end\":\"context\"");
+    CLI_CODE(&run, 2, "generate --load %s/w --prompt ab", directory);
+    CHECK_CONTAINS(run.output, "/w holds no 'wte.weight': not the weights of a GPT: say by --model "
+                               "whose they are");
+}
+
+/* ---- refusals ---- */
+
+struct refusal {
+    const char *options, *message;
+};
+
+static void test_what_cannot_be_continued_is_refused(void) {
+    static const struct refusal refusals[] = {
+        {"--prompt a --load /none", "--load /none: No such file or directory: check the path"},
+        {"", "there is no prompt: give --prompt TEXT or --prompt-file FILE"},
+        {"--prompt a --prompt-ids 1", "--prompt-ids goes with neither --prompt nor --prompt-file"},
+        {"--prompt-file /none", "--prompt-file /none: cannot open /none: No such file"},
+        {"--prompt-file /dev/null", "--prompt-file /dev/null holds no prompt: write one per line"},
+        {"--prompt 12345678901234567890123456789012345678901",
+         "prompt 1 has 41 tokens, the model's context 40: shorten it"},
+        {"--prompt a --tokens 0", "--tokens 0: too small: give at least 1"},
+        {"--prompt a --temperature -1", "--temperature -1: too small: give at least 0"},
+        {"--prompt a --batch 0", "--batch 0: too small: give at least 1"},
+        {"--prompt a --json /none/j", "--json /none/j: its folder: No such file or directory"},
+        {"--prompt a --stages 9", "--stages 9: the model has 4 layers: choose 1 to 4"},
+        {"--prompt a --layers 3", "tensor 'h.2.ln_1.weight' f32 [16] is missing"},
+        {"--prompt a --width 32", "tensor 'wte.weight' is F32 [256, 16], but the model has f32"},
+        {"--prompt a --heads 3", "--width 16 is not a multiple of --heads 3"},
+        {"--prompt a --model unet", "the model does not continue texts: it would have to take"},
+        {"--promt a", "unknown option --promt: did you mean --prompt?"},
+        {"--prompt a --memory-limit 1KiB", "more than the limit of 1024: raise the limit to"},
+    };
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    char path[512];
+    make_weights(path, "");
+    for (size_t i = 0; i < COUNT(refusals); i++) {
+        CLI(&run, "generate --load %s %s 2>&1 >/dev/null", path, refusals[i].options);
+        if (run.code != 2) TEST_FAIL("%s: exit code %d", refusals[i].options, run.code);
+        CHECK(strncmp(run.output, "weir: generate: ", 16) == 0);
+        CHECK_CONTAINS(run.output, refusals[i].message);
+    }
+    CLI_CODE(&run, 2, "generate --prompt a");
+    CHECK_CONTAINS(run.output, "--load is missing: give a file of weights");
+}
+
+static void test_lines_of_a_prompt_file_are_faulted_one_by_one(void) {
+    static const char text[] = "a\\b\nfine\nend\\";
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    struct cli_run run;
+    char path[512], file[512];
+    const char *directory = make_weights(path, "");
+    io_make_file(directory, "p.txt", text, sizeof text - 1, file);
+    CLI_CODE(&run, 2, "generate --load %s --prompt-file %s", path, file);
+    CHECK_CONTAINS(run.output, "p.txt, line 1: '\\b': write \\n, \\t, or \\\\ for a backslash");
+    CHECK_CONTAINS(run.output, "p.txt, line 3: '\\': write \\n");
+    CHECK(strstr(run.output, "line 2") == NULL);
+}
+
+/* Writes a file of two tensors and maybe metadata; what the loader makes of it. */
+static void check_file(const char *directory, int64_t rank, const char *heads, bool block,
+                       const char *message) {
+    static float zeros[64];
+    struct cli_run run;
+    char path[512];
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir__safetensors_item items[] = {
+        {.name = "wte.weight",
+         .dtype = WEIR_F32,
+         .rank = (uint32_t)rank,
+         .shape = {4, 4},
+         .data = zeros},
+        {.name = "wpe.weight", .dtype = WEIR_F32, .rank = 2, .shape = {2, 4}, .data = zeros},
+        {.name = "h.0.ln_1.weight", .dtype = WEIR_F32, .rank = 1, .shape = {4}, .data = zeros}};
+    struct weir__safetensors_text text = {"heads", heads};
+    snprintf(path, sizeof path, "%s/w", directory);
+    CHECK_OK(weir__safetensors_save(&io, path, items, block ? 3 : 2, &text, heads != NULL));
+    CLI_CODE(&run, 2, "generate --load %s --prompt a", path);
+    CHECK_CONTAINS(run.output, message);
+}
+
+static void test_weights_that_do_not_say_enough_are_refused(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    const char *directory = test_temporary_directory();
+    check_file(directory, 1, "2", true, "'wte.weight' is F32 [4], which no GPT has");
+    check_file(directory, 2, "2", false, "holds no 'h.0.ln_1.weight': not the weights of a GPT");
+    check_file(directory, 2, NULL, true, "--heads is missing: ");
+    check_file(directory, 2, "2x", true, "metadata 'heads' is '2x', not a number");
+    check_file(directory, 2, "0", true, "metadata 'heads' is '0', not a number");
+    check_file(directory, 2, "2", true, "the model's vocabulary of 4 is too small for text");
+}
+
+WEIR_TEST_SUITE(cli_generate, TEST(a_text_is_written_whole_and_told_to_programs),
+                TEST(bytes_that_are_no_text_are_passed_through_and_named_in_json),
+                TEST(several_texts_are_titled), TEST(texts_depend_on_prompt_and_seed_alone),
+                TEST(one_candidate_is_the_likeliest), TEST(the_sample_of_train_is_a_generated_text),
+                TEST(a_sample_may_be_longer_than_the_context), TEST(a_file_holds_a_prompt_per_line),
+                TEST(an_empty_prompt_is_the_beginning_of_a_line),
+                TEST(a_full_context_ends_a_text_with_a_note),
+                TEST(tokens_that_are_no_bytes_go_by_numbers),
+                TEST(a_schedule_takes_as_many_rows_as_there_are),
+                TEST(a_model_file_continues_texts_too), TEST(what_cannot_be_continued_is_refused),
+                TEST(lines_of_a_prompt_file_are_faulted_one_by_one),
+                TEST(weights_that_do_not_say_enough_are_refused))

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: `weir train` does and reports what its page promises, from the first table to the last
+ * file. Method: the installed command on a tiny model and text; what it wrote is read back.
+ */
+#include "cli/cli.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- what is reported ---- */
+
+static void check_step(const json_t *line, uint32_t number) {
+    CHECK_EQ_INT((int64_t)cli_number(line, "step"), number);
+    double loss = cli_number(line, "loss");
+    CHECK(loss > 0.5 && loss < 7.0);
+    CHECK(cli_number(line, "grad_norm") > 0.0);
+    CHECK(cli_number(line, "seconds") > 0.0);
+    CHECK(cli_number(line, "tokens_per_second") > 0.0);
+    double bubble = cli_number(line, "bubble"), hidden = cli_number(line, "recompute_hidden");
+    CHECK(bubble >= 0.0 && bubble <= 1.0);
+    CHECK(hidden >= 0.0 && hidden <= 1.0);
+    /* 0.01 after four updates of warm-up, then half a cosine down to a tenth at update 30 */
+    double want = number <= 4 ? 0.01 * number / 4
+                              : 0.001 + 0.009 * 0.5 * (1 + cos(acos(-1.0) * (number - 5) / 25.0));
+    CHECK_NEAR(cli_number(line, "lr"), want, 1e-15);
+}
+
+static void check_summary(const json_t *summary) {
+    CHECK_EQ_INT((int64_t)cli_number(summary, "steps"), 30);
+    double validation = cli_number(summary, "validation_loss");
+    CHECK(validation > 0.1 && validation < log(256.0) - 1.0);
+    CHECK(cli_number(summary, "bigram_loss") > 0.1);
+    CHECK(cli_number(summary, "planned_bytes") > 0.0);
+    CHECK(cli_number(summary, "peak_bytes") > cli_number(summary, "planned_bytes"));
+    CHECK(cli_number(summary, "typical_step") > 0.0);
+    CHECK(cli_number(summary, "predicted_step") > 0.0);
+    CHECK(json_is_false(json_object_get(summary, "interrupted")));
+    CHECK(json_is_string(json_object_get(summary, "kernels")));
+}
+
+static void check_checkpoint(const char *path, bool training) {
+    struct weir__safetensors *file = cli_open(path);
+    CHECK(file != NULL);
+    uint32_t parameters = 2 * 12 + 5; /* per block, and wte, wpe, ln_f, lm_head */
+    const char *step = weir__safetensors_metadata(file, "step");
+    const struct weir__safetensor *state =
+        weir__safetensors_find(file, "optimizer.h.1.mlp.c_fc.weight.exp_avg_sq");
+    EXPECT_EQ_UINT(weir__safetensors_count(file), training ? 3 * parameters : parameters);
+    EXPECT_EQ_STR(step, training ? "30" : NULL);
+    EXPECT((state != NULL) == training);
+    const struct weir__safetensor *head = weir__safetensors_find(file, "lm_head.weight");
+    if (EXPECT(head != NULL && head->rank == 2)) {
+        EXPECT_EQ_INT(head->shape[0], 256);
+        EXPECT_EQ_INT(head->shape[1], 16);
+    }
+    weir__safetensors_close(file);
+}
+
+static void check_trace(const char *path) {
+    json_t *trace = cli_json(path), *event;
+    CHECK(trace != NULL);
+    size_t index, slices = 0;
+    json_array_foreach(json_object_get(trace, "traceEvents"), index, event) {
+        const char *phase = json_string_value(json_object_get(event, "ph"));
+        if (phase == NULL || strcmp(phase, "X") != 0) continue;
+        slices++;
+        EXPECT(cli_number(event, "ts") >= 0.0 && cli_number(event, "dur") >= 0.0);
+    }
+    json_decref(trace);
+    CHECK(slices > 2 * 3 * 2); /* stages, micro-batches, F and B */
+}
+
+static void test_a_run_reports_every_step_and_writes_its_files(void) {
+    struct cli_run run;
+    const char *text = cli_text(), *out = test_temporary_directory();
+    char path[512];
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN
+             " --data %s --steps 30 --warmup 4 --lr 0.01 --save %s/a --trace %s/t "
+             "--save-weights %s/w --json %s/j --eval-every 15 --sample 20",
+             text, out, out, out, out);
+    CHECK_CONTAINS(run.output, "planned memory");
+    CHECK_CONTAINS(run.output, "total");
+    CHECK_CONTAINS(run.output, "15 validation ");
+    CHECK_CONTAINS(run.output, "worker 0 |");
+    CHECK_CONTAINS(run.output, "a bigram model of the same text");
+    CHECK_CONTAINS(run.output, "\nsample\n");
+    CHECK(strchr(run.output, '\033') == NULL); /* no colours where there is no terminal */
+    snprintf(path, sizeof path, "%s/j", out);
+    json_t *lines = cli_json_lines(path);
+    EXPECT_EQ_UINT(json_array_size(lines), 31);
+    for (uint32_t i = 0; i < 30; i++) check_step(json_array_get(lines, i), i + 1);
+    check_summary(json_object_get(json_array_get(lines, 30), "summary"));
+    json_decref(lines);
+    CHECK_HELPERS();
+    snprintf(path, sizeof path, "%s/a", out);
+    check_checkpoint(path, true);
+    snprintf(path, sizeof path, "%s/w", out);
+    check_checkpoint(path, false);
+    snprintf(path, sizeof path, "%s/t", out);
+    check_trace(path);
+    CHECK_HELPERS();
+    CHECK(test_shell(run.output, sizeof run.output, "ls %s/*.partial", out) != 0);
+}
+
+static void test_standard_output_holds_nothing_but_the_json(void) {
+    struct cli_run run;
+    const char *text = cli_text();
+    char path[512];
+    snprintf(path, sizeof path, "%s/out", text);
+    CLI_CODE(&run, 0, "train " CLI_TRAIN " --data %s/0.txt --steps 3 --json - >%s", text, path);
+    CHECK_CONTAINS(run.output, "validation "); /* the text for people: on stderr */
+    json_t *lines = cli_json_lines(path);
+    EXPECT_EQ_UINT(json_array_size(lines), 4);
+    json_decref(lines);
+    CLI_CODE(&run, 0, "train " CLI_TRAIN " --data %s/0.txt --steps 1 --trace - >%s", text, path);
+    CHECK_CONTAINS(run.output, "validation ");
+    check_trace(path);
+    CLI_CODE(&run, 2, "train " CLI_TRAIN " --data %s/0.txt --trace - --json -", text);
+    CHECK_CONTAINS(run.output, "only one of them can have stdout");
+}
+
+/* ---- data and length ---- */
+
+static void test_data_default_to_the_projects_text(void) {
+    struct cli_run run;
+    const char *text = cli_text(), *empty = test_temporary_directory();
+    CLI_CODE(&run, 2, "--version >/dev/null; cd %s; '%s/bin/weir' train " CLI_TRAIN, empty,
+             test_install_prefix());
+    CHECK_CONTAINS(run.output, "weir: train: no --data, and no project text");
+    CLI_CODE(&run, 0,
+             "--version >/dev/null; cd %s; mkdir src; cp %s/*.txt src; cp src/0.txt README.md; "
+             "'%s/bin/weir' train " CLI_TRAIN " --steps 1",
+             empty, text, test_install_prefix());
+    CHECK_CONTAINS(run.output, "in 4 files");
+}
+
+static void test_epochs_become_updates(void) {
+    struct cli_run run;
+    const char *text = cli_text();
+    /* 3 x 10,239 bytes, nine tenths to train on, a twentieth of those, 5 rows of 8 in 2
+     * mini-batches per update */
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --data %s --epochs 0.05 --accumulate 2 --json - 2>/dev/null",
+             text);
+    CHECK_CONTAINS(run.output, "{\"step\":18,");
+    CHECK_CONTAINS(run.output, "{\"summary\":{\"steps\":18,");
+    CLI_CODE(&run, 2, "train " CLI_TRAIN " --data %s --epochs 1 --steps 1", text);
+    CHECK_CONTAINS(run.output, "--epochs and --steps: give one of them");
+}
+
+static void test_a_seed_says_everything(void) {
+    struct cli_run run;
+    const char *text = cli_text();
+    char path[4][512];
+    for (uint32_t i = 0; i < 4; i++) {
+        snprintf(path[i], sizeof path[i], "%s/a%u", text, i);
+        CLI_CODE(&run, 0,
+                 "train " CLI_TRAIN " --dropout 0.1 --data %s/1.txt --steps 4 --save %s %s", text,
+                 path[i],
+                 i == 2   ? "--seed 2"
+                 : i == 3 ? "--lr 0.001"
+                          : "--seed 1");
+    }
+    CHECK(cli_same_files(path[0], path[1]));
+    test_expect_failures_begin();
+    bool same = cli_same_files(path[0], path[2]) || cli_same_files(path[0], path[3]);
+    test_expect_failures_end(NULL, 0);
+    CHECK(!same);
+}
+
+/* ---- what goes wrong on the way ---- */
+
+static void test_gradients_that_are_not_finite_stop_the_run_or_are_skipped(void) {
+    struct cli_run run;
+    const char *text = cli_text();
+    CLI_CODE(&run, 1,
+             "train " CLI_TRAIN " --data %s/0.txt --steps 5 --lr 1e30 --save %s/a --json -", text,
+             text);
+    CHECK_CONTAINS(run.output, "weir: train: update 2: its gradient is not finite: lower --lr");
+    CHECK_CONTAINS(run.output, "{\"summary\":{\"steps\":1,\"failed\":\"update 2: ");
+    CHECK(test_shell(run.output, sizeof run.output, "ls %s/a", text) != 0);
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN
+             " --data %s/0.txt --steps 3 --lr 1e30 --on-nonfinite skip --json %s/j",
+             text, text);
+    CHECK_CONTAINS(run.output, "gradient not finite: update skipped");
+}
+
+/* The last update leaves weights that nothing can be drawn with. */
+static void test_a_sample_that_fails_is_no_failure_of_the_run(void) {
+    struct cli_run run;
+    char path[512];
+    const char *text = cli_text();
+    snprintf(path, sizeof path, "%s/j", text);
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --data %s/0.txt --steps 1 --lr 1e38 --warmup 0 --sample 9 "
+             "--json %s",
+             text, path);
+    CHECK_CONTAINS(run.output, "no sample: the model's output is not finite: its weights are");
+    json_t *lines = cli_json_lines(path);
+    EXPECT_EQ_UINT(json_array_size(lines), 2); /* a step and one summary */
+    json_decref(lines);
+}
+
+/* Starts a run whose JSON fills a pipe; it is under way when the first line comes. */
+static pid_t start_endless(int ends[2], const char *text, char first[16]) {
+    if (pipe(ends) != 0) return -1;
+    pid_t process =
+        cli_start(ends[1],
+                  "train " CLI_TRAIN " --data %s/0.txt --steps 100000000 --lr 1e-6 --save "
+                  "%s/a --json -",
+                  text, text);
+    close(ends[1]);
+    if (process > 0 && read(ends[0], first, 8) != 8) TEST_FAIL("no first line");
+    first[8] = '\0';
+    return process;
+}
+
+static void test_an_interrupt_ends_the_step_and_saves(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    const char *text = cli_text();
+    char first[16] = "", path[512], *last;
+    static char output[1 << 22];
+    int ends[2];
+    pid_t process = start_endless(ends, text, first);
+    CHECK(process > 0);
+    EXPECT_EQ_STR(first, "{\"step\":");
+    kill(process, SIGINT);
+    size_t used = 0;
+    ssize_t got;
+    while (used + 1 < sizeof output &&
+           (got = read(ends[0], output + used, sizeof output - 1 - used)) > 0)
+        used += (size_t)got;
+    output[used] = '\0';
+    close(ends[0]);
+    CHECK_EQ_INT(cli_wait(process), 130);
+    snprintf(path, sizeof path, "%s/a", text);
+    int64_t saved = cli_saved_step(path);
+    CHECK(saved >= 1);
+    CHECK((last = strstr(output, "{\"summary\":")) != NULL);
+    CHECK_CONTAINS(last, "\"interrupted\":true");
+    char line[64];
+    snprintf(line, sizeof line, "{\"summary\":{\"steps\":%lld,", (long long)saved);
+    CHECK_CONTAINS(last, line);
+}
+
+static void test_a_second_interrupt_ends_at_once(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    const char *text = cli_text();
+    char first[16] = "", path[512];
+    int ends[2];
+    pid_t process = start_endless(ends, text, first);
+    CHECK(process > 0);
+    cli_sleep_ms(300); /* it writes, nobody reads: it cannot end */
+    kill(process, SIGINT);
+    cli_sleep_ms(100);
+    kill(process, SIGINT);
+    CHECK_EQ_INT(cli_wait(process), 130);
+    close(ends[0]);
+    snprintf(path, sizeof path, "%s/a", text);
+    CHECK_EQ_INT(cli_saved_step(path), -1);
+}
+
+WEIR_TEST_SUITE(cli_train, TEST(a_run_reports_every_step_and_writes_its_files),
+                TEST(standard_output_holds_nothing_but_the_json),
+                TEST(data_default_to_the_projects_text), TEST(epochs_become_updates),
+                TEST(a_seed_says_everything),
+                TEST(gradients_that_are_not_finite_stop_the_run_or_are_skipped),
+                TEST(a_sample_that_fails_is_no_failure_of_the_run),
+                TEST(an_interrupt_ends_the_step_and_saves), TEST(a_second_interrupt_ends_at_once))

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: a text that is continued with a cache is the one that the whole model would write, however
+ * the work is cut and whatever is continued beside it. Method: small GPTs with weights large enough
+ * that no two logits are near; the generator's logits are compared with those of a plain net on
+ * whole rows. The generator belongs to the command and is in no library, so its sources are
+ * compiled in here.
+ */
+#include "../../tools/cmd/generator.c"
+#include "../../tools/cli/net_run.c"
+#include "../../tools/cli/output.c"
+#include "../../tools/cmd/sampler.c"
+#include "harness.h"
+#include "net/net_trial.h"
+
+#include <float.h>
+#include <string.h>
+
+enum { LAYERS = 2, CONTEXT = 12, VOCAB = 40, TEXTS = 5, ROOM = CONTEXT + 1 };
+
+static struct weir_model *make_model(uint32_t layers) {
+    struct weir_gpt_options gpt = {layers, 16, 4, CONTEXT, VOCAB, false, 0.1};
+    struct weir_model *model = NULL;
+    EXPECT_STATUS(weir_model_gpt(test_allocator(), &gpt, NULL, &model), WEIR_OK);
+    return model;
+}
+
+/** Sixteen times the initial weights: the logits then lie far apart. */
+static void fill_parameters(struct weir_net *net) {
+    EXPECT_STATUS(weir_net_init(net, 7), WEIR_OK);
+    for (uint32_t i = 0; i < weir_net_parameter_count(net); i++) {
+        struct weir_parameter parameter;
+        if (!EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK)) return;
+        for (uint64_t k = 0; parameter.rank > 1 && k < parameter.count; k++)
+            if (parameter.dtype == WEIR_F64)
+                ((double *)parameter.data)[k] *= 16;
+            else
+                ((float *)parameter.data)[k] *= 16;
+    }
+}
+
+/** How the work is cut. */
+struct cut {
+    uint32_t stages, chunks, texts;
+    enum weir_dtype dtype;
+    bool reference;
+};
+
+static bool make_generator(struct generator *g, const struct weir_model *model,
+                           const struct cut *cut, uint64_t prompt_tokens) {
+    struct generator_options options = {model, trial_options(cut->stages, 1, cut->chunks),
+                                        cut->texts, prompt_tokens};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    options.net.dtype = cut->dtype;
+    options.net.reference = cut->reference;
+    bool good = EXPECT_STATUS(generator_init(g, &options, &faults), WEIR_OK);
+    if (faults.kept > 0) TEST_FAIL("%s", faults.lines[0]);
+    weir_faults_clean_up(&faults);
+    if (good) fill_parameters(g->net);
+    return good;
+}
+
+struct texts {
+    struct generator_text list[TEXTS];
+    uint32_t tokens[TEXTS][ROOM];
+};
+
+/** Prompts of 1, 3, 5 … tokens; each text's are its own number's, wherever it stands. */
+static void make_texts(struct texts *texts, const uint32_t *numbers, uint32_t count) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t *tokens = texts->tokens[i], prompt = 1 + 2 * numbers[i];
+        for (uint32_t k = 0; k < prompt; k++) tokens[k] = (numbers[i] * 11 + k * 7 + 3) % VOCAB;
+        texts->list[i] = (struct generator_text){
+            .tokens = tokens, .prompt = prompt, .count = prompt, .identity = {numbers[i], 0}};
+    }
+}
+
+static const uint32_t in_order[TEXTS] = {0, 1, 2, 3, 4};
+
+static const struct sampler greedy = {1, 0.0, 0, VOCAB}, warm = {1, 1.0, 0, VOCAB};
+
+static void continue_all(struct generator *g, const struct generator_run *run, struct texts *texts,
+                         uint32_t count) {
+    struct generator_times times = {0};
+    struct weir_error error = {0};
+    for (uint32_t done = 0, part; done < count; done += part) {
+        part = count - done < g->texts ? count - done : g->texts;
+        int status = generator_continue(g, run, texts->list + done, part, &times, &error);
+        if (!EXPECT_STATUS(status, WEIR_OK)) TEST_FAIL("%s", error.message);
+    }
+}
+
+/* ---- against the whole model ---- */
+
+struct record {
+    struct generator *generator;
+    const struct texts *texts;
+    double logits[TEXTS][ROOM][VOCAB]; /**< that the token at a place was drawn from */
+};
+
+static void record_logits(void *context, uint32_t text, uint32_t token) {
+    struct record *record = context;
+    uint32_t place = record->texts->list[text].count - 1;
+    (void)token;
+    memcpy(record->logits[text][place], record->generator->logits, sizeof record->logits[0][0]);
+}
+
+static void infer_whole(const struct weir_model *model, const struct cut *cut,
+                        const struct texts *texts, double output[TEXTS][CONTEXT][VOCAB]) {
+    struct weir_net_options options = trial_options(1, TEXTS, 1);
+    options.dtype = cut->dtype;
+    options.reference = cut->reference;
+    options.pipe.infer_only = true;
+    struct weir_net *net = trial_net(model, &options);
+    static int64_t input[TEXTS][CONTEXT];
+    static float narrow[TEXTS][CONTEXT][VOCAB];
+    for (uint32_t i = 0; i < TEXTS; i++)
+        for (uint32_t k = 0; k < CONTEXT; k++)
+            input[i][k] = k < texts->list[i].count ? texts->tokens[i][k] : 0;
+    struct weir_net_batch batch = {
+        .rows = TEXTS, .input = input, .output = cut->dtype == WEIR_F64 ? (void *)output : narrow};
+    struct weir_step_result result;
+    if (net == NULL) return;
+    fill_parameters(net);
+    EXPECT_STATUS(weir_net_infer(net, &batch, &result), WEIR_OK);
+    for (size_t i = 0; cut->dtype != WEIR_F64 && i < sizeof narrow / sizeof(float); i++)
+        (&output[0][0][0])[i] = (double)(&narrow[0][0][0])[i];
+    weir_net_destroy(net);
+}
+
+/** The largest logit's token, and how far it is above the next and above zero. */
+static uint32_t find_best(const double *logits, double *margin, double *largest) {
+    uint32_t best = 0;
+    double second = -DBL_MAX;
+    for (uint32_t i = 1; i < VOCAB; i++) {
+        if (logits[i] > logits[best]) best = i;
+        *largest = fmax(*largest, fabs(logits[i]));
+    }
+    for (uint32_t i = 0; i < VOCAB; i++)
+        if (i != best) second = fmax(second, logits[i]);
+    *margin = logits[best] - second;
+    return best;
+}
+
+/** Sums of 64 products at most, twice per layer and once more, each rounding with eps / 2. */
+static const double f32_tolerance = (2 * LAYERS + 1) * 64 * (double)FLT_EPSILON / 2;
+
+static void compare_with_whole(const struct weir_model *model, const struct cut *cut) {
+    static double whole[TEXTS][CONTEXT][VOCAB];
+    static struct record record;
+    struct texts texts;
+    struct generator g;
+    make_texts(&texts, in_order, TEXTS);
+    record = (struct record){&g, &texts, {{{0}}}};
+    if (!make_generator(&g, model, cut, 25)) return;
+    continue_all(&g,
+                 &(struct generator_run){
+                     .sampler = greedy, .tokens = ROOM, .visit = record_logits, .context = &record},
+                 &texts, TEXTS);
+    infer_whole(model, cut, &texts, whole);
+    for (uint32_t i = 0; i < TEXTS && !test_has_failed(); i++) {
+        EXPECT_EQ_UINT(texts.list[i].count, ROOM);
+        for (uint32_t place = texts.list[i].prompt; place < ROOM; place++) {
+            double margin, largest = 0, tolerance = cut->reference ? 0 : f32_tolerance;
+            uint32_t best = find_best(whole[i][place - 1], &margin, &largest);
+            for (uint32_t v = 0; v < VOCAB && !test_has_failed(); v++)
+                EXPECT_NEAR(record.logits[i][place][v], whole[i][place - 1][v],
+                            tolerance * largest);
+            EXPECT(margin > 20 * tolerance * largest);
+            EXPECT_EQ_UINT(texts.tokens[i][place], best);
+        }
+    }
+    generator_clean_up(&g);
+}
+
+static void test_every_token_is_the_whole_models_best(void) {
+    static const struct cut cuts[] = {{1, 1, TEXTS, WEIR_F64, true},
+                                      {2, 3, TEXTS, WEIR_F64, true},
+                                      {1, 1, TEXTS, WEIR_F32, true},
+                                      {1, 1, TEXTS, WEIR_F32, false},
+                                      {3, 2, TEXTS, WEIR_F32, false}};
+    struct weir_model *model = make_model(LAYERS);
+    for (size_t i = 0; i < WEIR__COUNT_OF(cuts) && !test_has_failed(); i++)
+        compare_with_whole(model, &cuts[i]);
+    weir_model_destroy(model);
+}
+
+/* ---- cuts ---- */
+
+static void expect_same_texts(const struct texts *got, const uint32_t *numbers, uint32_t count,
+                              const struct texts *wanted) {
+    for (uint32_t i = 0; i < count; i++) {
+        const struct generator_text *right = &wanted->list[numbers[i]];
+        EXPECT_EQ_UINT(got->list[i].count, right->count);
+        EXPECT_EQ_BYTES(got->tokens[i], right->tokens, right->count * sizeof right->tokens[0]);
+    }
+}
+
+static void test_a_text_does_not_depend_on_how_the_work_is_cut(void) {
+    struct weir_model *model = make_model(LAYERS);
+    struct generator_run run = {.sampler = warm, .tokens = 6};
+    struct texts wanted, got;
+    struct generator g;
+    for (int i = 0; i < 16 && !test_has_failed(); i++) {
+        /* in f64 always; in f32 the bits of a product do not depend on its rows either */
+        struct cut cut = {1, 1, TEXTS, i % 2 == 0 ? WEIR_F64 : WEIR_F32, i % 2 == 0};
+        uint32_t numbers[TEXTS] = {0, 1, 2, 3, 4}, count = 1 + (uint32_t)test_random_below(TEXTS);
+        make_texts(&wanted, in_order, TEXTS);
+        if (!make_generator(&g, model, &cut, 25)) break;
+        continue_all(&g, &run, &wanted, TEXTS);
+        generator_clean_up(&g);
+        for (uint32_t k = 0; k < TEXTS; k++) {
+            uint32_t other = (uint32_t)test_random_below(TEXTS), kept = numbers[k];
+            numbers[k] = numbers[other];
+            numbers[other] = kept;
+        }
+        cut.stages = 1 + (uint32_t)test_random_below(4);
+        cut.chunks = 1 + (uint32_t)test_random_below(40);
+        cut.texts = 1 + (uint32_t)test_random_below(count);
+        make_texts(&got, numbers, count);
+        if (!make_generator(&g, model, &cut, 1 + test_random_below(25))) break;
+        continue_all(&g, &run, &got, count);
+        generator_clean_up(&g);
+        expect_same_texts(&got, numbers, count, &wanted);
+    }
+    weir_model_destroy(model);
+}
+
+static void test_seeds_and_numbers_make_other_texts(void) {
+    struct weir_model *model = make_model(LAYERS);
+    struct cut cut = {1, 2, TEXTS, WEIR_F64, true};
+    struct generator_run run = {.sampler = warm, .tokens = 10};
+    struct texts texts, other;
+    struct generator g;
+    uint32_t same[TEXTS] = {0}, equal = 0;
+    if (!make_generator(&g, model, &cut, 5)) goto done;
+    make_texts(&texts, same, TEXTS);
+    for (uint32_t i = 0; i < TEXTS; i++) texts.list[i].identity.number = i;
+    continue_all(&g, &run, &texts, TEXTS);
+    make_texts(&other, same, 1);
+    run.sampler.seed = 2;
+    continue_all(&g, &run, &other, 1);
+    size_t bytes = 11 * sizeof(uint32_t);
+    for (uint32_t i = 1; i < TEXTS; i++)
+        equal += memcmp(texts.tokens[0], texts.tokens[i], bytes) == 0;
+    equal += memcmp(texts.tokens[0], other.tokens[0], bytes) == 0;
+    EXPECT_EQ_UINT(equal, 0);
+    generator_clean_up(&g);
+done:
+    weir_model_destroy(model);
+}
+
+/* ---- ends ---- */
+
+static void test_texts_end_where_they_should(void) {
+    struct weir_model *model = make_model(1);
+    struct cut cut = {1, 2, TEXTS, WEIR_F32, false};
+    struct generator_run run = {.sampler = warm, .tokens = 5};
+    struct texts texts;
+    struct generator g;
+    if (!make_generator(&g, model, &cut, 25)) goto done;
+    make_texts(&texts, in_order, TEXTS); /* prompts of 1 to 9: 9 + 4 fill a context of 12 */
+    continue_all(&g, &run, &texts, TEXTS);
+    for (uint32_t i = 0; i < TEXTS; i++) {
+        EXPECT_EQ_INT(texts.list[i].end, i < 4 ? GENERATOR_TOKENS : GENERATOR_CONTEXT);
+        EXPECT_EQ_UINT(texts.list[i].count - texts.list[i].prompt, i < 4 ? 5 : 4);
+    }
+    make_texts(&texts, in_order, 1);
+    texts.list[0].prompt = texts.list[0].count = CONTEXT;
+    for (uint32_t k = 0; k < CONTEXT; k++) texts.tokens[0][k] = k;
+    run.tokens = 1;
+    continue_all(&g, &run, &texts, 1);
+    EXPECT_EQ_INT(texts.list[0].end, GENERATOR_TOKENS);
+    EXPECT_EQ_UINT(texts.list[0].count, CONTEXT + 1);
+    generator_clean_up(&g);
+done:
+    weir_model_destroy(model);
+}
+
+static _Atomic int asked;
+static bool stop_at_third(void) {
+    return ++asked > 3;
+}
+
+static void test_a_stop_ends_all_texts_between_steps(void) {
+    struct weir_model *model = make_model(1);
+    struct cut cut = {1, 1, 2, WEIR_F32, false};
+    struct generator_run run = {.sampler = warm, .tokens = 9, .stop = stop_at_third};
+    struct generator_times times = {0};
+    struct texts texts;
+    struct generator g;
+    asked = 0;
+    if (!make_generator(&g, model, &cut, 4)) goto done;
+    make_texts(&texts, in_order, 2);
+    EXPECT_STATUS(generator_continue(&g, &run, texts.list, 2, &times, NULL), WEIR_OK);
+    for (uint32_t i = 0; i < 2; i++) {
+        EXPECT_EQ_INT(texts.list[i].end, GENERATOR_INTERRUPTED);
+        EXPECT_EQ_UINT(texts.list[i].count - texts.list[i].prompt, 3);
+    }
+    EXPECT_EQ_UINT(times.prompt_tokens, 4);
+    EXPECT_EQ_UINT(times.tokens, 4);
+    EXPECT(times.seconds > 0 && times.prompt_seconds > 0);
+    generator_clean_up(&g);
+done:
+    weir_model_destroy(model);
+}
+
+/* ---- what is refused, and what fails ---- */
+
+static void refuse(struct weir_model *model, const char *message) {
+    struct generator_options options = {model, trial_options(1, 1, 1), 1, 1};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct generator g;
+    EXPECT(generator_init(&g, &options, &faults) != WEIR_OK);
+    EXPECT(faults.kept == 1);
+    if (faults.kept > 0) EXPECT_CONTAINS(faults.lines[0], message);
+    generator_clean_up(&g);
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
+static void test_models_that_continue_nothing_are_refused(void) {
+    struct weir_tensor tokens = {.dtype = WEIR_I64, .rank = 1, .shape = {4}};
+    struct weir_tensor numbers = {.dtype = WEIR_F32, .rank = 1, .shape = {4}};
+    struct weir_tensor label = {.dtype = WEIR_I64};
+    struct weir_model *model = trial_model(tokens, label, "cross_entropy");
+    trial_add(model, "embedding",
+              WEIR_ATTRS(WEIR_ATTR_INT("num_embeddings", 5), WEIR_ATTR_INT("embedding_dim", 4)));
+    trial_add(model, "flatten", WEIR_NO_ATTRS);
+    refuse(model, "but gives f32 [16]");
+    model = trial_model(numbers, numbers, "mse");
+    trial_add(model, "relu", WEIR_NO_ATTRS);
+    refuse(model, "it would have to take tokens, i64 [T], and give numbers [T, vocabulary]");
+}
+
+static void test_broken_weights_are_named(void) {
+    struct weir_model *model = make_model(1);
+    struct cut cut = {1, 1, 1, WEIR_F32, false};
+    struct generator_run run = {.sampler = greedy, .tokens = 2};
+    struct generator_times times = {0};
+    struct weir_error error = {0};
+    struct weir_parameter parameter;
+    struct texts texts;
+    struct generator g;
+    if (!make_generator(&g, model, &cut, 1)) goto done;
+    EXPECT_STATUS(weir_net_parameter(g.net, 0, &parameter), WEIR_OK);
+    for (uint64_t i = 0; i < parameter.count; i++) ((float *)parameter.data)[i] = NAN;
+    make_texts(&texts, in_order, 1);
+    EXPECT_STATUS(generator_continue(&g, &run, texts.list, 1, &times, &error), WEIR_ERR_NONFINITE);
+    EXPECT_CONTAINS(error.message, "the model's output is not finite: its weights are damaged");
+    EXPECT_EQ_INT(texts.list[0].end, GENERATOR_GOING);
+    generator_clean_up(&g);
+done:
+    weir_model_destroy(model);
+}
+
+/* ---- draws ---- */
+
+/** Logits in a random order: a few values, so that many are equal. */
+static void draw_logits(double *logits, uint32_t count, uint32_t values) {
+    for (uint32_t i = 0; i < count; i++) logits[i] = (double)test_random_below(values) / 4;
+}
+
+static void test_the_largest_k_are_drawn_from_and_the_first_of_equals(void) {
+    double logits[VOCAB];
+    uint32_t scratch[VOCAB], token;
+    for (int i = 0; i < 300 && !test_has_failed(); i++) {
+        struct sampler sampler = {test_random_u64(), 0.5 + test_random_unit(),
+                                  1 + (uint32_t)test_random_below(VOCAB + 3), VOCAB};
+        struct sampler_text text = {test_random_u64(), 0};
+        draw_logits(logits, VOCAB, 1 + (uint32_t)test_random_below(9));
+        CHECK_OK(sampler_draw(&sampler, &text, (uint32_t)i, logits, scratch, &token));
+        uint32_t before = 0;
+        for (uint32_t t = 0; t < VOCAB; t++) before += precedes(logits, t, token);
+        CHECK(before < sampler.top_k);
+        sampler.top_k = 1;
+        uint32_t only, best;
+        CHECK_OK(sampler_draw(&sampler, &text, (uint32_t)i, logits, scratch, &only));
+        sampler.temperature = 0;
+        CHECK_OK(sampler_draw(&sampler, &text, (uint32_t)i, logits, scratch, &best));
+        CHECK_EQ_UINT(only, best);
+        for (uint32_t t = 0; t < VOCAB; t++) CHECK(!precedes(logits, t, best));
+    }
+}
+
+/** Frequencies of 20,000 draws are within five standard deviations of softmax(logits / T). */
+static void test_draws_follow_the_distribution(void) {
+    enum { DRAWS = 20000, FEW = 6 };
+    const double logits[FEW] = {0.0, 1.0, -1.0, 2.0, -INFINITY, 0.5};
+    struct sampler sampler = {test_random_u64(), 0.7, 0, FEW};
+    uint32_t scratch[FEW], counts[FEW] = {0}, token;
+    double sum = 0;
+    for (uint32_t i = 0; i < DRAWS; i++) {
+        struct sampler_text text = {i / 100, i % 7};
+        CHECK_OK(sampler_draw(&sampler, &text, i % 100, logits, scratch, &token));
+        counts[token]++;
+    }
+    for (uint32_t t = 0; t < FEW; t++) sum += exp(logits[t] / sampler.temperature);
+    for (uint32_t t = 0; t < FEW; t++) {
+        double p = exp(logits[t] / sampler.temperature) / sum;
+        CHECK_NEAR(counts[t] / (double)DRAWS, p, 5 * sqrt(p * (1 - p) / DRAWS));
+    }
+    CHECK_EQ_UINT(counts[4], 0);
+}
+
+static void test_logits_without_a_largest_are_refused(void) {
+    double logits[3] = {0, NAN, 1};
+    uint32_t scratch[3], token;
+    struct sampler sampler = {1, 1.0, 0, 3};
+    struct sampler_text text = {0};
+    CHECK_STATUS(sampler_draw(&sampler, &text, 0, logits, scratch, &token), WEIR_ERR_NONFINITE);
+    logits[1] = INFINITY;
+    CHECK_STATUS(sampler_draw(&sampler, &text, 0, logits, scratch, &token), WEIR_ERR_NONFINITE);
+    for (int i = 0; i < 3; i++) logits[i] = -INFINITY;
+    CHECK_STATUS(sampler_draw(&sampler, &text, 0, logits, scratch, &token), WEIR_ERR_NONFINITE);
+    logits[1] = -1e300;
+    sampler.temperature = 1e-300; /* quotients overflow, and the only one left is drawn */
+    CHECK_OK(sampler_draw(&sampler, &text, 0, logits, scratch, &token));
+    CHECK_EQ_UINT(token, 1);
+}
+
+WEIR_TEST_SUITE(generator, TEST(every_token_is_the_whole_models_best),
+                TEST(a_text_does_not_depend_on_how_the_work_is_cut),
+                TEST(seeds_and_numbers_make_other_texts), TEST(texts_end_where_they_should),
+                TEST(a_stop_ends_all_texts_between_steps),
+                TEST(models_that_continue_nothing_are_refused), TEST(broken_weights_are_named),
+                TEST(the_largest_k_are_drawn_from_and_the_first_of_equals),
+                TEST(draws_follow_the_distribution), TEST(logits_without_a_largest_are_refused))

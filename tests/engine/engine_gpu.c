@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: MIT */
+#include "engine/engine_gpu.h"
+
+#include "cuda/fake_gpu.h"
+#include "cuda/real_gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { GPUS = 2 };
+
+const struct weir_fake_cuda_control *engine_gpu_open(void) {
+    return fake_gpus(1, GPUS, 0);
+}
+
+const struct weir_fake_cuda_control *engine_gpu_open_any(void) {
+    return test_gpu_is_real() ? real_gpus(1, true) : engine_gpu_open();
+}
+
+const char *engine_gpu_name(const char *name) {
+    bool second = strcmp(name, "cuda:1") == 0;
+    return second && weir__device_check(name, NULL) != WEIR_OK ? "cuda:0" : name;
+}
+
+struct submitted {
+    struct engine_stage *stage;
+    engine_gpu_work_fn *work;
+    struct weir_task task;
+};
+
+static void run(const void *arguments) {
+    const struct submitted *submitted = arguments;
+    struct weir_task task = submitted->task;
+    if (task.verdict != NULL) {
+        if (!task.verdict->applies) return;
+        task.gradient_scale = task.verdict->gradient_scale;
+    }
+    submitted->work(submitted->stage, &task);
+}
+
+int engine_gpu_submit(struct engine_stage *stage, const struct weir_task *task,
+                      engine_gpu_work_fn *work) {
+    struct submitted submitted = {stage, work, *task};
+    void *stream = weir_stream_cuda(task->stream);
+    int result = stage->model->gpu->launch(stream, run, &submitted, sizeof submitted);
+    if (result == 0) return WEIR_OK;
+    snprintf(task->error->message, sizeof task->error->message, "the launch gives %d", result);
+    return WEIR_ERR_DEVICE;
+}
+
+void engine_gpu_read(const struct engine_model *model, void *to, const void *from, size_t bytes) {
+    if (bytes == 0) return;
+    if (model->gpu == NULL || !model->gpu->peek(to, from, bytes)) memcpy(to, from, bytes);
+}
+
+void engine_gpu_write(const struct engine_model *model, void *to, const void *from, size_t bytes) {
+    if (bytes == 0) return;
+    if (model->gpu == NULL || !model->gpu->poke(to, from, bytes)) memcpy(to, from, bytes);
+}
+
+bool engine_gpu_expect_clean(const struct weir_fake_cuda_control *gpu) {
+    struct weir_fake_cuda_counts counts;
+    gpu->counts(&counts);
+    return EXPECT_EQ_STR(counts.first_fault, "") && EXPECT_EQ_UINT(counts.faults, 0) &&
+           EXPECT_EQ_UINT(counts.orphans, 0) && EXPECT_EQ_UINT(counts.contexts, 0) &&
+           EXPECT_EQ_UINT(counts.streams, 0) && EXPECT_EQ_UINT(counts.events, 0) &&
+           EXPECT_EQ_UINT(counts.allocations, 0) && EXPECT_EQ_UINT(counts.pins, 0) &&
+           EXPECT_EQ_UINT(counts.pending, 0) && EXPECT_EQ_UINT(counts.cold_pins, 0);
+}

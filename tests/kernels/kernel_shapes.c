@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT */
+/* Random shapes for each op. */
+#include "harness.h"
+#include "kernels/kernels.h"
+
+static const int64_t sizes[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 48, 64, 65, 100, 257};
+
+static int64_t any_size(void) {
+    return sizes[test_random_below(WEIR__COUNT_OF(sizes))];
+}
+
+static int64_t small_size(void) {
+    return sizes[test_random_below(8)];
+}
+
+/** Uniform in low … high. */
+static int64_t between(int64_t low, int64_t high) {
+    return low + (int64_t)test_random_below((uint64_t)(high - low + 1));
+}
+
+static int64_t outputs_of(int64_t in, int64_t kernel, int64_t stride, int64_t padding) {
+    return (in + 2 * padding - kernel) / stride + 1;
+}
+
+/** A window over a plane of up to 13 x 13. A pool's holds a pixel wherever it stands. */
+static struct weir__window any_window(bool pool) {
+    static const struct weir__plane kernels[] = {{1, 1}, {2, 2}, {3, 3}, {1, 7}, {7, 1},
+                                                 {7, 7}, {3, 2}, {5, 5}, {3, 3}};
+    struct weir__plane kernel = kernels[test_random_below(WEIR__COUNT_OF(kernels))];
+    struct weir__plane most = {pool ? kernel.height / 2 : kernel.height,
+                               pool ? kernel.width / 2 : kernel.width};
+    struct weir__window window = {.kernel = kernel,
+                                  .stride = {between(1, 3), between(1, 3)},
+                                  .padding = {between(0, most.height), between(0, most.width)},
+                                  .groups = 1,
+                                  .count_padding = test_random_below(2) == 0};
+    int64_t least_height = kernel.height - 2 * window.padding.height;
+    int64_t least_width = kernel.width - 2 * window.padding.width;
+    window.in.height = between(least_height > 1 ? least_height : 1, 13);
+    window.in.width = between(least_width > 1 ? least_width : 1, 13);
+    window.out.height =
+        outputs_of(window.in.height, kernel.height, window.stride.height, window.padding.height);
+    window.out.width =
+        outputs_of(window.in.width, kernel.width, window.stride.width, window.padding.width);
+    return window;
+}
+
+static void choose_convolution(struct weir__op_shape *shape) {
+    static const int64_t channels[] = {1, 2, 3, 8, 16, 17, 24, 40};
+    shape->rows = between(1, 3);
+    shape->rows_max = shape->rows + between(0, 3);
+    shape->window = any_window(false);
+    shape->in = channels[test_random_below(WEIR__COUNT_OF(channels))];
+    shape->out = channels[test_random_below(WEIR__COUNT_OF(channels))];
+    if (test_random_below(3) > 0) return;
+    bool depthwise = test_random_below(2) == 0;
+    shape->window.groups = depthwise ? shape->in : 1 + between(1, 3);
+    shape->in = shape->window.groups * (depthwise ? 1 : between(1, 17));
+    shape->out = shape->window.groups * between(1, depthwise ? 2 : 17);
+}
+
+static void choose_pool(struct weir__op_shape *shape) {
+    shape->rows = between(1, 3);
+    shape->window = any_window(true);
+    bool average = shape->op == WEIR__OP_avg_pool2d || shape->op == WEIR__OP_avg_pool2d_grad;
+    if (!average || test_random_below(2) == 0) return;
+    shape->window = (struct weir__window){.adaptive = true,
+                                          .in = {between(1, 13), between(1, 13)},
+                                          .out = {between(1, 15), between(1, 15)}};
+}
+
+static void choose_upsample(struct weir__op_shape *shape) {
+    struct weir__plane in = {between(1, 9), between(1, 9)}, factor = {between(1, 3), between(1, 3)};
+    shape->rows = between(1, 3);
+    shape->window = (struct weir__window){
+        .in = in, .stride = factor, .out = {in.height * factor.height, in.width * factor.width}};
+}
+
+static void choose_concat(struct weir__op_shape *shape) {
+    struct weir__plane in = {between(1, 9), between(1, 9)};
+    shape->rows = between(1, 3);
+    shape->window = (struct weir__window){
+        .in = in, .out = {in.height + between(0, 2), in.width + between(0, 2)}};
+}
+
+static void choose_instance(struct weir__op_shape *shape) {
+    static const double slopes[] = {0.01, 0.3, 0};
+    shape->rows = between(1, 3);
+    shape->tokens = any_size();
+    /* A channel that is dropped, or a single pixel, has the deviation sqrt(eps), and the tolerance
+     * is divided by the least deviation. */
+    shape->eps = test_random_below(2) == 0 ? 1e-5 : 0.25;
+    shape->slope = slopes[test_random_below(3)];
+    if (test_random_below(3) == 0) shape->p = 0;
+}
+
+static void choose_attention(struct weir__op_shape *shape) {
+    static const int64_t head_sizes[] = {1, 5, 8, 16, 20, 32, 33, 48, 64, 80};
+    shape->rows = between(1, 2);
+    shape->tokens = any_size();
+    shape->heads = between(1, 3);
+    shape->width = shape->heads * head_sizes[test_random_below(WEIR__COUNT_OF(head_sizes))];
+    if (shape->op != WEIR__OP_attention_cached) return;
+    shape->rows = small_size();
+    shape->tokens = 1;
+    shape->table = shape->rows + small_size();
+}
+
+static void choose_dropout(struct weir__op_shape *shape) {
+    if (test_random_below(2) == 0) return;
+    shape->channels = between(1, 40);
+    shape->width = shape->channels * small_size();
+}
+
+static void choose_image(struct weir__op_shape *shape) {
+    switch (shape->op) {
+    case WEIR__OP_conv2d:
+    case WEIR__OP_conv2d_grad_input:
+    case WEIR__OP_conv2d_grad_weight: choose_convolution(shape); break;
+    case WEIR__OP_max_pool2d:
+    case WEIR__OP_max_pool2d_grad:
+    case WEIR__OP_avg_pool2d:
+    case WEIR__OP_avg_pool2d_grad: choose_pool(shape); break;
+    case WEIR__OP_upsample:
+    case WEIR__OP_upsample_grad: choose_upsample(shape); break;
+    case WEIR__OP_concat:
+    case WEIR__OP_concat_grad_a:
+    case WEIR__OP_concat_grad_b: choose_concat(shape); break;
+    case WEIR__OP_instance_norm:
+    case WEIR__OP_instance_norm_grad_input:
+    case WEIR__OP_instance_norm_grad_weight:
+    case WEIR__OP_instance_norm_act:
+    case WEIR__OP_instance_norm_act_grad: choose_instance(shape); break;
+    default: break;
+    }
+}
+
+static void choose_sizes(struct weir__op_shape *shape) {
+    switch (shape->op) {
+    case WEIR__OP_linear:
+    case WEIR__OP_linear_grad_input:
+    case WEIR__OP_bias_grad:
+    case WEIR__OP_layer_norm:
+    case WEIR__OP_layer_norm_grad_input:
+    case WEIR__OP_layer_norm_grad_weight:
+    case WEIR__OP_add_layer_norm:
+    case WEIR__OP_add_layer_norm_grad_input:
+    case WEIR__OP_softmax:
+    case WEIR__OP_softmax_grad:
+    case WEIR__OP_dropout2d:
+    case WEIR__OP_cross_entropy:
+    case WEIR__OP_cross_entropy_grad: shape->tokens = small_size(); break;
+    case WEIR__OP_linear_grad_weight: shape->tokens = any_size(); break;
+    case WEIR__OP_embedding:
+    case WEIR__OP_embedding_grad:
+        shape->tokens = small_size();
+        shape->width = shape->out;
+        break;
+    case WEIR__OP_position_add:
+    case WEIR__OP_position_grad:
+        shape->tokens = small_size();
+        shape->table = shape->tokens + between(0, 2);
+        break;
+    case WEIR__OP_attention:
+    case WEIR__OP_attention_grad:
+    case WEIR__OP_attention_cached: choose_attention(shape); break;
+    case WEIR__OP_position_cached: shape->table = shape->rows + small_size(); break;
+    case WEIR__OP_dropout:
+    case WEIR__OP_dropout_add: choose_dropout(shape); break;
+    case WEIR__OP_bias_gelu:
+    case WEIR__OP_bias_gelu_grad:
+    case WEIR__OP_bias_dropout_add:
+        shape->tokens = small_size();
+        shape->width = shape->tokens * shape->out;
+        break;
+    case WEIR__OP_transpose:
+        shape->rows = between(1, 3);
+        shape->tokens = between(1, 3);
+        break;
+    default: choose_image(shape); break;
+    }
+}
+
+struct weir__op_shape kernel_any_shape(enum weir__op op) {
+    struct weir__op_shape shape = {.op = op,
+                                   .rows = small_size(),
+                                   .tokens = 1,
+                                   .threads = 1,
+                                   .width = any_size(),
+                                   .in = any_size(),
+                                   .out = any_size(),
+                                   .ignore_index = -100,
+                                   .eps = 1e-5,
+                                   .p = 0.3,
+                                   .slope = 0.01,
+                                   .random_op = 1u << 8 | 3,
+                                   .weight_in_out = test_random_below(2) == 0,
+                                   .has_bias = test_random_below(2) == 0,
+                                   .gelu_tanh = test_random_below(2) == 0};
+    choose_sizes(&shape);
+    shape.rows_max = shape.rows + between(0, 2);
+    return shape;
+}

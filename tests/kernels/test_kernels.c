@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: every CPU kernel computes what net/kernel.h says, at any size. Method: the f64 reference is
+ * held against central differences of itself (gradients against forwards); every f32 kernel against
+ * the f64 reference over ragged sizes, within kernel_tolerance(); and bits against bits: other
+ * addresses, other places of a row, the same call again. PyTorch's numbers are in
+ * test_golden_ops.c.
+ */
+#include "harness.h"
+#include "kernels/kernels.h"
+
+#include <math.h>
+#include <string.h>
+
+/** Runs through all ops that backends have. */
+#define FOR_OPS(op)                                                                                \
+    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++)                                          \
+        if (!kernel_is_the_users(op))
+
+/* ---- against the f64 reference ---- */
+
+static void compare_with_reference(enum weir__op op, enum kernel_backend backend) {
+    struct weir__op_shape shape = kernel_any_shape(op);
+    struct kernel_case test;
+    struct kernel_results got, wanted;
+    kernel_case_init(&test, &shape);
+    test.overwrite = test_random_below(2) == 0;
+    EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
+    kernel_expect_near(&got, &wanted, kernel_tolerance(&wanted), kernel_backend_name(backend));
+    kernel_results_clean_up(&got);
+    kernel_results_clean_up(&wanted);
+    kernel_case_clean_up(&test);
+}
+
+static void compare_all(enum kernel_backend backend) {
+    FOR_OPS(op)
+    for (int i = 0; i < 40 && !test_has_failed(); i++) compare_with_reference(op, backend);
+}
+
+static void test_reference_f32_is_near_f64(void) {
+    compare_all(KERNEL_F32);
+}
+
+static void test_vector_kernels_are_near_f64(void) {
+    compare_all(KERNEL_VECTOR);
+}
+
+static void test_fast_kernels_are_near_f64(void) {
+    compare_all(KERNEL_FAST);
+}
+
+/* ---- bits ---- */
+
+static void test_addresses_and_repetition_change_no_bit(void) {
+    FOR_OPS(op)
+    for (int i = 0; i < 12 && !test_has_failed(); i++) {
+        struct weir__op_shape shape = kernel_any_shape(op);
+        struct kernel_case test;
+        struct kernel_results a, b;
+        kernel_case_init(&test, &shape);
+        test.overwrite = i % 2 == 0;
+        enum kernel_backend backend = i % 3 == 0 ? KERNEL_VECTOR : KERNEL_FAST;
+        EXPECT_STATUS(kernel_run(&test, backend, 0, &a), WEIR_OK);
+        EXPECT_STATUS(kernel_run(&test, backend, 64 * (size_t)(1 + i), &b), WEIR_OK);
+        kernel_expect_same(&b, &a, "64-byte shift");
+        kernel_results_clean_up(&a);
+        kernel_results_clean_up(&b);
+        kernel_case_clean_up(&test);
+    }
+}
+
+/** Rotates the micro-batch by one row: operands that have one part per row. */
+static void rotate(struct kernel_case *test) {
+    int64_t rows = test->shape.rows;
+    for (int i = 0; i < KERNEL_INS; i++) {
+        int64_t part = test->operands.in[i].count / rows;
+        if (test->operands.in[i].shared || test->in[i] == NULL) continue;
+        for (int64_t j = 0; j < part; j++) {
+            double last = test->in[i][(rows - 1) * part + j];
+            for (int64_t r = rows - 1; r > 0; r--)
+                test->in[i][r * part + j] = test->in[i][(r - 1) * part + j];
+            test->in[i][j] = last;
+        }
+    }
+}
+
+/** Whether a row's results depend on nothing but its own numbers and parameters. */
+static bool rows_stand_alone(const struct kernel_case *test) {
+    for (int i = 0; i < KERNEL_INS; i++)
+        if (test->index[i] != NULL) return false;
+    return test->place == NULL && !test->operands.accumulates &&
+           test->operands.out[0].kind != OPERAND_LOSS;
+}
+
+static void expect_rotated(const struct kernel_results *a, const struct kernel_results *b) {
+    int64_t rows = a->test->shape.rows;
+    for (int i = 0; i < KERNEL_OUTS; i++) {
+        int64_t count = a->test->operands.out[i].count, part = count / rows;
+        for (int64_t j = 0; j < count; j++)
+            CHECK_EQ_BYTES(&b->out[i][(j + part) % count], &a->out[i][j], sizeof(double));
+    }
+}
+
+static void compare_rotated(const struct kernel_case *given, enum kernel_backend backend) {
+    struct kernel_results a, b;
+    struct kernel_case test = *given;
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &a), WEIR_OK);
+    rotate(&test);
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &b), WEIR_OK);
+    expect_rotated(&a, &b);
+    kernel_results_clean_up(&a);
+    kernel_results_clean_up(&b);
+}
+
+static void test_a_rows_bits_do_not_depend_on_its_place(void) {
+    int compared = 0;
+    FOR_OPS(op)
+    for (int i = 0; i < 10 && !test_has_failed(); i++) {
+        struct weir__op_shape shape = kernel_any_shape(op);
+        struct kernel_case test;
+        shape.p = 0; /* masks depend on the place */
+        kernel_case_init(&test, &shape);
+        if (rows_stand_alone(&test)) {
+            compare_rotated(&test, i % 2 == 0 ? KERNEL_VECTOR : KERNEL_FAST);
+            compared++;
+        }
+        kernel_case_clean_up(&test);
+    }
+    EXPECT(test_has_failed() || compared > 300);
+}
+
+/** "The new sum is made first, then added once." */
+static void test_accumulating_adds_the_finished_sum(void) {
+    FOR_OPS(op)
+    for (int i = 0; i < 20 && !test_has_failed(); i++) {
+        struct weir__op_shape shape = kernel_any_shape(op);
+        struct kernel_case test;
+        struct kernel_results set, added;
+        kernel_case_init(&test, &shape);
+        enum kernel_backend backend = i % 2 == 0 ? KERNEL_VECTOR : KERNEL_FAST;
+        if (test.operands.accumulates) {
+            EXPECT_STATUS(kernel_run(&test, backend, 0, &set), WEIR_OK);
+            test.overwrite = false;
+            EXPECT_STATUS(kernel_run(&test, backend, 0, &added), WEIR_OK);
+            for (int o = 0; o < KERNEL_OUTS; o++)
+                for (int64_t j = 0; j < test.operands.out[o].count; j++)
+                    set.out[o][j] = (float)test.old[o][j] + (float)set.out[o][j];
+            kernel_expect_same(&added, &set, kernel_backend_name(backend));
+            kernel_results_clean_up(&set);
+            kernel_results_clean_up(&added);
+        }
+        kernel_case_clean_up(&test);
+    }
+}
+
+WEIR_TEST_SUITE(kernels, TEST(reference_f32_is_near_f64), TEST(vector_kernels_are_near_f64),
+                TEST(fast_kernels_are_near_f64), TEST(addresses_and_repetition_change_no_bit),
+                TEST(a_rows_bits_do_not_depend_on_its_place),
+                TEST(accumulating_adds_the_finished_sum))

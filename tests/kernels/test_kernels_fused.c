@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: a fused CUDA row has exactly its parts' bits, so that fusion changes no result. Method: the
+ * parts run one after the other on the kernels' emulation, each on what the one before it stored;
+ * random shapes, f32 and bf16.
+ */
+#include "harness.h"
+#include "cuda/kernel_gpu.h"
+#include "kernels/kernels.h"
+
+#include <string.h>
+
+#define NO_DRIVER "the fake CUDA driver was not built"
+enum { CASES = 16 };
+
+/** A chain of parts, whose results live until its end. */
+struct chain {
+    const struct kernel_case *fused;
+    enum kernel_backend backend;
+    struct kernel_case parts[4];
+    struct kernel_results results[4];
+    int count;
+};
+
+/* Runs `op` on `ins`, with the fused case's shape and masks; returns its outputs. */
+static double *const *run_part(struct chain *chain, enum weir__op op, struct weir__op_shape shape,
+                               const double *const *ins, int in_count) {
+    struct kernel_case *part = &chain->parts[chain->count];
+    struct kernel_results *results = &chain->results[chain->count++];
+    shape.op = op;
+    kernel_case_empty(part, &shape);
+    part->seed = chain->fused->seed;
+    part->mini_batch = chain->fused->mini_batch;
+    part->row_first = chain->fused->row_first;
+    for (int i = 0; i < in_count; i++)
+        memcpy(part->in[i], ins[i], (size_t)part->operands.in[i].count * sizeof(double));
+    EXPECT_STATUS(kernel_run(part, chain->backend, 0, results), WEIR_OK);
+    return results->out;
+}
+
+static void chain_clean_up(struct chain *chain) {
+    for (int i = 0; i < chain->count; i++) {
+        kernel_results_clean_up(&chain->results[i]);
+        kernel_case_clean_up(&chain->parts[i]);
+    }
+}
+
+/* Ops on single numbers count all of a row's as its width. */
+static struct weir__op_shape flat(struct weir__op_shape shape) {
+    shape.width *= shape.tokens;
+    shape.tokens = 1;
+    return shape;
+}
+
+static void norm_act(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    const double *x = chain->fused->in[0];
+    shape.has_bias = false;
+    const double *dropped = run_part(chain, WEIR__OP_dropout2d, shape, &x, 1)[0];
+    double *const *norm = run_part(chain, WEIR__OP_instance_norm, shape, &dropped, 1);
+    const double *normal = norm[0];
+    double *const *y = run_part(chain, WEIR__OP_leaky_relu, flat(shape), &normal, 1);
+    wanted->out[0] = y[0];
+    wanted->out[1] = norm[1];
+    wanted->out[2] = norm[2];
+}
+
+static void norm_act_grad(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* dy, y, x, mean, rstd */
+    shape.has_bias = false;
+    const double *leaky[] = {in[0], in[1]}, *x = in[2];
+    const double *slope = run_part(chain, WEIR__OP_leaky_relu_grad, flat(shape), leaky, 2)[0];
+    const double *dropped = run_part(chain, WEIR__OP_dropout2d, shape, &x, 1)[0];
+    const double *norm[] = {slope, dropped, in[3], in[4]};
+    const double *dx = run_part(chain, WEIR__OP_instance_norm_grad_input, shape, norm, 4)[0];
+    wanted->out[0] = run_part(chain, WEIR__OP_dropout2d, shape, &dx, 1)[0];
+}
+
+static void add_norm(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* a, b, weight, bias */
+    const double *terms[] = {in[0], in[1]};
+    const double *sum = run_part(chain, WEIR__OP_add, flat(shape), terms, 2)[0];
+    const double *norm[] = {sum, in[2], in[3]};
+    double *const *out = run_part(chain, WEIR__OP_layer_norm, shape, norm, 3);
+    for (int i = 0; i < 3; i++) wanted->out[i] = out[i];
+    wanted->out[3] = chain->results[0].out[0];
+}
+
+static void add_norm_grad(struct chain *chain, struct kernel_results *wanted) {
+    struct weir__op_shape shape = chain->fused->shape;
+    double *const *in = chain->fused->in; /* dy, dsum, sum, mean, rstd, weight */
+    const double *norm[] = {in[0], in[2], in[3], in[4], in[5]};
+    const double *dx = run_part(chain, WEIR__OP_layer_norm_grad_input, shape, norm, 5)[0];
+    const double *terms[] = {in[1], dx};
+    wanted->out[0] = run_part(chain, WEIR__OP_add, flat(shape), terms, 2)[0];
+}
+
+typedef void parts_fn(struct chain *chain, struct kernel_results *wanted);
+
+static void check(enum weir__op op, parts_fn *run_parts) {
+    static const enum kernel_backend backends[] = {KERNEL_CUDA, KERNEL_CUDA_BF16, KERNEL_F32,
+                                                   KERNEL_F64};
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (int i = 0; i < CASES && !test_has_failed(); i++) {
+        struct weir__op_shape shape = kernel_any_shape(op);
+        struct kernel_case fused;
+        struct kernel_results got, wanted = {.test = &fused};
+        struct chain chain = {.fused = &fused, .backend = backends[i % 4]};
+        kernel_case_init(&fused, &shape);
+        if (chain.backend == KERNEL_CUDA_BF16) kernel_case_narrow(&fused);
+        EXPECT_STATUS(kernel_run(&fused, chain.backend, 0, &got), WEIR_OK);
+        run_parts(&chain, &wanted);
+        kernel_expect_same(&got, &wanted, kernel_backend_name(chain.backend));
+        kernel_results_clean_up(&got);
+        chain_clean_up(&chain);
+        kernel_case_clean_up(&fused);
+    }
+}
+
+static void test_instance_norm_act_has_its_parts_bits(void) {
+    check(WEIR__OP_instance_norm_act, norm_act);
+}
+
+static void test_instance_norm_act_grad_has_its_parts_bits(void) {
+    check(WEIR__OP_instance_norm_act_grad, norm_act_grad);
+}
+
+static void test_add_layer_norm_has_its_parts_bits(void) {
+    check(WEIR__OP_add_layer_norm, add_norm);
+}
+
+static void test_add_layer_norm_grad_input_has_its_parts_bits(void) {
+    check(WEIR__OP_add_layer_norm_grad_input, add_norm_grad);
+}
+
+WEIR_TEST_SUITE(kernels_fused, TEST(instance_norm_act_has_its_parts_bits),
+                TEST(instance_norm_act_grad_has_its_parts_bits),
+                TEST(add_layer_norm_has_its_parts_bits),
+                TEST(add_layer_norm_grad_input_has_its_parts_bits))

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: every CUDA row computes what net/kernel.h says, at any size, in f32 and bf16. Method: the
+ * kernels' emulation, driven through the fake driver, against the f64 reference over ragged sizes,
+ * within kernel_tolerance() and kernel_tolerance_bf16(); bits against bits: other addresses, other
+ * orders of threads.
+ */
+#include "harness.h"
+#include "cuda/kernel_gpu.h"
+#include "kernels/kernels.h"
+#include "net/cuda/cuda.h"
+
+#include <math.h>
+
+#define FOR_ROWS(op)                                                                               \
+    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++)                                          \
+        if (!kernel_is_the_users(op) && weir__cuda_kernel_for(op, WEIR_F32) != NULL)
+
+#define NO_DRIVER "the fake CUDA driver was not built"
+enum { CASES = 12 };
+
+static void compare(enum weir__op op, enum kernel_backend backend) {
+    struct weir__op_shape shape = kernel_any_shape(op);
+    struct kernel_case test;
+    struct kernel_results got, wanted;
+    kernel_case_init(&test, &shape);
+    if (backend == KERNEL_CUDA_BF16) kernel_case_narrow(&test);
+    test.overwrite = test_random_below(2) == 0;
+    test.infer = test_random_below(8) == 0;
+    EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
+    double tolerance =
+        backend == KERNEL_CUDA_BF16 ? kernel_tolerance_bf16(&wanted) : kernel_tolerance(&wanted);
+    kernel_expect_near(&got, &wanted, tolerance, kernel_backend_name(backend));
+    kernel_results_clean_up(&got);
+    kernel_results_clean_up(&wanted);
+    kernel_case_clean_up(&test);
+}
+
+static void test_f32_is_near_f64(void) {
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    FOR_ROWS(op)
+    for (int i = 0; i < CASES && !test_has_failed(); i++) compare(op, KERNEL_CUDA);
+}
+
+static void test_bf16_is_near_f64(void) {
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    FOR_ROWS(op)
+    for (int i = 0; i < CASES && !test_has_failed(); i++) compare(op, KERNEL_CUDA_BF16);
+}
+
+/* Every run has another order of threads and blocks. */
+static void test_addresses_and_orders_change_no_bit(void) {
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    FOR_ROWS(op)
+    for (int i = 0; i < 4 && !test_has_failed(); i++) {
+        struct weir__op_shape shape = kernel_any_shape(op);
+        enum kernel_backend backend = i % 2 == 0 ? KERNEL_CUDA : KERNEL_CUDA_BF16;
+        struct kernel_case test;
+        struct kernel_results a, b;
+        kernel_case_init(&test, &shape);
+        test.overwrite = i < 2;
+        EXPECT_STATUS(kernel_run(&test, backend, 0, &a), WEIR_OK);
+        EXPECT_STATUS(kernel_run(&test, backend, 64 * (size_t)(1 + i), &b), WEIR_OK);
+        kernel_expect_same(&b, &a, kernel_backend_name(backend));
+        kernel_results_clean_up(&a);
+        kernel_results_clean_up(&b);
+        kernel_case_clean_up(&test);
+    }
+}
+
+WEIR_TEST_SUITE(kernels_net, TEST(f32_is_near_f64), TEST(bf16_is_near_f64),
+                TEST(addresses_and_orders_change_no_bit))

@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Goal: models as data: what weir_model_add and shape inference accept, refuse and say.
+ * Method: small lists, each with one thing wrong, and lists whose facts are known.
+ */
+#include "harness.h"
+#include "net/net_trial.h"
+
+#include "net/compile/compile.h"
+
+#include <string.h>
+
+static const struct weir_tensor row4 = {.dtype = WEIR_F32, .rank = 1, .shape = {4}};
+static const struct weir_tensor label = {.dtype = WEIR_I64};
+static const struct weir_tensor tokens3 = {.dtype = WEIR_I64, .rank = 1, .shape = {3}};
+
+static void expect_fault(const struct weir_faults *faults, const char *part) {
+    for (uint32_t i = 0; i < faults->kept; i++)
+        if (strstr(faults->lines[i], part) != NULL) return;
+    TEST_FAIL("no fault says '%s'", part);
+    for (uint32_t i = 0; i < faults->kept; i++) TEST_FAIL("fault: %s", faults->lines[i]);
+}
+
+static void expect_add_refused(const char *type, const char *name, struct weir_attrs attrs,
+                               int status, const char *part) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    EXPECT_STATUS(weir_model_add(model, type, name, attrs, &faults), status);
+    expect_fault(&faults, part);
+    EXPECT_EQ_UINT(weir_model_layer_count(model), 0);
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
+static void test_bad_attributes_are_refused(void) {
+    struct weir_attr out = WEIR_ATTR_INT("out_features", 3);
+    expect_add_refused("conv9d", NULL, WEIR_NO_ATTRS, WEIR_ERR_ARGUMENT,
+                       "no type 'conv9d'; types are: linear embedding");
+    expect_add_refused("linear", NULL, WEIR_NO_ATTRS, WEIR_ERR_ARGUMENT,
+                       "layer 0 (linear): out_features is missing");
+    expect_add_refused("linear", NULL, WEIR_ATTRS(out, WEIR_ATTR_INT("wide", 1)), WEIR_ERR_ARGUMENT,
+                       "no attribute 'wide'; it takes: out_features, bias");
+    expect_add_refused("linear", NULL, WEIR_ATTRS(out, out), WEIR_ERR_ARGUMENT,
+                       "out_features is given twice");
+    expect_add_refused("linear", NULL, WEIR_ATTRS(WEIR_ATTR_INT("out_features", 0)),
+                       WEIR_ERR_ARGUMENT, "out_features is 0, but must be from 1");
+    expect_add_refused("linear", NULL, WEIR_ATTRS(WEIR_ATTR_TEXT("out_features", "3")),
+                       WEIR_ERR_ARGUMENT, "out_features must be a whole number");
+    expect_add_refused("dropout", NULL, WEIR_ATTRS(WEIR_ATTR_REAL("p", 1)), WEIR_ERR_ARGUMENT,
+                       "p is 1, but must be from 0 to below 1");
+    expect_add_refused("gelu", NULL, WEIR_ATTRS(WEIR_ATTR_TEXT("approximate", "tan")),
+                       WEIR_ERR_ARGUMENT, "approximate is 'tan', but must be one of none|tanh");
+    expect_add_refused("relu", "12", WEIR_NO_ATTRS, WEIR_ERR_ARGUMENT, "is a number");
+}
+
+static void test_several_bad_attributes_are_all_listed(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    EXPECT_STATUS(weir_model_add(model, "linear", NULL,
+                                 WEIR_ATTRS(WEIR_ATTR_INT("bias", 1), WEIR_ATTR_INT("a", 1)),
+                                 &faults),
+                  WEIR_ERR_ARGUMENT);
+    EXPECT_EQ_UINT(faults.count, 3);
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
+static void test_a_bad_model_is_refused(void) {
+    struct weir_model *model;
+    struct weir_tensor bad = {.dtype = WEIR_F32, .rank = 1, .shape = {0}};
+    EXPECT_STATUS(weir_model_new(test_allocator(), &bad, &label, "mse", &model), WEIR_ERR_SHAPE);
+    EXPECT_STATUS(weir_model_new(test_allocator(), &row4, &label, "hinge", &model),
+                  WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(weir_model_new(test_allocator(), &row4, NULL, "mse", &model), WEIR_ERR_ARGUMENT);
+    weir_model_destroy(NULL);
+}
+
+// PI-4
+static void test_a_layer_added_twice_is_refused(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_attrs attrs = WEIR_ATTRS(WEIR_ATTR_INT("out_features", 4));
+    EXPECT_STATUS(weir_model_add(model, "linear", "fc", attrs, &faults), WEIR_OK);
+    EXPECT_STATUS(weir_model_add(model, "linear", "fc", attrs, &faults), WEIR_ERR_EXISTS);
+    expect_fault(&faults, "the name 'fc' is layer 0's already");
+    EXPECT_EQ_UINT(weir_model_layer_count(model), 1);
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
+// PI-6
+static void test_layers_can_be_counted_listed_and_indexed(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    EXPECT_EQ_UINT(weir_model_layer_count(model), 0);
+    char key[16] = "p";
+    trial_add(model, "dropout", WEIR_ATTRS(WEIR_ATTR_INT(key, 0)));
+    key[0] = 'x'; /* attributes are copied */
+    EXPECT_STATUS(weir_model_add(model, "relu", "act", WEIR_NO_ATTRS, NULL), WEIR_OK);
+    const char *type, *name;
+    struct weir_attrs attrs;
+    EXPECT_EQ_UINT(weir_model_layer_count(model), 2);
+    CHECK_OK(weir_model_layer(model, 0, &type, &name, &attrs));
+    EXPECT_EQ_STR(type, "dropout");
+    EXPECT_EQ_STR(name, "");
+    CHECK_EQ_UINT(attrs.count, 1);
+    EXPECT_EQ_STR(attrs.list[0].key, "p");
+    EXPECT_EQ_INT(attrs.list[0].kind, WEIR_ATTR_KIND_REAL);
+    CHECK_OK(weir_model_layer(model, 1, &type, &name, &attrs));
+    EXPECT_EQ_STR(name, "act");
+    EXPECT_STATUS(weir_model_layer(model, 2, &type, &name, &attrs), WEIR_ERR_NOT_FOUND);
+    for (uint32_t i = 0; weir_layer_type_name(i) != NULL; i++) EXPECT(i < 100);
+    weir_model_destroy(model);
+}
+
+static void expect_infer_refused(struct weir_model *model, int status, const char *part) {
+    struct weir_layer_facts facts[8];
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    EXPECT_STATUS(weir_model_infer(model, WEIR_F32, facts, &faults), status);
+    expect_fault(&faults, part);
+    weir_faults_clean_up(&faults);
+    weir_model_destroy(model);
+}
+
+static void test_shapes_that_do_not_fit_are_refused_with_the_layer(void) {
+    struct weir_model *model = trial_model(tokens3, label, "cross_entropy");
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 4)));
+    expect_infer_refused(model, WEIR_ERR_SHAPE,
+                         "layer 0 (linear): linear takes floating-point numbers, but its input is "
+                         "i64 [3]");
+    model = trial_model((struct weir_tensor){.dtype = WEIR_F32}, label, "cross_entropy");
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 4)));
+    expect_infer_refused(model, WEIR_ERR_SHAPE, "layer 0 (linear): linear works on the last");
+    model = trial_model(row4, label, "cross_entropy");
+    trial_add(model, "embedding",
+              WEIR_ATTRS(WEIR_ATTR_INT("num_embeddings", 4), WEIR_ATTR_INT("embedding_dim", 4)));
+    expect_infer_refused(model, WEIR_ERR_SHAPE, "layer 0 (embedding): embedding takes i64");
+    model = trial_model(row4, label, "cross_entropy");
+    trial_add_skip(model, "stash", "a", "");
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 3)));
+    trial_add_skip(model, "pop_add", "a", "");
+    expect_infer_refused(model, WEIR_ERR_SHAPE,
+                         "layer 2 (pop_add): add takes equal shapes, not f32 [3] and f32 [4]");
+    model = trial_model(row4, tokens3, "cross_entropy");
+    trial_add(model, "relu", WEIR_NO_ATTRS);
+    expect_infer_refused(model, WEIR_ERR_SHAPE, "loss: cross_entropy takes an i64 target");
+    model = trial_model(row4, label, "mse");
+    trial_add(model, "relu", WEIR_NO_ATTRS);
+    expect_infer_refused(model, WEIR_ERR_SHAPE, "loss: mse takes a target like the output");
+}
+
+static void test_two_unnamed_layers_with_one_parameter_name_are_refused(void) {
+    struct weir_model *model = trial_model(tokens3, label, "cross_entropy");
+    struct weir_attrs attrs = WEIR_ATTRS(WEIR_ATTR_INT("width", 4), WEIR_ATTR_INT("vocab", 4));
+    trial_add(model, "embedding",
+              WEIR_ATTRS(WEIR_ATTR_INT("num_embeddings", 4), WEIR_ATTR_INT("embedding_dim", 4)));
+    trial_add(model, "gpt_head", attrs);
+    trial_add(model, "gpt_head", attrs);
+    expect_infer_refused(model, WEIR_ERR_EXISTS,
+                         "layer 2 (gpt_head): its parameter 'ln_f.weight' exists already, in layer "
+                         "1 (gpt_head)");
+}
+
+static void test_facts_of_known_layers(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 6)));
+    trial_add(model, "relu", WEIR_NO_ATTRS);
+    trial_add(model, "linear",
+              WEIR_ATTRS(WEIR_ATTR_INT("out_features", 3), WEIR_ATTR_FLAG("bias", false)));
+    struct weir_layer_facts facts[3];
+    CHECK_OK(weir_model_infer(model, WEIR_F32, facts, NULL));
+    EXPECT_EQ_UINT(facts[0].parameters, 30);
+    EXPECT_EQ_UINT(facts[0].flops, 2 * 4 * 6);
+    EXPECT_EQ_UINT(facts[0].activation_bytes, 4 * sizeof(float)); /* its input */
+    EXPECT_EQ_INT(facts[0].output.shape[0], 6);
+    EXPECT_EQ_UINT(facts[1].parameters, 0);
+    EXPECT_EQ_UINT(facts[1].activation_bytes, 6 * sizeof(float)); /* its output */
+    EXPECT_EQ_UINT(facts[2].parameters, 18);
+    weir_model_destroy(model);
+}
+
+static void test_gpt2_has_its_published_number_of_parameters(void) {
+    struct weir_gpt_options options = {12, 768, 12, 1024, 50257, true, 0.0};
+    struct weir_model *model;
+    struct weir_layer_facts facts[14];
+    CHECK_OK(weir_model_gpt(test_allocator(), &options, NULL, &model));
+    CHECK_EQ_UINT(weir_model_layer_count(model), 14);
+    CHECK_OK(weir_model_infer(model, WEIR_F32, facts, NULL));
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < 14; i++) sum += facts[i].parameters;
+    EXPECT_EQ_UINT(sum, 124439808);
+    EXPECT_EQ_INT(facts[13].output.shape[1], 50257);
+    weir_model_destroy(model);
+}
+
+static void test_impossible_gpts_are_refused(void) {
+    struct weir_gpt_options options = {0, 10, 3, 4, 5, false, 1.0};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_model *model;
+    EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, &faults, &model), WEIR_ERR_ARGUMENT);
+    expect_fault(&faults, "--layers");
+    expect_fault(&faults, "--width 10 is not a multiple of --heads 3");
+    expect_fault(&faults, "--dropout is 1");
+    weir_faults_clean_up(&faults);
+}
+
+/* ---- nets that are refused ---- */
+
+static void expect_net_refused(const struct weir_model *model,
+                               const struct weir_net_options *options, int status,
+                               const char *part) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_net *net;
+    EXPECT_STATUS(weir_net_new(model, options, &faults, &net), status);
+    expect_fault(&faults, part);
+    weir_faults_clean_up(&faults);
+}
+
+// PI-3
+static void test_partitions_that_do_not_fit_are_refused(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    for (int i = 0; i < 3; i++) trial_add(model, "relu", WEIR_NO_ATTRS);
+    struct weir_net_options options = trial_options(2, 4, 1);
+    options.balance = (uint32_t[]){1, 1};
+    expect_net_refused(model, &options, WEIR_ERR_CONFIG,
+                       "balance 1,1 adds up to 2 layers, but the model has 3: leave the balance "
+                       "away for an automatic one (by estimated cost)");
+    options.balance = (uint32_t[]){3, 0};
+    expect_net_refused(model, &options, WEIR_ERR_CONFIG, "balance 3,0 gives a stage no layer");
+    options.balance = NULL;
+    options.stages = 4;
+    expect_net_refused(model, &options, WEIR_ERR_CONFIG, "4 stages cannot be made of 3 layers");
+    options.stages = 0;
+    expect_net_refused(model, &options, WEIR_ERR_CONFIG, "0 stages are not possible");
+    options.stages = 1;
+    options.dtype = WEIR_BF16;
+    expect_net_refused(model, &options, WEIR_ERR_CONFIG, "--dtype bf16 is the GPU's");
+    options.size = 1;
+    expect_net_refused(model, &options, WEIR_ERR_ARGUMENT, "WEIR_NET_OPTIONS_INIT");
+    weir_model_destroy(model);
+}
+
+static void test_training_without_a_loss_is_refused(void) {
+    struct weir_model *model;
+    CHECK_OK(weir_model_new(test_allocator(), &row4, NULL, NULL, &model));
+    trial_add(model, "relu", WEIR_NO_ATTRS);
+    struct weir_net_options options = trial_options(1, 4, 1);
+    expect_net_refused(model, &options, WEIR_ERR_CONFIG, "without target and loss");
+    weir_model_destroy(model);
+}
+
+static void test_the_automatic_partition_follows_the_costs(void) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 64)));
+    trial_add(model, "relu", WEIR_NO_ATTRS);
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 64)));
+    trial_add(model, "relu", WEIR_NO_ATTRS);
+    uint32_t sizes[2];
+    CHECK_OK(weir__partition(model, WEIR_F32, 2, NULL, sizes, NULL));
+    EXPECT_EQ_UINT(sizes[0], 2);
+    EXPECT_EQ_UINT(sizes[1], 2);
+    weir_model_destroy(model);
+}
+
+/* ---- hashes ---- */
+
+static struct weir_model *hashed_model(const char *type, const char *name,
+                                       struct weir_attrs attrs) {
+    struct weir_model *model = trial_model(row4, label, "cross_entropy");
+    EXPECT_STATUS(weir_model_add(model, "identity", NULL, WEIR_NO_ATTRS, NULL), WEIR_OK);
+    EXPECT_STATUS(weir_model_add(model, type, name, attrs, NULL), WEIR_OK);
+    return model;
+}
+
+/* Which hashes of layer 1 differ from dropout's with p 0.5: 1 form, 2 numbers. */
+static int differs(struct weir_model *model) {
+    struct weir_model *other = hashed_model("dropout", NULL, WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.5)));
+    struct weir_layer_hash a, b;
+    EXPECT_STATUS(weir_model_hash(model, 1, &a), WEIR_OK);
+    EXPECT_STATUS(weir_model_hash(other, 1, &b), WEIR_OK);
+    EXPECT_STATUS(weir_model_hash(other, 3, &b), WEIR_ERR_NOT_FOUND);
+    weir_model_destroy(model);
+    weir_model_destroy(other);
+    return (a.form != b.form) + 2 * (a.numbers != b.numbers);
+}
+
+static void test_hashes_tell_layers_apart(void) {
+    EXPECT_EQ_INT(differs(hashed_model("dropout", NULL, WEIR_NO_ATTRS)), 0); /* PyTorch's default */
+    struct weir_attr p = WEIR_ATTR_REAL("p", 0.5), frozen = WEIR_ATTR_FLAG("frozen", 1);
+    EXPECT_EQ_INT(differs(hashed_model("dropout", NULL, WEIR_ATTRS(frozen, p))), 0);
+    EXPECT_EQ_INT(differs(hashed_model("dropout", NULL, WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.25)))), 2);
+    EXPECT_EQ_INT(differs(hashed_model("dropout", "d", WEIR_ATTRS(p))), 1);
+    EXPECT_EQ_INT(differs(hashed_model("dropout2d", NULL, WEIR_ATTRS(p))), 1);
+    EXPECT(differs(hashed_model("identity", NULL, WEIR_NO_ATTRS)) == 3);
+}
+
+static uint64_t conv_form(struct weir_attrs attrs) {
+    struct weir_model *model = hashed_model("conv2d", NULL, attrs);
+    struct weir_layer_hash hash = {0, 0};
+    EXPECT_STATUS(weir_model_hash(model, 1, &hash), WEIR_OK);
+    weir_model_destroy(model);
+    return hash.form;
+}
+
+static void test_hashes_see_every_kind_of_attribute(void) {
+    struct weir_attr out = WEIR_ATTR_INT("out_channels", 3), size = WEIR_ATTR_INT("kernel_size", 3);
+    uint64_t form = conv_form(WEIR_ATTRS(out, size));
+    EXPECT(form == conv_form(WEIR_ATTRS(WEIR_ATTR_PAIR("kernel_size", 3, 3), out)));
+    EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("padding", 0))));
+    EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_FLAG("bias", 1))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, WEIR_ATTR_PAIR("kernel_size", 3, 1))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, WEIR_ATTR_PAIR("kernel_size", 1, 3))));
+    EXPECT(form != conv_form(WEIR_ATTRS(size, WEIR_ATTR_INT("out_channels", 4))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_FLAG("bias", 0))));
+    EXPECT(form != conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("padding", 1))));
+}
+
+static void test_hash_of_the_border_sees_shapes_and_loss(void) {
+    struct weir_model *models[] = {
+        trial_model(row4, label, "cross_entropy"), trial_model(row4, label, "cross_entropy"),
+        trial_model(row4, row4, "mse"), trial_model(row4, row4, "bce_with_logits"),
+        trial_model(tokens3, label, "cross_entropy")};
+    struct weir_layer_hash hashes[5];
+    weir_model_ignore_index(models[1], 3);
+    EXPECT_EQ_INT(weir_model_ignored(models[0]), -100);
+    EXPECT_EQ_INT(weir_model_ignored(models[1]), 3);
+    for (int i = 0; i < 5; i++) {
+        EXPECT_STATUS(weir_model_hash(models[i], 0, &hashes[i]), WEIR_OK);
+        weir_model_destroy(models[i]);
+        for (int k = 0; k < i; k++)
+            EXPECT((hashes[i].form == hashes[k].form) == (i == 1 && k == 0));
+    }
+    EXPECT(hashes[0].numbers != hashes[1].numbers && hashes[0].numbers == hashes[2].numbers);
+}
+
+WEIR_TEST_SUITE(model, TEST(bad_attributes_are_refused),
+                TEST(several_bad_attributes_are_all_listed), TEST(a_bad_model_is_refused),
+                TEST(a_layer_added_twice_is_refused),
+                TEST(layers_can_be_counted_listed_and_indexed),
+                TEST(shapes_that_do_not_fit_are_refused_with_the_layer),
+                TEST(two_unnamed_layers_with_one_parameter_name_are_refused),
+                TEST(facts_of_known_layers), TEST(gpt2_has_its_published_number_of_parameters),
+                TEST(impossible_gpts_are_refused), TEST(partitions_that_do_not_fit_are_refused),
+                TEST(training_without_a_loss_is_refused),
+                TEST(the_automatic_partition_follows_the_costs), TEST(hashes_tell_layers_apart),
+                TEST(hashes_see_every_kind_of_attribute),
+                TEST(hash_of_the_border_sees_shapes_and_loss))

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT */
+#include "toys/operands.h"
+
+/* Sizes in numbers: m = R*T, in_image = a micro-batch of `in` channels on the input's plane … */
+struct sizes {
+    int64_t rows, m, in, out, weight, width, elements, table, qkv, lse, c;
+    int64_t in_image, out_image, kernel, in_pool, out_pool, joined, turned;
+};
+
+static int64_t pixels(struct weir__plane plane) {
+    return plane.height * plane.width;
+}
+
+static struct sizes sizes_of(const struct weir__op_shape *shape) {
+    int64_t m = shape->rows * shape->tokens, groups = shape->window.groups;
+    int64_t in_plane = shape->rows * pixels(shape->window.in);
+    int64_t out_plane = shape->rows * pixels(shape->window.out);
+    int64_t group_in = groups > 0 ? shape->in / groups : 0;
+    return (struct sizes){
+        .rows = shape->rows,
+        .m = m,
+        .in = m * shape->in,
+        .out = m * shape->out,
+        .weight = shape->in * shape->out,
+        .width = m * shape->width,
+        .elements = shape->rows * shape->width,
+        .table = shape->table * shape->width,
+        .qkv = 3 * m * shape->width,
+        .lse = m * shape->heads,
+        .c = shape->width,
+        .in_image = in_plane * shape->in,
+        .out_image = out_plane * shape->out,
+        .kernel = shape->out * group_in * pixels(shape->window.kernel),
+        .in_pool = in_plane * shape->width,
+        .out_pool = out_plane * shape->width,
+        .joined = out_plane * (shape->in + shape->out),
+        .turned = m * shape->in * shape->out,
+    };
+}
+
+/* SHARED: the same for all rows. PACKED: so, and a product's. MOMENT: a row's statistics. INDEX:
+ * one per token. */
+#define REAL(size)                                                                                 \
+    { OPERAND_REAL, size, false, false, false }
+#define SHARED(size)                                                                               \
+    { OPERAND_REAL, size, true, true, false }
+#define PACKED(size)                                                                               \
+    { OPERAND_REAL, size, true, true, true }
+#define MOMENT(size)                                                                               \
+    { OPERAND_REAL, size, false, true, false }
+#define INDEX                                                                                      \
+    { OPERAND_INDEX, n.m, false, false, false }
+#define LOSS                                                                                       \
+    { OPERAND_LOSS, 1, false, false, false }
+#define CACHE                                                                                      \
+    { OPERAND_CACHE, 2 * KERNEL_SEQUENCES *n.table, false, false, false }
+
+/** Products, tables, LayerNorm, attention. Operands of other ops are OPERAND_NONE, here and below.
+ */
+static struct operands operands_of_text(const struct weir__op_shape *shape) {
+    struct sizes n = sizes_of(shape);
+    int64_t bias = shape->has_bias ? shape->out : 0;
+    const struct operands rows[WEIR__OP_COUNT] = {
+        [WEIR__OP_linear] = {{REAL(n.in), PACKED(n.weight), PACKED(bias)}, {REAL(n.out)}, false},
+        [WEIR__OP_linear_grad_input] = {{REAL(n.out), PACKED(n.weight)}, {REAL(n.in)}, false},
+        [WEIR__OP_linear_grad_weight] = {{REAL(n.in), REAL(n.out)}, {SHARED(n.weight)}, true},
+        [WEIR__OP_bias_grad] = {{REAL(n.out)}, {SHARED(shape->out)}, true},
+        [WEIR__OP_embedding] = {{INDEX, SHARED(n.weight)}, {REAL(n.out)}, false},
+        [WEIR__OP_embedding_grad] = {{INDEX, REAL(n.out)}, {SHARED(n.weight)}, true},
+        [WEIR__OP_position_add] = {{REAL(n.width), SHARED(n.table)}, {REAL(n.width)}, false},
+        [WEIR__OP_position_grad] = {{REAL(n.width)}, {SHARED(n.table)}, true},
+        [WEIR__OP_layer_norm] = {{REAL(n.width), SHARED(n.c), SHARED(n.c)},
+                                 {REAL(n.width), MOMENT(n.m), MOMENT(n.m)},
+                                 false},
+        [WEIR__OP_layer_norm_grad_input] = {{REAL(n.width), REAL(n.width), MOMENT(n.m), MOMENT(n.m),
+                                             SHARED(n.c)},
+                                            {REAL(n.width)},
+                                            false},
+        [WEIR__OP_layer_norm_grad_weight] = {{REAL(n.width), REAL(n.width), MOMENT(n.m),
+                                              MOMENT(n.m)},
+                                             {SHARED(n.c), SHARED(n.c)},
+                                             true},
+        [WEIR__OP_add_layer_norm] = {{REAL(n.width), REAL(n.width), SHARED(n.c), SHARED(n.c)},
+                                     {REAL(n.width), MOMENT(n.m), MOMENT(n.m), REAL(n.width)},
+                                     false},
+        [WEIR__OP_add_layer_norm_grad_input] = {{REAL(n.width), REAL(n.width), REAL(n.width),
+                                                 MOMENT(n.m), MOMENT(n.m), SHARED(n.c)},
+                                                {REAL(n.width)},
+                                                false},
+        [WEIR__OP_attention] = {{REAL(n.qkv)}, {REAL(n.width), MOMENT(n.lse)}, false},
+        [WEIR__OP_attention_grad] = {{REAL(n.width), REAL(n.qkv), REAL(n.width), MOMENT(n.lse)},
+                                     {REAL(n.qkv)},
+                                     false},
+        [WEIR__OP_attention_cached] = {{REAL(3 * n.elements)}, {REAL(n.elements), CACHE}, false},
+        [WEIR__OP_position_cached] = {{REAL(n.elements), SHARED(n.table)},
+                                      {REAL(n.elements)},
+                                      false},
+    };
+    return rows[shape->op];
+}
+
+/** Ops that look at an image through a window. */
+static struct operands operands_of_windows(const struct weir__op_shape *shape) {
+    struct sizes n = sizes_of(shape);
+    int64_t bias = shape->has_bias ? shape->out : 0;
+    const struct operands rows[WEIR__OP_COUNT] = {
+        [WEIR__OP_conv2d] = {{REAL(n.in_image), PACKED(n.kernel), SHARED(bias)},
+                             {REAL(n.out_image)},
+                             false},
+        [WEIR__OP_conv2d_grad_input] = {{REAL(n.out_image), PACKED(n.kernel)},
+                                        {REAL(n.in_image)},
+                                        false},
+        [WEIR__OP_conv2d_grad_weight] = {{REAL(n.in_image), REAL(n.out_image)},
+                                         {SHARED(n.kernel)},
+                                         true},
+        [WEIR__OP_max_pool2d] = {{REAL(n.in_pool)}, {REAL(n.out_pool)}, false},
+        [WEIR__OP_max_pool2d_grad] = {{REAL(n.out_pool), REAL(n.in_pool)},
+                                      {REAL(n.in_pool)},
+                                      false},
+        [WEIR__OP_avg_pool2d] = {{REAL(n.in_pool)}, {REAL(n.out_pool)}, false},
+        [WEIR__OP_avg_pool2d_grad] = {{REAL(n.out_pool)}, {REAL(n.in_pool)}, false},
+        [WEIR__OP_upsample] = {{REAL(n.in_pool)}, {REAL(n.out_pool)}, false},
+        [WEIR__OP_upsample_grad] = {{REAL(n.out_pool)}, {REAL(n.in_pool)}, false},
+        [WEIR__OP_concat] = {{REAL(n.in_image), REAL(n.out_image)}, {REAL(n.joined)}, false},
+        [WEIR__OP_concat_grad_a] = {{REAL(n.joined)}, {REAL(n.in_image)}, false},
+        [WEIR__OP_concat_grad_b] = {{REAL(n.joined)}, {REAL(n.out_image)}, false},
+    };
+    return rows[shape->op];
+}
+
+/** Ops that treat channels or vectors. */
+static struct operands operands_of_channels(const struct weir__op_shape *shape) {
+    struct sizes n = sizes_of(shape);
+    int64_t affine = shape->has_bias ? n.c : 0, moments = n.elements;
+    const struct operands rows[WEIR__OP_COUNT] = {
+        [WEIR__OP_softmax] = {{REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_softmax_grad] = {{REAL(n.width), REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_bias_gelu] = {{REAL(n.elements), SHARED(shape->out)}, {REAL(n.elements)}, false},
+        [WEIR__OP_bias_gelu_grad] = {{REAL(n.elements), REAL(n.elements), SHARED(shape->out)},
+                                     {REAL(n.elements)},
+                                     false},
+        [WEIR__OP_bias_dropout_add] = {{REAL(n.elements), SHARED(shape->out), REAL(n.elements)},
+                                       {REAL(n.elements)},
+                                       false},
+        [WEIR__OP_transpose] = {{REAL(n.turned)}, {REAL(n.turned)}, false},
+        [WEIR__OP_dropout2d] = {{REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_instance_norm] = {{REAL(n.width), SHARED(affine), SHARED(affine)},
+                                    {REAL(n.width), MOMENT(moments), MOMENT(moments)},
+                                    false},
+        [WEIR__OP_instance_norm_grad_input] = {{REAL(n.width), REAL(n.width), MOMENT(moments),
+                                                MOMENT(moments), SHARED(affine)},
+                                               {REAL(n.width)},
+                                               false},
+        [WEIR__OP_instance_norm_grad_weight] = {{REAL(n.width), REAL(n.width), MOMENT(moments),
+                                                 MOMENT(moments)},
+                                                {SHARED(n.c), SHARED(n.c)},
+                                                true},
+        [WEIR__OP_instance_norm_act] = {{REAL(n.width)},
+                                        {REAL(n.width), MOMENT(moments), MOMENT(moments)},
+                                        false},
+        [WEIR__OP_instance_norm_act_grad] = {{REAL(n.width), REAL(n.width), REAL(n.width),
+                                              MOMENT(moments), MOMENT(moments)},
+                                             {REAL(n.width)},
+                                             false},
+        [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX}, {LOSS, MOMENT(n.m)}, false},
+        [WEIR__OP_cross_entropy_grad] = {{REAL(n.width), INDEX, MOMENT(n.m)},
+                                         {REAL(n.width)},
+                                         false},
+    };
+    return rows[shape->op];
+}
+
+static bool has_one_operand(enum weir__op op) {
+    switch (op) {
+    case WEIR__OP_gelu:
+    case WEIR__OP_relu:
+    case WEIR__OP_leaky_relu:
+    case WEIR__OP_silu:
+    case WEIR__OP_sigmoid:
+    case WEIR__OP_tanh:
+    case WEIR__OP_dropout:
+    case WEIR__OP_narrow:
+    case WEIR__OP_widen:
+    case WEIR__OP_copy: return true;
+    default: return false;
+    }
+}
+
+void kernel_operands(const struct weir__op_shape *shape, struct operands *operands) {
+    struct sizes n = sizes_of(shape);
+    *operands = operands_of_text(shape);
+    if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_windows(shape);
+    if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_channels(shape);
+    if (operands->out[0].kind != OPERAND_NONE) return;
+    bool loss = shape->op == WEIR__OP_mse || shape->op == WEIR__OP_bce_with_logits;
+    *operands =
+        (struct operands){.in = {REAL(n.elements), REAL(n.elements)}, .out = {REAL(n.elements)}};
+    if (has_one_operand(shape->op)) operands->in[1] = (struct operand)REAL(0);
+    if (loss) operands->out[0] = (struct operand)LOSS;
+    operands->in[0].single = shape->op == WEIR__OP_narrow;
+    operands->out[0].single = shape->op == WEIR__OP_widen;
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/** The sizes of a GPT, from the weights themselves: what was trained need not be said again. */
+#ifndef WEIR_TOOLS_GPT_FILE_H
+#define WEIR_TOOLS_GPT_FILE_H
+
+#include "cli/model_options.h"
+
+/** The metadata's key of how many heads the attention has, which no shape tells. */
+#define GPT_FILE_HEADS "heads"
+
+/** Where --model is gpt, fills in what no option says: --layers, --width, --context, --vocab,
+ * --tied from the shapes of `path`'s tensors (Weir's, or GPT-2's export), --heads from its metadata
+ * or, in GPT-2's sizes, as they have it. Every fault (no such file, other tensors, heads that
+ * nobody tells) is a line in `faults`. WEIR_ERR_OUT_OF_MEMORY, or a status for faults. */
+int gpt_file_fill(const char *path, const struct args *args, struct model_options *options,
+                  struct weir_faults *faults);
+
+#endif

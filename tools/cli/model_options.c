@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: MIT */
+/* One table of options, one function per built-in model. */
+#include "cli/model_options.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct model_options, member)
+
+const struct arg_option model_option_list[] = {
+    {.name = "model",
+     .type = ARG_TEXT,
+     .offset = AT(model),
+     .value = "NAME|FILE",
+     .fallback = "gpt",
+     .help = "gpt (of bytes), unet, or a file of layers that ends in .json"},
+    {.name = "layers",
+     .type = ARG_U32,
+     .offset = AT(layers),
+     .value = "N",
+     .fallback = "4",
+     .least = 1,
+     .most = 250,
+     .help = "gpt: transformer blocks"},
+    {.name = "width",
+     .type = ARG_U32,
+     .offset = AT(width),
+     .value = "N",
+     .fallback = "256",
+     .least = 1,
+     .most = 65536,
+     .help = "gpt: numbers per token"},
+    {.name = "heads",
+     .type = ARG_U32,
+     .offset = AT(heads),
+     .value = "N",
+     .fallback = "8",
+     .least = 1,
+     .most = 65536,
+     .help = "gpt: attention heads; they divide the width"},
+    {.name = "context",
+     .type = ARG_U32,
+     .offset = AT(context),
+     .value = "N",
+     .fallback = "128",
+     .least = 1,
+     .most = 1048576,
+     .unit = "tokens",
+     .help = "gpt: length of a row"},
+    {.name = "vocab",
+     .type = ARG_U32,
+     .offset = AT(vocab),
+     .value = "N",
+     .fallback = "256",
+     .least = 2,
+     .most = 16777216,
+     .help = "gpt: distinct tokens; 256 for bytes"},
+    {.name = "tied",
+     .type = ARG_FLAG,
+     .offset = AT(tied),
+     .help = "gpt: the head's weight is the token embedding"},
+    {.name = "untied", .type = ARG_UNFLAG, .offset = AT(tied), .help = "gpt: a head of its own"},
+    {.name = "dropout",
+     .type = ARG_REAL,
+     .offset = AT(dropout),
+     .value = "P",
+     .least = 0,
+     .most = 0.999,
+     .help = "gpt: on the embedding and each residual branch (default 0); unet: of channels "
+             "(default 0.1)"},
+    {.name = "depth",
+     .type = ARG_U32,
+     .offset = AT(depth),
+     .value = "N",
+     .fallback = "5",
+     .least = 1,
+     .most = 16,
+     .help = "unet: levels, each half as large as the one before"},
+    {.name = "num-convs",
+     .type = ARG_U32,
+     .offset = AT(num_convs),
+     .value = "B",
+     .fallback = "5",
+     .least = 1,
+     .most = 4096,
+     .help = "unet: convolutions per level"},
+    {.name = "base-channels",
+     .type = ARG_U32,
+     .offset = AT(base_channels),
+     .value = "C",
+     .fallback = "64",
+     .least = 2,
+     .most = 16384,
+     .help = "unet: channels of the first level; they double from level to level"},
+    {.name = "in-channels",
+     .type = ARG_U32,
+     .offset = AT(in_channels),
+     .value = "N",
+     .fallback = "3",
+     .least = 1,
+     .most = 1048576,
+     .help = "unet: channels of the images"},
+    {.name = "out-channels",
+     .type = ARG_U32,
+     .offset = AT(out_channels),
+     .value = "N",
+     .fallback = "1",
+     .least = 1,
+     .most = 1048576,
+     .help = "unet: channels of the masks"},
+    {.name = "image-size",
+     .type = ARG_TEXT,
+     .offset = AT(image_size),
+     .value = "N|HxW",
+     .fallback = "192",
+     .unit = "pixels",
+     .help = "where there are no data to take it from"},
+    {.name = "freeze",
+     .type = ARG_LIST,
+     .offset = AT(freeze),
+     .value = "PATTERN,...",
+     .help = "parameters that do not learn: names with * and ?, such as 'h.0.*'"},
+};
+const uint32_t model_option_count = sizeof model_option_list / sizeof model_option_list[0];
+
+/* ---- which options belong to which model ---- */
+
+/** Bits of the models that take an option. */
+enum { GPT = 1, UNET = 2, FILE_MODEL = 4 };
+
+static const struct {
+    const char *option;
+    unsigned models;
+} takers[] = {
+    {"layers", GPT},        {"width", GPT},       {"heads", GPT},          {"context", GPT},
+    {"vocab", GPT},         {"tied", GPT},        {"untied", GPT},         {"dropout", GPT | UNET},
+    {"depth", UNET},        {"num-convs", UNET},  {"base-channels", UNET}, {"in-channels", UNET},
+    {"out-channels", UNET}, {"image-size", UNET},
+};
+
+static const char *const model_names[] = {"gpt", "unet", NULL};
+
+static int check_given(const struct model_options *options, const struct args *args, unsigned model,
+                       struct weir_faults *faults) {
+    int status = WEIR_OK;
+    for (size_t i = 0; i < sizeof takers / sizeof takers[0]; i++) {
+        if ((takers[i].models & model) != 0 || !args_given(args, takers[i].option)) continue;
+        weir_faults_add(faults, "--%s means nothing to --model %s: leave it away", takers[i].option,
+                        options->model);
+        status = WEIR_ERR_ARGUMENT;
+    }
+    return status;
+}
+
+/* ---- models ---- */
+
+static int build_gpt(const struct model_options *options, const struct args *args,
+                     struct weir_faults *faults, struct weir_model **model) {
+    struct weir_gpt_options gpt = WEIR_GPT_OPTIONS_INIT;
+    gpt.layers = options->layers;
+    gpt.width = options->width;
+    gpt.heads = options->heads;
+    gpt.context = options->context;
+    gpt.vocab = options->vocab;
+    gpt.tied = options->tied;
+    if (args_given(args, "dropout")) gpt.dropout = options->dropout;
+    return weir_model_gpt(NULL, &gpt, faults, model);
+}
+
+/** "96" or "96x128" (height x width). */
+static bool parse_image_size(const char *text, struct weir_unet_options *unet) {
+    char *end;
+    if (text[0] < '0' || text[0] > '9') return false;
+    unsigned long height = strtoul(text, &end, 10), width = height;
+    if (*end == 'x' && end[1] >= '0' && end[1] <= '9') width = strtoul(end + 1, &end, 10);
+    if (*end != '\0' || height < 1 || width < 1 || height > 1u << 20 || width > 1u << 20)
+        return false;
+    unet->height = (uint32_t)height;
+    unet->width = (uint32_t)width;
+    return true;
+}
+
+static bool is_image(const struct weir_tensor *tensor) {
+    return tensor != NULL && tensor->rank == 3;
+}
+
+/** What the data say and an option denies. */
+static void check_against_data(const struct args *args, const char *option, uint32_t value,
+                               int64_t of_data, struct weir_faults *faults) {
+    if (args_given(args, option) && (int64_t)value != of_data)
+        weir_faults_add(faults, "--%s is %u, but the data have %lld: leave the option away", option,
+                        value, (long long)of_data);
+}
+
+static int build_unet(const struct model_options *options, const struct args *args,
+                      const struct model_data *data, struct weir_faults *faults,
+                      struct weir_model **model) {
+    struct weir_unet_options unet = WEIR_UNET_OPTIONS_INIT;
+    unet.depth = options->depth;
+    unet.num_convs = options->num_convs;
+    unet.base_channels = options->base_channels;
+    unet.in_channels = options->in_channels;
+    unet.out_channels = options->out_channels;
+    if (args_given(args, "dropout")) unet.dropout = options->dropout;
+    if (!parse_image_size(options->image_size, &unet)) {
+        weir_faults_add(faults,
+                        "--image-size %.40s: not a size: write it like 192, or HEIGHTxWIDTH like "
+                        "96x128, up to 1048576",
+                        options->image_size);
+        return WEIR_ERR_ARGUMENT;
+    }
+    if (data != NULL && is_image(data->input)) {
+        const int64_t *shape = data->input->shape;
+        check_against_data(args, "in-channels", unet.in_channels, shape[0], faults);
+        unet.in_channels = (uint32_t)shape[0];
+        if (args_given(args, "image-size") &&
+            (unet.height != (uint64_t)shape[1] || unet.width != (uint64_t)shape[2]))
+            weir_faults_add(faults,
+                            "--image-size is %ux%u, but the data are %lldx%lld: leave the "
+                            "option away",
+                            unet.height, unet.width, (long long)shape[1], (long long)shape[2]);
+        unet.height = (uint32_t)shape[1];
+        unet.width = (uint32_t)shape[2];
+    }
+    if (data != NULL && is_image(data->target)) {
+        check_against_data(args, "out-channels", unet.out_channels, data->target->shape[0], faults);
+        unet.out_channels = (uint32_t)data->target->shape[0];
+    }
+    return weir_model_unet(NULL, &unet, faults, model);
+}
+
+static bool is_file(const char *name) {
+    size_t length = strlen(name);
+    return strchr(name, '/') != NULL || (length > 5 && strcmp(name + length - 5, ".json") == 0);
+}
+
+static int build(const struct model_options *options, const struct args *args,
+                 const struct model_data *data, struct weir_faults *faults,
+                 struct weir_model **model) {
+    bool gpt = strcmp(options->model, "gpt") == 0, unet = strcmp(options->model, "unet") == 0;
+    bool file = !gpt && !unet && is_file(options->model);
+    if (!gpt && !unet && !file) {
+        const char *near = args_nearest(options->model, model_names);
+        weir_faults_add(faults,
+                        "--model %.80s is not known%s%s%s: choose gpt or unet, or name a file that "
+                        "ends in .json",
+                        options->model, near != NULL ? " (did you mean " : "",
+                        near != NULL ? near : "", near != NULL ? "?)" : "");
+        return WEIR_ERR_ARGUMENT;
+    }
+    int status = check_given(options, args, gpt ? GPT : unet ? UNET : FILE_MODEL, faults);
+    int built = gpt    ? build_gpt(options, args, faults, model)
+                : unet ? build_unet(options, args, data, faults, model)
+                       : weir_model_read(NULL, options->model, faults, model);
+    if (built == WEIR_OK && status != WEIR_OK) {
+        weir_model_destroy(*model);
+        *model = NULL;
+    }
+    return built != WEIR_OK ? built : status;
+}
+
+int model_options_build(const struct model_options *options, const struct args *args,
+                        const struct model_data *data, struct weir_faults *faults,
+                        struct weir_model **model) {
+    int status = build(options, args, data, faults, model);
+    for (uint32_t i = 0; status == WEIR_OK && i < options->freeze.count; i++) {
+        const char *pattern = arg_texts_get(&options->freeze, i);
+        assert(pattern[0] != '\0'); /* a list has no empty items */
+        status = weir_model_freeze(*model, pattern);
+    }
+    if (status != WEIR_OK && *model != NULL) {
+        weir_model_destroy(*model);
+        *model = NULL;
+    }
+    return status;
+}

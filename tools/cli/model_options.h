@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * `--model` and what shapes it: shared by train, grad, init, describe and plan.
+ */
+#ifndef WEIR_TOOLS_MODEL_OPTIONS_H
+#define WEIR_TOOLS_MODEL_OPTIONS_H
+
+#include "cli/args.h"
+#include "weir_net.h"
+
+struct model_options {
+    const char *model;
+    uint32_t layers, width, heads, context, vocab;
+    uint32_t depth, num_convs, base_channels, in_channels, out_channels;
+    const char *image_size;
+    bool tied;
+    double dropout;
+    struct arg_texts freeze;
+};
+
+/** What the data say of a row, where there are data: their shape rules. */
+struct model_data {
+    const struct weir_tensor *input, *target; /**< NULL: unknown */
+};
+
+/** The section's options; its values are a struct model_options. */
+extern const struct arg_option model_option_list[];
+extern const uint32_t model_option_count;
+
+/** Builds the list of layers. Options that do not belong to the model are faults, which name the
+ * option. `data` may be NULL. The model is the caller's. */
+int model_options_build(const struct model_options *options, const struct args *args,
+                        const struct model_data *data, struct weir_faults *faults,
+                        struct weir_model **model);
+
+#endif

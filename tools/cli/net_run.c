@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: MIT */
+/* A run may take hours; what would fail at its end is looked for at its beginning. */
+#include "cli/net_run.h"
+
+#include "cli/output.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void check_folder(const char *option, const char *path, struct weir_faults *faults) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash == NULL ? NULL : strndup(path, (size_t)(slash - path) + 1);
+    if (access(folder == NULL ? "." : folder, W_OK | X_OK) != 0)
+        weir_faults_add(faults, "--%s %s: its folder: %s: make it, or choose another", option, path,
+                        strerror(errno));
+    free(folder);
+}
+
+void net_run_check_output(const char *option, const char *path, struct weir_faults *faults) {
+    struct stat facts;
+    if (path == NULL) return;
+    if (output_is_standard(path) || path[0] == '\0')
+        weir_faults_add(faults, "--%s '%s' is no file: give its name", option, path);
+    else if (stat(path, &facts) != 0 || S_ISREG(facts.st_mode))
+        check_folder(option, path, faults);
+    else if (S_ISDIR(facts.st_mode))
+        weir_faults_add(faults, "--%s %s is a folder: give a file in it", option, path);
+}
+
+void net_run_check_input(const char *option, const char *path, struct weir_faults *faults) {
+    if (path == NULL || access(path, R_OK) == 0) return;
+    weir_faults_add(faults, "--%s %s: %s: check the path", option, path, strerror(errno));
+}
+
+int net_run_load(struct weir_net *net, const char *path, struct weir_progress *progress,
+                 struct weir_faults *faults) {
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    int status = weir_net_load(net, path, progress, &own);
+    bool named = status == WEIR_ERR_IO || status == WEIR_ERR_FORMAT;
+    for (uint32_t i = 0; i < own.kept; i++)
+        weir_faults_add(faults, "%s%s%s", named ? "" : path, named ? "" : ": ", own.lines[i]);
+    weir_faults_clean_up(&own);
+    return status;
+}
+
+void net_run_error(const struct weir_error *from, struct weir_error *error) {
+    const char *reason = from->message[0] != '\0' ? from->message : weir_status_text(from->status);
+    *error = *from;
+    if (from->stage < 0) return;
+    const char *comma = from->layer[0] != '\0' ? ", layer " : "";
+    char where[128], text[sizeof where + sizeof from->message];
+    snprintf(where, sizeof where, "stage %d, micro-batch %d, %s%s%s", from->stage,
+             from->micro_batch, weir_phase_name(from->phase), comma, from->layer);
+    snprintf(text, sizeof text, "%s: %s", where, reason);
+    memcpy(error->message, text, sizeof error->message - 1);
+    error->message[sizeof error->message - 1] = '\0';
+}
+
+double number_at(enum weir_dtype dtype, const void *numbers, uint64_t index) {
+    if (dtype == WEIR_F64) return ((const double *)numbers)[index];
+    if (dtype == WEIR_F32) return (double)((const float *)numbers)[index];
+    uint32_t bits = (uint32_t)((const uint16_t *)numbers)[index] << 16; /* BF16 */
+    float number;
+    memcpy(&number, &bits, sizeof number);
+    return (double)number;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT */
+/* Files, stdout and terminals behind one face. */
+#include "cli/output.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#define COLUMNS_DEFAULT 100
+#define COLUMNS_MIN 40
+#define COLUMNS_MAX 400
+
+bool output_is_standard(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
+int output_begin(struct output *output, const char *path, struct weir_error *error) {
+    *output = (struct output){.io = {.error = error}, .kind = OUTPUT_NONE};
+    if (!path) {
+        return WEIR_OK;
+    }
+    if (output_is_standard(path)) {
+        output->kind = OUTPUT_STANDARD;
+        return WEIR_OK;
+    }
+    int status = weir__file_begin(&output->io, path, &output->file);
+    output->kind = status ? OUTPUT_NONE : OUTPUT_FILE;
+    return status;
+}
+
+/* Around stdio: text that waits in its buffer belongs before. */
+static int write_standard(struct output *output, const char *text, size_t bytes) {
+    if (fflush(stdout) != 0 || weir__io_write(&output->io, STDOUT_FILENO, text, bytes) != 0) {
+        return weir__io_fail(&output->io, errno, "write", "stdout");
+    }
+    return WEIR_OK;
+}
+
+int output_write(void *context, const char *text, size_t bytes) {
+    struct output *output = context;
+    switch (output->kind) {
+    case OUTPUT_FILE: return weir__file_write(&output->file, text, bytes);
+    case OUTPUT_STANDARD: return write_standard(output, text, bytes);
+    case OUTPUT_NONE: break;
+    }
+    return WEIR_OK;
+}
+
+int output_commit(struct output *output) {
+    int status = output->kind == OUTPUT_FILE ? weir__file_commit(&output->file) : WEIR_OK;
+    output->kind = OUTPUT_NONE;
+    return status;
+}
+
+void output_abort(struct output *output) {
+    if (output->kind == OUTPUT_FILE) {
+        weir__file_abort(&output->file);
+    }
+    output->kind = OUTPUT_NONE;
+}
+
+int output_text(const char *path, const char *text, size_t bytes, struct weir_error *error) {
+    struct output output;
+    int status = output_begin(&output, path, error);
+    if (!status) {
+        status = output_write(&output, text, bytes);
+    }
+    if (status) {
+        output_abort(&output);
+        return status;
+    }
+    return output_commit(&output);
+}
+
+static uint32_t columns_of(int descriptor) {
+    struct winsize size;
+    if (ioctl(descriptor, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
+        return COLUMNS_DEFAULT;
+    }
+    return size.ws_col < COLUMNS_MIN   ? COLUMNS_MIN
+           : size.ws_col > COLUMNS_MAX ? COLUMNS_MAX
+                                       : size.ws_col;
+}
+
+void people_init(struct people *people, bool standard_taken) {
+    const char *no_colour = getenv("NO_COLOR"), *kind = getenv("TERM");
+    people->stream = standard_taken ? stderr : stdout;
+    people->terminal = isatty(fileno(people->stream)) == 1;
+    bool dumb = !kind || strcmp(kind, "dumb") == 0;
+    people->colour = people->terminal && !dumb && !(no_colour && *no_colour);
+    people->columns = people->terminal ? columns_of(fileno(people->stream)) : COLUMNS_DEFAULT;
+}

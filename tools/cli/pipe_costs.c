@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT */
+/* A file that is there is believed only where it fits: silently measuring again would hide that the
+ * times of another machine were meant. */
+#include "cli/pipe_costs.h"
+
+#include "cli/net_run.h"
+#include "pipe/describe/microbatch.h"
+#include "weir_net_search.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/** The table that the net would run: the named schedule's, or the CSV's. `no_backward` (one per
+ * stage) may be NULL. The caller's: weir_table_destroy. */
+static int make_table(const struct weir_net_options *net, const bool *no_backward,
+                      struct weir_faults *faults, struct weir_table **table) {
+    struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
+    options.schedule = net->pipe.schedule;
+    options.stages = net->stages;
+    options.workers = net->pipe.workers;
+    options.micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    options.checkpoint = net->pipe.checkpoint;
+    options.stage_checkpoint = net->pipe.stage_checkpoint;
+    options.no_backward = no_backward;
+    options.recompute_late = net->pipe.recompute_late;
+    if (net->pipe.table_csv == NULL) return weir_table_new(&options, faults, table);
+    options.workers = 0;
+    int status = weir_table_parse(&options, net->pipe.table_csv, net->pipe.table_csv_bytes, faults,
+                                  NULL, table);
+    if (status != WEIR_OK) return status;
+    status = weir_table_check(*table, NULL, faults);
+    if (status == WEIR_OK) return WEIR_OK;
+    weir_table_destroy(*table);
+    *table = NULL;
+    return status;
+}
+
+/* ---- profiles ---- */
+
+static int measure(const char *path, bool timed, const struct weir_model *model,
+                   const struct weir_net_options *net, FILE *notes, struct weir_faults *faults,
+                   struct weir_profile **profile) {
+    struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
+    struct weir_error error = {0};
+    options.net = *net;
+    options.net.balance = NULL;
+    options.bytes_only = !timed;
+    uint32_t before = faults->count;
+    net_run_check_output("profile", path, faults);
+    if (faults->count > before) return WEIR_ERR_ARGUMENT;
+    if (timed && notes != NULL) {
+        fprintf(notes, "measuring layers%s%s\n", path != NULL ? "; keeping the times in " : "",
+                path != NULL ? path : "");
+        fflush(notes);
+    }
+    int status = weir_profile_new(model, &options, faults, profile);
+    if (status != WEIR_OK || path == NULL) return status;
+    status = weir_profile_save(*profile, path, &error);
+    if (status == WEIR_OK) return WEIR_OK;
+    weir_faults_add(faults, "--profile %s: %s", path, error.message);
+    weir_profile_destroy(*profile);
+    *profile = NULL;
+    return status;
+}
+
+static int load(const char *path, const struct weir_model *model,
+                const struct weir_net_options *net, struct weir_faults *faults,
+                struct weir_profile **profile) {
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    struct weir_profile *loaded = NULL;
+    int status = weir_profile_load(NULL, path, &own, &loaded);
+    for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "--profile: %s", own.lines[i]);
+    weir_faults_clean_up(&own);
+    if (status != WEIR_OK) return status;
+    status = weir_profile_fit(loaded, model, net, &own);
+    if (status == WEIR_OK && !loaded->measured) {
+        weir_faults_add(&own, "the profile holds no times: measure again");
+        status = WEIR_ERR_CONFIG;
+    }
+    for (uint32_t i = 0; i < own.kept; i++)
+        weir_faults_add(faults, "--profile %s: %s, or name another file", path, own.lines[i]);
+    weir_faults_clean_up(&own);
+    if (status == WEIR_OK)
+        *profile = loaded;
+    else
+        weir_profile_destroy(loaded);
+    return status;
+}
+
+int pipe_profile(const struct pipe_options *options, const struct weir_model *model,
+                 struct pipe_storage *storage, const struct weir_net_options *net, FILE *notes,
+                 struct weir_faults *faults) {
+    const char *path = options->profile;
+    if (storage->profile != NULL) return WEIR_OK;
+    if (path != NULL && (access(path, F_OK) == 0 || errno != ENOENT))
+        return load(path, model, net, faults, &storage->profile);
+    return measure(path, true, model, net, notes, faults, &storage->profile);
+}
+
+/* ---- balance ---- */
+
+/** What the table says of a balance. */
+struct placement {
+    uint32_t workers;
+    uint32_t *of_stage;
+    bool split;
+    uint32_t alive; /* the most micro-batches that a stage holds at once */
+};
+
+static int place(const struct weir_net_options *net, struct weir_faults *faults,
+                 struct placement *placement) {
+    struct weir_table *table;
+    int status = make_table(net, NULL, faults, &table);
+    if (status != WEIR_OK) return status;
+    uint32_t *alive = calloc(table->stage_count, sizeof *alive);
+    placement->of_stage = calloc(table->stage_count, sizeof *placement->of_stage);
+    placement->workers = table->worker_count;
+    if (alive == NULL || placement->of_stage == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; status == WEIR_OK && w < table->worker_count; w++)
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            const struct weir_action *action = &table->actions[a];
+            uint32_t *now = &alive[action->stage];
+            placement->of_stage[action->stage] = w;
+            placement->split |= action->kind == WEIR_KIND_I;
+            *now += action->kind == WEIR_KIND_F;
+            if (*now > placement->alive) placement->alive = *now;
+            *now -= action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_W;
+        }
+    free(alive);
+    weir_table_destroy(table);
+    return status;
+}
+
+static int cut(const struct weir_profile *profile, const struct weir_net_options *net, bool by_size,
+               const struct placement *placement, uint32_t *sizes) {
+    struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
+    struct weir_partition_options options = WEIR_PARTITION_OPTIONS_INIT;
+    double *weights = calloc(profile->costs.layer_count, sizeof *weights);
+    if (weights == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    by.by = by_size ? WEIR_BALANCE_BY_SIZE : WEIR_BALANCE_BY_TIME;
+    by.checkpoint = net->pipe.checkpoint;
+    by.micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    by.split = placement->split;
+    by.infer = net->pipe.infer_only;
+    by.alive = placement->alive;
+    options.weights = weights;
+    options.count = profile->costs.layer_count;
+    options.parts = net->stages;
+    options.workers = placement->workers;
+    options.stage_workers = placement->of_stage;
+    int status = weir_layer_weights(&profile->costs, &by, weights);
+    if (status == WEIR_OK) status = weir_partition(&options, sizes, NULL);
+    free(weights);
+    return status;
+}
+
+static void print_balance(FILE *notes, bool by_size, const uint32_t *sizes, uint32_t count) {
+    if (notes == NULL) return;
+    fprintf(notes, "balance by %s: --balance ", by_size ? "size" : "time");
+    for (uint32_t s = 0; s < count; s++) fprintf(notes, "%s%" PRIu32, s > 0 ? "," : "", sizes[s]);
+    fputc('\n', notes);
+}
+
+static int choose(const struct pipe_options *options, const struct weir_model *model,
+                  struct pipe_storage *storage, struct weir_net_options *net, FILE *notes,
+                  struct weir_faults *faults) {
+    bool by_size = options->balance_by == PIPE_BALANCE_BY_SIZE;
+    struct placement placement = {0};
+    struct weir_profile *bytes = NULL;
+    storage->sizes = calloc(net->stages, sizeof *storage->sizes);
+    int status = storage->sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY : place(net, faults, &placement);
+    if (status == WEIR_OK)
+        status = by_size ? measure(NULL, false, model, net, notes, faults, &bytes)
+                         : pipe_profile(options, model, storage, net, notes, faults);
+    if (status == WEIR_OK)
+        status = cut(by_size ? bytes : storage->profile, net, by_size, &placement, storage->sizes);
+    if (status == WEIR_OK) {
+        net->balance = storage->sizes;
+        print_balance(notes, by_size, storage->sizes, net->stages);
+    }
+    weir_profile_destroy(bytes);
+    free(placement.of_stage);
+    return status;
+}
+
+int pipe_balance_check(const struct pipe_options *options, bool predicts,
+                       struct weir_faults *faults) {
+    uint32_t before = faults->count;
+    bool timed = options->balance_by == PIPE_BALANCE_BY_TIME;
+    bool asked = options->balance_by != PIPE_BALANCE_BY_COST;
+    if (options->profile != NULL && !timed && !predicts)
+        weir_faults_add(faults,
+                        "--profile %s: nothing here needs times: give --balance-by time, or leave "
+                        "it away",
+                        options->profile);
+    if (asked && options->balance.count > 0)
+        weir_faults_add(faults, "--balance and --balance-by: give one of them");
+    return faults->count > before ? WEIR_ERR_ARGUMENT : WEIR_OK;
+}
+
+int pipe_balance(const struct pipe_options *options, const struct weir_model *model, bool predicts,
+                 struct pipe_storage *storage, struct weir_net_options *net, FILE *notes,
+                 struct weir_faults *faults) {
+    bool asked = options->balance_by != PIPE_BALANCE_BY_COST;
+    int status = pipe_balance_check(options, predicts, faults);
+    if (status != WEIR_OK || !asked) return status;
+    if (faults->count > 0) return WEIR_ERR_ARGUMENT;
+    return choose(options, model, storage, net, notes, faults);
+}
+
+/* ---- prediction ---- */
+
+int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
+                   const struct weir_net_options *net, struct weir_faults *faults) {
+    uint32_t micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
+    step->options = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
+    step->scale = calloc(micro_batches, sizeof *step->scale);
+    if (step->scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    weir__chunk_parts(net->pipe.rows, net->pipe.chunks, step->scale);
+    int status = weir_stage_costs_new(&profile->costs, net->stages, NULL, &step->stages);
+    if (status == WEIR_OK) status = weir_stage_costs_fill(step->stages, net->balance, net->stages);
+    if (status == WEIR_OK)
+        status =
+            weir_stage_costs_simulate(step->stages, net->pipe.checkpoint,
+                                      net->pipe.stage_checkpoint, micro_batches, &step->options);
+    if (status == WEIR_OK)
+        status = make_table(net, step->options.no_backward, faults, &step->table);
+    step->options.table = step->table;
+    step->options.micro_batch_scale = step->scale;
+    step->options.recompute_late = net->pipe.recompute_late;
+    return status;
+}
+
+void pipe_step_clean_up(struct pipe_step *step) {
+    weir_stage_costs_destroy(step->stages);
+    weir_table_destroy(step->table);
+    free(step->scale);
+    *step = (struct pipe_step){0};
+}
+
+int pipe_predict(const struct weir_profile *profile, const struct weir_net_options *net,
+                 struct weir_faults *faults, double *seconds) {
+    struct weir_simulator *simulator = NULL;
+    struct weir_prediction prediction;
+    struct pipe_step step = {0};
+    int status = pipe_step_init(&step, profile, net, faults);
+    step.options.no_causes = true;
+    if (strcmp(profile->device, "cuda") == 0) step.options.link = weir_net_link(net);
+    if (status == WEIR_OK) status = weir_simulator_new(NULL, &simulator);
+    if (status == WEIR_OK) status = weir_simulate(simulator, &step.options, faults, &prediction);
+    if (status == WEIR_OK) *seconds = prediction.step;
+    weir_simulator_destroy(simulator);
+    pipe_step_clean_up(&step);
+    return status;
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT */
+/* One table of options; the engine refuses what cannot be, this file only what it cannot see. */
+#include "cli/pipe_options.h"
+
+#include "device/device.h"
+#include "weir_profile.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(member) offsetof(struct pipe_options, member)
+
+const char *const pipe_checkpoint_names[] = {"always", "except_last", "never", NULL};
+static const char *const balance_by_names[] = {"cost", "time", "size", NULL};
+const char *const pipe_recompute_names[] = {"early", "late", NULL};
+static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
+static const char *const wait_names[] = {"auto", "spin", "park", NULL};
+enum { TABLE_BYTES_MAX = 1 << 28, WORKERS_DEFAULT = 2 };
+
+const struct arg_option pipe_option_list[] = {
+    PIPE_COUNT_OPTION("stages", "N", AT(stages), .most = 65535,
+                      .help = "parts that the layer list is cut into; default: as many per worker "
+                              "asked for as virtual stages, else 2 workers'"),
+    {.name = "balance",
+     .type = ARG_U32_LIST,
+     .offset = AT(balance),
+     .value = "A,B,...",
+     .least = 1,
+     .help = "layers of each stage; default: as --balance-by says"},
+    PIPE_CHOICE_OPTION("balance-by", balance_by_names, AT(balance_by), .fallback = "cost",
+                       .help = "what is to be even: estimated cost, measured time, or bytes"),
+    {.name = "profile",
+     .type = ARG_TEXT,
+     .offset = AT(profile),
+     .value = "FILE",
+     .help = "times measured by 'weir profile'; a file that is not there is made"},
+    PIPE_COUNT_OPTION("workers", "P", AT(workers), .most = 65535,
+                      .help = "threads that run stages; default: stages / virtual stages"),
+    PIPE_COUNT_OPTION("virtual-stages", "V", AT(virtual_stages), .most = 65535,
+                      .help = "stages per worker; default: the schedule's, which is 2 for "
+                              "interleaved, looped-bfs, zb-v, v-half, v-min and dualpipe-v, else "
+                              "1"),
+    PIPE_COUNT_OPTION("chunks", "M", AT(chunks), .fallback = "8",
+                      .help = "micro-batches asked for; rows are split as torch.chunk does. Bits "
+                              "hold per M"),
+    {.name = "schedule",
+     .type = ARG_TEXT,
+     .offset = AT(schedule),
+     .value = "NAME|FILE.csv",
+     .fallback = "1f1b",
+     .help = PIPE_SCHEDULES ", auto (searched for), or a table"},
+    {.name = "checkpoint",
+     .type = ARG_TEXT,
+     .offset = AT(checkpoint),
+     .value = "MODE[,MODE...]",
+     .fallback = "except_last",
+     .help = "which micro-batches are recomputed instead of kept: always, except_last (all but the "
+             "last) or never; for all stages, or one for each"},
+    PIPE_CHOICE_OPTION("recompute", pipe_recompute_names, AT(recompute), .fallback = "early",
+                       .help = "before the gradient is there, or after"),
+    {.name = "device",
+     .type = ARG_LIST,
+     .offset = AT(device),
+     .value = "NAME[,NAME...]",
+     .help =
+         "cpu, cuda (the first GPU) or cuda:N: one for all workers, or one per worker; default: "
+         "cpu"},
+    {.name = "dtype",
+     .type = ARG_CHOICE,
+     .offset = AT(dtype),
+     .choices = dtype_names,
+     .fallback = "f32",
+     .help = "bf16 is a GPU's: what lies between layers; parameters stay f32. f64 is a CPU's: on "
+             "the reference kernels, slow and exact"},
+    {.name = "threads-per-stage",
+     .type = ARG_U32,
+     .offset = AT(threads_per_stage),
+     .value = "T",
+     .least = 1,
+     .most = 1024,
+     .help = "default: cores / workers (grad: 1). Bits hold per T"},
+    {.name = "bind",
+     .type = ARG_TEXT,
+     .offset = AT(bind),
+     .value = "auto|none|LIST",
+     .fallback = "auto",
+     .environment = "WEIR_BIND",
+     .help = "cores, e.g. 0-3,8"},
+    {.name = "wait",
+     .type = ARG_CHOICE,
+     .offset = AT(wait),
+     .choices = wait_names,
+     .fallback = "auto",
+     .environment = "WEIR_WAIT",
+     .help = "auto spins only where each worker has a core of its own"},
+    {.name = "seed",
+     .type = ARG_U64,
+     .offset = AT(seed),
+     .value = "S",
+     .fallback = "1",
+     .help = "of parameters, data order and dropout"},
+    {.name = "memory-limit",
+     .type = ARG_BYTES,
+     .offset = AT(memory_limit),
+     .value = "BYTES",
+     .help = "per worker, e.g. 8GiB; a plan that needs more is refused"},
+    {.name = "watchdog",
+     .type = ARG_REAL,
+     .offset = AT(watchdog),
+     .value = "SECONDS",
+     .fallback = "0",
+     .help = "a stage's call, or what it gave a GPU, that takes longer ends the run; "
+             "0: off"},
+};
+const uint32_t pipe_option_count = sizeof pipe_option_list / sizeof pipe_option_list[0];
+
+const struct arg_refusal pipe_infer_refusals[] = {
+    {"plan", "a pipeline is searched for training, and this infers: give --workers and --chunks, "
+             "or --balance-by time"},
+    {NULL, NULL}};
+const struct arg_refusal pipe_refusals[] = {
+    {"plan", "only train and grad search for a pipeline themselves: 'weir plan --search' names the "
+             "options of the one it finds, which go here too"},
+    {NULL, NULL}};
+
+static bool ends_with(const char *text, const char *end) {
+    size_t a = strlen(text), b = strlen(end);
+    return a >= b && strcmp(text + a - b, end) == 0;
+}
+
+static void check_schedule(const char *name, struct weir_faults *faults) {
+    const char *names[32];
+    char known[256] = "";
+    uint32_t count = 0;
+    for (; count < 31 && weir_schedule_name(count) != NULL; count++) {
+        size_t used = strlen(known);
+        names[count] = weir_schedule_name(count);
+        if (strcmp(names[count], name) == 0) return;
+        snprintf(known + used, sizeof known - used, "%s%s", count > 0 ? ", " : "", names[count]);
+    }
+    names[count] = NULL;
+    const char *near = args_nearest(name, names);
+    weir_faults_add(faults, "there is no schedule '%.80s': choose one of %s, or a FILE.csv%s%s%s",
+                    name, known, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                    near != NULL ? "?)" : "");
+}
+
+static void fill_schedule(const struct pipe_options *options, struct pipe_storage *storage,
+                          struct weir_pipe_options *pipe, struct weir_faults *faults) {
+    pipe->schedule = options->schedule;
+    if (!ends_with(options->schedule, ".csv")) {
+        check_schedule(options->schedule, faults);
+        return;
+    }
+    struct weir_error error = {0};
+    struct weir__io io = {.error = &error};
+    if (weir__file_read(&io, options->schedule, TABLE_BYTES_MAX, &storage->table) != WEIR_OK) {
+        weir_faults_add(faults, "--schedule %s: %s", options->schedule, error.message);
+        return;
+    }
+    pipe->table_csv = storage->table.data;
+    pipe->table_csv_bytes = storage->table.count;
+}
+
+static void check_balance(const struct arg_numbers *balance, uint32_t layers,
+                          struct weir_faults *faults) {
+    uint64_t sum = 0;
+    for (uint32_t s = 0; s < balance->count; s++) sum += balance->items[s];
+    if (sum != layers)
+        weir_faults_add(faults,
+                        "--balance adds up to %" PRIu64 " layer%s, the model has %" PRIu32
+                        ": correct it, or leave it away for one by estimated cost",
+                        sum, weir__s(sum), layers);
+}
+
+/* The schedule's stages per worker; 1 for a table, and for a name that is refused elsewhere. */
+static uint32_t virtual_default(const struct pipe_options *options) {
+    uint32_t own = weir_schedule_virtual_stages(options->schedule);
+    return own > 0 ? own : 1;
+}
+
+uint32_t pipe_virtual_stages(const struct pipe_options *options) {
+    return options->virtual_stages > 0 ? options->virtual_stages : virtual_default(options);
+}
+
+/* A schedule whose workers have just so many stages. */
+static bool is_exact(const struct pipe_options *options) {
+    uint32_t own = weir_schedule_virtual_stages(options->schedule);
+    return own > 0 && !weir_schedule_can_share(options->schedule, own + 1);
+}
+
+/* What V asks of stages and workers, as far as the schedule cannot know it. */
+static void check_virtual(const struct pipe_options *options, uint32_t stages,
+                          struct weir_faults *faults) {
+    uint32_t v = options->virtual_stages, own = virtual_default(options);
+    uint32_t rest = v > 0 ? stages % v : 0;
+    uint64_t wanted = (uint64_t)options->workers * v;
+    if (v > 0 && v != own && is_exact(options))
+        weir_faults_add(faults, "--virtual-stages %u: %s has %u per worker: use %u", v,
+                        options->schedule, own, own);
+    else if (v > 1 && own == 1)
+        weir_faults_add(faults,
+                        "--virtual-stages %u: %s has one stage per worker: use 1, or give "
+                        "fewer --workers than --stages",
+                        v, options->schedule);
+    else if (rest > 0 && stages < v)
+        weir_faults_add(faults,
+                        "--virtual-stages %u: there %s %u stage%s, which is not so many per "
+                        "worker: ask for %u stages",
+                        v, stages == 1 ? "is" : "are", stages, weir__s(stages), v);
+    else if (rest > 0)
+        weir_faults_add(faults,
+                        "--virtual-stages %u: there are %u stages, which is not so many per "
+                        "worker: ask for %u or %u stages",
+                        v, stages, stages - rest, stages - rest + v);
+    else if (v > 0 && own > 1 && options->workers > 0 && wanted != stages)
+        weir_faults_add(faults,
+                        "--virtual-stages %u and --workers %u are not %u stage%s: ask for %" PRIu64
+                        " stage%s or %u worker%s",
+                        v, options->workers, stages, weir__s(stages), wanted, weir__s(wanted),
+                        stages / v, weir__s(stages / v));
+}
+
+/* The workers asked for, or that follow; 0 where the stages are not divisible, which the schedule
+ * refuses. */
+static uint32_t workers_of(const struct pipe_options *options, uint32_t stages) {
+    uint32_t v = pipe_virtual_stages(options);
+    if (options->workers > 0) return options->workers;
+    bool given = v > 1 || virtual_default(options) > 1;
+    return given && stages % v == 0 ? stages / v : 0;
+}
+
+static uint32_t stages_of(const struct pipe_options *options, const struct weir_model *model) {
+    uint32_t v = pipe_virtual_stages(options);
+    if (options->balance.count > 0) return options->balance.count;
+    if (options->stages > 0) return options->stages;
+    bool few = weir_model_layer_count(model) / v < WORKERS_DEFAULT;
+    uint32_t workers = options->workers > 0 ? options->workers : few ? 1 : WORKERS_DEFAULT;
+    uint64_t stages = (uint64_t)v * workers;
+    return stages <= UINT32_MAX ? (uint32_t)stages : UINT32_MAX;
+}
+
+/* More stages than layers. */
+static void check_layers(const struct pipe_options *options, uint32_t stages, uint32_t layers,
+                         struct weir_faults *faults) {
+    uint32_t v = pipe_virtual_stages(options);
+    if (options->stages > 0)
+        weir_faults_add(faults, "--stages %u: the model has %u layer%s: choose 1 to %u", stages,
+                        layers, weir__s(layers), layers);
+    else if (options->workers > 1 && layers >= v)
+        weir_faults_add(faults, "--workers %u: the model has %u layer%s: choose 1 to %u",
+                        options->workers, layers, weir__s(layers), layers / v);
+    else
+        weir_faults_add(
+            faults,
+            "--schedule %s: %u stage%s per worker are more than the model's %u layer%s: "
+            "choose a schedule with fewer",
+            options->schedule, v, weir__s(v), layers, weir__s(layers));
+}
+
+static void fill_stages(const struct pipe_options *options, const struct args *args,
+                        const struct weir_model *model, struct weir_net_options *net,
+                        struct weir_faults *faults) {
+    uint32_t layers = weir_model_layer_count(model);
+    net->stages = stages_of(options, model);
+    if (options->balance.count > 0) {
+        net->balance = options->balance.items;
+        check_balance(&options->balance, layers, faults);
+        if (args_given(args, "stages") && options->stages != options->balance.count)
+            weir_faults_add(faults, "--stages %u but --balance names %u stage%s: give one of them",
+                            options->stages, options->balance.count,
+                            weir__s(options->balance.count));
+    } else if (net->stages > layers && layers > 0) {
+        check_layers(options, net->stages, layers, faults);
+    }
+    net->pipe.workers = workers_of(options, net->stages);
+    check_virtual(options, net->stages, faults);
+    if (options->workers > net->stages && !is_exact(options)) /* else the schedule says it */
+        weir_faults_add(faults, "--workers %u: there %s %u stage%s: choose 1 to %u",
+                        options->workers, net->stages == 1 ? "is" : "are", net->stages,
+                        weir__s(net->stages), net->stages);
+}
+
+static void check_device(const char *name, struct weir_faults *faults) {
+    struct weir_error error = {0};
+    if (weir__device_check(name, &error) != WEIR_OK)
+        weir_faults_add(faults, "--device %.80s: %s", name, error.message);
+}
+
+static void fill_devices(const struct pipe_options *options, uint32_t workers,
+                         struct pipe_storage *storage, struct weir_pipe_options *pipe,
+                         struct weir_faults *faults) {
+    uint32_t count = options->device.count;
+    for (uint32_t i = 0; i < count; i++) {
+        storage->devices[i] = arg_texts_get(&options->device, i);
+        bool again = false;
+        for (uint32_t j = 0; j < i && !again; j++)
+            again = strcmp(storage->devices[j], storage->devices[i]) == 0;
+        if (!again) check_device(storage->devices[i], faults);
+    }
+    if (count == 1) /* one for all */
+        for (uint32_t i = 1; i < workers && i < ARG_LIST_MAX; i++)
+            storage->devices[count++] = storage->devices[0];
+    pipe->devices = count > 0 ? storage->devices : NULL;
+    pipe->device_count = count;
+}
+
+/* As far as the devices' names tell it: the net goes by what each stage is on. */
+static void check_dtype(const struct weir_net_options *net, uint32_t workers,
+                        struct weir_faults *faults) {
+    uint32_t gpus = 0;
+    for (uint32_t w = 0; w < net->pipe.device_count; w++)
+        gpus += !weir__device_facts(net->pipe.devices[w]).synchronous;
+    if (net->dtype == WEIR_BF16 && gpus < workers)
+        weir_faults_add(faults, "--dtype bf16 is the GPU's: use f32 on a CPU, or --device cuda");
+    if (net->dtype == WEIR_F64 && gpus > 0)
+        weir_faults_add(faults, "--dtype f64 is the CPU's: use f32 or bf16 on a GPU, or "
+                                "--device cpu");
+}
+
+/* One mode for all stages, or as many as there are. */
+static void fill_checkpoint(const struct pipe_options *options, struct pipe_storage *storage,
+                            struct weir_net_options *net, struct weir_faults *faults) {
+    uint32_t count = 0;
+    for (const char *text = options->checkpoint; text != NULL; count++) {
+        char name[16];
+        int length = (int)strcspn(text, ",");
+        snprintf(name, sizeof name, "%.*s", length, text);
+        enum weir_checkpoint mode = WEIR_CHECKPOINT_DEFAULT;
+        if (weir_checkpoint_parse(name, &mode) != WEIR_OK) {
+            const char *near = args_nearest(name, pipe_checkpoint_names);
+            weir_faults_add(
+                faults, "--checkpoint %.*s: not one of always, except_last, never: %s%s%s",
+                length < 80 ? length : 80, text, near != NULL ? "did you mean " : "choose one",
+                near != NULL ? near : "", near != NULL ? "?" : "");
+            return;
+        }
+        if (count < ARG_LIST_MAX) storage->checkpoint[count] = mode;
+        text = text[length] == ',' ? text + length + 1 : NULL;
+    }
+    net->pipe.checkpoint = storage->checkpoint[0];
+    if (count > 1) net->pipe.stage_checkpoint = storage->checkpoint;
+    if (count > 1 && (count != net->stages || count > ARG_LIST_MAX))
+        weir_faults_add(faults,
+                        "--checkpoint names %u modes for %u stage%s: give one, or one for "
+                        "each",
+                        count, net->stages, weir__s(net->stages));
+}
+
+int pipe_options_fill(const struct pipe_options *options, const struct args *args,
+                      const struct weir_model *model, struct pipe_storage *storage,
+                      struct weir_net_options *net, struct weir_faults *faults) {
+    static const enum weir_dtype dtypes[] = {WEIR_F32, WEIR_BF16, WEIR_F64};
+    uint32_t before = faults->count;
+    memset(storage, 0, sizeof *storage);
+    fill_stages(options, args, model, net, faults);
+    fill_schedule(options, storage, &net->pipe, faults);
+    uint32_t workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
+    fill_devices(options, workers, storage, &net->pipe, faults);
+    net->dtype = dtypes[options->dtype];
+    check_dtype(net, workers, faults);
+    net->seed = options->seed;
+    net->pipe.chunks = options->chunks;
+    fill_checkpoint(options, storage, net, faults);
+    net->pipe.recompute_late = options->recompute == 1;
+    net->pipe.threads_per_worker = options->threads_per_stage;
+    net->pipe.bind = options->bind;
+    net->pipe.wait = (enum weir_wait)(WEIR_WAIT_AUTO + options->wait);
+    net->pipe.memory_limit = options->memory_limit;
+    net->pipe.watchdog_ns = (uint64_t)(options->watchdog * 1e9);
+    return faults->count > before ? WEIR_ERR_ARGUMENT : WEIR_OK;
+}
+
+void pipe_storage_clean_up(struct pipe_storage *storage) {
+    weir__bytes_release(NULL, &storage->table);
+    free(storage->sizes);
+    weir_profile_destroy(storage->profile);
+}
+
+const char *pipe_checkpoint_text(const struct pipe_options *options) {
+    return options->checkpoint;
+}
+
+const char *pipe_recompute_text(const struct pipe_options *options) {
+    return pipe_recompute_names[options->recompute];
+}
+
+const char *pipe_dtype_text(const struct pipe_options *options) {
+    return dtype_names[options->dtype];
+}

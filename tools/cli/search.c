@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT */
+/* Searching for the pipeline's options that were not given. */
+#include "cli/search.h"
+
+#include "base/base.h"
+#include "device/device.h"
+#include "place/place.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Predictions are no finer than this; of what is equally fast the smallest is best. */
+static const double step_slack = 0.01;
+
+const char *const search_plan_names[] = {"given", "auto", NULL};
+
+/* Whose workers have one thread each. */
+static bool is_on_gpus(const struct pipe_options *options) {
+    bool gpus = options->device.count > 0;
+    for (uint32_t i = 0; i < options->device.count; i++)
+        gpus = gpus && !weir__device_facts(arg_texts_get(&options->device, i)).synchronous;
+    return gpus;
+}
+
+uint32_t search_threads(const struct pipe_options *options, uint32_t workers) {
+    struct weir__machine *machine;
+    struct weir__machine_facts facts;
+    if (options->threads_per_stage > 0) return options->threads_per_stage;
+    if (is_on_gpus(options)) return 1;
+    if (weir__machine_new(NULL, &machine) != WEIR_OK) return 1;
+    weir__machine_facts(machine, &facts);
+    weir__machine_destroy(machine);
+    return facts.usable_cores > workers ? facts.usable_cores / workers : 1;
+}
+
+/* ---- what is fixed ---- */
+
+/* The options without what only a chosen schedule can judge. */
+static struct pipe_options plain_options(const struct pipe_options *options) {
+    struct pipe_options plain = *options;
+    uint32_t v = options->virtual_stages, stages = options->stages;
+    if (options->balance.count > 0) stages = options->balance.count;
+    if (v > 1 && options->workers == 0 && stages > 0 && stages % v == 0) plain.workers = stages / v;
+    plain.virtual_stages = 0;
+    return plain;
+}
+
+static void fix(const struct pipe_options *options, const struct args *args,
+                const struct weir_net_options *net, struct weir_planner_options *search,
+                struct weir_faults *faults) {
+    uint32_t workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
+    search->memory_limit = options->memory_limit;
+    search->step_slack = step_slack;
+    if (net->pipe.table_csv != NULL)
+        weir_faults_add(faults,
+                        "--schedule %s: a table is no search: give a name, or leave it to "
+                        "the search",
+                        options->schedule);
+    if (options->balance_by != PIPE_BALANCE_BY_COST)
+        weir_faults_add(faults, "--balance-by: the search chooses the layers of each stage: leave "
+                                "it away");
+    if (args_given(args, "schedule")) search->schedule = options->schedule;
+    if (options->virtual_stages > 0) search->stages = workers * options->virtual_stages;
+    if (options->stages > 0 || options->balance.count > 0) {
+        if (search->stages > 0 && search->stages != net->stages)
+            weir_faults_add(faults, "--virtual-stages %u: that is not %u stage%s on %u worker%s",
+                            options->virtual_stages, net->stages, weir__s(net->stages), workers,
+                            weir__s(workers));
+        search->stages = net->stages;
+    }
+    if (options->balance.count > 0) search->balance = options->balance.items;
+    if (args_given(args, "checkpoint") && net->pipe.stage_checkpoint != NULL) {
+        search->stage_checkpoint = net->pipe.stage_checkpoint;
+        search->stages = net->stages;
+    } else if (args_given(args, "checkpoint")) {
+        search->checkpoint = net->pipe.checkpoint;
+    }
+    if (args_given(args, "recompute"))
+        search->recompute = options->recompute == 1 ? WEIR_RECOMPUTE_LATE : WEIR_RECOMPUTE_EARLY;
+}
+
+/* ---- what was chosen ---- */
+
+__attribute__((format(printf, 3, 4))) static void append(char *text, size_t capacity,
+                                                         const char *format, ...) {
+    size_t used = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + used, capacity - used, format, arguments);
+    va_end(arguments);
+}
+
+/* "never", or one per stage. */
+static void checkpoint_text(const struct weir_planner_choice *choice, char *text, size_t capacity) {
+    bool equal = true;
+    text[0] = '\0';
+    for (uint32_t s = 1; s < choice->stages; s++)
+        equal = equal && choice->checkpoint[s] == choice->checkpoint[0];
+    for (uint32_t s = 0; s < (equal ? 1 : choice->stages); s++)
+        append(text, capacity, "%s%s", s == 0 ? "" : ",",
+               weir_checkpoint_name(choice->checkpoint[s]));
+}
+
+static void adopt(struct search *search, const struct weir_planner_choice *choice,
+                  struct pipe_options *options, struct weir_faults *faults) {
+    char *text = search->repeat;
+    size_t room = sizeof search->repeat;
+    if (choice->stages > ARG_LIST_MAX) {
+        weir_faults_add(faults,
+                        "the search chose %u stages, more than options can name: fix fewer "
+                        "by --stages",
+                        choice->stages);
+        return;
+    }
+    uint32_t own = weir_schedule_virtual_stages(choice->schedule);
+    options->schedule = choice->schedule;
+    options->stages = options->balance.count = choice->stages;
+    for (uint32_t s = 0; s < choice->stages; s++) options->balance.items[s] = choice->balance[s];
+    options->workers = choice->workers;
+    options->virtual_stages = own > 1 ? choice->stages / choice->workers : 0;
+    options->recompute = choice->recompute_late;
+    if (search_has_other_chunks(search)) options->chunks = choice->micro_batches;
+    checkpoint_text(choice, search->checkpoint, sizeof search->checkpoint);
+    options->checkpoint = search->checkpoint;
+    snprintf(text, room, "--schedule %s --workers %u --balance ", choice->schedule,
+             choice->workers);
+    for (uint32_t s = 0; s < choice->stages; s++)
+        append(text, room, "%s%u", s == 0 ? "" : ",", choice->balance[s]);
+    append(text, room, " --checkpoint %s --recompute %s --chunks %u --threads-per-stage %u",
+           search->checkpoint, choice->recompute_late ? "late" : "early", options->chunks,
+           search_threads(options, choice->workers));
+}
+
+static void refuse(const struct search *search, const struct pipe_options *options,
+                   uint32_t workers, struct weir_faults *faults) {
+    weir_faults_add(faults,
+                    "--memory-limit %" PRIu64 ": no pipeline that was tried on %u worker%s fits: "
+                    "the smallest limit that would do is %" PRIu64 "; or give more --workers%s, or "
+                    "fix less",
+                    options->memory_limit, workers, weir__s(workers), search->result.smallest_limit,
+                    search->cost_count > 1 ? "" : " or --chunks");
+}
+
+bool search_has_other_chunks(const struct search *search) {
+    const struct weir_planner_choice *winner = search->result.winner;
+    return winner != NULL && winner->micro_batches != search->cost_list[0].micro_batches;
+}
+
+/* With the costs as they are now. */
+static int search_once(struct search *search, const struct weir_model *model,
+                       const struct weir_net_options *net, struct weir_planner_options *fixed,
+                       struct weir_faults *faults) {
+    struct weir_planner_chunks others[WEIR_NET_CHUNKS_MOST];
+    for (uint32_t i = 1; i < search->cost_count; i++) {
+        const struct search_costs *costs = &search->cost_list[i];
+        others[i - 1] =
+            (struct weir_planner_chunks){costs->micro_batches, &costs->profile->costs, NULL};
+    }
+    fixed->other_count = search->cost_count - 1;
+    fixed->others = others;
+    uint64_t begin = weir__now_ns();
+    int status = weir_net_search(search->planner, model, net, &search->cost_list[0].profile->costs,
+                                 fixed, faults, &search->result);
+    search->seconds += (double)(weir__now_ns() - begin) * 1e-9;
+    return status;
+}
+
+/* Until the winner's times are measured, where they can be. */
+static int search_with(struct search *search, const struct weir_model *model,
+                       const struct weir_net_options *net, struct weir_planner_options *fixed,
+                       struct weir_faults *faults) {
+    int status = weir_planner_new(NULL, &search->planner);
+    for (bool again = true; status == WEIR_OK && again;) {
+        status = search_once(search, model, net, fixed, faults);
+        if (status != WEIR_OK) break;
+        status = search_costs_refine(search, model, net, faults, &again);
+    }
+    return status;
+}
+
+int search_run(struct search *search, const struct search_how *how, const struct args *args,
+               const struct weir_model *model, const struct weir_net_options *wanted,
+               struct pipe_options *options, FILE *notes, struct weir_faults *faults) {
+    struct weir_planner_options fixed = WEIR_PLANNER_OPTIONS_INIT;
+    struct pipe_options plain = plain_options(options);
+    struct weir_net_options net = *wanted;
+    struct pipe_storage storage;
+    int status = pipe_options_fill(&plain, args, model, &storage, &net, faults);
+    if (status == WEIR_OK) fix(options, args, &net, &fixed, faults);
+    if (net.pipe.workers == 0) net.pipe.workers = net.stages;
+    net.pipe.threads_per_worker = search_threads(options, net.pipe.workers);
+    search->chunks_kept = how->keeps_chunks || args_given(args, "chunks");
+    if (status == WEIR_OK && faults->count == 0)
+        status = search_costs_find(search, how->measures, options, model, &net, notes, faults);
+    if (status == WEIR_OK && faults->count == 0) {
+        status = search_with(search, model, &net, &fixed, faults);
+        if (status == WEIR_OK) adopt(search, search->result.winner, options, faults);
+        if (status == WEIR_ERR_MEMORY_LIMIT) refuse(search, options, net.pipe.workers, faults);
+    }
+    pipe_storage_clean_up(&storage);
+    return status;
+}
+
+void search_clean_up(struct search *search) {
+    weir_planner_destroy(search->planner);
+    for (uint32_t i = 0; i < search->cost_count; i++)
+        weir_profile_destroy(search->cost_list[i].profile);
+    search->planner = NULL;
+    search->cost_count = 0;
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT */
+/* What a search found, for people and for programs. */
+#include "cli/json_text.h"
+#include "cli/plan_text.h"
+#include "cli/search.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIST_COLUMNS = 24, ROWS_MOST = 16 };
+
+/* A list of numbers, cut where it is too long to be read. */
+static void balance_text(const struct weir_planner_choice *choice, char text[64]) {
+    size_t used = 0;
+    text[0] = '\0';
+    for (uint32_t s = 0; s < choice->stages; s++) {
+        char number[16];
+        int more = snprintf(number, sizeof number, "%s%u", s == 0 ? "" : ",", choice->balance[s]);
+        if (used + (size_t)more + 2 > LIST_COLUMNS) {
+            snprintf(text + used, 64 - used, ",…");
+            return;
+        }
+        memcpy(text + used, number, (size_t)more + 1);
+        used += (size_t)more;
+    }
+}
+
+/* "never", or how many of each. */
+static void modes_text(const struct weir_planner_choice *choice, char text[64]) {
+    uint32_t counts[WEIR_CHECKPOINT_NEVER + 1] = {0};
+    size_t used = 0;
+    for (uint32_t s = 0; s < choice->stages; s++) counts[choice->checkpoint[s]]++;
+    text[0] = '\0';
+    for (int m = WEIR_CHECKPOINT_ALWAYS; m <= WEIR_CHECKPOINT_NEVER; m++) {
+        const char *name = weir_checkpoint_name((enum weir_checkpoint)m);
+        if (counts[m] == choice->stages)
+            snprintf(text, 64, "%s", name);
+        else if (counts[m] > 0)
+            used += (size_t)snprintf(text + used, 64 - used, "%s%u %s", used > 0 ? ", " : "",
+                                     counts[m], name);
+    }
+}
+
+static void print_row(FILE *to, const struct weir_planner_choice *choice, const char *mark) {
+    char bytes[24], balance[64], modes[64];
+    balance_text(choice, balance);
+    modes_text(choice, modes);
+    fprintf(to, "%10.2f %12s  %-6s  %-11s %6u %6u  %-*s  %s%s\n", choice->step * 1e3,
+            plan_text_bytes(choice->bytes, bytes), mark, choice->schedule, choice->micro_batches,
+            choice->stages, LIST_COLUMNS, balance, modes, choice->recompute_late ? ", late" : "");
+}
+
+static bool is_winner(const struct search *search, const struct weir_planner_choice *choice) {
+    const struct weir_planner_choice *winner = search->result.winner;
+    return winner != NULL && choice->step == winner->step && choice->bytes == winner->bytes &&
+           choice->micro_batches == winner->micro_batches;
+}
+
+/* A winner for its chunks' sake need not be on the front. */
+static bool has_winner(const struct search *search) {
+    bool found = search->result.winner == NULL;
+    for (uint32_t i = 0; i < search->result.front_count; i++)
+        found |= is_winner(search, &search->result.front[i]);
+    return found;
+}
+
+/* All, or of a long front so many, the winner among them. */
+static void print_front(FILE *to, const struct search *search) {
+    const struct weir_planner_result *result = &search->result;
+    uint32_t stride = (result->front_count + ROWS_MOST - 1) / ROWS_MOST;
+    bool shown = has_winner(search);
+    fprintf(to, "\n%10s %12s  %-6s  %-11s %6s %6s  %-*s  %s\n", "step ms", "worst worker", "",
+            "schedule", "chunks", "stages", LIST_COLUMNS, "layers", "checkpoint");
+    for (uint32_t i = 0; i < result->front_count; i++) {
+        const struct weir_planner_choice *choice = &result->front[i];
+        bool winner = is_winner(search, choice);
+        if (!shown && choice->step > result->winner->step) {
+            print_row(to, result->winner, "chosen");
+            shown = true;
+        }
+        if (i % stride != 0 && i + 1 < result->front_count && !winner) continue;
+        print_row(to, choice, winner ? "chosen" : choice->fits ? "" : "over");
+    }
+    if (!shown) print_row(to, result->winner, "chosen");
+}
+
+static void print_parts(FILE *to, const char *name, const struct weir_planner_choice *choice) {
+    const struct weir_planner_parts *parts = &choice->parts;
+    char bytes[24];
+    fprintf(to, "%-10s %-11s %8.2f %8.2f %9.2f %8.2f %9.2f %8.2f %8.2f  %12s%s\n", name,
+            choice->schedule, choice->step * 1e3, parts->work * 1e3, parts->recompute * 1e3,
+            parts->bubble * 1e3, parts->imbalance * 1e3, parts->copies * 1e3, parts->host * 1e3,
+            plan_text_bytes(choice->bytes, bytes), choice->fits ? "" : " (over)");
+}
+
+static void print_why(FILE *to, const struct search *search) {
+    const struct weir_planner_result *result = &search->result;
+    fprintf(to, "\n%-22s %8s %8s %9s %8s %9s %8s %8s  %12s\n", "ms per step and worker", "step",
+            "work", "recompute", "bubble", "imbalance", "copies", "host", "worst worker");
+    print_parts(to, "chosen", result->winner);
+    if (result->runner_up != NULL) print_parts(to, "runner-up", result->runner_up);
+    if (result->plain != NULL) print_parts(to, "plain", result->plain);
+}
+
+/* Who repeats a run with other chunks gets other bits. */
+static void print_chunks(FILE *to, const struct search *search) {
+    uint32_t own = search->cost_list[0].micro_batches;
+    if (!search_has_other_chunks(search)) return;
+    fprintf(to,
+            "chunks    %u instead of %u: gradients round in another order, so results have other "
+            "bits; --chunks %u keeps them\n",
+            search->result.winner->micro_batches, own, own);
+}
+
+static void print_tried(FILE *to, const struct search *search) {
+    const char *separator = "";
+    for (uint32_t i = 0; i < search->cost_count; i++, separator = ", ")
+        fprintf(to, "%s%u", separator, search->cost_list[i].micro_batches);
+    fputs(search->cost_count == 1 && search->cost_list[0].micro_batches == 1 ? " micro-batch, "
+                                                                             : " micro-batches, ",
+          to);
+}
+
+void search_print(FILE *to, const struct search *search, const struct pipe_options *options) {
+    const struct weir_planner_result *result = &search->result;
+    const struct weir_planner_choice *winner = result->winner;
+    char limit[24];
+    fprintf(to, "searched  %u step%s simulated, %u memory plan%s, %.2f s; costs %s\n",
+            result->tries, weir__s(result->tries), result->asks, weir__s(result->asks),
+            search->seconds, search->costs);
+    fprintf(to, "for       %u worker%s, ", winner->workers, weir__s(winner->workers));
+    print_tried(to, search);
+    fprintf(to, "%s\n",
+            options->memory_limit == 0 ? "no memory limit"
+                                       : plan_text_bytes(options->memory_limit, limit));
+    print_front(to, search);
+    print_why(to, search);
+    fputc('\n', to);
+    print_chunks(to, search);
+    fprintf(to, "repeat    %s\n\n", search->repeat);
+}
+
+void search_print_choice(FILE *to, const struct search *search) {
+    char bytes[24];
+    fprintf(to, "plan      %s (predicted %.2f ms, %s; costs %s)\n", search->repeat,
+            search->result.winner->step * 1e3, plan_text_bytes(search->result.winner->bytes, bytes),
+            search->costs);
+    print_chunks(to, search);
+}
+
+/* ---- for programs ---- */
+
+static json_t *choice_json(const struct weir_planner_choice *choice) {
+    json_t *balance = json_array(), *modes = json_array();
+    for (uint32_t s = 0; s < choice->stages; s++) {
+        json_array_append_new(balance, json_integer(choice->balance[s]));
+        json_array_append_new(modes, json_string(weir_checkpoint_name(choice->checkpoint[s])));
+    }
+    return json_pack("{s:s, s:I, s:I, s:I, s:o, s:o, s:s, s:f, s:I, s:b}", "schedule",
+                     choice->schedule, "micro_batches", (json_int_t)choice->micro_batches, "stages",
+                     (json_int_t)choice->stages, "workers", (json_int_t)choice->workers, "balance",
+                     balance, "checkpoint", modes, "recompute",
+                     choice->recompute_late ? "late" : "early", "step", choice->step, "bytes",
+                     (json_int_t)choice->bytes, "fits", (int)choice->fits);
+}
+
+static json_t *why_json(const struct weir_planner_choice *choice) {
+    if (choice == NULL) return json_null();
+    const struct weir_planner_parts *parts = &choice->parts;
+    json_t *object = choice_json(choice);
+    json_object_set_new(object, "parts",
+                        json_pack("{s:f, s:f, s:f, s:f, s:f, s:f}", "work", parts->work,
+                                  "recompute", parts->recompute, "bubble", parts->bubble,
+                                  "imbalance", parts->imbalance, "copies", parts->copies, "host",
+                                  parts->host));
+    json_object_set_new(object, "bubble", json_real(choice->bubble));
+    json_object_set_new(object, "moved_bytes", json_integer((json_int_t)choice->moved_bytes));
+    return object;
+}
+
+int search_json(const struct search *search, json_t *root) {
+    const struct weir_planner_result *result = &search->result;
+    json_t *front = json_array();
+    for (uint32_t i = 0; i < result->front_count; i++)
+        json_array_append_new(front, choice_json(&result->front[i]));
+    json_t *why = json_pack("{s:o, s:o, s:o}", "chosen", why_json(result->winner), "runner_up",
+                            why_json(result->runner_up), "plain", why_json(result->plain));
+    int failed = json_object_set_new(root, "front", front) | json_object_set_new(root, "why", why) |
+                 json_object_set_new(root, "options", json_text_string(search->repeat)) |
+                 json_object_set_new(root, "costs", json_text_string(search->costs)) |
+                 json_object_set_new(root, "micro_batches_asked",
+                                     json_integer(search->cost_list[0].micro_batches)) |
+                 json_object_set_new(root, "smallest_limit",
+                                     json_integer((json_int_t)result->smallest_limit));
+    return failed != 0 ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
+}

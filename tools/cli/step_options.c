@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT */
+#include "cli/step_options.h"
+
+#include <stddef.h>
+
+#define AT(member) offsetof(struct step_options, member)
+
+static const char *const optimizer_names[] = {"adamw", "sgd", "none", NULL};
+static const enum weir_optimizer_kind optimizer_kinds[] = {WEIR_OPTIMIZER_ADAMW, WEIR_OPTIMIZER_SGD,
+                                                           WEIR_OPTIMIZER_NONE};
+
+const struct arg_option step_option_list[] = {
+    STEP_OPTION_BATCH(AT(batch)),
+    {.name = "optimizer",
+     .type = ARG_CHOICE,
+     .offset = AT(optimizer),
+     .choices = optimizer_names,
+     .fallback = "adamw",
+     .help = "whose state is counted"},
+    {.name = "momentum",
+     .type = ARG_REAL,
+     .offset = AT(momentum),
+     .value = "X",
+     .fallback = "0",
+     .least = 0,
+     .help = "sgd: above 0 there is a buffer per parameter"},
+};
+const uint32_t step_option_count = sizeof step_option_list / sizeof step_option_list[0];
+
+void step_options_fill(const struct step_options *options, struct weir_net_options *net) {
+    net->pipe.rows = options->batch;
+    net->optimizer.kind = optimizer_kinds[options->optimizer];
+    net->optimizer.momentum = options->momentum;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * What a step is of, for commands that run none: shared by plan, profile and simulate.
+ */
+#ifndef WEIR_TOOLS_STEP_OPTIONS_H
+#define WEIR_TOOLS_STEP_OPTIONS_H
+
+#include "cli/args.h"
+#include "weir_net.h"
+
+struct step_options {
+    uint32_t batch;
+    uint32_t optimizer; /**< adamw, sgd, none */
+    double momentum;
+};
+
+/** --batch, the same wherever a step is run or planned. `place`: of its uint32_t. */
+#define STEP_OPTION_BATCH(place)                                                                   \
+    {                                                                                              \
+        .name = "batch", .type = ARG_U32, .offset = (place), .value = "N", .fallback = "32",       \
+        .least = 1, .most = 1048576, .unit = "rows",                                               \
+        .help = "a mini-batch's size, of which --chunks makes micro-batches"                       \
+    }
+
+/** The section's options; its values are a struct step_options. */
+extern const struct arg_option step_option_list[];
+extern const uint32_t step_option_count;
+
+/** Sets rows and optimizer. */
+void step_options_fill(const struct step_options *options, struct weir_net_options *net);
+
+#endif

@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir doctor`: what the machine and its GPUs are, what Weir found on it, where it would put
+ * workers, and how fast one core is, measured in about a second. */
+#include "cmd/commands.h"
+#include "cli/args.h"
+#include "device/device.h"
+#include "cmd/doctor_gpus.h"
+#include "cli/json_text.h"
+#include "cli/net_run.h"
+#include "net/kernel.h"
+#include "place/place.h"
+#include "cli/plan_text.h"
+
+#include <hwloc.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    const char *json, *bind;
+    uint32_t workers, threads;
+};
+
+static const struct arg_option own[] = {
+    {.name = "workers",
+     .type = ARG_U32,
+     .offset = offsetof(struct values, workers),
+     .value = "P",
+     .fallback = "2",
+     .least = 1,
+     .most = 1024,
+     .help = "whose places are shown"},
+    {.name = "threads-per-stage",
+     .type = ARG_U32,
+     .offset = offsetof(struct values, threads),
+     .value = "T",
+     .least = 1,
+     .most = 1024,
+     .help = "default: cores / workers"},
+    {.name = "bind",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, bind),
+     .value = "auto|none|LIST",
+     .fallback = "auto",
+     .environment = "WEIR_BIND",
+     .help = "cores, e.g. 0-3,8"},
+    {.name = "json",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, json),
+     .value = "FILE",
+     .help = "the same facts for programs; - is stdout"},
+};
+
+struct roofs {
+    double gemm_flops;               /* per second, one core, f32, the run's own product kernel */
+    double copy_cached, copy_memory; /* bytes per second */
+};
+
+struct doctor {
+    const struct values *values;
+    struct weir__machine *machine;
+    struct weir__machine_facts facts;
+    struct weir__placement *placements;
+    struct weir_faults problems;
+    bool placed; /* the placements can be had */
+    struct roofs roofs;
+    struct doctor_gpus gpus;
+};
+
+/* ---- roofs ---- */
+
+enum { SIDE = 512, CACHED = 256 << 10, MEMORY = 64 << 20 };
+
+/* The best of what fits into `budget_ns`: a roof, not a mean. */
+static double best_seconds(int (*work)(void *), void *context, uint64_t budget_ns) {
+    uint64_t begin = weir__now_ns(), best = UINT64_MAX;
+    do {
+        uint64_t start = weir__now_ns();
+        if (work(context) != WEIR_OK) return 0.0;
+        uint64_t took = weir__now_ns() - start;
+        if (took < best) best = took;
+    } while (weir__now_ns() - begin < budget_ns);
+    return (double)best * 1e-9;
+}
+
+static int product(void *context) {
+    const struct weir__op_call *call = context;
+    return weir__kernel_for(WEIR__OP_linear, WEIR_F32, WEIR__BACKEND_CPU)->run(call);
+}
+
+static double measure_product(void) {
+    const struct weir__kernel *kernel =
+        weir__kernel_for(WEIR__OP_linear, WEIR_F32, WEIR__BACKEND_CPU);
+    struct weir__op_shape shape = {.op = WEIR__OP_linear,
+                                   .dtype = WEIR_F32,
+                                   .threads = 1,
+                                   .rows = SIDE,
+                                   .tokens = 1,
+                                   .in = SIDE,
+                                   .out = SIDE,
+                                   .weight_in_out = true};
+    size_t bytes = (size_t)SIDE * SIDE * sizeof(float), workspace = 0;
+    void *state = NULL, *memory[4] = {NULL};
+    double flops = 0.0;
+    uint32_t former = weir__kernel_threads(1);
+    if (kernel->measure != NULL && kernel->measure(&shape, &workspace) != WEIR_OK) return 0.0;
+    for (int i = 0; i < 4; i++) {
+        size_t need = i < 3 ? bytes : (workspace + 64) / 64 * 64;
+        if ((memory[i] = aligned_alloc(64, need)) == NULL) goto done;
+        memset(memory[i], 0, need);
+    }
+    if (kernel->prepare != NULL && kernel->prepare(&shape, NULL, &state) != WEIR_OK) goto done;
+    const void *in[3] = {memory[0], memory[1], NULL};
+    void *out[1] = {memory[2]};
+    struct weir__op_call call = {.shape = &shape,
+                                 .state = state,
+                                 .in = in,
+                                 .out = out,
+                                 .workspace = memory[3],
+                                 .overwrite = true};
+    double seconds = best_seconds(product, &call, 300000000u);
+    if (seconds > 0.0) flops = 2.0 * SIDE * SIDE * SIDE / seconds;
+    if (kernel->release != NULL) kernel->release(state);
+done:
+    for (int i = 0; i < 4; i++) free(memory[i]);
+    if (former > 0) weir__kernel_threads(former);
+    return flops;
+}
+
+struct copying {
+    char *to, *from;
+    size_t bytes, stream_min;
+};
+
+static int copy(void *context) {
+    const struct copying *c = context;
+    weir__cpu_copy(c->to, c->from, c->bytes, c->stream_min);
+    return WEIR_OK;
+}
+
+static double measure_copy(size_t bytes, uint64_t last_cache_bytes) {
+    struct copying c = {aligned_alloc(64, bytes), aligned_alloc(64, bytes), bytes,
+                        weir__copy_stream_min(last_cache_bytes)};
+    double rate = 0.0;
+    if (c.to != NULL && c.from != NULL) {
+        memset(c.to, 1, bytes);
+        memset(c.from, 2, bytes);
+        double seconds = best_seconds(copy, &c, 200000000u);
+        if (seconds > 0.0) rate = (double)bytes / seconds;
+    }
+    free(c.to);
+    free(c.from);
+    return rate;
+}
+
+/* ---- for people ---- */
+
+static void print_machine(FILE *to, const struct weir__machine_facts *f) {
+    char l1[24], l2[24], l3[24], memory[24];
+    fprintf(to, "processor   %s%s\n", f->model,
+            f->synthetic ? " (synthetic: nothing is bound)" : "");
+    fprintf(to,
+            "cores       %" PRIu32 " (%" PRIu32 " thread%s, %" PRIu32 " package%s, %" PRIu32
+            " NUMA node%s); usable here: %" PRIu32,
+            f->cores, f->processing_units, weir__s(f->processing_units), f->packages,
+            weir__s(f->packages), f->numa_nodes, weir__s(f->numa_nodes), f->usable_cores);
+    if (f->quota_cores > 0.0) fprintf(to, ", limited to %.2f by a cgroup", f->quota_cores);
+    fprintf(to, "\ncaches      L1d %s, L2 %s, L3 %s x %" PRIu32 "\n",
+            plan_text_bytes(f->l1d_bytes, l1), plan_text_bytes(f->l2_bytes, l2),
+            plan_text_bytes(f->l3_bytes, l3), f->l3_count);
+    fprintf(to, "memory      %s\n", plan_text_bytes(f->memory_bytes, memory));
+}
+
+static void print_doctor(FILE *to, const struct doctor *d) {
+    const char *onednn = weir__onednn_version();
+    print_machine(to, &d->facts);
+    doctor_gpus_print(to, &d->gpus);
+    fprintf(to, "libraries   hwloc %d.%d.%d, jansson %s, %s\n", HWLOC_API_VERSION >> 16,
+            HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255, JANSSON_VERSION,
+            onednn[0] != '\0' ? onednn : "no oneDNN: products run on our own vector kernels");
+    for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
+        const struct weir__placement *p = &d->placements[w];
+        fprintf(to, "worker %-4" PRIu32 " ", w);
+        if (!p->place.bound)
+            fprintf(to, "not bound, %" PRIu32 " thread%s", p->threads, weir__s(p->threads));
+        else
+            fprintf(to, "cores %s, NUMA node %" PRId32 "%s%s", p->place.cores, p->place.numa_node,
+                    p->place.cache[0] != '\0' ? ", sharing " : "", p->place.cache);
+        fprintf(to, "%s\n",
+                p->exclusive ? ", its own: waits by spinning" : ", shared: waits parked");
+    }
+    fprintf(
+        to,
+        "one core    %.0f GFLOP/s in products, copies %.1f GB/s in cache, %.1f GB/s in memory\n",
+        d->roofs.gemm_flops * 1e-9, d->roofs.copy_cached * 1e-9, d->roofs.copy_memory * 1e-9);
+    for (uint32_t i = 0; i < d->problems.kept; i++)
+        fprintf(to, "problem     %s\n", d->problems.lines[i]);
+}
+
+/* ---- for programs ---- */
+
+static json_t *places_json(const struct doctor *d) {
+    json_t *places = json_array();
+    for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
+        const struct weir__placement *p = &d->placements[w];
+        json_array_append_new(
+            places, json_pack("{s:i, s:b, s:s, s:i, s:s, s:b, s:i}", "worker", (int)w, "bound",
+                              p->place.bound, "cores", p->place.cores, "numa_node",
+                              (int)p->place.numa_node, "cache", p->place.cache, "exclusive",
+                              p->exclusive, "threads", (int)p->threads));
+    }
+    return places;
+}
+
+static json_t *doctor_json(const struct doctor *d) {
+    const struct weir__machine_facts *f = &d->facts;
+    char hwloc[32];
+    json_t *problems = json_array();
+    for (uint32_t i = 0; i < d->problems.kept; i++)
+        json_array_append_new(problems, json_text_string(d->problems.lines[i]));
+    snprintf(hwloc, sizeof hwloc, "%d.%d.%d", HWLOC_API_VERSION >> 16, HWLOC_API_VERSION >> 8 & 255,
+             HWLOC_API_VERSION & 255);
+    json_t *caches = json_pack("{s:I, s:I, s:I, s:i}", "l1d", (json_int_t)f->l1d_bytes, "l2",
+                               (json_int_t)f->l2_bytes, "l3", (json_int_t)f->l3_bytes, "l3_count",
+                               (int)f->l3_count);
+    json_t *libraries = json_pack("{s:s, s:s, s:s}", "hwloc", hwloc, "jansson", JANSSON_VERSION,
+                                  "onednn", weir__onednn_version());
+    doctor_gpus_json_libraries(&d->gpus, libraries);
+    json_t *roofs =
+        json_pack("{s:f, s:f, s:f}", "gemm_flops", d->roofs.gemm_flops, "copy_cached_bytes",
+                  d->roofs.copy_cached, "copy_memory_bytes", d->roofs.copy_memory);
+    return json_pack("{s:s, s:i, s:i, s:f, s:i, s:i, s:o, s:I, s:o, s:o, s:o, s:o, s:o}", "model",
+                     f->model, "cores", (int)f->cores, "usable_cores", (int)f->usable_cores,
+                     "quota_cores", f->quota_cores, "packages", (int)f->packages, "numa_nodes",
+                     (int)f->numa_nodes, "caches", caches, "memory", (json_int_t)f->memory_bytes,
+                     "gpus", doctor_gpus_json(&d->gpus), "libraries", libraries, "places",
+                     places_json(d), "roofs", roofs, "problems", problems);
+}
+
+static int examine(struct doctor *d) {
+    int status = weir__machine_new(NULL, &d->machine);
+    if (status != WEIR_OK) return status;
+    weir__machine_facts(d->machine, &d->facts);
+    d->placements = calloc(d->values->workers, sizeof *d->placements);
+    if (d->placements == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    /* what cannot be bound is a finding, not a failure */
+    struct weir__place_request request = {
+        .bind = d->values->bind, .workers = d->values->workers, .threads = d->values->threads};
+    (void)weir__place_plan(d->machine, &request, &d->problems, d->placements);
+    d->placed = d->problems.count == 0;
+    status = doctor_gpus_look(&d->gpus, d->machine, &d->problems);
+    if (status != WEIR_OK) return status;
+    d->roofs.gemm_flops = measure_product();
+    d->roofs.copy_cached = measure_copy(CACHED, d->facts.l3_bytes);
+    d->roofs.copy_memory = measure_copy(MEMORY, d->facts.l3_bytes);
+    return WEIR_OK;
+}
+
+int cmd_doctor(int argc, char **argv) {
+    const struct arg_section sections[] = {{"Options", own, sizeof own / sizeof own[0], 0}};
+    const struct arg_command command = {"doctor", "the machine, and where workers would go", NULL,
+                                        sections, 1};
+    struct values values = {0};
+    struct args args;
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_error error = {0};
+    struct doctor doctor = {.values = &values, .problems = WEIR_FAULTS_INIT};
+    if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
+    if (faults.count > 0) return args_refuse(&command, &faults);
+    int status = examine(&doctor);
+    if (status == WEIR_OK) {
+        struct people people;
+        people_init(&people, output_is_standard(values.json));
+        print_doctor(people.stream, &doctor);
+        if (values.json != NULL) status = json_text_save(values.json, doctor_json(&doctor), &error);
+    }
+    int code = args_end(&command, &faults, status, &error);
+    doctor_gpus_clean_up(&doctor.gpus);
+    free(doctor.placements);
+    weir__machine_destroy(doctor.machine);
+    weir_faults_clean_up(&doctor.problems);
+    return code;
+}

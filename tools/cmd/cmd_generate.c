@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir generate`: the options, and the order of things. */
+#include "cmd/commands.h"
+#include "cmd/generate.h"
+#include "cli/gpt_file.h"
+#include "cli/interrupt.h"
+#include "cli/net_run.h"
+#include "cli/pipe_costs.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AT(member) offsetof(struct generate_values, member)
+enum { BYTES = 256 };
+
+static const struct arg_option own_options[] = {
+    {.name = "load",
+     .type = ARG_TEXT,
+     .offset = AT(load),
+     .value = "FILE",
+     .help = "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them"},
+    {.name = "prompt",
+     .type = ARG_TEXTS,
+     .offset = AT(prompt),
+     .value = "TEXT",
+     .help = "what is continued; several of them are continued side by side. An empty one stands "
+             "for the beginning of a line"},
+    {.name = "prompt-file",
+     .type = ARG_TEXT,
+     .offset = AT(prompt_file),
+     .value = "FILE",
+     .help =
+         "one prompt per line; \\n in it is a newline, \\t a tab, \\\\ a backslash; empty lines "
+         "are left out"},
+    {.name = "prompt-ids",
+     .type = ARG_U32_LIST,
+     .offset = AT(prompt_ids),
+     .value = "N,N,...",
+     .help = "a prompt as token numbers, for models whose tokens are not bytes (GPT-2's); numbers "
+             "are printed too"},
+    {.name = "tokens",
+     .type = ARG_U32,
+     .offset = AT(tokens),
+     .value = "N",
+     .least = 1,
+     .most = 16777216,
+     .help = "drawn per prompt; a text ends where the model's context is full, which is the "
+             "default"},
+    {.name = "temperature",
+     .type = ARG_REAL,
+     .offset = AT(temperature),
+     .value = "X",
+     .fallback = "0.8",
+     .least = 0,
+     .help = "lower is likelier, 0 always the likeliest token"},
+    {.name = "top-k",
+     .type = ARG_U32,
+     .offset = AT(top_k),
+     .value = "K",
+     .fallback = "0",
+     .help = "draw among the K likeliest tokens; 0: among all"},
+    {.name = "batch",
+     .type = ARG_U32,
+     .offset = AT(batch),
+     .value = "N",
+     .fallback = "16",
+     .least = 1,
+     .most = 65536,
+     .unit = "prompts",
+     .help = "continued at a time, each with keys and values of its own"},
+    {.name = "json",
+     .type = ARG_TEXT,
+     .offset = AT(json),
+     .value = "FILE",
+     .help = "one object per text and a summary; - is stdout"},
+};
+
+/* ---- what can be refused ---- */
+
+static void check_values(const struct generate_values *values, struct weir_faults *faults) {
+    if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
+    net_run_check_input("load", values->load, faults);
+    if (!output_is_standard(values->json)) net_run_check_output("json", values->json, faults);
+    bool texts = values->prompt.count > 0 || values->prompt_file != NULL;
+    bool ids = values->prompt_ids.count > 0;
+    if (!texts && !ids)
+        weir_faults_add(faults, "there is no prompt: give --prompt TEXT or --prompt-file FILE");
+    if (texts && ids)
+        weir_faults_add(faults, "--prompt-ids goes with neither --prompt nor --prompt-file: give "
+                                "text or numbers");
+}
+
+static int read_prompts(struct generate *g) {
+    const struct generate_values *values = g->values;
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < values->prompt.count; i++) {
+        char label[32];
+        const char *text = values->prompt.items[i];
+        snprintf(label, sizeof label, "prompt %u", i + 1);
+        status = prompts_add_bytes(&g->prompts, text, strlen(text), label);
+    }
+    if (status == WEIR_OK && values->prompt_file != NULL)
+        status = prompts_add_file(&g->prompts, values->prompt_file, g->faults);
+    if (status == WEIR_OK && values->prompt_ids.count > 0)
+        status = prompts_add_tokens(&g->prompts, &values->prompt_ids, "prompt 1");
+    g->bytes = values->prompt_ids.count == 0;
+    return status;
+}
+
+/* A vocabulary that is not of bytes needs a tokenizer, which would be another program's. */
+static void check_vocab(const struct generate *g, const struct args *args, uint32_t vocab) {
+    if (!g->bytes || vocab == BYTES) return;
+    if (vocab < BYTES)
+        weir_faults_add(g->faults,
+                        "the model's vocabulary of %u is too small for text, which is read as 256 "
+                        "bytes: give --prompt-ids",
+                        vocab);
+    else if (!args_given(args, "vocab"))
+        weir_faults_add(g->faults,
+                        "the model's vocabulary is %u, text is 256 bytes: give --prompt-ids, or, "
+                        "if it was trained on bytes all the same, --vocab %u",
+                        vocab, vocab);
+}
+
+static void check_prompts(const struct generate *g) {
+    uint32_t context = g->generator.context, vocab = g->generator.vocab;
+    for (uint32_t i = 0; i < g->prompts.count; i++) {
+        const struct prompt *prompt = &g->prompts.list[i];
+        if (prompt->count > context)
+            weir_faults_add(g->faults, "%s has %u tokens, the model's context %u: shorten it",
+                            prompt->label, prompt->count, context);
+        for (uint32_t k = 0; !g->bytes && k < prompt->count; k++)
+            if (prompt->tokens[k] >= vocab)
+                weir_faults_add(g->faults, "--prompt-ids %u: the model's tokens are 0 to %u",
+                                prompt->tokens[k], vocab - 1);
+    }
+}
+
+/* ---- the run ---- */
+
+static int build(struct generate *g, const struct args *args) {
+    struct generate_values *values = g->values;
+    int status = values->load != NULL && access(values->load, R_OK) == 0
+                     ? gpt_file_fill(values->load, args, &values->model, g->faults)
+                     : WEIR_ERR_IO;
+    if (status == WEIR_OK)
+        status = model_options_build(&values->model, args, NULL, g->faults, &g->model);
+    if (status == WEIR_OK)
+        status =
+            pipe_options_fill(&values->pipe, args, g->model, &g->storage, &g->options, g->faults);
+    if (status != WEIR_OK) return status;
+    uint32_t texts = g->prompts.count < values->batch ? g->prompts.count : values->batch;
+    g->options.pipe.rows = texts > 0 ? texts : 1;
+    g->options.pipe.infer_only = true;
+    status =
+        pipe_balance(&values->pipe, g->model, false, &g->storage, &g->options, stderr, g->faults);
+    if (status != WEIR_OK) return status;
+    struct generator_options options = {g->model, g->options, texts > 0 ? texts : 1, 0};
+    for (uint32_t i = 0; i < g->prompts.count; i++)
+        options.prompt_tokens += g->prompts.list[i].count;
+    return generator_init(&g->generator, &options, g->faults);
+}
+
+static int begin(struct generate *g, const struct args *args) {
+    int read = read_prompts(g);
+    if (read == WEIR_ERR_OUT_OF_MEMORY) return read;
+    int status = build(g, args);
+    if (g->generator.context > 0) {
+        check_vocab(g, args, g->generator.vocab);
+        check_prompts(g);
+    }
+    if (status != WEIR_OK || g->faults->count > 0) return status;
+    status = net_run_load(g->generator.net, g->values->load, NULL, g->faults);
+    if (status != WEIR_OK || g->faults->count > 0) return status;
+    g->tokens = g->values->tokens > 0 ? g->values->tokens : g->generator.context + 1;
+    g->texts = prompts_texts(&g->prompts, g->generator.context, g->tokens);
+    if (g->texts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    return output_begin(&g->json, g->values->json, g->error);
+}
+
+static int run(struct generate *g) {
+    const struct generate_values *values = g->values;
+    struct generator_run run = {.sampler = {values->pipe.seed, values->temperature, values->top_k,
+                                            g->bytes ? BYTES : g->generator.vocab},
+                                .tokens = g->tokens,
+                                .stop = interrupt_came,
+                                .visit = g->streams ? generate_print_token : NULL,
+                                .context = g};
+    uint32_t done = 0;
+    int status = WEIR_OK;
+    if (g->streams) generate_print_prompt(g);
+    while (status == WEIR_OK && done < g->prompts.count && !interrupt_came()) {
+        uint32_t left = g->prompts.count - done;
+        uint32_t count = left < g->generator.texts ? left : g->generator.texts;
+        status =
+            generator_continue(&g->generator, &run, g->texts + done, count, &g->times, g->error);
+        if (status != WEIR_OK) return status;
+        status = generate_print_texts(g, done, count);
+        done += count;
+    }
+    return status == WEIR_OK ? generate_print_summary(g, done, interrupt_came()) : status;
+}
+
+static void clean_up(struct generate *g) {
+    output_abort(&g->json);
+    free(g->texts);
+    prompts_clean_up(&g->prompts);
+    generator_clean_up(&g->generator);
+    pipe_storage_clean_up(&g->storage);
+    weir_model_destroy(g->model);
+}
+
+static int finish(struct generate *g, const struct arg_command *command, int status) {
+    if (status == WEIR_OK && g->faults->count == 0) status = output_commit(&g->json);
+    int code = args_end(command, g->faults, status, g->error);
+    return code == EXIT_DONE && interrupt_came() ? EXIT_INTERRUPTED : code;
+}
+
+int cmd_generate(int argc, char **argv) {
+    const struct arg_section sections[] = {
+        {"Texts", own_options, sizeof own_options / sizeof own_options[0], 0},
+        {"Model", model_option_list, model_option_count, AT(model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)}};
+    const struct arg_command command = {"generate",
+                                        "continues prompts with a trained GPT",
+                                        "Text is printed when it is whole, on a terminal a single "
+                                        "one as it comes. What is drawn depends on the prompt, the "
+                                        "seed and the place alone; the same prompt given again is "
+                                        "continued in another way.",
+                                        sections,
+                                        3,
+                                        pipe_infer_refusals};
+    struct generate_values values = {0};
+    struct args args;
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_error error = {0};
+    struct generate g = {
+        .values = &values, .faults = &faults, .error = &error, .options = WEIR_NET_OPTIONS_INIT};
+    if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    check_values(&values, &faults);
+    people_init(&g.people, output_is_standard(values.json));
+    int status = begin(&g, &args);
+    interrupt_catch();
+    g.streams = g.people.terminal && g.prompts.count == 1;
+    if (status == WEIR_OK && faults.count == 0) status = run(&g);
+    int code = finish(&g, &command, status);
+    clean_up(&g);
+    return code;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir plan`: what a run would need, to the byte, before any of it is allocated. */
+#include "cmd/commands.h"
+#include "cli/json_text.h"
+#include "cli/model_options.h"
+#include "net/compile/compile.h"
+#include "cli/net_run.h"
+#include "cli/pipe_costs.h"
+#include "cli/plan_text.h"
+#include "cli/search.h"
+#include "cli/step_options.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    struct model_options model;
+    struct pipe_options pipe;
+    struct step_options step;
+    const char *json;
+    bool search;
+};
+
+static const struct arg_option own[] = {
+    {.name = "search",
+     .type = ARG_FLAG,
+     .offset = offsetof(struct values, search),
+     .help = "for the fastest pipeline within --memory-limit: schedule, stages, layers of each, "
+             "chunks, checkpoint, recompute; what is given stays as it is"},
+    {.name = "json",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, json),
+     .value = "FILE",
+     .help = "the same facts for programs; - is stdout"},
+};
+
+/* `step`: predicted seconds, below 0 for none. */
+static int report(const struct values *values, const struct search *search,
+                  const struct weir_net_options *net, const struct weir_plan *plan, double step,
+                  struct weir_error *error) {
+    struct people people;
+    const struct weir_planner_choice *winner = search->result.winner;
+    people_init(&people, output_is_standard(values->json));
+    if (winner != NULL) search_print(people.stream, search, &values->pipe);
+    plan_text_print(people.stream, plan);
+    if (step >= 0) fprintf(people.stream, "predicted step %.3f ms\n", step * 1e3);
+    plan_text_print_receives(people.stream, plan);
+    plan_text_print_copies(people.stream, plan);
+    plan_text_print_pinned(people.stream, plan);
+    plan_text_print_curves(people.stream, plan);
+    if (values->json == NULL) return WEIR_OK;
+    json_t *pipeline = plan_json_pipeline(&values->pipe, net, plan->device_count);
+    json_object_set_new(pipeline, "threads_per_stage",
+                        json_integer(search_threads(&values->pipe, plan->device_count)));
+    json_t *root = json_pack("{s:o, s:o, s:o}", "devices", plan_json_devices(plan), "step",
+                             step >= 0 ? json_real(step) : json_null(), "pipeline", pipeline);
+    if (winner != NULL && search_json(search, root) != WEIR_OK) {
+        json_decref(root);
+        return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    return json_text_save(values->json, root, error);
+}
+
+/* The sizes of the stages, which the report shows too. */
+static int choose_balance(const struct weir_model *model, struct weir_net_options *net,
+                          uint32_t **balance, struct weir_faults *faults) {
+    *balance = calloc(net->stages, sizeof **balance);
+    if (*balance == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__partition(model, net->dtype, net->stages, net->balance, *balance, faults);
+    net->balance = *balance;
+    return status;
+}
+
+/* Of measured times, where there are any. */
+static int predict(const struct values *values, const struct search *search,
+                   const struct weir_model *model, struct pipe_storage *storage,
+                   const struct weir_net_options *net, FILE *notes, struct weir_faults *faults,
+                   double *step) {
+    if (search->result.winner != NULL) {
+        *step = search->result.winner->step;
+        return WEIR_OK;
+    }
+    if (values->pipe.profile == NULL && storage->profile == NULL) return WEIR_OK;
+    int status = pipe_profile(&values->pipe, model, storage, net, notes, faults);
+    return status == WEIR_OK ? pipe_predict(storage->profile, net, faults, step) : status;
+}
+
+static int plan_model(struct values *values, const struct args *args,
+                      const struct weir_model *model, struct weir_faults *faults,
+                      struct weir_error *error) {
+    struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
+    struct pipe_storage storage;
+    struct weir_plan *plan = NULL;
+    struct search search = {0};
+    uint32_t *balance = NULL;
+    int status = WEIR_OK;
+    memset(&storage, 0, sizeof storage);
+    step_options_fill(&values->step, &net);
+    struct people people;
+    double step = -1;
+    people_init(&people, output_is_standard(values->json));
+    if (values->search)
+        status = search_run(&search, &(struct search_how){false, false}, args, model, &net,
+                            &values->pipe, people.stream, faults);
+    if (status == WEIR_OK)
+        status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
+    if (status == WEIR_OK)
+        status = pipe_balance(&values->pipe, model, true, &storage, &net, people.stream, faults);
+    if (status == WEIR_OK && faults->count == 0)
+        status = choose_balance(model, &net, &balance, faults);
+    if (status == WEIR_OK && faults->count == 0) status = weir_net_plan(model, &net, faults, &plan);
+    if (status == WEIR_OK && faults->count == 0)
+        status = predict(values, &search, model, &storage, &net, people.stream, faults, &step);
+    if (status == WEIR_OK && faults->count == 0)
+        status = report(values, &search, &net, plan, step, error);
+    free(balance);
+    weir_plan_destroy(plan);
+    search_clean_up(&search);
+    pipe_storage_clean_up(&storage);
+    return status;
+}
+
+int cmd_plan(int argc, char **argv) {
+    const struct arg_section sections[] = {
+        {"Options", own, sizeof own / sizeof own[0], 0},
+        {"Step", step_option_list, step_option_count, offsetof(struct values, step)},
+        {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
+    const struct arg_command command = {"plan", "every stage's memory to the byte", NULL, sections,
+                                        4};
+    struct values values = {0};
+    struct args args;
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_model *model = NULL;
+    struct weir_error error = {0};
+    if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
+    int status = model_options_build(&values.model, &args, NULL, &faults, &model);
+    if (status == WEIR_OK) status = plan_model(&values, &args, model, &faults, &error);
+    int code = args_end(&command, &faults, status, &error);
+    weir_model_destroy(model);
+    return code;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir profile`: what each layer takes, for people as a table, for other commands as a file. */
+#include "cmd/commands.h"
+#include "cli/model_options.h"
+#include "cli/net_run.h"
+#include "cli/output.h"
+#include "cli/pipe_costs.h"
+#include "cli/plan_text.h"
+#include "cli/step_options.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct values {
+    struct model_options model;
+    struct pipe_options pipe;
+    struct step_options step;
+    const char *out;
+    uint32_t steps;
+    double seconds;
+    bool inference;
+};
+
+static const struct arg_option own[] = {
+    {.name = "out",
+     .type = ARG_TEXT,
+     .offset = offsetof(struct values, out),
+     .value = "FILE",
+     .help = "keeps the profile (JSON), for --profile; - is stdout"},
+    {.name = "seconds",
+     .type = ARG_REAL,
+     .offset = offsetof(struct values, seconds),
+     .value = "S",
+     .fallback = "2",
+     .least = 0,
+     .most = 3600,
+     .unit = "seconds",
+     .help = "goes on so long, for at least 7 steps"},
+    {.name = "steps",
+     .type = ARG_U32,
+     .offset = offsetof(struct values, steps),
+     .value = "N",
+     .fallback = "200",
+     .least = 7,
+     .most = 1000,
+     .help = "and for no more than these"},
+    {.name = "inference",
+     .type = ARG_FLAG,
+     .offset = offsetof(struct values, inference),
+     .help = "measures inference, for generate and eval, not training"},
+};
+
+static const char details[] =
+    "Layers are measured in their real order within the whole model, with random input: a largest\n"
+    "micro-batch, as one stage on one worker, with the threads that a stage of the pipeline gets:\n"
+    "the cores divided by --workers or --stages, or --threads-per-stage; or on the first GPU of\n"
+    "--device. A profile holds for its model, machine or GPU, rows per micro-batch, threads and\n"
+    "dtype, and is refused for others. No other program should be busy meanwhile; 'spread' says "
+    "how\n"
+    "steady the times were.";
+
+/* ---- for people ---- */
+
+static const struct {
+    const char *name;
+    enum weir_kind kind;
+} columns[] = {{"forward", WEIR_KIND_F},
+               {"recompute", WEIR_KIND_R},
+               {"backward", WEIR_KIND_B},
+               {"input", WEIR_KIND_I},
+               {"weight", WEIR_KIND_W}};
+enum { COLUMNS = sizeof columns / sizeof columns[0] };
+
+static void print_row(FILE *to, const char *number, const char *label, const double *seconds,
+                      uint64_t saved, uint64_t border, uint64_t parameters) {
+    char text[3][24];
+    fprintf(to, "%5s %-28.28s", number, label);
+    for (int k = 0; k < COLUMNS; k++) fprintf(to, " %9.3f", seconds[columns[k].kind] * 1e3);
+    fprintf(to, " %11s %11s %11s\n", plan_text_bytes(saved, text[0]),
+            plan_text_bytes(border, text[1]), plan_text_bytes(parameters, text[2]));
+}
+
+static void print_layer(FILE *to, const struct weir_profile *profile,
+                        const struct weir_model *model, uint32_t index) {
+    const struct weir_layer_cost *layer = &profile->costs.layers[index];
+    const char *type = "", *name = "";
+    char label[96], number[16];
+    weir_model_layer(model, index, &type, &name, NULL);
+    snprintf(label, sizeof label, "%s%s%s%s", type, name[0] != '\0' ? " " : "", name,
+             layer->joined ? " (joined)" : "");
+    snprintf(number, sizeof number, "%" PRIu32, index);
+    print_row(to, number, label, layer->seconds, layer->saved, layer->border, layer->parameters);
+}
+
+static void print_profile(FILE *to, const struct weir_profile *profile,
+                          const struct weir_model *model) {
+    uint64_t saved = 0, parameters = 0;
+    fprintf(to, "%s, ", profile->machine);
+    if (strcmp(profile->device, "cpu") == 0)
+        fprintf(to, "%" PRIu32 " thread%s, ", profile->threads, weir__s(profile->threads));
+    fprintf(to, "%" PRId64 " row%s, %s; milliseconds and bytes of one micro-batch\n", profile->rows,
+            weir__s((uint64_t)profile->rows), weir_dtype_name(profile->dtype));
+    fprintf(to, "%5s %-28s", "layer", "");
+    for (int k = 0; k < COLUMNS; k++) fprintf(to, " %9s", columns[k].name);
+    fprintf(to, " %11s %11s %11s\n", "saved", "output", "parameters");
+    for (uint32_t i = 0; i < profile->costs.layer_count; i++) {
+        print_layer(to, profile, model, i);
+        saved += profile->costs.layers[i].saved;
+        parameters += profile->costs.layers[i].parameters;
+    }
+    print_row(to, "", "the whole, as one stage", profile->seconds, saved,
+              profile->costs.layers[profile->costs.layer_count - 1].border, parameters);
+    fprintf(to, "%" PRIu32 " step%s, spread %.1f%%; an action %s %.2f us besides\n", profile->steps,
+            weir__s(profile->steps), profile->spread * 100,
+            strcmp(profile->device, "cpu") == 0 ? "takes" : "is taken to need",
+            profile->costs.task_seconds * 1e6);
+}
+
+/* ---- the command ---- */
+
+static int save(const struct weir_profile *profile, const char *path, struct weir_error *error) {
+    struct output output;
+    int status = output_begin(&output, path, error);
+    if (status == WEIR_OK) status = weir_profile_write(profile, output_write, &output);
+    if (status == WEIR_OK) return output_commit(&output);
+    output_abort(&output);
+    return status;
+}
+
+static int profile_model(const struct values *values, const struct args *args,
+                         const struct weir_model *model, struct weir_faults *faults,
+                         struct weir_error *error) {
+    struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
+    struct weir_profile *profile = NULL;
+    struct pipe_storage storage;
+    struct people people;
+    people_init(&people, output_is_standard(values->out));
+    int status = pipe_options_fill(&values->pipe, args, model, &storage, &options.net, faults);
+    step_options_fill(&values->step, &options.net);
+    options.net.pipe.infer_only = values->inference;
+    if (values->inference) options.net.optimizer.kind = WEIR_OPTIMIZER_NONE;
+    options.steps_most = values->steps;
+    options.seconds = values->seconds;
+    if (status == WEIR_OK && faults->count == 0)
+        status = weir_profile_new(model, &options, faults, &profile);
+    if (profile != NULL) print_profile(people.stream, profile, model);
+    if (profile != NULL) status = save(profile, values->out, error);
+    weir_profile_destroy(profile);
+    pipe_storage_clean_up(&storage);
+    return status;
+}
+
+int cmd_profile(int argc, char **argv) {
+    const struct arg_section sections[] = {
+        {"Options", own, sizeof own / sizeof own[0], 0},
+        {"Step", step_option_list, step_option_count, offsetof(struct values, step)},
+        {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
+    const struct arg_command command = {
+        "profile", "times and bytes of each layer", details, sections, 4, pipe_refusals};
+    struct values values = {0};
+    struct args args;
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct weir_model *model = NULL;
+    struct weir_error error = {0};
+    if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
+    if (values.pipe.profile != NULL || values.pipe.balance_by != PIPE_BALANCE_BY_COST)
+        weir_faults_add(&faults, "--profile and --balance-by use what this command makes: give "
+                                 "--out FILE");
+    if (!output_is_standard(values.out)) net_run_check_output("out", values.out, &faults);
+    int status = model_options_build(&values.model, &args, NULL, &faults, &model);
+    if (status == WEIR_OK) status = profile_model(&values, &args, model, &faults, &error);
+    int code = args_end(&command, &faults, status, &error);
+    weir_model_destroy(model);
+    return code;
+}

@@ -1,0 +1,513 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * `weir simulate`: what a step of a schedule takes when its tasks take given times, or those of a
+ * model. Without a model the default is no checkpoint, so that a schedule is seen as the papers
+ * draw it.
+ */
+#include "cli/args.h"
+#include "cmd/commands.h"
+#include "cli/json_text.h"
+#include "cli/kind_times.h"
+#include "cli/model_options.h"
+#include "cli/net_run.h"
+#include "cmd/simulate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CASES_MAX = 64, SEEDS_MAX = 10000 };
+
+static const double TRACE_SECONDS_MAX = 1e9;
+
+struct values {
+    struct arg_texts time, compare;
+    double copy, copy_per_byte, host, noise;
+    uint64_t border_bytes, activation_bytes;
+    uint32_t seeds, activation_limit;
+    const char *json, *trace, *svg;
+    struct pipe_options pipe;
+    struct model_options model;
+    struct step_options step;
+};
+
+#define AT(member) offsetof(struct values, member)
+
+static const struct arg_option cost_options[] = {
+    KIND_TIMES_OPTION(AT(time)),
+    {.name = "copy",
+     .type = ARG_REAL,
+     .offset = AT(copy),
+     .value = "X",
+     .fallback = "0",
+     .unit = "seconds",
+     .help = "from a task's end until another worker has its result"},
+    {.name = "copy-per-byte",
+     .type = ARG_REAL,
+     .offset = AT(copy_per_byte),
+     .value = "X",
+     .fallback = "0",
+     .unit = "seconds",
+     .help = "added to it for each byte of the border"},
+    {.name = "border-bytes",
+     .type = ARG_BYTES,
+     .offset = AT(border_bytes),
+     .value = "N",
+     .fallback = "1",
+     .help = "between neighbour stages, of one micro-batch"},
+    {.name = "activation-bytes",
+     .type = ARG_BYTES,
+     .offset = AT(activation_bytes),
+     .value = "N",
+     .fallback = "1",
+     .help = "that a stage saves of one micro-batch"},
+    {.name = "host",
+     .type = ARG_REAL,
+     .offset = AT(host),
+     .value = "X",
+     .fallback = "0",
+     .unit = "seconds",
+     .help = "that a worker needs to start a task"},
+    {.name = "noise",
+     .type = ARG_REAL,
+     .offset = AT(noise),
+     .value = "X",
+     .most = 1,
+     .help = "each task's time is off by up to this part, at random, as --seed says (default: 0; "
+             "0.1 to compare)"},
+    {.name = "activation-limit",
+     .type = ARG_U32,
+     .offset = AT(activation_limit),
+     .value = "N",
+     .least = 1,
+     .help = "with --schedule auto: no worker keeps more activations than this, a stage's of a "
+             "micro-batch counted once"},
+};
+
+static const struct arg_option output_options[] = {
+    {.name = "compare",
+     .type = ARG_LIST,
+     .offset = AT(compare),
+     .value = "[NAME|FILE.csv,...]",
+     .help = "several schedules in one table; alone: all that fit the counts. Without --stages, "
+             "--time and --activation-bytes are a worker's share of the model, which V stages per "
+             "worker divide among them. A --model is cut anew for each, by time if nothing else "
+             "was asked for"},
+    {.name = "seeds",
+     .type = ARG_U32,
+     .offset = AT(seeds),
+     .value = "N",
+     .fallback = "25",
+     .least = 1,
+     .most = SEEDS_MAX,
+     .help = "to compare: how often the noise is drawn"},
+    {.name = "json",
+     .type = ARG_TEXT,
+     .offset = AT(json),
+     .value = "FILE",
+     .help = "the same facts for programs; - is stdout"},
+    {.name = "trace",
+     .type = ARG_TEXT,
+     .offset = AT(trace),
+     .value = "FILE.json",
+     .help = "Chrome trace events, which Perfetto opens"},
+    {.name = "svg", .type = ARG_TEXT, .offset = AT(svg), .value = "FILE", .help = "a picture"},
+};
+
+static const char details[] =
+    "Runs the action table as the executor would. Kinds: F forward, R recompute, B backward, I\n"
+    "input gradient, W weight gradient, U update (which counts for no figure).\n"
+    "Without --model each task takes what --time says, nothing is checkpointed unless asked for,\n"
+    "and of the pipeline's options the counts, --schedule, --checkpoint, --recompute and --seed\n"
+    "(of the noise) count; P is 4 unless given. With --model the tasks take what its layers were\n"
+    "measured to take: by 'weir profile' in --profile FILE, or now. Stages, balance and bytes are\n"
+    "then those of a run.";
+
+#define SECTION(title, list)                                                                       \
+    { title, list, sizeof(list) / sizeof((list)[0]), 0 }
+
+/* Lists of other files are no constants. */
+static void list_sections(struct arg_section sections[5]) {
+    sections[0] = (struct arg_section)SECTION("Costs", cost_options);
+    sections[1] = (struct arg_section)SECTION("Results", output_options);
+    sections[2] = (struct arg_section){"Step", step_option_list, step_option_count, AT(step)};
+    sections[3] = (struct arg_section){"Model", model_option_list, model_option_count, AT(model)};
+    sections[4] = (struct arg_section){"Pipeline", pipe_option_list, pipe_option_count, AT(pipe)};
+}
+
+/* ---- what was asked ---- */
+
+struct request {
+    const struct values *values;
+    const struct args *args;
+    struct simulate_costs costs;
+    struct simulate_model model; /* its model NULL: none */
+};
+
+static struct simulate_costs costs_of(const struct values *values, struct weir_faults *faults) {
+    struct simulate_costs costs = {.link = {values->copy, values->copy_per_byte},
+                                   .host = values->host,
+                                   .noise = values->noise,
+                                   .border_bytes = values->border_bytes,
+                                   .activation_bytes = values->activation_bytes,
+                                   .seed = values->pipe.seed,
+                                   .recompute_late = values->pipe.recompute == 1};
+    kind_times_read(&values->time, costs.seconds, faults);
+    return costs;
+}
+
+static struct simulate_counts counts_of(const struct request *request) {
+    const struct pipe_options *pipe = &request->values->pipe;
+    return (struct simulate_counts){.recompute_late = pipe->recompute == 1,
+                                    .stages = pipe->stages,
+                                    .workers = pipe->workers,
+                                    .virtual_stages = pipe->virtual_stages,
+                                    .chunks =
+                                        args_given(request->args, "chunks") ? pipe->chunks : 0,
+                                    .costs = &request->costs,
+                                    .activation_limit = request->values->activation_limit,
+                                    .checkpoint = WEIR_CHECKPOINT_NEVER};
+}
+
+/* Without a model one mode serves all stages. */
+static int read_checkpoint(const struct request *request, struct simulate_counts *counts,
+                           struct weir_faults *faults) {
+    const char *text = request->values->pipe.checkpoint;
+    if (!args_given(request->args, "checkpoint")) return WEIR_OK;
+    int status = weir_checkpoint_parse(text, &counts->checkpoint);
+    if (status != WEIR_OK)
+        weir_faults_add(faults,
+                        "--checkpoint %s: give one of always, except_last, never; one per stage "
+                        "goes with --model",
+                        text);
+    return status;
+}
+
+/* The case of a schedule, with all that it costs. Clean up in every case. */
+static int make_case(struct request *request, const char *schedule, struct simulate_case *c,
+                     struct weir_faults *faults, struct weir_faults *notes) {
+    if (request->model.model != NULL && request->values->activation_limit > 0) {
+        *c = (struct simulate_case){0};
+        weir_faults_add(faults, "--activation-limit goes without --model: leave it out");
+        return WEIR_ERR_ARGUMENT;
+    }
+    if (request->model.model != NULL)
+        return simulate_model_case(&request->model, schedule, &request->costs, c, faults);
+    struct simulate_counts counts = counts_of(request);
+    counts.schedule = schedule;
+    counts.same_share = request->values->compare.count > 0 && counts.stages == 0;
+    *c = (struct simulate_case){0};
+    int status = read_checkpoint(request, &counts, faults);
+    if (status == WEIR_OK) status = simulate_case_init(c, &counts, faults, notes);
+    if (status == WEIR_OK) simulate_case_cost(c, &request->costs);
+    return status;
+}
+
+/* ---- results ---- */
+
+static int save_trace(const struct values *values, const struct simulate_case *c,
+                      struct weir_error *error) {
+    struct output output;
+    int status = output_begin(&output, values->trace, error);
+    if (status != WEIR_OK || values->trace == NULL) return status;
+    status = weir_prediction_chrome(c->table, &c->prediction, output_write, &output);
+    if (status != WEIR_OK) {
+        output_abort(&output);
+        return status;
+    }
+    return output_commit(&output);
+}
+
+/* Everything that was asked of `count` cases but what is printed. */
+static int save(const struct values *values, const struct simulate_case *cases, uint32_t count,
+                json_t *json, struct weir_error *error) {
+    int status = WEIR_OK;
+    if (values->json != NULL) {
+        status = json_text_save(values->json, json, error);
+    } else {
+        json_decref(json);
+    }
+    if (status == WEIR_OK && values->trace != NULL) status = save_trace(values, cases, error);
+    if (status == WEIR_OK && values->svg != NULL) {
+        status = simulate_svg(values->svg, cases, count, error);
+    }
+    return status;
+}
+
+static void init_people(const struct values *values, struct people *people) {
+    people_init(people, output_is_standard(values->json) || output_is_standard(values->trace) ||
+                            output_is_standard(values->svg));
+}
+
+static void print_notes(struct weir_faults *notes) {
+    for (uint32_t i = 0; i < notes->kept; i++) {
+        fprintf(stderr, "weir: simulate: note: %s\n", notes->lines[i]);
+    }
+    weir_faults_clean_up(notes);
+}
+
+/* Before anything is printed. */
+static void check_trace(const struct values *values, const struct simulate_case *c,
+                        struct weir_faults *faults) {
+    if (values->trace != NULL && c->prediction.total > TRACE_SECONDS_MAX)
+        weir_faults_add(faults, "--trace: the step takes longer than it can count: give shorter "
+                                "times with --time");
+}
+
+static int simulate_one(struct request *request, struct weir_faults *faults,
+                        struct weir_error *error) {
+    const struct values *values = request->values;
+    struct weir_faults notes = WEIR_FAULTS_INIT;
+    struct simulate_case c;
+    struct people people;
+    init_people(values, &people);
+    int status = make_case(request, values->pipe.schedule, &c, faults, &notes);
+    if (status == WEIR_OK) {
+        c.options.want_actions =
+            simulate_is_drawn(&c) || values->trace != NULL || values->svg != NULL;
+        status = simulate_case_run(&c, faults);
+    }
+    if (status == WEIR_OK) check_trace(values, &c, faults);
+    if (status == WEIR_OK && faults->count == 0) {
+        status = simulate_print(&people, &c);
+        if (status == WEIR_OK) status = save(values, &c, 1, simulate_json(&c), error);
+    }
+    print_notes(&notes);
+    simulate_case_clean_up(&c);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+/** The cases that fit, and what is known of each. */
+struct comparison {
+    struct request *request;
+    struct simulate_case cases[CASES_MAX];
+    uint32_t count;
+    struct simulate_noise noise;
+    struct people people;
+};
+
+/* A schedule that does not fit is said and left out. */
+static int add_case(struct comparison *comparison, const char *schedule) {
+    struct weir_faults faults = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
+    struct simulate_case *c = &comparison->cases[comparison->count];
+    int status = make_case(comparison->request, schedule, c, &faults, &notes);
+    bool fits = status == WEIR_OK;
+    if (fits) {
+        c->options.want_actions = true;
+        c->options.noise = 0.0;
+        status = simulate_case_run(c, &faults);
+    }
+    if (fits && status == WEIR_OK) {
+        const struct simulate_noise *noise = &comparison->noise;
+        double *factors = &noise->factors[(size_t)comparison->count * noise->seeds];
+        status = simulate_with_noise(c, noise->part, noise->seeds, factors);
+        comparison->count++;
+    } else {
+        fprintf(comparison->people.stream, "%s is left out: %s\n", schedule,
+                faults.kept > 0 ? faults.lines[0] : weir_status_text(status));
+        simulate_case_clean_up(c);
+    }
+    weir_faults_clean_up(&faults);
+    print_notes(&notes);
+    return fits || status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
+}
+
+static int add_cases(struct comparison *comparison) {
+    const struct arg_texts *wanted = &comparison->request->values->compare;
+    bool all = wanted->count == 1 && strcmp(arg_texts_get(wanted, 0), "all") == 0;
+    int status = WEIR_OK;
+    for (uint32_t i = 0; status == WEIR_OK && i < CASES_MAX; i++) {
+        const char *name = all                 ? weir_schedule_name(i)
+                           : i < wanted->count ? arg_texts_get(wanted, i)
+                                               : NULL;
+        if (name == NULL) break;
+        status = add_case(comparison, name);
+    }
+    return status;
+}
+
+static json_t *comparison_json(const struct comparison *comparison) {
+    json_t *list = json_array();
+    uint32_t seeds = comparison->noise.seeds;
+    for (uint32_t i = 0; i < comparison->count; i++) {
+        const double *factors = &comparison->noise.factors[(size_t)i * seeds];
+        json_t *object = simulate_json(&comparison->cases[i]);
+        json_object_set_new(object, "noise",
+                            json_pack("{s:f, s:i, s:f, s:f}", "part", comparison->noise.part,
+                                      "seeds", (int)seeds, "median", factors[seeds / 2], "worst",
+                                      factors[seeds - 1]));
+        json_array_append_new(list, object);
+    }
+    return json_pack("{s:o}", "schedules", list);
+}
+
+static int compare(struct request *request, struct weir_faults *faults, struct weir_error *error) {
+    const struct values *values = request->values;
+    struct comparison *comparison = calloc(1, sizeof *comparison);
+    double *factors = calloc((size_t)CASES_MAX * values->seeds, sizeof *factors);
+    int status = comparison != NULL && factors != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (status == WEIR_OK) {
+        comparison->request = request;
+        comparison->noise = (struct simulate_noise){request->costs.noise, values->seeds, factors};
+        init_people(values, &comparison->people);
+        status = add_cases(comparison);
+        if (status == WEIR_OK && comparison->count == 0) {
+            weir_faults_add(faults, "none of these schedules fits: choose other --stages, "
+                                    "--workers or --chunks");
+        }
+    }
+    if (status == WEIR_OK && comparison->count > 0) {
+        simulate_print_compared(&comparison->people, comparison->cases, comparison->count,
+                                &comparison->noise);
+        status =
+            save(values, comparison->cases, comparison->count, comparison_json(comparison), error);
+    }
+    for (uint32_t i = 0; comparison != NULL && i < comparison->count; i++) {
+        simulate_case_clean_up(&comparison->cases[i]);
+    }
+    free(factors);
+    free(comparison);
+    return status;
+}
+
+/* ---- the command ---- */
+
+/* A --compare without a list means all. */
+static char **name_all(int argc, char **argv) {
+    static char all[] = "--compare=all";
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    for (int i = 0; copy != NULL && i < argc; i++) {
+        bool alone = i + 1 == argc || strncmp(argv[i + 1], "--", 2) == 0;
+        copy[i] = alone && strcmp(argv[i], "--compare") == 0 ? all : argv[i];
+    }
+    return copy;
+}
+
+static void check_together(const struct values *values, const struct args *args,
+                           struct weir_faults *faults) {
+    if (values->compare.count == 0) {
+        if (args_given(args, "seeds"))
+            weir_faults_add(faults, "--seeds goes with --compare: add it, or leave --seeds out");
+        return;
+    }
+    if (args_given(args, "schedule"))
+        weir_faults_add(faults, "--schedule does not go with --compare: name it there");
+    if (values->trace != NULL)
+        weir_faults_add(faults, "--trace does not go with --compare: choose one --schedule");
+    for (uint32_t i = 0; i < values->compare.count; i++) {
+        const char *name = arg_texts_get(&values->compare, i);
+        if (strcmp(name, "all") != 0 && !simulate_is_csv(name) &&
+            weir_schedule_virtual_stages(name) == 0)
+            weir_faults_add(faults,
+                            "--compare: there is no schedule '%.64s': 'weir simulate --compare' "
+                            "names all, a table's file ends in .csv",
+                            name);
+    }
+    if (values->compare.count > CASES_MAX)
+        weir_faults_add(faults, "--compare names %u schedules: give at most %d",
+                        values->compare.count, CASES_MAX);
+}
+
+/* What only a model gives a meaning to, and what it takes it from. */
+static void check_model(const struct values *values, const struct args *args,
+                        struct weir_faults *faults) {
+    static const char *const always[] = {"stages",   "workers",    "virtual-stages", "chunks",
+                                         "schedule", "checkpoint", "recompute",      "seed"};
+    static const char *const given[] = {"time", "border-bytes", "activation-bytes"};
+    const struct arg_command *command = args->command;
+    bool measured = args_given(args, "model");
+    for (size_t i = 0; measured && i < sizeof given / sizeof given[0]; i++)
+        if (args_given(args, given[i]))
+            weir_faults_add(faults, "--%s does not go with --model, which is measured: give one",
+                            given[i]);
+    for (uint32_t s = 2; !measured && s < command->section_count; s++)
+        for (uint32_t k = 0; k < command->sections[s].option_count; k++) {
+            const char *name = command->sections[s].options[k].name;
+            bool means = false;
+            for (size_t i = 0; i < sizeof always / sizeof always[0]; i++)
+                means |= strcmp(name, always[i]) == 0;
+            if (!means && args_given(args, name))
+                weir_faults_add(faults, "--%s needs --model: add it, or leave --%s out", name,
+                                name);
+        }
+    check_together(values, args, faults);
+}
+
+/* Better now than after minutes of measuring. */
+static void check_outputs(const struct values *values, struct weir_faults *faults) {
+    const char *const names[] = {"json", "trace", "svg"};
+    const char *const paths[] = {values->json, values->trace, values->svg};
+    const char *standard = NULL;
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (!output_is_standard(paths[i])) {
+            net_run_check_output(names[i], paths[i], faults);
+        } else if (standard != NULL) {
+            weir_faults_add(faults, "--%s - and --%s -: only one of them can have stdout", standard,
+                            names[i]);
+        } else {
+            standard = names[i];
+        }
+    }
+}
+
+static int run(struct request *request, struct weir_faults *faults, struct weir_error *error) {
+    bool several = request->values->compare.count > 0;
+    struct weir_profile *profiles[CASES_MAX];
+    struct people people;
+    init_people(request->values, &people);
+    request->model.profiles = profiles;
+    request->model.notes = people.stream;
+    int status = several ? compare(request, faults, error) : simulate_one(request, faults, error);
+    for (uint32_t i = 0; i < request->model.profile_count; i++) weir_profile_destroy(profiles[i]);
+    return status;
+}
+
+static int simulate(struct values *values, const struct args *args, struct weir_faults *faults) {
+    struct weir_error error = {0};
+    struct weir_model *model = NULL;
+    bool several = values->compare.count > 0;
+    if (several && !args_given(args, "noise")) values->noise = 0.1;
+    struct request request = {
+        .values = values,
+        .args = args,
+        .costs = costs_of(values, faults),
+        .model = {.pipe = &values->pipe,
+                  .args = args,
+                  .step = &values->step,
+                  .balance_by_time = several && !args_given(args, "balance-by")}};
+    check_model(values, args, faults);
+    check_outputs(values, faults);
+    int status = WEIR_OK;
+    if (args_given(args, "model"))
+        status = model_options_build(&values->model, args, NULL, faults, &model);
+    request.model.model = model;
+    if (status == WEIR_OK && faults->count == 0) status = run(&request, faults, &error);
+    weir_model_destroy(model);
+    return args_end(args->command, faults, status, &error);
+}
+
+int cmd_simulate(int argc, char **argv) {
+    struct arg_section sections[5];
+    const struct arg_command command = {"simulate",
+                                        "predicts a step from its schedule and the times of its "
+                                        "tasks",
+                                        details,
+                                        sections,
+                                        5,
+                                        pipe_refusals};
+    struct values values = {0};
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    struct args args;
+    char **words = name_all(argc, argv);
+    list_sections(sections);
+    if (words == NULL) {
+        struct weir_error error = {.status = WEIR_ERR_OUT_OF_MEMORY};
+        return args_fail(&command, &error);
+    }
+    bool help = args_parse(&args, &command, argc, words, &values, &faults);
+    int code = help ? EXIT_DONE : simulate(&values, &args, &faults);
+    free(words);
+    return code;
+}

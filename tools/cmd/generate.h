@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT */
+/** `weir generate`, in parts: the options and the order of things (cmd_generate.c), and what a
+ * person and a program see (generate_print.c). */
+#ifndef WEIR_TOOLS_GENERATE_H
+#define WEIR_TOOLS_GENERATE_H
+
+#include "cmd/generator.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/pipe_options.h"
+#include "cmd/prompts.h"
+
+struct generate_values {
+    struct model_options model;
+    struct pipe_options pipe;
+    const char *load;
+    struct arg_words prompt;
+    const char *prompt_file;
+    struct arg_numbers prompt_ids;
+    uint32_t tokens; /**< 0: as many as the context takes */
+    uint32_t top_k, batch;
+    double temperature;
+    const char *json;
+};
+
+/** A run. Zeroed, then cleaned up as a whole. */
+struct generate {
+    struct generate_values *values;
+    struct weir_faults *faults;
+    struct weir_error *error;
+    struct people people;
+    struct output json;
+    struct weir_model *model;
+    struct pipe_storage storage;
+    struct weir_net_options options;
+    struct generator generator;
+    struct prompts prompts;
+    struct generator_text *texts; /**< one per prompt */
+    struct generator_times times;
+    uint32_t tokens; /**< drawn per text, at most */
+    bool bytes;      /**< tokens are bytes; else numbers */
+    bool streams;    /**< one text on a terminal: tokens are shown as they are drawn */
+};
+
+/** A generator_run's visit, where `streams`; `context` is the struct generate. */
+void generate_print_token(void *context, uint32_t text, uint32_t token);
+/** The prompt of a text that streams, before its tokens. */
+void generate_print_prompt(const struct generate *g);
+/** Texts `first` … `first + count - 1`, which have ended. */
+int generate_print_texts(struct generate *g, uint32_t first, uint32_t count);
+/** How much was done in how long. */
+int generate_print_summary(struct generate *g, uint32_t done, bool interrupted);
+
+#endif

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT */
+/* Steps of prompts are as large as a product likes its rows; what is left over at their end goes in
+ * halves, so that few row counts are prepared however long the prompts are. */
+#include "cmd/generator.h"
+
+#include "base/base.h"
+#include "cli/net_run.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+/** Rows of a prompt's micro-batch: from here on a product gains little. */
+enum { ROWS_PER_CHUNK = 32 };
+
+/* ---- building ---- */
+
+static int find_vocab(struct generator *g, const struct weir_model *model,
+                      struct weir_faults *faults) {
+    struct weir_tensor input, target, output;
+    const char *loss;
+    char text[96];
+    uint32_t layers = weir_model_layer_count(model);
+    struct weir_layer_facts *facts = calloc(layers + 1, sizeof *facts);
+    if (facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir_model_infer(model, WEIR_F32, facts, faults);
+    weir_model_border(model, &input, &target, &loss);
+    output = layers > 0 ? facts[layers - 1].output : input;
+    free(facts);
+    if (status != WEIR_OK) return status;
+    bool tokens = input.dtype == WEIR_I64 && input.rank == 1;
+    bool rows = output.rank == 2 && output.shape[0] == input.shape[0];
+    if (!tokens || !rows || !weir_dtype_is_float(output.dtype) || output.shape[1] > UINT32_MAX ||
+        input.shape[0] >= UINT32_MAX) {
+        weir_faults_add(faults,
+                        "the model does not continue texts: it would have to take tokens, i64 [T], "
+                        "and give numbers [T, vocabulary], but gives %s",
+                        weir__tensor_text(&output, text, sizeof text));
+        return WEIR_ERR_CONFIG;
+    }
+    g->context = (uint32_t)input.shape[0];
+    g->vocab = (uint32_t)output.shape[1];
+    return WEIR_OK;
+}
+
+/* A multiple of the chunks, so that no fewer rows make more or larger micro-batches. */
+static int choose_rows(struct generator *g, const struct generator_options *options,
+                       uint32_t *chunks) {
+    uint64_t rows = (uint64_t)options->net.pipe.chunks * ROWS_PER_CHUNK;
+    if (rows > options->prompt_tokens) rows = options->prompt_tokens;
+    if (rows < options->texts) rows = options->texts;
+    *chunks = options->net.pipe.chunks < rows ? options->net.pipe.chunks : (uint32_t)rows;
+    rows = (rows + *chunks - 1) / *chunks * *chunks;
+    if (rows > UINT32_MAX) return WEIR_ERR_OVERFLOW;
+    g->rows = (uint32_t)rows;
+    return WEIR_OK;
+}
+
+static int take_memory(struct generator *g) {
+    size_t logits;
+    if (!weir__multiply(g->rows, g->vocab, &logits)) return WEIR_ERR_OVERFLOW;
+    g->input = calloc(g->rows, sizeof *g->input);
+    g->sequence = calloc(g->rows, sizeof *g->sequence);
+    g->place = calloc(g->rows, sizeof *g->place);
+    g->live = calloc(g->texts, sizeof *g->live);
+    g->scratch = calloc(g->vocab, sizeof *g->scratch);
+    g->logits = calloc(g->vocab, sizeof *g->logits);
+    g->output = calloc(logits, weir_dtype_bytes(g->dtype));
+    bool all = g->input != NULL && g->sequence != NULL && g->place != NULL && g->live != NULL &&
+               g->scratch != NULL && g->logits != NULL && g->output != NULL;
+    return all ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+int generator_init(struct generator *g, const struct generator_options *options,
+                   struct weir_faults *faults) {
+    *g = (struct generator){.texts = options->texts, .dtype = options->net.dtype};
+    assert(options->texts > 0 && options->net.pipe.chunks > 0);
+    struct weir_net_options net = options->net;
+    int status = find_vocab(g, options->model, faults);
+    if (status == WEIR_OK) status = choose_rows(g, options, &net.pipe.chunks);
+    if (status != WEIR_OK) return status;
+    net.pipe.rows = g->rows;
+    net.pipe.infer_only = true;
+    net.sequences = g->texts;
+    net.optimizer.kind = WEIR_OPTIMIZER_NONE;
+    status = take_memory(g);
+    return status == WEIR_OK ? weir_net_new(options->model, &net, faults, &g->net) : status;
+}
+
+void generator_clean_up(struct generator *g) {
+    weir_net_destroy(g->net);
+    free(g->input);
+    free(g->sequence);
+    free(g->place);
+    free(g->live);
+    free(g->scratch);
+    free(g->logits);
+    free(g->output);
+    *g = (struct generator){0};
+}
+
+/* ---- steps ---- */
+
+/** A call of generator_continue. */
+struct session {
+    struct generator *g;
+    const struct generator_run *run;
+    struct generator_text *texts;
+    uint32_t count;
+    struct weir_error *error;
+};
+
+static void set_row(const struct session *s, uint32_t row, uint32_t text, uint32_t place) {
+    s->g->input[row] = s->texts[text].tokens[place];
+    s->g->sequence[row] = text;
+    s->g->place[row] = place;
+}
+
+static int step(const struct session *s, uint32_t rows) {
+    struct weir_net_batch batch = {.rows = rows,
+                                   .input = s->g->input,
+                                   .sequence = s->g->sequence,
+                                   .place = s->g->place,
+                                   .output = s->g->output,
+                                   .lr = -1.0};
+    struct weir_step_result result;
+    int status = weir_net_infer(s->g->net, &batch, &result);
+    if (status != WEIR_OK) net_run_error(&result.error, s->error);
+    return status;
+}
+
+/* Draws the token after the one that was row `row`, and sees whether the text ends. */
+static int draw(const struct session *s, uint32_t row) {
+    struct generator *g = s->g;
+    uint32_t number = g->sequence[row], token;
+    struct generator_text *text = &s->texts[number];
+    size_t first = (size_t)row * g->vocab;
+    for (uint32_t i = 0; i < g->vocab; i++)
+        g->logits[i] = number_at(g->dtype, g->output, first + i);
+    int status =
+        sampler_draw(&s->run->sampler, &text->identity, text->count, g->logits, g->scratch, &token);
+    if (status != WEIR_OK)
+        return weir__fail(s->error, status,
+                          "the model's output is not finite: its weights are damaged, or its "
+                          "training had diverged");
+    text->tokens[text->count++] = token;
+    if (s->run->visit != NULL) s->run->visit(s->run->context, number, token);
+    if (text->count - text->prompt == s->run->tokens)
+        text->end = GENERATOR_TOKENS;
+    else if (text->count > g->context)
+        text->end = GENERATOR_CONTEXT;
+    return WEIR_OK;
+}
+
+static bool stopped(const struct session *s) {
+    if (s->run->stop == NULL || !s->run->stop()) return false;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->texts[i].end == GENERATOR_GOING) s->texts[i].end = GENERATOR_INTERRUPTED;
+    return true;
+}
+
+/* The largest row count of few: all rows, or a power of two. */
+static uint32_t rows_of_prompts(const struct generator *g, uint64_t left) {
+    uint32_t rows = 1;
+    if (left >= g->rows) return g->rows;
+    while (rows <= left / 2) rows *= 2;
+    return rows;
+}
+
+static int read_prompts(const struct session *s, uint64_t left, uint64_t *tokens) {
+    uint32_t text = 0, place = 0;
+    for (uint32_t rows; left > 0 && !stopped(s); left -= rows, *tokens += rows) {
+        rows = rows_of_prompts(s->g, left);
+        for (uint32_t row = 0; row < rows; row++) {
+            set_row(s, row, text, place);
+            if (++place < s->texts[text].prompt) continue;
+            place = 0;
+            text++;
+        }
+        int status = step(s, rows);
+        for (uint32_t row = 0; status == WEIR_OK && row < rows; row++)
+            if (s->g->place[row] + 1 == s->texts[s->g->sequence[row]].prompt) status = draw(s, row);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+static uint32_t find_live(const struct session *s) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < s->count; i++)
+        if (s->texts[i].end == GENERATOR_GOING) s->g->live[count++] = i;
+    return count;
+}
+
+static int draw_on(const struct session *s, uint64_t *tokens) {
+    for (uint32_t rows; (rows = find_live(s)) > 0 && !stopped(s); *tokens += rows) {
+        for (uint32_t row = 0; row < rows; row++)
+            set_row(s, row, s->g->live[row], s->texts[s->g->live[row]].count - 1);
+        int status = step(s, rows);
+        for (uint32_t row = 0; status == WEIR_OK && row < rows; row++) status = draw(s, row);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+int generator_continue(struct generator *g, const struct generator_run *run,
+                       struct generator_text *texts, uint32_t count, struct generator_times *times,
+                       struct weir_error *error) {
+    struct session session = {g, run, texts, count, error};
+    uint64_t prompts = 0, start = weir__now_ns();
+    assert(count <= g->texts && run->tokens > 0 && run->sampler.vocab <= g->vocab);
+    for (uint32_t i = 0; i < count; i++) {
+        assert(texts[i].prompt > 0 && texts[i].prompt <= g->context);
+        prompts += texts[i].prompt;
+    }
+    int status = read_prompts(&session, prompts, &times->prompt_tokens);
+    uint64_t begun = weir__now_ns();
+    if (status == WEIR_OK) status = draw_on(&session, &times->tokens);
+    times->prompt_seconds += (double)(begun - start) * 1e-9;
+    times->seconds += (double)(weir__now_ns() - begun) * 1e-9;
+    return status;
+}

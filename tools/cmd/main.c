@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* `weir SUBCOMMAND [options]`: finds the subcommand and hands over. One row each in the table. */
+#include "cli/args.h"
+#include "base/base.h"
+#include "cmd/commands.h"
+#include "device/cuda_kernels.h"
+#include "net/kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Written by the build: the commit's hash, or "unknown". */
+extern const char weir_build_commit[];
+
+struct subcommand {
+    const char *name;
+    const char *summary;
+    int (*run)(int argc, char **argv);
+};
+
+static const struct subcommand subcommands[] = {
+    {"train", "trains a model over a pipeline; saves, resumes, traces, reports", cmd_train},
+    {"generate", "continues prompts with a trained GPT", cmd_generate},
+    {"eval", "loss or accuracy of trained weights on a file", cmd_eval},
+    {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad},
+    {"init", "writes freshly initialised weights", cmd_init},
+    {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
+    {"profile", "times and bytes of each layer, for --balance-by, plan and simulate", cmd_profile},
+    {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
+    {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
+    {"schedule", "prints or checks an action table", cmd_schedule},
+    {"doctor", "the machine: cores, caches, NUMA nodes, GPUs, libraries, placement", cmd_doctor},
+};
+#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
+
+static void print_usage(FILE *to) {
+    fprintf(to, "usage: weir SUBCOMMAND [options]\n"
+                "       weir SUBCOMMAND --help\n"
+                "       weir --version\n\n"
+                "Pipeline-parallel training. Subcommands:\n");
+    for (size_t i = 0; i < SUBCOMMANDS; i++) {
+        fprintf(to, "  %-10s %s\n", subcommands[i].name, subcommands[i].summary);
+    }
+}
+
+static int print_version(void) {
+    const char *onednn = weir__onednn_version();
+    printf("weir %s (%s)\n", weir_version(), weir_build_commit);
+    const char *cuda = weir__cuda_image_count > 0 ? ", cuda" : "";
+    printf("back-ends: cpu (reference, vector%s%s)%s\n", onednn[0] ? ", " : "", onednn, cuda);
+    return EXIT_DONE;
+}
+
+static int refuse(const char *word) {
+    const char *names[SUBCOMMANDS + 1];
+    for (size_t i = 0; i < SUBCOMMANDS; i++) {
+        names[i] = subcommands[i].name;
+    }
+    names[SUBCOMMANDS] = NULL;
+    char shown[81];
+    weir__text_visible(word, shown, sizeof(shown));
+    const char *nearest = args_nearest(word, names);
+    if (nearest) {
+        fprintf(stderr, "weir: %s: no such subcommand: did you mean 'weir %s'?\n", shown, nearest);
+    } else {
+        fprintf(stderr, "weir: %s: no such subcommand: 'weir --help' lists them\n", shown);
+    }
+    return EXIT_REFUSED;
+}
+
+static int run(int argc, char **argv) {
+    if (argc < 2) {
+        print_usage(stderr);
+        return EXIT_REFUSED;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        print_usage(stdout);
+        return EXIT_DONE;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        return print_version();
+    }
+    for (size_t i = 0; i < SUBCOMMANDS; i++) {
+        if (strcmp(argv[1], subcommands[i].name) == 0) {
+            return subcommands[i].run(argc - 1, argv + 1);
+        }
+    }
+    return refuse(argv[1]);
+}
+
+/* Where stdout was closed, the next file opened would get its number, and text for people would
+ * land in a checkpoint. */
+static int occupy_standard_descriptors(void) {
+    for (int descriptor = 0; descriptor <= STDERR_FILENO; descriptor++) {
+        if (fcntl(descriptor, F_GETFD) == -1 && open("/dev/null", O_RDWR) != descriptor) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    signal(SIGXFSZ,
+           SIG_IGN); /* a write beyond 'ulimit -f' then fails, and can be told and undone */
+    if (occupy_standard_descriptors() != 0) {
+        return EXIT_FAILED;
+    }
+    int code = run(argc, argv);
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == EXIT_DONE) {
+        fprintf(stderr, "weir: cannot write stdout: %s\n", strerror(errno));
+        return EXIT_FAILED;
+    }
+    return code;
+}

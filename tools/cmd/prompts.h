@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * The prompts of `weir generate`, as tokens: bytes, or numbers where a model has a vocabulary of
+ * its own. An empty prompt becomes a single newline, which is not shown: the model needs something
+ * to go on from, and after a newline anything may begin.
+ */
+#ifndef WEIR_TOOLS_PROMPTS_H
+#define WEIR_TOOLS_PROMPTS_H
+
+#include "cli/args.h"
+#include "cmd/generator.h"
+
+struct prompt {
+    uint32_t *tokens;
+    uint32_t count;
+    bool empty;     /**< the token stands for nothing */
+    char label[64]; /**< "prompt 2", "prompts.txt, line 7": for messages */
+};
+
+/** Zeroed, then cleaned up as a whole. */
+struct prompts {
+    struct prompt *list;
+    uint32_t count, capacity;
+};
+void prompts_clean_up(struct prompts *prompts);
+
+/** Bytes as they are. WEIR_ERR_OUT_OF_MEMORY. */
+int prompts_add_bytes(struct prompts *prompts, const char *bytes, size_t count, const char *label);
+int prompts_add_tokens(struct prompts *prompts, const struct arg_numbers *tokens,
+                       const char *label);
+/** One prompt per line of a file. In a line \n stands for a newline, \t for a tab and \\ for a
+ * backslash; empty lines are left out; a line may end with CR LF. Every fault is a line in `faults`
+ * (WEIR_ERR_CONFIG); WEIR_ERR_OUT_OF_MEMORY. */
+int prompts_add_file(struct prompts *prompts, const char *path, struct weir_faults *faults);
+
+/** A text for each prompt (none longer than the context), to be continued by at most `tokens`
+ * within `context`. Texts and their tokens are one allocation: free() it. NULL without memory. */
+struct generator_text *prompts_texts(const struct prompts *prompts, uint32_t context,
+                                     uint32_t tokens);
+
+#endif

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT */
+/* One number in [0, 1) per draw, and a walk over the weights in the order of tokens. */
+#include "cmd/sampler.h"
+
+#include "base/base.h"
+#include "data/source.h"
+
+#include <assert.h>
+#include <math.h>
+
+uint64_t sampler_hash(const uint32_t *tokens, uint32_t count) {
+    return weir__hash(WEIR__HASH_BEGIN, tokens, count * sizeof tokens[0]);
+}
+
+static double uniform(uint64_t seed, const struct sampler_text *text, uint32_t place) {
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t counter[4] = {place, (uint32_t)text->prompt, (uint32_t)(text->prompt >> 32),
+                                 text->number};
+    uint32_t words[4];
+    weir__philox(counter, key, words);
+    return (double)(((uint64_t)words[0] << 32 | words[1]) >> 11) * 0x1p-53;
+}
+
+/* ---- the largest ---- */
+
+/* Whether token a goes before token b. */
+static bool precedes(const double *logits, uint32_t a, uint32_t b) {
+    return logits[a] > logits[b] || (logits[a] == logits[b] && a < b);
+}
+
+/* Moves heap[at] down until no child goes behind it: the root is the last of all. */
+static void sift(const double *logits, uint32_t *heap, uint32_t count, uint32_t at) {
+    uint32_t moved = heap[at];
+    for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && precedes(logits, heap[child], heap[child + 1])) child++;
+        if (precedes(logits, heap[child], moved)) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
+/* The last of the `k` first tokens, 1 <= k <= vocab. */
+static uint32_t last_of_first(const double *logits, uint32_t vocab, uint32_t k, uint32_t *heap) {
+    for (uint32_t i = 0; i < k; i++) heap[i] = i;
+    for (uint32_t i = k / 2; i-- > 0;) sift(logits, heap, k, i);
+    for (uint32_t token = k; token < vocab; token++) {
+        if (!precedes(logits, token, heap[0])) continue;
+        heap[0] = token;
+        sift(logits, heap, k, 0);
+    }
+    return heap[0];
+}
+
+/* ---- the draw ---- */
+
+/* The first of the largest; false where there is none. */
+static bool find_largest(const double *logits, uint32_t vocab, uint32_t *largest) {
+    *largest = 0;
+    for (uint32_t token = 0; token < vocab; token++) {
+        if (isnan(logits[token])) return false;
+        if (logits[token] > logits[*largest]) *largest = token;
+    }
+    return isfinite(logits[*largest]);
+}
+
+int sampler_draw(const struct sampler *sampler, const struct sampler_text *text, uint32_t place,
+                 const double *logits, uint32_t *scratch, uint32_t *token) {
+    uint32_t vocab = sampler->vocab, largest;
+    assert(vocab > 0 && sampler->temperature >= 0);
+    if (!find_largest(logits, vocab, &largest)) return WEIR_ERR_NONFINITE;
+    *token = largest;
+    if (sampler->temperature == 0.0) return WEIR_OK;
+    uint32_t k = sampler->top_k == 0 || sampler->top_k > vocab ? vocab : sampler->top_k;
+    uint32_t last = last_of_first(logits, vocab, k, scratch);
+    double sum = 0.0, most = logits[largest];
+    for (uint32_t t = 0; t < vocab; t++)
+        if (!precedes(logits, last, t)) sum += exp((logits[t] - most) / sampler->temperature);
+    double rest = uniform(sampler->seed, text, place) * sum;
+    for (uint32_t t = 0; t < vocab; t++) {
+        if (precedes(logits, last, t)) continue;
+        double weight = exp((logits[t] - most) / sampler->temperature);
+        if (weight > 0.0) *token = t;
+        if (rest < weight) break;
+        rest -= weight;
+    }
+    return WEIR_OK;
+}

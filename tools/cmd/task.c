@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT */
+/* Binding, steps without update, and counting what came out. */
+#include "cmd/task.h"
+
+#include "base/base.h"
+#include "cli/json_text.h"
+#include "cli/net_run.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the model's side ---- */
+
+/* What goes in is F32 where the run is in BF16. */
+static enum weir_dtype step_dtype(enum weir_dtype dtype, enum weir_dtype wanted) {
+    if (!weir_dtype_is_float(dtype)) return dtype;
+    return wanted == WEIR_F64 ? WEIR_F64 : WEIR_F32;
+}
+
+static int find_output(struct task *task, struct weir_faults *faults) {
+    uint32_t layers = weir_model_layer_count(task->model);
+    struct weir_layer_facts *facts = calloc(layers + 1, sizeof *facts);
+    if (facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir_model_infer(task->model, WEIR_F32, facts, faults);
+    if (status == WEIR_OK) task->output = layers > 0 ? facts[layers - 1].output : task->input;
+    free(facts);
+    return status;
+}
+
+static enum task_metric metric_of(const struct task *task, const char *loss) {
+    if (weir__dataset_kind(task->dataset) != WEIR__DATA_ARRAYS) return TASK_NATS;
+    if (strcmp(loss, "cross_entropy") == 0) return TASK_ACCURACY;
+    return strcmp(loss, "bce_with_logits") == 0 ? TASK_IOU : TASK_LOSS;
+}
+
+static uint64_t count_numbers(const struct weir_tensor *tensor) {
+    uint64_t count = 1;
+    for (uint32_t i = 0; i < tensor->rank; i++) count *= (uint64_t)tensor->shape[i];
+    return count;
+}
+
+const char *task_take_model(struct task *task, const struct weir_model *model,
+                            enum weir_dtype dtype) {
+    const char *loss;
+    task->model = model;
+    weir_model_border(model, &task->input, &task->target, &loss);
+    task->input.dtype = step_dtype(task->input.dtype, dtype);
+    task->target.dtype = step_dtype(task->target.dtype, dtype);
+    task->output.dtype = dtype;
+    return loss;
+}
+
+int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
+              struct weir_error *error) {
+    struct weir__io io = {.error = error};
+    struct weir_tensor input, target;
+    const char *loss;
+    enum weir_dtype dtype = task->output.dtype;
+    int status = find_output(task, faults);
+    if (status != WEIR_OK) return status;
+    if (weir_dtype_is_float(task->output.dtype)) task->output.dtype = dtype;
+    task->classes = task->output.rank > 0 ? task->output.shape[task->output.rank - 1] : 0;
+    weir_model_border(task->model, &input, &target, &loss);
+    struct weir__dataset_model model = {task->input, task->target, loss, task->classes,
+                                        weir_model_ignored(task->model)};
+    status = weir__dataset_bind(task->dataset, &io, &model, faults);
+    if (status != WEIR_OK) return status;
+    task->data = weir__dataset_facts(task->dataset);
+    task->metric = metric_of(task, loss);
+    task->target_numbers = count_numbers(&task->target);
+    task->row_units = task->metric == TASK_NATS ? task->target_numbers : 1;
+    task->batch = batch;
+    return WEIR_OK;
+}
+
+/* Of a mini-batch. */
+static int measure(struct task *task) {
+    const struct weir_tensor *tensors[] = {&task->input, &task->target, &task->output};
+    size_t *bytes[] = {&task->input_bytes, &task->target_bytes, &task->output_bytes};
+    for (int i = 0; i < 3; i++) {
+        int status = weir__tensor_bytes(tensors[i], task->batch, bytes[i]);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+static void *take(size_t bytes) {
+    return aligned_alloc(64, (bytes + 63) / 64 * 64 + 64);
+}
+
+int task_take_memory(struct task *task) {
+    bool judged = task->metric == TASK_ACCURACY || task->metric == TASK_IOU;
+    int status = measure(task);
+    if (status != WEIR_OK) return status;
+    task->inputs = take(task->input_bytes);
+    task->targets = take(task->target_bytes);
+    task->outputs = judged ? take(task->output_bytes) : NULL;
+    bool all = task->inputs != NULL && task->targets != NULL && judged == (task->outputs != NULL);
+    return all ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+void task_clean_up(struct task *task) {
+    weir__dataset_close(task->dataset);
+    free(task->inputs);
+    free(task->targets);
+    free(task->outputs);
+    *task = (struct task){0};
+}
+
+const char *task_units(const struct task *task) {
+    static const char *const names[] = {[WEIR__DATA_TEXT] = "bytes",
+                                        [WEIR__DATA_TOKENS] = "tokens",
+                                        [WEIR__DATA_ARRAYS] = "samples"};
+    return names[task->data->kind];
+}
+
+/* ---- counting ---- */
+
+/* The first of the largest logits is the answer. */
+static void count_labels(const struct task *task, uint32_t rows, struct task_tally *tally) {
+    const int64_t *labels = task->targets;
+    uint64_t count = rows * task->target_numbers, classes = (uint64_t)task->classes;
+    for (uint64_t i = 0; i < count; i++) {
+        if (labels[i] == weir_model_ignored(task->model)) continue;
+        uint64_t best = 0;
+        for (uint64_t c = 1; c < classes; c++)
+            if (number_at(task->output.dtype, task->outputs, i * classes + c) >
+                number_at(task->output.dtype, task->outputs, i * classes + best))
+                best = c;
+        tally->right += (int64_t)best == labels[i];
+        tally->labels++;
+    }
+}
+
+/* A logit above 0 is a probability above one half. */
+static void count_masks(const struct task *task, uint32_t rows, struct task_tally *tally) {
+    uint64_t count = rows * task->target_numbers;
+    for (uint64_t i = 0; i < count; i++) {
+        bool found = number_at(task->output.dtype, task->outputs, i) > 0;
+        bool wanted = number_at(task->target.dtype, task->targets, i) > 0.5;
+        tally->both += found && wanted;
+        tally->either += found || wanted;
+        tally->right += found == wanted;
+    }
+    tally->labels += count;
+}
+
+/* ---- rows ---- */
+
+int task_prepare(const struct task *task, struct weir_net *net, uint64_t rows,
+                 struct weir_faults *faults) {
+    int64_t rest = (int64_t)(rows % task->batch);
+    return rest == 0 ? WEIR_OK : weir_pipe_prepare_infer(weir_net_pipe(net), rest, faults);
+}
+
+int task_judge(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
+               struct task_tally *tally, struct weir_error *error) {
+    struct weir__io io = {.error = error};
+    struct weir_step_result result;
+    struct weir_net_batch batch = {.rows = rows,
+                                   .input = task->inputs,
+                                   .target = task->targets,
+                                   .output = task->outputs,
+                                   .lr = -1.0};
+    int status =
+        weir__dataset_read_held_out(task->dataset, &io, first, rows, task->inputs, task->targets);
+    if (status != WEIR_OK) return status;
+    double weight = weir_net_loss_weight(net, task->targets, rows);
+    status = weir_net_infer(net, &batch, &result);
+    if (status != WEIR_OK) {
+        net_run_error(&result.error, error);
+        return status;
+    }
+    tally->loss += result.loss * weight;
+    tally->weight += weight;
+    if (task->metric == TASK_ACCURACY) count_labels(task, rows, tally);
+    if (task->metric == TASK_IOU) count_masks(task, rows, tally);
+    return WEIR_OK;
+}
+
+struct task_score task_score_of(const struct task_tally *tally) {
+    struct task_score score = {.loss = tally->loss / tally->weight,
+                               .accuracy = (double)tally->right / (double)tally->labels,
+                               .iou = (double)tally->both / (double)tally->either};
+    if (tally->either == 0) score.iou = 1.0; /* no mask, and none found */
+    return score;
+}
+
+/* ---- telling ---- */
+
+const char *task_score_text(const struct task *task, const struct task_score *score,
+                            char text[128]) {
+    switch (task->metric) {
+    case TASK_NATS:
+        snprintf(text, 128, "%.4f nats/%s", score->loss,
+                 task->data->kind == WEIR__DATA_TEXT ? "byte" : "token");
+        break;
+    case TASK_ACCURACY:
+        snprintf(text, 128, "loss %.4f, accuracy %.2f%%", score->loss, score->accuracy * 100.0);
+        break;
+    case TASK_IOU:
+        snprintf(text, 128, "loss %.4f, IoU %.4f, pixel accuracy %.2f%%", score->loss, score->iou,
+                 score->accuracy * 100.0);
+        break;
+    default: snprintf(text, 128, "loss %.4f", score->loss);
+    }
+    return text;
+}
+
+void task_score_json(const struct task *task, const struct task_score *score, json_t *to) {
+    if (task->metric == TASK_ACCURACY)
+        json_object_set_new(to, "accuracy", json_text_real(score->accuracy));
+    if (task->metric != TASK_IOU) return;
+    json_object_set_new(to, "iou", json_text_real(score->iou));
+    json_object_set_new(to, "pixel_accuracy", json_text_real(score->accuracy));
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT */
+/** `weir train`, in parts: the options (cmd_train.c), the data (train_data.c), the run
+ * (train_run.c), validation (train_eval.c), what a checkpoint says of its run (train_resume.c),
+ * what a person and a program see of it (train_print.c), its page (train_report.c), and the sample
+ * (train_sample.c). Nothing here knows models by their names: their input, target and loss decide.
+ */
+#ifndef WEIR_TOOLS_TRAIN_H
+#define WEIR_TOOLS_TRAIN_H
+
+#include "data/prefetch.h"
+#include "cli/model_options.h"
+#include "cli/output.h"
+#include "cli/pipe_options.h"
+#include "cli/search.h"
+#include "cmd/task.h"
+#include "cmd/train_report.h"
+
+struct train_values {
+    struct model_options model;
+    struct pipe_options pipe;
+    uint32_t plan; /**< given, auto */
+    struct arg_paths data, eval_data;
+    uint64_t steps;
+    double epochs;
+    uint32_t batch, accumulate;
+    uint32_t optimizer;   /**< adamw, sgd */
+    uint32_t lr_schedule; /**< constant, cosine */
+    double lr, weight_decay, momentum, beta1, beta2, eps, clip;
+    uint64_t warmup;
+    bool nesterov;
+    uint32_t on_nonfinite; /**< stop, skip */
+    uint64_t eval_every, log_every, save_every;
+    uint32_t eval_batches, sample;
+    const char *save, *resume, *save_weights, *trace, *report, *json;
+};
+
+#define TRAIN_OWN_PATHS 6
+#define TRAIN_NOTES_MAX 24
+
+/** What is kept in a checkpoint to compare with when it is resumed; keys and values are owned. */
+struct train_notes {
+    struct weir_note list[TRAIN_NOTES_MAX];
+    uint32_t count;
+};
+
+/** A training run. Zeroed, then cleaned up as a whole. */
+struct train {
+    struct train_values *values;
+    struct weir_faults *faults;
+    struct weir_error *error;
+    const struct args *args;
+    struct people people;
+    struct output json;
+    struct train_report *report;
+    struct weir_model *model;
+    struct weir_net *net;
+    struct weir_net_options options;
+    struct pipe_storage storage;
+    struct search search;                   /**< with --plan auto */
+    const char *own_paths[TRAIN_OWN_PATHS]; /**< what is trained on without --data */
+    struct task task;                       /**< what is trained on, and validation */
+    struct weir__prefetch *prefetch;        /**< its thread reads task, data_seed and values */
+    uint64_t data_seed;
+    struct weir_progress progress;
+    struct train_notes notes;
+    uint64_t steps; /**< updates in all, from the very beginning */
+    double bigram;  /**< nats per byte, on the same held-out rows; NaN where it is not text */
+    struct task_score score;
+    uint64_t eval_rows;
+    bool interrupted;
+};
+
+/** One update, as it is reported. */
+struct train_line {
+    uint64_t step;
+    double loss, grad_norm, lr, seconds, bubble, recompute_hidden;
+    double units_per_second; /**< tokens or samples */
+    bool updated;
+    bool scored; /**< validation followed it */
+    struct task_score score;
+};
+
+/** Opens data, builds the net, initialises or resumes. */
+int train_begin(struct train *t, const struct args *args);
+/** All updates, saves and evaluations. */
+int train_loop(struct train *t);
+
+/* The data: open; the model, whose shape may be theirs; bind, once the dtype is known; start, once
+ * the position is. Faults are listed as far as they can be found. */
+
+int train_data_open(struct train *t);
+int train_data_build_model(struct train *t, const struct args *args);
+int train_data_bind(struct train *t);
+int train_data_start(struct train *t);
+/** The weight of all targets of the coming update. */
+int train_data_weight(struct train *t, double *weight);
+/** Updates that make so many passes over the data. */
+uint64_t train_data_steps(const struct train *t, double epochs);
+void train_data_clean_up(struct train *t);
+
+/** Held-out rows that a validation looks at. */
+uint64_t train_eval_rows(const struct train *t);
+/** Loss and metric on those. */
+int train_evaluate(struct train *t, struct task_score *score);
+
+/** A resumed run's dropout and data go on with the seed that it began with, and a search leaves it
+ * its chunks. */
+int train_read_origin(struct train *t, const struct args *args);
+/** What decides the bits of this run; train_notes_clean_up, also after a failure. */
+int train_notes_make(const struct train *t, struct train_notes *notes);
+void train_notes_clean_up(struct train_notes *notes);
+/** Compares t->notes with those of the checkpoint that is resumed: faults for another model. */
+int train_notes_check(struct train *t);
+/** Warnings on stderr for all that breaks "bit for bit as if never stopped". */
+int train_notes_warn(struct train *t);
+
+/** Writes the sample: a prompt and `count` bytes that the model puts after it. What was trained is
+ * saved by then: that it cannot be sampled is said, and no failure of the run. */
+void train_sample(struct train *t, uint32_t count);
+
+/** Seconds that --plan auto predicted for a step; 0 without it. */
+double train_planned_step(const struct train *t);
+/** The tables before the first step. */
+void train_print_header(const struct train *t);
+void train_print_line(struct train *t, const struct train_line *line);
+int train_json_line(struct train *t, const struct train_line *line);
+void train_print_validation(struct train *t, uint64_t step, const struct task_score *score);
+/** Timeline of the last step, and the trace's file. */
+int train_print_timeline(struct train *t);
+void train_print_summary(struct train *t, const struct train_line *medians);
+int train_json_summary(struct train *t, const struct train_line *medians);
+/** The summary of a run that failed: how far it came and why it went no further. */
+int train_json_failure(struct train *t);
+
+#endif

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT */
+/* The run itself: data, updates, validation, saves. */
+#include "cli/interrupt.h"
+#include "cli/net_run.h"
+#include "cli/pipe_costs.h"
+#include "cmd/train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- beginning ---- */
+
+static void fill_optimizer(const struct train_values *values, struct weir_optimizer *optimizer) {
+    *optimizer =
+        (struct weir_optimizer){values->optimizer == 0 ? WEIR_OPTIMIZER_ADAMW : WEIR_OPTIMIZER_SGD,
+                                values->lr,
+                                values->weight_decay,
+                                values->beta1,
+                                values->beta2,
+                                values->eps,
+                                values->momentum,
+                                values->nesterov,
+                                true};
+}
+
+/* What a pipe refuses is listed also where something else is wrong already. */
+static int list_faults(struct train *t) {
+    struct weir_plan *plan = NULL;
+    int status = weir_net_plan(t->model, &t->options, t->faults, &plan);
+    weir_plan_destroy(plan);
+    return status == WEIR_OK ? WEIR_ERR_CONFIG : status;
+}
+
+/* All but the pipeline's own options, which a search may choose. */
+static void fill_options(struct train *t) {
+    const struct train_values *values = t->values;
+    t->options.pipe.rows = values->batch;
+    t->options.pipe.clip_norm = values->clip;
+    t->options.pipe.skip_nonfinite = values->on_nonfinite == 1;
+    t->options.pipe.trace_actions = 4096;
+    fill_optimizer(values, &t->options.optimizer);
+}
+
+static int build_net(struct train *t, const struct args *args) {
+    struct train_values *values = t->values;
+    int status = WEIR_OK;
+    fill_options(t);
+    struct search_how how = {.measures = true, .keeps_chunks = values->resume != NULL};
+    if (values->plan == 1)
+        status = search_run(&t->search, &how, args, t->model, &t->options, &values->pipe,
+                            t->people.stream, t->faults);
+    if (status == WEIR_OK)
+        status =
+            pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options, t->faults);
+    int bound = train_data_bind(t); /* its faults are listed beside the options' */
+    if (status != WEIR_OK) return status;
+    if (bound == WEIR_ERR_OUT_OF_MEMORY) return bound;
+    if (t->faults->count > 0) return list_faults(t);
+    if (bound != WEIR_OK) return bound;
+    status = pipe_balance(&values->pipe, t->model, values->plan == 1, &t->storage, &t->options,
+                          t->people.stream, t->faults);
+    if (status == WEIR_OK) status = weir_net_new(t->model, &t->options, t->faults, &t->net);
+    if (status != WEIR_OK) return status;
+    t->eval_rows = train_eval_rows(t);
+    return task_prepare(&t->task, t->net, t->eval_rows, t->faults);
+}
+
+static int begin_parameters(struct train *t, const struct args *args) {
+    uint64_t seed = t->values->pipe.seed;
+    if (t->values->resume == NULL) {
+        t->progress.seed = seed;
+        return weir_net_init(t->net, seed);
+    }
+    int status = net_run_load(t->net, t->values->resume, &t->progress, t->faults);
+    if (status != WEIR_OK) return status;
+    if (args_given(args, "seed") && t->progress.seed != seed)
+        weir_faults_add(t->faults, "--seed %llu: %s was trained with seed %llu: leave --seed away",
+                        (unsigned long long)seed, t->values->resume,
+                        (unsigned long long)t->progress.seed);
+    if (t->progress.step > t->steps)
+        weir_faults_add(t->faults, "--steps %llu: %s has done %llu: give more",
+                        (unsigned long long)t->steps, t->values->resume,
+                        (unsigned long long)t->progress.step);
+    return WEIR_OK;
+}
+
+static void check_outputs(struct train *t) {
+    const struct train_values *values = t->values;
+    net_run_check_output("save", values->save, t->faults);
+    net_run_check_output("save-weights", values->save_weights, t->faults);
+    if (!output_is_standard(values->trace)) net_run_check_output("trace", values->trace, t->faults);
+    if (!output_is_standard(values->report))
+        net_run_check_output("report", values->report, t->faults);
+    if (!output_is_standard(values->json)) net_run_check_output("json", values->json, t->faults);
+}
+
+/* Everything that the command line and the files may be refused for, as far as it goes. */
+static int build_all(struct train *t, const struct args *args) {
+    check_outputs(t);
+    int status = train_read_origin(t, args);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_open(t);
+    if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_build_model(t, args);
+    if (status != WEIR_OK) return status;
+    return build_net(t, args);
+}
+
+/* Another model is said before all the tensors that follow from it; warnings are for runs that go
+ * on. */
+static int begin_training(struct train *t, const struct args *args) {
+    bool resumes = t->values->resume != NULL;
+    int status = train_notes_make(t, &t->notes);
+    t->progress.notes = t->notes.list;
+    t->progress.note_count = t->notes.count;
+    if (status == WEIR_OK && resumes) status = train_notes_check(t);
+    if (status == WEIR_OK) status = begin_parameters(t, args);
+    if (status != WEIR_OK || t->faults->count > 0 || !resumes) return status;
+    return train_notes_warn(t);
+}
+
+int train_begin(struct train *t, const struct args *args) {
+    const struct train_values *values = t->values;
+    int status = build_all(t, args);
+    if (status != WEIR_OK || t->faults->count > 0) return status;
+    t->steps = args_given(args, "epochs") ? train_data_steps(t, values->epochs) : values->steps;
+    status = begin_training(t, args);
+    if (status != WEIR_OK || t->faults->count > 0) return status;
+    status = weir__dataset_bigram(t->task.dataset, t->eval_rows, &t->bigram);
+    if (status == WEIR_OK) status = train_data_start(t);
+    return status == WEIR_OK ? output_begin(&t->json, values->json, t->error) : status;
+}
+
+/* ---- updates ---- */
+
+static double rate(const struct train *t) {
+    const struct train_values *values = t->values;
+    return weir_lr(values->lr_schedule == 0 ? WEIR_LR_CONSTANT : WEIR_LR_COSINE, values->lr, 0.1,
+                   t->progress.step, values->warmup, t->steps);
+}
+
+static int fail_step(struct train *t, int status, const struct weir_error *error) {
+    net_run_error(error, t->error);
+    if (status == WEIR_ERR_NONFINITE)
+        weir__fail(t->error, status,
+                   "update %" PRIu64 ": its gradient is not finite: lower "
+                   "--lr, or go on without it by --on-nonfinite skip",
+                   t->progress.step + 1);
+    return status;
+}
+
+static int run_mini_batch(struct train *t, uint32_t k, double weight, struct train_line *line) {
+    struct weir_step_result result;
+    struct weir__batch data;
+    int status = weir__prefetch_next(t->prefetch, &data, t->error);
+    if (status != WEIR_OK) return status;
+    assert(data.number == t->progress.mini_batch);
+    struct weir_net_batch batch = {.rows = t->values->batch,
+                                   .input = data.input,
+                                   .target = data.target,
+                                   .mini_batch = t->progress.mini_batch,
+                                   .update = t->progress.step,
+                                   .loss_weight = weight,
+                                   .accumulate_more = k + 1 < t->values->accumulate,
+                                   .accumulate_next = k > 0,
+                                   .lr = line->lr};
+    status = weir_net_step(t->net, &batch, &result);
+    if (status != WEIR_OK) return fail_step(t, status, &result.error);
+    line->loss += result.loss;
+    line->grad_norm = result.gradient_norm;
+    line->updated = result.updated;
+    t->progress.mini_batch++;
+    return WEIR_OK;
+}
+
+static double units_per_update(const struct train *t) {
+    return (double)t->values->batch * (double)t->task.row_units * t->values->accumulate;
+}
+
+static int run_update(struct train *t, struct train_line *line) {
+    uint64_t start = weir__now_ns();
+    struct weir_step_report report = {0};
+    double weight;
+    *line = (struct train_line){.lr = rate(t)};
+    int status = train_data_weight(t, &weight);
+    for (uint32_t k = 0; k < t->values->accumulate && status == WEIR_OK; k++)
+        status = run_mini_batch(t, k, weight, line);
+    if (status != WEIR_OK) return status;
+    line->seconds = (double)(weir__now_ns() - start) * 1e-9;
+    line->step = ++t->progress.step;
+    line->units_per_second = units_per_update(t) / line->seconds;
+    if (weir_pipe_report(weir_net_pipe(t->net), &report) == WEIR_OK) {
+        line->bubble = report.bubble;
+        line->recompute_hidden = report.recompute_hidden;
+    }
+    return WEIR_OK;
+}
+
+static int save(struct train *t) {
+    if (t->values->save == NULL) return WEIR_OK;
+    return weir_net_save(t->net, t->values->save, &t->progress, t->error);
+}
+
+static bool due(uint64_t every, uint64_t step) {
+    return every > 0 && step % every == 0;
+}
+
+static int after_update(struct train *t, struct train_line *line) {
+    int status = WEIR_OK;
+    train_report_update(t, line);
+    if (due(t->values->log_every, line->step) || line->step == t->steps) train_print_line(t, line);
+    if (due(t->values->save_every, line->step)) status = save(t);
+    /* the last update's comes with the summary, after the timeline of a training step */
+    bool last = line->step == t->steps;
+    if (status == WEIR_OK && !last && due(t->values->eval_every, line->step)) {
+        status = train_report_keep(t);
+        if (status == WEIR_OK) status = train_evaluate(t, &line->score);
+        line->scored = status == WEIR_OK;
+        if (line->scored) train_print_validation(t, line->step, &line->score);
+        if (line->scored) train_report_validation(t, line->step, &line->score);
+    }
+    int written = train_json_line(t, line);
+    return status == WEIR_OK ? written : status;
+}
+
+/* ---- medians for the summary ---- */
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+enum { HISTORY = 16384 };
+
+/* The newest updates. */
+struct history {
+    double *seconds, *bubble, *hidden;
+    uint64_t count;
+};
+
+static int history_init(struct history *history) {
+    history->seconds = malloc(HISTORY * sizeof(double));
+    history->bubble = malloc(HISTORY * sizeof(double));
+    history->hidden = malloc(HISTORY * sizeof(double));
+    bool all = history->seconds != NULL && history->bubble != NULL && history->hidden != NULL;
+    return all ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+}
+
+static void history_clean_up(struct history *history) {
+    free(history->seconds);
+    free(history->bubble);
+    free(history->hidden);
+}
+
+static void history_add(struct history *history, const struct train_line *line) {
+    uint64_t at = history->count++ % HISTORY;
+    history->seconds[at] = line->seconds;
+    history->bubble[at] = line->bubble;
+    history->hidden[at] = line->recompute_hidden;
+}
+
+static double median(double *values, uint64_t count) {
+    if (count == 0) return 0.0;
+    if (count > HISTORY) count = HISTORY;
+    qsort(values, count, sizeof *values, compare_doubles);
+    return values[count / 2];
+}
+
+static void history_medians(struct history *history, const struct train *t,
+                            struct train_line *line) {
+    line->seconds = median(history->seconds, history->count);
+    line->bubble = median(history->bubble, history->count);
+    line->recompute_hidden = median(history->hidden, history->count);
+    line->units_per_second = line->seconds > 0.0 ? units_per_update(t) / line->seconds : 0.0;
+}
+
+/* ---- the whole ---- */
+
+static int finish_run(struct train *t, struct train_line *medians) {
+    int status = save(t); /* first: a trace that cannot be written must not cost the training */
+    if (status == WEIR_OK && t->values->save_weights != NULL)
+        status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
+    if (status == WEIR_OK && medians->step > 0) status = train_print_timeline(t);
+    if (status == WEIR_OK) status = train_report_keep(t);
+    if (status == WEIR_OK) status = train_evaluate(t, &t->score);
+    if (status != WEIR_OK) return status;
+    t->interrupted = interrupt_came();
+    train_report_validation(t, t->progress.step, &t->score);
+    status = train_report_write(t, NULL);
+    if (status != WEIR_OK) return status;
+    train_print_summary(t, medians);
+    status = train_json_summary(t, medians);
+    bool bytes = t->task.data->kind == WEIR__DATA_TEXT;
+    if (status == WEIR_OK && bytes && t->values->sample > 0 && !t->interrupted)
+        train_sample(t, t->values->sample);
+    t->interrupted = interrupt_came();
+    return status;
+}
+
+int train_loop(struct train *t) {
+    struct train_line line = {0};
+    struct history history = {0};
+    int status = history_init(&history);
+    interrupt_catch();
+    while (status == WEIR_OK && t->progress.step < t->steps && !t->interrupted) {
+        status = run_update(t, &line);
+        if (status != WEIR_OK) break;
+        history_add(&history, &line);
+        status = after_update(t, &line);
+        t->interrupted = interrupt_came();
+    }
+    if (status == WEIR_OK) {
+        history_medians(&history, t, &line);
+        status = finish_run(t, &line);
+    }
+    history_clean_up(&history);
+    return status;
+}

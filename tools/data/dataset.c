@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: MIT */
+/* A data set of any kind: what is to train on, what is held out, and rows of both by number. */
+#include "data/dataset.h"
+
+#include "data/corpus.h"
+#include "data/dataset_inside.h"
+#include "data/permutation.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TRAIN, HELD_OUT, PARTS };
+
+struct weir__dataset {
+    const struct weir_allocator *allocator;
+    const struct weir__io_calls *calls;
+    struct weir__dataset_options options; /* text is read at bind: its rows are the model's */
+    enum weir__data_kind kind;
+    struct weir__dataset_facts facts;
+    uint32_t context;
+    int64_t vocabulary;
+    struct weir__corpus text[PARTS]; /* the second only where it is another text */
+    struct weir__token_part tokens[PARTS];
+    struct weir__array_part arrays[PARTS];
+    struct weir__array_rule rule;
+};
+
+static struct weir__io io_of(const struct weir__dataset *dataset, struct weir_error *error) {
+    return (struct weir__io){dataset->allocator, dataset->calls, error};
+}
+
+/* ---- opening ---- */
+
+static int open_arrays(struct weir__dataset *dataset, const struct weir__io *io,
+                       const struct weir__data_paths *train, const struct weir__data_paths *eval,
+                       struct weir_faults *faults) {
+    struct weir__data_pair pairs[PARTS] = {{NULL, NULL}, {NULL, NULL}};
+    if (dataset->options.whole) {
+        int chosen = weir__data_pair_choose_eval(train, faults, &pairs[TRAIN]);
+        dataset->arrays[HELD_OUT].borrowed = true;
+        return chosen ? chosen
+                      : weir__array_part_open(io, &pairs[TRAIN], faults, &dataset->arrays[TRAIN]);
+    }
+    int status =
+        weir__data_pair_choose(train, faults, &pairs[TRAIN], eval ? NULL : &pairs[HELD_OUT]);
+    int other = eval ? weir__data_pair_choose_eval(eval, faults, &pairs[HELD_OUT]) : WEIR_OK;
+    if (status || other) {
+        return status ? status : other;
+    }
+    status = weir__array_part_open(io, &pairs[TRAIN], faults, &dataset->arrays[TRAIN]);
+    if (pairs[HELD_OUT].input) {
+        other = weir__array_part_open(io, &pairs[HELD_OUT], faults, &dataset->arrays[HELD_OUT]);
+        return status ? status : other;
+    }
+    return status ? status
+                  : weir__array_part_split(&dataset->arrays[TRAIN], faults,
+                                           &dataset->arrays[HELD_OUT]);
+}
+
+static uint32_t count_held_out(const struct weir__data_paths *found) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < found->files.count; i++) {
+        count += weir__data_is_held_out(found->files.list[i]);
+    }
+    return count;
+}
+
+static int open_tokens(struct weir__dataset *dataset, const struct weir__io *io,
+                       const struct weir__data_paths *train, const struct weir__data_paths *eval,
+                       struct weir_faults *faults) {
+    uint32_t marked = count_held_out(train);
+    bool split_by_name = marked > 0 && marked < train->files.count;
+    if (dataset->options.whole) {
+        return weir__token_part_open(io, train,
+                                     marked > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL, faults,
+                                     &dataset->tokens[TRAIN]);
+    }
+    int status =
+        weir__token_part_open(io, train, split_by_name ? WEIR__TOKENS_TRAIN : WEIR__TOKENS_ALL,
+                              faults, &dataset->tokens[TRAIN]);
+    if (!status && eval) {
+        uint32_t others = count_held_out(eval);
+        status =
+            weir__token_part_open(io, eval, others > 0 ? WEIR__TOKENS_HELD_OUT : WEIR__TOKENS_ALL,
+                                  faults, &dataset->tokens[HELD_OUT]);
+    } else if (!status && split_by_name) {
+        status = weir__token_part_open(io, train, WEIR__TOKENS_HELD_OUT, faults,
+                                       &dataset->tokens[HELD_OUT]);
+    }
+    return status;
+}
+
+static int open_found(struct weir__dataset *dataset, const struct weir__io *io,
+                      const struct weir__data_paths *train, const struct weir__data_paths *eval,
+                      struct weir_faults *faults) {
+    static const char *const names[] = {"text", "tokens", "arrays"};
+    dataset->kind = train->kind;
+    if (eval && eval->kind != train->kind) {
+        weir_faults_add(faults,
+                        "the data to train on are %s, but the held-out data are %s: "
+                        "give both in one form",
+                        names[train->kind], names[eval->kind]);
+        return WEIR_ERR_CONFIG;
+    }
+    switch (train->kind) {
+    case WEIR__DATA_ARRAYS: return open_arrays(dataset, io, train, eval, faults);
+    case WEIR__DATA_TOKENS: return open_tokens(dataset, io, train, eval, faults);
+    default: return WEIR_OK;
+    }
+}
+
+static int find_and_open(struct weir__dataset *dataset, const struct weir__io *io,
+                         struct weir_faults *faults) {
+    const struct weir__dataset_options *options = &dataset->options;
+    struct weir__data_paths train = {.kind = WEIR__DATA_TEXT}, eval = {.kind = WEIR__DATA_TEXT};
+    bool has_eval = options->eval_path_count > 0;
+    int status = weir__data_paths_find(io, options->paths, options->path_count, options->text,
+                                       faults, &train);
+    int other = has_eval ? weir__data_paths_find(io, options->eval_paths, options->eval_path_count,
+                                                 options->text, faults, &eval)
+                         : WEIR_OK;
+    status = status ? status : other;
+    if (!status) {
+        status = open_found(dataset, io, &train, has_eval ? &eval : NULL, faults);
+    }
+    weir__data_paths_release(io, &train);
+    weir__data_paths_release(io, &eval);
+    return status;
+}
+
+int weir__dataset_open(const struct weir__io *io, const struct weir__dataset_options *options,
+                       struct weir_faults *faults, struct weir__dataset **dataset) {
+    assert(options->path_count > 0);
+    struct weir__dataset *made = weir__acquire(io->allocator, 1, sizeof(*made));
+    if (!made) {
+        return WEIR_ERR_OUT_OF_MEMORY;
+    }
+    made->allocator = io->allocator;
+    made->calls = io->calls;
+    made->options = *options;
+    int status = find_and_open(made, io, faults);
+    if (status) {
+        weir__dataset_close(made);
+        return status;
+    }
+    *dataset = made;
+    return WEIR_OK;
+}
+
+void weir__dataset_close(struct weir__dataset *dataset) {
+    if (!dataset) {
+        return;
+    }
+    struct weir__io io = io_of(dataset, NULL);
+    for (int i = HELD_OUT; i >= TRAIN; i--) {
+        if (dataset->text[i].text.data) {
+            weir__corpus_clean_up(&dataset->text[i]);
+        }
+        weir__token_part_close(&io, &dataset->tokens[i]);
+        weir__array_part_close(&dataset->arrays[i]);
+    }
+    weir__release(dataset->allocator, dataset, 1, sizeof(*dataset));
+}
+
+/* ---- asking ---- */
+
+enum weir__data_kind weir__dataset_kind(const struct weir__dataset *dataset) {
+    return dataset->kind;
+}
+
+static void sample_of(const struct weir__array *array, struct weir_tensor *sample) {
+    bool real = weir__number_is_real(array->number);
+    bool pixels = array->number == WEIR__NUMBER_U8 || array->number == WEIR__NUMBER_BOOL;
+    bool floats = real || (pixels && array->rank > 1);
+    *sample = (struct weir_tensor){.dtype = floats ? WEIR_F32 : WEIR_I64};
+    if (array->rank == 3) {
+        sample->shape[sample->rank++] = 1;
+    }
+    for (uint32_t i = 1; i < array->rank; i++) {
+        sample->shape[sample->rank++] = array->shape[i];
+    }
+}
+
+void weir__dataset_sample(const struct weir__dataset *dataset, struct weir_tensor *input,
+                          struct weir_tensor *target) {
+    assert(dataset->kind == WEIR__DATA_ARRAYS);
+    sample_of(&dataset->arrays[TRAIN].input, input);
+    sample_of(&dataset->arrays[TRAIN].target, target);
+}
+
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+const char *weir__dataset_text(const struct weir__dataset *dataset, char *text, size_t capacity) {
+    char shapes[2][96];
+    assert(capacity > 0);
+    text[0] = 0;
+    if (dataset->kind != WEIR__DATA_ARRAYS) {
+        return text;
+    }
+    const struct weir__array_part *part = &dataset->arrays[TRAIN];
+    snprintf(text, capacity, "%s %s and %s %s", base_of(part->input.source.path),
+             weir__array_text(&part->input, shapes[0], sizeof(shapes[0])),
+             base_of(part->target.source.path),
+             weir__array_text(&part->target, shapes[1], sizeof(shapes[1])));
+    return text;
+}
+
+const struct weir__dataset_facts *weir__dataset_facts(const struct weir__dataset *dataset) {
+    return &dataset->facts;
+}
+
+int weir__dataset_bigram(const struct weir__dataset *dataset, uint64_t rows, double *loss) {
+    if (dataset->kind != WEIR__DATA_TEXT || dataset->options.whole) {
+        *loss = NAN;
+        return WEIR_OK;
+    }
+    bool two = dataset->options.eval_path_count > 0;
+    return weir__corpus_bigram(&dataset->text[TRAIN], &dataset->text[two ? HELD_OUT : TRAIN], rows,
+                               loss);
+}
+
+/* ---- the fingerprint ---- */
+
+static int hash_files(const struct weir__io *io, const struct weir__source *const *sources,
+                      uint32_t count, uint64_t *hash) {
+    uint32_t blocks = WEIR__DATA_HASH_BLOCKS / count;
+    if (blocks < WEIR__DATA_HASH_BLOCKS_MIN) {
+        blocks = WEIR__DATA_HASH_BLOCKS_MIN;
+    }
+    int status = WEIR_OK;
+    for (uint32_t i = 0; i < count && !status; i++) {
+        status = weir__source_hash(sources[i], io, blocks, hash);
+    }
+    return status;
+}
+
+static int hash_tokens(const struct weir__token_part *part, const struct weir__io *io,
+                       uint64_t *hash) {
+    const struct weir__source **sources =
+        weir__acquire(io->allocator, part->file_count, sizeof(*sources));
+    if (!sources) {
+        return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory for %u token file%s",
+                          part->file_count, weir__s(part->file_count));
+    }
+    for (uint32_t i = 0; i < part->file_count; i++) {
+        sources[i] = &part->files[i].source;
+    }
+    int status = hash_files(io, sources, part->file_count, hash);
+    weir__release(io->allocator, sources, part->file_count, sizeof(*sources));
+    return status;
+}
+
+/* ---- binding ---- */
+
+static bool is_token_model(const struct weir__dataset_model *model) {
+    const struct weir_tensor *input = &model->input, *target = &model->target;
+    return input->dtype == WEIR_I64 && target->dtype == WEIR_I64 && input->rank == 1 &&
+           target->rank == 1 && input->shape[0] == target->shape[0] && input->shape[0] < UINT32_MAX;
+}
+
+static int check_token_model(const struct weir__dataset *dataset,
+                             const struct weir__dataset_model *model, struct weir_faults *faults) {
+    char input[96], target[96];
+    const char *what = dataset->kind == WEIR__DATA_TEXT ? "text, bytes" : "tokens";
+    if (!is_token_model(model)) {
+        weir_faults_add(faults,
+                        "the data are %s in rows, but the model takes the input %s and the target "
+                        "%s: give arrays, a .npy or IDX file of inputs and one of targets",
+                        what, weir__tensor_text(&model->input, input, sizeof(input)),
+                        weir__tensor_text(&model->target, target, sizeof(target)));
+        return WEIR_ERR_SHAPE;
+    }
+    if (dataset->kind == WEIR__DATA_TEXT && model->classes < 256) {
+        weir_faults_add(faults,
+                        "the data are text, read as bytes, but the model's vocabulary has %" PRId64
+                        ": use at least 256 (--vocab)",
+                        model->classes);
+        return WEIR_ERR_SHAPE;
+    }
+    return WEIR_OK;
+}
+
+static int bind_text(struct weir__dataset *dataset, const struct weir__io *io,
+                     struct weir_faults *faults) {
+    const struct weir__dataset_options *given = &dataset->options;
+    struct weir__corpus *text = dataset->text;
+    bool two = given->eval_path_count > 0;
+    struct weir__corpus_options options = {given->paths, given->path_count, dataset->context, 0,
+                                           given->whole ? WEIR__CORPUS_WHOLE
+                                           : two        ? WEIR__CORPUS_TRAIN
+                                                        : WEIR__CORPUS_SPLIT};
+    int status = weir__corpus_open(io, &options, &text[TRAIN]);
+    if (!status && two) {
+        options.paths = given->eval_paths;
+        options.path_count = given->eval_path_count;
+        options.part = WEIR__CORPUS_HELD_OUT;
+        status = weir__corpus_open(io, &options, &text[HELD_OUT]);
+    }
+    if (status) {
+        return weir__data_fault(faults, io->error);
+    }
+    dataset->facts.file_count = text[TRAIN].file_count;
+    dataset->facts.skipped_count = text[TRAIN].skipped_count;
+    dataset->facts.units = text[TRAIN].text.count;
+    dataset->facts.pass_rows = (double)text[TRAIN].train_bytes / dataset->context;
+    dataset->facts.held_out_rows = text[two ? HELD_OUT : TRAIN].held_out_rows;
+    dataset->facts.fingerprint = text[TRAIN].fingerprint;
+    return WEIR_OK;
+}
+
+static int bind_tokens(struct weir__dataset *dataset, const struct weir__io *io,
+                       struct weir_faults *faults) {
+    struct weir__token_part *parts = dataset->tokens;
+    int status =
+        weir__token_part_bind(&parts[TRAIN], io, dataset->context, dataset->vocabulary, faults);
+    if (!status && dataset->options.whole) {
+        parts[HELD_OUT] = parts[TRAIN];
+        parts[HELD_OUT].borrowed = true;
+    } else if (!status && parts[HELD_OUT].files) {
+        status = weir__token_part_bind(&parts[HELD_OUT], io, dataset->context, dataset->vocabulary,
+                                       faults);
+    } else if (!status) {
+        status = weir__token_part_split(&parts[TRAIN], faults, &parts[HELD_OUT]);
+    }
+    if (status) {
+        return status;
+    }
+    dataset->facts.file_count = parts[TRAIN].file_count;
+    dataset->facts.units = parts[TRAIN].tokens;
+    dataset->facts.pass_rows = (double)parts[TRAIN].count;
+    dataset->facts.held_out_rows = parts[HELD_OUT].count;
+    status = hash_tokens(&parts[TRAIN], io, &dataset->facts.fingerprint);
+    return status ? weir__data_fault(faults, io->error) : WEIR_OK;
+}
+
+static int bind_arrays(struct weir__dataset *dataset, const struct weir__io *io,
+                       const struct weir__dataset_model *model, struct weir_faults *faults) {
+    struct weir__array_part *parts = dataset->arrays;
+    int status = weir__arrays_bind(parts, io, model, faults, &dataset->rule);
+    if (status) {
+        return status;
+    }
+    if (dataset->options.whole) {
+        parts[HELD_OUT] = parts[TRAIN];
+        parts[HELD_OUT].borrowed = true;
+    }
+    const struct weir__source *sources[] = {&parts[TRAIN].input.source,
+                                            &parts[TRAIN].target.source};
+    dataset->facts.file_count = 2;
+    dataset->facts.units = parts[TRAIN].count;
+    dataset->facts.pass_rows = (double)parts[TRAIN].count;
+    dataset->facts.held_out_rows = parts[HELD_OUT].count;
+    dataset->facts.ignores = dataset->rule.ignores;
+    status = hash_files(io, sources, 2, &dataset->facts.fingerprint);
+    return status ? weir__data_fault(faults, io->error) : WEIR_OK;
+}
+
+int weir__dataset_bind(struct weir__dataset *dataset, const struct weir__io *io,
+                       const struct weir__dataset_model *model, struct weir_faults *faults) {
+    struct weir_error error = {.status = WEIR_OK};
+    struct weir__io own = {io->allocator, io->calls, &error};
+    assert(dataset->facts.fingerprint == 0);
+    dataset->facts =
+        (struct weir__dataset_facts){.kind = dataset->kind, .fingerprint = WEIR__HASH_BEGIN};
+    if (dataset->kind == WEIR__DATA_ARRAYS) {
+        return bind_arrays(dataset, &own, model, faults);
+    }
+    int status = check_token_model(dataset, model, faults);
+    if (status) {
+        return status;
+    }
+    dataset->context = (uint32_t)model->input.shape[0];
+    dataset->vocabulary = model->classes;
+    return dataset->kind == WEIR__DATA_TEXT ? bind_text(dataset, &own, faults)
+                                            : bind_tokens(dataset, &own, faults);
+}
+
+/* ---- reading ---- */
+
+static void *advance(void *memory, uint32_t rows, size_t bytes) {
+    return memory ? (char *)memory + rows * bytes : NULL;
+}
+
+/* Row `index` of a part that is not text, into row `row` of the buffers. */
+static int read_row(const struct weir__dataset *dataset, const struct weir__io *io, int part,
+                    uint64_t index, uint32_t row, void *input, void *target) {
+    if (dataset->kind == WEIR__DATA_ARRAYS) {
+        const struct weir__array_rule *rule = &dataset->rule;
+        return weir__array_part_read(&dataset->arrays[part], rule, io, index,
+                                     advance(input, row, rule->input_bytes),
+                                     advance(target, row, rule->target_bytes));
+    }
+    size_t bytes = dataset->context * sizeof(int64_t);
+    return weir__token_part_read(&dataset->tokens[part], io, dataset->context, dataset->vocabulary,
+                                 index, advance(input, row, bytes), advance(target, row, bytes));
+}
+
+static uint64_t rows_of(const struct weir__dataset *dataset, int part) {
+    return dataset->kind == WEIR__DATA_ARRAYS ? dataset->arrays[part].count
+                                              : dataset->tokens[part].count;
+}
+
+int weir__dataset_read(const struct weir__dataset *dataset, const struct weir__io *io,
+                       uint64_t seed, uint64_t mini_batch, uint32_t rows, void *input,
+                       void *target) {
+    assert(!dataset->options.whole);
+    if (dataset->kind == WEIR__DATA_TEXT) {
+        weir__corpus_batch(&dataset->text[TRAIN], seed, mini_batch, rows, input, target);
+        return WEIR_OK;
+    }
+    uint64_t count = rows_of(dataset, TRAIN);
+    int status = WEIR_OK;
+    for (uint32_t i = 0; i < rows && !status; i++) {
+        unsigned __int128 number = (unsigned __int128)mini_batch * rows + i;
+        uint64_t pass = (uint64_t)(number / count), index = (uint64_t)(number % count);
+        status =
+            read_row(dataset, io, TRAIN, weir__permute(seed, pass, count, index), i, input, target);
+    }
+    return status;
+}
+
+int weir__dataset_read_held_out(const struct weir__dataset *dataset, const struct weir__io *io,
+                                uint64_t first, uint32_t rows, void *input, void *target) {
+    assert(first + rows <= dataset->facts.held_out_rows);
+    if (dataset->kind == WEIR__DATA_TEXT) {
+        bool two = dataset->options.eval_path_count > 0;
+        weir__corpus_batch_held_out(&dataset->text[two ? HELD_OUT : TRAIN], first, rows, input,
+                                    target);
+        return WEIR_OK;
+    }
+    uint64_t count = rows_of(dataset, HELD_OUT);
+    int status = WEIR_OK;
+    for (uint32_t i = 0; i < rows && !status; i++) {
+        /* always the same order, with which the training has nothing to do */
+        uint64_t index = dataset->options.whole ? first + i : weir__permute(0, 0, count, first + i);
+        status = read_row(dataset, io, HELD_OUT, index, i, input, target);
+    }
+    return status;
+}

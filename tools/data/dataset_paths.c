@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: MIT */
+/* From paths to files: what kind of data they are, and which of them is what. Names decide, so that
+ * nothing depends on what a folder's files happen to hold. */
+#include "data/dataset_inside.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+int weir__data_fault(struct weir_faults *faults, const struct weir_error *error) {
+    assert(error->status != WEIR_OK);
+    if (error->status != WEIR_ERR_OUT_OF_MEMORY) {
+        weir_faults_add(faults, "%s", error->message);
+    }
+    return error->status;
+}
+
+static const char *const kind_names[] = {"text", "tokens", "arrays"};
+
+/* ---- names ---- */
+
+static const char *base_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool ends_with(const char *name, const char *end) {
+    size_t length = strlen(name), end_length = strlen(end);
+    return length >= end_length && strcmp(name + length - end_length, end) == 0;
+}
+
+/* -idx3-ubyte, .idx1-ubyte and the like. */
+static bool is_mnist_name(const char *name) {
+    for (const char *at = name; (at = strstr(at, "idx")); at++) {
+        bool begins = at > name && (at[-1] == '-' || at[-1] == '.');
+        if (begins && isdigit((unsigned char)at[3])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static enum weir__data_kind kind_of_name(const char *path) {
+    const char *name = base_of(path);
+    if (ends_with(name, ".npy") || ends_with(name, ".npz") || ends_with(name, ".idx") ||
+        is_mnist_name(name)) {
+        return WEIR__DATA_ARRAYS;
+    }
+    return ends_with(name, ".bin") ? WEIR__DATA_TOKENS : WEIR__DATA_TEXT;
+}
+
+static bool has_word(const char *name, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = name; *at;) {
+        size_t letters = 0;
+        while (isalnum((unsigned char)at[letters])) {
+            letters++;
+        }
+        if (letters == length && strncasecmp(at, word, length) == 0) {
+            return true;
+        }
+        at += letters + (at[letters] != 0);
+    }
+    return false;
+}
+
+static bool holds(const char *name, const char *part) {
+    for (; *name; name++) {
+        if (strncasecmp(name, part, strlen(part)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool weir__data_is_held_out(const char *path) {
+    static const char *const words[] = {"t10k", "test", "val", "valid", "validation", "eval"};
+    for (size_t i = 0; i < WEIR__COUNT_OF(words); i++) {
+        if (has_word(base_of(path), words[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
+enum role { ROLE_NONE, ROLE_INPUT, ROLE_TARGET };
+
+static enum role role_of(const char *path) {
+    const char *name = base_of(path);
+    bool input = holds(name, "image") || holds(name, "input") || has_word(name, "x");
+    bool target =
+        holds(name, "label") || holds(name, "mask") || holds(name, "target") || has_word(name, "y");
+    return input == target ? ROLE_NONE : input ? ROLE_INPUT : ROLE_TARGET;
+}
+
+/* ---- kinds ---- */
+
+/* A given file may have any name: its first bytes may say what it is. */
+static int sniff(const struct weir__io *io, const char *path, enum weir__data_kind *kind) {
+    struct weir__source source;
+    unsigned char first[6] = {0};
+    int status = weir__source_open(io, path, &source);
+    if (status) {
+        return status;
+    }
+    if (source.bytes >= sizeof(first)) {
+        status = weir__source_read(&source, io, 0, first, sizeof(first));
+    }
+    weir__source_close(&source);
+    if (!status && memcmp(first, "\x93NUMPY", 6) == 0) {
+        *kind = WEIR__DATA_ARRAYS;
+    } else if (!status && weir__tokens_magic(first)) {
+        *kind = WEIR__DATA_TOKENS;
+    }
+    return status;
+}
+
+static int take_file(const struct weir__io *io, const char *path, bool regular,
+                     struct weir__data_paths *found, enum weir__data_kind *kind) {
+    *kind = kind_of_name(path);
+    if (*kind == WEIR__DATA_TEXT && regular) {
+        int status = sniff(io, path, kind);
+        if (status) {
+            return status;
+        }
+    }
+    return *kind == WEIR__DATA_TEXT ? WEIR_OK : weir__names_add(io, &found->files, path);
+}
+
+static int take_folder(const struct weir__io *io, const char *path, struct weir__data_paths *found,
+                       enum weir__data_kind *kind) {
+    struct weir__names names = {0};
+    char inner[PATH_MAX], shortened[96];
+    int status = weir__folder_list(io, path, &names);
+    *kind = WEIR__DATA_TEXT;
+    for (uint32_t i = 0; i < names.count && !status; i++) {
+        enum weir__data_kind own = kind_of_name(names.list[i]);
+        if (own == WEIR__DATA_TEXT) {
+            continue;
+        }
+        if (*kind != WEIR__DATA_TEXT && *kind != own) {
+            status = weir__fail(io->error, WEIR_ERR_CONFIG,
+                                "%s holds both arrays (.npy, IDX) and tokens (.bin): name the "
+                                "files themselves",
+                                weir__path_text(path, shortened));
+            break;
+        }
+        *kind = own;
+        status = weir__folder_join(io, path, names.list[i], inner);
+        if (!status) {
+            status = weir__names_add(io, &found->files, inner);
+        }
+    }
+    weir__names_release(io, &names);
+    return status;
+}
+
+static int take(const struct weir__io *io, const char *path, struct weir__data_paths *found,
+                enum weir__data_kind *kind, bool *folder) {
+    struct stat facts;
+    if (weir__io_calls_of(io)->stat(path, &facts) != 0) {
+        return weir__io_fail(io, errno, "read", path);
+    }
+    *folder = S_ISDIR(facts.st_mode);
+    return *folder ? take_folder(io, path, found, kind)
+                   : take_file(io, path, S_ISREG(facts.st_mode), found, kind);
+}
+
+int weir__data_paths_find(const struct weir__io *io, const char *const *paths, uint32_t count,
+                          bool text, struct weir_faults *faults, struct weir__data_paths *found) {
+    struct weir_error error = {.status = WEIR_OK};
+    struct weir__io own = {io->allocator, io->calls, &error};
+    char shortened[2][96];
+    bool folders = false;
+    int status = WEIR_OK;
+    *found = (struct weir__data_paths){.kind = WEIR__DATA_TEXT};
+    for (uint32_t i = 0; i < count && !text && !status; i++) {
+        enum weir__data_kind kind = WEIR__DATA_TEXT;
+        bool folder = false;
+        status = take(&own, paths[i], found, &kind, &folder);
+        folders = folders || folder;
+        if (!status && i > 0 && kind != found->kind) {
+            status = weir__fail(&error, WEIR_ERR_CONFIG,
+                                "%s is %s, but %s is %s: give paths of one kind",
+                                weir__path_text(paths[0], shortened[0]), kind_names[found->kind],
+                                weir__path_text(paths[i], shortened[1]), kind_names[kind]);
+        }
+        found->kind = kind;
+    }
+    found->two_files = count == 2 && !folders;
+    if (status) {
+        weir__data_paths_release(io, found);
+        return weir__data_fault(faults, &error);
+    }
+    return WEIR_OK;
+}
+
+void weir__data_paths_release(const struct weir__io *io, struct weir__data_paths *found) {
+    weir__names_release(io, &found->files);
+}
+
+/* ---- pairs ---- */
+
+/* "a.npy, b.npy, … (3 files)" */
+static const char *list_text(const struct weir__names *files, char *text, size_t capacity) {
+    size_t used = 0;
+    text[0] = 0;
+    for (uint32_t i = 0; i < files->count && used < capacity; i++) {
+        const char *name = base_of(files->list[i]);
+        size_t rest = capacity - used;
+        int more = rest > strlen(name) + 32
+                       ? snprintf(text + used, rest, "%s%s", i ? ", " : "", name)
+                       : snprintf(text + used, rest, ", … (%u files)", files->count);
+        used += more > 0 ? (size_t)more : 0;
+        if (rest <= strlen(name) + 32) {
+            break;
+        }
+    }
+    return text;
+}
+
+static int refuse_names(const struct weir__data_paths *found, struct weir_faults *faults,
+                        const char *reason) {
+    char text[240];
+    weir_faults_add(
+        faults,
+        "found %s: %s: name one of inputs (image, input or x in its name) and one of "
+        "targets (label, mask, target or y), or give two files, inputs first",
+        found->files.count > 0 ? list_text(&found->files, text, sizeof(text)) : "no array", reason);
+    return WEIR_ERR_CONFIG;
+}
+
+/* The pair of one part. None of either is a pair of NULL. */
+static int choose(const struct weir__data_paths *found, bool held_out, struct weir_faults *faults,
+                  struct weir__data_pair *pair) {
+    uint32_t counts[3] = {0};
+    *pair = (struct weir__data_pair){NULL, NULL};
+    for (uint32_t i = 0; i < found->files.count; i++) {
+        const char *path = found->files.list[i];
+        if (weir__data_is_held_out(path) != held_out) {
+            continue;
+        }
+        enum role role = role_of(path);
+        counts[role]++;
+        if (role == ROLE_INPUT) {
+            pair->input = path;
+        } else if (role == ROLE_TARGET) {
+            pair->target = path;
+        }
+    }
+    char reason[160];
+    snprintf(reason, sizeof(reason),
+             "%s part has %u file%s of inputs and %u of targets by their names",
+             held_out ? "the held-out" : "the training", counts[ROLE_INPUT],
+             weir__s(counts[ROLE_INPUT]), counts[ROLE_TARGET]);
+    bool none = counts[ROLE_INPUT] == 0 && counts[ROLE_TARGET] == 0;
+    bool one = counts[ROLE_INPUT] == 1 && counts[ROLE_TARGET] == 1;
+    return one || (none && held_out) ? WEIR_OK : refuse_names(found, faults, reason);
+}
+
+static void take_in_order(const struct weir__data_paths *found, struct weir__data_pair *pair) {
+    assert(found->files.count == 2);
+    *pair = (struct weir__data_pair){found->files.list[0], found->files.list[1]};
+}
+
+int weir__data_pair_choose(const struct weir__data_paths *found, struct weir_faults *faults,
+                           struct weir__data_pair *train, struct weir__data_pair *held_out) {
+    if (held_out) {
+        *held_out = (struct weir__data_pair){NULL, NULL};
+    }
+    if (found->two_files) {
+        take_in_order(found, train);
+        return WEIR_OK;
+    }
+    int status = choose(found, false, faults, train);
+    return status || !held_out ? status : choose(found, true, faults, held_out);
+}
+
+int weir__data_pair_choose_eval(const struct weir__data_paths *found, struct weir_faults *faults,
+                                struct weir__data_pair *pair) {
+    if (found->two_files) {
+        take_in_order(found, pair);
+        return WEIR_OK;
+    }
+    int status = choose(found, true, faults, pair);
+    return status || pair->input ? status : choose(found, false, faults, pair);
+}
