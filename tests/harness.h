@@ -140,7 +140,7 @@ const char *test_bench(void);
 const char *test_zig(void);
 /** The library with the emulated CUDA kernels and the fake driver, or NULL: skip then. */
 const char *test_fake_cuda_path(void);
-/** Whether the tests run on the machine's own GPUs (tests/cuda/real_gpu.h). */
+/** Whether the tests run on the machine's own GPUs (tests/real_gpu.h). */
 bool test_gpu_is_real(void);
 /** The library that gives managed memory for a GPU's (tests/managed_cuda), or NULL: skip then. */
 const char *test_managed_cuda_path(void);

@@ -12,7 +12,7 @@
  * runs what concerns GPUs, on the machine's own; without one it fails, and says what is missing.
  */
 #include "harness.h"
-#include "cuda/real_gpu.h"
+#include "real_gpu.h"
 
 #include <errno.h>
 #include <signal.h>

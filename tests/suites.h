@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* One line for each tests/test_<module>.c, in the order of the run. Included several times. */
+/* One line for each test_<module>.c, in the order of the run. Included several times. */
 SUITE(harness)
+SUITE(tidy)
 SUITE(base)
 SUITE(device)
 SUITE(emulation)

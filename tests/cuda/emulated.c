@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "cuda/emulated.h"
 
-#include "cuda/real_gpu.h"
+#include "real_gpu.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

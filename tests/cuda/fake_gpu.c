@@ -4,7 +4,7 @@
 #include "cuda/fake_gpu.h"
 
 #include "harness.h"
-#include "cuda/real_gpu.h"
+#include "real_gpu.h"
 
 #include <dlfcn.h>
 #include <stdlib.h>

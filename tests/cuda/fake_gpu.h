@@ -12,7 +12,7 @@
  * the test is skipped (or has failed), where it was not built, or tests run on a real one. */
 const struct weir_fake_cuda_control *fake_gpus(uint64_t seed, uint32_t gpu_count, uint32_t flags);
 /** The same, for tests that need nothing that only the fake driver can: on the machine's own GPUs
- * where tests run on these (tests/cuda/real_gpu.h says what the control can do then). NULL also
+ * where tests run on these (tests/real_gpu.h says what the control can do then). NULL also
  * where there are not so many of them. */
 const struct weir_fake_cuda_control *any_gpus(uint64_t seed, uint32_t gpu_count, uint32_t flags);
 

@@ -8,7 +8,7 @@
 #include "cuda/fake_gpu.h"
 #include "harness.h"
 #include "toys/toys.h"
-#include "cuda/real_gpu.h"
+#include "real_gpu.h"
 
 #include <stdio.h>
 #include <string.h>

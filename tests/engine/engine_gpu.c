@@ -2,7 +2,7 @@
 #include "engine/engine_gpu.h"
 
 #include "cuda/fake_gpu.h"
-#include "cuda/real_gpu.h"
+#include "real_gpu.h"
 
 #include <stdio.h>
 #include <string.h>

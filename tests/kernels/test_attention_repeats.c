@@ -9,7 +9,7 @@
 #include "cuda/kernel_gpu.h"
 #include "kernels/kernels.h"
 #include "net/cuda/cuda.h"
-#include "cuda/real_gpu.h"
+#include "real_gpu.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -190,6 +190,7 @@ static void check_sources(void) {
     tidy_check_lines(&tree);
     tidy_check_functions(&tree);
     tidy_check_includes(&tree);
+    tidy_check_rooms(&tree);
     tidy_check_comments(&tree);
     tidy_check_kernels(&tree);
     tidy_check_suites(&tree);

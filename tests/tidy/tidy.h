@@ -40,6 +40,8 @@ void tidy_check_functions(const struct tree *tree);
 /** The engine includes nothing of net or io; every header is included, every .c, .cc and .cu
  * compiled. */
 void tidy_check_includes(const struct tree *tree);
+/** Folders include each other in no cycle; of one that there is, each include is a problem. */
+void tidy_check_rooms(const struct tree *tree);
 /** Every function of the public headers has a comment before it. */
 void tidy_check_comments(const struct tree *tree);
 /** Every CUDA kernel is exported to the emulation. */

@@ -3,7 +3,6 @@
 #include "cmd/sampler.h"
 
 #include "base/base.h"
-#include "data/source.h"
 
 #include <assert.h>
 #include <math.h>

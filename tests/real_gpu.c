@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Devices of the library's own, opened for as long as the tests run: their drivers, contexts and
  * streams serve all that tests do beside what they test. */
-#include "cuda/real_gpu.h"
+#include "real_gpu.h"
 
 #include "toys/toys.h"
 
