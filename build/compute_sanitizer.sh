@@ -22,5 +22,11 @@ if [ -z "$found" ]; then
     "(Debian and Ubuntu: cuda-sanitizer); put it into PATH, or name it in COMPUTE_SANITIZER" >&2
   exit 3
 fi
+# Kernels are checked, not calls: tests have calls fail on purpose, and check what comes of them.
+# racecheck looks at Weir's kernels alone: it takes the asynchronous copies of cuDNN's for races.
 # A racecheck of hazards that are only warnings (reads beside reads) is no failure.
+case $tool in
+  memcheck) set -- --report-api-errors no "$@" ;;
+  racecheck) set -- --kernel-regex kns=weir_ "$@" ;;
+esac
 exec "$found" --tool "$tool" --error-exitcode 9 --print-limit 20 "$@"
