@@ -108,6 +108,7 @@ pub fn build(b: *Build) void {
     const portable_help = "Gather programs and libraries for machines without Zig or packages";
     const portable = b.step("portable", portable_help);
     const fuzz = b.step("fuzz", "Fuzz what reads files; -runs=N and formats after --; needs clang");
+    const commands = b.step("compile-commands", "Write compile_commands.json, for clangd");
 
     const options = parseOptions(b);
     const libraries = addLibraries(b, options);
@@ -130,6 +131,7 @@ pub fn build(b: *Build) void {
     test_gpu.dependOn(runOnGpu(b, options, libraries));
     portable.dependOn(makePortable(b, options));
     fuzz.dependOn(runFuzzers(b, options));
+    commands.dependOn(writeCompileCommands(b, options));
 }
 
 // ---- options -----------------------------------------------------------------------------------
@@ -503,6 +505,16 @@ fn runFormat(b: *Build) *Step {
     const run = b.addSystemCommand(&.{ "sh", "tests/tidy/format.sh" });
     run.setName("fmt");
     run.addFileArg2(b.graph.path(.zig_exe, ""), .{ .make_absolute = true });
+    return runHere(b, run);
+}
+
+fn writeCompileCommands(b: *Build, options: Options) *Step {
+    const run = b.addSystemCommand(&.{ "sh", "build/compile_commands.sh" });
+    run.setName("compile-commands");
+    run.addArgs(c_flags);
+    run.addArgs(oneDnnFlags(b, options));
+    run.addArg("--");
+    run.addArgs(cuda.emulation_flags);
     return runHere(b, run);
 }
 
