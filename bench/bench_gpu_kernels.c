@@ -165,7 +165,7 @@ static size_t source_of_layout(const struct kernel_case *one, size_t at) {
 
 static unsigned char random_byte(size_t at) {
     uint32_t words[4], row = (uint32_t)(at / 4096), element = (uint32_t)(at / 4 % 1024);
-    weir__random_words(1, 0, 0, row, element / 4, words);
+    weir__philox_words(1, 0, 0, row, element / 4, words);
     return (unsigned char)(words[element % 4] >> (at % 4 * 8));
 }
 

@@ -174,7 +174,7 @@ struct bench_team {
     void (*run)(struct bench_team *team, uint32_t member);
     void *context;
     struct weir__machine *machine;
-    const struct weir__placement *placements;
+    const struct weir__worker_place *placements;
     struct weir__gate ready[BENCH_CORES_MOST]; /**< per member: rounds that it is ready for */
     struct weir__gate go;
 };

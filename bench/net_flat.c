@@ -18,15 +18,16 @@ static const struct {
 } kinds[FLAT_KINDS] = {
     {"square_sums", 4}, {"accumulate", 12}, {"adamw", 28}, {"sgd", 12}, {"sgd-momentum", 20}};
 
-static const struct weir__adamw adamw = {.lr = 1e-3,
-                                         .beta1 = 0.9,
-                                         .beta2 = 0.95,
-                                         .eps = 1e-8,
-                                         .weight_decay = 0.1,
-                                         .step = 3,
-                                         .gradient_scale = 1.0};
-static const struct weir__sgd sgd = {.lr = 0.1, .gradient_scale = 1.0};
-static const struct weir__sgd sgd_momentum = {.lr = 0.1, .momentum = 0.9, .gradient_scale = 1.0};
+static const struct weir__adamw_step adamw = {.lr = 1e-3,
+                                              .beta1 = 0.9,
+                                              .beta2 = 0.95,
+                                              .eps = 1e-8,
+                                              .weight_decay = 0.1,
+                                              .step = 3,
+                                              .gradient_scale = 1.0};
+static const struct weir__sgd_step sgd = {.lr = 0.1, .gradient_scale = 1.0};
+static const struct weir__sgd_step sgd_momentum = {
+    .lr = 0.1, .momentum = 0.9, .gradient_scale = 1.0};
 
 struct flat_kernel {
     struct net_kernel kernel; /* first */
@@ -112,7 +113,7 @@ static void update_head(enum flat_kind kind, struct head *head) {
     float *w = head->arrays[WEIGHT], *m = head->arrays[FIRST], *v = head->arrays[SECOND];
     const float *g = head->arrays[GRADIENT];
     switch (kind) {
-    case ACCUMULATE: weir__accumulate(WEIR_F32, w, g, head->count); break;
+    case ACCUMULATE: weir__accumulate_values(WEIR_F32, w, g, head->count); break;
     case ADAMW: weir__adamw_update(WEIR_F32, &adamw, head->count, w, g, m, v, true); break;
     case SGD: weir__sgd_update(WEIR_F32, &sgd, head->count, w, g, NULL, true); break;
     default: weir__sgd_update(WEIR_F32, &sgd_momentum, head->count, w, g, m, true); break;

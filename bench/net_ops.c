@@ -39,7 +39,7 @@ enum form {
 };
 
 struct kind {
-    enum weir__op op;
+    enum weir__op_code op;
     enum form form;
     const char *suffix; /* of the label */
     bool erf;
@@ -403,7 +403,7 @@ static void check(struct bench *bench, const struct net_op *op) {
 /* ---- the cases ---- */
 
 /* Bound by arithmetic, or of a few tokens. */
-static bool is_left_out(enum weir__op op) {
+static bool is_left_out(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_linear:
     case WEIR__OP_linear_grad_input:
@@ -421,7 +421,7 @@ static bool is_left_out(enum weir__op op) {
 
 /* A row that is new must be put into the list of kinds, too. */
 static void check_all_are_here(void) {
-    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++) {
+    for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         bool here = is_left_out(op);
         for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++) here |= kinds[i].op == op;
         if (!here) bench_die("gpu-net-kernels: %s is not among the kinds", weir__op_name(op));

@@ -20,7 +20,7 @@ static void *member_main(void *argument) {
 void bench_run_team(struct bench *bench, uint32_t count, void *context,
                     void (*run)(struct bench_team *team, uint32_t member)) {
     struct bench_team *team = bench_take(bench, 1, sizeof *team);
-    struct weir__placement *placements = bench_take(bench, count, sizeof *placements);
+    struct weir__worker_place *placements = bench_take(bench, count, sizeof *placements);
     struct member members[BENCH_CORES_MOST];
     pthread_t threads[BENCH_CORES_MOST];
     assert(count <= BENCH_CORES_MOST);

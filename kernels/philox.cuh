@@ -21,7 +21,7 @@ __device__ __forceinline__ uint4 philox(uint4 counter, uint2 key) {
     return counter;
 }
 
-/** weir__random_words: those of elements 4 group … of a row. */
+/** weir__philox_words: those of elements 4 group … of a row. */
 __device__ __forceinline__ uint4 random_words(uint64_t seed, uint64_t mini_batch, uint32_t op,
                                               uint32_t row, uint64_t group) {
     return philox({static_cast<uint32_t>(group), row, op, static_cast<uint32_t>(mini_batch)},

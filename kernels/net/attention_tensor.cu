@@ -18,7 +18,7 @@ enum { WARPS = 8, THREADS = 32 * WARPS, QUERIES = WARP_ROWS * WARPS };
 
 /* What is known of a lane's two queries; four lanes have the same ones, and each its own part of
  * `sum`. `scale` makes scores powers of 2. */
-struct softmax {
+struct tile_softmax {
     float scale;
     float largest[2], sum[2];
 };
@@ -38,7 +38,7 @@ __device__ __forceinline__ void mask(sums<count> &score, uint32_t query, uint32_
 
 /* Scores become shares, relative to the largest so far; factor: what older ones are worth. */
 template <int count>
-__device__ __forceinline__ void share_out(struct softmax &state, sums<count> &score,
+__device__ __forceinline__ void share_out(struct tile_softmax &state, sums<count> &score,
                                           float (&factor)[2]) {
     float now[2] = {-INFINITY, -INFINITY};
 #pragma unroll
@@ -98,7 +98,7 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
     const uint32_t left = pass.tokens - part.first,
                    end = left < QUERIES ? pass.tokens : part.first + QUERIES;
     const uint32_t warp = threadIdx.x / 32, first = part.first + warp * WARP_ROWS;
-    struct softmax state = {pass.scale * log2_e, {-INFINITY, -INFINITY}, {}};
+    struct tile_softmax state = {pass.scale * log2_e, {-INFINITY, -INFINITY}, {}};
     struct strip<head> queries;
     float out[head / 64][EIGHT][4] = {}, factor[2];
 

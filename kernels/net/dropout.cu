@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * dropout: y = keep ? x * scale : 0, or residual + that; keep of element e of row r: word e % 4 of
- *   weir__random_words(seed, mini_batch, op, row_first + r, e / 4), its upper 24 bits at least
+ *   weir__philox_words(seed, mini_batch, op, row_first + r, e / 4), its upper 24 bits at least
  *   `threshold`. Where channels > 0, a row lies as (pixels, channels), and (pixel, c) is element
  *   c * pixels + pixel.
  * dropout2d: the same, with the channel as the element: all its pixels are kept or dropped.

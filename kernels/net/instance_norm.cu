@@ -32,7 +32,7 @@ enum { WIDTH = 4, THREADS = 256, FOLD_WARPS = 32, FOLD_UNROLL = 4 };
 template <typename T> using quad = several<T, WIDTH>;
 
 /* Where a thread stands: its channels, its first pixel, and the pixels of its part. */
-struct spot {
+struct norm_spot {
     uint32_t channel, across, down;
     uint32_t pixel, step, end;
 
@@ -97,7 +97,8 @@ __device__ __forceinline__ quad<T> load_sign(const struct weir__cuda_instance &c
  * base is less than the place. */
 template <typename T, bool whole, bool gradient, typename Visit>
 __device__ __forceinline__ void each_pixel(const struct weir__cuda_instance &call,
-                                           const struct spot &spot, uint64_t row, Visit visit) {
+                                           const struct norm_spot &spot, uint64_t row,
+                                           Visit visit) {
     constexpr uint32_t unroll = !whole ? 1 : gradient ? 4 : 8;
     const uint32_t n = call.channels;
     const uint64_t first = gradient ? row * call.pixels : 0;
@@ -167,7 +168,7 @@ template <typename T, bool whole> struct normed {
 
 /* Adds up what the block's threads have of each channel, and gives it to the part's `to`: (C). All
  * threads. */
-__device__ __forceinline__ void fold_block(const struct spot &spot, const double (&sum)[WIDTH],
+__device__ __forceinline__ void fold_block(const struct norm_spot &spot, const double (&sum)[WIDTH],
                                            double *to, uint32_t n) {
     __shared__ double shared[WIDTH][THREADS];
     __syncthreads();
@@ -189,7 +190,7 @@ __device__ __forceinline__ void fold_block(const struct spot &spot, const double
 /* Of v: sum, sum of squares; of a gradient g: sum, sum of g * n. */
 template <typename T, bool whole, bool gradient>
 __device__ __forceinline__ void add_pixels(const struct weir__cuda_instance &call,
-                                           const struct spot &spot, uint64_t row,
+                                           const struct norm_spot &spot, uint64_t row,
                                            double (&sum)[WIDTH], double (&product)[WIDTH]) {
     if constexpr (gradient) {
         const struct normed<T, whole> normed(call, row, spot.channel);
@@ -218,7 +219,7 @@ __device__ __forceinline__ void add_pixels(const struct weir__cuda_instance &cal
 template <typename T, bool gradient>
 __device__ __forceinline__ void sum_up(const struct weir__cuda_instance &call) {
     const uint32_t n = call.channels;
-    const struct spot spot(call);
+    const struct norm_spot spot(call);
     const bool whole = has_whole_rows(call);
 #pragma unroll 1
     for (uint64_t row = blockIdx.z; row < call.rows; row += gridDim.z) {
@@ -316,7 +317,7 @@ EXPORT_KERNEL(weir_instance_weights);
 
 template <typename T, bool whole>
 __device__ __forceinline__ void apply_norm(const struct weir__cuda_instance &call,
-                                           const struct spot &spot, uint64_t row) {
+                                           const struct norm_spot &spot, uint64_t row) {
     const uint32_t n = call.channels;
     const struct normed<T, whole> normed(call, row, spot.channel);
     const floats<WIDTH> bias = load_or<whole>(call.bias, spot.channel, n, 0.0f);
@@ -336,7 +337,7 @@ __device__ __forceinline__ void apply_norm(const struct weir__cuda_instance &cal
 
 template <typename T, bool whole>
 __device__ __forceinline__ void apply_gradient(const struct weir__cuda_instance &call,
-                                               const struct spot &spot, uint64_t row) {
+                                               const struct norm_spot &spot, uint64_t row) {
     const uint32_t n = call.channels;
     const struct normed<T, whole> normed(call, row, spot.channel);
     const float *means = call.means + row * 2 * n;
@@ -357,7 +358,7 @@ __device__ __forceinline__ void apply_gradient(const struct weir__cuda_instance 
 
 template <typename T, bool whole, bool gradient>
 __device__ __forceinline__ void apply_row(const struct weir__cuda_instance &call,
-                                          const struct spot &spot, uint64_t row) {
+                                          const struct norm_spot &spot, uint64_t row) {
     if constexpr (gradient)
         apply_gradient<T, whole>(call, spot, row);
     else
@@ -366,7 +367,7 @@ __device__ __forceinline__ void apply_row(const struct weir__cuda_instance &call
 
 template <typename T, bool gradient>
 __device__ __forceinline__ void apply(const struct weir__cuda_instance &call) {
-    const struct spot spot(call);
+    const struct norm_spot spot(call);
     const bool whole = has_whole_rows(call);
     if (spot.channel >= call.channels) return;
 #pragma unroll 1

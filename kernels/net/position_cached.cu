@@ -11,7 +11,7 @@
 #include "net/number.cuh"
 
 template <typename T>
-__device__ __forceinline__ void add_position(const struct weir__cuda_position &pass) {
+__device__ __forceinline__ void add_position(const struct weir__cuda_position_cached &pass) {
     constexpr uint32_t at_once = 16 / sizeof(T);
     const uint64_t row = blockIdx.y, place = pass.places.place[row];
     const uint64_t first = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
@@ -38,13 +38,13 @@ __device__ __forceinline__ void add_position(const struct weir__cuda_position &p
 }
 
 extern "C" __global__ void __launch_bounds__(256)
-    weir_position_cached_f32(struct weir__cuda_position pass) {
+    weir_position_cached_f32(struct weir__cuda_position_cached pass) {
     add_position<float>(pass);
 }
 EXPORT_KERNEL(weir_position_cached_f32);
 
 extern "C" __global__ void __launch_bounds__(256)
-    weir_position_cached_bf16(struct weir__cuda_position pass) {
+    weir_position_cached_bf16(struct weir__cuda_position_cached pass) {
     add_position<bf16>(pass);
 }
 EXPORT_KERNEL(weir_position_cached_bf16);

@@ -345,7 +345,7 @@ static int ask_within(struct weir_planner *planner, struct wish wish) {
 
 static struct weir_planner_choice choice_of(const struct weir_planner *planner,
                                             const struct weir__point *point) {
-    struct weir_planner_choice choice = weir__planner_choice(planner, point);
+    struct weir_planner_choice choice = weir__planner_choose(planner, point);
     choice.exact = planner->options->memory != NULL;
     choice.fits = fits(planner, point);
     return choice;
@@ -365,7 +365,7 @@ static void fill_parts(const struct weir_planner *planner, const struct weir__tr
         parts->copies += worker->copy / prediction->worker_count;
         parts->host += worker->host / prediction->worker_count;
     }
-    parts->recompute = weir__planner_recompute(planner, tried) / prediction->worker_count;
+    parts->recompute = weir__planner_recompute_time(planner, tried) / prediction->worker_count;
     parts->work = busy / prediction->worker_count - parts->recompute;
     choice->bubble = prediction->bubble;
     choice->moved_bytes = prediction->moved_bytes;

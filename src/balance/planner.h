@@ -103,8 +103,8 @@ int weir__planner_walk(struct weir_planner *planner);
 int weir__planner_approach(struct weir_planner *planner, double fastest);
 
 /** The shape's number of micro-batches. */
-static inline const struct weir__chunks *weir__planner_chunks(const struct weir_planner *planner,
-                                                              uint32_t shape) {
+static inline const struct weir__chunks *weir__planner_chunks_at(const struct weir_planner *planner,
+                                                                 uint32_t shape) {
     return &planner->chunks[planner->shapes[shape].chunks];
 }
 /** Fills a cut into planner->costs. As weir_stage_costs_fill. */
@@ -134,7 +134,8 @@ int weir__planner_try(struct weir_planner *planner, const struct weir__try *trie
 /** The partition that is even by time, for uniform `mode`, into planner->sizes. */
 int weir__planner_cut(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode);
 /** Seconds of recompute in the filled-in costs' step, over all workers. */
-double weir__planner_recompute(const struct weir_planner *planner, const struct weir__try *tried);
+double weir__planner_recompute_time(const struct weir_planner *planner,
+                                    const struct weir__try *tried);
 
 /** Keeps it, unless something of its shape is both as fast and as small. */
 int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tried, double step,
@@ -147,7 +148,7 @@ int weir__planner_try_and_keep(struct weir_planner *planner, const struct weir__
 bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes,
                          double *step, uint64_t *estimate);
 /** A point as others see it, without `exact` and `fits`. Its arrays are the point's. */
-struct weir_planner_choice weir__planner_choice(const struct weir_planner *planner,
+struct weir_planner_choice weir__planner_choose(const struct weir_planner *planner,
                                                 const struct weir__point *point);
 /** Asks for a point's bytes, once. */
 int weir__planner_ask(struct weir_planner *planner, struct weir__point *point);

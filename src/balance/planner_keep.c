@@ -102,7 +102,7 @@ bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uin
     return planner->status == WEIR_OK && *step < HUGE_VAL;
 }
 
-struct weir_planner_choice weir__planner_choice(const struct weir_planner *planner,
+struct weir_planner_choice weir__planner_choose(const struct weir_planner *planner,
                                                 const struct weir__point *point) {
     const struct weir__shape *shape = &planner->shapes[point->tried.shape];
     return (struct weir_planner_choice){.schedule = shape->schedule,
@@ -124,7 +124,7 @@ int weir__planner_ask(struct weir_planner *planner, struct weir__point *point) {
     point->asked = true;
     point->bytes = point->estimate;
     if (options->memory == NULL) return WEIR_OK;
-    struct weir_planner_choice choice = weir__planner_choice(planner, point);
+    struct weir_planner_choice choice = weir__planner_choose(planner, point);
     planner->asks++;
     int status = options->memory(options->memory_context, &choice, &point->bytes);
     if (status == WEIR_ERR_OUT_OF_MEMORY) return status;

@@ -67,7 +67,8 @@ static int approach_with(struct weir_planner *planner, uint32_t index, uint32_t 
     uint64_t limit = planner->options->memory_limit;
     double ratio = shape->exact_ratio > 0 ? shape->exact_ratio : 1, most = (double)limit / ratio;
     struct approach approach = {planner, index, most < 0x1p64 ? (uint64_t)most : UINT64_MAX};
-    uint64_t cells = (uint64_t)shape->stages * weir__planner_chunks(planner, index)->micro_batches;
+    uint64_t cells =
+        (uint64_t)shape->stages * weir__planner_chunks_at(planner, index)->micro_batches;
     uint64_t share = planner->actions_left / (left < FAVOURED ? left : FAVOURED);
     uint64_t moves = share / (4 * cells + 200) / (2 * ROUNDS);
     planner->actions_floor = planner->actions_left - share;

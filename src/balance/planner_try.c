@@ -112,7 +112,7 @@ static uint64_t estimate_of(struct weir_planner *planner, const struct weir__sha
 static int simulate(struct weir_planner *planner, const struct weir__try *tried, bool causes,
                     struct weir_prediction *prediction) {
     const struct weir_planner_options *options = planner->options;
-    const struct weir__chunks *chunks = weir__planner_chunks(planner, tried->shape);
+    const struct weir__chunks *chunks = weir__planner_chunks_at(planner, tried->shape);
     struct weir_simulate_options simulated = WEIR_SIMULATE_OPTIONS_INIT;
     int status = weir_stage_costs_simulate(planner->costs, WEIR_CHECKPOINT_DEFAULT, tried->modes,
                                            chunks->micro_batches, &simulated);
@@ -130,7 +130,7 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
 }
 
 int weir__planner_fill(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes) {
-    planner->costs = weir__planner_chunks(planner, shape)->stages;
+    planner->costs = weir__planner_chunks_at(planner, shape)->stages;
     return weir_stage_costs_fill(planner->costs, sizes, planner->shapes[shape].stages);
 }
 
@@ -153,8 +153,9 @@ int weir__planner_try(struct weir_planner *planner, const struct weir__try *trie
     return WEIR_OK;
 }
 
-double weir__planner_recompute(const struct weir_planner *planner, const struct weir__try *tried) {
-    uint32_t micro_batches = weir__planner_chunks(planner, tried->shape)->micro_batches;
+double weir__planner_recompute_time(const struct weir_planner *planner,
+                                    const struct weir__try *tried) {
+    uint32_t micro_batches = weir__planner_chunks_at(planner, tried->shape)->micro_batches;
     double sum = 0;
     for (uint32_t s = 0; s < planner->costs->stage_count; s++)
         sum += planner->costs->list[s].seconds[WEIR_KIND_R] *

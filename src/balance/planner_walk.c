@@ -169,7 +169,7 @@ static int try_uniform(struct weir_planner *planner, uint32_t shape, enum weir_c
 
 /* ---- one stage after the other ---- */
 
-struct path {
+struct walk_path {
     uint32_t shape;
     uint32_t *sizes; /* [stage]: even by time, when nothing is checkpointed; with that: */
     uint64_t *alive; /* [stage]: activations */
@@ -178,14 +178,14 @@ struct path {
     uint64_t estimate;
 };
 
-static uint64_t saving_of(const struct weir_planner *planner, const struct path *path,
+static uint64_t saving_of(const struct weir_planner *planner, const struct walk_path *path,
                           uint32_t stage) {
     return path->alive[stage] > 1 ? (path->alive[stage] - 1) * planner->costs->list[stage].saved
                                   : 0;
 }
 
 /* Of the worker's stages the one that gives most for its time; UINT32_MAX: none gives anything. */
-static uint32_t best_stage(const struct weir_planner *planner, const struct path *path,
+static uint32_t best_stage(const struct weir_planner *planner, const struct walk_path *path,
                            uint32_t worker) {
     const struct weir__shape *shape = &planner->shapes[path->shape];
     uint32_t best = UINT32_MAX;
@@ -201,15 +201,15 @@ static uint32_t best_stage(const struct weir_planner *planner, const struct path
     return best;
 }
 
-static uint32_t peak_worker(const struct weir_planner *planner, const struct path *path) {
+static uint32_t peak_worker(const struct weir_planner *planner, const struct walk_path *path) {
     uint32_t peak = 0;
     for (uint32_t w = 1; w < planner->options->workers; w++)
         if (path->bytes[w] > path->bytes[peak]) peak = w;
     return peak;
 }
 
-static bool checkpoint_one(struct weir_planner *planner, const struct path *path, uint32_t worker,
-                           enum weir_checkpoint mode) {
+static bool checkpoint_one(struct weir_planner *planner, const struct walk_path *path,
+                           uint32_t worker, enum weir_checkpoint mode) {
     uint32_t stage = best_stage(planner, path, worker);
     if (stage == UINT32_MAX) return false;
     planner->modes[stage] = mode;
@@ -218,7 +218,7 @@ static bool checkpoint_one(struct weir_planner *planner, const struct path *path
     return true;
 }
 
-static bool take_path(struct weir_planner *planner, struct path *path) {
+static bool take_path(struct weir_planner *planner, struct walk_path *path) {
     uint32_t stages = planner->shapes[path->shape].stages, workers = planner->options->workers;
     path->sizes = weir__pool_take(&planner->pool, stages, sizeof path->sizes[0]);
     path->alive = weir__pool_take(&planner->pool, stages, sizeof path->alive[0]);
@@ -227,10 +227,10 @@ static bool take_path(struct weir_planner *planner, struct path *path) {
 }
 
 /* Where nothing is checkpointed. */
-static int begin_path(struct weir_planner *planner, uint32_t shape, struct path *path) {
+static int begin_path(struct weir_planner *planner, uint32_t shape, struct walk_path *path) {
     uint32_t stages = planner->shapes[shape].stages;
     struct weir_prediction prediction;
-    *path = (struct path){.shape = shape};
+    *path = (struct walk_path){.shape = shape};
     if (!take_path(planner, path)) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__planner_cut(planner, shape, WEIR_CHECKPOINT_NEVER);
     if (status != WEIR_OK) return status;
@@ -246,7 +246,7 @@ static int begin_path(struct weir_planner *planner, uint32_t shape, struct path 
     return weir__planner_keep(planner, &tried, path->step, path->estimate, true);
 }
 
-static void take_position(struct weir_planner *planner, const struct path *path) {
+static void take_position(struct weir_planner *planner, const struct walk_path *path) {
     uint32_t stages = planner->shapes[path->shape].stages;
     memcpy(planner->sizes, path->sizes, stages * sizeof planner->sizes[0]);
     set_modes(planner, stages, WEIR_CHECKPOINT_NEVER);
@@ -257,7 +257,7 @@ static void take_position(struct weir_planner *planner, const struct path *path)
 }
 
 /* A stage at a time, until there is none that would give anything. */
-static int walk_path(struct weir_planner *planner, const struct path *path,
+static int walk_path(struct weir_planner *planner, const struct walk_path *path,
                      enum weir_checkpoint mode) {
     int status = WEIR_OK;
     take_position(planner, path);
@@ -271,15 +271,15 @@ static int walk_path(struct weir_planner *planner, const struct path *path,
 }
 
 static int try_path(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode) {
-    struct path path;
+    struct walk_path path;
     int status = begin_path(planner, shape, &path);
     return status == WEIR_OK && path.step < HUGE_VAL ? walk_path(planner, &path, mode) : status;
 }
 
 /* In one stride to the limit, and one more where that was not enough; then all that is left.
  * *step is HUGE_VAL where even that is not. */
-static int stride_to_limit(struct weir_planner *planner, const struct path *path, uint64_t limit,
-                           double *step) {
+static int stride_to_limit(struct weir_planner *planner, const struct walk_path *path,
+                           uint64_t limit, double *step) {
     uint64_t estimate = path->estimate;
     int status = WEIR_OK;
     take_position(planner, path);
@@ -454,7 +454,7 @@ static int try_some(struct weir_planner *planner, uint32_t shape, uint32_t budge
 static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
     const struct weir_planner_options *options = planner->options;
     uint32_t stages = planner->shapes[shape].stages, layers = options->costs->layer_count;
-    uint64_t cells = (uint64_t)stages * weir__planner_chunks(planner, shape)->micro_batches;
+    uint64_t cells = (uint64_t)stages * weir__planner_chunks_at(planner, shape)->micro_batches;
     uint64_t share = planner->actions_left / (planner->shape_count - shape);
     uint64_t budget = share / (4 * cells + 200);
     planner->actions_floor = planner->actions_left - share / 3; /* of the paths */
@@ -473,7 +473,7 @@ static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
 
 int weir__planner_stride(struct weir_planner *planner, uint32_t shape, uint64_t limit,
                          double fastest) {
-    struct path path;
+    struct walk_path path;
     double step = HUGE_VAL;
     int status = begin_path(planner, shape, &path);
     if (status != WEIR_OK) return status;
@@ -485,7 +485,7 @@ int weir__planner_stride(struct weir_planner *planner, uint32_t shape, uint64_t 
 
 /* A shape's even cuts: without checkpoints, from which modes change, and with all of them. */
 struct start {
-    struct path path;
+    struct walk_path path;
     double bound; /* of what it can come to */
     bool begun, done;
 };

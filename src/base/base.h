@@ -115,7 +115,7 @@ void weir__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out
  * `mini_batch` is the number since the beginning (its low 32 bits), `op` the layer's index << 8 |
  * the op's index within the layer, `row` the row's place in the mini-batch, `group` element / 4 in
  * PyTorch's order of dimensions. So a random number depends on nothing else. */
-void weir__random_words(uint64_t seed, uint64_t mini_batch, uint32_t op, uint32_t row,
+void weir__philox_words(uint64_t seed, uint64_t mini_batch, uint32_t op, uint32_t row,
                         uint32_t group, uint32_t out[4]);
 
 #endif

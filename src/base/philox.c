@@ -25,7 +25,7 @@ void weir__philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-void weir__random_words(uint64_t seed, uint64_t mini_batch, uint32_t op, uint32_t row,
+void weir__philox_words(uint64_t seed, uint64_t mini_batch, uint32_t op, uint32_t row,
                         uint32_t group, uint32_t out[4]) {
     const uint32_t counter[4] = {group, row, op, (uint32_t)mini_batch};
     const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

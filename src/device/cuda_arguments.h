@@ -46,7 +46,7 @@ struct weir__cuda_transpose {
                          the narrow side is at most 1024 */
 };
 
-/** Which random words: see weir__random_words. */
+/** Which random words: see weir__philox_words. */
 struct weir__cuda_random {
     uint32_t *to; /**< (rows, elements), 4-byte aligned */
     uint64_t rows, elements;

@@ -95,7 +95,7 @@ int weir__cuda_cast(struct weir_stream *stream, void *to, enum weir_dtype to_dty
 int weir__cuda_fill(struct weir_stream *stream, void *to, const void *element, size_t element_bytes,
                     uint64_t elements);
 
-/** Element e of row r is word e % 4 of weir__random_words(seed, mini_batch, op, row_first + r,
+/** Element e of row r is word e % 4 of weir__philox_words(seed, mini_batch, op, row_first + r,
  * e / 4). */
 int weir__cuda_random_words(struct weir_stream *stream, const struct weir__cuda_random *random);
 

@@ -18,18 +18,18 @@
 #define ENTRIES_FIRST 16u
 
 /* The entry at hand, besides what struct weir__safetensor has room for. */
-struct entry {
+struct header_entry {
     const char *name;
     const struct weir__safetensors_dtype *dtype;
     int64_t begin, end;
     unsigned seen; /* bits of the members so far */
 };
 
-struct reader {
+struct header_reader {
     const struct weir__safetensors_source *source;
     struct weir__safetensors_header *header;
     struct weir__json_scan scan;
-    struct entry entry;
+    struct header_entry entry;
     bool metadata_seen;
 };
 
@@ -48,14 +48,14 @@ int weir__safetensors_refuse(const struct weir__safetensors_source *source, int 
 
 #define REFUSE(reader, ...) weir__safetensors_refuse((reader)->source, WEIR_ERR_FORMAT, __VA_ARGS__)
 
-static int refuse_syntax(const struct reader *reader) {
+static int refuse_syntax(const struct header_reader *reader) {
     assert(reader->scan.fault);
     return REFUSE(reader, "the header is not JSON, at byte %zu: %s",
                   (size_t)(reader->scan.at - reader->scan.begin), reader->scan.fault);
 }
 
 /* Of the tensor at hand; `reason` goes on after its name. A value that is none is another fault. */
-static int refuse_value(struct reader *reader, const char *reason) {
+static int refuse_value(struct header_reader *reader, const char *reason) {
     if (!weir__json_value_begins(&reader->scan)) {
         return refuse_syntax(reader);
     }
@@ -65,8 +65,8 @@ static int refuse_value(struct reader *reader, const char *reason) {
 /* ---- growing ---- */
 
 /* Makes room for one more of `count` elements; a limit keeps the doubling from overflowing. */
-static int grow(const struct reader *reader, void **array, uint32_t count, uint32_t *capacity,
-                size_t bytes) {
+static int grow(const struct header_reader *reader, void **array, uint32_t count,
+                uint32_t *capacity, size_t bytes) {
     if (count < *capacity) {
         return WEIR_OK;
     }
@@ -87,7 +87,7 @@ static int grow(const struct reader *reader, void **array, uint32_t count, uint3
 
 /* ---- metadata ---- */
 
-static int read_text(struct reader *reader) {
+static int read_text(struct header_reader *reader) {
     struct weir__safetensors_header *header = reader->header;
     struct weir__safetensors_text text;
     if (!weir__json_key(&reader->scan, &text.key)) {
@@ -110,7 +110,7 @@ static int read_text(struct reader *reader) {
     return status;
 }
 
-static int read_metadata(struct reader *reader) {
+static int read_metadata(struct header_reader *reader) {
     bool first = true;
     int status = WEIR_OK;
     if (reader->metadata_seen) {
@@ -139,7 +139,7 @@ static const struct weir__safetensors_dtype *dtype_of(const char *name) {
     return NULL;
 }
 
-static int read_dtype(struct reader *reader, struct weir__safetensor *tensor) {
+static int read_dtype(struct header_reader *reader, struct weir__safetensor *tensor) {
     const char *name;
     if (weir__json_peek(&reader->scan) != '"') {
         return refuse_value(reader, "has a dtype that is not text");
@@ -157,7 +157,7 @@ static int read_dtype(struct reader *reader, struct weir__safetensor *tensor) {
     return WEIR_OK;
 }
 
-static int read_shape(struct reader *reader, struct weir__safetensor *tensor) {
+static int read_shape(struct header_reader *reader, struct weir__safetensor *tensor) {
     bool first = true;
     if (!weir__json_take(&reader->scan, '[')) {
         return refuse_value(reader, "has a shape that is not a list");
@@ -180,7 +180,7 @@ static int read_shape(struct reader *reader, struct weir__safetensor *tensor) {
     return reader->scan.fault ? refuse_syntax(reader) : WEIR_OK;
 }
 
-static int read_offsets(struct reader *reader, struct weir__safetensor *tensor) {
+static int read_offsets(struct header_reader *reader, struct weir__safetensor *tensor) {
     static const char wrong[] = "has data_offsets that are not two integers >= 0 below 2^63";
     (void)tensor;
     int64_t *const places[] = {&reader->entry.begin, &reader->entry.end};
@@ -204,12 +204,12 @@ static int read_offsets(struct reader *reader, struct weir__safetensor *tensor) 
 
 static const struct member {
     const char *name;
-    int (*read)(struct reader *reader, struct weir__safetensor *tensor);
+    int (*read)(struct header_reader *reader, struct weir__safetensor *tensor);
 } members[] = {{"dtype", read_dtype}, {"shape", read_shape}, {"data_offsets", read_offsets}};
 #define MEMBERS WEIR__COUNT_OF(members)
 
 /* An unknown key is refused: it may be the misspelling of one that is missing. */
-static int read_member(struct reader *reader, struct weir__safetensor *tensor) {
+static int read_member(struct header_reader *reader, struct weir__safetensor *tensor) {
     const char *key;
     unsigned m = 0;
     if (!weir__json_key(&reader->scan, &key)) {
@@ -232,7 +232,7 @@ static int read_member(struct reader *reader, struct weir__safetensor *tensor) {
 /* ---- a tensor ---- */
 
 /* Rule 9 as far as one tensor goes: forwards, inside the buffer, and as long as the shape says. */
-static int check_offsets(const struct reader *reader, struct weir__safetensor *tensor) {
+static int check_offsets(const struct header_reader *reader, struct weir__safetensor *tensor) {
     unsigned long long begin = (unsigned long long)reader->entry.begin;
     unsigned long long end = (unsigned long long)reader->entry.end;
     char text[96];
@@ -255,7 +255,7 @@ static int check_offsets(const struct reader *reader, struct weir__safetensor *t
     return WEIR_OK;
 }
 
-static int check_tensor(const struct reader *reader, struct weir__safetensor *tensor) {
+static int check_tensor(const struct header_reader *reader, struct weir__safetensor *tensor) {
     char text[96];
     for (unsigned m = 0; m < MEMBERS; m++) {
         if (!(reader->entry.seen & 1u << m)) {
@@ -275,7 +275,7 @@ static int check_tensor(const struct reader *reader, struct weir__safetensor *te
     }
 }
 
-static int read_members(struct reader *reader, struct weir__safetensor *tensor) {
+static int read_members(struct header_reader *reader, struct weir__safetensor *tensor) {
     bool first = true;
     int status = WEIR_OK;
     if (!weir__json_take(&reader->scan, '{')) {
@@ -290,7 +290,7 @@ static int read_members(struct reader *reader, struct weir__safetensor *tensor) 
     return reader->scan.fault ? refuse_syntax(reader) : check_tensor(reader, tensor);
 }
 
-static int read_tensor(struct reader *reader, const char *name) {
+static int read_tensor(struct header_reader *reader, const char *name) {
     struct weir__safetensors_header *header = reader->header;
     if (header->tensor_count == reader->source->tensors_max) {
         return weir__safetensors_refuse(reader->source, WEIR_ERR_UNSUPPORTED,
@@ -304,7 +304,7 @@ static int read_tensor(struct reader *reader, const char *name) {
     if (status) {
         return status;
     }
-    reader->entry = (struct entry){.name = name};
+    reader->entry = (struct header_entry){.name = name};
     struct weir__safetensor *tensor = &header->tensors[header->tensor_count++];
     *tensor = (struct weir__safetensor){.name = name};
     return read_members(reader, tensor);
@@ -312,7 +312,7 @@ static int read_tensor(struct reader *reader, const char *name) {
 
 /* ---- all of it ---- */
 
-static int read_entries(struct reader *reader) {
+static int read_entries(struct header_reader *reader) {
     struct weir__json_scan *scan = &reader->scan;
     const char *name;
     bool first = true, begins = weir__json_take(scan, '{');
@@ -333,7 +333,7 @@ static int read_entries(struct reader *reader) {
 
 int weir__safetensors_header_read(const struct weir__safetensors_source *source,
                                   struct weir__safetensors_header *header) {
-    struct reader reader = {.source = source, .header = header};
+    struct header_reader reader = {.source = source, .header = header};
     *header = (struct weir__safetensors_header){.allocator = source->io->allocator,
                                                 .text_bytes = source->text_bytes};
     header->texts = weir__acquire(header->allocator, source->text_bytes, 1);

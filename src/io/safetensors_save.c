@@ -17,7 +17,7 @@
 #define NAME_SHOWN 64
 #define METADATA "__metadata__"
 
-struct entry {
+struct saved_entry {
     const struct weir__safetensors_item *item;
     const struct weir__safetensors_dtype *dtype;
     size_t bytes;
@@ -26,7 +26,7 @@ struct entry {
 struct saving {
     const struct weir__io *io;
     const char *path;
-    struct entry *entries;
+    struct saved_entry *entries;
     uint32_t entry_count;
     const struct weir__safetensors_text **texts;
     uint32_t text_count;
@@ -61,8 +61,8 @@ static bool is_text(const char *text) {
 }
 
 static int check_item(const struct saving *saving, const struct weir__safetensors_item *item,
-                      struct entry *entry) {
-    *entry = (struct entry){.item = item, .dtype = dtype_of(item->dtype)};
+                      struct saved_entry *entry) {
+    *entry = (struct saved_entry){.item = item, .dtype = dtype_of(item->dtype)};
     if (!is_text(item->name) || strcmp(item->name, METADATA) == 0) {
         return bad_item(saving, item->name, WEIR_ERR_ARGUMENT,
                         "is no name for a tensor: UTF-8 text other than " METADATA " is");
@@ -88,7 +88,7 @@ static int check_item(const struct saving *saving, const struct weir__safetensor
 }
 
 static int compare_entries(const void *left, const void *right) {
-    const struct entry *a = left, *b = right;
+    const struct saved_entry *a = left, *b = right;
     if (a->dtype != b->dtype) {
         return a->dtype > b->dtype ? -1 : 1;
     }
@@ -152,7 +152,7 @@ static int add_metadata(struct saving *saving) {
     return WEIR_OK;
 }
 
-static int add_tensor(struct saving *saving, const struct entry *entry, size_t begin) {
+static int add_tensor(struct saving *saving, const struct saved_entry *entry, size_t begin) {
     const struct weir__safetensors_item *item = entry->item;
     json_t *shape = json_array();
     bool done = shape != NULL;
@@ -181,7 +181,7 @@ static int build_header(struct saving *saving) {
     }
     int status = saving->text_count > 0 ? add_metadata(saving) : WEIR_OK;
     for (uint32_t i = 0; i < saving->entry_count && !status; i++) {
-        const struct entry *entry = &saving->entries[i];
+        const struct saved_entry *entry = &saving->entries[i];
         begin = end;
         if (!weir__add(begin, entry->bytes, &end) || end > INT64_MAX) {
             return bad_item(saving, entry->item->name, WEIR_ERR_OVERFLOW,
@@ -223,7 +223,7 @@ static int format_header(struct saving *saving) {
 /* ---- the data ---- */
 
 static int write_pieces(const struct saving *saving, struct weir__file *file,
-                        const struct entry *entry) {
+                        const struct saved_entry *entry) {
     for (size_t offset = 0; offset < entry->bytes;) {
         const void *data = NULL;
         size_t bytes = 0;
@@ -249,7 +249,7 @@ static int write_file(struct saving *saving) {
     }
     status = weir__file_write(&file, saving->bytes.data, saving->bytes.count);
     for (uint32_t i = 0; i < saving->entry_count && !status; i++) {
-        const struct entry *entry = &saving->entries[i];
+        const struct saved_entry *entry = &saving->entries[i];
         status = entry->item->data ? weir__file_write(&file, entry->item->data, entry->bytes)
                                    : write_pieces(saving, &file, entry);
     }

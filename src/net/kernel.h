@@ -68,7 +68,7 @@
  * - sigmoid: x -> y; in place ok; sigmoid_grad: dy, y -> dx. No overflow for any x
  * - tanh: x -> y; in place ok; tanh_grad: dy, y -> dx
  * - dropout: x (R, N) -> y = keep ? x / (1 - p) : 0; in place ok. keep of element e of row r: word
- *   e % 4 of weir__random_words(seed, mini_batch, op, row_first + r, e / 4), as (word >> 8) *
+ *   e % 4 of weir__philox_words(seed, mini_batch, op, row_first + r, e / 4), as (word >> 8) *
  *   2^-24 >= p. Elements are counted in PyTorch's order: where `channels` > 0 the row lies in
  *   memory as (N / channels, channels), and the number at (pixel, c) is element c * (N / channels)
  *   + pixel. Also its own gradient (dy -> dx). Identity when call->infer. The scale 1 / (1 - p) is
@@ -205,7 +205,7 @@
     X(custom)                                                                                      \
     X(custom_grad)
 
-enum weir__op {
+enum weir__op_code {
 #define WEIR__OP_ENUM(name) WEIR__OP_##name,
     WEIR__OP_MAP(WEIR__OP_ENUM)
 #undef WEIR__OP_ENUM
@@ -228,7 +228,7 @@ struct weir__custom;
 
 /** Everything about a call that is known when the program is compiled. Unused members are 0. */
 struct weir__op_shape {
-    enum weir__op op;
+    enum weir__op_code op;
     enum weir_dtype dtype;
     uint32_t threads;
     int64_t rows;     /**< R */
@@ -304,9 +304,9 @@ enum weir__backend {
 
 /** The kernel for an op at a dtype, or NULL where there is none: f64 has only the reference, bf16
  * only CUDA, and a user's own op only the CPU. */
-const struct weir__kernel *weir__kernel_for(enum weir__op op, enum weir_dtype dtype,
+const struct weir__kernel *weir__kernel_for(enum weir__op_code op, enum weir_dtype dtype,
                                             enum weir__backend backend);
-const char *weir__op_name(enum weir__op op);
+const char *weir__op_name(enum weir__op_code op);
 /** "oneDNN 2.6.3", or "" when built without. */
 const char *weir__onednn_version(void);
 /** Tells the worker's thread how many threads its library calls may use (omp_set_num_threads, where
@@ -319,25 +319,25 @@ uint32_t weir__kernel_threads(uint32_t threads);
  * the end. f32 or f64. */
 double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count, bool reference);
 /** y += x. */
-void weir__accumulate(enum weir_dtype dtype, void *y, const void *x, uint64_t count);
+void weir__accumulate_values(enum weir_dtype dtype, void *y, const void *x, uint64_t count);
 
-struct weir__adamw {
+struct weir__adamw_step {
     double lr, beta1, beta2, eps, weight_decay;
     uint64_t step;         /**< 1 for the first update */
     double gradient_scale; /**< gradients are multiplied by this */
 };
 /** torch.optim.AdamW (decoupled weight decay), one array. */
-void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw *options, uint64_t count,
-                        void *parameter, const void *gradient, void *exp_avg, void *exp_avg_sq,
-                        bool reference);
-struct weir__sgd {
+void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw_step *options,
+                        uint64_t count, void *parameter, const void *gradient, void *exp_avg,
+                        void *exp_avg_sq, bool reference);
+struct weir__sgd_step {
     double lr, momentum, weight_decay;
     bool nesterov;
     bool first; /**< the momentum buffer starts as the gradient */
     double gradient_scale;
 };
 /** torch.optim.SGD; `momentum` may be NULL when its factor is 0. */
-void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd *options, uint64_t count,
+void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd_step *options, uint64_t count,
                       void *parameter, const void *gradient, void *momentum, bool reference);
 
 #endif

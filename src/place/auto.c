@@ -22,7 +22,7 @@ enum seating {
 #define SEAT_NONE UINT32_MAX
 
 /* What a core is for, and whom it belongs to, as far as known; unknown ones are tried. */
-struct candidates {
+struct place_candidates {
     bool sibling[WEIR__PLACE_CORES_MAX]; /* another pipe's of this process */
     bool stranger[WEIR__PLACE_CORES_MAX];
     bool free[WEIR__PLACE_CORES_MAX];      /* to be dealt or sat on */
@@ -55,7 +55,7 @@ static uint32_t next_to_sit(const struct weir__plan_call *plan, const uint32_t *
 }
 
 /* The core with the fewest on it that no group has, of those the last: groups begin in front. */
-static uint32_t find_seat(const struct weir__plan_call *plan, const struct candidates *c,
+static uint32_t find_seat(const struct weir__plan_call *plan, const struct place_candidates *c,
                           const struct weir__near *gpu) {
     const struct weir__machine *machine = plan->machine;
     uint32_t best = SEAT_NONE;
@@ -67,7 +67,7 @@ static uint32_t find_seat(const struct weir__plan_call *plan, const struct candi
     return best;
 }
 
-static bool seat_all(const struct weir__plan_call *plan, struct candidates *c,
+static bool seat_all(const struct weir__plan_call *plan, struct place_candidates *c,
                      enum seating seating) {
     uint32_t w;
     for (w = 0; w < plan->workers; w++) c->seat[w] = SEAT_NONE;
@@ -84,23 +84,23 @@ static bool seat_all(const struct weir__plan_call *plan, struct candidates *c,
 
 /* ---- groups ---- */
 
-static void clear_groups(const struct weir__plan_call *plan, struct candidates *c) {
+static void clear_groups(const struct weir__plan_call *plan, struct place_candidates *c) {
     for (uint32_t i = 0; i < plan->machine->core_count; i++) c->owner[i] = WEIR__NO_WORKER;
 }
 
-static bool deal_groups(const struct weir__plan_call *plan, struct candidates *c) {
+static bool deal_groups(const struct weir__plan_call *plan, struct place_candidates *c) {
     uint32_t groups = weir__plan_computing(plan);
     if (groups > 0) return weir__choose(plan->machine, c->free, groups, plan->threads, c->owner);
     clear_groups(plan, c);
     return true;
 }
 
-static bool groups_first(const struct weir__plan_call *plan, struct candidates *c,
+static bool groups_first(const struct weir__plan_call *plan, struct place_candidates *c,
                          enum seating seating) {
     return deal_groups(plan, c) && seat_all(plan, c, seating);
 }
 
-static bool seats_first(const struct weir__plan_call *plan, struct candidates *c,
+static bool seats_first(const struct weir__plan_call *plan, struct place_candidates *c,
                         enum seating seating) {
     clear_groups(plan, c);
     if (!seat_all(plan, c, seating)) return false;
@@ -110,13 +110,14 @@ static bool seats_first(const struct weir__plan_call *plan, struct candidates *c
 
 /* ---- both ---- */
 
-static void find_free(const struct weir__plan_call *plan, struct candidates *c, bool share) {
+static void find_free(const struct weir__plan_call *plan, struct place_candidates *c, bool share) {
     for (uint32_t i = 0; i < plan->machine->core_count; i++)
         c->free[i] = !c->stranger[i] && (share || !c->sibling[i]);
 }
 
 /* Cores that nobody else has, or, if these are too few, those of this process's other pipes too. */
-static bool choose(const struct weir__plan_call *plan, struct candidates *c, enum seating seating) {
+static bool choose(const struct weir__plan_call *plan, struct place_candidates *c,
+                   enum seating seating) {
     for (int share = 0; share <= 1; share++) {
         find_free(plan, c, share == 1);
         if (groups_first(plan, c, seating) || seats_first(plan, c, seating)) return true;
@@ -126,7 +127,7 @@ static bool choose(const struct weir__plan_call *plan, struct candidates *c, enu
 
 /* Claims what was chosen, in one order for all processes, so that of two that start together one
  * gets all that it wants. False at the first core that turns out to be another's: choose again. */
-static bool claim_chosen(struct weir__machine *machine, struct candidates *c) {
+static bool claim_chosen(struct weir__machine *machine, struct place_candidates *c) {
     for (uint32_t i = 0; i < machine->core_count; i++) {
         bool chosen = c->owner[i] != WEIR__NO_WORKER || c->seated[i] > 0;
         if (!chosen || c->sibling[i]) continue;
@@ -139,7 +140,8 @@ static bool claim_chosen(struct weir__machine *machine, struct candidates *c) {
 }
 
 /* How they sit now, or SEATINGS: there are too few cores for the groups alone. */
-static enum seating choose_and_claim(const struct weir__plan_call *plan, struct candidates *c) {
+static enum seating choose_and_claim(const struct weir__plan_call *plan,
+                                     struct place_candidates *c) {
     struct weir__machine *machine = plan->machine;
     uint64_t need = (uint64_t)weir__plan_computing(plan) * plan->threads;
     if (need > machine->usable_count) return SEATINGS;
@@ -156,19 +158,19 @@ static enum seating choose_and_claim(const struct weir__plan_call *plan, struct 
 
 /* ---- placements ---- */
 
-static void take_near(const struct weir__near *gpu, struct weir__placement *placement) {
+static void take_near(const struct weir__near *gpu, struct weir__worker_place *placement) {
     placement->place.core_count = gpu->core_count;
     memcpy(placement->core_ids, gpu->core_ids, gpu->core_count * sizeof *gpu->core_ids);
 }
 
 /* Groups are numbered as the workers that compute. Only what sits apart, or in a group whose cores
  * no worker without a seat may run on, has them for itself. */
-static void fill(const struct weir__plan_call *plan, const struct candidates *c,
+static void fill(const struct weir__plan_call *plan, const struct place_candidates *c,
                  enum seating seating) {
     const struct weir__machine *machine = plan->machine;
     uint32_t group = 0;
     for (uint32_t w = 0; w < plan->workers; w++) {
-        struct weir__placement *placement = &plan->placements[w];
+        struct weir__worker_place *placement = &plan->placements[w];
         const struct weir__near *gpu = weir__plan_gpu(plan, w);
         placement->exclusive = seating == APART || (gpu == NULL && seating == TOGETHER);
         if (gpu != NULL && (seating == SEATINGS || c->seat[w] == SEAT_ANYWHERE)) {
@@ -184,7 +186,7 @@ static void fill(const struct weir__plan_call *plan, const struct candidates *c,
     }
 }
 
-static void keep_claims(const struct weir__plan_call *plan, const struct candidates *c,
+static void keep_claims(const struct weir__plan_call *plan, const struct place_candidates *c,
                         bool found) {
     for (uint32_t i = 0; i < plan->machine->core_count; i++)
         if (!found || (c->owner[i] == WEIR__NO_WORKER && c->seated[i] == 0))
@@ -193,7 +195,7 @@ static void keep_claims(const struct weir__plan_call *plan, const struct candida
 
 int weir__plan_auto(const struct weir__plan_call *plan) {
     const struct weir_allocator *allocator = plan->machine->allocator;
-    struct candidates *c = weir__acquire(allocator, 1, sizeof *c);
+    struct place_candidates *c = weir__acquire(allocator, 1, sizeof *c);
     if (c == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = WEIR_ERR_OUT_OF_MEMORY;
     c->seat = weir__acquire(allocator, plan->workers, sizeof *c->seat);

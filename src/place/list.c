@@ -9,7 +9,7 @@
 enum { DIGITS_MAX = 6 };
 
 /* Where a reading stands. */
-struct reading {
+struct list_reading {
     const char *text;
     hwloc_const_bitmap_t allowed;
     hwloc_bitmap_t seen, absent, twice;
@@ -35,7 +35,7 @@ static bool read_item(const char **at, uint32_t *first, uint32_t *last) {
     return read_number(at, last) && *first <= *last;
 }
 
-static bool add(struct reading *reading, uint32_t unit) {
+static bool add(struct list_reading *reading, uint32_t unit) {
     if (!hwloc_bitmap_isset(reading->allowed, unit)) {
         return hwloc_bitmap_set(reading->absent, unit) == 0;
     }
@@ -47,7 +47,7 @@ static bool add(struct reading *reading, uint32_t unit) {
     return hwloc_bitmap_set(reading->seen, unit) == 0;
 }
 
-static int read_items(struct reading *reading, struct weir_faults *faults) {
+static int read_items(struct list_reading *reading, struct weir_faults *faults) {
     const char *at = reading->text;
     for (;;) {
         const char *item = at;
@@ -69,7 +69,7 @@ static int read_items(struct reading *reading, struct weir_faults *faults) {
     }
 }
 
-static int judge(const struct reading *reading, struct weir_faults *faults) {
+static int judge(const struct list_reading *reading, struct weir_faults *faults) {
     char cores[64], allowed[64];
     int status = WEIR_OK;
     if (!hwloc_bitmap_iszero(reading->absent)) {
@@ -92,7 +92,7 @@ int weir__list_parse(const char *text, hwloc_const_bitmap_t allowed, struct weir
                      uint32_t capacity, uint32_t *units, uint32_t *count) {
     assert(text != NULL && allowed != NULL && units != NULL && count != NULL);
     assert((int)capacity >= hwloc_bitmap_weight(allowed));
-    struct reading reading = {
+    struct list_reading reading = {
         .text = text, .allowed = allowed, .units = units, .capacity = capacity};
     int status = WEIR_ERR_OUT_OF_MEMORY;
     reading.seen = hwloc_bitmap_alloc();

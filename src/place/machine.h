@@ -75,7 +75,7 @@ struct weir__plan_call {
     uint32_t workers, threads;
     uint32_t gpu_count;                   /**< workers with one */
     const struct weir__near *const *gpus; /**< as weir__place_request's */
-    struct weir__placement *placements;
+    struct weir__worker_place *placements;
 };
 static inline const struct weir__near *weir__plan_gpu(const struct weir__plan_call *plan,
                                                       uint32_t worker) {
@@ -87,7 +87,7 @@ static inline uint32_t weir__plan_computing(const struct weir__plan_call *plan) 
 }
 /** Fills a bound worker's placement: all but worker, threads, core_count and core_ids, which are
  * there. WEIR_ERR_OUT_OF_MEMORY. */
-int weir__plan_describe(const struct weir__plan_call *plan, struct weir__placement *placement);
+int weir__plan_describe(const struct weir__plan_call *plan, struct weir__worker_place *placement);
 
 /* ---- auto.c ---- */
 

@@ -53,7 +53,7 @@ struct weir__near {
                               "..." */
     uint32_t core_count; /**< cores that we may use among them; 0: unknown, or none */
     uint32_t core_ids[WEIR__PLACE_CORES_MAX]; /**< one processing unit per core, as
-                                                   weir__placement's, in the machine's order */
+                                                   weir__worker_place's, in the machine's order */
 };
 /** Nothing is known. */
 #define WEIR__NEAR_UNKNOWN                                                                         \
@@ -81,7 +81,7 @@ struct weir__place_request {
 };
 
 /** Where one worker goes. */
-struct weir__placement {
+struct weir__worker_place {
     struct weir_place place;
     bool exclusive;      /**< bound, and its cores are no other worker's, nor another process's */
     uint32_t threads;    /**< how many threads its calls should use: 1 with a GPU */
@@ -100,14 +100,14 @@ struct weir__placement {
  * "none" too. WEIR_ERR_ARGUMENT for a malformed list, a core that is not there or not allowed, or
  * too few: named in `faults`. Gives back what an earlier plan of this machine claimed. */
 int weir__place_plan(struct weir__machine *machine, const struct weir__place_request *request,
-                     struct weir_faults *faults, struct weir__placement *placements);
+                     struct weir_faults *faults, struct weir__worker_place *placements);
 /** Refuses what weir__place_plan refuses on this machine, with the same faults, and places and
  * claims nothing. What is near the GPUs is not looked at. */
 int weir__place_check(const struct weir_allocator *allocator,
                       const struct weir__place_request *request, struct weir_faults *faults);
 /** Binds the calling thread; does nothing if the placement is not bound or the machine synthetic.
  * WEIR_ERR_SYSTEM if the system refuses, WEIR_ERR_OUT_OF_MEMORY. From any thread. */
-int weir__place_bind(struct weir__machine *machine, const struct weir__placement *placement);
+int weir__place_bind(struct weir__machine *machine, const struct weir__worker_place *placement);
 /** Gives claimed cores back (also done by weir__machine_destroy). */
 void weir__place_unclaim(struct weir__machine *machine);
 

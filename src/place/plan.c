@@ -10,7 +10,7 @@
 
 static void place_unbound(const struct weir__plan_call *plan) {
     for (uint32_t w = 0; w < plan->workers; w++) {
-        struct weir__placement *placement = &plan->placements[w];
+        struct weir__worker_place *placement = &plan->placements[w];
         const struct weir__near *gpu = weir__plan_gpu(plan, w);
         memset(placement, 0, sizeof *placement);
         placement->place.worker = w;
@@ -22,7 +22,7 @@ static void place_unbound(const struct weir__plan_call *plan) {
 
 /* ---- describing a bound worker ---- */
 
-static hwloc_bitmap_t units_of(const struct weir__placement *placement) {
+static hwloc_bitmap_t units_of(const struct weir__worker_place *placement) {
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     if (set == NULL) return NULL;
     for (uint32_t i = 0; i < placement->place.core_count; i++) {
@@ -49,7 +49,7 @@ static void name_cache(hwloc_topology_t topology, hwloc_const_bitmap_t set, char
     if (object != NULL) (void)hwloc_obj_type_snprintf(text, capacity, object, 0);
 }
 
-int weir__plan_describe(const struct weir__plan_call *plan, struct weir__placement *placement) {
+int weir__plan_describe(const struct weir__plan_call *plan, struct weir__worker_place *placement) {
     struct weir_place *place = &placement->place;
     hwloc_bitmap_t set = units_of(placement);
     if (set == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -80,7 +80,7 @@ static uint64_t cores_wanted(const struct weir__plan_call *plan, uint32_t thread
 static void deal_list(const struct weir__plan_call *plan, const uint32_t *units) {
     place_unbound(plan);
     for (uint32_t w = 0; w < plan->workers; w++) {
-        struct weir__placement *placement = &plan->placements[w];
+        struct weir__worker_place *placement = &plan->placements[w];
         placement->place.core_count = cores_of(plan, w);
         memcpy(placement->core_ids, units, placement->place.core_count * sizeof *units);
         units += placement->place.core_count;
@@ -96,7 +96,7 @@ enum { NOBODY = 0 };
 static void find_owners(const struct weir__plan_call *plan, uint32_t *owners) {
     struct weir__machine *machine = plan->machine;
     for (uint32_t w = 0; w < plan->workers; w++) {
-        const struct weir__placement *placement = &plan->placements[w];
+        const struct weir__worker_place *placement = &plan->placements[w];
         for (uint32_t i = 0; i < placement->place.core_count; i++) {
             uint32_t core = weir__machine_core_of(machine, placement->core_ids[i]);
             if (core == machine->core_count) continue; /* beyond WEIR__PLACE_CORES_MAX */
@@ -109,7 +109,7 @@ static void find_owners(const struct weir__plan_call *plan, uint32_t *owners) {
 
 static bool owns_its_cores(const struct weir__plan_call *plan, uint32_t worker,
                            const uint32_t *owners) {
-    const struct weir__placement *placement = &plan->placements[worker];
+    const struct weir__worker_place *placement = &plan->placements[worker];
     for (uint32_t i = 0; i < placement->place.core_count; i++) {
         uint32_t core = weir__machine_core_of(plan->machine, placement->core_ids[i]);
         if (core < plan->machine->core_count && owners[core] == SEVERAL) return false;
@@ -200,7 +200,7 @@ static int place_by_itself(struct weir__plan_call *plan, bool binds) {
 }
 
 int weir__place_plan(struct weir__machine *machine, const struct weir__place_request *request,
-                     struct weir_faults *faults, struct weir__placement *placements) {
+                     struct weir_faults *faults, struct weir__worker_place *placements) {
     assert(machine != NULL && placements != NULL);
     weir__place_unclaim(machine);
     const char *bind = effective_bind(request->bind);
@@ -225,7 +225,7 @@ int weir__place_check(const struct weir_allocator *allocator,
     return status;
 }
 
-int weir__place_bind(struct weir__machine *machine, const struct weir__placement *placement) {
+int weir__place_bind(struct weir__machine *machine, const struct weir__worker_place *placement) {
     assert(machine != NULL && placement != NULL);
     if (!placement->place.bound || machine->synthetic) return WEIR_OK;
     hwloc_bitmap_t set = units_of(placement);

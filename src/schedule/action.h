@@ -33,7 +33,7 @@ enum weir__effect {
  * that writes it: so F writes SAVED only where no R of it stands in the table. An action of a kind
  * marked `waits_gradient_late` also reads OUTPUT_GRADS and SKIP_GRADS_IN when recomputation is
  * late. */
-struct weir__kind {
+struct weir__kind_facts {
     char letter;
     const char *name;
     enum weir_phase phase; /**< of a plain call; F becomes FORWARD_CHECKPOINT or INFER by context */
@@ -45,7 +45,7 @@ struct weir__kind {
     bool of_backward; /**< what stages without backward do not have */
     bool waits_gradient_late;
 };
-extern const struct weir__kind weir__kinds[WEIR_KIND_COUNT];
+extern const struct weir__kind_facts weir__kinds[WEIR_KIND_COUNT];
 
 /** One skip as the schedule sees it: from a stage to stages. */
 struct weir__flow_skip {
@@ -77,7 +77,7 @@ struct weir__flow {
 };
 
 /** Why an edge is there. */
-enum weir__cause {
+enum weir__edge_cause {
     WEIR__CAUSE_BORDER,
     WEIR__CAUSE_GRADIENT,
     WEIR__CAUSE_SKIP,
@@ -87,7 +87,7 @@ enum weir__cause {
 
 struct weir__edge {
     uint32_t from; /**< action index in table->actions; from happens before the edge's owner */
-    uint8_t cause; /**< enum weir__cause */
+    uint8_t cause; /**< enum weir__edge_cause */
 };
 
 /**
@@ -169,7 +169,7 @@ enum weir__sharing {
 /** A schedule: a pure function that fills the builder, U included, and one row of the table of
  * schedules (schedule.c). R stands for a checkpointed (stage, micro-batch); see
  * weir__checkpointed. `check` sees options whose counts and `sharing` are sound. */
-struct weir__schedule {
+struct weir__named_schedule {
     const char *name;
     enum weir__sharing sharing;
     void (*check)(const struct weir_table_options *options, struct weir_faults *faults);

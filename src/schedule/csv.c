@@ -22,11 +22,11 @@ static const char *const words[] = {"SEND_F",        "RECV_F",        "SEND_B",
 #define WORD_COUNT WEIR__COUNT_OF(words)
 
 /** Part of the text. */
-struct span {
+struct csv_span {
     const char *begin, *end;
 };
 
-struct reader {
+struct csv_reader {
     const struct weir_table_options *options;
     struct weir_faults *faults;
     struct weir__table_builder builder; /**< what the text says */
@@ -47,22 +47,22 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-static struct span trim(struct span span) {
+static struct csv_span trim(struct csv_span span) {
     while (span.begin < span.end && is_blank(span.begin[0])) span.begin++;
     while (span.begin < span.end && is_blank(span.end[-1])) span.end--;
     return span;
 }
 
 /* Up to the separator, which is taken too; `rest` begins behind it. */
-static struct span split(struct span *rest, char separator) {
-    struct span part = *rest;
+static struct csv_span split(struct csv_span *rest, char separator) {
+    struct csv_span part = *rest;
     const char *at = memchr(rest->begin, separator, (size_t)(rest->end - rest->begin));
     part.end = at != NULL ? at : rest->end;
     rest->begin = at != NULL ? at + 1 : rest->end;
     return part;
 }
 
-static bool equals(struct span span, const char *text) {
+static bool equals(struct csv_span span, const char *text) {
     size_t length = strlen(text);
     return (size_t)(span.end - span.begin) == length && memcmp(span.begin, text, length) == 0;
 }
@@ -70,7 +70,7 @@ static bool equals(struct span span, const char *text) {
 /* ---- faults ---- */
 
 /* A fault of the cell at hand. The cell is shown cut and without anything unprintable. */
-static void fault(struct reader *reader, struct span span, const char *what) {
+static void fault(struct csv_reader *reader, struct csv_span span, const char *what) {
     char shown[41];
     size_t length = 0;
     for (const char *c = span.begin; c < span.end && length < sizeof shown - 1; c++) {
@@ -85,7 +85,7 @@ static void fault(struct reader *reader, struct span span, const char *what) {
 /* ---- one action ---- */
 
 /* Takes the digits at the front; false if there are none or they are above `most`. */
-static bool take_number(struct span *span, uint32_t most, uint32_t *number) {
+static bool take_number(struct csv_span *span, uint32_t most, uint32_t *number) {
     const char *begin = span->begin;
     uint64_t value = 0;
     while (span->begin < span->end && is_digit(span->begin[0])) {
@@ -97,8 +97,8 @@ static bool take_number(struct span *span, uint32_t most, uint32_t *number) {
     return span->begin > begin && value <= most;
 }
 
-static struct span take_word(struct span *span) {
-    struct span word = {span->begin, span->begin};
+static struct csv_span take_word(struct csv_span *span) {
+    struct csv_span word = {span->begin, span->begin};
     while (word.end < span->end && ((*word.end >= 'A' && *word.end <= 'Z') || *word.end == '_')) {
         word.end++;
     }
@@ -107,7 +107,7 @@ static struct span take_word(struct span *span) {
 }
 
 /* The exported kind with that letter, or WEIR_KIND_COUNT. */
-static uint32_t find_kind(struct span word) {
+static uint32_t find_kind(struct csv_span word) {
     if (word.end - word.begin == 1) {
         for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
             if (weir__kinds[kind].exported && weir__kinds[kind].letter == word.begin[0]) {
@@ -119,7 +119,7 @@ static uint32_t find_kind(struct span word) {
 }
 
 /* True if the word is communication; counts it. */
-static bool skip_word(struct reader *reader, struct span word) {
+static bool skip_word(struct csv_reader *reader, struct csv_span word) {
     size_t base = 0;
     if (word.end - word.begin > 5 && memcmp(word.begin, "WAIT_", 5) == 0) {
         word.begin += 5;
@@ -134,8 +134,8 @@ static bool skip_word(struct reader *reader, struct span word) {
     return false;
 }
 
-static void add_action(struct reader *reader, struct span text, struct span rest, uint32_t kind,
-                       uint32_t stage) {
+static void add_action(struct csv_reader *reader, struct csv_span text, struct csv_span rest,
+                       uint32_t kind, uint32_t stage) {
     uint32_t micro_batch = 0;
     if (weir__kinds[kind].per_micro_batch) {
         if (!take_number(&rest, MICRO_BATCH_MAX, &micro_batch)) {
@@ -156,9 +156,9 @@ static void add_action(struct reader *reader, struct span text, struct span rest
 }
 
 /* <stage><kind><micro-batch>, or nothing. */
-static void read_action(struct reader *reader, struct span text) {
+static void read_action(struct csv_reader *reader, struct csv_span text) {
     text = trim(text);
-    struct span rest = text;
+    struct csv_span rest = text;
     uint32_t stage = 0, micro_batch = 0;
     if (text.begin == text.end) {
         return;
@@ -167,7 +167,7 @@ static void read_action(struct reader *reader, struct span text) {
         fault(reader, text, "does not begin with a stage of 0 to 65534, as in 2F0");
         return;
     }
-    struct span word = take_word(&rest);
+    struct csv_span word = take_word(&rest);
     uint32_t kind = find_kind(word);
     if (kind < WEIR_KIND_COUNT) {
         add_action(reader, text, rest, kind, stage);
@@ -180,9 +180,9 @@ static void read_action(struct reader *reader, struct span text) {
 }
 
 /* (0F7;7B3)OVERLAP_F_B: its parts in order. */
-static void read_overlap(struct reader *reader, struct span text) {
-    struct span tail = {text.begin + 1, text.end};
-    struct span parts = split(&tail, ')');
+static void read_overlap(struct csv_reader *reader, struct csv_span text) {
+    struct csv_span tail = {text.begin + 1, text.end};
+    struct csv_span parts = split(&tail, ')');
     if (parts.end == text.end || !equals(trim(tail), "OVERLAP_F_B")) {
         fault(reader, text, "is no overlap, which reads (0F7;7B3)OVERLAP_F_B");
         return;
@@ -194,7 +194,7 @@ static void read_overlap(struct reader *reader, struct span text) {
 
 /* ---- cells and rows ---- */
 
-static void read_cell(struct reader *reader, struct span cell) {
+static void read_cell(struct csv_reader *reader, struct csv_span cell) {
     cell = trim(cell);
     if (cell.begin < cell.end && cell.begin[0] == '(') {
         read_overlap(reader, cell);
@@ -204,20 +204,20 @@ static void read_cell(struct reader *reader, struct span cell) {
 }
 
 /* Up to the comma or the line's end, where a quote hides commas. */
-static struct span take_cell(struct reader *reader, struct span *line) {
-    struct span lead = *line;
+static struct csv_span take_cell(struct csv_reader *reader, struct csv_span *line) {
+    struct csv_span lead = *line;
     while (lead.begin < lead.end && is_blank(lead.begin[0])) lead.begin++;
     if (lead.begin == lead.end || lead.begin[0] != '"') {
         return split(line, ',');
     }
-    struct span rest = {lead.begin + 1, line->end};
-    struct span cell = split(&rest, '"');
+    struct csv_span rest = {lead.begin + 1, line->end};
+    struct csv_span cell = split(&rest, '"');
     if (cell.end == line->end) {
         fault(reader, lead, "has no closing quote");
         line->begin = line->end;
         return rest;
     }
-    struct span behind = trim(split(&rest, ','));
+    struct csv_span behind = trim(split(&rest, ','));
     *line = rest;
     if (behind.begin < behind.end) {
         fault(reader, behind, "stands behind a closing quote");
@@ -225,7 +225,7 @@ static struct span take_cell(struct reader *reader, struct span *line) {
     return cell;
 }
 
-static void read_row(struct reader *reader, struct span line) {
+static void read_row(struct csv_reader *reader, struct csv_span line) {
     weir__table_row(&reader->builder);
     reader->cell = 0;
     while (line.begin < line.end) {
@@ -234,18 +234,18 @@ static void read_row(struct reader *reader, struct span line) {
     }
 }
 
-static uint32_t count_rows(struct span text) {
+static uint32_t count_rows(struct csv_span text) {
     uint32_t count = 0;
     while (text.begin < text.end) {
-        struct span line = trim(split(&text, '\n'));
+        struct csv_span line = trim(split(&text, '\n'));
         count += line.begin < line.end ? 1 : 0;
     }
     return count;
 }
 
-static void read_rows(struct reader *reader, struct span text) {
+static void read_rows(struct csv_reader *reader, struct csv_span text) {
     for (reader->row = 1; text.begin < text.end; reader->row++) {
-        struct span line = trim(split(&text, '\n'));
+        struct csv_span line = trim(split(&text, '\n'));
         if (line.begin < line.end) {
             read_row(reader, line);
         }
@@ -256,8 +256,8 @@ static void read_rows(struct reader *reader, struct span text) {
 
 /* Against what the run wants, 0 being anything. */
 /* `what` is counted, and ends in `plural` where it is not one. */
-static void check_count(struct reader *reader, const char *what, const char *plural, uint32_t has,
-                        uint32_t wanted) {
+static void check_count(struct csv_reader *reader, const char *what, const char *plural,
+                        uint32_t has, uint32_t wanted) {
     if (wanted != 0 && has != wanted) {
         weir_faults_add(reader->faults, "the table is for %" PRIu32 " %s%s, the run has %" PRIu32,
                         has, what, has == 1 ? "" : plural, wanted);
@@ -265,7 +265,7 @@ static void check_count(struct reader *reader, const char *what, const char *plu
     }
 }
 
-static int check_counts(struct reader *reader) {
+static int check_counts(struct csv_reader *reader) {
     if (reader->builder.failed) {
         return WEIR_ERR_OUT_OF_MEMORY;
     }
@@ -284,7 +284,7 @@ static int check_counts(struct reader *reader) {
 }
 
 /* Cells of the text that the run's stages have no use for. */
-static uint32_t count_frozen(const struct reader *reader) {
+static uint32_t count_frozen(const struct csv_reader *reader) {
     const struct weir__table_builder *in = &reader->builder;
     uint32_t count = 0;
     for (uint32_t a = 0; a < in->count; a++) {
@@ -295,7 +295,7 @@ static uint32_t count_frozen(const struct reader *reader) {
     return count;
 }
 
-static void write_notes(const struct reader *reader, struct weir_faults *notes) {
+static void write_notes(const struct csv_reader *reader, struct weir_faults *notes) {
     uint32_t frozen = count_frozen(reader);
     if (frozen > 0) {
         weir_faults_add(
@@ -316,7 +316,7 @@ static void write_notes(const struct reader *reader, struct weir_faults *notes) 
 /* ---- what the text leaves out ---- */
 
 /* Copies a row with its missing R. `updated` marks stages that have their U. */
-static void complete_row(const struct reader *reader, const struct weir_table_options *options,
+static void complete_row(const struct csv_reader *reader, const struct weir_table_options *options,
                          uint32_t row, bool *updated, struct weir__table_builder *out) {
     const struct weir__table_builder *in = &reader->builder;
     uint32_t begin = in->rows[row];
@@ -340,7 +340,7 @@ static void complete_row(const struct reader *reader, const struct weir_table_op
     }
 }
 
-static int complete(const struct reader *reader, struct weir_table **table) {
+static int complete(const struct csv_reader *reader, struct weir_table **table) {
     const struct weir__table_builder *in = &reader->builder;
     struct weir_table_options options = *reader->options;
     options.stages = reader->stage_count;
@@ -401,11 +401,11 @@ int weir_table_parse(const struct weir_table_options *options, const char *text,
     if (status != WEIR_OK) {
         return status;
     }
-    struct span span = {text, text + bytes};
+    struct csv_span span = {text, text + bytes};
     if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
         span.begin += 3; /* a byte order mark, as spreadsheets write it */
     }
-    struct reader reader = {.options = &own, .faults = faults};
+    struct csv_reader reader = {.options = &own, .faults = faults};
     weir__table_begin(&reader.builder, own.allocator, 0, count_rows(span), 0);
     read_rows(&reader, span);
     status = check_counts(&reader);

@@ -134,7 +134,7 @@ static int feeds_init(struct feeds *feeds, const struct weir__flow *flow, each_f
 
 /* ---- edges ---- */
 
-static void emit(struct derivation *derivation, uint32_t from, enum weir__cause cause) {
+static void emit(struct derivation *derivation, uint32_t from, enum weir__edge_cause cause) {
     if (from == WEIR__NO_ACTION) {
         return;
     }
@@ -149,7 +149,7 @@ static void emit(struct derivation *derivation, uint32_t from, enum weir__cause 
 }
 
 static void emit_writer(struct derivation *derivation, uint32_t stage, uint32_t micro_batch,
-                        uint32_t effect, enum weir__cause cause) {
+                        uint32_t effect, enum weir__edge_cause cause) {
     emit(derivation, weir__table_index_writer(derivation->index, stage, micro_batch, effect),
          cause);
 }
@@ -222,7 +222,7 @@ static void from_norms(struct derivation *derivation, const struct weir_action *
 }
 
 /** Who wrote what an action reads: one rule per effect. */
-static const struct rule {
+static const struct effect_rule {
     uint32_t effect;
     void (*from)(struct derivation *derivation, const struct weir_action *action);
 } rules[] = {
@@ -239,7 +239,7 @@ static const struct rule {
 
 static void derive_action(struct derivation *derivation, uint32_t at) {
     const struct weir_action *action = &derivation->table->actions[at];
-    const struct weir__kind *kind = &weir__kinds[action->kind];
+    const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     uint32_t reads = kind->reads;
     if (derivation->flow->recompute_late && kind->waits_gradient_late) {
         reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;

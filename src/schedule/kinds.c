@@ -10,7 +10,7 @@
 
 /* F writes SAVED only where no R of the same stage and micro-batch does: the last kind that writes
  * an effect is its writer. */
-const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
+const struct weir__kind_facts weir__kinds[WEIR_KIND_COUNT] = {
     [WEIR_KIND_F] = {.letter = 'F',
                      .name = "forward",
                      .phase = WEIR_FORWARD,
@@ -78,7 +78,7 @@ const struct weir__kind weir__kinds[WEIR_KIND_COUNT] = {
 
 const char *weir__action_text(const struct weir_action *action, char text[24]) {
     assert(action->kind < WEIR_KIND_COUNT);
-    const struct weir__kind *kind = &weir__kinds[action->kind];
+    const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     if (kind->per_micro_batch) {
         snprintf(text, 24, "%u%c%" PRIu32, (unsigned)action->stage, kind->letter,
                  action->micro_batch);

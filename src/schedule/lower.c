@@ -10,12 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/** What is needed to build a program. */
+/** What is needed to build an exchange. */
 struct lowering {
     const struct weir_table *table;
     const struct weir__deps *deps;
     const struct weir_allocator *allocator;
-    struct weir__program *program;
+    struct weir__exchange *exchange;
     uint32_t *first_sent, *last_sent; /**< [action] */
     uint32_t *first_read, *last_read; /**< [action] */
     uint32_t *links;                  /**< [worker]: a message by the last link from there */
@@ -31,7 +31,7 @@ static bool per_micro_batch(const struct weir_table *table, uint32_t action) {
 /* The action's message of this sort to the worker, if there is one. */
 static uint32_t find_message(const struct lowering *lowering, uint32_t from, uint32_t receiver,
                              bool skip) {
-    const struct weir__message *messages = lowering->program->messages;
+    const struct weir__message *messages = lowering->exchange->messages;
     uint32_t m = lowering->first_sent[from];
     while (m != WEIR__NO_MESSAGE &&
            (messages[m].receiver != receiver || messages[m].skip != skip)) {
@@ -41,7 +41,7 @@ static uint32_t find_message(const struct lowering *lowering, uint32_t from, uin
 }
 
 static uint32_t link_of(struct lowering *lowering, uint32_t sender, uint32_t receiver, uint32_t m) {
-    const struct weir__message *messages = lowering->program->messages;
+    const struct weir__message *messages = lowering->exchange->messages;
     uint32_t other = lowering->links[sender];
     while (other != WEIR__NO_MESSAGE && messages[other].receiver != receiver) {
         other = lowering->next_link[other];
@@ -49,7 +49,7 @@ static uint32_t link_of(struct lowering *lowering, uint32_t sender, uint32_t rec
     if (other != WEIR__NO_MESSAGE) return messages[other].link;
     lowering->next_link[m] = lowering->links[sender];
     lowering->links[sender] = m;
-    return lowering->program->link_count++;
+    return lowering->exchange->link_count++;
 }
 
 static void append(struct weir__message *messages, uint32_t m, uint32_t *first, uint32_t *last,
@@ -66,20 +66,20 @@ static void append(struct weir__message *messages, uint32_t m, uint32_t *first, 
 
 static void add_message(struct lowering *lowering, uint32_t from, uint32_t reader,
                         uint32_t receiver, bool skip) {
-    struct weir__program *program = lowering->program;
+    struct weir__exchange *exchange = lowering->exchange;
     if (find_message(lowering, from, receiver, skip) != WEIR__NO_MESSAGE) return;
-    uint32_t m = program->message_count++;
+    uint32_t m = exchange->message_count++;
     uint32_t sender = weir__table_worker_of(lowering->table, from);
-    program->messages[m] = (struct weir__message){.from = from,
-                                                  .reader = reader,
-                                                  .sender = sender,
-                                                  .receiver = receiver,
-                                                  .skip = skip,
-                                                  .next_sent = WEIR__NO_MESSAGE,
-                                                  .next_read = WEIR__NO_MESSAGE};
-    program->messages[m].link = link_of(lowering, sender, receiver, m);
-    append(program->messages, m, &lowering->first_sent[from], &lowering->last_sent[from], true);
-    append(program->messages, m, &lowering->first_read[reader], &lowering->last_read[reader],
+    exchange->messages[m] = (struct weir__message){.from = from,
+                                                   .reader = reader,
+                                                   .sender = sender,
+                                                   .receiver = receiver,
+                                                   .skip = skip,
+                                                   .next_sent = WEIR__NO_MESSAGE,
+                                                   .next_read = WEIR__NO_MESSAGE};
+    exchange->messages[m].link = link_of(lowering, sender, receiver, m);
+    append(exchange->messages, m, &lowering->first_sent[from], &lowering->last_sent[from], true);
+    append(exchange->messages, m, &lowering->first_read[reader], &lowering->last_read[reader],
            false);
 }
 
@@ -106,32 +106,32 @@ static void find_messages(struct lowering *lowering) {
 
 /* ---- operations ---- */
 
-static void add(struct weir__program *program, uint32_t *at, enum weir__operation_kind kind,
+static void add(struct weir__exchange *exchange, uint32_t *at, enum weir__operation_kind kind,
                 uint32_t what) {
-    program->operations[(*at)++] = (struct weir__operation){what, (uint8_t)kind};
+    exchange->operations[(*at)++] = (struct weir__operation){what, (uint8_t)kind};
 }
 
 static void lower_late(struct lowering *lowering) {
     const struct weir_table *table = lowering->table;
-    struct weir__program *program = lowering->program;
-    const struct weir__message *messages = program->messages;
+    struct weir__exchange *exchange = lowering->exchange;
+    const struct weir__message *messages = exchange->messages;
     uint32_t at = 0;
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        program->begin[w] = at;
+        exchange->begin[w] = at;
         for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
             if (!per_micro_batch(table, a)) continue;
             for (uint32_t m = lowering->first_read[a]; m != WEIR__NO_MESSAGE;
                  m = messages[m].next_read) {
-                add(program, &at, WEIR__RECEIVE, m);
+                add(exchange, &at, WEIR__RECEIVE, m);
             }
-            add(program, &at, WEIR__RUN, a);
+            add(exchange, &at, WEIR__RUN, a);
             for (uint32_t m = lowering->first_sent[a]; m != WEIR__NO_MESSAGE;
                  m = messages[m].next_sent) {
-                add(program, &at, WEIR__SEND, m);
+                add(exchange, &at, WEIR__SEND, m);
             }
         }
     }
-    program->begin[table->worker_count] = at;
+    exchange->begin[table->worker_count] = at;
 }
 
 /** When something stands in the common order. */
@@ -156,53 +156,53 @@ static int replay(const struct lowering *lowering, double *seconds, double *star
 }
 
 /* Each worker's share of the moments, in order: share[begin[w] .. begin[w + 1]). */
-static void share_out(const struct weir__program *program, const struct moment *moments,
+static void share_out(const struct weir__exchange *exchange, const struct moment *moments,
                       uint32_t *begin, struct moment *share) {
-    for (uint32_t k = 0; k < program->message_count; k++) {
-        begin[program->messages[k].sender + 1]++;
-        begin[program->messages[k].receiver + 1]++;
+    for (uint32_t k = 0; k < exchange->message_count; k++) {
+        begin[exchange->messages[k].sender + 1]++;
+        begin[exchange->messages[k].receiver + 1]++;
     }
-    for (uint32_t w = 0; w < program->worker_count; w++) begin[w + 1] += begin[w];
-    for (uint32_t k = 0; k < program->message_count; k++) {
-        const struct weir__message *message = &program->messages[moments[k].message];
+    for (uint32_t w = 0; w < exchange->worker_count; w++) begin[w + 1] += begin[w];
+    for (uint32_t k = 0; k < exchange->message_count; k++) {
+        const struct weir__message *message = &exchange->messages[moments[k].message];
         share[begin[message->sender]++] = moments[k];
         share[begin[message->receiver]++] = moments[k];
     }
-    memmove(begin + 1, begin, program->worker_count * sizeof *begin);
+    memmove(begin + 1, begin, exchange->worker_count * sizeof *begin);
     begin[0] = 0;
 }
 
 static void add_moment(const struct lowering *lowering, uint32_t worker, uint32_t *at,
                        uint32_t message) {
-    bool sends = lowering->program->messages[message].sender == worker;
-    add(lowering->program, at, sends ? WEIR__SEND : WEIR__RECEIVE, message);
+    bool sends = lowering->exchange->messages[message].sender == worker;
+    add(lowering->exchange, at, sends ? WEIR__SEND : WEIR__RECEIVE, message);
 }
 
 static void merge(const struct lowering *lowering, const double *start, const uint32_t *begin,
                   const struct moment *share) {
     const struct weir_table *table = lowering->table;
-    struct weir__program *program = lowering->program;
+    struct weir__exchange *exchange = lowering->exchange;
     uint32_t at = 0;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         uint32_t k = begin[w];
-        program->begin[w] = at;
+        exchange->begin[w] = at;
         for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
             if (!per_micro_batch(table, a)) continue;
             for (; k < begin[w + 1] && share[k].time <= start[a]; k++) {
                 add_moment(lowering, w, &at, share[k].message);
             }
-            add(program, &at, WEIR__RUN, a);
+            add(exchange, &at, WEIR__RUN, a);
         }
         for (; k < begin[w + 1]; k++) add_moment(lowering, w, &at, share[k].message);
     }
-    program->begin[table->worker_count] = at;
+    exchange->begin[table->worker_count] = at;
 }
 
 static int lower_in_order(struct lowering *lowering) {
     const struct weir_table *table = lowering->table;
     const struct weir_allocator *allocator = lowering->allocator;
-    struct weir__program *program = lowering->program;
-    size_t actions = table->action_count, messages = program->message_count;
+    struct weir__exchange *exchange = lowering->exchange;
+    size_t actions = table->action_count, messages = exchange->message_count;
     size_t workers = (size_t)table->worker_count + 1;
     double *times = weir__acquire(allocator, 3 * actions, sizeof *times);
     struct moment *moments = weir__acquire(allocator, 3 * messages, sizeof *moments);
@@ -214,10 +214,10 @@ static int lower_in_order(struct lowering *lowering) {
     }
     if (status == WEIR_OK) {
         for (uint32_t m = 0; m < messages; m++) {
-            moments[m] = (struct moment){times[2 * actions + program->messages[m].from], m};
+            moments[m] = (struct moment){times[2 * actions + exchange->messages[m].from], m};
         }
         if (messages > 0) qsort(moments, messages, sizeof *moments, compare_moments);
-        share_out(program, moments, begin, moments + messages);
+        share_out(exchange, moments, begin, moments + messages);
         merge(lowering, times + actions, begin, moments + messages);
     }
     weir__release(allocator, begin, workers, sizeof *begin);
@@ -230,20 +230,20 @@ static int lower_in_order(struct lowering *lowering) {
 
 static bool acquire(struct lowering *lowering) {
     const struct weir_allocator *allocator = lowering->allocator;
-    struct weir__program *program = lowering->program;
-    size_t actions = program->action_count, messages = program->message_room;
-    size_t workers = program->worker_count;
-    program->messages = weir__acquire(allocator, messages, sizeof *program->messages);
-    program->begin = weir__acquire(allocator, workers + 1, sizeof *program->begin);
-    program->operations =
-        weir__acquire(allocator, program->operation_room, sizeof *program->operations);
+    struct weir__exchange *exchange = lowering->exchange;
+    size_t actions = exchange->action_count, messages = exchange->message_room;
+    size_t workers = exchange->worker_count;
+    exchange->messages = weir__acquire(allocator, messages, sizeof *exchange->messages);
+    exchange->begin = weir__acquire(allocator, workers + 1, sizeof *exchange->begin);
+    exchange->operations =
+        weir__acquire(allocator, exchange->operation_room, sizeof *exchange->operations);
     lowering->first_sent = weir__acquire(allocator, actions, sizeof *lowering->first_sent);
     lowering->last_sent = weir__acquire(allocator, actions, sizeof *lowering->last_sent);
     lowering->first_read = weir__acquire(allocator, actions, sizeof *lowering->first_read);
     lowering->last_read = weir__acquire(allocator, actions, sizeof *lowering->last_read);
     lowering->links = weir__acquire(allocator, workers, sizeof *lowering->links);
     lowering->next_link = weir__acquire(allocator, messages, sizeof *lowering->next_link);
-    return program->messages != NULL && program->begin != NULL && program->operations != NULL &&
+    return exchange->messages != NULL && exchange->begin != NULL && exchange->operations != NULL &&
            lowering->first_sent != NULL && lowering->last_sent != NULL &&
            lowering->first_read != NULL && lowering->last_read != NULL && lowering->links != NULL &&
            lowering->next_link != NULL;
@@ -251,9 +251,9 @@ static bool acquire(struct lowering *lowering) {
 
 static void release(struct lowering *lowering) {
     const struct weir_allocator *allocator = lowering->allocator;
-    size_t actions = lowering->program->action_count, messages = lowering->program->message_room;
+    size_t actions = lowering->exchange->action_count, messages = lowering->exchange->message_room;
     weir__release(allocator, lowering->next_link, messages, sizeof *lowering->next_link);
-    weir__release(allocator, lowering->links, lowering->program->worker_count,
+    weir__release(allocator, lowering->links, lowering->exchange->worker_count,
                   sizeof *lowering->links);
     weir__release(allocator, lowering->last_read, actions, sizeof *lowering->last_read);
     weir__release(allocator, lowering->first_read, actions, sizeof *lowering->first_read);
@@ -261,28 +261,29 @@ static void release(struct lowering *lowering) {
     weir__release(allocator, lowering->first_sent, actions, sizeof *lowering->first_sent);
 }
 
-void weir__program_clean_up(struct weir__program *program) {
-    const struct weir_allocator *allocator = program->allocator;
-    weir__release(allocator, program->operations, program->operation_room,
-                  sizeof *program->operations);
-    weir__release(allocator, program->begin, (size_t)program->worker_count + 1,
-                  sizeof *program->begin);
-    weir__release(allocator, program->messages, program->message_room, sizeof *program->messages);
-    *program = (struct weir__program){0};
+void weir__exchange_clean_up(struct weir__exchange *exchange) {
+    const struct weir_allocator *allocator = exchange->allocator;
+    weir__release(allocator, exchange->operations, exchange->operation_room,
+                  sizeof *exchange->operations);
+    weir__release(allocator, exchange->begin, (size_t)exchange->worker_count + 1,
+                  sizeof *exchange->begin);
+    weir__release(allocator, exchange->messages, exchange->message_room,
+                  sizeof *exchange->messages);
+    *exchange = (struct weir__exchange){0};
 }
 
 int weir__lower(const struct weir_table *table, const struct weir__deps *deps,
                 enum weir_receive receive, const struct weir_allocator *allocator,
-                struct weir__program *program) {
+                struct weir__exchange *exchange) {
     uint64_t room = (uint64_t)table->action_count + 2 * (uint64_t)deps->edge_count;
-    *program = (struct weir__program){.allocator = allocator,
-                                      .worker_count = table->worker_count,
-                                      .action_count = table->action_count};
+    *exchange = (struct weir__exchange){.allocator = allocator,
+                                        .worker_count = table->worker_count,
+                                        .action_count = table->action_count};
     if (room > UINT32_MAX) return WEIR_ERR_OVERFLOW;
-    program->message_room = deps->edge_count;
-    program->operation_room = (uint32_t)room;
+    exchange->message_room = deps->edge_count;
+    exchange->operation_room = (uint32_t)room;
     struct lowering lowering = {
-        .table = table, .deps = deps, .allocator = allocator, .program = program};
+        .table = table, .deps = deps, .allocator = allocator, .exchange = exchange};
     int status = acquire(&lowering) ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) {
         find_messages(&lowering);

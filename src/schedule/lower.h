@@ -27,7 +27,7 @@ struct weir__operation {
     uint8_t kind;
 };
 
-struct weir__program {
+struct weir__exchange {
     const struct weir_allocator *allocator;
     uint32_t worker_count, action_count;
     uint32_t message_count, link_count;
@@ -41,7 +41,7 @@ struct weir__program {
  * WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_OVERFLOW. */
 int weir__lower(const struct weir_table *table, const struct weir__deps *deps,
                 enum weir_receive receive, const struct weir_allocator *allocator,
-                struct weir__program *program);
-void weir__program_clean_up(struct weir__program *program);
+                struct weir__exchange *exchange);
+void weir__exchange_clean_up(struct weir__exchange *exchange);
 
 #endif

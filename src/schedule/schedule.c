@@ -15,7 +15,7 @@
 #define ACTIONS_MAX UINT32_C(0x7fffffff)
 #define ACTIONS_PER_CELL 3u
 
-static const struct weir__schedule *const schedules[] = {
+static const struct weir__named_schedule *const schedules[] = {
     &weir__schedule_gpipe,      &weir__schedule_1f1b,   &weir__schedule_interleaved,
     &weir__schedule_looped_bfs, &weir__schedule_zb_h1,  &weir__schedule_zb_h2,
     &weir__schedule_zb_v,       &weir__schedule_v_half, &weir__schedule_v_min,
@@ -26,7 +26,7 @@ const char *weir_schedule_name(uint32_t index) {
     return index < WEIR__COUNT_OF(schedules) ? schedules[index]->name : NULL;
 }
 
-static const struct weir__schedule *find_schedule(const char *name) {
+static const struct weir__named_schedule *find_schedule(const char *name) {
     for (size_t i = 0; name != NULL && i < WEIR__COUNT_OF(schedules); i++) {
         if (strcmp(name, schedules[i]->name) == 0) {
             return schedules[i];
@@ -36,17 +36,17 @@ static const struct weir__schedule *find_schedule(const char *name) {
 }
 
 bool weir_schedule_is_searched(const char *name) {
-    const struct weir__schedule *schedule = find_schedule(name);
+    const struct weir__named_schedule *schedule = find_schedule(name);
     return schedule != NULL && schedule->searched;
 }
 
 uint32_t weir_schedule_virtual_stages(const char *name) {
-    const struct weir__schedule *schedule = find_schedule(name);
+    const struct weir__named_schedule *schedule = find_schedule(name);
     return schedule != NULL ? weir__default_sharing(schedule) : 0;
 }
 
 bool weir_schedule_can_share(const char *name, uint32_t count) {
-    const struct weir__schedule *schedule = find_schedule(name);
+    const struct weir__named_schedule *schedule = find_schedule(name);
     return schedule != NULL && weir__can_share(schedule, count);
 }
 
@@ -97,7 +97,7 @@ int weir__table_options_read(const struct weir_table_options *options,
     return WEIR_OK;
 }
 
-static uint32_t workers_of(const struct weir__schedule *schedule,
+static uint32_t workers_of(const struct weir__named_schedule *schedule,
                            const struct weir_table_options *options) {
     return options->workers > 0 ? options->workers
                                 : options->stages / weir__default_sharing(schedule);
@@ -105,7 +105,7 @@ static uint32_t workers_of(const struct weir__schedule *schedule,
 
 int weir__table_options_check(const struct weir_table_options *options,
                               struct weir_faults *faults) {
-    const struct weir__schedule *schedule = find_schedule(options->schedule);
+    const struct weir__named_schedule *schedule = find_schedule(options->schedule);
     struct weir_faults own = {.allocator = options->allocator};
     struct weir_faults *list = faults != NULL ? faults : &own;
     uint32_t before = list->count;
@@ -131,7 +131,7 @@ int weir__table_options_check(const struct weir_table_options *options,
 }
 
 void weir__table_options_infer(struct weir_table_options *options) {
-    const struct weir__schedule *schedule = find_schedule(options->schedule);
+    const struct weir__named_schedule *schedule = find_schedule(options->schedule);
     if (schedule == NULL || schedule->check == NULL) {
         return;
     }
@@ -165,7 +165,7 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
     if (status != WEIR_OK) {
         return status;
     }
-    const struct weir__schedule *schedule = find_schedule(own.schedule);
+    const struct weir__named_schedule *schedule = find_schedule(own.schedule);
     own.workers = workers_of(schedule, &own);
     struct weir__table_builder builder;
     weir__table_begin(&builder, own.allocator, own.stages, own.workers, own.micro_batches);

@@ -9,17 +9,17 @@
 
 #include "schedule/action.h"
 
-extern const struct weir__schedule weir__schedule_gpipe;
-extern const struct weir__schedule weir__schedule_1f1b;
-extern const struct weir__schedule weir__schedule_interleaved;
-extern const struct weir__schedule weir__schedule_looped_bfs;
-extern const struct weir__schedule weir__schedule_zb_h1;
-extern const struct weir__schedule weir__schedule_zb_h2;
-extern const struct weir__schedule weir__schedule_zb_v;
-extern const struct weir__schedule weir__schedule_v_half;
-extern const struct weir__schedule weir__schedule_v_min;
-extern const struct weir__schedule weir__schedule_dualpipe_v;
-extern const struct weir__schedule weir__schedule_auto;
+extern const struct weir__named_schedule weir__schedule_gpipe;
+extern const struct weir__named_schedule weir__schedule_1f1b;
+extern const struct weir__named_schedule weir__schedule_interleaved;
+extern const struct weir__named_schedule weir__schedule_looped_bfs;
+extern const struct weir__named_schedule weir__schedule_zb_h1;
+extern const struct weir__named_schedule weir__schedule_zb_h2;
+extern const struct weir__named_schedule weir__schedule_zb_v;
+extern const struct weir__named_schedule weir__schedule_v_half;
+extern const struct weir__named_schedule weir__schedule_v_min;
+extern const struct weir__named_schedule weir__schedule_dualpipe_v;
+extern const struct weir__named_schedule weir__schedule_auto;
 
 /** The caller's options with defaults for what an older header did not have; WEIR_ERR_ARGUMENT if
  * `size` cannot be. */
@@ -30,12 +30,12 @@ int weir__table_options_read(const struct weir_table_options *options,
 void weir__checkpoint_check(const struct weir_table_options *options, struct weir_faults *faults);
 /** Whether stages and workers are what the schedule, or, if NULL, any one can do; the nearest that
  * are, in the faults. There is a stage at least. */
-void weir__sharing_check(const struct weir__schedule *schedule,
+void weir__sharing_check(const struct weir__named_schedule *schedule,
                          const struct weir_table_options *options, struct weir_faults *faults);
 /** Stages per worker where no number of workers is given. */
-uint32_t weir__default_sharing(const struct weir__schedule *schedule);
+uint32_t weir__default_sharing(const struct weir__named_schedule *schedule);
 /** Whether each worker can have `count` stages. */
-bool weir__can_share(const struct weir__schedule *schedule, uint32_t count);
+bool weir__can_share(const struct weir__named_schedule *schedule, uint32_t count);
 /** gpipe's rows, in loop order. */
 void weir__fill_breadth_first(const struct weir_table_options *options,
                               struct weir__table_builder *builder);

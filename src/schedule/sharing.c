@@ -6,19 +6,19 @@
 
 #include <inttypes.h>
 
-uint32_t weir__default_sharing(const struct weir__schedule *schedule) {
+uint32_t weir__default_sharing(const struct weir__named_schedule *schedule) {
     bool two = schedule->sharing == WEIR__SHARING_TWO || schedule->sharing == WEIR__SHARING_EVEN;
     return two ? 2 : 1;
 }
 
-bool weir__can_share(const struct weir__schedule *schedule, uint32_t count) {
+bool weir__can_share(const struct weir__named_schedule *schedule, uint32_t count) {
     bool one = schedule->sharing == WEIR__SHARING_ONE;
     bool exact = one || schedule->sharing == WEIR__SHARING_TWO;
     return exact ? count == (one ? 1 : 2) : count > 0;
 }
 
 /* Where only the number of stages is given: two per worker. */
-static void check_stages(const struct weir__schedule *schedule, uint32_t stages,
+static void check_stages(const struct weir__named_schedule *schedule, uint32_t stages,
                          struct weir_faults *faults) {
     bool exact = schedule->sharing == WEIR__SHARING_TWO;
     if (stages == 1) {
@@ -34,7 +34,7 @@ static void check_stages(const struct weir__schedule *schedule, uint32_t stages,
 }
 
 /* Where both are given and the schedule wants `each` stages per worker. */
-static void check_exact(const struct weir__schedule *schedule,
+static void check_exact(const struct weir__named_schedule *schedule,
                         const struct weir_table_options *options, uint32_t each,
                         struct weir_faults *faults) {
     uint32_t stages = options->stages, workers = options->workers;
@@ -69,7 +69,7 @@ static void check_some(const struct weir_table_options *options, struct weir_fau
     }
 }
 
-static void check_even(const struct weir__schedule *schedule,
+static void check_even(const struct weir__named_schedule *schedule,
                        const struct weir_table_options *options, struct weir_faults *faults) {
     uint32_t stages = options->stages, workers = options->workers, rest = stages % workers;
     if (workers > stages) {
@@ -84,7 +84,7 @@ static void check_even(const struct weir__schedule *schedule,
     }
 }
 
-void weir__sharing_check(const struct weir__schedule *schedule,
+void weir__sharing_check(const struct weir__named_schedule *schedule,
                          const struct weir_table_options *options, struct weir_faults *faults) {
     bool given = options->workers > 0;
     if (schedule == NULL) {

@@ -22,7 +22,7 @@ struct weir__skip_layout {
 };
 
 /** What is needed while a layout is made. */
-struct plan {
+struct route_plan {
     const struct weir__skip_decl *declarations;
     const uint32_t *stage_of_owner;
     uint32_t *order;    /**< the declarations by name */
@@ -102,7 +102,7 @@ static void sort_ascending(uint32_t *numbers, uint32_t count) {
 
 /* Collects the stages that read the skip whose uses are order[begin .. end), each once, without the
  * source. Uses come in owner order, so stages are nearly sorted already. */
-static uint32_t collect_readers(const struct plan *plan, uint32_t begin, uint32_t end,
+static uint32_t collect_readers(const struct route_plan *plan, uint32_t begin, uint32_t end,
                                 uint32_t source, uint32_t route, uint32_t *readers) {
     uint32_t count = 0;
     for (uint32_t i = begin; i < end; i++) {
@@ -118,8 +118,8 @@ static uint32_t collect_readers(const struct plan *plan, uint32_t begin, uint32_
 }
 
 /* Adds a route for order[begin .. end) if a stage other than the source reads it. */
-static void add_route(struct weir__skip_layout *layout, const struct plan *plan, uint32_t begin,
-                      uint32_t end, uint32_t **readers, char **texts) {
+static void add_route(struct weir__skip_layout *layout, const struct route_plan *plan,
+                      uint32_t begin, uint32_t end, uint32_t **readers, char **texts) {
     const struct weir__skip_decl *stash = NULL;
     for (uint32_t i = begin; i < end; i++) {
         const struct weir__skip_decl *use = &plan->declarations[plan->order[i]];
@@ -144,7 +144,7 @@ static void add_route(struct weir__skip_layout *layout, const struct plan *plan,
     layout->route_count++;
 }
 
-static void find_routes(struct weir__skip_layout *layout, const struct plan *plan) {
+static void find_routes(struct weir__skip_layout *layout, const struct route_plan *plan) {
     uint32_t *readers = layout->readers;
     char *texts = layout->texts;
     uint32_t count = layout->declaration_count;
@@ -159,7 +159,7 @@ static void find_routes(struct weir__skip_layout *layout, const struct plan *pla
 }
 
 /* Sorts the found routes by source, keeping the order of first declarations. */
-static void place_routes(struct weir__skip_layout *layout, const struct plan *plan) {
+static void place_routes(struct weir__skip_layout *layout, const struct route_plan *plan) {
     for (uint32_t r = 0; r < layout->route_count; r++) {
         plan->place[plan->found[r].source + 1]++;
     }
@@ -201,8 +201,8 @@ static void list_arriving(struct weir__skip_layout *layout) {
     begin[layout->stage_count] = total;
 }
 
-static void plan_clean_up(struct plan *plan, const struct weir_allocator *allocator, uint32_t count,
-                          uint32_t stage_count) {
+static void plan_clean_up(struct route_plan *plan, const struct weir_allocator *allocator,
+                          uint32_t count, uint32_t stage_count) {
     weir__release(allocator, plan->found, count, sizeof *plan->found);
     weir__release(allocator, plan->place, (size_t)stage_count + 1, sizeof *plan->place);
     weir__release(allocator, plan->mark, stage_count, sizeof *plan->mark);
@@ -210,8 +210,8 @@ static void plan_clean_up(struct plan *plan, const struct weir_allocator *alloca
     weir__release(allocator, plan->order, count, sizeof *plan->order);
 }
 
-static bool plan_init(struct plan *plan, const struct weir_allocator *allocator, uint32_t count,
-                      uint32_t stage_count) {
+static bool plan_init(struct route_plan *plan, const struct weir_allocator *allocator,
+                      uint32_t count, uint32_t stage_count) {
     plan->order = weir__acquire(allocator, count, sizeof *plan->order);
     plan->route_at = weir__acquire(allocator, count, sizeof *plan->route_at);
     plan->mark = weir__acquire(allocator, stage_count, sizeof *plan->mark);
@@ -229,7 +229,7 @@ int weir__skip_layout_new(const struct weir_allocator *allocator,
                           const struct weir__skip_decl *declarations, uint32_t count,
                           const uint32_t *stage_of_owner, uint32_t stage_count,
                           struct weir__skip_layout **layout) {
-    struct plan plan = {.declarations = declarations, .stage_of_owner = stage_of_owner};
+    struct route_plan plan = {.declarations = declarations, .stage_of_owner = stage_of_owner};
     if (!plan_init(&plan, allocator, count, stage_count)) {
         return WEIR_ERR_OUT_OF_MEMORY;
     }

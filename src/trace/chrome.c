@@ -118,7 +118,7 @@ static void add_wait(struct chrome *c, const struct weir_trace_event *event) {
 
 static void add_action(struct chrome *c, const struct weir_trace_event *event) {
     const struct weir_action *action = &event->action;
-    const struct weir__kind *kind = &weir__kinds[action->kind];
+    const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     const char *stage = c->pipe->setup.stages[action->stage].stage.name;
     char name[32];
     open_event(c, "X", event->worker);
@@ -178,7 +178,7 @@ static const struct weir_trace_event *find_event(const struct weir__worker *work
     uint32_t low = weir__trace_step_begin(worker, event->step);
     uint32_t high = weir__trace_step_begin(worker, event->step + 1);
     while (low < high) {
-        const struct weir_trace_event *candidate = weir__trace_event(worker, --high);
+        const struct weir_trace_event *candidate = weir__trace_event_at(worker, --high);
         if (candidate->end <= event->start && same_action(&candidate->action, action))
             return candidate;
     }
@@ -228,7 +228,7 @@ static const struct weir_trace_event *event_of(const struct chrome *c,
     const struct weir__worker *worker = &c->pipe->workers[w];
     uint32_t at = weir__trace_step_begin(worker, of->step) + action - table->rows[w];
     if (at >= weir__trace_step_begin(worker, of->step + 1)) return NULL;
-    const struct weir_trace_event *event = weir__trace_event(worker, at);
+    const struct weir_trace_event *event = weir__trace_event_at(worker, at);
     return same_action(&event->action, &table->actions[action]) ? event : NULL;
 }
 
@@ -247,7 +247,7 @@ static void add_copy_arrows(struct chrome *c, const struct weir__copy_event *eve
 
 static void add_copy(struct chrome *c, const struct weir__copy_event *event) {
     const struct weir__prepared *p = event->prepared;
-    const struct weir__copy *copy = &p->copies[event->copy];
+    const struct weir__prepared_copy *copy = &p->copies[event->copy];
     const struct weir__lane *lane = &p->lanes[copy->lane];
     bool caller = lane->from == WEIR__FROM_CALLER;
     struct slice slice = {lane_track(c, lane->worker, lane->from), event->start, event->end};
@@ -283,7 +283,7 @@ static uint64_t find_origin(const struct weir_pipe *pipe) {
     uint64_t origin = UINT64_MAX;
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         if (weir__trace_count(&pipe->workers[w]) == 0) continue;
-        uint64_t first = weir__trace_event(&pipe->workers[w], 0)->waited;
+        uint64_t first = weir__trace_event_at(&pipe->workers[w], 0)->waited;
         if (first < origin) origin = first;
     }
     return origin;
@@ -292,8 +292,8 @@ static uint64_t find_origin(const struct weir_pipe *pipe) {
 static void add_worker(struct chrome *c, const struct weir__worker *worker) {
     uint32_t count = weir__trace_count(worker), in_step = 0;
     for (uint32_t i = 0; i < count && c->text.status == WEIR_OK; i++) {
-        const struct weir_trace_event *event = weir__trace_event(worker, i);
-        bool begins = i == 0 || weir__trace_event(worker, i - 1)->step != event->step;
+        const struct weir_trace_event *event = weir__trace_event_at(worker, i);
+        bool begins = i == 0 || weir__trace_event_at(worker, i - 1)->step != event->step;
         in_step = begins ? 0 : in_step + 1;
         add_wait(c, event);
         add_action(c, event);

@@ -142,7 +142,7 @@ static void add_before(struct weir__page *page, const struct weir_snapshot_actio
 
 static void add_title(struct weir__page *page, const struct weir_snapshot_action *action) {
     struct weir__text *text = &page->text;
-    const struct weir__kind *kind = &weir__kinds[action->action.kind];
+    const struct weir__kind_facts *kind = &weir__kinds[action->action.kind];
     weir__text_add(text, "<title>%s, stage %u", kind->name, (unsigned)action->action.stage);
     if (kind->per_micro_batch)
         weir__text_add(text, ", micro-batch %" PRIu32, action->action.micro_batch);
@@ -159,7 +159,7 @@ static void add_title(struct weir__page *page, const struct weir_snapshot_action
 /* As much as fits: letter and micro-batch, the letter, nothing. */
 static void add_label(struct weir__page *page, const struct weir_action *action, double room,
                       uint32_t height) {
-    const struct weir__kind *kind = &weir__kinds[action->kind];
+    const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     char label[16];
     int length = snprintf(label, sizeof label, "%c%" PRIu32, kind->letter, action->micro_batch);
     if (!kind->per_micro_batch || room < length * LETTER + 4) length = 1;

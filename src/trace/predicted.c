@@ -36,13 +36,13 @@ static struct weir_trace_event event_of(const struct weir_table *table,
 
 /* ---- text ---- */
 
-struct drawing {
+struct predicted_drawing {
     const struct weir_table *table;
     struct weir_trace_event *events;
 };
 
 static struct weir__timeline_row row_of(const void *context, uint32_t w) {
-    const struct drawing *drawing = context;
+    const struct predicted_drawing *drawing = context;
     const struct weir_table *table = drawing->table;
     uint32_t first = table->rows[w], end = table->rows[w + 1];
     bool several = false;
@@ -57,7 +57,7 @@ int weir_prediction_text(const struct weir_table *table, const struct weir_predi
                          weir_write_fn *write, void *context) {
     if (!can_be_drawn(table, prediction, write)) return WEIR_ERR_ARGUMENT;
     if (prediction->total > SECONDS_MAX) return WEIR_ERR_OVERFLOW;
-    struct drawing drawing = {.table = table};
+    struct predicted_drawing drawing = {.table = table};
     drawing.events = weir__acquire(allocator, table->action_count, sizeof *drawing.events);
     if (drawing.events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < table->worker_count; w++)
@@ -80,7 +80,7 @@ static void add_microseconds(struct weir__text *text, const char *key, uint64_t 
 }
 
 static void add_event(struct weir__text *text, const struct weir_trace_event *event) {
-    const struct weir__kind *kind = &weir__kinds[event->action.kind];
+    const struct weir__kind_facts *kind = &weir__kinds[event->action.kind];
     char name[32];
     weir__text_add(text,
                    ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%" PRIu32 ",\"name\":\"%s\",\"cat\":\"%s\"",

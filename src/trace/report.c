@@ -44,7 +44,7 @@ static double arrival_of(const struct weir__times *t, uint32_t action, uint32_t 
     const struct weir__call *call = &p->calls[action];
     double arrival = t->end[from] + weir__times_delay(t);
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
-        const struct weir__copy *copy = &p->copies[i];
+        const struct weir__prepared_copy *copy = &p->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->from_block == WEIR__NO_BLOCK) continue;
         if (weir__prepared_made(p, copy) != from) continue;
         const struct weir__worker *worker = &t->pipe->workers[p->lanes[copy->lane].worker];

@@ -9,22 +9,22 @@
 
 /* ---- events ---- */
 
-const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot *s,
+const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_state *s,
                                                     uint32_t action) {
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = weir__table_worker_of(table, action), index = action - table->rows[w];
     if (index >= s->row_begin[w + 1] - s->row_begin[w]) return NULL;
-    return weir__trace_event(&s->pipe->workers[w], s->event_begin[w] + index);
+    return weir__trace_event_at(&s->pipe->workers[w], s->event_begin[w] + index);
 }
 
 /* The index in the snapshot of the table's action, which ran. */
-static uint32_t shown_index(const struct weir__snapshot *s, uint32_t action) {
+static uint32_t shown_index(const struct weir__snapshot_state *s, uint32_t action) {
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = weir__table_worker_of(table, action);
     return s->row_begin[w] + action - table->rows[w];
 }
 
-static int find_rows(struct weir__snapshot *s) {
+static int find_rows(struct weir__snapshot_state *s) {
     uint32_t workers = s->pipe->worker_count;
     s->event_begin = weir__pool_take(&s->pool, workers, sizeof *s->event_begin);
     s->row_begin = weir__pool_take(&s->pool, (size_t)workers + 1, sizeof *s->row_begin);
@@ -38,10 +38,10 @@ static int find_rows(struct weir__snapshot *s) {
         s->event_begin[w] = begin;
         s->row_begin[w + 1] = s->row_begin[w] + (end - begin);
         if (begin == end) continue;
-        uint64_t waited = weir__trace_event(worker, begin)->waited;
+        uint64_t waited = weir__trace_event_at(worker, begin)->waited;
         if (waited < s->origin) s->origin = waited;
-        if (weir__trace_event(worker, end - 1)->end > last)
-            last = weir__trace_event(worker, end - 1)->end;
+        if (weir__trace_event_at(worker, end - 1)->end > last)
+            last = weir__trace_event_at(worker, end - 1)->end;
     }
     s->shown.span = last - s->origin;
     return WEIR_OK;
@@ -49,7 +49,8 @@ static int find_rows(struct weir__snapshot *s) {
 
 /* ---- what each action waited for ---- */
 
-static enum weir_cause cause_of(const struct weir__snapshot *s, uint32_t action, uint32_t from) {
+static enum weir_cause cause_of(const struct weir__snapshot_state *s, uint32_t action,
+                                uint32_t from) {
     static const enum weir_cause causes[] = {[WEIR__CAUSE_BORDER] = WEIR_CAUSE_ACTIVATIONS,
                                              [WEIR__CAUSE_GRADIENT] = WEIR_CAUSE_GRADIENT,
                                              [WEIR__CAUSE_SKIP] = WEIR_CAUSE_SKIP,
@@ -64,12 +65,13 @@ static enum weir_cause cause_of(const struct weir__snapshot *s, uint32_t action,
 }
 
 /* The copy of a lane that the action waited for last, of those between its worker and `other`. */
-static const struct weir__copy_event *last_copy(const struct weir__snapshot *s, uint32_t action,
+static const struct weir__copy_event *last_copy(const struct weir__snapshot_state *s,
+                                                uint32_t action,
                                                 const struct weir_trace_event *event) {
     const struct weir__prepared *p = s->of.prepared;
     const struct weir__copy_event *last = NULL;
     for (uint32_t i = p->calls[action].wait_begin; i < p->calls[action].wait_end; i++) {
-        const struct weir__wait *wait = &p->waits[i];
+        const struct weir__needed_wait *wait = &p->waits[i];
         if (wait->copy == WEIR__NO_COPY) continue;
         if (weir__wait_for_whom(p, event->worker, wait) != event->waited_for) continue;
         const struct weir__worker *to =
@@ -81,16 +83,16 @@ static const struct weir__copy_event *last_copy(const struct weir__snapshot *s, 
 }
 
 /* The action that made what the copy brings, UINT32_MAX for one that takes from the worker. */
-static uint32_t made_for(const struct weir__snapshot *s, const struct weir__copy_event *copy,
+static uint32_t made_for(const struct weir__snapshot_state *s, const struct weir__copy_event *copy,
                          uint32_t worker) {
     const struct weir__prepared *p = s->of.prepared;
-    const struct weir__copy *of = &p->copies[copy->copy];
+    const struct weir__prepared_copy *of = &p->copies[copy->copy];
     if (p->lanes[of->lane].worker != worker || of->from_block == WEIR__NO_BLOCK) return UINT32_MAX;
     return weir__prepared_made(p, of);
 }
 
 /* Returns the awaited action in the table, or UINT32_MAX. */
-static uint32_t fill_wait(const struct weir__snapshot *s, uint32_t action,
+static uint32_t fill_wait(const struct weir__snapshot_state *s, uint32_t action,
                           const struct weir_trace_event *event, struct weir_snapshot_action *into) {
     into->waited_for = event->waited_for;
     into->awaited = WEIR_NO_ACTION;
@@ -110,8 +112,8 @@ static uint32_t fill_wait(const struct weir__snapshot *s, uint32_t action,
 
 /* The parts as the report counts them; before norm and update, which it leaves out, all until the
  * awaited one's end is waiting. */
-static void split_wait(const struct weir__snapshot *s, const struct weir__times *t, uint32_t action,
-                       uint32_t from, const struct weir_trace_event *event,
+static void split_wait(const struct weir__snapshot_state *s, const struct weir__times *t,
+                       uint32_t action, uint32_t from, const struct weir_trace_event *event,
                        struct weir_snapshot_action *into) {
     uint64_t all = into->start - into->waited;
     if (weir__times_in_step(t, action)) {
@@ -129,7 +131,7 @@ static void split_wait(const struct weir__snapshot *s, const struct weir__times 
     into->host = all - into->waiting - into->copy;
 }
 
-static int fill_actions(struct weir__snapshot *s, const struct weir__times *t) {
+static int fill_actions(struct weir__snapshot_state *s, const struct weir__times *t) {
     const struct weir_table *table = s->of.prepared->table;
     uint32_t count = s->row_begin[s->pipe->worker_count];
     struct weir_snapshot_action *actions = weir__pool_take(&s->pool, count, sizeof *actions);
@@ -154,7 +156,7 @@ static int fill_actions(struct weir__snapshot *s, const struct weir__times *t) {
 
 /* ---- times ---- */
 
-static int analyse(struct weir__snapshot *s, struct weir__times *t) {
+static int analyse(struct weir__snapshot_state *s, struct weir__times *t) {
     uint32_t workers = s->pipe->worker_count;
     struct weir_worker_time *times = weir__pool_take(&s->pool, workers, sizeof *times);
     if (times == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -164,7 +166,7 @@ static int analyse(struct weir__snapshot *s, struct weir__times *t) {
     return status;
 }
 
-static int fill_times(struct weir__snapshot *s) {
+static int fill_times(struct weir__snapshot_state *s) {
     struct weir__times t;
     uint32_t workers = s->pipe->worker_count;
     uint64_t *first_event = weir__pool_take(&s->pool, workers, sizeof *first_event);
@@ -187,7 +189,7 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 /* `times` has room for a micro-batch each. */
-static void fill_stage(const struct weir__snapshot *s, uint32_t number, double *times,
+static void fill_stage(const struct weir__snapshot_state *s, uint32_t number, double *times,
                        struct weir_snapshot_stage *stage) {
     for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
         uint32_t count = 0;
@@ -204,7 +206,7 @@ static void fill_stage(const struct weir__snapshot *s, uint32_t number, double *
     }
 }
 
-static int fill_stages(struct weir__snapshot *s) {
+static int fill_stages(struct weir__snapshot_state *s) {
     uint32_t count = s->of.prepared->table->stage_count;
     struct weir_snapshot_stage *stages = weir__pool_take(&s->pool, count, sizeof *stages);
     double *times = weir__pool_take(&s->pool, s->of.prepared->micro_batch_count, sizeof *times);
@@ -224,7 +226,7 @@ static int fill_stages(struct weir__snapshot *s) {
     return WEIR_OK;
 }
 
-static int fill_workers(struct weir__snapshot *s) {
+static int fill_workers(struct weir__snapshot_state *s) {
     uint32_t count = s->pipe->worker_count;
     struct weir_snapshot_worker *workers = weir__pool_take(&s->pool, count, sizeof *workers);
     if (workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -234,7 +236,7 @@ static int fill_workers(struct weir__snapshot *s) {
         workers[w].plan = s->pipe->plan.devices[w];
         workers[w].action_begin = s->row_begin[w];
         workers[w].action_end = s->row_begin[w + 1];
-        int status = weir__snapshot_memory(s, w, &workers[w]);
+        int status = weir__snapshot_fill_memory(s, w, &workers[w]);
         if (status != WEIR_OK) return status;
     }
     s->shown.workers = workers;
@@ -242,7 +244,7 @@ static int fill_workers(struct weir__snapshot *s) {
     return WEIR_OK;
 }
 
-static int fill_options(struct weir__snapshot *s) {
+static int fill_options(struct weir__snapshot_state *s) {
     const struct weir_pipe_options *options = &s->pipe->setup.options;
     struct weir_snapshot *shown = &s->shown;
     shown->step = s->of.step;
@@ -259,7 +261,7 @@ static int fill_options(struct weir__snapshot *s) {
 
 /* ---- the whole ---- */
 
-static int fill(struct weir__snapshot *s, uint64_t step) {
+static int fill(struct weir__snapshot_state *s, uint64_t step) {
     int status = weir__snapshot_choose(s, step);
     if (status == WEIR_OK) status = find_rows(s);
     if (status == WEIR_OK) status = fill_times(s);
@@ -276,7 +278,7 @@ int weir_snapshot_new(const struct weir_pipe *pipe, uint64_t step,
     if (atomic_load(&pipe->in_use)) return WEIR_ERR_BUSY;
     int status = weir__stamps_read(pipe);
     if (status != WEIR_OK) return status;
-    struct weir__snapshot *s = weir__acquire(allocator, 1, sizeof *s);
+    struct weir__snapshot_state *s = weir__acquire(allocator, 1, sizeof *s);
     if (s == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     s->pipe = pipe;
     s->shown.typical = step == 0;
@@ -293,7 +295,7 @@ int weir_snapshot_new(const struct weir_pipe *pipe, uint64_t step,
 
 void weir_snapshot_destroy(struct weir_snapshot *snapshot) {
     if (snapshot == NULL) return;
-    struct weir__snapshot *s = (struct weir__snapshot *)snapshot;
+    struct weir__snapshot_state *s = (struct weir__snapshot_state *)snapshot;
     const struct weir_allocator *allocator = s->pool.allocator;
     weir__pool_clean_up(&s->pool);
     weir__release(allocator, s, 1, sizeof *s);

@@ -16,7 +16,7 @@ struct weir__kept_step {
 };
 
 /** A snapshot being made. */
-struct weir__snapshot {
+struct weir__snapshot_state {
     struct weir_snapshot shown; /**< first: what the caller gets a pointer to */
     struct weir__pool pool;
     const struct weir_pipe *pipe;
@@ -29,14 +29,14 @@ struct weir__snapshot {
 };
 
 /** Finds the step; with number 0 a typical one. WEIR_ERR_NOT_FOUND, WEIR_ERR_OUT_OF_MEMORY. */
-int weir__snapshot_choose(struct weir__snapshot *s, uint64_t step);
+int weir__snapshot_choose(struct weir__snapshot_state *s, uint64_t step);
 /** The event of the table's action, or NULL where it did not run. */
-const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot *s,
+const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_state *s,
                                                     uint32_t action);
 /** shown.predicted; nothing without other steps. */
-int weir__snapshot_predict(struct weir__snapshot *s);
+int weir__snapshot_predict(struct weir__snapshot_state *s);
 /** Memory over time of one worker. */
-int weir__snapshot_memory(struct weir__snapshot *s, uint32_t worker,
-                          struct weir_snapshot_worker *into);
+int weir__snapshot_fill_memory(struct weir__snapshot_state *s, uint32_t worker,
+                               struct weir_snapshot_worker *into);
 
 #endif

@@ -5,7 +5,7 @@
 #include "trace/snapshot.h"
 
 /* False where the step did not touch the block, or for no time. */
-static bool lifetime(const struct weir__snapshot *s, const struct weir__block *block,
+static bool lifetime(const struct weir__snapshot_state *s, const struct weir__block *block,
                      uint64_t *start, uint64_t *end) {
     const struct weir__memory *memory = &s->of.prepared->memory;
     bool any = false;
@@ -19,7 +19,7 @@ static bool lifetime(const struct weir__snapshot *s, const struct weir__block *b
     return any && *end > *start;
 }
 
-static uint32_t fill_moments(const struct weir__snapshot *s, uint32_t worker,
+static uint32_t fill_moments(const struct weir__snapshot_state *s, uint32_t worker,
                              struct weir__moment *moments, uint64_t *lasting) {
     const struct weir__memory *memory = &s->of.prepared->memory;
     uint32_t count = 0;
@@ -65,8 +65,8 @@ static void fill_points(const struct weir__moment *moments, uint32_t count,
     into->memory = points;
 }
 
-int weir__snapshot_memory(struct weir__snapshot *s, uint32_t worker,
-                          struct weir_snapshot_worker *into) {
+int weir__snapshot_fill_memory(struct weir__snapshot_state *s, uint32_t worker,
+                               struct weir_snapshot_worker *into) {
     const struct weir_allocator *allocator = s->pool.allocator;
     size_t most = 2 * (size_t)s->of.prepared->memory.block_count;
     struct weir__moment *moments = weir__acquire(allocator, most, sizeof *moments);

@@ -14,7 +14,7 @@ static int compare_doubles(const void *a, const void *b) {
 }
 
 /* The durations of a stage's actions of a kind in the other steps, s; returns how many. */
-static uint32_t durations_of(const struct weir__snapshot *s, uint32_t stage, uint8_t kind,
+static uint32_t durations_of(const struct weir__snapshot_state *s, uint32_t stage, uint8_t kind,
                              double *durations) {
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = s->of.prepared->stage_worker[stage], count = 0;
@@ -25,7 +25,7 @@ static uint32_t durations_of(const struct weir__snapshot *s, uint32_t stage, uin
             const struct weir_action *action = &table->actions[a];
             if (action->stage != stage || action->kind != kind) continue;
             const struct weir_trace_event *event =
-                weir__trace_event(worker, begin + a - table->rows[w]);
+                weir__trace_event_at(worker, begin + a - table->rows[w]);
             durations[count++] = (double)(event->end - event->start) / NS_PER_S;
         }
     }
@@ -33,7 +33,7 @@ static uint32_t durations_of(const struct weir__snapshot *s, uint32_t stage, uin
 }
 
 /* [stage][kind], of what is in the step. */
-static int fill_medians(struct weir__snapshot *s, double *seconds) {
+static int fill_medians(struct weir__snapshot_state *s, double *seconds) {
     uint32_t stages = s->of.prepared->table->stage_count, most = 0;
     for (uint32_t w = 0; w < s->pipe->worker_count; w++) {
         uint32_t count = weir__trace_count(&s->pipe->workers[w]);
@@ -52,7 +52,7 @@ static int fill_medians(struct weir__snapshot *s, double *seconds) {
     return WEIR_OK;
 }
 
-static int keep(struct weir__snapshot *s, const struct weir_prediction *prediction) {
+static int keep(struct weir__snapshot_state *s, const struct weir_prediction *prediction) {
     struct weir_snapshot_prediction *predicted = &s->shown.predicted;
     struct weir_worker_time *workers =
         weir__pool_take(&s->pool, prediction->worker_count, sizeof *workers);
@@ -75,7 +75,7 @@ static int keep(struct weir__snapshot *s, const struct weir_prediction *predicti
     return WEIR_OK;
 }
 
-static int simulate(struct weir__snapshot *s, const double *seconds) {
+static int simulate(struct weir__snapshot_state *s, const double *seconds) {
     struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
     struct weir_simulator *simulator;
     struct weir_prediction prediction;
@@ -90,7 +90,7 @@ static int simulate(struct weir__snapshot *s, const double *seconds) {
     return status;
 }
 
-int weir__snapshot_predict(struct weir__snapshot *s) {
+int weir__snapshot_predict(struct weir__snapshot_state *s) {
     uint32_t stages = s->of.prepared->table->stage_count;
     if (s->other_count == 0) return WEIR_OK;
     double *seconds = weir__pool_take(&s->pool, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);

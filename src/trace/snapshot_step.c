@@ -20,7 +20,7 @@ static bool row_ran(const struct weir__prepared *prepared, const struct weir__wo
     if (count != length && count != prepared->tail[w]) return false;
     *whole &= count == length;
     for (uint32_t i = 0; i < count; i++) {
-        const struct weir_trace_event *event = weir__trace_event(worker, begin + i);
+        const struct weir_trace_event *event = weir__trace_event_at(worker, begin + i);
         if (event->rows != prepared->rows) return false;
         if (!same_action(&event->action, &table->actions[table->rows[w] + i])) return false;
     }
@@ -33,7 +33,7 @@ static double makespan_of(const struct weir_pipe *pipe, uint64_t step) {
         const struct weir__worker *worker = &pipe->workers[w];
         uint32_t end = weir__trace_step_begin(worker, step + 1);
         for (uint32_t i = weir__trace_step_begin(worker, step); i < end; i++) {
-            const struct weir_trace_event *event = weir__trace_event(worker, i);
+            const struct weir_trace_event *event = weir__trace_event_at(worker, i);
             if (!weir__kinds[event->action.kind].in_step) continue;
             if (event->start < first) first = event->start;
             if (event->end > last) last = event->end;
@@ -60,7 +60,7 @@ static uint32_t read_steps(const struct weir_pipe *pipe, struct weir__kept_step 
     const struct weir__worker *worker = &pipe->workers[0];
     uint32_t events = weir__trace_count(worker), count = 0;
     for (uint32_t i = 0; i < events;) {
-        uint64_t step = weir__trace_event(worker, i)->step;
+        uint64_t step = weir__trace_event_at(worker, i)->step;
         if (read_step(pipe, step, &kept[count])) count++;
         i = weir__trace_step_begin(worker, step + 1);
     }
@@ -96,7 +96,7 @@ static int find_step(const struct weir__kept_step *kept, uint32_t count, uint64_
     return WEIR_ERR_NOT_FOUND;
 }
 
-static int choose(struct weir__snapshot *s, uint64_t step, struct weir__kept_step *kept) {
+static int choose(struct weir__snapshot_state *s, uint64_t step, struct weir__kept_step *kept) {
     uint32_t count = read_steps(s->pipe, kept);
     int status = count > 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
     if (step != 0) status = find_step(kept, count, step, &s->of);
@@ -111,7 +111,7 @@ static int choose(struct weir__snapshot *s, uint64_t step, struct weir__kept_ste
 }
 
 /* `kept` has room for all steps. */
-static int list_others(struct weir__snapshot *s, struct weir__kept_step *kept) {
+static int list_others(struct weir__snapshot_state *s, struct weir__kept_step *kept) {
     uint32_t count = read_steps(s->pipe, kept);
     s->others = weir__pool_take(&s->pool, count, sizeof *s->others);
     if (s->others == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -121,7 +121,7 @@ static int list_others(struct weir__snapshot *s, struct weir__kept_step *kept) {
     return WEIR_OK;
 }
 
-int weir__snapshot_choose(struct weir__snapshot *s, uint64_t step) {
+int weir__snapshot_choose(struct weir__snapshot_state *s, uint64_t step) {
     const struct weir_allocator *allocator = s->pool.allocator;
     uint32_t most = weir__trace_count(&s->pipe->workers[0]);
     struct weir__kept_step *kept = weir__acquire(allocator, most, sizeof *kept);

@@ -116,7 +116,7 @@ static void repeat(struct timeline *t, char character, uint32_t count) {
 /* What stands at the beginning of an action's cells: as much as fits, the letter at least. */
 static uint32_t label(const struct weir_action *action, bool several, uint32_t room,
                       char text[32]) {
-    const struct weir__kind *kind = &weir__kinds[action->kind];
+    const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     unsigned stage = action->stage, micro_batch = action->micro_batch;
     int length = 1;
     if (kind->per_micro_batch && several) {
@@ -297,7 +297,7 @@ static bool find_last_step(struct last_step *last) {
         const struct weir__worker *worker = &last->pipe->workers[w];
         uint32_t count = weir__trace_count(worker);
         if (count == 0) continue;
-        uint64_t step = weir__trace_event(worker, count - 1)->step;
+        uint64_t step = weir__trace_event_at(worker, count - 1)->step;
         if (!any || step > last->step) last->step = step;
         any = true;
     }

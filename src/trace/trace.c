@@ -16,8 +16,8 @@ uint32_t weir__trace_count(const struct weir__worker *worker) {
                                                         : worker->event_capacity;
 }
 
-const struct weir_trace_event *weir__trace_event(const struct weir__worker *worker,
-                                                 uint32_t index) {
+const struct weir_trace_event *weir__trace_event_at(const struct weir__worker *worker,
+                                                    uint32_t index) {
     uint32_t count = weir__trace_count(worker);
     assert(index < count);
     return &worker->events[(worker->event_count - count + index) % worker->event_capacity];
@@ -27,7 +27,7 @@ uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step
     uint32_t low = 0, high = weir__trace_count(worker);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (weir__trace_event(worker, middle)->step < step) {
+        if (weir__trace_event_at(worker, middle)->step < step) {
             low = middle + 1;
         } else {
             high = middle;
@@ -38,7 +38,7 @@ uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step
 
 const char *weir__trace_name(const struct weir_action *action, char text[32]) {
     assert(action->kind < WEIR_KIND_COUNT);
-    const struct weir__kind *kind = &weir__kinds[action->kind];
+    const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     if (kind->per_micro_batch) {
         snprintf(text, 32, "%c %u:%u", kind->letter, (unsigned)action->stage,
                  (unsigned)action->micro_batch);
@@ -49,9 +49,9 @@ const char *weir__trace_name(const struct weir_action *action, char text[32]) {
 }
 
 uint32_t weir__trace_last_wait(const struct weir__prepared *prepared, uint32_t a, uint32_t from) {
-    const struct weir__wait *last = NULL;
+    const struct weir__needed_wait *last = NULL;
     for (uint32_t i = prepared->calls[a].wait_begin; i < prepared->calls[a].wait_end; i++) {
-        const struct weir__wait *wait = &prepared->waits[i];
+        const struct weir__needed_wait *wait = &prepared->waits[i];
         if (wait->worker == from && (last == NULL || wait->count > last->count)) last = wait;
     }
     return last != NULL ? last->action : UINT32_MAX;

@@ -14,7 +14,8 @@
 /** How many events the worker's ring holds. */
 uint32_t weir__trace_count(const struct weir__worker *worker);
 /** The kept event `index`, 0 is the oldest. */
-const struct weir_trace_event *weir__trace_event(const struct weir__worker *worker, uint32_t index);
+const struct weir_trace_event *weir__trace_event_at(const struct weir__worker *worker,
+                                                    uint32_t index);
 /** The first event whose step is `step` or a later one; the count where there is none. */
 uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step);
 /** "F 1:3" is forward of stage 1, micro-batch 3; "U 1" is stage 1's update. Returns `text`. */

@@ -358,7 +358,7 @@ static void test_random_words_are_the_host_s(void) {
     clear(&bench);
     uint32_t *due = (uint32_t *)(void *)bench.due, words[4];
     for (uint32_t i = 0; i < 37 * 1030; i++) {
-        weir__random_words(random.seed, random.mini_batch, random.op, 5 + i / 1030, i % 1030 / 4,
+        weir__philox_words(random.seed, random.mini_batch, random.op, 5 + i / 1030, i % 1030 / 4,
                            words);
         due[i] = words[i % 1030 % 4];
     }

@@ -17,13 +17,13 @@ struct weir__machine *place_machine(const char *synthetic) {
 }
 
 int place_plan(struct weir__machine *machine, const char *bind, uint32_t workers, uint32_t threads,
-               struct weir__placement *placements) {
+               struct weir__worker_place *placements) {
     struct weir__place_request request = {.bind = bind, .workers = workers, .threads = threads};
     return weir__place_plan(machine, &request, NULL, placements);
 }
 
 /* "0-3|4-7" from bound placements, "-" for an unbound one. */
-static const char *as_text(const struct weir__placement *placements, uint32_t workers) {
+static const char *as_text(const struct weir__worker_place *placements, uint32_t workers) {
     static char text[PLACE_WORKERS_MAX * 66];
     size_t used = 0;
     text[0] = '\0';
@@ -37,7 +37,7 @@ static const char *as_text(const struct weir__placement *placements, uint32_t wo
 
 void place_expect(struct weir__machine *machine, const char *bind, uint32_t workers,
                   uint32_t threads, const char *expected) {
-    static struct weir__placement placements[PLACE_WORKERS_MAX];
+    static struct weir__worker_place placements[PLACE_WORKERS_MAX];
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = test_allocator();
     struct weir__place_request request = {.bind = bind, .workers = workers, .threads = threads};
@@ -45,7 +45,7 @@ void place_expect(struct weir__machine *machine, const char *bind, uint32_t work
     if (EXPECT_STATUS(status, WEIR_OK)) EXPECT_EQ_STR(as_text(placements, workers), expected);
     EXPECT_EQ_UINT(faults.count, 0);
     for (uint32_t w = 0; w < workers; w++) {
-        const struct weir__placement *placement = &placements[w];
+        const struct weir__worker_place *placement = &placements[w];
         EXPECT_EQ_UINT(placement->place.worker, w);
         EXPECT(placement->place.bound || !placement->exclusive);
         uint32_t cores = placement->place.bound ? placement->threads : 0;
@@ -57,7 +57,7 @@ void place_expect(struct weir__machine *machine, const char *bind, uint32_t work
 
 void place_expect_refused(struct weir__machine *machine, const char *bind, uint32_t workers,
                           uint32_t threads, const char *reason) {
-    static struct weir__placement placements[PLACE_WORKERS_MAX];
+    static struct weir__worker_place placements[PLACE_WORKERS_MAX];
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = test_allocator();
     struct weir__place_request request = {.bind = bind, .workers = workers, .threads = threads};

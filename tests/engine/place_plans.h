@@ -15,7 +15,7 @@ enum { PLACE_WORKERS_MAX = 16 };
 struct weir__machine *place_machine(const char *synthetic);
 /** weir__place_plan for workers without GPUs. */
 int place_plan(struct weir__machine *machine, const char *bind, uint32_t workers, uint32_t threads,
-               struct weir__placement *placements);
+               struct weir__worker_place *placements);
 /** Plans, and compares what comes out. */
 void place_expect(struct weir__machine *machine, const char *bind, uint32_t workers,
                   uint32_t threads, const char *expected);

@@ -150,7 +150,7 @@ static double memory_free(const struct report_times *t, uint32_t a, uint32_t *la
     const struct weir__call *call = &t->prepared->calls[a];
     double free = 0.0;
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
-        const struct weir__wait *wait = &t->prepared->waits[i];
+        const struct weir__needed_wait *wait = &t->prepared->waits[i];
         if (wait->cause != WEIR__CAUSE_MEMORY || t->end[wait->action] < free) continue;
         free = t->end[wait->action];
         *last = wait->action;

@@ -36,7 +36,7 @@ struct holder {
 
 static void hold(uint32_t base, const char *bind, uint32_t workers, uint32_t threads, int ready,
                  int release) {
-    static struct weir__placement placements[PLACE_WORKERS_MAX];
+    static struct weir__worker_place placements[PLACE_WORKERS_MAX];
     struct weir__machine *machine = claimable(base);
     char answer = 'n', ignored;
     if (machine != NULL && place_plan(machine, bind, workers, threads, placements) == WEIR_OK) {
@@ -114,7 +114,7 @@ static void test_a_list_claims_but_does_not_yield(void) {
     CHECK(machine != NULL);
     place_expect(machine, "auto", 1, 4, "0-3");
     place_expect(machine, "auto", 3, 2, "0-1|2-3|6-7");
-    static struct weir__placement placements[2];
+    static struct weir__worker_place placements[2];
     EXPECT_STATUS(place_plan(machine, "5,6", 2, 1, placements), WEIR_OK);
     EXPECT(placements[0].place.bound && !placements[0].exclusive && placements[1].exclusive);
     end_holder(&holder, false);
@@ -205,7 +205,7 @@ static void test_pipes_of_one_process_differ_or_share(void) {
     place_expect(first, "auto", 1, 4, "0-3");
     place_expect(second, "auto", 1, 4, "4-7");
     place_expect(second, "auto", 3, 2, "0-1|2-3|4-5");
-    static struct weir__placement placements[2];
+    static struct weir__worker_place placements[2];
     EXPECT_STATUS(place_plan(second, "auto", 2, 4, placements), WEIR_OK);
     EXPECT(placements[0].exclusive && placements[1].exclusive);
     weir__machine_destroy(first);

@@ -320,7 +320,7 @@ static void count_planned(const struct weir__prepared *p, uint64_t *engine, uint
     *engine = p->return_count;
     *kernels = 0;
     for (uint32_t i = 0; i < p->copy_count; i++) {
-        const struct weir__copy *copy = &p->copies[i];
+        const struct weir__prepared_copy *copy = &p->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
         uint32_t legs = p->lanes[copy->lane].stream->hop.device != NULL ? 2 : 1;
         *(copy->by_kernel ? kernels : engine) += legs;

@@ -60,7 +60,7 @@ static bool learn_action(uint32_t worker, uint32_t a) {
     const struct weir__call *call = &prepared.calls[a];
     bool more = a > table->rows[worker] && learn(a, a - 1);
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
-        const struct weir__wait *wait = &prepared.waits[i];
+        const struct weir__needed_wait *wait = &prepared.waits[i];
         uint32_t last = table->rows[wait->worker] + wait->count - 1;
         EXPECT_EQ_UINT(wait->action, last);
         EXPECT(wait->worker != worker && last < table->rows[wait->worker + 1]);
@@ -205,7 +205,7 @@ static void expect_orders(void) {
             EXPECT_EQ_UINT(orders->edges[at].cause, deps->edges[begin + e].cause);
         }
         for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
-            const struct weir__wait *wait = &prepared.waits[i];
+            const struct weir__needed_wait *wait = &prepared.waits[i];
             bool depends = false;
             for (uint32_t e = begin; e < begin + count; e++)
                 depends |= deps->edges[e].from == wait->action;
@@ -657,7 +657,7 @@ static void test_a_portals_bytes_stay_at_its_source_until_the_copy(void) {
     options.link = WEIR_LINK_COPY;
     CHECK(open_plan(&options, false));
     for (uint32_t i = 0; i < prepared.copy_count; i++) {
-        const struct weir__copy *copy = &prepared.copies[i];
+        const struct weir__prepared_copy *copy = &prepared.copies[i];
         const struct weir_action *action = &prepared.table->actions[copy->action];
         const struct weir__block *from = &prepared.memory.blocks[copy->from_block];
         const struct weir__block *to = &prepared.memory.blocks[copy->to_block];

@@ -71,7 +71,7 @@ static void test_more_workers_than_cores_share_unbound(void) {
     expect_auto("core:2 pu:1", 2, UINT32_MAX, "-|-");
     struct weir__machine *machine = place_machine("core:2 pu:1");
     CHECK(machine != NULL);
-    static struct weir__placement placements[4];
+    static struct weir__worker_place placements[4];
     EXPECT_STATUS(place_plan(machine, "auto", 4, 0, placements), WEIR_OK);
     for (int w = 0; w < 4; w++) {
         EXPECT_EQ_UINT(placements[w].threads, 1);
@@ -85,7 +85,7 @@ static void test_places_name_their_node_and_cache(void) {
     struct weir__machine *machine =
         place_machine("pack:2 numa:2(indexes=3,1,0,2) l3:1 l2:4 l1d:1 core:1 pu:1");
     CHECK(machine != NULL);
-    static struct weir__placement placements[PLACE_WORKERS_MAX];
+    static struct weir__worker_place placements[PLACE_WORKERS_MAX];
     EXPECT_STATUS(place_plan(machine, "auto", 4, 4, placements), WEIR_OK);
     static const int32_t nodes[] = {3, 1, 0, 2};
     for (int w = 0; w < 4; w++) {
@@ -198,7 +198,7 @@ static void test_a_list_is_dealt_in_its_order(void) {
 static void test_two_workers_on_one_core_are_not_exclusive(void) {
     struct weir__machine *machine = place_machine("core:4 pu:2");
     CHECK(machine != NULL);
-    static struct weir__placement placements[3];
+    static struct weir__worker_place placements[3];
     EXPECT_STATUS(place_plan(machine, "0,1,4", 3, 1, placements), WEIR_OK);
     EXPECT(!placements[0].exclusive && !placements[1].exclusive && placements[2].exclusive);
     EXPECT_STATUS(place_plan(machine, "0-1,4,6", 2, 2, placements), WEIR_OK);
@@ -229,7 +229,7 @@ static void test_malformed_lists_are_refused_and_say_why(void) {
 static void test_a_list_names_all_its_faults(void) {
     struct weir__machine *machine = place_machine("core:4 pu:1");
     CHECK(machine != NULL);
-    static struct weir__placement placement;
+    static struct weir__worker_place placement;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     faults.allocator = test_allocator();
     struct weir__place_request request = {.bind = "0,5,0", .workers = 1, .threads = 1};
@@ -257,7 +257,7 @@ static void test_the_environment_binds_where_options_do_not(void) {
 static void test_long_core_lists_are_cut_at_a_comma(void) {
     struct weir__machine *machine = place_machine("core:64 pu:2");
     CHECK(machine != NULL);
-    static struct weir__placement placement;
+    static struct weir__worker_place placement;
     EXPECT_STATUS(place_plan(machine, "auto", 1, 0, &placement), WEIR_OK);
     EXPECT_EQ_UINT(placement.place.core_count, 64);
     EXPECT_EQ_STR(placement.place.cores,
@@ -303,7 +303,7 @@ static void test_facts_describe_the_machine(void) {
 }
 
 static bool plan_with_failure(uint64_t k, const char *bind) {
-    static struct weir__placement placements[2];
+    static struct weir__worker_place placements[2];
     struct weir__machine *machine = NULL;
     test_allocator_fail_at(k, false);
     setenv("HWLOC_SYNTHETIC", "core:4 pu:1", 1);
@@ -402,7 +402,7 @@ static void test_a_quota_counts_as_whole_cores(void) {
     machine->usable_count = 4;
     place_expect(machine, "auto", 2, 0, "0-1|2-3");
     place_expect(machine, "auto", 2, 3, "-|-");
-    static struct weir__placement placements[2];
+    static struct weir__worker_place placements[2];
     EXPECT_STATUS(place_plan(machine, "0-7", 2, 0, placements), WEIR_OK);
     EXPECT(placements[0].place.bound && !placements[0].exclusive);
     weir__machine_destroy(machine);
@@ -444,7 +444,7 @@ static int confined_to_one_core(void) {
     if (weir__machine_new(NULL, &machine) != WEIR_OK) return 4;
     if (machine->core_count != 1 || machine->usable_count != 1) return 5;
     if ((int)machine->cores[0].unit != units[1]) return 6;
-    static struct weir__placement placements[2];
+    static struct weir__worker_place placements[2];
     if (place_plan(machine, "auto", 2, 0, placements) != WEIR_OK) return 7;
     if (placements[0].place.bound || placements[1].exclusive) return 8;
     char list[16];
@@ -465,7 +465,7 @@ static void test_an_inherited_cpuset_is_respected(void) {
 
 struct binding {
     struct weir__machine *machine;
-    const struct weir__placement *placement;
+    const struct weir__worker_place *placement;
     cpu_set_t set; /* what the thread runs on afterwards */
     int status;
 };
@@ -479,7 +479,7 @@ static void *bind_and_look(void *context) {
 }
 
 static bool bind_thread(struct weir__machine *machine, const char *bind, cpu_set_t *set) {
-    static struct weir__placement placement;
+    static struct weir__worker_place placement;
     struct binding binding = {.machine = machine, .placement = &placement};
     pthread_t thread;
     if (!EXPECT_STATUS(place_plan(machine, bind, 1, 0, &placement), WEIR_OK)) return false;
@@ -518,7 +518,7 @@ static int units_of_a_node_that_is_not_there(void) {
     setenv("HWLOC_THISSYSTEM", "1", 1);
     struct weir__machine *machine = NULL;
     if (weir__machine_new(NULL, &machine) != WEIR_OK) return 2;
-    static struct weir__placement placements[2];
+    static struct weir__worker_place placements[2];
     if (place_plan(machine, "1000,1001", 2, 1, placements) != WEIR_OK) return 3;
     if (weir__place_bind(machine, &placements[1]) != WEIR_ERR_SYSTEM) return 4;
     weir__machine_destroy(machine);

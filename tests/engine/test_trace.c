@@ -252,7 +252,7 @@ static void test_chrome_has_every_event_to_the_nanosecond(void) {
     json_t *root = read_trace(fixture.pipe, &events);
     uint64_t origin = UINT64_MAX;
     for (uint32_t w = 0; w < 3; w++) {
-        oldest = *weir__trace_event(&fixture.pipe->workers[w], 0);
+        oldest = *weir__trace_event_at(&fixture.pipe->workers[w], 0);
         if (oldest.waited < origin) origin = oldest.waited;
     }
     for (uint32_t w = 0; w < 3; w++) check_worker(fixture.pipe, events, w, origin);
@@ -279,7 +279,7 @@ static void test_chrome_waits_are_slices_of_their_own(void) {
     uint64_t expected = 0;
     for (uint32_t w = 0; w < 2; w++)
         for (uint32_t i = 0; i < weir__trace_count(&fixture.pipe->workers[w]); i++) {
-            const struct weir_trace_event *e = weir__trace_event(&fixture.pipe->workers[w], i);
+            const struct weir_trace_event *e = weir__trace_event_at(&fixture.pipe->workers[w], i);
             expected += e->start - e->waited;
         }
     EXPECT(expected > 0);

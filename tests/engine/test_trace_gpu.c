@@ -373,7 +373,7 @@ static uint32_t own_waits(void) {
     const struct weir__prepared *p = pipe_->prepared[0];
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->copy_count; i++) {
-        const struct weir__copy *copy = &p->copies[i];
+        const struct weir__prepared_copy *copy = &p->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
         for (uint32_t k = copy->wait_begin; k < copy->wait_end; k++)
             count +=

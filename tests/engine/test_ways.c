@@ -66,7 +66,7 @@ static enum weir__link_kind kind_of(const struct weir__setup *setup,
 /* Whether an action of the device that copies has begun and not ended, or begins, until the one
  * that the copy is for does. */
 static bool is_busy(const struct weir__setup *setup, const struct weir__prepared *p,
-                    const struct weir__copy *copy) {
+                    const struct weir__prepared_copy *copy) {
     const struct weir__lane *lane = &p->lanes[copy->lane];
     uint32_t worker =
         weir__setup_device(setup, lane->worker).synchronous ? lane->from : lane->worker;
@@ -86,7 +86,7 @@ struct seen {
 
 /* Alone: what is predicted to cost less. */
 static void expect_cheapest(const struct weir__setup *setup, const struct weir__prepared *p,
-                            const struct weir__copy *copy, struct seen *seen) {
+                            const struct weir__prepared_copy *copy, struct seen *seen) {
     enum weir__link_kind kind = kind_of(setup, &p->lanes[copy->lane]);
     bool busy = is_busy(setup, p, copy);
     uint32_t blocks = weir__way_blocks(kind, copy->bytes);
@@ -100,7 +100,7 @@ static void expect_cheapest(const struct weir__setup *setup, const struct weir__
 
 /* One lane, one action, one place, in order, each once. */
 static uint32_t expect_unit(const struct weir__prepared *p, uint32_t first) {
-    const struct weir__copy *copies = p->copies;
+    const struct weir__prepared_copy *copies = p->copies;
     uint32_t count = 0;
     for (uint32_t i = first; i != WEIR__NO_COPY && count <= WEIR__UNIT_COPIES; i = copies[i].next) {
         EXPECT(copies[i].unit == first && copies[i].lane == copies[first].lane);
@@ -118,7 +118,7 @@ static void expect_ways(const struct weir__setup *setup, const struct weir__prep
     enum weir_copy_by by = setup->options.copy_by;
     uint32_t in_lanes = 0, in_units = 0;
     for (uint32_t i = 0; i < p->copy_count; i++) {
-        const struct weir__copy *copy = &p->copies[i];
+        const struct weir__prepared_copy *copy = &p->copies[i];
         if (copy->lane == WEIR__NO_LANE) continue;
         in_lanes++;
         if (copy->unit != i) continue;

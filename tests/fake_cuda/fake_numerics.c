@@ -239,7 +239,7 @@ static void turn(struct numbers *weight, size_t out, size_t taps, size_t in, boo
 }
 
 static struct weir__op_shape shape_of_convolution(const struct weir__cuda_convolution *from) {
-    static const enum weir__op ops[] = {
+    static const enum weir__op_code ops[] = {
         [WEIR__CUDA_CONVOLVE] = WEIR__OP_conv2d,
         [WEIR__CUDA_CONVOLVE_GRAD_INPUT] = WEIR__OP_conv2d_grad_input,
         [WEIR__CUDA_CONVOLVE_GRAD_WEIGHT] = WEIR__OP_conv2d_grad_weight};

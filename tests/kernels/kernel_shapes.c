@@ -181,7 +181,7 @@ static void choose_sizes(struct weir__op_shape *shape) {
     }
 }
 
-struct weir__op_shape kernel_any_shape(enum weir__op op) {
+struct weir__op_shape kernel_any_shape(enum weir__op_code op) {
     struct weir__op_shape shape = {.op = op,
                                    .rows = small_size(),
                                    .tokens = 1,

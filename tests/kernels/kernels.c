@@ -10,11 +10,11 @@
 
 /* ---- backends ---- */
 
-bool kernel_is_the_users(enum weir__op op) {
+bool kernel_is_the_users(enum weir__op_code op) {
     return op == WEIR__OP_custom || op == WEIR__OP_custom_grad;
 }
 
-bool kernel_lacks_vector(enum weir__op op) {
+bool kernel_lacks_vector(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_conv2d:
     case WEIR__OP_conv2d_grad_input:
@@ -34,7 +34,7 @@ const char *kernel_backend_name(enum kernel_backend backend) {
     return names[backend];
 }
 
-const struct weir__kernel *kernel_of(enum weir__op op, enum kernel_backend backend) {
+const struct weir__kernel *kernel_of(enum weir__op_code op, enum kernel_backend backend) {
     if (backend == KERNEL_VECTOR && !kernel_lacks_vector(op)) return &weir__vector_f32[op];
     if (backend == KERNEL_CUDA) return weir__cuda_kernel_for(op, WEIR_F32);
     if (backend == KERNEL_CUDA_BF16) return weir__cuda_kernel_for(op, WEIR_BF16);
@@ -67,7 +67,7 @@ static void fill_indices(const struct weir__op_shape *shape, int64_t *index, int
 /** What a gradient takes from its forward op: input i of that is input from[i] of the gradient (-1:
  * any numbers, they do not matter), and its output i is input to[i] (-1: not taken). */
 struct residual {
-    enum weir__op gradient, forward;
+    enum weir__op_code gradient, forward;
     int from[KERNEL_INS], to[KERNEL_OUTS];
 };
 
@@ -130,7 +130,7 @@ static void fill_places(struct kernel_case *test) {
     }
 }
 
-static bool has_places(enum weir__op op) {
+static bool has_places(enum weir__op_code op) {
     return op == WEIR__OP_attention_cached || op == WEIR__OP_position_cached;
 }
 
@@ -502,7 +502,7 @@ static void expect_output(const struct kernel_results *got, const struct kernel_
 }
 
 /** The input of a norm's gradient that holds 1 / deviation; -1 for other ops. */
-static int rstd_input(enum weir__op op) {
+static int rstd_input(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_layer_norm_grad_input:
     case WEIR__OP_layer_norm_grad_weight:
@@ -617,7 +617,7 @@ void kernel_expect_same(const struct kernel_results *got, const struct kernel_re
 
 /** The largest 1 / deviation of a norm, at least 1. */
 static double steepness(const struct kernel_results *wanted) {
-    enum weir__op op = wanted->test->shape.op;
+    enum weir__op_code op = wanted->test->shape.op;
     bool forward = op == WEIR__OP_layer_norm || op == WEIR__OP_add_layer_norm ||
                    op == WEIR__OP_instance_norm || op == WEIR__OP_instance_norm_act;
     return forward ? kernel_largest(wanted, 2, 1) : largest_rstd(wanted->test);
@@ -629,7 +629,7 @@ double kernel_tolerance(const struct kernel_results *wanted) {
 }
 
 /** Whether a part before or after a norm rounds what it would store. */
-static bool rounds_beside_norm(enum weir__op op) {
+static bool rounds_beside_norm(enum weir__op_code op) {
     return op == WEIR__OP_add_layer_norm || op == WEIR__OP_add_layer_norm_grad_input ||
            op == WEIR__OP_instance_norm_act || op == WEIR__OP_instance_norm_act_grad;
 }

@@ -47,7 +47,7 @@ static void fill(char *memory, size_t bytes) {
 /* ---- a trial's life ---- */
 
 static void measure(struct trial *trial, int64_t rows, int64_t tokens, int64_t heads) {
-    const enum weir__op ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
+    const enum weir__op_code ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
     for (int i = 0; i < 2; i++) {
         trial->shapes[i] = (struct weir__op_shape){.op = ops[i],
                                                    .rows = rows,

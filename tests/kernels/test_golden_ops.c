@@ -73,7 +73,7 @@ static void read_places(const struct weir__safetensors *file, const char *name,
 }
 
 /** Fills the case that `name` (of `op`) describes, and what is wanted of it. */
-static void read_case(const struct weir__safetensors *file, const char *name, enum weir__op op,
+static void read_case(const struct weir__safetensors *file, const char *name, enum weir__op_code op,
                       struct kernel_case *test, struct kernel_results *wanted) {
     int64_t n[24] = {0};
     double reals[4] = {0};
@@ -123,7 +123,7 @@ static void read_case(const struct weir__safetensors *file, const char *name, en
 }
 
 /** Runs all cases of an op; returns how many there were. */
-static int compare_op(const struct weir__safetensors *file, enum weir__op op,
+static int compare_op(const struct weir__safetensors *file, enum weir__op_code op,
                       enum kernel_backend backend) {
     int count = 0;
     for (;; count++) {
@@ -145,7 +145,7 @@ static int compare_op(const struct weir__safetensors *file, enum weir__op op,
 static void compare_ops(enum kernel_backend backend) {
     struct weir__safetensors *file = open_golden();
     CHECK(file != NULL);
-    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++) {
+    for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op)) continue;
         /* Their masks are not PyTorch's; see test_kernel_dropout.c. */
         bool random =
@@ -207,23 +207,23 @@ static double number(const struct training *training, const void *from, int i) {
  * is given is twice the wanted one, scaled back as clipping would. */
 static void step(struct training *training, bool adamw, const double *reals, int number) {
     if (adamw) {
-        const struct weir__adamw options = {.lr = reals[0],
-                                            .beta1 = reals[1],
-                                            .beta2 = reals[2],
-                                            .eps = reals[3],
-                                            .weight_decay = reals[4],
-                                            .step = (uint64_t)number + 1,
-                                            .gradient_scale = 0.5};
+        const struct weir__adamw_step options = {.lr = reals[0],
+                                                 .beta1 = reals[1],
+                                                 .beta2 = reals[2],
+                                                 .eps = reals[3],
+                                                 .weight_decay = reals[4],
+                                                 .step = (uint64_t)number + 1,
+                                                 .gradient_scale = 0.5};
         weir__adamw_update(training->dtype, &options, COUNT, training->parameter,
                            training->gradient, training->state[0], training->state[1],
                            training->reference);
     } else {
-        const struct weir__sgd options = {.lr = reals[0],
-                                          .momentum = reals[1],
-                                          .weight_decay = reals[2],
-                                          .nesterov = reals[3] != 0,
-                                          .first = number == 0,
-                                          .gradient_scale = 0.5};
+        const struct weir__sgd_step options = {.lr = reals[0],
+                                               .momentum = reals[1],
+                                               .weight_decay = reals[2],
+                                               .nesterov = reals[3] != 0,
+                                               .first = number == 0,
+                                               .gradient_scale = 0.5};
         weir__sgd_update(training->dtype, &options, COUNT, training->parameter, training->gradient,
                          reals[1] != 0 ? training->state[0] : NULL, training->reference);
     }

@@ -16,7 +16,7 @@ static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_FA
 
 /* ---- ignored targets, indices out of range ---- */
 
-static struct weir__op_shape loss_shape(enum weir__op op) {
+static struct weir__op_shape loss_shape(enum weir__op_code op) {
     return (struct weir__op_shape){
         .op = op, .rows = 2, .tokens = 3, .width = 5, .ignore_index = -7};
 }
@@ -44,7 +44,8 @@ static void test_ignored_targets_weigh_nothing(void) {
 }
 
 /** The op fails with the index in its message. */
-static void expect_index_error(enum weir__op op, int operand, int64_t index, const char *part) {
+static void expect_index_error(enum weir__op_code op, int operand, int64_t index,
+                               const char *part) {
     FOR_BACKENDS(b) {
         struct weir__op_shape shape = loss_shape(op);
         shape.in = shape.out = 5;
@@ -70,7 +71,7 @@ static void test_indices_out_of_range_are_named(void) {
 }
 
 static void test_nan_passes_through(void) {
-    static const enum weir__op ops[] = {
+    static const enum weir__op_code ops[] = {
         WEIR__OP_relu,       WEIR__OP_gelu,           WEIR__OP_add,
         WEIR__OP_leaky_relu, WEIR__OP_silu,           WEIR__OP_sigmoid,
         WEIR__OP_tanh,       WEIR__OP_softmax,        WEIR__OP_layer_norm,
@@ -97,8 +98,8 @@ static void test_nan_passes_through(void) {
 }
 
 /** What an op makes of one row of numbers. */
-static void run_row(enum weir__op op, enum kernel_backend backend, int64_t count, const double *a,
-                    const double *b, double *y) {
+static void run_row(enum weir__op_code op, enum kernel_backend backend, int64_t count,
+                    const double *a, const double *b, double *y) {
     struct weir__op_shape shape = {
         .op = op, .rows = 1, .tokens = 1, .width = count, .slope = 0.5, .eps = 1e-5};
     struct kernel_case test;
@@ -149,7 +150,7 @@ static void test_relus_have_their_lower_slope_at_zero(void) {
 /* ---- which kernel ---- */
 
 static void test_every_op_has_a_kernel(void) {
-    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++) {
+    for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op)) continue;
         CHECK_EQ_STR(weir__kernel_for(op, WEIR_F64, WEIR__BACKEND_CPU)->library, "reference");
         CHECK_EQ_STR(weir__kernel_for(op, WEIR_F32, WEIR__BACKEND_REFERENCE)->library, "reference");
@@ -163,7 +164,7 @@ static void test_every_op_has_a_kernel(void) {
 
 /** The list of exceptions is exact. */
 static void test_every_op_not_listed_has_a_vector_kernel(void) {
-    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++) {
+    for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op)) continue;
         if (!EXPECT((weir__vector_f32[op].run == NULL) == kernel_lacks_vector(op)))
             TEST_FAIL("%s: see kernel_lacks_vector", weir__op_name(op));
@@ -214,7 +215,7 @@ static void test_measuring_leaves_the_callers_threads(void) {
 static void test_two_threads_give_near_results(void) {
     uint32_t former = weir__kernel_threads(2);
     for (int op = WEIR__OP_linear; op <= WEIR__OP_linear_grad_weight; op++) {
-        struct weir__op_shape shape = {.op = (enum weir__op)op,
+        struct weir__op_shape shape = {.op = (enum weir__op_code)op,
                                        .rows = 4,
                                        .tokens = 33,
                                        .in = 70,
@@ -278,7 +279,8 @@ static double flat_tolerance(enum weir_dtype dtype) {
 }
 
 /** w, m and v of one number under AdamW, from the paper's formulas. */
-static void adamw_by_hand(const struct weir__adamw *o, double g, double *w, double *m, double *v) {
+static void adamw_by_hand(const struct weir__adamw_step *o, double g, double *w, double *m,
+                          double *v) {
     g *= o->gradient_scale;
     *m = o->beta1 * *m + (1 - o->beta1) * g;
     *v = o->beta2 * *v + (1 - o->beta2) * g * g;
@@ -293,13 +295,13 @@ static void check_adamw(enum weir_dtype dtype, bool reference, int count) {
     flat_init(&flat, dtype, count);
     for (int i = 0; i < count; i++) w[i] = GET(&flat, parameter, i);
     for (uint64_t step = 1; step <= STEPS; step++) {
-        const struct weir__adamw options = {.lr = 0.03,
-                                            .beta1 = 0.8,
-                                            .beta2 = 0.95,
-                                            .eps = 1e-6,
-                                            .weight_decay = 0.1,
-                                            .step = step,
-                                            .gradient_scale = 0.7};
+        const struct weir__adamw_step options = {.lr = 0.03,
+                                                 .beta1 = 0.8,
+                                                 .beta2 = 0.95,
+                                                 .eps = 1e-6,
+                                                 .weight_decay = 0.1,
+                                                 .step = step,
+                                                 .gradient_scale = 0.7};
         new_gradient(&flat);
         weir__adamw_update(dtype, &options, (uint64_t)count, &flat.parameter, &flat.gradient,
                            &flat.first, &flat.second, reference);
@@ -319,12 +321,12 @@ static void check_sgd(enum weir_dtype dtype, bool reference, int count, double m
     flat_init(&flat, dtype, count);
     for (int i = 0; i < count; i++) w[i] = GET(&flat, parameter, i);
     for (int step = 0; step < STEPS; step++) {
-        const struct weir__sgd options = {.lr = 0.1,
-                                          .momentum = momentum,
-                                          .weight_decay = 0.05,
-                                          .nesterov = nesterov,
-                                          .first = step == 0,
-                                          .gradient_scale = 0.5};
+        const struct weir__sgd_step options = {.lr = 0.1,
+                                               .momentum = momentum,
+                                               .weight_decay = 0.05,
+                                               .nesterov = nesterov,
+                                               .first = step == 0,
+                                               .gradient_scale = 0.5};
         new_gradient(&flat);
         weir__sgd_update(dtype, &options, (uint64_t)count, &flat.parameter, &flat.gradient,
                          momentum != 0 ? &flat.first : NULL, reference);
@@ -391,7 +393,8 @@ static void test_accumulate_adds(void) {
                 double a = GET(&flat, parameter, j), b = GET(&flat, gradient, j);
                 sum[j] = wide ? a + b : (float)a + (float)b;
             }
-            weir__accumulate(flat.dtype, &flat.parameter, &flat.gradient, (uint64_t)counts[i]);
+            weir__accumulate_values(flat.dtype, &flat.parameter, &flat.gradient,
+                                    (uint64_t)counts[i]);
             for (int j = 0; j < counts[i]; j++) CHECK(GET(&flat, parameter, j) == sum[j]);
         }
 }

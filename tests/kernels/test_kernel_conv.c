@@ -26,14 +26,14 @@ static const struct sizes nets[] = {
     {2, 20, 40, 16, 18, 1, 3, 2, 0, 1},
 };
 
-static const enum weir__op ops[] = {WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input,
-                                    WEIR__OP_conv2d_grad_weight};
+static const enum weir__op_code ops[] = {WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input,
+                                         WEIR__OP_conv2d_grad_weight};
 
 static int64_t outputs_of(const struct sizes *sizes, int64_t in, int64_t stride) {
     return (in + 2 * sizes->padding - sizes->kernel) / stride + 1;
 }
 
-static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op op) {
+static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op_code op) {
     struct weir__plane stride = {sizes->stride_y, sizes->stride_x};
     struct weir__plane out = {outputs_of(sizes, sizes->height, stride.height),
                               outputs_of(sizes, sizes->width, stride.width)};
@@ -51,7 +51,8 @@ static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op o
                                               .groups = sizes->groups}};
 }
 
-static void compare(const struct sizes *sizes, enum weir__op op, uint32_t threads, bool has_bias) {
+static void compare(const struct sizes *sizes, enum weir__op_code op, uint32_t threads,
+                    bool has_bias) {
     struct weir__op_shape shape = shape_of(sizes, op);
     struct kernel_case test;
     struct kernel_results got, again, wanted;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: dropout's masks are what net/kernel.h says, in every op that has one, and fused ops give
- * the bits of their parts. Method: a scalar recomputation from weir__random_words, bit for bit; the
+ * the bits of their parts. Method: a scalar recomputation from weir__philox_words, bit for bit; the
  * parts run one after the other.
  */
 #include "harness.h"
@@ -14,7 +14,7 @@
 static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_FAST};
 #define FOR_BACKENDS(b) for (size_t b = 0; b < WEIR__COUNT_OF(backends); b++)
 
-static struct weir__op_shape dropout_shape(enum weir__op op, int64_t rows, int64_t width) {
+static struct weir__op_shape dropout_shape(enum weir__op_code op, int64_t rows, int64_t width) {
     return (struct weir__op_shape){
         .op = op, .rows = rows, .tokens = 1, .width = width, .p = 0.3, .random_op = 5u << 8 | 2};
 }
@@ -28,7 +28,7 @@ static int64_t element_at(const struct weir__op_shape *shape, int64_t at) {
 /** The rule of kernel.h, one element at a time. */
 static bool kept(const struct kernel_case *test, int64_t row, int64_t element) {
     uint32_t words[4];
-    weir__random_words(test->seed, test->mini_batch, test->shape.random_op,
+    weir__philox_words(test->seed, test->mini_batch, test->shape.random_op,
                        (uint32_t)(test->row_first + row), (uint32_t)(element / 4), words);
     return (words[element % 4] >> 8) * 0x1p-24 >= test->shape.p;
 }
@@ -81,7 +81,7 @@ static void test_dropout_keeps_what_equals_p(void) {
             struct kernel_results got;
             uint32_t words[4];
             kernel_case_init(&test, &shape);
-            weir__random_words(test.seed, test.mini_batch, shape.random_op,
+            weir__philox_words(test.seed, test.mini_batch, shape.random_op,
                                (uint32_t)test.row_first, (uint32_t)(element / 4), words);
             double number = (words[element % 4] >> 8) * 0x1p-24;
             test.shape.p = above ? nextafter(number, 1) : number;
@@ -126,9 +126,9 @@ static void test_dropout_add_has_its_parts_bits(void) {
 }
 
 /** What `op` makes of these operands, in `shape`. */
-static void run_part(struct weir__op_shape shape, enum weir__op op, enum kernel_backend backend,
-                     const struct kernel_case *like, const double *a, const double *b,
-                     struct kernel_case *test, struct kernel_results *results) {
+static void run_part(struct weir__op_shape shape, enum weir__op_code op,
+                     enum kernel_backend backend, const struct kernel_case *like, const double *a,
+                     const double *b, struct kernel_case *test, struct kernel_results *results) {
     shape.op = op;
     kernel_case_init(test, &shape);
     test->seed = like->seed, test->mini_batch = like->mini_batch;
@@ -143,7 +143,7 @@ static void run_part(struct weir__op_shape shape, enum weir__op op, enum kernel_
 /** Of the sum of x and the bias, the op `part`: the fused op's bits, with `other` where the part
  * takes one. */
 static void check_biased(struct weir__op_shape shape, enum kernel_backend backend, int x_input,
-                         enum weir__op part, int other, bool other_first) {
+                         enum weir__op_code part, int other, bool other_first) {
     struct kernel_case fused, added, second;
     struct kernel_results got, sums, wanted;
     kernel_case_init(&fused, &shape);
@@ -273,7 +273,8 @@ struct part {
 
 /** Runs an op of the whole's shape, or of its elements, on `ins`. */
 static void part_init(struct part *part, const struct kernel_case *whole,
-                      enum kernel_backend backend, enum weir__op op, const double *const *ins) {
+                      enum kernel_backend backend, enum weir__op_code op,
+                      const double *const *ins) {
     struct weir__op_shape shape = whole->shape;
     shape.op = op;
     if (op == WEIR__OP_leaky_relu || op == WEIR__OP_leaky_relu_grad) {

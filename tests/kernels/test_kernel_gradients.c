@@ -19,7 +19,7 @@ enum source { NONE, DY, IN0, IN1, IN2, OUT0, OUT1, OUT2, OUT3 };
 
 /** Output `output` of op `gradient` is L's gradient by input `by` of op `forward`. */
 struct pair {
-    enum weir__op forward, gradient;
+    enum weir__op_code forward, gradient;
     int by, output;
     enum source sources[KERNEL_INS];
 };
@@ -266,7 +266,7 @@ static void test_gradients_are_derivatives(void) {
 
 /** A gradient op that no pair names is tested by nothing here. */
 static void test_every_gradient_op_is_in_a_pair(void) {
-    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++) {
+    for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op) || strstr(weir__op_name(op), "_grad") == NULL) continue;
         bool found = false;
         for (size_t i = 0; i < WEIR__COUNT_OF(pairs); i++) found = found || pairs[i].gradient == op;

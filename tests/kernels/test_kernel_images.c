@@ -39,7 +39,7 @@ static void expect_image(const struct weir__op_shape *shape, const double *a, co
 /* ---- max pool ---- */
 
 /** One window of 1 x 3 over 1 x 3 pixels. */
-static struct weir__op_shape window_of_three(enum weir__op op) {
+static struct weir__op_shape window_of_three(enum weir__op_code op) {
     return (struct weir__op_shape){
         .op = op,
         .rows = 1,

@@ -14,7 +14,7 @@ static const struct {
 } planes[] = {{192 * 192, 2}, {96 * 96, 16}, {61 * 67, 3},  {70 * 70, 5},   {50 * 50, 24},
               {65 * 65, 48},  {30 * 30, 65}, {17 * 17, 33}, {12 * 12, 128}, {3 * 3, 200}};
 
-static struct weir__op_shape norm_shape(enum weir__op op, size_t plane) {
+static struct weir__op_shape norm_shape(enum weir__op_code op, size_t plane) {
     return (struct weir__op_shape){.op = op,
                                    .rows = 2,
                                    .tokens = planes[plane].pixels,
@@ -117,7 +117,7 @@ static void test_a_bright_corner_costs_no_digits(void) {
 enum { DY = 3 };
 
 /** Gradients of one sign, whose sums grow with the plane. */
-static void check_backward(enum weir__op op, size_t plane) {
+static void check_backward(enum weir__op_code op, size_t plane) {
     struct weir__op_shape shape = norm_shape(op, plane);
     struct kernel_case test;
     struct kernel_results got, wanted;
@@ -139,9 +139,9 @@ static void check_backward(enum weir__op op, size_t plane) {
 }
 
 static void test_gradients_of_large_planes_keep_their_digits(void) {
-    static const enum weir__op ops[] = {WEIR__OP_instance_norm_grad_input,
-                                        WEIR__OP_instance_norm_act_grad,
-                                        WEIR__OP_instance_norm_grad_weight};
+    static const enum weir__op_code ops[] = {WEIR__OP_instance_norm_grad_input,
+                                             WEIR__OP_instance_norm_act_grad,
+                                             WEIR__OP_instance_norm_grad_weight};
     for (size_t k = 0; k < WEIR__COUNT_OF(ops); k++)
         for (size_t i = 0; i < WEIR__COUNT_OF(planes) && !test_has_failed(); i++)
             check_backward(ops[k], i);

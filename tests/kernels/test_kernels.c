@@ -14,12 +14,12 @@
 
 /** Runs through all ops that backends have. */
 #define FOR_OPS(op)                                                                                \
-    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++)                                          \
+    for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++)                                     \
         if (!kernel_is_the_users(op))
 
 /* ---- against the f64 reference ---- */
 
-static void compare_with_reference(enum weir__op op, enum kernel_backend backend) {
+static void compare_with_reference(enum weir__op_code op, enum kernel_backend backend) {
     struct weir__op_shape shape = kernel_any_shape(op);
     struct kernel_case test;
     struct kernel_results got, wanted;

@@ -27,8 +27,8 @@ static const struct way ways[] = {{KERNEL_CUDA, false, "CUDA f32"},
 #define FOR_WAYS(w)                                                                                \
     for (const struct way *w = ways; w < ways + WEIR__COUNT_OF(ways) && !test_has_failed(); w++)
 
-static struct weir__op_shape shape_of(enum weir__op op, int64_t rows, int64_t tokens, int64_t heads,
-                                      int64_t size) {
+static struct weir__op_shape shape_of(enum weir__op_code op, int64_t rows, int64_t tokens,
+                                      int64_t heads, int64_t size) {
     return (struct weir__op_shape){.op = op,
                                    .rows = rows,
                                    .rows_max = rows,
@@ -72,7 +72,7 @@ static void test_heads_of_any_size(void) {
 }
 
 static void test_heads_that_are_too_wide_are_refused(void) {
-    static const enum weir__op ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
+    static const enum weir__op_code ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
     for (size_t i = 0; i < WEIR__COUNT_OF(ops); i++) {
         const struct weir__kernel *kernel = weir__cuda_kernel_for(ops[i], WEIR_F32);
         struct weir__op_shape shape = shape_of(ops[i], 1, 4, 2, 256);
@@ -188,7 +188,7 @@ static void check_alone(const struct kernel_case *test, const struct kernel_resu
 }
 
 static void test_rows_know_nothing_of_each_other(void) {
-    static const enum weir__op ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
+    static const enum weir__op_code ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
     static const int64_t sizes[] = {5, 64};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     FOR_WAYS(way)

@@ -15,7 +15,7 @@
 
 #define NO_DRIVER "the fake CUDA driver was not built"
 
-static const enum weir__op exact[] = {
+static const enum weir__op_code exact[] = {
     WEIR__OP_relu,          WEIR__OP_relu_grad,
     WEIR__OP_leaky_relu,    WEIR__OP_leaky_relu_grad,
     WEIR__OP_tanh_grad,     WEIR__OP_sigmoid_grad,
@@ -148,9 +148,9 @@ static void test_divisors_divide(void) {
 /** A kernel counts an image's numbers in 31 bits: the rest is refused. */
 static void test_images_too_large_to_count_are_refused(void) {
     static const struct weir__plane large = {1 << 16, 1 << 15}, small = {2, 2};
-    static const enum weir__op ops[] = {WEIR__OP_max_pool2d, WEIR__OP_max_pool2d_grad,
-                                        WEIR__OP_upsample_grad, WEIR__OP_concat,
-                                        WEIR__OP_concat_grad_a};
+    static const enum weir__op_code ops[] = {WEIR__OP_max_pool2d, WEIR__OP_max_pool2d_grad,
+                                             WEIR__OP_upsample_grad, WEIR__OP_concat,
+                                             WEIR__OP_concat_grad_a};
     for (size_t i = 0; i < WEIR__COUNT_OF(ops); i++) {
         struct weir_error error = {0};
         const struct weir__op_shape shape = {
@@ -223,7 +223,7 @@ static void test_softmax_of_what_is_not_finite(void) {
 }
 
 static void test_bf16_drops_what_f32_drops(void) {
-    static const enum weir__op ops[] = {WEIR__OP_dropout, WEIR__OP_dropout2d};
+    static const enum weir__op_code ops[] = {WEIR__OP_dropout, WEIR__OP_dropout2d};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (int i = 0; i < 24 && !test_has_failed(); i++) {
         struct weir__op_shape shape = kernel_any_shape(ops[i % 2]);
@@ -252,7 +252,7 @@ static void test_what_equals_p_is_kept(void) {
             struct kernel_case test;
             uint32_t words[4];
             kernel_case_init(&test, &shape);
-            weir__random_words(test.seed, test.mini_batch, 0, (uint32_t)test.row_first,
+            weir__philox_words(test.seed, test.mini_batch, 0, (uint32_t)test.row_first,
                                (uint32_t)(element / 4), words);
             double number = (words[element % 4] >> 8) * 0x1p-24;
             test.shape.p = above ? nextafter(number, 1) : number;
@@ -264,8 +264,9 @@ static void test_what_equals_p_is_kept(void) {
 /** No exponential overflows on its way: where the result is finite, it is. */
 static void test_large_numbers_overflow_nothing(void) {
     static const double x[] = {-1000, 1000, -95, 95, 0, -88, 88, 3e38, -3e38};
-    static const enum weir__op ops[] = {WEIR__OP_sigmoid, WEIR__OP_tanh,      WEIR__OP_silu,
-                                        WEIR__OP_gelu,    WEIR__OP_silu_grad, WEIR__OP_gelu_grad};
+    static const enum weir__op_code ops[] = {WEIR__OP_sigmoid,   WEIR__OP_tanh,
+                                             WEIR__OP_silu,      WEIR__OP_gelu,
+                                             WEIR__OP_silu_grad, WEIR__OP_gelu_grad};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++) {
         struct weir__op_shape shape = {.op = ops[o], .rows = 1, .width = WEIR__COUNT_OF(x)};

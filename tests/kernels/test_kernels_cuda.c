@@ -376,7 +376,7 @@ static void random_once(uint64_t rows, uint64_t elements) {
     emulation_run("random_words", &grid, (void *[]){&random});
     for (uint64_t i = 0; i < rows * elements; i++) {
         uint32_t words[4], row = (uint32_t)(i / elements), element = (uint32_t)(i % elements);
-        weir__random_words(random.seed, random.mini_batch, random.op, random.row_first + row,
+        weir__philox_words(random.seed, random.mini_batch, random.op, random.row_first + row,
                            element / 4, words);
         if (random.to[i] != words[element % 4]) {
             TEST_FAIL("row %u, element %u is wrong", row, element);

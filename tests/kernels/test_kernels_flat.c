@@ -87,10 +87,11 @@ static void expect_wanted(const struct arrays *arrays) {
 
 /* ---- updates ---- */
 
-static void adamw_on_host(struct arrays *arrays, const struct weir__adamw *options, double scale) {
+static void adamw_on_host(struct arrays *arrays, const struct weir__adamw_step *options,
+                          double scale) {
     for (uint32_t i = 0; i < arrays->count; i++) {
         const struct weir__cuda_span *span = &arrays->spans[i];
-        struct weir__adamw own = *options;
+        struct weir__adamw_step own = *options;
         own.gradient_scale = scale;
         if (!span->decays) own.weight_decay = 0;
         weir__adamw_update(WEIR_F32, &own, span->count, arrays->wanted_w + span->first,
@@ -99,7 +100,7 @@ static void adamw_on_host(struct arrays *arrays, const struct weir__adamw *optio
     }
 }
 
-static void adamw_steps(struct trial *trial, struct weir__adamw options) {
+static void adamw_steps(struct trial *trial, struct weir__adamw_step options) {
     struct arrays *arrays = trial->arrays;
     struct kernel_gpu *gpu = &trial->gpu;
     for (options.step = 1; options.step <= STEPS; options.step++) {
@@ -116,12 +117,12 @@ static void adamw_steps(struct trial *trial, struct weir__adamw options) {
 
 static void check_adamw(const uint64_t *sizes, uint32_t kinds, uint32_t count,
                         struct weir_verdict verdict) {
-    struct weir__adamw options = {.lr = 1e-2,
-                                  .beta1 = 0.9,
-                                  .beta2 = 0.99,
-                                  .eps = 1e-8,
-                                  .weight_decay = 0.1,
-                                  .gradient_scale = -1};
+    struct weir__adamw_step options = {.lr = 1e-2,
+                                       .beta1 = 0.9,
+                                       .beta2 = 0.99,
+                                       .eps = 1e-8,
+                                       .weight_decay = 0.1,
+                                       .gradient_scale = -1};
     struct trial trial;
     struct arrays *arrays = arrays_new(sizes, kinds, count);
     if (trial_init(&trial, arrays, verdict)) adamw_steps(&trial, options);
@@ -147,10 +148,10 @@ static void test_more_spans_than_a_launch_takes(void) {
     check_adamw(small, 3, SPANS_MAX, (struct weir_verdict){.gradient_scale = 1, .applies = 1});
 }
 
-static void sgd_on_host(struct arrays *arrays, const struct weir__sgd *options, double scale) {
+static void sgd_on_host(struct arrays *arrays, const struct weir__sgd_step *options, double scale) {
     for (uint32_t i = 0; i < arrays->count; i++) {
         const struct weir__cuda_span *span = &arrays->spans[i];
-        struct weir__sgd own = *options;
+        struct weir__sgd_step own = *options;
         own.gradient_scale = scale;
         if (!span->decays) own.weight_decay = 0;
         weir__sgd_update(WEIR_F32, &own, span->count, arrays->wanted_w + span->first,
@@ -158,7 +159,7 @@ static void sgd_on_host(struct arrays *arrays, const struct weir__sgd *options, 
     }
 }
 
-static void sgd_steps(struct trial *trial, struct weir__sgd options, bool applies) {
+static void sgd_steps(struct trial *trial, struct weir__sgd_step options, bool applies) {
     struct arrays *arrays = trial->arrays;
     struct kernel_gpu *gpu = &trial->gpu;
     for (int step = 1; step <= STEPS; step++) {
@@ -175,11 +176,11 @@ static void sgd_steps(struct trial *trial, struct weir__sgd options, bool applie
 }
 
 static void check_sgd(double momentum, bool nesterov, bool applies) {
-    struct weir__sgd options = {.lr = 0.1,
-                                .momentum = momentum,
-                                .weight_decay = 0.2,
-                                .nesterov = nesterov,
-                                .gradient_scale = -1};
+    struct weir__sgd_step options = {.lr = 0.1,
+                                     .momentum = momentum,
+                                     .weight_decay = 0.2,
+                                     .nesterov = nesterov,
+                                     .gradient_scale = -1};
     struct trial trial;
     struct arrays *arrays = arrays_new(ragged, KINDS, KINDS);
     if (trial_init(&trial, arrays,

@@ -23,8 +23,9 @@ struct chain {
 };
 
 /* Runs `op` on `ins`, with the fused case's shape and masks; returns its outputs. */
-static double *const *run_part(struct chain *chain, enum weir__op op, struct weir__op_shape shape,
-                               const double *const *ins, int in_count) {
+static double *const *run_part(struct chain *chain, enum weir__op_code op,
+                               struct weir__op_shape shape, const double *const *ins,
+                               int in_count) {
     struct kernel_case *part = &chain->parts[chain->count];
     struct kernel_results *results = &chain->results[chain->count++];
     shape.op = op;
@@ -99,7 +100,7 @@ static void add_norm_grad(struct chain *chain, struct kernel_results *wanted) {
 
 typedef void parts_fn(struct chain *chain, struct kernel_results *wanted);
 
-static void check(enum weir__op op, parts_fn *run_parts) {
+static void check(enum weir__op_code op, parts_fn *run_parts) {
     static const enum kernel_backend backends[] = {KERNEL_CUDA, KERNEL_CUDA_BF16, KERNEL_F32,
                                                    KERNEL_F64};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);

@@ -13,13 +13,13 @@
 #include <math.h>
 
 #define FOR_ROWS(op)                                                                               \
-    for (enum weir__op op = 0; op < WEIR__OP_COUNT; op++)                                          \
+    for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++)                                     \
         if (!kernel_is_the_users(op) && weir__cuda_kernel_for(op, WEIR_F32) != NULL)
 
 #define NO_DRIVER "the fake CUDA driver was not built"
 enum { CASES = 12 };
 
-static void compare(enum weir__op op, enum kernel_backend backend) {
+static void compare(enum weir__op_code op, enum kernel_backend backend) {
     struct weir__op_shape shape = kernel_any_shape(op);
     struct kernel_case test;
     struct kernel_results got, wanted;

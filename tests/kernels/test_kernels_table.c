@@ -17,7 +17,7 @@ enum { ROWS = 40, WIDTH = 20, TABLE = 6 };
 static const int64_t outside[] = {TABLE, -1, INT64_MIN, INT64_MAX, (int64_t)1 << 40};
 enum { OUTSIDE = WEIR__COUNT_OF(outside) };
 
-static struct weir__op_shape shape_of(enum weir__op op) {
+static struct weir__op_shape shape_of(enum weir__op_code op) {
     bool loss = op == WEIR__OP_cross_entropy || op == WEIR__OP_cross_entropy_grad;
     return (struct weir__op_shape){.op = op,
                                    .rows = ROWS,
@@ -57,7 +57,7 @@ static bool is_first(int64_t row) {
 }
 
 /* Runs `op` with all indices inside, which is wanted, and with some outside. */
-static void run_both(enum weir__op op, int input, struct kernel_case *test,
+static void run_both(enum weir__op_code op, int input, struct kernel_case *test,
                      struct kernel_results *wanted, struct kernel_results *got) {
     struct weir__op_shape shape = shape_of(op);
     kernel_case_init(test, &shape);
@@ -113,7 +113,7 @@ static void test_a_target_outside_gives_nan(void) {
     clean_up(&test, &wanted, &got);
 }
 
-static void check_ignored(enum weir__op op) {
+static void check_ignored(enum weir__op_code op) {
     struct kernel_case test;
     struct kernel_results got;
     struct weir__op_shape shape = shape_of(op);

@@ -34,9 +34,9 @@ static void check(const struct weir__op_shape *shape) {
 /* A warp keeps 1024 numbers of a row, a block 8192. */
 static void test_layer_norm_of_long_rows(void) {
     static const int64_t widths[] = {768, 1024, 1025, 1032, 2048, 8200, 10001};
-    static const enum weir__op ops[] = {WEIR__OP_layer_norm, WEIR__OP_layer_norm_grad_input,
-                                        WEIR__OP_layer_norm_grad_weight, WEIR__OP_add_layer_norm,
-                                        WEIR__OP_add_layer_norm_grad_input};
+    static const enum weir__op_code ops[] = {
+        WEIR__OP_layer_norm, WEIR__OP_layer_norm_grad_input, WEIR__OP_layer_norm_grad_weight,
+        WEIR__OP_add_layer_norm, WEIR__OP_add_layer_norm_grad_input};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
         for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
@@ -62,7 +62,7 @@ static void test_layer_norm_of_many_rows(void) {
 /* Rows of logits that no warp takes; those of odd length begin anywhere. */
 static void test_cross_entropy_of_many_classes(void) {
     static const int64_t widths[] = {1024, 1025, 4104, 9001, 10003};
-    static const enum weir__op ops[] = {WEIR__OP_cross_entropy, WEIR__OP_cross_entropy_grad};
+    static const enum weir__op_code ops[] = {WEIR__OP_cross_entropy, WEIR__OP_cross_entropy_grad};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
         for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
@@ -91,8 +91,8 @@ static void test_embedding_grad_of_busy_rows(void) {
 
 /* A block sums up 4096 numbers, the last launch 2048 blocks at once. */
 static void test_losses_of_many_numbers(void) {
-    static const enum weir__op ops[] = {WEIR__OP_mse, WEIR__OP_mse_grad, WEIR__OP_bce_with_logits,
-                                        WEIR__OP_bce_with_logits_grad};
+    static const enum weir__op_code ops[] = {
+        WEIR__OP_mse, WEIR__OP_mse_grad, WEIR__OP_bce_with_logits, WEIR__OP_bce_with_logits_grad};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
         check(&(struct weir__op_shape){
@@ -113,10 +113,10 @@ static void test_cross_entropy_of_many_rows(void) {
 /* Several parts of a plane, fewer threads than pixels, and more channels than a block has. */
 static void test_instance_norm_of_many_pixels(void) {
     static const int64_t pixels[] = {4200, 1100, 130}, channels[] = {5, 64, 300};
-    static const enum weir__op ops[] = {WEIR__OP_instance_norm, WEIR__OP_instance_norm_grad_input,
-                                        WEIR__OP_instance_norm_grad_weight,
-                                        WEIR__OP_instance_norm_act,
-                                        WEIR__OP_instance_norm_act_grad};
+    static const enum weir__op_code ops[] = {
+        WEIR__OP_instance_norm, WEIR__OP_instance_norm_grad_input,
+        WEIR__OP_instance_norm_grad_weight, WEIR__OP_instance_norm_act,
+        WEIR__OP_instance_norm_act_grad};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++)
         for (size_t p = 0; p < WEIR__COUNT_OF(pixels) && !test_has_failed(); p++)

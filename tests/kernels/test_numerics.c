@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const enum weir__op ops[] = {
+static const enum weir__op_code ops[] = {
     WEIR__OP_linear, WEIR__OP_linear_grad_input, WEIR__OP_linear_grad_weight,
     WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input, WEIR__OP_conv2d_grad_weight};
 enum { CASES = 25 };
@@ -83,7 +83,7 @@ static void take_rows(const struct kernel_case *all, int64_t rows, struct kernel
             memcpy(some->in[i], all->in[i], (size_t)some->operands.in[i].count * sizeof(double));
 }
 
-static void compare_rows(enum weir__op op, enum kernel_backend backend) {
+static void compare_rows(enum weir__op_code op, enum kernel_backend backend) {
     struct weir__op_shape shape = kernel_any_shape(op);
     struct kernel_case all, some;
     struct kernel_results whole, part;
@@ -106,8 +106,8 @@ static void compare_rows(enum weir__op op, enum kernel_backend backend) {
 }
 
 static void test_rows_have_their_bits_whatever_their_number(void) {
-    static const enum weir__op by_rows[] = {WEIR__OP_linear, WEIR__OP_linear_grad_input,
-                                            WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input};
+    static const enum weir__op_code by_rows[] = {WEIR__OP_linear, WEIR__OP_linear_grad_input,
+                                                 WEIR__OP_conv2d, WEIR__OP_conv2d_grad_input};
     if (!kernel_gpu_is_there()) SKIP("there is no driver to run on");
     for (size_t o = 0; o < WEIR__COUNT_OF(by_rows); o++)
         for (int i = 0; i < 6 && !test_has_failed(); i++)

@@ -70,7 +70,7 @@ struct rounder {
     struct weir__kernel row;
 };
 
-static bool takes_weights(enum weir__op op) {
+static bool takes_weights(enum weir__op_code op) {
     return op == WEIR__OP_linear || op == WEIR__OP_linear_grad_input || op == WEIR__OP_conv2d ||
            op == WEIR__OP_conv2d_grad_input;
 }
@@ -94,7 +94,7 @@ static void *rounded_weights(const struct rounder *rounder, const void *weights)
     return own;
 }
 
-static bool is_loss(enum weir__op op) {
+static bool is_loss(enum weir__op_code op) {
     return op == WEIR__OP_cross_entropy || op == WEIR__OP_mse || op == WEIR__OP_bce_with_logits;
 }
 
@@ -110,7 +110,7 @@ static uint32_t digits_of(const struct rounder *rounder, uint32_t k) {
 /* ---- a fused kernel's parts, each of which rounds ---- */
 
 /* Calls the reference's row for `op` at the shape of `call`, and rounds its first output. */
-static int run_part(const struct weir__op_call *call, enum weir__op op, const void *const *in,
+static int run_part(const struct weir__op_call *call, enum weir__op_code op, const void *const *in,
                     void *const *out) {
     const struct rounder *rounder = call->state;
     struct weir__op_shape shape = *call->shape;
@@ -206,7 +206,7 @@ static void round_node(struct weir__node_call *call, const struct weir__node *no
 
 /* Room for a rounder per node; the caller frees it after the net. */
 static struct rounder *round_net(struct weir_net *net, const struct net_rounding *rounding) {
-    struct weir__stage *stage = &net->stages[0];
+    struct weir__net_stage *stage = &net->stages[0];
     const struct weir__graph *graph = &stage->compiled->graph;
     size_t count = (size_t)graph->node_count * stage->instance_count;
     struct rounder *rounders = calloc(count, sizeof *rounders);

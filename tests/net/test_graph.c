@@ -23,7 +23,7 @@ static int compile(const struct weir_model *model, const uint32_t *balance, uint
 }
 
 static uint32_t count_ops(const struct weir__slices *slices, enum weir__program_kind kind,
-                          enum weir__op op) {
+                          enum weir__op_code op) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < slices->node_counts[kind]; i++)
         count += slices->graph->nodes[slices->nodes[kind][i]]->op == op;
@@ -106,7 +106,7 @@ static const struct weir_layer_type branch = {.name = "branch", .build = build_b
 
 static void add_type(struct weir_model *model, const struct weir_layer_type *type,
                      struct weir_attrs attrs) {
-    EXPECT_STATUS(weir__model_add(model, type, NULL, attrs, NULL), WEIR_OK);
+    EXPECT_STATUS(weir__model_add_layer(model, type, NULL, attrs, NULL), WEIR_OK);
 }
 
 /* ---- skips ---- */
@@ -358,9 +358,9 @@ struct bench {
 static void run_program(struct bench *bench, enum weir__program_kind kind, unsigned char *saved,
                         int poison) {
     const struct weir__planned_call *failed;
-    struct weir__run run = {.bases = bench->bases,
-                            .output_wanted = true,
-                            .call = {.overwrite = true, .seed = 1, .loss_weight = 1}};
+    struct weir__program_run run = {.bases = bench->bases,
+                                    .output_wanted = true,
+                                    .call = {.overwrite = true, .seed = 1, .loss_weight = 1}};
     bench->bases[WEIR__BASE_SAVED] = (uintptr_t)saved;
     for (uint32_t a = 0; a < WEIR__AREAS_MAX; a++)
         bench->bases[WEIR__BASE_AREAS + a] = saved == NULL ? 0 : (uintptr_t)saved + (1 + a) * AREA;
@@ -538,7 +538,7 @@ static void run_middle(struct middle *middle, uint64_t seed) {
         bench->bases[i] = (uintptr_t)bench->areas[i];
         for (size_t k = 0; k < AREA / sizeof(double); k++) {
             uint32_t words[4];
-            weir__random_words(seed, 0, 0, (uint32_t)i, (uint32_t)k, words);
+            weir__philox_words(seed, 0, 0, (uint32_t)i, (uint32_t)k, words);
             ((double *)bench->areas[i])[k] = words[0] * 0x1p-32 - 0.5;
         }
     }
@@ -548,8 +548,8 @@ static void run_middle(struct middle *middle, uint64_t seed) {
 }
 
 static void compare_middles(const struct weir_gpt_options *gpt, uint32_t gelus, uint32_t sums) {
-    static const enum weir__base results[] = {WEIR__BASE_OUTPUT, WEIR__BASE_INPUT_GRAD,
-                                              WEIR__BASE_GRADIENTS};
+    static const enum weir__pointer_base results[] = {WEIR__BASE_OUTPUT, WEIR__BASE_INPUT_GRAD,
+                                                      WEIR__BASE_GRADIENTS};
     struct weir_model *model;
     struct middle parts, fused;
     uint64_t seed = test_random_u64();

@@ -255,7 +255,7 @@ static void test_the_automatic_partition_follows_the_costs(void) {
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 64)));
     trial_add(model, "relu", WEIR_NO_ATTRS);
     uint32_t sizes[2];
-    CHECK_OK(weir__partition(model, WEIR_F32, 2, NULL, sizes, NULL));
+    CHECK_OK(weir__partition_model(model, WEIR_F32, 2, NULL, sizes, NULL));
     EXPECT_EQ_UINT(sizes[0], 2);
     EXPECT_EQ_UINT(sizes[1], 2);
     weir_model_destroy(model);

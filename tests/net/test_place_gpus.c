@@ -23,7 +23,7 @@ struct asked {
 };
 
 static struct weir__near nears[PLACE_WORKERS_MAX];
-static struct weir__placement placements[PLACE_WORKERS_MAX];
+static struct weir__worker_place placements[PLACE_WORKERS_MAX];
 
 static const struct weir__near *near_of(const struct weir__machine *machine, uint32_t w,
                                         const char *cores) {
@@ -43,7 +43,7 @@ static const char *as_text(uint32_t workers) {
     static char text[PLACE_WORKERS_MAX * 68];
     size_t used = 0;
     for (uint32_t w = 0; w < workers; w++) {
-        const struct weir__placement *p = &placements[w];
+        const struct weir__worker_place *p = &placements[w];
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s%s", w > 0 ? "|" : "",
                                  p->place.bound ? p->place.cores : "-", p->exclusive ? "" : "=");
     }
@@ -180,7 +180,7 @@ static void test_random_machines_seat_everybody_near(void) {
         CHECK_OK(weir__place_plan(machine, &request, NULL, placements));
         bool fits = computing * asked.threads <= 16;
         for (uint32_t w = 0; w < asked.workers; w++) {
-            const struct weir__placement *p = &placements[w];
+            const struct weir__worker_place *p = &placements[w];
             uint32_t wanted = fits ? asked.threads : 0, outside = 0;
             if (gpus[w] == NULL) EXPECT_EQ_UINT(p->place.core_count, wanted);
             if (gpus[w] == NULL) continue;

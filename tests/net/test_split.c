@@ -300,9 +300,9 @@ static unsigned char *area(const struct bench *bench, uint32_t base) {
 
 static void run(struct bench *bench, enum weir__program_kind kind) {
     const struct weir__planned_call *failed;
-    struct weir__run run = {.bases = bench->bases,
-                            .output_wanted = true,
-                            .call = {.overwrite = true, .seed = 1, .loss_weight = 1}};
+    struct weir__program_run run = {.bases = bench->bases,
+                                    .output_wanted = true,
+                                    .call = {.overwrite = true, .seed = 1, .loss_weight = 1}};
     if (!EXPECT(bench->instance->programs[kind].workspace <= AREA)) return;
     EXPECT_STATUS(weir__program_run(&bench->instance->programs[kind], &run, &failed), WEIR_OK);
 }
@@ -404,7 +404,7 @@ static void check_stage(struct bench *bench) {
 
 static void make_bench(const struct weir__network *network, uint32_t s, enum weir_dtype dtype) {
     struct bench bench = {.stage = &network->stages[s], .dtype = dtype};
-    struct weir__lasting lasting[128] = {{0}};
+    struct weir__net_lasting lasting[128] = {{0}};
     size_t offsets[32] = {0}, state;
     uint32_t first = bench.stage->parameter_first, count = bench.stage->parameter_count;
     CHECK(count <= 32 && bench.stage->graph.skip_count <= 4 &&

@@ -265,7 +265,8 @@ static void test_uses_are_summed_in_layer_order_wherever_the_cuts_are(void) {
     weir_model_destroy(model);
 }
 
-static const void *data_of(const struct weir_net *net, const struct weir__parameter *parameter) {
+static const void *data_of(const struct weir_net *net,
+                           const struct weir__parameter_decl *parameter) {
     return (const char *)net->stages[parameter->stage].at.parameters + parameter->offset;
 }
 
@@ -273,9 +274,9 @@ static const void *data_of(const struct weir_net *net, const struct weir__parame
 static uint32_t check_copies(const struct weir_net *net) {
     uint32_t copies = 0;
     for (uint32_t i = 0; i < net->network.parameter_count; i++) {
-        const struct weir__parameter *copy = &net->network.parameters[i];
+        const struct weir__parameter_decl *copy = &net->network.parameters[i];
         if (copy->original == WEIR__NONE) continue;
-        const struct weir__parameter *from = &net->network.parameters[copy->original];
+        const struct weir__parameter_decl *from = &net->network.parameters[copy->original];
         EXPECT_EQ_BYTES(data_of(net, from), data_of(net, copy), from->count * sizeof(double));
         copies++;
     }

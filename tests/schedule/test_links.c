@@ -84,7 +84,7 @@ static void test_a_circle_names_its_actions_in_order(void) {
 /* ---- the lowering ---- */
 
 /* Where an operation stands in its worker's list; it stands there once. */
-static uint32_t place_of(const struct weir__program *program, uint32_t worker,
+static uint32_t place_of(const struct weir__exchange *program, uint32_t worker,
                          enum weir__operation_kind kind, uint32_t what) {
     uint32_t place = UINT32_MAX, count = 0;
     for (uint32_t k = program->begin[worker]; k < program->begin[worker + 1]; k++) {
@@ -97,7 +97,7 @@ static uint32_t place_of(const struct weir__program *program, uint32_t worker,
     return place;
 }
 
-static void expect_lowered(const struct weir_table *table, const struct weir__program *program) {
+static void expect_lowered(const struct weir_table *table, const struct weir__exchange *program) {
     uint32_t actions = 0;
     for (uint32_t m = 0; m < program->message_count; m++) {
         const struct weir__message *message = &program->messages[m];
@@ -134,7 +134,7 @@ static void test_sends_follow_and_receives_precede_their_actions(void) {
         struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
         struct weir_table *table = NULL;
         struct weir__deps deps;
-        struct weir__program program;
+        struct weir__exchange program;
         uint32_t readers[] = {2, 3};
         struct weir__flow_skip skip = {0, 2, readers, true};
         struct weir__flow flow = {.stage_count = 4, .skip_count = 1, .skips = &skip};
@@ -149,7 +149,7 @@ static void test_sends_follow_and_receives_precede_their_actions(void) {
         CHECK_OK(weir__lower(table, &deps, receive, test_allocator(), &program));
         EXPECT(program.message_count > 0);
         expect_lowered(table, &program);
-        weir__program_clean_up(&program);
+        weir__exchange_clean_up(&program);
         weir__deps_clean_up(&deps);
         weir_table_destroy(table);
     }

@@ -193,6 +193,8 @@ static void check_sources(void) {
     tidy_check_rooms(&tree);
     tidy_check_comments(&tree);
     tidy_check_kernels(&tree);
+    tidy_check_tags(&tree);
+    tidy_check_twins(&tree);
     tidy_check_suites(&tree);
     printf("tidy: %zu files, %d problems\n", tree.count, problems);
 }

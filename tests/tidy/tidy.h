@@ -44,6 +44,14 @@ void tidy_check_includes(const struct tree *tree);
 void tidy_check_rooms(const struct tree *tree);
 /** Every function of the public headers has a comment before it. */
 void tidy_check_comments(const struct tree *tree);
+/** No two structs, unions or enums of the product have one tag. */
+void tidy_check_tags(const struct tree *tree);
+/** No weir__x stands beside a weir_x. */
+void tidy_check_twins(const struct tree *tree);
+/** No status is carried on through conditions. */
+void tidy_check_statuses(const struct tree *tree);
+/** A folder's functions hold at least so many assertions each, on average. */
+void tidy_check_assertions(const struct tree *tree, const char *folder, double least);
 /** Every CUDA kernel is exported to the emulation. */
 void tidy_check_kernels(const struct tree *tree);
 /** Every test file has its SUITE line and every test function its TEST. */

@@ -170,7 +170,7 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
     return rows[shape->op];
 }
 
-static bool has_one_operand(enum weir__op op) {
+static bool has_one_operand(enum weir__op_code op) {
     switch (op) {
     case WEIR__OP_gelu:
     case WEIR__OP_relu:

@@ -15,16 +15,16 @@ const char *plan_text_bytes(uint64_t bytes, char text[24]) {
     return text;
 }
 
-struct part {
+struct text_part {
     const char *name;
     size_t offset;
 };
 
 #define PART(member)                                                                               \
     { #member, offsetof(struct weir_device_plan, member) }
-static const struct part parts[] = {PART(parameters),  PART(gradients), PART(optimizer),
-                                    PART(activations), PART(borders),   PART(portals),
-                                    PART(workspace),   PART(padding),   PART(total)};
+static const struct text_part parts[] = {PART(parameters),  PART(gradients), PART(optimizer),
+                                         PART(activations), PART(borders),   PART(portals),
+                                         PART(workspace),   PART(padding),   PART(total)};
 enum { PARTS = sizeof parts / sizeof parts[0] };
 
 static uint64_t part_bytes(const struct weir_device_plan *device, int i) {

@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-struct values {
+struct describe_values {
     struct model_options model;
     const char *json;
     uint32_t dtype;
@@ -32,25 +32,25 @@ static const char *const dtype_names[] = {"f32", "f64", NULL};
 static const struct arg_option own[] = {
     {.name = "json",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, json),
+     .offset = offsetof(struct describe_values, json),
      .value = "FILE",
      .help = "the same facts in the model file's form; - is stdout"},
     {.name = "dtype",
      .type = ARG_CHOICE,
-     .offset = offsetof(struct values, dtype),
+     .offset = offsetof(struct describe_values, dtype),
      .choices = dtype_names,
      .fallback = "f32",
      .help = "what activations are counted in"},
     {.name = "stages",
      .type = ARG_U32,
-     .offset = offsetof(struct values, stages),
+     .offset = offsetof(struct describe_values, stages),
      .value = "N",
      .least = 1,
      .most = 65535,
      .help = "shows the stage of each layer"},
     {.name = "balance",
      .type = ARG_U32_LIST,
-     .offset = offsetof(struct values, balance),
+     .offset = offsetof(struct describe_values, balance),
      .value = "A,B,...",
      .least = 1,
      .help = "layers of each stage; default: by estimated cost"},
@@ -91,8 +91,8 @@ static void print_table(FILE *to, const struct description *d) {
 }
 
 /* Which stage each layer falls into, where a partition was asked for. */
-static int find_stages(const struct values *values, enum weir_dtype dtype, struct description *d,
-                       struct weir_faults *faults) {
+static int find_stages(const struct describe_values *values, enum weir_dtype dtype,
+                       struct description *d, struct weir_faults *faults) {
     uint32_t count = values->balance.count > 0 ? values->balance.count : values->stages;
     if (count == 0) return WEIR_OK;
     if (values->stages > 0 && values->stages != count)
@@ -102,17 +102,17 @@ static int find_stages(const struct values *values, enum weir_dtype dtype, struc
     d->stages = calloc(weir_model_layer_count(d->model) + 1, sizeof *d->stages);
     int status = sizes == NULL || d->stages == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
     if (status == WEIR_OK)
-        status = weir__partition(d->model, dtype, count,
-                                 values->balance.count > 0 ? values->balance.items : NULL, sizes,
-                                 faults);
+        status = weir__partition_model(d->model, dtype, count,
+                                       values->balance.count > 0 ? values->balance.items : NULL,
+                                       sizes, faults);
     for (uint32_t s = 0, layer = 0; status == WEIR_OK && s < count; s++)
         for (uint32_t i = 0; i < sizes[s]; i++) d->stages[layer++] = s;
     free(sizes);
     return status;
 }
 
-static int gather(const struct values *values, const struct args *args, struct description *d,
-                  struct weir_faults *faults) {
+static int gather(const struct describe_values *values, const struct args *args,
+                  struct description *d, struct weir_faults *faults) {
     enum weir_dtype dtype = values->dtype == 0 ? WEIR_F32 : WEIR_F64;
     d->dtype = dtype;
     int status = model_options_build(&values->model, args, NULL, faults, &d->model);
@@ -123,7 +123,7 @@ static int gather(const struct values *values, const struct args *args, struct d
     return status == WEIR_OK ? find_stages(values, dtype, d, faults) : status;
 }
 
-static int print(const struct values *values, const struct description *d,
+static int print(const struct describe_values *values, const struct description *d,
                  struct weir_faults *faults, struct weir_error *error) {
     struct people people;
     people_init(&people, output_is_standard(values->json));
@@ -139,10 +139,10 @@ static int print(const struct values *values, const struct description *d,
 int cmd_describe(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Options", own, sizeof own / sizeof own[0], 0},
-        {"Model", model_option_list, model_option_count, offsetof(struct values, model)}};
+        {"Model", model_option_list, model_option_count, offsetof(struct describe_values, model)}};
     const struct arg_command command = {"describe", "lists the layers of a model", NULL, sections,
                                         2};
-    struct values values = {0};
+    struct describe_values values = {0};
     struct description description = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;

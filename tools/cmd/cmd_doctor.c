@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct values {
+struct doctor_values {
     const char *json, *bind;
     uint32_t workers, threads;
 };
@@ -24,7 +24,7 @@ struct values {
 static const struct arg_option own[] = {
     {.name = "workers",
      .type = ARG_U32,
-     .offset = offsetof(struct values, workers),
+     .offset = offsetof(struct doctor_values, workers),
      .value = "P",
      .fallback = "2",
      .least = 1,
@@ -32,38 +32,38 @@ static const struct arg_option own[] = {
      .help = "whose places are shown"},
     {.name = "threads-per-stage",
      .type = ARG_U32,
-     .offset = offsetof(struct values, threads),
+     .offset = offsetof(struct doctor_values, threads),
      .value = "T",
      .least = 1,
      .most = 1024,
      .help = "default: cores / workers"},
     {.name = "bind",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, bind),
+     .offset = offsetof(struct doctor_values, bind),
      .value = "auto|none|LIST",
      .fallback = "auto",
      .environment = "WEIR_BIND",
      .help = "cores, e.g. 0-3,8"},
     {.name = "json",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, json),
+     .offset = offsetof(struct doctor_values, json),
      .value = "FILE",
      .help = "the same facts for programs; - is stdout"},
 };
 
-struct roofs {
+struct doctor_roofs {
     double gemm_flops;               /* per second, one core, f32, the run's own product kernel */
     double copy_cached, copy_memory; /* bytes per second */
 };
 
 struct doctor {
-    const struct values *values;
+    const struct doctor_values *values;
     struct weir__machine *machine;
     struct weir__machine_facts facts;
-    struct weir__placement *placements;
+    struct weir__worker_place *placements;
     struct weir_faults problems;
     bool placed; /* the placements can be had */
-    struct roofs roofs;
+    struct doctor_roofs roofs;
     struct doctor_gpus gpus;
 };
 
@@ -179,7 +179,7 @@ static void print_doctor(FILE *to, const struct doctor *d) {
             HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255, JANSSON_VERSION,
             onednn[0] != '\0' ? onednn : "no oneDNN: products run on our own vector kernels");
     for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
-        const struct weir__placement *p = &d->placements[w];
+        const struct weir__worker_place *p = &d->placements[w];
         fprintf(to, "worker %-4" PRIu32 " ", w);
         if (!p->place.bound)
             fprintf(to, "not bound, %" PRIu32 " thread%s", p->threads, weir__s(p->threads));
@@ -202,7 +202,7 @@ static void print_doctor(FILE *to, const struct doctor *d) {
 static json_t *places_json(const struct doctor *d) {
     json_t *places = json_array();
     for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
-        const struct weir__placement *p = &d->placements[w];
+        const struct weir__worker_place *p = &d->placements[w];
         json_array_append_new(
             places, json_pack("{s:i, s:b, s:s, s:i, s:s, s:b, s:i}", "worker", (int)w, "bound",
                               p->place.bound, "cores", p->place.cores, "numa_node",
@@ -260,7 +260,7 @@ int cmd_doctor(int argc, char **argv) {
     const struct arg_section sections[] = {{"Options", own, sizeof own / sizeof own[0], 0}};
     const struct arg_command command = {"doctor", "the machine, and where workers would go", NULL,
                                         sections, 1};
-    struct values values = {0};
+    struct doctor_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};

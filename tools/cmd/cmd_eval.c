@@ -15,7 +15,7 @@
 #include <math.h>
 #include <unistd.h>
 
-struct values {
+struct eval_values {
     struct model_options model;
     struct pipe_options pipe;
     const char *load, *json;
@@ -26,18 +26,18 @@ struct values {
 static const struct arg_option own[] = {
     {.name = "load",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, load),
+     .offset = offsetof(struct eval_values, load),
      .value = "FILE",
      .help = "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them"},
     {.name = "data",
      .type = ARG_PATHS,
-     .offset = offsetof(struct values, data),
+     .offset = offsetof(struct eval_values, data),
      .value = "PATH...",
      .help = "text: any files and folders; tokens: llm.c's .bin; images: two .npy or IDX files, or "
              "a folder with such, of which those count that names mark (test, val)"},
     {.name = "batch",
      .type = ARG_U32,
-     .offset = offsetof(struct values, batch),
+     .offset = offsetof(struct eval_values, batch),
      .value = "N",
      .fallback = "32",
      .least = 1,
@@ -46,14 +46,14 @@ static const struct arg_option own[] = {
      .help = "at a time"},
     {.name = "json",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, json),
+     .offset = offsetof(struct eval_values, json),
      .value = "FILE",
      .help = "the same as one object; - is stdout"},
 };
 
 /** A run. Zeroed, then cleaned up as a whole. */
 struct eval {
-    struct values *values;
+    struct eval_values *values;
     struct weir_faults *faults;
     struct weir_error *error;
     struct people people;
@@ -69,7 +69,7 @@ struct eval {
 
 /* ---- building: faults are listed as far as they can be found ---- */
 
-static void check_values(const struct values *values, struct weir_faults *faults) {
+static void check_values(const struct eval_values *values, struct weir_faults *faults) {
     if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
     if (values->data.count == 0) weir_faults_add(faults, "--data is missing: give PATH...");
     net_run_check_input("load", values->load, faults);
@@ -85,7 +85,7 @@ static int open_data(struct eval *e) {
 }
 
 static int build_model(struct eval *e, const struct args *args) {
-    struct values *values = e->values;
+    struct eval_values *values = e->values;
     struct weir_tensor input, target;
     struct model_data data = {NULL, NULL};
     int status = values->load != NULL && access(values->load, R_OK) == 0
@@ -239,8 +239,8 @@ static void clean_up(struct eval *e) {
 int cmd_eval(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Evaluation", own, sizeof own / sizeof own[0], 0},
-        {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
-        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
+        {"Model", model_option_list, model_option_count, offsetof(struct eval_values, model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct eval_values, pipe)}};
     const struct arg_command command = {
         "eval",
         "loss or accuracy of trained weights on a file",
@@ -249,7 +249,7 @@ int cmd_eval(int argc, char **argv) {
         sections,
         3,
         pipe_infer_refusals};
-    struct values values = {0};
+    struct eval_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct values {
+struct grad_values {
     struct model_options model;
     struct pipe_options pipe;
     const char *weights, *data, *out;
@@ -24,26 +24,26 @@ struct values {
 static const struct arg_option own[] = {
     {.name = "weights",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, weights),
+     .offset = offsetof(struct grad_values, weights),
      .value = "FILE",
      .help = "parameters (safetensors)"},
     {.name = "data",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, data),
+     .offset = offsetof(struct grad_values, data),
      .value = "FILE",
      .help = "tensors input and target, rows first (safetensors)"},
     {.name = "out",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, out),
+     .offset = offsetof(struct grad_values, out),
      .value = "FILE",
      .help = "loss, output and gradients (safetensors)"},
     {.name = "masks",
      .type = ARG_FLAG,
-     .offset = offsetof(struct values, masks),
+     .offset = offsetof(struct grad_values, masks),
      .help = "the dropout masks too"},
     {.name = "plan",
      .type = ARG_CHOICE,
-     .offset = offsetof(struct values, plan),
+     .offset = offsetof(struct grad_values, plan),
      .choices = search_plan_names,
      .fallback = "given",
      .help =
@@ -53,7 +53,7 @@ static const struct arg_option own[] = {
 
 /** Everything the run holds; zeroed, then cleaned up as a whole. */
 struct grad {
-    struct values *values;
+    struct grad_values *values;
     struct weir_faults *faults;
     struct weir_error *error;
     struct weir_model *model;
@@ -413,11 +413,11 @@ static void clean_up(struct grad *g) {
 int cmd_grad(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Options", own, sizeof own / sizeof own[0], 0},
-        {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
-        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
+        {"Model", model_option_list, model_option_count, offsetof(struct grad_values, model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct grad_values, pipe)}};
     const struct arg_command command = {"grad", "one training step without update, as a file", NULL,
                                         sections, 3};
-    struct values values = {.pipe.threads_per_stage = 1};
+    struct grad_values values = {.pipe.threads_per_stage = 1};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};

@@ -4,7 +4,7 @@
 #include "cli/model_options.h"
 #include "cli/net_run.h"
 
-struct values {
+struct init_values {
     struct model_options model;
     const char *out;
     uint64_t seed;
@@ -13,12 +13,12 @@ struct values {
 static const struct arg_option own[] = {
     {.name = "out",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, out),
+     .offset = offsetof(struct init_values, out),
      .value = "FILE",
      .help = "where the weights go (safetensors)"},
     {.name = "seed",
      .type = ARG_U64,
-     .offset = offsetof(struct values, seed),
+     .offset = offsetof(struct init_values, seed),
      .value = "S",
      .fallback = "1",
      .help = "the same seed gives the same weights"},
@@ -27,10 +27,10 @@ static const struct arg_option own[] = {
 int cmd_init(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Options", own, 2, 0},
-        {"Model", model_option_list, model_option_count, offsetof(struct values, model)}};
+        {"Model", model_option_list, model_option_count, offsetof(struct init_values, model)}};
     const struct arg_command command = {"init", "writes freshly initialised weights", NULL,
                                         sections, 2};
-    struct values values = {0};
+    struct init_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_model *model = NULL;

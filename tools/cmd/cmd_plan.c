@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct values {
+struct plan_values {
     struct model_options model;
     struct pipe_options pipe;
     struct step_options step;
@@ -24,18 +24,18 @@ struct values {
 static const struct arg_option own[] = {
     {.name = "search",
      .type = ARG_FLAG,
-     .offset = offsetof(struct values, search),
+     .offset = offsetof(struct plan_values, search),
      .help = "for the fastest pipeline within --memory-limit: schedule, stages, layers of each, "
              "chunks, checkpoint, recompute; what is given stays as it is"},
     {.name = "json",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, json),
+     .offset = offsetof(struct plan_values, json),
      .value = "FILE",
      .help = "the same facts for programs; - is stdout"},
 };
 
 /* `step`: predicted seconds, below 0 for none. */
-static int report(const struct values *values, const struct search *search,
+static int report(const struct plan_values *values, const struct search *search,
                   const struct weir_net_options *net, const struct weir_plan *plan, double step,
                   struct weir_error *error) {
     struct people people;
@@ -66,13 +66,14 @@ static int choose_balance(const struct weir_model *model, struct weir_net_option
                           uint32_t **balance, struct weir_faults *faults) {
     *balance = calloc(net->stages, sizeof **balance);
     if (*balance == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__partition(model, net->dtype, net->stages, net->balance, *balance, faults);
+    int status =
+        weir__partition_model(model, net->dtype, net->stages, net->balance, *balance, faults);
     net->balance = *balance;
     return status;
 }
 
 /* Of measured times, where there are any. */
-static int predict(const struct values *values, const struct search *search,
+static int predict(const struct plan_values *values, const struct search *search,
                    const struct weir_model *model, struct pipe_storage *storage,
                    const struct weir_net_options *net, FILE *notes, struct weir_faults *faults,
                    double *step) {
@@ -85,7 +86,7 @@ static int predict(const struct values *values, const struct search *search,
     return status == WEIR_OK ? pipe_predict(storage->profile, net, faults, step) : status;
 }
 
-static int plan_model(struct values *values, const struct args *args,
+static int plan_model(struct plan_values *values, const struct args *args,
                       const struct weir_model *model, struct weir_faults *faults,
                       struct weir_error *error) {
     struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
@@ -123,12 +124,12 @@ static int plan_model(struct values *values, const struct args *args,
 int cmd_plan(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Options", own, sizeof own / sizeof own[0], 0},
-        {"Step", step_option_list, step_option_count, offsetof(struct values, step)},
-        {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
-        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
+        {"Step", step_option_list, step_option_count, offsetof(struct plan_values, step)},
+        {"Model", model_option_list, model_option_count, offsetof(struct plan_values, model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct plan_values, pipe)}};
     const struct arg_command command = {"plan", "every stage's memory to the byte", NULL, sections,
                                         4};
-    struct values values = {0};
+    struct plan_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_model *model = NULL;

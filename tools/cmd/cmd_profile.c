@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct values {
+struct profile_values {
     struct model_options model;
     struct pipe_options pipe;
     struct step_options step;
@@ -25,12 +25,12 @@ struct values {
 static const struct arg_option own[] = {
     {.name = "out",
      .type = ARG_TEXT,
-     .offset = offsetof(struct values, out),
+     .offset = offsetof(struct profile_values, out),
      .value = "FILE",
      .help = "keeps the profile (JSON), for --profile; - is stdout"},
     {.name = "seconds",
      .type = ARG_REAL,
-     .offset = offsetof(struct values, seconds),
+     .offset = offsetof(struct profile_values, seconds),
      .value = "S",
      .fallback = "2",
      .least = 0,
@@ -39,7 +39,7 @@ static const struct arg_option own[] = {
      .help = "goes on so long, for at least 7 steps"},
     {.name = "steps",
      .type = ARG_U32,
-     .offset = offsetof(struct values, steps),
+     .offset = offsetof(struct profile_values, steps),
      .value = "N",
      .fallback = "200",
      .least = 7,
@@ -47,7 +47,7 @@ static const struct arg_option own[] = {
      .help = "and for no more than these"},
     {.name = "inference",
      .type = ARG_FLAG,
-     .offset = offsetof(struct values, inference),
+     .offset = offsetof(struct profile_values, inference),
      .help = "measures inference, for generate and eval, not training"},
 };
 
@@ -128,7 +128,7 @@ static int save(const struct weir_profile *profile, const char *path, struct wei
     return status;
 }
 
-static int profile_model(const struct values *values, const struct args *args,
+static int profile_model(const struct profile_values *values, const struct args *args,
                          const struct weir_model *model, struct weir_faults *faults,
                          struct weir_error *error) {
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
@@ -154,12 +154,12 @@ static int profile_model(const struct values *values, const struct args *args,
 int cmd_profile(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Options", own, sizeof own / sizeof own[0], 0},
-        {"Step", step_option_list, step_option_count, offsetof(struct values, step)},
-        {"Model", model_option_list, model_option_count, offsetof(struct values, model)},
-        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct values, pipe)}};
+        {"Step", step_option_list, step_option_count, offsetof(struct profile_values, step)},
+        {"Model", model_option_list, model_option_count, offsetof(struct profile_values, model)},
+        {"Pipeline", pipe_option_list, pipe_option_count, offsetof(struct profile_values, pipe)}};
     const struct arg_command command = {
         "profile", "times and bytes of each layer", details, sections, 4, pipe_refusals};
-    struct values values = {0};
+    struct profile_values values = {0};
     struct args args;
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_model *model = NULL;

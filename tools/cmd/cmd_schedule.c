@@ -20,7 +20,7 @@
 
 #define TABLE_BYTES_MAX ((size_t)1 << 28)
 
-struct values {
+struct schedule_values {
     const char *schedule;
     uint32_t stages, workers, chunks;
     uint32_t checkpoint; /* index into pipe_checkpoint_names */
@@ -33,7 +33,7 @@ struct values {
     uint32_t links, receive; /* indices into link_names and receive_names */
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct schedule_values, member)
 
 static const char *const link_names[] = {"all", "0", "1", "unbounded", NULL};
 static const uint32_t link_depths[] = {0, 0, 1, WEIR_LINKS_UNBOUNDED};
@@ -106,7 +106,7 @@ static const struct arg_command command = {
     "R recompute, B backward, I input gradient, W weight gradient, U update.",
     sections, sizeof(sections) / sizeof(sections[0])};
 
-static struct weir_table_options options_of(const struct values *values) {
+static struct weir_table_options options_of(const struct schedule_values *values) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
     options.schedule = values->schedule;
     options.stages = values->stages;
@@ -126,7 +126,7 @@ static void print_facts(FILE *to, const char *name, const struct weir_table *tab
 
 /* ---- printing ---- */
 
-static int write_table(const struct values *values, const struct weir_table *table,
+static int write_table(const struct schedule_values *values, const struct weir_table *table,
                        struct weir_error *error) {
     size_t bytes = weir_table_format(table, values->plain, NULL, 0);
     char *text = malloc(bytes + 1);
@@ -141,7 +141,7 @@ static int write_table(const struct values *values, const struct weir_table *tab
 }
 
 /* What says nothing where nothing is searched for or checked. */
-static void refuse_idle(const struct values *values, const struct args *args,
+static void refuse_idle(const struct schedule_values *values, const struct args *args,
                         struct weir_faults *faults) {
     static const char *const searching[] = {"time", "activation-limit"};
     static const char *const checking[] = {"links", "receive"};
@@ -161,7 +161,7 @@ static void refuse_idle(const struct values *values, const struct args *args,
     }
 }
 
-static int make(const struct values *values, struct weir_faults *faults,
+static int make(const struct schedule_values *values, struct weir_faults *faults,
                 struct weir_table **table) {
     struct weir_table_options options = options_of(values);
     struct weir_simulate_options costs = WEIR_SIMULATE_OPTIONS_INIT;
@@ -173,7 +173,8 @@ static int make(const struct values *values, struct weir_faults *faults,
     return weir_table_new(&options, faults, table);
 }
 
-static int print(const struct values *values, const struct args *args, struct weir_faults *faults) {
+static int print(const struct schedule_values *values, const struct args *args,
+                 struct weir_faults *faults) {
     struct weir_error error = {0};
     struct weir_table *table = NULL;
     struct people people;
@@ -221,7 +222,7 @@ static int check_links(const struct weir_table *table, uint32_t links, uint32_t 
 }
 
 /* What each depth that was asked for does to the table, where it is no fault. */
-static void print_links(const struct values *values, const struct weir_table *table) {
+static void print_links(const struct schedule_values *values, const struct weir_table *table) {
     static const char *const texts[] = {"", "links of depth 0", "links of depth 1",
                                         "unbounded links"};
     for (uint32_t k = 1; k <= 3; k++) {
@@ -235,7 +236,7 @@ static void print_links(const struct values *values, const struct weir_table *ta
     }
 }
 
-static int judge_links(const struct values *values, const struct weir_table *table,
+static int judge_links(const struct schedule_values *values, const struct weir_table *table,
                        struct weir_faults *faults) {
     int status = WEIR_OK;
     for (uint32_t k = 1; k <= 3; k++) {
@@ -246,7 +247,7 @@ static int judge_links(const struct values *values, const struct weir_table *tab
     return status;
 }
 
-static int judge(const struct values *values, const struct weir__bytes *text,
+static int judge(const struct schedule_values *values, const struct weir__bytes *text,
                  struct weir_faults *faults) {
     struct weir_faults found = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
     struct weir_table_options options = options_of(values);
@@ -275,7 +276,8 @@ static int judge(const struct values *values, const struct weir__bytes *text,
     return status;
 }
 
-static int check(struct values *values, const struct args *args, struct weir_faults *faults) {
+static int check(struct schedule_values *values, const struct args *args,
+                 struct weir_faults *faults) {
     static const char *const others[] = {"schedule", "checkpoint", "recompute",       "csv",
                                          "plain",    "time",       "activation-limit"};
     struct weir_error error = {0};
@@ -299,7 +301,7 @@ static int check(struct values *values, const struct args *args, struct weir_fau
 }
 
 int cmd_schedule(int argc, char **argv) {
-    struct values values = {0};
+    struct schedule_values values = {0};
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct args args;
     if (args_parse(&args, &command, argc, argv, &values, &faults)) {

@@ -20,7 +20,7 @@ enum { CASES_MAX = 64, SEEDS_MAX = 10000 };
 
 static const double TRACE_SECONDS_MAX = 1e9;
 
-struct values {
+struct simulate_values {
     struct arg_texts time, compare;
     double copy, copy_per_byte, host, noise;
     uint64_t border_bytes, activation_bytes;
@@ -31,7 +31,7 @@ struct values {
     struct step_options step;
 };
 
-#define AT(member) offsetof(struct values, member)
+#define AT(member) offsetof(struct simulate_values, member)
 
 static const struct arg_option cost_options[] = {
     KIND_TIMES_OPTION(AT(time)),
@@ -137,14 +137,15 @@ static void list_sections(struct arg_section sections[5]) {
 
 /* ---- what was asked ---- */
 
-struct request {
-    const struct values *values;
+struct simulate_request {
+    const struct simulate_values *values;
     const struct args *args;
     struct simulate_costs costs;
     struct simulate_model model; /* its model NULL: none */
 };
 
-static struct simulate_costs costs_of(const struct values *values, struct weir_faults *faults) {
+static struct simulate_costs costs_of(const struct simulate_values *values,
+                                      struct weir_faults *faults) {
     struct simulate_costs costs = {.link = {values->copy, values->copy_per_byte},
                                    .host = values->host,
                                    .noise = values->noise,
@@ -156,7 +157,7 @@ static struct simulate_costs costs_of(const struct values *values, struct weir_f
     return costs;
 }
 
-static struct simulate_counts counts_of(const struct request *request) {
+static struct simulate_counts counts_of(const struct simulate_request *request) {
     const struct pipe_options *pipe = &request->values->pipe;
     return (struct simulate_counts){.recompute_late = pipe->recompute == 1,
                                     .stages = pipe->stages,
@@ -170,7 +171,7 @@ static struct simulate_counts counts_of(const struct request *request) {
 }
 
 /* Without a model one mode serves all stages. */
-static int read_checkpoint(const struct request *request, struct simulate_counts *counts,
+static int read_checkpoint(const struct simulate_request *request, struct simulate_counts *counts,
                            struct weir_faults *faults) {
     const char *text = request->values->pipe.checkpoint;
     if (!args_given(request->args, "checkpoint")) return WEIR_OK;
@@ -184,8 +185,9 @@ static int read_checkpoint(const struct request *request, struct simulate_counts
 }
 
 /* The case of a schedule, with all that it costs. Clean up in every case. */
-static int make_case(struct request *request, const char *schedule, struct simulate_case *c,
-                     struct weir_faults *faults, struct weir_faults *notes) {
+static int make_case(struct simulate_request *request, const char *schedule,
+                     struct simulate_case *c, struct weir_faults *faults,
+                     struct weir_faults *notes) {
     if (request->model.model != NULL && request->values->activation_limit > 0) {
         *c = (struct simulate_case){0};
         weir_faults_add(faults, "--activation-limit goes without --model: leave it out");
@@ -205,7 +207,7 @@ static int make_case(struct request *request, const char *schedule, struct simul
 
 /* ---- results ---- */
 
-static int save_trace(const struct values *values, const struct simulate_case *c,
+static int save_trace(const struct simulate_values *values, const struct simulate_case *c,
                       struct weir_error *error) {
     struct output output;
     int status = output_begin(&output, values->trace, error);
@@ -219,8 +221,8 @@ static int save_trace(const struct values *values, const struct simulate_case *c
 }
 
 /* Everything that was asked of `count` cases but what is printed. */
-static int save(const struct values *values, const struct simulate_case *cases, uint32_t count,
-                json_t *json, struct weir_error *error) {
+static int save(const struct simulate_values *values, const struct simulate_case *cases,
+                uint32_t count, json_t *json, struct weir_error *error) {
     int status = WEIR_OK;
     if (values->json != NULL) {
         status = json_text_save(values->json, json, error);
@@ -234,7 +236,7 @@ static int save(const struct values *values, const struct simulate_case *cases, 
     return status;
 }
 
-static void init_people(const struct values *values, struct people *people) {
+static void init_people(const struct simulate_values *values, struct people *people) {
     people_init(people, output_is_standard(values->json) || output_is_standard(values->trace) ||
                             output_is_standard(values->svg));
 }
@@ -247,16 +249,16 @@ static void print_notes(struct weir_faults *notes) {
 }
 
 /* Before anything is printed. */
-static void check_trace(const struct values *values, const struct simulate_case *c,
+static void check_trace(const struct simulate_values *values, const struct simulate_case *c,
                         struct weir_faults *faults) {
     if (values->trace != NULL && c->prediction.total > TRACE_SECONDS_MAX)
         weir_faults_add(faults, "--trace: the step takes longer than it can count: give shorter "
                                 "times with --time");
 }
 
-static int simulate_one(struct request *request, struct weir_faults *faults,
+static int simulate_one(struct simulate_request *request, struct weir_faults *faults,
                         struct weir_error *error) {
-    const struct values *values = request->values;
+    const struct simulate_values *values = request->values;
     struct weir_faults notes = WEIR_FAULTS_INIT;
     struct simulate_case c;
     struct people people;
@@ -280,8 +282,8 @@ static int simulate_one(struct request *request, struct weir_faults *faults,
 /* ---- comparing ---- */
 
 /** The cases that fit, and what is known of each. */
-struct comparison {
-    struct request *request;
+struct case_comparison {
+    struct simulate_request *request;
     struct simulate_case cases[CASES_MAX];
     uint32_t count;
     struct simulate_noise noise;
@@ -289,7 +291,7 @@ struct comparison {
 };
 
 /* A schedule that does not fit is said and left out. */
-static int add_case(struct comparison *comparison, const char *schedule) {
+static int add_case(struct case_comparison *comparison, const char *schedule) {
     struct weir_faults faults = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
     struct simulate_case *c = &comparison->cases[comparison->count];
     int status = make_case(comparison->request, schedule, c, &faults, &notes);
@@ -314,7 +316,7 @@ static int add_case(struct comparison *comparison, const char *schedule) {
     return fits || status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
 }
 
-static int add_cases(struct comparison *comparison) {
+static int add_cases(struct case_comparison *comparison) {
     const struct arg_texts *wanted = &comparison->request->values->compare;
     bool all = wanted->count == 1 && strcmp(arg_texts_get(wanted, 0), "all") == 0;
     int status = WEIR_OK;
@@ -328,7 +330,7 @@ static int add_cases(struct comparison *comparison) {
     return status;
 }
 
-static json_t *comparison_json(const struct comparison *comparison) {
+static json_t *comparison_json(const struct case_comparison *comparison) {
     json_t *list = json_array();
     uint32_t seeds = comparison->noise.seeds;
     for (uint32_t i = 0; i < comparison->count; i++) {
@@ -343,9 +345,10 @@ static json_t *comparison_json(const struct comparison *comparison) {
     return json_pack("{s:o}", "schedules", list);
 }
 
-static int compare(struct request *request, struct weir_faults *faults, struct weir_error *error) {
-    const struct values *values = request->values;
-    struct comparison *comparison = calloc(1, sizeof *comparison);
+static int compare(struct simulate_request *request, struct weir_faults *faults,
+                   struct weir_error *error) {
+    const struct simulate_values *values = request->values;
+    struct case_comparison *comparison = calloc(1, sizeof *comparison);
     double *factors = calloc((size_t)CASES_MAX * values->seeds, sizeof *factors);
     int status = comparison != NULL && factors != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
     if (status == WEIR_OK) {
@@ -385,7 +388,7 @@ static char **name_all(int argc, char **argv) {
     return copy;
 }
 
-static void check_together(const struct values *values, const struct args *args,
+static void check_together(const struct simulate_values *values, const struct args *args,
                            struct weir_faults *faults) {
     if (values->compare.count == 0) {
         if (args_given(args, "seeds"))
@@ -411,7 +414,7 @@ static void check_together(const struct values *values, const struct args *args,
 }
 
 /* What only a model gives a meaning to, and what it takes it from. */
-static void check_model(const struct values *values, const struct args *args,
+static void check_model(const struct simulate_values *values, const struct args *args,
                         struct weir_faults *faults) {
     static const char *const always[] = {"stages",   "workers",    "virtual-stages", "chunks",
                                          "schedule", "checkpoint", "recompute",      "seed"};
@@ -436,7 +439,7 @@ static void check_model(const struct values *values, const struct args *args,
 }
 
 /* Better now than after minutes of measuring. */
-static void check_outputs(const struct values *values, struct weir_faults *faults) {
+static void check_outputs(const struct simulate_values *values, struct weir_faults *faults) {
     const char *const names[] = {"json", "trace", "svg"};
     const char *const paths[] = {values->json, values->trace, values->svg};
     const char *standard = NULL;
@@ -452,7 +455,8 @@ static void check_outputs(const struct values *values, struct weir_faults *fault
     }
 }
 
-static int run(struct request *request, struct weir_faults *faults, struct weir_error *error) {
+static int run(struct simulate_request *request, struct weir_faults *faults,
+               struct weir_error *error) {
     bool several = request->values->compare.count > 0;
     struct weir_profile *profiles[CASES_MAX];
     struct people people;
@@ -464,12 +468,13 @@ static int run(struct request *request, struct weir_faults *faults, struct weir_
     return status;
 }
 
-static int simulate(struct values *values, const struct args *args, struct weir_faults *faults) {
+static int simulate(struct simulate_values *values, const struct args *args,
+                    struct weir_faults *faults) {
     struct weir_error error = {0};
     struct weir_model *model = NULL;
     bool several = values->compare.count > 0;
     if (several && !args_given(args, "noise")) values->noise = 0.1;
-    struct request request = {
+    struct simulate_request request = {
         .values = values,
         .args = args,
         .costs = costs_of(values, faults),
@@ -497,7 +502,7 @@ int cmd_simulate(int argc, char **argv) {
                                         sections,
                                         5,
                                         pipe_refusals};
-    struct values values = {0};
+    struct simulate_values values = {0};
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct args args;
     char **words = name_all(argc, argv);

@@ -26,7 +26,7 @@ static void each_reader(struct skips *skips, void (*add)(struct skips *, uint32_
     for (uint32_t i = 0; i < skips->model->layer_count; i++) {
         const struct weir_layer *layer = skips->model->layers[i];
         for (uint32_t k = 0; k < layer->type->skip_count; k++)
-            if (weir__layer_skip(layer, k).verb != WEIR_SKIP_STASH)
+            if (weir__layer_skip_decl(layer, k).verb != WEIR_SKIP_STASH)
                 add(skips, network->skip_uses[network->skip_use_first[i] + k], i);
     }
 }

@@ -26,7 +26,7 @@ static int complete_balance(const struct simulate_model *model, struct pipe_stor
     uint32_t *sizes = calloc(net->stages, sizeof *sizes);
     if (sizes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status =
-        weir__partition(model->model, net->dtype, net->stages, net->balance, sizes, faults);
+        weir__partition_model(model->model, net->dtype, net->stages, net->balance, sizes, faults);
     free(storage->sizes);
     storage->sizes = sizes;
     net->balance = sizes;

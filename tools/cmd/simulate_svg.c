@@ -90,13 +90,13 @@ static const char *kind_letter(uint32_t kind) {
 }
 
 /** A worker's stages in ascending order: neighbours are drawn differently. */
-struct lane {
+struct drawn_lane {
     uint16_t stages[64]; /* of more than so many, the last are drawn alike */
     uint32_t count;
 };
 
-static struct lane lane_of(const struct weir_table *table, uint32_t worker) {
-    struct lane lane = {.count = 0};
+static struct drawn_lane lane_of(const struct weir_table *table, uint32_t worker) {
+    struct drawn_lane lane = {.count = 0};
     for (uint32_t a = table->rows[worker]; a < table->rows[worker + 1]; a++) {
         uint16_t stage = table->actions[a].stage;
         uint32_t at = 0;
@@ -109,7 +109,7 @@ static struct lane lane_of(const struct weir_table *table, uint32_t worker) {
     return lane;
 }
 
-static bool is_odd(const struct lane *lane, uint32_t stage) {
+static bool is_odd(const struct drawn_lane *lane, uint32_t stage) {
     uint32_t at = 0;
     while (at < lane->count && lane->stages[at] != stage) at++;
     return at % 2 == 1;
@@ -141,7 +141,7 @@ static void add_worker(struct svg *svg, const struct simulate_case *c, uint32_t 
         y + ROW / 2 + 4, w);
     add(svg, "<rect class=\"ground\" x=\"%d\" y=\"%.0f\" width=\"%.2f\" height=\"%d\"/>\n", LEFT, y,
         c->prediction.step * svg->scale, ROW);
-    struct lane lane = lane_of(table, w);
+    struct drawn_lane lane = lane_of(table, w);
     add(svg, "<g class=\"b\">\n");
     for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
         bool update =

@@ -26,13 +26,13 @@
 
 /* ---- notes ---- */
 
-enum kind { NUMBER_U32, NUMBER_U64, REAL, FLAG, CHOICE };
+enum option_kind { NUMBER_U32, NUMBER_U64, REAL, FLAG, CHOICE };
 enum when { ALWAYS, ADAMW, SGD };
 
 /* Options whose values decide the bits of a run, as far as they mean anything to it. */
 static const struct {
     const char *name;
-    enum kind kind;
+    enum option_kind kind;
     enum when when;
     size_t offset;
     const char *choices[2];

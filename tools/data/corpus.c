@@ -253,7 +253,7 @@ void weir__corpus_clean_up(struct weir__corpus *corpus) {
 const uint8_t *weir__corpus_row(const struct weir__corpus *corpus, uint64_t seed,
                                 uint64_t mini_batch, uint32_t row) {
     uint32_t words[4];
-    weir__random_words(seed, mini_batch, RANDOM_OP, row, 0, words);
+    weir__philox_words(seed, mini_batch, RANDOM_OP, row, 0, words);
     uint64_t random = (uint64_t)words[0] << 32 | words[1];
     /* The high half of the product: a uniform number below train_starts. */
     uint64_t start = (uint64_t)(((unsigned __int128)random * corpus->train_starts) >> 64);

@@ -17,7 +17,7 @@ static uint64_t feistel(uint64_t seed, uint64_t epoch, unsigned bits, uint64_t i
     uint32_t left = (uint32_t)(index >> bits) & mask, right = (uint32_t)index & mask;
     for (uint32_t round = 0; round < ROUNDS; round++) {
         uint32_t words[4];
-        weir__random_words(seed, epoch, RANDOM_OP, round, right, words);
+        weir__philox_words(seed, epoch, RANDOM_OP, round, right, words);
         uint32_t mixed = (left ^ words[0]) & mask;
         left = right;
         right = mixed;

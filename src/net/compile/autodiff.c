@@ -7,7 +7,7 @@
  */
 #include "net/model/builder.h"
 
-static struct weir_value *incoming(struct weir_builder *builder, enum weir__source source,
+static struct weir_value *incoming(struct weir_builder *builder, enum weir__value_source source,
                                    uint32_t index, const struct weir_value *like) {
     struct weir_tensor tensor = weir_value_tensor(like);
     tensor.differentiable = false;

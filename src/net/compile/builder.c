@@ -54,8 +54,8 @@ static void *fail_size(struct weir_builder *builder, const char *what,
 
 /* ---- nodes ---- */
 
-struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op op, uint32_t in_count,
-                              struct weir_value *const *in) {
+struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op_code op,
+                              uint32_t in_count, struct weir_value *const *in) {
     assert(in_count <= WEIR__NODE_IN_MAX);
     if (builder->status != WEIR_OK) return NULL;
     struct weir__node *node = weir__graph_node(builder->graph, op, builder->layer_index);
@@ -67,7 +67,7 @@ struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op op, ui
     return node;
 }
 
-struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op op,
+struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op_code op,
                                    const struct weir__node *forward, uint32_t in_count,
                                    struct weir_value *const *in) {
     struct weir__node *node = weir__emit(builder, op, in_count, in);
@@ -273,7 +273,7 @@ static bool parameter_fits(struct weir_builder *builder, const char *local, uint
 }
 
 static struct weir_value *parameter_value(struct weir_builder *builder, uint32_t index) {
-    const struct weir__parameter *parameter = &builder->network->parameters[index];
+    const struct weir__parameter_decl *parameter = &builder->network->parameters[index];
     struct weir_tensor tensor = {.dtype = weir__exact_dtype(builder->dtype),
                                  .rank = parameter->rank,
                                  .differentiable = !parameter->frozen};
@@ -295,7 +295,7 @@ static bool is_frozen(const struct weir_builder *builder, const char *name) {
 
 /** Adds to the network's list, and the value to the stage's graph. */
 static struct weir_value *add_parameter(struct weir_builder *builder,
-                                        const struct weir__parameter *parameter) {
+                                        const struct weir__parameter_decl *parameter) {
     struct weir__network *network = builder->network;
     void *list = network->parameters;
     if (!weir__pool_grow(&network->pool, &list, network->parameter_count,
@@ -319,14 +319,14 @@ struct weir_value *weir_parameter(struct weir_builder *builder, const char *loca
     if (name == NULL) return NULL;
     add_name(builder, name);
     if (builder->status != WEIR_OK) return NULL;
-    struct weir__parameter parameter = {.name = name,
-                                        .local = local,
-                                        .layer = builder->layer_index,
-                                        .stage = builder->stage,
-                                        .rank = rank,
-                                        .init = init,
-                                        .frozen = is_frozen(builder, name),
-                                        .original = WEIR__NONE};
+    struct weir__parameter_decl parameter = {.name = name,
+                                             .local = local,
+                                             .layer = builder->layer_index,
+                                             .stage = builder->stage,
+                                             .rank = rank,
+                                             .init = init,
+                                             .frozen = is_frozen(builder, name),
+                                             .original = WEIR__NONE};
     memcpy(parameter.shape, shape, rank * sizeof shape[0]);
     return add_parameter(builder, &parameter);
 }
@@ -335,12 +335,12 @@ struct weir_value *weir_parameter(struct weir_builder *builder, const char *loca
 static struct weir_value *copy_parameter(struct weir_builder *builder, uint32_t original) {
     struct weir__network *network = builder->network;
     for (uint32_t i = network->parameter_count; i-- > 0;) {
-        const struct weir__parameter *other = &network->parameters[i];
+        const struct weir__parameter_decl *other = &network->parameters[i];
         if (other->stage != builder->stage) break;
         if (other->original == original) return other->value;
     }
     network->parameters[original].copied = true;
-    struct weir__parameter copy = network->parameters[original];
+    struct weir__parameter_decl copy = network->parameters[original];
     copy.stage = builder->stage;
     copy.layer = builder->layer_index;
     copy.original = original;
@@ -352,13 +352,13 @@ struct weir_value *weir_tied_parameter(struct weir_builder *builder, const char 
     struct weir__network *network = builder->network;
     uint32_t found = WEIR__NONE;
     for (uint32_t i = 0; i < network->parameter_count; i++) {
-        const struct weir__parameter *parameter = &network->parameters[i];
+        const struct weir__parameter_decl *parameter = &network->parameters[i];
         if (parameter->original == WEIR__NONE && strcmp(parameter->local, local) == 0) found = i;
     }
     if (found == WEIR__NONE)
         return weir_builder_fail(builder, WEIR_ERR_CONFIG,
                                  "it is tied to '%s', which no earlier layer has", local);
-    const struct weir__parameter *parameter = &network->parameters[found];
+    const struct weir__parameter_decl *parameter = &network->parameters[found];
     return parameter->stage == builder->stage ? parameter->value : copy_parameter(builder, found);
 }
 

@@ -69,7 +69,7 @@ static struct weir_value *build_layer(struct weir_builder *builder, uint32_t ind
 
 static int place_parameter(struct weir__network *network, struct weir__stage_graph *stage,
                            uint32_t index) {
-    struct weir__parameter *parameter = &network->parameters[index];
+    struct weir__parameter_decl *parameter = &network->parameters[index];
     size_t bytes;
     int status = weir__value_bytes(parameter->value, 1, &bytes);
     if (status != WEIR_OK) return status;
@@ -85,7 +85,7 @@ static int place_accumulators(struct weir__network *network, struct weir__stage_
     stage->gradient_bytes = stage->trainable_bytes;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         struct weir__accumulator *accumulator = &graph->accumulators[i];
-        const struct weir__parameter *parameter = &network->parameters[accumulator->parameter];
+        const struct weir__parameter_decl *parameter = &network->parameters[accumulator->parameter];
         bool first = true;
         for (uint32_t k = 0; k < i; k++)
             first &= graph->accumulators[k].parameter != accumulator->parameter;

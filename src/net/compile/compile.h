@@ -31,7 +31,7 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
 void weir__network_clean_up(struct weir__network *network);
 
 /** The layer's declaration of its type's `rule_index`-th skip. */
-struct weir__skip_decl weir__layer_skip(const struct weir_layer *layer, uint32_t rule_index);
+struct weir__skip_decl weir__layer_skip_decl(const struct weir_layer *layer, uint32_t rule_index);
 /** Only verifies that the model's skips match: every fault is a line. */
 int weir__model_check_skips(const struct weir_model *model, struct weir_faults *faults);
 /** Collects the model's skips and verifies that they match. */
@@ -39,7 +39,7 @@ int weir__network_skips(struct weir__network *network, struct weir_faults *fault
 
 /** The layers of each stage, `balance` checked or, where it is NULL, found from estimated costs.
  * Fills sizes[stages]. */
-int weir__partition(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
-                    const uint32_t *balance, uint32_t *sizes, struct weir_faults *faults);
+int weir__partition_model(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
+                          const uint32_t *balance, uint32_t *sizes, struct weir_faults *faults);
 
 #endif

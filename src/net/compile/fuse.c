@@ -47,7 +47,7 @@ static uint32_t dropout_add(const struct weir__graph *graph, struct weir__node *
 
 /** The node that makes `value`, if it is such an op with one reader. */
 static struct weir__node *sole_part(const struct weir__graph *graph, const struct weir_value *value,
-                                    enum weir__op op) {
+                                    enum weir__op_code op) {
     struct weir__node *part = value->producer;
     if (part == NULL || part->op != op || part->out[0] != value) return NULL;
     return count_consumers(graph, value) == 1 ? part : NULL;
@@ -94,7 +94,7 @@ static struct weir__node *biased_part(const struct weir__graph *graph,
 }
 
 /** The bias leaves the product, and becomes the node's input 1. */
-static void take_bias(struct weir__node *node, enum weir__op op, struct weir__node *product) {
+static void take_bias(struct weir__node *node, enum weir__op_code op, struct weir__node *product) {
     node->op = op;
     node->shape.op = op;
     node->shape.tokens = product->shape.tokens;

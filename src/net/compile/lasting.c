@@ -37,8 +37,8 @@ static int cache_bytes(const struct weir__op_shape *shape, size_t *bytes) {
     return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
-int weir__lasting_plan(const struct weir__instance_options *options, struct weir__lasting *lasting,
-                       size_t *total) {
+int weir__lasting_plan(const struct weir__instance_options *options,
+                       struct weir__net_lasting *lasting, size_t *total) {
     const struct weir__graph *graph = options->slices->graph;
     *total = 0;
     for (uint32_t i = 0; i < graph->node_count; i++) {
@@ -49,7 +49,7 @@ int weir__lasting_plan(const struct weir__instance_options *options, struct weir
                                                            : pack_bytes(options, node, &bytes);
         if (status != WEIR_OK) return status;
         if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
-        lasting[i] = (struct weir__lasting){.offset = *total, .bytes = bytes};
+        lasting[i] = (struct weir__net_lasting){.offset = *total, .bytes = bytes};
         if (!weir__add(*total, bytes, total)) return WEIR_ERR_OVERFLOW;
     }
     return WEIR_OK;

@@ -11,7 +11,8 @@ static int fill_facts(const struct weir__network *network, uint32_t layer,
     memset(facts, 0, sizeof *facts);
     facts->output = weir_value_tensor(stage->graph.output);
     for (uint32_t i = 0; i < stage->parameter_count; i++) {
-        const struct weir__parameter *parameter = &network->parameters[stage->parameter_first + i];
+        const struct weir__parameter_decl *parameter =
+            &network->parameters[stage->parameter_first + i];
         if (parameter->original != WEIR__NONE) continue;
         facts->parameters += parameter->count;
         facts->trainable += parameter->frozen ? 0 : parameter->count;

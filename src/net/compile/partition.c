@@ -55,8 +55,8 @@ static int automatic(const struct weir_model *model, enum weir_dtype dtype, uint
     return status;
 }
 
-int weir__partition(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
-                    const uint32_t *balance, uint32_t *sizes, struct weir_faults *faults) {
+int weir__partition_model(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
+                          const uint32_t *balance, uint32_t *sizes, struct weir_faults *faults) {
     uint32_t layers = model->layer_count;
     if (layers == 0 && stages == 1) {
         sizes[0] = 0;

@@ -58,7 +58,7 @@ static bool is_part(enum weir__program_kind kind) {
 }
 
 /** The first area of that life; the bases of all three follow one another. */
-static enum weir__base first_area(const struct weir__slices *slices, uint32_t value) {
+static enum weir__pointer_base first_area(const struct weir__slices *slices, uint32_t value) {
     if (slices->residual_of_weight[value]) return WEIR__BASE_SAVED;
     if (slices->residual[value]) return WEIR__BASE_SAVED_FOR_INPUT;
     return slices->left_for_weight[value] ? WEIR__BASE_LEFT_FOR_WEIGHT : WEIR__BASE_NONE;
@@ -111,7 +111,7 @@ static void settle_homes(struct planner *planner, enum weir__program_kind kind) 
 /** Bytes of what is kept, by life. */
 static int measure_lives(const struct planner *planner, size_t lives[WEIR__AREA_LIVES]) {
     for (uint32_t i = 0; i < planner->graph->value_count; i++) {
-        enum weir__base first = first_area(planner->options->slices, i);
+        enum weir__pointer_base first = first_area(planner->options->slices, i);
         if (first == WEIR__BASE_NONE) continue;
         size_t bytes, *life = &lives[first - WEIR__BASE_SAVED];
         int status = weir__value_bytes(planner->graph->values[i], planner->instance->rows, &bytes);
@@ -147,7 +147,7 @@ static int plan_areas(struct planner *planner) {
     instance->saved = instance->saved_for_input = instance->left_for_weight = 0;
     instance->area_count = 0;
     for (uint32_t i = 0; i < planner->graph->value_count; i++) {
-        enum weir__base first = first_area(planner->options->slices, i);
+        enum weir__pointer_base first = first_area(planner->options->slices, i);
         if (first == WEIR__BASE_NONE) continue;
         uint32_t life = first - WEIR__BASE_SAVED;
         size_t bytes, part = lives[life] / WEIR__AREA_PARTS;

@@ -51,7 +51,7 @@ enum { WEIR__AREA_LIVES = 3, WEIR__AREA_PARTS = 8 };
 enum { WEIR__AREAS_MAX = WEIR__AREA_LIVES * (WEIR__AREA_PARTS - 1) };
 
 /** Where a pointer starts. Skips follow, three bases each: value, sum in, sum out. */
-enum weir__base {
+enum weir__pointer_base {
     WEIR__BASE_NONE, /**< an absent operand */
     WEIR__BASE_SAVED,
     WEIR__BASE_SAVED_FOR_INPUT,
@@ -79,7 +79,7 @@ struct weir__location {
 };
 
 /** Memory of one node that lasts as long as the pipe; shared by all instances of the stage. */
-struct weir__lasting {
+struct weir__net_lasting {
     size_t offset, bytes; /**< in the stage's state; 0 bytes: none */
     uint64_t packed_in;   /**< the step whose weights it holds; 0: none. The worker's */
 };
@@ -90,7 +90,7 @@ struct weir__node_call {
     const struct weir__kernel *kernel; /**< NULL: no program needs the node */
     void *state;
     size_t workspace;
-    struct weir__lasting *lasting; /**< NULL: none */
+    struct weir__net_lasting *lasting; /**< NULL: none */
     bool prepared;
 };
 
@@ -129,7 +129,7 @@ struct weir__instance_options {
     const struct weir__slices *slices;
     const size_t *parameter_offsets; /**< [the network's parameter - parameter_first] */
     uint32_t parameter_first;
-    struct weir__lasting *lasting; /**< [node] */
+    struct weir__net_lasting *lasting; /**< [node] */
     enum weir_dtype dtype;
     int64_t rows_max;   /**< of a micro-batch; workspace is planned for these */
     uint32_t threads;   /**< to plan for; the real number comes with weir__instance_prepare */
@@ -139,8 +139,8 @@ struct weir__instance_options {
 };
 
 /** Settles the nodes' lasting memory: lasting[node count], zeroed, and its bytes in all. */
-int weir__lasting_plan(const struct weir__instance_options *options, struct weir__lasting *lasting,
-                       size_t *total);
+int weir__lasting_plan(const struct weir__instance_options *options,
+                       struct weir__net_lasting *lasting, size_t *total);
 /** For `rows` rows, without a program yet. The caller's: weir__instance_destroy. */
 int weir__instance_new(const struct weir__instance_options *options, int64_t rows,
                        struct weir__instance **instance);
@@ -158,7 +158,7 @@ int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count,
 void weir__instance_release(struct weir__instance *instance, uint32_t node_count);
 
 /** One run. */
-struct weir__run {
+struct weir__program_run {
     const uintptr_t *bases;
     uint64_t step; /**< numbers steps: packed weights are made anew in each; 0: always */
     struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
@@ -167,7 +167,7 @@ struct weir__run {
     struct weir__event *events; /**< [calls + 1]: recorded instead, on call.stream; or NULL */
 };
 /** On failure *failed is the call that failed; it stays as it was where that was the last stamp. */
-int weir__program_run(const struct weir__program *program, const struct weir__run *run,
+int weir__program_run(const struct weir__program *program, const struct weir__program_run *run,
                       const struct weir__planned_call **failed);
 
 /** Packing by lifetimes: buffer i is used by calls first[i] … last[i]. */

@@ -9,7 +9,7 @@
 
 /* ---- over the whole list ---- */
 
-struct weir__skip_decl weir__layer_skip(const struct weir_layer *layer, uint32_t rule_index) {
+struct weir__skip_decl weir__layer_skip_decl(const struct weir_layer *layer, uint32_t rule_index) {
     const struct weir_skip_rule *rule = &layer->type->skips[rule_index];
     struct weir__skip_decl decl = {.owner = layer->index, .verb = rule->verb};
     decl.name = weir_layer_text(layer, rule->name_key);
@@ -62,7 +62,7 @@ static int collect(const struct weir_model *model, struct weir__pool *pool,
     if (decls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < model->layer_count; i++)
         for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++)
-            decls[made++] = weir__layer_skip(model->layers[i], k);
+            decls[made++] = weir__layer_skip_decl(model->layers[i], k);
     *list = decls;
     *count = made;
     return weir__skip_verify(decls, made, owner_name, (void *)model, faults);
@@ -115,7 +115,7 @@ static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash
                                         enum weir_skip_verb *verb) {
     if (name_space == NULL) name_space = "";
     for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
-        struct weir__skip_decl decl = weir__layer_skip(builder->layer, i);
+        struct weir__skip_decl decl = weir__layer_skip_decl(builder->layer, i);
         if ((decl.verb == WEIR_SKIP_STASH) != stash) continue;
         if (strcmp(decl.name, name) != 0 || strcmp(decl.name_space, name_space) != 0) continue;
         builder->skips_done |= (uint64_t)1 << i;
@@ -131,7 +131,7 @@ static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash
 void weir__skips_check_done(struct weir_builder *builder) {
     for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
         if ((builder->skips_done >> i & 1) != 0) continue;
-        struct weir__skip_decl decl = weir__layer_skip(builder->layer, i);
+        struct weir__skip_decl decl = weir__layer_skip_decl(builder->layer, i);
         weir_builder_fail(builder, WEIR_ERR_SKIP,
                           "it declares a %s of skip '%s' and does not do it", verb_names[decl.verb],
                           decl.name);

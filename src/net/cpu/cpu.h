@@ -18,16 +18,16 @@ extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];
 
 /** The row that serves the op on CPUs, NULL for a dtype that they have not; not the user's ops. */
-const struct weir__kernel *weir__cpu_kernel_for(enum weir__op op, enum weir_dtype dtype,
+const struct weir__kernel *weir__cpu_kernel_for(enum weir__op_code op, enum weir_dtype dtype,
                                                 bool reference);
 
 /** What is done to flat arrays; `data` and the rest have the table's dtype. */
 struct weir__flat_calls {
     double (*square_sum)(const void *data, uint64_t count);
     void (*accumulate)(void *y, const void *x, uint64_t count);
-    void (*adamw)(const struct weir__adamw *options, uint64_t count, void *parameter,
+    void (*adamw)(const struct weir__adamw_step *options, uint64_t count, void *parameter,
                   const void *gradient, void *exp_avg, void *exp_avg_sq);
-    void (*sgd)(const struct weir__sgd *options, uint64_t count, void *parameter,
+    void (*sgd)(const struct weir__sgd_step *options, uint64_t count, void *parameter,
                 const void *gradient, void *momentum);
 };
 extern const struct weir__flat_calls weir__reference_flat_f32;

@@ -70,7 +70,7 @@ static bool as_product(const struct weir__op_shape *shape, struct weir__op_shape
     bool padded = window->padding.height > 0 || window->padding.width > 0;
     if (!is_one(window->kernel) || !is_one(window->stride) || padded || window->groups > 1)
         return false;
-    static const enum weir__op ops[] = {
+    static const enum weir__op_code ops[] = {
         [WEIR__ONEDNN_FORWARD] = WEIR__OP_linear,
         [WEIR__ONEDNN_BACKWARD_DATA] = WEIR__OP_linear_grad_input,
         [WEIR__ONEDNN_BACKWARD_WEIGHTS] = WEIR__OP_linear_grad_weight,
@@ -91,7 +91,7 @@ static bool as_product(const struct weir__op_shape *shape, struct weir__op_shape
  * convolution from out to in channels (but for the bias), and the other way round; the gradient of
  * weights is its own with x and dy exchanged. */
 static bool turn(const struct weir__op_shape *shape, struct weir__op_shape *turned) {
-    static const enum weir__op others[] = {
+    static const enum weir__op_code others[] = {
         [WEIR__ONEDNN_FORWARD] = WEIR__OP_conv2d_grad_input,
         [WEIR__ONEDNN_BACKWARD_DATA] = WEIR__OP_conv2d,
         [WEIR__ONEDNN_BACKWARD_WEIGHTS] = WEIR__OP_conv2d_grad_weight,
@@ -135,14 +135,14 @@ static dnnl_status_t describe_weight(const struct weir__op_shape *shape, bool an
 }
 
 /** What is asked of the library. */
-struct request {
+struct conv_request {
     const struct weir__op_shape *shape;
     int64_t rows;
     const_dnnl_primitive_desc_t like; /**< whose weights' format is to be taken; NULL: any */
     const char *const *names;         /**< how the implementation's name may begin */
 };
 
-static dnnl_status_t describe_operand(const struct request *request, enum weir__role role,
+static dnnl_status_t describe_operand(const struct conv_request *request, enum weir__role role,
                                       dnnl_memory_desc_t *to) {
     const struct weir__op_shape *shape = request->shape;
     static const dnnl_dims_t dense = {1};
@@ -157,7 +157,7 @@ static dnnl_status_t describe_operand(const struct request *request, enum weir__
     }
 }
 
-static dnnl_status_t describe(const struct request *request, dnnl_engine_t engine,
+static dnnl_status_t describe(const struct conv_request *request, dnnl_engine_t engine,
                               dnnl_primitive_desc_t *to) {
     const struct weir__window *window = &request->shape->window;
     struct weir__onednn_convolution convolution = {
@@ -195,7 +195,7 @@ static const char *const *preferred(const struct weir__op_shape *shape) {
 }
 
 /** The best implementation that serves; dnnl_unimplemented where there is none. */
-static dnnl_status_t describe_best(struct request request, dnnl_engine_t engine,
+static dnnl_status_t describe_best(struct conv_request request, dnnl_engine_t engine,
                                    dnnl_primitive_desc_t *to) {
     dnnl_status_t status = dnnl_unimplemented;
     request.names = preferred(request.shape);
@@ -211,11 +211,11 @@ static dnnl_status_t describe_best(struct request request, dnnl_engine_t engine,
  * millisecond that a primitive takes to make. */
 #define LIBRARY_FROM 1024.0
 
-enum way { WAY_LOOPS, WAY_PRODUCT, WAY_LIBRARY };
+enum conv_way { WAY_LOOPS, WAY_PRODUCT, WAY_LIBRARY };
 
 /** How a shape is computed. Made alike by whoever needs to know. */
-struct plan {
-    enum way way;
+struct conv_plan {
+    enum conv_way way;
     struct weir__op_shape shape; /**< of the product, or of what the library convolves */
     bool turned;                 /**< the latter is not the op, but see `turn` */
     bool takes_packed;
@@ -226,17 +226,17 @@ struct plan {
     dnnl_primitive_desc_t convolution;
 };
 
-static void plan_clean_up(struct plan *plan) {
+static void plan_clean_up(struct conv_plan *plan) {
     if (plan->convolution != NULL) dnnl_primitive_desc_destroy(plan->convolution);
     if (plan->chief != NULL) dnnl_primitive_desc_destroy(plan->chief);
     if (plan->engine != NULL) dnnl_engine_destroy(plan->engine);
-    *plan = (struct plan){.way = WAY_LOOPS};
+    *plan = (struct conv_plan){.way = WAY_LOOPS};
 }
 
 /** What 2.x has no fast kernel for, and for the opposite pass it has: on wide images it is at 75%
  * of the roof back to sixteen channels (turned: 97%), and at 48% forward to eight (turned: 80%).
  * NULL, or how the names of the implementations to turn to begin. */
-static const char *const *turn_to(const struct plan *plan) {
+static const char *const *turn_to(const struct conv_plan *plan) {
     static const char *const forward_to[] = {"jit:avx2", NULL}, *const back_to[] = {"brg", NULL};
     bool forward = plan->shape.op == WEIR__OP_conv2d;
     int64_t channels = lanes(&plan->shape);
@@ -245,9 +245,9 @@ static const char *const *turn_to(const struct plan *plan) {
     return forward ? forward_to : back_to;
 }
 
-static dnnl_status_t turn_chief(struct plan *plan) {
+static dnnl_status_t turn_chief(struct conv_plan *plan) {
     struct weir__op_shape turned;
-    struct request request = {&turned, most_rows(&plan->shape), NULL, turn_to(plan)};
+    struct conv_request request = {&turned, most_rows(&plan->shape), NULL, turn_to(plan)};
     dnnl_primitive_desc_t chief;
     if (request.names == NULL || !turn(&plan->shape, &turned)) return dnnl_success;
     dnnl_status_t status = describe(&request, plan->engine, &chief);
@@ -260,8 +260,8 @@ static dnnl_status_t turn_chief(struct plan *plan) {
     return dnnl_success;
 }
 
-static dnnl_status_t plan_packed(struct plan *plan) {
-    struct request request = {&plan->shape, most_rows(&plan->shape), NULL, NULL};
+static dnnl_status_t plan_packed(struct conv_plan *plan) {
+    struct conv_request request = {&plan->shape, most_rows(&plan->shape), NULL, NULL};
     weir__kernel_threads(1);
     dnnl_status_t status = describe_best(request, plan->engine, &plan->chief);
     if (status == dnnl_success) status = turn_chief(plan);
@@ -279,26 +279,26 @@ static dnnl_status_t plan_packed(struct plan *plan) {
 }
 
 /** With few output channels many lanes stay empty, unless those are of input channels. */
-static dnnl_status_t plan_weight_gradient(struct plan *plan) {
+static dnnl_status_t plan_weight_gradient(struct conv_plan *plan) {
     struct weir__op_shape turned;
     if (plan->shape.out <= 8 && plan->shape.in % 16 == 0 && turn(&plan->shape, &turned)) {
         plan->turned = true;
         plan->shape = turned;
     }
-    struct request request = {&plan->shape, plan->shape.rows, NULL, NULL};
+    struct conv_request request = {&plan->shape, plan->shape.rows, NULL, NULL};
     weir__kernel_threads(plan->shape.threads);
     return describe_best(request, plan->engine, &plan->convolution);
 }
 
-static dnnl_status_t plan_primitives(struct plan *plan) {
+static dnnl_status_t plan_primitives(struct conv_plan *plan) {
     dnnl_status_t status = dnnl_engine_create(&plan->engine, dnnl_cpu, 0);
     if (status != dnnl_success) return status;
     return plan->shape.op == WEIR__OP_conv2d_grad_weight ? plan_weight_gradient(plan)
                                                          : plan_packed(plan);
 }
 
-static int plan_init(const struct weir__op_shape *shape, struct plan *plan) {
-    *plan = (struct plan){.way = WAY_LOOPS};
+static int plan_init(const struct weir__op_shape *shape, struct conv_plan *plan) {
+    *plan = (struct conv_plan){.way = WAY_LOOPS};
     if (as_product(shape, &plan->shape)) {
         plan->way = WAY_PRODUCT;
         return WEIR_OK;
@@ -329,7 +329,7 @@ static size_t weight_bytes(const_dnnl_primitive_desc_t primitive) {
 }
 
 int weir__onednn_conv_measure(const struct weir__op_shape *shape, size_t *workspace) {
-    struct plan plan;
+    struct conv_plan plan;
     int status = plan_init(shape, &plan);
     if (status != WEIR_OK) return status;
     if (plan.way == WAY_LOOPS) {
@@ -345,7 +345,7 @@ int weir__onednn_conv_measure(const struct weir__op_shape *shape, size_t *worksp
 }
 
 int weir__onednn_conv_measure_pack(const struct weir__op_shape *shape, size_t *bytes) {
-    struct plan plan;
+    struct conv_plan plan;
     *bytes = 0;
     int status = plan_init(shape, &plan);
     if (status != WEIR_OK) return status;
@@ -365,7 +365,7 @@ struct packer {
     dnnl_memory_t from, to;
 };
 
-static struct weir__onednn_weights weights_as(const struct plan *plan,
+static struct weir__onednn_weights weights_as(const struct conv_plan *plan,
                                               const_dnnl_primitive_desc_t primitive) {
     const struct weir__op_shape *shape = &plan->shape;
     struct weir__onednn_weights weights = {
@@ -384,8 +384,8 @@ static void packer_clean_up(struct packer *packer) {
 }
 
 /** Leaves a failure's remains to packer_clean_up. */
-static dnnl_status_t packer_init(const struct plan *plan, const_dnnl_primitive_desc_t primitive,
-                                 struct packer *packer) {
+static dnnl_status_t packer_init(const struct conv_plan *plan,
+                                 const_dnnl_primitive_desc_t primitive, struct packer *packer) {
     dnnl_memory_desc_t plain;
     dnnl_primitive_desc_t reorder = NULL;
     weir__onednn_view to = weights_of(primitive);
@@ -434,8 +434,8 @@ static dnnl_status_t packer_run(const struct packer *packer, dnnl_stream_t strea
 /* ---- state ----------------------------------------------------------------------------------- */
 
 /** What a shape needs to run, made once; used by one thread at a time. */
-struct convolution {
-    struct plan plan;
+struct onednn_convolution {
+    struct conv_plan plan;
     void *product; /**< matmul's state */
     size_t scratchpad;
     bool has_bias;
@@ -447,7 +447,7 @@ struct convolution {
 };
 
 void weir__onednn_conv_release(void *state) {
-    struct convolution *convolution = state;
+    struct onednn_convolution *convolution = state;
     if (convolution == NULL) return;
     for (int role = 0; role < WEIR__ROLE_COUNT; role++)
         if (convolution->memory[role] != NULL) dnnl_memory_destroy(convolution->memory[role]);
@@ -460,8 +460,8 @@ void weir__onednn_conv_release(void *state) {
     weir__release(NULL, convolution, 1, sizeof *convolution);
 }
 
-static dnnl_status_t make_memory(struct convolution *convolution) {
-    const struct plan *plan = &convolution->plan;
+static dnnl_status_t make_memory(struct onednn_convolution *convolution) {
+    const struct conv_plan *plan = &convolution->plan;
     const int *of = arguments[pass_of(&plan->shape)];
     dnnl_status_t status = dnnl_success;
     for (int role = 0; role < WEIR__ROLE_COUNT && status == dnnl_success; role++) {
@@ -474,8 +474,8 @@ static dnnl_status_t make_memory(struct convolution *convolution) {
     return status;
 }
 
-static dnnl_status_t make_primitives(struct convolution *convolution) {
-    const struct plan *plan = &convolution->plan;
+static dnnl_status_t make_primitives(struct onednn_convolution *convolution) {
+    const struct conv_plan *plan = &convolution->plan;
     dnnl_status_t status =
         dnnl_stream_create(&convolution->stream, plan->engine, dnnl_stream_default_flags);
     if (status == dnnl_success)
@@ -491,11 +491,11 @@ static dnnl_status_t make_primitives(struct convolution *convolution) {
 
 int weir__onednn_conv_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
                               void **state) {
-    struct plan plan;
+    struct conv_plan plan;
     *state = NULL;
     int status = plan_init(shape, &plan);
     if (status != WEIR_OK || plan.way == WAY_LOOPS) return status;
-    struct convolution *convolution = weir__acquire(NULL, 1, sizeof *convolution);
+    struct onednn_convolution *convolution = weir__acquire(NULL, 1, sizeof *convolution);
     if (convolution == NULL) {
         plan_clean_up(&plan);
         return WEIR_ERR_OUT_OF_MEMORY;
@@ -523,20 +523,21 @@ static int failed(const struct weir__op_call *call, dnnl_status_t status, const 
 }
 
 int weir__onednn_conv_pack(const struct weir__op_call *call, void *packed) {
-    const struct convolution *convolution = call->state;
+    const struct onednn_convolution *convolution = call->state;
     if (convolution == NULL || convolution->plan.chief == NULL) return WEIR_OK;
     dnnl_status_t status = packer_run(&convolution->pack, convolution->stream, call->in[1], packed);
     return status == dnnl_success ? WEIR_OK : failed(call, status, "reorder of weights");
 }
 
-static int run_product(const struct weir__op_call *call, const struct convolution *convolution) {
+static int run_product(const struct weir__op_call *call,
+                       const struct onednn_convolution *convolution) {
     struct weir__op_call product = *call;
     product.shape = &convolution->plan.shape;
     product.state = convolution->product;
     return weir__onednn_matmul_run(&product);
 }
 
-static int execute(const struct weir__op_call *call, const struct convolution *convolution,
+static int execute(const struct weir__op_call *call, const struct onednn_convolution *convolution,
                    const void *const data[WEIR__ROLE_COUNT]) {
     const int *of = arguments[pass_of(&convolution->plan.shape)];
     dnnl_exec_arg_t list[WEIR__ROLE_COUNT];
@@ -554,7 +555,7 @@ static int execute(const struct weir__op_call *call, const struct convolution *c
 }
 
 static int run_weight_gradient(const struct weir__op_call *call,
-                               const struct convolution *convolution, float *blocked) {
+                               const struct onednn_convolution *convolution, float *blocked) {
     bool turned = convolution->plan.turned;
     const void *const data[WEIR__ROLE_COUNT] = {[WEIR__ROLE_A] = call->in[turned ? 1 : 0],
                                                 [WEIR__ROLE_B] = blocked,
@@ -577,9 +578,9 @@ static void add_bias(const struct weir__op_call *call) {
 }
 
 int weir__onednn_conv_run(const struct weir__op_call *call) {
-    const struct convolution *convolution = call->state;
+    const struct onednn_convolution *convolution = call->state;
     if (convolution == NULL) return weir__reference_f32[call->shape->op].run(call);
-    const struct plan *plan = &convolution->plan;
+    const struct conv_plan *plan = &convolution->plan;
     if (plan->way == WAY_PRODUCT) return run_product(call, convolution);
     float *own = (float *)((char *)call->workspace + convolution->scratchpad);
     if (plan->chief == NULL) return run_weight_gradient(call, convolution, own);

@@ -85,7 +85,7 @@ static dnnl_status_t make_descriptor(const struct weir__op_shape *shape, dnnl_en
 #define LIBRARY_FROM 131072.0
 
 /** How a shape is computed. Made alike by measure and prepare. */
-struct plan {
+struct matmul_plan {
     bool own; /**< by our own kernel; all else is empty then */
     dnnl_engine_t engine;
     dnnl_primitive_desc_t sets; /**< c = a b (+ bias) */
@@ -94,15 +94,15 @@ struct plan {
     size_t sum;                 /**< bytes of the product that we add; 0: none */
 };
 
-static void plan_clean_up(struct plan *plan) {
+static void plan_clean_up(struct matmul_plan *plan) {
     if (plan->adds != NULL) dnnl_primitive_desc_destroy(plan->adds);
     if (plan->sets != NULL) dnnl_primitive_desc_destroy(plan->sets);
     if (plan->engine != NULL) dnnl_engine_destroy(plan->engine);
-    *plan = (struct plan){.own = true};
+    *plan = (struct matmul_plan){.own = true};
 }
 
 /** The adding form only where it is known to finish the product before it adds. */
-static dnnl_status_t plan_addition(const struct weir__op_shape *shape, struct plan *plan) {
+static dnnl_status_t plan_addition(const struct weir__op_shape *shape, struct matmul_plan *plan) {
     dnnl_status_t status = make_descriptor(shape, plan->engine, true, &plan->adds);
     if (status == dnnl_unimplemented) status = dnnl_success;
     if (plan->adds == NULL || weir__onednn_implemented_by(plan->adds, "brg")) return status;
@@ -117,9 +117,9 @@ static bool serves(const struct weir__op_shape *shape, const_dnnl_primitive_desc
     return shape->threads > 1 && !weir__onednn_implemented_by(descriptor, "ref");
 }
 
-static int plan_init(const struct weir__op_shape *shape, struct plan *plan) {
+static int plan_init(const struct weir__op_shape *shape, struct matmul_plan *plan) {
     double work = (double)shape->rows * (double)shape->tokens * (double)shape->in;
-    *plan = (struct plan){.own = true};
+    *plan = (struct matmul_plan){.own = true};
     if (work * (double)shape->out < LIBRARY_FROM) return WEIR_OK;
     dnnl_status_t status = dnnl_engine_create(&plan->engine, dnnl_cpu, 0);
     if (status == dnnl_success) status = make_descriptor(shape, plan->engine, false, &plan->sets);
@@ -143,7 +143,7 @@ static int plan_init(const struct weir__op_shape *shape, struct plan *plan) {
 }
 
 /** oneDNN plans for as many threads as the calling one may use at that moment. */
-static int plan_init_for_threads(const struct weir__op_shape *shape, struct plan *plan) {
+static int plan_init_for_threads(const struct weir__op_shape *shape, struct matmul_plan *plan) {
     uint32_t former = weir__kernel_threads(shape->threads);
     int status = plan_init(shape, plan);
     if (former != 0) weir__kernel_threads(former);
@@ -151,7 +151,7 @@ static int plan_init_for_threads(const struct weir__op_shape *shape, struct plan
 }
 
 int weir__onednn_matmul_measure(const struct weir__op_shape *shape, size_t *workspace) {
-    struct plan plan;
+    struct matmul_plan plan;
     int status = plan_init_for_threads(shape, &plan);
     if (status != WEIR_OK) return status;
     if (plan.own)
@@ -165,8 +165,8 @@ int weir__onednn_matmul_measure(const struct weir__op_shape *shape, size_t *work
 /* ---- state ----------------------------------------------------------------------------------- */
 
 /** What a shape needs to run, made once; used by one thread at a time. */
-struct product {
-    struct plan plan;
+struct matmul_product {
+    struct matmul_plan plan;
     dnnl_stream_t stream;
     dnnl_primitive_t sets, adds;
     dnnl_memory_t memory[WEIR__ROLE_COUNT];
@@ -175,7 +175,7 @@ struct product {
 };
 
 void weir__onednn_matmul_release(void *state) {
-    struct product *product = state;
+    struct matmul_product *product = state;
     if (product == NULL) return;
     for (int role = 0; role < WEIR__ROLE_COUNT; role++)
         if (product->memory[role] != NULL) dnnl_memory_destroy(product->memory[role]);
@@ -187,15 +187,16 @@ void weir__onednn_matmul_release(void *state) {
     weir__release(NULL, product, 1, sizeof *product);
 }
 
-static dnnl_status_t make_memory(const struct product *product, dnnl_primitive_desc_t descriptor,
-                                 enum weir__role role, dnnl_memory_t *to) {
+static dnnl_status_t make_memory(const struct matmul_product *product,
+                                 dnnl_primitive_desc_t descriptor, enum weir__role role,
+                                 dnnl_memory_t *to) {
     return dnnl_memory_create(
         to, dnnl_primitive_desc_query_md(descriptor, dnnl_query_exec_arg_md, arguments[role]),
         product->plan.engine, DNNL_MEMORY_NONE);
 }
 
-static dnnl_status_t make_primitives(struct product *product) {
-    const struct plan *plan = &product->plan;
+static dnnl_status_t make_primitives(struct matmul_product *product) {
+    const struct matmul_plan *plan = &product->plan;
     dnnl_status_t status =
         dnnl_stream_create(&product->stream, plan->engine, dnnl_stream_default_flags);
     if (status == dnnl_success) status = dnnl_primitive_create(&product->sets, plan->sets);
@@ -213,11 +214,11 @@ static dnnl_status_t make_primitives(struct product *product) {
 
 int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
                                 void **state) {
-    struct plan plan;
+    struct matmul_plan plan;
     *state = NULL;
     int status = plan_init_for_threads(shape, &plan);
     if (status != WEIR_OK || plan.own) return status;
-    struct product *product = weir__acquire(NULL, 1, sizeof *product);
+    struct matmul_product *product = weir__acquire(NULL, 1, sizeof *product);
     if (product == NULL) {
         plan_clean_up(&plan);
         return WEIR_ERR_OUT_OF_MEMORY;
@@ -234,8 +235,8 @@ int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, struct weir_
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-static int execute(const struct weir__op_call *call, const struct product *product, bool adds,
-                   const void *const data[WEIR__ROLE_COUNT]) {
+static int execute(const struct weir__op_call *call, const struct matmul_product *product,
+                   bool adds, const void *const data[WEIR__ROLE_COUNT]) {
     dnnl_exec_arg_t list[WEIR__ROLE_COUNT];
     int count = 0;
     dnnl_status_t status = dnnl_success;
@@ -257,18 +258,19 @@ static int execute(const struct weir__op_call *call, const struct product *produ
 }
 
 /** Where the library cannot add the finished product: it goes to workspace, and we add it. */
-static int execute_and_add(const struct weir__op_call *call, const struct product *product,
+static int execute_and_add(const struct weir__op_call *call, const struct matmul_product *product,
                            const void *data[WEIR__ROLE_COUNT]) {
     float *to = call->out[0];
     const float *sum = (const float *)((char *)call->workspace + product->plan.scratchpad);
     data[WEIR__ROLE_C] = sum;
     int status = execute(call, product, false, data);
-    if (status == WEIR_OK) weir__accumulate(WEIR_F32, to, sum, product->plan.sum / sizeof(float));
+    if (status == WEIR_OK)
+        weir__accumulate_values(WEIR_F32, to, sum, product->plan.sum / sizeof(float));
     return status;
 }
 
 int weir__onednn_matmul_run(const struct weir__op_call *call) {
-    const struct product *product = call->state;
+    const struct matmul_product *product = call->state;
     if (product == NULL) return weir__vector_f32[call->shape->op].run(call);
     bool weight = call->shape->op == WEIR__OP_linear_grad_weight;
     bool flip = weight && !call->shape->weight_in_out; /* a is dy then, which comes second */

@@ -74,30 +74,31 @@ static void deliver_one_by_one(const struct weir__onednn_weights *weights, const
 }
 
 /** Walks an output channel's numbers in PyTorch's order: input channels, each kernel's rows. */
-struct walk {
+struct weights_walk {
     const struct weir__onednn_weights *weights;
     const float *blocked; /**< the output channel's */
     const float *kernel;  /**< the input channel's */
     int64_t in, y, x, stride_y, stride_x;
 };
 
-static void walk_to_channel(struct walk *walk, int64_t in) {
+static void walk_to_channel(struct weights_walk *walk, int64_t in) {
     int dimension = dimension_out(walk->weights) + 1;
     walk->in = in;
     walk->y = walk->x = 0;
     walk->kernel = walk->blocked + place(&walk->weights->layout, dimension, in);
 }
 
-static struct walk walk_init(const struct weir__onednn_weights *weights, const float *blocked) {
-    struct walk walk = {.weights = weights,
-                        .blocked = blocked,
-                        .stride_y = place_of_tap(weights, 1, 0),
-                        .stride_x = place_of_tap(weights, 0, 1)};
+static struct weights_walk walk_init(const struct weir__onednn_weights *weights,
+                                     const float *blocked) {
+    struct weights_walk walk = {.weights = weights,
+                                .blocked = blocked,
+                                .stride_y = place_of_tap(weights, 1, 0),
+                                .stride_x = place_of_tap(weights, 0, 1)};
     walk_to_channel(&walk, 0);
     return walk;
 }
 
-static const float *walk_next(struct walk *walk) {
+static const float *walk_next(struct weights_walk *walk) {
     const float *number = walk->kernel + walk->y * walk->stride_y + walk->x * walk->stride_x;
     if (++walk->x < walk->weights->kernel.width) return number;
     walk->x = 0;
@@ -140,7 +141,7 @@ static void deliver_part(const struct square *square, int64_t columns, int64_t l
 
 /** Output channels that are neighbours in the library's memory, `lanes` of them, of which `wanted`
  * exist. */
-static void deliver_lanes(struct walk walk, float *plain, int64_t lanes, int64_t wanted,
+static void deliver_lanes(struct weights_walk walk, float *plain, int64_t lanes, int64_t wanted,
                           bool overwrite) {
     struct weir__plane kernel = walk.weights->kernel;
     int64_t length = walk.weights->in * kernel.height * kernel.width;

@@ -17,7 +17,7 @@ const char *weir__onednn_version(void) {
 }
 #endif
 
-const struct weir__kernel *weir__cpu_kernel_for(enum weir__op op, enum weir_dtype dtype,
+const struct weir__kernel *weir__cpu_kernel_for(enum weir__op_code op, enum weir_dtype dtype,
                                                 bool reference) {
     assert((unsigned)op < WEIR__OP_COUNT);
     if (dtype == WEIR_F64) return &weir__reference_f64[op];
@@ -50,18 +50,18 @@ double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count,
     return flat_calls(dtype, reference)->square_sum(data, count);
 }
 
-void weir__accumulate(enum weir_dtype dtype, void *y, const void *x, uint64_t count) {
+void weir__accumulate_values(enum weir_dtype dtype, void *y, const void *x, uint64_t count) {
     flat_calls(dtype, false)->accumulate(y, x, count);
 }
 
-void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw *options, uint64_t count,
-                        void *parameter, const void *gradient, void *exp_avg, void *exp_avg_sq,
-                        bool reference) {
+void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw_step *options,
+                        uint64_t count, void *parameter, const void *gradient, void *exp_avg,
+                        void *exp_avg_sq, bool reference) {
     assert(options->step >= 1);
     flat_calls(dtype, reference)->adamw(options, count, parameter, gradient, exp_avg, exp_avg_sq);
 }
 
-void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd *options, uint64_t count,
+void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd_step *options, uint64_t count,
                       void *parameter, const void *gradient, void *momentum, bool reference) {
     assert(momentum != NULL || options->momentum == 0);
     flat_calls(dtype, reference)->sgd(options, count, parameter, gradient, momentum);

@@ -43,20 +43,21 @@ void weir__head_product(const struct weir__head *head, const struct weir__panel 
 
 /* ---- workspace ---- */
 
-struct areas {
+struct forward_areas {
     float *values;  /* (T, padded) */
     float *queries; /* a panel: (size, 32) */
     float *scores;  /* (T, 32) */
     float *y;       /* (32, padded) */
 };
 
-static size_t lay_out(const struct weir__head *head, float *memory, struct areas *areas) {
+static size_t lay_out(const struct weir__head *head, float *memory, struct forward_areas *areas) {
     size_t tokens = (size_t)head->tokens, padded = (size_t)head->padded;
     size_t values = 0, queries = values + tokens * padded;
     size_t scores = queries + (size_t)head->size * WEIR__PANEL;
     size_t y = scores + tokens * WEIR__PANEL, end = y + WEIR__PANEL * padded;
     if (memory != NULL)
-        *areas = (struct areas){memory + values, memory + queries, memory + scores, memory + y};
+        *areas =
+            (struct forward_areas){memory + values, memory + queries, memory + scores, memory + y};
     return end;
 }
 
@@ -102,8 +103,8 @@ VECTOR_INLINE void exponentials(float *scores, int64_t keys, const vfloat larges
 }
 
 /** y (queries, size) = exponentials^T * v / sums. */
-static void weigh_values(const struct weir__head *head, const struct areas *areas, int64_t first,
-                         const float *sums, float *y) {
+static void weigh_values(const struct weir__head *head, const struct forward_areas *areas,
+                         int64_t first, const float *sums, float *y) {
     int64_t keys = weir__head_keys(head, first), queries = weir__head_queries(head, first);
     for (int64_t j = 0; j < keys; j += KEYS_AT_ONCE) {
         struct weir__panel panel = {.a = areas->scores + j * WEIR__PANEL,
@@ -127,8 +128,8 @@ static void weigh_values(const struct weir__head *head, const struct areas *area
     }
 }
 
-static void attend_block(const struct weir__head *head, const struct areas *areas, int64_t first,
-                         float *y, float *lse) {
+static void attend_block(const struct weir__head *head, const struct forward_areas *areas,
+                         int64_t first, float *y, float *lse) {
     int64_t keys = weir__head_keys(head, first), queries = weir__head_queries(head, first);
     int64_t stride = 3 * head->width;
     weir__panel_pack_rows(areas->queries, head->q + first * stride, stride, queries, head->size,
@@ -164,7 +165,7 @@ static void attend_block(const struct weir__head *head, const struct areas *area
 int weir__vector_attention(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__head head = weir__head_of(shape);
-    struct areas areas = {0};
+    struct forward_areas areas = {0};
     lay_out(&head, call->workspace, &areas);
     for (int64_t i = 0; i < shape->rows * shape->heads; i++) {
         int64_t row = i / shape->heads, column = i % shape->heads * head.size;

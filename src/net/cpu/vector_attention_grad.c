@@ -14,14 +14,14 @@
 
 enum { KEYS_AT_ONCE = 64 };
 
-struct areas {
+struct grad_areas {
     float *keys, *dkeys, *dvalues;  /* (T, padded) */
     float *query_panel, *dy_panel;  /* (size, 32): queries in lanes */
     float *queries, *dy, *dqueries; /* (32, padded) */
     float *p, *dscores;             /* (KEYS_AT_ONCE, 32) */
 };
 
-static size_t lay_out(const struct weir__head *head, float *memory, struct areas *areas) {
+static size_t lay_out(const struct weir__head *head, float *memory, struct grad_areas *areas) {
     size_t all = (size_t)(head->tokens * head->padded), panel = (size_t)head->size * WEIR__PANEL;
     size_t block = (size_t)head->padded * WEIR__PANEL, scores = KEYS_AT_ONCE * WEIR__PANEL;
     if (memory != NULL) {
@@ -54,14 +54,14 @@ struct gradients {
 /* ---- a block of queries with a chunk of keys ---- */
 
 /** A block of queries: what its lanes hold. */
-struct block {
+struct grad_block {
     int64_t first, queries;
     float lse[2 * LANES], delta[2 * LANES];
 };
 
 /** p and ds from the scores and dy's products, which they replace. */
-static void probabilities(const struct areas *areas, const struct block *block, int64_t key,
-                          int64_t keys) {
+static void probabilities(const struct grad_areas *areas, const struct grad_block *block,
+                          int64_t key, int64_t keys) {
     vfloat lse[2] = {v_load(block->lse), v_load(block->lse + LANES)};
     vfloat delta[2] = {v_load(block->delta), v_load(block->delta + LANES)};
     for (int64_t j = 0; j < keys; j++) {
@@ -110,8 +110,8 @@ static void spread(const struct weir__head *head, const float *weights, const fl
     weir__head_product(head, &panel);
 }
 
-static void add_chunk(const struct weir__head *head, const struct areas *areas,
-                      const struct block *block, int64_t key, int64_t keys) {
+static void add_chunk(const struct weir__head *head, const struct grad_areas *areas,
+                      const struct grad_block *block, int64_t key, int64_t keys) {
     int64_t stride = 3 * head->width;
     score(head, head->k + key * stride, areas->query_panel, areas->p, keys);
     score(head, head->v + key * stride, areas->dy_panel, areas->dscores, keys);
@@ -136,7 +136,7 @@ static void add_chunk(const struct weir__head *head, const struct areas *areas,
 
 /** delta and lse of the block's lanes; lanes past the last query are 0 and add nothing. */
 static void fill_lanes(const struct weir__head *head, const struct gradients *gradients,
-                       struct block *block) {
+                       struct grad_block *block) {
     memset(block->lse, 0, sizeof block->lse);
     memset(block->delta, 0, sizeof block->delta);
     memcpy(block->lse, head->lse + block->first, (size_t)block->queries * sizeof(float));
@@ -162,8 +162,8 @@ static void write_rows(const struct weir__head *head, float *to, int64_t stride,
 }
 
 static void add_block(const struct weir__head *head, const struct gradients *gradients,
-                      const struct areas *areas, int64_t first) {
-    struct block block = {.first = first, .queries = weir__head_queries(head, first)};
+                      const struct grad_areas *areas, int64_t first) {
+    struct grad_block block = {.first = first, .queries = weir__head_queries(head, first)};
     int64_t stride = 3 * head->width, keys = weir__head_keys(head, first);
     const float *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
     fill_lanes(head, gradients, &block);
@@ -180,7 +180,7 @@ static void add_block(const struct weir__head *head, const struct gradients *gra
 }
 
 static void differentiate_head(const struct weir__head *head, const struct gradients *gradients,
-                               const struct areas *areas) {
+                               const struct grad_areas *areas) {
     int64_t stride = 3 * head->width, tokens = head->tokens;
     size_t bytes = (size_t)(tokens * head->padded) * sizeof(float);
     weir__panel_pack(areas->keys, head->padded, head->padded, head->k, stride, head->size, tokens,
@@ -196,7 +196,7 @@ static void differentiate_head(const struct weir__head *head, const struct gradi
 int weir__vector_attention_grad(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__head head = weir__head_of(shape);
-    struct areas areas = {0};
+    struct grad_areas areas = {0};
     lay_out(&head, call->workspace, &areas);
     for (int64_t i = 0; i < shape->rows * shape->heads; i++) {
         int64_t row = i / shape->heads, column = i % shape->heads * head.size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Dropout: weir__random_words thirty-two groups at a time, one group of four elements per lane of
+ * Dropout: weir__philox_words thirty-two groups at a time, one group of four elements per lane of
  * two vectors: a round waits for the one before it, so two go side by side. The words are the same,
  * number for number; only whole numbers are involved until the product.
  */

@@ -52,7 +52,7 @@ VECTOR_INLINE void adamw_loop(const struct factors *f, uint64_t count, float *re
     }
 }
 
-static void adamw(const struct weir__adamw *options, uint64_t count, void *parameter,
+static void adamw(const struct weir__adamw_step *options, uint64_t count, void *parameter,
                   const void *gradient, void *exp_avg, void *exp_avg_sq) {
     double correction1 = 1 - pow(options->beta1, (double)options->step);
     double correction2 = 1 - pow(options->beta2, (double)options->step);
@@ -67,7 +67,7 @@ static void adamw(const struct weir__adamw *options, uint64_t count, void *param
     adamw_loop(&factors, count, parameter, gradient, exp_avg, exp_avg_sq);
 }
 
-VECTOR_INLINE void sgd_loop(const struct weir__sgd *options, uint64_t count, float *restrict w,
+VECTOR_INLINE void sgd_loop(const struct weir__sgd_step *options, uint64_t count, float *restrict w,
                             const float *restrict g, float *restrict buffer, const bool first,
                             const bool nesterov) {
     float lr = (float)options->lr, factor = (float)options->momentum;
@@ -80,14 +80,14 @@ VECTOR_INLINE void sgd_loop(const struct weir__sgd *options, uint64_t count, flo
     }
 }
 
-static void sgd_plain(const struct weir__sgd *options, uint64_t count, float *restrict w,
+static void sgd_plain(const struct weir__sgd_step *options, uint64_t count, float *restrict w,
                       const float *restrict g) {
     float lr = (float)options->lr, decay = (float)options->weight_decay;
     float scale = (float)options->gradient_scale;
     for (uint64_t i = 0; i < count; i++) w[i] -= lr * (g[i] * scale + decay * w[i]);
 }
 
-static void sgd(const struct weir__sgd *options, uint64_t count, void *parameter,
+static void sgd(const struct weir__sgd_step *options, uint64_t count, void *parameter,
                 const void *gradient, void *momentum) {
     if (options->momentum == 0)
         sgd_plain(options, count, parameter, gradient);

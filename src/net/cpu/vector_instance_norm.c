@@ -22,7 +22,7 @@
 enum { BLOCK_VECTORS = 4, BLOCK = BLOCK_VECTORS * LANES, TILE_TURNS = 64 };
 
 /** How a row is walked: `whole` numbers in turns of a period, then `rest` more. */
-struct walk {
+struct norm_walk {
     int64_t channels, count, period, whole, rest;
 };
 
@@ -36,42 +36,43 @@ static int64_t common_divisor(int64_t a, int64_t b) {
 }
 
 /** A row that is shorter than its period is one turn, its places are its numbers. */
-static struct walk walk_of(const struct weir__op_shape *shape) {
+static struct norm_walk walk_of(const struct weir__op_shape *shape) {
     int64_t channels = shape->width, count = shape->tokens * channels;
     int64_t factor = channels / common_divisor(channels, BLOCK);
     int64_t blocks = (count + BLOCK - 1) / BLOCK;
     int64_t period = (factor < blocks ? factor : blocks) * BLOCK;
     int64_t whole = count / period * period;
-    return (struct walk){channels, count, period, whole, count - whole};
+    return (struct norm_walk){channels, count, period, whole, count - whole};
 }
 
 /** One period of each. While moments are summed, `mean` is from the base and `rstd` the squares;
  * `gradient` and `product` are sums, then means. */
-struct tables {
+struct norm_tables {
     float *base, *mean, *rstd, *kept, *weight, *bias, *gradient, *product;
 };
-enum { TABLES = sizeof(struct tables) / sizeof(float *) };
+enum { TABLES = sizeof(struct norm_tables) / sizeof(float *) };
 
 int weir__vector_measure_instance_norm(const struct weir__op_shape *shape, size_t *workspace) {
     *workspace = TABLES * (size_t)walk_of(shape).period * sizeof(float);
     return WEIR_OK;
 }
 
-static struct tables tables_of(const struct weir__op_call *call, const struct walk *walk) {
+static struct norm_tables tables_of(const struct weir__op_call *call,
+                                    const struct norm_walk *walk) {
     float *at = call->workspace;
     int64_t period = walk->period;
-    return (struct tables){.base = at,
-                           .mean = at + period,
-                           .rstd = at + 2 * period,
-                           .kept = at + 3 * period,
-                           .weight = at + 4 * period,
-                           .bias = at + 5 * period,
-                           .gradient = at + 6 * period,
-                           .product = at + 7 * period};
+    return (struct norm_tables){.base = at,
+                                .mean = at + period,
+                                .rstd = at + 2 * period,
+                                .kept = at + 3 * period,
+                                .weight = at + 4 * period,
+                                .bias = at + 5 * period,
+                                .gradient = at + 6 * period,
+                                .product = at + 7 * period};
 }
 
 /** Repeats the first C numbers of a table. */
-static void repeat(const struct walk *walk, float *table) {
+static void repeat(const struct norm_walk *walk, float *table) {
     for (int64_t filled = walk->channels; filled < walk->period;) {
         int64_t more = walk->period - filled < filled ? walk->period - filled : filled;
         memcpy(table + filled, table, (size_t)more * sizeof(float));
@@ -79,28 +80,28 @@ static void repeat(const struct walk *walk, float *table) {
     }
 }
 
-static void set_table(const struct walk *walk, float *table, const float *of_channels) {
+static void set_table(const struct norm_walk *walk, float *table, const float *of_channels) {
     memcpy(table, of_channels, (size_t)walk->channels * sizeof(float));
     repeat(walk, table);
 }
 
 /** What is done to each number besides the norm; constant wherever it is inlined. */
-struct parts {
+struct norm_parts {
     bool drops;  /**< dropout2d before */
     bool scales; /**< weight and bias */
     bool leaks;  /**< leaky ReLU after */
 };
-static const struct parts plain = {false, false, false}, affine = {false, true, false};
-static const struct parts fused = {true, false, true};
+static const struct norm_parts plain = {false, false, false}, affine = {false, true, false};
+static const struct norm_parts fused = {true, false, true};
 
 /** Factors that all numbers share. */
-struct factors {
+struct norm_factors {
     float keep, slope;
 };
 
-static struct factors factors_of(const struct weir__op_call *call) {
+static struct norm_factors factors_of(const struct weir__op_call *call) {
     double p = call->infer ? 0 : call->shape->p;
-    return (struct factors){(float)(1 / (1 - p)), (float)call->shape->slope};
+    return (struct norm_factors){(float)(1 / (1 - p)), (float)call->shape->slope};
 }
 
 /** The tables' numbers at one vector of places. */
@@ -108,8 +109,8 @@ struct lanes {
     vfloat mean, rstd, kept, weight, bias, gradient, product;
 };
 
-VECTOR_INLINE struct lanes lanes_at(const struct tables *tables, int64_t place,
-                                    struct parts parts) {
+VECTOR_INLINE struct lanes lanes_at(const struct norm_tables *tables, int64_t place,
+                                    struct norm_parts parts) {
     struct lanes lanes = {.mean = v_load(tables->mean + place),
                           .rstd = v_load(tables->rstd + place)};
     if (parts.drops) lanes.kept = v_load(tables->kept + place);
@@ -124,7 +125,7 @@ VECTOR_INLINE int64_t lanes_left(int64_t at, int64_t count) {
 
 /* ---- dropout2d ---- */
 
-static void keep_row(const struct weir__op_call *call, const struct walk *walk, int64_t row,
+static void keep_row(const struct weir__op_call *call, const struct norm_walk *walk, int64_t row,
                      float *kept) {
     weir__vector_keep_channels(call, row, walk->channels, kept);
     repeat(walk, kept);
@@ -136,8 +137,8 @@ VECTOR_INLINE vfloat drop(vfloat x, float keep, vfloat kept) {
 }
 
 int weir__vector_dropout2d(const struct weir__op_call *call) {
-    const struct walk walk = walk_of(call->shape);
-    const struct tables tables = tables_of(call, &walk);
+    const struct norm_walk walk = walk_of(call->shape);
+    const struct norm_tables tables = tables_of(call, &walk);
     const float *x = call->in[0], keep = factors_of(call).keep;
     float *y = call->out[0];
     if (call->infer) {
@@ -163,12 +164,12 @@ VECTOR_INLINE vfloat kept_number(vfloat x, const float *keep) {
 }
 
 /** Places that hold a number at all. */
-static int64_t places_of(const struct walk *walk) {
+static int64_t places_of(const struct norm_walk *walk) {
     return walk->count < walk->period ? walk->count : walk->period;
 }
 
 /** Joins `added` numbers, by their mean and squares, to the `before` that are in the tables. */
-VECTOR_INLINE void join_at(const struct tables *tables, int64_t place, int64_t count,
+VECTOR_INLINE void join_at(const struct norm_tables *tables, int64_t place, int64_t count,
                            int64_t before, int64_t added, vfloat mean, vfloat squares) {
     float share = (float)added / (float)(before + added);
     vfloat old = v_load(tables->mean + place), old_squares = v_load(tables->rstd + place);
@@ -181,7 +182,7 @@ VECTOR_INLINE void join_at(const struct tables *tables, int64_t place, int64_t c
 /** Block `place` of the tile that begins at `x`; `before` turns are in the tables. Numbers are
  * multiplied by *keep unless that is NULL. */
 VECTOR_INLINE void add_tile(const float *x, int64_t period, int64_t turns, int64_t before,
-                            const float *keep, const struct tables *tables, int64_t place) {
+                            const float *keep, const struct norm_tables *tables, int64_t place) {
     vfloat middle[BLOCK_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
     vfloat sum[BLOCK_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
     vfloat square[BLOCK_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
@@ -212,8 +213,8 @@ VECTOR_INLINE void add_tile(const float *x, int64_t period, int64_t turns, int64
 }
 
 /** Mean and squares of each place. `keep` as in add_tile. */
-VECTOR_INLINE void sum_moments(const struct walk *walk, const float *x, const float *keep,
-                               const struct tables *tables) {
+VECTOR_INLINE void sum_moments(const struct norm_walk *walk, const float *x, const float *keep,
+                               const struct norm_tables *tables) {
     int64_t turns = walk->whole / walk->period;
     memset(tables->mean, 0, (size_t)walk->period * sizeof(float));
     memset(tables->rstd, 0, (size_t)walk->period * sizeof(float));
@@ -232,7 +233,7 @@ VECTOR_INLINE void sum_moments(const struct walk *walk, const float *x, const fl
 }
 
 /** How many numbers lie at the places from `place` on. */
-VECTOR_INLINE vfloat numbers_at(const struct walk *walk, int64_t place) {
+VECTOR_INLINE vfloat numbers_at(const struct norm_walk *walk, int64_t place) {
     int64_t longer = walk->rest - place;
     longer = longer < 0 ? 0 : longer < LANES ? longer : LANES;
     float turns = (float)(walk->whole / walk->period);
@@ -240,7 +241,7 @@ VECTOR_INLINE vfloat numbers_at(const struct walk *walk, int64_t place) {
 }
 
 /** Joins the places of `count` channels from `channel` on. */
-VECTOR_INLINE void fold_moments(const struct walk *walk, const struct tables *tables,
+VECTOR_INLINE void fold_moments(const struct norm_walk *walk, const struct norm_tables *tables,
                                 int64_t channel, int64_t count, vfloat *mean, vfloat *squares) {
     int64_t places = places_of(walk);
     vfloat base = v_load_some(tables->base + channel, count), sum = v_all(0);
@@ -260,8 +261,8 @@ VECTOR_INLINE void fold_moments(const struct walk *walk, const struct tables *ta
 }
 
 /** The row's mean and rstd (C each), and their tables. A channel that is dropped is all 0. */
-static void finish_moments(const struct walk *walk, const struct tables *tables, float eps,
-                           bool drops, float *mean, float *rstd) {
+static void finish_moments(const struct norm_walk *walk, const struct norm_tables *tables,
+                           float eps, bool drops, float *mean, float *rstd) {
     float share = 1 / (float)(walk->count / walk->channels);
     for (int64_t c = 0; c < walk->channels; c += LANES) {
         int64_t count = lanes_left(c, walk->channels);
@@ -285,8 +286,8 @@ VECTOR_INLINE vfloat normal(vfloat x, const struct lanes *lanes) {
     return (x - lanes->mean) * lanes->rstd;
 }
 
-VECTOR_INLINE vfloat normalise(vfloat x, const struct lanes *lanes, const struct factors *factors,
-                               struct parts parts) {
+VECTOR_INLINE vfloat normalise(vfloat x, const struct lanes *lanes,
+                               const struct norm_factors *factors, struct norm_parts parts) {
     vfloat y = normal(parts.drops ? x * factors->keep : x, lanes);
     if (parts.scales) y = v_fma(y, lanes->weight, lanes->bias);
     if (parts.leaks) y = v_leaky(y, y, factors->slope);
@@ -294,9 +295,9 @@ VECTOR_INLINE vfloat normalise(vfloat x, const struct lanes *lanes, const struct
 }
 
 /** Tile by tile, so that memory is walked nearly in order while tables stay in registers. */
-VECTOR_INLINE void normalise_row(const struct walk *walk, const struct tables *tables,
-                                 const struct factors *factors, const float *x, float *y,
-                                 struct parts parts) {
+VECTOR_INLINE void normalise_row(const struct norm_walk *walk, const struct norm_tables *tables,
+                                 const struct norm_factors *factors, const float *x, float *y,
+                                 struct norm_parts parts) {
     for (int64_t i = 0; i < walk->whole; i += TILE_TURNS * walk->period)
         for (int64_t j = 0; j < walk->period; j += BLOCK) {
             struct lanes lanes[BLOCK_VECTORS];
@@ -319,10 +320,10 @@ VECTOR_INLINE void normalise_row(const struct walk *walk, const struct tables *t
     }
 }
 
-VECTOR_INLINE void forward(const struct weir__op_call *call, struct parts parts) {
-    const struct walk walk = walk_of(call->shape);
-    const struct tables tables = tables_of(call, &walk);
-    const struct factors factors = factors_of(call);
+VECTOR_INLINE void forward(const struct weir__op_call *call, struct norm_parts parts) {
+    const struct norm_walk walk = walk_of(call->shape);
+    const struct norm_tables tables = tables_of(call, &walk);
+    const struct norm_factors factors = factors_of(call);
     const float *keep = parts.drops ? &factors.keep : NULL;
     bool drops = parts.drops && !call->infer && call->shape->p > 0;
     if (parts.drops) memset(tables.kept, 0xff, (size_t)walk.period * sizeof(float));
@@ -361,8 +362,8 @@ struct gradient_row {
 
 /** The gradient of the normalised x; *number becomes that. */
 VECTOR_INLINE vfloat arriving(const struct gradient_row *row, int64_t at, int64_t count,
-                              const struct lanes *lanes, const struct factors *factors,
-                              struct parts parts, vfloat *number) {
+                              const struct lanes *lanes, const struct norm_factors *factors,
+                              struct norm_parts parts, vfloat *number) {
     vfloat x = v_load_some(row->x + at, count), dy = v_load_some(row->dy + at, count);
     if (parts.leaks) dy = v_leaky(v_load_some(row->y + at, count), dy, factors->slope);
     if (parts.scales) dy *= lanes->weight;
@@ -371,9 +372,9 @@ VECTOR_INLINE vfloat arriving(const struct gradient_row *row, int64_t at, int64_
 }
 
 /** Adds the sums of a tile, as in add_tile, to the tables of gradient and product. */
-VECTOR_INLINE void add_gradients(const struct gradient_row *row, const struct walk *walk,
-                                 int64_t first, int64_t place, const struct tables *tables,
-                                 const struct factors *factors, struct parts parts) {
+VECTOR_INLINE void add_gradients(const struct gradient_row *row, const struct norm_walk *walk,
+                                 int64_t first, int64_t place, const struct norm_tables *tables,
+                                 const struct norm_factors *factors, struct norm_parts parts) {
     struct lanes lanes[BLOCK_VECTORS];
     vfloat sum[BLOCK_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
     vfloat product[BLOCK_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
@@ -400,9 +401,9 @@ VECTOR_INLINE void add_gradients(const struct gradient_row *row, const struct wa
 }
 
 /** Sums of the gradient and of its product with the normalised x, per place. */
-VECTOR_INLINE void sum_gradients(const struct gradient_row *row, const struct walk *walk,
-                                 const struct tables *tables, const struct factors *factors,
-                                 struct parts parts) {
+VECTOR_INLINE void sum_gradients(const struct gradient_row *row, const struct norm_walk *walk,
+                                 const struct norm_tables *tables,
+                                 const struct norm_factors *factors, struct norm_parts parts) {
     memset(tables->gradient, 0, (size_t)walk->period * sizeof(float));
     memset(tables->product, 0, (size_t)walk->period * sizeof(float));
     for (int64_t i = 0; i < walk->whole; i += TILE_TURNS * walk->period)
@@ -421,7 +422,7 @@ VECTOR_INLINE void sum_gradients(const struct gradient_row *row, const struct wa
 }
 
 /** Adds up the places of each channel, into the table's first C numbers. */
-static void fold_sums(const struct walk *walk, float *table) {
+static void fold_sums(const struct norm_walk *walk, float *table) {
     int64_t places = places_of(walk);
     for (int64_t c = 0; c < walk->channels; c += LANES) {
         int64_t count = lanes_left(c, walk->channels);
@@ -433,7 +434,7 @@ static void fold_sums(const struct walk *walk, float *table) {
 }
 
 /** Sums of places become a table of means. */
-static void finish_means(const struct walk *walk, float *table) {
+static void finish_means(const struct norm_walk *walk, float *table) {
     float share = 1 / (float)(walk->count / walk->channels);
     fold_sums(walk, table);
     for (int64_t c = 0; c < walk->channels; c += LANES) {
@@ -443,8 +444,8 @@ static void finish_means(const struct walk *walk, float *table) {
     repeat(walk, table);
 }
 
-VECTOR_INLINE struct lanes gradient_lanes_at(const struct tables *tables, int64_t place,
-                                             struct parts parts) {
+VECTOR_INLINE struct lanes gradient_lanes_at(const struct norm_tables *tables, int64_t place,
+                                             struct norm_parts parts) {
     struct lanes lanes = lanes_at(tables, place, parts);
     lanes.gradient = v_load(tables->gradient + place);
     lanes.product = v_load(tables->product + place);
@@ -452,16 +453,17 @@ VECTOR_INLINE struct lanes gradient_lanes_at(const struct tables *tables, int64_
 }
 
 VECTOR_INLINE vfloat input_gradient(const struct gradient_row *row, int64_t at, int64_t count,
-                                    const struct lanes *lanes, const struct factors *factors,
-                                    struct parts parts) {
+                                    const struct lanes *lanes, const struct norm_factors *factors,
+                                    struct norm_parts parts) {
     vfloat number, gradient = arriving(row, at, count, lanes, factors, parts, &number);
     vfloat dx = v_fma(number, -lanes->product, gradient - lanes->gradient) * lanes->rstd;
     return parts.drops ? drop(dx, factors->keep, lanes->kept) : dx;
 }
 
-VECTOR_INLINE void write_gradients(const struct gradient_row *row, const struct walk *walk,
-                                   const struct tables *tables, const struct factors *factors,
-                                   float *dx, struct parts parts) {
+VECTOR_INLINE void write_gradients(const struct gradient_row *row, const struct norm_walk *walk,
+                                   const struct norm_tables *tables,
+                                   const struct norm_factors *factors, float *dx,
+                                   struct norm_parts parts) {
     for (int64_t i = 0; i < walk->whole; i += TILE_TURNS * walk->period)
         for (int64_t j = 0; j < walk->period; j += BLOCK) {
             struct lanes lanes[BLOCK_VECTORS];
@@ -489,8 +491,9 @@ struct gradient_ins {
     const float *dy, *y, *x, *mean, *rstd, *weight;
 };
 
-VECTOR_INLINE struct gradient_row enter_row(const struct gradient_ins *ins, const struct walk *walk,
-                                            int64_t r, const struct tables *tables) {
+VECTOR_INLINE struct gradient_row enter_row(const struct gradient_ins *ins,
+                                            const struct norm_walk *walk, int64_t r,
+                                            const struct norm_tables *tables) {
     set_table(walk, tables->mean, ins->mean + r * walk->channels);
     set_table(walk, tables->rstd, ins->rstd + r * walk->channels);
     int64_t at = r * walk->count;
@@ -498,10 +501,10 @@ VECTOR_INLINE struct gradient_row enter_row(const struct gradient_ins *ins, cons
 }
 
 VECTOR_INLINE void backward(const struct weir__op_call *call, const struct gradient_ins *ins,
-                            struct parts parts) {
-    const struct walk walk = walk_of(call->shape);
-    const struct tables tables = tables_of(call, &walk);
-    const struct factors factors = factors_of(call);
+                            struct norm_parts parts) {
+    const struct norm_walk walk = walk_of(call->shape);
+    const struct norm_tables tables = tables_of(call, &walk);
+    const struct norm_factors factors = factors_of(call);
     bool drops = parts.drops && !call->infer && call->shape->p > 0;
     if (parts.drops) memset(tables.kept, 0xff, (size_t)walk.period * sizeof(float));
     if (parts.scales) set_table(&walk, tables.weight, ins->weight);
@@ -538,9 +541,9 @@ int weir__vector_instance_norm_act_grad(const struct weir__op_call *call) {
 
 /** Rows' sums are added in ascending order, then once to what was there. */
 int weir__vector_instance_norm_grad_weight(const struct weir__op_call *call) {
-    const struct walk walk = walk_of(call->shape);
-    const struct tables tables = tables_of(call, &walk);
-    const struct factors factors = factors_of(call);
+    const struct norm_walk walk = walk_of(call->shape);
+    const struct norm_tables tables = tables_of(call, &walk);
+    const struct norm_factors factors = factors_of(call);
     const struct gradient_ins ins = {
         .dy = call->in[0], .x = call->in[1], .mean = call->in[2], .rstd = call->in[3]};
     float *sums[2] = {tables.weight, tables.bias};
@@ -553,13 +556,13 @@ int weir__vector_instance_norm_grad_weight(const struct weir__op_call *call) {
         fold_sums(&walk, tables.gradient);
         fold_sums(&walk, tables.product);
         for (int i = 0; i < 2; i++)
-            weir__accumulate(WEIR_F32, sums[i], own[i], (uint64_t)walk.channels);
+            weir__accumulate_values(WEIR_F32, sums[i], own[i], (uint64_t)walk.channels);
     }
     for (int i = 0; i < 2; i++) {
         if (call->overwrite)
             memcpy(call->out[i], sums[i], (size_t)walk.channels * sizeof(float));
         else
-            weir__accumulate(WEIR_F32, call->out[i], sums[i], (uint64_t)walk.channels);
+            weir__accumulate_values(WEIR_F32, call->out[i], sums[i], (uint64_t)walk.channels);
     }
     return WEIR_OK;
 }

@@ -163,18 +163,18 @@ int weir__vector_bias_grad(const struct weir__op_call *call) {
 }
 
 /** Sums of dy * normalised x and of dy over the rows, for the columns from `first` on. */
-struct column_sums {
+struct norm_column_sums {
     vfloat weight[COLUMN_VECTORS], bias[COLUMN_VECTORS];
 };
 
-VECTOR_INLINE void add_column(struct column_sums *sums, int v, vfloat dy, vfloat x, float mean,
+VECTOR_INLINE void add_column(struct norm_column_sums *sums, int v, vfloat dy, vfloat x, float mean,
                               float rstd) {
     sums->weight[v] = v_fma(dy, (x - mean) * rstd, sums->weight[v]);
     sums->bias[v] += dy;
 }
 
 VECTOR_INLINE void sum_columns(const struct weir__op_call *call, int64_t first, const bool whole,
-                               struct column_sums *sums) {
+                               struct norm_column_sums *sums) {
     int64_t width = call->shape->width, count = token_count(call);
     const float *dy = (const float *)call->in[0] + first, *x = (const float *)call->in[1] + first;
     const float *means = call->in[2], *rstds = call->in[3];
@@ -192,7 +192,7 @@ int weir__vector_layer_norm_grad_weight(const struct weir__op_call *call) {
     int64_t width = call->shape->width;
     float *dweight = call->out[0], *dbias = call->out[1];
     for (int64_t j = 0; j < width; j += COLUMN_VECTORS * LANES) {
-        struct column_sums sums;
+        struct norm_column_sums sums;
         memset(&sums, 0, sizeof sums);
         if (j + COLUMN_VECTORS * LANES <= width)
             sum_columns(call, j, true, &sums);

@@ -9,7 +9,7 @@
 #include <math.h>
 
 /** Along one side of the image: pixels first … end - 1. */
-struct span {
+struct pool_span {
     int64_t first, end;
 };
 
@@ -28,15 +28,15 @@ static struct side side_of(const struct weir__window *window, bool high) {
 }
 
 /** What output `i` looks at. */
-static struct span reach(const struct side *side, int64_t i) {
+static struct pool_span reach(const struct side *side, int64_t i) {
     if (side->adaptive)
-        return (struct span){i * side->in / side->out,
-                             ((i + 1) * side->in + side->out - 1) / side->out};
+        return (struct pool_span){i * side->in / side->out,
+                                  ((i + 1) * side->in + side->out - 1) / side->out};
     int64_t first = i * side->stride - side->padding, end = first + side->kernel;
-    return (struct span){first > 0 ? first : 0, end < side->in ? end : side->in};
+    return (struct pool_span){first > 0 ? first : 0, end < side->in ? end : side->in};
 }
 
-static int64_t length(struct span span) {
+static int64_t length(struct pool_span span) {
     return span.end - span.first;
 }
 
@@ -123,7 +123,8 @@ VECTOR_INLINE void pool_window(const struct view *view, const int64_t rows, cons
                      view->channels - c);
 }
 
-VECTOR_INLINE float share_of(const struct images *images, struct span rows, struct span columns) {
+VECTOR_INLINE float share_of(const struct images *images, struct pool_span rows,
+                             struct pool_span columns) {
     float pixels = (float)(length(rows) * length(columns));
     return 1 / (images->divisor > 0 ? images->divisor : pixels);
 }
@@ -134,9 +135,9 @@ VECTOR_INLINE void pool(const struct weir__op_call *call, window_fn *window, con
     float *y = call->out[0];
     for (int64_t i = 0; i < call->shape->rows * images.out.height; i++) {
         const float *plane = x + i / images.out.height * images.in.height * images.row;
-        struct span rows = reach(&images.high, i % images.out.height);
+        struct pool_span rows = reach(&images.high, i % images.out.height);
         for (int64_t j = 0; j < images.out.width; j++, y += images.channels) {
-            struct span columns = reach(&images.wide, j);
+            struct pool_span columns = reach(&images.wide, j);
             float share = shares ? share_of(&images, rows, columns) : 1;
             const struct view view = {plane + rows.first * images.row +
                                           columns.first * images.channels,
@@ -212,10 +213,10 @@ static int64_t clear_rows(const struct images *images, float *dx, int64_t first,
 static void give_row(const struct images *images, const float *x, const float *dy, float *dx) {
     int64_t cleared = 0;
     for (int64_t i = 0; i < images->out.height; i++) {
-        struct span rows = reach(&images->high, i);
+        struct pool_span rows = reach(&images->high, i);
         cleared = images->tiled ? rows.end : clear_rows(images, dx, cleared, rows.end);
         for (int64_t j = 0; j < images->out.width; j++, dy += images->channels) {
-            struct span columns = reach(&images->wide, j);
+            struct pool_span columns = reach(&images->wide, j);
             int64_t at = rows.first * images->row + columns.first * images->channels;
             const struct view view = {x + at, images->row, images->channels};
             if (images->tiled && length(rows) == 2 && length(columns) == 2)
@@ -244,33 +245,33 @@ int weir__vector_max_pool2d_grad(const struct weir__op_call *call) {
 /* ---- the gradient of the mean: each pixel collects from the windows that it is in ---- */
 
 /** What is worked out once for all rows and channels. */
-struct tables {
-    struct span *columns; /* outputs that look at each column of the input */
-    float *shares;        /* of each output */
+struct pool_tables {
+    struct pool_span *columns; /* outputs that look at each column of the input */
+    float *shares;             /* of each output */
 };
 
-static struct tables tables_in(void *memory, const struct weir__window *window) {
-    struct span *columns = memory;
-    return (struct tables){columns, (float *)(columns + window->in.width)};
+static struct pool_tables tables_in(void *memory, const struct weir__window *window) {
+    struct pool_span *columns = memory;
+    return (struct pool_tables){columns, (float *)(columns + window->in.width)};
 }
 
 int weir__vector_measure_avg_pool2d_grad(const struct weir__op_shape *shape, size_t *workspace) {
     const struct weir__window *window = &shape->window;
-    *workspace = (size_t)window->in.width * sizeof(struct span) +
+    *workspace = (size_t)window->in.width * sizeof(struct pool_span) +
                  (size_t)(window->out.height * window->out.width) * sizeof(float);
     return WEIR_OK;
 }
 
 /** The outputs that look at `pixel`, from those that look at the pixel before it on. */
-static struct span watchers(const struct side *side, struct span span, int64_t pixel) {
+static struct pool_span watchers(const struct side *side, struct pool_span span, int64_t pixel) {
     while (span.first < side->out && reach(side, span.first).end <= pixel) span.first++;
     while (span.end < side->out && reach(side, span.end).first <= pixel) span.end++;
     assert(span.end >= span.first);
     return span;
 }
 
-static void fill_tables(const struct images *images, const struct tables *tables) {
-    struct span columns = {0, 0};
+static void fill_tables(const struct images *images, const struct pool_tables *tables) {
+    struct pool_span columns = {0, 0};
     float *share = tables->shares;
     for (int64_t j = 0; j < images->in.width; j++)
         tables->columns[j] = columns = watchers(&images->wide, columns, j);
@@ -303,7 +304,7 @@ VECTOR_INLINE void collect(const float *dy, const float *shares, int64_t row, in
 }
 
 /** One row of pixels; `dy` and the shares begin at the first output row that looks at it. */
-static void collect_row(const struct images *images, const struct span *spans, int64_t rows,
+static void collect_row(const struct images *images, const struct pool_span *spans, int64_t rows,
                         const float *dy, const float *shares, float *dx) {
     int64_t row = images->out.width, channels = images->channels;
     for (int64_t j = 0; j < images->in.width; j++, dx += channels) {
@@ -320,12 +321,12 @@ static void collect_row(const struct images *images, const struct span *spans, i
 
 int weir__vector_avg_pool2d_grad(const struct weir__op_call *call) {
     const struct images images = images_of(call);
-    const struct tables tables = tables_in(call->workspace, &call->shape->window);
+    const struct pool_tables tables = tables_in(call->workspace, &call->shape->window);
     const float *dy = call->in[0];
     float *dx = call->out[0];
     fill_tables(&images, &tables);
     for (int64_t r = 0; r < call->shape->rows; r++) {
-        struct span rows = {0, 0};
+        struct pool_span rows = {0, 0};
         for (int64_t i = 0; i < images.in.height; i++, dx += images.row) {
             rows = watchers(&images.high, rows, i);
             int64_t at = rows.first * images.out.width;

@@ -80,7 +80,7 @@ static int check(const struct weir__op_shape *shape) {
 /* ---- a library's ---- */
 
 /** What prepare makes, where the library has it. */
-struct attention {
+struct own_attention {
     struct weir__cuda_library_use use;
     void *plan;
 };
@@ -96,7 +96,7 @@ static struct weir__cuda_attend describe(const struct weir__op_shape *shape) {
 }
 
 static void release(void *state) {
-    struct attention *attention = state;
+    struct own_attention *attention = state;
     if (attention == NULL) return;
     if (attention->plan != NULL)
         attention->use.calls->attention_destroy(attention->use.library, attention->plan);
@@ -113,7 +113,7 @@ static int prepare(const struct weir__op_shape *shape, struct weir_stream *strea
     if (!is_for_tensor_cores(shape) || shape->tokens == 0 || shape->heads == 0) return WEIR_OK;
     int status = weir__cuda_library_try(stream->device, WEIR__CUDA_CONVOLUTIONS, &use);
     if (status != WEIR_OK || use.library == NULL) return status;
-    struct attention *made = weir__acquire(NULL, 1, sizeof *made);
+    struct own_attention *made = weir__acquire(NULL, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     made->use = use;
     status = use.calls->attention_new(use.library, &attend, weir__cuda_stream(stream)->native,
@@ -127,7 +127,7 @@ static int prepare(const struct weir__op_shape *shape, struct weir_stream *strea
 }
 
 static int run(const struct weir__op_call *call, struct weir__cuda_attend_call *attend) {
-    const struct attention *attention = call->state;
+    const struct own_attention *attention = call->state;
     struct weir__cuda_failure failure = {0};
     uintptr_t begin = (uintptr_t)call->workspace;
     attend->workspace = (void *)((begin + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
@@ -283,7 +283,8 @@ static int position_cached(const struct weir__op_call *call) {
     enum weir__cuda_kernel kernel = shape->dtype == WEIR_F32
                                         ? WEIR__CUDA_KERNEL_position_cached_f32
                                         : WEIR__CUDA_KERNEL_position_cached_bf16;
-    struct weir__cuda_position pass = {.table = call->in[1], .width = (uint64_t)shape->width};
+    struct weir__cuda_position_cached pass = {.table = call->in[1],
+                                              .width = (uint64_t)shape->width};
     int status = WEIR_OK;
     for (int64_t first = 0; first < shape->rows && status == WEIR_OK; first += WEIR__CUDA_PLACES) {
         uint32_t count = take_places(call, first, &pass.places);

@@ -38,7 +38,7 @@ struct weir__cuda_cached {
     struct weir__cuda_places places;
 };
 
-struct weir__cuda_position {
+struct weir__cuda_position_cached {
     void *y;            /**< (rows, width) */
     const void *x;      /**< (rows, width) */
     const float *table; /**< (P, width) */

@@ -18,7 +18,7 @@
 enum { ALIGNMENT = 64, CANDIDATES = 16 };
 
 /** One product, ready to run. */
-struct plan {
+struct cublaslt_plan {
     void *desc, *a, *b, *d; /**< the library's A, B and D */
     struct weir__cublaslt_algorithm algorithm;
     size_t workspace;
@@ -114,17 +114,17 @@ static int set_operation(const struct weir__cublaslt *lt, const struct weir__cud
     return result;
 }
 
-static void forget(const struct weir__cublaslt *lt, struct plan *plan) {
+static void forget(const struct weir__cublaslt *lt, struct cublaslt_plan *plan) {
     if (plan->d != NULL) (void)lt->layout_destroy(plan->d);
     if (plan->b != NULL) (void)lt->layout_destroy(plan->b);
     if (plan->a != NULL) (void)lt->layout_destroy(plan->a);
     if (plan->desc != NULL) (void)lt->desc_destroy(plan->desc);
-    *plan = (struct plan){0};
+    *plan = (struct cublaslt_plan){0};
 }
 
 /** All but the algorithm. A cublasStatus_t; forget what was made in any case. */
 static int describe(const struct weir__cublaslt *lt, const struct weir__cuda_matmul *matmul,
-                    struct plan *plan) {
+                    struct cublaslt_plan *plan) {
     int64_t m = matmul->m, n = matmul->n, k = matmul->k;
     bool flip_a = matmul->a_transposed, flip_b = matmul->b_transposed;
     plan->has_bias = matmul->has_bias;
@@ -164,7 +164,7 @@ static bool is_split(const struct weir__cublaslt *lt,
 
 /** The first algorithm of a reduction scheme; NOT_SUPPORTED where none may be used. */
 static int ask_heuristic(const struct weir__cublaslt *lt, const struct weir__cuda_matmul *matmul,
-                         const struct plan *plan, uint32_t scheme, size_t workspace,
+                         const struct cublaslt_plan *plan, uint32_t scheme, size_t workspace,
                          struct weir__cublaslt_result *found) {
     struct weir__cublaslt_result results[CANDIDATES] = {{.status = 0}};
     void *preference = NULL;
@@ -187,7 +187,7 @@ static int ask_heuristic(const struct weir__cublaslt *lt, const struct weir__cud
 
 /** Where rows are to be alike, those that split no sum are asked for first. */
 static int find_algorithm(const struct weir__cublaslt *lt, const struct weir__cuda_matmul *matmul,
-                          const struct plan *plan, size_t workspace,
+                          const struct cublaslt_plan *plan, size_t workspace,
                           struct weir__cublaslt_result *found) {
     int result = WEIR__CUBLAS_NOT_SUPPORTED;
     if (matmul->by_rows)
@@ -200,10 +200,10 @@ static int find_algorithm(const struct weir__cublaslt *lt, const struct weir__cu
 
 /** Chosen for m_max rows, and taken for m where the library says that it serves. */
 static int choose(const struct weir__cublaslt *lt, const struct weir__cuda_matmul *matmul,
-                  size_t workspace, struct plan *plan) {
+                  size_t workspace, struct cublaslt_plan *plan) {
     struct weir__cublaslt_result found = {.status = WEIR__CUBLAS_NOT_SUPPORTED},
                                  checked = {.status = 0};
-    struct plan largest = {NULL};
+    struct cublaslt_plan largest = {NULL};
     struct weir__cuda_matmul most = *matmul;
     most.m = matmul->m_max;
     int result = describe(lt, &most, &largest);
@@ -228,7 +228,7 @@ int weir__cublaslt_matmul_new(void *products, const struct weir__cuda_matmul *ma
     size_t workspace;
     int status = weir__cuda_matmul_workspace(matmul, &workspace);
     if (status != WEIR_OK) return status;
-    struct plan *plan = weir__acquire(NULL, 1, sizeof *plan);
+    struct cublaslt_plan *plan = weir__acquire(NULL, 1, sizeof *plan);
     if (plan == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int result = describe(lt, matmul, plan);
     status = status_of(lt, "cublasLtMatmulDescCreate", result, failure);
@@ -246,14 +246,14 @@ int weir__cublaslt_matmul_new(void *products, const struct weir__cuda_matmul *ma
 void weir__cublaslt_matmul_destroy(void *products, void *plan) {
     if (plan == NULL) return;
     forget(products, plan);
-    weir__release(NULL, plan, 1, sizeof(struct plan));
+    weir__release(NULL, plan, 1, sizeof(struct cublaslt_plan));
 }
 
 int weir__cublaslt_matmul_run(void *products, const void *prepared, struct CUstream_st *stream,
                               const struct weir__cuda_matmul_call *call,
                               struct weir__cuda_failure *failure) {
     const struct weir__cublaslt *lt = products;
-    const struct plan *plan = prepared;
+    const struct cublaslt_plan *plan = prepared;
     const float alpha = 1, beta = call->adds ? 1 : 0;
     int result = 0;
     assert(!plan->has_bias || !call->adds);

@@ -40,7 +40,7 @@ extern const struct weir__kernel weir__cuda_attention[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT];
 
 /** The row, or NULL where there is none: other dtypes, and the user's own ops. */
-const struct weir__kernel *weir__cuda_kernel_for(enum weir__op op, enum weir_dtype dtype);
+const struct weir__kernel *weir__cuda_kernel_for(enum weir__op_code op, enum weir_dtype dtype);
 
 /** What programs do besides ops: copies and zeros of whole tensors. */
 int weir__cuda_move(struct weir_stream *stream, void *to, const void *from, size_t bytes);

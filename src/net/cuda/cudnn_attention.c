@@ -14,7 +14,7 @@ struct attention {
 
 /* ---- which way ---- */
 
-enum way { WAY_NONE, WAY_SEARCHED, WAY_ORDERED };
+enum attention_way { WAY_NONE, WAY_SEARCHED, WAY_ORDERED };
 
 static bool can(const struct weir__cudnn *cudnn, const struct weir__cuda_attend *attend) {
     int capability = cudnn->capability;
@@ -24,8 +24,8 @@ static bool can(const struct weir__cudnn *cudnn, const struct weir__cuda_attend 
            attend->tokens > 1;
 }
 
-static enum way way_of(const struct weir__cudnn *cudnn, const struct weir__cuda_attend *attend,
-                       bool keeps_scores) {
+static enum attention_way way_of(const struct weir__cudnn *cudnn,
+                                 const struct weir__cuda_attend *attend, bool keeps_scores) {
     if (!can(cudnn, attend)) return WAY_NONE;
     if (!attend->backward) return WAY_SEARCHED;
     if (cudnn->capability >= 100) return WAY_ORDERED;
@@ -53,8 +53,8 @@ static struct weir__cudnn_engine ordered_engine(const struct weir__cudnn *cudnn)
 
 /** For rows[0] rows, where rows[1] are the most. */
 static int find_plan(const struct weir__cudnn *cudnn, void *handle,
-                     const struct weir__cuda_attend *attend, enum way way, const int64_t rows[2],
-                     size_t workspace_max, struct weir__cudnn_plan *plan) {
+                     const struct weir__cuda_attend *attend, enum attention_way way,
+                     const int64_t rows[2], size_t workspace_max, struct weir__cudnn_plan *plan) {
     struct weir__cudnn_graph largest = {.cudnn = cudnn}, own = {.cudnn = cudnn};
     bool is_largest = rows[0] == rows[1];
     const struct weir__cudnn_wish wish = {.largest = &largest,
@@ -78,8 +78,9 @@ static int find_plan(const struct weir__cudnn *cudnn, void *handle,
 /** Likewise; only the most rows decide that the library lacks it, as they do for all of a pipe:
  * what it lacks for fewer alone is a failure. */
 static int find_for_all(const struct weir__cudnn *cudnn, void *handle,
-                        const struct weir__cuda_attend *attend, enum way way, const int64_t rows[2],
-                        size_t workspace_max, struct weir__cudnn_plan *plan) {
+                        const struct weir__cuda_attend *attend, enum attention_way way,
+                        const int64_t rows[2], size_t workspace_max,
+                        struct weir__cudnn_plan *plan) {
     const int64_t most[] = {rows[1], rows[1]};
     int result = find_plan(cudnn, handle, attend, way, rows, workspace_max, plan);
     if (!weir__cudnn_lacks(result) || rows[0] == rows[1]) return result;
@@ -91,8 +92,8 @@ static int find_for_all(const struct weir__cudnn *cudnn, void *handle,
 
 /** From disk if it is there. */
 static int make_plan(const struct weir__cudnn *cudnn, void *handle,
-                     const struct weir__cuda_attend *attend, enum way way, const int64_t rows[2],
-                     size_t workspace_max, struct weir__cudnn_plan *plan) {
+                     const struct weir__cuda_attend *attend, enum attention_way way,
+                     const int64_t rows[2], size_t workspace_max, struct weir__cudnn_plan *plan) {
     const int64_t numbers[] = {attend->backward, way,           rows[0],     rows[1],
                                attend->tokens,   attend->heads, attend->size};
     struct weir__cudnn_key key;
@@ -109,7 +110,7 @@ int weir__cudnn_attention_init(const struct weir__cudnn *cudnn, void *handle,
     struct weir__cuda_attend_room room;
     *attention = (struct weir__cudnn_attention){.attend = *attend};
     if (weir__cuda_attend_room(attend, &room) != WEIR_OK) return WEIR__CUDNN_NOT_SUPPORTED;
-    enum way way = way_of(cudnn, attend, room.keeps_scores);
+    enum attention_way way = way_of(cudnn, attend, room.keeps_scores);
     if (way == WAY_NONE) return WEIR__CUDNN_NOT_SUPPORTED;
     int64_t most = room.at_once, whole = attend->rows < most ? attend->rows : most;
     int64_t rest = attend->rows % whole;

@@ -211,7 +211,7 @@ int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
 
 /* ---- choosing ---- */
 
-struct search {
+struct plan_search {
     const struct weir__cudnn *cudnn;
     void *handle;
     const struct weir__cudnn_wish *wish;
@@ -219,7 +219,7 @@ struct search {
 };
 
 /** On the graph of the largest rows first, so that all row counts pass over the same engines. */
-static int try_config(struct search *search, void *config, struct weir__cudnn_plan *plan) {
+static int try_config(struct plan_search *search, void *config, struct weir__cudnn_plan *plan) {
     const struct weir__cudnn *cudnn = search->cudnn;
     const struct weir__cudnn_wish *wish = search->wish;
     search->engine = (struct weir__cudnn_engine){0};
@@ -234,7 +234,7 @@ static int try_config(struct search *search, void *config, struct weir__cudnn_pl
                                wish->workspace_max, plan);
 }
 
-static int try_all(struct search *search, void *heuristic, struct weir__cudnn_plan *plan) {
+static int try_all(struct plan_search *search, void *heuristic, struct weir__cudnn_plan *plan) {
     const struct weir__cudnn *cudnn = search->cudnn;
     void *configs[CHOICES_MAX] = {NULL};
     int64_t count = 0;
@@ -250,7 +250,7 @@ static int try_all(struct search *search, void *heuristic, struct weir__cudnn_pl
     return result;
 }
 
-static int ask_heuristic(struct search *search, int mode, struct weir__cudnn_plan *plan) {
+static int ask_heuristic(struct plan_search *search, int mode, struct weir__cudnn_plan *plan) {
     const struct weir__cudnn *cudnn = search->cudnn;
     void *heuristic = NULL;
     int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINEHEUR, &heuristic);
@@ -278,7 +278,7 @@ int weir__cudnn_do_without(int result) {
 
 int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
                           const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan) {
-    struct search search = {.cudnn = cudnn, .handle = handle, .wish = wish};
+    struct plan_search search = {.cudnn = cudnn, .handle = handle, .wish = wish};
     *plan = (struct weir__cudnn_plan){NULL, 0};
     int result = ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_A, plan);
     if (!weir__cudnn_lacks(result)) return result;

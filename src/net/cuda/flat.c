@@ -97,7 +97,7 @@ static int update(struct weir_stream *stream, enum weir__cuda_kernel kernel, voi
 }
 
 /* Factors as the reference makes them: in double, rounded once. */
-int weir__cuda_adamw(struct weir_stream *stream, const struct weir__adamw *options,
+int weir__cuda_adamw(struct weir_stream *stream, const struct weir__adamw_step *options,
                      const struct weir_verdict *verdict, const struct weir__cuda_span *spans,
                      uint32_t count, float *parameters, const float *gradients, float *exp_avg,
                      float *exp_avg_sq) {
@@ -120,7 +120,7 @@ int weir__cuda_adamw(struct weir_stream *stream, const struct weir__adamw *optio
     return update(stream, WEIR__CUDA_KERNEL_adamw, &call, verdict, spans, count);
 }
 
-int weir__cuda_sgd(struct weir_stream *stream, const struct weir__sgd *options,
+int weir__cuda_sgd(struct weir_stream *stream, const struct weir__sgd_step *options,
                    const struct weir_verdict *verdict, const struct weir__cuda_span *spans,
                    uint32_t count, float *parameters, const float *gradients, float *momentum) {
     assert(momentum != NULL || options->momentum == 0);

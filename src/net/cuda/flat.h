@@ -35,12 +35,12 @@ int weir__cuda_square_sums(struct weir_stream *stream, const float *data,
 int weir__cuda_accumulate(struct weir_stream *stream, float *y, const float *x, uint64_t count);
 /** weir__adamw_update's bits on every span, with verdict->gradient_scale (options' is not read);
  * nothing where !verdict->applies. `verdict` is the device's. */
-int weir__cuda_adamw(struct weir_stream *stream, const struct weir__adamw *options,
+int weir__cuda_adamw(struct weir_stream *stream, const struct weir__adamw_step *options,
                      const struct weir_verdict *verdict, const struct weir__cuda_span *spans,
                      uint32_t count, float *parameters, const float *gradients, float *exp_avg,
                      float *exp_avg_sq);
 /** weir__sgd_update's, likewise; `momentum` may be NULL when its factor is 0. */
-int weir__cuda_sgd(struct weir_stream *stream, const struct weir__sgd *options,
+int weir__cuda_sgd(struct weir_stream *stream, const struct weir__sgd_step *options,
                    const struct weir_verdict *verdict, const struct weir__cuda_span *spans,
                    uint32_t count, float *parameters, const float *gradients, float *momentum);
 

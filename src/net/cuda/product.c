@@ -16,7 +16,7 @@ enum { THREADS = 256, BIAS_PER_BLOCK = THREADS * 8, TURN_CHANNELS = 64, TURN_TAP
 enum { ALIGNMENT = 256 };
 
 /** What prepare makes. */
-struct product {
+struct cuda_product {
     struct weir__cuda_library_use use;
     void *plan;
     enum weir_dtype gradient; /**< of a convolution's weights, as the library makes it */
@@ -29,8 +29,8 @@ static int settle(struct weir_stream *stream, int status,
 }
 
 static int product_new(enum weir__cuda_library library, struct weir_stream *stream,
-                       struct product **to) {
-    struct product *made = weir__acquire(NULL, 1, sizeof *made);
+                       struct cuda_product **to) {
+    struct cuda_product *made = weir__acquire(NULL, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__cuda_library_use(stream->device, library, &made->use);
     if (status == WEIR_OK)
@@ -103,7 +103,7 @@ static int measure_linear(const struct weir__op_shape *shape, size_t *workspace)
 }
 
 static void release_linear(void *state) {
-    struct product *product = state;
+    struct cuda_product *product = state;
     if (product == NULL) return;
     if (product->plan != NULL)
         product->use.calls->matmul_destroy(product->use.library, product->plan);
@@ -114,7 +114,7 @@ static int prepare_linear(const struct weir__op_shape *shape, struct weir_stream
                           void **state) {
     struct weir__cuda_matmul matmul;
     struct weir__cuda_failure failure = {0};
-    struct product *product;
+    struct cuda_product *product;
     *state = NULL;
     int status = describe_matmul(shape, &matmul);
     if (status != WEIR_OK) return status;
@@ -156,7 +156,7 @@ static int pack_linear(const struct weir__op_call *call, void *packed) {
 }
 
 static int run_matmul(const struct weir__op_call *call, struct weir__cuda_matmul_call *matmul) {
-    const struct product *product = call->state;
+    const struct cuda_product *product = call->state;
     struct CUstream_st *stream = weir__cuda_stream(call->stream)->native;
     struct weir__cuda_failure failure = {0};
     matmul->d = call->out[0];
@@ -248,7 +248,7 @@ static int measure_convolution(const struct weir__op_shape *shape, size_t *works
 }
 
 static void release_convolution(void *state) {
-    struct product *product = state;
+    struct cuda_product *product = state;
     if (product == NULL) return;
     const struct weir__cuda_numerics *calls = product->use.calls;
     if (product->plan != NULL) calls->convolution_destroy(product->use.library, product->plan);
@@ -256,7 +256,7 @@ static void release_convolution(void *state) {
 }
 
 static int new_convolution(const struct weir__cuda_convolution *convolution,
-                           struct weir_stream *stream, struct product *product,
+                           struct weir_stream *stream, struct cuda_product *product,
                            struct weir__cuda_failure *failure) {
     *failure = (struct weir__cuda_failure){0};
     product->gradient = convolution->weight;
@@ -268,7 +268,7 @@ static int new_convolution(const struct weir__cuda_convolution *convolution,
 
 /** In BF16 first what rounds once: a gradient of weights in F32, a bias that the library adds. */
 static int plan_convolution(const struct weir__op_shape *shape, struct weir_stream *stream,
-                            struct product *product) {
+                            struct cuda_product *product) {
     const struct weir__cuda_convolution plain = describe_convolution(shape);
     struct weir__cuda_convolution once = plain;
     struct weir__cuda_failure failure;
@@ -282,7 +282,7 @@ static int plan_convolution(const struct weir__op_shape *shape, struct weir_stre
 
 static int prepare_convolution(const struct weir__op_shape *shape, struct weir_stream *stream,
                                void **state) {
-    struct product *product;
+    struct cuda_product *product;
     *state = NULL;
     int status = product_new(WEIR__CUDA_CONVOLUTIONS, stream, &product);
     if (status != WEIR_OK) return status;
@@ -325,7 +325,7 @@ static int pack_convolution(const struct weir__op_call *call, void *packed) {
 
 static int run_convolution(const struct weir__op_call *call,
                            struct weir__cuda_convolution_call *convolution) {
-    const struct product *product = call->state;
+    const struct cuda_product *product = call->state;
     struct weir__cuda_failure failure = {0};
     int status = product->use.calls->convolution_run(product->use.library, product->plan,
                                                      convolution, &failure);
@@ -353,7 +353,7 @@ static int conv2d(const struct weir__op_call *call) {
                                                       .workspace = workspace_of(call)};
     if (call->shape->rows == 0) return WEIR_OK;
     assert(call->packed != NULL);
-    const struct product *product = call->state;
+    const struct cuda_product *product = call->state;
     if (product->adds_bias) convolution.bias = call->in[2];
     int status = run_convolution(call, &convolution);
     bool is_left = call->shape->has_bias && !product->adds_bias;
@@ -371,7 +371,7 @@ static int conv2d_grad_input(const struct weir__op_call *call) {
 }
 
 static int conv2d_grad_weight(const struct weir__op_call *call) {
-    const struct product *product = call->state;
+    const struct cuda_product *product = call->state;
     size_t weight;
     int status = count_weight_bytes(call->shape, WEIR_F32, &weight);
     if (status != WEIR_OK) return status;

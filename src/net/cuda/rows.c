@@ -21,7 +21,7 @@ static const struct weir__kernel casts[WEIR__OP_COUNT] = {
     [WEIR__OP_widen] = {.run = widen, .library = "CUDA"},
 };
 
-const struct weir__kernel *weir__cuda_kernel_for(enum weir__op op, enum weir_dtype dtype) {
+const struct weir__kernel *weir__cuda_kernel_for(enum weir__op_code op, enum weir_dtype dtype) {
     static const struct weir__kernel *const families[] = {weir__cuda_pointwise,
                                                           weir__cuda_image,
                                                           weir__cuda_norm,

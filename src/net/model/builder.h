@@ -18,7 +18,7 @@
 
 /** A parameter of the network, or another stage's copy of one (weights tied across stages). Those
  * of a stage are neighbours in the list. */
-struct weir__parameter {
+struct weir__parameter_decl {
     const char *name;  /**< "h.0.ln_1.weight"; a copy has its original's */
     const char *local; /**< "ln_1.weight" */
     uint32_t layer;    /**< its first use */
@@ -35,7 +35,7 @@ struct weir__parameter {
 };
 
 /** Whether several stages have it. */
-static inline bool weir__parameter_is_shared(const struct weir__parameter *parameter) {
+static inline bool weir__parameter_is_shared(const struct weir__parameter_decl *parameter) {
     return parameter->copied || parameter->original != WEIR__NONE;
 }
 
@@ -52,7 +52,7 @@ struct weir__skip {
 };
 
 /** A dropout, for weir_net_masks. */
-struct weir__dropout {
+struct weir__dropout_site {
     char name[64]; /**< "3", or "h.0.1" for the second of a composite */
     uint32_t layer;
     uint32_t random_op;
@@ -117,14 +117,14 @@ void weir__builder_note(struct weir_builder *builder, int status, const char *fo
     weir__emit(builder, WEIR__OP_##op,                                                             \
                sizeof((struct weir_value *[]){__VA_ARGS__}) / sizeof(struct weir_value *),         \
                (struct weir_value *[]){__VA_ARGS__})
-struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op op, uint32_t in_count,
-                              struct weir_value *const *in);
+struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op_code op,
+                              uint32_t in_count, struct weir_value *const *in);
 /** A backward node, whose shape is the forward node's. */
 #define WEIR__EMIT_LIKE(builder, op, node, ...)                                                    \
     weir__emit_like(builder, WEIR__OP_##op, node,                                                  \
                     sizeof((struct weir_value *[]){__VA_ARGS__}) / sizeof(struct weir_value *),    \
                     (struct weir_value *[]){__VA_ARGS__})
-struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op op,
+struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op_code op,
                                    const struct weir__node *forward, uint32_t in_count,
                                    struct weir_value *const *in);
 /** Gives `node` one more output, batched, of the network's dtype. NULL for a NULL node. */

@@ -45,7 +45,7 @@ enum weir_dtype weir__exact_dtype(enum weir_dtype dtype) {
     return dtype == WEIR_BF16 ? WEIR_F32 : dtype;
 }
 
-struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
+struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__value_source source,
                                      uint32_t index, const struct weir_tensor *tensor) {
     void *list = graph->values;
     if (!weir__pool_grow(graph->pool, &list, graph->value_count, &graph->value_capacity,
@@ -67,7 +67,8 @@ struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__sourc
     return value;
 }
 
-struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op op, uint32_t layer) {
+struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op_code op,
+                                    uint32_t layer) {
     void *list = graph->nodes;
     if (!weir__pool_grow(graph->pool, &list, graph->node_count, &graph->node_capacity,
                          sizeof graph->nodes[0]))

@@ -27,7 +27,7 @@ struct weir_builder;
 struct weir__node;
 
 /** Where a value's memory comes from. */
-enum weir__source {
+enum weir__value_source {
     WEIR__FROM_NODE,
     WEIR__FROM_INPUT,       /**< the stage's input `index` */
     WEIR__FROM_SKIP,        /**< what skip use `index` reads */
@@ -38,7 +38,7 @@ enum weir__source {
 
 struct weir_value {
     uint32_t id; /**< its place in the graph's list */
-    enum weir__source source;
+    enum weir__value_source source;
     uint32_t index;              /**< which input, skip use or parameter */
     struct weir__node *producer; /**< NULL unless FROM_NODE */
     enum weir_dtype dtype;
@@ -52,7 +52,7 @@ struct weir_value {
 };
 
 struct weir__node {
-    enum weir__op op;            /**< or WEIR__OP_ALIAS */
+    enum weir__op_code op;       /**< or WEIR__OP_ALIAS */
     struct weir__op_shape shape; /**< rows and threads are filled in by the program */
     uint32_t id;
     uint32_t layer;
@@ -110,7 +110,7 @@ struct weir__op_rule {
 };
 
 /** The rule of a forward or backward op. */
-const struct weir__op_rule *weir__op_rule(enum weir__op op);
+const struct weir__op_rule *weir__op_rule(enum weir__op_code op);
 
 /** The value whose memory `value` is: aliases followed to their origin. */
 struct weir_value *weir__value_root(struct weir_value *value);
@@ -129,10 +129,11 @@ bool weir__value_same_shape(const struct weir_value *a, const struct weir_value 
 enum weir_dtype weir__exact_dtype(enum weir_dtype dtype);
 
 /** Adds a value to the graph; NULL without memory. */
-struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__source source,
+struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__value_source source,
                                      uint32_t index, const struct weir_tensor *tensor);
 /** Adds a node without operands; NULL without memory. */
-struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op op, uint32_t layer);
+struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op_code op,
+                                    uint32_t layer);
 
 /** Puts fused nodes where their parts stood; before differentiation. The same bits, fewer passes
  * over memory. Returns how many nodes it removed. */

@@ -26,7 +26,7 @@ struct weir_model {
     const struct weir_allocator *allocator;
     struct weir_tensor input, target;
     bool has_target;
-    enum weir__loss {
+    enum weir__loss_kind {
         WEIR__LOSS_NONE,
         WEIR__LOSS_CROSS_ENTROPY,
         WEIR__LOSS_MSE,
@@ -43,7 +43,7 @@ struct weir_model {
 };
 
 /** The i-th type, NULL after the last. */
-const struct weir_layer_type *weir__layer_type(uint32_t index);
+const struct weir_layer_type *weir__layer_type_at(uint32_t index);
 /** A type by name: the table's or the model's own; NULL if there is none. */
 const struct weir_layer_type *weir__model_type(const struct weir_model *model, const char *name);
 /** Rows of the table that stand in layers_image.c. */
@@ -55,8 +55,8 @@ extern const struct weir_layer_type weir__layer_gpt_block;
 extern const struct weir_layer_type weir__layer_gpt_head;
 
 /** As weir_model_add, for a type that need not be in the table. The type must outlive the model. */
-int weir__model_add(struct weir_model *model, const struct weir_layer_type *type, const char *name,
-                    struct weir_attrs attrs, struct weir_faults *faults);
+int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type *type,
+                          const char *name, struct weir_attrs attrs, struct weir_faults *faults);
 
 /** Checks what was given against the type's rules and copies it into `pool`. */
 int weir__attrs_copy(struct weir__pool *pool, const struct weir_layer_type *type, const char *label,

@@ -200,13 +200,13 @@ static const struct weir_layer_type *const types[] = {
     &weir__layer_gpt_head,
 };
 
-const struct weir_layer_type *weir__layer_type(uint32_t index) {
+const struct weir_layer_type *weir__layer_type_at(uint32_t index) {
     if (index < WEIR__COUNT_OF(types)) return types[index];
     index -= WEIR__COUNT_OF(types);
     return index < weir__image_layer_count ? weir__image_layers[index] : NULL;
 }
 
 const char *weir_layer_type_name(uint32_t index) {
-    const struct weir_layer_type *type = weir__layer_type(index);
+    const struct weir_layer_type *type = weir__layer_type_at(index);
     return type == NULL ? NULL : type->name;
 }

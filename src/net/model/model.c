@@ -21,7 +21,7 @@ static const char *const loss_names[] = {
 static bool parse_loss(const char *loss, struct weir_model *model) {
     if (loss == NULL) return true;
     for (uint32_t i = WEIR__LOSS_NONE + 1; i < WEIR__COUNT_OF(loss_names); i++)
-        if (strcmp(loss, loss_names[i]) == 0) model->loss = (enum weir__loss)i;
+        if (strcmp(loss, loss_names[i]) == 0) model->loss = (enum weir__loss_kind)i;
     return model->loss != WEIR__LOSS_NONE;
 }
 
@@ -127,8 +127,8 @@ static int name_layer(struct weir_model *model, struct weir_layer *layer, const 
     return enough ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
-int weir__model_add(struct weir_model *model, const struct weir_layer_type *type, const char *name,
-                    struct weir_attrs attrs, struct weir_faults *faults) {
+int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type *type,
+                          const char *name, struct weir_attrs attrs, struct weir_faults *faults) {
     assert(type->build != NULL && type->skip_count <= WEIR_LAYER_SKIPS_MAX);
     if (name == NULL) name = "";
     int status = check_name(model, name, faults);
@@ -157,7 +157,7 @@ int weir__model_add(struct weir_model *model, const struct weir_layer_type *type
 int weir_model_add(struct weir_model *model, const char *type, const char *name,
                    struct weir_attrs attributes, struct weir_faults *faults) {
     const struct weir_layer_type *found = weir__model_type(model, type);
-    if (found != NULL) return weir__model_add(model, found, name, attributes, faults);
+    if (found != NULL) return weir__model_add_layer(model, found, name, attributes, faults);
     char known[512];
     size_t used = 0;
     for (uint32_t i = 0; weir_layer_type_name(i) != NULL; i++) {
@@ -171,8 +171,8 @@ int weir_model_add(struct weir_model *model, const char *type, const char *name,
 }
 
 const struct weir_layer_type *weir__model_type(const struct weir_model *model, const char *name) {
-    for (uint32_t i = 0; weir__layer_type(i) != NULL; i++)
-        if (strcmp(weir__layer_type(i)->name, name) == 0) return weir__layer_type(i);
+    for (uint32_t i = 0; weir__layer_type_at(i) != NULL; i++)
+        if (strcmp(weir__layer_type_at(i)->name, name) == 0) return weir__layer_type_at(i);
     for (uint32_t i = 0; i < model->type_count; i++)
         if (strcmp(model->types[i]->name, name) == 0) return model->types[i];
     return NULL;

@@ -30,7 +30,7 @@ struct weir__network {
     uint32_t stage_count;
     struct weir__stage_graph *stages;
     uint32_t parameter_count, parameter_capacity;
-    struct weir__parameter *parameters;
+    struct weir__parameter_decl *parameters;
     uint32_t named_count; /**< without copies */
     uint32_t *named;      /**< their numbers, in layer order */
     struct weir__name_set parameter_names;
@@ -39,7 +39,7 @@ struct weir__network {
     uint32_t *skip_uses;      /**< the skip of each declaration, in layer order */
     uint32_t *skip_use_first; /**< each layer's first declaration */
     uint32_t dropout_count, dropout_capacity;
-    struct weir__dropout *dropouts;
+    struct weir__dropout_site *dropouts;
     struct weir_tensor input, target; /**< at the network's dtype, F32 where that is BF16 */
 };
 

@@ -14,19 +14,19 @@
                             (struct weir_attr[]){__VA_ARGS__}})
 
 /** The model as it grows; the first failure is kept. */
-struct list {
+struct unet_list {
     struct weir_model *model;
     const struct weir_unet_options *options;
     struct weir_faults *faults;
     int status;
 };
 
-static void add(struct list *list, const char *type, struct weir_attrs attrs) {
+static void add(struct unet_list *list, const char *type, struct weir_attrs attrs) {
     if (list->status != WEIR_OK) return;
     list->status = weir_model_add(list->model, type, NULL, attrs, list->faults);
 }
 
-static void add_unit(struct list *list, int64_t out) {
+static void add_unit(struct unet_list *list, int64_t out) {
     ADD(list, "conv2d", WEIR_ATTR_INT("out_channels", out), WEIR_ATTR_INT("kernel_size", 3),
         WEIR_ATTR_INT("padding", 1), WEIR_ATTR_FLAG("bias", false));
     ADD(list, "dropout2d", WEIR_ATTR_REAL("p", list->options->dropout));
@@ -35,18 +35,18 @@ static void add_unit(struct list *list, int64_t out) {
 }
 
 /** num_convs units; all but the last have `mid` channels. */
-static void add_stack(struct list *list, int64_t mid, int64_t out) {
+static void add_stack(struct unet_list *list, int64_t mid, int64_t out) {
     for (uint32_t i = 1; i < list->options->num_convs; i++) add_unit(list, mid);
     add_unit(list, out);
 }
 
-static void add_skip(struct list *list, const char *type, uint32_t level) {
+static void add_skip(struct unet_list *list, const char *type, uint32_t level) {
     char name_space[16];
     snprintf(name_space, sizeof name_space, "%u", level);
     ADD(list, type, WEIR_ATTR_TEXT("skip", "skip"), WEIR_ATTR_TEXT("namespace", name_space));
 }
 
-static void add_layers(struct list *list) {
+static void add_layers(struct unet_list *list) {
     const struct weir_unet_options *options = list->options;
     int64_t base = options->base_channels;
     uint32_t depth = options->depth;
@@ -124,7 +124,7 @@ int weir_model_unet(const struct weir_allocator *allocator, const struct weir_un
     struct weir_model *made;
     int status = weir_model_new(allocator, &input, &target, "bce_with_logits", &made);
     if (status != WEIR_OK) return status;
-    struct list list = {.model = made, .options = options, .faults = faults};
+    struct unet_list list = {.model = made, .options = options, .faults = faults};
     add_layers(&list);
     if (list.status == WEIR_OK)
         *model = made;

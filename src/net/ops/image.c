@@ -17,7 +17,7 @@ static double pixels(struct weir__plane plane) {
 }
 
 /** An op from one image to another with as many channels. */
-static struct weir_value *emit_window(struct weir_builder *builder, enum weir__op op,
+static struct weir_value *emit_window(struct weir_builder *builder, enum weir__op_code op,
                                       struct weir_value *x, const struct weir__window *window) {
     x = weir__channels_last(builder, x);
     struct weir__node *node = weir__emit(builder, op, 1, &x);
@@ -29,8 +29,9 @@ static struct weir_value *emit_window(struct weir_builder *builder, enum weir__o
 
 /* ---- pooling ---- */
 
-static struct weir_value *pool(struct weir_builder *builder, enum weir__op op, const char *name,
-                               struct weir_value *x, const struct weir_pool_options *options) {
+static struct weir_value *pool(struct weir_builder *builder, enum weir__op_code op,
+                               const char *name, struct weir_value *x,
+                               const struct weir_pool_options *options) {
     char text[96];
     if (!weir__expects_image(builder, name, x)) return NULL;
     struct weir__window window = {.in = plane_in(x),

@@ -44,7 +44,7 @@ static double cross_entropy_cost(const struct weir__node *node) {
 }
 
 /** A loss on elements: the target is like the output. */
-static struct weir_value *elementwise(struct weir_builder *builder, enum weir__op op,
+static struct weir_value *elementwise(struct weir_builder *builder, enum weir__op_code op,
                                       const char *name, struct weir_value *output,
                                       struct weir_value *target) {
     char text[96], label[96];

@@ -12,7 +12,7 @@ static double cost_of(const struct weir__node *node, double per_element) {
 /* ---- activations ---- */
 
 /** An op on each element by itself. */
-static struct weir__node *emit_each(struct weir_builder *builder, enum weir__op op,
+static struct weir__node *emit_each(struct weir_builder *builder, enum weir__op_code op,
                                     const char *name, struct weir_value *x) {
     if (!weir__expects_float(builder, name, x)) return NULL;
     struct weir__node *node = weir__emit(builder, op, 1, &x);
@@ -23,7 +23,7 @@ static struct weir__node *emit_each(struct weir_builder *builder, enum weir__op 
 #define EACH(builder, name, x) emit_each(builder, WEIR__OP_##name, #name, x)
 
 /** The gradient from dy and `from`, which is the op's input or output. */
-static void contribute_each(struct weir_builder *builder, enum weir__op op,
+static void contribute_each(struct weir_builder *builder, enum weir__op_code op,
                             const struct weir__node *node, struct weir_value *dy,
                             struct weir_value *from) {
     struct weir__node *grad =
@@ -121,13 +121,13 @@ static uint32_t note_dropout(struct weir_builder *builder, const struct weir_val
         return 0;
     }
     network->dropouts = list;
-    struct weir__dropout *dropout = &network->dropouts[network->dropout_count++];
+    struct weir__dropout_site *dropout = &network->dropouts[network->dropout_count++];
     uint32_t k = builder->dropout_count++;
-    *dropout = (struct weir__dropout){.layer = builder->layer_index,
-                                      .random_op = builder->layer_index << 8 | k,
-                                      .p = p,
-                                      .pixels = pixels,
-                                      .tensor = weir_value_tensor(x)};
+    *dropout = (struct weir__dropout_site){.layer = builder->layer_index,
+                                           .random_op = builder->layer_index << 8 | k,
+                                           .p = p,
+                                           .pixels = pixels,
+                                           .tensor = weir_value_tensor(x)};
     const char *identity = builder->layer->identity;
     if (builder->layer->type->composite)
         snprintf(dropout->name, sizeof dropout->name, "%s.%u", identity, k);
@@ -170,7 +170,7 @@ struct weir_value *weir_dropout2d(struct weir_builder *builder, struct weir_valu
 static struct weir_value *dropped(struct weir_builder *builder, const struct weir__node *node,
                                   struct weir_value *dy) {
     /* Its own gradient; a fused node's is its dropout's. */
-    enum weir__op op = node->op == WEIR__OP_dropout2d ? node->op : WEIR__OP_dropout;
+    enum weir__op_code op = node->op == WEIR__OP_dropout2d ? node->op : WEIR__OP_dropout;
     struct weir__node *grad = weir__emit_like(builder, op, node, 1, &dy);
     return weir__output_like(builder, grad, node->in[0]);
 }

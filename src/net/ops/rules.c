@@ -42,7 +42,7 @@ static const struct weir__op_rule *const rules[WEIR__OP_COUNT] = {
     [WEIR__OP_custom] = &weir__rule_custom,
 };
 
-const struct weir__op_rule *weir__op_rule(enum weir__op op) {
+const struct weir__op_rule *weir__op_rule(enum weir__op_code op) {
     return (unsigned)op < WEIR__OP_COUNT && rules[op] != NULL ? rules[op] : &plain;
 }
 

@@ -32,7 +32,7 @@ struct program_times {
 
 struct measuring {
     struct weir__watch watch; /* first */
-    struct weir__profile *profile;
+    struct weir__profile_state *profile;
     const struct weir_profile_options *options;
     struct weir__pool pool; /* dies with the measuring */
     struct weir_net *net;
@@ -166,7 +166,7 @@ static int take_room(struct measuring *m, const struct weir__instance *instance,
 static void fill_random(void *data, enum weir_dtype dtype, size_t count, int64_t below) {
     uint32_t words[4];
     for (size_t i = 0; i < count; i++) {
-        if (i % 4 == 0) weir__random_words(1, 0, 0, (uint32_t)(i >> 34), (uint32_t)(i / 4), words);
+        if (i % 4 == 0) weir__philox_words(1, 0, 0, (uint32_t)(i >> 34), (uint32_t)(i / 4), words);
         double unit = words[i % 4] * 0x1p-32;
         if (dtype == WEIR_F32)
             ((float *)data)[i] = (float)unit;
@@ -373,7 +373,7 @@ static void share(struct measuring *m, const struct weir__instance *instance) {
 }
 
 static const struct weir__instance *instance_of(const struct weir_net *net, int64_t rows) {
-    const struct weir__stage *stage = &net->stages[0];
+    const struct weir__net_stage *stage = &net->stages[0];
     for (uint32_t i = 0; i < stage->instance_count; i++)
         if (stage->instances[i]->rows == rows) return stage->instances[i];
     return NULL;
@@ -397,7 +397,7 @@ static int measure(struct measuring *m, const struct weir_model *model,
 
 /* ---- all ---- */
 
-static int measure_all(struct weir__profile *profile, const struct weir_model *model,
+static int measure_all(struct weir__profile_state *profile, const struct weir_model *model,
                        const struct weir_profile_options *options, struct weir_faults *faults) {
     struct measuring m = {.profile = profile, .options = options};
     weir__pool_init(&m.pool, options->net.pipe.allocator);
@@ -412,7 +412,7 @@ static int measure_all(struct weir__profile *profile, const struct weir_model *m
 int weir_profile_new(const struct weir_model *model, const struct weir_profile_options *options,
                      struct weir_faults *faults, struct weir_profile **profile) {
     assert(model != NULL && options != NULL && profile != NULL);
-    struct weir__profile *made;
+    struct weir__profile_state *made;
     int status = check_options(model, options, faults);
     if (status != WEIR_OK) return status;
     status = weir__profile_acquire(options->net.pipe.allocator, model->layer_count, &made);

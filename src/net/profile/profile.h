@@ -7,7 +7,7 @@
 #include "weir_profile.h"
 
 /** A profile with its memory. */
-struct weir__profile {
+struct weir__profile_state {
     struct weir_profile shown; /**< first */
     struct weir__pool pool;
     struct weir_layer_cost *layers;
@@ -17,23 +17,24 @@ struct weir__profile {
 
 /** An empty profile for `layers` layers. */
 int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layers,
-                          struct weir__profile **profile);
+                          struct weir__profile_state **profile);
 
 /** What it is of: all but what was measured. The libraries count, and are asked for their versions,
  * only where it is `timed`. WEIR_ERR_OUT_OF_MEMORY. */
-int weir__profile_identity(struct weir__profile *profile, const struct weir_model *model,
+int weir__profile_identity(struct weir__profile_state *profile, const struct weir_model *model,
                            const struct weir_net_options *options, bool timed);
 /** Whether all workers' devices are of one kind, `backend`; false: they are not, and `faults` says
  * that. */
 bool weir__profile_one_kind(const struct weir_net_options *options, enum weir__backend *backend,
                             struct weir_faults *faults);
 /** Sets the optimizer's bytes. */
-void weir__profile_optimizer(struct weir__profile *profile, const struct weir_optimizer *optimizer);
+void weir__profile_optimizer(struct weir__profile_state *profile,
+                             const struct weir_optimizer *optimizer);
 
 /** Fills in bytes, skips and marks, for micro-batches of shown.rows rows. `recomputed_last`
  * (in `pool`, one per node of the whole model's graph as one stage) says which forward nodes R runs
  * where their layer ends a stage. */
-int weir__profile_bytes(struct weir__profile *profile, const struct weir_model *model,
+int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_model *model,
                         const struct weir_net_options *options, struct weir__pool *pool,
                         const bool **recomputed_last, struct weir_faults *faults);
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 struct graphs {
-    struct weir__profile *profile;
+    struct weir__profile_state *profile;
     struct weir__pool *pool;
     struct weir__network whole, alone;
     struct weir__slices slices; /* of `whole` */
@@ -85,7 +85,7 @@ static int fill_accumulators(const struct graphs *graphs) {
         const struct weir_value *value = graph->values[i];
         if (value->accumulator == WEIR__NONE || value->producer == NULL) continue;
         const struct weir__accumulator *use = &graph->accumulators[value->accumulator];
-        const struct weir__parameter *parameter = &whole->parameters[use->parameter];
+        const struct weir__parameter_decl *parameter = &whole->parameters[use->parameter];
         uint64_t bytes;
         if (use->offset == parameter->offset) continue;
         int status = rounded(parameter->value, 1, &bytes);
@@ -98,7 +98,7 @@ static int fill_accumulators(const struct graphs *graphs) {
 static int fill_parameters(const struct graphs *graphs, bool infer_only) {
     const struct weir__network *whole = &graphs->whole;
     for (uint32_t i = 0; i < whole->parameter_count; i++) {
-        const struct weir__parameter *parameter = &whole->parameters[i];
+        const struct weir__parameter_decl *parameter = &whole->parameters[i];
         struct weir_layer_cost *layer = layer_of(graphs, parameter->layer);
         uint64_t bytes;
         int status = rounded(parameter->value, 1, &bytes);
@@ -115,7 +115,7 @@ static int fill_parameters(const struct graphs *graphs, bool infer_only) {
 static int fill_copies(const struct graphs *graphs) {
     const struct weir__network *alone = &graphs->alone;
     for (uint32_t i = 0; i < alone->parameter_count; i++) {
-        const struct weir__parameter *copy = &alone->parameters[i];
+        const struct weir__parameter_decl *copy = &alone->parameters[i];
         if (copy->original == WEIR__NONE) continue;
         struct weir_layer_cost *layer = layer_of(graphs, copy->layer);
         uint64_t bytes;
@@ -228,7 +228,7 @@ static int fill_readers(const struct graphs *graphs, const struct weir__skip *fr
     skip->readers = readers;
     for (uint32_t i = from->source_layer + 1; i < graphs->layers; i++)
         for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++) {
-            struct weir__skip_decl decl = weir__layer_skip(model->layers[i], k);
+            struct weir__skip_decl decl = weir__layer_skip_decl(model->layers[i], k);
             bool again = skip->reader_count > 0 && readers[skip->reader_count - 1] == i;
             if (is_of(&decl, from) && !again) readers[skip->reader_count++] = i;
         }
@@ -296,7 +296,7 @@ static int fill(struct graphs *graphs, const struct weir_net_options *options, b
     return status;
 }
 
-int weir__profile_bytes(struct weir__profile *profile, const struct weir_model *model,
+int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_model *model,
                         const struct weir_net_options *options, struct weir__pool *pool,
                         const bool **recomputed_last, struct weir_faults *faults) {
     struct graphs graphs = {.profile = profile,

@@ -14,7 +14,7 @@ struct roofs {
     double flops, bytes, passes, kernel; /* the last: seconds until a kernel starts */
 };
 
-static struct roofs roofs_of(const struct weir__profile *profile) {
+static struct roofs roofs_of(const struct weir__profile_state *profile) {
     const struct weir_profile *shown = &profile->shown;
     double threads = shown->threads > 0 ? shown->threads : 1;
     if (profile->backend != WEIR__BACKEND_CUDA)
@@ -25,7 +25,7 @@ static struct roofs roofs_of(const struct weir__profile *profile) {
 }
 
 /* F of a layer of `profile` with the bytes and rows of another one of it. */
-static double forward_of(const struct weir__profile *profile, uint32_t index,
+static double forward_of(const struct weir__profile_state *profile, uint32_t index,
                          const struct weir_layer_cost *layer, int64_t rows,
                          const struct weir_layer_facts *facts) {
     struct roofs roofs = roofs_of(profile);
@@ -44,7 +44,7 @@ static void estimate_layer(struct weir_layer_cost *layer, double forward) {
 }
 
 /* Of all layers, in the profile's own memory. */
-static int find_facts(struct weir__profile *profile, const struct weir_model *model,
+static int find_facts(struct weir__profile_state *profile, const struct weir_model *model,
                       struct weir_faults *faults, struct weir_layer_facts **facts) {
     *facts = weir__pool_take(&profile->pool, model->layer_count, sizeof **facts);
     if (*facts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -60,7 +60,7 @@ int weir_profile_estimate(const struct weir_model *model, const struct weir_net_
     options.bytes_only = true;
     int status = weir_profile_new(model, &options, faults, &made);
     if (status != WEIR_OK) return status;
-    struct weir__profile *own = (struct weir__profile *)made;
+    struct weir__profile_state *own = (struct weir__profile_state *)made;
     status = find_facts(own, model, faults, &facts);
     for (uint32_t i = 0; status == WEIR_OK && i < model->layer_count; i++)
         estimate_layer(&own->layers[i], forward_of(own, i, &own->layers[i], made->rows, facts));
@@ -108,7 +108,7 @@ static void take_seconds(struct weir_layer_cost *layer, const struct weir_layer_
 }
 
 /* On the line between both; beyond all as the estimate grows from the nearest. */
-static void scale_layers(struct weir__profile *profile, const struct between *at,
+static void scale_layers(struct weir__profile_state *profile, const struct between *at,
                          const struct weir_layer_facts *facts) {
     const struct weir_profile *below = at->below != NULL ? at->below : at->above;
     const struct weir_profile *above = at->above != NULL ? at->above : below;
@@ -147,9 +147,9 @@ int weir_profile_scale(const struct weir_model *model, const struct weir_net_opt
                         "times of another model, device, dtype or number of threads, or none: "
                         "measure again");
     struct between at = find_between(known, fits ? count : 0, made->rows);
-    status =
-        fits ? find_facts((struct weir__profile *)made, model, faults, &facts) : WEIR_ERR_CONFIG;
-    if (status == WEIR_OK) scale_layers((struct weir__profile *)made, &at, facts);
+    status = fits ? find_facts((struct weir__profile_state *)made, model, faults, &facts)
+                  : WEIR_ERR_CONFIG;
+    if (status == WEIR_OK) scale_layers((struct weir__profile_state *)made, &at, facts);
     if (status == WEIR_OK)
         *profile = made;
     else

@@ -119,8 +119,8 @@ static int write_file(void *file, const char *text, size_t bytes) {
 
 int weir_profile_save(const struct weir_profile *profile, const char *path,
                       struct weir_error *error) {
-    struct weir__io io = {.allocator = ((const struct weir__profile *)profile)->pool.allocator,
-                          .error = error};
+    struct weir__io io = {
+        .allocator = ((const struct weir__profile_state *)profile)->pool.allocator, .error = error};
     struct weir__file file;
     int status = weir__file_begin(&io, path, &file);
     if (status != WEIR_OK) return status;
@@ -132,20 +132,21 @@ int weir_profile_save(const struct weir_profile *profile, const char *path,
 
 /* ---- reading: every function gives false after a fault, which names the spot ---- */
 
-struct reading {
+struct profile_reading {
     const char *name;
     struct weir_faults *faults;
     const char *spot; /* "layers[3]", or "" */
 };
 
-static bool fault(const struct reading *r, const char *key, const char *want) {
+static bool fault(const struct profile_reading *r, const char *key, const char *want) {
     const char *dot = r->spot[0] != '\0' ? "." : "";
     weir_faults_add(r->faults, "%s: %s%s%s must be %s: measure again with 'weir profile'", r->name,
                     r->spot, dot, key, want);
     return false;
 }
 
-static bool read_seconds(const struct reading *r, json_t *object, const char *key, double *out) {
+static bool read_seconds(const struct profile_reading *r, json_t *object, const char *key,
+                         double *out) {
     json_t *value = json_object_get(object, key);
     double seconds = json_number_value(value);
     if (!json_is_number(value) || !(seconds >= 0) || seconds > 1e9)
@@ -154,8 +155,8 @@ static bool read_seconds(const struct reading *r, json_t *object, const char *ke
     return true;
 }
 
-static bool read_natural(const struct reading *r, json_t *object, const char *key, uint64_t most,
-                         uint64_t *out) {
+static bool read_natural(const struct profile_reading *r, json_t *object, const char *key,
+                         uint64_t most, uint64_t *out) {
     json_t *value = json_object_get(object, key);
     json_int_t number = json_integer_value(value);
     if (!json_is_integer(value) || number < 0 || (uint64_t)number > most)
@@ -164,14 +165,14 @@ static bool read_natural(const struct reading *r, json_t *object, const char *ke
     return true;
 }
 
-static bool read_mark(const struct reading *r, json_t *object, const char *key, bool *out) {
+static bool read_mark(const struct profile_reading *r, json_t *object, const char *key, bool *out) {
     json_t *value = json_object_get(object, key);
     if (!json_is_boolean(value)) return fault(r, key, "true or false");
     *out = json_is_true(value);
     return true;
 }
 
-static bool read_text(const struct reading *r, json_t *object, const char *key, char *out,
+static bool read_text(const struct profile_reading *r, json_t *object, const char *key, char *out,
                       size_t capacity) {
     const char *text = json_string_value(json_object_get(object, key));
     if (text == NULL || strlen(text) >= capacity) return fault(r, key, "a text, and not as long");
@@ -179,7 +180,8 @@ static bool read_text(const struct reading *r, json_t *object, const char *key, 
     return true;
 }
 
-static bool read_layer(const struct reading *r, json_t *object, struct weir_layer_cost *layer) {
+static bool read_layer(const struct profile_reading *r, json_t *object,
+                       struct weir_layer_cost *layer) {
     bool good = true;
     for (size_t i = 0; good && i < WEIR__COUNT_OF(times); i++)
         good = read_seconds(r, object, times[i].name, field_of(layer, &times[i]));
@@ -198,7 +200,7 @@ static bool read_layer(const struct reading *r, json_t *object, struct weir_laye
     return good;
 }
 
-static bool read_readers(const struct reading *r, struct weir__pool *pool, json_t *list,
+static bool read_readers(const struct profile_reading *r, struct weir__pool *pool, json_t *list,
                          uint64_t layers, struct weir_layer_skip *skip) {
     size_t count = json_array_size(list);
     uint32_t *readers = weir__pool_take(pool, count, sizeof *readers);
@@ -215,8 +217,8 @@ static bool read_readers(const struct reading *r, struct weir__pool *pool, json_
     return good || fault(r, "readers", "layers behind the source, ascending");
 }
 
-static bool read_skip(const struct reading *r, struct weir__profile *profile, json_t *object,
-                      struct weir_layer_skip *skip) {
+static bool read_skip(const struct profile_reading *r, struct weir__profile_state *profile,
+                      json_t *object, struct weir_layer_skip *skip) {
     const char *name = json_string_value(json_object_get(object, "skip"));
     const char *space = json_string_value(json_object_get(object, "namespace"));
     uint64_t layers = profile->shown.costs.layer_count, source = 0;
@@ -230,7 +232,7 @@ static bool read_skip(const struct reading *r, struct weir__profile *profile, js
            read_readers(r, &profile->pool, json_object_get(object, "readers"), layers, skip);
 }
 
-static bool read_whole(const struct reading *r, json_t *object, double *seconds) {
+static bool read_whole(const struct profile_reading *r, json_t *object, double *seconds) {
     return read_seconds(r, object, "forward", &seconds[WEIR_KIND_F]) &&
            read_seconds(r, object, "recompute", &seconds[WEIR_KIND_R]) &&
            read_seconds(r, object, "backward", &seconds[WEIR_KIND_B]) &&
@@ -238,7 +240,7 @@ static bool read_whole(const struct reading *r, json_t *object, double *seconds)
            read_seconds(r, object, "backward_weight", &seconds[WEIR_KIND_W]);
 }
 
-static bool read_dtype(const struct reading *r, json_t *root, enum weir_dtype *dtype) {
+static bool read_dtype(const struct profile_reading *r, json_t *root, enum weir_dtype *dtype) {
     char text[16];
     if (!read_text(r, root, "dtype", text, sizeof text)) return false;
     for (uint32_t d = 0; d < WEIR_DTYPE_COUNT; d++) {
@@ -248,7 +250,8 @@ static bool read_dtype(const struct reading *r, json_t *root, enum weir_dtype *d
     return fault(r, "dtype", "f32, f64 or bf16");
 }
 
-static bool read_counts(const struct reading *r, json_t *root, struct weir_profile *profile) {
+static bool read_counts(const struct profile_reading *r, json_t *root,
+                        struct weir_profile *profile) {
     char model[24];
     uint64_t rows = 0, threads = 0, steps = 0;
     bool good = read_natural(r, root, "rows", INT32_MAX, &rows) &&
@@ -264,7 +267,7 @@ static bool read_counts(const struct reading *r, json_t *root, struct weir_profi
     return (hex && model[16] == '\0') || fault(r, "model", "16 hexadecimal digits");
 }
 
-static bool read_arrays(const struct reading *r, json_t *root, uint32_t *out) {
+static bool read_arrays(const struct profile_reading *r, json_t *root, uint32_t *out) {
     uint64_t arrays = 0;
     if (!read_natural(r, root, "optimizer_arrays", 16, &arrays)) return false;
     *out = (uint32_t)arrays;
@@ -272,13 +275,14 @@ static bool read_arrays(const struct reading *r, json_t *root, uint32_t *out) {
 }
 
 /** Files from before there were GPUs do not say it. */
-static bool read_device(const struct reading *r, json_t *root, struct weir_profile *profile) {
+static bool read_device(const struct profile_reading *r, json_t *root,
+                        struct weir_profile *profile) {
     snprintf(profile->device, sizeof profile->device, "cpu");
     if (json_object_get(root, "device") == NULL) return true;
     return read_text(r, root, "device", profile->device, sizeof profile->device);
 }
 
-static bool read_head(const struct reading *r, json_t *root, struct weir_profile *profile) {
+static bool read_head(const struct profile_reading *r, json_t *root, struct weir_profile *profile) {
     return read_text(r, root, "version", profile->version, sizeof profile->version) &&
            read_device(r, root, profile) &&
            read_text(r, root, "machine", profile->machine, sizeof profile->machine) &&
@@ -293,7 +297,8 @@ static bool read_head(const struct reading *r, json_t *root, struct weir_profile
            read_whole(r, json_object_get(root, "whole"), profile->seconds);
 }
 
-static bool read_lists(struct reading *r, json_t *root, struct weir__profile *profile) {
+static bool read_lists(struct profile_reading *r, json_t *root,
+                       struct weir__profile_state *profile) {
     json_t *layers = json_object_get(root, "layers"), *skips = json_object_get(root, "skips");
     size_t skip_count = json_array_size(skips);
     struct weir_layer_skip *list = weir__pool_take(&profile->pool, skip_count, sizeof *list);
@@ -315,8 +320,8 @@ static bool read_lists(struct reading *r, json_t *root, struct weir__profile *pr
     return good;
 }
 
-static int read_profile(struct reading *r, const struct weir_allocator *allocator, json_t *root,
-                        struct weir__profile **profile) {
+static int read_profile(struct profile_reading *r, const struct weir_allocator *allocator,
+                        json_t *root, struct weir__profile_state **profile) {
     size_t layers = json_array_size(json_object_get(root, "layers"));
     if (json_integer_value(json_object_get(root, "weir_profile")) != FORM) {
         weir_faults_add(r->faults,
@@ -345,8 +350,8 @@ int weir_profile_load(const struct weir_allocator *allocator, const char *path,
         weir_faults_add(faults, "%s", error.message);
         return status;
     }
-    struct reading r = {weir__path_text(path, short_path), faults, ""};
-    struct weir__profile *made = NULL;
+    struct profile_reading r = {weir__path_text(path, short_path), faults, ""};
+    struct weir__profile_state *made = NULL;
     json_error_t where;
     json_t *root = json_loadb(bytes.data, bytes.count, JSON_REJECT_DUPLICATES, &where);
     if (root == NULL) {

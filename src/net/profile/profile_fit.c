@@ -11,10 +11,10 @@
 #include <string.h>
 
 int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layers,
-                          struct weir__profile **profile) {
+                          struct weir__profile_state **profile) {
     struct weir__pool pool;
     weir__pool_init(&pool, allocator);
-    struct weir__profile *made = weir__pool_take(&pool, 1, sizeof *made);
+    struct weir__profile_state *made = weir__pool_take(&pool, 1, sizeof *made);
     struct weir_layer_cost *list = weir__pool_take(&pool, layers, sizeof *list);
     uint32_t *kernels = weir__pool_take(&pool, layers, sizeof *kernels);
     if (made == NULL || list == NULL || kernels == NULL) {
@@ -32,7 +32,7 @@ int weir__profile_acquire(const struct weir_allocator *allocator, uint32_t layer
 
 void weir_profile_destroy(struct weir_profile *profile) {
     if (profile == NULL) return;
-    struct weir__pool pool = ((struct weir__profile *)profile)->pool; /* which holds itself */
+    struct weir__pool pool = ((struct weir__profile_state *)profile)->pool; /* which holds itself */
     weir__pool_clean_up(&pool);
 }
 
@@ -124,7 +124,7 @@ bool weir__profile_one_kind(const struct weir_net_options *options, enum weir__b
     return alike;
 }
 
-int weir__profile_identity(struct weir__profile *profile, const struct weir_model *model,
+int weir__profile_identity(struct weir__profile_state *profile, const struct weir_model *model,
                            const struct weir_net_options *options, bool timed) {
     struct weir_profile *shown = &profile->shown;
     int status = WEIR_OK;
@@ -145,7 +145,7 @@ int weir__profile_identity(struct weir__profile *profile, const struct weir_mode
     return WEIR_OK;
 }
 
-void weir__profile_optimizer(struct weir__profile *profile,
+void weir__profile_optimizer(struct weir__profile_state *profile,
                              const struct weir_optimizer *optimizer) {
     uint32_t arrays = profile->shown.infer_only ? 0 : weir__optimizer_arrays(optimizer);
     profile->shown.costs.optimizer_arrays = arrays;
@@ -202,7 +202,7 @@ static void expect_gpus_alike(const struct weir_net_options *options, const char
 int weir_profile_fit(struct weir_profile *profile, const struct weir_model *model,
                      const struct weir_net_options *options, struct weir_faults *faults) {
     struct weir_faults own = WEIR_FAULTS_INIT;
-    struct weir__profile wanted = {.pool = {0}};
+    struct weir__profile_state wanted = {.pool = {0}};
     struct weir_profile *want = &wanted.shown;
     if (!weir__profile_one_kind(options, &wanted.backend, faults)) return WEIR_ERR_CONFIG;
     own.allocator = faults == NULL ? options->pipe.allocator : faults->allocator;
@@ -227,6 +227,6 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
     status = own.count > 0 ? WEIR_ERR_CONFIG : WEIR_OK;
     weir_faults_clean_up(&own);
     if (status == WEIR_OK)
-        weir__profile_optimizer((struct weir__profile *)profile, &options->optimizer);
+        weir__profile_optimizer((struct weir__profile_state *)profile, &options->optimizer);
     return status;
 }

@@ -11,12 +11,12 @@ static const char *const op_names[] = {
 };
 _Static_assert(WEIR__COUNT_OF(op_names) == WEIR__OP_COUNT, "every op has a name");
 
-const char *weir__op_name(enum weir__op op) {
+const char *weir__op_name(enum weir__op_code op) {
     assert((unsigned)op < WEIR__OP_COUNT);
     return op_names[op];
 }
 
-const struct weir__kernel *weir__kernel_for(enum weir__op op, enum weir_dtype dtype,
+const struct weir__kernel *weir__kernel_for(enum weir__op_code op, enum weir_dtype dtype,
                                             enum weir__backend backend) {
     assert((unsigned)op < WEIR__OP_COUNT);
     if (backend == WEIR__BACKEND_CUDA) return weir__cuda_kernel_for(op, dtype);

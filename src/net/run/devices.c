@@ -58,7 +58,7 @@ static int find_workers(const struct weir_net_options *options, const bool *no_b
     if (pipe.search == NULL || pipe.search->size == sizeof quick) pipe.search = &quick;
     pipe.stage_count = options->stages;
     pipe.log = NULL; /* the pipe will say it */
-    int status = weir__pipe_table(&pipe, pipe.rows, no_backward, false, faults, &table);
+    int status = weir__make_table(&pipe, pipe.rows, no_backward, false, faults, &table);
     if (status != WEIR_OK) return status;
     weir__table_workers(table, workers);
     for (uint32_t s = 0; s < options->stages; s++) {
@@ -266,7 +266,7 @@ static int check_indices(const struct indices *indices, struct weir_error *error
 int weir__net_check_indices(const struct weir_net *net, const struct weir_net_batch *batch,
                             struct weir_error *error) {
     for (uint32_t s = 0; s < net->network.stage_count; s++) {
-        const struct weir__stage *stage = &net->stages[s];
+        const struct weir__net_stage *stage = &net->stages[s];
         const struct weir__graph *graph = &stage->compiled->graph;
         if (stage->plan.backend != WEIR__BACKEND_CUDA) continue;
         for (uint32_t i = 0; i < graph->forward_count; i++) {

@@ -39,7 +39,7 @@ static bool is_of(const struct weir_net *net, const struct used *used, uint32_t 
     for (uint32_t backend = 0; backend <= WEIR__BACKEND_CUDA; backend++) {
         if (!used->ops[op][backend]) continue;
         const struct weir__kernel *kernel =
-            weir__kernel_for((enum weir__op)op, net->dtype, (enum weir__backend)backend);
+            weir__kernel_for((enum weir__op_code)op, net->dtype, (enum weir__backend)backend);
         if (kernel != NULL && strcmp(kernel->library, library) == 0) return true;
     }
     return false;
@@ -50,7 +50,7 @@ static uint32_t list_library(const struct weir_net *net, const struct used *used
     uint32_t count = 0;
     for (uint32_t op = 0; op < WEIR__OP_COUNT; op++)
         if (is_of(net, used, op, library))
-            append(text, "%s%s", count++ == 0 ? "" : ", ", weir__op_name((enum weir__op)op));
+            append(text, "%s%s", count++ == 0 ? "" : ", ", weir__op_name((enum weir__op_code)op));
     if (count == 0) append(text, "none");
     return count;
 }

@@ -66,8 +66,8 @@ static int cut(struct weir_net *net, const struct weir_net_options *options,
     net->backends = weir__acquire(net->allocator, options->stages, sizeof net->backends[0]);
     net->cut_count = options->stages;
     if (net->balance == NULL || net->backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__partition(net->model, options->dtype, options->stages, options->balance,
-                                 net->balance, faults);
+    int status = weir__partition_model(net->model, options->dtype, options->stages,
+                                       options->balance, net->balance, faults);
     if (status == WEIR_OK)
         status = weir__net_backends(net->model, options, net->balance, faults, net->backends);
     if (status != WEIR_OK) return status;
@@ -96,7 +96,7 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
     struct weir_stage *list = weir__pool_take(pool, count, sizeof list[0]);
     if (net->stages == NULL || list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < count; s++) {
-        struct weir__stage *stage = &net->stages[s];
+        struct weir__net_stage *stage = &net->stages[s];
         stage->plan =
             (struct weir__instance_options){.allocator = net->allocator,
                                             .dtype = net->dtype,
@@ -243,8 +243,8 @@ uint32_t weir_net_parameter_count(const struct weir_net *net) {
 int weir_net_parameter(const struct weir_net *net, uint32_t index,
                        struct weir_parameter *parameter) {
     if (index >= net->network.named_count) return WEIR_ERR_NOT_FOUND;
-    const struct weir__parameter *info = &net->network.parameters[net->network.named[index]];
-    const struct weir__stage *stage = &net->stages[info->stage];
+    const struct weir__parameter_decl *info = &net->network.parameters[net->network.named[index]];
+    const struct weir__net_stage *stage = &net->stages[info->stage];
     *parameter = (struct weir_parameter){.name = info->name,
                                          .stage = info->stage,
                                          .layer = info->layer,
@@ -267,17 +267,17 @@ static void *at(void *base, size_t offset) {
 }
 
 /** By way of `held`, which is the host's. */
-static int share_array(struct weir_net *net, const struct weir__parameter *copy, void *to,
+static int share_array(struct weir_net *net, const struct weir__parameter_decl *copy, void *to,
                        const void *from, void *held, size_t bytes) {
     uint32_t source = net->network.parameters[copy->original].stage;
     int status = weir_pipe_read(net->pipe, source, held, from, bytes);
     return status == WEIR_OK ? weir_pipe_write(net->pipe, copy->stage, to, held, bytes) : status;
 }
 
-static int share_parameter(struct weir_net *net, const struct weir__parameter *copy, void *held,
-                           size_t bytes) {
-    const struct weir__parameter *from = &net->network.parameters[copy->original];
-    struct weir__stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
+static int share_parameter(struct weir_net *net, const struct weir__parameter_decl *copy,
+                           void *held, size_t bytes) {
+    const struct weir__parameter_decl *from = &net->network.parameters[copy->original];
+    struct weir__net_stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
     int status = share_array(net, copy, at(b->at.parameters, copy->offset),
                              at(a->at.parameters, from->offset), held, bytes);
     if (net->infer_only || copy->frozen) return status;
@@ -292,7 +292,7 @@ int weir_net_share(struct weir_net *net) {
     const struct weir__network *network = &net->network;
     int status = WEIR_OK;
     for (uint32_t i = 0; status == WEIR_OK && i < network->parameter_count; i++) {
-        const struct weir__parameter *copy = &network->parameters[i];
+        const struct weir__parameter_decl *copy = &network->parameters[i];
         if (copy->original == WEIR__NONE) continue;
         size_t bytes = (size_t)copy->count * weir_dtype_bytes(weir__exact_dtype(net->dtype));
         void *held = weir__acquire(net->allocator, bytes, 1);

@@ -9,7 +9,7 @@
 #include "net/compile/program.h"
 
 /** What a step tells its stages, through weir_step.user. */
-struct weir__net_step {
+struct weir__net_step_state {
     uint64_t number; /**< counts the net's steps from 1 */
     struct weir__places places;
     double lr;
@@ -28,7 +28,7 @@ struct weir__watch {
 
 /** A stage's context. Built by the net's thread; afterwards touched by the stage's worker, and by
  * the net's thread between steps only. */
-struct weir__stage {
+struct weir__net_stage {
     const struct weir__network *network;
     struct weir__stage_graph *compiled;
     struct weir__slices slices;
@@ -52,12 +52,12 @@ struct weir__stage {
 
 /** In the network's pool. `stage` is zeroed but for `plan`'s allocator, dtype, rows_max, threads,
  * threads_known and backend, and optimizer and seed. */
-int weir__stage_init(struct weir__stage *stage, struct weir__network *network, uint32_t index);
+int weir__stage_init(struct weir__net_stage *stage, struct weir__network *network, uint32_t index);
 /** Frees the instances. */
-void weir__stage_clean_up(struct weir__stage *stage);
+void weir__stage_clean_up(struct weir__net_stage *stage);
 /** The description for the engine; arrays in the network's pool. */
-int weir__stage_describe(struct weir__stage *stage, struct weir__network *network, uint32_t index,
-                         bool infer_only, struct weir_stage *description);
+int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *network,
+                         uint32_t index, bool infer_only, struct weir_stage *description);
 
 /** Optimizer arrays per parameter: 2 for AdamW, 1 for SGD with momentum, else 0. */
 uint32_t weir__optimizer_arrays(const struct weir_optimizer *optimizer);
@@ -66,17 +66,17 @@ const char *weir__optimizer_array_name(const struct weir_optimizer *optimizer, u
 /** Updates one parameter; `arrays` as many as weir__optimizer_arrays says. */
 void weir__optimizer_update(const struct weir_optimizer *optimizer, enum weir_dtype dtype,
                             bool reference, const struct weir_task *task, double lr,
-                            const struct weir__parameter *info, void *parameter,
+                            const struct weir__parameter_decl *info, void *parameter,
                             const void *gradient, void *const *arrays);
 
 struct weir_net {
     const struct weir_allocator *allocator;
     const struct weir_model *model;
     struct weir__network network;
-    enum weir__backend *backends; /**< per stage */
-    uint32_t *balance;            /**< layers per stage */
-    uint32_t cut_count;           /**< stages, as asked for: of these two lists */
-    struct weir__stage *stages;   /**< in the network's pool, as the rest */
+    enum weir__backend *backends;   /**< per stage */
+    uint32_t *balance;              /**< layers per stage */
+    uint32_t cut_count;             /**< stages, as asked for: of these two lists */
+    struct weir__net_stage *stages; /**< in the network's pool, as the rest */
     struct weir_optimizer optimizer;
     enum weir_dtype dtype;
     uint64_t seed;
@@ -91,7 +91,7 @@ struct weir_net {
     void *no_target;     /**< zeros, for inference without one */
     struct weir_pipe_options pipe_options;
     struct weir_pipe *pipe;
-    struct weir__net_step step;
+    struct weir__net_step_state step;
 };
 
 /** weir_net_new with layered graphs. */

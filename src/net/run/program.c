@@ -5,14 +5,15 @@
 
 #include "device/device.h"
 
-static const void *resolve(const struct weir__run *run, const struct weir__location *location) {
+static const void *resolve(const struct weir__program_run *run,
+                           const struct weir__location *location) {
     return (const void *)(run->bases[location->base] + location->offset);
 }
 
 /** Points the call at its node's lasting memory; weights are packed when a step comes by first. */
-static int take_lasting(const struct weir__run *run, const struct weir__node_call *node,
+static int take_lasting(const struct weir__program_run *run, const struct weir__node_call *node,
                         struct weir__op_call *call) {
-    struct weir__lasting *lasting = node->lasting;
+    struct weir__net_lasting *lasting = node->lasting;
     void *memory = (void *)(run->bases[WEIR__BASE_STATE] + lasting->offset);
     if (node->kernel->pack == NULL) {
         call->cache = memory;
@@ -26,14 +27,14 @@ static int take_lasting(const struct weir__run *run, const struct weir__node_cal
 }
 
 /** Before the i-th call. */
-static int stamp(const struct weir__run *run, uint32_t i) {
+static int stamp(const struct weir__program_run *run, uint32_t i) {
     if (run->events != NULL)
         return run->call.stream->device->calls->event_record(run->call.stream, &run->events[i]);
     run->stamps[i] = weir__now_ns();
     return WEIR_OK;
 }
 
-int weir__program_run(const struct weir__program *program, const struct weir__run *run,
+int weir__program_run(const struct weir__program *program, const struct weir__program_run *run,
                       const struct weir__planned_call **failed) {
     struct weir__op_call call = run->call;
     const void *in[WEIR__NODE_IN_MAX];

@@ -10,7 +10,7 @@
 
 /* ---- instances ---- */
 
-static struct weir__instance *find_instance(struct weir__stage *stage, int64_t rows) {
+static struct weir__instance *find_instance(struct weir__net_stage *stage, int64_t rows) {
     if (stage->found < stage->instance_count && stage->instances[stage->found]->rows == rows)
         return stage->instances[stage->found];
     for (uint32_t i = 0; i < stage->instance_count; i++) {
@@ -21,7 +21,7 @@ static struct weir__instance *find_instance(struct weir__stage *stage, int64_t r
     return NULL;
 }
 
-static int grow_instances(struct weir__stage *stage) {
+static int grow_instances(struct weir__net_stage *stage) {
     const struct weir_allocator *allocator = stage->plan.allocator;
     if (stage->instance_count < stage->instance_capacity) return WEIR_OK;
     uint32_t capacity = stage->instance_capacity == 0 ? 4 : 2 * stage->instance_capacity;
@@ -52,7 +52,7 @@ static uint32_t programs_of(uint32_t phases) {
 }
 
 static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) {
-    struct weir__stage *stage = context;
+    struct weir__net_stage *stage = context;
     struct weir__instance *instance = find_instance(stage, rows);
     int status = WEIR_OK;
     if (instance == NULL) {
@@ -85,12 +85,12 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
 
 /* ---- life on the worker ---- */
 
-static bool is_on_gpu(const struct weir__stage *stage) {
+static bool is_on_gpu(const struct weir__net_stage *stage) {
     return stage->plan.backend == WEIR__BACKEND_CUDA;
 }
 
 static int attach(void *context, const struct weir_attachment *attachment) {
-    struct weir__stage *stage = context;
+    struct weir__net_stage *stage = context;
     bool on_gpu = !attachment->stream->device->calls->synchronous;
     assert(on_gpu == is_on_gpu(stage)); /* devices.c has looked it up in the pipe's table */
     if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG;
@@ -100,7 +100,7 @@ static int attach(void *context, const struct weir_attachment *attachment) {
 }
 
 static int prepare(void *context, int64_t rows) {
-    struct weir__stage *stage = context;
+    struct weir__net_stage *stage = context;
     struct weir__instance *instance = find_instance(stage, rows);
     if (instance == NULL) return WEIR_ERR_ROWS;
     if (instance->prepared) return WEIR_OK;
@@ -110,7 +110,7 @@ static int prepare(void *context, int64_t rows) {
 }
 
 static void detach(void *context) {
-    struct weir__stage *stage = context;
+    struct weir__net_stage *stage = context;
     for (uint32_t i = 0; i < stage->instance_count; i++)
         weir__instance_release(stage->instances[i], stage->compiled->graph.node_count);
 }
@@ -121,7 +121,7 @@ static void point(uintptr_t *base, const struct weir_view *views, uint32_t index
     *base = views == NULL ? 0 : (uintptr_t)views[index].data;
 }
 
-static void fill_bases(const struct weir__stage *stage, const struct weir__instance *instance,
+static void fill_bases(const struct weir__net_stage *stage, const struct weir__instance *instance,
                        const struct weir_task *task, size_t discard) {
     uintptr_t *bases = stage->bases;
     const struct weir__graph *graph = &stage->compiled->graph;
@@ -158,7 +158,7 @@ static enum weir__program_kind program_of(const struct weir_task *task) {
         [WEIR_BACKWARD_INPUT] = WEIR__PROGRAM_BACKWARD_INPUT,
         [WEIR_BACKWARD_WEIGHT] = WEIR__PROGRAM_BACKWARD_WEIGHT,
         [WEIR_INFER] = WEIR__PROGRAM_INFER_LOSS};
-    const struct weir__net_step *step = task->user;
+    const struct weir__net_step_state *step = task->user;
     if (task->phase == WEIR_INFER && step != NULL && !step->has_target) return WEIR__PROGRAM_INFER;
     return by_phase[task->phase];
 }
@@ -168,13 +168,13 @@ static bool is_forward(enum weir_phase phase) {
 }
 
 /** What a GPU writes the host must not: it may come to that earlier, or later. */
-static bool zeroes_loss(const struct weir__stage *stage, const struct weir_task *task,
+static bool zeroes_loss(const struct weir__net_stage *stage, const struct weir_task *task,
                         enum weir__program_kind kind) {
     bool written = stage->compiled->graph.loss != NULL && kind != WEIR__PROGRAM_INFER;
     return is_forward(task->phase) && task->loss != NULL && !(written && is_on_gpu(stage));
 }
 
-static int report(const struct weir__stage *stage, const struct weir_task *task, int status,
+static int report(const struct weir__net_stage *stage, const struct weir_task *task, int status,
                   const struct weir__planned_call *failed) {
     if (task->error == NULL) return status;
     const char *label = weir__network_layer_label(stage->network, failed->layer);
@@ -186,33 +186,34 @@ static int report(const struct weir__stage *stage, const struct weir_task *task,
 }
 
 static int run(void *context, const struct weir_task *task) {
-    struct weir__stage *stage = context;
+    struct weir__net_stage *stage = context;
     const struct weir__instance *instance = find_instance(stage, task->rows);
     if (instance == NULL || !instance->prepared)
         return weir__fail(task->error, WEIR_ERR_ROWS,
                           "a micro-batch of %lld row%s was not prepared", (long long)task->rows,
                           weir__s((uint64_t)task->rows));
-    const struct weir__net_step *step = task->user;
+    const struct weir__net_step_state *step = task->user;
     const struct weir__planned_call *failed = NULL;
     enum weir__program_kind kind = program_of(task);
     const struct weir__program *program = &instance->programs[kind];
     assert((instance->planned >> kind & 1) != 0);
     fill_bases(stage, instance, task, program->discard);
     if (zeroes_loss(stage, task, kind)) *task->loss = 0;
-    struct weir__run run = {.bases = stage->bases,
-                            .step = step == NULL ? 0 : step->number,
-                            .output_wanted = !stage->last || step == NULL || step->output_wanted,
-                            .stamps = stage->watch == NULL ? NULL : stage->watch->stamps,
-                            .events = stage->watch == NULL ? NULL : stage->watch->events,
-                            .call = {.overwrite = task->gradients_first,
-                                     .infer = task->phase == WEIR_INFER,
-                                     .seed = stage->seed,
-                                     .mini_batch = task->mini_batch,
-                                     .row_first = task->row_first,
-                                     .loss_weight = task->loss_weight,
-                                     .places = step == NULL ? NULL : &step->places,
-                                     .stream = is_on_gpu(stage) ? task->stream : NULL,
-                                     .error = task->error}};
+    struct weir__program_run run = {.bases = stage->bases,
+                                    .step = step == NULL ? 0 : step->number,
+                                    .output_wanted =
+                                        !stage->last || step == NULL || step->output_wanted,
+                                    .stamps = stage->watch == NULL ? NULL : stage->watch->stamps,
+                                    .events = stage->watch == NULL ? NULL : stage->watch->events,
+                                    .call = {.overwrite = task->gradients_first,
+                                             .infer = task->phase == WEIR_INFER,
+                                             .seed = stage->seed,
+                                             .mini_batch = task->mini_batch,
+                                             .row_first = task->row_first,
+                                             .loss_weight = task->loss_weight,
+                                             .places = step == NULL ? NULL : &step->places,
+                                             .stream = is_on_gpu(stage) ? task->stream : NULL,
+                                             .error = task->error}};
     int status = weir__program_run(program, &run, &failed);
     if (status != WEIR_OK && failed == NULL)
         return weir__fail(task->error, status, "timing its layers failed: %s",
@@ -228,36 +229,37 @@ static void *at(void *base, size_t offset) {
 }
 
 /** The stage's i-th. */
-static const struct weir__parameter *parameter_of(const struct weir__stage *stage, uint32_t i) {
+static const struct weir__parameter_decl *parameter_of(const struct weir__net_stage *stage,
+                                                       uint32_t i) {
     return &stage->network->parameters[stage->compiled->parameter_first + i];
 }
 
 /** Uses of a parameter are summed in layer order, once per update. Those that stages share are
  * summed by the first one's, from everywhere; what the others have stays as it is. */
-static void fold_uses(const struct weir__stage *stage, const struct weir_task *task) {
+static void fold_uses(const struct weir__net_stage *stage, const struct weir_task *task) {
     const struct weir__graph *graph = &stage->compiled->graph;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         const struct weir__accumulator *use = &graph->accumulators[i];
-        const struct weir__parameter *parameter = &stage->network->parameters[use->parameter];
+        const struct weir__parameter_decl *parameter = &stage->network->parameters[use->parameter];
         if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
-        weir__accumulate(stage->network->dtype, at(task->gradients, parameter->offset),
-                         at(task->gradients, use->offset), parameter->count);
+        weir__accumulate_values(stage->network->dtype, at(task->gradients, parameter->offset),
+                                at(task->gradients, use->offset), parameter->count);
     }
     for (uint32_t t = 0; t < task->tied_count; t++) {
-        const struct weir__parameter *parameter = &stage->network->parameters[stage->tied[t]];
+        const struct weir__parameter_decl *parameter = &stage->network->parameters[stage->tied[t]];
         if (parameter->original != WEIR__NONE) continue;
         for (uint32_t u = 1; u < task->tied[t].use_count; u++)
-            weir__accumulate(stage->network->dtype, task->tied[t].gradients[0],
-                             task->tied[t].gradients[u], parameter->count);
+            weir__accumulate_values(stage->network->dtype, task->tied[t].gradients[0],
+                                    task->tied[t].gradients[u], parameter->count);
     }
 }
 
 static int norm(void *context, const struct weir_task *task) {
-    struct weir__stage *stage = context;
+    struct weir__net_stage *stage = context;
     if (is_on_gpu(stage)) return weir__stage_norm_cuda(stage, task);
     fold_uses(stage, task);
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        const struct weir__parameter *parameter = parameter_of(stage, i);
+        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
         task->norm_squares[i] = 0;
         if (parameter->frozen || parameter->original != WEIR__NONE) continue;
         task->norm_squares[i] =
@@ -269,21 +271,21 @@ static int norm(void *context, const struct weir_task *task) {
 
 /** Where the whole gradient of the stage's parameter `number` lies: of a copy, where the original's
  * does. */
-static const void *whole_gradient(const struct weir__stage *stage, const struct weir_task *task,
+static const void *whole_gradient(const struct weir__net_stage *stage, const struct weir_task *task,
                                   uint32_t number) {
-    const struct weir__parameter *parameter = &stage->network->parameters[number];
+    const struct weir__parameter_decl *parameter = &stage->network->parameters[number];
     for (uint32_t t = 0; parameter->original != WEIR__NONE && t < task->tied_count; t++)
         if (stage->tied[t] == number) return task->tied[t].gradients[0];
     return at(task->gradients, parameter->offset);
 }
 
 static int update(void *context, const struct weir_task *task) {
-    struct weir__stage *stage = context;
+    struct weir__net_stage *stage = context;
     if (is_on_gpu(stage)) return weir__stage_update_cuda(stage, task);
-    const struct weir__net_step *step = task->user;
+    const struct weir__net_step_state *step = task->user;
     size_t bytes = stage->compiled->trainable_bytes;
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        const struct weir__parameter *parameter = parameter_of(stage, i);
+        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
         if (parameter->frozen) continue;
         size_t offset = parameter->offset;
         void *arrays[2] = {at(task->optimizer, offset), at(task->optimizer, bytes + offset)};
@@ -310,7 +312,7 @@ static const struct weir_stage_calls calls = {.forward = run,
 
 /* ---- describing ---- */
 
-int weir__stage_init(struct weir__stage *stage, struct weir__network *network, uint32_t index) {
+int weir__stage_init(struct weir__net_stage *stage, struct weir__network *network, uint32_t index) {
     struct weir__stage_graph *compiled = &network->stages[index];
     stage->network = network;
     stage->compiled = compiled;
@@ -335,14 +337,14 @@ int weir__stage_init(struct weir__stage *stage, struct weir__network *network, u
     return weir__lasting_plan(&stage->plan, stage->plan.lasting, &stage->state_bytes);
 }
 
-void weir__stage_clean_up(struct weir__stage *stage) {
+void weir__stage_clean_up(struct weir__net_stage *stage) {
     for (uint32_t i = 0; i < stage->instance_count; i++)
         weir__instance_destroy(stage->plan.allocator, stage->instances[i]);
     weir__release(stage->plan.allocator, stage->instances, stage->instance_capacity,
                   sizeof stage->instances[0]);
 }
 
-static void describe_skip(const struct weir__stage *stage, const struct weir__network *network,
+static void describe_skip(const struct weir__net_stage *stage, const struct weir__network *network,
                           uint32_t slot, struct weir_skip_use *use) {
     const struct weir__skip_slot *from = &stage->compiled->graph.skips[slot];
     const struct weir__skip *skip = &network->skips[from->skip];
@@ -354,7 +356,7 @@ static void describe_skip(const struct weir__stage *stage, const struct weir__ne
 }
 
 /** Every use, in layer order, of a parameter that another stage uses too. */
-static int describe_ties(struct weir__stage *stage, struct weir__network *network,
+static int describe_ties(struct weir__net_stage *stage, struct weir__network *network,
                          struct weir_stage *description) {
     const struct weir__graph *graph = &stage->compiled->graph;
     struct weir_tie *ties = weir__pool_take(&network->pool, graph->accumulator_count, sizeof *ties);
@@ -363,7 +365,7 @@ static int describe_ties(struct weir__stage *stage, struct weir__network *networ
     uint32_t count = 0, names = 0;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         uint32_t number = graph->accumulators[i].parameter, k = 0;
-        const struct weir__parameter *parameter = &network->parameters[number];
+        const struct weir__parameter_decl *parameter = &network->parameters[number];
         if (!weir__parameter_is_shared(parameter)) continue;
         ties[count++] =
             (struct weir_tie){.name = parameter->name,
@@ -378,8 +380,8 @@ static int describe_ties(struct weir__stage *stage, struct weir__network *networ
     return WEIR_OK;
 }
 
-int weir__stage_describe(struct weir__stage *stage, struct weir__network *network, uint32_t index,
-                         bool infer_only, struct weir_stage *description) {
+int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *network,
+                         uint32_t index, bool infer_only, struct weir_stage *description) {
     struct weir__stage_graph *compiled = stage->compiled;
     uint32_t skips = compiled->graph.skip_count;
     struct weir_tensor *output = weir__pool_take(&network->pool, 1, sizeof *output);

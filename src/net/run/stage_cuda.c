@@ -3,7 +3,8 @@
 
 #include "net/cuda/flat.h"
 
-static const struct weir__parameter *parameter_of(const struct weir__stage *stage, uint32_t i) {
+static const struct weir__parameter_decl *parameter_of(const struct weir__net_stage *stage,
+                                                       uint32_t i) {
     return &stage->network->parameters[stage->compiled->parameter_first + i];
 }
 
@@ -12,9 +13,9 @@ static float *at(void *base, size_t offset) {
 }
 
 /** Copies of what other stages own have their sums of squares there, and their gradients too. */
-static void add_spans(struct weir__stage *stage, bool copies) {
+static void add_spans(struct weir__net_stage *stage, bool copies) {
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        const struct weir__parameter *parameter = parameter_of(stage, i);
+        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
         bool decays = !stage->optimizer.decay_matrices_only || parameter->rank >= 2;
         if (parameter->frozen || (parameter->original != WEIR__NONE) != copies) continue;
         stage->spans[stage->span_count++] = (struct weir__cuda_span){
@@ -22,7 +23,7 @@ static void add_spans(struct weir__stage *stage, bool copies) {
     }
 }
 
-int weir__stage_init_cuda(struct weir__stage *stage, struct weir__network *network) {
+int weir__stage_init_cuda(struct weir__net_stage *stage, struct weir__network *network) {
     uint32_t most = stage->compiled->parameter_count;
     stage->spans = weir__pool_take(&network->pool, most, sizeof stage->spans[0]);
     if (stage->spans == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -34,18 +35,18 @@ int weir__stage_init_cuda(struct weir__stage *stage, struct weir__network *netwo
 }
 
 /** In the order of a CPU: uses within the stage, then those of all stages. */
-static int fold_uses(const struct weir__stage *stage, const struct weir_task *task) {
+static int fold_uses(const struct weir__net_stage *stage, const struct weir_task *task) {
     const struct weir__graph *graph = &stage->compiled->graph;
     int status = WEIR_OK;
     for (uint32_t i = 0; status == WEIR_OK && i < graph->accumulator_count; i++) {
         const struct weir__accumulator *use = &graph->accumulators[i];
-        const struct weir__parameter *parameter = &stage->network->parameters[use->parameter];
+        const struct weir__parameter_decl *parameter = &stage->network->parameters[use->parameter];
         if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
         status = weir__cuda_accumulate(task->stream, at(task->gradients, parameter->offset),
                                        at(task->gradients, use->offset), parameter->count);
     }
     for (uint32_t t = 0; t < task->tied_count; t++) {
-        const struct weir__parameter *parameter = &stage->network->parameters[stage->tied[t]];
+        const struct weir__parameter_decl *parameter = &stage->network->parameters[stage->tied[t]];
         if (parameter->original != WEIR__NONE) continue;
         for (uint32_t u = 1; status == WEIR_OK && u < task->tied[t].use_count; u++)
             status = weir__cuda_accumulate(task->stream, task->tied[t].gradients[0],
@@ -54,11 +55,11 @@ static int fold_uses(const struct weir__stage *stage, const struct weir_task *ta
     return status;
 }
 
-int weir__stage_norm_cuda(struct weir__stage *stage, const struct weir_task *task) {
+int weir__stage_norm_cuda(struct weir__net_stage *stage, const struct weir_task *task) {
     int status = fold_uses(stage, task);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        const struct weir__parameter *parameter = parameter_of(stage, i);
+        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
         bool counted = !parameter->frozen && parameter->original == WEIR__NONE;
         if (!counted) task->norm_squares[i] = 0; /* the GPU writes the others */
     }
@@ -67,36 +68,36 @@ int weir__stage_norm_cuda(struct weir__stage *stage, const struct weir_task *tas
 }
 
 /** `gradients` is where the spans' would begin if they were laid out as the parameters are. */
-static int update_spans(const struct weir__stage *stage, const struct weir_task *task,
+static int update_spans(const struct weir__net_stage *stage, const struct weir_task *task,
                         const struct weir__cuda_span *spans, uint32_t count,
                         const float *gradients) {
     const struct weir_optimizer *optimizer = &stage->optimizer;
-    const struct weir__net_step *step = task->user;
+    const struct weir__net_step_state *step = task->user;
     double lr = step == NULL ? optimizer->lr : step->lr;
     float *first = at(task->optimizer, 0);
     float *second = at(task->optimizer, stage->compiled->trainable_bytes);
     if (optimizer->kind == WEIR_OPTIMIZER_ADAMW) {
-        struct weir__adamw adamw = {.lr = lr,
-                                    .beta1 = optimizer->beta1,
-                                    .beta2 = optimizer->beta2,
-                                    .eps = optimizer->eps,
-                                    .weight_decay = optimizer->weight_decay,
-                                    .step = task->update + 1};
+        struct weir__adamw_step adamw = {.lr = lr,
+                                         .beta1 = optimizer->beta1,
+                                         .beta2 = optimizer->beta2,
+                                         .eps = optimizer->eps,
+                                         .weight_decay = optimizer->weight_decay,
+                                         .step = task->update + 1};
         return weir__cuda_adamw(task->stream, &adamw, task->verdict, spans, count, task->parameters,
                                 gradients, first, second);
     }
     if (optimizer->kind != WEIR_OPTIMIZER_SGD) return WEIR_OK;
-    struct weir__sgd sgd = {.lr = lr,
-                            .momentum = optimizer->momentum,
-                            .weight_decay = optimizer->weight_decay,
-                            .nesterov = optimizer->nesterov,
-                            .first = task->update == 0};
+    struct weir__sgd_step sgd = {.lr = lr,
+                                 .momentum = optimizer->momentum,
+                                 .weight_decay = optimizer->weight_decay,
+                                 .nesterov = optimizer->nesterov,
+                                 .first = task->update == 0};
     return weir__cuda_sgd(task->stream, &sgd, task->verdict, spans, count, task->parameters,
                           gradients, optimizer->momentum != 0 ? first : NULL);
 }
 
 /** Of a copy's span: the whole gradient lies where its original's does, which ties name. */
-static const float *gradients_of(const struct weir__stage *stage, const struct weir_task *task,
+static const float *gradients_of(const struct weir__net_stage *stage, const struct weir_task *task,
                                  const struct weir__cuda_span *span) {
     uint32_t number = stage->compiled->parameter_first + span->result;
     for (uint32_t t = 0; t < task->tied_count; t++)
@@ -107,7 +108,7 @@ static const float *gradients_of(const struct weir__stage *stage, const struct w
     return NULL;
 }
 
-int weir__stage_update_cuda(struct weir__stage *stage, const struct weir_task *task) {
+int weir__stage_update_cuda(struct weir__net_stage *stage, const struct weir_task *task) {
     int status = update_spans(stage, task, stage->spans, stage->own_count, task->gradients);
     for (uint32_t i = stage->own_count; status == WEIR_OK && i < stage->span_count; i++)
         status = update_spans(stage, task, &stage->spans[i], 1,

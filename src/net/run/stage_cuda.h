@@ -8,8 +8,8 @@
 #include "net/run/net.h"
 
 /** Makes the spans, in the network's pool. */
-int weir__stage_init_cuda(struct weir__stage *stage, struct weir__network *network);
-int weir__stage_norm_cuda(struct weir__stage *stage, const struct weir_task *task);
-int weir__stage_update_cuda(struct weir__stage *stage, const struct weir_task *task);
+int weir__stage_init_cuda(struct weir__net_stage *stage, struct weir__network *network);
+int weir__stage_norm_cuda(struct weir__net_stage *stage, const struct weir_task *task);
+int weir__stage_update_cuda(struct weir__net_stage *stage, const struct weir_task *task);
 
 #endif

@@ -393,7 +393,7 @@ static int parse_table(const struct weir_pipe_options *options,
     return status;
 }
 
-int weir__pipe_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
+int weir__make_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
                      bool whole, struct weir_faults *faults, struct weir_table **table) {
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
     want.allocator = options->allocator;
@@ -426,7 +426,7 @@ int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir
                       struct weir_table **table) {
     const struct weir_pipe_options *options = &setup->options;
     int status =
-        weir__pipe_table(options, rows, setup->flow.no_backward, is_whole(setup), faults, table);
+        weir__make_table(options, rows, setup->flow.no_backward, is_whole(setup), faults, table);
     if (status != WEIR_OK) return status;
     status = weir__table_check_flow(*table, &setup->flow, options->allocator, faults);
     if (status == WEIR_OK) return WEIR_OK;

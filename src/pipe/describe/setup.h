@@ -30,7 +30,7 @@ struct weir__tie_use {
     uint32_t stage;
     size_t offset; /**< in the stage's gradients */
 };
-struct weir__tie {
+struct weir__tie_group {
     const char *name;
     size_t bytes; /**< of each use */
     uint32_t use_count;
@@ -53,7 +53,7 @@ struct weir__setup {
     uint32_t route_count;
     struct weir__route *routes;
     uint32_t tie_count;
-    struct weir__tie *ties;
+    struct weir__tie_group *ties;
     size_t *input_row_bytes;  /**< per pipe input: of one row; of the whole if replicated */
     size_t *output_row_bytes; /**< per output of the last stage */
     bool estimate;            /**< arenas are what lives at once at most: nothing is packed */
@@ -106,7 +106,7 @@ int weir__setup_check_rows(const struct weir__setup *setup, int64_t rows,
  * depends on of them are `no_backward` (one per stage, or NULL) and whether some stage has its
  * backward `whole` only. Whether it can run is not checked. `table` is the caller's.
  */
-int weir__pipe_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
+int weir__make_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
                      bool whole, struct weir_faults *faults, struct weir_table **table);
 /** The same of a setup, proven to run. */
 int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,

@@ -105,11 +105,11 @@ void weir__ties_check(const struct weir_pipe_options *options, struct weir_fault
 
 /* ---- groups ---- */
 
-static struct weir__tie *find_or_begin(struct weir__setup *setup, struct weir__name_set *names,
-                                       const char *name) {
+static struct weir__tie_group *find_or_begin(struct weir__setup *setup,
+                                             struct weir__name_set *names, const char *name) {
     uint32_t found = weir__name_set_find(names, name);
     if (found != WEIR__NO_NAME) return &setup->ties[found];
-    struct weir__tie *tie = &setup->ties[setup->tie_count];
+    struct weir__tie_group *tie = &setup->ties[setup->tie_count];
     tie->name = weir__pool_text(&setup->pool, name);
     if (tie->name == NULL || !weir__name_set_add(names, tie->name, setup->tie_count)) return NULL;
     setup->tie_count++;
@@ -124,7 +124,7 @@ static bool group_stage(struct weir__setup *setup, struct weir__name_set *names,
     if (list == NULL) return false;
     for (uint32_t i = 0; i < at->stage.tie_count; i++) {
         const struct weir_tie *from = &at->stage.ties[i];
-        struct weir__tie *tie = find_or_begin(setup, names, from->name);
+        struct weir__tie_group *tie = find_or_begin(setup, names, from->name);
         if (tie == NULL) return false;
         uint32_t number = (uint32_t)(tie - setup->ties), k = 0;
         if (tie->uses == NULL) tie->uses = weir__pool_take(&setup->pool, all, sizeof *tie->uses);
@@ -143,7 +143,7 @@ static bool make_flow(struct weir__setup *setup) {
     struct weir__flow_tie *flow = weir__pool_take(pool, setup->tie_count, sizeof *flow);
     if (flow == NULL) return false;
     for (uint32_t t = 0; t < setup->tie_count; t++) {
-        const struct weir__tie *tie = &setup->ties[t];
+        const struct weir__tie_group *tie = &setup->ties[t];
         uint32_t *others = weir__pool_take(pool, tie->use_count, sizeof *others);
         if (others == NULL) return false;
         flow[t] = (struct weir__flow_tie){.owner = tie->uses[0].stage, .others = others};

@@ -82,7 +82,7 @@ static uint32_t copier(const struct choosing *c, const struct weir__lane *lane) 
     return weir__setup_device(c->setup, lane->worker).synchronous ? lane->from : lane->worker;
 }
 
-static bool is_busy(const struct choosing *c, const struct weir__copy *copy) {
+static bool is_busy(const struct choosing *c, const struct weir__prepared_copy *copy) {
     const struct weir__prepared *p = c->prepared;
     uint32_t worker = copier(c, &p->lanes[copy->lane]);
     uint32_t memory = weir__setup_device(c->setup, worker).memory;
@@ -104,7 +104,7 @@ static enum weir__link_kind kind_of(const struct choosing *c, const struct weir_
 /* ---- choosing ---- */
 
 static void choose_alone(const struct choosing *c, uint32_t number, bool busy) {
-    struct weir__copy *copy = &c->prepared->copies[number];
+    struct weir__prepared_copy *copy = &c->prepared->copies[number];
     enum weir__link_kind kind = kind_of(c, &c->prepared->lanes[copy->lane]);
     uint32_t blocks = weir__way_blocks(kind, copy->bytes);
     copy->unit = number;
@@ -123,7 +123,7 @@ struct comparison {
     uint32_t tiles, count;
 };
 
-static void consider(const struct choosing *c, const struct weir__copy *copy, bool busy,
+static void consider(const struct choosing *c, const struct weir__prepared_copy *copy, bool busy,
                      struct comparison *costs) {
     enum weir__link_kind kind = kind_of(c, &c->prepared->lanes[copy->lane]);
     uint32_t tiles = (uint32_t)(copy->bytes / WEIR__WAY_TILE_BYTES) + 1;
@@ -134,15 +134,15 @@ static void consider(const struct choosing *c, const struct weir__copy *copy, bo
     costs->count++;
 }
 
-static bool may_join(const struct choosing *c, const struct weir__copy *first,
-                     const struct weir__copy *copy) {
+static bool may_join(const struct choosing *c, const struct weir__prepared_copy *first,
+                     const struct weir__prepared_copy *copy) {
     bool small = copy->bytes <= WEIR__WAY_BATCHED_MAX || c->by == WEIR_COPY_BY_BATCH;
     return copy->lane == first->lane && copy->unit == WEIR__NO_COPY && small;
 }
 
 /* Whether those of [first, end) that may join are better done together. */
 static bool pays(const struct choosing *c, uint32_t first, uint32_t end, bool busy) {
-    const struct weir__copy *copies = c->prepared->copies;
+    const struct weir__prepared_copy *copies = c->prepared->copies;
     struct comparison costs = {0};
     for (uint32_t i = first; i < end && costs.count < WEIR__UNIT_COPIES; i++)
         if (may_join(c, &copies[first], &copies[i])) consider(c, &copies[i], busy, &costs);
@@ -153,7 +153,7 @@ static bool pays(const struct choosing *c, uint32_t first, uint32_t end, bool bu
 }
 
 static void join(const struct choosing *c, uint32_t first, uint32_t end) {
-    struct weir__copy *copies = c->prepared->copies;
+    struct weir__prepared_copy *copies = c->prepared->copies;
     uint32_t count = 1, last = first;
     copies[first].unit = first;
     copies[first].by_kernel = true;
@@ -167,7 +167,7 @@ static void join(const struct choosing *c, uint32_t first, uint32_t end) {
 }
 
 static void choose_call(const struct choosing *c, const struct weir__call *call) {
-    struct weir__copy *copies = c->prepared->copies;
+    struct weir__prepared_copy *copies = c->prepared->copies;
     bool together = c->by == WEIR_COPY_BY_CHOICE || c->by == WEIR_COPY_BY_BATCH;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         if (copies[i].lane == WEIR__NO_LANE) continue;
@@ -194,7 +194,7 @@ void weir__ways_choose(struct weir__prepared *prepared, const struct weir__setup
 struct weir_plan_copies weir__ways_count(const struct weir__prepared *prepared, uint32_t worker) {
     struct weir_plan_copies count = {0};
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
-        const struct weir__copy *copy = &prepared->copies[i];
+        const struct weir__prepared_copy *copy = &prepared->copies[i];
         if (copy->lane == WEIR__NO_LANE || prepared->lanes[copy->lane].worker != worker) continue;
         bool alone = copy->unit == i && copy->next == WEIR__NO_COPY;
         count.by_engine += !copy->by_kernel;

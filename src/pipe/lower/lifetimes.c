@@ -226,7 +226,8 @@ static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_
     return true;
 }
 
-bool weir__lifetimes_copy(struct builder *b, uint32_t worker, const struct weir__copy *copy) {
+bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
+                          const struct weir__prepared_copy *copy) {
     struct weir__prepared *prepared = b->prepared;
     bool caller = copy->from_block == WEIR__NO_BLOCK;
     uint32_t from = caller ? WEIR__FROM_CALLER : prepared->memory.blocks[copy->from_block].worker;
@@ -235,7 +236,7 @@ bool weir__lifetimes_copy(struct builder *b, uint32_t worker, const struct weir_
                          sizeof *prepared->copies))
         return false;
     prepared->copies = copies;
-    struct weir__copy *added = &prepared->copies[prepared->copy_count++];
+    struct weir__prepared_copy *added = &prepared->copies[prepared->copy_count++];
     *added = *copy;
     return find_lane(b, worker, from, &added->lane);
 }
@@ -264,11 +265,11 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
         enum weir__block_class class_of = memory->blocks[from].class_of;
         *copy = weir__memory_block(memory, class_of, worker, bytes);
         weir__memory_use(memory, from, action);
-        struct weir__copy added = {.action = action,
-                                   .made = WEIR__NO_ACTION,
-                                   .from_block = from,
-                                   .to_block = *copy,
-                                   .bytes = bytes};
+        struct weir__prepared_copy added = {.action = action,
+                                            .made = WEIR__NO_ACTION,
+                                            .from_block = from,
+                                            .to_block = *copy,
+                                            .bytes = bytes};
         if (!weir__lifetimes_copy(b, worker, &added)) weir__memory_fail(memory);
     }
     weir__memory_use(memory, *copy, action);
@@ -300,7 +301,7 @@ static void read_entering(struct builder *b, const struct touching *t, uint32_t 
     uint32_t i = b->setup->options.inputs[k].replicated ? 0 : t->i;
     uint32_t *block = &b->entering[t->stage].copies[(size_t)i * t->at->entering_count + e];
     if (*block == WEIR__NO_BLOCK) {
-        struct weir__copy copy = {
+        struct weir__prepared_copy copy = {
             .action = t->action, .made = WEIR__NO_ACTION, .from_block = WEIR__NO_BLOCK, .input = k};
         slice_input(b, k, i, &copy.input_offset, &copy.bytes);
         *block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, t->worker, copy.bytes);
@@ -498,7 +499,7 @@ static void read_kept(struct builder *b, const struct touching *t, bool weight) 
     read_skip_grads(b, t, mask->skip_grads, !weight);
 }
 
-static void touch(struct builder *b, const struct touching *t, const struct weir__kind *kind,
+static void touch(struct builder *b, const struct touching *t, const struct weir__kind_facts *kind,
                   enum weir_phase phase) {
     const struct weir_stage *stage = &t->at->stage;
     if (kind->reads & WEIR__INPUTS)
@@ -517,7 +518,7 @@ static void touch(struct builder *b, const struct touching *t, const struct weir
 
 static void visit(struct builder *b, uint32_t a) {
     struct weir__call *call = &b->prepared->calls[a];
-    const struct weir__kind *kind = &weir__kinds[call->action.kind];
+    const struct weir__kind_facts *kind = &weir__kinds[call->action.kind];
     uint32_t s = call->action.stage, i = call->action.micro_batch;
     bool ragged = kind->per_micro_batch && i + 1 == b->m &&
                   weir__lifetimes_rows_of(b, i) != weir__lifetimes_rows_of(b, 0);

@@ -74,11 +74,12 @@ static inline int64_t weir__lifetimes_rows_of(const struct builder *b, uint32_t 
 }
 
 /** A copy to the worker, for an action of its. False without memory. */
-bool weir__lifetimes_copy(struct builder *b, uint32_t worker, const struct weir__copy *copy);
+bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
+                          const struct weir__prepared_copy *copy);
 /** Numbers the portals of every micro-batch. */
 bool weir__lifetimes_trackers(struct builder *b);
 /** What the action's portals do around its call. */
 void weir__lifetimes_moves(struct builder *b, const struct touching *t,
-                           const struct weir__kind *kind);
+                           const struct weir__kind_facts *kind);
 
 #endif

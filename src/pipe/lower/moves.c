@@ -35,7 +35,7 @@ static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uin
 }
 
 static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
-                        const struct weir__kind *kind) {
+                        const struct weir__kind_facts *kind) {
     const struct weir__route *route = &b->setup->routes[r];
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     bool forward = (kind->writes & WEIR__SKIPS_OUT) != 0;
@@ -55,7 +55,7 @@ static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
 }
 
 static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t k,
-                         const struct weir__kind *kind) {
+                         const struct weir__kind_facts *kind) {
     const struct weir__route *route = &b->setup->routes[r];
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
@@ -73,7 +73,7 @@ static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r
 }
 
 void weir__lifetimes_moves(struct builder *b, const struct touching *t,
-                           const struct weir__kind *kind) {
+                           const struct weir__kind_facts *kind) {
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
         if (r == WEIR__NO_ROUTE) continue;

@@ -13,13 +13,13 @@
 
 /** "Worker's row must have ended `count` actions", or one of the waiting worker's own copies must
  * have: then that is meant. */
-struct weir__wait {
+struct weir__needed_wait {
     uint32_t worker;
     uint32_t count;
     uint32_t action; /**< the last of them, in the table; of a copy: the one that it is for */
     uint32_t copy;   /**< a unit's first, or WEIR__NO_COPY */
     bool delayed;    /**< a copied crossing: link_delay_ns counts from that action's end */
-    uint8_t cause;   /**< enum weir__cause; MEMORY where only bytes that are shared say so */
+    uint8_t cause;   /**< enum weir__edge_cause; MEMORY where only bytes that are shared say so */
 };
 #define WEIR__NO_COPY UINT32_MAX
 
@@ -45,7 +45,7 @@ enum { WEIR__HOP_SLOTS = 4, WEIR__HOP_PIECE_BYTES = 4 << 20 };
 
 /** A crossing between memories, for the action that needs it first. Without a lane it is done by
  * the worker's thread when the action starts. */
-struct weir__copy {
+struct weir__prepared_copy {
     uint32_t action;
     uint32_t made;       /**< the action after which it can be made: of what lasts, else
                               WEIR__NO_ACTION, and the first that uses the block is */
@@ -184,8 +184,8 @@ struct weir__prepared {
     struct weir__call *calls;        /**< per action of the table */
     struct weir__views *views;       /**< [stage][micro-batch] */
     const struct weir_view *nothing; /**< as many empty views as any stage has of one sort */
-    struct weir__wait *waits;
-    struct weir__copy *copies;
+    struct weir__needed_wait *waits;
+    struct weir__prepared_copy *copies;
     struct weir__portal_move *moves;
     struct weir__return *returns;
     struct weir__lane *lanes;
@@ -235,7 +235,7 @@ static inline struct weir__views *weir__prepared_views(const struct weir__prepar
 }
 /** The action after which a copy that is not the caller's can be made; after the replay. */
 static inline uint32_t weir__prepared_made(const struct weir__prepared *prepared,
-                                           const struct weir__copy *copy) {
+                                           const struct weir__prepared_copy *copy) {
     if (copy->made != WEIR__NO_ACTION) return copy->made;
     return weir__memory_first(&prepared->memory, copy->from_block, prepared->start, prepared->end);
 }
@@ -255,7 +255,7 @@ static inline size_t weir__unit_slot_bytes(const struct weir__prepared *prepared
 }
 /** Whom `worker` waits for: of a copy, the worker at its other end; -1: the caller. */
 static inline int32_t weir__wait_for_whom(const struct weir__prepared *prepared, uint32_t worker,
-                                          const struct weir__wait *wait) {
+                                          const struct weir__needed_wait *wait) {
     if (wait->copy == WEIR__NO_COPY) return (int32_t)wait->worker;
     const struct weir__lane *lane = &prepared->lanes[prepared->copies[wait->copy].lane];
     if (lane->from == WEIR__FROM_CALLER) return -1;

@@ -42,19 +42,19 @@ static uint32_t memory_of(const struct weir__prepared *prepared, const struct we
 }
 
 /* The use's gradient, which `made` writes last, into a block that the action reads. */
-static bool copy_use(struct builder *b, uint32_t action, const struct weir__tie *tie, uint32_t use,
-                     uint32_t made, uint32_t *block) {
+static bool copy_use(struct builder *b, uint32_t action, const struct weir__tie_group *tie,
+                     uint32_t use, uint32_t made, uint32_t *block) {
     struct weir__memory *memory = &b->prepared->memory;
     uint32_t worker = weir__lifetimes_worker_of(b, b->prepared->table->actions[action].stage);
     if (*block == WEIR__NO_BLOCK) {
         *block = weir__memory_block(memory, WEIR__BLOCK_WORKSPACE, worker, tie->bytes);
-        const struct weir__copy copy = {.action = action,
-                                        .made = made,
-                                        .from_block =
-                                            b->prepared->lasting[tie->uses[use].stage].gradients,
-                                        .from_offset = tie->uses[use].offset,
-                                        .to_block = *block,
-                                        .bytes = tie->bytes};
+        const struct weir__prepared_copy copy = {
+            .action = action,
+            .made = made,
+            .from_block = b->prepared->lasting[tie->uses[use].stage].gradients,
+            .from_offset = tie->uses[use].offset,
+            .to_block = *block,
+            .bytes = tie->bytes};
         if (*block == WEIR__NO_BLOCK || !weir__lifetimes_copy(b, worker, &copy)) return false;
     }
     weir__memory_use(memory, *block, action);
@@ -62,7 +62,7 @@ static bool copy_use(struct builder *b, uint32_t action, const struct weir__tie 
 }
 
 static bool copy_uses(struct builder *b, uint32_t action, uint32_t t) {
-    const struct weir__tie *tie = &b->setup->ties[t];
+    const struct weir__tie_group *tie = &b->setup->ties[t];
     uint32_t *arrived = b->prepared->tie_copies[t].arrived;
     uint32_t own = memory_of(b->prepared, b->setup, tie->uses[0].stage);
     bool made = true;
@@ -76,7 +76,7 @@ static bool copy_uses(struct builder *b, uint32_t action, uint32_t t) {
 
 bool weir__ties_copy(struct builder *b, uint32_t action) {
     const struct weir__call *call = &b->prepared->calls[action];
-    const struct weir__kind *kind = &weir__kinds[call->action.kind];
+    const struct weir__kind_facts *kind = &weir__kinds[call->action.kind];
     uint32_t stage = call->action.stage, worker = weir__lifetimes_worker_of(b, stage);
     const struct weir__stage_setup *at = &b->setup->stages[stage];
     bool made = true;
@@ -97,7 +97,7 @@ bool weir__ties_copy(struct builder *b, uint32_t action) {
 /* Where the stage finds a use's gradient: where it lies, a copy, or nowhere. */
 static bool point_use(struct weir__prepared *prepared, const struct weir__setup *setup,
                       uint32_t stage, uint32_t t, uint32_t u, void **where) {
-    const struct weir__tie *tie = &setup->ties[t];
+    const struct weir__tie_group *tie = &setup->ties[t];
     const struct weir__tie_use *use = &tie->uses[u];
     const struct weir__tie_copies *copies = &prepared->tie_copies[t];
     if (memory_of(prepared, setup, use->stage) == memory_of(prepared, setup, stage))
@@ -111,7 +111,7 @@ static bool point_use(struct weir__prepared *prepared, const struct weir__setup 
 /* What the stage is given of one tie. */
 static bool take_tied(struct weir__prepared *prepared, const struct weir__setup *setup,
                       uint32_t stage, uint32_t t, struct weir_tied *tied) {
-    const struct weir__tie *tie = &setup->ties[t];
+    const struct weir__tie_group *tie = &setup->ties[t];
     void **gradients = weir__pool_take(&prepared->pool, tie->use_count, sizeof *gradients);
     bool pointed = gradients != NULL;
     for (uint32_t u = 0; pointed && u < tie->use_count; u++)

@@ -53,7 +53,7 @@ static bool is_copy(const struct clocks *c, uint32_t node) {
     return node >= c->actions;
 }
 
-static struct weir__copy *copy_of(const struct clocks *c, uint32_t node) {
+static struct weir__prepared_copy *copy_of(const struct clocks *c, uint32_t node) {
     assert(is_copy(c, node));
     return &c->prepared->copies[c->copy_of[node - c->actions]];
 }
@@ -85,7 +85,7 @@ static int by_end(const void *a, const void *b) {
 }
 
 static bool list_add(struct clocks *c, uint32_t *count, uint32_t node, bool delayed,
-                     enum weir__cause cause) {
+                     enum weir__edge_cause cause) {
     void *list = c->list;
     if (!weir__pool_grow(&c->prepared->pool, &list, *count, &c->list_capacity, sizeof *c->list))
         return false;
@@ -104,12 +104,12 @@ static bool add_wait(struct clocks *c, const struct before *before) {
     uint32_t copy =
         is_copy(c, before->node) ? c->copy_of[before->node - c->actions] : WEIR__NO_COPY;
     uint32_t action = copy == WEIR__NO_COPY ? before->node : p->copies[copy].action;
-    p->waits[p->wait_count++] = (struct weir__wait){.worker = c->node[action].lane,
-                                                    .count = c->node[action].place,
-                                                    .action = action,
-                                                    .copy = copy,
-                                                    .delayed = before->delayed,
-                                                    .cause = before->cause};
+    p->waits[p->wait_count++] = (struct weir__needed_wait){.worker = c->node[action].lane,
+                                                           .count = c->node[action].place,
+                                                           .action = action,
+                                                           .copy = copy,
+                                                           .delayed = before->delayed,
+                                                           .cause = before->cause};
     return true;
 }
 
@@ -146,7 +146,8 @@ static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
         if (c->node[edge->from].lane == own) continue;
         bool crosses = edge->cause != WEIR__CAUSE_LOCAL && weir__kinds[call->action.kind].in_step;
         bool delayed = c->delays && crosses;
-        if (!list_add(c, count, edge->from, delayed, (enum weir__cause)edge->cause)) return false;
+        if (!list_add(c, count, edge->from, delayed, (enum weir__edge_cause)edge->cause))
+            return false;
     }
     return gather_handovers(c, action, count);
 }
@@ -242,7 +243,7 @@ static bool visit(struct clocks *c, uint32_t node) {
     uint32_t begin = p->wait_count;
     if (!find_waits(c, node)) return false;
     if (is_copy(c, node)) {
-        struct weir__copy *copy = copy_of(c, node);
+        struct weir__prepared_copy *copy = copy_of(c, node);
         copy->wait_begin = begin, copy->wait_end = p->wait_count;
     } else {
         p->calls[node].wait_begin = begin, p->calls[node].wait_end = p->wait_count;
@@ -306,7 +307,7 @@ static uint32_t count_nodes(const struct weir__prepared *p) {
 /* The node of a copy that begins a unit. */
 static void number_unit(struct clocks *c, uint32_t first, uint32_t node) {
     uint32_t lane = c->workers + c->prepared->copies[first].lane, last = c->latest[lane];
-    struct weir__copy *copies = c->prepared->copies;
+    struct weir__prepared_copy *copies = c->prepared->copies;
     c->node[node] = (struct node){lane, last == NO_NODE ? 1 : c->node[last].place + 1};
     if (last != NO_NODE) {
         uint32_t before = c->copy_of[last - c->actions];
@@ -321,7 +322,7 @@ static void number_copies(struct clocks *c) {
     uint32_t next = c->actions;
     for (uint32_t b = 0; b < p->memory.block_count; b++) c->copy_into[b] = WEIR__NO_COPY;
     for (uint32_t i = 0; i < p->copy_count; i++) {
-        struct weir__copy *copy = &p->copies[i];
+        struct weir__prepared_copy *copy = &p->copies[i];
         c->node_of[i] = NO_NODE;
         if (copy->lane == WEIR__NO_LANE) continue;
         assert(copy->unit <= i);

@@ -198,7 +198,7 @@ static uint32_t choose_goal(const struct repair *r, uint32_t place, const uint32
 /* One block goes before an earlier one, or changes places with it. */
 static void change_list(struct repair *r) {
     uint32_t words[4], *list = r->lists->list;
-    weir__random_words(r->round++, 0, 0, 1, 0, words);
+    weir__philox_words(r->round++, 0, 0, 1, 0, words);
     uint32_t place = choose_place(r, words), to = choose_goal(r, place, words);
     memcpy(list, r->list, r->packing->count * sizeof *list);
     uint32_t item = list[place];

@@ -249,7 +249,7 @@ static void rank_by_size(struct skyline *s) {
 /* One to three types move, up to the place of ones about twice or half as large. */
 static void change_ranks(struct skyline *s, uint32_t round) {
     uint32_t words[4];
-    weir__random_words(round, 0, 0, 0, 0, words);
+    weir__philox_words(round, 0, 0, 0, 0, words);
     s->tie = (enum tie)(words[0] % TIE_COUNT);
     s->rule = words[0] >> 8 & 1 ? BY_LIFE : BY_RANK;
     for (uint32_t i = 1; i <= 1 + (words[0] >> 16) % 3; i++) {

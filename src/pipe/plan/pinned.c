@@ -22,7 +22,7 @@ static bool add_pages(uint64_t *sum, size_t bytes) {
 static size_t slot_bytes(const struct weir__prepared *p, uint32_t worker, uint32_t from) {
     size_t most = 0;
     for (uint32_t i = 0; i < p->copy_count; i++) {
-        const struct weir__copy *copy = &p->copies[i];
+        const struct weir__prepared_copy *copy = &p->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
         const struct weir__lane *lane = &p->lanes[copy->lane];
         if (lane->worker != worker || lane->from != from || !lane->hops) continue;
@@ -51,8 +51,8 @@ static bool fill_worker(struct weir__prepared *const *prepared, uint32_t count, 
     return fits;
 }
 
-int weir__plan_pinned(const struct weir__setup *setup, struct weir__prepared *const *prepared,
-                      uint32_t count, struct weir_plan_pinned *pinned) {
+int weir__plan_count_pinned(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+                            uint32_t count, struct weir_plan_pinned *pinned) {
     size_t numbers;
     bool first = true;
     int status = weir__plan_numbers(setup, &numbers);

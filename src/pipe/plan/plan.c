@@ -240,7 +240,7 @@ int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *cons
     *plan =
         (struct weir_plan){workers, devices, curves, receives, copies, pinned, prepared->makespan};
     int status = weir__memory_peaks(&prepared->memory, workers, bytes, devices);
-    if (status == WEIR_OK) status = weir__plan_pinned(setup, list, count, pinned);
+    if (status == WEIR_OK) status = weir__plan_count_pinned(setup, list, count, pinned);
     if (status == WEIR_OK) status = weir__plan_receives(prepared, receives);
     for (uint32_t w = 0; status == WEIR_OK && w < workers; w++)
         status = fill_curve(prepared, w, moments, pool, &curves[w]);

@@ -31,8 +31,8 @@ int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *cons
  * be. WEIR_ERR_OVERFLOW. */
 int weir__plan_numbers(const struct weir__setup *setup, size_t *bytes);
 /** What is pinned for each worker's device (pinned.c): pinned[workers], zeroed. */
-int weir__plan_pinned(const struct weir__setup *setup, struct weir__prepared *const *prepared,
-                      uint32_t count, struct weir_plan_pinned *pinned);
+int weir__plan_count_pinned(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+                            uint32_t count, struct weir_plan_pinned *pinned);
 int weir__plan_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
                       struct weir__device **device);
 

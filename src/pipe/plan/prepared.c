@@ -202,7 +202,7 @@ static void *address(const struct weir__memory *memory, const struct weir__arena
 }
 
 static void bind_copy(struct weir__prepared *prepared, const struct weir__arena *arenas,
-                      void *const *staging, struct weir__copy *copy) {
+                      void *const *staging, struct weir__prepared_copy *copy) {
     const struct weir__memory *memory = &prepared->memory;
     uint32_t worker = memory->blocks[copy->to_block].worker;
     copy->to = address(memory, arenas, copy->to_block, 0);
@@ -273,7 +273,7 @@ static int check_callbacks(struct weir__prepared *prepared, const struct weir__s
     _Static_assert(WEIR_KIND_COUNT <= 8, "a bit for each kind");
     for (uint32_t a = 0; told != NULL && a < table->action_count; a++) {
         uint32_t stage = table->actions[a].stage, number = table->actions[a].kind;
-        const struct weir__kind *kind = &weir__kinds[number];
+        const struct weir__kind_facts *kind = &weir__kinds[number];
         if (!kind->per_micro_batch || (told[stage] >> number & 1) != 0) continue;
         if (callback(setup->stages[stage].stage.calls, kind->phase) != NULL) continue;
         char text[96];
@@ -296,7 +296,7 @@ static int make_calls(struct weir__prepared *prepared, const struct weir__setup 
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
-        const struct weir__kind *kind = &weir__kinds[action->kind];
+        const struct weir__kind_facts *kind = &weir__kinds[action->kind];
         struct weir__call *call = &prepared->calls[a];
         call->action = *action;
         call->phase = phase_of(prepared, checkpointed, action);
@@ -377,13 +377,13 @@ static void look_ahead(struct weir__prepared *prepared, const struct weir__call 
     struct weir__memory *memory = &prepared->memory;
     double moment = before;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
-        const struct weir__copy *copy = &prepared->copies[i];
+        const struct weir__prepared_copy *copy = &prepared->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->from_block == WEIR__NO_BLOCK) continue;
         uint32_t made = weir__prepared_made(prepared, copy);
         if (prepared->end[made] > moment) moment = prepared->end[made];
     }
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
-        struct weir__copy *copy = &prepared->copies[i];
+        struct weir__prepared_copy *copy = &prepared->copies[i];
         copy->start = copy->lane == WEIR__NO_LANE ? prepared->start[copy->action] : moment;
         memory->blocks[copy->to_block].ahead = copy->start;
     }

@@ -165,7 +165,7 @@ static int take_copy_events(struct weir__worker *worker) {
     uint32_t row = prepared->table->rows[worker->index + 1] - prepared->table->rows[worker->index];
     size_t units = 0, capacity;
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
-        const struct weir__copy *copy = &prepared->copies[i];
+        const struct weir__prepared_copy *copy = &prepared->copies[i];
         units += copy->lane != WEIR__NO_LANE && copy->unit == i &&
                  prepared->lanes[copy->lane].worker == worker->index;
     }

@@ -167,7 +167,7 @@ struct weir_pipe {
     struct weir__command command;
     struct weir__setup setup;
     struct weir__machine *machine;
-    struct weir__placement *placements; /**< per worker */
+    struct weir__worker_place *placements; /**< per worker */
     struct weir__worker *workers;
     uint32_t worker_count;
     uint32_t prepared_count, prepared_capacity;

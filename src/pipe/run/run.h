@@ -39,7 +39,7 @@ int weir__run_lanes(struct weir__run *run, const struct weir__call *call);
 int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done);
 /** Makes the stream wait for the event behind a wait whose gate was passed. */
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
-                     const struct weir__wait *wait);
+                     const struct weir__needed_wait *wait);
 /** Sends what the caller wants of the call's results on its way. */
 int weir__run_returns(struct weir__run *run, const struct weir__call *call);
 /** The worker's stream has come to the end of an action when its signal is done. */

@@ -68,7 +68,7 @@ static void sleep_towards(uint64_t ready) {
 }
 
 /* A copied crossing is there `link_delay_ns` after its producer's end. True if it was not yet. */
-static bool wait_delay(struct weir__run *run, const struct weir__wait *wait) {
+static bool wait_delay(struct weir__run *run, const struct weir__needed_wait *wait) {
     const struct weir__worker *from = &run->pipe->workers[wait->worker];
     uint64_t ready =
         weir__worker_event(from, wait->count - 1)->end + run->pipe->setup.options.link_delay_ns;
@@ -83,7 +83,7 @@ static bool wait_delay(struct weir__run *run, const struct weir__wait *wait) {
 int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
     int32_t waited_for = -1;
     for (uint32_t i = begin; i < end; i++) {
-        const struct weir__wait *wait = &run->prepared->waits[i];
+        const struct weir__needed_wait *wait = &run->prepared->waits[i];
         struct weir__worker *from = &run->pipe->workers[wait->worker];
         if (from == run->worker) continue; /* its own copies, and what these follow */
         uint32_t wanted = from->base + wait->count;
@@ -131,7 +131,7 @@ static int put_portals(struct weir__run *run, const struct weir__call *call) {
 static int make_copies(struct weir__run *run, const struct weir__call *call) {
     int status = WEIR_OK;
     for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++) {
-        const struct weir__copy *copy = &run->prepared->copies[i];
+        const struct weir__prepared_copy *copy = &run->prepared->copies[i];
         if (copy->lane != WEIR__NO_LANE) continue;
         status = run->worker->device->calls->copy(run->worker->stream, copy->to, copy->from,
                                                   copy->bytes);
@@ -370,7 +370,7 @@ static int attach_stages(struct weir__worker *worker, const struct weir__prepare
 
 static int attach(struct weir__worker *worker, struct weir_error *error) {
     struct weir_pipe *pipe = worker->pipe;
-    const struct weir__placement *placement = &pipe->placements[worker->index];
+    const struct weir__worker_place *placement = &pipe->placements[worker->index];
     int status = weir__place_bind(pipe->machine, placement);
     if (status != WEIR_OK)
         return weir__fail(error, status,

@@ -14,7 +14,7 @@
 #define EFFORT_DEFAULT 120000u
 #define BEHIND 1.1
 
-struct search {
+struct auto_search {
     struct weir_simulator *simulator;
     struct weir_search_options options;
     struct weir_simulate_options costs;
@@ -104,13 +104,13 @@ static bool is_within(const struct weir_search_options *options,
     return true;
 }
 
-static int simulate(struct search *search, const struct weir_table *table,
+static int simulate(struct auto_search *search, const struct weir_table *table,
                     struct weir_prediction *prediction) {
     search->costs.table = table;
     return weir_simulate(search->simulator, &search->costs, search->faults, prediction);
 }
 
-static bool beats(const struct search *search, const struct weir_prediction *prediction) {
+static bool beats(const struct auto_search *search, const struct weir_prediction *prediction) {
     if (!is_within(&search->options, prediction)) return false;
     if (search->result.table == NULL || prediction->step < search->step) return true;
     return !(prediction->step > search->step) && peak_of(prediction) < search->peak;
@@ -118,7 +118,7 @@ static bool beats(const struct search *search, const struct weir_prediction *pre
 
 /* The table is the search's from here on: it is the best so far, or destroyed. One that skips and
  * borders do not allow is no candidate. */
-static int compete(struct search *search, struct weir_table *table, const char *name) {
+static int compete(struct auto_search *search, struct weir_table *table, const char *name) {
     struct weir_prediction prediction;
     int status = simulate(search, table, &prediction);
     if (status != WEIR_OK || !beats(search, &prediction)) {
@@ -135,7 +135,8 @@ static int compete(struct search *search, struct weir_table *table, const char *
 
 /* ---- named schedules ---- */
 
-static int named_table(const struct search *search, const char *name, struct weir_table **table) {
+static int named_table(const struct auto_search *search, const char *name,
+                       struct weir_table **table) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
     options.allocator = search->options.allocator;
     options.schedule = name;
@@ -157,7 +158,7 @@ static bool has_split(const struct weir_table *table) {
 }
 
 /* Of each stage, are gradients summed in ascending micro-batches? */
-static bool is_ascending(const struct search *search, const struct weir_table *table) {
+static bool is_ascending(const struct auto_search *search, const struct weir_table *table) {
     uint32_t *summed = search->table_workers;
     memset(summed, 0, search->options.stages * sizeof *summed);
     for (uint32_t a = 0; a < table->action_count; a++) {
@@ -168,14 +169,14 @@ static bool is_ascending(const struct search *search, const struct weir_table *t
     return true;
 }
 
-static bool is_placed_so(const struct search *search, const struct weir_table *table) {
+static bool is_placed_so(const struct auto_search *search, const struct weir_table *table) {
     size_t bytes = search->options.stages * sizeof *search->stage_workers;
     weir__table_workers(table, search->table_workers);
     return memcmp(search->table_workers, search->stage_workers, bytes) == 0;
 }
 
 /* One named schedule: to compete, and as a taste for the limit that it may not keep. */
-static int try_named(struct search *search, const struct weir__auto_problem *problem,
+static int try_named(struct auto_search *search, const struct weir__auto_problem *problem,
                      struct weir__auto_bench *bench, const char *name) {
     struct weir_table *table = NULL;
     int status = named_table(search, name, &table);
@@ -200,7 +201,7 @@ static int try_named(struct search *search, const struct weir__auto_problem *pro
     return compete(search, table, name);
 }
 
-static int try_all_named(struct search *search, const struct weir__auto_problem *problem,
+static int try_all_named(struct auto_search *search, const struct weir__auto_problem *problem,
                          struct weir__auto_bench *bench) {
     int status = WEIR_OK;
     const char *name;
@@ -212,7 +213,7 @@ static int try_all_named(struct search *search, const struct weir__auto_problem 
 
 /* ---- from a plan to a table ---- */
 
-static int compete_plan(struct search *search, const struct weir__auto_problem *problem,
+static int compete_plan(struct auto_search *search, const struct weir__auto_problem *problem,
                         struct weir__auto_bench *bench) {
     struct weir__table_builder builder;
     struct weir_table *table = NULL;
@@ -228,7 +229,7 @@ static int compete_plan(struct search *search, const struct weir__auto_problem *
 
 /* Builds until the work is done, or nothing better can be; a placement that begins far behind is
  * not gone on with. */
-static bool build(const struct search *search, const struct weir__auto_problem *problem,
+static bool build(const struct auto_search *search, const struct weir__auto_problem *problem,
                   struct weir__auto_bench *bench) {
     uint64_t all = bench->work_most;
     bool small = problem->slot_count <= WEIR__AUTO_PROOF_SLOTS;
@@ -244,7 +245,7 @@ static bool build(const struct search *search, const struct weir__auto_problem *
 }
 
 /* What the worker that needs most needs, in the placement where that is least. */
-static void note_shortage(struct search *search, const struct weir__auto_problem *problem) {
+static void note_shortage(struct auto_search *search, const struct weir__auto_problem *problem) {
     for (int amount = WEIR__AUTO_AMOUNTS; amount-- > 0;) {
         uint32_t most = UINT32_MAX;
         for (uint32_t w = 0; w < problem->worker_count; w++) {
@@ -265,7 +266,7 @@ static void note_shortage(struct search *search, const struct weir__auto_problem
     }
 }
 
-static int search_placement(struct search *search, uint64_t work) {
+static int search_placement(struct auto_search *search, uint64_t work) {
     struct weir__auto_problem problem;
     struct weir__auto_bench bench = {0};
     bool optimal = false;
@@ -295,7 +296,7 @@ static int search_placement(struct search *search, uint64_t work) {
 /* ---- all of it ---- */
 
 /* In loop order, or down and up again. */
-static void place(struct search *search, bool v) {
+static void place(struct auto_search *search, bool v) {
     uint32_t workers = search->options.workers;
     for (uint32_t s = 0; s < search->options.stages; s++) {
         bool up = v && s >= workers;
@@ -327,7 +328,7 @@ static bool check_placement(const struct weir_search_options *options, uint32_t 
     return true;
 }
 
-static int search_placements(struct search *search) {
+static int search_placements(struct auto_search *search) {
     const struct weir_search_options *options = &search->options;
     uint64_t effort = options->effort > 0 ? options->effort : EFFORT_DEFAULT;
     if (options->stage_workers != NULL) {
@@ -349,7 +350,7 @@ static int search_placements(struct search *search) {
     return status == WEIR_OK ? search_placement(search, effort) : status;
 }
 
-static int refuse(const struct search *search) {
+static int refuse(const struct auto_search *search) {
     const char *unit = search->short_amount == WEIR__AUTO_BYTES ? "bytes" : "activations";
     weir_faults_add(search->faults,
                     "worker %" PRIu32 " needs %" PRId64 " %s for one micro-batch alone, which is "
@@ -359,7 +360,7 @@ static int refuse(const struct search *search) {
 }
 
 /* The best table once more, for its numbers. */
-static int conclude(struct search *search, struct weir_search_result *result) {
+static int conclude(struct auto_search *search, struct weir_search_result *result) {
     if (search->result.table == NULL) return refuse(search);
     if (search->options.costs != NULL)
         search->costs.want_actions = search->options.costs->want_actions;
@@ -373,7 +374,7 @@ static int conclude(struct search *search, struct weir_search_result *result) {
     return WEIR_OK;
 }
 
-static int acquire(struct search *search) {
+static int acquire(struct auto_search *search) {
     const struct weir_allocator *allocator = search->options.allocator;
     uint32_t stages = search->options.stages;
     search->stage_workers = weir__acquire(allocator, stages, sizeof *search->stage_workers);
@@ -382,7 +383,7 @@ static int acquire(struct search *search) {
     return acquired ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
-static void clean_up(struct search *search) {
+static void clean_up(struct auto_search *search) {
     const struct weir_allocator *allocator = search->options.allocator;
     uint32_t stages = search->options.stages;
     weir_table_destroy(search->result.table);
@@ -393,10 +394,10 @@ static void clean_up(struct search *search) {
 int weir_search(struct weir_simulator *simulator, const struct weir_search_options *options,
                 struct weir_faults *faults, struct weir_search_result *result) {
     struct weir_faults own = WEIR_FAULTS_INIT;
-    struct search search = {.simulator = simulator,
-                            .faults = faults != NULL ? faults : &own,
-                            .short_need = INT64_MAX,
-                            .result = {.optimal = true, .bound = INFINITY}};
+    struct auto_search search = {.simulator = simulator,
+                                 .faults = faults != NULL ? faults : &own,
+                                 .short_need = INT64_MAX,
+                                 .result = {.optimal = true, .bound = INFINITY}};
     if (simulator == NULL || result == NULL ||
         read_options(options, &search.options, &search.costs) != WEIR_OK) {
         weir_faults_add(faults, "weir_search: an argument is NULL, or the options' size is not "

@@ -78,13 +78,13 @@ void weir__auto_imitate(const struct weir__auto_problem *problem, struct weir__a
 enum split { SPLIT_WHERE_AWAITED, SPLIT_ALL, SPLIT_NONE };
 
 /** How a block is repeated, in rounds. */
-struct block {
+struct repeat_block {
     double advance, delay; /**< of F, and of W */
     enum split split;
     double patience;
 };
 
-static const struct block blocks[] = {
+static const struct repeat_block blocks[] = {
     {0.0, 1.0, SPLIT_WHERE_AWAITED, 0.0}, {1.0, 8.0, SPLIT_WHERE_AWAITED, 0.0},
     {0.0, 0.0, SPLIT_NONE, 0.0},          {64.0, 64.0, SPLIT_WHERE_AWAITED, 0.0},
     {2.0, 64.0, SPLIT_ALL, 0.5},          {0.0, 64.0, SPLIT_WHERE_AWAITED, 0.5},
@@ -127,7 +127,7 @@ static void pass_alone(const struct weir__auto_problem *problem, double *forward
 }
 
 static void fill_block(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                       const struct block *block) {
+                       const struct repeat_block *block) {
     /* `latest` has at least 4 numbers per stage */
     double *forward = bench->latest, *gradient = bench->latest + problem->stage_count;
     pass_alone(problem, forward, gradient);

@@ -94,7 +94,7 @@ static bool arrive(const struct weir__auto_problem *problem, const struct weir__
 
 static bool is_ready(const struct weir__auto_problem *problem, const struct weir__auto_state *state,
                      const struct weir__auto_entry *entry, double *ready) {
-    const struct weir__kind *kind = &weir__kinds[entry->kind];
+    const struct weir__kind_facts *kind = &weir__kinds[entry->kind];
     size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
     bool late = problem->costs->recompute_late && kind->waits_gradient_late;
     *ready = 0.0;

@@ -108,10 +108,10 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
     weir_table_destroy(table);
 }
 
-const struct weir__schedule weir__schedule_auto = {.name = "auto",
-                                                   .sharing = WEIR__SHARING_ANY,
-                                                   .check = check,
-                                                   .infers_as = "1f1b",
-                                                   .fill = fill,
-                                                   .places_recompute = true,
-                                                   .searched = true};
+const struct weir__named_schedule weir__schedule_auto = {.name = "auto",
+                                                         .sharing = WEIR__SHARING_ANY,
+                                                         .check = check,
+                                                         .infers_as = "1f1b",
+                                                         .fill = fill,
+                                                         .places_recompute = true,
+                                                         .searched = true};

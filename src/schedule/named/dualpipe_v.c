@@ -124,8 +124,8 @@ static void check(const struct weir_table_options *options, struct weir_faults *
     }
 }
 
-const struct weir__schedule weir__schedule_dualpipe_v = {.name = "dualpipe-v",
-                                                         .sharing = WEIR__SHARING_TWO,
-                                                         .check = check,
-                                                         .infers_as = "zb-v",
-                                                         .fill = fill};
+const struct weir__named_schedule weir__schedule_dualpipe_v = {.name = "dualpipe-v",
+                                                               .sharing = WEIR__SHARING_TWO,
+                                                               .check = check,
+                                                               .infers_as = "zb-v",
+                                                               .fill = fill};

@@ -29,5 +29,5 @@ void weir__fill_breadth_first(const struct weir_table_options *options,
     }
 }
 
-const struct weir__schedule weir__schedule_gpipe = {
+const struct weir__named_schedule weir__schedule_gpipe = {
     .name = "gpipe", .sharing = WEIR__SHARING_ANY, .fill = weir__fill_breadth_first};

@@ -33,8 +33,8 @@ static void check(const struct weir_table_options *options, struct weir_faults *
                     above);
 }
 
-const struct weir__schedule weir__schedule_interleaved = {.name = "interleaved",
-                                                          .sharing = WEIR__SHARING_EVEN,
-                                                          .check = check,
-                                                          .infers_as = "1f1b",
-                                                          .fill = weir__fill_rounds};
+const struct weir__named_schedule weir__schedule_interleaved = {.name = "interleaved",
+                                                                .sharing = WEIR__SHARING_EVEN,
+                                                                .check = check,
+                                                                .infers_as = "1f1b",
+                                                                .fill = weir__fill_rounds};

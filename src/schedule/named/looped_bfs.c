@@ -10,5 +10,5 @@
  */
 #include "schedule/schedules.h"
 
-const struct weir__schedule weir__schedule_looped_bfs = {
+const struct weir__named_schedule weir__schedule_looped_bfs = {
     .name = "looped-bfs", .sharing = WEIR__SHARING_EVEN, .fill = weir__fill_breadth_first};

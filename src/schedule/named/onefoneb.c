@@ -121,5 +121,5 @@ void weir__fill_rounds(const struct weir_table_options *options,
     }
 }
 
-const struct weir__schedule weir__schedule_1f1b = {
+const struct weir__named_schedule weir__schedule_1f1b = {
     .name = "1f1b", .sharing = WEIR__SHARING_ANY, .fill = weir__fill_rounds};

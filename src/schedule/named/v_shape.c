@@ -81,7 +81,7 @@ static void fill_min(const struct weir_table_options *options,
     fill(options, builder, block_of_min, (options->workers + 4) / 3 * 2);
 }
 
-const struct weir__schedule weir__schedule_v_half = {
+const struct weir__named_schedule weir__schedule_v_half = {
     .name = "v-half", .sharing = WEIR__SHARING_TWO, .fill = fill_half};
-const struct weir__schedule weir__schedule_v_min = {
+const struct weir__named_schedule weir__schedule_v_min = {
     .name = "v-min", .sharing = WEIR__SHARING_TWO, .fill = fill_min};

@@ -13,7 +13,7 @@
 #include "schedule/schedules.h"
 
 /** One worker's row of the order: how far its four lists are. */
-struct row {
+struct zb_v_row {
     struct weir__table_builder *order;
     uint32_t first, second; /**< stages */
     uint32_t micro_batches;
@@ -22,7 +22,7 @@ struct row {
 
 enum list { F_FIRST, I_FIRST, F_SECOND, I_SECOND };
 
-static void add(struct row *row, enum list list) {
+static void add(struct zb_v_row *row, enum list list) {
     bool first = list == F_FIRST || list == I_FIRST;
     bool forward = list == F_FIRST || list == F_SECOND;
     if (row->done[list] < row->micro_batches) {
@@ -31,7 +31,7 @@ static void add(struct row *row, enum list list) {
     }
 }
 
-static void add_row(struct row *row, uint32_t worker, uint32_t workers) {
+static void add_row(struct zb_v_row *row, uint32_t worker, uint32_t workers) {
     uint32_t behind = workers - worker;
     weir__table_row(row->order);
     for (uint32_t k = 0; k < 2 * behind - 1; k++) {
@@ -58,15 +58,15 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
     struct weir__table_builder order;
     weir__table_begin(&order, builder->allocator, options->stages, workers, options->micro_batches);
     for (uint32_t w = 0; w < workers; w++) {
-        struct row row = {.order = &order,
-                          .first = w,
-                          .second = options->stages - 1 - w,
-                          .micro_batches = options->micro_batches};
+        struct zb_v_row row = {.order = &order,
+                               .first = w,
+                               .second = options->stages - 1 - w,
+                               .micro_batches = options->micro_batches};
         add_row(&row, w, workers);
     }
     weir__fill_weights(options, &order, 2 * workers, builder);
     weir__table_abandon(&order);
 }
 
-const struct weir__schedule weir__schedule_zb_v = {
+const struct weir__named_schedule weir__schedule_zb_v = {
     .name = "zb-v", .sharing = WEIR__SHARING_TWO, .fill = fill};

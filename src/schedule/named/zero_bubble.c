@@ -48,7 +48,7 @@ static void fill_h2(const struct weir_table_options *options, struct weir__table
     fill(options, builder, true);
 }
 
-const struct weir__schedule weir__schedule_zb_h1 = {
+const struct weir__named_schedule weir__schedule_zb_h1 = {
     .name = "zb-h1", .sharing = WEIR__SHARING_ONE, .fill = fill_h1};
-const struct weir__schedule weir__schedule_zb_h2 = {
+const struct weir__named_schedule weir__schedule_zb_h2 = {
     .name = "zb-h2", .sharing = WEIR__SHARING_ONE, .fill = fill_h2};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The check over links: the lowered program is run until nobody can go on. What one worker can do
+ * The check over links: the lowered exchange is run until nobody can go on. What one worker can do
  * stays possible whatever the others do, so any order of running finds the same end. Who is stuck
  * waits for one other worker, so each path of waiting ends in a circle.
  */
@@ -13,7 +13,7 @@
 
 struct run {
     const struct weir_table *table;
-    const struct weir__program *program;
+    const struct weir__exchange *exchange;
     const struct weir_allocator *allocator;
     struct weir_faults *faults;
     uint32_t depth;
@@ -38,8 +38,8 @@ static void wake(struct run *run, uint32_t worker) {
 static bool is_at(const struct run *run, uint32_t worker, enum weir__operation_kind kind,
                   uint32_t message) {
     uint32_t at = run->cursor[worker];
-    if (at == run->program->begin[worker + 1]) return false;
-    const struct weir__operation *operation = &run->program->operations[at];
+    if (at == run->exchange->begin[worker + 1]) return false;
+    const struct weir__operation *operation = &run->exchange->operations[at];
     return operation->kind == kind && operation->at == message;
 }
 
@@ -53,7 +53,7 @@ static bool meet(struct run *run, const struct weir__message *message, uint32_t 
 }
 
 static bool try_send(struct run *run, uint32_t m) {
-    const struct weir__message *message = &run->program->messages[m];
+    const struct weir__message *message = &run->exchange->messages[m];
     if (run->depth == 0) return meet(run, message, m, true);
     if (run->depth != WEIR_LINKS_UNBOUNDED && run->carried[message->link] >= run->depth) {
         return false;
@@ -65,7 +65,7 @@ static bool try_send(struct run *run, uint32_t m) {
 }
 
 static bool try_receive(struct run *run, uint32_t m) {
-    const struct weir__message *message = &run->program->messages[m];
+    const struct weir__message *message = &run->exchange->messages[m];
     if (run->depth == 0) return meet(run, message, m, false);
     if (!run->sent[m]) return false;
     run->carried[message->link]--;
@@ -74,8 +74,8 @@ static bool try_receive(struct run *run, uint32_t m) {
 }
 
 static void run_worker(struct run *run, uint32_t worker) {
-    while (run->cursor[worker] < run->program->begin[worker + 1]) {
-        const struct weir__operation *operation = &run->program->operations[run->cursor[worker]];
+    while (run->cursor[worker] < run->exchange->begin[worker + 1]) {
+        const struct weir__operation *operation = &run->exchange->operations[run->cursor[worker]];
         if (operation->kind == WEIR__SEND && !try_send(run, operation->at)) return;
         if (operation->kind == WEIR__RECEIVE && !try_receive(run, operation->at)) return;
         run->cursor[worker]++;
@@ -84,7 +84,7 @@ static void run_worker(struct run *run, uint32_t worker) {
 
 static void run_all(struct run *run) {
     for (uint32_t w = 0; w < run->table->worker_count; w++) {
-        run->cursor[w] = run->program->begin[w];
+        run->cursor[w] = run->exchange->begin[w];
         run->ready[run->ready_count++] = w;
     }
     while (run->ready_count > 0) {
@@ -97,19 +97,19 @@ static void run_all(struct run *run) {
 /* ---- circles ---- */
 
 static bool is_stuck(const struct run *run, uint32_t worker) {
-    return run->cursor[worker] < run->program->begin[worker + 1];
+    return run->cursor[worker] < run->exchange->begin[worker + 1];
 }
 
 static uint32_t waits_for(const struct run *run, uint32_t worker) {
-    const struct weir__operation *operation = &run->program->operations[run->cursor[worker]];
-    const struct weir__message *message = &run->program->messages[operation->at];
+    const struct weir__operation *operation = &run->exchange->operations[run->cursor[worker]];
+    const struct weir__message *message = &run->exchange->messages[operation->at];
     assert(operation->kind != WEIR__RUN);
     return operation->kind == WEIR__SEND ? message->receiver : message->sender;
 }
 
 static void describe(const struct run *run, uint32_t worker, char *text, size_t capacity) {
-    const struct weir__operation *operation = &run->program->operations[run->cursor[worker]];
-    const struct weir__message *message = &run->program->messages[operation->at];
+    const struct weir__operation *operation = &run->exchange->operations[run->cursor[worker]];
+    const struct weir__message *message = &run->exchange->messages[operation->at];
     char from[24], reader[24];
     weir__action_text(&run->table->actions[message->from], from);
     weir__action_text(&run->table->actions[message->reader], reader);
@@ -159,32 +159,32 @@ static void report_circles(struct run *run) {
 
 static bool acquire(struct run *run) {
     const struct weir_allocator *allocator = run->allocator;
-    size_t workers = run->program->worker_count;
+    size_t workers = run->exchange->worker_count;
     run->cursor = weir__acquire(allocator, workers, sizeof *run->cursor);
     run->ready = weir__acquire(allocator, workers, sizeof *run->ready);
     run->waits = weir__acquire(allocator, workers, sizeof *run->waits);
     run->met = weir__acquire(allocator, workers, sizeof *run->met);
-    run->carried = weir__acquire(allocator, run->program->link_count, sizeof *run->carried);
-    run->sent = weir__acquire(allocator, run->program->message_count, sizeof *run->sent);
+    run->carried = weir__acquire(allocator, run->exchange->link_count, sizeof *run->carried);
+    run->sent = weir__acquire(allocator, run->exchange->message_count, sizeof *run->sent);
     return run->cursor != NULL && run->ready != NULL && run->waits != NULL && run->met != NULL &&
            run->carried != NULL && run->sent != NULL;
 }
 
 static void release(struct run *run) {
     const struct weir_allocator *allocator = run->allocator;
-    size_t workers = run->program->worker_count;
-    weir__release(allocator, run->sent, run->program->message_count, sizeof *run->sent);
-    weir__release(allocator, run->carried, run->program->link_count, sizeof *run->carried);
+    size_t workers = run->exchange->worker_count;
+    weir__release(allocator, run->sent, run->exchange->message_count, sizeof *run->sent);
+    weir__release(allocator, run->carried, run->exchange->link_count, sizeof *run->carried);
     weir__release(allocator, run->met, workers, sizeof *run->met);
     weir__release(allocator, run->waits, workers, sizeof *run->waits);
     weir__release(allocator, run->ready, workers, sizeof *run->ready);
     weir__release(allocator, run->cursor, workers, sizeof *run->cursor);
 }
 
-static int check_program(const struct weir_table *table, const struct weir__program *program,
+static int check_program(const struct weir_table *table, const struct weir__exchange *exchange,
                          const struct weir_links_options *options, struct weir_faults *faults) {
     struct run run = {.table = table,
-                      .program = program,
+                      .exchange = exchange,
                       .allocator = options->allocator,
                       .faults = faults,
                       .depth = options->depth};
@@ -201,14 +201,14 @@ static int check_program(const struct weir_table *table, const struct weir__prog
 static int check_flow(const struct weir_table *table, const struct weir__flow *flow,
                       const struct weir_links_options *options, struct weir_faults *faults) {
     struct weir__deps deps;
-    struct weir__program program;
+    struct weir__exchange exchange;
     int status = weir__table_check_flow(table, flow, options->allocator, faults);
     if (status != WEIR_OK) return status;
     status = weir__deps_new(table, flow, options->allocator, &deps);
     if (status != WEIR_OK) return status;
-    status = weir__lower(table, &deps, options->receive, options->allocator, &program);
-    if (status == WEIR_OK) status = check_program(table, &program, options, faults);
-    weir__program_clean_up(&program);
+    status = weir__lower(table, &deps, options->receive, options->allocator, &exchange);
+    if (status == WEIR_OK) status = check_program(table, &exchange, options, faults);
+    weir__exchange_clean_up(&exchange);
     weir__deps_clean_up(&deps);
     return status;
 }

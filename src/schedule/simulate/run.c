@@ -247,7 +247,7 @@ static bool publish(struct weir__sim *sim, const struct weir_action *action, uin
 static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_worker *worker,
                        const struct inputs *inputs) {
     const struct weir_action *action = &sim->table->actions[at];
-    const struct weir__kind *kind = &weir__kinds[action->kind];
+    const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     double seconds = seconds_of(sim, action);
     double start = (worker->free > inputs->ready ? worker->free : inputs->ready) + sim->host;
     double end = start + seconds;
@@ -276,7 +276,7 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
     bool late = sim->options->recompute_late;
     while (worker->cursor < end) {
         const struct weir_action *action = &sim->table->actions[worker->cursor];
-        const struct weir__kind *kind = &weir__kinds[action->kind];
+        const struct weir__kind_facts *kind = &weir__kinds[action->kind];
         uint32_t reads = kind->reads;
         if (late && kind->waits_gradient_late) {
             reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;

@@ -7,7 +7,7 @@
 #include "pipe/run/run.h"
 
 static struct weir__event *signal_of_copy(const struct weir__unstamped *of, uint32_t index) {
-    const struct weir__copy *copy = &of->prepared->copies[index];
+    const struct weir__prepared_copy *copy = &of->prepared->copies[index];
     const struct weir__copy_stream *stream = of->prepared->lanes[copy->lane].stream;
     return weir__signal(&stream->signals, copy->place, of->turn);
 }
@@ -18,7 +18,7 @@ static struct weir_trace_event *event_of(const struct weir__worker *worker, uint
 
 /* When what the wait is for was done, on the host's clock. */
 static int time_of(const struct weir__unstamped *of, const struct weir_pipe *pipe,
-                   const struct weir__wait *wait, uint64_t *ns) {
+                   const struct weir__needed_wait *wait, uint64_t *ns) {
     const struct weir__worker *from = &pipe->workers[wait->worker];
     struct weir__event *event;
     if (wait->copy != WEIR__NO_COPY) {
@@ -58,7 +58,7 @@ static void record_copy(struct weir__worker *worker, const struct weir__copy_eve
 static int stamp_copy(const struct weir__unstamped *of, struct weir__worker *worker, uint32_t first,
                       const struct weir_trace_event *action) {
     const struct weir__prepared *p = of->prepared;
-    const struct weir__copy *copy = &p->copies[first];
+    const struct weir__prepared_copy *copy = &p->copies[first];
     struct weir__copy_stream *stream = p->lanes[copy->lane].stream;
     struct weir__event *signal = signal_of_copy(of, first);
     uint64_t given = stream->given_ns[2 * copy->place + of->turn], end = 0;
@@ -80,7 +80,7 @@ static int stamp_copies(const struct weir__unstamped *of, struct weir__worker *w
                         const struct weir__call *call, const struct weir_trace_event *action) {
     int status = WEIR_OK;
     for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++) {
-        const struct weir__copy *copy = &of->prepared->copies[i];
+        const struct weir__prepared_copy *copy = &of->prepared->copies[i];
         if (copy->lane != WEIR__NO_LANE && copy->unit == i)
             status = stamp_copy(of, worker, i, action);
     }

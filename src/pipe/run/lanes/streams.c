@@ -115,11 +115,11 @@ static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *p
 /* A plan is made before devices say whom they reach. Where a lane does not hop after all, its order
  * says what its units would wait for among themselves. */
 static void drop_own_waits(struct weir__prepared *prepared, uint32_t first) {
-    struct weir__copy *copy = &prepared->copies[first];
+    struct weir__prepared_copy *copy = &prepared->copies[first];
     uint32_t kept = copy->wait_begin;
     if (prepared->lanes[copy->lane].stream->hop.device != NULL) return;
     for (uint32_t i = copy->wait_begin; i < copy->wait_end; i++) {
-        const struct weir__wait *wait = &prepared->waits[i];
+        const struct weir__needed_wait *wait = &prepared->waits[i];
         bool own = wait->copy != WEIR__NO_COPY && prepared->copies[wait->copy].lane == copy->lane;
         if (!own) prepared->waits[kept++] = *wait;
     }
@@ -134,7 +134,7 @@ int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepare
         status = find_stream(pipe, &prepared->lanes[l]);
     /* the last of a lane first: it has the highest place */
     for (uint32_t i = prepared->copy_count; status == WEIR_OK && i-- > 0;) {
-        const struct weir__copy *copy = &prepared->copies[i];
+        const struct weir__prepared_copy *copy = &prepared->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
         struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
         drop_own_waits(prepared, i);
@@ -175,12 +175,12 @@ static int device_failed(struct weir__run *run, struct weir__device *device, int
 }
 
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
-                     const struct weir__wait *wait) {
+                     const struct weir__needed_wait *wait) {
     const struct weir__device_calls *calls = stream->device->calls;
     uint32_t turn = run->pipe->command.turn;
     struct weir__event *event;
     if (wait->copy != WEIR__NO_COPY) {
-        const struct weir__copy *copy = &run->prepared->copies[wait->copy];
+        const struct weir__prepared_copy *copy = &run->prepared->copies[wait->copy];
         event = weir__signal(&run->prepared->lanes[copy->lane].stream->signals, copy->place, turn);
     } else {
         struct weir__worker *from = &run->pipe->workers[wait->worker];
@@ -193,7 +193,7 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
 }
 
 /* From the caller's memory, which the device may not reach, to where it does. */
-static void stage_input(const struct weir__run *run, const struct weir__copy *copy) {
+static void stage_input(const struct weir__run *run, const struct weir__prepared_copy *copy) {
     const char *rows = run->pipe->inputs[copy->input];
     memcpy(copy->from, rows + copy->input_offset, copy->bytes);
 }
@@ -220,7 +220,7 @@ static uint32_t cut_piece(const struct weir__prepared *p, struct cut *cut, char 
     size_t used = 0;
     uint32_t count = 0;
     while (cut->copy != WEIR__NO_COPY && used < WEIR__HOP_PIECE_BYTES) {
-        const struct weir__copy *copy = &p->copies[cut->copy];
+        const struct weir__prepared_copy *copy = &p->copies[cut->copy];
         size_t rest = copy->bytes - cut->done, room = WEIR__HOP_PIECE_BYTES - used;
         size_t part = rest < room ? rest : room;
         assert(count < WEIR__UNIT_COPIES);
@@ -235,7 +235,7 @@ static uint32_t cut_piece(const struct weir__prepared *p, struct cut *cut, char 
 
 /* Into a slot by the device that has it, from there by the one that wants it. */
 static int hop_piece(struct weir__run *run, const struct weir__copy_stream *lane,
-                     const struct weir__copy *first, struct cut *cut, uint32_t slot) {
+                     const struct weir__prepared_copy *first, struct cut *cut, uint32_t slot) {
     const struct weir__hop *hop = &lane->hop;
     struct weir__event *filled = &hop->filled.events[slot];
     struct weir__copy_item in[WEIR__UNIT_COPIES], out[WEIR__UNIT_COPIES];
@@ -254,7 +254,7 @@ static int hop_piece(struct weir__run *run, const struct weir__copy_stream *lane
 
 /* That the slots are free of what other units left there is one of the copy's waits. */
 static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane, uint32_t number) {
-    const struct weir__copy *first = &run->prepared->copies[number];
+    const struct weir__prepared_copy *first = &run->prepared->copies[number];
     const struct weir__hop *hop = &lane->hop;
     struct cut cut = {number, 0};
     uint64_t pieces = weir__unit_pieces(run->prepared, number);
@@ -277,7 +277,7 @@ static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane,
 
 static int enqueue_unit(struct weir__run *run, const struct weir__copy_stream *lane,
                         uint32_t first) {
-    const struct weir__copy *copies = run->prepared->copies;
+    const struct weir__prepared_copy *copies = run->prepared->copies;
     if (lane->hop.device != NULL) return hop_unit(run, lane, first);
     const struct weir__lane *of = &run->prepared->lanes[copies[first].lane];
     bool caller = of->from == WEIR__FROM_CALLER;
@@ -299,7 +299,7 @@ static int enqueue_unit(struct weir__run *run, const struct weir__copy_stream *l
 
 /* On the stream that reads first. */
 static int run_unit(struct weir__run *run, uint32_t first) {
-    const struct weir__copy *copy = &run->prepared->copies[first];
+    const struct weir__prepared_copy *copy = &run->prepared->copies[first];
     const struct weir__copy_stream *lane = run->prepared->lanes[copy->lane].stream;
     bool hops = lane->hop.device != NULL;
     struct weir_stream *stream = hops ? lane->hop.stream : lane->stream;
@@ -320,7 +320,7 @@ static int run_unit(struct weir__run *run, uint32_t first) {
 }
 
 static int give_unit(struct weir__run *run, uint32_t number) {
-    const struct weir__copy *copy = &run->prepared->copies[number];
+    const struct weir__prepared_copy *copy = &run->prepared->copies[number];
     bool begins = copy->lane != WEIR__NO_LANE && copy->unit == number;
     run->copies_given = number + 1;
     return begins ? run_unit(run, number) : WEIR_OK;
@@ -336,10 +336,11 @@ int weir__run_lanes(struct weir__run *run, const struct weir__call *call) {
 
 /* Whether nothing of what the copy waits for must be waited for by the thread: gates are passed,
  * own actions ended, own copies given. */
-static bool is_ready(const struct weir__run *run, const struct weir__copy *copy, uint32_t done) {
+static bool is_ready(const struct weir__run *run, const struct weir__prepared_copy *copy,
+                     uint32_t done) {
     bool ready = true;
     for (uint32_t i = copy->wait_begin; ready && i < copy->wait_end; i++) {
-        const struct weir__wait *wait = &run->prepared->waits[i];
+        const struct weir__needed_wait *wait = &run->prepared->waits[i];
         struct weir__worker *from = &run->pipe->workers[wait->worker];
         if (from != run->worker)
             ready = weir__gate_reached(&from->progress, from->base + wait->count);
@@ -354,7 +355,7 @@ static bool is_ready(const struct weir__run *run, const struct weir__copy *copy,
 int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done) {
     int status = WEIR_OK;
     for (uint32_t i = next->copy_begin; status == WEIR_OK && i < next->copy_end; i++) {
-        const struct weir__copy *copy = &run->prepared->copies[i];
+        const struct weir__prepared_copy *copy = &run->prepared->copies[i];
         bool begins = copy->lane != WEIR__NO_LANE && copy->unit == i;
         if (begins && !is_ready(run, copy, done)) break;
         status = give_unit(run, i);

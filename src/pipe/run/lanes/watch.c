@@ -23,7 +23,7 @@ static struct weir__event *signal_of_copy(const struct weir_pipe *pipe, uint32_t
 static bool waits_are_over(const struct weir_pipe *pipe, uint32_t begin, uint32_t end) {
     bool over = true;
     for (uint32_t i = begin; over && i < end; i++) {
-        const struct weir__wait *wait = &pipe->command.prepared->waits[i];
+        const struct weir__needed_wait *wait = &pipe->command.prepared->waits[i];
         const struct weir__worker *from = &pipe->workers[wait->worker];
         if (wait->copy != WEIR__NO_COPY)
             over = is_done(signal_of_copy(pipe, wait->copy));
@@ -37,7 +37,7 @@ static bool waits_are_over(const struct weir_pipe *pipe, uint32_t begin, uint32_
 static uint32_t running_copy(const struct weir_pipe *pipe, const struct weir__call *call) {
     const struct weir__prepared *p = pipe->command.prepared;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
-        const struct weir__copy *copy = &p->copies[i];
+        const struct weir__prepared_copy *copy = &p->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i || is_done(signal_of_copy(pipe, i)))
             continue;
         if (waits_are_over(pipe, copy->wait_begin, copy->wait_end)) return i;
