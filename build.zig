@@ -3,9 +3,9 @@
 //! Sources are found by directory: every .c file below src/net and src/io belongs to
 //! libweir_net.a, every other one below src to libweir.a; those below tools make bin/weir, those of
 //! tests and its rooms (build/files.zig) with tools/data the test program, bench/*.c the bench
-//! program, each examples/*.c a program; src/*.h are public; the .cu below kernels become images in
-//! libweir.a, and with tests/fake_cuda a library of the tests; examples/*.cu programs where nvcc
-//! is. A new file needs no change here.
+//! program, each examples/*.c a program; src/*.h are public; the .cu of kernels/engine become
+//! images in libweir.a, those of kernels/net in libweir_net.a, all of them with tests/fake_cuda a
+//! library of the tests; examples/*.cu programs where nvcc is. A new file needs no change here.
 
 const std = @import("std");
 const builtin = @import("builtin");
@@ -175,7 +175,7 @@ fn addEngine(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, engineSources(b), &.{});
     for (page.texts) |text| module.addCSourceFile(.{ .file = page.textSource(b, text) });
-    addImages(b, options, module, cuda.product);
+    addImages(b, options, module, cuda.engine_images);
     linkSystem(module, "hwloc");
     const library = b.addLibrary(.{ .name = "weir", .root_module = module });
     for (listSources(b, "src", ".h", .flat)) |header| { // the net's come along
@@ -187,6 +187,7 @@ fn addEngine(b: *Build, options: Options) *Compile {
 fn addNet(b: *Build, options: Options, engine: *Compile) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, netSources(b, options), oneDnnFlags(b, options));
+    addImages(b, options, module, cuda.net_images);
     linkSystem(module, "jansson");
     linkOneDnn(module, options);
     module.linkLibrary(engine);
@@ -227,7 +228,7 @@ fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
 fn addToys(b: *Build, options: Options, module: *Build.Module) void {
     module.addIncludePath(b.path("tests"));
     addSources(b, options, module, listSources(b, "tests/toys", ".c", .flat), &.{});
-    addImages(b, options, module, cuda.toys);
+    addImages(b, options, module, cuda.toy_images);
 }
 
 fn netSources(b: *Build, options: Options) []const []const u8 {
@@ -599,7 +600,7 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     addObjects(link, compileWithClang(b, clang, files.testSources(b), net_flags));
     const toys = listSources(b, "tests/toys", ".c", .flat);
     addObjects(link, compileWithClang(b, clang, toys, &.{}));
-    link.addFileArg(compileNoImages(b, clang, cuda.toys));
+    link.addFileArg(compileNoImages(b, clang, cuda.toy_images));
     if (options.onednn) |onednn| {
         const dir = onednn.lib_dir;
         if (onednn.prefix != null) {
@@ -682,10 +683,11 @@ fn compileNoImages(b: *Build, clang: Clang, images: cuda.Images) LazyPath {
 
 /// The report's style and script, and no CUDA images.
 fn compileGeneratedWithClang(b: *Build, clang: Clang) []const LazyPath {
-    const objects = b.allocator.alloc(LazyPath, page.texts.len + 1) catch @panic("OOM");
-    for (page.texts, objects[1..]) |text, *object| {
+    const objects = b.allocator.alloc(LazyPath, page.texts.len + 2) catch @panic("OOM");
+    for (page.texts, objects[2..]) |text, *object| {
         object.* = compileOne(b, clang, page.textSource(b, text), text.path, &.{});
     }
-    objects[0] = compileNoImages(b, clang, cuda.product);
+    objects[0] = compileNoImages(b, clang, cuda.engine_images);
+    objects[1] = compileNoImages(b, clang, cuda.net_images);
     return objects;
 }

@@ -69,13 +69,18 @@ pub fn findNvcc(b: *Build, wanted: ?bool, folder: ?[]const u8) ?[]const u8 {
 
 /// What a folder's kernels become: an array, its name's stem, and the header that declares it.
 pub const Images = struct { folder: []const u8, stem: []const u8, header: []const u8 };
-pub const product: Images = .{
-    .folder = "kernels",
+pub const engine_images: Images = .{
+    .folder = "kernels/engine",
     .stem = "weir__cuda_image",
     .header = "device/cuda_kernels.h",
 };
+pub const net_images: Images = .{
+    .folder = "kernels/net",
+    .stem = "weir__net_image",
+    .header = "net/cuda/kernels.h",
+};
 /// For tests and benches on a GPU.
-pub const toys: Images = .{
+pub const toy_images: Images = .{
     .folder = "tests/toys",
     .stem = "test_cuda_image",
     .header = "toys/toys.h",
@@ -83,7 +88,7 @@ pub const toys: Images = .{
 
 /// A C file that defines <stem>s and <stem>_count: one for each .cu; none without nvcc.
 pub fn imagesSource(b: *Build, nvcc: ?[]const u8, images: Images) LazyPath {
-    const found = files.listSources(b, images.folder, ".cu", .recursive);
+    const found = files.listSources(b, images.folder, ".cu", .flat);
     const kernels = if (nvcc != null) found else &.{};
     const written = b.addWriteFiles();
     var data: std.ArrayList(u8) = .empty;

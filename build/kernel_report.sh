@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # kernel_report.sh NVCC [FLAG...]: what every kernel of kernels/ takes of a multiprocessor, for each
-# architecture of the flags. Fails if one spills registers into memory, or if one of the list in
-# cuda_kernel_map.h is in no file. An empty NVCC is none: then it says so. Nothing is written.
+# architecture of the flags. Fails if one spills registers into memory, or if one of the lists in
+# the kernel maps is in no file. An empty NVCC is none: then it says so. Nothing is written.
 set -eu
 nvcc=$1
 shift
@@ -21,7 +21,9 @@ for source in kernels/*/*.cu; do
   fi
 done
 
-sed -n 's/^    X(\([a-z0-9_]*\)).*/weir_\1/p' src/device/cuda_kernel_map.h | awk '
+maps='src/device/cuda_kernel_map.h src/net/cuda/kernel_map.h'
+# shellcheck disable=SC2086  # several words
+sed -n 's/^ *X(\([a-z0-9_]*\)).*/weir_\1/p' $maps | awk '
   # The list first, from standard input; then the log.
   FNR == NR { wanted[$1] = 1; next }
   /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2]; arch = quoted[4] }

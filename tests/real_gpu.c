@@ -3,6 +3,7 @@
  * streams serve all that tests do beside what they test. */
 #include "real_gpu.h"
 
+#include "net/cuda/kernels.h"
 #include "toys/toys.h"
 
 #include <dlfcn.h>
@@ -235,19 +236,24 @@ const struct weir_fake_cuda_control *real_gpus(uint32_t count, bool managed) {
 
 /* ---- kernels by name ---- */
 
-static int find_of_product(const char *symbol, struct CUfunc_st **function) {
-    const struct weir__cuda_driver *driver = &gpu.device->driver;
-    int result = WEIR__CUDA_NOT_FOUND;
-    for (uint32_t m = 0; m < gpu.device->module_count && result == WEIR__CUDA_NOT_FOUND; m++)
-        result = driver->module_get_function(function, gpu.device->modules[m], symbol);
-    return result;
+static bool find_in(const struct weir__cuda_set *set, const char *symbol,
+                    struct CUfunc_st **function) {
+    if (!check(weir__cuda_set_need(&gpu.device->device, set, NULL))) return false;
+    for (uint32_t k = 0; k < set->kernel_count; k++) {
+        if (strcmp(set->names[k], symbol) != 0) continue;
+        *function = weir__cuda_modules_of(gpu.device, set)->functions[k];
+        return true;
+    }
+    return false;
 }
 
 static bool find_kernel(const char *name, struct CUfunc_st **function) {
     char symbol[128];
     bool whole = strncmp(name, "weir_", 5) == 0;
     snprintf(symbol, sizeof symbol, "%s%s", whole ? "" : "weir_", name);
-    return find_of_product(symbol, function) == 0 || check(toys_find(&gpu.toys, symbol, function));
+    return find_in(&weir__cuda_engine_kernels, symbol, function) ||
+           find_in(&weir__net_kernels, symbol, function) ||
+           check(toys_find(&gpu.toys, symbol, function));
 }
 
 bool real_gpu_run(const char *name, const struct weir__cuda_grid *grid, void **arguments) {

@@ -29,7 +29,7 @@ void real_gpu_close(void);
  */
 const struct weir_fake_cuda_control *real_gpus(uint32_t count, bool managed);
 
-/** Runs a kernel of kernels/ or tests/kernels/ by its name, with or without weir_, to its end.
+/** Runs a kernel of kernels/ or tests/toys/ by its name, with or without weir_, to its end.
  * Memory must be the GPU's or pinned. Fails the test if it cannot or does not. */
 bool real_gpu_run(const char *name, const struct weir__cuda_grid *grid, void **arguments);
 /** Lets kernels reach the host's pages, at the same addresses, until real_gpu_unpin. */

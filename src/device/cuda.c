@@ -119,7 +119,8 @@ static int fill_context(struct weir__cuda_device *device, struct weir_error *err
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(device, &scope);
     if (status == WEIR_OK) status = weir__cuda_clock_new(device);
-    if (status == WEIR_OK) status = weir__cuda_modules_new(device, error);
+    if (status == WEIR_OK)
+        status = weir__cuda_set_need(&device->device, &weir__cuda_engine_kernels, error);
     if (status != WEIR_OK) {
         weir__cuda_modules_destroy(device);
         weir__cuda_clock_destroy(device);

@@ -51,6 +51,16 @@ struct weir__cuda_attached {
     void (*close)(struct weir__cuda_attached *attached, struct weir__cuda_device *device);
 };
 
+enum { WEIR__CUDA_SETS_MAX = 4 };
+
+/** A set of kernels as a device has loaded it. */
+struct weir__cuda_modules {
+    const struct weir__cuda_set *set;
+    struct CUmod_st **modules;
+    uint32_t module_count, module_capacity;
+    struct CUfunc_st **functions; /**< [kernel] */
+};
+
 struct weir__cuda_device {
     struct weir__device device; /**< first: the one is cast to the other */
     struct weir__cuda_driver driver;
@@ -62,9 +72,8 @@ struct weir__cuda_device {
     uint64_t in_vain_until_ns;         /**< no new base until then; under `lock` */
     struct weir__cuda_failure failure; /**< under `failure_lock`, which is taken last */
     pthread_mutex_t lock, failure_lock;
-    struct CUmod_st **modules;
-    uint32_t module_count, module_capacity;
-    struct CUfunc_st *functions[WEIR__CUDA_KERNEL_COUNT];
+    /** The engine's first, then NULL; written under `lock`, read without. */
+    struct weir__cuda_modules *_Atomic sets[WEIR__CUDA_SETS_MAX];
     struct weir__cuda_attached *numerics; /**< the net's libraries (net/cuda/numerics.h); NULL until
                                                one is needed; under `lock` */
 };
@@ -111,9 +120,10 @@ int weir__cuda_event_time(struct weir__event *event, uint64_t *ns);
 
 /* ---- cuda_modules.c ---- */
 
-/** Loads every image and finds every kernel. WEIR_ERR_UNSUPPORTED where the images do not fit the
- * driver or GPU, with the reason. The context must be current. */
-int weir__cuda_modules_new(struct weir__cuda_device *device, struct weir_error *error);
+/** The set as it is loaded; NULL: it is not. */
+const struct weir__cuda_modules *weir__cuda_modules_of(const struct weir__cuda_device *device,
+                                                       const struct weir__cuda_set *set);
+/** Unloads all sets. The context must be current. */
 void weir__cuda_modules_destroy(struct weir__cuda_device *device);
 /** WEIR_ERR_UNSUPPORTED if this build has none, and the driver is a real one. */
 int weir__cuda_modules_check(const struct weir__cuda_driver *driver, struct weir_error *error);

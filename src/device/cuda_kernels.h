@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Our own CUDA kernels (kernels/): which there are, their compiled images, and a launcher for each.
+ * The engine's own CUDA kernels (kernels/engine): which there are, their compiled images, and a
+ * launcher for each; and sets of kernels, of which a library above the engine brings its own.
  *
  * A launcher chooses the launch shape, enqueues and returns at once. Its result is that of
  * weir__cuda_launch: WEIR_OK, or the device's error; nothing to do (no bytes, no rows) is WEIR_OK
@@ -34,21 +35,41 @@ struct weir__cuda_grid {
     uint32_t shared_bytes;
 };
 
-/** Enqueues `kernel` on a CUDA stream. `arguments[i]` points to the kernel's parameter i, which is
- * copied before this returns. */
-int weir__cuda_launch(struct weir_stream *stream, enum weir__cuda_kernel kernel,
-                      const struct weir__cuda_grid *grid, void **arguments);
-
-/** One kernels/<name>.cu, compiled for every architecture (a fatbin, for cuModuleLoadData). */
+/** One .cu file, compiled for every architecture (a fatbin, for cuModuleLoadData). */
 struct weir__cuda_image {
     const char *name;
     const void *data;
     size_t bytes;
 };
 
-/** Written by the build. None (count 0, one unused element) where it had no nvcc. */
+/** Written by the build, from kernels/engine. None (count 0, one unused element) where it had no
+ * nvcc. */
 extern const struct weir__cuda_image weir__cuda_images[];
 extern const size_t weir__cuda_image_count;
+
+/** A library's kernels. Constant, and known by its address. */
+struct weir__cuda_set {
+    const char *const *names; /**< [kernel]: symbols */
+    uint32_t kernel_count;
+    const struct weir__cuda_image *images;
+    const size_t *image_count;
+};
+extern const struct weir__cuda_set weir__cuda_engine_kernels;
+
+/** Loads the set's images into the device, unless they are there; until it is closed. The engine's
+ * are from the beginning. Any thread. WEIR_ERR_UNSUPPORTED where they do not fit the driver or GPU,
+ * with the reason. */
+int weir__cuda_set_need(struct weir__device *device, const struct weir__cuda_set *set,
+                        struct weir_error *error);
+/** As weir__cuda_launch, of kernel `kernel` of a set. One that is not loaded is: who must not wait
+ * for that needs it before. */
+int weir__cuda_launch_of(struct weir_stream *stream, const struct weir__cuda_set *set,
+                         uint32_t kernel, const struct weir__cuda_grid *grid, void **arguments);
+
+/** Enqueues `kernel` on a CUDA stream. `arguments[i]` points to the kernel's parameter i, which is
+ * copied before this returns. */
+int weir__cuda_launch(struct weir_stream *stream, enum weir__cuda_kernel kernel,
+                      const struct weir__cuda_grid *grid, void **arguments);
 
 /* ---- copies (cuda_copy.c) ---- */
 

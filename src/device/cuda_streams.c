@@ -122,10 +122,20 @@ int weir__cuda_judge(struct weir_stream *stream, const struct weir__judgement *j
 
 int weir__cuda_launch(struct weir_stream *stream, enum weir__cuda_kernel kernel,
                       const struct weir__cuda_grid *grid, void **arguments) {
+    return weir__cuda_launch_of(stream, &weir__cuda_engine_kernels, kernel, grid, arguments);
+}
+
+int weir__cuda_launch_of(struct weir_stream *stream, const struct weir__cuda_set *set,
+                         uint32_t kernel, const struct weir__cuda_grid *grid, void **arguments) {
     struct weir__cuda_device *own = weir__cuda_device(stream->device);
-    assert((size_t)kernel < WEIR__CUDA_KERNEL_COUNT && own->functions[kernel] != NULL);
+    const struct weir__cuda_modules *modules = weir__cuda_modules_of(own, set);
+    int status = WEIR_OK;
+    if (modules == NULL) status = weir__cuda_set_need(stream->device, set, NULL);
+    if (status != WEIR_OK) return status;
+    if (modules == NULL) modules = weir__cuda_modules_of(own, set);
+    assert(modules != NULL && kernel < set->kernel_count && modules->functions[kernel] != NULL);
     const uint32_t *blocks = grid->blocks, *threads = grid->threads;
-    int result = own->driver.launch(own->functions[kernel], blocks[0], blocks[1], blocks[2],
+    int result = own->driver.launch(modules->functions[kernel], blocks[0], blocks[1], blocks[2],
                                     threads[0], threads[1], threads[2], grid->shared_bytes,
                                     weir__cuda_stream(stream)->native, arguments, NULL);
     return weir__cuda_check(own, "cuLaunchKernel", result);

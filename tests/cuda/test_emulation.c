@@ -6,6 +6,7 @@
  * fault by name, or a crash, which a child process dies of.
  */
 #include "cuda/emulated.h"
+#include "net/cuda/kernels.h"
 #include "toys/toys.h"
 
 #include <signal.h>
@@ -51,6 +52,7 @@ static void test_every_kernel_of_the_product_is_emulated(void) {
     OPEN_OR_SKIP(emulation);
 #define EXPECT_KERNEL(name) EXPECT(emulation_find(&emulation, #name) != NULL);
     WEIR__CUDA_KERNEL_MAP(EXPECT_KERNEL)
+    WEIR__NET_KERNEL_MAP(EXPECT_KERNEL)
 #undef EXPECT_KERNEL
 }
 
@@ -79,6 +81,8 @@ static void test_images_are_what_nvcc_makes(void) {
     if (weir__cuda_image_count == 0) SKIP("this build has no CUDA images: there was no nvcc");
     CHECK(has_image(weir__cuda_images, weir__cuda_image_count, "copy"));
     CHECK(has_image(weir__cuda_images, weir__cuda_image_count, "rows"));
+    CHECK(has_image(weir__net_images, weir__net_image_count, "gelu"));
+    CHECK(!has_image(weir__cuda_images, weir__cuda_image_count, "gelu"));
     CHECK(has_image(test_cuda_images, test_cuda_image_count, "affine"));
     CHECK(!has_image(weir__cuda_images, weir__cuda_image_count, "affine"));
 }

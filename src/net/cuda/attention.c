@@ -26,16 +26,16 @@ enum {
 
 #define VARIANTS(name, type)                                                                       \
     {                                                                                              \
-        WEIR__CUDA_KERNEL_##name##_64_##type, WEIR__CUDA_KERNEL_##name##_128_##type,               \
-            WEIR__CUDA_KERNEL_##name##_256_##type                                                  \
+        WEIR__NET_KERNEL_##name##_64_##type, WEIR__NET_KERNEL_##name##_128_##type,                 \
+            WEIR__NET_KERNEL_##name##_256_##type                                                   \
     }
 #define TENSOR_VARIANTS(name)                                                                      \
-    { WEIR__CUDA_KERNEL_##name##_tensor_64_bf16, WEIR__CUDA_KERNEL_##name##_tensor_128_bf16 }
+    { WEIR__NET_KERNEL_##name##_tensor_64_bf16, WEIR__NET_KERNEL_##name##_tensor_128_bf16 }
 
 /** A kernel's variants, by head size. */
 struct variants {
-    enum weir__cuda_kernel by[2][SIZES]; /**< F32, BF16 */
-    enum weir__cuda_kernel tensor[TENSOR_SIZES];
+    enum weir__net_kernel by[2][SIZES]; /**< F32, BF16 */
+    enum weir__net_kernel tensor[TENSOR_SIZES];
     uint32_t tensor_tile; /**< tokens of a block */
 };
 
@@ -176,10 +176,10 @@ static int launch(const struct weir__op_call *call, const struct variants *varia
     pass->size = (uint32_t)size;
     pass->scale = (float)(1 / sqrt((double)size));
     if (blocks == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream,
-                             tensor ? variants->tensor[which]
-                                    : variants->by[shape->dtype == WEIR_BF16][which],
-                             &grid, (void *[]){pass});
+    return weir__net_launch(call->stream,
+                            tensor ? variants->tensor[which]
+                                   : variants->by[shape->dtype == WEIR_BF16][which],
+                            &grid, (void *[]){pass});
 }
 
 static int attention(const struct weir__op_call *call) {
@@ -241,7 +241,7 @@ static uint32_t row_blocks(int64_t width) {
 }
 
 /** Launches `kernel` for all rows. */
-static int cached_rows(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+static int cached_rows(const struct weir__op_call *call, enum weir__net_kernel kernel,
                        bool row_by_row) {
     const struct weir__op_shape *shape = call->shape;
     size_t bytes = weir_dtype_bytes(shape->dtype), width = (size_t)shape->width;
@@ -259,8 +259,8 @@ static int cached_rows(const struct weir__op_call *call, enum weir__cuda_kernel 
             {count * pass.heads, 1, 1}, {THREADS, 1, 1}, CACHED_SHARED};
         pass.qkv = (const char *)call->in[0] + (size_t)first * 3 * width * bytes;
         pass.y = (char *)call->out[0] + (size_t)first * width * bytes;
-        status = weir__cuda_launch(call->stream, kernel, row_by_row ? &keep : &attend,
-                                   (void *[]){&pass});
+        status =
+            weir__net_launch(call->stream, kernel, row_by_row ? &keep : &attend, (void *[]){&pass});
     }
     return status;
 }
@@ -268,21 +268,20 @@ static int cached_rows(const struct weir__op_call *call, enum weir__cuda_kernel 
 static int attention_cached(const struct weir__op_call *call) {
     bool single = call->shape->dtype == WEIR_F32;
     int status = cached_rows(
-        call, single ? WEIR__CUDA_KERNEL_attention_keep_f32 : WEIR__CUDA_KERNEL_attention_keep_bf16,
+        call, single ? WEIR__NET_KERNEL_attention_keep_f32 : WEIR__NET_KERNEL_attention_keep_bf16,
         true);
     if (status != WEIR_OK) return status;
     return cached_rows(call,
-                       single ? WEIR__CUDA_KERNEL_attention_cached_f32
-                              : WEIR__CUDA_KERNEL_attention_cached_bf16,
+                       single ? WEIR__NET_KERNEL_attention_cached_f32
+                              : WEIR__NET_KERNEL_attention_cached_bf16,
                        false);
 }
 
 static int position_cached(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     size_t row_bytes = (size_t)shape->width * weir_dtype_bytes(shape->dtype);
-    enum weir__cuda_kernel kernel = shape->dtype == WEIR_F32
-                                        ? WEIR__CUDA_KERNEL_position_cached_f32
-                                        : WEIR__CUDA_KERNEL_position_cached_bf16;
+    enum weir__net_kernel kernel = shape->dtype == WEIR_F32 ? WEIR__NET_KERNEL_position_cached_f32
+                                                            : WEIR__NET_KERNEL_position_cached_bf16;
     struct weir__cuda_position_cached pass = {.table = call->in[1],
                                               .width = (uint64_t)shape->width};
     int status = WEIR_OK;
@@ -291,7 +290,7 @@ static int position_cached(const struct weir__op_call *call) {
         struct weir__cuda_grid grid = {{row_blocks(shape->width), count, 1}, {THREADS, 1, 1}, 0};
         pass.x = (const char *)call->in[0] + (size_t)first * row_bytes;
         pass.y = (char *)call->out[0] + (size_t)first * row_bytes;
-        status = weir__cuda_launch(call->stream, kernel, &grid, (void *[]){&pass});
+        status = weir__net_launch(call->stream, kernel, &grid, (void *[]){&pass});
     }
     return status;
 }

@@ -26,7 +26,7 @@
 #ifndef WEIR_NET_CUDA_H
 #define WEIR_NET_CUDA_H
 
-#include "device/cuda_kernels.h"
+#include "net/cuda/kernels.h"
 #include "net/cuda/norm_arguments.h"
 #include "net/cuda/arguments.h"
 #include "net/kernel.h"
@@ -61,7 +61,7 @@ struct weir__cuda_divisor weir__cuda_divisor(uint32_t by);
 
 /** The kernel that stores a shape's dtype: WEIR__CUDA_BY_DTYPE(gelu, shape). */
 #define WEIR__CUDA_BY_DTYPE(name, shape)                                                           \
-    ((shape)->dtype == WEIR_F32 ? WEIR__CUDA_KERNEL_##name##_f32 : WEIR__CUDA_KERNEL_##name##_bf16)
+    ((shape)->dtype == WEIR_F32 ? WEIR__NET_KERNEL_##name##_f32 : WEIR__NET_KERNEL_##name##_bf16)
 
 /**
  * Sums over rows, such as a bias's gradient, in two halves: blocks sum up parts of the rows, then

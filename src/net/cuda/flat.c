@@ -41,11 +41,11 @@ static uint64_t pack(const struct weir__cuda_span *spans, uint32_t count, bool r
     return tiles;
 }
 
-static int launch(struct weir_stream *stream, enum weir__cuda_kernel kernel, uint64_t blocks,
+static int launch(struct weir_stream *stream, enum weir__net_kernel kernel, uint64_t blocks,
                   void **arguments) {
     struct weir__cuda_grid grid = weir__cuda_line(blocks, 1, THREADS, 0);
     if (blocks == 0) return WEIR_OK;
-    return weir__cuda_launch(stream, kernel, &grid, arguments);
+    return weir__net_launch(stream, kernel, &grid, arguments);
 }
 
 /* ---- sums of squares ---- */
@@ -68,22 +68,22 @@ int weir__cuda_square_sums(struct weir_stream *stream, const float *data,
     int status = WEIR_OK;
     for (uint32_t i = 0; i < count && status == WEIR_OK; i += WEIR__CUDA_SPANS) {
         uint64_t tiles = pack(spans + i, smaller(count - i, WEIR__CUDA_SPANS), true, &flat);
-        status = launch(stream, WEIR__CUDA_KERNEL_square_parts, tiles, parts);
+        status = launch(stream, WEIR__NET_KERNEL_square_parts, tiles, parts);
         if (status == WEIR_OK)
-            status = launch(stream, WEIR__CUDA_KERNEL_square_fold, flat.count, folds);
+            status = launch(stream, WEIR__NET_KERNEL_square_fold, flat.count, folds);
     }
     return status;
 }
 
 int weir__cuda_accumulate(struct weir_stream *stream, float *y, const float *x, uint64_t count) {
     void *arguments[] = {&y, &x, &count};
-    return launch(stream, WEIR__CUDA_KERNEL_accumulate, tiles_of(count), arguments);
+    return launch(stream, WEIR__NET_KERNEL_accumulate, tiles_of(count), arguments);
 }
 
 /* ---- updates ---- */
 
 /* `call` is the kernel's second argument. */
-static int update(struct weir_stream *stream, enum weir__cuda_kernel kernel, void *call,
+static int update(struct weir_stream *stream, enum weir__net_kernel kernel, void *call,
                   const struct weir_verdict *verdict, const struct weir__cuda_span *spans,
                   uint32_t count) {
     struct weir__cuda_flat flat;
@@ -117,7 +117,7 @@ int weir__cuda_adamw(struct weir_stream *stream, const struct weir__adamw_step *
         .eps = (float)options->eps,
         .rate = (float)(options->lr / correction1),
     };
-    return update(stream, WEIR__CUDA_KERNEL_adamw, &call, verdict, spans, count);
+    return update(stream, WEIR__NET_KERNEL_adamw, &call, verdict, spans, count);
 }
 
 int weir__cuda_sgd(struct weir_stream *stream, const struct weir__sgd_step *options,
@@ -134,5 +134,5 @@ int weir__cuda_sgd(struct weir_stream *stream, const struct weir__sgd_step *opti
         .nesterov = options->nesterov,
         .first = options->first,
     };
-    return update(stream, WEIR__CUDA_KERNEL_sgd, &call, verdict, spans, count);
+    return update(stream, WEIR__NET_KERNEL_sgd, &call, verdict, spans, count);
 }

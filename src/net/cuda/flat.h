@@ -9,7 +9,7 @@
 #ifndef WEIR_NET_CUDA_FLAT_H
 #define WEIR_NET_CUDA_FLAT_H
 
-#include "device/cuda_kernels.h"
+#include "net/cuda/kernels.h"
 #include "net/cuda/flat_arguments.h"
 #include "net/kernel.h"
 

@@ -107,25 +107,25 @@ static struct weir__cuda_pool pool_of(const struct weir__op_call *call, const vo
                                     .wide_winners = pixels(window->kernel) > NARROW_WINNERS};
 }
 
-static int launch_pool(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+static int launch_pool(const struct weir__op_call *call, enum weir__net_kernel kernel,
                        struct weir__cuda_pool *pool) {
     struct weir__cuda_grid grid = grid_of(&pool->walk);
     void *arguments[] = {pool};
-    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+    return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
 static bool is_empty(const struct weir__op_shape *shape) {
     return shape->rows == 0 || shape->width == 0;
 }
 
-static int forward(const struct weir__op_call *call, enum weir__cuda_kernel kernel) {
+static int forward(const struct weir__op_call *call, enum weir__net_kernel kernel) {
     int status = check(call, call->shape->width);
     if (status != WEIR_OK || is_empty(call->shape)) return status;
     struct weir__cuda_pool pool = pool_of(call, call->in[0], NULL, call->shape->window.out, false);
     return launch_pool(call, kernel, &pool);
 }
 
-static int backward(const struct weir__op_call *call, enum weir__cuda_kernel kernel) {
+static int backward(const struct weir__op_call *call, enum weir__net_kernel kernel) {
     int status = check(call, call->shape->width);
     if (status != WEIR_OK || is_empty(call->shape)) return status;
     struct weir__cuda_pool pool = pool_of(call, NULL, call->in[0], call->shape->window.in, false);
@@ -175,7 +175,7 @@ static int upsample(const struct weir__op_call *call) {
     int status = check(call, call->shape->width);
     if (status != WEIR_OK || is_empty(call->shape)) return status;
     struct weir__cuda_pool pool = pool_of(call, call->in[0], NULL, call->shape->window.out, true);
-    return launch_pool(call, WEIR__CUDA_KERNEL_upsample, &pool);
+    return launch_pool(call, WEIR__NET_KERNEL_upsample, &pool);
 }
 
 static int upsample_grad(const struct weir__op_call *call) {
@@ -204,12 +204,12 @@ static struct weir__cuda_concat concat_of(const struct weir__op_call *call, cons
         .joined_parts = (uint32_t)((a_bytes + b_bytes) / part)};
 }
 
-static int launch_concat(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+static int launch_concat(const struct weir__op_call *call, enum weir__net_kernel kernel,
                          struct weir__cuda_concat *join) {
     struct weir__cuda_grid grid = grid_of(&join->walk);
     void *arguments[] = {join};
     if (call->shape->rows == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+    return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
 static int concat(const struct weir__op_call *call) {
@@ -219,7 +219,7 @@ static int concat(const struct weir__op_call *call) {
     if (status != WEIR_OK) return status;
     struct weir__cuda_concat join =
         concat_of(call, call->in[0], call->in[1], shape->window.out, channels);
-    return launch_concat(call, WEIR__CUDA_KERNEL_concat, &join);
+    return launch_concat(call, WEIR__NET_KERNEL_concat, &join);
 }
 
 static int concat_grad_a(const struct weir__op_call *call) {
@@ -227,7 +227,7 @@ static int concat_grad_a(const struct weir__op_call *call) {
     int status = check(call, shape->in + shape->out);
     if (status != WEIR_OK) return status;
     struct weir__cuda_concat join = concat_of(call, call->in[0], NULL, shape->window.in, shape->in);
-    return launch_concat(call, WEIR__CUDA_KERNEL_concat_grad_a, &join);
+    return launch_concat(call, WEIR__NET_KERNEL_concat_grad_a, &join);
 }
 
 static int concat_grad_b(const struct weir__op_call *call) {

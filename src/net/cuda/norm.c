@@ -19,15 +19,15 @@ static uint64_t rows_of(const struct weir__op_shape *shape) {
 }
 
 /* Rows to warps or to blocks; which of them depends on the width alone. */
-static int launch_rows(const struct weir__op_call *call, enum weir__cuda_kernel by_warp,
-                       enum weir__cuda_kernel by_block, void *argument) {
+static int launch_rows(const struct weir__op_call *call, enum weir__net_kernel by_warp,
+                       enum weir__net_kernel by_block, void *argument) {
     bool warps = call->shape->width <= WARP_NUMBERS;
     struct weir__cuda_grid grid =
         weir__cuda_line(rows_of(call->shape), warps ? WARPS : 1, THREADS, 0);
     void *arguments[] = {argument};
     int status = check_width(call);
     if (status != WEIR_OK || rows_of(call->shape) == 0) return status;
-    return weir__cuda_launch(call->stream, warps ? by_warp : by_block, &grid, arguments);
+    return weir__net_launch(call->stream, warps ? by_warp : by_block, &grid, arguments);
 }
 
 static int layer_norm(const struct weir__op_call *call) {
@@ -124,8 +124,8 @@ static int layer_norm_grad_weight(const struct weir__op_call *call) {
     void *arguments[] = {&grad};
     int status = check_width(call);
     if (status != WEIR_OK || shape->width == 0) return status;
-    status = weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(layer_norm_weight, shape), &grid,
-                               arguments);
+    status = weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(layer_norm_weight, shape), &grid,
+                              arguments);
     return status == WEIR_OK ? weir__cuda_fold(call->stream, &fold) : status;
 }
 
@@ -198,21 +198,21 @@ static int check_plane(const struct weir__op_call *call) {
 }
 
 /* Blocks of threads over channels, parts, rows. */
-static int launch_parts(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+static int launch_parts(const struct weir__op_call *call, enum weir__net_kernel kernel,
                         struct weir__cuda_instance *norm) {
     uint64_t tiles = divided(divided(norm->channels, QUAD), 1u << norm->across_log2);
     uint32_t rows = norm->rows < UINT16_MAX ? (uint32_t)norm->rows : UINT16_MAX;
     struct weir__cuda_grid grid = {{(uint32_t)tiles, norm->parts, rows}, {THREADS, 1, 1}, 0};
     void *arguments[] = {norm};
-    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+    return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
 /* Blocks of 32 warps over `columns` sums of each row. */
-static int launch_fold(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+static int launch_fold(const struct weir__op_call *call, enum weir__net_kernel kernel,
                        uint64_t columns, uint64_t rows, void **arguments) {
     struct weir__cuda_grid grid = weir__cuda_line(columns, LINES, 32 * LINES, 0);
     grid.blocks[1] = rows < UINT16_MAX ? (uint32_t)rows : UINT16_MAX;
-    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+    return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
 static int run_instance_norm(const struct weir__op_call *call, struct weir__cuda_instance *norm) {
@@ -226,7 +226,7 @@ static int run_instance_norm(const struct weir__op_call *call, struct weir__cuda
     norm->rstd = call->out[2];
     status = launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_sums, shape), norm);
     if (status == WEIR_OK)
-        status = launch_fold(call, WEIR__CUDA_KERNEL_instance_moments, norm->channels, norm->rows,
+        status = launch_fold(call, WEIR__NET_KERNEL_instance_moments, norm->channels, norm->rows,
                              arguments);
     if (status != WEIR_OK) return status;
     return launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_apply, shape), norm);
@@ -254,7 +254,7 @@ static int run_instance_grad(const struct weir__op_call *call, struct weir__cuda
     grad->out = call->out[0];
     status = launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_grad_sums, shape), grad);
     if (status == WEIR_OK)
-        status = launch_fold(call, WEIR__CUDA_KERNEL_instance_means, (uint64_t)grad->channels * 2,
+        status = launch_fold(call, WEIR__NET_KERNEL_instance_means, (uint64_t)grad->channels * 2,
                              grad->rows, arguments);
     if (status != WEIR_OK) return status;
     return launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_grad, shape), grad);
@@ -298,7 +298,7 @@ static int instance_norm_grad_weight(const struct weir__op_call *call) {
     else
         status = launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_grad_sums, shape), &grad);
     if (status != WEIR_OK) return status;
-    return launch_fold(call, WEIR__CUDA_KERNEL_instance_weights, (uint64_t)grad.channels * 2, 1,
+    return launch_fold(call, WEIR__NET_KERNEL_instance_weights, (uint64_t)grad.channels * 2, 1,
                        arguments);
 }
 

@@ -27,13 +27,13 @@ static struct weir__cuda_each each_of(const struct weir__op_call *call, bool pai
                                     .slope = (float)call->shape->slope};
 }
 
-static int run_each(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+static int run_each(const struct weir__op_call *call, enum weir__net_kernel kernel,
                     struct weir__cuda_each *each) {
     struct weir__cuda_grid grid =
         weir__cuda_line(chunks_of(call->shape, each->count), CHUNKS_PER_BLOCK, THREADS, 0);
     void *arguments[] = {each};
     if (each->count == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+    return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
 static int gelu(const struct weir__op_call *call) {
@@ -107,8 +107,8 @@ static int run_dropout(const struct weir__op_call *call, struct weir__cuda_dropo
             : weir__cuda_plane(chunks_of(call->shape, dropout->width), dropout->rows, 1, 1);
     void *arguments[] = {dropout};
     if (dropout->rows == 0 || dropout->width == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout, call->shape), &grid,
-                             arguments);
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout, call->shape), &grid,
+                            arguments);
 }
 
 /** What nothing is dropped of is not drawn for: in inference. */
@@ -133,12 +133,12 @@ static int dropout2d(const struct weir__op_call *call) {
                                                    dropout.pixels, ROWS_PER_THREAD, dropout.rows);
     void *arguments[] = {&dropout};
     if (dropout.rows == 0 || dropout.width == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout2d, shape), &grid, arguments);
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout2d, shape), &grid, arguments);
 }
 
 /* ---- with the bias of the product before ---- */
 
-static int run_biased(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+static int run_biased(const struct weir__op_call *call, enum weir__net_kernel kernel,
                       struct weir__cuda_biased *biased) {
     const struct weir__op_shape *shape = call->shape;
     biased->y = call->out[0];
@@ -149,7 +149,7 @@ static int run_biased(const struct weir__op_call *call, enum weir__cuda_kernel k
         weir__cuda_plane(chunks_of(shape, biased->columns), biased->rows, ROWS_PER_THREAD, 1);
     void *arguments[] = {biased};
     if (biased->rows == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+    return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
 static int bias_gelu(const struct weir__op_call *call) {
@@ -173,8 +173,8 @@ static int bias_dropout_add(const struct weir__op_call *call) {
                                                    dropout.pixels, ROWS_PER_THREAD, dropout.rows);
     void *arguments[] = {&dropout};
     if (dropout.rows == 0 || dropout.width == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(bias_dropout_add, shape), &grid,
-                             arguments);
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(bias_dropout_add, shape), &grid,
+                            arguments);
 }
 
 /* ---- moves ---- */
@@ -208,8 +208,8 @@ static int check_width(const struct weir__op_call *call, int64_t width) {
 }
 
 /* Rows to warps or to blocks: the width alone says which. */
-static int run_softmax(const struct weir__op_call *call, enum weir__cuda_kernel by_warp,
-                       enum weir__cuda_kernel by_block, struct weir__cuda_softmax *softmax) {
+static int run_softmax(const struct weir__op_call *call, enum weir__net_kernel by_warp,
+                       enum weir__net_kernel by_block, struct weir__cuda_softmax *softmax) {
     const struct weir__op_shape *shape = call->shape;
     bool warps = shape->width <= WARP_NUMBERS;
     int status = check_width(call, shape->width);
@@ -219,7 +219,7 @@ static int run_softmax(const struct weir__op_call *call, enum weir__cuda_kernel 
     struct weir__cuda_grid grid =
         weir__cuda_line(softmax->rows, warps ? THREADS / WARP : 1, THREADS, 0);
     void *arguments[] = {softmax};
-    return weir__cuda_launch(call->stream, warps ? by_warp : by_block, &grid, arguments);
+    return weir__net_launch(call->stream, warps ? by_warp : by_block, &grid, arguments);
 }
 
 static int softmax(const struct weir__op_call *call) {
@@ -265,7 +265,7 @@ static int bias_grad(const struct weir__op_call *call) {
     int status = check_width(call, shape->out);
     if (status != WEIR_OK || shape->out == 0) return status;
     status =
-        weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(bias_grad, shape), &grid, arguments);
+        weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(bias_grad, shape), &grid, arguments);
     return status == WEIR_OK ? weir__cuda_fold(call->stream, &fold) : status;
 }
 

@@ -299,7 +299,7 @@ static int measure_convolution_pack(const struct weir__op_shape *shape, size_t *
 }
 
 /** A matrix (in / groups, taps) of each output channel is turned. */
-static int turn_weights(const struct weir__op_call *call, enum weir__cuda_kernel kernel, void *to,
+static int turn_weights(const struct weir__op_call *call, enum weir__net_kernel kernel, void *to,
                         const void *from, bool adds) {
     const struct weir__op_shape *shape = call->shape;
     const struct weir__window *window = &shape->window;
@@ -313,13 +313,13 @@ static int turn_weights(const struct weir__op_call *call, enum weir__cuda_kernel
     uint32_t add = adds;
     void *arguments[] = {&to, &from, &out, &in, &taps, &add};
     if (tiles == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+    return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
 static int pack_convolution(const struct weir__op_call *call, void *packed) {
     bool single = call->shape->dtype == WEIR_F32;
-    enum weir__cuda_kernel kernel =
-        single ? WEIR__CUDA_KERNEL_weight_pack_f32 : WEIR__CUDA_KERNEL_weight_pack_bf16;
+    enum weir__net_kernel kernel =
+        single ? WEIR__NET_KERNEL_weight_pack_f32 : WEIR__NET_KERNEL_weight_pack_bf16;
     return turn_weights(call, kernel, packed, call->in[1], false);
 }
 
@@ -341,9 +341,9 @@ static int add_bias(const struct weir__op_call *call) {
     struct weir__cuda_grid grid = weir__cuda_line(pixels * channels, BIAS_PER_BLOCK, THREADS, 0);
     void *arguments[] = {&y, &bias, &pixels, &channels};
     bool single = shape->dtype == WEIR_F32;
-    return weir__cuda_launch(
-        call->stream, single ? WEIR__CUDA_KERNEL_bias_add_f32 : WEIR__CUDA_KERNEL_bias_add_bf16,
-        &grid, arguments);
+    return weir__net_launch(call->stream,
+                            single ? WEIR__NET_KERNEL_bias_add_f32 : WEIR__NET_KERNEL_bias_add_bf16,
+                            &grid, arguments);
 }
 
 static int conv2d(const struct weir__op_call *call) {
@@ -384,7 +384,7 @@ static int conv2d_grad_weight(const struct weir__op_call *call) {
     if (status != WEIR_OK) return status;
     bool single = product->gradient == WEIR_F32;
     return turn_weights(
-        call, single ? WEIR__CUDA_KERNEL_weight_deliver_f32 : WEIR__CUDA_KERNEL_weight_deliver_bf16,
+        call, single ? WEIR__NET_KERNEL_weight_deliver_f32 : WEIR__NET_KERNEL_weight_deliver_bf16,
         call->out[0], gradient, !call->overwrite);
 }
 

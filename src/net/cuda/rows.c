@@ -76,7 +76,7 @@ int weir__cuda_fold(struct weir_stream *stream, const struct weir__cuda_fold *fo
     struct weir__cuda_grid grid = weir__cuda_line(columns, COLUMNS, THREADS, 0);
     void *arguments[] = {(void *)(uintptr_t)fold};
     if (columns == 0) return WEIR_OK;
-    return weir__cuda_launch(stream, WEIR__CUDA_KERNEL_fold, &grid, arguments);
+    return weir__net_launch(stream, WEIR__NET_KERNEL_fold, &grid, arguments);
 }
 
 /* Granlund and Montgomery's: exact for n < 2^31, where the sum in the kernel does not overflow. */

@@ -37,7 +37,7 @@ static int embedding(const struct weir__op_call *call) {
     int status = check_count(call, "rows", shape->in);
     if (status == WEIR_OK) status = check_count(call, "columns", shape->out);
     if (status != WEIR_OK || rows.count == 0) return status;
-    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(embedding, shape), &grid, arguments);
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(embedding, shape), &grid, arguments);
 }
 
 static int measure_embedding_grad(const struct weir__op_shape *shape, size_t *workspace) {
@@ -55,13 +55,12 @@ static int launch_embedding_grad(const struct weir__op_call *call,
     void *arguments[] = {grad};
     rows.blocks[1] = (uint32_t)tiles;
     int status =
-        weir__cuda_launch(call->stream, WEIR__CUDA_KERNEL_embedding_clear, &clear, arguments);
+        weir__net_launch(call->stream, WEIR__NET_KERNEL_embedding_clear, &clear, arguments);
     if (status == WEIR_OK)
-        status =
-            weir__cuda_launch(call->stream, WEIR__CUDA_KERNEL_embedding_link, &link, arguments);
+        status = weir__net_launch(call->stream, WEIR__NET_KERNEL_embedding_link, &link, arguments);
     if (status != WEIR_OK) return status;
-    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(embedding_rows, call->shape), &rows,
-                             arguments);
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(embedding_rows, call->shape), &rows,
+                            arguments);
 }
 
 static int embedding_grad(const struct weir__op_call *call) {
@@ -109,8 +108,8 @@ static int position_add(const struct weir__op_call *call) {
     grid.blocks[1] = (uint32_t)(planes < position.rows ? planes : position.rows);
     void *arguments[] = {&position};
     if (status != WEIR_OK || position.rows == 0 || position.width == 0) return status;
-    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(position_add, call->shape), &grid,
-                             arguments);
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(position_add, call->shape), &grid,
+                            arguments);
 }
 
 static int position_grad(const struct weir__op_call *call) {
@@ -120,8 +119,8 @@ static int position_grad(const struct weir__op_call *call) {
         weir__cuda_line(chunks_of(call->shape, position.table_width), THREADS, THREADS, 0);
     void *arguments[] = {&position};
     if (status != WEIR_OK || position.table_width == 0) return status;
-    return weir__cuda_launch(call->stream, WEIR__CUDA_BY_DTYPE(position_grad, call->shape), &grid,
-                             arguments);
+    return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(position_grad, call->shape), &grid,
+                            arguments);
 }
 
 /* ---- losses ---- */
@@ -132,18 +131,18 @@ static int launch_loss(const struct weir__op_call *call, uint64_t count) {
     void *loss = call->out[0], *partial = call->workspace;
     double weight = call->loss_weight;
     void *arguments[] = {&loss, &partial, &count, &weight};
-    return weir__cuda_launch(call->stream, WEIR__CUDA_KERNEL_loss, &grid, arguments);
+    return weir__net_launch(call->stream, WEIR__NET_KERNEL_loss, &grid, arguments);
 }
 
-static int launch_rows(const struct weir__op_call *call, enum weir__cuda_kernel by_warp,
-                       enum weir__cuda_kernel by_block, void *argument) {
+static int launch_rows(const struct weir__op_call *call, enum weir__net_kernel by_warp,
+                       enum weir__net_kernel by_block, void *argument) {
     bool warps = call->shape->width <= WARP_NUMBERS;
     struct weir__cuda_grid grid =
         weir__cuda_line(tokens_of(call->shape), warps ? WARPS : 1, THREADS, 0);
     void *arguments[] = {argument};
     int status = check_count(call, "classes", call->shape->width);
     if (status != WEIR_OK || tokens_of(call->shape) == 0) return status;
-    return weir__cuda_launch(call->stream, warps ? by_warp : by_block, &grid, arguments);
+    return weir__net_launch(call->stream, warps ? by_warp : by_block, &grid, arguments);
 }
 
 static int measure_cross_entropy(const struct weir__op_shape *shape, size_t *workspace) {
@@ -193,7 +192,7 @@ static int measure_loss(const struct weir__op_shape *shape, size_t *workspace) {
     return WEIR_OK;
 }
 
-static int loss_of_numbers(const struct weir__op_call *call, enum weir__cuda_kernel kernel) {
+static int loss_of_numbers(const struct weir__op_call *call, enum weir__net_kernel kernel) {
     struct weir__cuda_loss loss = {.partial = call->workspace,
                                    .x = call->in[0],
                                    .t = call->in[1],
@@ -202,11 +201,11 @@ static int loss_of_numbers(const struct weir__op_call *call, enum weir__cuda_ker
     void *arguments[] = {&loss};
     int status = check_count(call, "numbers by 4096", (int64_t)tiles_of(call->shape));
     if (status == WEIR_OK && loss.count > 0)
-        status = weir__cuda_launch(call->stream, kernel, &grid, arguments);
+        status = weir__net_launch(call->stream, kernel, &grid, arguments);
     return status == WEIR_OK ? launch_loss(call, tiles_of(call->shape)) : status;
 }
 
-static int grad_of_numbers(const struct weir__op_call *call, enum weir__cuda_kernel kernel,
+static int grad_of_numbers(const struct weir__op_call *call, enum weir__net_kernel kernel,
                            double factor) {
     void *dx = call->out[0];
     const void *x = call->in[0], *t = call->in[1];
@@ -216,7 +215,7 @@ static int grad_of_numbers(const struct weir__op_call *call, enum weir__cuda_ker
         weir__cuda_line(chunks_of(call->shape, count), (uint64_t)2 * THREADS, THREADS, 0);
     void *arguments[] = {&dx, &x, &t, &count, &share};
     if (count == 0) return WEIR_OK;
-    return weir__cuda_launch(call->stream, kernel, &grid, arguments);
+    return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
 static int mse(const struct weir__op_call *call) {

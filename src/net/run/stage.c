@@ -2,6 +2,7 @@
 /* A part of the layer list as a stage of the engine: its callbacks pick a program, point the bases
  * at the task's memory, and run it. */
 #include "device/device.h"
+#include "net/cuda/kernels.h"
 #include "net/run/net.h"
 #include "net/run/stage_cuda.h"
 
@@ -95,7 +96,8 @@ static int attach(void *context, const struct weir_attachment *attachment) {
     assert(on_gpu == is_on_gpu(stage)); /* devices.c has looked it up in the pipe's table */
     if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG;
     stage->at = *attachment;
-    if (!on_gpu) weir__kernel_threads(attachment->threads);
+    if (on_gpu) return weir__cuda_set_need(attachment->stream->device, &weir__net_kernels, NULL);
+    weir__kernel_threads(attachment->threads);
     return WEIR_OK;
 }
 
