@@ -13,7 +13,7 @@
  */
 #include "subject.h"
 
-#include "weir_net_search.h"
+#include "weir_profile.h"
 
 #include <math.h>
 #include <string.h>

@@ -13,7 +13,7 @@
  */
 #include "subject.h"
 
-#include "weir_balance.h"
+#include "weir_planner.h"
 #include "weir_report.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
  * through the medians. */
 #include "overhead.h"
 
-#include "weir_simulate.h"
+#include "weir_predict.h"
 
 #include <math.h>
 #include <string.h>

@@ -9,7 +9,7 @@
  *
  *     zig build examples && zig-out/examples/custom_layer
  */
-#include "weir_layer.h"
+#include "weir_net.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,12 +1,234 @@
 /* SPDX-License-Identifier: MIT */
 /**
+ * Balance: what each layer of a list costs, where the list is best cut into stages, and what the
+ * stages then cost. Nothing here knows networks: layers are numbers. weir_profile.h measures them
+ * on a model; a trainer of one's own fills them in itself.
+ *
+ * A partition is written as the sizes of its parts, in layers, as `--balance` takes them. Parts are
+ * stages; several may share a worker, as a placement says, and then the worker's sum counts.
+ *
+ * Errors and statuses are those of weir.h. All functions are pure: same numbers, same answer; from
+ * any thread.
+ *
+ * @code
+ *   double weights[12];
+ *   struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
+ *   by.checkpoint = WEIR_CHECKPOINT_ALWAYS, by.micro_batches = 8;
+ *   weir_layer_weights(&profile->costs, &by, weights);
+ *   struct weir_partition_options cut = WEIR_PARTITION_OPTIONS_INIT;
+ *   cut.weights = weights, cut.count = 12, cut.parts = 4;
+ *   uint32_t sizes[4];
+ *   int status = weir_partition(&cut, sizes, NULL);
+ *   struct weir_stage_costs *stages;
+ *   status = weir_stage_costs_new(&profile->costs, 4, NULL, &stages);
+ *   status = weir_stage_costs_fill(stages, sizes, 4);     // stages->list[2].seconds[WEIR_KIND_F]
+ *   weir_stage_costs_destroy(stages);
+ * @endcode
+ */
+#ifndef WEIR_PLANNER_H
+#define WEIR_PLANNER_H
+
+#include "weir_predict.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- what layers cost ------------------------------------------------------------------------ */
+
+/** A layer's share of a stage. Times in seconds and sizes in bytes, of one micro-batch unless they
+ * say otherwise. */
+struct weir_layer_cost {
+    /** Of F (keeping activations), R, B, I and W. What a layer does not have is 0. N and U, which
+     * come once per step, are not measured and 0. */
+    double seconds[WEIR_KIND_COUNT];
+    double forward_checkpoint; /**< F of a checkpointed micro-batch */
+    double recompute_last;     /**< R where the layer is its stage's last: what only later layers
+                                    read is left out */
+    uint64_t saved;            /**< made by this layer and kept from F (or R) to B (or I) */
+    uint64_t saved_output;    /**< of `saved`, its output: where a stage ends after this layer it is
+                                 the    border's and not saved */
+    uint64_t weight_saved;    /**< kept from I to W */
+    uint64_t border;          /**< its output */
+    uint64_t border_gradient; /**< its output's gradient; 0: none flows */
+    uint64_t workspace;       /**< the most that a call takes */
+    uint64_t parameters, gradients, optimizer; /**< as long as the pipe lives */
+    uint64_t trainable;                        /**< of `parameters`, what learns */
+    uint64_t copied; /**< parameters tied to an earlier layer's, which do not count above … */
+    uint32_t copied_from; /**< … but in a stage without that layer, which has a copy */
+    bool copied_learns;   /**< with optimizer state */
+    bool no_backward;     /**< nothing learns here or before, and nothing before wants a gradient */
+    bool joined; /**< where one stage holds both, it runs within a later layer's kernel, and its
+                      time is counted there */
+};
+
+/** A skip from layer to layers. */
+struct weir_layer_skip {
+    const char *name_space; /**< "" is the default */
+    const char *name;
+    uint32_t source;         /**< the layer that stashes */
+    uint32_t reader_count;   /**< layers that read or pop */
+    const uint32_t *readers; /**< ascending, above `source` */
+    uint64_t bytes;          /**< of one micro-batch */
+    bool differentiable;     /**< as many bytes of gradient come back */
+};
+
+/** A list of layers, whoever's memory it is. */
+struct weir_layer_costs {
+    uint32_t layer_count;
+    const struct weir_layer_cost *layers;
+    uint32_t skip_count;
+    const struct weir_layer_skip *skips; /**< ascending sources */
+    double task_seconds;                 /**< what an action costs besides its layers */
+    uint32_t optimizer_arrays;           /**< optimizer bytes per byte that learns */
+};
+
+/* ---- weights ---- */
+
+enum weir_balance_by { WEIR_BALANCE_BY_TIME, WEIR_BALANCE_BY_SIZE };
+
+/** What a layer weighs. */
+struct weir_balance_options {
+    size_t size;
+    enum weir_balance_by by;
+    enum weir_checkpoint checkpoint;
+    uint32_t micro_batches; /**< of a step: how many of them are checkpointed */
+    bool split;             /**< backward is I and W, not B */
+    bool infer;             /**< forward alone */
+    uint32_t alive; /**< by size: micro-batches whose activations are there at once; 0: all */
+    double parameter_scale; /**< by size: weight of a byte of parameters; < 0: what there is of
+                                 parameters, gradients and optimizer state, each byte once */
+};
+#define WEIR_BALANCE_OPTIONS_INIT                                                                  \
+    {                                                                                              \
+        sizeof(struct weir_balance_options), WEIR_BALANCE_BY_TIME, WEIR_CHECKPOINT_DEFAULT, 1,     \
+            false, false, 0, -1.0                                                                  \
+    }
+
+/** A number per layer, in weights[layer_count].
+ * By time: the seconds of an average micro-batch: F and B (or I and W), and R as often as the mode
+ * checkpoints. By size: bytes: parameters, gradients and optimizer state (or parameters times
+ * `parameter_scale`), and of each micro-batch alive what is kept: activations, or, where it is
+ * checkpointed, the output, with one micro-batch's activations besides. A skip counts at its
+ * source. WEIR_ERR_ARGUMENT: options of another version, or no micro-batch; by
+ * size, a skip that ends before it begins. */
+int weir_layer_weights(const struct weir_layer_costs *costs,
+                       const struct weir_balance_options *options, double *weights);
+
+/* ---- where to cut ---------------------------------------------------------------------------- */
+
+/** LOOP gives stage s to worker s mod P; V goes forth and back: 0 … P-1, P-1 … 0, 0 …. */
+enum weir_placement { WEIR_PLACEMENT_LOOP, WEIR_PLACEMENT_V };
+/** Which worker runs a stage, of `workers` (at least 1). */
+uint32_t weir_placement_worker(enum weir_placement placement, uint32_t workers, uint32_t stage);
+
+struct weir_partition_options {
+    size_t size;
+    const struct weir_allocator *allocator;
+    const double *weights; /**< of layers; finite, none below 0 */
+    uint32_t count;        /**< layers */
+    uint32_t parts;        /**< stages: 1 … count */
+    uint32_t workers;      /**< 0: one per stage */
+    enum weir_placement placement;
+    const uint32_t *stage_workers; /**< [parts], below `workers`: a placement of one's own, as a
+                                        table has it; NULL: `placement` */
+    uint32_t budget; /**< how many partitions may be looked at: weir_partition_search's scores,
+                          and where several parts share a worker; 0: 50,000 */
+};
+#define WEIR_PARTITION_OPTIONS_INIT                                                                \
+    { sizeof(struct weir_partition_options), 0, 0, 0, 1, 0, WEIR_PLACEMENT_LOOP, 0, 0 }
+
+struct weir_partition_result {
+    double largest;  /**< the heaviest worker's weight */
+    double score;    /**< weir_partition_search: the best score */
+    bool exact;      /**< proven: none is better */
+    uint32_t looked; /**< partitions that were looked at; 0 where none had to be */
+};
+
+/** The partition whose heaviest worker is as light as it can be, into sizes[parts]. With one part
+ * per worker it is always exact, in time parts * count * log(count); among equals the last part is
+ * as large as it can be, then the one before it. Where parts share workers it is exact as far as
+ * `budget` reaches (all of 12 layers on 4 stages by far), else the best that was found from there
+ * by moving layers. `result` may be NULL. WEIR_ERR_ARGUMENT: parts below 1 or above count, workers
+ * above parts, weights that are none; WEIR_ERR_OUT_OF_MEMORY. */
+int weir_partition(const struct weir_partition_options *options, uint32_t *sizes,
+                   struct weir_partition_result *result);
+
+/** Is given a partition; anything but 0 ends the walk. */
+typedef int weir_partition_visit_fn(void *context, const uint32_t *sizes, double largest);
+/** Visits every partition whose heaviest worker weighs at most `largest` (HUGE_VAL: every one), in
+ * lexicographic order of sizes. Returns what a visit returned if that is not 0. Their number may
+ * be astronomic: `budget` does not count here, `visit` ends it. */
+int weir_partition_each(const struct weir_partition_options *options, double largest,
+                        weir_partition_visit_fn *visit, void *context);
+
+/** What a partition is worth, the less the better: predicted seconds, say. HUGE_VAL: it cannot be,
+ * for memory, say. Must give the same answer for the same sizes. */
+typedef double weir_partition_score_fn(void *context, const uint32_t *sizes);
+/** The partition with the least score, into sizes[parts]. Where all of them are within the budget
+ * all are scored (exact; among equals the first in lexicographic order); else it goes downhill from
+ * weir_partition's, moving a layer from any part to any other. WEIR_ERR_NOT_FOUND: every score is
+ * HUGE_VAL (sizes are weir_partition's then). Else as weir_partition. */
+int weir_partition_search(const struct weir_partition_options *options,
+                          weir_partition_score_fn *score, void *context, uint32_t *sizes,
+                          struct weir_partition_result *result);
+
+/* ---- what stages cost ------------------------------------------------------------------------ */
+
+/** A stage: its layers' sums, but for what its ends change. As in struct weir_layer_cost. Where no
+ * gradient leaves the stage at its beginning, I takes no time and W all. */
+struct weir_stage_cost {
+    uint32_t layer_first, layer_count;
+    double seconds[WEIR_KIND_COUNT];
+    double forward_checkpoint;
+    uint64_t saved;        /**< from F (or R) to B (or I) */
+    uint64_t weight_saved; /**< from I to W */
+    uint64_t border;       /**< outputs; of the last stage the model's */
+    uint64_t border_gradient;
+    uint64_t workspace;
+    uint64_t parameters, gradients, optimizer;
+    bool no_backward; /**< only F of it: no R, B, I or W, and nothing saved */
+};
+
+/** Stages for one partition after the other, in the same memory: a search fills it thousands of
+ * times. Read-only but through weir_stage_costs_fill; one thread at a time. */
+struct weir_stage_costs {
+    uint32_t stage_count;
+    const struct weir_stage_cost *list;
+    uint32_t skip_count;
+    const struct weir_simulate_skip *skips; /**< that cross stages, in the layers' order */
+    const uint32_t *skip_of;                /**< [skip_count]: which of the layers' each is */
+};
+
+/** Room for up to `stages` stages of these layers, whose memory must outlive it. The caller's:
+ * weir_stage_costs_destroy. WEIR_ERR_ARGUMENT: no layer, no stage, or more stages than layers;
+ * a skip that ends before it begins, or skips without their list. WEIR_ERR_OUT_OF_MEMORY. */
+int weir_stage_costs_new(const struct weir_layer_costs *layers, uint32_t stages,
+                         const struct weir_allocator *allocator, struct weir_stage_costs **costs);
+/** For a partition of `stages` parts; allocates nothing. WEIR_ERR_ARGUMENT: sizes below 1, or that
+ * do not add up to the layers, or too many; nothing has changed then. */
+int weir_stage_costs_fill(struct weir_stage_costs *costs, const uint32_t *sizes, uint32_t stages);
+/** Points `options` at what the stages cost a simulated step: stage_seconds, borders, skips, saved
+ * and kept bytes, no_backward; all else stays. F is the mean over a step's `micro_batches`, as many
+ * of them checkpointed as the stage's mode says (`stage_checkpoint`: one per stage, or NULL). The
+ * arrays are the costs' own, valid until the next fill or simulate. WEIR_ERR_ARGUMENT: nothing was
+ * filled in yet, or no micro-batch. */
+int weir_stage_costs_simulate(struct weir_stage_costs *costs, enum weir_checkpoint checkpoint,
+                              const enum weir_checkpoint *stage_checkpoint, uint32_t micro_batches,
+                              struct weir_simulate_options *options);
+/** Accepts NULL. */
+void weir_stage_costs_destroy(struct weir_stage_costs *costs);
+
+/* ---- the planner ----------------------------------------------------------------------------- */
+
+/**
  * The planner: the pipeline with the shortest predicted step within a memory limit, and what other
  * limits would give.
  *
  * It tries schedules, stages per worker (so placements: loop or V), partitions, checkpoint modes
  * stage by stage, when to recompute, and what numbers of micro-batches it is given. Each try makes
  * the table and simulates a step with the layers' costs, borders, skips and links
- * (weir_simulate.h). Workers and their threads are given. Results depend on the number of
+ * (weir_predict.h). Workers and their threads are given. Results depend on the number of
  * micro-batches, so another than the first is chosen only where it is faster by more than
  * `step_slack`, or alone fits. They also depend on the order in which gradients add up, so that of
  * 1f1b is kept, unless a schedule is fixed: all else that it changes leaves every bit of the
@@ -39,14 +261,6 @@
  *   weir_planner_destroy(planner);
  * @endcode
  */
-#ifndef WEIR_PLANNER_H
-#define WEIR_PLANNER_H
-
-#include "weir_balance.h"
-
-#ifdef __cplusplus
-extern "C" {
-#endif
 
 /** A step's seconds, per worker in the mean; they add up to the step. */
 struct weir_planner_parts {

@@ -123,7 +123,7 @@ struct weir_snapshot_stage {
     uint64_t parameter_bytes;
 };
 
-/** What the simulator (weir_simulate.h) says of the step: its table where every action takes the
+/** What the simulator (weir_predict.h) says of the step: its table where every action takes the
  * median of its stage and kind over the *other* kept steps of this row count, in the orders that
  * the pipe's memory gives; what crosses with a delay (link_delay_ns) is on its way so long. Host
  * time and what workers copy themselves are not in it. Times are ns. */

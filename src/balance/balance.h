@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 #include "base/pool.h"
-#include "weir_balance.h"
+#include "weir_planner.h"
 
 /** Sizes of the parts of an optimal block partition: the largest sum of `costs` is as small as it
  * can be; among equals, earlier parts are as small as they can be. 1 <= part_count <= count. */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/** Ops of the user's own (weir_layer.h) as nodes of the graph and rows of the kernel table. */
+/** Ops of the user's own (weir_net.h) as nodes of the graph and rows of the kernel table. */
 #ifndef WEIR_CUSTOM_H
 #define WEIR_CUSTOM_H
 
 #include "net/kernel.h"
-#include "weir_layer.h"
+#include "weir_net.h"
 
 /** A use of an op. In its graph's pool; shared by the forward node and its gradient. */
 struct weir__custom {

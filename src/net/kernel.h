@@ -134,7 +134,7 @@
  *
  * The user's own
  *
- * - custom, custom_grad: shape->custom says what is done (weir_layer.h)
+ * - custom, custom_grad: shape->custom says what is done (weir_net.h)
  */
 #define WEIR__OP_MAP(X)                                                                            \
     X(linear)                                                                                      \

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * A table lowered to sends and receives (weir_links.h says how): for each worker, a list of
+ * A table lowered to sends and receives (weir_predict.h says how): for each worker, a list of
  * operations.
  */
 #ifndef WEIR_SCHEDULE_LOWER_H
 #define WEIR_SCHEDULE_LOWER_H
 
 #include "schedule/action.h"
-#include "weir_links.h"
+#include "weir_predict.h"
 
 struct weir__message {
     uint32_t from;             /**< the action whose result it is */

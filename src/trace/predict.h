@@ -4,7 +4,7 @@
 #define WEIR_PREDICT_H
 
 #include "pipe/run/pipe.h"
-#include "weir_simulate.h"
+#include "weir_predict.h"
 
 /** Fills what follows from the pipe: table, borders and skips with the bytes of a first
  * micro-batch, links with their delay, when R waits, stages without backward, and what sharing

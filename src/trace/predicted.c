@@ -4,7 +4,7 @@
  * nanoseconds, as a clock would have counted them.
  */
 #include "trace/timeline.h"
-#include "weir_simulate.h"
+#include "weir_predict.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -7,7 +7,7 @@
 #include "engine/html.h"
 #include "engine/report_pipe.h"
 
-#include "weir_simulate.h"
+#include "weir_predict.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: layers and ops of the user's own (weir_layer.h) are as good as built-in ones. Method: the
+ * Goal: layers and ops of the user's own (weir_net.h) are as good as built-in ones. Method: the
  * example program trains and checks its gradients against differences; small ops here show what an
  * op is given (PyTorch's order, zeroed parameter gradients) and which mistakes are refused.
  */
 #include "harness.h"
 #include "net/net_trial.h"
-#include "weir_layer.h"
+#include "weir_net.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "net/cuda/cublaslt.h"
 #include "net/cuda/cudnn.h"
 #include "net/net_trial.h"
-#include "weir_layer.h"
+#include "weir_net.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "cuda/fake_gpu.h"
 #include "harness.h"
 #include "net/net_trial.h"
-#include "weir_search.h"
+#include "weir_predict.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  */
 #include "harness.h"
 #include "net/profiles.h"
-#include "weir_net_search.h"
+#include "weir_profile.h"
 
 #include "pipe/describe/microbatch.h"
 

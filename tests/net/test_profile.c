@@ -14,7 +14,7 @@
 #include "net/net_models.h"
 #include "net/net_trial.h"
 #include "net/profiles.h"
-#include "weir_layer.h"
+#include "weir_net.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -13,8 +13,8 @@
 #include "net/net_trial.h"
 #include "pipe/lanes/ways.h"
 #include "net/profiles.h"
-#include "weir_layer.h"
-#include "weir_net_search.h"
+#include "weir_net.h"
+#include "weir_profile.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -7,7 +7,7 @@
  */
 #include "harness.h"
 #include "net/net_trial.h"
-#include "weir_layer.h"
+#include "weir_net.h"
 
 #include "net/compile/compile.h"
 #include "net/compile/program.h"

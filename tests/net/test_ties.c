@@ -10,7 +10,7 @@
 
 #include "net/run/net.h"
 #include "schedule/action.h"
-#include "weir_layer.h"
+#include "weir_net.h"
 
 #include <stdio.h>
 #include <string.h>

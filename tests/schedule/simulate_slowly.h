@@ -7,7 +7,7 @@
 #ifndef WEIR_TESTS_SIMULATE_SLOWLY_H
 #define WEIR_TESTS_SIMULATE_SLOWLY_H
 
-#include "weir_simulate.h"
+#include "weir_predict.h"
 
 enum { SLOW_ACTIONS_MAX = 2048, SLOW_WORKERS_MAX = 16, SLOW_STAGES_MAX = 16 };
 

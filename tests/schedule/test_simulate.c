@@ -8,7 +8,7 @@
  */
 #include "harness.h"
 
-#include "weir_simulate.h"
+#include "weir_predict.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #include "harness.h"
 
 #include "schedule/action.h"
-#include "weir_simulate.h"
+#include "weir_predict.h"
 
 #include <math.h>
 #include <string.h>

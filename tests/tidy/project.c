@@ -13,8 +13,7 @@
 static bool is_engine(const char *path) {
     return tidy_starts_with(path, "src/") && !tidy_starts_with(path, "src/net/") &&
            !tidy_starts_with(path, "src/io/") && strcmp(path, "src/weir_net.h") != 0 &&
-           strcmp(path, "src/weir_layer.h") != 0 && strcmp(path, "src/weir_profile.h") != 0 &&
-           strcmp(path, "src/weir_net_search.h") != 0;
+           strcmp(path, "src/weir_profile.h") != 0;
 }
 
 /* The next `#include "name"` from *at on; false when there is none. */
@@ -40,8 +39,7 @@ static void check_direction(const struct file *file) {
     char name[NAME_MAX_BYTES];
     while (next_include(&at, name)) {
         bool net = strstr(name, "net/") || strstr(name, "io/") || strstr(name, "weir_net.h") ||
-                   strstr(name, "weir_layer.h") || strstr(name, "weir_profile.h") ||
-                   strstr(name, "weir_net_search.h");
+                   strstr(name, "weir_profile.h");
         if (!net) continue;
         tidy_report(file->path, line_of(file->text, at), "the engine includes %s: it knows no net",
                     name);

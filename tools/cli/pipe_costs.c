@@ -5,7 +5,7 @@
 
 #include "cli/net_run.h"
 #include "pipe/describe/microbatch.h"
-#include "weir_net_search.h"
+#include "weir_profile.h"
 
 #include <errno.h>
 #include <inttypes.h>

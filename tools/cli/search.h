@@ -10,7 +10,7 @@
 
 #include "cli/output.h"
 #include "cli/pipe_options.h"
-#include "weir_net_search.h"
+#include "weir_profile.h"
 
 #include <jansson.h>
 

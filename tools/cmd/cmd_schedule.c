@@ -11,8 +11,7 @@
 #include "cli/net_run.h"
 #include "cli/output.h"
 #include "cli/pipe_options.h"
-#include "weir_links.h"
-#include "weir_search.h"
+#include "weir_predict.h"
 
 #include <stdio.h>
 #include <stdlib.h>

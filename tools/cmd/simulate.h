@@ -10,7 +10,7 @@
 #include "cli/output.h"
 #include "cli/pipe_costs.h"
 #include "cli/step_options.h"
-#include "weir_search.h"
+#include "weir_predict.h"
 
 #include <jansson.h>
 

@@ -78,7 +78,7 @@ struct weir_builder {
     int noted;  /**< the first fault that building went on after */
 };
 
-/* ---- what layers use, beside weir_layer.h ---- */
+/* ---- what layers use, beside weir_net.h ---- */
 
 /** Faults for what the present layer declares and did not do. */
 void weir__skips_check_done(struct weir_builder *builder);

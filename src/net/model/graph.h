@@ -15,7 +15,7 @@
 
 #include "base/pool.h"
 #include "net/kernel.h"
-#include "weir_layer.h"
+#include "weir_net.h"
 
 #define WEIR__NODE_IN_MAX 6
 #define WEIR__NODE_OUT_MAX 4

@@ -4,7 +4,7 @@
 #include "net/model/layer.h"
 #include "net/profile/profile.h"
 #include "net/profile/roofs.h"
-#include "weir_net_search.h"
+#include "weir_profile.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The planner's layers and memory are those of a model. */
-#include "weir_net_search.h"
+#include "weir_profile.h"
 
 #include "base/pool.h"
 #include "device/device.h"

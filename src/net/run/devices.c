@@ -10,7 +10,7 @@
 #include "net/model/graph.h"
 #include "pipe/describe/setup.h"
 #include "schedule/action.h"
-#include "weir_search.h"
+#include "weir_predict.h"
 
 #include <stdio.h>
 #include <string.h>

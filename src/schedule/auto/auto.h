@@ -13,7 +13,7 @@
 #define WEIR_SCHEDULE_AUTO_H
 
 #include "schedule/schedules.h"
-#include "weir_search.h"
+#include "weir_predict.h"
 
 /** So many (stage, micro-batch) and no more are searched. */
 #define WEIR__AUTO_CELLS_MAX (UINT32_C(1) << 22)

@@ -11,7 +11,7 @@
 #define WEIR_SCHEDULE_SIMULATE_H
 
 #include "schedule/action.h"
-#include "weir_simulate.h"
+#include "weir_predict.h"
 
 /** Ends, when they are known: not negative. Before that -1, or -2 - w where worker w waits for it
  * (and those that next_waiter lists). */

@@ -44,8 +44,8 @@
  * the table: 16 bytes per (stage, micro-batch), and as many per action where `start` and `end` are
  * wanted.
  */
-#ifndef WEIR_SIMULATE_H
-#define WEIR_SIMULATE_H
+#ifndef WEIR_PREDICT_PUBLIC_H
+#define WEIR_PREDICT_PUBLIC_H
 
 #include "weir.h"
 
@@ -177,6 +177,141 @@ int weir_prediction_text(const struct weir_table *table, const struct weir_predi
 /** The same as Chrome trace events (JSON), which Perfetto opens: a track per worker. */
 int weir_prediction_chrome(const struct weir_table *table, const struct weir_prediction *prediction,
                            weir_write_fn *write, void *context);
+
+/* ---- the search for a schedule --------------------------------------------------------------- */
+
+/**
+ * The search for a schedule: of all tables that do the work within a memory limit, one whose
+ * predicted step is short. It is what the schedule "auto" is made by.
+ *
+ * It begins with every named schedule that fits the counts, the placement and the limit; so what it
+ * gives is never slower than the best of them, and of two equally fast tables it prefers the one
+ * that keeps less. From there it places actions one at a time, looking at what arrives next, in
+ * orders of preference that it derives from the best table so far and disturbs; small cases it
+ * searches to the end by branch and bound, and then says so. Each backward is whole (B) or split
+ * (I, W), whichever is better; R stand where their worker would otherwise wait, as early as the
+ * limit allows. Micro-batches of a stage run, and their gradients are summed, in ascending order,
+ * but where a named schedule that nothing beats has it otherwise.
+ *
+ * Errors and statuses are those of weir.h. One call, no state between calls: same options, same
+ * table, bit for bit, on any machine of the same floating-point arithmetic; the work is counted in
+ * actions, never in time. From any thread.
+ *
+ * @code
+ *   struct weir_simulate_options costs = WEIR_SIMULATE_OPTIONS_INIT;   // its `table` is not read
+ *   struct weir_search_options options = WEIR_SEARCH_OPTIONS_INIT;
+ *   struct weir_search_result result;
+ *   costs.stage_seconds = seconds, costs.saved_bytes = saved;
+ *   options.costs = &costs, options.stages = 8, options.workers = 4, options.micro_batches = 16;
+ *   options.memory_limit = bytes;
+ *   int status = weir_search(simulator, &options, NULL, &result);
+ *   printf("%g s\n", result.prediction.step);
+ *   weir_table_destroy(result.table);
+ * @endcode
+ */
+
+/** Borrowed for the call only. */
+struct weir_search_options {
+    size_t size;
+    const struct weir_allocator *allocator; /**< of the table and the search; NULL: the default */
+    uint32_t stages, workers, micro_batches;
+    const uint32_t
+        *stage_workers; /**< [stages]: the worker of each; NULL: loop order or, where
+                             stages are twice the workers, V order, whichever is faster */
+    enum weir_checkpoint checkpoint;
+    const enum weir_checkpoint *stage_checkpoint; /**< [stages], or NULL */
+    const struct weir_simulate_options
+        *costs; /**< its `table`, `noise`, `want_actions` and
+                     `no_causes` are not read. NULL: F, R, I and W take 1, B takes 2; no bytes */
+    uint64_t
+        memory_limit; /**< of each worker's peak_bytes, as the simulator counts them; 0: none */
+    const uint64_t *memory_limits; /**< or [workers], if not NULL */
+    uint32_t activation_limit;     /**< of each worker's peak_activations; 0: none */
+    bool whole_backward;           /**< B alone, never I and W */
+    bool ascending;  /**< no named schedule either that sums gradients in another order:
+                          the bits are then those of 1f1b */
+    uint64_t effort; /**< about how many actions may be placed; 0: 120,000. At least each
+                          named schedule and a few orders are tried */
+};
+#define WEIR_SEARCH_OPTIONS_INIT                                                                   \
+    {                                                                                              \
+        sizeof(struct weir_search_options), 0, 1, 1, 1, 0, WEIR_CHECKPOINT_NEVER, 0, 0, 0, 0, 0,   \
+            false, false, 0                                                                        \
+    }
+
+struct weir_search_result {
+    struct weir_table *table;          /**< the caller's: weir_table_destroy */
+    struct weir_prediction prediction; /**< of it; arrays are the simulator's, as weir_simulate's */
+    double bound;                      /**< no table of this placement has a shorter step */
+    bool optimal;                      /**< nor than this one's: proven */
+    const char *name; /**< the named schedule that the table is, or NULL. Static storage */
+    uint64_t work;    /**< actions placed */
+};
+
+/** WEIR_ERR_ARGUMENT: counts or costs that cannot be, or more (stage, micro-batch) than 2^22;
+ * WEIR_ERR_MEMORY_LIMIT: no table can stay within the limit; the worker and the smallest limit that
+ * would do are named in `faults` (may be NULL). WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_OVERFLOW. */
+int weir_search(struct weir_simulator *simulator, const struct weir_search_options *options,
+                struct weir_faults *faults, struct weir_search_result *result);
+
+/* ---- tables over links ----------------------------------------------------------------------- */
+
+/**
+ * A table over links: what weir_table_check proves of actions, with sends and receives spelled out
+ * as a runtime without shared memory has them, where each blocks its worker.
+ *
+ * Lowering. What an action gives to another worker is one message (over the border, and one for all
+ * its skips). The sender sends it directly after the action; of several, first to the worker with
+ * the lowest number, and to one worker in the order in which that reads. The receiver receives
+ * before the action that reads it first:
+ *
+ *   WEIR_RECEIVE_IN_ORDER   where a replay of the table (all actions take one unit, B two) has it
+ *                           sent, as torch.distributed.pipelining places receives by a simulation.
+ *                           Sends and receives then follow one order that all workers agree on
+ *                           (receives of what is sent during an action stand before that action's
+ *                           own sends), so a table that weir_table_check proves runs over links of
+ *                           any depth
+ *   WEIR_RECEIVE_LATE       directly before that action, border before skips: what a runtime does
+ *                           that receives when it needs something. 1f1b then deadlocks over links
+ *                           of depth 0
+ *
+ * A link leads from one worker to another and carries all messages between them; a receive takes
+ * the message that it names. Over a link of depth 0 (rendezvous) a send ends when its receive has
+ * begun; of depth d it ends when at most d messages are on the link. Whether a program comes to its
+ * end then does not depend on how fast who is. Updates and norms are collective and left out.
+ *
+ * @code
+ *   struct weir_links_options options = WEIR_LINKS_OPTIONS_INIT;
+ *   options.depth = 1, options.receive = WEIR_RECEIVE_LATE;
+ *   int status = weir_table_check_links(table, &options, &faults);
+ * @endcode
+ */
+
+enum weir_receive { WEIR_RECEIVE_IN_ORDER, WEIR_RECEIVE_LATE };
+
+#define WEIR_LINKS_UNBOUNDED UINT32_MAX
+
+/** Borrowed for the call only. */
+struct weir_links_options {
+    size_t size;
+    const struct weir_allocator *allocator;
+    uint32_t depth; /**< of all links: 0, 1 … or WEIR_LINKS_UNBOUNDED */
+    enum weir_receive receive;
+    const bool *border_differentiable; /**< [stage_count - 1]; NULL: all */
+    const bool *no_backward;           /**< [stage_count], or NULL */
+    uint32_t skip_count;
+    const struct weir_simulate_skip *skips; /**< their bytes are not read */
+    bool recompute_late;
+};
+#define WEIR_LINKS_OPTIONS_INIT                                                                    \
+    { sizeof(struct weir_links_options), 0, 0, WEIR_RECEIVE_IN_ORDER, 0, 0, 0, 0, false }
+
+/** Proves a training table executable over links. WEIR_ERR_SCHEDULE with every fault of
+ * weir_table_check, or else every circle of workers that wait for each other, naming the actions
+ * whose results they wait to send and to receive; WEIR_ERR_ARGUMENT, WEIR_ERR_OUT_OF_MEMORY,
+ * WEIR_ERR_OVERFLOW. From any thread. */
+int weir_table_check_links(const struct weir_table *table, const struct weir_links_options *options,
+                           struct weir_faults *faults);
 
 #ifdef __cplusplus
 }
