@@ -190,11 +190,12 @@ struct weir_pipe {
     const void **inputs;        /**< copies of the step's arrays */
     void **input_grads;
     void **outputs;
-    bool spins;          /**< every worker has a core of its own */
-    _Atomic bool in_use; /**< a call is in progress */
-    bool stuck;          /**< the watchdog gave up on the last command */
-    bool lost;           /**< a device has failed: no step can follow */
-    _Atomic int failed;  /**< enum weir__failure; who takes it to IN_WRITING writes `error` */
+    bool spins;                /**< every worker has a core of its own */
+    _Atomic bool in_use;       /**< a call is in progress */
+    bool stuck;                /**< the watchdog gave up on the last command */
+    bool lost;                 /**< a device has failed: no step can follow */
+    struct weir_error lost_by; /**< the failure that did it */
+    _Atomic int failed;        /**< enum weir__failure; who takes it to IN_WRITING writes `error` */
     struct weir_error error;
     uint64_t step_count;
     const struct weir__prepared *last; /**< of the last completed training step, for the report */

@@ -37,6 +37,9 @@ int weir__run_lanes(struct weir__run *run, const struct weir__call *call);
  * overlaps the gradient's copy unless what makes the gradient has not even been given to its device
  * when the recomputation begins. */
 int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done);
+/** The status; where the worker's device is lost, and nobody has said so yet, its reason becomes
+ * the error's message. */
+int weir__run_explain(struct weir__run *run, int status);
 /** Makes the stream wait for the event behind a wait whose gate was passed. */
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
                      const struct weir__needed_wait *wait);

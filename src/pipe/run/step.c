@@ -122,7 +122,10 @@ static int first_failure(struct weir_pipe *pipe) {
         failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
     } while (failed == WEIR__FAILURE_IN_WRITING);
     if (failed != WEIR__FAILURE_KNOWN) return WEIR_OK;
-    pipe->lost |= pipe->error.status == WEIR_ERR_DEVICE;
+    if (pipe->error.status == WEIR_ERR_DEVICE && !pipe->lost) {
+        pipe->lost = true;
+        pipe->lost_by = pipe->error;
+    }
     return pipe->error.status;
 }
 
@@ -144,6 +147,17 @@ int weir__pipe_command(struct weir_pipe *pipe) {
 
 /* ---- one call at a time ---- */
 
+/* With the place and the reason of the failure that did it. */
+static int tell_lost(const struct weir_pipe *pipe, struct weir_error *error) {
+    const struct weir_error *by = &pipe->lost_by;
+    const char *name = "a device";
+    if (by->stage >= 0)
+        name = pipe->workers[pipe->prepared[0]->stage_worker[by->stage]].device->name;
+    if (error != NULL) *error = *by;
+    return weir__fail(error, WEIR_ERR_DEVICE, "%s of this pipe has failed (%.190s): build it anew",
+                      name, by->message);
+}
+
 int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
     bool expected = false;
     if (!atomic_compare_exchange_strong(&pipe->in_use, &expected, true))
@@ -159,9 +173,7 @@ int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
     pipe->stuck = false;
     if (pipe->lost) {
         atomic_store(&pipe->in_use, false);
-        return weir__fail(error, WEIR_ERR_DEVICE,
-                          "a device of this pipe has failed, and all that it held is gone: build "
-                          "the pipe anew, if need be in a new process");
+        return tell_lost(pipe, error);
     }
     return WEIR_OK;
 }

@@ -272,6 +272,7 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_inde
     atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
     if (status == WEIR_OK) status = weir__run_signal(run, row_index);
     stamp(run, call, row_index, start, waited_for);
+    status = weir__run_explain(run, status);
     if (status != WEIR_OK) weir__pipe_fail(run->pipe, call, own_status(status), &run->error);
     if (weir__run_has_failed(run)) return false;
     weir__gate_advance(&worker->progress, worker->base + row_index + 1);

@@ -174,6 +174,10 @@ static int device_failed(struct weir__run *run, struct weir__device *device, int
     return weir__fail(&run->error, status, "device %s: %s", device->name, weir_status_text(status));
 }
 
+int weir__run_explain(struct weir__run *run, int status) {
+    return status == WEIR_ERR_DEVICE ? device_failed(run, run->worker->device, status) : status;
+}
+
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
                      const struct weir__needed_wait *wait) {
     const struct weir__device_calls *calls = stream->device->calls;
