@@ -17,21 +17,26 @@
 #include <pthread.h>
 
 /** Maps times of a GPU, given in milliseconds since a base, to CLOCK_MONOTONIC. The two clocks run
- * at rates that differ by some parts per million, which is learned from base to base. */
+ * at rates that differ by some parts per million. Between two bases that does not matter; beyond
+ * the last it is learned from base to base. */
 struct weir__cuda_clock {
     uint64_t first_host_ns; /**< the first base */
     uint64_t base_host_ns;  /**< the base that times are given from */
     double base_gpu_ns;     /**< from the first base to this one, by the GPU's clock */
     double rate;            /**< host's nanoseconds per GPU's */
+    double former_gpu_ns;   /**< from the base before to this one; 0: there is none … */
+    double former_rate;     /**< … or so it was between them */
 };
 
 /** Times further from the base than this are less exact than a microsecond as floats. */
-#define WEIR__CUDA_CLOCK_SPAN_MS 4096.0f
+#define WEIR__CUDA_CLOCK_FAR_MS 4096.0f
 
 /** The first base, at which the host's clock said `host_ns`. */
 void weir__cuda_clock_begin(struct weir__cuda_clock *clock, uint64_t host_ns);
 /** A new base, `milliseconds` after the last one, at which the host's clock said `host_ns`. */
 void weir__cuda_clock_rebase(struct weir__cuda_clock *clock, uint64_t host_ns, float milliseconds);
+/** For so long after its base the clock says more than a new base would. */
+uint64_t weir__cuda_clock_span_ns(const struct weir__cuda_clock *clock);
 /** `milliseconds` after (negative: before) the base. */
 uint64_t weir__cuda_clock_map(const struct weir__cuda_clock *clock, float milliseconds);
 

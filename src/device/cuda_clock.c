@@ -5,7 +5,12 @@
  *
  * A base's own host time is known to the time between just before its record and just after it was
  * seen done, some microseconds on an idle stream; the tightest of a few is taken. The clocks' rates
- * differ by tens of parts per million (100 us in 4 s), which is learned from the bases. */
+ * differ by tens of parts per million (100 us in 4 s), and by hundreds while NTP turns the host's.
+ * So before an event is measured the base is made anew if it is old: what was done before then lies
+ * between two bases and is known as they are, whatever the rate. What is done after a base is off
+ * by the rate's error for at most a span: 16 ms while it is unknown (1.6 us at 100 parts per
+ * million), then 256 ms (5 us / 0.5 s of the first bases' error: 2.6 us). A base takes some 50 us,
+ * 0.02% of that. */
 #include "device/cuda.h"
 
 #include <math.h>
@@ -16,29 +21,56 @@ enum { TRIES = 8, QUERIES_MAX = 100000 };
 #define RATE_ERROR_MAX 1e-3
 /* Before so much has passed, the bases' own error says more than the rate's. */
 #define RATE_AFTER_NS 5e8
+#define SPAN_UNKNOWN_NS UINT64_C(16000000)
+#define SPAN_NS UINT64_C(256000000)
+/* Bases so close to each other are one: the rate between them would be their errors'. */
+#define CLOSE_NS 8e6
 
 /* ---- the mapping ---- */
 
 void weir__cuda_clock_begin(struct weir__cuda_clock *clock, uint64_t host_ns) {
     *clock = (struct weir__cuda_clock){
-        .first_host_ns = host_ns, .base_host_ns = host_ns, .base_gpu_ns = 0.0, .rate = 1.0};
+        .first_host_ns = host_ns, .base_host_ns = host_ns, .rate = 1.0, .former_rate = 1.0};
+}
+
+static bool is_rate(double rate) {
+    return rate > 1.0 - RATE_ERROR_MAX && rate < 1.0 + RATE_ERROR_MAX;
+}
+
+/* What passed since the base before; nothing if that is no rate. */
+static void set_former(struct weir__cuda_clock *clock, double host_ns, double gpu_ns) {
+    if (host_ns < CLOSE_NS) {
+        host_ns += clock->former_gpu_ns * clock->former_rate;
+        gpu_ns += clock->former_gpu_ns;
+    }
+    bool is_known = gpu_ns > 0.0 && is_rate(host_ns / gpu_ns);
+    clock->former_gpu_ns = is_known ? gpu_ns : 0.0;
+    clock->former_rate = is_known ? host_ns / gpu_ns : clock->rate;
 }
 
 void weir__cuda_clock_rebase(struct weir__cuda_clock *clock, uint64_t host_ns, float milliseconds) {
     assert(clock->rate > 0.0);
-    clock->base_gpu_ns += (double)milliseconds * 1e6;
+    double gpu_ns = (double)milliseconds * 1e6;
+    set_former(clock, (double)(int64_t)(host_ns - clock->base_host_ns), gpu_ns);
+    clock->base_gpu_ns += gpu_ns;
     clock->base_host_ns = host_ns;
     if (clock->base_gpu_ns < RATE_AFTER_NS) return;
     double host_passed = (double)(int64_t)(host_ns - clock->first_host_ns);
     double rate = host_passed / clock->base_gpu_ns;
-    if (rate > 1.0 - RATE_ERROR_MAX && rate < 1.0 + RATE_ERROR_MAX)
+    if (is_rate(rate))
         clock->rate = rate;
     else
         weir__cuda_clock_begin(clock, host_ns);
 }
 
+uint64_t weir__cuda_clock_span_ns(const struct weir__cuda_clock *clock) {
+    return clock->base_gpu_ns < RATE_AFTER_NS ? SPAN_UNKNOWN_NS : SPAN_NS;
+}
+
 uint64_t weir__cuda_clock_map(const struct weir__cuda_clock *clock, float milliseconds) {
-    double after = (double)milliseconds * 1e6 * clock->rate;
+    double gpu_ns = (double)milliseconds * 1e6, between = 0.0;
+    if (gpu_ns < 0.0) between = gpu_ns > -clock->former_gpu_ns ? gpu_ns : -clock->former_gpu_ns;
+    double after = between * clock->former_rate + (gpu_ns - between) * clock->rate;
     return clock->base_host_ns + (uint64_t)(int64_t)(after < 0.0 ? after - 0.5 : after + 0.5);
 }
 
@@ -99,15 +131,18 @@ static int renew_base(struct weir__cuda_device *device) {
 /* What is far from the base is near to now, and asks for a new base; or it is old, and a new base
  * is of no use: then it is mapped less exactly, and so are others for a while. */
 static int measure(struct weir__cuda_device *device, struct CUevent_st *event, float *since) {
-    int status = elapsed(device, device->bases[0], event, since);
-    if (status != WEIR_OK) return status;
-    if (fabsf(*since) < WEIR__CUDA_CLOCK_SPAN_MS) return WEIR_OK;
+    const uint64_t far_ns = (uint64_t)(WEIR__CUDA_CLOCK_FAR_MS * 1e6f);
+    const struct weir__cuda_clock *clock = &device->clock;
+    int status = WEIR_OK;
+    if (weir__now_ns() - clock->base_host_ns >= weir__cuda_clock_span_ns(clock))
+        status = renew_base(device);
+    if (status == WEIR_OK) status = elapsed(device, device->bases[0], event, since);
+    if (status != WEIR_OK || fabsf(*since) < WEIR__CUDA_CLOCK_FAR_MS) return status;
     if (weir__now_ns() < device->in_vain_until_ns) return WEIR_OK;
     status = renew_base(device);
-    if (status == WEIR_OK) status = elapsed(device, event, device->bases[0], since);
-    *since = -*since;
-    if (fabsf(*since) >= WEIR__CUDA_CLOCK_SPAN_MS)
-        device->in_vain_until_ns = weir__now_ns() + (uint64_t)(WEIR__CUDA_CLOCK_SPAN_MS * 1e6f);
+    if (status == WEIR_OK) status = elapsed(device, device->bases[0], event, since);
+    if (fabsf(*since) >= WEIR__CUDA_CLOCK_FAR_MS)
+        device->in_vain_until_ns = weir__now_ns() + far_ns;
     return status;
 }
 

@@ -653,6 +653,29 @@ static void test_times_stay_exact_on_long_runs(void) {
     }
 }
 
+/* Two bases known to 3 us: what lies between them is known as they are, whatever the rate. */
+static void test_times_between_two_bases_need_no_rate(void) {
+    static const double drifts[] = {0.0, 40e-6, -500e-6}, apart_ms[] = {20.0, 300.0, 3000.0};
+    for (size_t d = 0; d < WEIR__COUNT_OF(drifts); d++) {
+        for (size_t a = 0; a < WEIR__COUNT_OF(apart_ms); a++) {
+            const uint64_t begin = UINT64_C(1000000000000);
+            const double gpu_ms = apart_ms[a] * (1.0 + drifts[d]), noise_ns = 3000.0;
+            struct weir__cuda_clock clock;
+            weir__cuda_clock_begin(&clock, begin);
+            weir__cuda_clock_rebase(&clock, begin + (uint64_t)(apart_ms[a] * 1e6 + noise_ns),
+                                    (float)gpu_ms);
+            uint64_t before = weir__cuda_clock_map(&clock, (float)(-0.5 * gpu_ms));
+            CHECK_NEAR((double)(before - begin), 0.5 * apart_ms[a] * 1e6, noise_ns + 500.0);
+            before = weir__cuda_clock_map(&clock, (float)(-0.875 * gpu_ms));
+            CHECK_NEAR((double)(before - begin), 0.125 * apart_ms[a] * 1e6, noise_ns + 500.0);
+            /* a base just behind it changes nothing there */
+            weir__cuda_clock_rebase(&clock, clock.base_host_ns + 100000, 0.1f);
+            uint64_t after = weir__cuda_clock_map(&clock, (float)(-0.875 * gpu_ms - 0.1));
+            CHECK_NEAR((double)after, (double)before, 500.0);
+        }
+    }
+}
+
 static void test_a_clock_that_was_set_begins_anew(void) {
     struct weir__cuda_clock clock;
     weir__cuda_clock_begin(&clock, 1000000000);
@@ -662,18 +685,16 @@ static void test_a_clock_that_was_set_begins_anew(void) {
     CHECK_EQ_UINT(weir__cuda_clock_map(&clock, 0.5f), 1005500000);
 }
 
-WEIR_TEST_SUITE(cuda_device, TEST(a_gpu_opens_by_name_and_leaves_nothing),
-                TEST(only_enter_changes_the_threads_context),
-                TEST(memory_is_aligned_and_zero_once_touched),
-                TEST(too_little_memory_is_told_in_the_drivers_words),
-                TEST(no_memory_of_the_host_is_told),
-                TEST(a_copy_delivers_what_its_source_has_when_its_turn_comes),
-                TEST(an_event_never_recorded_counts_as_done), TEST(a_kernel_runs_on_the_stream),
-                TEST(streams_are_not_ordered_with_the_default_one), TEST(a_cpus_stream_is_no_gpus),
-                TEST(peers_are_reached_where_the_hardware_can),
-                TEST(cpu_and_gpu_wait_for_each_other), TEST(a_thread_that_did_not_enter_is_refused),
-                TEST(memory_that_is_not_pinned_is_refused),
-                TEST(whichever_call_fails_nothing_is_left),
-                TEST(a_broken_context_stays_broken_and_another_opens),
-                TEST(an_event_is_done_between_its_record_and_the_finish),
-                TEST(times_stay_exact_on_long_runs), TEST(a_clock_that_was_set_begins_anew))
+WEIR_TEST_SUITE(
+    cuda_device, TEST(a_gpu_opens_by_name_and_leaves_nothing),
+    TEST(only_enter_changes_the_threads_context), TEST(memory_is_aligned_and_zero_once_touched),
+    TEST(too_little_memory_is_told_in_the_drivers_words), TEST(no_memory_of_the_host_is_told),
+    TEST(a_copy_delivers_what_its_source_has_when_its_turn_comes),
+    TEST(an_event_never_recorded_counts_as_done), TEST(a_kernel_runs_on_the_stream),
+    TEST(streams_are_not_ordered_with_the_default_one), TEST(a_cpus_stream_is_no_gpus),
+    TEST(peers_are_reached_where_the_hardware_can), TEST(cpu_and_gpu_wait_for_each_other),
+    TEST(a_thread_that_did_not_enter_is_refused), TEST(memory_that_is_not_pinned_is_refused),
+    TEST(whichever_call_fails_nothing_is_left),
+    TEST(a_broken_context_stays_broken_and_another_opens),
+    TEST(an_event_is_done_between_its_record_and_the_finish), TEST(times_stay_exact_on_long_runs),
+    TEST(times_between_two_bases_need_no_rate), TEST(a_clock_that_was_set_begins_anew))
