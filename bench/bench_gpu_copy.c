@@ -89,7 +89,8 @@ static enum weir__link_kind kind_of(enum link link) {
 
 static int copy_by_kernel(struct weir_stream *stream, const struct copy_case *one) {
     enum link link = link_of(one->way);
-    uint32_t own = stream->device->memory, blocks = weir__way_blocks(kind_of(link), one->bytes);
+    uint32_t own = stream->device->memory;
+    uint32_t blocks = weir__way_blocks(kind_of(link), one->bytes, false);
     const struct weir__copy_item item = {one->to, one->from, one->bytes};
     const struct weir__copy_set set = {.items = &item,
                                        .count = 1,
@@ -103,7 +104,7 @@ static int copy_by_kernel(struct weir_stream *stream, const struct copy_case *on
 
 static bool chooses_kernel(const struct copy_case *one) {
     enum weir__link_kind kind = kind_of(link_of(one->way));
-    uint32_t blocks = weir__way_blocks(kind, one->bytes);
+    uint32_t blocks = weir__way_blocks(kind, one->bytes, false);
     return weir__way_kernel_ns(kind, one->bytes, blocks, false) <
            weir__way_engine_ns(kind, one->bytes);
 }

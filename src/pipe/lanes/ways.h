@@ -10,10 +10,9 @@
  *   kernel  start + bytes / min(link, blocks * what one moves)  for each launch
  *
  * Beside other work a kernel costs more: it begins when blocks of that work make room, and while
- * it runs it keeps blocks / processors of the device from it. So large crossings beside a
- * computation take the engine, small ones and those that everybody waits for a kernel, and several
- * small ones from one memory for one action a launch together. WEIR_COPY_BY_... of the options
- * overrule that.
+ * it runs it keeps blocks / processors of the device from it; so there it gets few blocks. By the
+ * figures below one crossing always takes the engine, and several small ones from one memory for
+ * one action a launch together. WEIR_COPY_BY_... of the options overrule that.
  *
  * Every crossing is one contiguous range of bytes: views have no gaps between rows, and the plan
  * gives the producer and each reader blocks for the same tensor, of one dtype and one order of
@@ -22,12 +21,11 @@
  * device/cuda_kernels.h) are for what stages do within their device's memory: net/cuda joins and
  * parts channels, changes layouts where images enter or leave, and casts parameters and borders.
  *
- * The figures are those of an H100 or H200. A plan is made without opening a device, so they hold
- * for every GPU; a wrong one costs time, never results. Links are as fast as NVIDIA's data sheets
- * say, less what protocols take; the starts are the usual distance between two events around an
- * empty copy and an empty kernel; what one block moves follows from 32 KiB under way (256 threads,
- * eight loads of 16 bytes) for as long as a load takes to come back. None of them was measured by
- * Weir's own bench.
+ * The figures are an H200's, by Weir's own bench (gpu-copy, gpu-beside), but for those of peers. A
+ * plan is made without opening a device, so they hold for every GPU; a wrong one costs time, never
+ * results. Starts are the alphas of its fits, of copies one behind the other, for the host's link
+ * the mean of both directions; links its rates at 256 MiB. Peers are by NVIDIA's data sheet, less
+ * what protocols take, with the host's starts.
  */
 #ifndef WEIR_WAYS_H
 #define WEIR_WAYS_H
@@ -47,24 +45,28 @@ enum weir__link_kind {
 struct weir__link_speed {
     double bytes_per_ns;       /**< in one direction */
     double block_bytes_per_ns; /**< that one block of a kernel moves */
+    double engine_start_ns, kernel_start_ns;
+    uint32_t blocks_alone;  /**< at most, where the device is idle: more fill the link no better */
+    uint32_t blocks_beside; /**< at most, beside other work: more would slow it down by percents */
 };
 
 enum {
     WEIR__WAY_PROCESSORS = 132,
-    WEIR__WAY_BLOCK_BYTES = 32 * 1024,  /**< a block is worth launching for so many */
+    WEIR__WAY_BLOCK_BYTES = 16 * 1024,  /**< a block is worth launching for so many */
     WEIR__WAY_TILE_BYTES = 16 * 1024,   /**< of a launch for several copies: a block for each */
     WEIR__WAY_BATCHED_MAX = 256 * 1024, /**< larger ones go alone */
     WEIR__UNIT_COPIES = 64              /**< what one launch takes */
 };
-#define WEIR__WAY_ENGINE_START_NS 5000.0
-#define WEIR__WAY_KERNEL_START_NS 2500.0
+/** What a launch for several copies takes to begin, beyond that for one: it has more arguments. */
+#define WEIR__WAY_BATCH_START_NS 500.0
 /** Until blocks of other work make room: what a wave of a matrix product's takes, or a part of it.
  */
 #define WEIR__WAY_ROOM_NS 2000.0
 
 const struct weir__link_speed *weir__link_speed(enum weir__link_kind kind);
-/** Blocks for a kernel that copies so much alone: enough to fill the link, no more. */
-uint32_t weir__way_blocks(enum weir__link_kind kind, uint64_t bytes);
+/** Blocks for a kernel that copies so much by itself: enough to fill the link, or as many as
+ * other work beside it (`busy`) hardly feels. */
+uint32_t weir__way_blocks(enum weir__link_kind kind, uint64_t bytes, bool busy);
 /** Predicted cost of one crossing, or of one launch with `blocks` for all of `bytes`; `busy`: other
  * work runs beside it. Nanoseconds. */
 double weir__way_engine_ns(enum weir__link_kind kind, uint64_t bytes);
