@@ -19,11 +19,10 @@
 #define NO_DRIVER "the fake CUDA driver was not built"
 enum { CASES = 12 };
 
-static void compare(enum weir__op_code op, enum kernel_backend backend) {
-    struct weir__op_shape shape = kernel_any_shape(op);
+static void compare_shape(const struct weir__op_shape *shape, enum kernel_backend backend) {
     struct kernel_case test;
     struct kernel_results got, wanted;
-    kernel_case_init(&test, &shape);
+    kernel_case_init(&test, shape);
     if (backend == KERNEL_CUDA_BF16) kernel_case_narrow(&test);
     test.overwrite = test_random_below(2) == 0;
     test.infer = test_random_below(8) == 0;
@@ -37,6 +36,11 @@ static void compare(enum weir__op_code op, enum kernel_backend backend) {
     kernel_case_clean_up(&test);
 }
 
+static void compare(enum weir__op_code op, enum kernel_backend backend) {
+    struct weir__op_shape shape = kernel_any_shape(op);
+    compare_shape(&shape, backend);
+}
+
 static void test_f32_is_near_f64(void) {
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     FOR_ROWS(op)
@@ -47,6 +51,45 @@ static void test_bf16_is_near_f64(void) {
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     FOR_ROWS(op)
     for (int i = 0; i < CASES && !test_has_failed(); i++) compare(op, KERNEL_CUDA_BF16);
+}
+
+/* A net's window: an odd square one, padded by half of it. */
+static struct weir__op_shape convolution(enum weir__op_code op, struct weir__plane in, int64_t channels,
+                                         int64_t side, int64_t stride) {
+    struct weir__plane out = {(in.height - 1) / stride + 1, (in.width - 1) / stride + 1};
+    return (struct weir__op_shape){.op = op,
+                                   .rows = 3,
+                                   .rows_max = 3,
+                                   .in = channels,
+                                   .out = 6,
+                                   .window = {.in = in,
+                                              .out = out,
+                                              .kernel = {side, side},
+                                              .stride = {stride, stride},
+                                              .padding = {side / 2, side / 2},
+                                              .groups = 1}};
+}
+
+/* Of few channels and pixels, for which libraries have engines of their own. */
+static void test_convolutions_of_small_nets_are_near_f64(void) {
+    enum { SMALL_CASES = 60 };
+    if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
+    for (int i = 0; i < SMALL_CASES && !test_has_failed(); i++) {
+        const struct weir__plane plane = {1 + (int64_t)test_random_below(9),
+                                          1 + (int64_t)test_random_below(9)};
+        int64_t channels = 1 + (int64_t)test_random_below(6), rows = 1 + test_random_below(9);
+        int64_t out = 1 + (int64_t)test_random_below(6), side = test_random_below(2) == 0 ? 3 : 1;
+        int64_t stride = 1 + (int64_t)test_random_below(2);
+        int64_t groups = channels % 2 == 0 && test_random_below(4) == 0 ? 2 : 1;
+        for (enum weir__op_code op = WEIR__OP_conv2d; op <= WEIR__OP_conv2d_grad_weight; op++) {
+            struct weir__op_shape shape = convolution(op, plane, channels, side, stride);
+            shape.rows = rows, shape.rows_max = rows + i % 2;
+            shape.out = out * groups, shape.window.groups = groups;
+            if (i == 0) shape = convolution(op, (struct weir__plane){7, 4}, 2, 3, 2);
+            compare_shape(&shape, KERNEL_CUDA_BF16);
+            compare_shape(&shape, KERNEL_CUDA);
+        }
+    }
 }
 
 /* Every run has another order of threads and blocks. */
@@ -70,4 +113,5 @@ static void test_addresses_and_orders_change_no_bit(void) {
 }
 
 WEIR_TEST_SUITE(kernels_net, TEST(f32_is_near_f64), TEST(bf16_is_near_f64),
+                TEST(convolutions_of_small_nets_are_near_f64),
                 TEST(addresses_and_orders_change_no_bit))

@@ -4,6 +4,7 @@
 #include "harness.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { SAMPLES = 8, FACTOR = 8, NEAREST_FACTOR = 2, SINGLE_DIGITS = 24, BF16_DIGITS = 8 };
@@ -76,11 +77,12 @@ void net_spread_clean_up(struct net_spread *spread) {
 
 /* ---- checks ---- */
 
-static void expect_within(const struct net_spread *spread, double distance, double allowed,
+static bool expect_within(const struct net_spread *spread, double distance, double allowed,
                           double norm, const char *what) {
     double bound = allowed + ldexp(norm, spread->digits == BF16_DIGITS ? -8 : -22);
-    if (distance <= bound) return;
+    if (distance <= bound) return true;
     TEST_FAIL("%s is %.3g from f64's, which is %.3g; at most %.3g", what, distance, norm, bound);
+    return false;
 }
 
 static double largest_gradient(const struct net_spread *spread) {
@@ -91,6 +93,18 @@ static double largest_gradient(const struct net_spread *spread) {
         most = fmax(most, net_exact_norm(spread->exact->gradients, part->first, part->count));
     }
     return most;
+}
+
+/* What tells a sum that lacks digits from one that lacks terms. */
+static void print_numbers(const struct trial_result *got, const struct trial_result *exact,
+                          const struct net_part *part) {
+    enum { NUMBERS_MAX = 128 };
+    const float *is = (const float *)got->gradients + part->first;
+    const double *wanted = (const double *)exact->gradients + part->first;
+    printf("  %s, each number and how far it is from f64's:", part->name);
+    for (size_t i = 0; i < part->count && i < NUMBERS_MAX; i++)
+        printf("%s%.4g %+.2g", i % 6 == 0 ? "\n    " : ", ", wanted[i], (double)is[i] - wanted[i]);
+    printf("\n");
 }
 
 void net_spread_check(const struct net_spread *spread, const struct trial_result got[2],
@@ -115,7 +129,8 @@ void net_spread_check(const struct net_spread *spread, const struct trial_result
         if (part->frozen) continue;
         double norm = net_exact_norm(exact->gradients, part->first, part->count);
         bool is_noise = allowed->gradients[i] > norm;
-        expect_within(spread, is.gradients[i], allowed->gradients[i],
-                      is_noise ? fmax(norm, whole) : norm, part->name);
+        bool near = expect_within(spread, is.gradients[i], allowed->gradients[i],
+                                  is_noise ? fmax(norm, whole) : norm, part->name);
+        if (!near) print_numbers(got, exact, part);
     }
 }
