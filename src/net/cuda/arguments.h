@@ -36,6 +36,10 @@ struct weir__cuda_each {
     float slope;      /**< leaky_relu */
 };
 
+/** weight_pack, weight_deliver: threads of a block, and the most blocks: five for each
+ * multiprocessor of an H200. */
+enum { WEIR__CUDA_WEIGHT_THREADS = 288, WEIR__CUDA_WEIGHT_BLOCKS = 660 };
+
 /** What is dropped: see the op dropout in net/kernel.h. */
 struct weir__cuda_mask {
     uint64_t seed, mini_batch;

@@ -46,7 +46,7 @@ const struct weir__kernel *weir__cuda_kernel_for(enum weir__op_code op, enum wei
 int weir__cuda_move(struct weir_stream *stream, void *to, const void *from, size_t bytes);
 int weir__cuda_zero(struct weir_stream *stream, void *to, size_t bytes);
 
-/** A launch along one line of `threads` (a power of two up to 1024): enough blocks for `items`
+/** A launch along one line of `threads` (a multiple of 32 up to 1024): enough blocks for `items`
  * items, `per_block` to each, at least 1, at most blocks_max (0: as many as a grid may have). */
 struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint32_t threads,
                                        uint32_t blocks_max);

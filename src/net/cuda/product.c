@@ -12,7 +12,7 @@
 #include "net/cuda/cuda.h"
 #include "net/cuda/numerics.h"
 
-enum { THREADS = 256, BIAS_PER_BLOCK = THREADS * 8, TURN_CHANNELS = 64, TURN_TAPS = 32 };
+enum { THREADS = 256, BIAS_PER_BLOCK = THREADS * 8, TURNED_PER_BLOCK = 512 };
 enum { ALIGNMENT = 256 };
 
 /** What prepare makes. */
@@ -305,14 +305,11 @@ static int turn_weights(const struct weir__op_call *call, enum weir__net_kernel 
     const struct weir__window *window = &shape->window;
     uint64_t out = (uint64_t)shape->out, in = (uint64_t)(shape->in / window->groups);
     uint64_t taps = (uint64_t)(window->kernel.height * window->kernel.width);
-    size_t tiles = (size_t)((in + TURN_CHANNELS - 1) / TURN_CHANNELS);
-    if (!weir__multiply(tiles, (size_t)((taps + TURN_TAPS - 1) / TURN_TAPS), &tiles) ||
-        !weir__multiply(tiles, (size_t)out, &tiles))
-        return WEIR_ERR_OVERFLOW;
-    struct weir__cuda_grid grid = weir__cuda_line(tiles, 1, THREADS, 0);
+    struct weir__cuda_grid grid = weir__cuda_line(
+        out * in * taps, TURNED_PER_BLOCK, WEIR__CUDA_WEIGHT_THREADS, WEIR__CUDA_WEIGHT_BLOCKS);
     uint32_t add = adds;
     void *arguments[] = {&to, &from, &out, &in, &taps, &add};
-    if (tiles == 0) return WEIR_OK;
+    if (out == 0 || in == 0 || taps == 0) return WEIR_OK;
     return weir__net_launch(call->stream, kernel, &grid, arguments);
 }
 
