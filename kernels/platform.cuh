@@ -9,7 +9,10 @@
  * - DYNAMIC_SHARED(type, name); in a kernel: `name` points to the launch's shared memory.
  * - bf16_from_f32 and f16_from_f32 round to nearest even, overflow to infinity, make every NaN
  *   0x7FFF; f32_from_f16 is exact.
+ * - exp2_fast, inverse_fast (both within 2^-22, subnormals are 0) and tanh_fast (within 2^-10.9),
+ *   relative: an instruction each, where what is made of them is stored in BF16.
  * - f32_from_bits and bits_from_f32 change no bit.
+ * - store_words: 8 or 16 bytes at once to global memory.
  * - max_of_lanes and sum_of_lanes: every lane of a group of `lanes` neighbours (a power of two)
  * gets the largest, or the sum, of their numbers, by a butterfly of shuffles; several numbers at
  * once. Whole warps. A NaN is not the largest.
@@ -41,6 +44,24 @@ __device__ __forceinline__ uint16_t bf16_from_f32(float value) {
     return bits;
 }
 
+__device__ __forceinline__ float exp2_fast(float value) {
+    float power;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(value));
+    return power;
+}
+
+__device__ __forceinline__ float inverse_fast(float value) {
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(value));
+    return inverse;
+}
+
+__device__ __forceinline__ float tanh_fast(float value) {
+    float tangent;
+    asm("tanh.approx.f32 %0, %1;" : "=f"(tangent) : "f"(value));
+    return tangent;
+}
+
 __device__ __forceinline__ uint16_t f16_from_f32(float value) {
     uint16_t bits;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
@@ -66,6 +87,21 @@ template <int lanes, int count> __device__ __forceinline__ void sum_of_lanes(flo
     for (int apart = lanes / 2; apart > 0; apart /= 2)
 #pragma unroll
         for (int i = 0; i < count; i++) of[i] += __shfl_xor_sync(0xffffffffu, of[i], apart);
+}
+
+__device__ __forceinline__ void store_words(void *to, const uint2 &words) {
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y)
+                 : "memory");
+}
+
+__device__ __forceinline__ void store_words(void *to, const uint4 &words) {
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                 :
+                 : "l"(__cvta_generic_to_global(to)), "r"(words.x), "r"(words.y), "r"(words.z),
+                   "r"(words.w)
+                 : "memory");
 }
 
 __device__ __forceinline__ uint32_t bf16_pair(float low, float high) {

@@ -14,12 +14,12 @@
 
 template <typename T, bool by_tanh>
 __device__ __forceinline__ void forward(const struct weir__cuda_biased &all) {
-    for_biased<1, T>(all, [](float, float v) { return gelu_of<by_tanh>(v); });
+    for_biased<1, T>(all, [](float, float v) { return gelu_of<T, by_tanh>(v); });
 }
 
 template <typename T, bool by_tanh>
 __device__ __forceinline__ void backward(const struct weir__cuda_biased &all) {
-    for_biased<2, T>(all, [](float d, float v) { return d * gelu_slope<by_tanh>(v); });
+    for_biased<2, T>(all, [](float d, float v) { return d * gelu_slope<T, by_tanh>(v); });
 }
 
 extern "C" __global__ void __launch_bounds__(256) weir_bias_gelu_f32(struct weir__cuda_biased all) {

@@ -36,12 +36,13 @@ __device__ __forceinline__ void do_biased(const struct weir__cuda_biased &all, u
     for (uint32_t u = 0; u < unroll; u++) {
         const uint64_t m = row + u * step;
         if (m >= all.rows) continue;
+        float made[chunk_width<T>];
 #pragma unroll
         for (uint32_t k = 0; k < chunk_width<T>; k++)
-            held_x[u].at[k] = narrow<T>(f(inputs == 2 ? widen(held_a[u].at[k]) : 0.0f,
-                                          widen(held_x[u].at[k]) + bias.at[k]));
-        store_some(static_cast<T *>(all.y) + m * all.columns + c, held_x[u], all.columns - c,
-                   whole);
+            made[k] =
+                f(inputs == 2 ? widen(held_a[u].at[k]) : 0.0f, widen(held_x[u].at[k]) + bias.at[k]);
+        store_some(static_cast<T *>(all.y) + m * all.columns + c, narrow_all<T>(made),
+                   all.columns - c, whole);
     }
 }
 

@@ -31,7 +31,7 @@ __device__ __forceinline__ several<T, count> load_some(const T *row, uint32_t i,
 template <bool whole, int count, typename T>
 __device__ __forceinline__ void store_some(T *row, uint32_t i, uint32_t n, several<T, count> v) {
     if constexpr (whole) {
-        *reinterpret_cast<several<T, count> *>(row + i) = v;
+        store_all<count>(row + i, v);
     } else {
 #pragma unroll
         for (uint32_t e = 0; e < count; e++)
@@ -75,14 +75,15 @@ __device__ __forceinline__ void store_floats(float *row, uint32_t i, uint32_t n,
 /** The chunks of a row that a thread keeps. */
 template <typename T, uint32_t held> struct kept { chunk<T> at[held]; };
 
-/** Loads what lane `lane` of `threads` keeps of a row of n: all under way at once. */
-template <bool whole, uint32_t threads, uint32_t held, typename T>
+/** Loads what lane `lane` of `threads` keeps of a row of n: all under way at once. `full`: the row
+ * has all of these chunks. */
+template <bool whole, uint32_t threads, bool full = false, uint32_t held, typename T>
 __device__ __forceinline__ void keep_row(kept<T, held> &keep, const T *row, uint32_t lane,
                                          uint32_t n) {
 #pragma unroll
     for (uint32_t k = 0; k < held; k++) {
         const uint32_t i = (lane + k * threads) * chunk_width<T>;
-        if (i < n) keep.at[k] = load_chunk<whole>(row, i, n);
+        if (full || i < n) keep.at[k] = load_chunk<whole>(row, i, n);
     }
 }
 

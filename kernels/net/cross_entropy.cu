@@ -57,14 +57,23 @@ __device__ __forceinline__ void unpack(const uint4 &from, floats<8> &to) {
     }
 }
 
-/* Numbers i … of a row, -infinity past its end. `fast`: the row's memory is aligned to 16 bytes
- * before its first number's. */
-template <typename T>
-__device__ __forceinline__ floats<chunk_width<T>> load_logits(const T *row, uint32_t i, uint32_t n,
-                                                              bool fast) {
+/* How a row's numbers lie: chunks are aligned, or put together, or there may be nothing around. */
+enum lie { ALIGNED, SHIFTED, ALONE };
+
+/* The 16 bytes of numbers i …, all of them the row's. */
+template <enum lie lie, typename T>
+__device__ __forceinline__ uint4 load_whole(const T *row, uint32_t i) {
+    if constexpr (lie == ALIGNED) return *reinterpret_cast<const uint4 *>(row + i);
+    return load_shifted(reinterpret_cast<const unsigned char *>(row + i));
+}
+
+/* Numbers i … of a row, -infinity past its end. */
+template <enum lie lie, typename T>
+__device__ __forceinline__ floats<chunk_width<T>> load_logits(const T *row, uint32_t i,
+                                                              uint32_t n) {
     floats<chunk_width<T>> v;
-    if (fast && n - i >= chunk_width<T>) {
-        unpack(load_shifted(reinterpret_cast<const unsigned char *>(row + i)), v);
+    if (lie != ALONE && n - i >= chunk_width<T>) {
+        unpack(load_whole<lie>(row, i), v);
         return v;
     }
 #pragma unroll
@@ -73,7 +82,8 @@ __device__ __forceinline__ floats<chunk_width<T>> load_logits(const T *row, uint
     return v;
 }
 
-/* sum x 2^scale, of the numbers met. */
+/* sum x 2^scale, of the numbers met. The largest is more than a half of the sum, so what exp2_fast
+ * takes for 0 would not change it. */
 struct power_sum {
     float scale, sum;
 
@@ -88,7 +98,7 @@ struct power_sum {
         for (uint32_t e = 1; e < count; e++) largest = fmaxf(largest, v.at[e]);
         if (largest * LOG2_E > scale) rescale(ceilf(largest * LOG2_E));
 #pragma unroll
-        for (uint32_t e = 0; e < count; e++) v.at[e] = exp2f(fmaf(v.at[e], LOG2_E, -scale));
+        for (uint32_t e = 0; e < count; e++) v.at[e] = exp2_fast(fmaf(v.at[e], LOG2_E, -scale));
 #pragma unroll
         for (uint32_t half = count / 2; half > 0; half /= 2)
 #pragma unroll
@@ -97,22 +107,41 @@ struct power_sum {
     }
 };
 
-template <typename T, uint32_t threads>
-__device__ __forceinline__ float log_sum_exp(const T *row, uint32_t n, bool fast, uint32_t lane,
-                                             float (*shared)[32]) {
+/* The sum of what lane `lane` of `threads` has of a row. */
+template <enum lie lie, typename T, uint32_t threads>
+__device__ __forceinline__ struct power_sum sum_logits(const T *row, uint32_t n, uint32_t lane) {
     constexpr uint32_t width = chunk_width<T>, step = threads * width;
     struct power_sum sum = {-1e30f, 0.0f}; /* not -infinity: that minus itself is a NaN */
     uint32_t i = lane * width;
+    if constexpr (lie != ALONE) {
 #pragma unroll 1
-    for (; i + (UNROLL - 1) * step < n; i += UNROLL * step) {
-        floats<width> held[UNROLL];
+        for (; i + (UNROLL - 1) * step + width <= n; i += UNROLL * step) {
+            uint4 held[UNROLL];
 #pragma unroll
-        for (uint32_t k = 0; k < UNROLL; k++) held[k] = load_logits(row, i + k * step, n, fast);
+            for (uint32_t k = 0; k < UNROLL; k++) held[k] = load_whole<lie>(row, i + k * step);
 #pragma unroll
-        for (uint32_t k = 0; k < UNROLL; k++) sum.add(held[k]);
+            for (uint32_t k = 0; k < UNROLL; k++) {
+                floats<width> v;
+                unpack(held[k], v);
+                sum.add(v);
+            }
+        }
     }
 #pragma unroll 1
-    for (; i < n; i += step) sum.add(load_logits(row, i, n, fast));
+    for (; i < n; i += step) sum.add(load_logits<lie>(row, i, n));
+    return sum;
+}
+
+template <typename T, uint32_t threads>
+__device__ __forceinline__ float log_sum_exp(const T *row, uint32_t n, bool fast, uint32_t lane,
+                                             float (*shared)[32]) {
+    struct power_sum sum;
+    if (fast && is_aligned(row))
+        sum = sum_logits<ALIGNED, T, threads>(row, n, lane);
+    else if (fast)
+        sum = sum_logits<SHIFTED, T, threads>(row, n, lane);
+    else
+        sum = sum_logits<ALONE, T, threads>(row, n, lane);
     sum.rescale(reduce_block<threads / 32, struct larger>(sum.scale, shared[0]));
     const float all = reduce_block<threads / 32, struct add>(sum.sum, shared[1]);
     return (sum.scale + log2f(all)) * LN_2;
@@ -150,10 +179,23 @@ template <typename T> struct logit_slope {
     int64_t target;
     bool ignored;
 
-    __device__ __forceinline__ T of(T logit, uint32_t i) const {
-        const float p = exp2f((widen(logit) - lse) * LOG2_E);
-        const float excess = p - (static_cast<int64_t>(i) == target ? 1.0f : 0.0f);
-        return narrow<T>(ignored ? 0.0f : excess * share);
+    __device__ __forceinline__ float power(T logit) const {
+        if constexpr (sizeof(T) == 2) return exp2_fast((widen(logit) - lse) * LOG2_E);
+        return exp2f((widen(logit) - lse) * LOG2_E);
+    }
+    __device__ __forceinline__ float of(T logit, uint32_t i) const {
+        const float excess = power(logit) - (static_cast<int64_t>(i) == target ? 1.0f : 0.0f);
+        return ignored ? 0.0f : excess * share;
+    }
+    /* A chunk that begins with number i. */
+    __device__ __forceinline__ chunk<T> of(const chunk<T> &logits, uint32_t i) const {
+        float made[chunk_width<T>];
+#pragma unroll
+        for (uint32_t e = 0; e < chunk_width<T>; e++) made[e] = power(logits.at[e]) * share;
+        if (ignored || static_cast<uint64_t>(target) - i < chunk_width<T>)
+#pragma unroll
+            for (uint32_t e = 0; e < chunk_width<T>; e++) made[e] = of(logits.at[e], i + e);
+        return narrow_all<T>(made);
     }
 };
 
@@ -166,25 +208,23 @@ __device__ __forceinline__ void slope_row(T *to, const T *from, uint32_t n, uint
         (reinterpret_cast<uint64_t>(to) ^ reinterpret_cast<uint64_t>(from)) % 16 == 0;
     const uint32_t head = alike && ragged < n ? static_cast<uint32_t>(ragged) : n;
     const uint32_t end = head + (n - head) / width * width;
+    uint32_t at = head + lane * width;
 #pragma unroll 1
-    for (uint32_t i = head + lane * width; i < end; i += UNROLL * step) {
+    for (; at + (UNROLL - 1) * step < end; at += UNROLL * step) {
         chunk<T> held[UNROLL];
 #pragma unroll
+        for (uint32_t k = 0; k < UNROLL; k++) held[k] = load_chunk<true>(from, at + k * step, n);
+#pragma unroll
         for (uint32_t k = 0; k < UNROLL; k++)
-            if (i + k * step < end) held[k] = load_chunk<true>(from, i + k * step, n);
-#pragma unroll
-        for (uint32_t k = 0; k < UNROLL; k++) {
-            if (i + k * step >= end) continue;
-#pragma unroll
-            for (uint32_t e = 0; e < width; e++)
-                held[k].at[e] = slope.of(held[k].at[e], i + k * step + e);
-            store_chunk<true>(to, i + k * step, n, held[k]);
-        }
+            store_chunk<true>(to, at + k * step, n, slope.of(held[k], at + k * step));
     }
 #pragma unroll 1
-    for (uint32_t i = lane; i < head; i += threads) to[i] = slope.of(from[i], i);
+    for (; at < end; at += step)
+        store_chunk<true>(to, at, n, slope.of(load_chunk<true>(from, at, n), at));
 #pragma unroll 1
-    for (uint32_t i = end + lane; i < n; i += threads) to[i] = slope.of(from[i], i);
+    for (uint32_t i = lane; i < head; i += threads) to[i] = narrow<T>(slope.of(from[i], i));
+#pragma unroll 1
+    for (uint32_t i = end + lane; i < n; i += threads) to[i] = narrow<T>(slope.of(from[i], i));
 }
 
 template <typename T, uint32_t threads>

@@ -54,11 +54,11 @@ __device__ __forceinline__ void for_each(T *y, const T *a, const T *b, uint64_t 
         for (uint32_t u = 0; u < unroll; u++) {
             const uint64_t at = i + u * step;
             if (at >= chunks) continue;
+            float made[width];
 #pragma unroll
             for (uint32_t k = 0; k < width; k++)
-                held_a[u].at[k] = narrow<T>(
-                    f(widen(held_a[u].at[k]), inputs == 2 ? widen(held_b[u].at[k]) : 0.0f));
-            reinterpret_cast<chunk<T> *>(y)[at] = held_a[u];
+                made[k] = f(widen(held_a[u].at[k]), inputs == 2 ? widen(held_b[u].at[k]) : 0.0f);
+            store_all(y + at * width, narrow_all<T>(made));
         }
     }
 #pragma unroll 1

@@ -14,15 +14,16 @@
  */
 #include "net/norm_row.cuh"
 
-template <typename T, bool whole, bool added, uint32_t threads> struct layer_norm_row {
-    static constexpr uint32_t width = chunk_width<T>, held = whole ? held_chunks<T> : 1;
+template <typename T, typename Form, bool added> struct layer_norm_row {
+    static constexpr uint32_t width = Form::width, held = Form::held, threads = Form::threads;
+    static constexpr bool whole = Form::whole, full = Form::is_full;
     const struct weir__cuda_layer_norm &call;
     uint32_t n, lane;
     kept<T, held> keep;
 
     /** visit(chunk, i) for each of this lane's chunks. */
     template <typename Visit> __device__ __forceinline__ void each(const T *row, Visit visit) {
-        walk_row<T, threads, held>(
+        walk_row<Form>(
             lane, n, [&](uint32_t k, uint32_t i) { visit(keep.at[k], i); },
             [&](uint32_t i) { visit(load_chunk<whole>(row, i, n), i); });
     }
@@ -30,9 +31,9 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
     /** x + b, to memory and to what is kept. */
     __device__ __forceinline__ void add(T *sum, const T *x, const T *b) {
         kept<T, held> other;
-        keep_row<whole, threads>(keep, x, lane, n);
-        keep_row<whole, threads>(other, b, lane, n);
-        walk_row<T, threads, held>(
+        keep_row<whole, threads, full>(keep, x, lane, n);
+        keep_row<whole, threads, full>(other, b, lane, n);
+        walk_row<Form>(
             lane, n,
             [&](uint32_t k, uint32_t i) {
                 keep.at[k] = sum_of<T>(keep.at[k], other.at[k]);
@@ -73,17 +74,18 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
             add(sum, x, static_cast<const T *>(call.b) + m * n);
             x = sum;
         } else {
-            keep_row<whole, threads>(keep, x, lane, n);
+            keep_row<whole, threads, full>(keep, x, lane, n);
         }
         const float mean = mean_of(x, shared[0]), rstd = rstd_of(x, mean, shared[1]);
         T *y = static_cast<T *>(call.y) + m * n;
-        each(x, [&](chunk<T> v, uint32_t i) {
+        each(x, [&](const chunk<T> &v, uint32_t i) {
             const floats<width> weight = load_floats<whole, width>(call.weight, i, n);
             const floats<width> bias = load_floats<whole, width>(call.bias, i, n);
+            float made[width];
 #pragma unroll
             for (uint32_t e = 0; e < width; e++)
-                v.at[e] = narrow<T>((widen(v.at[e]) - mean) * rstd * weight.at[e] + bias.at[e]);
-            store_chunk<whole>(y, i, n, v);
+                made[e] = (widen(v.at[e]) - mean) * rstd * weight.at[e] + bias.at[e];
+            store_chunk<whole>(y, i, n, narrow_all<T>(made));
         });
         if (lane != 0) return;
         call.mean[m] = mean;
@@ -91,18 +93,21 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
     }
 };
 
+template <typename T, bool added> struct layer_norm_rows {
+    template <typename Form>
+    static __device__ __forceinline__ void run(const struct weir__cuda_layer_norm &call) {
+        walk_rows<Form::threads>(call.rows, [&](uint64_t m, uint32_t lane, float(*shared)[32]) {
+            layer_norm_row<T, Form, added>{call, call.width, lane, {}}.run(m, shared);
+        });
+    }
+};
+
 template <typename T, bool added, uint32_t threads>
 __device__ __forceinline__ void layer_norm(const struct weir__cuda_layer_norm &call) {
-    const uint32_t n = call.width;
-    const bool whole = n % chunk_width<T> == 0 && is_aligned(call.x) && is_aligned(call.b) &&
-                       is_aligned(call.y) && is_aligned(call.sum) && is_aligned(call.weight) &&
-                       is_aligned(call.bias);
-    walk_rows<threads>(call.rows, [&](uint64_t m, uint32_t lane, float(*shared)[32]) {
-        if (whole)
-            layer_norm_row<T, true, added, threads>{call, n, lane, {}}.run(m, shared);
-        else
-            layer_norm_row<T, false, added, threads>{call, n, lane, {}}.run(m, shared);
-    });
+    const bool whole = call.width % chunk_width<T> == 0 && is_aligned(call.x) &&
+                       is_aligned(call.b) && is_aligned(call.y) && is_aligned(call.sum) &&
+                       is_aligned(call.weight) && is_aligned(call.bias);
+    by_form<layer_norm_rows<T, added>, T, threads>(call, whole);
 }
 
 STORED_KERNELS(layer_norm_warp, weir__cuda_layer_norm, (256, 3), layer_norm<T, false, 32>);

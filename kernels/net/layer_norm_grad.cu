@@ -12,8 +12,9 @@
  */
 #include "net/norm_row.cuh"
 
-template <typename T, bool whole, bool added, uint32_t threads> struct layer_norm_grad_row {
-    static constexpr uint32_t width = chunk_width<T>, held = whole ? held_chunks<T> : 1;
+template <typename T, typename Form, bool added> struct layer_norm_grad_row {
+    static constexpr uint32_t width = Form::width, held = Form::held, threads = Form::threads;
+    static constexpr bool whole = Form::whole, full = Form::is_full;
     const struct weir__cuda_layer_norm_grad &call;
     uint32_t n, lane;
     kept<T, held> keep_dy, keep_x;
@@ -21,7 +22,7 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
     /** visit(dy's chunk, x's, i) for each of this lane's chunks, whose first number is number i. */
     template <typename Visit>
     __device__ __forceinline__ void each(const T *dy, const T *x, Visit visit) {
-        walk_row<T, threads, held>(
+        walk_row<Form>(
             lane, n, [&](uint32_t k, uint32_t i) { visit(keep_dy.at[k], keep_x.at[k], i); },
             [&](uint32_t i) { visit(load_chunk<whole>(dy, i, n), load_chunk<whole>(x, i, n), i); });
     }
@@ -29,8 +30,8 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
     __device__ __forceinline__ void run(uint64_t m, float (*shared)[32]) {
         const T *dy = static_cast<const T *>(call.dy) + m * n;
         const T *x = static_cast<const T *>(call.x) + m * n;
-        keep_row<whole, threads>(keep_dy, dy, lane, n);
-        keep_row<whole, threads>(keep_x, x, lane, n);
+        keep_row<whole, threads, full>(keep_dy, dy, lane, n);
+        keep_row<whole, threads, full>(keep_x, x, lane, n);
         const float mean = call.mean[m], rstd = call.rstd[m];
         float sum = 0.0f, product = 0.0f;
         each(dy, x, [&](const chunk<T> &v, const chunk<T> &at, uint32_t i) {
@@ -47,34 +48,39 @@ template <typename T, bool whole, bool added, uint32_t threads> struct layer_nor
         product =
             reduce_block<threads / 32, struct add>(product, shared[1]) / static_cast<float>(n);
         T *dx = static_cast<T *>(call.dx) + m * n;
-        each(dy, x, [&](chunk<T> v, const chunk<T> &at, uint32_t i) {
+        each(dy, x, [&](const chunk<T> &v, const chunk<T> &at, uint32_t i) {
             const floats<width> weight = load_floats<whole, width>(call.weight, i, n);
+            float made[width];
 #pragma unroll
             for (uint32_t e = 0; e < width; e++) {
                 const float normal = (widen(at.at[e]) - mean) * rstd;
-                v.at[e] =
-                    narrow<T>((widen(v.at[e]) * weight.at[e] - sum - normal * product) * rstd);
+                made[e] = (widen(v.at[e]) * weight.at[e] - sum - normal * product) * rstd;
             }
-            store_chunk<whole>(dx, i, n, added ? plus_dsum(v, m, i) : v);
+            const chunk<T> own = narrow_all<T>(made);
+            store_chunk<whole>(dx, i, n, added ? plus_dsum(own, m, i) : own);
         });
     }
 
-    __device__ __forceinline__ chunk<T> plus_dsum(chunk<T> v, uint64_t m, uint32_t i) {
+    __device__ __forceinline__ chunk<T> plus_dsum(const chunk<T> &v, uint64_t m, uint32_t i) {
         return sum_of<T>(v, load_chunk<whole>(static_cast<const T *>(call.dsum) + m * n, i, n));
+    }
+};
+
+template <typename T, bool added> struct layer_norm_grad_rows {
+    template <typename Form>
+    static __device__ __forceinline__ void run(const struct weir__cuda_layer_norm_grad &call) {
+        walk_rows<Form::threads>(call.rows, [&](uint64_t m, uint32_t lane, float(*shared)[32]) {
+            layer_norm_grad_row<T, Form, added>{call, call.width, lane, {}, {}}.run(m, shared);
+        });
     }
 };
 
 template <typename T, bool added, uint32_t threads>
 __device__ __forceinline__ void layer_norm_grad(const struct weir__cuda_layer_norm_grad &call) {
-    const uint32_t n = call.width;
-    const bool whole = n % chunk_width<T> == 0 && is_aligned(call.dy) && is_aligned(call.x) &&
-                       is_aligned(call.dx) && is_aligned(call.dsum) && is_aligned(call.weight);
-    walk_rows<threads>(call.rows, [&](uint64_t m, uint32_t lane, float(*shared)[32]) {
-        if (whole)
-            layer_norm_grad_row<T, true, added, threads>{call, n, lane, {}, {}}.run(m, shared);
-        else
-            layer_norm_grad_row<T, false, added, threads>{call, n, lane, {}, {}}.run(m, shared);
-    });
+    const bool whole = call.width % chunk_width<T> == 0 && is_aligned(call.dy) &&
+                       is_aligned(call.x) && is_aligned(call.dx) && is_aligned(call.dsum) &&
+                       is_aligned(call.weight);
+    by_form<layer_norm_grad_rows<T, added>, T, threads>(call, whole);
 }
 
 STORED_KERNELS(layer_norm_grad_warp, weir__cuda_layer_norm_grad, (256),

@@ -48,13 +48,69 @@ template <typename T, int count> struct __align__(sizeof(T) * count) several {
     T at[count];
 };
 
-/** Each rounded as it is stored. */
+/** BF16 lie in words, which stay whole: half of one is taken or changed without the other. */
+template <int count> struct halves {
+    uint32_t words[count / 2];
+
+    struct half {
+        uint32_t &word;
+        uint32_t shift;
+
+        __device__ __forceinline__ operator bf16() const {
+            return {static_cast<uint16_t>(word >> shift)};
+        }
+        __device__ __forceinline__ half &operator=(bf16 value) {
+            word = (word & 0xffff0000u >> shift) | static_cast<uint32_t>(value.bits) << shift;
+            return *this;
+        }
+        __device__ __forceinline__ half &operator=(const half &value) {
+            return *this = static_cast<bf16>(value);
+        }
+    };
+    __device__ __forceinline__ bf16 operator[](uint32_t k) const {
+        return {static_cast<uint16_t>(words[k / 2] >> k % 2 * 16)};
+    }
+    __device__ __forceinline__ half operator[](uint32_t k) {
+        return {words[k / 2], k % 2 * 16};
+    }
+};
+template <> struct __align__(4) several<bf16, 2> {
+    halves<2> at;
+};
+template <> struct __align__(8) several<bf16, 4> {
+    halves<4> at;
+};
+template <> struct __align__(16) several<bf16, 8> {
+    halves<8> at;
+};
+
+/** Each rounded as it is stored; BF16 two at a time. */
 template <typename T, int count>
 __device__ __forceinline__ several<T, count> narrow_all(const float (&values)[count]) {
     several<T, count> stored;
+    if constexpr (sizeof(T) == 2 && count % 2 == 0) {
 #pragma unroll
-    for (int k = 0; k < count; k++) stored.at[k] = narrow<T>(values[k]);
+        for (int k = 0; k < count; k += 2)
+            stored.at.words[k / 2] = bf16_pair(values[k], values[k + 1]);
+    } else {
+#pragma unroll
+        for (int k = 0; k < count; k++) stored.at[k] = narrow<T>(values[k]);
+    }
     return stored;
+}
+
+/** `to` = v, at once: left to itself the compiler may store it word by word. */
+template <int count, typename T>
+__device__ __forceinline__ void store_all(T *to, const several<T, count> &v) {
+    if constexpr (sizeof(T) == 4 && count == 4)
+        store_words(to, uint4{bits_from_f32(v.at[0]), bits_from_f32(v.at[1]),
+                              bits_from_f32(v.at[2]), bits_from_f32(v.at[3])});
+    else if constexpr (sizeof(T) == 2 && count == 8)
+        store_words(to, uint4{v.at.words[0], v.at.words[1], v.at.words[2], v.at.words[3]});
+    else if constexpr (sizeof(T) == 2 && count == 4)
+        store_words(to, uint2{v.at.words[0], v.at.words[1]});
+    else
+        *reinterpret_cast<several<T, count> *>(to) = v;
 }
 
 /** Whether numbers can be moved 16 bytes at a time: the pointer is a multiple of 16. */

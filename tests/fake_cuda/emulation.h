@@ -251,6 +251,9 @@ static inline int __popc(uint32_t bits) {
 template <typename T> static inline T __ldcs(const T *from) {
     return *from;
 }
+template <typename Words> static inline void store_words(void *to, const Words &words) {
+    *static_cast<Words *>(to) = words;
+}
 
 static inline float f32_from_bits(uint32_t bits) {
     float value;
@@ -261,6 +264,16 @@ static inline uint32_t bits_from_f32(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
+}
+/* exp2_fast, inverse_fast, tanh_fast: the host's own, which are nearer. */
+static inline float exp2_fast(float value) {
+    return exp2f(value);
+}
+static inline float inverse_fast(float value) {
+    return 1.0f / value;
+}
+static inline float tanh_fast(float value) {
+    return tanhf(value);
 }
 uint16_t bf16_from_f32(float value);
 uint16_t f16_from_f32(float value);
