@@ -95,6 +95,8 @@ const Libraries = struct {
 pub fn build(b: *Build) void {
     const train = b.step("train", "Train a GPT over two stages; options of 'weir train' after --");
     const tests = b.step("test", "Run the tests; parts of their names after -- choose some");
+    const full_help = "Run the tests in depth: more sizes, seeds and repetitions";
+    const tests_full = b.step("test-full", full_help);
     const examples = b.step("examples", "Build the programs of examples/ into zig-out/examples");
     const tidy = b.step("tidy", "Check the sources against the project's rules");
     const fmt = b.step("fmt", "Format with clang-format and zig fmt; '-- --check' only looks");
@@ -119,8 +121,15 @@ pub fn build(b: *Build) void {
     train.dependOn(runTrain(b));
     const installed_examples = addExamples(b, options, libraries, examples);
     const bench_program = addBench(b, options, libraries);
-    const run_tests = runTests(b, options, libraries, installed_examples, bench_program);
-    tests.dependOn(run_tests);
+    const test_program: TestProgram = .{
+        .tests = addTestProgram(b, options, libraries),
+        .bench = bench_program,
+        .examples = installed_examples,
+        .fake_cuda = addFakeCuda(b, options),
+        .managed_cuda = addManagedCuda(b, options),
+    };
+    tests.dependOn(runTests(b, test_program, &.{}));
+    tests_full.dependOn(runTests(b, test_program, &.{"--full"}));
     addTidy(b, options, libraries, tidy);
     fmt.dependOn(runFormat(b));
     bench.dependOn(runBench(b, bench_program, &.{}));
@@ -468,31 +477,34 @@ fn runTrain(b: *Build) *Step {
     return runHere(b, run);
 }
 
-fn runTests(
-    b: *Build,
-    options: Options,
-    libraries: Libraries,
-    examples: *Step,
+/// The tests, and what they use: programs of their own, and libraries that they open.
+const TestProgram = struct {
+    tests: *Compile,
     bench: *Compile,
-) *Step {
-    const run = b.addRunArtifact(addTestProgram(b, options, libraries));
+    examples: *Step,
+    fake_cuda: *Compile,
+    managed_cuda: *Compile,
+};
+
+fn runTests(b: *Build, program: TestProgram, arguments: []const []const u8) *Step {
+    const run = b.addRunArtifact(program.tests);
     run.setName("tests");
     // Some tests use what is installed: the command, the archives from other languages, examples.
     run.step.dependOn(b.getInstallStep());
-    run.step.dependOn(examples);
+    run.step.dependOn(program.examples);
     const prefix = b.graph.path(.install_prefix, "");
     run.addDirectoryArg2(prefix, .{ .prefix = "--prefix=", .make_absolute = true });
     const zig = b.graph.path(.zig_exe, "");
     run.addFileArg2(zig, .{ .prefix = "--zig=", .make_absolute = true });
-    run.addArtifactArg2(bench, .{ .prefix = "--bench=", .make_absolute = true });
-    addFakeCudaArgument(b, options, run);
+    run.addArtifactArg2(program.bench, .{ .prefix = "--bench=", .make_absolute = true });
+    addFakeCudaArgument(run, program.fake_cuda);
+    gpu.addManaged(run, program.managed_cuda);
+    run.addArgs(arguments);
     return runHere(b, run);
 }
 
-fn addFakeCudaArgument(b: *Build, options: Options, run: *Run) void {
-    const library = addFakeCuda(b, options);
+fn addFakeCudaArgument(run: *Run, library: *Compile) void {
     run.addArtifactArg2(library, .{ .prefix = "--fake-cuda=", .make_absolute = true });
-    if (!options.sanitize_thread) gpu.addManaged(run, addManagedCuda(b, options));
 }
 
 fn runBench(b: *Build, program: *Compile, arguments: []const []const u8) *Step {
@@ -585,7 +597,7 @@ fn runThreadSanitizer(b: *Build, options: Options) *Step {
     own.sanitize_thread = true;
     const run = b.addRunArtifact(addTestProgram(b, own, addLibraries(b, own)));
     run.setName("tests under ThreadSanitizer");
-    addFakeCudaArgument(b, own, run);
+    addFakeCudaArgument(run, addFakeCuda(b, own));
     return runHere(b, run);
 }
 

@@ -274,6 +274,14 @@ const char *test_managed_cuda_path(void) {
     return settings.managed_cuda;
 }
 
+bool test_is_full(void) {
+    return settings.full;
+}
+
+size_t test_count(size_t quick, size_t full) {
+    return settings.full ? full : quick;
+}
+
 bool test_is_sanitized(void) {
     return SANITIZED || settings.sanitized;
 }

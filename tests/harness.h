@@ -145,6 +145,11 @@ bool test_gpu_is_real(void);
 /** The library that gives managed memory for a GPU's (tests/managed_cuda), or NULL: skip then. */
 const char *test_managed_cuda_path(void);
 
+/** Whether depth is wanted: more seeds, sizes and repetitions of what every run checks. */
+bool test_is_full(void);
+/** How often, how many, or how large: `quick` in every run, `full` where depth is wanted. */
+size_t test_count(size_t quick, size_t full);
+
 /** Built with Address- or ThreadSanitizer, or run under another: everything is slower then, and the
  * process's own memory says nothing, because it holds their records too. */
 bool test_is_sanitized(void);
@@ -178,6 +183,7 @@ struct test_settings {
     const char *managed_cuda;
     const char *bench;
     const char *cuda_driver; /**< WEIR_CUDA_DRIVER, as every test finds it; NULL: none */
+    bool full;               /**< test_is_full */
     bool gpu;                /**< on the machine's own */
     bool sanitized;          /**< under a sanitizer that the build knows nothing of */
 };

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Runs the tests of all suites, one after the other in one process, a line for each.
+ * Runs the tests of all suites, a line for each.
  *
- *   tests [--seed N] [--timeout SECONDS] [--repeat N] [--list] [PART...]
+ *   tests [--full] [--jobs N] [--slowest N] [--seed N] [--timeout SECONDS] [--repeat N] [--list]
+ *         [PART...]
  *
  * runs those whose name, module/behaviour, contains one of the PARTs. A test that hangs or crashes
  * is named, and the last line is printed all the same: N passed, N failed, N skipped.
+ *
+ * --full tries more sizes, seeds and repetitions. --jobs N runs so many tests at a time, each in a
+ * process of its own; it is as many as there are processors unless said otherwise, and 1, one after
+ * the other in this process, under a sanitizer and on GPUs. --slowest N names the slowest at the
+ * end.
  *
  *   tests --gpu [--managed-cuda LIBRARY] [--sanitized] …
  *
@@ -13,9 +19,10 @@
  */
 #include "harness.h"
 #include "real_gpu.h"
+#include "runner.h"
 
 #include <errno.h>
-#include <signal.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,76 +50,17 @@ static const char *const project_suites[] = {"cli_data",     "custom",         "
                                              "golden_nets",  "golden_ops",     "golden_unet",
                                              "upstream_ids", "schedule_forms", "schedule_torch"};
 
-enum { TIMEOUT_S = 180, TIMEOUT_SANITIZED_S = 900 };
+/* Not to be run beside others. */
+static const char *const alone_parts[] = {"none yet/"};
+
+enum { TIMEOUT_S = 600, TIMEOUT_LONG_S = 1800, JOBS_DEFAULT_MAX = 8 };
 
 struct arguments {
-    struct test_settings settings;
-    unsigned timeout_s;
-    unsigned repeat;
+    struct runner_options runner;
     bool list;
     char **parts; /* the last ones of argv */
     int part_count;
 };
-
-/* Read by the signal handlers, so: written before a test starts, nothing but numbers and bytes. */
-static volatile sig_atomic_t totals[TEST_OUTCOME_COUNT];
-static volatile sig_atomic_t timeout_s;
-static char name[256];
-
-/* ---- when a test hangs or crashes: nothing here but what a signal handler may call ----------- */
-
-static void write_text(const char *text) {
-    size_t length = strlen(text);
-    while (length > 0) {
-        ssize_t written = write(STDOUT_FILENO, text, length);
-        if (written <= 0) return;
-        text += written;
-        length -= (size_t)written;
-    }
-}
-
-static void write_number(int number) {
-    char digits[16];
-    size_t at = sizeof digits;
-    digits[--at] = 0;
-    do {
-        digits[--at] = (char)('0' + number % 10);
-        number /= 10;
-    } while (number > 0 && at > 0);
-    write_text(&digits[at]);
-}
-
-static void write_totals(void) {
-    write_number(totals[TEST_PASSED]);
-    write_text(" passed, ");
-    write_number(totals[TEST_FAILED]);
-    write_text(" failed, ");
-    write_number(totals[TEST_SKIPPED]);
-    write_text(" skipped\n");
-}
-
-static void on_signal(int signal_number) {
-    write_text("FAIL ");
-    write_text(name);
-    write_text(signal_number == SIGALRM ? ": did not end, seconds " : ": crashed, signal ");
-    write_number(signal_number == SIGALRM ? (int)timeout_s : signal_number);
-    write_text("\n");
-    totals[TEST_FAILED] = totals[TEST_FAILED] + 1;
-    write_totals();
-    _exit(1);
-}
-
-static void install_handlers(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND};
-    sigaction(SIGALRM, &action, NULL);
-    sigaction(SIGABRT, &action, NULL);
-    if (test_is_sanitized()) return; /* they report these better */
-    sigaction(SIGSEGV, &action, NULL);
-    sigaction(SIGBUS, &action, NULL);
-    sigaction(SIGFPE, &action, NULL);
-    sigaction(SIGILL, &action, NULL);
-    sigaction(SIGTRAP, &action, NULL);
-}
 
 /* ---- arguments ------------------------------------------------------------------------------- */
 
@@ -134,56 +82,93 @@ static const char *option_value(int argc, char **argv, int *i, const char *key) 
     return argv[++*i];
 }
 
-static bool parse_option(int argc, char **argv, int *i, struct arguments *out) {
-    const char *value;
+static bool parse_count(const char *text, uint64_t least, uint64_t most, unsigned *out) {
     uint64_t number = 0;
-    if (strcmp(argv[*i], "--list") == 0) {
+    bool valid = parse_number(text, &number) && number >= least && number <= most;
+    *out = (unsigned)number;
+    return valid;
+}
+
+static bool parse_flag(const char *text, struct arguments *out) {
+    struct test_settings *settings = &out->runner.settings;
+    if (strcmp(text, "--list") == 0) {
         out->list = true;
-    } else if ((value = option_value(argc, argv, i, "--seed"))) {
-        return parse_number(value, &out->settings.seed);
-    } else if ((value = option_value(argc, argv, i, "--timeout"))) {
-        bool valid = parse_number(value, &number) && number <= 86400;
-        out->timeout_s = (unsigned)number;
-        return valid;
-    } else if ((value = option_value(argc, argv, i, "--repeat"))) {
-        bool valid = parse_number(value, &number) && number > 0 && number <= 1000000;
-        out->repeat = (unsigned)number;
-        return valid;
-    } else if ((value = option_value(argc, argv, i, "--prefix"))) {
-        out->settings.install_prefix = value;
-    } else if ((value = option_value(argc, argv, i, "--zig"))) {
-        out->settings.zig = value;
-    } else if ((value = option_value(argc, argv, i, "--fake-cuda"))) {
-        out->settings.fake_cuda = value;
-    } else if ((value = option_value(argc, argv, i, "--managed-cuda"))) {
-        out->settings.managed_cuda = value;
-    } else if ((value = option_value(argc, argv, i, "--bench"))) {
-        out->settings.bench = value;
-    } else if (strcmp(argv[*i], "--gpu") == 0) {
-        out->settings.gpu = true;
-        out->settings.cuda_driver = getenv("WEIR_CUDA_DRIVER");
-        if (out->timeout_s < TIMEOUT_SANITIZED_S) out->timeout_s = TIMEOUT_SANITIZED_S;
-    } else if (strcmp(argv[*i], "--sanitized") == 0) {
-        out->settings.sanitized = true;
-        out->timeout_s = TIMEOUT_SANITIZED_S;
+    } else if (strcmp(text, "--full") == 0) {
+        settings->full = true;
+    } else if (strcmp(text, "--gpu") == 0) {
+        settings->gpu = true;
+        settings->cuda_driver = getenv("WEIR_CUDA_DRIVER");
+    } else if (strcmp(text, "--sanitized") == 0) {
+        settings->sanitized = true;
     } else {
         return false;
     }
     return true;
 }
 
+static bool parse_option(int argc, char **argv, int *i, struct arguments *out) {
+    struct test_settings *settings = &out->runner.settings;
+    const struct {
+        const char *key, **value;
+    } texts[] = {{"--prefix", &settings->install_prefix},
+                 {"--zig", &settings->zig},
+                 {"--fake-cuda", &settings->fake_cuda},
+                 {"--managed-cuda", &settings->managed_cuda},
+                 {"--bench", &settings->bench}};
+    const struct {
+        const char *key;
+        uint64_t least, most;
+        unsigned *value;
+    } counts[] = {{"--timeout", 1, 86400, &out->runner.timeout_s},
+                  {"--repeat", 1, 1000000, &out->runner.repeat},
+                  {"--jobs", 1, RUNNER_JOBS_MAX, &out->runner.jobs},
+                  {"--slowest", 0, 1000000, &out->runner.slowest}};
+    const char *value;
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++) {
+        if (!(value = option_value(argc, argv, i, texts[k].key))) continue;
+        *texts[k].value = value;
+        return true;
+    }
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        if (!(value = option_value(argc, argv, i, counts[k].key))) continue;
+        return parse_count(value, counts[k].least, counts[k].most, counts[k].value);
+    }
+    if ((value = option_value(argc, argv, i, "--seed"))) {
+        return parse_number(value, &settings->seed);
+    }
+    return parse_flag(argv[*i], out);
+}
+
+/* As many jobs as this process may use processors. */
+static unsigned processors(void) {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+    unsigned count = (unsigned)CPU_COUNT(&set);
+    return count < JOBS_DEFAULT_MAX ? count : JOBS_DEFAULT_MAX;
+}
+
+/* What was not given. A GPU's driver does not outlive a fork, and sanitizers look for leaks at the
+ * end of one process. */
+static void complete(struct arguments *arguments) {
+    struct runner_options *runner = &arguments->runner;
+    bool sanitized = test_is_sanitized() || runner->settings.sanitized;
+    bool here = sanitized || runner->settings.gpu;
+    if (runner->settings.gpu || runner->jobs == 0) runner->jobs = here ? 1 : processors();
+    if (runner->timeout_s > 0) return;
+    runner->timeout_s = here || runner->settings.full ? TIMEOUT_LONG_S : TIMEOUT_S;
+}
+
 static bool parse_arguments(int argc, char **argv, struct arguments *out) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     uint64_t seed = ((uint64_t)now.tv_sec << 20 ^ (uint64_t)now.tv_nsec) & 0xffffffffu;
-    *out = (struct arguments){.timeout_s = TIMEOUT_S, .repeat = 1};
-    if (test_is_sanitized()) out->timeout_s = TIMEOUT_SANITIZED_S;
+    *out = (struct arguments){.runner = {.repeat = 1}};
     const char *from_environment = getenv("WEIR_TEST_SEED");
     if (from_environment && !parse_number(from_environment, &seed)) {
         fprintf(stderr, "tests: WEIR_TEST_SEED=%s is not a number\n", from_environment);
         return false;
     }
-    out->settings.seed = seed;
+    out->runner.settings.seed = seed;
     out->parts = argv + 1; /* what is no option moves to the front */
     for (int i = 1; i < argc; i++) {
         if (strncmp(argv[i], "--", 2) != 0) {
@@ -193,11 +178,12 @@ static bool parse_arguments(int argc, char **argv, struct arguments *out) {
         if (parse_option(argc, argv, &i, out)) continue;
         fprintf(stderr,
                 "tests: %s: unknown option, or a bad value\n"
-                "usage: tests [--seed N] [--timeout SECONDS] [--repeat N] [--list] [--gpu] "
-                "[PART-OF-NAME...]\n",
+                "usage: tests [--full] [--jobs N] [--slowest N] [--seed N] [--timeout SECONDS] "
+                "[--repeat N] [--list] [--gpu] [PART-OF-NAME...]\n",
                 argv[i < argc ? i : argc - 1]);
         return false;
     }
+    complete(out);
     return true;
 }
 
@@ -230,43 +216,53 @@ static bool is_chosen(const struct arguments *arguments, const char *full_name) 
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static double now_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+static bool is_alone(const char *full_name) {
+    for (size_t i = 0; i < sizeof alone_parts / sizeof *alone_parts; i++) {
+        size_t length = strlen(alone_parts[i]);
+        if (strncmp(full_name, alone_parts[i], length) == 0) return true;
+    }
+    return false;
 }
 
-static void run_case(const struct arguments *arguments, const struct test_suite *suite,
-                     const struct test_case *test) {
-    snprintf(name, sizeof name, "%s/%s", suite->name, test->name);
-    if (arguments->settings.gpu && !concerns_gpus(suite)) return;
-    if (!is_chosen(arguments, name)) return;
-    if (arguments->list) {
-        puts(name);
-        return;
+/* The chosen tests of a suite, behind those that are listed already. */
+static size_t choose(const struct arguments *arguments, const struct test_suite *suite,
+                     struct runner_test *list) {
+    size_t count = 0;
+    if (arguments->runner.settings.gpu && !concerns_gpus(suite)) return 0;
+    bool lacks = lacks_project(suite);
+    for (size_t c = 0; c < suite->count; c++) {
+        struct runner_test *test = &list[count];
+        snprintf(test->name, sizeof test->name, "%s/%s", suite->name, suite->cases[c].name);
+        test->run = lacks ? skip_without_project : suite->cases[c].run;
+        test->alone = is_alone(test->name);
+        if (is_chosen(arguments, test->name)) count++;
     }
-    double start_ms = now_ms();
-    alarm(arguments->timeout_s);
-    enum test_outcome outcome =
-        test_run(name, lacks_project(suite) ? skip_without_project : test->run);
-    alarm(0);
-    totals[outcome] = totals[outcome] + 1;
-    if (outcome == TEST_PASSED) printf("ok %s (%.0f ms)\n", name, now_ms() - start_ms);
-    fflush(stdout);
+    return count;
 }
 
-static void run_all(const struct arguments *arguments) {
-    for (size_t s = 0; s < SUITE_COUNT; s++) {
-        for (size_t c = 0; c < suites[s]->count; c++) {
-            run_case(arguments, suites[s], &suites[s]->cases[c]);
-        }
+/* The caller's to free; NULL: no memory. */
+static struct runner_test *choose_all(const struct arguments *arguments, size_t *count) {
+    size_t room = 1;
+    for (size_t s = 0; s < SUITE_COUNT; s++) room += suites[s]->count;
+    struct runner_test *list = calloc(room, sizeof *list);
+    *count = 0;
+    for (size_t s = 0; list && s < SUITE_COUNT; s++) {
+        *count += choose(arguments, suites[s], &list[*count]);
     }
+    return list;
+}
+
+static int print_names(const struct runner_test *tests, size_t count, unsigned repeat) {
+    for (unsigned i = 0; i < repeat; i++) {
+        for (size_t t = 0; t < count; t++) puts(tests[t].name);
+    }
+    return 0;
 }
 
 /* False, and why is said, where tests are to run on a GPU and cannot. */
 static bool find_gpu(const struct arguments *arguments) {
     struct weir_error error = {0};
-    if (!arguments->settings.gpu || arguments->list) return true;
+    if (!arguments->runner.settings.gpu) return true;
     if (real_gpu_open(&error) > 0) {
         printf("on %s\n", real_gpu_name());
         return true;
@@ -275,28 +271,27 @@ static bool find_gpu(const struct arguments *arguments) {
     return false;
 }
 
+static int run(const struct arguments *arguments, const struct runner_test *tests, size_t count) {
+    test_set_up(&arguments->runner.settings);
+    if (!find_gpu(arguments)) return 1;
+    printf("seed %llu (again with WEIR_TEST_SEED or --seed)\n",
+           (unsigned long long)arguments->runner.settings.seed);
+    fflush(stdout);
+    runner_run(tests, count, &arguments->runner);
+    real_gpu_close();
+    if (count == 0) fprintf(stderr, "tests: no test's name contains that\n");
+    return runner_end();
+}
+
 int main(int argc, char **argv) {
     struct arguments arguments;
+    size_t count = 0;
+    setvbuf(stdout, NULL, _IOLBF, BUFSIZ); /* lines of several processes stay whole */
     if (!parse_arguments(argc, argv, &arguments)) return 2;
-    test_set_up(&arguments.settings);
-    if (!find_gpu(&arguments)) return 1;
-    if (!arguments.list) {
-        printf("seed %llu (again with WEIR_TEST_SEED or --seed)\n",
-               (unsigned long long)arguments.settings.seed);
-        fflush(stdout);
-    }
-    timeout_s = (sig_atomic_t)arguments.timeout_s;
-    install_handlers();
-    for (unsigned i = 0; i < arguments.repeat; i++) {
-        run_all(&arguments);
-        arguments.settings.seed++;
-        test_set_up(&arguments.settings);
-    }
-    if (arguments.list) return 0;
-    real_gpu_close();
-    fflush(stdout);
-    write_totals();
-    bool none = totals[TEST_PASSED] + totals[TEST_FAILED] + totals[TEST_SKIPPED] == 0;
-    if (none) fprintf(stderr, "tests: no test's name contains that\n");
-    return none || totals[TEST_FAILED] > 0 ? 1 : 0;
+    struct runner_test *tests = choose_all(&arguments, &count);
+    if (!tests) return 2;
+    int status = arguments.list ? print_names(tests, count, arguments.runner.repeat)
+                                : run(&arguments, tests, count);
+    free(tests);
+    return status;
 }

@@ -2,6 +2,7 @@
 /* One line for each test_<module>.c, in the order of the run. Included several times. */
 SUITE(harness)
 SUITE(tidy)
+SUITE(runner)
 SUITE(base)
 SUITE(device)
 SUITE(emulation)
