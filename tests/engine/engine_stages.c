@@ -243,13 +243,28 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
     return lifecycle_status(stage, ENGINE_MEASURE);
 }
 
+/* A fake GPU's memory is opened and closed for each access: hence pieces. */
+enum { PIECE_BYTES = 4096, PIECE_DOUBLES = PIECE_BYTES / sizeof(double) };
+
 static bool all_zero(const struct engine_model *model, const void *memory, size_t bytes) {
-    for (size_t i = 0; memory != NULL && i < bytes; i++) {
-        unsigned char byte;
-        engine_gpu_read(model, &byte, (const char *)memory + i, 1);
-        if (byte != 0) return false;
+    static const unsigned char zeros[PIECE_BYTES];
+    for (size_t i = 0; memory != NULL && i < bytes; i += PIECE_BYTES) {
+        unsigned char piece[PIECE_BYTES];
+        size_t count = bytes - i < PIECE_BYTES ? bytes - i : PIECE_BYTES;
+        engine_gpu_read(model, piece, (const char *)memory + i, count);
+        if (memcmp(piece, zeros, count) != 0) return false;
     }
     return true;
+}
+
+static void write_first_parameters(const struct engine_stage *stage, double *parameters) {
+    for (uint32_t i = 0; i < stage->parameters; i += PIECE_DOUBLES) {
+        double piece[PIECE_DOUBLES];
+        uint32_t count = 0;
+        for (; count < PIECE_DOUBLES && i + count < stage->parameters; count++)
+            piece[count] = engine_initial_parameter(stage->model, stage->index, i + count);
+        engine_gpu_write(stage->model, &parameters[i], piece, count * sizeof *piece);
+    }
 }
 
 static int attach(void *context, const struct weir_attachment *attachment) {
@@ -265,11 +280,7 @@ static int attach(void *context, const struct weir_attachment *attachment) {
         !all_zero(model, attachment->optimizer, bytes) ||
         !all_zero(model, attachment->state, stage->state_bytes))
         engine_note(stage, NULL, "lasting memory is not zero at attach");
-    double *p = attachment->parameters;
-    for (uint32_t i = 0; i < stage->parameters; i++) {
-        double first = engine_initial_parameter(stage->model, stage->index, i);
-        engine_gpu_write(model, &p[i], &first, sizeof first);
-    }
+    write_first_parameters(stage, attachment->parameters);
     if ((attachment->state != NULL) != (stage->state_bytes > 0) || !aligned(attachment->state))
         engine_note(stage, NULL, "the state is NULL or not, or not aligned");
     stage->state = attachment->state;

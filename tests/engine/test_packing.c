@@ -140,11 +140,14 @@ static double worst_padding(const struct weir_model *model, const char *schedule
     return worst;
 }
 
+/* In depth of all combinations; otherwise of all chunks and all modes, but not of all pairs. */
 static void expect_near(const struct weir_model *model, int which, const char *schedule,
                         uint32_t workers, uint32_t per_worker) {
     static const uint32_t chunks[] = {3, 8, 32};
-    for (size_t c = 0; c < sizeof chunks / sizeof chunks[0]; c++) {
+    int shift = (int)test_random_below(3);
+    for (int c = 0; c < (int)(sizeof chunks / sizeof chunks[0]); c++) {
         for (int checkpoint = 0; checkpoint < 3; checkpoint++) {
+            if (!test_is_full() && checkpoint != (c + shift) % 3) continue;
             double part = worst_padding(model, schedule, workers * per_worker, workers, chunks[c],
                                         checkpoint);
             if (part > 0.03)

@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { CASES = 40, GPUS = 2 };
+enum { CASES_QUICK = 15, CASES_FULL = 40, GPUS = 2 };
 static const char *const names[] = {"cuda:0", "cuda:1"};
 
 static bool coin(void) {
@@ -105,25 +105,31 @@ static void random_case(const struct weir_fake_cuda_control *gpu, bool mixed,
     weir_model_destroy(problem.model);
 }
 
+static void random_cases(const struct weir_fake_cuda_control *gpu, bool mixed,
+                         enum weir_dtype dtype) {
+    size_t cases = test_count(CASES_QUICK, CASES_FULL);
+    for (size_t i = 0; i < cases && !test_has_failed(); i++) random_case(gpu, mixed, dtype);
+}
+
 static void test_gpus_give_the_same_bits_whatever_the_pipeline(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
     if (gpu == NULL) return;
     if (!net_pipe_has_libraries()) return;
-    for (int i = 0; i < CASES && !test_has_failed(); i++) random_case(gpu, false, WEIR_F32);
+    random_cases(gpu, false, WEIR_F32);
 }
 
 static void test_gpus_and_cpus_train_one_network(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
     if (gpu == NULL) return;
     if (!net_pipe_has_libraries()) return;
-    for (int i = 0; i < CASES && !test_has_failed(); i++) random_case(gpu, true, WEIR_F32);
+    random_cases(gpu, true, WEIR_F32);
 }
 
 static void test_bf16_has_the_same_bits_too(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
     if (gpu == NULL) return;
     if (!net_pipe_has_libraries()) return;
-    for (int i = 0; i < CASES && !test_has_failed(); i++) random_case(gpu, false, WEIR_BF16);
+    random_cases(gpu, false, WEIR_BF16);
 }
 
 /* ---- failing calls ---- */

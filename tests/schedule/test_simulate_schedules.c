@@ -15,7 +15,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { STAGES = 8, MICRO_BATCHES = 10, SKIPS = 3, TRIALS = 100000 };
+enum { STAGES = 8, MICRO_BATCHES = 10, SKIPS = 3 };
+enum { TRIALS_QUICK = 10000, TRIALS_FULL = 100000, TRIALS_SANITIZED = 5000 };
 
 struct trial {
     struct weir_table *table;
@@ -153,7 +154,8 @@ static bool check_trial(struct trial *t, struct weir_simulator *simulator) {
 static void test_every_configuration_runs(void) {
     static struct trial t;
     struct weir_simulator *simulator;
-    uint32_t ran = 0, trials = test_is_sanitized() ? TRIALS / 20 : TRIALS;
+    uint32_t ran = 0, trials = (uint32_t)test_count(TRIALS_QUICK, TRIALS_FULL);
+    if (test_is_sanitized()) trials = TRIALS_SANITIZED;
     CHECK_OK(weir_simulator_new(test_allocator(), &simulator));
     for (uint32_t trial = 0; ran < trials && trial < 20 * trials; trial++) {
         if (!random_trial(&t)) continue;
