@@ -36,7 +36,7 @@ struct norm_spot {
     uint32_t channel, across, down;
     uint32_t pixel, step, end;
 
-    __device__ __forceinline__ explicit spot(const struct weir__cuda_instance &call) {
+    __device__ __forceinline__ explicit norm_spot(const struct weir__cuda_instance &call) {
         across = 1u << call.across_log2;
         step = THREADS >> call.across_log2;
         down = threadIdx.x >> call.across_log2;

@@ -6,7 +6,7 @@
  * BF16 is written by numbers that it has: how they are rounded is the same function's as in casts.
  */
 #include "base/base.h"
-#include "emulated.h"
+#include "cuda/emulated.h"
 #include "net/cuda/arguments.h"
 
 #include <string.h>
