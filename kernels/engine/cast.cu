@@ -43,38 +43,43 @@ __device__ __forceinline__ uint32_t narrow_two(uint32_t low, uint32_t high) {
     return Cast::one(low) | static_cast<uint32_t>(Cast::one(high)) << 16;
 }
 
-template <typename Cast>
-__device__ __forceinline__ void narrow(uint16_t *to, const uint32_t *from, uint64_t n,
-                                       struct lane lane) {
-    const uint64_t eights = are_aligned(to, from) ? n / 8 : 0;
-    const uint4 *source = reinterpret_cast<const uint4 *>(from);
-    uint4 *target = reinterpret_cast<uint4 *>(to);
-    for (uint64_t i = lane.rank; i < eights; i += lane.count) {
-        const uint4 a = __ldcs(&source[2 * i]), b = __ldcs(&source[2 * i + 1]);
-        target[i] = {narrow_two<Cast>(a.x, a.y), narrow_two<Cast>(a.z, a.w),
-                     narrow_two<Cast>(b.x, b.y), narrow_two<Cast>(b.z, b.w)};
+template <typename Cast> __device__ __forceinline__ uint2 cast_four(const uint4 &from) {
+    return {narrow_two<Cast>(from.x, from.y), narrow_two<Cast>(from.z, from.w)};
+}
+template <typename Cast> __device__ __forceinline__ uint4 cast_four(const uint2 &from) {
+    return {Cast::one(from.x & 0xffff), Cast::one(from.x >> 16), Cast::one(from.y & 0xffff),
+            Cast::one(from.y >> 16)};
+}
+
+/* Four numbers at a time, 16 bytes (Source) that become 8, or 8 that become 16: so neighbouring
+ * threads' accesses lie side by side on both sides. */
+template <typename Cast, typename Source, typename To, typename From>
+__device__ __forceinline__ void cast(To *to, const From *from, uint64_t n, struct lane lane) {
+    constexpr uint32_t unroll = 2;
+    const uint64_t fours = are_aligned(to, from) ? n / 4 : 0;
+    const Source *source = reinterpret_cast<const Source *>(from);
+#pragma unroll 1
+    for (uint64_t i = lane.rank; i < fours; i += unroll * lane.count) {
+        const uint64_t next = i + lane.count;
+        const Source a = __ldcs(&source[i]);
+        const Source b = __ldcs(&source[next < fours ? next : i]);
+        store_words(to + i * 4, cast_four<Cast>(a));
+        if (next < fours) store_words(to + next * 4, cast_four<Cast>(b));
     }
-    for (uint64_t i = eights * 8 + lane.rank; i < n; i += lane.count) to[i] = Cast::one(from[i]);
+#pragma unroll 1
+    for (uint64_t i = fours * 4 + lane.rank; i < n; i += lane.count) to[i] = Cast::one(from[i]);
 }
 
 template <typename Cast>
-__device__ __forceinline__ uint4 widen_four(uint32_t first, uint32_t second) {
-    return {Cast::one(first & 0xffff), Cast::one(first >> 16), Cast::one(second & 0xffff),
-            Cast::one(second >> 16)};
+__device__ __forceinline__ void narrow(uint16_t *to, const uint32_t *from, uint64_t n,
+                                       struct lane lane) {
+    cast<Cast, uint4>(to, from, n, lane);
 }
 
 template <typename Cast>
 __device__ __forceinline__ void widen(uint32_t *to, const uint16_t *from, uint64_t n,
                                       struct lane lane) {
-    const uint64_t eights = are_aligned(to, from) ? n / 8 : 0;
-    const uint4 *source = reinterpret_cast<const uint4 *>(from);
-    uint4 *target = reinterpret_cast<uint4 *>(to);
-    for (uint64_t i = lane.rank; i < eights; i += lane.count) {
-        const uint4 a = __ldcs(&source[i]);
-        target[2 * i] = widen_four<Cast>(a.x, a.y);
-        target[2 * i + 1] = widen_four<Cast>(a.z, a.w);
-    }
-    for (uint64_t i = eights * 8 + lane.rank; i < n; i += lane.count) to[i] = Cast::one(from[i]);
+    cast<Cast, uint2>(to, from, n, lane);
 }
 
 extern "C" __global__ void __launch_bounds__(256, 6)

@@ -12,46 +12,71 @@
  *   about 60 instructions for four elements; with the rest 20 to 25 for each, of which an H200
  *   issues some 1.2e12 a second: f32 is bound by memory, bf16 by both alike. dropout2d draws once
  *   for a thread's eight or more pixels.
- * Launch: threads (x along a row in chunks of 16 bytes, y rows), x y = 256; blocks likewise, or
- *   fewer: the grid strides both ways. Where channels > 0 and in dropout2d: threads (x along
- *   channels, y pixels), z rows.
+ * Launch: threads (x along a row in chunks of 16 bytes, y rows), x y = 256; blocks likewise, with
+ *   two chunks a thread, or fewer: the grid strides both ways. Where channels > 0 and in dropout2d:
+ * threads (x along channels, y pixels), z rows.
  */
 #include "net/mask.cuh"
 
 /* ---- rows in the order of their elements ---- */
 
+/* What becomes of chunk i of a row. */
 template <typename T, bool adds>
-__device__ __forceinline__ void drop_chunk(const struct weir__cuda_dropout &all, uint64_t row,
-                                           uint64_t i, bool whole) {
+__device__ __forceinline__ chunk<T> drop_chunk(const struct weir__cuda_dropout &all, uint64_t row,
+                                               uint64_t i, const chunk<T> &x,
+                                               const chunk<T> &residual) {
     constexpr uint32_t width = chunk_width<T>;
-    const uint64_t at = row * all.width + i * width, count = all.width - i * width;
-    chunk<T> held = load_some(static_cast<const T *>(all.x) + at, count, whole), residual;
-    if (adds) residual = load_some(static_cast<const T *>(all.residual) + at, count, whole);
+    float made[width];
 #pragma unroll
     for (uint32_t group = 0; group < width / 4; group++) {
         const uint4 words = draw(all.mask, row, i * (width / 4) + group);
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) {
             const uint32_t e = group * 4 + k;
-            float v = drop(all.mask, widen(held.at[e]), word_of(words, k));
-            if (adds) v = widen(residual.at[e]) + v;
-            held.at[e] = narrow<T>(v);
+            made[e] = drop(all.mask, widen(x.at[e]), word_of(words, k));
+            if (adds) made[e] = widen(residual.at[e]) + made[e];
         }
     }
-    store_some(static_cast<T *>(all.y) + at, held, count, whole);
+    return narrow_all<T>(made);
 }
 
-template <typename T, bool adds>
+/* Chunks i and i + step of a row, of which there are `chunks`. */
+template <typename T, bool adds, bool whole>
+__device__ __forceinline__ void drop_two(const struct weir__cuda_dropout &all, uint64_t row,
+                                         uint64_t i, uint64_t step, uint64_t chunks) {
+    constexpr uint32_t unroll = 2, width = chunk_width<T>;
+    const uint64_t at = row * all.width;
+    chunk<T> x[unroll], residual[unroll];
+#pragma unroll
+    for (uint32_t u = 0; u < unroll; u++) {
+        const uint64_t first = (i + u * step) * width;
+        if (i + u * step >= chunks) continue;
+        x[u] = load_some(static_cast<const T *>(all.x) + at + first, all.width - first, whole);
+        if (adds)
+            residual[u] = load_some(static_cast<const T *>(all.residual) + at + first,
+                                    all.width - first, whole);
+    }
+#pragma unroll
+    for (uint32_t u = 0; u < unroll; u++) {
+        const uint64_t first = (i + u * step) * width;
+        if (i + u * step >= chunks) continue;
+        store_some(static_cast<T *>(all.y) + at + first,
+                   drop_chunk<T, adds>(all, row, i + u * step, x[u], residual[u]),
+                   all.width - first, whole);
+    }
+}
+
+template <typename T, bool adds, bool whole>
 __device__ __forceinline__ void drop_rows(const struct weir__cuda_dropout &all) {
     const uint64_t chunks = (all.width + chunk_width<T> - 1) / chunk_width<T>;
-    const bool whole = has_whole_chunks<T>(all, all.width);
     const uint64_t x = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     const uint64_t y = static_cast<uint64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
+    const uint64_t x_step = static_cast<uint64_t>(gridDim.x) * blockDim.x;
 #pragma unroll 1
     for (uint64_t row = y; row < all.rows; row += static_cast<uint64_t>(gridDim.y) * blockDim.y)
 #pragma unroll 1
-        for (uint64_t i = x; i < chunks; i += static_cast<uint64_t>(gridDim.x) * blockDim.x)
-            drop_chunk<T, adds>(all, row, i, whole);
+        for (uint64_t i = x; i < chunks; i += 2 * x_step)
+            drop_two<T, adds, whole>(all, row, i, x_step, chunks);
 }
 
 /* ---- images, channels last ---- */
@@ -99,16 +124,19 @@ __device__ __forceinline__ void drop_image(const struct weir__cuda_dropout &all)
         }
 }
 
+template <typename T, bool adds>
+__device__ __forceinline__ void drop_elements(const struct weir__cuda_dropout &all) {
+    if (all.channels > 0)
+        drop_image<T, adds>(all);
+    else if (has_whole_chunks<T>(all, all.width))
+        drop_rows<T, adds, true>(all);
+    else
+        drop_rows<T, adds, false>(all);
+}
+
 template <typename T>
 __device__ __forceinline__ void dropout(const struct weir__cuda_dropout &all) {
-    if (all.channels > 0 && all.residual != nullptr)
-        drop_image<T, true>(all);
-    else if (all.channels > 0)
-        drop_image<T, false>(all);
-    else if (all.residual != nullptr)
-        drop_rows<T, true>(all);
-    else
-        drop_rows<T, false>(all);
+    all.residual != nullptr ? drop_elements<T, true>(all) : drop_elements<T, false>(all);
 }
 
 /* ---- whole channels ---- */
@@ -126,12 +154,11 @@ __device__ __forceinline__ void drop_pixels(const T *x, T *y, uint64_t pixel, ui
 #pragma unroll
     for (uint32_t u = 0; u < unroll; u++) {
         if (pixel + u * step >= all.pixels) continue;
+        float made[chunk_width<T>];
 #pragma unroll
-        for (uint32_t k = 0; k < chunk_width<T>; k++) {
-            const float v = widen(held[u].at[k]);
-            held[u].at[k] = narrow<T>((kept >> k & 1) != 0 ? v * all.mask.scale : 0.0f);
-        }
-        store_some(y + (pixel + u * step) * all.channels, held[u], count, whole);
+        for (uint32_t k = 0; k < chunk_width<T>; k++)
+            made[k] = (kept >> k & 1) != 0 ? widen(held[u].at[k]) * all.mask.scale : 0.0f;
+        store_some(y + (pixel + u * step) * all.channels, narrow_all<T>(made), count, whole);
     }
 }
 
@@ -147,7 +174,7 @@ __device__ __forceinline__ void drop_channels(const struct weir__cuda_dropout &a
         const uint4 words = draw(all.mask, row, c / 4 + group);
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++)
-            if (word_of(words, k) >> 8 >= all.mask.threshold) kept |= 1u << (group * 4 + k);
+            if (is_kept(all.mask, word_of(words, k))) kept |= 1u << (group * 4 + k);
     }
 #pragma unroll 1
     for (uint64_t pixel = static_cast<uint64_t>(blockIdx.y) * blockDim.y + threadIdx.y;
@@ -168,13 +195,13 @@ __device__ __forceinline__ void dropout2d(const struct weir__cuda_dropout &all) 
             drop_channels<T>(all, row, c, whole);
 }
 
-extern "C" __global__ void __launch_bounds__(256, 5)
+extern "C" __global__ void __launch_bounds__(256, 4)
     weir_dropout_f32(struct weir__cuda_dropout all) {
     dropout<float>(all);
 }
 EXPORT_KERNEL(weir_dropout_f32);
 
-extern "C" __global__ void __launch_bounds__(256, 5)
+extern "C" __global__ void __launch_bounds__(256, 4)
     weir_dropout_bf16(struct weir__cuda_dropout all) {
     dropout<bf16>(all);
 }

@@ -208,13 +208,13 @@ __device__ __forceinline__ void embedding_rows(const struct weir__cuda_embedding
         sum_row<T, false>(call, static_cast<uint32_t>(v), tokens[warp]);
 }
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     weir_embedding_rows_f32(const __grid_constant__ struct weir__cuda_embedding_grad call) {
     embedding_rows<float>(call);
 }
 EXPORT_KERNEL(weir_embedding_rows_f32);
 
-extern "C" __global__ void __launch_bounds__(256)
+extern "C" __global__ void __launch_bounds__(256, 3)
     weir_embedding_rows_bf16(const __grid_constant__ struct weir__cuda_embedding_grad call) {
     embedding_rows<bf16>(call);
 }

@@ -11,8 +11,9 @@
  * have their parts' bits. What a part would store is rounded as it would.
  *
  * Sums are in double: squares of floats are exact there, and the difference for the variance loses
- * (mean / deviation)^2 of 2^53. Two halves: _sums, _grad_sums sum up parts of a row's pixels;
- * _moments, _means, _weights add the parts, warps in turn, then the warps' sums in their order.
+ * (mean / deviation)^2 of 2^53; of BF16 a few at a time as floats first (running). Two halves:
+ * _sums, _grad_sums sum up parts of a row's pixels; _moments, _means, _weights add the parts, warps
+ * in turn, then the warps' sums in their order.
  *
  * Memory: =; dweight, dbias = or +=. Fast if C is a multiple of 4 and pointers of 16.
  * Bytes: forward reads R x T x C numbers twice, and writes them once; gradient reads dy, x (and y)
@@ -58,16 +59,16 @@ template <typename T> struct channels {
         const uint4 words = draw(call.mask, row, channel / 4);
 #pragma unroll
         for (uint32_t e = 0; e < WIDTH; e++)
-            if (word_of(words, static_cast<int>(e)) >> 8 >= call.mask.threshold) keep |= 1u << e;
+            if (is_kept(call.mask, word_of(words, e))) keep |= 1u << e;
     }
 
     /* As dropout2d stores it. */
-    __device__ __forceinline__ T dropped(float value, uint32_t e) const {
-        return narrow<T>((keep >> e & 1) != 0 ? value * scale : 0.0f);
+    __device__ __forceinline__ float dropped(float value, uint32_t e) const {
+        return rounded<T>((keep >> e & 1) != 0 ? value * scale : 0.0f);
     }
     /* As leaky_relu stores it. */
-    __device__ __forceinline__ T leaked(float value, float sign) const {
-        return narrow<T>(sign > 0.0f ? value : slope * value);
+    __device__ __forceinline__ float leaked(float value, float sign) const {
+        return rounded<T>(sign > 0.0f ? value : slope * value);
     }
 };
 
@@ -92,14 +93,15 @@ __device__ __forceinline__ quad<T> load_sign(const struct weir__cuda_instance &c
     return ones;
 }
 
-/* visit(pixel, where its channels begin in the row) for a thread's pixels of a row, ascending. In
+/* visit(pixel, where its channels begin in the row) for a thread's pixels of a row, ascending, and
+ * pause() after every few of them, of BF16 the same few however a row lies. In
  * registers one place for a gradient's three arrays is less than three bases, and for one array its
  * base is less than the place. */
-template <typename T, bool whole, bool gradient, typename Visit>
+template <typename T, bool whole, bool gradient, typename Visit, typename Pause>
 __device__ __forceinline__ void each_pixel(const struct weir__cuda_instance &call,
-                                           const struct norm_spot &spot, uint64_t row,
-                                           Visit visit) {
-    constexpr uint32_t unroll = !whole ? 1 : gradient ? 4 : 8;
+                                           const struct norm_spot &spot, uint64_t row, Visit visit,
+                                           Pause pause) {
+    constexpr uint32_t unroll = !whole && sizeof(T) > 2 ? 1 : gradient ? 4 : 8;
     const uint32_t n = call.channels;
     const uint64_t first = gradient ? row * call.pixels : 0;
     const T *x = static_cast<const T *>(call.x) + (gradient ? 0 : row * call.pixels * n);
@@ -120,6 +122,7 @@ __device__ __forceinline__ void each_pixel(const struct weir__cuda_instance &cal
         for (uint32_t k = 0; k < unroll; k++)
             if (p + k * spot.step < spot.end)
                 visit(held[k], static_cast<uint64_t>(p + k * spot.step) * n);
+        pause();
     }
 }
 
@@ -154,13 +157,12 @@ template <typename T, bool whole> struct normed {
     }
 
     __device__ __forceinline__ float normal(const struct pixel<T> &pixel, uint32_t e) const {
-        const float v = widen(channels.dropped(widen(pixel.x.at[e]), e));
+        const float v = channels.dropped(widen(pixel.x.at[e]), e);
         return (v - mean.at[e]) * rstd.at[e];
     }
     /* The gradient as it reaches the norm. */
     __device__ __forceinline__ float slope(const struct pixel<T> &pixel, uint32_t e) const {
-        const T d = channels.leaked(widen(pixel.dy.at[e]), widen(pixel.y.at[e]));
-        return widen(d) * weight.at[e];
+        return channels.leaked(widen(pixel.dy.at[e]), widen(pixel.y.at[e])) * weight.at[e];
     }
 };
 
@@ -187,32 +189,62 @@ __device__ __forceinline__ void fold_block(const struct norm_spot &spot, const d
         if (spot.channel + e < n) to[spot.channel + e] = shared[e][threadIdx.x];
 }
 
-/* Of v: sum, sum of squares; of a gradient g: sum, sum of g * n. */
+/* A thread's sums of its channels: of v and v^2, or of g and g * n. Floats are added up in double.
+ * BF16's squares have 16 bits: eight of them that are alike, as where the mean is large beside the
+ * deviation, have an exact sum as floats; so only those become doubles, which takes the converter
+ * eight cycles each. */
+template <typename T> struct running {
+    double (&sum)[WIDTH], (&product)[WIDTH];
+    float few[WIDTH] = {}, few_products[WIDTH] = {};
+
+    __device__ __forceinline__ void add(uint32_t e, float value, float other) {
+        if constexpr (sizeof(T) == 2) {
+            few[e] += value;
+            few_products[e] += value * other;
+        } else {
+            const double v = static_cast<double>(value);
+            sum[e] += v;
+            product[e] += v * static_cast<double>(other);
+        }
+    }
+    __device__ __forceinline__ void pause() {
+        if constexpr (sizeof(T) == 2) {
+#pragma unroll
+            for (uint32_t e = 0; e < WIDTH; e++) {
+                sum[e] += static_cast<double>(few[e]);
+                product[e] += static_cast<double>(few_products[e]);
+                few[e] = few_products[e] = 0.0f;
+            }
+        }
+    }
+};
+
 template <typename T, bool whole, bool gradient>
 __device__ __forceinline__ void add_pixels(const struct weir__cuda_instance &call,
                                            const struct norm_spot &spot, uint64_t row,
                                            double (&sum)[WIDTH], double (&product)[WIDTH]) {
+    struct running<T> running = {
+        sum, product
+    };
+    const auto pause = [&] { running.pause(); };
     if constexpr (gradient) {
         const struct normed<T, whole> normed(call, row, spot.channel);
-        each_pixel<T, whole, true>(call, spot, row, [&](const struct pixel<T> &pixel, uint64_t) {
+        const auto visit = [&](const struct pixel<T> &pixel, uint64_t) {
 #pragma unroll
-            for (uint32_t e = 0; e < WIDTH; e++) {
-                const double g = static_cast<double>(normed.slope(pixel, e));
-                sum[e] += g;
-                product[e] += g * static_cast<double>(normed.normal(pixel, e));
-            }
-        });
+            for (uint32_t e = 0; e < WIDTH; e++)
+                running.add(e, normed.slope(pixel, e), normed.normal(pixel, e));
+        };
+        each_pixel<T, whole, true>(call, spot, row, visit, pause);
     } else {
         const struct channels<T> channels(call, row, spot.channel);
-        each_pixel<T, whole, false>(call, spot, row, [&](const struct pixel<T> &pixel, uint64_t) {
+        const auto visit = [&](const struct pixel<T> &pixel, uint64_t) {
 #pragma unroll
             for (uint32_t e = 0; e < WIDTH; e++) {
-                const float dropped = widen(channels.dropped(widen(pixel.x.at[e]), e));
-                const double v = static_cast<double>(dropped);
-                sum[e] += v;
-                product[e] += v * v;
+                const float v = channels.dropped(widen(pixel.x.at[e]), e);
+                running.add(e, v, v);
             }
-        });
+        };
+        each_pixel<T, whole, false>(call, spot, row, visit, pause);
     }
 }
 
@@ -322,17 +354,18 @@ __device__ __forceinline__ void apply_norm(const struct weir__cuda_instance &cal
     const struct normed<T, whole> normed(call, row, spot.channel);
     const floats<WIDTH> bias = load_or<whole>(call.bias, spot.channel, n, 0.0f);
     T *out = static_cast<T *>(call.out) + row * call.pixels * n;
-    each_pixel<T, whole, false>(call, spot, row, [&](const struct pixel<T> &pixel, uint64_t at) {
-        quad<T> y;
+    const auto visit = [&](const struct pixel<T> &pixel, uint64_t at) {
+        float y[WIDTH];
 #pragma unroll
         for (uint32_t e = 0; e < WIDTH; e++) {
             float normal = normed.normal(pixel, e);
             if (call.weight != nullptr) normal = normal * normed.weight.at[e] + bias.at[e];
-            normal = widen(narrow<T>(normal));
-            y.at[e] = normed.channels.leaked(normal, normal);
+            normal = rounded<T>(normal);
+            y[e] = normed.channels.leaked(normal, normal);
         }
-        store_some<whole>(out + at, spot.channel, n, y);
-    });
+        store_some<whole>(out + at, spot.channel, n, narrow_all<T>(y));
+    };
+    each_pixel<T, whole, false>(call, spot, row, visit, [] {});
 }
 
 template <typename T, bool whole>
@@ -344,16 +377,17 @@ __device__ __forceinline__ void apply_gradient(const struct weir__cuda_instance 
     const floats<WIDTH> sum = load_floats<whole, WIDTH>(means, spot.channel, n);
     const floats<WIDTH> product = load_floats<whole, WIDTH>(means + n, spot.channel, n);
     T *out = static_cast<T *>(call.out) + row * call.pixels * n;
-    each_pixel<T, whole, true>(call, spot, row, [&](const struct pixel<T> &pixel, uint64_t at) {
-        quad<T> dx;
+    const auto visit = [&](const struct pixel<T> &pixel, uint64_t at) {
+        float dx[WIDTH];
 #pragma unroll
         for (uint32_t e = 0; e < WIDTH; e++) {
             const float g = normed.slope(pixel, e), normal = normed.normal(pixel, e);
             const float own = (g - sum.at[e] - normal * product.at[e]) * normed.rstd.at[e];
-            dx.at[e] = normed.channels.dropped(widen(narrow<T>(own)), e);
+            dx[e] = normed.channels.dropped(rounded<T>(own), e);
         }
-        store_some<whole>(out + at, spot.channel, n, dx);
-    });
+        store_some<whole>(out + at, spot.channel, n, narrow_all<T>(dx));
+    };
+    each_pixel<T, whole, true>(call, spot, row, visit, [] {});
 }
 
 template <typename T, bool whole, bool gradient>

@@ -20,14 +20,20 @@
 #include "net/reduce.cuh"
 
 struct squared_error {
-    static __device__ __forceinline__ double of(float x, float t) {
+    template <typename T> static __device__ __forceinline__ double of(float x, float t) {
         const double distance = static_cast<double>(x) - static_cast<double>(t);
         return distance * distance;
     }
 };
 
+/* As BF16, x t is exact as a float, and the logarithm is within 2^-21. */
 struct binary_entropy {
-    static __device__ __forceinline__ double of(float x, float t) {
+    template <typename T> static __device__ __forceinline__ double of(float x, float t) {
+        if constexpr (sizeof(T) == 2) {
+            const float power = exp2_fast(-fabsf(x) * 1.44269504088896341f);
+            const float rest = log2_fast(1.0f + power) * 0.693147180559945309f;
+            return static_cast<double>((x <= 0.0f ? 0.0f : x) - x * t + rest);
+        }
         const double worst = x <= 0.0f ? 0.0 : static_cast<double>(x); /* a NaN comes through */
         const float rest = log1pf(expf(-fabsf(x)));
         return worst - static_cast<double>(x) * static_cast<double>(t) + static_cast<double>(rest);
@@ -50,7 +56,7 @@ __device__ __forceinline__ double sum_tile(const T *x, const T *t, uint32_t n) {
 #pragma unroll
         for (uint32_t e = 0; e < width; e++)
             if (whole || (k * 256 + threadIdx.x) * width + e < n)
-                sum += Term::of(widen(held_x[k].at[e]), widen(held_t[k].at[e]));
+                sum += Term::template of<T>(widen(held_x[k].at[e]), widen(held_t[k].at[e]));
     return sum;
 }
 

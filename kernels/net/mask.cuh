@@ -15,9 +15,14 @@ __device__ __forceinline__ uint4 draw(const struct weir__cuda_mask &mask, uint64
                         static_cast<uint32_t>(mask.row_first + row), group);
 }
 
+/** word >> 8 >= threshold, without the shift, for words of draw. */
+__device__ __forceinline__ bool is_kept(const struct weir__cuda_mask &mask, uint32_t word) {
+    return word > (mask.threshold == 0 ? 0 : (mask.threshold << 8) - 1); /* of 2^24: nothing */
+}
+
 __device__ __forceinline__ float drop(const struct weir__cuda_mask &mask, float value,
                                       uint32_t word) {
-    return word >> 8 >= mask.threshold ? value * mask.scale : 0.0f;
+    return is_kept(mask, word) ? value * mask.scale : 0.0f;
 }
 
 /** The word of a group's element `k`, which is known when unrolled. */

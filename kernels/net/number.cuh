@@ -42,6 +42,11 @@ template <> __device__ __forceinline__ bf16 narrow<bf16>(float value) {
     return {bf16_from_f32(value)};
 }
 
+/** As it would be stored: widen(narrow<T>(value)). */
+template <typename T> __device__ __forceinline__ float rounded(float value) {
+    return sizeof(T) == 2 ? f32_from_bits(bf16_pair(0.0f, value)) : value;
+}
+
 /** `count` neighbours, moved at once: sizeof(T) x count is 4, 8 or 16, and the address a multiple
  * of it. */
 template <typename T, int count> struct __align__(sizeof(T) * count) several {

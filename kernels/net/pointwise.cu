@@ -9,8 +9,9 @@
  */
 #include "net/each.cuh"
 
-/* 1 / (1 + exp(-x)), by an exp that cannot overflow. */
-__device__ __forceinline__ float logistic(float x) {
+/* 1 / (1 + exp(-x)), by an exp that cannot overflow; in BF16 what overflows becomes 0. */
+template <typename T> __device__ __forceinline__ float logistic(float x) {
+    if constexpr (sizeof(T) == 2) return inverse_fast(1.0f + exp2_fast(x * -1.44269504088896341f));
     const float small = expf(-fabsf(x));
     return (x < 0.0f ? small : 1.0f) / (1.0f + small);
 }
@@ -25,12 +26,15 @@ template <typename T> __device__ __forceinline__ void map_one(const struct weir_
         for_each<1, T>(call, [=](float v, float) { return v > 0.0f ? v : slope * v; });
         break;
     case WEIR__CUDA_MAP_SILU:
-        for_each<1, T>(call, [](float v, float) { return v * logistic(v); });
+        for_each<1, T>(call, [](float v, float) { return v * logistic<T>(v); });
         break;
     case WEIR__CUDA_MAP_SIGMOID:
-        for_each<1, T>(call, [](float v, float) { return logistic(v); });
+        for_each<1, T>(call, [](float v, float) { return logistic<T>(v); });
         break;
-    default: for_each<1, T>(call, [](float v, float) { return tanhf(v); }); break;
+    default:
+        for_each<1, T>(call,
+                       [](float v, float) { return sizeof(T) == 2 ? tanh_fast(v) : tanhf(v); });
+        break;
     }
 }
 
@@ -46,7 +50,7 @@ template <typename T> __device__ __forceinline__ void map_pair(const struct weir
         break;
     case WEIR__CUDA_MAP_SILU_GRAD:
         for_each<2, T>(call, [](float d, float v) {
-            const float share = logistic(v);
+            const float share = logistic<T>(v);
             return d * (share * (1.0f + v * (1.0f - share)));
         });
         break;

@@ -5,8 +5,8 @@
  *
  * Memory: y and dx are overwritten (=). Fast if rows and pointers are multiples of 16 bytes.
  * Bytes: reads M C or 2 M C numbers, writes M C. Floor: that / bandwidth. A row is read from memory
- *   once: a thread keeps 16 numbers in registers; what is longer than 512 in a warp's or 4096 in a
- *   block's row comes from a cache again.
+ *   once: a thread keeps 32 numbers of a warp's row in registers, 16 of a block's or a gradient's;
+ *   what is longer comes from a cache again.
  * Launch: threads 256; _warp, for C up to 1024: a warp a row, blocks ceil(M / 8), or fewer: the
  * grid strides; _block: a block a row.
  */
@@ -37,13 +37,13 @@ template <bool warp> struct team {
 
 /* visit(chunk's number, element's number) for what of a row of n lies in `held` chunks of a
  * thread. */
-template <typename T, uint32_t threads, uint32_t held, typename Visit>
+template <typename T, uint32_t threads, uint32_t held, bool whole, typename Visit>
 __device__ __forceinline__ void for_kept(uint32_t lane, uint32_t n, Visit visit) {
 #pragma unroll
     for (uint32_t k = 0; k < held; k++)
 #pragma unroll
         for (uint32_t e = 0; e < chunk_width<T>; e++)
-            if ((lane + k * threads) * chunk_width<T> + e < n) visit(k, e);
+            if ((lane + k * threads) * chunk_width<T> + (whole ? 0 : e) < n) visit(k, e);
 }
 
 /* visit(place of the chunk in the row) for the chunks behind them. */
@@ -55,16 +55,21 @@ __device__ __forceinline__ void for_rest(uint32_t lane, uint32_t n, Visit visit)
         visit(static_cast<uint32_t>(i));
 }
 
+template <typename T> __device__ __forceinline__ float power_of(float value) {
+    return sizeof(T) == 2 ? exp2_fast(value * 1.44269504088896341f) : expf(value);
+}
+
 template <typename T, bool warp, bool whole>
 __device__ __forceinline__ void softmax_row(T *y, const T *x, uint32_t n, const team<warp> &team) {
-    constexpr uint32_t threads = ::team<warp>::threads, width = chunk_width<T>, held = 16 / width;
+    constexpr uint32_t threads = ::team<warp>::threads, width = chunk_width<T>,
+                       held = (warp ? 32 : 16) / width;
     const uint32_t lane = team.lane();
     kept<T, held> keep;
     float value[held][width];
     keep_row<whole, threads>(keep, x, lane, n);
 
     float largest = f32_from_bits(0xff800000u); /* -infinity */
-    for_kept<T, threads, held>(lane, n, [&](uint32_t k, uint32_t e) {
+    for_kept<T, threads, held, whole>(lane, n, [&](uint32_t k, uint32_t e) {
         value[k][e] = widen(keep.at[k].at[e]);
         largest = larger::of(largest, value[k][e]);
     });
@@ -77,31 +82,30 @@ __device__ __forceinline__ void softmax_row(T *y, const T *x, uint32_t n, const 
     largest = team.template reduce<larger>(largest);
 
     float sum = 0.0f;
-    for_kept<T, threads, held>(lane, n, [&](uint32_t k, uint32_t e) {
-        value[k][e] = expf(value[k][e] - largest);
+    for_kept<T, threads, held, whole>(lane, n, [&](uint32_t k, uint32_t e) {
+        value[k][e] = power_of<T>(value[k][e] - largest);
         sum += value[k][e];
     });
     for_rest<T, threads, held>(lane, n, [&](uint32_t i) {
         const chunk<T> v = load_chunk<whole>(x, i, n);
 #pragma unroll
         for (uint32_t e = 0; e < width; e++)
-            if (i + e < n) sum += expf(widen(v.at[e]) - largest);
+            if (i + e < n) sum += power_of<T>(widen(v.at[e]) - largest);
     });
     const float scale = 1.0f / team.template reduce<add>(sum);
 
-    for_kept<T, threads, held>(lane, n, [&](uint32_t k, uint32_t e) {
-        keep.at[k].at[e] = narrow<T>(value[k][e] * scale);
-    });
 #pragma unroll
     for (uint32_t k = 0; k < held; k++) {
         const uint32_t i = (lane + k * threads) * width;
-        if (i < n) store_chunk<whole>(y, i, n, keep.at[k]);
+#pragma unroll
+        for (uint32_t e = 0; e < width; e++) value[k][e] *= scale;
+        if (i < n) store_chunk<whole>(y, i, n, narrow_all<T>(value[k]));
     }
     for_rest<T, threads, held>(lane, n, [&](uint32_t i) {
         chunk<T> v = load_chunk<whole>(x, i, n);
 #pragma unroll
         for (uint32_t e = 0; e < width; e++)
-            v.at[e] = narrow<T>(expf(widen(v.at[e]) - largest) * scale);
+            v.at[e] = narrow<T>(power_of<T>(widen(v.at[e]) - largest) * scale);
         store_chunk<whole>(y, i, n, v);
     });
 }
@@ -125,7 +129,7 @@ __device__ __forceinline__ void softmax_grad_row(T *dx, const T *dy, const T *y,
     keep_row<whole, threads>(keep_y, y, lane, n);
 
     float sum = 0.0f;
-    for_kept<T, threads, held>(lane, n, [&](uint32_t k, uint32_t e) {
+    for_kept<T, threads, held, whole>(lane, n, [&](uint32_t k, uint32_t e) {
         sum += widen(keep_dy.at[k].at[e]) * widen(keep_y.at[k].at[e]);
     });
     for_rest<T, threads, held>(lane, n, [&](uint32_t i) {

@@ -265,12 +265,15 @@ static inline uint32_t bits_from_f32(float value) {
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
-/* exp2_fast, inverse_fast, tanh_fast: the host's own, which are nearer. */
+/* exp2_fast, inverse_fast, log2_fast, tanh_fast: the host's own, which are nearer. */
 static inline float exp2_fast(float value) {
     return exp2f(value);
 }
 static inline float inverse_fast(float value) {
     return 1.0f / value;
+}
+static inline float log2_fast(float value) {
+    return log2f(value);
 }
 static inline float tanh_fast(float value) {
     return tanhf(value);

@@ -104,7 +104,8 @@ static int run_dropout(const struct weir__op_call *call, struct weir__cuda_dropo
     struct weir__cuda_grid grid =
         dropout->channels > 0
             ? weir__cuda_plane(dropout->channels, dropout->pixels / 4 + 2, 1, dropout->rows)
-            : weir__cuda_plane(chunks_of(call->shape, dropout->width), dropout->rows, 1, 1);
+            : weir__cuda_plane((chunks_of(call->shape, dropout->width) + 1) / 2, dropout->rows, 1,
+                               1);
     void *arguments[] = {dropout};
     if (dropout->rows == 0 || dropout->width == 0) return WEIR_OK;
     return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(dropout, call->shape), &grid,
