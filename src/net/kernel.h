@@ -292,6 +292,9 @@ struct weir__kernel {
      * threads (rows_max decides): whichever state packs, all of a node's can run. */
     int (*measure_pack)(const struct weir__op_shape *shape, size_t *bytes);
     int (*pack)(const struct weir__op_call *call, void *packed);
+    /** What rows of the same `pack` make of the same weights, in[1], begins with what this one
+     * does: an earlier node's packed weights are this one's, too. */
+    bool shares_pack;
     const char *library; /**< "reference", "vector", "oneDNN", "CUDA", "cuBLASLt", "cuDNN" */
 };
 

@@ -14,6 +14,8 @@
 #include "net/net_pipes.h"
 #include "net/net_spread.h"
 
+#include "net/net.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -289,7 +291,107 @@ static void test_nor_does_one_of_attention(void) {
     EXPECT(fail_calls(gpu, &problem, &options, STRIDE) > 400);
 }
 
-WEIR_TEST_SUITE(net_cuda, TEST(bf16_has_the_same_bits_too),
+/* ---- packed weights ---- */
+
+/* Of a net with one stage that has made `steps` steps: an input's gradient has the weights that the
+ * forward pass packed, and packs none. How many do. */
+static uint32_t count_sharing(const struct weir_net *net, uint64_t steps) {
+    const struct weir__net_stage *stage = &net->stages[0];
+    const struct weir__graph *graph = &stage->compiled->graph;
+    uint32_t sharing = 0;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const struct weir__net_lasting *lasting = &stage->plan.lasting[i];
+        if (lasting->bytes == 0) continue;
+        bool forward = i < graph->forward_count;
+        EXPECT(forward == (lasting->owner == NULL));
+        EXPECT_EQ_UINT(lasting->packed_in, forward ? steps : 0);
+        if (forward) bytes += lasting->bytes;
+        if (lasting->owner == NULL) continue;
+        const struct weir__node *owner = graph->nodes[lasting->owner - stage->plan.lasting];
+        EXPECT(owner->in[1] == graph->nodes[i]->in[1]);
+        EXPECT_EQ_UINT(lasting->offset, lasting->owner->offset);
+        EXPECT_EQ_UINT(lasting->owner->packed_in, steps);
+        sharing++;
+    }
+    EXPECT_EQ_UINT(stage->state_bytes, bytes);
+    return sharing;
+}
+
+static uint16_t rounded(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* What is packed for a linear layer is its weight, and its bias at once behind it. */
+static void check_linear(struct weir_net *net, const struct weir__node *node) {
+    enum { MOST = 300 };
+    const struct weir__net_lasting *lasting = &net->stages[0].plan.lasting[node->id];
+    const char *state = (const char *)net->stages[0].at.state + lasting->offset;
+    struct weir_parameter weight, bias;
+    float numbers[MOST];
+    uint16_t packed[MOST];
+    EXPECT_STATUS(weir_net_parameter(net, node->in[1]->index, &weight), WEIR_OK);
+    EXPECT_STATUS(weir_net_parameter(net, node->in[2]->index, &bias), WEIR_OK);
+    size_t count = (size_t)(weight.count + bias.count);
+    CHECK(count <= MOST);
+    struct weir_pipe *pipe = weir_net_pipe(net);
+    size_t bytes = (size_t)bias.count * sizeof(float);
+    EXPECT_STATUS(weir_pipe_read(pipe, 0, numbers, weight.data, weight.count * sizeof(float)),
+                  WEIR_OK);
+    EXPECT_STATUS(weir_pipe_read(pipe, 0, &numbers[weight.count], bias.data, bytes), WEIR_OK);
+    EXPECT_STATUS(weir_pipe_read(pipe, 0, packed, state, count * sizeof(uint16_t)), WEIR_OK);
+    for (size_t i = 0; i < count; i++) EXPECT_EQ_UINT(packed[i], rounded(numbers[i]));
+    EXPECT(packed[count - 1] != 0);
+}
+
+static void check_linears(struct weir_net *net) {
+    const struct weir__graph *graph = &net->stages[0].compiled->graph;
+    for (uint32_t i = 0; i < graph->forward_count; i++)
+        if (graph->nodes[i]->op == WEIR__OP_linear) check_linear(net, graph->nodes[i]);
+}
+
+/* A linear layer of 128 x 2, whose weight fills lines of memory: its bias follows at once. */
+static void packed_problem(struct net_problem *problem, struct weir_net_options *options) {
+    small_problem(problem, options);
+    weir_model_destroy(problem->model);
+    problem->input.shape[1] = problem->input.shape[2] = 8;
+    problem->model = trial_model(problem->input, problem->target, "cross_entropy");
+    trial_add(problem->model, "conv2d",
+              WEIR_ATTRS(WEIR_ATTR_INT("out_channels", 2), WEIR_ATTR_INT("kernel_size", 1)));
+    trial_add(problem->model, "flatten", WEIR_NO_ATTRS);
+    trial_add(problem->model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 2)));
+    options->stages = options->pipe.device_count = 1;
+    options->input_grads = true;
+    options->dtype = WEIR_BF16;
+}
+
+static void test_weights_are_packed_once_a_step(void) {
+    const struct weir_fake_cuda_control *gpu = engine_gpu_open_any();
+    struct net_problem problem;
+    struct weir_net_options options;
+    struct weir_step_result done;
+    struct trial_data data;
+    float output[64];
+    if (gpu == NULL) return;
+    if (!net_pipe_has_libraries()) return;
+    packed_problem(&problem, &options);
+    net_pipe_data(&problem, &options, &data);
+    struct weir_net *net = trial_net(problem.model, &options);
+    struct weir_net_batch batch = {
+        .rows = data.rows, .input = data.input, .target = data.target, .output = output, .lr = 0};
+    for (uint64_t step = 1; step <= 3 && !test_has_failed(); step++) {
+        EXPECT_STATUS(weir_net_step(net, &batch, &done), WEIR_OK);
+        EXPECT_EQ_UINT(count_sharing(net, step), 2);
+        check_linears(net);
+    }
+    weir_net_destroy(net);
+    trial_data_clean_up(&data);
+    weir_model_destroy(problem.model);
+}
+
+WEIR_TEST_SUITE(net_cuda, TEST(weights_are_packed_once_a_step), TEST(bf16_has_the_same_bits_too),
                 TEST(a_failed_call_never_passes_for_success), TEST(nor_does_one_of_attention),
                 TEST(gpus_give_the_same_bits_whatever_the_pipeline),
                 TEST(gpus_and_cpus_train_one_network))

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* Lasting memory of a stage's nodes: packed copies of weights, caches of keys and values. Its size
- * does not depend on row counts, so it is settled before any instance is planned. */
+ * does not depend on row counts, so it is settled before any instance is planned. The gradient of a
+ * product's input takes the weights as its forward pass packed them, where the library has them
+ * alike. */
 #include "net/compile/program.h"
 
 static bool is_used(const struct weir__slices *slices, uint32_t node) {
@@ -28,6 +30,24 @@ static int pack_bytes(const struct weir__instance_options *options, const struct
     return WEIR_OK;
 }
 
+/** An earlier node's packed weights that may be this node's, too; NULL: there are none. */
+static struct weir__net_lasting *owner_of(const struct weir__instance_options *options,
+                                      const struct weir__node *node, size_t bytes,
+                                      struct weir__net_lasting *lasting) {
+    const struct weir__kernel *kernel =
+        weir__kernel_for(node->op, options->dtype, options->backend);
+    if (bytes == 0 || kernel == NULL || !kernel->shares_pack) return NULL;
+    for (uint32_t i = 0; i < node->id; i++) {
+        const struct weir__node *other = options->slices->graph->nodes[i];
+        if (lasting[i].bytes < bytes || lasting[i].owner != NULL) continue;
+        const struct weir__kernel *others =
+            weir__kernel_for(other->op, options->dtype, options->backend);
+        if (others == NULL || others->pack != kernel->pack) continue;
+        if (weir__value_root(other->in[1]) == weir__value_root(node->in[1])) return &lasting[i];
+    }
+    return NULL;
+}
+
 /** Keys and values: (sequences, places, 2 C). */
 static int cache_bytes(const struct weir__op_shape *shape, size_t *bytes) {
     size_t size = weir_dtype_bytes(shape->dtype);
@@ -49,7 +69,10 @@ int weir__lasting_plan(const struct weir__instance_options *options,
                                                            : pack_bytes(options, node, &bytes);
         if (status != WEIR_OK) return status;
         if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
-        lasting[i] = (struct weir__net_lasting){.offset = *total, .bytes = bytes};
+        struct weir__net_lasting *owner = owner_of(options, node, bytes, lasting);
+        lasting[i] = (struct weir__net_lasting){
+            .offset = owner == NULL ? *total : owner->offset, .bytes = bytes, .owner = owner};
+        if (owner != NULL) continue;
         if (!weir__add(*total, bytes, total)) return WEIR_ERR_OVERFLOW;
     }
     return WEIR_OK;

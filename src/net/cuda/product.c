@@ -3,11 +3,11 @@
  * Linear layers and convolutions: cuBLASLt's and cuDNN's products (numerics.h), and small kernels
  * of ours around them.
  *
- * Packed for a step: weights as BF16 where activations are, and a linear's bias, which the product
- * adds; a convolution's weights channels last, as cuDNN wants them. A convolution's bias is added
- * by cuDNN where images are BF16 and it can, else by a kernel of ours: a BF16 output is rounded
- * twice then. The gradient of a convolution's weights is made channels last in the workspace and
- * added to PyTorch's order.
+ * Packed for a step, once for a product and its input's gradient: weights as BF16 where activations
+ * are, and a linear's bias, which the product adds; a convolution's weights channels last, as cuDNN
+ * wants them. A convolution's bias is added by cuDNN where images are BF16 and it can, else by a
+ * kernel of ours: a BF16 output is rounded twice then. The gradient of a convolution's weights is
+ * made channels last in the workspace and added to PyTorch's order.
  */
 #include "net/cuda/cuda.h"
 #include "net/cuda/numerics.h"
@@ -146,11 +146,16 @@ static int pack_linear(const struct weir__op_call *call, void *packed) {
     const struct weir__op_shape *shape = call->shape;
     size_t weight;
     if (shape->dtype != WEIR_BF16) return WEIR_OK;
+    uint64_t count = (uint64_t)(shape->in * shape->out);
+    bool has_bias = shape->op == WEIR__OP_linear && shape->has_bias;
     int status = count_bytes(shape->in, shape->out, sizeof(uint16_t), &weight);
-    if (status == WEIR_OK)
-        status = weir__cuda_cast(call->stream, packed, WEIR_BF16, call->in[1], WEIR_F32,
-                                 (uint64_t)(shape->in * shape->out), 0);
-    if (status != WEIR_OK || shape->op != WEIR__OP_linear || !shape->has_bias) return status;
+    if (status != WEIR_OK) return status;
+    /* A layer's parameters lie one behind the other; if nothing is between them, it is one copy. */
+    bool joined = has_bias && weight == count * sizeof(uint16_t) &&
+                  call->in[2] == behind(call->in[1], count * sizeof(float));
+    status = weir__cuda_cast(call->stream, packed, WEIR_BF16, call->in[1], WEIR_F32,
+                             count + (joined ? (uint64_t)shape->out : 0), 0);
+    if (status != WEIR_OK || !has_bias || joined) return status;
     return weir__cuda_cast(call->stream, behind(packed, weight), WEIR_BF16, call->in[2], WEIR_F32,
                            (uint64_t)shape->out, 0);
 }
@@ -401,6 +406,7 @@ const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT] = {
                                     .run = linear_grad_input,
                                     .measure_pack = measure_linear_pack,
                                     .pack = pack_linear,
+                                    .shares_pack = true,
                                     .library = "cuBLASLt"},
     [WEIR__OP_linear_grad_weight] = {.measure = measure_linear,
                                      .prepare = prepare_linear,
@@ -420,6 +426,7 @@ const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT] = {
                                     .run = conv2d_grad_input,
                                     .measure_pack = measure_convolution_pack,
                                     .pack = pack_convolution,
+                                    .shares_pack = true,
                                     .library = "cuDNN"},
     [WEIR__OP_conv2d_grad_weight] = {.measure = measure_convolution,
                                      .prepare = prepare_convolution,

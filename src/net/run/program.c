@@ -10,6 +10,11 @@ static const void *resolve(const struct weir__program_run *run,
     return (const void *)(run->bases[location->base] + location->offset);
 }
 
+static bool holds(const struct weir__net_lasting *lasting, uint64_t step) {
+    bool owner_does = lasting->owner != NULL && lasting->owner->packed_in == step;
+    return step != 0 && (lasting->packed_in == step || owner_does);
+}
+
 /** Points the call at its node's lasting memory; weights are packed when a step comes by first. */
 static int take_lasting(const struct weir__program_run *run, const struct weir__node_call *node,
                         struct weir__op_call *call) {
@@ -20,7 +25,7 @@ static int take_lasting(const struct weir__program_run *run, const struct weir__
         return WEIR_OK;
     }
     call->packed = memory;
-    if (run->step != 0 && lasting->packed_in == run->step) return WEIR_OK;
+    if (holds(lasting, run->step)) return WEIR_OK;
     int status = node->kernel->pack(call, memory);
     if (status == WEIR_OK) lasting->packed_in = run->step;
     return status;
