@@ -14,7 +14,7 @@
 #include "net/net_pipes.h"
 #include "net/net_spread.h"
 
-#include "net/net.h"
+#include "net/run/net.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -32,8 +32,8 @@ static int pack_bytes(const struct weir__instance_options *options, const struct
 
 /** An earlier node's packed weights that may be this node's, too; NULL: there are none. */
 static struct weir__net_lasting *owner_of(const struct weir__instance_options *options,
-                                      const struct weir__node *node, size_t bytes,
-                                      struct weir__net_lasting *lasting) {
+                                          const struct weir__node *node, size_t bytes,
+                                          struct weir__net_lasting *lasting) {
     const struct weir__kernel *kernel =
         weir__kernel_for(node->op, options->dtype, options->backend);
     if (bytes == 0 || kernel == NULL || !kernel->shares_pack) return NULL;

@@ -80,7 +80,7 @@ struct weir__location {
 
 /** Memory of one node that lasts as long as the pipe; shared by all instances of the stage. */
 struct weir__net_lasting {
-    size_t offset, bytes;        /**< in the stage's state; 0 bytes: none */
+    size_t offset, bytes;            /**< in the stage's state; 0 bytes: none */
     struct weir__net_lasting *owner; /**< whose memory it begins, and whose packed weights it takes
                                       where there are this step's; NULL: its own */
     uint64_t packed_in; /**< the step whose weights the node packed last; 0: none. The worker's */
