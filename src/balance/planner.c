@@ -98,10 +98,11 @@ static int take_all_chunks(struct weir_planner *planner) {
                                       sizeof planner->chunks[0]);
     if (planner->chunks == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = take_chunks(planner, &first);
-    for (uint32_t i = 0; i < options->other_count && status == WEIR_OK; i++)
-        status = take_chunks(planner, &options->others[i]);
+    if (status != WEIR_OK) return status;
     planner->costs = planner->chunks[0].stages;
-    return status;
+    for (uint32_t i = 0; i < options->other_count; i++)
+        if ((status = take_chunks(planner, &options->others[i])) != WEIR_OK) return status;
+    return WEIR_OK;
 }
 
 int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_options *options) {
@@ -272,14 +273,14 @@ static int ask_front(struct weir_planner *planner) {
         most = UINT32_MAX;
     else if (count > most)
         gap = gap_for(planner, order, count, most);
-    for (uint32_t i = 0; i < count && status == WEIR_OK && most > 0; i++) {
+    for (uint32_t i = 0; i < count && most > 0; i++) {
         struct weir__point *point = &planner->points[order[i]];
         if (promise(planner, point) >= least * gap) continue;
-        status = weir__planner_ask(planner, point);
+        if ((status = weir__planner_ask(planner, point)) != WEIR_OK) return status;
         most--;
         if (!point->refused && (double)point->bytes < least) least = (double)point->bytes;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* Those that may be the smallest of all, whatever the limit is. */
@@ -287,13 +288,14 @@ static int ask_smallest(struct weir_planner *planner, uint64_t *least) {
     bool quick = weir__planner_is_quick(planner->options);
     uint32_t *order, count;
     int status = rank(planner, true, quick, &order, &count);
-    for (uint32_t i = 0; i < count && i < LEAST_ASKS && status == WEIR_OK; i++) {
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < count && i < LEAST_ASKS; i++) {
         struct weir__point *point = &planner->points[order[i]];
-        status = weir__planner_ask(planner, point);
+        if ((status = weir__planner_ask(planner, point)) != WEIR_OK) return status;
         if (point->refused) continue;
         if (*least == 0 || point->bytes < *least) *least = point->bytes;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static bool fits(const struct weir_planner *planner, const struct weir__point *point) {
@@ -329,16 +331,17 @@ static int ask_within(struct weir_planner *planner, struct wish wish) {
     uint32_t *order, count;
     double limit = (double)planner->options->memory_limit;
     int status = rank(planner, false, false, &order, &count);
-    for (uint32_t i = 0; status == WEIR_OK && i < count && wish.most > 0; i++) {
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < count && wish.most > 0; i++) {
         struct weir__point *point = &planner->points[order[i]];
         if (point->tried.shape == wish.not_shape) continue;
         if (wish.chunks_kept && planner->shapes[point->tried.shape].chunks > 0) continue;
         if (limit > 0 && !point->asked && promise(planner, point) > limit) continue;
         wish.most -= !point->asked;
-        status = weir__planner_ask(planner, point);
+        if ((status = weir__planner_ask(planner, point)) != WEIR_OK) return status;
         if (fits(planner, point)) break;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* ---- what is said ---- */
@@ -381,16 +384,27 @@ static int tell(struct weir_planner *planner, const struct weir__point *point,
     *choice = choice_of(planner, point);
     *told = choice;
     int status = weir__planner_try(planner, &point->tried, &step, &estimate, &prediction);
-    if (status == WEIR_OK && step < HUGE_VAL)
-        fill_parts(planner, &point->tried, &prediction, choice);
-    return status;
+    if (status != WEIR_OK || step >= HUGE_VAL) return status;
+    fill_parts(planner, &point->tried, &prediction, choice);
+    return WEIR_OK;
+}
+
+/* `sizes` are the point's. */
+static int try_plain(struct weir_planner *planner, struct weir__point *point, uint32_t *sizes,
+                     const struct weir_planner_choice **told) {
+    int status = weir__planner_cut(planner, point->tried.shape, point->tried.modes[0]);
+    if (status != WEIR_OK) return status;
+    memcpy(sizes, planner->sizes, planner->options->workers * sizeof *sizes);
+    status = weir__planner_try(planner, &point->tried, &point->step, &point->estimate, NULL);
+    if (status != WEIR_OK || point->step >= HUGE_VAL) return status;
+    status = weir__planner_ask(planner, point);
+    return status != WEIR_OK || point->refused ? status : tell(planner, point, told);
 }
 
 /* 1f1b as it comes, in a shape of its own, whatever is fixed. */
 static int tell_plain(struct weir_planner *planner, const struct weir_planner_choice **told) {
     struct weir_planner_options options = *planner->options;
     uint32_t workers = options.workers, index = planner->shape_count;
-    struct weir__point point = {.tried = {.shape = index}};
     struct weir__shape *shape = &planner->shapes[index];
     uint32_t *sizes = weir__pool_take(&planner->pool, workers, sizeof *sizes);
     enum weir_checkpoint *modes = weir__pool_take(&planner->pool, workers, sizeof *modes);
@@ -402,15 +416,9 @@ static int tell_plain(struct weir_planner *planner, const struct weir_planner_ch
     for (uint32_t w = 0; w < workers; w++) shape->workers[w] = w, modes[w] = mode;
     options.balance = NULL;
     const struct weir_planner_options *own = planner->options;
+    struct weir__point point = {.tried = {.shape = index, .sizes = sizes, .modes = modes}};
     planner->options = &options;
-    int status = weir__planner_cut(planner, index, mode);
-    memcpy(sizes, planner->sizes, workers * sizeof *sizes);
-    point.tried.sizes = sizes;
-    point.tried.modes = modes;
-    if (status == WEIR_OK)
-        status = weir__planner_try(planner, &point.tried, &point.step, &point.estimate, NULL);
-    if (status == WEIR_OK && point.step < HUGE_VAL) status = weir__planner_ask(planner, &point);
-    if (status == WEIR_OK && point.asked && !point.refused) status = tell(planner, &point, told);
+    int status = try_plain(planner, &point, sizes, told);
     planner->options = own;
     return status;
 }
@@ -418,9 +426,9 @@ static int tell_plain(struct weir_planner *planner, const struct weir_planner_ch
 static int fill_front(struct weir_planner *planner, struct weir_planner_result *result) {
     uint32_t *order, count;
     int status = rank(planner, false, false, &order, &count);
+    if (status != WEIR_OK) return status;
     struct weir_planner_choice *front = weir__pool_take(&planner->pool, count, sizeof *front);
-    if (status != WEIR_OK || front == NULL)
-        return status == WEIR_OK ? WEIR_ERR_OUT_OF_MEMORY : status;
+    if (front == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     uint64_t least = UINT64_MAX;
     for (uint32_t i = 0; i < count; i++) {
         const struct weir__point *point = &planner->points[order[i]];
@@ -472,32 +480,45 @@ static int tell_best(struct weir_planner *planner, struct weir_planner_result *r
     const struct weir__point *winner = choose(planner);
     if (winner == NULL) return WEIR_OK;
     int status = ask_within(planner, (struct wish){winner->tried.shape, false, RUNNER_ASKS});
+    if (status != WEIR_OK) return status;
     const struct weir__point *second = best(planner, winner->tried.shape);
-    if (status == WEIR_OK) status = tell(planner, winner, &result->winner);
-    if (status == WEIR_OK && second != NULL) status = tell(planner, second, &result->runner_up);
-    return status;
+    if ((status = tell(planner, winner, &result->winner)) != WEIR_OK) return status;
+    return second != NULL ? tell(planner, second, &result->runner_up) : WEIR_OK;
 }
 
 /* What a refusal names must not depend on the limit, as what is tried towards it does. */
 static int conclude(struct weir_planner *planner, struct weir_planner_result *result) {
     bool quick = weir__planner_is_quick(planner->options);
     int status = ask_front(planner);
-    if (status == WEIR_OK) status = ask_smallest(planner, &result->smallest_limit);
-    if (status == WEIR_OK && !quick) find_least(planner, result);
+    if (status != WEIR_OK) return status;
+    if ((status = ask_smallest(planner, &result->smallest_limit)) != WEIR_OK) return status;
+    if (!quick) find_least(planner, result);
     const struct weir__point *fastest = best(planner, UINT32_MAX);
-    if (status == WEIR_OK && planner->options->memory_limit >= result->smallest_limit)
-        status = weir__planner_approach(planner, fastest != NULL ? fastest->step : HUGE_VAL);
-    if (status == WEIR_OK)
-        status = ask_within(planner, (struct wish){UINT32_MAX, false, LIMIT_ASKS});
-    if (status == WEIR_OK && planner->chunk_count > 1)
-        status = ask_within(planner, (struct wish){UINT32_MAX, true, RUNNER_ASKS});
-    if (status == WEIR_OK) status = tell_best(planner, result);
+    double step = fastest != NULL ? fastest->step : HUGE_VAL;
+    if (planner->options->memory_limit >= result->smallest_limit &&
+        (status = weir__planner_approach(planner, step)) != WEIR_OK)
+        return status;
+    status = ask_within(planner, (struct wish){UINT32_MAX, false, LIMIT_ASKS});
+    if (status != WEIR_OK) return status;
+    struct wish kept = {UINT32_MAX, true, RUNNER_ASKS};
+    if (planner->chunk_count > 1 && (status = ask_within(planner, kept)) != WEIR_OK) return status;
+    if ((status = tell_best(planner, result)) != WEIR_OK) return status;
     if (quick && result->winner != NULL) find_least(planner, result);
-    if (status == WEIR_OK) status = fill_front(planner, result);
-    if (status == WEIR_OK) status = tell_plain(planner, &result->plain);
+    if ((status = fill_front(planner, result)) != WEIR_OK) return status;
+    if ((status = tell_plain(planner, &result->plain)) != WEIR_OK) return status;
     result->tries = planner->tries;
     result->asks = planner->asks;
-    return status == WEIR_OK && result->winner == NULL ? WEIR_ERR_MEMORY_LIMIT : status;
+    return result->winner == NULL ? WEIR_ERR_MEMORY_LIMIT : WEIR_OK;
+}
+
+static int search(struct weir_planner *planner, const struct weir_planner_options *options,
+                  struct weir_faults *faults, struct weir_planner_result *result) {
+    int status = weir__planner_begin(planner, options);
+    if (status != WEIR_OK) return status;
+    status = weir__planner_shapes(planner, sharing_most(options), faults);
+    if (status != WEIR_OK) return status;
+    if ((status = weir__planner_walk(planner)) != WEIR_OK) return status;
+    return conclude(planner, result);
 }
 
 int weir_planner_search(struct weir_planner *planner, const struct weir_planner_options *options,
@@ -505,10 +526,7 @@ int weir_planner_search(struct weir_planner *planner, const struct weir_planner_
     struct weir_planner_result own = {0};
     int status = check(options, faults);
     if (status != WEIR_OK) return status;
-    status = weir__planner_begin(planner, options);
-    if (status == WEIR_OK) status = weir__planner_shapes(planner, sharing_most(options), faults);
-    if (status == WEIR_OK) status = weir__planner_walk(planner);
-    if (status == WEIR_OK) status = conclude(planner, &own);
+    status = search(planner, options, faults, &own);
     weir__planner_end(planner);
     if (status == WEIR_OK || status == WEIR_ERR_MEMORY_LIMIT) *result = own;
     return status;

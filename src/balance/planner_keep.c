@@ -75,9 +75,10 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
     if (!weir__pool_grow(&planner->pool, &points, shape->count, &shape->capacity, sizeof(uint32_t)))
         return WEIR_ERR_OUT_OF_MEMORY;
     shape->points = points;
-    int status = WEIR_OK;
-    if (slot == UINT32_MAX) status = take_point(planner, planner->stages_most, &slot);
-    if (status != WEIR_OK) return status;
+    if (slot == UINT32_MAX) {
+        int status = take_point(planner, planner->stages_most, &slot);
+        if (status != WEIR_OK) return status;
+    }
     fill(&planner->points[slot], tried, shape->stages, step, estimate, base);
     uint32_t at = shape->count++;
     for (; at > 0 && planner->points[shape->points[at - 1]].step > step; at--)
@@ -97,8 +98,8 @@ bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uin
                          double *step, uint64_t *estimate) {
     struct weir__try tried = weir__planner_present(planner, shape);
     tried.sizes = sizes;
-    if (planner->status == WEIR_OK)
-        planner->status = weir__planner_try_and_keep(planner, &tried, false, step, estimate);
+    if (planner->status != WEIR_OK) return false;
+    planner->status = weir__planner_try_and_keep(planner, &tried, false, step, estimate);
     return planner->status == WEIR_OK && *step < HUGE_VAL;
 }
 

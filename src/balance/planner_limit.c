@@ -74,12 +74,14 @@ static int approach_with(struct weir_planner *planner, uint32_t index, uint32_t 
     planner->actions_floor = planner->actions_left - share;
     int status = weir__planner_stride(planner, index, approach.limit, fastest);
     if (status == WEIR_ERR_NOT_FOUND) return WEIR_OK;
-    for (int i = 0; i < ROUNDS && status == WEIR_OK; i++) {
-        status = change_modes(&approach);
-        if (status == WEIR_OK && moves > 0)
-            status = move_layers(&approach, moves < MOVES_MOST ? (uint32_t)moves : MOVES_MOST);
+    if (status != WEIR_OK) return status;
+    if (moves > MOVES_MOST) moves = MOVES_MOST;
+    for (int i = 0; i < ROUNDS; i++) {
+        if ((status = change_modes(&approach)) != WEIR_OK) return status;
+        if (moves == 0) continue;
+        if ((status = move_layers(&approach, (uint32_t)moves)) != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static double fastest_of(const struct weir_planner *planner, uint32_t shape) {
@@ -99,7 +101,6 @@ static uint32_t next_shape(const struct weir_planner *planner, const bool *done)
 int weir__planner_approach(struct weir_planner *planner, double fastest) {
     const struct weir_planner_options *options = planner->options;
     uint32_t left = 0;
-    int status = WEIR_OK;
     if (options->memory_limit == 0 || weir__planner_is_quick(options) ||
         !weir__planner_modes_are_free(planner))
         return WEIR_OK;
@@ -110,10 +111,11 @@ int weir__planner_approach(struct weir_planner *planner, double fastest) {
         done[i] = planner->shapes[i].complete || fastest_of(planner, i) >= fastest;
         left += !done[i];
     }
-    for (; left > 0 && status == WEIR_OK; left--) {
+    for (; left > 0; left--) {
         uint32_t next = next_shape(planner, done);
         done[next] = true;
-        status = approach_with(planner, next, left, fastest);
+        int status = approach_with(planner, next, left, fastest);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }

@@ -26,10 +26,12 @@ static void spend(struct weir_planner *planner, uint64_t actions) {
     planner->actions_left -= actions < planner->actions_left ? actions : planner->actions_left;
 }
 
-static int take_table(struct weir_planner *planner, const struct weir__try *tried) {
+/* Fills the cut, and makes the table. */
+static int prepare(struct weir_planner *planner, const struct weir__try *tried) {
     const struct weir__shape *shape = &planner->shapes[tried->shape];
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
-    if (is_same_table(planner, tried)) return WEIR_OK;
+    int status = weir__planner_fill(planner, tried->shape, tried->sizes);
+    if (status != WEIR_OK || is_same_table(planner, tried)) return status;
     weir_table_destroy(planner->table);
     planner->table = NULL;
     planner->table_shape = tried->shape;
@@ -46,9 +48,10 @@ static int take_table(struct weir_planner *planner, const struct weir__try *trie
     options.stage_checkpoint = planner->table_modes;
     options.no_backward = planner->no_backward;
     options.recompute_late = tried->late;
-    int status = weir_table_new(&options, NULL, &planner->table);
-    if (status == WEIR_OK) spend(planner, TABLE_COST * (uint64_t)planner->table->action_count);
-    return status;
+    status = weir_table_new(&options, NULL, &planner->table);
+    if (status != WEIR_OK) return status;
+    spend(planner, TABLE_COST * (uint64_t)planner->table->action_count);
+    return WEIR_OK;
 }
 
 /* ---- memory ---- */
@@ -140,10 +143,10 @@ int weir__planner_try(struct weir_planner *planner, const struct weir__try *trie
     struct weir_prediction own;
     *step = HUGE_VAL;
     *estimate = UINT64_MAX;
-    int status = weir__planner_fill(planner, tried->shape, tried->sizes);
-    if (status == WEIR_OK) status = take_table(planner, tried);
+    int status = prepare(planner, tried);
     if (status == WEIR_ERR_ARGUMENT || status == WEIR_ERR_CONFIG) return WEIR_OK;
-    if (status == WEIR_OK) status = simulate(planner, tried, prediction != NULL, &own);
+    if (status != WEIR_OK) return status;
+    status = simulate(planner, tried, prediction != NULL, &own);
     if (status != WEIR_OK) return status;
     spend(planner, planner->table->action_count + UINT64_C(200)); /* fixed costs, as actions */
     planner->tries++;

@@ -20,22 +20,6 @@ enum { UNIFORM = 3, MIXTURES = 4, DOWNHILL_LEAST = 24 };
 
 /* ---- shapes ---- */
 
-static int add_shape(struct weir_planner *planner, const char *schedule, uint32_t chunks,
-                     const struct weir_table *table) {
-    struct weir__shape *shape = &planner->shapes[planner->shape_count];
-    *shape =
-        (struct weir__shape){.schedule = schedule, .stages = table->stage_count, .chunks = chunks};
-    shape->workers = weir__pool_take(&planner->pool, table->stage_count, sizeof(uint32_t));
-    if (shape->workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t w = 0; w < table->worker_count; w++)
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
-            shape->workers[table->actions[a].stage] = w;
-            shape->split |= table->actions[a].kind == WEIR_KIND_I;
-        }
-    planner->shape_count++;
-    return WEIR_OK;
-}
-
 /* Each stage adds up its gradients by ascending micro-batches. */
 static int has_own_order(const struct weir_planner *planner, const struct weir_table *table,
                          bool *own) {
@@ -55,6 +39,26 @@ static int has_own_order(const struct weir_planner *planner, const struct weir_t
     return WEIR_OK;
 }
 
+/* Unless its sums have another order than asked for. */
+static int add_shape(struct weir_planner *planner, const char *schedule, uint32_t chunks,
+                     const struct weir_table *table) {
+    struct weir__shape *shape = &planner->shapes[planner->shape_count];
+    bool own;
+    int status = has_own_order(planner, table, &own);
+    if (status != WEIR_OK || !own) return status;
+    *shape =
+        (struct weir__shape){.schedule = schedule, .stages = table->stage_count, .chunks = chunks};
+    shape->workers = weir__pool_take(&planner->pool, table->stage_count, sizeof(uint32_t));
+    if (shape->workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t w = 0; w < table->worker_count; w++)
+        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            shape->workers[table->actions[a].stage] = w;
+            shape->split |= table->actions[a].kind == WEIR_KIND_I;
+        }
+    planner->shape_count++;
+    return WEIR_OK;
+}
+
 static int try_shape(struct weir_planner *planner, const char *schedule, uint32_t chunks,
                      uint32_t stages, struct weir_faults *faults) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
@@ -67,9 +71,7 @@ static int try_shape(struct weir_planner *planner, const char *schedule, uint32_
     options.checkpoint = WEIR_CHECKPOINT_NEVER;
     int status = weir_table_new(&options, faults, &table);
     if (status != WEIR_OK) return status;
-    bool own = false;
-    status = has_own_order(planner, table, &own);
-    if (status == WEIR_OK && own) status = add_shape(planner, schedule, chunks, table);
+    status = add_shape(planner, schedule, chunks, table);
     weir_table_destroy(table);
     return status;
 }
@@ -102,12 +104,13 @@ static int try_schedule(struct weir_planner *planner, const char *schedule, uint
 static int try_schedules(struct weir_planner *planner, uint32_t chunks, uint32_t most,
                          struct weir_faults *faults) {
     const char *fixed = planner->options->schedule, *name;
-    int status = WEIR_OK;
     if (fixed != NULL) return try_schedule(planner, fixed, chunks, most, faults);
-    for (uint32_t i = 0; status == WEIR_OK && (name = weir_schedule_name(i)) != NULL; i++)
-        if (!weir_schedule_is_searched(name)) /* one search in another: too slow */
-            status = try_schedule(planner, name, chunks, most, NULL);
-    return status;
+    for (uint32_t i = 0; (name = weir_schedule_name(i)) != NULL; i++) {
+        if (weir_schedule_is_searched(name)) continue; /* one search in another: too slow */
+        int status = try_schedule(planner, name, chunks, most, NULL);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct weir_faults *faults) {
@@ -259,21 +262,22 @@ static void take_position(struct weir_planner *planner, const struct walk_path *
 /* A stage at a time, until there is none that would give anything. */
 static int walk_path(struct weir_planner *planner, const struct walk_path *path,
                      enum weir_checkpoint mode) {
-    int status = WEIR_OK;
     take_position(planner, path);
-    while (status == WEIR_OK && checkpoint_one(planner, path, peak_worker(planner, path), mode)) {
+    while (checkpoint_one(planner, path, peak_worker(planner, path), mode)) {
         struct weir__try tried = weir__planner_present(planner, path->shape);
         double step;
         uint64_t estimate;
-        status = weir__planner_try_and_keep(planner, &tried, false, &step, &estimate);
+        int status = weir__planner_try_and_keep(planner, &tried, false, &step, &estimate);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static int try_path(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode) {
     struct walk_path path;
     int status = begin_path(planner, shape, &path);
-    return status == WEIR_OK && path.step < HUGE_VAL ? walk_path(planner, &path, mode) : status;
+    if (status != WEIR_OK || path.step >= HUGE_VAL) return status;
+    return walk_path(planner, &path, mode);
 }
 
 /* In one stride to the limit, and one more where that was not enough; then all that is left.
@@ -281,9 +285,9 @@ static int try_path(struct weir_planner *planner, uint32_t shape, enum weir_chec
 static int stride_to_limit(struct weir_planner *planner, const struct walk_path *path,
                            uint64_t limit, double *step) {
     uint64_t estimate = path->estimate;
-    int status = WEIR_OK;
+    int status;
     take_position(planner, path);
-    for (int k = 0; k < 2 && estimate > limit && status == WEIR_OK; k++) {
+    for (int k = 0; k < 2 && estimate > limit; k++) {
         uint32_t changes = 0, peak = peak_worker(planner, path);
         while (path->bytes[peak] > limit &&
                checkpoint_one(planner, path, peak, WEIR_CHECKPOINT_ALWAYS)) {
@@ -293,14 +297,16 @@ static int stride_to_limit(struct weir_planner *planner, const struct walk_path 
         if (changes == 0) break;
         struct weir__try tried = weir__planner_present(planner, path->shape);
         status = weir__planner_try_and_keep(planner, &tried, false, step, &estimate);
+        if (status != WEIR_OK) return status;
         for (uint32_t w = 0; estimate > limit && w < planner->options->workers; w++)
             path->bytes[w] += estimate - limit;
     }
-    bool asks = planner->options->memory != NULL;
-    if (status == WEIR_OK && (asks || estimate > limit))
+    if (planner->options->memory != NULL || estimate > limit) {
         status = try_uniform(planner, path->shape, WEIR_CHECKPOINT_ALWAYS, step, &estimate);
+        if (status != WEIR_OK) return status;
+    }
     if (estimate > limit) *step = HUGE_VAL;
-    return status;
+    return WEIR_OK;
 }
 
 /* ---- everything ---- */
@@ -368,17 +374,16 @@ static int try_everything(struct weir_planner *planner, uint32_t shape) {
     struct visitor visitor = {planner, shape, 0};
     uint32_t stages = planner->shapes[shape].stages;
     int status = weir__planner_cut(planner, shape, WEIR_CHECKPOINT_NEVER);
+    if (status != WEIR_OK) return status;
     struct weir_partition_options cut = weir__planner_cut_options(planner, shape);
     set_modes(planner, stages, WEIR_CHECKPOINT_ALWAYS);
-    bool more = status == WEIR_OK;
-    while (more && status == WEIR_OK) {
-        if (planner->options->balance != NULL)
-            status = visit(&visitor, planner->options->balance, 0);
-        else
-            status = weir_partition_each(&cut, HUGE_VAL, visit, &visitor);
-        more = weir__planner_modes_are_free(planner) && next_modes(planner->modes, stages);
-    }
-    return status;
+    do {
+        status = planner->options->balance != NULL
+                     ? visit(&visitor, planner->options->balance, 0)
+                     : weir_partition_each(&cut, HUGE_VAL, visit, &visitor);
+        if (status != WEIR_OK) return status;
+    } while (weir__planner_modes_are_free(planner) && next_modes(planner->modes, stages));
+    return WEIR_OK;
 }
 
 /* ---- downhill ---- */
@@ -394,28 +399,36 @@ static int go_downhill(struct weir_planner *planner, uint32_t shape, double mixt
     return planner->status != WEIR_OK ? planner->status : status;
 }
 
+/* In all mixtures. */
+static int mix_downhill(struct weir_planner *planner, uint32_t shape, uint32_t budget) {
+    for (uint32_t k = 0; k < MIXTURES; k++) {
+        int status = go_downhill(planner, shape, mixtures[k], budget);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
 static int try_downhill(struct weir_planner *planner, uint32_t shape, uint32_t budget) {
     uint32_t count = weir__planner_modes_are_free(planner) ? UNIFORM : 1,
              stages = planner->shapes[shape].stages;
     uint32_t own = budget / ((count + MIXED_MOST) * MIXTURES) + 1;
-    int status = WEIR_OK;
-    for (uint32_t i = 0; i < count; i++)
-        for (uint32_t k = 0; k < MIXTURES && status == WEIR_OK; k++) {
-            status = weir__planner_cut(planner, shape, uniform[i]); /* sets the weights */
-            set_modes(planner, stages, uniform[i]);
-            if (status == WEIR_OK) status = go_downhill(planner, shape, mixtures[k], own);
-        }
+    int status;
+    for (uint32_t i = 0; i < count; i++) {
+        status = weir__planner_cut(planner, shape, uniform[i]); /* sets the weights */
+        if (status != WEIR_OK) return status;
+        set_modes(planner, stages, uniform[i]);
+        if ((status = mix_downhill(planner, shape, own)) != WEIR_OK) return status;
+    }
     /* the modes of what was kept, from the fastest to the smallest */
-    for (uint32_t i = 0; i < MIXED_MOST && count > 1 && status == WEIR_OK; i++) {
+    for (uint32_t i = 0; i < MIXED_MOST && count > 1; i++) {
         const struct weir__shape *at = &planner->shapes[shape];
         if (at->count == 0) break;
         uint32_t from = at->points[(2 * i + 1) * at->count / (2 * MIXED_MOST)];
         memcpy(planner->modes, planner->points[from].tried.modes,
                stages * sizeof planner->modes[0]);
-        for (uint32_t k = 0; k < MIXTURES && status == WEIR_OK; k++)
-            status = go_downhill(planner, shape, mixtures[k], own);
+        if ((status = mix_downhill(planner, shape, own)) != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* ---- the whole ---- */
@@ -442,13 +455,15 @@ static int try_late(struct weir_planner *planner, uint32_t shape) {
 static int try_some(struct weir_planner *planner, uint32_t shape, uint32_t budget) {
     const struct weir_planner_options *options = planner->options;
     bool free = weir__planner_modes_are_free(planner);
-    int status = free ? try_path(planner, shape, WEIR_CHECKPOINT_ALWAYS) : WEIR_OK;
-    if (status == WEIR_OK && free) status = try_path(planner, shape, WEIR_CHECKPOINT_EXCEPT_LAST);
-    if (status == WEIR_OK && options->balance == NULL && budget >= DOWNHILL_LEAST)
-        status = try_downhill(planner, shape, budget);
-    if (status == WEIR_OK && options->recompute == WEIR_RECOMPUTE_ANY)
-        status = try_late(planner, shape);
-    return status;
+    int status;
+    if (free && (status = try_path(planner, shape, WEIR_CHECKPOINT_ALWAYS)) != WEIR_OK)
+        return status;
+    if (free && (status = try_path(planner, shape, WEIR_CHECKPOINT_EXCEPT_LAST)) != WEIR_OK)
+        return status;
+    if (options->balance == NULL && budget >= DOWNHILL_LEAST &&
+        (status = try_downhill(planner, shape, budget)) != WEIR_OK)
+        return status;
+    return options->recompute == WEIR_RECOMPUTE_ANY ? try_late(planner, shape) : WEIR_OK;
 }
 
 static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
@@ -465,9 +480,10 @@ static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
     if (all * (1 + both) > (double)budget) return try_some(planner, shape, (uint32_t)budget);
     planner->shapes[shape].complete = true;
     int status = try_everything(planner, shape);
+    if (status != WEIR_OK || !both) return status;
     planner->late = true;
-    if (status == WEIR_OK && both) status = try_everything(planner, shape);
-    planner->late = options->recompute == WEIR_RECOMPUTE_LATE;
+    status = try_everything(planner, shape);
+    planner->late = false;
     return status;
 }
 
@@ -490,15 +506,18 @@ struct start {
     bool begun, done;
 };
 
+static int fill_even(struct weir_planner *planner, uint32_t shape, enum weir_checkpoint mode) {
+    int status = weir__planner_cut(planner, shape, mode);
+    return status != WEIR_OK ? status : weir__planner_fill(planner, shape, planner->sizes);
+}
+
 static int find_bound(struct weir_planner *planner, uint32_t shape, struct start *start) {
     bool free = weir__planner_modes_are_free(planner);
-    int status = weir__planner_cut(planner, shape, WEIR_CHECKPOINT_NEVER);
-    if (status == WEIR_OK) status = weir__planner_fill(planner, shape, planner->sizes);
+    int status = fill_even(planner, shape, WEIR_CHECKPOINT_NEVER);
     if (status != WEIR_OK) return status;
     start->bound = weir__planner_bound(planner, shape, NULL);
     if (!free || planner->options->memory_limit == 0) return WEIR_OK;
-    status = weir__planner_cut(planner, shape, WEIR_CHECKPOINT_ALWAYS);
-    if (status == WEIR_OK) status = weir__planner_fill(planner, shape, planner->sizes);
+    status = fill_even(planner, shape, WEIR_CHECKPOINT_ALWAYS);
     if (status != WEIR_OK) return status;
     set_modes(planner, planner->shapes[shape].stages, WEIR_CHECKPOINT_ALWAYS);
     start->bound = fmin(start->bound, weir__planner_bound(planner, shape, planner->modes));
@@ -518,8 +537,9 @@ static int begin_start(struct weir_planner *planner, uint32_t shape, struct star
     if (start->begun) return WEIR_OK;
     start->begun = true;
     int status = begin_path(planner, shape, &start->path);
-    if (status == WEIR_OK) note_fit(planner, start->path.step, start->path.estimate, best);
-    return status;
+    if (status != WEIR_OK) return status;
+    note_fit(planner, start->path.step, start->path.estimate, best);
+    return WEIR_OK;
 }
 
 static int finish_start(struct weir_planner *planner, struct start *start, double *best) {
@@ -534,16 +554,16 @@ static int finish_start(struct weir_planner *planner, struct start *start, doubl
 
 /* The most promising first, while they may still be faster than what fits already. */
 static int walk_starts(struct weir_planner *planner, struct start *starts, double best) {
-    int status = WEIR_OK;
     for (;;) {
         uint32_t next = UINT32_MAX;
         for (uint32_t i = 0; i < planner->shape_count; i++)
             if (!starts[i].done && (next == UINT32_MAX || starts[i].bound < starts[next].bound))
                 next = i;
-        if (status != WEIR_OK || next == UINT32_MAX || starts[next].bound >= best) return status;
+        if (next == UINT32_MAX || starts[next].bound >= best) return WEIR_OK;
         starts[next].done = true;
-        status = begin_start(planner, next, &starts[next], &best);
-        if (status == WEIR_OK) status = finish_start(planner, &starts[next], &best);
+        int status = begin_start(planner, next, &starts[next], &best);
+        if (status != WEIR_OK) return status;
+        if ((status = finish_start(planner, &starts[next], &best)) != WEIR_OK) return status;
     }
 }
 
@@ -551,28 +571,31 @@ static int walk_starts(struct weir_planner *planner, struct start *starts, doubl
 static int walk_quickly(struct weir_planner *planner) {
     struct start *starts = weir__pool_take(&planner->pool, planner->shape_count, sizeof *starts);
     double best = HUGE_VAL;
-    int status = starts == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++) {
-        status = find_bound(planner, i, &starts[i]);
-        if (status == WEIR_OK && planner->shapes[i].chunks == 0)
-            status = begin_start(planner, i, &starts[i], &best);
+    if (starts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < planner->shape_count; i++) {
+        int status = find_bound(planner, i, &starts[i]);
+        if (status != WEIR_OK) return status;
+        if (planner->shapes[i].chunks > 0) continue;
+        if ((status = begin_start(planner, i, &starts[i], &best)) != WEIR_OK) return status;
     }
-    return status == WEIR_OK ? walk_starts(planner, starts, best) : status;
+    return walk_starts(planner, starts, best);
 }
 
 int weir__planner_walk(struct weir_planner *planner) {
     bool free = weir__planner_modes_are_free(planner);
     double step;
     uint64_t estimate;
-    int status = WEIR_OK;
+    int status;
     planner->actions_left = budget_actions;
     planner->late = planner->options->recompute == WEIR_RECOMPUTE_LATE;
     if (weir__planner_is_quick(planner->options)) return walk_quickly(planner);
     for (uint32_t k = 0; k < (free ? UNIFORM : 1); k++)
-        for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
-            if (k < 2 || planner->actions_left > 0)
-                status = try_uniform(planner, i, uniform[k], &step, &estimate);
-    for (uint32_t i = 0; i < planner->shape_count && status == WEIR_OK; i++)
-        status = try_shape_fully(planner, i);
-    return status;
+        for (uint32_t i = 0; i < planner->shape_count; i++) {
+            if (k >= 2 && planner->actions_left == 0) continue;
+            status = try_uniform(planner, i, uniform[k], &step, &estimate);
+            if (status != WEIR_OK) return status;
+        }
+    for (uint32_t i = 0; i < planner->shape_count; i++)
+        if ((status = try_shape_fully(planner, i)) != WEIR_OK) return status;
+    return WEIR_OK;
 }

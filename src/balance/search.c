@@ -136,21 +136,21 @@ static int partition_shared(const struct weir_partition_options *options, uint32
     struct weir__pool pool;
     struct weir__cuts cuts;
     weir__pool_init(&pool, options->allocator);
-    int status = weir__cuts_init(&cuts, &pool, options, workers_of(options));
     double *load = weir__pool_take(&pool, workers_of(options), sizeof *load);
-    if (status == WEIR_OK && load == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
-    if (status == WEIR_OK && is_shared(&cuts)) {
-        struct heaviest heaviest = {&cuts, load};
-        struct descent descent = {.score = heaviest_score,
-                                  .context = &heaviest,
-                                  .parts = options->parts,
-                                  .sizes = sizes,
-                                  .left = budget_of(options)};
-        descend(&descent);
-        result->looked = (uint32_t)descent.asked;
-        result->largest = weir__partition_largest(&cuts, sizes, load);
-        improve(&cuts, budget_of(options), sizes, result);
-    }
+    struct heaviest heaviest = {&cuts, load};
+    struct descent descent = {.score = heaviest_score,
+                              .context = &heaviest,
+                              .parts = options->parts,
+                              .sizes = sizes,
+                              .left = budget_of(options)};
+    int status = load == NULL ? WEIR_ERR_OUT_OF_MEMORY
+                              : weir__cuts_init(&cuts, &pool, options, workers_of(options));
+    if (status != WEIR_OK || !is_shared(&cuts)) goto out;
+    descend(&descent);
+    result->looked = (uint32_t)descent.asked;
+    result->largest = weir__partition_largest(&cuts, sizes, load);
+    improve(&cuts, budget_of(options), sizes, result);
+out:
     weir__pool_clean_up(&pool);
     return status;
 }
@@ -170,11 +170,12 @@ int weir_partition(const struct weir_partition_options *options, uint32_t *sizes
     if (!is_valid(options)) return WEIR_ERR_ARGUMENT;
     int status = weir__block_partition(options->allocator, options->weights, options->count,
                                        options->parts, sizes);
-    if (status == WEIR_OK) own.largest = heaviest_part(options, sizes);
+    if (status != WEIR_OK) return status;
+    own.largest = heaviest_part(options, sizes);
     bool shared = workers_of(options) < options->parts || options->stage_workers != NULL;
-    if (status == WEIR_OK && shared) status = partition_shared(options, sizes, &own);
-    if (status == WEIR_OK && result != NULL) *result = own;
-    return status;
+    if (shared && (status = partition_shared(options, sizes, &own)) != WEIR_OK) return status;
+    if (result != NULL) *result = own;
+    return WEIR_OK;
 }
 
 /* ---- by score ---- */
@@ -188,11 +189,13 @@ int weir_partition_each(const struct weir_partition_options *options, double lar
     uint32_t *sizes = weir__pool_take(&pool, options->parts, sizeof *sizes);
     int status = sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY
                                : weir__cuts_init(&cuts, &pool, options, workers_of(options));
-    if (status == WEIR_OK) cuts.bound = largest;
+    if (status != WEIR_OK) goto out;
+    cuts.bound = largest;
     while (status == WEIR_OK && weir__cuts_next(&cuts, UINT64_MAX)) {
         weir__cuts_sizes(&cuts, sizes);
         status = visit(context, sizes, weir__cuts_largest(&cuts));
     }
+out:
     weir__pool_clean_up(&pool);
     return status;
 }
@@ -228,13 +231,13 @@ static int search_downhill(const struct weir_partition_options *options,
                               .left = budget_of(options)};
     weir__pool_init(&pool, options->allocator);
     int status = weir__cuts_init(&cuts, &pool, options, workers_of(options));
-    if (status == WEIR_OK) {
-        descend(&descent);
-        result->score = descent.best;
-        result->looked = (uint32_t)descent.asked;
-        result->largest = weir__partition_largest(&cuts, sizes, cuts.load);
-        result->exact = false;
-    }
+    if (status != WEIR_OK) goto out;
+    descend(&descent);
+    result->score = descent.best;
+    result->looked = (uint32_t)descent.asked;
+    result->largest = weir__partition_largest(&cuts, sizes, cuts.load);
+    result->exact = false;
+out:
     weir__pool_clean_up(&pool);
     return status;
 }

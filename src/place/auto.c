@@ -193,6 +193,15 @@ static void keep_claims(const struct weir__plan_call *plan, const struct place_c
             weir__unclaim_core(plan->machine, i);
 }
 
+static int describe_bound(const struct weir__plan_call *plan) {
+    for (uint32_t w = 0; w < plan->workers; w++) {
+        if (plan->placements[w].place.core_count == 0) continue;
+        int status = weir__plan_describe(plan, &plan->placements[w]);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
 int weir__plan_auto(const struct weir__plan_call *plan) {
     const struct weir_allocator *allocator = plan->machine->allocator;
     struct place_candidates *c = weir__acquire(allocator, 1, sizeof *c);
@@ -203,10 +212,7 @@ int weir__plan_auto(const struct weir__plan_call *plan) {
     enum seating seating = choose_and_claim(plan, c);
     keep_claims(plan, c, seating < SEATINGS);
     fill(plan, c, seating);
-    status = WEIR_OK;
-    for (uint32_t w = 0; w < plan->workers && status == WEIR_OK; w++)
-        if (plan->placements[w].place.core_count > 0)
-            status = weir__plan_describe(plan, &plan->placements[w]);
+    status = describe_bound(plan);
     weir__release(allocator, c->seat, plan->workers, sizeof *c->seat);
 fail_seat:
     weir__release(allocator, c, 1, sizeof *c);

@@ -47,29 +47,7 @@ static bool add(struct list_reading *reading, uint32_t unit) {
     return hwloc_bitmap_set(reading->seen, unit) == 0;
 }
 
-static int read_items(struct list_reading *reading, struct weir_faults *faults) {
-    const char *at = reading->text;
-    for (;;) {
-        const char *item = at;
-        uint32_t first, last;
-        bool good = read_item(&at, &first, &last) && (*at == ',' || *at == '\0');
-        if (!good) {
-            int length = (int)strcspn(item, ",");
-            weir_faults_add(faults,
-                            "bind \"%s\": \"%.*s\" is neither a core's number nor a range: write "
-                            "\"auto\", \"none\" or a list like \"0-3,8\"",
-                            reading->text, length, item);
-            return WEIR_ERR_ARGUMENT;
-        }
-        for (uint32_t unit = first; unit <= last; unit++) {
-            if (!add(reading, unit)) return WEIR_ERR_OUT_OF_MEMORY;
-        }
-        if (*at == '\0') return WEIR_OK;
-        at++;
-    }
-}
-
-static int judge(const struct list_reading *reading, struct weir_faults *faults) {
+static int check(const struct list_reading *reading, struct weir_faults *faults) {
     char cores[64], allowed[64];
     int status = WEIR_OK;
     if (!hwloc_bitmap_iszero(reading->absent)) {
@@ -88,6 +66,28 @@ static int judge(const struct list_reading *reading, struct weir_faults *faults)
     return status;
 }
 
+static int read_items(struct list_reading *reading, struct weir_faults *faults) {
+    const char *at = reading->text;
+    for (;;) {
+        const char *item = at;
+        uint32_t first, last;
+        bool good = read_item(&at, &first, &last) && (*at == ',' || *at == '\0');
+        if (!good) {
+            int length = (int)strcspn(item, ",");
+            weir_faults_add(faults,
+                            "bind \"%s\": \"%.*s\" is neither a core's number nor a range: write "
+                            "\"auto\", \"none\" or a list like \"0-3,8\"",
+                            reading->text, length, item);
+            return WEIR_ERR_ARGUMENT;
+        }
+        for (uint32_t unit = first; unit <= last; unit++) {
+            if (!add(reading, unit)) return WEIR_ERR_OUT_OF_MEMORY;
+        }
+        if (*at == '\0') return check(reading, faults);
+        at++;
+    }
+}
+
 int weir__list_parse(const char *text, hwloc_const_bitmap_t allowed, struct weir_faults *faults,
                      uint32_t capacity, uint32_t *units, uint32_t *count) {
     assert(text != NULL && allowed != NULL && units != NULL && count != NULL);
@@ -102,8 +102,7 @@ int weir__list_parse(const char *text, hwloc_const_bitmap_t allowed, struct weir
     reading.twice = hwloc_bitmap_alloc();
     if (reading.twice == NULL) goto fail_twice;
     status = read_items(&reading, faults);
-    if (status == WEIR_OK) status = judge(&reading, faults);
-    if (status == WEIR_OK) *count = reading.count;
+    *count = reading.count;
     hwloc_bitmap_free(reading.twice);
 fail_twice:
     hwloc_bitmap_free(reading.absent);

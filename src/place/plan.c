@@ -164,13 +164,16 @@ static int place_units(struct weir__plan_call *plan, const uint32_t *units) {
 
 /* Without placements the list is only checked. */
 static int place_list(struct weir__plan_call *plan, const char *bind, struct weir_faults *faults) {
-    struct weir__machine *machine = plan->machine;
+    const struct weir__machine *machine = plan->machine;
     uint32_t count = 0, capacity = (uint32_t)hwloc_bitmap_weight(machine->allowed);
     uint32_t *units = weir__acquire(machine->allocator, capacity, sizeof *units);
     if (units == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__list_parse(bind, machine->allowed, faults, capacity, units, &count);
-    if (status == WEIR_OK) status = count_units(plan, bind, count, faults);
-    if (status == WEIR_OK && plan->placements != NULL) status = place_units(plan, units);
+    if (status != WEIR_OK) goto out;
+    status = count_units(plan, bind, count, faults);
+    if (status != WEIR_OK || plan->placements == NULL) goto out;
+    status = place_units(plan, units);
+out:
     weir__release(machine->allocator, units, capacity, sizeof *units);
     return status;
 }
@@ -220,7 +223,8 @@ int weir__place_check(const struct weir_allocator *allocator,
     const char *bind = effective_bind(request->bind);
     if (strcmp(bind, "auto") == 0 || strcmp(bind, "none") == 0) return WEIR_OK;
     int status = weir__machine_new(allocator, &plan.machine);
-    if (status == WEIR_OK) status = place_list(&plan, bind, faults);
+    if (status != WEIR_OK) return status;
+    status = place_list(&plan, bind, faults);
     weir__machine_destroy(plan.machine);
     return status;
 }

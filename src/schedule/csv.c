@@ -409,10 +409,10 @@ int weir_table_parse(const struct weir_table_options *options, const char *text,
     weir__table_begin(&reader.builder, own.allocator, 0, count_rows(span), 0);
     read_rows(&reader, span);
     status = check_counts(&reader);
-    if (status == WEIR_OK) {
-        write_notes(&reader, notes);
-        status = complete(&reader, table);
-    }
+    if (status != WEIR_OK) goto out;
+    write_notes(&reader, notes);
+    status = complete(&reader, table);
+out:
     weir__table_abandon(&reader.builder);
     return status;
 }

@@ -207,19 +207,17 @@ static int lower_in_order(struct lowering *lowering) {
     double *times = weir__acquire(allocator, 3 * actions, sizeof *times);
     struct moment *moments = weir__acquire(allocator, 3 * messages, sizeof *moments);
     uint32_t *begin = weir__acquire(allocator, workers, sizeof *begin);
-    int status =
-        times != NULL && moments != NULL && begin != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-    if (status == WEIR_OK) {
-        status = replay(lowering, times, times + actions, times + 2 * actions);
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (times == NULL || moments == NULL || begin == NULL) goto out;
+    status = replay(lowering, times, times + actions, times + 2 * actions);
+    if (status != WEIR_OK) goto out;
+    for (uint32_t m = 0; m < messages; m++) {
+        moments[m] = (struct moment){times[2 * actions + exchange->messages[m].from], m};
     }
-    if (status == WEIR_OK) {
-        for (uint32_t m = 0; m < messages; m++) {
-            moments[m] = (struct moment){times[2 * actions + exchange->messages[m].from], m};
-        }
-        if (messages > 0) qsort(moments, messages, sizeof *moments, compare_moments);
-        share_out(exchange, moments, begin, moments + messages);
-        merge(lowering, times + actions, begin, moments + messages);
-    }
+    if (messages > 0) qsort(moments, messages, sizeof *moments, compare_moments);
+    share_out(exchange, moments, begin, moments + messages);
+    merge(lowering, times + actions, begin, moments + messages);
+out:
     weir__release(allocator, begin, workers, sizeof *begin);
     weir__release(allocator, moments, 3 * messages, sizeof *moments);
     weir__release(allocator, times, 3 * actions, sizeof *times);
@@ -284,15 +282,15 @@ int weir__lower(const struct weir_table *table, const struct weir__deps *deps,
     exchange->operation_room = (uint32_t)room;
     struct lowering lowering = {
         .table = table, .deps = deps, .allocator = allocator, .exchange = exchange};
-    int status = acquire(&lowering) ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-    if (status == WEIR_OK) {
-        find_messages(&lowering);
-        if (receive == WEIR_RECEIVE_LATE) {
-            lower_late(&lowering);
-        } else {
-            status = lower_in_order(&lowering);
-        }
-    }
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (!acquire(&lowering)) goto out;
+    find_messages(&lowering);
+    status = WEIR_OK;
+    if (receive == WEIR_RECEIVE_LATE)
+        lower_late(&lowering);
+    else
+        status = lower_in_order(&lowering);
+out:
     release(&lowering);
     return status;
 }

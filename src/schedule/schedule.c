@@ -172,12 +172,13 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
     builder.no_backward = own.no_backward;
     schedule->fill(&own, &builder);
     status = weir__table_finish(&builder, table);
-    if (status == WEIR_OK && !own.recompute_late && !schedule->places_recompute) {
-        status = weir__recompute_in_slack(*table, NULL, own.allocator);
-        if (status != WEIR_OK) {
-            weir_table_destroy(*table);
-            *table = NULL;
-        }
+    if (status != WEIR_OK || own.recompute_late || schedule->places_recompute) {
+        return status;
+    }
+    status = weir__recompute_in_slack(*table, NULL, own.allocator);
+    if (status != WEIR_OK) {
+        weir_table_destroy(*table);
+        *table = NULL;
     }
     return status;
 }

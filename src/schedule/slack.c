@@ -107,10 +107,9 @@ static int fill_once(const struct weir_table *table, const double *seconds, doub
         weir__table_replay(table, &deps, duration, NULL, slack->start, slack->end, NULL, allocator);
     weir__deps_clean_up(&deps);
     slack->moved = 0;
-    if (status == WEIR_OK) {
-        fill_rows(table, slack);
-    }
-    return status;
+    if (status != WEIR_OK) return status;
+    fill_rows(table, slack);
+    return WEIR_OK;
 }
 
 /* [stage][kind] of one unit per action, two for B; NULL without memory. */
@@ -141,14 +140,13 @@ int weir__recompute_in_slack(struct weir_table *table, const double *seconds,
     double *times = weir__acquire(allocator, room, sizeof *times);
     double *units = seconds == NULL ? unit_times(table, allocator) : NULL;
     struct slack slack = {.actions = weir__table_actions(table)};
-    int status =
-        times == NULL || (seconds == NULL && units == NULL) ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    for (uint32_t pass = 0; status == WEIR_OK && pass < PASSES_MAX; pass++) {
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (times == NULL || (seconds == NULL && units == NULL)) goto out;
+    for (uint32_t pass = 0; pass < PASSES_MAX; pass++) {
         status = fill_once(table, seconds != NULL ? seconds : units, times, &slack, allocator);
-        if (slack.moved == 0) {
-            break;
-        }
+        if (status != WEIR_OK || slack.moved == 0) break;
     }
+out:
     weir__release(allocator, units, (size_t)table->stage_count * WEIR_KIND_COUNT, sizeof *units);
     weir__release(allocator, times, room, sizeof *times);
     return status;

@@ -175,6 +175,19 @@ static bool is_placed_so(const struct auto_search *search, const struct weir_tab
     return memcmp(search->table_workers, search->stage_workers, bytes) == 0;
 }
 
+/* What skips and borders do not allow has no taste. */
+static int taste_named(struct auto_search *search, const struct weir__auto_problem *problem,
+                       struct weir__auto_bench *bench, const struct weir_table *table) {
+    struct weir_prediction prediction;
+    search->costs.want_actions = true;
+    int status = simulate(search, table, &prediction);
+    search->costs.want_actions = false;
+    if (status == WEIR_ERR_SCHEDULE) return WEIR_OK;
+    if (status != WEIR_OK) return status;
+    weir__auto_imitate(problem, bench, table, prediction.start);
+    return WEIR_OK;
+}
+
 /* One named schedule: to compete, and as a taste for the limit that it may not keep. */
 static int try_named(struct auto_search *search, const struct weir__auto_problem *problem,
                      struct weir__auto_bench *bench, const char *name) {
@@ -187,14 +200,8 @@ static int try_named(struct auto_search *search, const struct weir__auto_problem
         weir_table_destroy(table);
         return WEIR_OK;
     }
-    if (problem->feasible) {
-        struct weir_prediction prediction;
-        search->costs.want_actions = true;
-        status = simulate(search, table, &prediction);
-        search->costs.want_actions = false;
-        if (status == WEIR_OK) weir__auto_imitate(problem, bench, table, prediction.start);
-    }
-    if (status != WEIR_OK && status != WEIR_ERR_SCHEDULE) {
+    if (problem->feasible) status = taste_named(search, problem, bench, table);
+    if (status != WEIR_OK) {
         weir_table_destroy(table);
         return status;
     }
@@ -203,12 +210,13 @@ static int try_named(struct auto_search *search, const struct weir__auto_problem
 
 static int try_all_named(struct auto_search *search, const struct weir__auto_problem *problem,
                          struct weir__auto_bench *bench) {
-    int status = WEIR_OK;
     const char *name;
-    for (uint32_t i = 0; status == WEIR_OK && (name = weir_schedule_name(i)) != NULL; i++) {
-        if (!weir_schedule_is_searched(name)) status = try_named(search, problem, bench, name);
+    for (uint32_t i = 0; (name = weir_schedule_name(i)) != NULL; i++) {
+        if (weir_schedule_is_searched(name)) continue;
+        int status = try_named(search, problem, bench, name);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* ---- from a plan to a table ---- */
@@ -222,7 +230,7 @@ static int compete_plan(struct auto_search *search, const struct weir__auto_prob
     builder.no_backward = problem->costs->no_backward;
     weir__auto_fill(problem, bench, &bench->best, &builder);
     int status = weir__table_finish(&builder, &table);
-    return status == WEIR_OK ? compete(search, table, NULL) : status;
+    return status != WEIR_OK ? status : compete(search, table, NULL);
 }
 
 /* ---- one placement ---- */
@@ -266,28 +274,32 @@ static void note_shortage(struct auto_search *search, const struct weir__auto_pr
     }
 }
 
+/* Named schedules, and what is built. */
+static int try_all(struct auto_search *search, const struct weir__auto_problem *problem,
+                   struct weir__auto_bench *bench) {
+    int status = try_all_named(search, problem, bench);
+    if (status != WEIR_OK) return status;
+    bool optimal = problem->feasible && build(search, problem, bench);
+    if (problem->feasible && bench->best.count > 0) {
+        weir__auto_join(problem, bench, &bench->best);
+        if ((status = compete_plan(search, problem, bench)) != WEIR_OK) return status;
+    }
+    search->result.work += bench->work;
+    search->result.optimal = search->result.optimal && optimal;
+    if (problem->bound < search->result.bound) search->result.bound = problem->bound;
+    if (!problem->feasible) note_shortage(search, problem);
+    return WEIR_OK;
+}
+
 static int search_placement(struct auto_search *search, uint64_t work) {
     struct weir__auto_problem problem;
     struct weir__auto_bench bench = {0};
-    bool optimal = false;
     int status =
         weir__auto_problem_init(&problem, &search->options, &search->costs, search->stage_workers);
-    if (status == WEIR_OK) status = weir__auto_bench_init(&bench, &problem, work);
-    if (status == WEIR_OK) status = try_all_named(search, &problem, &bench);
-    if (status == WEIR_OK && problem.feasible) {
-        optimal = build(search, &problem, &bench);
-        if (bench.best.count > 0) {
-            weir__auto_join(&problem, &bench, &bench.best);
-            status = compete_plan(search, &problem, &bench);
-        }
-    }
-    if (status == WEIR_OK) {
-        search->result.work += bench.work;
-        search->result.optimal = search->result.optimal && optimal;
-        search->result.bound =
-            problem.bound < search->result.bound ? problem.bound : search->result.bound;
-        if (!problem.feasible) note_shortage(search, &problem);
-    }
+    if (status != WEIR_OK) goto out;
+    if ((status = weir__auto_bench_init(&bench, &problem, work)) != WEIR_OK) goto out;
+    status = try_all(search, &problem, &bench);
+out:
     weir__auto_bench_clean_up(&bench, &problem);
     weir__auto_problem_clean_up(&problem);
     return status;
@@ -340,14 +352,14 @@ static int search_placements(struct auto_search *search) {
         return search_placement(search, effort);
     }
     bool both = options->workers > 1 && options->stages == 2 * options->workers;
-    int status = WEIR_OK;
     if (both) {
         place(search, true);
-        status = search_placement(search, effort / 4 * 3);
+        int status = search_placement(search, effort / 4 * 3);
+        if (status != WEIR_OK) return status;
         effort = effort > search->result.work ? effort - search->result.work : 0;
     }
     place(search, false);
-    return status == WEIR_OK ? search_placement(search, effort) : status;
+    return search_placement(search, effort);
 }
 
 static int refuse(const struct auto_search *search) {
@@ -409,12 +421,12 @@ int weir_search(struct weir_simulator *simulator, const struct weir_search_optio
     weir__simulate_check_skips(search.costs.skips, search.costs.skip_count, search.options.stages,
                                search.faults);
     int status = WEIR_ERR_ARGUMENT;
-    if (search.faults->count == before) {
-        status = acquire(&search);
-        if (status == WEIR_OK) status = search_placements(&search);
-        if (status == WEIR_OK) status = conclude(&search, result);
-        clean_up(&search);
-    }
+    if (search.faults->count > before) goto out;
+    if ((status = acquire(&search)) != WEIR_OK) goto out;
+    if ((status = search_placements(&search)) != WEIR_OK) goto out;
+    status = conclude(&search, result);
+out:
+    clean_up(&search);
     weir_faults_clean_up(&own);
     return status;
 }

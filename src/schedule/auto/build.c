@@ -75,7 +75,7 @@ int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__aut
     const struct weir_allocator *allocator = problem->allocator;
     size_t cells = problem->cell_count;
     *bench = (struct weir__auto_bench){.work_most = work_most, .goal = INFINITY};
-    int status = weir__auto_state_init(&bench->state, problem);
+    bool whole = weir__auto_state_init(&bench->state, problem) == WEIR_OK;
     bench->taste.order =
         weir__acquire(allocator, WEIR__AUTO_SLOTS * cells, sizeof *bench->taste.order);
     bench->taste.split = weir__acquire(allocator, cells, sizeof *bench->taste.split);
@@ -87,17 +87,14 @@ int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__aut
     bench->winners =
         weir__acquire(allocator, 2 * (size_t)bench->leaf_count, sizeof *bench->winners);
     bench->choices = weir__acquire(allocator, problem->worker_count, sizeof *bench->choices);
-    bool plans = acquire_plan(problem, &bench->best);
-    plans = acquire_plan(problem, &bench->trial) && plans;
-    plans = acquire_plan(problem, &bench->current) && plans;
-    plans = acquire_rows(problem, &bench->rows) && plans;
-    if (status == WEIR_OK &&
-        (!plans || bench->taste.order == NULL || bench->taste.split == NULL ||
-         bench->latest == NULL || bench->latest_row == NULL || bench->choices == NULL ||
-         bench->winners == NULL || bench->offers == NULL)) {
-        status = WEIR_ERR_OUT_OF_MEMORY;
-    }
-    return status;
+    whole = acquire_plan(problem, &bench->best) && whole;
+    whole = acquire_plan(problem, &bench->trial) && whole;
+    whole = acquire_plan(problem, &bench->current) && whole;
+    whole = acquire_rows(problem, &bench->rows) && whole;
+    whole = whole && bench->taste.order != NULL && bench->taste.split != NULL &&
+            bench->latest != NULL && bench->latest_row != NULL && bench->choices != NULL &&
+            bench->winners != NULL && bench->offers != NULL;
+    return whole ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
 void weir__auto_bench_clean_up(struct weir__auto_bench *bench,

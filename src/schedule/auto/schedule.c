@@ -57,7 +57,7 @@ static int run_search(struct weir_search_options *search, struct weir_faults *fa
     int status = weir_simulator_new(search->allocator, &simulator);
     if (status != WEIR_OK) return status;
     status = weir_search(simulator, search, faults, &result);
-    if (status == WEIR_OK) *table = result.table;
+    *table = status != WEIR_OK ? NULL : result.table;
     weir_simulator_destroy(simulator);
     return status;
 }

@@ -181,19 +181,19 @@ static void release(struct run *run) {
     weir__release(allocator, run->cursor, workers, sizeof *run->cursor);
 }
 
-static int check_program(const struct weir_table *table, const struct weir__exchange *exchange,
-                         const struct weir_links_options *options, struct weir_faults *faults) {
+static int check_exchange(const struct weir_table *table, const struct weir__exchange *exchange,
+                          const struct weir_links_options *options, struct weir_faults *faults) {
     struct run run = {.table = table,
                       .exchange = exchange,
                       .allocator = options->allocator,
                       .faults = faults,
                       .depth = options->depth};
-    int status = acquire(&run) ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-    if (status == WEIR_OK) {
-        run_all(&run);
-        report_circles(&run);
-        status = run.circles > 0 ? WEIR_ERR_SCHEDULE : WEIR_OK;
-    }
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (!acquire(&run)) goto out;
+    run_all(&run);
+    report_circles(&run);
+    status = run.circles > 0 ? WEIR_ERR_SCHEDULE : WEIR_OK;
+out:
     release(&run);
     return status;
 }
@@ -207,7 +207,9 @@ static int check_flow(const struct weir_table *table, const struct weir__flow *f
     status = weir__deps_new(table, flow, options->allocator, &deps);
     if (status != WEIR_OK) return status;
     status = weir__lower(table, &deps, options->receive, options->allocator, &exchange);
-    if (status == WEIR_OK) status = check_program(table, &exchange, options, faults);
+    if (status != WEIR_OK) goto out;
+    status = check_exchange(table, &exchange, options, faults);
+out:
     weir__exchange_clean_up(&exchange);
     weir__deps_clean_up(&deps);
     return status;

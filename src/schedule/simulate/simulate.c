@@ -508,8 +508,8 @@ static bool split_waiting(struct weir__sim *sim) {
 static int run(struct weir_simulator *simulator, struct weir_prediction *prediction) {
     struct weir__sim *sim = &simulator->sim;
     int status = lay_out(simulator);
-    if (status == WEIR_OK) status = enter_table(sim);
     if (status != WEIR_OK) return status;
+    if ((status = enter_table(sim)) != WEIR_OK) return status;
     for (uint32_t s = 0; s < sim->table->stage_count; s++) cost_stage(sim, s);
     cost_skips(sim);
     weir__sim_rewind(sim);
