@@ -19,6 +19,7 @@ struct table {
 /** The least j in [least, most] after which items up to i sum to at most `sum`; most + 1: none. */
 static uint32_t first_within(const struct table *table, uint32_t i, uint32_t least, uint32_t most,
                              double sum) {
+    assert(least <= most && most < i && i < table->width);
     uint32_t low = least, high = most + 1;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -33,6 +34,7 @@ static uint32_t first_within(const struct table *table, uint32_t i, uint32_t lea
 /** The least j in [least, most] where the parts before weigh at least as much as the last one. */
 static uint32_t crossing(const struct table *table, const double *before, uint32_t i,
                          uint32_t least, uint32_t most) {
+    assert(least <= most && most < i && i < table->width);
     uint32_t low = least, high = most + 1;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -45,6 +47,7 @@ static uint32_t crossing(const struct table *table, const double *before, uint32
 }
 
 static void fill_cell(struct table *table, uint32_t k, uint32_t i) {
+    assert(k >= 1 && k < i && i < table->width);
     const double *before = &table->best[(k - 1) * (size_t)table->width];
     size_t cell = k * (size_t)table->width + i;
     uint32_t most = i - 1, j = crossing(table, before, i, k, most);
@@ -59,6 +62,7 @@ static void fill_cell(struct table *table, uint32_t k, uint32_t i) {
 
 static void solve(struct table *table, const double *costs, uint32_t count, uint32_t parts,
                   uint32_t *sizes) {
+    assert(parts >= 1 && parts <= count && table->width == count + 1);
     for (uint32_t i = 0; i < count; i++) table->prefix[i + 1] = table->prefix[i] + costs[i];
     for (uint32_t i = 1; i <= count; i++) table->best[i] = table->prefix[i];
     for (uint32_t k = 1; k < parts; k++)
@@ -74,6 +78,7 @@ static void solve(struct table *table, const double *costs, uint32_t count, uint
 
 int weir__block_partition(const struct weir_allocator *allocator, const double *costs,
                           uint32_t count, uint32_t part_count, uint32_t *sizes) {
+    assert(costs != NULL && sizes != NULL);
     assert(part_count >= 1 && part_count <= count);
     struct weir__pool pool;
     weir__pool_init(&pool, allocator);

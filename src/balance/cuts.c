@@ -10,6 +10,7 @@
 
 static bool place(struct weir__cuts *cuts, struct weir__pool *pool,
                   const struct weir_partition_options *options) {
+    assert(cuts->parts > 0 && cuts->workers > 0 && cuts->workers <= cuts->parts);
     uint32_t *worker = weir__pool_take(pool, cuts->parts, sizeof *worker);
     bool *closes = weir__pool_take(pool, cuts->parts, sizeof *closes);
     bool *seen = weir__pool_take(pool, cuts->workers, sizeof *seen);
@@ -18,6 +19,7 @@ static bool place(struct weir__cuts *cuts, struct weir__pool *pool,
         worker[k] = options->stage_workers != NULL
                         ? options->stage_workers[k]
                         : weir_placement_worker(options->placement, cuts->workers, k);
+        assert(worker[k] < cuts->workers);
         closes[k] = !seen[worker[k]];
         seen[worker[k]] = true;
     }
@@ -28,6 +30,7 @@ static bool place(struct weir__cuts *cuts, struct weir__pool *pool,
 
 int weir__cuts_init(struct weir__cuts *cuts, struct weir__pool *pool,
                     const struct weir_partition_options *options, uint32_t workers) {
+    assert(options->parts >= 1 && options->parts <= options->count);
     *cuts = (struct weir__cuts){
         .count = options->count, .parts = options->parts, .workers = workers, .bound = HUGE_VAL};
     double *prefix = weir__pool_take(pool, (size_t)cuts->count + 1, sizeof *prefix);
@@ -46,6 +49,7 @@ int weir__cuts_init(struct weir__cuts *cuts, struct weir__pool *pool,
 }
 
 static uint32_t begin_of(const struct weir__cuts *cuts, uint32_t part) {
+    assert(part < cuts->parts);
     return part == 0 ? 0 : cuts->ends[part - 1];
 }
 
@@ -56,6 +60,7 @@ static bool too_heavy(const struct weir__cuts *cuts, double weight) {
 /** What is left after `part` does not fit into the workers that still have parts to come. The
  * margin keeps rounding from passing over what just fits. */
 static bool hopeless(const struct weir__cuts *cuts, uint32_t part) {
+    assert(part + 1 < cuts->parts);
     double all = cuts->prefix[cuts->count];
     double room = cuts->open[part + 1] * cuts->bound;
     return all - cuts->closed[part + 1] > room + 1e-9 * all;
@@ -63,6 +68,7 @@ static bool hopeless(const struct weir__cuts *cuts, uint32_t part) {
 
 /** Gives the moving part one layer more (the last part: all). False: its turn is over. */
 static bool widen(struct weir__cuts *cuts) {
+    assert(cuts->depth >= 0 && cuts->depth < (int64_t)cuts->parts);
     uint32_t part = (uint32_t)cuts->depth, worker = cuts->worker[part];
     uint32_t begin = begin_of(cuts, part), most = cuts->count - (cuts->parts - 1 - part);
     bool last = part + 1 == cuts->parts;
@@ -71,6 +77,7 @@ static bool widen(struct weir__cuts *cuts) {
     cuts->moves++;
     double load = cuts->before[part] + (cuts->prefix[cuts->ends[part]] - cuts->prefix[begin]);
     if (too_heavy(cuts, load)) return false;
+    assert(cuts->closes[part] <= cuts->open[part]);
     cuts->load[worker] = load;
     cuts->closed[part + 1] = cuts->closed[part] + (cuts->closes[part] ? load : 0);
     cuts->open[part + 1] = cuts->open[part] - cuts->closes[part];
@@ -78,17 +85,20 @@ static bool widen(struct weir__cuts *cuts) {
 }
 
 static void enter(struct weir__cuts *cuts, uint32_t part) {
+    assert(part < cuts->parts && begin_of(cuts, part) < cuts->count);
     cuts->depth = part;
     cuts->ends[part] = begin_of(cuts, part);
     cuts->before[part] = cuts->load[cuts->worker[part]];
 }
 
 static void leave(struct weir__cuts *cuts) {
+    assert(cuts->depth >= 0);
     cuts->load[cuts->worker[cuts->depth]] = cuts->before[cuts->depth];
     cuts->depth--;
 }
 
 bool weir__cuts_next(struct weir__cuts *cuts, uint64_t moves_max) {
+    assert(cuts->depth < (int64_t)cuts->parts);
     if (cuts->moves == 0) enter(cuts, 0);
     while (cuts->depth >= 0 && cuts->moves < moves_max) {
         uint32_t part = (uint32_t)cuts->depth;
@@ -103,10 +113,13 @@ bool weir__cuts_next(struct weir__cuts *cuts, uint64_t moves_max) {
 }
 
 void weir__cuts_sizes(const struct weir__cuts *cuts, uint32_t *sizes) {
+    assert(cuts->depth + 1 == (int64_t)cuts->parts);
+    assert(cuts->ends[cuts->parts - 1] == cuts->count);
     for (uint32_t k = 0; k < cuts->parts; k++) sizes[k] = cuts->ends[k] - begin_of(cuts, k);
 }
 
 double weir__cuts_largest(const struct weir__cuts *cuts) {
+    assert(cuts->depth + 1 == (int64_t)cuts->parts);
     double largest = 0;
     for (uint32_t w = 0; w < cuts->workers; w++)
         if (cuts->load[w] > largest) largest = cuts->load[w];
@@ -114,6 +127,7 @@ double weir__cuts_largest(const struct weir__cuts *cuts) {
 }
 
 double weir__partition_largest(const struct weir__cuts *cuts, const uint32_t *sizes, double *load) {
+    assert(sizes != NULL && load != NULL);
     double largest = 0;
     for (uint32_t w = 0; w < cuts->workers; w++) load[w] = 0;
     for (uint32_t k = 0, begin = 0; k < cuts->parts; begin += sizes[k++]) {

@@ -68,6 +68,7 @@ static bool take_room(struct weir_planner *planner) {
 }
 
 static int take_chunks(struct weir_planner *planner, const struct weir_planner_chunks *from) {
+    assert(planner->chunk_count <= planner->options->other_count);
     struct weir__chunks *chunks = &planner->chunks[planner->chunk_count];
     *chunks = (struct weir__chunks){.micro_batches = from->micro_batches,
                                     .layers = from->costs,
@@ -106,6 +107,7 @@ static int take_all_chunks(struct weir_planner *planner) {
 }
 
 int weir__planner_begin(struct weir_planner *planner, const struct weir_planner_options *options) {
+    assert(options->workers > 0 && options->workers <= options->costs->layer_count);
     uint32_t layers = options->costs->layer_count;
     uint64_t stages = (uint64_t)options->workers * sharing_most(options);
     if (stages < options->stages) stages = options->stages;
@@ -237,12 +239,14 @@ static int rank(struct weir_planner *planner, bool smallest, bool base_only, uin
             list[(*count)++] = (struct ranked){smallest ? estimate : point->step,
                                                smallest ? point->step : estimate, index};
         }
+    assert(*count <= planner->point_count);
     qsort(list, *count, sizeof *list, by_rank);
     for (uint32_t i = 0; i < *count; i++) (*order)[i] = list[i].point;
     return WEIR_OK;
 }
 
 static double promise(const struct weir_planner *planner, const struct weir__point *point) {
+    assert(point->tried.shape < planner->shape_count);
     double ratio = planner->shapes[point->tried.shape].exact_ratio;
     if (planner->options->memory == NULL) return (double)point->estimate;
     return (double)point->estimate * (ratio > 0 ? ratio : hope);
@@ -358,6 +362,7 @@ static struct weir_planner_choice choice_of(const struct weir_planner *planner,
 static void fill_parts(const struct weir_planner *planner, const struct weir__try *tried,
                        const struct weir_prediction *prediction,
                        struct weir_planner_choice *choice) {
+    assert(prediction->worker_count == planner->options->workers);
     struct weir_planner_parts *parts = &choice->parts;
     double busy = 0;
     for (uint32_t w = 0; w < prediction->worker_count; w++) {
@@ -376,6 +381,7 @@ static void fill_parts(const struct weir_planner *planner, const struct weir__tr
 
 static int tell(struct weir_planner *planner, const struct weir__point *point,
                 const struct weir_planner_choice **told) {
+    assert(point->asked && !point->refused);
     struct weir_prediction prediction;
     double step;
     uint64_t estimate;
@@ -392,6 +398,7 @@ static int tell(struct weir_planner *planner, const struct weir__point *point,
 /* `sizes` are the point's. */
 static int try_plain(struct weir_planner *planner, struct weir__point *point, uint32_t *sizes,
                      const struct weir_planner_choice **told) {
+    assert(sizes == point->tried.sizes && point->tried.modes != NULL);
     int status = weir__planner_cut(planner, point->tried.shape, point->tried.modes[0]);
     if (status != WEIR_OK) return status;
     memcpy(sizes, planner->sizes, planner->options->workers * sizeof *sizes);
@@ -488,6 +495,7 @@ static int tell_best(struct weir_planner *planner, struct weir_planner_result *r
 
 /* What a refusal names must not depend on the limit, as what is tried towards it does. */
 static int conclude(struct weir_planner *planner, struct weir_planner_result *result) {
+    assert(planner->shape_count > 0);
     bool quick = weir__planner_is_quick(planner->options);
     int status = ask_front(planner);
     if (status != WEIR_OK) return status;

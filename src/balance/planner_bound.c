@@ -21,6 +21,7 @@ static double forward_work(const struct weir_stage_cost *stage, const struct wei
                            enum weir_checkpoint mode, double host, double *forward) {
     uint32_t m = chunks->micro_batches;
     uint32_t again = stage->no_backward ? 0 : weir_checkpoint_count(mode, m);
+    assert(m > 0 && again <= m);
     double part = (double)again / m, last = chunks->scale != NULL ? chunks->scale[m - 1] : 1;
     double scales = again == 0 ? 0 : again == m ? chunks->scale_sum : chunks->scale_sum - last;
     *forward = (1 - part) * stage->seconds[WEIR_KIND_F] + part * stage->forward_checkpoint;
@@ -32,6 +33,8 @@ static double forward_work(const struct weir_stage_cost *stage, const struct wei
 static struct weir__share share_of(const struct weir_stage_cost *stage,
                                    const struct weir__chunks *chunks, bool split, double host,
                                    const enum weir_checkpoint *mode) {
+    assert(mode == NULL || *mode >= WEIR_CHECKPOINT_ALWAYS);
+    assert(mode == NULL || *mode <= WEIR_CHECKPOINT_NEVER);
     const double *seconds = stage->seconds;
     struct weir__share share = {.forward = HUGE_VAL, .work = HUGE_VAL};
     for (int k = WEIR_CHECKPOINT_ALWAYS; k <= WEIR_CHECKPOINT_NEVER; k++) {
@@ -53,6 +56,7 @@ static struct weir__share share_of(const struct weir_stage_cost *stage,
 /* What the last gradient of the worker takes from its first stage on; 0 where none surely does. */
 static double way_back(const struct weir_planner *planner, uint32_t first, uint32_t last,
                        double scale) {
+    assert(first <= last && last < planner->costs->stage_count);
     const struct weir_stage_cost *list = planner->costs->list;
     double seconds = 0;
     bool goes = !list[first].no_backward;
@@ -66,6 +70,7 @@ static double way_back(const struct weir_planner *planner, uint32_t first, uint3
 
 static double worker_bound(const struct weir_planner *planner, const struct weir__shape *shape,
                            uint32_t worker) {
+    assert(worker < planner->options->workers);
     const struct weir__chunks *chunks = &planner->chunks[shape->chunks];
     double host = planner->options->host_seconds, work = 0, rest = 0;
     double arrival = -host; /* none before a worker's first action at 0 */
@@ -87,6 +92,8 @@ static double worker_bound(const struct weir_planner *planner, const struct weir
 double weir__planner_bound(struct weir_planner *planner, uint32_t index,
                            const enum weir_checkpoint *modes) {
     const struct weir__shape *shape = &planner->shapes[index];
+    assert(planner->costs->stage_count == shape->stages);
+    assert(shape->stages <= planner->stages_most);
     const struct weir__chunks *chunks = &planner->chunks[shape->chunks];
     double most = 0;
     for (uint32_t s = 0; s < shape->stages; s++)

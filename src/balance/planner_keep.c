@@ -10,6 +10,7 @@ enum { KEPT_MOST = 128 };
 
 /* Takes the shape's slot of a point that went, or a new one. */
 static int take_point(struct weir_planner *planner, uint32_t stages, uint32_t *index) {
+    assert(stages > 0 && stages <= planner->stages_most);
     void *points = planner->points;
     if (!weir__pool_grow(&planner->pool, &points, planner->point_count, &planner->point_capacity,
                          sizeof planner->points[0]))
@@ -30,6 +31,7 @@ static bool beats(const struct weir__point *point, double step, uint64_t estimat
 
 static void fill(struct weir__point *point, const struct weir__try *tried, uint32_t stages,
                  double step, uint64_t estimate, bool base) {
+    assert(tried->sizes != NULL && tried->modes != NULL && step < HUGE_VAL);
     memcpy((void *)point->tried.sizes, tried->sizes, stages * sizeof tried->sizes[0]);
     memcpy((void *)point->tried.modes, tried->modes, stages * sizeof tried->modes[0]);
     point->tried.shape = tried->shape;
@@ -42,6 +44,7 @@ static void fill(struct weir__point *point, const struct weir__try *tried, uint3
 /* Drops what is beaten; returns the slot of one of them, or UINT32_MAX. */
 static uint32_t drop_beaten(struct weir_planner *planner, struct weir__shape *shape, double step,
                             uint64_t estimate) {
+    assert(shape->count <= shape->capacity);
     uint32_t kept = 0, slot = UINT32_MAX;
     for (uint32_t i = 0; i < shape->count; i++) {
         const struct weir__point *point = &planner->points[shape->points[i]];
@@ -58,6 +61,7 @@ static uint32_t drop_beaten(struct weir_planner *planner, struct weir__shape *sh
 
 int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tried, double step,
                        uint64_t estimate, bool base) {
+    assert(tried->shape < planner->shape_count);
     struct weir__shape *shape = &planner->shapes[tried->shape];
     if (step >= HUGE_VAL) return WEIR_OK;
     for (uint32_t i = 0; i < shape->count; i++) {
@@ -79,6 +83,7 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
         int status = take_point(planner, planner->stages_most, &slot);
         if (status != WEIR_OK) return status;
     }
+    assert(slot < planner->point_count && shape->count < shape->capacity);
     fill(&planner->points[slot], tried, shape->stages, step, estimate, base);
     uint32_t at = shape->count++;
     for (; at > 0 && planner->points[shape->points[at - 1]].step > step; at--)
@@ -96,6 +101,7 @@ int weir__planner_try_and_keep(struct weir_planner *planner, const struct weir__
 
 bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes,
                          double *step, uint64_t *estimate) {
+    assert(shape < planner->shape_count);
     struct weir__try tried = weir__planner_present(planner, shape);
     tried.sizes = sizes;
     if (planner->status != WEIR_OK) return false;
@@ -105,6 +111,7 @@ bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uin
 
 struct weir_planner_choice weir__planner_choose(const struct weir_planner *planner,
                                                 const struct weir__point *point) {
+    assert(point->tried.sizes != NULL && point->tried.modes != NULL);
     const struct weir__shape *shape = &planner->shapes[point->tried.shape];
     return (struct weir_planner_choice){.schedule = shape->schedule,
                                         .stages = shape->stages,
@@ -119,6 +126,7 @@ struct weir_planner_choice weir__planner_choose(const struct weir_planner *plann
 }
 
 int weir__planner_ask(struct weir_planner *planner, struct weir__point *point) {
+    assert(point->step < HUGE_VAL && (point->asked || !point->refused));
     const struct weir_planner_options *options = planner->options;
     struct weir__shape *shape = &planner->shapes[point->tried.shape];
     if (point->asked) return WEIR_OK;

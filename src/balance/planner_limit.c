@@ -17,6 +17,7 @@ struct approach {
 
 /* Seconds; beyond the limit so many more that the way leads back. */
 static double worth(struct approach *approach, const uint32_t *sizes) {
+    assert(approach->shape < approach->planner->shape_count);
     double step;
     uint64_t estimate;
     if (!weir__planner_judge(approach->planner, approach->shape, sizes, &step, &estimate))
@@ -30,6 +31,7 @@ static double worth_of_sizes(void *context, const uint32_t *sizes) {
 }
 
 static int move_layers(struct approach *approach, uint32_t moves) {
+    assert(moves > 0);
     struct weir_planner *planner = approach->planner;
     struct weir_partition_options cut = weir__planner_cut_options(planner, approach->shape);
     if (planner->options->balance != NULL) return WEIR_OK;
@@ -43,6 +45,7 @@ static int move_layers(struct approach *approach, uint32_t moves) {
 static int change_modes(struct approach *approach) {
     struct weir_planner *planner = approach->planner;
     uint32_t stages = planner->shapes[approach->shape].stages;
+    assert(stages <= planner->stages_most);
     double best = worth(approach, planner->sizes);
     for (uint32_t s = 0; s < stages && planner->actions_left > planner->actions_floor; s++) {
         enum weir_checkpoint chosen = planner->modes[s];
@@ -63,6 +66,7 @@ static int change_modes(struct approach *approach) {
 /* The share of the most promising of `left` shapes. */
 static int approach_with(struct weir_planner *planner, uint32_t index, uint32_t left,
                          double fastest) {
+    assert(left > 0 && index < planner->shape_count);
     const struct weir__shape *shape = &planner->shapes[index];
     uint64_t limit = planner->options->memory_limit;
     double ratio = shape->exact_ratio > 0 ? shape->exact_ratio : 1, most = (double)limit / ratio;
@@ -85,6 +89,7 @@ static int approach_with(struct weir_planner *planner, uint32_t index, uint32_t 
 }
 
 static double fastest_of(const struct weir_planner *planner, uint32_t shape) {
+    assert(shape < planner->shape_count);
     const struct weir__shape *at = &planner->shapes[shape];
     return at->count > 0 ? planner->points[at->points[0]].step : HUGE_VAL;
 }
@@ -113,6 +118,7 @@ int weir__planner_approach(struct weir_planner *planner, double fastest) {
     }
     for (; left > 0; left--) {
         uint32_t next = next_shape(planner, done);
+        assert(next < planner->shape_count);
         done[next] = true;
         int status = approach_with(planner, next, left, fastest);
         if (status != WEIR_OK) return status;

@@ -12,6 +12,7 @@ enum { TABLE_COST = 4 };
 
 static bool is_same_table(const struct weir_planner *planner, const struct weir__try *tried) {
     uint32_t stages = planner->shapes[tried->shape].stages;
+    assert(stages == planner->costs->stage_count);
     if (planner->table == NULL || planner->table_shape != tried->shape ||
         planner->table_late != tried->late)
         return false;
@@ -28,6 +29,7 @@ static void spend(struct weir_planner *planner, uint64_t actions) {
 
 /* Fills the cut, and makes the table. */
 static int prepare(struct weir_planner *planner, const struct weir__try *tried) {
+    assert(tried->sizes != NULL && tried->modes != NULL);
     const struct weir__shape *shape = &planner->shapes[tried->shape];
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
     int status = weir__planner_fill(planner, tried->shape, tried->sizes);
@@ -60,6 +62,7 @@ static int prepare(struct weir_planner *planner, const struct weir__try *tried) 
  * Where the producer has none the reader's is counted. Skips lie with their source as long. */
 static void fill_kept(struct weir_planner *planner) {
     const struct weir_stage_costs *costs = planner->costs;
+    assert(costs->stage_count <= planner->stages_most);
     uint64_t *kept = planner->kept;
     memset(kept, 0, costs->stage_count * sizeof kept[0]);
     for (uint32_t s = 0; s < costs->stage_count; s++) {
@@ -82,6 +85,7 @@ static void add_gradients(struct weir_planner *planner, const struct weir__shape
         const struct weir_simulate_skip *skip = &costs->skips[k];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
+            assert(skip->readers[r] > before);
             uint32_t alive = skip->readers[r] - before;
             planner->lasting[shape->workers[skip->readers[r]]] +=
                 skip->bytes * (alive < most ? alive : most);
@@ -92,6 +96,8 @@ static void add_gradients(struct weir_planner *planner, const struct weir__shape
 static uint64_t estimate_of(struct weir_planner *planner, const struct weir__shape *shape,
                             const struct weir_prediction *prediction) {
     uint32_t workers = planner->options->workers;
+    assert(prediction->worker_count == workers);
+    assert(shape->stages == planner->costs->stage_count);
     uint64_t most = 0;
     memset(planner->lasting, 0, workers * sizeof planner->lasting[0]);
     memset(planner->largest, 0, workers * sizeof planner->largest[0]);
@@ -114,6 +120,7 @@ static uint64_t estimate_of(struct weir_planner *planner, const struct weir__sha
 
 static int simulate(struct weir_planner *planner, const struct weir__try *tried, bool causes,
                     struct weir_prediction *prediction) {
+    assert(planner->table != NULL && planner->table_shape == tried->shape);
     const struct weir_planner_options *options = planner->options;
     const struct weir__chunks *chunks = weir__planner_chunks_at(planner, tried->shape);
     struct weir_simulate_options simulated = WEIR_SIMULATE_OPTIONS_INIT;
@@ -133,6 +140,7 @@ static int simulate(struct weir_planner *planner, const struct weir__try *tried,
 }
 
 int weir__planner_fill(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes) {
+    assert(planner->shapes[shape].stages <= planner->stages_most);
     planner->costs = weir__planner_chunks_at(planner, shape)->stages;
     return weir_stage_costs_fill(planner->costs, sizes, planner->shapes[shape].stages);
 }
@@ -158,6 +166,7 @@ int weir__planner_try(struct weir_planner *planner, const struct weir__try *trie
 
 double weir__planner_recompute_time(const struct weir_planner *planner,
                                     const struct weir__try *tried) {
+    assert(planner->costs->stage_count == planner->shapes[tried->shape].stages);
     uint32_t micro_batches = weir__planner_chunks_at(planner, tried->shape)->micro_batches;
     double sum = 0;
     for (uint32_t s = 0; s < planner->costs->stage_count; s++)
@@ -168,6 +177,7 @@ double weir__planner_recompute_time(const struct weir_planner *planner,
 
 int weir__planner_cut(struct weir_planner *planner, uint32_t index, enum weir_checkpoint mode) {
     const struct weir__shape *shape = &planner->shapes[index];
+    assert(shape->stages <= planner->stages_most);
     const struct weir_planner_options *options = planner->options;
     struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
     struct weir_partition_options cut = WEIR_PARTITION_OPTIONS_INIT;

@@ -42,6 +42,7 @@ static int has_own_order(const struct weir_planner *planner, const struct weir_t
 /* Unless its sums have another order than asked for. */
 static int add_shape(struct weir_planner *planner, const char *schedule, uint32_t chunks,
                      const struct weir_table *table) {
+    assert(table->worker_count == planner->options->workers);
     struct weir__shape *shape = &planner->shapes[planner->shape_count];
     bool own;
     int status = has_own_order(planner, table, &own);
@@ -61,6 +62,7 @@ static int add_shape(struct weir_planner *planner, const char *schedule, uint32_
 
 static int try_shape(struct weir_planner *planner, const char *schedule, uint32_t chunks,
                      uint32_t stages, struct weir_faults *faults) {
+    assert(chunks < planner->chunk_count && stages > 0);
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
     struct weir_table *table;
     options.allocator = planner->allocator;
@@ -79,6 +81,7 @@ static int try_shape(struct weir_planner *planner, const char *schedule, uint32_
 /* All that the schedule takes, the fewest stages first; with little effort only these. */
 static int try_schedule(struct weir_planner *planner, const char *schedule, uint32_t chunks,
                         uint32_t most, struct weir_faults *faults) {
+    assert(most > 0 && planner->options->workers > 0);
     const struct weir_planner_options *options = planner->options;
     uint32_t layers = options->costs->layer_count, before = planner->shape_count;
     for (uint32_t v = 1; v <= most && v <= layers / options->workers; v++) {
@@ -114,6 +117,7 @@ static int try_schedules(struct weir_planner *planner, uint32_t chunks, uint32_t
 }
 
 int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct weir_faults *faults) {
+    assert(most > 0 && planner->shape_count == 0);
     const struct weir_planner_options *options = planner->options;
     struct weir_faults own = WEIR_FAULTS_INIT;
     size_t names = 1;
@@ -126,6 +130,7 @@ int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct wei
     int status = WEIR_OK;
     for (uint32_t c = 0; c < planner->chunk_count && status == WEIR_OK; c++)
         status = try_schedules(planner, c, most, &own);
+    assert(planner->shape_count <= names * most * planner->chunk_count);
     bool none = status == WEIR_OK && planner->shape_count == 0;
     for (uint32_t i = 0; none && i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     if (none && own.kept == 0)
@@ -145,6 +150,7 @@ bool weir__planner_modes_are_free(const struct weir_planner *planner) {
 }
 
 static void set_modes(struct weir_planner *planner, uint32_t stages, enum weir_checkpoint mode) {
+    assert(stages <= planner->stages_most);
     const struct weir_planner_options *options = planner->options;
     for (uint32_t s = 0; s < stages; s++) {
         enum weir_checkpoint own = mode;
@@ -183,6 +189,7 @@ struct walk_path {
 
 static uint64_t saving_of(const struct weir_planner *planner, const struct walk_path *path,
                           uint32_t stage) {
+    assert(stage < planner->costs->stage_count);
     return path->alive[stage] > 1 ? (path->alive[stage] - 1) * planner->costs->list[stage].saved
                                   : 0;
 }
@@ -191,6 +198,8 @@ static uint64_t saving_of(const struct weir_planner *planner, const struct walk_
 static uint32_t best_stage(const struct weir_planner *planner, const struct walk_path *path,
                            uint32_t worker) {
     const struct weir__shape *shape = &planner->shapes[path->shape];
+    assert(worker < planner->options->workers);
+    assert(planner->costs->stage_count == shape->stages);
     uint32_t best = UINT32_MAX;
     double most = 0;
     for (uint32_t s = 0; s < shape->stages; s++) {
@@ -213,6 +222,7 @@ static uint32_t peak_worker(const struct weir_planner *planner, const struct wal
 
 static bool checkpoint_one(struct weir_planner *planner, const struct walk_path *path,
                            uint32_t worker, enum weir_checkpoint mode) {
+    assert(mode != WEIR_CHECKPOINT_NEVER);
     uint32_t stage = best_stage(planner, path, worker);
     if (stage == UINT32_MAX) return false;
     planner->modes[stage] = mode;
@@ -242,6 +252,8 @@ static int begin_path(struct weir_planner *planner, uint32_t shape, struct walk_
     struct weir__try tried = weir__planner_present(planner, shape);
     status = weir__planner_try(planner, &tried, &path->step, &path->estimate, &prediction);
     if (status != WEIR_OK || path->step >= HUGE_VAL) return status;
+    assert(prediction.stage_count == stages);
+    assert(prediction.worker_count == planner->options->workers);
     memcpy(path->alive, prediction.stage_peak_activations, stages * sizeof path->alive[0]);
     for (uint32_t w = 0; w < planner->options->workers; w++)
         path->bytes[w] =
@@ -284,6 +296,7 @@ static int try_path(struct weir_planner *planner, uint32_t shape, enum weir_chec
  * *step is HUGE_VAL where even that is not. */
 static int stride_to_limit(struct weir_planner *planner, const struct walk_path *path,
                            uint64_t limit, double *step) {
+    assert(path->step < HUGE_VAL);
     uint64_t estimate = path->estimate;
     int status;
     take_position(planner, path);
@@ -352,6 +365,7 @@ struct weir_partition_options weir__planner_cut_options(const struct weir_planne
 
 /* C(n, k), or HUGE_VAL. */
 static double choices(uint32_t n, uint32_t k) {
+    assert(k <= n);
     double all = 1;
     for (uint32_t i = 1; i <= k && all < 1e18; i++) all *= (double)(n - k + i) / i;
     return all;
@@ -391,6 +405,7 @@ static int try_everything(struct weir_planner *planner, uint32_t shape) {
 /* For planner->modes, from the cut that planner->weights make even. */
 static int go_downhill(struct weir_planner *planner, uint32_t shape, double mixture,
                        uint32_t budget) {
+    assert(budget > 0);
     struct visitor visitor = {planner, shape, mixture};
     struct weir_partition_options cut = weir__planner_cut_options(planner, shape);
     cut.budget = budget;
@@ -409,6 +424,7 @@ static int mix_downhill(struct weir_planner *planner, uint32_t shape, uint32_t b
 }
 
 static int try_downhill(struct weir_planner *planner, uint32_t shape, uint32_t budget) {
+    assert(planner->options->balance == NULL);
     uint32_t count = weir__planner_modes_are_free(planner) ? UNIFORM : 1,
              stages = planner->shapes[shape].stages;
     uint32_t own = budget / ((count + MIXED_MOST) * MIXTURES) + 1;
@@ -424,6 +440,7 @@ static int try_downhill(struct weir_planner *planner, uint32_t shape, uint32_t b
         const struct weir__shape *at = &planner->shapes[shape];
         if (at->count == 0) break;
         uint32_t from = at->points[(2 * i + 1) * at->count / (2 * MIXED_MOST)];
+        assert(from < planner->point_count);
         memcpy(planner->modes, planner->points[from].tried.modes,
                stages * sizeof planner->modes[0]);
         if ((status = mix_downhill(planner, shape, own)) != WEIR_OK) return status;
@@ -434,6 +451,7 @@ static int try_downhill(struct weir_planner *planner, uint32_t shape, uint32_t b
 /* ---- the whole ---- */
 
 static int try_late(struct weir_planner *planner, uint32_t shape) {
+    assert(planner->options->recompute == WEIR_RECOMPUTE_ANY);
     struct weir__shape *at = &planner->shapes[shape];
     uint32_t count = at->count;
     uint32_t *points = weir__pool_copy(&planner->pool, at->points, count, sizeof *points);
@@ -467,6 +485,7 @@ static int try_some(struct weir_planner *planner, uint32_t shape, uint32_t budge
 }
 
 static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
+    assert(shape < planner->shape_count);
     const struct weir_planner_options *options = planner->options;
     uint32_t stages = planner->shapes[shape].stages, layers = options->costs->layer_count;
     uint64_t cells = (uint64_t)stages * weir__planner_chunks_at(planner, shape)->micro_batches;
@@ -489,6 +508,7 @@ static int try_shape_fully(struct weir_planner *planner, uint32_t shape) {
 
 int weir__planner_stride(struct weir_planner *planner, uint32_t shape, uint64_t limit,
                          double fastest) {
+    assert(shape < planner->shape_count);
     struct walk_path path;
     double step = HUGE_VAL;
     int status = begin_path(planner, shape, &path);
@@ -512,6 +532,7 @@ static int fill_even(struct weir_planner *planner, uint32_t shape, enum weir_che
 }
 
 static int find_bound(struct weir_planner *planner, uint32_t shape, struct start *start) {
+    assert(!start->begun && !start->done);
     bool free = weir__planner_modes_are_free(planner);
     int status = fill_even(planner, shape, WEIR_CHECKPOINT_NEVER);
     if (status != WEIR_OK) return status;
@@ -543,6 +564,7 @@ static int begin_start(struct weir_planner *planner, uint32_t shape, struct star
 }
 
 static int finish_start(struct weir_planner *planner, struct start *start, double *best) {
+    assert(start->begun);
     uint64_t limit = planner->options->memory_limit;
     double step = HUGE_VAL;
     if (!weir__planner_modes_are_free(planner) || limit == 0 || start->path.step >= HUGE_VAL)
@@ -582,6 +604,7 @@ static int walk_quickly(struct weir_planner *planner) {
 }
 
 int weir__planner_walk(struct weir_planner *planner) {
+    assert(planner->shape_count > 0 && planner->point_count == 0);
     bool free = weir__planner_modes_are_free(planner);
     double step;
     uint64_t estimate;

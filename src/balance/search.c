@@ -39,6 +39,7 @@ static uint64_t budget_of(const struct weir_partition_options *options) {
 
 /** Partitions in all: C(count - 1, parts - 1), or more than `most`. */
 static bool all_within(const struct weir_partition_options *options, uint64_t most) {
+    assert(options->parts >= 1 && options->parts <= options->count);
     double all = 1;
     uint32_t n = options->count - 1, k = options->parts - 1;
     for (uint32_t i = 1; i <= k && all <= 1e18; i++) all *= (double)(n - k + i) / i;
@@ -58,12 +59,14 @@ struct descent {
 };
 
 static double ask(struct descent *descent) {
+    assert(descent->left > 0);
     descent->left--;
     descent->asked++;
     return descent->score(descent->context, descent->sizes);
 }
 
 static bool try_move(struct descent *descent, uint32_t from, uint32_t to) {
+    assert(from < descent->parts && to < descent->parts && from != to);
     if (descent->sizes[from] == 1 || descent->left == 0) return false;
     descent->sizes[from]--;
     descent->sizes[to]++;
@@ -80,6 +83,7 @@ static bool try_move(struct descent *descent, uint32_t from, uint32_t to) {
 /** One look at every move, the near ones first; those that help are made at once, as long as they
  * do. */
 static bool sweep(struct descent *descent) {
+    assert(descent->parts >= 1);
     bool moved = false;
     uint32_t farthest = descent->parts <= ANYWHERE_MAX ? descent->parts - 1 : 1;
     for (uint32_t distance = 1; distance <= farthest; distance++)
@@ -105,6 +109,7 @@ struct heaviest {
 /** The heaviest worker; among equals the more even the better, so that a plateau has a slope. */
 static double heaviest_score(void *context, const uint32_t *sizes) {
     struct heaviest *heaviest = context;
+    assert(heaviest->load != NULL);
     const struct weir__cuts *cuts = heaviest->cuts;
     double largest = weir__partition_largest(cuts, sizes, heaviest->load), squares = 0;
     double all = cuts->prefix[cuts->count];
@@ -115,6 +120,7 @@ static double heaviest_score(void *context, const uint32_t *sizes) {
 /** Goes on from `sizes` with whatever is better, until there is nothing or the budget is spent. */
 static void improve(struct weir__cuts *cuts, uint64_t budget, uint32_t *sizes,
                     struct weir_partition_result *result) {
+    assert(cuts->moves == 0 && result->largest >= 0);
     cuts->strict = true;
     cuts->bound = result->largest;
     while (weir__cuts_next(cuts, budget)) {
@@ -133,6 +139,7 @@ static bool is_shared(const struct weir__cuts *cuts) {
 
 static int partition_shared(const struct weir_partition_options *options, uint32_t *sizes,
                             struct weir_partition_result *result) {
+    assert(budget_of(options) > 0 && workers_of(options) <= options->parts);
     struct weir__pool pool;
     struct weir__cuts cuts;
     weir__pool_init(&pool, options->allocator);
@@ -156,6 +163,7 @@ out:
 }
 
 static double heaviest_part(const struct weir_partition_options *options, const uint32_t *sizes) {
+    assert(options->parts >= 1 && options->parts <= options->count);
     double largest = 0, prefix = 0, begin = 0;
     for (uint32_t k = 0, i = 0; k < options->parts; k++, begin = prefix) {
         for (uint32_t end = i + sizes[k]; i < end; i++) prefix += options->weights[i];
@@ -210,6 +218,7 @@ struct scoring {
 
 static int score_one(void *context, const uint32_t *sizes, double largest) {
     struct scoring *scoring = context;
+    assert(scoring->result != NULL && largest >= 0);
     double score = scoring->score(scoring->context, sizes);
     scoring->result->looked++;
     if (score >= scoring->result->score) return WEIR_OK;
@@ -222,6 +231,7 @@ static int score_one(void *context, const uint32_t *sizes, double largest) {
 static int search_downhill(const struct weir_partition_options *options,
                            weir_partition_score_fn *score, void *context, uint32_t *sizes,
                            struct weir_partition_result *result) {
+    assert(sizes != NULL && result != NULL);
     struct weir__pool pool;
     struct weir__cuts cuts;
     struct descent descent = {.score = score,

@@ -22,6 +22,7 @@ struct stage_costs {
 };
 
 bool weir__layer_skips_are_valid(const struct weir_layer_costs *layers, size_t *readers) {
+    assert(layers != NULL && readers != NULL);
     *readers = 0;
     if (layers->skip_count > 0 && layers->skips == NULL) return false;
     for (uint32_t s = 0; s < layers->skip_count; s++) {
@@ -37,6 +38,7 @@ bool weir__layer_skips_are_valid(const struct weir_layer_costs *layers, size_t *
 }
 
 static bool take_room(struct stage_costs *costs, size_t readers) {
+    assert(costs->capacity >= 1 && costs->capacity <= costs->layers->layer_count);
     const struct weir_layer_costs *layers = costs->layers;
     struct weir__pool *pool = &costs->pool;
     uint32_t stages = costs->capacity;
@@ -137,6 +139,7 @@ static void add_tasks(struct weir_stage_cost *stage, double task_seconds) {
 static bool wants_gradient(const struct stage_costs *costs, const struct weir_stage_cost *stage) {
     const struct weir_layer_costs *layers = costs->layers;
     uint32_t first = stage->layer_first, end = first + stage->layer_count;
+    assert(stage->layer_count >= 1 && end <= layers->layer_count);
     bool wants = first > 0 && layers->layers[first - 1].border_gradient > 0;
     for (uint32_t s = 0; s < layers->skip_count && !wants; s++) {
         const struct weir_layer_skip *skip = &layers->skips[s];
@@ -149,6 +152,8 @@ static bool wants_gradient(const struct stage_costs *costs, const struct weir_st
 
 static void fill_stage(const struct stage_costs *costs, struct weir_stage_cost *stage,
                        uint32_t first, uint32_t count) {
+    assert(count >= 1 && first + count <= costs->layers->layer_count);
+    assert(stage >= costs->list && stage < costs->list + costs->capacity);
     const struct weir_layer_cost *layers = costs->layers->layers;
     *stage =
         (struct weir_stage_cost){.layer_first = first, .layer_count = count, .no_backward = true};
@@ -175,6 +180,7 @@ static void fill_skips(struct stage_costs *costs) {
         uint32_t source = costs->stage_of[from->source], count = 0, before = source;
         for (uint32_t r = 0; r < from->reader_count; r++) {
             uint32_t stage = costs->stage_of[from->readers[r]];
+            assert(stage >= before && stage < costs->shown.stage_count);
             if (stage != before) readers[count++] = stage;
             before = stage;
         }
@@ -192,6 +198,7 @@ static void fill_skips(struct stage_costs *costs) {
 
 int weir_stage_costs_fill(struct weir_stage_costs *costs, const uint32_t *sizes, uint32_t stages) {
     struct stage_costs *inside = (struct stage_costs *)costs;
+    assert(inside->layers != NULL && sizes != NULL);
     uint64_t sum = 0;
     bool valid = stages >= 1 && stages <= inside->capacity;
     for (uint32_t s = 0; valid && s < stages; s++) {
@@ -212,8 +219,10 @@ int weir_stage_costs_fill(struct weir_stage_costs *costs, const uint32_t *sizes,
 
 static double mean_forward(const struct weir_stage_cost *stage, enum weir_checkpoint mode,
                            uint32_t micro_batches) {
+    assert(micro_batches > 0);
     if (mode == WEIR_CHECKPOINT_DEFAULT) mode = WEIR_CHECKPOINT_EXCEPT_LAST;
     double part = (double)weir_checkpoint_count(mode, micro_batches) / micro_batches;
+    assert(part >= 0 && part <= 1);
     if (stage->no_backward) part = 0;
     return (1 - part) * stage->seconds[WEIR_KIND_F] + part * stage->forward_checkpoint;
 }
@@ -222,6 +231,7 @@ int weir_stage_costs_simulate(struct weir_stage_costs *costs, enum weir_checkpoi
                               const enum weir_checkpoint *stage_checkpoint, uint32_t micro_batches,
                               struct weir_simulate_options *options) {
     struct stage_costs *inside = (struct stage_costs *)costs;
+    assert(costs->stage_count <= inside->capacity && options != NULL);
     if (costs->stage_count == 0 || micro_batches == 0) return WEIR_ERR_ARGUMENT;
     for (uint32_t s = 0; s < costs->stage_count; s++) {
         const struct weir_stage_cost *stage = &inside->list[s];

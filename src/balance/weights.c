@@ -4,6 +4,7 @@
 
 static double time_weight(const struct weir_layer_cost *layer,
                           const struct weir_balance_options *options, double checkpointed) {
+    assert(checkpointed >= 0 && checkpointed <= 1);
     const double *seconds = layer->seconds;
     double kept = seconds[WEIR_KIND_F];
     if (options->infer || layer->no_backward) return kept;
@@ -20,6 +21,7 @@ static double lasting_weight(const struct weir_layer_cost *layer, double scale) 
 
 static double size_weight(const struct weir_layer_cost *layer,
                           const struct weir_balance_options *options, double checkpointed) {
+    assert(checkpointed >= 0 && checkpointed <= 1);
     double alive = options->alive == 0 ? options->micro_batches : options->alive;
     double lasting = lasting_weight(layer, options->parameter_scale);
     double saved = (double)layer->saved, border = (double)layer->border;
@@ -31,6 +33,7 @@ static double size_weight(const struct weir_layer_cost *layer,
 
 int weir_layer_weights(const struct weir_layer_costs *costs,
                        const struct weir_balance_options *options, double *weights) {
+    assert(costs != NULL && weights != NULL);
     size_t readers;
     uint32_t total = options->micro_batches;
     if (options->size != sizeof *options || total == 0) return WEIR_ERR_ARGUMENT;

@@ -42,6 +42,7 @@ static bool is_near(const struct weir__near *near, uint32_t unit) {
 
 /* Who has the least choice sits down first, so that wider choices are not used up in its place. */
 static uint32_t next_to_sit(const struct weir__plan_call *plan, const uint32_t *seat) {
+    assert(plan->gpu_count <= plan->workers);
     uint32_t next = WEIR__NO_WORKER, least = UINT32_MAX;
     for (uint32_t w = 0; w < plan->workers; w++) {
         const struct weir__near *gpu = weir__plan_gpu(plan, w);
@@ -57,6 +58,7 @@ static uint32_t next_to_sit(const struct weir__plan_call *plan, const uint32_t *
 /* The core with the fewest on it that no group has, of those the last: groups begin in front. */
 static uint32_t find_seat(const struct weir__plan_call *plan, const struct place_candidates *c,
                           const struct weir__near *gpu) {
+    assert(gpu != NULL);
     const struct weir__machine *machine = plan->machine;
     uint32_t best = SEAT_NONE;
     for (uint32_t i = machine->core_count; i-- > 0;) {
@@ -69,6 +71,7 @@ static uint32_t find_seat(const struct weir__plan_call *plan, const struct place
 
 static bool seat_all(const struct weir__plan_call *plan, struct place_candidates *c,
                      enum seating seating) {
+    assert(seating < SEATINGS);
     uint32_t w;
     for (w = 0; w < plan->workers; w++) c->seat[w] = SEAT_NONE;
     for (w = 0; w < plan->machine->core_count; w++) c->seated[w] = 0;
@@ -118,6 +121,7 @@ static void find_free(const struct weir__plan_call *plan, struct place_candidate
 /* Cores that nobody else has, or, if these are too few, those of this process's other pipes too. */
 static bool choose(const struct weir__plan_call *plan, struct place_candidates *c,
                    enum seating seating) {
+    assert(seating < SEATINGS);
     for (int share = 0; share <= 1; share++) {
         find_free(plan, c, share == 1);
         if (groups_first(plan, c, seating) || seats_first(plan, c, seating)) return true;
@@ -159,6 +163,7 @@ static enum seating choose_and_claim(const struct weir__plan_call *plan,
 /* ---- placements ---- */
 
 static void take_near(const struct weir__near *gpu, struct weir__worker_place *placement) {
+    assert(gpu->core_count <= WEIR__PLACE_CORES_MAX);
     placement->place.core_count = gpu->core_count;
     memcpy(placement->core_ids, gpu->core_ids, gpu->core_count * sizeof *gpu->core_ids);
 }
@@ -167,6 +172,7 @@ static void take_near(const struct weir__near *gpu, struct weir__worker_place *p
  * no worker without a seat may run on, has them for itself. */
 static void fill(const struct weir__plan_call *plan, const struct place_candidates *c,
                  enum seating seating) {
+    assert(plan->machine->core_count <= WEIR__PLACE_CORES_MAX);
     const struct weir__machine *machine = plan->machine;
     uint32_t group = 0;
     for (uint32_t w = 0; w < plan->workers; w++) {

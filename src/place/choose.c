@@ -19,6 +19,7 @@ struct deal {
 /* The end of the run of candidates in `object` that begins at `first`. */
 static uint32_t run_end(const struct deal *deal, hwloc_obj_t object, uint32_t first,
                         uint32_t last) {
+    assert(first <= last);
     const struct weir__core *cores = deal->machine->cores;
     uint32_t end = first;
     while (end < last && hwloc_bitmap_isset(object->cpuset, cores[deal->candidates[end]].unit)) {
@@ -50,6 +51,7 @@ static hwloc_obj_t tightest_child(const struct deal *deal, hwloc_obj_t object, u
 
 /* Makes groups of the cores of a run that nobody has. */
 static void deal_left_over(struct deal *deal, uint32_t first, uint32_t last, uint32_t groups) {
+    assert(first <= last && deal->threads > 0);
     uint32_t missing = groups * deal->threads;
     for (uint32_t i = first; i < last && missing > 0; i++) {
         uint32_t *owner = &deal->owner[deal->candidates[i]];

@@ -25,6 +25,7 @@ static socklen_t claim_address(uint32_t core_id, struct sockaddr_un *address) {
 }
 
 static bool is_bound_to(int fd, const struct sockaddr_un *address, socklen_t bytes) {
+    assert(fd >= 0);
     struct sockaddr_un own;
     socklen_t own_bytes = sizeof own;
     if (getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0) return false;

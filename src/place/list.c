@@ -18,6 +18,7 @@ struct list_reading {
 };
 
 static bool read_number(const char **at, uint32_t *number) {
+    assert(*at != NULL);
     size_t digits = strspn(*at, "0123456789");
     if (digits == 0 || digits > DIGITS_MAX) return false;
     *number = 0;
@@ -48,6 +49,7 @@ static bool add(struct list_reading *reading, uint32_t unit) {
 }
 
 static int check(const struct list_reading *reading, struct weir_faults *faults) {
+    assert(reading->absent != NULL && reading->twice != NULL);
     char cores[64], allowed[64];
     int status = WEIR_OK;
     if (!hwloc_bitmap_iszero(reading->absent)) {

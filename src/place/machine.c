@@ -52,6 +52,7 @@ static int lowest_allowed(const struct weir__machine *machine, hwloc_obj_t core)
 }
 
 static int find_cores(struct weir__machine *machine) {
+    assert(machine->core_count == 0 && machine->cores == NULL);
     hwloc_obj_type_t type = core_type(machine->topology);
     machine->capacity = object_count(machine->topology, type);
     if (machine->capacity > WEIR__PLACE_CORES_MAX) machine->capacity = WEIR__PLACE_CORES_MAX;

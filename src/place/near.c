@@ -11,6 +11,7 @@ enum { LIST_BYTES_MAX = 4096 };
 
 /* "0000:3B:00.0" or "3b:0.0" to the kernel's spelling; the driver's is upper case. */
 static bool spell(const char *address, char *text, size_t capacity) {
+    assert(address != NULL && capacity > 0);
     unsigned domain = 0, bus, device, function;
     int end = 0;
     if (sscanf(address, "%8x:%2x:%2x.%1x%n", &domain, &bus, &device, &function, &end) != 4) {
@@ -39,6 +40,7 @@ static bool read_line(const char *root, const char *address, const char *name, c
 /* The cores of the list that we may use; none where the kernel gives no list. */
 static int fill_cores(const struct weir__machine *machine, const char *list,
                       struct weir__near *near) {
+    assert(near->core_count == 0 && machine->core_count <= WEIR__PLACE_CORES_MAX);
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     if (set == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     bool good = hwloc_bitmap_list_sscanf(set, list) == 0 &&

@@ -9,6 +9,7 @@
 #include <string.h>
 
 static void place_unbound(const struct weir__plan_call *plan) {
+    assert(plan->threads > 0 && plan->gpu_count <= plan->workers);
     for (uint32_t w = 0; w < plan->workers; w++) {
         struct weir__worker_place *placement = &plan->placements[w];
         const struct weir__near *gpu = weir__plan_gpu(plan, w);
@@ -23,6 +24,7 @@ static void place_unbound(const struct weir__plan_call *plan) {
 /* ---- describing a bound worker ---- */
 
 static hwloc_bitmap_t units_of(const struct weir__worker_place *placement) {
+    assert(placement->place.core_count <= WEIR__PLACE_CORES_MAX);
     hwloc_bitmap_t set = hwloc_bitmap_alloc();
     if (set == NULL) return NULL;
     for (uint32_t i = 0; i < placement->place.core_count; i++) {
@@ -50,6 +52,7 @@ static void name_cache(hwloc_topology_t topology, hwloc_const_bitmap_t set, char
 }
 
 int weir__plan_describe(const struct weir__plan_call *plan, struct weir__worker_place *placement) {
+    assert(placement->place.core_count > 0 && !placement->place.bound);
     struct weir_place *place = &placement->place;
     hwloc_bitmap_t set = units_of(placement);
     if (set == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -72,6 +75,7 @@ static uint32_t cores_of(const struct weir__plan_call *plan, uint32_t worker) {
 
 /* Of all workers, where those that compute have `threads` each. */
 static uint64_t cores_wanted(const struct weir__plan_call *plan, uint32_t threads) {
+    assert(threads > 0);
     uint32_t computing = weir__plan_computing(plan);
     if (computing == 0) return (uint64_t)plan->workers * threads;
     return (uint64_t)computing * threads + plan->gpu_count;
@@ -118,6 +122,7 @@ static bool owns_its_cores(const struct weir__plan_call *plan, uint32_t worker,
 }
 
 static int find_exclusive(const struct weir__plan_call *plan) {
+    assert(plan->threads > 0 && plan->machine->usable_count <= plan->machine->core_count);
     const struct weir__machine *machine = plan->machine;
     size_t cores = machine->core_count;
     uint32_t *owners = weir__acquire(machine->allocator, cores, sizeof *owners);
@@ -134,6 +139,7 @@ static int find_exclusive(const struct weir__plan_call *plan) {
 
 /* How many of `count` cores each worker gets that computes, or each where none does; 0: too few. */
 static uint32_t divide(const struct weir__plan_call *plan, uint32_t count) {
+    assert(plan->workers > 0);
     uint32_t computing = weir__plan_computing(plan);
     if (computing == 0) return count / plan->workers;
     return count > plan->gpu_count ? (count - plan->gpu_count) / computing : 0;
@@ -154,6 +160,7 @@ static int count_units(struct weir__plan_call *plan, const char *bind, uint32_t 
 }
 
 static int place_units(struct weir__plan_call *plan, const uint32_t *units) {
+    assert(plan->placements != NULL && plan->threads > 0);
     deal_list(plan, units);
     for (uint32_t w = 0; w < plan->workers; w++) {
         int status = weir__plan_describe(plan, &plan->placements[w]);

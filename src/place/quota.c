@@ -41,6 +41,7 @@ static bool next_line(FILE *file, char line[LINE_BYTES]) {
 
 /* Whether `item` stands in a list with commas. */
 static bool has_item(const char *list, const char *item) {
+    assert(list != NULL && item[0] != 0);
     size_t length = strlen(item);
     for (const char *at = list; at != NULL; at = strchr(at, ',')) {
         if (*at == ',') at++;

@@ -10,6 +10,7 @@
 /** The edge that action `a` gets, or WEIR__NO_ACTION. */
 static uint32_t held_by(const struct weir_table *table, const struct weir__table_index *index,
                         const bool *no_backward, uint32_t ahead, uint32_t a) {
+    assert(a < table->action_count);
     const struct weir_action *action = &table->actions[a];
     uint32_t next = action->stage + 1u;
     if (action->kind != WEIR_KIND_F || next >= table->stage_count ||
@@ -40,6 +41,7 @@ static void fill(const struct weir_table *table, const struct weir__table_index 
 
 int weir__deps_hold(const struct weir_table *table, const struct weir__deps *deps,
                     const bool *no_backward, uint32_t ahead, struct weir__deps *held) {
+    assert(deps->action_count == table->action_count && ahead > 0);
     size_t edges;
     struct weir__table_index index;
     if (!weir__add(deps->edge_count, table->action_count, &edges) || edges > UINT32_MAX) {

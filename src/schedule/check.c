@@ -92,6 +92,7 @@ static void check_density(struct check *check) {
 
 /* True if the action's numbers say something. */
 static bool check_numbers(struct check *check, uint32_t at, uint32_t worker) {
+    assert(worker < check->table->worker_count && at < check->table->action_count);
     const struct weir_table *table = check->table;
     const struct weir_action *action = &table->actions[at];
     char text[24];
@@ -118,6 +119,7 @@ static bool check_numbers(struct check *check, uint32_t at, uint32_t worker) {
 
 static void check_row_of_stage(struct check *check, uint32_t at, uint32_t worker) {
     const struct weir_action *action = &check->table->actions[at];
+    assert(action->stage < check->table->stage_count);
     uint32_t *owner = &check->index.worker[action->stage];
     if (*owner == UINT32_MAX) {
         *owner = worker;
@@ -159,6 +161,7 @@ static void check_tail(struct check *check, uint32_t at, uint32_t worker, uint32
 }
 
 static void check_row(struct check *check, uint32_t worker) {
+    assert(worker < check->table->worker_count);
     const struct weir_table *table = check->table;
     uint32_t update = WEIR__NO_ACTION;
     if (table->rows[worker] == table->rows[worker + 1]) {
@@ -191,6 +194,7 @@ static const struct {
 };
 
 static void check_order(struct check *check, uint32_t stage, uint32_t micro_batch) {
+    assert(!check->ambiguous);
     for (size_t i = 0; i < WEIR__COUNT_OF(order); i++) {
         uint32_t before = weir__table_index_get(&check->index, stage, micro_batch, order[i].before);
         uint32_t after = weir__table_index_get(&check->index, stage, micro_batch, order[i].after);
@@ -239,6 +243,7 @@ static void check_backward(struct check *check, uint32_t s, uint32_t i) {
 }
 
 static void check_stage(struct check *check, uint32_t stage) {
+    assert(stage < check->table->stage_count);
     if (check->index.worker[stage] == UINT32_MAX) {
         report(check, "stage %" PRIu32 " has no action", stage);
         return;
@@ -266,6 +271,7 @@ static void check_stage(struct check *check, uint32_t stage) {
  * waited for. */
 static uint32_t describe_wait(const struct weir__walk *walk, uint32_t worker, char *text,
                               size_t capacity) {
+    assert(walk->waits_for[worker] < walk->table->action_count);
     const struct weir_action *actions = walk->table->actions;
     uint32_t action = walk->waits_for[worker];
     uint32_t next = weir__table_worker_of(walk->table, action);
@@ -349,6 +355,7 @@ static int walk_through(struct check *check, const struct weir__deps *deps) {
 }
 
 static int check_deadlock(struct check *check) {
+    assert(!check->ambiguous);
     struct weir__deps deps;
     int status =
         weir__deps_derive(check->table, &check->index, check->flow, check->allocator, &deps);
@@ -363,6 +370,7 @@ static int check_deadlock(struct check *check) {
 /* ---- all of it ---- */
 
 static int check_contents(struct check *check) {
+    assert(check->count == 0 && check->split == NULL);
     const struct weir_table *table = check->table;
     int status = weir__table_index_init(&check->index, table, check->allocator);
     if (status != WEIR_OK) {

@@ -48,6 +48,7 @@ uint32_t weir_checkpoint_count(enum weir_checkpoint mode, uint32_t micro_batches
 
 bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage,
                         uint32_t micro_batch) {
+    assert(stage < options->stages);
     enum weir_checkpoint mode = options->checkpoint;
     if (options->stage_checkpoint != NULL &&
         options->stage_checkpoint[stage] != WEIR_CHECKPOINT_DEFAULT) {

@@ -48,6 +48,7 @@ static bool is_digit(char c) {
 }
 
 static struct csv_span trim(struct csv_span span) {
+    assert(span.begin <= span.end);
     while (span.begin < span.end && is_blank(span.begin[0])) span.begin++;
     while (span.begin < span.end && is_blank(span.end[-1])) span.end--;
     return span;
@@ -55,6 +56,7 @@ static struct csv_span trim(struct csv_span span) {
 
 /* Up to the separator, which is taken too; `rest` begins behind it. */
 static struct csv_span split(struct csv_span *rest, char separator) {
+    assert(rest->begin <= rest->end);
     struct csv_span part = *rest;
     const char *at = memchr(rest->begin, separator, (size_t)(rest->end - rest->begin));
     part.end = at != NULL ? at : rest->end;
@@ -71,6 +73,7 @@ static bool equals(struct csv_span span, const char *text) {
 
 /* A fault of the cell at hand. The cell is shown cut and without anything unprintable. */
 static void fault(struct csv_reader *reader, struct csv_span span, const char *what) {
+    assert(reader->row > 0 && reader->cell > 0);
     char shown[41];
     size_t length = 0;
     for (const char *c = span.begin; c < span.end && length < sizeof shown - 1; c++) {
@@ -86,6 +89,7 @@ static void fault(struct csv_reader *reader, struct csv_span span, const char *w
 
 /* Takes the digits at the front; false if there are none or they are above `most`. */
 static bool take_number(struct csv_span *span, uint32_t most, uint32_t *number) {
+    assert(most < UINT32_MAX);
     const char *begin = span->begin;
     uint64_t value = 0;
     while (span->begin < span->end && is_digit(span->begin[0])) {
@@ -136,6 +140,7 @@ static bool skip_word(struct csv_reader *reader, struct csv_span word) {
 
 static void add_action(struct csv_reader *reader, struct csv_span text, struct csv_span rest,
                        uint32_t kind, uint32_t stage) {
+    assert(kind < WEIR_KIND_COUNT && stage <= STAGE_MAX);
     uint32_t micro_batch = 0;
     if (weir__kinds[kind].per_micro_batch) {
         if (!take_number(&rest, MICRO_BATCH_MAX, &micro_batch)) {
@@ -181,6 +186,7 @@ static void read_action(struct csv_reader *reader, struct csv_span text) {
 
 /* (0F7;7B3)OVERLAP_F_B: its parts in order. */
 static void read_overlap(struct csv_reader *reader, struct csv_span text) {
+    assert(text.begin < text.end && text.begin[0] == '(');
     struct csv_span tail = {text.begin + 1, text.end};
     struct csv_span parts = split(&tail, ')');
     if (parts.end == text.end || !equals(trim(tail), "OVERLAP_F_B")) {
@@ -319,6 +325,7 @@ static void write_notes(const struct csv_reader *reader, struct weir_faults *not
 static void complete_row(const struct csv_reader *reader, const struct weir_table_options *options,
                          uint32_t row, bool *updated, struct weir__table_builder *out) {
     const struct weir__table_builder *in = &reader->builder;
+    assert(row < in->row_count);
     uint32_t begin = in->rows[row];
     uint32_t end = row + 1 < in->row_count ? in->rows[row + 1] : in->count;
     weir__table_row(out);
@@ -342,6 +349,7 @@ static void complete_row(const struct csv_reader *reader, const struct weir_tabl
 
 static int complete(const struct csv_reader *reader, struct weir_table **table) {
     const struct weir__table_builder *in = &reader->builder;
+    assert(reader->stage_count > 0 && !in->failed);
     struct weir_table_options options = *reader->options;
     options.stages = reader->stage_count;
     options.micro_batches = reader->micro_batch_count;

@@ -36,12 +36,14 @@ struct derivation {
 typedef void hand_over_fn(struct feeds *feeds, uint32_t from, uint32_t to);
 
 static void count_feed(struct feeds *feeds, uint32_t from, uint32_t to) {
+    assert(from != to && to < feeds->stage_count);
     (void)from;
     feeds->begin[to + 1]++;
 }
 
 /* begin[to] serves as the place to write to; restored by shift_back. */
 static void place_feed(struct feeds *feeds, uint32_t from, uint32_t to) {
+    assert(to < feeds->stage_count && feeds->begin[to] < feeds->capacity);
     feeds->from[feeds->begin[to]++] = from;
 }
 
@@ -92,6 +94,7 @@ static void drop_doubles(struct feeds *feeds, uint32_t *mark) {
         uint32_t end = feeds->begin[s + 1];
         for (uint32_t i = begin; i < end; i++) {
             uint32_t from = feeds->from[i];
+            assert(kept <= i && from < feeds->stage_count);
             if (mark[from] != s + 1) {
                 mark[from] = s + 1;
                 feeds->from[kept++] = from;
@@ -138,6 +141,7 @@ static void emit(struct derivation *derivation, uint32_t from, enum weir__edge_c
     if (from == WEIR__NO_ACTION) {
         return;
     }
+    assert(from < derivation->table->action_count && derivation->count < UINT64_MAX);
     uint32_t stage = derivation->table->actions[from].stage;
     if (derivation->index->worker[stage] == derivation->worker && from < derivation->action) {
         return; /* the row's order implies it */
@@ -156,6 +160,7 @@ static void emit_writer(struct derivation *derivation, uint32_t stage, uint32_t 
 
 static void emit_feeds(struct derivation *derivation, const struct feeds *feeds,
                        const struct weir_action *action, uint32_t effect) {
+    assert(action->stage < feeds->stage_count);
     uint32_t end = feeds->begin[action->stage + 1];
     for (uint32_t i = feeds->begin[action->stage]; i < end; i++) {
         emit_writer(derivation, feeds->from[i], action->micro_batch, effect, WEIR__CAUSE_SKIP);
@@ -205,6 +210,7 @@ static void from_tied_grads(struct derivation *derivation, const struct weir_act
     for (uint32_t t = 0; t < flow->tie_count; t++) {
         const struct weir__flow_tie *tie = &flow->ties[t];
         for (uint32_t i = 0; tie->owner == action->stage && i < tie->other_count; i++) {
+            assert(tie->others[i] < flow->stage_count);
             emit(derivation, derivation->last_gradient[tie->others[i]], WEIR__CAUSE_GRADIENT);
         }
     }
@@ -239,6 +245,7 @@ static const struct effect_rule {
 
 static void derive_action(struct derivation *derivation, uint32_t at) {
     const struct weir_action *action = &derivation->table->actions[at];
+    assert(action->kind < WEIR_KIND_COUNT && action->stage < derivation->table->stage_count);
     const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     uint32_t reads = kind->reads;
     if (derivation->flow->recompute_late && kind->waits_gradient_late) {
@@ -254,6 +261,7 @@ static void derive_action(struct derivation *derivation, uint32_t at) {
 
 /* One pass: counts, or fills in, the edges of all actions. */
 static void derive_all(struct derivation *derivation, uint32_t *begin) {
+    assert((begin == NULL) == (derivation->edges == NULL));
     const struct weir_table *table = derivation->table;
     derivation->count = 0;
     for (uint32_t w = 0; w < table->worker_count; w++) {
@@ -275,6 +283,7 @@ static void derive_all(struct derivation *derivation, uint32_t *begin) {
  * gradient, so that a table without norms, or with some only, is safe too. */
 static void find_ends(struct derivation *derivation) {
     const struct weir_table *table = derivation->table;
+    assert(table->rows[table->worker_count] == table->action_count);
     for (uint32_t s = 0; s < table->stage_count; s++) {
         derivation->last_gradient[s] = WEIR__NO_ACTION;
     }
@@ -330,6 +339,7 @@ fail_gradients:
 
 /* Both passes; what was acquired stays in `deps` on failure too. */
 static int make_edges(struct derivation *derivation, struct weir__deps *deps) {
+    assert(derivation->edges == NULL && deps->begin == NULL);
     derive_all(derivation, NULL);
     if (derivation->count > UINT32_MAX) {
         return WEIR_ERR_OVERFLOW;
@@ -350,6 +360,8 @@ static int make_edges(struct derivation *derivation, struct weir__deps *deps) {
 int weir__deps_derive(const struct weir_table *table, const struct weir__table_index *index,
                       const struct weir__flow *flow, const struct weir_allocator *allocator,
                       struct weir__deps *deps) {
+    assert(index->stage_count == table->stage_count);
+    assert(index->micro_batch_count == table->micro_batch_count);
     assert(flow->stage_count == table->stage_count);
     *deps = (struct weir__deps){.allocator = allocator, .action_count = table->action_count};
     struct derivation derivation = {

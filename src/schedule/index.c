@@ -44,6 +44,7 @@ static size_t cell_of(const struct weir__table_index *index, uint32_t stage, uin
 
 uint32_t weir__table_index_put(struct weir__table_index *index, const struct weir_action *action,
                                uint32_t at) {
+    assert(at != WEIR__NO_ACTION);
     assert(action->kind < WEIR_KIND_COUNT);
     size_t cell = cell_of(index, action->stage, action->micro_batch) + action->kind;
     uint32_t older = index->at[cell];
@@ -54,6 +55,8 @@ uint32_t weir__table_index_put(struct weir__table_index *index, const struct wei
 }
 
 void weir__table_index_fill(struct weir__table_index *index, const struct weir_table *table) {
+    assert(index->stage_count == table->stage_count);
+    assert(index->micro_batch_count == table->micro_batch_count);
     for (uint32_t a = 0; a < table->action_count; a++) {
         weir__table_index_put(index, &table->actions[a], a);
     }
@@ -62,11 +65,13 @@ void weir__table_index_fill(struct weir__table_index *index, const struct weir_t
 
 uint32_t weir__table_index_get(const struct weir__table_index *index, uint32_t stage,
                                uint32_t micro_batch, enum weir_kind kind) {
+    assert(kind < WEIR_KIND_COUNT);
     return index->at[cell_of(index, stage, micro_batch) + kind];
 }
 
 uint32_t weir__table_index_writer(const struct weir__table_index *index, uint32_t stage,
                                   uint32_t micro_batch, uint32_t effect) {
+    assert(effect != 0 && (effect & (effect - 1)) == 0);
     const uint32_t *at = &index->at[cell_of(index, stage, micro_batch)];
     for (uint32_t kind = WEIR_KIND_COUNT; kind-- > 0;) {
         if (at[kind] != WEIR__NO_ACTION && (weir__kinds[kind].writes & effect) != 0) {

@@ -36,6 +36,7 @@ static void group(const struct weir_table *training, const uint32_t *worker_of,
 
 static void fill_row(const struct holdings *holdings, uint32_t worker,
                      struct weir__table_builder *builder) {
+    assert(worker < builder->worker_count);
     struct weir__rounds rounds = weir__rounds_of(builder->micro_batch_count, builder->worker_count);
     uint32_t first = 0;
     weir__table_row(builder);
@@ -52,6 +53,7 @@ static void fill_row(const struct holdings *holdings, uint32_t worker,
 
 int weir__table_new_infer(const struct weir_table *training, uint32_t micro_batches,
                           const struct weir_allocator *allocator, struct weir_table **table) {
+    assert(training->worker_count <= training->stage_count);
     uint32_t stages = training->stage_count, workers = training->worker_count;
     uint32_t *worker_of = weir__acquire(allocator, stages, sizeof *worker_of);
     struct holdings holdings = {

@@ -31,6 +31,7 @@ static bool per_micro_batch(const struct weir_table *table, uint32_t action) {
 /* The action's message of this sort to the worker, if there is one. */
 static uint32_t find_message(const struct lowering *lowering, uint32_t from, uint32_t receiver,
                              bool skip) {
+    assert(from < lowering->table->action_count);
     const struct weir__message *messages = lowering->exchange->messages;
     uint32_t m = lowering->first_sent[from];
     while (m != WEIR__NO_MESSAGE &&
@@ -41,6 +42,8 @@ static uint32_t find_message(const struct lowering *lowering, uint32_t from, uin
 }
 
 static uint32_t link_of(struct lowering *lowering, uint32_t sender, uint32_t receiver, uint32_t m) {
+    assert(sender != receiver && sender < lowering->table->worker_count);
+    assert(m < lowering->exchange->message_count);
     const struct weir__message *messages = lowering->exchange->messages;
     uint32_t other = lowering->links[sender];
     while (other != WEIR__NO_MESSAGE && messages[other].receiver != receiver) {
@@ -68,6 +71,7 @@ static void add_message(struct lowering *lowering, uint32_t from, uint32_t reade
                         uint32_t receiver, bool skip) {
     struct weir__exchange *exchange = lowering->exchange;
     if (find_message(lowering, from, receiver, skip) != WEIR__NO_MESSAGE) return;
+    assert(exchange->message_count < exchange->message_room);
     uint32_t m = exchange->message_count++;
     uint32_t sender = weir__table_worker_of(lowering->table, from);
     exchange->messages[m] = (struct weir__message){.from = from,
@@ -108,6 +112,7 @@ static void find_messages(struct lowering *lowering) {
 
 static void add(struct weir__exchange *exchange, uint32_t *at, enum weir__operation_kind kind,
                 uint32_t what) {
+    assert(*at < exchange->operation_room);
     exchange->operations[(*at)++] = (struct weir__operation){what, (uint8_t)kind};
 }
 
@@ -169,6 +174,7 @@ static void share_out(const struct weir__exchange *exchange, const struct moment
         share[begin[message->receiver]++] = moments[k];
     }
     memmove(begin + 1, begin, exchange->worker_count * sizeof *begin);
+    assert(begin[exchange->worker_count] == 2 * exchange->message_count);
     begin[0] = 0;
 }
 
@@ -273,6 +279,7 @@ void weir__exchange_clean_up(struct weir__exchange *exchange) {
 int weir__lower(const struct weir_table *table, const struct weir__deps *deps,
                 enum weir_receive receive, const struct weir_allocator *allocator,
                 struct weir__exchange *exchange) {
+    assert(deps->action_count == table->action_count);
     uint64_t room = (uint64_t)table->action_count + 2 * (uint64_t)deps->edge_count;
     *exchange = (struct weir__exchange){.allocator = allocator,
                                         .worker_count = table->worker_count,

@@ -8,6 +8,7 @@
 /* When the worker is free and everything that the action waits for has come. */
 static double start_of(const struct weir__deps *deps, uint32_t action, const double *copy,
                        const double *end, double free) {
+    assert(action < deps->action_count);
     double start = free;
     for (uint32_t e = deps->begin[action]; e < deps->begin[action + 1]; e++) {
         double ready = end[deps->edges[e].from] + (copy != NULL ? copy[e] : 0.0);
@@ -33,6 +34,7 @@ static double span_of(const struct weir_table *table, const double *start, const
 int weir__table_replay(const struct weir_table *table, const struct weir__deps *deps,
                        const double *duration, const double *copy, double *start, double *end,
                        double *makespan, const struct weir_allocator *allocator) {
+    assert(duration != NULL && start != NULL && end != NULL);
     struct weir__walk walk;
     int status = weir__walk_init(&walk, table, deps, allocator);
     if (status != WEIR_OK) {

@@ -52,6 +52,7 @@ bool weir_schedule_can_share(const char *name, uint32_t count) {
 
 /* "gpipe, 1f1b" */
 static void list_schedules(char *text, size_t capacity) {
+    assert(capacity > 0);
     size_t used = 0;
     text[0] = 0;
     for (size_t i = 0; i < WEIR__COUNT_OF(schedules) && used < capacity; i++) {
@@ -99,6 +100,7 @@ int weir__table_options_read(const struct weir_table_options *options,
 
 static uint32_t workers_of(const struct weir__named_schedule *schedule,
                            const struct weir_table_options *options) {
+    assert(schedule != NULL);
     return options->workers > 0 ? options->workers
                                 : options->stages / weir__default_sharing(schedule);
 }
@@ -167,6 +169,7 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
     }
     const struct weir__named_schedule *schedule = find_schedule(own.schedule);
     own.workers = workers_of(schedule, &own);
+    assert(schedule != NULL && own.workers > 0);
     struct weir__table_builder builder;
     weir__table_begin(&builder, own.allocator, own.stages, own.workers, own.micro_batches);
     builder.no_backward = own.no_backward;

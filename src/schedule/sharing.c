@@ -20,6 +20,7 @@ bool weir__can_share(const struct weir__named_schedule *schedule, uint32_t count
 /* Where only the number of stages is given: two per worker. */
 static void check_stages(const struct weir__named_schedule *schedule, uint32_t stages,
                          struct weir_faults *faults) {
+    assert(stages > 0);
     bool exact = schedule->sharing == WEIR__SHARING_TWO;
     if (stages == 1) {
         weir_faults_add(faults, "1 stage: %s has %s2 per worker; the nearest is 2 stages",
@@ -37,6 +38,7 @@ static void check_stages(const struct weir__named_schedule *schedule, uint32_t s
 static void check_exact(const struct weir__named_schedule *schedule,
                         const struct weir_table_options *options, uint32_t each,
                         struct weir_faults *faults) {
+    assert(each > 0 && options->workers > 0);
     uint32_t stages = options->stages, workers = options->workers;
     uint64_t wanted = (uint64_t)workers * each;
     if (wanted == stages) {
@@ -71,6 +73,7 @@ static void check_some(const struct weir_table_options *options, struct weir_fau
 
 static void check_even(const struct weir__named_schedule *schedule,
                        const struct weir_table_options *options, struct weir_faults *faults) {
+    assert(options->workers > 0);
     uint32_t stages = options->stages, workers = options->workers, rest = stages % workers;
     if (workers > stages) {
         check_some(options, faults);
@@ -86,6 +89,7 @@ static void check_even(const struct weir__named_schedule *schedule,
 
 void weir__sharing_check(const struct weir__named_schedule *schedule,
                          const struct weir_table_options *options, struct weir_faults *faults) {
+    assert(options->stages > 0);
     bool given = options->workers > 0;
     if (schedule == NULL) {
         check_some(options, faults);

@@ -25,6 +25,7 @@ static bool frees(const struct weir_action *action) {
 
 /* The first R at `from` or behind, and how far it may go; the part begins at `begin`. */
 static void find_next(struct slack *slack, uint32_t begin, uint32_t from) {
+    assert(begin <= from && from <= slack->stop);
     uint32_t next = from;
     while (next < slack->stop && slack->actions[next].kind != WEIR_KIND_R) {
         next++;
@@ -43,6 +44,8 @@ static void find_next(struct slack *slack, uint32_t begin, uint32_t from) {
 
 /* Takes the next R out and puts it in at `to`, from `free` on. */
 static void move_next(struct slack *slack, uint32_t to, double free) {
+    assert(to < slack->next && slack->next < slack->stop);
+    assert(slack->actions[slack->next].kind == WEIR_KIND_R);
     struct weir_action action = slack->actions[slack->next];
     double duration = slack->end[slack->next] - slack->start[slack->next];
     for (uint32_t a = slack->next; a > to; a--) {
@@ -58,6 +61,7 @@ static void move_next(struct slack *slack, uint32_t to, double free) {
 
 /* One part of a row, whose first action may be the row's: nothing stands before that. */
 static void fill_part(struct slack *slack, uint32_t row, uint32_t begin) {
+    assert(row <= begin && begin <= slack->stop);
     find_next(slack, begin, begin);
     for (uint32_t a = begin; a < slack->stop && slack->next < slack->stop; a++) {
         if (a >= slack->next) {
@@ -74,6 +78,7 @@ static void fill_part(struct slack *slack, uint32_t row, uint32_t begin) {
 }
 
 static void fill_rows(const struct weir_table *table, struct slack *slack) {
+    assert(slack->start != NULL && slack->end != NULL);
     for (uint32_t w = 0; w < table->worker_count; w++) {
         uint32_t row = table->rows[w], begin = row;
         while (begin < table->rows[w + 1]) {

@@ -37,6 +37,7 @@ void weir__table_row(struct weir__table_builder *builder) {
 
 /* Doubles the room for actions; false when there is no memory or 32 bits do not count them. */
 static bool grow(struct weir__table_builder *builder) {
+    assert(builder->count == builder->capacity);
     uint32_t capacity = builder->capacity == 0 ? 64 : builder->capacity * 2;
     if (capacity <= builder->capacity) {
         return false;
@@ -78,6 +79,7 @@ void weir__table_abandon(struct weir__table_builder *builder) {
 }
 
 int weir__table_finish(struct weir__table_builder *builder, struct weir_table **table) {
+    assert(builder->count <= builder->capacity && table != NULL);
     struct owned_table *owned = NULL;
     if (!builder->failed) {
         assert(builder->row_count == builder->worker_count);
@@ -131,6 +133,7 @@ uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action) 
             high = middle;
         }
     }
+    assert(table->rows[low] <= action && action < table->rows[low + 1]);
     return low;
 }
 

@@ -54,9 +54,11 @@ void weir__walk_clean_up(struct weir__walk *walk) {
 
 /* True if the worker's next action may run; else the worker is parked on what it lacks. */
 static bool runnable(struct weir__walk *walk, uint32_t worker) {
+    assert(walk->cursor[worker] < walk->table->rows[worker + 1]);
     uint32_t end = walk->deps->begin[walk->cursor[worker] + 1];
     for (; walk->edge[worker] < end; walk->edge[worker]++) {
         uint32_t from = walk->deps->edges[walk->edge[worker]].from;
+        assert(from < walk->table->action_count);
         if (!walk->done[from]) {
             walk->waits_for[worker] = from;
             walk->next_waiter[worker] = walk->waiters[from];
@@ -68,6 +70,7 @@ static bool runnable(struct weir__walk *walk, uint32_t worker) {
 }
 
 static void finish(struct weir__walk *walk, uint32_t worker, uint32_t action) {
+    assert(!walk->done[action] && walk->cursor[worker] == action);
     walk->done[action] = true;
     walk->done_count++;
     walk->cursor[worker]++; /* its edges follow those of the action before */
@@ -84,6 +87,7 @@ static void finish(struct weir__walk *walk, uint32_t worker, uint32_t action) {
 bool weir__walk_next(struct weir__walk *walk, uint32_t *action) {
     while (walk->ready_count > 0) {
         uint32_t worker = walk->ready[--walk->ready_count];
+        assert(worker < walk->table->worker_count);
         uint32_t next = walk->cursor[worker];
         if (next < walk->table->rows[worker + 1] && runnable(walk, worker)) {
             finish(walk, worker, next);

@@ -83,6 +83,7 @@ static struct weir__skip_layout *allocate(const struct weir_allocator *allocator
 }
 
 static const char *keep_text(char **free, const char *text) {
+    assert(*free != NULL);
     size_t bytes = bytes_of(text);
     char *kept = *free;
     memcpy(kept, text != NULL ? text : "", bytes);
@@ -104,6 +105,7 @@ static void sort_ascending(uint32_t *numbers, uint32_t count) {
  * source. Uses come in owner order, so stages are nearly sorted already. */
 static uint32_t collect_readers(const struct route_plan *plan, uint32_t begin, uint32_t end,
                                 uint32_t source, uint32_t route, uint32_t *readers) {
+    assert(begin < end && readers != NULL);
     uint32_t count = 0;
     for (uint32_t i = begin; i < end; i++) {
         const struct weir__skip_decl *use = &plan->declarations[plan->order[i]];
@@ -120,6 +122,8 @@ static uint32_t collect_readers(const struct route_plan *plan, uint32_t begin, u
 /* Adds a route for order[begin .. end) if a stage other than the source reads it. */
 static void add_route(struct weir__skip_layout *layout, const struct route_plan *plan,
                       uint32_t begin, uint32_t end, uint32_t **readers, char **texts) {
+    assert(*texts <= layout->texts + layout->text_bytes);
+    assert(layout->route_count < layout->declaration_count);
     const struct weir__skip_decl *stash = NULL;
     for (uint32_t i = begin; i < end; i++) {
         const struct weir__skip_decl *use = &plan->declarations[plan->order[i]];
@@ -160,6 +164,7 @@ static void find_routes(struct weir__skip_layout *layout, const struct route_pla
 
 /* Sorts the found routes by source, keeping the order of first declarations. */
 static void place_routes(struct weir__skip_layout *layout, const struct route_plan *plan) {
+    assert(plan->place[0] == 0 && layout->route_count <= layout->declaration_count);
     for (uint32_t r = 0; r < layout->route_count; r++) {
         plan->place[plan->found[r].source + 1]++;
     }
@@ -189,6 +194,7 @@ static void list_arriving(struct weir__skip_layout *layout) {
         begin[s + 1] += begin[s];
     }
     uint32_t total = begin[layout->stage_count];
+    assert(total <= layout->declaration_count);
     for (uint32_t r = layout->route_count; r-- > 0;) {
         const struct weir__skip_route *route = &layout->routes[r];
         for (uint32_t k = 0; !route->empty && k < route->reader_count; k++) {
@@ -229,6 +235,7 @@ int weir__skip_layout_new(const struct weir_allocator *allocator,
                           const struct weir__skip_decl *declarations, uint32_t count,
                           const uint32_t *stage_of_owner, uint32_t stage_count,
                           struct weir__skip_layout **layout) {
+    assert(layout != NULL && stage_count > 0);
     struct route_plan plan = {.declarations = declarations, .stage_of_owner = stage_of_owner};
     if (!plan_init(&plan, allocator, count, stage_count)) {
         return WEIR_ERR_OUT_OF_MEMORY;
@@ -288,6 +295,7 @@ static uint32_t search(const struct weir__skip_layout *layout, const char *name_
 
 int weir__skip_layout_find(const struct weir__skip_layout *layout, const char *name_space,
                            const char *name, struct weir_error *error, uint32_t *route) {
+    assert(name != NULL && route != NULL);
     const char *space = name_space != NULL ? name_space : "";
     uint32_t found = search(layout, space, name);
     if (found == layout->route_count || layout->routes[found].empty) {

@@ -13,10 +13,12 @@ static const char *name_of(const struct weir__portal *portal) {
 }
 
 void weir__portal_reset(struct weir__portal *portal, const char *name, uint32_t life_full) {
+    assert(portal != NULL);
     *portal = (struct weir__portal){.name = name, .life_full = life_full};
 }
 
 int weir__portal_put(struct weir__portal *portal, void *value, struct weir_error *error) {
+    assert(portal->state == WEIR__PORTAL_PUT || portal->life == 0);
     (void)error;
     if (portal->state == WEIR__PORTAL_NEW) {
         portal->state = WEIR__PORTAL_PUT;
@@ -47,6 +49,7 @@ int weir__portal_use(struct weir__portal *portal, void **value, struct weir_erro
 
 int weir__portal_put_gradient(struct weir__portal *portal, void *gradient,
                               struct weir_error *error) {
+    assert(portal->gradient_state <= WEIR__GRADIENT_USED);
     if (portal->gradient_state != WEIR__GRADIENT_NONE) {
         return weir__fail(error, WEIR_ERR_PORTAL, "the gradient of skip '%.128s' is put twice",
                           name_of(portal));
@@ -58,6 +61,7 @@ int weir__portal_put_gradient(struct weir__portal *portal, void *gradient,
 
 int weir__portal_use_gradient(struct weir__portal *portal, void **gradient,
                               struct weir_error *error) {
+    assert(gradient != NULL);
     if (portal->gradient_state != WEIR__GRADIENT_PUT) {
         bool used = portal->gradient_state == WEIR__GRADIENT_USED;
         return weir__fail(error, WEIR_ERR_PORTAL, "the gradient of skip '%.128s' is used %s",

@@ -33,6 +33,7 @@ static bool before(const struct weir__skip_decl *declarations, uint32_t a, uint3
 /* Lets order[root] sink in a heap of `count` whose top is the last in order. */
 static void sink(const struct weir__skip_decl *declarations, uint32_t *order, uint32_t root,
                  uint32_t count) {
+    assert(root < count);
     for (;;) {
         uint32_t child = 2 * root + 1;
         if (child >= count) {
@@ -106,6 +107,7 @@ static const char *name_owner(const struct verifier *verifier, uint32_t owner, c
 /* One line: the skip, what one owner did, and what it has to do with another's doing. */
 static void fault(struct verifier *verifier, const struct weir__skip_decl *use, const char *what,
                   const struct weir__skip_decl *other, const char *advice) {
+    assert(use != NULL);
     char owner[96], second[96];
     name_owner(verifier, use->owner, owner);
     if (other != NULL) {
@@ -173,6 +175,7 @@ static void verify_use(struct verifier *verifier, const struct weir__skip_decl *
 }
 
 static void verify_skip(struct verifier *verifier) {
+    assert(verifier->use_count > 0);
     const struct weir__skip_decl *stash = first_of(verifier, WEIR_SKIP_STASH);
     const struct weir__skip_decl *pop = first_of(verifier, WEIR_SKIP_POP);
     bool used = false;

@@ -119,6 +119,7 @@ static bool beats(const struct auto_search *search, const struct weir_prediction
 /* The table is the search's from here on: it is the best so far, or destroyed. One that skips and
  * borders do not allow is no candidate. */
 static int compete(struct auto_search *search, struct weir_table *table, const char *name) {
+    assert(table != NULL);
     struct weir_prediction prediction;
     int status = simulate(search, table, &prediction);
     if (status != WEIR_OK || !beats(search, &prediction)) {
@@ -159,6 +160,7 @@ static bool has_split(const struct weir_table *table) {
 
 /* Of each stage, are gradients summed in ascending micro-batches? */
 static bool is_ascending(const struct auto_search *search, const struct weir_table *table) {
+    assert(table->stage_count == search->options.stages);
     uint32_t *summed = search->table_workers;
     memset(summed, 0, search->options.stages * sizeof *summed);
     for (uint32_t a = 0; a < table->action_count; a++) {
@@ -170,6 +172,7 @@ static bool is_ascending(const struct auto_search *search, const struct weir_tab
 }
 
 static bool is_placed_so(const struct auto_search *search, const struct weir_table *table) {
+    assert(table->stage_count == search->options.stages);
     size_t bytes = search->options.stages * sizeof *search->stage_workers;
     weir__table_workers(table, search->table_workers);
     return memcmp(search->table_workers, search->stage_workers, bytes) == 0;
@@ -223,6 +226,7 @@ static int try_all_named(struct auto_search *search, const struct weir__auto_pro
 
 static int compete_plan(struct auto_search *search, const struct weir__auto_problem *problem,
                         struct weir__auto_bench *bench) {
+    assert(bench->best.count > 0);
     struct weir__table_builder builder;
     struct weir_table *table = NULL;
     weir__table_begin(&builder, problem->allocator, problem->stage_count, problem->worker_count,
@@ -239,6 +243,7 @@ static int compete_plan(struct auto_search *search, const struct weir__auto_prob
  * not gone on with. */
 static bool build(const struct auto_search *search, const struct weir__auto_problem *problem,
                   struct weir__auto_bench *bench) {
+    assert(problem->feasible);
     uint64_t all = bench->work_most;
     bool small = problem->slot_count <= WEIR__AUTO_PROOF_SLOTS;
     bool known = search->result.table != NULL;
@@ -254,6 +259,7 @@ static bool build(const struct auto_search *search, const struct weir__auto_prob
 
 /* What the worker that needs most needs, in the placement where that is least. */
 static void note_shortage(struct auto_search *search, const struct weir__auto_problem *problem) {
+    assert(!problem->feasible);
     for (int amount = WEIR__AUTO_AMOUNTS; amount-- > 0;) {
         uint32_t most = UINT32_MAX;
         for (uint32_t w = 0; w < problem->worker_count; w++) {
@@ -310,6 +316,7 @@ out:
 /* In loop order, or down and up again. */
 static void place(struct auto_search *search, bool v) {
     uint32_t workers = search->options.workers;
+    assert(!v || search->options.stages == 2 * workers);
     for (uint32_t s = 0; s < search->options.stages; s++) {
         bool up = v && s >= workers;
         search->stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;

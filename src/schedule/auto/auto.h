@@ -88,10 +88,12 @@ void weir__auto_unit_costs(struct weir_simulate_options *costs);
 
 static inline size_t weir__auto_cell(const struct weir__auto_problem *problem, uint32_t stage,
                                      uint32_t micro_batch) {
+    assert(stage < problem->stage_count && micro_batch < problem->micro_batch_count);
     return (size_t)stage * problem->micro_batch_count + micro_batch;
 }
 static inline bool weir__auto_recomputed(const struct weir__auto_problem *problem, uint32_t stage,
                                          uint32_t micro_batch) {
+    assert(stage < problem->stage_count);
     return micro_batch < problem->stages[stage].recomputed;
 }
 

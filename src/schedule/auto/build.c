@@ -72,6 +72,7 @@ static void release_rows(const struct weir__auto_problem *problem, struct weir__
 
 int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__auto_problem *problem,
                           uint64_t work_most) {
+    assert(problem->worker_count > 0 && problem->worker_count <= problem->stage_count);
     const struct weir_allocator *allocator = problem->allocator;
     size_t cells = problem->cell_count;
     *bench = (struct weir__auto_bench){.work_most = work_most, .goal = INFINITY};
@@ -121,6 +122,7 @@ void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
 
 static void offer(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                   uint32_t stage, enum weir_kind kind, enum weir__auto_slot slot) {
+    assert(bench->offer_count < WEIR__AUTO_SLOTS * problem->stage_count);
     struct weir__auto_offer *offer = &bench->offers[bench->offer_count];
     if (!weir__auto_next(problem, &bench->state, stage, kind, &offer->step)) return;
     size_t cell = weir__auto_cell(problem, stage, offer->step.micro_batch);
@@ -130,6 +132,7 @@ static void offer(const struct weir__auto_problem *problem, struct weir__auto_be
 
 static void offer_stage(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                         uint32_t s) {
+    assert(s < problem->stage_count);
     uint32_t i = bench->state.progress[s].gradients;
     offer(problem, bench, s, WEIR_KIND_F, WEIR__AUTO_FORWARD);
     if (!problem->stages[s].backward) return;
@@ -152,6 +155,7 @@ static const struct weir__auto_offer *best_offer(const struct weir__auto_bench *
                       (!(offer->order > best->order) && offer->step.start < best->step.start);
         best = better ? offer : best;
     }
+    assert(best != NULL);
     return best;
 }
 
@@ -162,6 +166,7 @@ static uint32_t sooner(const struct weir__auto_bench *bench, uint32_t a, uint32_
 }
 
 static void play(struct weir__auto_bench *bench, uint32_t worker) {
+    assert(worker < bench->leaf_count);
     for (uint32_t k = (bench->leaf_count + worker) / 2; k > 0; k /= 2) {
         bench->winners[k] = sooner(bench, bench->winners[2 * k], bench->winners[2 * k + 1]);
     }
@@ -169,6 +174,7 @@ static void play(struct weir__auto_bench *bench, uint32_t worker) {
 
 static void find_choice(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                         uint32_t worker) {
+    assert(worker < problem->worker_count);
     struct weir__auto_step *choice = &bench->choices[worker];
     double first = INFINITY;
     bench->offer_count = 0;
@@ -216,6 +222,7 @@ static void tell(const struct weir__auto_problem *problem, struct weir__auto_ben
 /* Everybody's first choice. */
 static void begin_choices(const struct weir__auto_problem *problem,
                           struct weir__auto_bench *bench) {
+    assert(bench->leaf_count >= problem->worker_count);
     for (uint32_t w = 0; w < bench->leaf_count; w++) {
         bench->winners[bench->leaf_count + w] = w < problem->worker_count ? w : UINT32_MAX;
     }
@@ -280,6 +287,7 @@ static double latest_by(const struct weir__auto_problem *problem,
 
 void weir__auto_find_latest(const struct weir__auto_problem *problem,
                             struct weir__auto_bench *bench, const struct weir__auto_plan *plan) {
+    assert(plan->count <= problem->slot_count);
     size_t cells = problem->cell_count;
     double *gradients = &bench->latest[WEIR__AUTO_GRADIENT * cells];
     for (size_t i = 0; i < WEIR__AUTO_SLOTS * cells; i++) bench->latest[i] = plan->step;

@@ -14,6 +14,7 @@
 
 static double *order_of(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                         enum weir__auto_slot slot) {
+    assert(slot < WEIR__AUTO_SLOTS);
     return &bench->taste.order[slot * problem->cell_count];
 }
 
@@ -24,6 +25,7 @@ static void swap_plans(struct weir__auto_plan *a, struct weir__auto_plan *b) {
 }
 
 static void copy_plan(const struct weir__auto_plan *from, struct weir__auto_plan *to) {
+    assert(from != to);
     memcpy(to->steps, from->steps, from->count * sizeof *from->steps);
     to->count = from->count;
     to->step = from->step;
@@ -45,6 +47,8 @@ static bool is_done(const struct weir__auto_problem *problem,
 
 void weir__auto_imitate(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                         const struct weir_table *table, const double *starts) {
+    assert(table->stage_count == problem->stage_count);
+    assert(table->micro_batch_count == problem->micro_batch_count);
     static const enum weir__auto_slot slots[WEIR_KIND_COUNT] = {
         [WEIR_KIND_F] = WEIR__AUTO_FORWARD,  [WEIR_KIND_R] = WEIR__AUTO_RECOMPUTE,
         [WEIR_KIND_B] = WEIR__AUTO_GRADIENT, [WEIR_KIND_I] = WEIR__AUTO_GRADIENT,
@@ -95,6 +99,7 @@ static const struct repeat_block blocks[] = {
 
 /* Does another worker wait for the gradient that the stage passes on? */
 static bool is_awaited(const struct weir__auto_problem *problem, uint32_t s) {
+    assert(s < problem->stage_count);
     const struct weir__auto_feeds *out = &problem->gradients_out;
     for (uint32_t f = out->begin[s]; f < out->begin[s + 1]; f++) {
         if (problem->stages[out->list[f].stage].worker != problem->stages[s].worker) return true;
@@ -184,6 +189,7 @@ static const struct {
 
 static void mark_splits(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                         const struct weir__auto_plan *plan) {
+    assert(plan->count <= problem->slot_count);
     for (uint32_t k = 0; k < plan->count; k++) {
         const struct weir__auto_step *step = &plan->steps[k];
         if ((weir__kinds[step->kind].writes & WEIR__INPUT_GRADS) != 0) {

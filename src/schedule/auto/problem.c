@@ -46,6 +46,7 @@ static void each_feed(struct weir__auto_problem *problem, feed_fn *visit) {
 
 static double copy_of(const struct weir__auto_problem *problem, uint32_t from, uint32_t to,
                       uint64_t bytes) {
+    assert(from < problem->stage_count && to < problem->stage_count);
     const struct weir_simulate_options *costs = problem->costs;
     uint32_t a = problem->stages[from].worker, b = problem->stages[to].worker;
     if (a == b) return 0.0;
@@ -66,6 +67,7 @@ static void place_feed(struct weir__auto_problem *problem, uint32_t from, uint32
                        uint64_t bytes, bool gradient) {
     struct weir__auto_feeds *in = gradient ? &problem->gradients_in : &problem->values_in;
     struct weir__auto_feeds *out = gradient ? &problem->gradients_out : &problem->values_out;
+    assert(in->begin[to] < problem->feed_room && out->begin[from] < problem->feed_room);
     double copy = copy_of(problem, from, to, bytes);
     in->list[in->begin[to]++] = (struct weir__auto_feed){from, copy};
     out->list[out->begin[from]++] = (struct weir__auto_feed){to, copy};
@@ -92,6 +94,7 @@ static void fill_feeds(struct weir__auto_problem *problem) {
 /* ---- stages and workers ---- */
 
 static void fill_stage(struct weir__auto_problem *problem, uint32_t s, uint32_t worker) {
+    assert(s < problem->stage_count && worker < problem->worker_count);
     const struct weir_search_options *options = problem->options;
     const struct weir_simulate_options *costs = problem->costs;
     struct weir__auto_stage *stage = &problem->stages[s];
@@ -135,6 +138,7 @@ static void group(struct weir__auto_problem *problem) {
 /* Forward stage by stage, then back, each with its R right before: what is kept at most. */
 static int64_t needed_alone(const struct weir__auto_problem *problem, uint32_t w, int amount,
                             uint32_t micro_batch) {
+    assert(w < problem->worker_count && micro_batch < problem->micro_batch_count);
     int64_t now = 0, most;
     for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
         uint32_t s = problem->held[k];
@@ -150,6 +154,7 @@ static int64_t needed_alone(const struct weir__auto_problem *problem, uint32_t w
         most = now > most ? now : most;
         now -= stage->kept[amount] + stage->saved[amount];
     }
+    assert(now == 0);
     return most;
 }
 
@@ -202,6 +207,7 @@ static double least_work(struct weir__auto_problem *problem, uint32_t w, double 
 
 /* A worker cannot begin before the first micro-batch is there, and then has its work to do. */
 static void find_bound(struct weir__auto_problem *problem) {
+    assert(problem->micro_batch_count > 0);
     const double *scale = problem->costs->micro_batch_scale;
     double scales = 0.0, least = scale != NULL ? scale[0] : 1.0, arrival = 0.0;
     for (uint32_t i = 0; i < problem->micro_batch_count; i++) {
@@ -294,6 +300,8 @@ int weir__auto_problem_init(struct weir__auto_problem *problem,
                             const struct weir_search_options *options,
                             const struct weir_simulate_options *costs,
                             const uint32_t *stage_workers) {
+    assert(options->workers > 0 && options->workers <= options->stages);
+    assert(options->micro_batches > 0 && stage_workers != NULL);
     *problem = (struct weir__auto_problem){.allocator = options->allocator,
                                            .options = options,
                                            .costs = costs,

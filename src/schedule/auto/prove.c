@@ -31,6 +31,7 @@ static double seconds_of(const struct weir__auto_problem *problem, uint32_t s, e
 /* Of the stage: all that is left, and of it F alone, and all but W. */
 static void rest_of(const struct proof *proof, uint32_t s, double *all, double *forward,
                     double *gradient) {
+    assert(s < proof->problem->stage_count);
     const struct weir__auto_problem *problem = proof->problem;
     const struct weir__auto_progress *progress = &proof->bench->state.progress[s];
     const uint8_t *marks = &proof->bench->state.marks[weir__auto_cell(problem, s, 0)];
@@ -137,6 +138,7 @@ static bool comes_later(const struct weir__auto_problem *problem,
 }
 
 static void finish(struct proof *proof, uint32_t depth) {
+    assert(depth <= WEIR__AUTO_PROOF_SLOTS);
     struct weir__auto_plan *best = &proof->bench->best;
     double step = 0.0;
     for (uint32_t w = 0; w < proof->problem->worker_count; w++) {
@@ -166,6 +168,7 @@ static bool is_complete(const struct proof *proof) {
 static void branch(struct proof *proof, uint32_t depth);
 
 static void try_step(struct proof *proof, uint32_t depth, uint32_t s, enum weir_kind kind) {
+    assert(depth < proof->problem->slot_count);
     const struct weir__auto_problem *problem = proof->problem;
     struct weir__auto_state *state = &proof->bench->state;
     struct weir__auto_undo undo;
@@ -203,6 +206,7 @@ static void branch(struct proof *proof, uint32_t depth) {
 bool weir__auto_prove(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
     struct proof proof = {.problem = problem, .bench = bench};
     if (problem->slot_count > WEIR__AUTO_PROOF_SLOTS) return false;
+    assert(2 * problem->stage_count <= WEIR__AUTO_SLOTS * problem->cell_count);
     /* Nothing is built meanwhile, so the tastes' room is free: 4 numbers per cell. */
     proof.left = bench->latest_row;
     proof.forward_by = bench->latest;

@@ -42,6 +42,7 @@ static void begin_rows(const struct weir__auto_problem *problem, struct weir__au
 
 static void read_plan(const struct weir__auto_problem *problem, const struct weir__auto_plan *plan,
                       struct weir__auto_rows *rows) {
+    assert(plan->count <= problem->slot_count);
     begin_rows(problem, rows);
     for (uint32_t k = 0; k < plan->count; k++) {
         const struct weir__auto_step *step = &plan->steps[k];
@@ -136,6 +137,7 @@ static void run_entry(const struct weir__auto_problem *problem, struct weir__aut
     uint32_t writes = weir__kinds[entry->kind].writes;
     double seconds = problem->stages[entry->stage].seconds[entry->kind];
     if (scale != NULL) seconds *= scale[entry->micro_batch];
+    assert(times->count < problem->slot_count && !entry->is_void);
     times->ready[at] = ready;
     times->start[at] = (*free > ready ? *free : ready) + problem->costs->host_seconds;
     times->end[at] = *free = times->start[at] + seconds;
@@ -174,6 +176,7 @@ static bool run_rows(const struct weir__auto_problem *problem, struct weir__auto
             if (!is_ready(problem, &bench->state, &rows->list[at], &ready)) break;
             run_entry(problem, bench, at, ready, &rows->free[w]);
         }
+        assert(at >= rows->cursor[w]);
         left -= at - rows->cursor[w];
         rows->cursor[w] = at;
         rows->awake[w] = false;
@@ -210,6 +213,7 @@ static int64_t frees(const struct weir__auto_problem *problem, const struct weir
 
 static bool is_within(const struct weir__auto_problem *problem, const struct weir__auto_rows *rows,
                       uint32_t worker) {
+    assert(worker < problem->worker_count);
     for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
         int64_t limit = problem->workers[worker].limit[amount], now = 0;
         if (limit == INT64_MAX) continue;
@@ -250,6 +254,7 @@ static bool is_bound(const struct weir__auto_entry *first, const struct weir__au
 }
 
 static void move_entry(struct weir__auto_rows *rows, uint32_t from, uint32_t to) {
+    assert(from != to);
     struct weir__auto_entry moved = rows->list[from];
     if (to < from) {
         memmove(&rows->list[to + 1], &rows->list[to], (from - to) * sizeof moved);
@@ -301,6 +306,7 @@ static bool try_move(const struct weir__auto_problem *problem, struct weir__auto
 
 /* The void or real W of a backward's entry. */
 static uint32_t weight_of(const struct weir__auto_rows *rows, uint32_t worker, uint32_t at) {
+    assert(rows->begin[worker] <= at && at < rows->begin[worker + 1]);
     const struct weir__auto_entry *entry = &rows->list[at];
     for (uint32_t k = at + 1; k < rows->begin[worker + 1]; k++) {
         const struct weir__auto_entry *other = &rows->list[k];
@@ -316,6 +322,7 @@ static bool try_change(const struct weir__auto_problem *problem, struct weir__au
                        uint32_t worker, uint32_t at) {
     struct weir__auto_rows *rows = &bench->rows;
     struct weir__auto_entry *entry = &rows->list[at];
+    assert(entry->kind == WEIR_KIND_B || entry->kind == WEIR_KIND_I);
     uint32_t weight = weight_of(rows, worker, at);
     if (problem->options->whole_backward || weight == at) return false;
     bool split = entry->kind == WEIR_KIND_I;
@@ -440,6 +447,7 @@ static int64_t peak_of(const struct weir__auto_problem *problem,
 
 void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                       const struct weir_table *table) {
+    assert(table->worker_count == problem->worker_count);
     struct weir__auto_rows *rows = &bench->rows;
     uint32_t at = 0;
     for (uint32_t w = 0; w < problem->worker_count; w++) {

@@ -44,6 +44,7 @@ static bool read_options(const struct weir_table_options *options,
  * faster: all tables of a pipe, for any number of micro-batches, must agree. */
 static void place(const struct weir_search_options *search, uint32_t *stage_workers) {
     uint32_t workers = search->workers;
+    assert(workers > 0);
     for (uint32_t s = 0; s < search->stages; s++) {
         bool up = search->stages == 2 * workers && s >= workers;
         stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;
@@ -92,6 +93,7 @@ static void check(const struct weir_table_options *options, struct weir_faults *
 
 /* Takes over what the builder is given to fill. */
 static void fill(const struct weir_table_options *options, struct weir__table_builder *builder) {
+    assert(builder->row_count == 0);
     struct weir_table *table = NULL;
     if (search_table(options, false, NULL, &table) != WEIR_OK) {
         builder->failed = true;

@@ -65,6 +65,7 @@ struct holding {
 static struct holding holding_of(const struct weir__auto_problem *problem,
                                  const struct weir__auto_state *state, uint32_t worker, int amount,
                                  uint32_t i, const struct thought *thought) {
+    assert(worker < problem->worker_count && i < problem->micro_batch_count);
     uint32_t begin = problem->held_begin[worker], end = problem->held_begin[worker + 1];
     struct holding holding = {0, 0};
     int64_t now = 0;
@@ -106,6 +107,7 @@ static uint32_t newest_of(const struct weir__auto_problem *problem,
 
 static bool has_room(const struct weir__auto_problem *problem, const struct weir__auto_state *state,
                      uint32_t w, int amount, int64_t more, const struct thought *thought) {
+    assert(w < problem->worker_count && more >= 0);
     const struct weir__auto_worker *worker = &problem->workers[w];
     const struct weir__auto_place *place = &state->places[w];
     if (worker->limit[amount] == INT64_MAX || more == 0) return true;
@@ -124,6 +126,7 @@ static bool has_room(const struct weir__auto_problem *problem, const struct weir
 static bool memory_allows(const struct weir__auto_problem *problem,
                           const struct weir__auto_state *state,
                           const struct weir__auto_step *step) {
+    assert(step->kind == WEIR_KIND_F || step->kind == WEIR_KIND_R);
     const struct weir__auto_stage *stage = &problem->stages[step->stage];
     bool forward = step->kind == WEIR_KIND_F;
     struct thought thought = {step->stage, step->micro_batch, forward};
@@ -154,6 +157,7 @@ static bool forward_ready(const struct weir__auto_problem *problem,
                           double *ready) {
     uint32_t s = step->stage, i = step->micro_batch, ahead = problem->stages[s].ahead;
     if (ahead != 0 && i >= ahead) {
+        assert(s + 1 < problem->stage_count);
         double end = state->forward_end[weir__auto_cell(problem, s + 1, i - ahead)];
         if (end < 0.0) return false;
         *ready = end > *ready ? end : *ready;
@@ -166,6 +170,7 @@ static bool gradient_ready(const struct weir__auto_problem *problem,
                            const struct weir__auto_state *state, const struct weir__auto_step *step,
                            double *ready) {
     const struct weir__auto_progress *progress = &state->progress[step->stage];
+    assert(progress->recomputes <= problem->stages[step->stage].recomputed);
     uint32_t s = step->stage, i = step->micro_batch;
     if (i >= progress->forwards) return false;
     if (i < problem->stages[s].recomputed && i >= progress->recomputes) return false;
@@ -188,6 +193,7 @@ static bool recompute_ready(const struct weir__auto_problem *problem,
 static bool owes_weight(const struct weir__auto_problem *problem,
                         const struct weir__auto_state *state, struct weir__auto_step *step) {
     const struct weir__auto_progress *progress = &state->progress[step->stage];
+    assert(progress->weights <= progress->gradients);
     const uint8_t *marks = &state->marks[weir__auto_cell(problem, step->stage, 0)];
     uint32_t i = progress->weights;
     while (i < progress->gradients && (marks[i] & WEIR__AUTO_IS_SPLIT) == 0) i++;
@@ -197,6 +203,7 @@ static bool owes_weight(const struct weir__auto_problem *problem,
 
 bool weir__auto_next(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                      uint32_t s, enum weir_kind kind, struct weir__auto_step *step) {
+    assert(s < problem->stage_count && weir__kinds[kind].per_micro_batch);
     const struct weir__auto_stage *stage = &problem->stages[s];
     const struct weir__auto_progress *progress = &state->progress[s];
     uint32_t m = problem->micro_batch_count;
@@ -232,6 +239,7 @@ bool weir__auto_next(const struct weir__auto_problem *problem, struct weir__auto
 
 static bool is_freed_by_all(const struct weir__auto_problem *problem,
                             const struct weir__auto_state *state, uint32_t worker, uint32_t i) {
+    assert(worker < problem->worker_count);
     for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++) {
         uint32_t s = problem->held[k];
         uint8_t marks = state->marks[weir__auto_cell(problem, s, i)];
@@ -247,6 +255,7 @@ static void free_cell(const struct weir__auto_problem *problem, struct weir__aut
     state->marks[weir__auto_cell(problem, step->stage, step->micro_batch)] |= WEIR__AUTO_IS_FREED;
     for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
         place->used[amount] -= stage->kept[amount] + stage->saved[amount];
+        assert(place->used[amount] >= 0);
     }
     while (place->oldest < problem->micro_batch_count &&
            is_freed_by_all(problem, state, stage->worker, place->oldest)) {
@@ -270,6 +279,7 @@ static void keep(const struct weir__auto_problem *problem, struct weir__auto_sta
 
 void weir__auto_place_step(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                            const struct weir__auto_step *step, struct weir__auto_undo *undo) {
+    assert(step->micro_batch < problem->micro_batch_count && undo != NULL);
     struct weir__auto_place *place = &state->places[problem->stages[step->stage].worker];
     struct weir__auto_progress *progress = &state->progress[step->stage];
     size_t cell = weir__auto_cell(problem, step->stage, step->micro_batch);

@@ -29,10 +29,12 @@ struct row {
 };
 
 static void add_forward(struct row *row, int which) {
+    assert(row->forwards[which] < row->options->micro_batches);
     weir__table_add(row->builder, WEIR_KIND_F, row->stage[which], row->forwards[which]++);
 }
 
 static void add_backward(struct row *row, int which, bool split) {
+    assert(row->backwards[which] < row->forwards[which]);
     uint32_t stage = row->stage[which], i = row->backwards[which]++;
     if (!split) {
         weir__add_backward(row->builder, row->options, stage, i);
@@ -91,6 +93,8 @@ static void add_second_half(struct row *row, uint32_t behind, uint32_t worker) {
 }
 
 static void fill(const struct weir_table_options *options, struct weir__table_builder *builder) {
+    assert(options->stages == 2 * options->workers);
+    assert(options->micro_batches >= options->stages);
     uint32_t stages = options->stages, m = options->micro_batches;
     for (uint32_t w = 0; w < options->workers; w++) {
         uint32_t behind = options->workers - 1 - w;

@@ -13,6 +13,7 @@
 void weir__fill_breadth_first(const struct weir_table_options *options,
                               struct weir__table_builder *builder) {
     uint32_t workers = options->workers;
+    assert(workers > 0 && workers <= options->stages);
     for (uint32_t w = 0; w < workers; w++) {
         weir__table_row(builder);
         for (uint32_t s = w; s < options->stages; s += workers) {

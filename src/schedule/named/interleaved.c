@@ -13,6 +13,7 @@
 #include <inttypes.h>
 
 static bool divisible(uint64_t micro_batches, uint32_t workers) {
+    assert(workers > 0);
     uint64_t rounds = micro_batches / workers;
     return rounds < 2 || micro_batches % rounds == 0;
 }

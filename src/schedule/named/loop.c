@@ -12,6 +12,7 @@ uint32_t weir__loop_stages(uint32_t stages, uint32_t workers, uint32_t worker) {
 void weir__add_backward(struct weir__table_builder *builder,
                         const struct weir_table_options *options, uint32_t stage,
                         uint32_t micro_batch) {
+    assert(stage < options->stages && micro_batch < options->micro_batches);
     if (weir__checkpointed(options, stage, micro_batch)) {
         weir__table_add(builder, WEIR_KIND_R, stage, micro_batch);
     }
@@ -20,6 +21,7 @@ void weir__add_backward(struct weir__table_builder *builder,
 
 void weir__add_updates(struct weir__table_builder *builder,
                        const struct weir_table_options *options, uint32_t worker) {
+    assert(worker < options->workers);
     for (uint32_t s = worker; s < options->stages; s += options->workers) {
         weir__table_add(builder, WEIR_KIND_U, s, 0);
     }
@@ -27,6 +29,7 @@ void weir__add_updates(struct weir__table_builder *builder,
 
 void weir__add_updates_v(struct weir__table_builder *builder,
                          const struct weir_table_options *options, uint32_t worker) {
+    assert(worker < options->workers && options->stages <= 2 * options->workers);
     weir__table_add(builder, WEIR_KIND_U, worker, 0);
     if (options->stages > options->workers) {
         weir__table_add(builder, WEIR_KIND_U, options->stages - 1 - worker, 0);

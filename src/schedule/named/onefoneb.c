@@ -30,6 +30,7 @@ struct loop {
 };
 
 static void advance(const struct loop *loop, struct position *position) {
+    assert(position->round < loop->rounds.count && position->turn < loop->turns);
     uint32_t size = weir__round_size(&loop->rounds, position->round);
     if (++position->place < size) {
         return;
@@ -44,6 +45,7 @@ static void advance(const struct loop *loop, struct position *position) {
 }
 
 static uint32_t stage_at(const struct loop *loop, uint32_t turn) {
+    assert(turn < loop->turns);
     return loop->worker + turn * loop->options->workers;
 }
 
@@ -68,6 +70,7 @@ static void add_next_backward(const struct loop *loop, struct position *position
  * fewer activations, but each copy would then stand in the critical path (3 to 7% with copies of a
  * tenth of a forward and unequal times). */
 static uint64_t warm_up(const struct loop *loop, uint64_t total) {
+    assert(loop->worker < loop->options->workers);
     uint64_t behind = loop->options->workers - 1 - loop->worker;
     uint64_t warm = behind;
     if (loop->turns > 1) {

@@ -28,12 +28,14 @@ struct block {
 };
 
 static struct block block_of_half(uint64_t workers, uint64_t worker) {
+    assert(worker < workers);
     uint64_t gap = workers % 2 == 0 ? 3 : 0;
     return (struct block){{2 * worker, 3 * workers - 2 - worker, 3 * workers + gap + 2 * worker - 1,
                            6 * workers + gap - 2 - worker}};
 }
 
 static struct block block_of_min(uint64_t workers, uint64_t worker) {
+    assert(worker < workers);
     uint64_t gap = workers % 3 == 0 ? 2 : 0;
     return (struct block){{worker, 2 * workers - 1 - worker, 2 * workers + gap + worker,
                            4 * workers + gap - 1 - worker}};
@@ -52,6 +54,7 @@ static void add_row(const struct weir_table_options *options, struct block block
                 next = k;
             }
         }
+        assert(next < PASSES);
         bool first = next == 0 || next == PASSES - 1;
         weir__table_add(order, next < 2 ? WEIR_KIND_F : WEIR_KIND_I,
                         first ? worker : options->stages - 1 - worker, done[next]++);
@@ -61,6 +64,7 @@ static void add_row(const struct weir_table_options *options, struct block block
 
 static void fill(const struct weir_table_options *options, struct weir__table_builder *builder,
                  struct block (*block_of)(uint64_t workers, uint64_t worker), uint32_t most) {
+    assert(options->stages == 2 * options->workers);
     struct weir__table_builder order;
     weir__table_begin(&order, builder->allocator, options->stages, options->workers,
                       options->micro_batches);

@@ -37,6 +37,7 @@ static void clean_up(struct placing *placing) {
 /* Half of an order is I, each of which gets a W. */
 static bool init(struct placing *placing) {
     const struct weir__table_builder *order = placing->order;
+    assert(order->row_count == placing->workers);
     const struct weir_allocator *allocator = placing->allocator;
     placing->room = order->count + order->count / 2;
     placing->places = weir__acquire(allocator, placing->workers, sizeof *placing->places);
@@ -57,6 +58,7 @@ static bool init(struct placing *placing) {
 }
 
 static bool is_ready(const struct placing *placing, const struct place *place) {
+    assert(place->next <= place->end);
     if (place->next == place->end) {
         return false;
     }
@@ -70,6 +72,7 @@ static bool is_ready(const struct placing *placing, const struct place *place) {
 
 /* Moves `owed` to the oldest I without W; false if there is none. */
 static bool owes_weight(const struct placing *placing, struct place *place) {
+    assert(place->owed <= place->next);
     while (place->owed < place->next && placing->order->actions[place->owed].kind != WEIR_KIND_I) {
         place->owed++;
     }
@@ -84,10 +87,12 @@ static void take(struct placing *placing, struct place *place) {
     } else if (owes_weight(placing, place)) {
         action = placing->order->actions[place->owed++];
         action.kind = WEIR_KIND_W;
+        assert(place->live > 0);
         place->live--;
     } else {
         return;
     }
+    assert(place->begin + place->length < placing->room);
     placing->actions[place->begin + place->length++] = action;
     place->ran = true;
 }

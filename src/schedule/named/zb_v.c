@@ -32,6 +32,7 @@ static void add(struct zb_v_row *row, enum list list) {
 }
 
 static void add_row(struct zb_v_row *row, uint32_t worker, uint32_t workers) {
+    assert(worker < workers);
     uint32_t behind = workers - worker;
     weir__table_row(row->order);
     for (uint32_t k = 0; k < 2 * behind - 1; k++) {
@@ -54,6 +55,7 @@ static void add_row(struct zb_v_row *row, uint32_t worker, uint32_t workers) {
 }
 
 static void fill(const struct weir_table_options *options, struct weir__table_builder *builder) {
+    assert(options->stages == 2 * options->workers);
     uint32_t workers = options->workers;
     struct weir__table_builder order;
     weir__table_begin(&order, builder->allocator, options->stages, workers, options->micro_batches);

@@ -14,6 +14,7 @@
 
 static void add_row(struct weir__table_builder *order, uint32_t stage, uint32_t micro_batches,
                     uint64_t warm_up) {
+    assert(warm_up > 0);
     uint32_t forward = 0;
     weir__table_row(order);
     while (forward < micro_batches && forward < warm_up) {
@@ -29,6 +30,7 @@ static void add_row(struct weir__table_builder *order, uint32_t stage, uint32_t 
 
 static void fill(const struct weir_table_options *options, struct weir__table_builder *builder,
                  bool second) {
+    assert(options->stages == options->workers);
     uint32_t workers = options->workers;
     struct weir__table_builder order;
     weir__table_begin(&order, builder->allocator, workers, workers, options->micro_batches);

@@ -31,12 +31,14 @@ struct run {
 
 static void wake(struct run *run, uint32_t worker) {
     if (!run->waits[worker]) return;
+    assert(run->ready_count < run->exchange->worker_count);
     run->waits[worker] = false;
     run->ready[run->ready_count++] = worker;
 }
 
 static bool is_at(const struct run *run, uint32_t worker, enum weir__operation_kind kind,
                   uint32_t message) {
+    assert(worker < run->exchange->worker_count);
     uint32_t at = run->cursor[worker];
     if (at == run->exchange->begin[worker + 1]) return false;
     const struct weir__operation *operation = &run->exchange->operations[at];
@@ -45,6 +47,7 @@ static bool is_at(const struct run *run, uint32_t worker, enum weir__operation_k
 
 /* A send or receive meets its counterpart, which goes on with it. */
 static bool meet(struct run *run, const struct weir__message *message, uint32_t m, bool sends) {
+    assert(run->depth == 0);
     uint32_t other = sends ? message->receiver : message->sender;
     if (!is_at(run, other, sends ? WEIR__RECEIVE : WEIR__SEND, m)) return false;
     run->cursor[other]++;
@@ -53,6 +56,7 @@ static bool meet(struct run *run, const struct weir__message *message, uint32_t 
 }
 
 static bool try_send(struct run *run, uint32_t m) {
+    assert(m < run->exchange->message_count && !run->sent[m]);
     const struct weir__message *message = &run->exchange->messages[m];
     if (run->depth == 0) return meet(run, message, m, true);
     if (run->depth != WEIR_LINKS_UNBOUNDED && run->carried[message->link] >= run->depth) {
@@ -68,6 +72,7 @@ static bool try_receive(struct run *run, uint32_t m) {
     const struct weir__message *message = &run->exchange->messages[m];
     if (run->depth == 0) return meet(run, message, m, false);
     if (!run->sent[m]) return false;
+    assert(run->carried[message->link] > 0);
     run->carried[message->link]--;
     wake(run, message->sender);
     return true;
@@ -83,6 +88,7 @@ static void run_worker(struct run *run, uint32_t worker) {
 }
 
 static void run_all(struct run *run) {
+    assert(run->ready_count == 0);
     for (uint32_t w = 0; w < run->table->worker_count; w++) {
         run->cursor[w] = run->exchange->begin[w];
         run->ready[run->ready_count++] = w;
@@ -124,6 +130,7 @@ static void describe(const struct run *run, uint32_t worker, char *text, size_t 
 }
 
 static void report_circle(struct run *run, uint32_t first) {
+    assert(is_stuck(run, first));
     char line[440], wait[128], links[40] = "unbounded links";
     size_t used = 0;
     uint32_t worker = first;
@@ -183,6 +190,7 @@ static void release(struct run *run) {
 
 static int check_exchange(const struct weir_table *table, const struct weir__exchange *exchange,
                           const struct weir_links_options *options, struct weir_faults *faults) {
+    assert(exchange->worker_count == table->worker_count);
     struct run run = {.table = table,
                       .exchange = exchange,
                       .allocator = options->allocator,

@@ -39,6 +39,7 @@ static void account(struct weir__sim *sim, const struct weir_action *action, uin
                     double start, double end) {
     struct weir__sim_stage *stage = &sim->stages[action->stage];
     struct weir__sim_worker *worker = &sim->workers[stage->worker];
+    assert(stage->worker < sim->table->worker_count);
     if (stage->backwards == 0) return;
     if ((writes & WEIR__OUTPUTS) != 0) {
         bool later = weir__sim_is_recomputed(sim, action->stage, action->micro_batch);
@@ -92,6 +93,7 @@ static inline bool write_end(struct weir__sim *sim, double *slot, double end) {
 /* The first skip that is not there yet, or NULL. */
 static double *missing_value(struct weir__sim *sim, const struct weir__sim_stage *stage,
                              uint32_t micro_batch, struct inputs *inputs) {
+    assert(stage->values_end == stage->gradients_begin);
     for (uint32_t i = stage->values_begin; i < stage->values_end; i++) {
         const struct weir__sim_feed *feed = &sim->feeds[i];
         double *end = &weir__sim_cell(sim, feed->stage, micro_batch)->forward;
@@ -121,6 +123,7 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
         if (!known(inputs, end, stage->value_copy)) return end;
     }
     if ((reads & WEIR__OUTPUT_GRADS) != 0 && stage->waits_gradient) {
+        assert(action->stage + 1u < sim->table->stage_count);
         double *end = &(cell + sim->stride)->gradient;
         if (!known(inputs, end, stage->gradient_copy)) return end;
     }
@@ -137,6 +140,7 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
         lacks = &cell->gradient;
     }
     if (lacks == NULL && stage->ahead != 0 && action->micro_batch >= stage->ahead) {
+        assert(action->stage + 1u < sim->table->stage_count);
         double *end = &(cell + sim->stride - stage->ahead)->forward;
         lacks = known(inputs, end, 0.0) ? NULL : end;
     }
@@ -144,6 +148,7 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
 }
 
 static void park(struct weir__sim *sim, uint32_t worker, double *slot) {
+    assert(*slot < 0.0 && worker < sim->table->worker_count);
     sim->workers[worker].next_waiter = take_waiters(slot);
     *slot = -2.0 - (double)worker;
 }
@@ -162,6 +167,7 @@ static bool stage_ready(struct weir__sim *sim, const struct weir_action *action,
 
 /* What the action's orders lack first, or NULL. */
 static double *missing_order(struct weir__sim *sim, uint32_t at, struct inputs *inputs) {
+    assert(sim->ordered != NULL && at < sim->table->action_count);
     const struct weir_simulate_options *options = sim->options;
     for (uint32_t i = options->order_begin[at]; i < options->order_begin[at + 1]; i++) {
         double *end = &sim->ordered[options->order_from[i]];
@@ -234,6 +240,7 @@ static bool publish(struct weir__sim *sim, const struct weir_action *action, uin
         fresh = write_end(sim, forward ? &cell->forward : &cell->gradient, end);
     }
     if ((writes & (WEIR__PARAM_GRADS | WEIR__NORMS)) != 0) {
+        assert(sim->barrier_left > 0);
         sim->stages[action->stage].backwards_left -= (writes & WEIR__PARAM_GRADS) != 0;
         sim->barrier_end = end > sim->barrier_end ? end : sim->barrier_end;
         if (--sim->barrier_left == 0) {
@@ -246,6 +253,7 @@ static bool publish(struct weir__sim *sim, const struct weir_action *action, uin
 
 static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_worker *worker,
                        const struct inputs *inputs) {
+    assert(at < sim->table->action_count && sim->done_count < sim->table->action_count);
     const struct weir_action *action = &sim->table->actions[at];
     const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     double seconds = seconds_of(sim, action);
@@ -271,6 +279,7 @@ static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_work
 
 /* Until it is parked or at its row's end; false where an action stands twice. */
 static bool run_worker(struct weir__sim *sim, uint32_t w) {
+    assert(w < sim->table->worker_count);
     struct weir__sim_worker *worker = &sim->workers[w];
     uint32_t end = sim->table->rows[w + 1];
     bool late = sim->options->recompute_late;
@@ -290,6 +299,7 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
 
 void weir__sim_rewind(struct weir__sim *sim) {
     const struct weir_table *table = sim->table;
+    assert(sim->stride >= table->micro_batch_count);
     for (size_t i = 0; i < table->stage_count * sim->stride; i++) {
         sim->cells[i] = (struct weir__sim_cell){-1.0, -1.0};
     }
@@ -335,6 +345,7 @@ static void finish(struct weir__sim *sim) {
 }
 
 bool weir__sim_run(struct weir__sim *sim) {
+    assert(sim->ready_count == sim->table->worker_count && sim->done_count == 0);
     while (sim->ready_count > 0) {
         if (!run_worker(sim, sim->ready[--sim->ready_count])) return false;
     }

@@ -174,6 +174,7 @@ static size_t count_feeds(const struct weir_simulate_options *options) {
 
 static void carve_all(struct weir__sim *sim, struct carve *carve) {
     const struct weir_table *table = sim->table;
+    assert(sim->stride >= table->micro_batch_count);
     size_t stages = table->stage_count, workers = table->worker_count;
     size_t cells = 0;
     carve->overflow = !weir__multiply(stages, sim->stride, &cells);
@@ -200,6 +201,7 @@ static size_t stride_of(uint32_t micro_batches) {
 }
 
 static bool grow(struct weir_simulator *simulator, size_t bytes) {
+    assert((simulator->block == NULL) == (simulator->block_bytes == 0));
     if (bytes <= simulator->block_bytes) return true;
     weir__release(simulator->allocator, simulator->block, simulator->block_bytes, 1);
     simulator->block = weir__acquire(simulator->allocator, bytes, 1);
@@ -220,6 +222,7 @@ static int lay_out(struct weir_simulator *simulator) {
     if (!grow(simulator, carve.used)) return WEIR_ERR_OUT_OF_MEMORY;
     carve = (struct carve){.base = simulator->block};
     carve_all(sim, &carve);
+    assert(carve.used <= simulator->block_bytes);
     if (!sim->options->want_actions) sim->start = sim->end = NULL;
     if (sim->options->order_begin == NULL) sim->ordered = NULL;
     return WEIR_OK;
@@ -235,6 +238,7 @@ static bool is_sound(const struct weir_table *table, const struct weir_action *a
 
 /* Enters what the walk must know of an action beforehand; false if it cannot be. */
 static bool enter(struct weir__sim *sim, const struct weir_action *action, uint32_t worker) {
+    assert(worker < sim->table->worker_count);
     if (!is_sound(sim->table, action)) return false;
     struct weir__sim_stage *stage = &sim->stages[action->stage];
     uint32_t writes = weir__kinds[action->kind].writes;
@@ -279,6 +283,7 @@ static bool crosses(const struct weir__sim *sim, uint32_t from, uint32_t to) {
 }
 
 static double copy_of(const struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
+    assert(from < sim->table->stage_count && to < sim->table->stage_count);
     uint32_t a = sim->stages[from].worker, b = sim->stages[to].worker;
     if (a == b || a == UINT32_MAX || b == UINT32_MAX) return 0.0;
     const struct weir_simulate_options *options = sim->options;
@@ -296,6 +301,7 @@ static bool border_differentiable(const struct weir_simulate_options *options, u
 }
 
 static void cost_stage(struct weir__sim *sim, uint32_t s) {
+    assert(s < sim->table->stage_count);
     const struct weir_simulate_options *options = sim->options;
     struct weir__sim_stage *stage = &sim->stages[s];
     bool last = s + 1 == sim->table->stage_count;
@@ -349,6 +355,7 @@ static void count_gradient(struct weir__sim *sim, uint32_t from, uint32_t to, ui
 }
 
 static void place_value(struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
+    assert(sim->stages[to].values_end < sim->stages[to].gradients_begin);
     double copy = copy_of(sim, from, to, bytes);
     sim->feeds[sim->stages[to].values_end++] = (struct weir__sim_feed){from, copy};
 }
@@ -383,6 +390,7 @@ static void move(struct weir_prediction *prediction, uint64_t bytes) {
 /* A value goes to a worker once, whichever of its stages reads it first. */
 static bool had_it(const struct weir__sim *sim, const struct weir_simulate_skip *skip,
                    uint32_t reader) {
+    assert(reader < skip->reader_count);
     uint32_t worker = sim->stages[skip->readers[reader]].worker;
     bool had = sim->stages[skip->source].worker == worker;
     for (uint32_t r = 0; !had && r < reader; r++) {
@@ -422,6 +430,7 @@ static void count_moves(const struct weir__sim *sim, struct weir_prediction *pre
 /* ---- the prediction ---- */
 
 static void read_worker(const struct weir__sim *sim, uint32_t w, double step) {
+    assert(w < sim->table->worker_count);
     const struct weir__sim_worker *worker = &sim->workers[w];
     struct weir_predicted_worker *out = &sim->predicted[w];
     *out = (struct weir_predicted_worker){
@@ -475,6 +484,7 @@ static bool take_means(struct weir__sim *sim) {
     }
     for (uint32_t s = 0; s < sim->table->stage_count; s++) {
         struct weir__sim_stage *stage = &sim->stages[s];
+        assert(stage->values_begin <= stage->gradients_end);
         same = same && stage->value_copy <= 0.0 && stage->gradient_copy <= 0.0;
         stage->value_copy = stage->gradient_copy = 0.0;
         memcpy(stage->seconds, means, sizeof means);
@@ -490,6 +500,7 @@ static bool take_means(struct weir__sim *sim) {
 
 /* Splits waiting (which stands in imbalance) into what even times would wait too, and the rest. */
 static bool split_waiting(struct weir__sim *sim) {
+    assert(!sim->options->no_causes);
     uint32_t workers = sim->table->worker_count;
     bool same = take_means(sim);
     if (!same) {

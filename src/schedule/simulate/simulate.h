@@ -88,10 +88,12 @@ struct weir__sim {
 
 static inline struct weir__sim_cell *weir__sim_cell(const struct weir__sim *sim, uint32_t stage,
                                                     uint32_t micro_batch) {
+    assert(stage < sim->table->stage_count && micro_batch < sim->stride);
     return &sim->cells[stage * sim->stride + micro_batch];
 }
 static inline bool weir__sim_is_recomputed(const struct weir__sim *sim, uint32_t stage,
                                            uint32_t micro_batch) {
+    assert(stage < sim->table->stage_count && micro_batch < sim->table->micro_batch_count);
     size_t bit = (size_t)stage * sim->table->micro_batch_count + micro_batch;
     return (sim->recomputed[bit / 8] >> (bit % 8) & 1) != 0;
 }
