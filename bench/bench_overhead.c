@@ -160,7 +160,7 @@ static bool is_traced(struct bench *bench, const struct engine_case *one, int64_
     bool traced = true;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         uint32_t expected = 0;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++)
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++)
             expected +=
                 table->actions[a].kind != WEIR_KIND_N && table->actions[a].kind != WEIR_KIND_U;
         uint32_t count = weir_pipe_trace(one->pipe, w, expected, events);

@@ -45,9 +45,9 @@ void steps_take(struct steps *steps, const struct weir_pipe *pipe) {
     double *end = &steps->end[(size_t)steps->count * table->action_count];
     uint64_t origin = weir__worker_event(&pipe->workers[0], 0)->start;
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             const struct weir_trace_event *event =
-                weir__worker_event(&pipe->workers[w], a - table->rows[w]);
+                weir__worker_event(&pipe->workers[w], a - table->lines[w]);
             start[a] = (double)((int64_t)event->start - (int64_t)origin) * S_PER_NS;
             end[a] = (double)((int64_t)event->end - (int64_t)origin) * S_PER_NS;
         }
@@ -162,7 +162,7 @@ static uint32_t spans_of(const struct steps *steps, uint32_t step, uint32_t work
                          double high, struct span *spans) {
     const struct weir_table *table = steps->table;
     uint32_t count = 0;
-    for (uint32_t a = table->rows[worker]; a < table->rows[worker + 1]; a++) {
+    for (uint32_t a = table->lines[worker]; a < table->lines[worker + 1]; a++) {
         size_t cell = (size_t)step * table->action_count + a;
         struct span span = {fmax(steps->start[cell], low), fmin(steps->end[cell], high)};
         if (counts(steps, a) && span.end > span.start) spans[count++] = span;

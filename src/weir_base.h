@@ -200,14 +200,14 @@ const char *weir_checkpoint_name(enum weir_checkpoint mode);
 /** How many of `micro_batches` the mode checkpoints: all, all but one, none. */
 uint32_t weir_checkpoint_count(enum weir_checkpoint mode, uint32_t micro_batches);
 
-/** A schedule: one ordered row of actions per worker. Which worker runs a stage is said by the rows
- * alone: each stage stands in one row. Plain data, read-only once made. */
+/** A schedule: one ordered line of actions per worker. Which worker runs a stage is said by the
+ * lines alone: each stage stands in one line. Plain data, read-only once made. */
 struct weir_table {
     uint32_t stage_count;
     uint32_t worker_count;
     uint32_t micro_batch_count;
     uint32_t action_count;
-    const uint32_t *rows;              /**< worker_count + 1 offsets into actions */
+    const uint32_t *lines;             /**< worker_count + 1 offsets into actions */
     const struct weir_action *actions; /**< action_count */
 };
 

@@ -52,7 +52,7 @@ static int add_shape(struct weir_planner *planner, const char *schedule, uint32_
     shape->workers = weir__pool_take(&planner->pool, table->stage_count, sizeof(uint32_t));
     if (shape->workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < table->worker_count; w++)
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             shape->workers[table->actions[a].stage] = w;
             shape->split |= table->actions[a].kind == WEIR_KIND_I;
         }

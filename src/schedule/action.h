@@ -123,7 +123,7 @@ int weir__table_check_flow(const struct weir_table *table, const struct weir__fl
 
 /** The actions of a table that weir__table_finish made, to put in another order within rows. */
 struct weir_action *weir__table_actions(struct weir_table *table);
-/** The worker whose row holds the action; binary search over table->rows. */
+/** The worker whose row holds the action; binary search over table->lines. */
 uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
 /** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
 void weir__table_workers(const struct weir_table *table, uint32_t *out);
@@ -150,7 +150,7 @@ struct weir__table_builder {
 };
 void weir__table_begin(struct weir__table_builder *builder, const struct weir_allocator *allocator,
                        uint32_t stages, uint32_t workers, uint32_t micro_batches);
-void weir__table_row(struct weir__table_builder *builder);
+void weir__table_line(struct weir__table_builder *builder);
 void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, uint32_t stage,
                      uint32_t micro_batch);
 /** *table is the caller's. Cleans the builder up in every case. WEIR_ERR_OUT_OF_MEMORY. */

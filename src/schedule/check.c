@@ -61,9 +61,9 @@ static void check_frame(struct check *check) {
         report(check, "the table has %" PRIu32 " stage%s, the pipe has %" PRIu32,
                table->stage_count, weir__s(table->stage_count), check->flow->stage_count);
     }
-    bool whole = table->rows[0] == 0 && table->rows[table->worker_count] == table->action_count;
+    bool whole = table->lines[0] == 0 && table->lines[table->worker_count] == table->action_count;
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        whole = whole && table->rows[w] <= table->rows[w + 1];
+        whole = whole && table->lines[w] <= table->lines[w + 1];
     }
     if (!whole) {
         report(check, "the rows do not divide the table's %" PRIu32 " action%s",
@@ -98,7 +98,7 @@ static bool check_numbers(struct check *check, uint32_t at, uint32_t worker) {
     char text[24];
     if (action->kind >= WEIR_KIND_COUNT) {
         report(check, "worker %" PRIu32 ", action %" PRIu32 ": there is no kind %u", worker,
-               at - table->rows[worker], (unsigned)action->kind);
+               at - table->lines[worker], (unsigned)action->kind);
         return false;
     }
     if (action->stage >= table->stage_count) {
@@ -164,10 +164,10 @@ static void check_row(struct check *check, uint32_t worker) {
     assert(worker < check->table->worker_count);
     const struct weir_table *table = check->table;
     uint32_t update = WEIR__NO_ACTION;
-    if (table->rows[worker] == table->rows[worker + 1]) {
+    if (table->lines[worker] == table->lines[worker + 1]) {
         report(check, "worker %" PRIu32 " has nothing to do: leave its row out", worker);
     }
-    for (uint32_t a = table->rows[worker]; a < table->rows[worker + 1]; a++) {
+    for (uint32_t a = table->lines[worker]; a < table->lines[worker + 1]; a++) {
         if (!check_numbers(check, a, worker)) {
             check->ambiguous = true;
             continue;
@@ -324,11 +324,11 @@ static void report_circles(struct check *check, const struct weir__walk *walk, u
     const struct weir_table *table = check->table;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         uint32_t path = w + 1, at = w;
-        while (walk->cursor[at] < table->rows[at + 1] && met[at] == 0) {
+        while (walk->cursor[at] < table->lines[at + 1] && met[at] == 0) {
             met[at] = path;
             at = weir__table_worker_of(table, walk->waits_for[at]);
         }
-        if (walk->cursor[at] < table->rows[at + 1] && met[at] == path) {
+        if (walk->cursor[at] < table->lines[at + 1] && met[at] == path) {
             report_circle(check, walk, at);
         }
     }

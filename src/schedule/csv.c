@@ -232,7 +232,7 @@ static struct csv_span take_cell(struct csv_reader *reader, struct csv_span *lin
 }
 
 static void read_row(struct csv_reader *reader, struct csv_span line) {
-    weir__table_row(&reader->builder);
+    weir__table_line(&reader->builder);
     reader->cell = 0;
     while (line.begin < line.end) {
         reader->cell++;
@@ -328,7 +328,7 @@ static void complete_row(const struct csv_reader *reader, const struct weir_tabl
     assert(row < in->row_count);
     uint32_t begin = in->rows[row];
     uint32_t end = row + 1 < in->row_count ? in->rows[row + 1] : in->count;
-    weir__table_row(out);
+    weir__table_line(out);
     for (uint32_t a = begin; a < end; a++) {
         const struct weir_action *action = &in->actions[a];
         bool backward = action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_I;
@@ -450,7 +450,7 @@ size_t weir_table_format(const struct weir_table *table, bool plain, char *text,
     struct sink sink = {text, capacity, 0};
     for (uint32_t w = 0; w < table->worker_count; w++) {
         bool first = true;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             const struct weir_action *action = &table->actions[a];
             if (is_written(action, plain)) {
                 char cell[24];

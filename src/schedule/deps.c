@@ -267,7 +267,7 @@ static void derive_all(struct derivation *derivation, uint32_t *begin) {
     for (uint32_t w = 0; w < table->worker_count; w++) {
         derivation->worker = w;
         derivation->barrier_passed = false;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             if (begin != NULL) {
                 begin[a] = (uint32_t)derivation->count;
             }
@@ -283,13 +283,13 @@ static void derive_all(struct derivation *derivation, uint32_t *begin) {
  * gradient, so that a table without norms, or with some only, is safe too. */
 static void find_ends(struct derivation *derivation) {
     const struct weir_table *table = derivation->table;
-    assert(table->rows[table->worker_count] == table->action_count);
+    assert(table->lines[table->worker_count] == table->action_count);
     for (uint32_t s = 0; s < table->stage_count; s++) {
         derivation->last_gradient[s] = WEIR__NO_ACTION;
     }
     for (uint32_t w = 0; w < table->worker_count; w++) {
         derivation->barrier[w] = WEIR__NO_ACTION;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             uint32_t writes = weir__kinds[table->actions[a].kind].writes;
             if ((writes & (WEIR__NORMS | WEIR__PARAM_GRADS)) != 0) {
                 derivation->barrier[w] = a;

@@ -39,7 +39,7 @@ static void fill_row(const struct holdings *holdings, uint32_t worker,
     assert(worker < builder->worker_count);
     struct weir__rounds rounds = weir__rounds_of(builder->micro_batch_count, builder->worker_count);
     uint32_t first = 0;
-    weir__table_row(builder);
+    weir__table_line(builder);
     for (uint32_t r = 0; r < rounds.count; r++) {
         uint32_t size = weir__round_size(&rounds, r);
         for (uint32_t k = holdings->begin[worker]; k < holdings->begin[worker + 1]; k++) {

@@ -98,7 +98,7 @@ static void find_messages(struct lowering *lowering) {
         lowering->first_sent[a] = lowering->first_read[a] = WEIR__NO_MESSAGE;
     }
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             if (!per_micro_batch(table, a)) continue;
             for (uint32_t e = deps->begin[a]; e < deps->begin[a + 1]; e++) {
                 bool skip = deps->edges[e].cause == WEIR__CAUSE_SKIP;
@@ -123,7 +123,7 @@ static void lower_late(struct lowering *lowering) {
     uint32_t at = 0;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         exchange->begin[w] = at;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             if (!per_micro_batch(table, a)) continue;
             for (uint32_t m = lowering->first_read[a]; m != WEIR__NO_MESSAGE;
                  m = messages[m].next_read) {
@@ -192,7 +192,7 @@ static void merge(const struct lowering *lowering, const double *start, const ui
     for (uint32_t w = 0; w < table->worker_count; w++) {
         uint32_t k = begin[w];
         exchange->begin[w] = at;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             if (!per_micro_batch(table, a)) continue;
             for (; k < begin[w + 1] && share[k].time <= start[a]; k++) {
                 add_moment(lowering, w, &at, share[k].message);

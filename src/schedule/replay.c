@@ -43,7 +43,7 @@ int weir__table_replay(const struct weir_table *table, const struct weir__deps *
     uint32_t action = 0;
     while (weir__walk_next(&walk, &action)) {
         uint32_t worker = weir__table_worker_of(table, action);
-        double free = action > table->rows[worker] ? end[action - 1] : 0.0;
+        double free = action > table->lines[worker] ? end[action - 1] : 0.0;
         start[action] = start_of(deps, action, copy, end, free);
         end[action] = start[action] + duration[action];
     }

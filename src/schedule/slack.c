@@ -80,10 +80,10 @@ static void fill_part(struct slack *slack, uint32_t row, uint32_t begin) {
 static void fill_rows(const struct weir_table *table, struct slack *slack) {
     assert(slack->start != NULL && slack->end != NULL);
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        uint32_t row = table->rows[w], begin = row;
-        while (begin < table->rows[w + 1]) {
+        uint32_t row = table->lines[w], begin = row;
+        while (begin < table->lines[w + 1]) {
             slack->stop = begin;
-            while (slack->stop < table->rows[w + 1] && !frees(&slack->actions[slack->stop])) {
+            while (slack->stop < table->lines[w + 1] && !frees(&slack->actions[slack->stop])) {
                 slack->stop++;
             }
             fill_part(slack, row, begin);

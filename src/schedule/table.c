@@ -27,7 +27,7 @@ void weir__table_begin(struct weir__table_builder *builder, const struct weir_al
     builder->failed = builder->rows == NULL;
 }
 
-void weir__table_row(struct weir__table_builder *builder) {
+void weir__table_line(struct weir__table_builder *builder) {
     assert(builder->row_count < builder->worker_count);
     if (!builder->failed) {
         builder->rows[builder->row_count] = builder->count;
@@ -95,7 +95,7 @@ int weir__table_finish(struct weir__table_builder *builder, struct weir_table **
                   .worker_count = builder->worker_count,
                   .micro_batch_count = builder->micro_batch_count,
                   .action_count = builder->count,
-                  .rows = builder->rows,
+                  .lines = builder->rows,
                   .actions = builder->actions},
         .allocator = builder->allocator,
         .rows = builder->rows,
@@ -127,13 +127,13 @@ uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action) 
     uint32_t low = 0, high = table->worker_count;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (table->rows[middle] <= action) {
+        if (table->lines[middle] <= action) {
             low = middle;
         } else {
             high = middle;
         }
     }
-    assert(table->rows[low] <= action && action < table->rows[low + 1]);
+    assert(table->lines[low] <= action && action < table->lines[low + 1]);
     return low;
 }
 
@@ -142,7 +142,7 @@ void weir__table_workers(const struct weir_table *table, uint32_t *out) {
         out[s] = UINT32_MAX;
     }
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             assert(table->actions[a].stage < table->stage_count);
             out[table->actions[a].stage] = w;
         }

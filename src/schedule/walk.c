@@ -29,7 +29,7 @@ int weir__walk_init(struct weir__walk *walk, const struct weir_table *table,
         walk->waiters[a] = NOBODY;
     }
     for (uint32_t w = workers; w-- > 0;) {
-        walk->cursor[w] = table->rows[w];
+        walk->cursor[w] = table->lines[w];
         walk->edge[w] = walk->cursor[w] < table->action_count ? deps->begin[walk->cursor[w]] : 0;
         walk->ready[walk->ready_count++] = w;
     }
@@ -54,7 +54,7 @@ void weir__walk_clean_up(struct weir__walk *walk) {
 
 /* True if the worker's next action may run; else the worker is parked on what it lacks. */
 static bool runnable(struct weir__walk *walk, uint32_t worker) {
-    assert(walk->cursor[worker] < walk->table->rows[worker + 1]);
+    assert(walk->cursor[worker] < walk->table->lines[worker + 1]);
     uint32_t end = walk->deps->begin[walk->cursor[worker] + 1];
     for (; walk->edge[worker] < end; walk->edge[worker]++) {
         uint32_t from = walk->deps->edges[walk->edge[worker]].from;
@@ -89,7 +89,7 @@ bool weir__walk_next(struct weir__walk *walk, uint32_t *action) {
         uint32_t worker = walk->ready[--walk->ready_count];
         assert(worker < walk->table->worker_count);
         uint32_t next = walk->cursor[worker];
-        if (next < walk->table->rows[worker + 1] && runnable(walk, worker)) {
+        if (next < walk->table->lines[worker + 1] && runnable(walk, worker)) {
             finish(walk, worker, next);
             *action = next;
             return true;

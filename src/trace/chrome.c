@@ -149,7 +149,7 @@ static bool same_action(const struct weir_action *a, const struct weir_action *b
  * in the row's order. */
 static uint32_t find_action(const struct weir_table *table, uint32_t worker,
                             const struct weir_action *action, uint32_t near) {
-    uint32_t begin = table->rows[worker], length = table->rows[worker + 1] - begin;
+    uint32_t begin = table->lines[worker], length = table->lines[worker + 1] - begin;
     for (uint32_t i = 0; i < length; i++) {
         uint32_t a = begin + (near + i) % length;
         if (same_action(&table->actions[a], action)) return a;
@@ -226,7 +226,7 @@ static const struct weir_trace_event *event_of(const struct chrome *c,
     const struct weir_table *table = of->prepared->table;
     uint32_t w = weir__table_worker_of(table, action);
     const struct weir__worker *worker = &c->pipe->workers[w];
-    uint32_t at = weir__trace_step_begin(worker, of->step) + action - table->rows[w];
+    uint32_t at = weir__trace_step_begin(worker, of->step) + action - table->lines[w];
     if (at >= weir__trace_step_begin(worker, of->step + 1)) return NULL;
     const struct weir_trace_event *event = weir__trace_event_at(worker, at);
     return same_action(&event->action, &table->actions[action]) ? event : NULL;

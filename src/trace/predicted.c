@@ -25,7 +25,7 @@ static struct weir_trace_event event_of(const struct weir_table *table,
                                         const struct weir_prediction *prediction, uint32_t worker,
                                         uint32_t a) {
     uint64_t start = ns_of(prediction->start[a]);
-    uint64_t before = a > table->rows[worker] ? ns_of(prediction->end[a - 1]) : 0;
+    uint64_t before = a > table->lines[worker] ? ns_of(prediction->end[a - 1]) : 0;
     return (struct weir_trace_event){.waited = before < start ? before : start,
                                      .start = start,
                                      .end = ns_of(prediction->end[a]),
@@ -44,7 +44,7 @@ struct predicted_drawing {
 static struct weir__timeline_row row_of(const void *context, uint32_t w) {
     const struct predicted_drawing *drawing = context;
     const struct weir_table *table = drawing->table;
-    uint32_t first = table->rows[w], end = table->rows[w + 1];
+    uint32_t first = table->lines[w], end = table->lines[w + 1];
     bool several = false;
     for (uint32_t a = first; a < end; a++)
         several = several || table->actions[a].stage != table->actions[first].stage;
@@ -61,7 +61,7 @@ int weir_prediction_text(const struct weir_table *table, const struct weir_predi
     drawing.events = weir__acquire(allocator, table->action_count, sizeof *drawing.events);
     if (drawing.events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < table->worker_count; w++)
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++)
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++)
             drawing.events[a] = event_of(table, prediction, w, a);
     struct weir__timeline source = {.title = "predicted",
                                     .worker_count = table->worker_count,
@@ -117,7 +117,7 @@ int weir_prediction_chrome(const struct weir_table *table, const struct weir_pre
                    weir_version());
     for (uint32_t w = 0; w < table->worker_count; w++) name_worker(&text, w);
     for (uint32_t w = 0; w < table->worker_count && text.status == WEIR_OK; w++)
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             struct weir_trace_event event = event_of(table, prediction, w, a);
             add_event(&text, &event);
         }

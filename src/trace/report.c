@@ -19,7 +19,7 @@ static void split_worker(const struct weir__times *t, uint32_t w, double model_m
                          struct weir_worker_time *time) {
     double now = t->first, window_start = -1.0, waited = 0.0, model_busy = 0.0;
     memset(time, 0, sizeof *time);
-    for (uint32_t a = t->table->rows[w]; a < t->table->rows[w + 1]; a++) {
+    for (uint32_t a = t->table->lines[w]; a < t->table->lines[w + 1]; a++) {
         if (!weir__times_in_step(t, a)) continue;
         struct weir__before before = weir__times_before(t, a, w, now);
         waited += before.waiting;

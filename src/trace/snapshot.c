@@ -12,7 +12,7 @@
 const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_state *s,
                                                     uint32_t action) {
     const struct weir_table *table = s->of.prepared->table;
-    uint32_t w = weir__table_worker_of(table, action), index = action - table->rows[w];
+    uint32_t w = weir__table_worker_of(table, action), index = action - table->lines[w];
     if (index >= s->row_begin[w + 1] - s->row_begin[w]) return NULL;
     return weir__trace_event_at(&s->pipe->workers[w], s->event_begin[w] + index);
 }
@@ -21,7 +21,7 @@ const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_
 static uint32_t shown_index(const struct weir__snapshot_state *s, uint32_t action) {
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = weir__table_worker_of(table, action);
-    return s->row_begin[w] + action - table->rows[w];
+    return s->row_begin[w] + action - table->lines[w];
 }
 
 static int find_rows(struct weir__snapshot_state *s) {

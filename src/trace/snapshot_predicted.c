@@ -21,11 +21,11 @@ static uint32_t durations_of(const struct weir__snapshot_state *s, uint32_t stag
     const struct weir__worker *worker = &s->pipe->workers[w];
     for (uint32_t i = 0; i < s->other_count; i++) {
         uint32_t begin = weir__trace_step_begin(worker, s->others[i]);
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             const struct weir_action *action = &table->actions[a];
             if (action->stage != stage || action->kind != kind) continue;
             const struct weir_trace_event *event =
-                weir__trace_event_at(worker, begin + a - table->rows[w]);
+                weir__trace_event_at(worker, begin + a - table->lines[w]);
             durations[count++] = (double)(event->end - event->start) / NS_PER_S;
         }
     }

@@ -16,13 +16,13 @@ static bool row_ran(const struct weir__prepared *prepared, const struct weir__wo
     const struct weir_table *table = prepared->table;
     uint32_t w = worker->index, begin = weir__trace_step_begin(worker, step);
     uint32_t count = weir__trace_step_begin(worker, step + 1) - begin;
-    uint32_t length = table->rows[w + 1] - table->rows[w];
+    uint32_t length = table->lines[w + 1] - table->lines[w];
     if (count != length && count != prepared->tail[w]) return false;
     *whole &= count == length;
     for (uint32_t i = 0; i < count; i++) {
         const struct weir_trace_event *event = weir__trace_event_at(worker, begin + i);
         if (event->rows != prepared->rows) return false;
-        if (!same_action(&event->action, &table->actions[table->rows[w] + i])) return false;
+        if (!same_action(&event->action, &table->actions[table->lines[w] + i])) return false;
     }
     return true;
 }

@@ -38,9 +38,9 @@ static void read_events(struct weir__times *t) {
     }
     t->first = HUGE_VAL;
     for (uint32_t w = 0; w < t->table->worker_count; w++) {
-        for (uint32_t a = t->table->rows[w]; a < t->table->rows[w + 1]; a++) {
+        for (uint32_t a = t->table->lines[w]; a < t->table->lines[w + 1]; a++) {
             if (!weir__times_in_step(t, a)) continue;
-            const struct weir_trace_event *event = event_of(t, w, a - t->table->rows[w]);
+            const struct weir_trace_event *event = event_of(t, w, a - t->table->lines[w]);
             t->start[a] = (double)(event->start - t->origin);
             t->end[a] = (double)(event->end - t->origin);
             t->first = fmin(t->first, t->start[a]);

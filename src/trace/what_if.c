@@ -36,7 +36,7 @@ static void fill_parts(struct parts *p) {
     const struct weir__times *t = p->times;
     for (uint32_t w = 0; w < t->table->worker_count; w++) {
         double now = t->first;
-        for (uint32_t a = t->table->rows[w]; a < t->table->rows[w + 1]; a++) {
+        for (uint32_t a = t->table->lines[w]; a < t->table->lines[w + 1]; a++) {
             if (!weir__times_in_step(t, a)) continue;
             struct weir__before before = weir__times_before(t, a, w, now);
             p->busy[a] = t->end[a] - t->start[a];

@@ -104,7 +104,7 @@ static bool in_step(const struct weir_action *action) {
 
 static uint32_t worker_of(const struct report_times *t, uint32_t action) {
     uint32_t w = 0;
-    while (action >= t->table->rows[w + 1]) w++;
+    while (action >= t->table->lines[w + 1]) w++;
     return w;
 }
 
@@ -167,7 +167,7 @@ double report_times_simulate(struct report_times *t) {
         for (uint32_t a = 0; a < t->table->action_count; a++) {
             const struct weir_action *action = &t->table->actions[a];
             uint32_t w = worker_of(t, a), from = producer(t, action), holder;
-            double ready = a > t->table->rows[w] ? t->end[a - 1] : 0.0;
+            double ready = a > t->table->lines[w] ? t->end[a - 1] : 0.0;
             if (from != UINT32_MAX)
                 ready = fmax(ready, t->end[from] + (worker_of(t, from) != w ? t->delay : 0.0));
             ready = fmax(ready, memory_free(t, a, &holder));
@@ -191,9 +191,9 @@ void report_times_stamp(const struct report_times *times, const struct report_pi
                         uint64_t origin) {
     for (uint32_t w = 0; w < times->table->worker_count; w++) {
         uint64_t free = origin;
-        for (uint32_t a = times->table->rows[w]; a < times->table->rows[w + 1]; a++) {
+        for (uint32_t a = times->table->lines[w]; a < times->table->lines[w + 1]; a++) {
             struct weir_trace_event *event =
-                weir__worker_event(&p->pipe->workers[w], a - times->table->rows[w]);
+                weir__worker_event(&p->pipe->workers[w], a - times->table->lines[w]);
             uint32_t from = producer(times, &times->table->actions[a]), holder;
             bool crosses = from != UINT32_MAX && worker_of(times, from) != w;
             double data = crosses ? times->end[from] : 0.0;

@@ -553,7 +553,7 @@ static void test_events_are_stamped_by_the_streams(void) {
         for (uint32_t a = 0; a < p->table->action_count; a++) {
             uint32_t w = weir__table_worker_of(p->table, a);
             const struct weir_trace_event *event =
-                weir__worker_event(&pipe->workers[w], a - p->table->rows[w]);
+                weir__worker_event(&pipe->workers[w], a - p->table->lines[w]);
             EXPECT(event->waited <= event->start && event->start <= event->end);
             /* for another worker, or for the caller's rows, which nobody is named for */
             EXPECT(event->waited_for != (int32_t)w && event->waited_for >= -1);
@@ -562,7 +562,7 @@ static void test_events_are_stamped_by_the_streams(void) {
             for (uint32_t e = p->deps.begin[a]; e < p->deps.begin[a + 1]; e++) {
                 uint32_t from = p->deps.edges[e].from, v = weir__table_worker_of(p->table, from);
                 const struct weir_trace_event *before =
-                    weir__worker_event(&pipe->workers[v], from - p->table->rows[v]);
+                    weir__worker_event(&pipe->workers[v], from - p->table->lines[v]);
                 expect_follows(event, before);
             }
         }

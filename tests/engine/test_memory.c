@@ -58,12 +58,12 @@ static bool learn(uint32_t a, uint32_t from) {
 static bool learn_action(uint32_t worker, uint32_t a) {
     const struct weir_table *table = prepared.table;
     const struct weir__call *call = &prepared.calls[a];
-    bool more = a > table->rows[worker] && learn(a, a - 1);
+    bool more = a > table->lines[worker] && learn(a, a - 1);
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         const struct weir__needed_wait *wait = &prepared.waits[i];
-        uint32_t last = table->rows[wait->worker] + wait->count - 1;
+        uint32_t last = table->lines[wait->worker] + wait->count - 1;
         EXPECT_EQ_UINT(wait->action, last);
-        EXPECT(wait->worker != worker && last < table->rows[wait->worker + 1]);
+        EXPECT(wait->worker != worker && last < table->lines[wait->worker + 1]);
         more |= learn(a, last);
     }
     return more;
@@ -76,7 +76,7 @@ static void find_known(void) {
     while (more) {
         more = false;
         for (uint32_t w = 0; w < table->worker_count; w++)
-            for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++)
+            for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++)
                 more |= learn_action(w, a);
     }
     for (uint32_t a = 0; a < table->action_count; a++) EXPECT(!is_before(a, a)); /* no circle */
@@ -87,7 +87,7 @@ static void find_known(void) {
 static void expect_no_idle_waits(uint32_t worker, uint32_t a) {
     const struct weir__call *call = &prepared.calls[a];
     uint64_t told[WORDS] = {0};
-    if (a > prepared.table->rows[worker]) memcpy(told, known[a - 1], sizeof told);
+    if (a > prepared.table->lines[worker]) memcpy(told, known[a - 1], sizeof told);
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         uint32_t last = prepared.waits[i].action;
         EXPECT(prepared.waits[i].delayed || !(told[last / 64] >> last % 64 & 1));
@@ -99,7 +99,7 @@ static void expect_no_idle_waits(uint32_t worker, uint32_t a) {
 static void expect_few_waits(void) {
     const struct weir_table *table = prepared.table;
     for (uint32_t w = 0; w < table->worker_count; w++)
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) expect_no_idle_waits(w, a);
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) expect_no_idle_waits(w, a);
 }
 
 /* ---- dependencies, a second time ---- */
@@ -407,14 +407,14 @@ static const struct weir_table one_worker = {.stage_count = 1,
                                              .worker_count = 1,
                                              .micro_batch_count = TIMES,
                                              .action_count = TIMES,
-                                             .rows = one_row_ends,
+                                             .lines = one_row_ends,
                                              .actions = one_row};
 
 static const struct weir_table long_worker = {.stage_count = 1,
                                               .worker_count = 1,
                                               .micro_batch_count = LONG,
                                               .action_count = LONG,
-                                              .rows = long_row_ends,
+                                              .lines = long_row_ends,
                                               .actions = one_row};
 
 /* Every line of 64 bytes may begin a part. */

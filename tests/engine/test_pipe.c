@@ -426,7 +426,7 @@ static void test_gpipe_backwards_run_in_reverse_on_every_stage(void) {
 /* A row as it is executed: all norms before the first update. */
 static uint32_t executed_row(const struct weir_table *table, uint32_t w,
                              struct weir_action *actions) {
-    uint32_t count = 0, end = table->rows[w + 1], first = table->rows[w];
+    uint32_t count = 0, end = table->lines[w + 1], first = table->lines[w];
     while (first < end && table->actions[first].kind != WEIR_KIND_U)
         actions[count++] = table->actions[first++];
     for (uint32_t a = first; a < end; a++) {

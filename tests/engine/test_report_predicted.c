@@ -147,7 +147,7 @@ static void test_a_steps_own_times_are_not_in_its_prediction(void) {
     weir_snapshot_destroy(trial.shown);
     struct report_times *own = &trial.times[SHOWN - 1];
     for (uint32_t w = 0; w < 2; w++) { /* the step runs a thousand times slower */
-        uint32_t row = own->table->rows[w + 1] - own->table->rows[w];
+        uint32_t row = own->table->lines[w + 1] - own->table->lines[w];
         struct weir__worker *worker = &trial.p.pipe->workers[w];
         for (uint32_t i = 0; i < row; i++) {
             struct weir_trace_event *event = &worker->events[(SHOWN - 1) * row + i];
@@ -215,7 +215,7 @@ static void make_round(struct trial *trial) {
         struct report_times *times = &trial->times[i];
         double unit = i + 1 == SHOWN ? 1.25e6 : 1e6; /* the shown one is slower */
         for (uint32_t w = 0; w < 2; w++) {
-            uint32_t row = times->table->rows[w + 1] - times->table->rows[w];
+            uint32_t row = times->table->lines[w + 1] - times->table->lines[w];
             for (uint32_t k = 0; k < row; k++) {
                 struct weir_trace_event *event = &trial->p.pipe->workers[w].events[i * row + k];
                 event->waited = event->start = 50000000 * (uint64_t)(i + 1) + k * (uint64_t)unit;

@@ -100,7 +100,7 @@ static void test_a_step_that_the_ring_has_cut_is_left_out(void) {
     options.trace_actions = 60;
     CHECK(report_pipe_new(&p, &options));
     for (int i = 0; i < 9; i++) CHECK_OK(report_pipe_step(&p, REPORT_ROWS, true));
-    uint32_t row = p.pipe->prepared[0]->table->rows[1];
+    uint32_t row = p.pipe->prepared[0]->table->lines[1];
     uint32_t capacity = p.pipe->workers[0].event_capacity, kept = capacity / row;
     CHECK(capacity % row != 0 && kept < 8);
     EXPECT_STATUS(weir_snapshot_new(p.pipe, 9 - kept, NULL, &s), WEIR_ERR_NOT_FOUND);
@@ -212,12 +212,12 @@ static void check_actions(const struct report_pipe *p, struct report_times *time
     }
     CHECK_EQ_UINT(s->action_count, times->table->action_count);
     for (uint32_t w = 0; w < s->worker_count; w++) {
-        CHECK_EQ_UINT(s->workers[w].action_begin, times->table->rows[w]);
-        CHECK_EQ_UINT(s->workers[w].action_end, times->table->rows[w + 1]);
-        for (uint32_t a = times->table->rows[w]; a < times->table->rows[w + 1]; a++) {
+        CHECK_EQ_UINT(s->workers[w].action_begin, times->table->lines[w]);
+        CHECK_EQ_UINT(s->workers[w].action_end, times->table->lines[w + 1]);
+        for (uint32_t a = times->table->lines[w]; a < times->table->lines[w + 1]; a++) {
             const struct weir_snapshot_action *got = &s->actions[a];
             const struct weir_trace_event *event =
-                weir__worker_event(&p->pipe->workers[w], a - times->table->rows[w]);
+                weir__worker_event(&p->pipe->workers[w], a - times->table->lines[w]);
             CHECK_EQ_UINT(got->worker, w);
             CHECK_EQ_UINT(got->action.kind, event->action.kind);
             CHECK_EQ_UINT(got->action.stage, event->action.stage);

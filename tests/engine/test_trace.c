@@ -98,9 +98,9 @@ static bool replace_times(struct weir_pipe *pipe) {
     if (!EXPECT_STATUS(status, WEIR_OK)) return false;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         uint64_t free = 5 * MS;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             struct weir_trace_event *event =
-                weir__worker_event(&pipe->workers[w], a - table->rows[w]);
+                weir__worker_event(&pipe->workers[w], a - table->lines[w]);
             event->waited = free;
             event->start = 5 * MS + (uint64_t)start[a] * MS;
             event->end = free = 5 * MS + (uint64_t)end[a] * MS;

@@ -206,11 +206,11 @@ static int recompute_slowly(void *context, const struct weir_task *task) {
     struct weir__worker *reader = &pipe_->workers[1];
     (void)context;
     if (task->stage == 0 && task->phase == WEIR_BACKWARD && task->micro_batch > 0) {
-        uint32_t a = table->rows[1];
+        uint32_t a = table->lines[1];
         while (table->actions[a].kind != WEIR_KIND_B ||
                table->actions[a].micro_batch != task->micro_batch - 1)
             a++;
-        uint32_t given = reader->base + (a + 1 - table->rows[1]);
+        uint32_t given = reader->base + (a + 1 - table->lines[1]);
         EXPECT(weir__gate_wait(&reader->progress, given, 0, PATIENCE_S * UINT64_C(1000000000)));
     }
     if (task->stage == 0 && task->phase == WEIR_RECOMPUTE)

@@ -103,7 +103,7 @@ static void put_waiting_of(struct splitting *to, uint32_t stage) {
 
 static void split_row(struct splitting *to, const struct weir_table *table, uint32_t w,
                       uint32_t percent) {
-    for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+    for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
         const struct weir_action *action = &table->actions[a];
         if (action->kind == WEIR_KIND_U) continue;
         bool splits = action->kind == WEIR_KIND_B && test_random_below(100) < percent;

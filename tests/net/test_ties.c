@@ -138,7 +138,7 @@ static void test_the_owners_norm_waits_for_the_other_gradients(void) {
     struct weir__deps deps;
     weir__table_begin(&builder, test_allocator(), 3, 3, 1);
     for (uint32_t s = 0; s < 3; s++) {
-        weir__table_row(&builder);
+        weir__table_line(&builder);
         weir__table_add(&builder, WEIR_KIND_F, s, 0);
         weir__table_add(&builder, WEIR_KIND_B, s, 0);
         weir__table_add(&builder, WEIR_KIND_N, s, 0);

@@ -77,8 +77,8 @@ static bool is_recomputed(const struct weir_table *table, uint32_t at, uint32_t 
 
 /* Live activations of a row, by its order: what a worker does is one thing after another. */
 static uint32_t peak_of(const struct weir_table *table, uint32_t worker, bool saved) {
-    uint32_t live = 0, peak = 0, end = table->rows[worker + 1];
-    for (uint32_t a = table->rows[worker]; a < end; a++) {
+    uint32_t live = 0, peak = 0, end = table->lines[worker + 1];
+    for (uint32_t a = table->lines[worker]; a < end; a++) {
         const struct weir_action *action = &table->actions[a];
         bool forward = action->kind == WEIR_KIND_F;
         live += saved ? action->kind == WEIR_KIND_R || (forward && !is_recomputed(table, a, end))
@@ -93,7 +93,7 @@ static uint32_t peak_of(const struct weir_table *table, uint32_t worker, bool sa
 static void measure_worker(const struct weir_table *table, uint32_t w, const double *start,
                            const double *end, double *busy, struct schedule_facts *facts) {
     double first = -1, last = 0, own = 0;
-    for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+    for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
         if (!weir__kinds[table->actions[a].kind].in_step) continue;
         first = first < 0 ? start[a] : first;
         last = end[a];

@@ -18,7 +18,7 @@ struct slow {
 
 static uint32_t row_of(const struct weir_table *table, uint32_t action) {
     uint32_t w = 0;
-    while (table->rows[w + 1] <= action) w++;
+    while (table->lines[w + 1] <= action) w++;
     return w;
 }
 
@@ -136,7 +136,7 @@ static void find_needs(struct slow *s, uint32_t a) {
 
 /* One action's time from what is known now; true if it became known. */
 static bool settle(struct slow *s, uint32_t a, uint32_t w) {
-    double before = a == s->table->rows[w] ? 0.0 : s->end[a - 1];
+    double before = a == s->table->lines[w] ? 0.0 : s->end[a - 1];
     if (!isnan(s->end[a]) || isnan(before)) return false;
     find_needs(s, a);
     if (isnan(s->ready[a])) return false;
@@ -187,7 +187,7 @@ static double step_of(const struct slow *s) {
 
 static void read_worker(const struct slow *s, uint32_t w, struct slow_worker *worker) {
     double now = 0.0, first = -1.0;
-    for (uint32_t a = s->table->rows[w]; a < s->table->rows[w + 1]; a++) {
+    for (uint32_t a = s->table->lines[w]; a < s->table->lines[w + 1]; a++) {
         if (!in_step(&s->table->actions[a])) continue;
         double produced = fmax(now, fmin(s->produced[a], s->start[a]));
         double ready = fmin(fmax(produced, s->ready[a]), s->start[a]);
@@ -253,7 +253,7 @@ static uint64_t peak_bytes(const struct slow *s, uint32_t worker) {
     static struct change changes[4 * SLOW_ACTIONS_MAX];
     const struct weir_simulate_options *o = s->options;
     uint32_t count = 0;
-    for (uint32_t a = s->table->rows[worker]; a < s->table->rows[worker + 1]; a++) {
+    for (uint32_t a = s->table->lines[worker]; a < s->table->lines[worker + 1]; a++) {
         const struct weir_action *action = &s->table->actions[a];
         uint32_t stage = action->stage;
         int64_t saved = o->saved_bytes != NULL ? (int64_t)o->saved_bytes[stage] : 0;
@@ -315,7 +315,7 @@ static void take_means(struct slow *s) {
 
 static double busy_of(const struct slow *s, uint32_t w) {
     double busy = 0.0;
-    for (uint32_t a = s->table->rows[w]; a < s->table->rows[w + 1]; a++)
+    for (uint32_t a = s->table->lines[w]; a < s->table->lines[w + 1]; a++)
         if (in_step(&s->table->actions[a])) busy += s->seconds[a];
     return busy;
 }

@@ -81,11 +81,11 @@ static double step_of(struct weir_simulator *simulator, const struct trial *t,
 static void expect_limits(const struct trial *t, const struct weir_table *table) {
     for (uint32_t w = 0; w < table->worker_count; w++) {
         uint64_t bytes = 0, activations = 0;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             const struct weir_action *action = &table->actions[a];
             uint64_t saved = t->saved[action->stage], kept = t->kept[action->stage];
             bool again = false;
-            for (uint32_t b = table->rows[w]; b < table->rows[w + 1]; b++) {
+            for (uint32_t b = table->lines[w]; b < table->lines[w + 1]; b++) {
                 const struct weir_action *other = &table->actions[b];
                 again = again || (other->kind == WEIR_KIND_R && other->stage == action->stage &&
                                   other->micro_batch == action->micro_batch);

@@ -116,7 +116,7 @@ static void expect_lowered(const struct weir_table *table, const struct weir__ex
         for (uint32_t k = program->begin[w]; k < program->begin[w + 1]; k++) {
             const struct weir__operation *operation = &program->operations[k];
             if (operation->kind != WEIR__RUN) continue;
-            EXPECT(operation->at >= table->rows[w] && operation->at < table->rows[w + 1]);
+            EXPECT(operation->at >= table->lines[w] && operation->at < table->lines[w + 1]);
             EXPECT(runs++ == 0 || operation->at > last);
             last = operation->at;
             actions++;
@@ -275,7 +275,7 @@ static void need_gradients(struct second *second, uint32_t action, uint32_t stag
 static void lower_again(struct second *second) {
     const struct weir_table *table = second->table;
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             const struct weir_action *action = &table->actions[a];
             if (action->kind == WEIR_KIND_F) need_inputs(second, a, action->stage);
             if (action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_I) {

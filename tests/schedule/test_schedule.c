@@ -247,7 +247,7 @@ static void test_1f1b_keeps_at_most_p_minus_s_in_flight(void) {
         CHECK(table != NULL);
         for (uint32_t w = 0; w < p; w++) {
             uint32_t held = 0, peak = 0;
-            for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
                 held += table->actions[a].kind == WEIR_KIND_F;
                 held -= table->actions[a].kind == WEIR_KIND_B;
                 peak = held > peak ? held : peak;
@@ -440,7 +440,7 @@ static void expect_bounded_loop(const char *schedule, struct schedule_counts cou
     if (strcmp(schedule, "1f1b") != 0) return;
     for (uint32_t w = 0; w < counts.workers; w++) {
         uint32_t held = 0, behind = counts.workers - 1 - w;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             held += table->actions[a].kind == WEIR_KIND_F;
             held -= table->actions[a].kind == WEIR_KIND_B;
             EXPECT(held <= (turns == 1 ? behind : (turns - 1) * round + 2 * behind) + 1);

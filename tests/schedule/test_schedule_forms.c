@@ -127,7 +127,7 @@ static void format_rows(const struct weir_table *table, bool whole, char *text, 
     size_t used = 0;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         bool first = true;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1] && used < capacity; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1] && used < capacity; a++) {
             uint8_t kind = table->actions[a].kind;
             char cell[24];
             if (kind == WEIR_KIND_U || (kind == WEIR_KIND_W && !whole)) continue;

@@ -139,9 +139,9 @@ static bool rules_hold(struct timing *t) {
             t->at[action->stage][action->micro_batch][action->kind] = a;
     }
     for (uint32_t w = 0; w < t->table->worker_count; w++)
-        for (uint32_t a = t->table->rows[w]; a < t->table->rows[w + 1]; a++) {
+        for (uint32_t a = t->table->lines[w]; a < t->table->lines[w + 1]; a++) {
             const struct weir_action *action = &t->table->actions[a];
-            if (a > t->table->rows[w] && t->start[a] < t->end[a - 1]) return false;
+            if (a > t->table->lines[w] && t->start[a] < t->end[a - 1]) return false;
             if (weir__kinds[action->kind].in_step && t->start[a] < ready_of(t, action))
                 return false;
         }

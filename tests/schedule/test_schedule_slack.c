@@ -45,11 +45,11 @@ static double makespan_of(const struct weir_table *table, const struct costs *co
 static uint32_t saved_most(const struct weir_table *table, uint32_t worker,
                            const struct costs *costs) {
     uint32_t live = 0, most = 0;
-    for (uint32_t a = table->rows[worker]; a < table->rows[worker + 1]; a++) {
+    for (uint32_t a = table->lines[worker]; a < table->lines[worker + 1]; a++) {
         const struct weir_action *action = &table->actions[a];
         uint32_t weight = costs->weight[action->stage], for_input = costs->for_input[action->stage];
         bool recomputed = false;
-        for (uint32_t b = a; action->kind == WEIR_KIND_F && b < table->rows[worker + 1]; b++)
+        for (uint32_t b = a; action->kind == WEIR_KIND_F && b < table->lines[worker + 1]; b++)
             recomputed |= table->actions[b].kind == WEIR_KIND_R &&
                           table->actions[b].stage == action->stage &&
                           table->actions[b].micro_batch == action->micro_batch;

@@ -111,7 +111,7 @@ static void join_rows(struct trial *t) {
     }
     t->rows[t->table.worker_count] = count;
     t->table.action_count = count;
-    t->table.rows = t->rows;
+    t->table.lines = t->rows;
     t->table.actions = t->actions;
 }
 

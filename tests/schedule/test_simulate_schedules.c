@@ -107,7 +107,7 @@ static bool keeps_order(const struct trial *t, const struct weir_prediction *p) 
     if (!kept) return false;
     for (uint32_t w = 0; w < t->table->worker_count; w++) {
         double now = 0.0;
-        for (uint32_t a = t->table->rows[w]; a < t->table->rows[w + 1]; a++) {
+        for (uint32_t a = t->table->lines[w]; a < t->table->lines[w + 1]; a++) {
             bool per_micro_batch = weir__kinds[t->table->actions[a].kind].per_micro_batch;
             double latency = per_micro_batch ? t->options.link.latency : 0.0;
             kept = kept && p->start[a] >= now;
@@ -125,7 +125,7 @@ static bool frees_once(const struct trial *t, const struct weir_prediction *p) {
     bool same = true;
     for (uint32_t w = 0; w < t->table->worker_count; w++) {
         int64_t live = 0, most = 0;
-        for (uint32_t a = t->table->rows[w]; a < t->table->rows[w + 1]; a++) {
+        for (uint32_t a = t->table->lines[w]; a < t->table->lines[w + 1]; a++) {
             const struct weir_action *action = &t->table->actions[a];
             bool frozen = t->no_backward[action->stage];
             live += action->kind == WEIR_KIND_F && !frozen;

@@ -149,9 +149,9 @@ static struct weir_table *with_norms(const struct weir_table *table) {
     weir__table_begin(&builder, test_allocator(), table->stage_count, table->worker_count,
                       table->micro_batch_count);
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        weir__table_row(&builder);
+        weir__table_line(&builder);
         for (int updates = 0; updates < 2; updates++) {
-            for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+            for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
                 const struct weir_action *action = &table->actions[a];
                 bool update = action->kind == WEIR_KIND_U;
                 if (update && updates == 0) {

@@ -84,7 +84,7 @@ static void random_draft(struct draft *draft) {
     draft->workers = options.workers;
     draft->micro_batches = options.micro_batches;
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             struct weir_action action = table->actions[a];
             bool half = action.kind == WEIR_KIND_B && test_random_below(4) == 0;
             action.kind = half ? WEIR_KIND_I : action.kind;
@@ -141,7 +141,7 @@ static struct weir_table *build(const struct draft *draft) {
     weir__table_begin(&builder, test_allocator(), draft->stages, draft->workers,
                       draft->micro_batches);
     for (uint32_t w = 0; w < draft->workers; w++) {
-        weir__table_row(&builder);
+        weir__table_line(&builder);
         for (uint32_t i = 0; i < draft->length[w]; i++) {
             const struct weir_action *action = &draft->row[w][i];
             weir__table_add(&builder, (enum weir_kind)action->kind, action->stage,

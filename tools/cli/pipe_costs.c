@@ -120,7 +120,7 @@ static int place(const struct weir_net_options *net, struct weir_faults *faults,
     placement->workers = table->worker_count;
     if (alive == NULL || placement->of_stage == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; status == WEIR_OK && w < table->worker_count; w++)
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             const struct weir_action *action = &table->actions[a];
             uint32_t *now = &alive[action->stage];
             placement->of_stage[action->stage] = w;

@@ -97,7 +97,7 @@ struct drawn_lane {
 
 static struct drawn_lane lane_of(const struct weir_table *table, uint32_t worker) {
     struct drawn_lane lane = {.count = 0};
-    for (uint32_t a = table->rows[worker]; a < table->rows[worker + 1]; a++) {
+    for (uint32_t a = table->lines[worker]; a < table->lines[worker + 1]; a++) {
         uint16_t stage = table->actions[a].stage;
         uint32_t at = 0;
         while (at < lane.count && lane.stages[at] < stage) at++;
@@ -143,7 +143,7 @@ static void add_worker(struct svg *svg, const struct simulate_case *c, uint32_t 
         c->prediction.step * svg->scale, ROW);
     struct drawn_lane lane = lane_of(table, w);
     add(svg, "<g class=\"b\">\n");
-    for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+    for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
         bool update =
             table->actions[a].kind == WEIR_KIND_U || table->actions[a].kind == WEIR_KIND_N;
         if (!update) add_block(svg, c, a, y, is_odd(&lane, table->actions[a].stage));

@@ -59,7 +59,7 @@ struct choosing {
 
 /* The first action of the row that has not ended by then. */
 static uint32_t first_after(const struct weir__prepared *p, uint32_t worker, double moment) {
-    uint32_t low = p->table->rows[worker], high = p->table->rows[worker + 1];
+    uint32_t low = p->table->lines[worker], high = p->table->lines[worker + 1];
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         if (p->end[middle] > moment)
@@ -75,7 +75,7 @@ static uint32_t first_after(const struct weir__prepared *p, uint32_t worker, dou
 static bool computes(const struct weir__prepared *p, uint32_t worker, uint32_t action, double from,
                      double until) {
     uint32_t found = first_after(p, worker, from);
-    if (found == p->table->rows[worker + 1] || found == action) return false;
+    if (found == p->table->lines[worker + 1] || found == action) return false;
     return p->start[found] < until || p->start[found] <= from;
 }
 

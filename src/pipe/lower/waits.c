@@ -214,7 +214,7 @@ static uint32_t *begin_clock(struct clocks *c, uint32_t node) {
     merge(clock, &c->host[(size_t)worker * c->lanes], c->lanes);
     if (!is_copy(c, node) || !c->at_once[worker]) return clock;
     uint32_t action = copy_of(c, node)->action;
-    if (action > p->table->rows[worker])
+    if (action > p->table->lines[worker])
         merge(clock, &c->clock[(size_t)(action - 1) * c->lanes], c->lanes);
     return clock;
 }
@@ -350,8 +350,8 @@ static int take_nodes(struct clocks *c) {
         c->node_of == NULL || c->host == NULL || c->copy_into == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < c->workers; w++)
-        for (uint32_t a = p->table->rows[w]; a < p->table->rows[w + 1]; a++)
-            c->node[a] = (struct node){w, a - p->table->rows[w] + 1};
+        for (uint32_t a = p->table->lines[w]; a < p->table->lines[w + 1]; a++)
+            c->node[a] = (struct node){w, a - p->table->lines[w] + 1};
     for (uint32_t l = 0; l < c->lanes; l++) c->latest[l] = NO_NODE;
     number_copies(c);
     return WEIR_OK;

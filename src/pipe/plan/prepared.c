@@ -18,7 +18,7 @@ static bool is_tail(uint8_t kind) {
 
 static void lower_row(struct weir__table_builder *builder, const struct weir_table *table,
                       uint32_t w) {
-    uint32_t a = table->rows[w], end = table->rows[w + 1];
+    uint32_t a = table->lines[w], end = table->lines[w + 1];
     for (; a < end && !is_tail(table->actions[a].kind); a++)
         weir__table_add(builder, (enum weir_kind)table->actions[a].kind, table->actions[a].stage,
                         table->actions[a].micro_batch);
@@ -35,7 +35,7 @@ static int lower(struct weir__prepared *prepared, const struct weir_allocator *a
     weir__table_begin(&builder, allocator, table->stage_count, table->worker_count,
                       table->micro_batch_count);
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        weir__table_row(&builder);
+        weir__table_line(&builder);
         lower_row(&builder, table, w);
     }
     return weir__table_finish(&builder, &prepared->table);
@@ -316,9 +316,9 @@ static int find_tails(struct weir__prepared *prepared) {
     prepared->tail = weir__pool_take(&prepared->pool, table->worker_count, sizeof(uint32_t));
     if (prepared->tail == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        uint32_t a = table->rows[w];
-        while (a < table->rows[w + 1] && !is_tail(table->actions[a].kind)) a++;
-        prepared->tail[w] = a - table->rows[w];
+        uint32_t a = table->lines[w];
+        while (a < table->lines[w + 1] && !is_tail(table->actions[a].kind)) a++;
+        prepared->tail[w] = a - table->lines[w];
     }
     return WEIR_OK;
 }
@@ -394,9 +394,9 @@ static void look_ahead(struct weir__prepared *prepared, const struct weir__call 
 static void look_ahead_all(struct weir__prepared *prepared) {
     const struct weir_table *table = prepared->table;
     for (uint32_t w = 0; w < table->worker_count; w++)
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++)
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++)
             look_ahead(prepared, &prepared->calls[a],
-                       a == table->rows[w] ? 0.0 : prepared->start[a - 1]);
+                       a == table->lines[w] ? 0.0 : prepared->start[a - 1]);
 }
 
 static int plan(struct weir__prepared *prepared, const struct weir__setup *setup) {

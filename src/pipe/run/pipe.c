@@ -131,7 +131,7 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
 static uint32_t longest_row(const struct weir__prepared *prepared) {
     uint32_t longest = 1;
     for (uint32_t w = 0; w < prepared->table->worker_count; w++) {
-        uint32_t length = prepared->table->rows[w + 1] - prepared->table->rows[w];
+        uint32_t length = prepared->table->lines[w + 1] - prepared->table->lines[w];
         if (length > longest) longest = length;
     }
     return longest;
@@ -162,7 +162,8 @@ static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
 /* Copies of as many steps as the worker's events are kept of. */
 static int take_copy_events(struct weir__worker *worker) {
     const struct weir__prepared *prepared = worker->pipe->prepared[0];
-    uint32_t row = prepared->table->rows[worker->index + 1] - prepared->table->rows[worker->index];
+    uint32_t row =
+        prepared->table->lines[worker->index + 1] - prepared->table->lines[worker->index];
     size_t units = 0, capacity;
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
         const struct weir__prepared_copy *copy = &prepared->copies[i];

@@ -284,8 +284,8 @@ static void run_row(struct weir__worker *worker) {
     const struct weir_step *step = &pipe->command.step;
     struct weir__run run = {.worker = worker, .pipe = pipe, .prepared = pipe->command.prepared};
     const struct weir_table *table = run.prepared->table;
-    uint32_t first = table->rows[worker->index];
-    uint32_t length = table->rows[worker->index + 1] - first;
+    uint32_t first = table->lines[worker->index];
+    uint32_t length = table->lines[worker->index + 1] - first;
     run.stop = step->accumulate_last ? length : run.prepared->tail[worker->index];
     run.task = (struct weir_task){.micro_batch_count = run.prepared->micro_batch_count,
                                   .rows_total = step->rows,

@@ -57,7 +57,7 @@ void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto
     const struct weir__auto_rows *rows = &bench->rows;
     read_plan(problem, plan, &bench->rows);
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        weir__table_row(builder);
+        weir__table_line(builder);
         for (uint32_t at = rows->begin[w]; at < rows->begin[w + 1]; at++) {
             const struct weir__auto_entry *entry = &rows->list[at];
             if (entry->is_void) continue;
@@ -452,7 +452,7 @@ void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__aut
     uint32_t at = 0;
     for (uint32_t w = 0; w < problem->worker_count; w++) {
         rows->begin[w] = at;
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             const struct weir_action *action = &table->actions[a];
             struct weir__auto_step step = {.stage = action->stage,
                                            .micro_batch = action->micro_batch};

@@ -99,9 +99,9 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
         builder->failed = true;
     }
     for (uint32_t w = 0; w < builder->worker_count; w++) {
-        weir__table_row(builder);
-        for (uint32_t a = table != NULL ? table->rows[w] : 0;
-             table != NULL && a < table->rows[w + 1]; a++) {
+        weir__table_line(builder);
+        for (uint32_t a = table != NULL ? table->lines[w] : 0;
+             table != NULL && a < table->lines[w + 1]; a++) {
             const struct weir_action *action = &table->actions[a];
             weir__table_add(builder, (enum weir_kind)action->kind, action->stage,
                             action->micro_batch);

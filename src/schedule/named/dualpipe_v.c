@@ -102,7 +102,7 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
                           .builder = builder,
                           .stage = {w, stages - 1 - w},
                           .owed = builder->count};
-        weir__table_row(builder);
+        weir__table_line(builder);
         add_first_half(&row, behind, w);
         for (uint32_t k = 0; k < m - stages + w + 1; k++) {
             add_forward(&row, FIRST);

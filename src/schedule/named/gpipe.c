@@ -15,7 +15,7 @@ void weir__fill_breadth_first(const struct weir_table_options *options,
     uint32_t workers = options->workers;
     assert(workers > 0 && workers <= options->stages);
     for (uint32_t w = 0; w < workers; w++) {
-        weir__table_row(builder);
+        weir__table_line(builder);
         for (uint32_t s = w; s < options->stages; s += workers) {
             for (uint32_t i = 0; i < options->micro_batches; i++) {
                 weir__table_add(builder, WEIR_KIND_F, s, i);

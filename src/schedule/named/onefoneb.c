@@ -114,7 +114,7 @@ void weir__fill_rounds(const struct weir_table_options *options,
                         .turns = weir__loop_stages(options->stages, options->workers, 0)};
     for (uint32_t w = 0; w < options->workers; w++) {
         loop.worker = w;
-        weir__table_row(builder);
+        weir__table_line(builder);
         if (options->workers == 1) {
             fill_alone(options, builder);
         } else {

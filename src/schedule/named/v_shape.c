@@ -45,7 +45,7 @@ static struct block block_of_min(uint64_t workers, uint64_t worker) {
 static void add_row(const struct weir_table_options *options, struct block block, uint32_t worker,
                     struct weir__table_builder *order) {
     uint32_t done[PASSES] = {0}, left = PASSES * options->micro_batches;
-    weir__table_row(order);
+    weir__table_line(order);
     for (; left > 0; left--) {
         uint32_t next = PASSES;
         for (uint32_t k = 0; k < PASSES; k++) {

@@ -130,7 +130,7 @@ static void emit(const struct weir_table_options *options, const struct placing 
                  struct weir__table_builder *builder) {
     for (uint32_t w = 0; w < placing->workers; w++) {
         const struct place *place = &placing->places[w];
-        weir__table_row(builder);
+        weir__table_line(builder);
         for (uint32_t k = 0; k < place->length; k++) {
             const struct weir_action *action = &placing->actions[place->begin + k];
             uint32_t s = action->stage, i = action->micro_batch;

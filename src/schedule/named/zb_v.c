@@ -34,7 +34,7 @@ static void add(struct zb_v_row *row, enum list list) {
 static void add_row(struct zb_v_row *row, uint32_t worker, uint32_t workers) {
     assert(worker < workers);
     uint32_t behind = workers - worker;
-    weir__table_row(row->order);
+    weir__table_line(row->order);
     for (uint32_t k = 0; k < 2 * behind - 1; k++) {
         add(row, F_FIRST);
     }

@@ -16,7 +16,7 @@ static void add_row(struct weir__table_builder *order, uint32_t stage, uint32_t 
                     uint64_t warm_up) {
     assert(warm_up > 0);
     uint32_t forward = 0;
-    weir__table_row(order);
+    weir__table_line(order);
     while (forward < micro_batches && forward < warm_up) {
         weir__table_add(order, WEIR_KIND_F, stage, forward++);
     }

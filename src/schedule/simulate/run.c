@@ -281,7 +281,7 @@ static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_work
 static bool run_worker(struct weir__sim *sim, uint32_t w) {
     assert(w < sim->table->worker_count);
     struct weir__sim_worker *worker = &sim->workers[w];
-    uint32_t end = sim->table->rows[w + 1];
+    uint32_t end = sim->table->lines[w + 1];
     bool late = sim->options->recompute_late;
     while (worker->cursor < end) {
         const struct weir_action *action = &sim->table->actions[worker->cursor];
@@ -313,7 +313,7 @@ void weir__sim_rewind(struct weir__sim *sim) {
     sim->ready_count = 0;
     for (uint32_t w = table->worker_count; w-- > 0;) {
         /* The step begins with the first start, which no host time comes before. */
-        sim->workers[w] = (struct weir__sim_worker){.cursor = table->rows[w],
+        sim->workers[w] = (struct weir__sim_worker){.cursor = table->lines[w],
                                                     .next_waiter = NOBODY,
                                                     .free = -sim->host,
                                                     .first = -1.0,

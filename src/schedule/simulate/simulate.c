@@ -262,14 +262,14 @@ static int enter_table(struct weir__sim *sim) {
     for (uint32_t s = 0; s < table->stage_count; s++) {
         sim->stages[s] = (struct weir__sim_stage){.worker = UINT32_MAX};
     }
-    if (table->rows[0] != 0 || table->rows[table->worker_count] != table->action_count) {
+    if (table->lines[0] != 0 || table->lines[table->worker_count] != table->action_count) {
         return WEIR_ERR_SCHEDULE;
     }
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        if (table->rows[w] > table->rows[w + 1]) return WEIR_ERR_SCHEDULE;
+        if (table->lines[w] > table->lines[w + 1]) return WEIR_ERR_SCHEDULE;
     }
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        for (uint32_t a = table->rows[w]; a < table->rows[w + 1]; a++) {
+        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             if (!enter(sim, &table->actions[a], w)) return WEIR_ERR_SCHEDULE;
         }
     }

@@ -105,7 +105,7 @@ const struct weir__copy_event *weir__stamps_copy(const struct weir__worker *work
 static int stamp_action(const struct weir__unstamped *of, struct weir__worker *worker,
                         uint32_t row_index, uint64_t *before) {
     const struct weir__call *call =
-        &of->prepared->calls[of->prepared->table->rows[worker->index] + row_index];
+        &of->prepared->calls[of->prepared->table->lines[worker->index] + row_index];
     struct weir_trace_event *event = event_of(worker, row_index);
     struct weir__event *signal = weir__signal(&worker->signals, row_index, of->turn);
     uint64_t start = *before, end = 0;
@@ -137,7 +137,7 @@ void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped
     int status = WEIR_OK;
     for (uint32_t i = 0; status == WEIR_OK && i < worker->unstamped_count; i++) {
         const struct weir__prepared *p = of->prepared;
-        const struct weir__call *call = &p->calls[p->table->rows[worker->index] + i];
+        const struct weir__call *call = &p->calls[p->table->lines[worker->index] + i];
         status = stamp_copies(of, worker, call, event_of(worker, i));
         if (status != WEIR_OK) break;
         status = at_once ? name_copy(of, worker, call, event_of(worker, i))

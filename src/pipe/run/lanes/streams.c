@@ -108,7 +108,7 @@ static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *p
     size_t staging = prepared->staging_bytes[w];
     if (staging < WEIR__HUGE_PAGE) staging = WEIR__HUGE_PAGE; /* for what goes between steps */
     if (staging > worker->staging_wanted) worker->staging_wanted = staging;
-    return grow_signals(pipe, worker->device, table->rows[w + 1] - table->rows[w],
+    return grow_signals(pipe, worker->device, table->lines[w + 1] - table->lines[w],
                         &worker->signals);
 }
 
@@ -387,8 +387,8 @@ int weir__run_returns(struct weir__run *run, const struct weir__call *call) {
 
 static void hand_returns(struct weir__run *run) {
     const struct weir__prepared *p = run->prepared;
-    uint32_t begin = p->table->rows[run->worker->index];
-    uint32_t end = p->table->rows[run->worker->index + 1];
+    uint32_t begin = p->table->lines[run->worker->index];
+    uint32_t end = p->table->lines[run->worker->index + 1];
     for (uint32_t a = begin; a < end; a++) {
         for (uint32_t i = p->calls[a].return_begin; i < p->calls[a].return_end; i++) {
             const struct weir__return *back = &p->returns[i];

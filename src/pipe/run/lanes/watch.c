@@ -53,7 +53,7 @@ static uint32_t given(struct weir__worker *worker) {
 void weir__watch(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir__prepared *p = pipe->command.prepared;
-    const uint32_t *rows = &p->table->rows[worker->index];
+    const uint32_t *rows = &p->table->lines[worker->index];
     struct weir__watched *watched = &worker->watched, before = *watched;
     uint32_t turn = pipe->command.turn, most = given(worker);
     bool behind = !worker->device->calls->synchronous;
