@@ -145,8 +145,8 @@ int weir__planner_try_and_keep(struct weir_planner *planner, const struct weir__
                                bool base, double *step, uint64_t *estimate);
 /** For searches that want a number: tries, and keeps, the present modes with other sizes. False
  * where that cannot run, or planner->status tells of a failure, of this or an earlier call. */
-bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes,
-                         double *step, uint64_t *estimate);
+bool weir__planner_evaluate(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes,
+                            double *step, uint64_t *estimate);
 /** A point as others see it, without `exact` and `fits`. Its arrays are the point's. */
 struct weir_planner_choice weir__planner_choose(const struct weir_planner *planner,
                                                 const struct weir__point *point);

@@ -8,7 +8,7 @@
 
 enum { KEPT_MOST = 128 };
 
-/* Takes the shape's slot of a point that went, or a new one. */
+/* Takes the shape's index of a point that went, or a new one. */
 static int take_point(struct weir_planner *planner, uint32_t stages, uint32_t *index) {
     assert(stages > 0 && stages <= planner->stages_most);
     void *points = planner->points;
@@ -41,22 +41,22 @@ static void fill(struct weir__point *point, const struct weir__try *tried, uint3
     point->base = base;
 }
 
-/* Drops what is beaten; returns the slot of one of them, or UINT32_MAX. */
+/* Drops what is beaten; returns the index of one of them, or UINT32_MAX. */
 static uint32_t drop_beaten(struct weir_planner *planner, struct weir__shape *shape, double step,
                             uint64_t estimate) {
     assert(shape->count <= shape->capacity);
-    uint32_t kept = 0, slot = UINT32_MAX;
+    uint32_t kept = 0, index = UINT32_MAX;
     for (uint32_t i = 0; i < shape->count; i++) {
         const struct weir__point *point = &planner->points[shape->points[i]];
         bool beaten =
             !point->base && !point->asked && step <= point->step && estimate <= point->estimate;
         if (beaten)
-            slot = shape->points[i];
+            index = shape->points[i];
         else
             shape->points[kept++] = shape->points[i];
     }
     shape->count = kept;
-    return slot;
+    return index;
 }
 
 int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tried, double step,
@@ -68,9 +68,9 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
         const struct weir__point *point = &planner->points[shape->points[i]];
         if (beats(point, step, estimate) && (point->base || !base)) return WEIR_OK;
     }
-    uint32_t slot = drop_beaten(planner, shape, step, estimate);
+    uint32_t index = drop_beaten(planner, shape, step, estimate);
     /* full: only what is faster or smaller than all is worth more than what is there */
-    if (slot == UINT32_MAX && shape->count >= KEPT_MOST && !base) {
+    if (index == UINT32_MAX && shape->count >= KEPT_MOST && !base) {
         const struct weir__point *first = &planner->points[shape->points[0]];
         const struct weir__point *last = &planner->points[shape->points[shape->count - 1]];
         if (step >= first->step && estimate >= last->estimate) return WEIR_OK;
@@ -79,16 +79,16 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
     if (!weir__pool_grow(&planner->pool, &points, shape->count, &shape->capacity, sizeof(uint32_t)))
         return WEIR_ERR_OUT_OF_MEMORY;
     shape->points = points;
-    if (slot == UINT32_MAX) {
-        int status = take_point(planner, planner->stages_most, &slot);
+    if (index == UINT32_MAX) {
+        int status = take_point(planner, planner->stages_most, &index);
         if (status != WEIR_OK) return status;
     }
-    assert(slot < planner->point_count && shape->count < shape->capacity);
-    fill(&planner->points[slot], tried, shape->stages, step, estimate, base);
+    assert(index < planner->point_count && shape->count < shape->capacity);
+    fill(&planner->points[index], tried, shape->stages, step, estimate, base);
     uint32_t at = shape->count++;
     for (; at > 0 && planner->points[shape->points[at - 1]].step > step; at--)
         shape->points[at] = shape->points[at - 1];
-    shape->points[at] = slot;
+    shape->points[at] = index;
     return WEIR_OK;
 }
 
@@ -99,8 +99,8 @@ int weir__planner_try_and_keep(struct weir_planner *planner, const struct weir__
     return weir__planner_keep(planner, tried, *step, *estimate, base);
 }
 
-bool weir__planner_judge(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes,
-                         double *step, uint64_t *estimate) {
+bool weir__planner_evaluate(struct weir_planner *planner, uint32_t shape, const uint32_t *sizes,
+                            double *step, uint64_t *estimate) {
     assert(shape < planner->shape_count);
     struct weir__try tried = weir__planner_present(planner, shape);
     tried.sizes = sizes;

@@ -20,7 +20,7 @@ static double worth(struct approach *approach, const uint32_t *sizes) {
     assert(approach->shape < approach->planner->shape_count);
     double step;
     uint64_t estimate;
-    if (!weir__planner_judge(approach->planner, approach->shape, sizes, &step, &estimate))
+    if (!weir__planner_evaluate(approach->planner, approach->shape, sizes, &step, &estimate))
         return HUGE_VAL;
     if (estimate <= approach->limit) return step;
     return 2 * step * ((double)estimate / (double)approach->limit);

@@ -265,7 +265,7 @@ static void take_position(struct weir_planner *planner, const struct walk_path *
     uint32_t stages = planner->shapes[path->shape].stages;
     memcpy(planner->sizes, path->sizes, stages * sizeof planner->sizes[0]);
     set_modes(planner, stages, WEIR_CHECKPOINT_NEVER);
-    /* what a stage gives is judged by its own costs */
+    /* best_stage reads the costs of this cut */
     int status = weir__planner_fill(planner, path->shape, planner->sizes);
     assert(status == WEIR_OK);
     (void)status;
@@ -345,7 +345,7 @@ static double score(void *context, const uint32_t *sizes) {
     const struct visitor *visitor = context;
     double step;
     uint64_t estimate;
-    if (!weir__planner_judge(visitor->planner, visitor->shape, sizes, &step, &estimate))
+    if (!weir__planner_evaluate(visitor->planner, visitor->shape, sizes, &step, &estimate))
         return HUGE_VAL;
     if (isinf(visitor->mixture)) return (double)estimate;
     return step * pow((double)estimate, visitor->mixture);

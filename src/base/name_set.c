@@ -6,7 +6,7 @@
 
 enum { CAPACITY_FIRST = 32 };
 
-struct weir__name_set_slot {
+struct weir__name_set_entry {
     const char *text; /* NULL: free */
     uint64_t hash;
     uint32_t number;
@@ -26,33 +26,33 @@ static uint64_t hash_of(const struct weir__name_set *names, const char *text) {
     return hash;
 }
 
-/* The slot of an equal text, or the free one where it belongs. */
-static struct weir__name_set_slot *slot_of(const struct weir__name_set *names, const char *text,
-                                           uint64_t hash) {
+/* The entry of an equal text, or the free one where it belongs. */
+static struct weir__name_set_entry *entry_of(const struct weir__name_set *names, const char *text,
+                                             uint64_t hash) {
     uint32_t mask = names->capacity - 1, at = (uint32_t)(hash >> 32) & mask;
     assert(names->count < names->capacity);
     for (;; at = (at + 1) & mask) {
-        struct weir__name_set_slot *slot = &names->slots[at];
-        if (slot->text == NULL || (slot->hash == hash && strcmp(slot->text, text) == 0))
-            return slot;
+        struct weir__name_set_entry *entry = &names->entries[at];
+        if (entry->text == NULL || (entry->hash == hash && strcmp(entry->text, text) == 0))
+            return entry;
     }
 }
 
 uint32_t weir__name_set_find(const struct weir__name_set *names, const char *text) {
     if (names->count == 0) return WEIR__NO_NAME;
-    const struct weir__name_set_slot *slot = slot_of(names, text, hash_of(names, text));
-    return slot->text != NULL ? slot->number : WEIR__NO_NAME;
+    const struct weir__name_set_entry *entry = entry_of(names, text, hash_of(names, text));
+    return entry->text != NULL ? entry->number : WEIR__NO_NAME;
 }
 
 static bool grow(struct weir__name_set *names) {
     if (names->capacity > UINT32_MAX / 2) return false;
     struct weir__name_set larger = *names;
     larger.capacity = names->capacity == 0 ? CAPACITY_FIRST : names->capacity * 2;
-    larger.slots = weir__pool_take(names->pool, larger.capacity, sizeof larger.slots[0]);
-    if (larger.slots == NULL) return false;
+    larger.entries = weir__pool_take(names->pool, larger.capacity, sizeof larger.entries[0]);
+    if (larger.entries == NULL) return false;
     for (uint32_t i = 0; i < names->capacity; i++) {
-        const struct weir__name_set_slot *slot = &names->slots[i];
-        if (slot->text != NULL) *slot_of(&larger, slot->text, slot->hash) = *slot;
+        const struct weir__name_set_entry *entry = &names->entries[i];
+        if (entry->text != NULL) *entry_of(&larger, entry->text, entry->hash) = *entry;
     }
     *names = larger;
     return true;
@@ -62,8 +62,8 @@ bool weir__name_set_add(struct weir__name_set *names, const char *text, uint32_t
     assert(number != WEIR__NO_NAME && weir__name_set_find(names, text) == WEIR__NO_NAME);
     if (names->count >= names->capacity / 2 && !grow(names)) return false;
     uint64_t hash = hash_of(names, text);
-    struct weir__name_set_slot *slot = slot_of(names, text, hash);
-    *slot = (struct weir__name_set_slot){.text = text, .hash = hash, .number = number};
+    struct weir__name_set_entry *entry = entry_of(names, text, hash);
+    *entry = (struct weir__name_set_entry){.text = text, .hash = hash, .number = number};
     names->count++;
     return true;
 }

@@ -13,8 +13,8 @@
 
 struct weir__name_set {
     struct weir__pool *pool;
-    struct weir__name_set_slot *slots; /**< the pool's */
-    uint32_t capacity;                 /**< 0 or a power of two, at least twice the count */
+    struct weir__name_set_entry *entries; /**< the pool's */
+    uint32_t capacity;                    /**< 0 or a power of two, at least twice the count */
     uint32_t count;
     uint64_t seed;
 };

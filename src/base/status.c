@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* Statuses and phases as text, and the error record: all from the tables in weir.h, so that a new
- * row there needs no change here. */
+ * entry there needs no change here. */
 #include "base/base.h"
 
 #include <stdarg.h>

@@ -5,17 +5,17 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-struct dtype_row {
+struct dtype_entry {
     size_t bytes;
     const char *name;
 };
 
-static const struct dtype_row dtypes[] = {
-#define DTYPE_ROW(name, bytes, text, file) [WEIR_##name] = {bytes, text},
-    WEIR_DTYPE_MAP(DTYPE_ROW)
-#undef DTYPE_ROW
+static const struct dtype_entry dtypes[] = {
+#define DTYPE_ENTRY(name, bytes, text, file) [WEIR_##name] = {bytes, text},
+    WEIR_DTYPE_MAP(DTYPE_ENTRY)
+#undef DTYPE_ENTRY
 };
-_Static_assert(WEIR__COUNT_OF(dtypes) == WEIR_DTYPE_COUNT, "every dtype has a row");
+_Static_assert(WEIR__COUNT_OF(dtypes) == WEIR_DTYPE_COUNT, "every dtype has an entry");
 
 static bool dtype_is_known(enum weir_dtype dtype) {
     return (size_t)dtype < WEIR_DTYPE_COUNT;

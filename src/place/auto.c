@@ -41,11 +41,11 @@ static bool is_near(const struct weir__near *near, uint32_t unit) {
 }
 
 /* Who has the least choice sits down first, so that wider choices are not used up in its place. */
-static uint32_t next_to_sit(const struct weir__plan_call *plan, const uint32_t *seat) {
-    assert(plan->gpu_count <= plan->workers);
+static uint32_t next_to_sit(const struct weir__placing *placing, const uint32_t *seat) {
+    assert(placing->gpu_count <= placing->workers);
     uint32_t next = WEIR__NO_WORKER, least = UINT32_MAX;
-    for (uint32_t w = 0; w < plan->workers; w++) {
-        const struct weir__near *gpu = weir__plan_gpu(plan, w);
+    for (uint32_t w = 0; w < placing->workers; w++) {
+        const struct weir__near *gpu = weir__placing_gpu(placing, w);
         if (gpu == NULL || seat[w] != SEAT_NONE) continue;
         uint32_t choice = gpu->core_count == 0 ? WEIR__PLACE_CORES_MAX + 1 : gpu->core_count;
         if (choice >= least) continue;
@@ -56,10 +56,10 @@ static uint32_t next_to_sit(const struct weir__plan_call *plan, const uint32_t *
 }
 
 /* The core with the fewest on it that no group has, of those the last: groups begin in front. */
-static uint32_t find_seat(const struct weir__plan_call *plan, const struct place_candidates *c,
+static uint32_t find_seat(const struct weir__placing *placing, const struct place_candidates *c,
                           const struct weir__near *gpu) {
     assert(gpu != NULL);
-    const struct weir__machine *machine = plan->machine;
+    const struct weir__machine *machine = placing->machine;
     uint32_t best = SEAT_NONE;
     for (uint32_t i = machine->core_count; i-- > 0;) {
         if (!c->free[i] || c->owner[i] != WEIR__NO_WORKER) continue;
@@ -69,14 +69,14 @@ static uint32_t find_seat(const struct weir__plan_call *plan, const struct place
     return best;
 }
 
-static bool seat_all(const struct weir__plan_call *plan, struct place_candidates *c,
+static bool seat_all(const struct weir__placing *placing, struct place_candidates *c,
                      enum seating seating) {
     assert(seating < SEATINGS);
     uint32_t w;
-    for (w = 0; w < plan->workers; w++) c->seat[w] = SEAT_NONE;
-    for (w = 0; w < plan->machine->core_count; w++) c->seated[w] = 0;
-    while ((w = next_to_sit(plan, c->seat)) != WEIR__NO_WORKER) {
-        uint32_t core = find_seat(plan, c, weir__plan_gpu(plan, w));
+    for (w = 0; w < placing->workers; w++) c->seat[w] = SEAT_NONE;
+    for (w = 0; w < placing->machine->core_count; w++) c->seated[w] = 0;
+    while ((w = next_to_sit(placing, c->seat)) != WEIR__NO_WORKER) {
+        uint32_t core = find_seat(placing, c, weir__placing_gpu(placing, w));
         if (core == SEAT_NONE && seating != ANYWHERE) return false;
         if (core != SEAT_NONE && c->seated[core] > 0 && seating == APART) return false;
         c->seat[w] = core == SEAT_NONE ? SEAT_ANYWHERE : core;
@@ -87,44 +87,45 @@ static bool seat_all(const struct weir__plan_call *plan, struct place_candidates
 
 /* ---- groups ---- */
 
-static void clear_groups(const struct weir__plan_call *plan, struct place_candidates *c) {
-    for (uint32_t i = 0; i < plan->machine->core_count; i++) c->owner[i] = WEIR__NO_WORKER;
+static void clear_groups(const struct weir__placing *placing, struct place_candidates *c) {
+    for (uint32_t i = 0; i < placing->machine->core_count; i++) c->owner[i] = WEIR__NO_WORKER;
 }
 
-static bool deal_groups(const struct weir__plan_call *plan, struct place_candidates *c) {
-    uint32_t groups = weir__plan_computing(plan);
-    if (groups > 0) return weir__choose(plan->machine, c->free, groups, plan->threads, c->owner);
-    clear_groups(plan, c);
+static bool deal_groups(const struct weir__placing *placing, struct place_candidates *c) {
+    uint32_t groups = weir__placing_computing(placing);
+    if (groups > 0)
+        return weir__choose(placing->machine, c->free, groups, placing->threads, c->owner);
+    clear_groups(placing, c);
     return true;
 }
 
-static bool groups_first(const struct weir__plan_call *plan, struct place_candidates *c,
+static bool groups_first(const struct weir__placing *placing, struct place_candidates *c,
                          enum seating seating) {
-    return deal_groups(plan, c) && seat_all(plan, c, seating);
+    return deal_groups(placing, c) && seat_all(placing, c, seating);
 }
 
-static bool seats_first(const struct weir__plan_call *plan, struct place_candidates *c,
+static bool seats_first(const struct weir__placing *placing, struct place_candidates *c,
                         enum seating seating) {
-    clear_groups(plan, c);
-    if (!seat_all(plan, c, seating)) return false;
-    for (uint32_t i = 0; i < plan->machine->core_count; i++) c->free[i] &= c->seated[i] == 0;
-    return deal_groups(plan, c);
+    clear_groups(placing, c);
+    if (!seat_all(placing, c, seating)) return false;
+    for (uint32_t i = 0; i < placing->machine->core_count; i++) c->free[i] &= c->seated[i] == 0;
+    return deal_groups(placing, c);
 }
 
 /* ---- both ---- */
 
-static void find_free(const struct weir__plan_call *plan, struct place_candidates *c, bool share) {
-    for (uint32_t i = 0; i < plan->machine->core_count; i++)
+static void find_free(const struct weir__placing *placing, struct place_candidates *c, bool share) {
+    for (uint32_t i = 0; i < placing->machine->core_count; i++)
         c->free[i] = !c->stranger[i] && (share || !c->sibling[i]);
 }
 
 /* Cores that nobody else has, or, if these are too few, those of this process's other pipes too. */
-static bool choose(const struct weir__plan_call *plan, struct place_candidates *c,
+static bool choose(const struct weir__placing *placing, struct place_candidates *c,
                    enum seating seating) {
     assert(seating < SEATINGS);
     for (int share = 0; share <= 1; share++) {
-        find_free(plan, c, share == 1);
-        if (groups_first(plan, c, seating) || seats_first(plan, c, seating)) return true;
+        find_free(placing, c, share == 1);
+        if (groups_first(placing, c, seating) || seats_first(placing, c, seating)) return true;
     }
     return false;
 }
@@ -144,16 +145,16 @@ static bool claim_chosen(struct weir__machine *machine, struct place_candidates 
 }
 
 /* How they sit now, or SEATINGS: there are too few cores for the groups alone. */
-static enum seating choose_and_claim(const struct weir__plan_call *plan,
+static enum seating choose_and_claim(const struct weir__placing *placing,
                                      struct place_candidates *c) {
-    struct weir__machine *machine = plan->machine;
-    uint64_t need = (uint64_t)weir__plan_computing(plan) * plan->threads;
+    struct weir__machine *machine = placing->machine;
+    uint64_t need = (uint64_t)weir__placing_computing(placing) * placing->threads;
     if (need > machine->usable_count) return SEATINGS;
-    bool enough = need + plan->gpu_count <= machine->usable_count;
+    bool enough = need + placing->gpu_count <= machine->usable_count;
     /* Each failed turn learns about one more core. */
     for (uint32_t turn = 0; turn <= machine->core_count; turn++) {
         enum seating seating = enough ? APART : TOGETHER;
-        while (seating < SEATINGS && !choose(plan, c, seating)) seating++;
+        while (seating < SEATINGS && !choose(placing, c, seating)) seating++;
         if (seating == SEATINGS || claim_chosen(machine, c)) return seating;
     }
     assert(false);
@@ -170,14 +171,14 @@ static void take_near(const struct weir__near *gpu, struct weir__worker_place *p
 
 /* Groups are numbered as the workers that compute. Only what sits apart, or in a group whose cores
  * no worker without a seat may run on, has them for itself. */
-static void fill(const struct weir__plan_call *plan, const struct place_candidates *c,
+static void fill(const struct weir__placing *placing, const struct place_candidates *c,
                  enum seating seating) {
-    assert(plan->machine->core_count <= WEIR__PLACE_CORES_MAX);
-    const struct weir__machine *machine = plan->machine;
+    assert(placing->machine->core_count <= WEIR__PLACE_CORES_MAX);
+    const struct weir__machine *machine = placing->machine;
     uint32_t group = 0;
-    for (uint32_t w = 0; w < plan->workers; w++) {
-        struct weir__worker_place *placement = &plan->placements[w];
-        const struct weir__near *gpu = weir__plan_gpu(plan, w);
+    for (uint32_t w = 0; w < placing->workers; w++) {
+        struct weir__worker_place *placement = &placing->placements[w];
+        const struct weir__near *gpu = weir__placing_gpu(placing, w);
         placement->exclusive = seating == APART || (gpu == NULL && seating == TOGETHER);
         if (gpu != NULL && (seating == SEATINGS || c->seat[w] == SEAT_ANYWHERE)) {
             take_near(gpu, placement);
@@ -192,34 +193,34 @@ static void fill(const struct weir__plan_call *plan, const struct place_candidat
     }
 }
 
-static void keep_claims(const struct weir__plan_call *plan, const struct place_candidates *c,
+static void keep_claims(const struct weir__placing *placing, const struct place_candidates *c,
                         bool found) {
-    for (uint32_t i = 0; i < plan->machine->core_count; i++)
+    for (uint32_t i = 0; i < placing->machine->core_count; i++)
         if (!found || (c->owner[i] == WEIR__NO_WORKER && c->seated[i] == 0))
-            weir__unclaim_core(plan->machine, i);
+            weir__unclaim_core(placing->machine, i);
 }
 
-static int describe_bound(const struct weir__plan_call *plan) {
-    for (uint32_t w = 0; w < plan->workers; w++) {
-        if (plan->placements[w].place.core_count == 0) continue;
-        int status = weir__plan_describe(plan, &plan->placements[w]);
+static int describe_bound(const struct weir__placing *placing) {
+    for (uint32_t w = 0; w < placing->workers; w++) {
+        if (placing->placements[w].place.core_count == 0) continue;
+        int status = weir__placing_describe(placing, &placing->placements[w]);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
 
-int weir__plan_auto(const struct weir__plan_call *plan) {
-    const struct weir_allocator *allocator = plan->machine->allocator;
+int weir__placing_auto(const struct weir__placing *placing) {
+    const struct weir_allocator *allocator = placing->machine->allocator;
     struct place_candidates *c = weir__acquire(allocator, 1, sizeof *c);
     if (c == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = WEIR_ERR_OUT_OF_MEMORY;
-    c->seat = weir__acquire(allocator, plan->workers, sizeof *c->seat);
+    c->seat = weir__acquire(allocator, placing->workers, sizeof *c->seat);
     if (c->seat == NULL) goto fail_seat;
-    enum seating seating = choose_and_claim(plan, c);
-    keep_claims(plan, c, seating < SEATINGS);
-    fill(plan, c, seating);
-    status = describe_bound(plan);
-    weir__release(allocator, c->seat, plan->workers, sizeof *c->seat);
+    enum seating seating = choose_and_claim(placing, c);
+    keep_claims(placing, c, seating < SEATINGS);
+    fill(placing, c, seating);
+    status = describe_bound(placing);
+    weir__release(allocator, c->seat, placing->workers, sizeof *c->seat);
 fail_seat:
     weir__release(allocator, c, 1, sizeof *c);
     return status;

@@ -70,30 +70,31 @@ void weir__unclaim_core(struct weir__machine *machine, uint32_t core);
 /* ---- plan.c ---- */
 
 /** What one call plans. */
-struct weir__plan_call {
+struct weir__placing {
     struct weir__machine *machine;
     uint32_t workers, threads;
     uint32_t gpu_count;                   /**< workers with one */
     const struct weir__near *const *gpus; /**< as weir__place_request's */
     struct weir__worker_place *placements;
 };
-static inline const struct weir__near *weir__plan_gpu(const struct weir__plan_call *plan,
-                                                      uint32_t worker) {
-    return plan->gpus != NULL ? plan->gpus[worker] : NULL;
+static inline const struct weir__near *weir__placing_gpu(const struct weir__placing *placing,
+                                                         uint32_t worker) {
+    return placing->gpus != NULL ? placing->gpus[worker] : NULL;
 }
 /** Workers without a GPU. */
-static inline uint32_t weir__plan_computing(const struct weir__plan_call *plan) {
-    return plan->workers - plan->gpu_count;
+static inline uint32_t weir__placing_computing(const struct weir__placing *placing) {
+    return placing->workers - placing->gpu_count;
 }
 /** Fills a bound worker's placement: all but worker, threads, core_count and core_ids, which are
  * there. WEIR_ERR_OUT_OF_MEMORY. */
-int weir__plan_describe(const struct weir__plan_call *plan, struct weir__worker_place *placement);
+int weir__placing_describe(const struct weir__placing *placing,
+                           struct weir__worker_place *placement);
 
 /* ---- auto.c ---- */
 
 /** Binds, and claims, where there is room; placements are all unbound before.
  * WEIR_ERR_OUT_OF_MEMORY. */
-int weir__plan_auto(const struct weir__plan_call *plan);
+int weir__placing_auto(const struct weir__placing *placing);
 
 /* ---- choose.c ---- */
 

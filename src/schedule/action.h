@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * The action table's grammar: what each kind reads and writes, and the dependencies that
- * follow. Kinds are rows of weir__kinds; nobody switches over kinds elsewhere. Dependencies are
+ * follow. weir__kinds has an entry per kind; nobody switches over kinds elsewhere. Dependencies are
  * derived: an action waits for the actions that write what it reads, never for a hand-written list.
  */
 #ifndef WEIR_ACTION_H
@@ -29,9 +29,9 @@ enum weir__effect {
     WEIR__TIED_GRADS = 1u << 14       /**< of other stages' uses of parameters that this one owns */
 };
 
-/** One row per kind. An effect's writer is, of the kinds that a stage and micro-batch has, the last
- * that writes it: so F writes SAVED only where no R of it stands in the table. An action of a kind
- * marked `waits_gradient_late` also reads OUTPUT_GRADS and SKIP_GRADS_IN when recomputation is
+/** One entry per kind. An effect's writer is, of the kinds that a stage and micro-batch has, the
+ * last that writes it: so F writes SAVED only where no R of it stands in the table. An action of a
+ * kind marked `waits_gradient_late` also reads OUTPUT_GRADS and SKIP_GRADS_IN when recomputation is
  * late. */
 struct weir__kind_facts {
     char letter;
@@ -91,12 +91,12 @@ struct weir__edge {
 };
 
 /**
- * Predecessors of every action: edges[begin[a] .. begin[a + 1]). What the order of a row implies is
- * left out: edges between actions of one worker (so CAUSE_LOCAL never stands in a proven table's),
- * and the barrier before U on all but the first U of a row, where it is one edge from each other
- * row's last N or gradient, whichever is later. A border and a skip, or a border's and a skip's
- * gradient, between the same two actions are two edges; several skips are one. Skip gradients go
- * from reader to reader in descending stage order and have CAUSE_SKIP, as values.
+ * Predecessors of every action: edges[begin[a] .. begin[a + 1]). What the order of a line implies
+ * is left out: edges between actions of one worker (so CAUSE_LOCAL never stands in a proven
+ * table's), and the barrier before U on all but the first U of a line, where it is one edge from
+ * each other line's last N or gradient, whichever is later. A border and a skip, or a border's and
+ * a skip's gradient, between the same two actions are two edges; several skips are one. Skip
+ * gradients go from reader to reader in descending stage order and have CAUSE_SKIP, as values.
  */
 struct weir__deps {
     const struct weir_allocator *allocator;
@@ -113,7 +113,7 @@ int weir__deps_new(const struct weir_table *table, const struct weir__flow *flow
 void weir__deps_clean_up(struct weir__deps *deps);
 /** `deps`, and an edge for each F of a stage without backward from the next stage's F of the
  * micro-batch `ahead` before it, unless one worker has both. It says what slots for `ahead`
- * micro-batches would say; where rows are ordered otherwise, a replay may find it a deadlock. */
+ * micro-batches would say; where lines are ordered otherwise, a replay may find it a deadlock. */
 int weir__deps_hold(const struct weir_table *table, const struct weir__deps *deps,
                     const bool *no_backward, uint32_t ahead, struct weir__deps *held);
 
@@ -121,9 +121,9 @@ int weir__deps_hold(const struct weir_table *table, const struct weir__deps *dep
 int weir__table_check_flow(const struct weir_table *table, const struct weir__flow *flow,
                            const struct weir_allocator *allocator, struct weir_faults *faults);
 
-/** The actions of a table that weir__table_finish made, to put in another order within rows. */
+/** The actions of a table that weir__table_finish made, to put in another order within lines. */
 struct weir_action *weir__table_actions(struct weir_table *table);
-/** The worker whose row holds the action; binary search over table->lines. */
+/** The worker whose line holds the action; binary search over table->lines. */
 uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
 /** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
 void weir__table_workers(const struct weir_table *table, uint32_t *out);
@@ -135,16 +135,16 @@ static inline bool weir__no_backward(const bool *no_backward, uint32_t stage) {
 const char *weir__action_text(const struct weir_action *action, char text[24]);
 
 /**
- * Builds tables: append actions row by row, then finish. Sticky: a failed append (no memory) fails
- * finish. Used by schedules and the CSV reader.
+ * Builds tables: append actions line by line, then finish. Sticky: a failed append (no memory)
+ * fails finish. Used by schedules and the CSV reader.
  */
 struct weir__table_builder {
     const struct weir_allocator *allocator;
     uint32_t stage_count, worker_count, micro_batch_count;
     const bool *no_backward; /**< per stage, or NULL: what is of_backward of these is left out */
-    uint32_t row_count;      /**< rows begun */
+    uint32_t line_count;     /**< lines begun */
     uint32_t capacity, count;
-    uint32_t *rows;
+    uint32_t *lines;
     struct weir_action *actions;
     bool failed;
 };
@@ -166,7 +166,7 @@ enum weir__sharing {
     WEIR__SHARING_TWO
 };
 
-/** A schedule: a pure function that fills the builder, U included, and one row of the table of
+/** A schedule: a pure function that fills the builder, U included, and one entry of the list of
  * schedules (schedule.c). R stands for a checkpointed (stage, micro-batch); see
  * weir__checkpointed. `check` sees options whose counts and `sharing` are sound. */
 struct weir__named_schedule {
@@ -191,10 +191,10 @@ bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage
  * Moves R earlier, into idle time, for recomputation that need not wait for the gradient. The table
  * is replayed with `seconds` ([stage][kind]; NULL: one unit each, two for B), all borders
  * differentiable, no skips and copies. Where a worker waits at least as long as the next R of its
- * row takes, the R goes there, unless its own F, or a B, I or W, stands in between: what those free
- * is what it needs. So whatever saved activations weigh, no worker's peak of them rises, and at the
- * given times nothing starts later than before. The order of all other actions stays. Linear but
- * for what is moved. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_SCHEDULE (the table cannot be run): it is
+ * line takes, the R goes there, unless its own F, or a B, I or W, stands in between: what those
+ * free is what it needs. So whatever saved activations weigh, no worker's peak of them rises, and
+ * at the given times nothing starts later than before. The order of all other actions stays. Linear
+ * but for what is moved. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_SCHEDULE (the table cannot be run): it is
  * then as it was, or as sound.
  */
 int weir__recompute_in_slack(struct weir_table *table, const double *seconds,

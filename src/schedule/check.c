@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * The proof that a table can be executed and does everything once. First what stands in it (numbers
- * in range, one row per stage, nothing twice, nothing missing, order within a micro-batch), then
- * whether the derived dependencies let every row reach its end. The second is asked even where
+ * in range, one line per stage, nothing twice, nothing missing, order within a micro-batch), then
+ * whether the derived dependencies let every line reach its end. The second is asked even where
  * actions are missing, because a wait in a circle stays one when they are added.
  */
 #include "schedule/derive.h"
@@ -24,9 +24,9 @@ struct check {
     const struct weir_allocator *allocator;
     struct weir_faults *faults;
     struct weir__table_index index;
-    bool *split;    /**< [stage]: it was said that this stage stands in two rows */
+    bool *split;    /**< [stage]: it was said that this stage stands in two lines */
     uint32_t count; /**< faults so far */
-    bool ambiguous; /**< a duplicate, a stage in two rows, a number out of range: dependencies
+    bool ambiguous; /**< a duplicate, a stage in two lines, a number out of range: dependencies
                              mean nothing */
 };
 
@@ -44,7 +44,7 @@ report(struct check *check, const char *format, ...) {
 
 /* ---- what stands in the table ---- */
 
-/* The counts and row offsets, which everything else relies on. */
+/* The counts and line offsets, which everything else relies on. */
 static void check_frame(struct check *check) {
     const struct weir_table *table = check->table;
     if (table->stage_count == 0 || table->stage_count > UINT16_MAX || table->worker_count == 0 ||
@@ -117,7 +117,7 @@ static bool check_numbers(struct check *check, uint32_t at, uint32_t worker) {
     return true;
 }
 
-static void check_row_of_stage(struct check *check, uint32_t at, uint32_t worker) {
+static void check_line_of_stage(struct check *check, uint32_t at, uint32_t worker) {
     const struct weir_action *action = &check->table->actions[at];
     assert(action->stage < check->table->stage_count);
     uint32_t *owner = &check->index.worker[action->stage];
@@ -147,7 +147,7 @@ static void check_duplicate(struct check *check, uint32_t at, uint32_t worker) {
     }
 }
 
-/* `*update` is the row's first U, or NO_ACTION so far. */
+/* `*update` is the line's first U, or NO_ACTION so far. */
 static void check_tail(struct check *check, uint32_t at, uint32_t worker, uint32_t *update) {
     const struct weir_action *action = &check->table->actions[at];
     char text[24], other[24];
@@ -160,7 +160,7 @@ static void check_tail(struct check *check, uint32_t at, uint32_t worker, uint32
     }
 }
 
-static void check_row(struct check *check, uint32_t worker) {
+static void check_line(struct check *check, uint32_t worker) {
     assert(worker < check->table->worker_count);
     const struct weir_table *table = check->table;
     uint32_t update = WEIR__NO_ACTION;
@@ -177,7 +177,7 @@ static void check_row(struct check *check, uint32_t worker) {
             report(check, "worker %" PRIu32 ": %s: only forwards run in inference", worker,
                    weir__action_text(&table->actions[a], text));
         }
-        check_row_of_stage(check, a, worker);
+        check_line_of_stage(check, a, worker);
         check_duplicate(check, a, worker);
         check_tail(check, a, worker, &update);
     }
@@ -382,7 +382,7 @@ static int check_contents(struct check *check) {
         return WEIR_ERR_OUT_OF_MEMORY;
     }
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        check_row(check, w);
+        check_line(check, w);
     }
     for (uint32_t s = 0; s < table->stage_count; s++) {
         check_stage(check, s);

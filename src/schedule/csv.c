@@ -30,7 +30,7 @@ struct csv_reader {
     const struct weir_table_options *options;
     struct weir_faults *faults;
     struct weir__table_builder builder; /**< what the text says */
-    uint32_t row, cell;                 /**< where it is, from 1, for messages */
+    uint32_t line, cell;                /**< where it is, from 1, for messages */
     uint32_t fault_count;
     uint32_t stage_count, micro_batch_count; /**< 1 + the highest number so far */
     bool recomputes;                         /**< the text has an R */
@@ -73,14 +73,14 @@ static bool equals(struct csv_span span, const char *text) {
 
 /* A fault of the cell at hand. The cell is shown cut and without anything unprintable. */
 static void fault(struct csv_reader *reader, struct csv_span span, const char *what) {
-    assert(reader->row > 0 && reader->cell > 0);
+    assert(reader->line > 0 && reader->cell > 0);
     char shown[41];
     size_t length = 0;
     for (const char *c = span.begin; c < span.end && length < sizeof shown - 1; c++) {
         shown[length++] = (char)(*c >= ' ' && *c <= '~' ? *c : '?');
     }
     shown[length] = 0;
-    weir_faults_add(reader->faults, "row %" PRIu32 ", cell %" PRIu32 ": '%s' %s", reader->row,
+    weir_faults_add(reader->faults, "row %" PRIu32 ", cell %" PRIu32 ": '%s' %s", reader->line,
                     reader->cell, shown, what);
     reader->fault_count++;
 }
@@ -198,7 +198,7 @@ static void read_overlap(struct csv_reader *reader, struct csv_span text) {
     }
 }
 
-/* ---- cells and rows ---- */
+/* ---- cells and lines ---- */
 
 static void read_cell(struct csv_reader *reader, struct csv_span cell) {
     cell = trim(cell);
@@ -231,7 +231,7 @@ static struct csv_span take_cell(struct csv_reader *reader, struct csv_span *lin
     return cell;
 }
 
-static void read_row(struct csv_reader *reader, struct csv_span line) {
+static void read_line(struct csv_reader *reader, struct csv_span line) {
     weir__table_line(&reader->builder);
     reader->cell = 0;
     while (line.begin < line.end) {
@@ -240,7 +240,7 @@ static void read_row(struct csv_reader *reader, struct csv_span line) {
     }
 }
 
-static uint32_t count_rows(struct csv_span text) {
+static uint32_t count_lines(struct csv_span text) {
     uint32_t count = 0;
     while (text.begin < text.end) {
         struct csv_span line = trim(split(&text, '\n'));
@@ -249,11 +249,11 @@ static uint32_t count_rows(struct csv_span text) {
     return count;
 }
 
-static void read_rows(struct csv_reader *reader, struct csv_span text) {
-    for (reader->row = 1; text.begin < text.end; reader->row++) {
+static void read_lines(struct csv_reader *reader, struct csv_span text) {
+    for (reader->line = 1; text.begin < text.end; reader->line++) {
         struct csv_span line = trim(split(&text, '\n'));
         if (line.begin < line.end) {
-            read_row(reader, line);
+            read_line(reader, line);
         }
     }
 }
@@ -321,13 +321,13 @@ static void write_notes(const struct csv_reader *reader, struct weir_faults *not
 
 /* ---- what the text leaves out ---- */
 
-/* Copies a row with its missing R. `updated` marks stages that have their U. */
-static void complete_row(const struct csv_reader *reader, const struct weir_table_options *options,
-                         uint32_t row, bool *updated, struct weir__table_builder *out) {
+/* Copies a line with its missing R. `updated` marks stages that have their U. */
+static void complete_line(const struct csv_reader *reader, const struct weir_table_options *options,
+                          uint32_t line, bool *updated, struct weir__table_builder *out) {
     const struct weir__table_builder *in = &reader->builder;
-    assert(row < in->row_count);
-    uint32_t begin = in->rows[row];
-    uint32_t end = row + 1 < in->row_count ? in->rows[row + 1] : in->count;
+    assert(line < in->line_count);
+    uint32_t begin = in->lines[line];
+    uint32_t end = line + 1 < in->line_count ? in->lines[line + 1] : in->count;
     weir__table_line(out);
     for (uint32_t a = begin; a < end; a++) {
         const struct weir_action *action = &in->actions[a];
@@ -365,8 +365,8 @@ static int complete(const struct csv_reader *reader, struct weir_table **table) 
     struct weir__table_builder out;
     weir__table_begin(&out, in->allocator, options.stages, in->worker_count, options.micro_batches);
     out.no_backward = options.no_backward;
-    for (uint32_t row = 0; row < in->worker_count; row++) {
-        complete_row(reader, &options, row, updated, &out);
+    for (uint32_t line = 0; line < in->worker_count; line++) {
+        complete_line(reader, &options, line, updated, &out);
     }
     weir__release(in->allocator, updated, options.stages, sizeof *updated);
     return weir__table_finish(&out, table);
@@ -414,8 +414,8 @@ int weir_table_parse(const struct weir_table_options *options, const char *text,
         span.begin += 3; /* a byte order mark, as spreadsheets write it */
     }
     struct csv_reader reader = {.options = &own, .faults = faults};
-    weir__table_begin(&reader.builder, own.allocator, 0, count_rows(span), 0);
-    read_rows(&reader, span);
+    weir__table_begin(&reader.builder, own.allocator, 0, count_lines(span), 0);
+    read_lines(&reader, span);
     status = check_counts(&reader);
     if (status != WEIR_OK) goto out;
     write_notes(&reader, notes);

@@ -24,8 +24,8 @@ struct derivation {
     uint32_t *last_gradient;  /**< [stage]: its last action that writes PARAM_GRADS */
     uint32_t *barrier;        /**< [worker]: its last action that the update waits for */
     uint32_t action;          /**< whose edges are being made, */
-    uint32_t worker;          /**< and its row */
-    bool barrier_passed;      /**< an earlier action of this row stands behind the barrier */
+    uint32_t worker;          /**< and its line */
+    bool barrier_passed;      /**< an earlier action of this line stands behind the barrier */
     struct weir__edge *edges; /**< NULL while they are counted */
     uint64_t count;
 };
@@ -144,7 +144,7 @@ static void emit(struct derivation *derivation, uint32_t from, enum weir__edge_c
     assert(from < derivation->table->action_count && derivation->count < UINT64_MAX);
     uint32_t stage = derivation->table->actions[from].stage;
     if (derivation->index->worker[stage] == derivation->worker && from < derivation->action) {
-        return; /* the row's order implies it */
+        return; /* the line's order implies it */
     }
     if (derivation->edges != NULL) {
         derivation->edges[derivation->count] = (struct weir__edge){from, (uint8_t)cause};
@@ -279,7 +279,7 @@ static void derive_all(struct derivation *derivation, uint32_t *begin) {
     }
 }
 
-/* The last gradient of each stage, and of each row what updates wait for: its last norm or
+/* The last gradient of each stage, and of each line what updates wait for: its last norm or
  * gradient, so that a table without norms, or with some only, is safe too. */
 static void find_ends(struct derivation *derivation) {
     const struct weir_table *table = derivation->table;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * The derivation behind weir__deps_new, also for tables that are not proven yet: edges that a row's
- * order contradicts stay in, so that a walk over them gets stuck there.
+ * The derivation behind weir__deps_new, also for tables that are not proven yet: edges that a
+ * line's order contradicts stay in, so that a walk over them gets stuck there.
  */
 #ifndef WEIR_SCHEDULE_DERIVE_H
 #define WEIR_SCHEDULE_DERIVE_H
 
 #include "schedule/index.h"
 
-/** `index` holds all actions of the table, each stage in one row. What nobody writes is not waited
+/** `index` holds all actions of the table, each stage in one line. What nobody writes is not waited
  * for. */
 int weir__deps_derive(const struct weir_table *table, const struct weir__table_index *index,
                       const struct weir__flow *flow, const struct weir_allocator *allocator,

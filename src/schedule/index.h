@@ -15,7 +15,7 @@ struct weir__table_index {
     uint32_t stage_count, micro_batch_count;
     size_t cell_count;
     uint32_t *at;     /**< [stage][micro-batch][kind]: index in table->actions, or NO_ACTION */
-    uint32_t *worker; /**< [stage]: the row that holds it, or UINT32_MAX */
+    uint32_t *worker; /**< [stage]: the line that holds it, or UINT32_MAX */
 };
 
 /** An empty index for the table's counts. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_OVERFLOW. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Inference: forwards only, on the workers of a training table, whatever schedule that is. Each row
- * is sorted by (round, stage, micro-batch), an order of all forwards that the dependencies allow,
- * so no row can block another; rounds of as many micro-batches as workers keep a loop of stages
- * busy while only a round's border tensors are alive.
+ * Inference: forwards only, on the workers of a training table, whatever schedule that is. Each
+ * line is sorted by (round, stage, micro-batch), an order of all forwards that the dependencies
+ * allow, so no line can block another; rounds of as many micro-batches as workers keep a loop of
+ * stages busy while only a round's border tensors are alive.
  */
 #include "schedule/schedules.h"
 
@@ -34,8 +34,8 @@ static void group(const struct weir_table *training, const uint32_t *worker_of,
     holdings->begin[workers] = training->stage_count;
 }
 
-static void fill_row(const struct holdings *holdings, uint32_t worker,
-                     struct weir__table_builder *builder) {
+static void fill_line(const struct holdings *holdings, uint32_t worker,
+                      struct weir__table_builder *builder) {
     assert(worker < builder->worker_count);
     struct weir__rounds rounds = weir__rounds_of(builder->micro_batch_count, builder->worker_count);
     uint32_t first = 0;
@@ -66,7 +66,7 @@ int weir__table_new_infer(const struct weir_table *training, uint32_t micro_batc
         group(training, worker_of, &holdings);
         weir__table_begin(&builder, allocator, stages, workers, micro_batches);
         for (uint32_t w = 0; w < workers; w++) {
-            fill_row(&holdings, w, &builder);
+            fill_line(&holdings, w, &builder);
         }
         status = weir__table_finish(&builder, table);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The kinds of action, one row each: what a kind reads and writes is all that the rest of
- * the engine knows of it, so that a new kind is a row here and a callback.
+ * The kinds of action, one entry each: what a kind reads and writes is all that the rest of
+ * the engine knows of it, so that a new kind is an entry here and a callback.
  */
 #include "schedule/action.h"
 

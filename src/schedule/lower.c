@@ -87,7 +87,7 @@ static void add_message(struct lowering *lowering, uint32_t from, uint32_t reade
            false);
 }
 
-/* Row by row, so that the first reader of a worker comes first. */
+/* Line by line, so that the first reader of a worker comes first. */
 static void find_messages(struct lowering *lowering) {
     const struct weir_table *table = lowering->table;
     const struct weir__deps *deps = lowering->deps;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The table of schedules, and what is asked of all of them before one fills a table. A schedule is
- * one file and one row here.
+ * The list of schedules, and what is asked of all of them before one fills a table. A schedule is
+ * one file and one entry here.
  */
 #include "schedule/schedules.h"
 

@@ -36,10 +36,10 @@ void weir__sharing_check(const struct weir__named_schedule *schedule,
 uint32_t weir__default_sharing(const struct weir__named_schedule *schedule);
 /** Whether each worker can have `count` stages. */
 bool weir__can_share(const struct weir__named_schedule *schedule, uint32_t count);
-/** gpipe's rows, in loop order. */
+/** gpipe's lines, in loop order. */
 void weir__fill_breadth_first(const struct weir_table_options *options,
                               struct weir__table_builder *builder);
-/** 1f1b's rows, in loop order round by round. */
+/** 1f1b's lines, in loop order round by round. */
 void weir__fill_rounds(const struct weir_table_options *options,
                        struct weir__table_builder *builder);
 /** How many stages the worker holds in loop order. */
@@ -56,8 +56,8 @@ void weir__add_updates(struct weir__table_builder *builder,
 void weir__add_updates_v(struct weir__table_builder *builder,
                          const struct weir_table_options *options, uint32_t worker);
 /**
- * Fills rows of F, I and W from an `order` of F and I alone. Of each stage both come in ascending
- * micro-batches; the stages are one per worker, or two in V order. A worker follows its row and
+ * Fills lines of F, I and W from an `order` of F and I alone. Of each stage both come in ascending
+ * micro-batches; the stages are one per worker, or two in V order. A worker follows its line and
  * puts a W, the oldest that it owes, only where it would wait at equal times: for another worker,
  * or because `most` activations are alive on it, counted from F to W. So a W never stands in
  * anybody's way, and no worker keeps more than `most`. An order and a bound that let nobody go on

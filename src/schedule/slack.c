@@ -12,7 +12,7 @@
 struct slack {
     struct weir_action *actions;
     double *start, *end; /**< by action */
-    uint32_t stop;       /**< of the row's part at hand: the next B, I or W, or the row's end */
+    uint32_t stop;       /**< of the line's part at hand: the next B, I or W, or the line's end */
     uint32_t next;       /**< the first R of the part that is not passed, or `stop` */
     uint32_t earliest;   /**< where that R may go: behind its own F */
     uint32_t moved;
@@ -59,16 +59,16 @@ static void move_next(struct slack *slack, uint32_t to, double free) {
     slack->moved++;
 }
 
-/* One part of a row, whose first action may be the row's: nothing stands before that. */
-static void fill_part(struct slack *slack, uint32_t row, uint32_t begin) {
-    assert(row <= begin && begin <= slack->stop);
+/* One part of a line, whose first action may be the line's: nothing stands before that. */
+static void fill_part(struct slack *slack, uint32_t line, uint32_t begin) {
+    assert(line <= begin && begin <= slack->stop);
     find_next(slack, begin, begin);
     for (uint32_t a = begin; a < slack->stop && slack->next < slack->stop; a++) {
         if (a >= slack->next) {
             find_next(slack, begin, a + 1);
         }
-        double free = a > row ? slack->end[a - 1] : 0.0;
-        bool fits = slack->next < slack->stop && a > row && a >= slack->earliest &&
+        double free = a > line ? slack->end[a - 1] : 0.0;
+        bool fits = slack->next < slack->stop && a > line && a >= slack->earliest &&
                     slack->start[a] - free >= slack->end[slack->next] - slack->start[slack->next];
         if (fits) {
             move_next(slack, a, free);
@@ -77,16 +77,16 @@ static void fill_part(struct slack *slack, uint32_t row, uint32_t begin) {
     }
 }
 
-static void fill_rows(const struct weir_table *table, struct slack *slack) {
+static void fill_lines(const struct weir_table *table, struct slack *slack) {
     assert(slack->start != NULL && slack->end != NULL);
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        uint32_t row = table->lines[w], begin = row;
+        uint32_t line = table->lines[w], begin = line;
         while (begin < table->lines[w + 1]) {
             slack->stop = begin;
             while (slack->stop < table->lines[w + 1] && !frees(&slack->actions[slack->stop])) {
                 slack->stop++;
             }
-            fill_part(slack, row, begin);
+            fill_part(slack, line, begin);
             begin = slack->stop + 1;
         }
     }
@@ -113,7 +113,7 @@ static int fill_once(const struct weir_table *table, const double *seconds, doub
     weir__deps_clean_up(&deps);
     slack->moved = 0;
     if (status != WEIR_OK) return status;
-    fill_rows(table, slack);
+    fill_lines(table, slack);
     return WEIR_OK;
 }
 

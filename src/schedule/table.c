@@ -12,7 +12,7 @@
 struct owned_table {
     struct weir_table table;
     const struct weir_allocator *allocator;
-    uint32_t *rows;
+    uint32_t *lines;
     struct weir_action *actions;
     uint32_t capacity;
 };
@@ -23,16 +23,16 @@ void weir__table_begin(struct weir__table_builder *builder, const struct weir_al
                                             .stage_count = stages,
                                             .worker_count = workers,
                                             .micro_batch_count = micro_batches};
-    builder->rows = weir__acquire(allocator, (size_t)workers + 1, sizeof *builder->rows);
-    builder->failed = builder->rows == NULL;
+    builder->lines = weir__acquire(allocator, (size_t)workers + 1, sizeof *builder->lines);
+    builder->failed = builder->lines == NULL;
 }
 
 void weir__table_line(struct weir__table_builder *builder) {
-    assert(builder->row_count < builder->worker_count);
+    assert(builder->line_count < builder->worker_count);
     if (!builder->failed) {
-        builder->rows[builder->row_count] = builder->count;
+        builder->lines[builder->line_count] = builder->count;
     }
-    builder->row_count++;
+    builder->line_count++;
 }
 
 /* Doubles the room for actions; false when there is no memory or 32 bits do not count them. */
@@ -57,7 +57,7 @@ static bool grow(struct weir__table_builder *builder) {
 
 void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, uint32_t stage,
                      uint32_t micro_batch) {
-    assert(builder->row_count > 0);
+    assert(builder->line_count > 0);
     assert(kind < WEIR_KIND_COUNT && stage < UINT16_MAX);
     if (weir__no_backward(builder->no_backward, stage) && weir__kinds[kind].of_backward) {
         return;
@@ -73,8 +73,8 @@ void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, u
 void weir__table_abandon(struct weir__table_builder *builder) {
     weir__release(builder->allocator, builder->actions, builder->capacity,
                   sizeof *builder->actions);
-    weir__release(builder->allocator, builder->rows, (size_t)builder->worker_count + 1,
-                  sizeof *builder->rows);
+    weir__release(builder->allocator, builder->lines, (size_t)builder->worker_count + 1,
+                  sizeof *builder->lines);
     *builder = (struct weir__table_builder){.failed = true};
 }
 
@@ -82,23 +82,23 @@ int weir__table_finish(struct weir__table_builder *builder, struct weir_table **
     assert(builder->count <= builder->capacity && table != NULL);
     struct owned_table *owned = NULL;
     if (!builder->failed) {
-        assert(builder->row_count == builder->worker_count);
+        assert(builder->line_count == builder->worker_count);
         owned = weir__acquire(builder->allocator, 1, sizeof *owned);
     }
     if (owned == NULL) {
         weir__table_abandon(builder);
         return WEIR_ERR_OUT_OF_MEMORY;
     }
-    builder->rows[builder->worker_count] = builder->count;
+    builder->lines[builder->worker_count] = builder->count;
     *owned = (struct owned_table){
         .table = {.stage_count = builder->stage_count,
                   .worker_count = builder->worker_count,
                   .micro_batch_count = builder->micro_batch_count,
                   .action_count = builder->count,
-                  .lines = builder->rows,
+                  .lines = builder->lines,
                   .actions = builder->actions},
         .allocator = builder->allocator,
-        .rows = builder->rows,
+        .lines = builder->lines,
         .actions = builder->actions,
         .capacity = builder->capacity,
     };
@@ -114,7 +114,7 @@ void weir_table_destroy(struct weir_table *table) {
     struct owned_table *owned = (struct owned_table *)table;
     const struct weir_allocator *allocator = owned->allocator;
     weir__release(allocator, owned->actions, owned->capacity, sizeof *owned->actions);
-    weir__release(allocator, owned->rows, (size_t)table->worker_count + 1, sizeof *owned->rows);
+    weir__release(allocator, owned->lines, (size_t)table->worker_count + 1, sizeof *owned->lines);
     weir__release(allocator, owned, 1, sizeof *owned);
 }
 

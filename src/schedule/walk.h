@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Walks a table in an order that its rows and dependencies allow: one action at a time, each row
+ * Walks a table in an order that its lines and dependencies allow: one action at a time, each line
  * from the left, no action before its predecessors. Linear in actions and edges. The validator asks
  * whether the walk reaches the end; the replay puts times on it.
  */
@@ -26,8 +26,8 @@ struct weir__walk {
 
 int weir__walk_init(struct weir__walk *walk, const struct weir_table *table,
                     const struct weir__deps *deps, const struct weir_allocator *allocator);
-/** The next action; false at the end, or where every row is parked: then done_count is less than
- * the table's, and worker w, if its row is not finished, waits at cursor[w] for waits_for[w]. */
+/** The next action; false at the end, or where every line is parked: then done_count is less than
+ * the table's, and worker w, if its line is not finished, waits at cursor[w] for waits_for[w]. */
 bool weir__walk_next(struct weir__walk *walk, uint32_t *action);
 void weir__walk_clean_up(struct weir__walk *walk);
 

@@ -22,7 +22,7 @@ struct weir__skip_layout {
 };
 
 /** What is needed while a layout is made. */
-struct route_plan {
+struct layout_work {
     const struct weir__skip_decl *declarations;
     const uint32_t *stage_of_owner;
     uint32_t *order;    /**< the declarations by name */
@@ -103,15 +103,15 @@ static void sort_ascending(uint32_t *numbers, uint32_t count) {
 
 /* Collects the stages that read the skip whose uses are order[begin .. end), each once, without the
  * source. Uses come in owner order, so stages are nearly sorted already. */
-static uint32_t collect_readers(const struct route_plan *plan, uint32_t begin, uint32_t end,
+static uint32_t collect_readers(const struct layout_work *work, uint32_t begin, uint32_t end,
                                 uint32_t source, uint32_t route, uint32_t *readers) {
     assert(begin < end && readers != NULL);
     uint32_t count = 0;
     for (uint32_t i = begin; i < end; i++) {
-        const struct weir__skip_decl *use = &plan->declarations[plan->order[i]];
-        uint32_t stage = plan->stage_of_owner[use->owner];
-        if (use->verb != WEIR_SKIP_STASH && stage != source && plan->mark[stage] != route + 1) {
-            plan->mark[stage] = route + 1;
+        const struct weir__skip_decl *use = &work->declarations[work->order[i]];
+        uint32_t stage = work->stage_of_owner[use->owner];
+        if (use->verb != WEIR_SKIP_STASH && stage != source && work->mark[stage] != route + 1) {
+            work->mark[stage] = route + 1;
             readers[count++] = stage;
         }
     }
@@ -120,24 +120,24 @@ static uint32_t collect_readers(const struct route_plan *plan, uint32_t begin, u
 }
 
 /* Adds a route for order[begin .. end) if a stage other than the source reads it. */
-static void add_route(struct weir__skip_layout *layout, const struct route_plan *plan,
+static void add_route(struct weir__skip_layout *layout, const struct layout_work *work,
                       uint32_t begin, uint32_t end, uint32_t **readers, char **texts) {
     assert(*texts <= layout->texts + layout->text_bytes);
     assert(layout->route_count < layout->declaration_count);
     const struct weir__skip_decl *stash = NULL;
     for (uint32_t i = begin; i < end; i++) {
-        const struct weir__skip_decl *use = &plan->declarations[plan->order[i]];
+        const struct weir__skip_decl *use = &work->declarations[work->order[i]];
         stash = stash == NULL && use->verb == WEIR_SKIP_STASH ? use : stash;
     }
     assert(stash != NULL);
-    uint32_t source = plan->stage_of_owner[stash->owner];
+    uint32_t source = work->stage_of_owner[stash->owner];
     uint32_t index = layout->route_count;
-    uint32_t count = collect_readers(plan, begin, end, source, index, *readers);
+    uint32_t count = collect_readers(work, begin, end, source, index, *readers);
     if (count == 0) {
         return;
     }
-    plan->route_at[plan->order[begin]] = index + 1;
-    plan->found[index] =
+    work->route_at[work->order[begin]] = index + 1;
+    work->found[index] =
         (struct weir__skip_route){.name_space = keep_text(texts, stash->name_space),
                                   .name = keep_text(texts, stash->name),
                                   .source = source,
@@ -148,34 +148,34 @@ static void add_route(struct weir__skip_layout *layout, const struct route_plan 
     layout->route_count++;
 }
 
-static void find_routes(struct weir__skip_layout *layout, const struct route_plan *plan) {
+static void find_routes(struct weir__skip_layout *layout, const struct layout_work *work) {
     uint32_t *readers = layout->readers;
     char *texts = layout->texts;
     uint32_t count = layout->declaration_count;
     for (uint32_t begin = 0, end = 0; begin < count; begin = end) {
         end = begin + 1;
-        while (end < count && weir__skip_same(&plan->declarations[plan->order[begin]],
-                                              &plan->declarations[plan->order[end]])) {
+        while (end < count && weir__skip_same(&work->declarations[work->order[begin]],
+                                              &work->declarations[work->order[end]])) {
             end++;
         }
-        add_route(layout, plan, begin, end, &readers, &texts);
+        add_route(layout, work, begin, end, &readers, &texts);
     }
 }
 
 /* Sorts the found routes by source, keeping the order of first declarations. */
-static void place_routes(struct weir__skip_layout *layout, const struct route_plan *plan) {
-    assert(plan->place[0] == 0 && layout->route_count <= layout->declaration_count);
+static void place_routes(struct weir__skip_layout *layout, const struct layout_work *work) {
+    assert(work->place[0] == 0 && layout->route_count <= layout->declaration_count);
     for (uint32_t r = 0; r < layout->route_count; r++) {
-        plan->place[plan->found[r].source + 1]++;
+        work->place[work->found[r].source + 1]++;
     }
     for (uint32_t s = 0; s < layout->stage_count; s++) {
-        plan->place[s + 1] += plan->place[s];
+        work->place[s + 1] += work->place[s];
     }
     for (uint32_t d = 0; d < layout->declaration_count; d++) {
-        if (plan->route_at[d] != 0) {
-            uint32_t found = plan->route_at[d] - 1;
-            uint32_t at = plan->place[plan->found[found].source]++;
-            layout->routes[at] = plan->found[found];
+        if (work->route_at[d] != 0) {
+            uint32_t found = work->route_at[d] - 1;
+            uint32_t at = work->place[work->found[found].source]++;
+            layout->routes[at] = work->found[found];
             layout->by_name[found] = at;
         }
     }
@@ -207,25 +207,25 @@ static void list_arriving(struct weir__skip_layout *layout) {
     begin[layout->stage_count] = total;
 }
 
-static void plan_clean_up(struct route_plan *plan, const struct weir_allocator *allocator,
+static void work_clean_up(struct layout_work *work, const struct weir_allocator *allocator,
                           uint32_t count, uint32_t stage_count) {
-    weir__release(allocator, plan->found, count, sizeof *plan->found);
-    weir__release(allocator, plan->place, (size_t)stage_count + 1, sizeof *plan->place);
-    weir__release(allocator, plan->mark, stage_count, sizeof *plan->mark);
-    weir__release(allocator, plan->route_at, count, sizeof *plan->route_at);
-    weir__release(allocator, plan->order, count, sizeof *plan->order);
+    weir__release(allocator, work->found, count, sizeof *work->found);
+    weir__release(allocator, work->place, (size_t)stage_count + 1, sizeof *work->place);
+    weir__release(allocator, work->mark, stage_count, sizeof *work->mark);
+    weir__release(allocator, work->route_at, count, sizeof *work->route_at);
+    weir__release(allocator, work->order, count, sizeof *work->order);
 }
 
-static bool plan_init(struct route_plan *plan, const struct weir_allocator *allocator,
+static bool work_init(struct layout_work *work, const struct weir_allocator *allocator,
                       uint32_t count, uint32_t stage_count) {
-    plan->order = weir__acquire(allocator, count, sizeof *plan->order);
-    plan->route_at = weir__acquire(allocator, count, sizeof *plan->route_at);
-    plan->mark = weir__acquire(allocator, stage_count, sizeof *plan->mark);
-    plan->place = weir__acquire(allocator, (size_t)stage_count + 1, sizeof *plan->place);
-    plan->found = weir__acquire(allocator, count, sizeof *plan->found);
-    if (plan->order == NULL || plan->route_at == NULL || plan->mark == NULL ||
-        plan->place == NULL || plan->found == NULL) {
-        plan_clean_up(plan, allocator, count, stage_count);
+    work->order = weir__acquire(allocator, count, sizeof *work->order);
+    work->route_at = weir__acquire(allocator, count, sizeof *work->route_at);
+    work->mark = weir__acquire(allocator, stage_count, sizeof *work->mark);
+    work->place = weir__acquire(allocator, (size_t)stage_count + 1, sizeof *work->place);
+    work->found = weir__acquire(allocator, count, sizeof *work->found);
+    if (work->order == NULL || work->route_at == NULL || work->mark == NULL ||
+        work->place == NULL || work->found == NULL) {
+        work_clean_up(work, allocator, count, stage_count);
         return false;
     }
     return true;
@@ -236,19 +236,19 @@ int weir__skip_layout_new(const struct weir_allocator *allocator,
                           const uint32_t *stage_of_owner, uint32_t stage_count,
                           struct weir__skip_layout **layout) {
     assert(layout != NULL && stage_count > 0);
-    struct route_plan plan = {.declarations = declarations, .stage_of_owner = stage_of_owner};
-    if (!plan_init(&plan, allocator, count, stage_count)) {
+    struct layout_work work = {.declarations = declarations, .stage_of_owner = stage_of_owner};
+    if (!work_init(&work, allocator, count, stage_count)) {
         return WEIR_ERR_OUT_OF_MEMORY;
     }
     struct weir__skip_layout *made = allocate(allocator, declarations, count, stage_count);
     if (made != NULL) {
-        weir__skip_sort(declarations, count, plan.order);
-        find_routes(made, &plan);
-        place_routes(made, &plan);
+        weir__skip_sort(declarations, count, work.order);
+        find_routes(made, &work);
+        place_routes(made, &work);
         list_arriving(made);
         *layout = made;
     }
-    plan_clean_up(&plan, allocator, count, stage_count);
+    work_clean_up(&work, allocator, count, stage_count);
     return made != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
@@ -273,8 +273,8 @@ uint32_t weir__skip_layout_arriving(const struct weir__skip_layout *layout, uint
 }
 
 /* Halves by_name; the route's index, or route_count. */
-static uint32_t search(const struct weir__skip_layout *layout, const char *name_space,
-                       const char *name) {
+static uint32_t find_name(const struct weir__skip_layout *layout, const char *name_space,
+                          const char *name) {
     uint32_t low = 0, high = layout->route_count;
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -297,7 +297,7 @@ int weir__skip_layout_find(const struct weir__skip_layout *layout, const char *n
                            const char *name, struct weir_error *error, uint32_t *route) {
     assert(name != NULL && route != NULL);
     const char *space = name_space != NULL ? name_space : "";
-    uint32_t found = search(layout, space, name);
+    uint32_t found = find_name(layout, space, name);
     if (found == layout->route_count || layout->routes[found].empty) {
         return weir__fail(error, WEIR_ERR_NOT_FOUND,
                           "skip '%.80s'%s%.80s%s is no portal: no other stage reads it", name,

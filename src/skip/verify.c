@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Do stashes and their uses match? The declarations are sorted so that the uses of one skip stand
- * together; each skip is then judged alone. Upstream walks the layers with two sets and stops at a
+ * together; each skip is then checked alone. Upstream walks the layers with two sets and stops at a
  * skip's first fault; here a skip can have several, and all are told.
  */
 #include "skip/skip.h"
@@ -77,7 +77,7 @@ struct verifier {
     void *context;
     struct weir_faults *faults;
     uint32_t count;       /**< faults so far */
-    const uint32_t *uses; /**< of the skip that is being judged, in order of execution */
+    const uint32_t *uses; /**< of the skip that is being checked, in order of execution */
     uint32_t use_count;
     char skip[160]; /**< "skip 'foo'" or "skip 'foo' of namespace 'a'" */
 };

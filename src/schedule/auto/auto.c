@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The search: every named schedule is tried by the simulator, which judges the limit too; then
- * tables are built (auto_improve.c) and, of small cases, all of them (auto_prove.c). The simulator
+ * The search: every named schedule is tried by the simulator, which knows the limit too; then
+ * tables are built (improve.c) and, of small cases, all of them (prove.c). The simulator
  * has the last word on which is faster.
  */
 #include "schedule/auto/auto.h"
@@ -222,10 +222,10 @@ static int try_all_named(struct auto_search *search, const struct weir__auto_pro
     return WEIR_OK;
 }
 
-/* ---- from a plan to a table ---- */
+/* ---- from a draft to a table ---- */
 
-static int compete_plan(struct auto_search *search, const struct weir__auto_problem *problem,
-                        struct weir__auto_bench *bench) {
+static int compete_draft(struct auto_search *search, const struct weir__auto_problem *problem,
+                         struct weir__auto_bench *bench) {
     assert(bench->best.count > 0);
     struct weir__table_builder builder;
     struct weir_table *table = NULL;
@@ -245,7 +245,7 @@ static bool build(const struct auto_search *search, const struct weir__auto_prob
                   struct weir__auto_bench *bench) {
     assert(problem->feasible);
     uint64_t all = bench->work_most;
-    bool small = problem->slot_count <= WEIR__AUTO_PROOF_SLOTS;
+    bool small = problem->entry_count <= WEIR__AUTO_PROOF_ENTRIES;
     bool known = search->result.table != NULL;
     bench->goal = known ? search->step : INFINITY;
     weir__auto_begin(problem, bench);
@@ -288,7 +288,7 @@ static int try_all(struct auto_search *search, const struct weir__auto_problem *
     bool optimal = problem->feasible && build(search, problem, bench);
     if (problem->feasible && bench->best.count > 0) {
         weir__auto_join(problem, bench, &bench->best);
-        if ((status = compete_plan(search, problem, bench)) != WEIR_OK) return status;
+        if ((status = compete_draft(search, problem, bench)) != WEIR_OK) return status;
     }
     search->result.work += bench->work;
     search->result.optimal = search->result.optimal && optimal;

@@ -6,7 +6,7 @@
  * Within a stage F, R, B or I, and W each run in ascending micro-batches: where micro-batches are
  * alike, sorting a table's starts by stage makes it such a one, no later and with no more memory. B
  * and W together do too, so that gradients have the bits of other ascending schedules.
- * What is alive on a worker follows from the order of its row alone, so a limit is a matter of
+ * What is alive on a worker follows from the order of its line alone, so a limit is a matter of
  * orders, not of times.
  */
 #ifndef WEIR_SCHEDULE_AUTO_H
@@ -22,12 +22,12 @@
 enum { WEIR__AUTO_BYTES, WEIR__AUTO_ACTIVATIONS, WEIR__AUTO_AMOUNTS };
 
 /** What a stage does once per micro-batch; B and I are one. */
-enum weir__auto_slot {
+enum weir__auto_pass {
     WEIR__AUTO_FORWARD,
     WEIR__AUTO_RECOMPUTE,
     WEIR__AUTO_GRADIENT,
     WEIR__AUTO_WEIGHT,
-    WEIR__AUTO_SLOTS
+    WEIR__AUTO_PASSES
 };
 
 /** Between two stages: a border or a skip. */
@@ -63,8 +63,8 @@ struct weir__auto_problem {
     const struct weir_simulate_options *costs;
     uint32_t stage_count, worker_count, micro_batch_count;
     size_t cell_count;
-    uint32_t feed_room;  /**< of each list of feeds */
-    uint32_t slot_count; /**< actions, where every backward is split */
+    uint32_t feed_room;   /**< of each list of feeds */
+    uint32_t entry_count; /**< actions, where every backward is split */
     struct weir__auto_stage *stages;
     struct weir__auto_worker *workers;
     uint32_t *held_begin, *held; /**< stages of each worker, ascending */
@@ -156,22 +156,22 @@ int64_t weir__auto_peak(const struct weir__auto_problem *problem,
 
 /* ---- a whole table ---- */
 
-struct weir__auto_plan {
+struct weir__auto_draft {
     uint32_t count;
     double step;                   /**< makespan; INFINITY: there is none */
     int64_t peak;                  /**< sum of what the workers keep at most */
-    struct weir__auto_step *steps; /**< in an order of execution; room for slot_count */
+    struct weir__auto_step *steps; /**< in an order of execution; room for entry_count */
 };
 
 /** The lower of two steps, and of equal steps what keeps less. */
 static inline bool weir__auto_better(double step, int64_t peak,
-                                     const struct weir__auto_plan *than) {
+                                     const struct weir__auto_draft *than) {
     return step < than->step || (!(step > than->step) && peak < than->peak);
 }
 
 /** How the next table is to be built. */
 struct weir__auto_taste {
-    double *order;   /**< [slot][cell]: what is lower comes first */
+    double *order;   /**< [pass][cell]: what is lower comes first */
     uint8_t *split;  /**< [cell]: not 0 for I and W */
     double patience; /**< a worker leaves ready work for work that it likes better and that
                           arrives within so many times the duration of the former */
@@ -183,23 +183,23 @@ struct weir__auto_offer {
     double order;
 };
 
-/** An action in its row; a whole backward's W is void. */
+/** An action in its line; a whole backward's W is void. */
 struct weir__auto_entry {
     uint32_t stage, micro_batch;
     uint8_t kind; /**< enum weir_kind */
     bool is_void;
 };
 
-/** When rows' entries run, and in which order. */
+/** When lines' entries run, and in which order. */
 struct weir__auto_times {
     double *ready, *start, *end; /**< [entry] */
     uint32_t *order;             /**< entries that are not void */
     uint32_t count;
-    double step, sum; /**< the last end, and the sum of all rows' */
+    double step, sum; /**< the last end, and the sum of all lines' */
 };
 
-/** Rows that are changed: `now` says when they run, `next` is for trying. */
-struct weir__auto_rows {
+/** Lines that are changed: `now` says when they run, `next` is for trying. */
+struct weir__auto_lines {
     uint32_t *begin; /**< [worker + 1] */
     uint32_t *cursor;
     double *free;
@@ -207,7 +207,7 @@ struct weir__auto_rows {
     bool *awake;     /**< who is in it or running */
     uint32_t ready_count;
     uint32_t *summed;              /**< [stage]: how many micro-batches' gradients */
-    struct weir__auto_entry *list; /**< [slot_count] */
+    struct weir__auto_entry *list; /**< [entry_count] */
     struct weir__auto_times now, next;
 };
 
@@ -221,10 +221,10 @@ struct weir__auto_bench {
     uint32_t leaf_count;             /**< a power of two */
     struct weir__auto_offer *offers; /**< of one worker */
     uint32_t offer_count;
-    double *latest;     /**< [slot][cell]: starts that a plan can put up with */
-    double *latest_row; /**< [worker] */
-    struct weir__auto_rows rows;
-    struct weir__auto_plan best, trial, current;
+    double *latest;      /**< [pass][cell]: starts that a draft can put up with */
+    double *latest_line; /**< [worker] */
+    struct weir__auto_lines lines;
+    struct weir__auto_draft best, trial, current;
     double goal; /**< a step that is known to be reachable */
     uint64_t work, work_most;
 };
@@ -235,22 +235,22 @@ void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
                                const struct weir__auto_problem *problem);
 /** Builds `trial` by the taste; its step is INFINITY where the limits stop it. */
 void weir__auto_build(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
-/** Fills `latest` for a plan: the latest starts by which it would end no later. */
+/** Fills `latest` for a draft: the latest starts by which it would end no later. */
 void weir__auto_find_latest(const struct weir__auto_problem *problem,
-                            struct weir__auto_bench *bench, const struct weir__auto_plan *plan);
-/** Fills rows from a plan. */
+                            struct weir__auto_bench *bench, const struct weir__auto_draft *draft);
+/** Fills lines from a draft. */
 void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                     const struct weir__auto_plan *plan, struct weir__table_builder *builder);
+                     const struct weir__auto_draft *draft, struct weir__table_builder *builder);
 /** Makes a table `trial`, as it is; nothing happens if it does not keep the limits. */
 void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                       const struct weir_table *table);
-/** Changes a plan (not `trial`, which is used) in small steps until none makes it better or the
+/** Changes a draft (not `trial`, which is used) in small steps until none makes it better or the
  * work is done. */
 void weir__auto_polish(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                       struct weir__auto_plan *plan);
-/** Makes one B of each I and W of a plan that stand together, where its step stays. */
+                       struct weir__auto_draft *draft);
+/** Makes one B of each I and W of a draft that stand together, where its step stays. */
 void weir__auto_join(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                     struct weir__auto_plan *plan);
+                     struct weir__auto_draft *draft);
 /** From `best` on, builds until the work is done, into `best`. */
 void weir__auto_improve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
 /** Builds in the order of a table's starts, into `best` if it is better. */
@@ -259,7 +259,7 @@ void weir__auto_imitate(const struct weir__auto_problem *problem, struct weir__a
 /** Builds from nothing, by a repeated block of one micro-batch's actions. */
 void weir__auto_begin(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);
 /** Cases of more actions than this are not searched to the end. */
-#define WEIR__AUTO_PROOF_SLOTS 64u
+#define WEIR__AUTO_PROOF_ENTRIES 64u
 /** Branch and bound over all tables, with `step` known to be reachable. True: there is none below
  * best.step any more. False: the work was done first. */
 bool weir__auto_prove(const struct weir__auto_problem *problem, struct weir__auto_bench *bench);

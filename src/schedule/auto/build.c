@@ -10,23 +10,25 @@
 
 /* ---- memory ---- */
 
-static bool acquire_plan(const struct weir__auto_problem *problem, struct weir__auto_plan *plan) {
-    plan->step = INFINITY;
-    plan->steps = weir__acquire(problem->allocator, problem->slot_count, sizeof *plan->steps);
-    return plan->steps != NULL;
+static bool acquire_draft(const struct weir__auto_problem *problem,
+                          struct weir__auto_draft *draft) {
+    draft->step = INFINITY;
+    draft->steps = weir__acquire(problem->allocator, problem->entry_count, sizeof *draft->steps);
+    return draft->steps != NULL;
 }
 
-static void release_plan(const struct weir__auto_problem *problem, struct weir__auto_plan *plan) {
-    weir__release(problem->allocator, plan->steps, problem->slot_count, sizeof *plan->steps);
+static void release_draft(const struct weir__auto_problem *problem,
+                          struct weir__auto_draft *draft) {
+    weir__release(problem->allocator, draft->steps, problem->entry_count, sizeof *draft->steps);
 }
 
 static bool acquire_times(const struct weir__auto_problem *problem,
                           struct weir__auto_times *times) {
     const struct weir_allocator *allocator = problem->allocator;
-    times->ready = weir__acquire(allocator, problem->slot_count, sizeof *times->ready);
-    times->start = weir__acquire(allocator, problem->slot_count, sizeof *times->start);
-    times->end = weir__acquire(allocator, problem->slot_count, sizeof *times->end);
-    times->order = weir__acquire(allocator, problem->slot_count, sizeof *times->order);
+    times->ready = weir__acquire(allocator, problem->entry_count, sizeof *times->ready);
+    times->start = weir__acquire(allocator, problem->entry_count, sizeof *times->start);
+    times->end = weir__acquire(allocator, problem->entry_count, sizeof *times->end);
+    times->order = weir__acquire(allocator, problem->entry_count, sizeof *times->order);
     return times->ready != NULL && times->start != NULL && times->end != NULL &&
            times->order != NULL;
 }
@@ -34,40 +36,43 @@ static bool acquire_times(const struct weir__auto_problem *problem,
 static void release_times(const struct weir__auto_problem *problem,
                           struct weir__auto_times *times) {
     const struct weir_allocator *allocator = problem->allocator;
-    weir__release(allocator, times->order, problem->slot_count, sizeof *times->order);
-    weir__release(allocator, times->end, problem->slot_count, sizeof *times->end);
-    weir__release(allocator, times->start, problem->slot_count, sizeof *times->start);
-    weir__release(allocator, times->ready, problem->slot_count, sizeof *times->ready);
+    weir__release(allocator, times->order, problem->entry_count, sizeof *times->order);
+    weir__release(allocator, times->end, problem->entry_count, sizeof *times->end);
+    weir__release(allocator, times->start, problem->entry_count, sizeof *times->start);
+    weir__release(allocator, times->ready, problem->entry_count, sizeof *times->ready);
 }
 
-static bool acquire_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+static bool acquire_lines(const struct weir__auto_problem *problem,
+                          struct weir__auto_lines *lines) {
     const struct weir_allocator *allocator = problem->allocator;
     uint32_t workers = problem->worker_count;
-    rows->begin = weir__acquire(allocator, (size_t)workers + 1, sizeof *rows->begin);
-    rows->cursor = weir__acquire(allocator, workers, sizeof *rows->cursor);
-    rows->free = weir__acquire(allocator, workers, sizeof *rows->free);
-    rows->ready = weir__acquire(allocator, workers, sizeof *rows->ready);
-    rows->awake = weir__acquire(allocator, workers, sizeof *rows->awake);
-    rows->summed = weir__acquire(allocator, problem->stage_count, sizeof *rows->summed);
-    rows->list = weir__acquire(allocator, problem->slot_count, sizeof *rows->list);
-    bool times = acquire_times(problem, &rows->now);
-    times = acquire_times(problem, &rows->next) && times;
-    return times && rows->begin != NULL && rows->cursor != NULL && rows->free != NULL &&
-           rows->ready != NULL && rows->awake != NULL && rows->summed != NULL && rows->list != NULL;
+    lines->begin = weir__acquire(allocator, (size_t)workers + 1, sizeof *lines->begin);
+    lines->cursor = weir__acquire(allocator, workers, sizeof *lines->cursor);
+    lines->free = weir__acquire(allocator, workers, sizeof *lines->free);
+    lines->ready = weir__acquire(allocator, workers, sizeof *lines->ready);
+    lines->awake = weir__acquire(allocator, workers, sizeof *lines->awake);
+    lines->summed = weir__acquire(allocator, problem->stage_count, sizeof *lines->summed);
+    lines->list = weir__acquire(allocator, problem->entry_count, sizeof *lines->list);
+    bool times = acquire_times(problem, &lines->now);
+    times = acquire_times(problem, &lines->next) && times;
+    return times && lines->begin != NULL && lines->cursor != NULL && lines->free != NULL &&
+           lines->ready != NULL && lines->awake != NULL && lines->summed != NULL &&
+           lines->list != NULL;
 }
 
-static void release_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+static void release_lines(const struct weir__auto_problem *problem,
+                          struct weir__auto_lines *lines) {
     const struct weir_allocator *allocator = problem->allocator;
     uint32_t workers = problem->worker_count;
-    release_times(problem, &rows->next);
-    release_times(problem, &rows->now);
-    weir__release(allocator, rows->list, problem->slot_count, sizeof *rows->list);
-    weir__release(allocator, rows->summed, problem->stage_count, sizeof *rows->summed);
-    weir__release(allocator, rows->awake, workers, sizeof *rows->awake);
-    weir__release(allocator, rows->ready, workers, sizeof *rows->ready);
-    weir__release(allocator, rows->free, workers, sizeof *rows->free);
-    weir__release(allocator, rows->cursor, workers, sizeof *rows->cursor);
-    weir__release(allocator, rows->begin, (size_t)workers + 1, sizeof *rows->begin);
+    release_times(problem, &lines->next);
+    release_times(problem, &lines->now);
+    weir__release(allocator, lines->list, problem->entry_count, sizeof *lines->list);
+    weir__release(allocator, lines->summed, problem->stage_count, sizeof *lines->summed);
+    weir__release(allocator, lines->awake, workers, sizeof *lines->awake);
+    weir__release(allocator, lines->ready, workers, sizeof *lines->ready);
+    weir__release(allocator, lines->free, workers, sizeof *lines->free);
+    weir__release(allocator, lines->cursor, workers, sizeof *lines->cursor);
+    weir__release(allocator, lines->begin, (size_t)workers + 1, sizeof *lines->begin);
 }
 
 int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__auto_problem *problem,
@@ -78,22 +83,23 @@ int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__aut
     *bench = (struct weir__auto_bench){.work_most = work_most, .goal = INFINITY};
     bool whole = weir__auto_state_init(&bench->state, problem) == WEIR_OK;
     bench->taste.order =
-        weir__acquire(allocator, WEIR__AUTO_SLOTS * cells, sizeof *bench->taste.order);
+        weir__acquire(allocator, WEIR__AUTO_PASSES * cells, sizeof *bench->taste.order);
     bench->taste.split = weir__acquire(allocator, cells, sizeof *bench->taste.split);
-    bench->latest = weir__acquire(allocator, WEIR__AUTO_SLOTS * cells, sizeof *bench->latest);
-    bench->latest_row = weir__acquire(allocator, problem->worker_count, sizeof *bench->latest_row);
-    bench->offers = weir__acquire(allocator, (size_t)WEIR__AUTO_SLOTS * problem->stage_count,
+    bench->latest = weir__acquire(allocator, WEIR__AUTO_PASSES * cells, sizeof *bench->latest);
+    bench->latest_line =
+        weir__acquire(allocator, problem->worker_count, sizeof *bench->latest_line);
+    bench->offers = weir__acquire(allocator, (size_t)WEIR__AUTO_PASSES * problem->stage_count,
                                   sizeof *bench->offers);
     for (bench->leaf_count = 1; bench->leaf_count < problem->worker_count;) bench->leaf_count *= 2;
     bench->winners =
         weir__acquire(allocator, 2 * (size_t)bench->leaf_count, sizeof *bench->winners);
     bench->choices = weir__acquire(allocator, problem->worker_count, sizeof *bench->choices);
-    whole = acquire_plan(problem, &bench->best) && whole;
-    whole = acquire_plan(problem, &bench->trial) && whole;
-    whole = acquire_plan(problem, &bench->current) && whole;
-    whole = acquire_rows(problem, &bench->rows) && whole;
+    whole = acquire_draft(problem, &bench->best) && whole;
+    whole = acquire_draft(problem, &bench->trial) && whole;
+    whole = acquire_draft(problem, &bench->current) && whole;
+    whole = acquire_lines(problem, &bench->lines) && whole;
     whole = whole && bench->taste.order != NULL && bench->taste.split != NULL &&
-            bench->latest != NULL && bench->latest_row != NULL && bench->choices != NULL &&
+            bench->latest != NULL && bench->latest_line != NULL && bench->choices != NULL &&
             bench->winners != NULL && bench->offers != NULL;
     return whole ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
@@ -102,18 +108,18 @@ void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
                                const struct weir__auto_problem *problem) {
     const struct weir_allocator *allocator = problem->allocator;
     size_t cells = problem->cell_count;
-    release_rows(problem, &bench->rows);
-    release_plan(problem, &bench->current);
-    release_plan(problem, &bench->trial);
-    release_plan(problem, &bench->best);
+    release_lines(problem, &bench->lines);
+    release_draft(problem, &bench->current);
+    release_draft(problem, &bench->trial);
+    release_draft(problem, &bench->best);
     weir__release(allocator, bench->winners, 2 * (size_t)bench->leaf_count, sizeof *bench->winners);
     weir__release(allocator, bench->choices, problem->worker_count, sizeof *bench->choices);
-    weir__release(allocator, bench->offers, (size_t)WEIR__AUTO_SLOTS * problem->stage_count,
+    weir__release(allocator, bench->offers, (size_t)WEIR__AUTO_PASSES * problem->stage_count,
                   sizeof *bench->offers);
-    weir__release(allocator, bench->latest_row, problem->worker_count, sizeof *bench->latest_row);
-    weir__release(allocator, bench->latest, WEIR__AUTO_SLOTS * cells, sizeof *bench->latest);
+    weir__release(allocator, bench->latest_line, problem->worker_count, sizeof *bench->latest_line);
+    weir__release(allocator, bench->latest, WEIR__AUTO_PASSES * cells, sizeof *bench->latest);
     weir__release(allocator, bench->taste.split, cells, sizeof *bench->taste.split);
-    weir__release(allocator, bench->taste.order, WEIR__AUTO_SLOTS * cells,
+    weir__release(allocator, bench->taste.order, WEIR__AUTO_PASSES * cells,
                   sizeof *bench->taste.order);
     weir__auto_state_clean_up(&bench->state, problem);
 }
@@ -121,12 +127,12 @@ void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
 /* ---- a worker's choice ---- */
 
 static void offer(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                  uint32_t stage, enum weir_kind kind, enum weir__auto_slot slot) {
-    assert(bench->offer_count < WEIR__AUTO_SLOTS * problem->stage_count);
+                  uint32_t stage, enum weir_kind kind, enum weir__auto_pass pass) {
+    assert(bench->offer_count < WEIR__AUTO_PASSES * problem->stage_count);
     struct weir__auto_offer *offer = &bench->offers[bench->offer_count];
     if (!weir__auto_next(problem, &bench->state, stage, kind, &offer->step)) return;
     size_t cell = weir__auto_cell(problem, stage, offer->step.micro_batch);
-    offer->order = bench->taste.order[slot * problem->cell_count + cell];
+    offer->order = bench->taste.order[pass * problem->cell_count + cell];
     bench->offer_count++;
 }
 
@@ -244,34 +250,34 @@ int64_t weir__auto_peak(const struct weir__auto_problem *problem,
 }
 
 void weir__auto_build(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
-    struct weir__auto_plan *plan = &bench->trial;
+    struct weir__auto_draft *draft = &bench->trial;
     struct weir__auto_undo undo;
-    plan->count = 0;
-    plan->step = 0.0;
+    draft->count = 0;
+    draft->step = 0.0;
     weir__auto_state_reset(&bench->state, problem);
     begin_choices(problem, bench);
     for (;;) {
         struct weir__auto_step step = bench->choices[bench->winners[1]];
         if (!(step.start < INFINITY)) break;
-        assert(plan->count < problem->slot_count);
+        assert(draft->count < problem->entry_count);
         weir__auto_place_step(problem, &bench->state, &step, &undo);
-        plan->steps[plan->count++] = step;
-        plan->step = step.end > plan->step ? step.end : plan->step;
+        draft->steps[draft->count++] = step;
+        draft->step = step.end > draft->step ? step.end : draft->step;
         tell(problem, bench, &step);
     }
-    bench->work += plan->count;
-    plan->peak = weir__auto_peak(problem, &bench->state);
+    bench->work += draft->count;
+    draft->peak = weir__auto_peak(problem, &bench->state);
     for (uint32_t w = 0; w < problem->worker_count; w++) {
         bool held = false;
         for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
             held = held || problem->stages[problem->held[k]].backward;
         }
         bool done = !held || bench->state.places[w].oldest == problem->micro_batch_count;
-        if (!done) plan->step = INFINITY;
+        if (!done) draft->step = INFINITY;
     }
 }
 
-/* ---- what a plan can put up with ---- */
+/* ---- what a draft can put up with ---- */
 
 static double latest_by(const struct weir__auto_problem *problem,
                         const struct weir__auto_feeds *out, const double *latest,
@@ -286,30 +292,30 @@ static double latest_by(const struct weir__auto_problem *problem,
 }
 
 void weir__auto_find_latest(const struct weir__auto_problem *problem,
-                            struct weir__auto_bench *bench, const struct weir__auto_plan *plan) {
-    assert(plan->count <= problem->slot_count);
+                            struct weir__auto_bench *bench, const struct weir__auto_draft *draft) {
+    assert(draft->count <= problem->entry_count);
     size_t cells = problem->cell_count;
     double *gradients = &bench->latest[WEIR__AUTO_GRADIENT * cells];
-    for (size_t i = 0; i < WEIR__AUTO_SLOTS * cells; i++) bench->latest[i] = plan->step;
+    for (size_t i = 0; i < WEIR__AUTO_PASSES * cells; i++) bench->latest[i] = draft->step;
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        bench->latest_row[w] = plan->step + problem->costs->host_seconds;
+        bench->latest_line[w] = draft->step + problem->costs->host_seconds;
     }
-    for (uint32_t k = plan->count; k-- > 0;) {
-        const struct weir__auto_step *step = &plan->steps[k];
+    for (uint32_t k = draft->count; k-- > 0;) {
+        const struct weir__auto_step *step = &draft->steps[k];
         size_t cell = weir__auto_cell(problem, step->stage, step->micro_batch);
         uint32_t writes = weir__kinds[step->kind].writes;
-        double *row = &bench->latest_row[problem->stages[step->stage].worker];
-        double end = *row - problem->costs->host_seconds;
-        enum weir__auto_slot slot = WEIR__AUTO_WEIGHT;
+        double *line = &bench->latest_line[problem->stages[step->stage].worker];
+        double end = *line - problem->costs->host_seconds;
+        enum weir__auto_pass pass = WEIR__AUTO_WEIGHT;
         if ((writes & WEIR__OUTPUTS) != 0) {
-            slot = WEIR__AUTO_FORWARD;
+            pass = WEIR__AUTO_FORWARD;
             end = latest_by(problem, &problem->values_out, bench->latest, step, end);
         } else if ((writes & WEIR__INPUT_GRADS) != 0) {
-            slot = WEIR__AUTO_GRADIENT;
+            pass = WEIR__AUTO_GRADIENT;
             end = latest_by(problem, &problem->gradients_out, gradients, step, end);
         } else if ((writes & WEIR__SAVED) != 0) {
-            slot = WEIR__AUTO_RECOMPUTE;
+            pass = WEIR__AUTO_RECOMPUTE;
         }
-        *row = bench->latest[slot * cells + cell] = end - (step->end - step->start);
+        *line = bench->latest[pass * cells + cell] = end - (step->end - step->start);
     }
 }

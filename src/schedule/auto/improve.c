@@ -13,18 +13,18 @@
 #include <string.h>
 
 static double *order_of(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                        enum weir__auto_slot slot) {
-    assert(slot < WEIR__AUTO_SLOTS);
-    return &bench->taste.order[slot * problem->cell_count];
+                        enum weir__auto_pass pass) {
+    assert(pass < WEIR__AUTO_PASSES);
+    return &bench->taste.order[pass * problem->cell_count];
 }
 
-static void swap_plans(struct weir__auto_plan *a, struct weir__auto_plan *b) {
-    struct weir__auto_plan kept = *a;
+static void swap_drafts(struct weir__auto_draft *a, struct weir__auto_draft *b) {
+    struct weir__auto_draft kept = *a;
     *a = *b;
     *b = kept;
 }
 
-static void copy_plan(const struct weir__auto_plan *from, struct weir__auto_plan *to) {
+static void copy_draft(const struct weir__auto_draft *from, struct weir__auto_draft *to) {
     assert(from != to);
     memcpy(to->steps, from->steps, from->count * sizeof *from->steps);
     to->count = from->count;
@@ -33,9 +33,9 @@ static void copy_plan(const struct weir__auto_plan *from, struct weir__auto_plan
 }
 
 /* The trial becomes the best, if it is. */
-static void judge(struct weir__auto_bench *bench) {
+static void keep_better(struct weir__auto_bench *bench) {
     if (weir__auto_better(bench->trial.step, bench->trial.peak, &bench->best)) {
-        copy_plan(&bench->trial, &bench->best);
+        copy_draft(&bench->trial, &bench->best);
     }
 }
 
@@ -49,27 +49,27 @@ void weir__auto_imitate(const struct weir__auto_problem *problem, struct weir__a
                         const struct weir_table *table, const double *starts) {
     assert(table->stage_count == problem->stage_count);
     assert(table->micro_batch_count == problem->micro_batch_count);
-    static const enum weir__auto_slot slots[WEIR_KIND_COUNT] = {
+    static const enum weir__auto_pass passes[WEIR_KIND_COUNT] = {
         [WEIR_KIND_F] = WEIR__AUTO_FORWARD,  [WEIR_KIND_R] = WEIR__AUTO_RECOMPUTE,
         [WEIR_KIND_B] = WEIR__AUTO_GRADIENT, [WEIR_KIND_I] = WEIR__AUTO_GRADIENT,
         [WEIR_KIND_W] = WEIR__AUTO_WEIGHT,
     };
     memset(bench->taste.split, 0, problem->cell_count);
     memset(bench->taste.order, 0,
-           WEIR__AUTO_SLOTS * problem->cell_count * sizeof *bench->taste.order);
+           WEIR__AUTO_PASSES * problem->cell_count * sizeof *bench->taste.order);
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
         if (!weir__kinds[action->kind].per_micro_batch) continue;
         size_t cell = weir__auto_cell(problem, action->stage, action->micro_batch);
-        order_of(problem, bench, slots[action->kind])[cell] = starts[a];
+        order_of(problem, bench, passes[action->kind])[cell] = starts[a];
         if (action->kind == WEIR_KIND_I) bench->taste.split[cell] = 1;
     }
     bench->taste.patience = 0.25;
     weir__auto_build(problem, bench);
-    judge(bench);
+    keep_better(bench);
     bench->trial.step = INFINITY;
     weir__auto_adopt(problem, bench, table);
-    judge(bench);
+    keep_better(bench);
 }
 
 /* ---- a repeated block ---- */
@@ -162,7 +162,7 @@ void weir__auto_begin(const struct weir__auto_problem *problem, struct weir__aut
         if (k >= 4 && is_done(problem, bench)) return;
         fill_block(problem, bench, &blocks[k]);
         weir__auto_build(problem, bench);
-        judge(bench);
+        keep_better(bench);
     }
 }
 
@@ -188,10 +188,10 @@ static const struct {
 };
 
 static void mark_splits(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                        const struct weir__auto_plan *plan) {
-    assert(plan->count <= problem->slot_count);
-    for (uint32_t k = 0; k < plan->count; k++) {
-        const struct weir__auto_step *step = &plan->steps[k];
+                        const struct weir__auto_draft *draft) {
+    assert(draft->count <= problem->entry_count);
+    for (uint32_t k = 0; k < draft->count; k++) {
+        const struct weir__auto_step *step = &draft->steps[k];
         if ((weir__kinds[step->kind].writes & WEIR__INPUT_GRADS) != 0) {
             bench->taste.split[weir__auto_cell(problem, step->stage, step->micro_batch)] =
                 step->kind == WEIR_KIND_I;
@@ -204,9 +204,9 @@ static void follow(const struct weir__auto_problem *problem, struct weir__auto_b
     size_t cells = problem->cell_count;
     uint64_t turn = round % WEIR__COUNT_OF(temper);
     double noise = temper[turn].noise * problem->round;
-    memcpy(bench->taste.order, bench->latest, WEIR__AUTO_SLOTS * cells * sizeof *bench->latest);
+    memcpy(bench->taste.order, bench->latest, WEIR__AUTO_PASSES * cells * sizeof *bench->latest);
     bench->taste.patience = temper[turn].patience;
-    for (size_t k = 0; noise > 0.0 && k < WEIR__AUTO_SLOTS * cells; k++) {
+    for (size_t k = 0; noise > 0.0 && k < WEIR__AUTO_PASSES * cells; k++) {
         bench->taste.order[k] += noise * disturbance(round, k);
     }
     for (size_t k = 0; temper[turn].change > 0.0 && k < cells; k++) {
@@ -219,21 +219,21 @@ static void follow(const struct weir__auto_problem *problem, struct weir__auto_b
 void weir__auto_improve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
     if (!(bench->best.step < INFINITY) || is_done(problem, bench)) return;
     weir__auto_polish(problem, bench, &bench->best);
-    copy_plan(&bench->best, &bench->current);
+    copy_draft(&bench->best, &bench->current);
     for (uint64_t round = 0; !is_done(problem, bench); round++) {
         weir__auto_find_latest(problem, bench, &bench->current);
         mark_splits(problem, bench, &bench->current);
         follow(problem, bench, round);
         weir__auto_build(problem, bench);
         if (bench->trial.step <= PROMISING * bench->best.step) {
-            swap_plans(&bench->trial, &bench->current);
+            swap_drafts(&bench->trial, &bench->current);
             weir__auto_polish(problem, bench, &bench->current);
-            swap_plans(&bench->trial, &bench->current);
+            swap_drafts(&bench->trial, &bench->current);
         }
-        judge(bench);
-        swap_plans(&bench->trial, &bench->current);
+        keep_better(bench);
+        swap_drafts(&bench->trial, &bench->current);
         if (bench->current.step > DRIFT * bench->best.step || round % 16 == 15) {
-            copy_plan(&bench->best, &bench->current);
+            copy_draft(&bench->best, &bench->current);
         }
     }
 }

@@ -315,8 +315,8 @@ int weir__auto_problem_init(struct weir__auto_problem *problem,
     if (!acquire(problem)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < problem->stage_count; s++) {
         fill_stage(problem, s, stage_workers[s]);
-        problem->slot_count += problem->micro_batch_count + problem->stages[s].recomputed;
-        problem->slot_count += problem->stages[s].backward ? 2 * problem->micro_batch_count : 0;
+        problem->entry_count += problem->micro_batch_count + problem->stages[s].recomputed;
+        problem->entry_count += problem->stages[s].backward ? 2 * problem->micro_batch_count : 0;
     }
     fill_ahead(problem);
     group(problem);

@@ -15,7 +15,7 @@ struct proof {
     struct weir__auto_bench *bench;
     double *left;                     /**< [worker]: the least time of what is not placed */
     double *forward_by, *gradient_by; /**< [stage]: no earlier end of its last F, its last I or B */
-    struct weir__auto_step steps[WEIR__AUTO_PROOF_SLOTS];
+    struct weir__auto_step steps[WEIR__AUTO_PROOF_ENTRIES];
     bool given_up;
 };
 
@@ -138,8 +138,8 @@ static bool comes_later(const struct weir__auto_problem *problem,
 }
 
 static void finish(struct proof *proof, uint32_t depth) {
-    assert(depth <= WEIR__AUTO_PROOF_SLOTS);
-    struct weir__auto_plan *best = &proof->bench->best;
+    assert(depth <= WEIR__AUTO_PROOF_ENTRIES);
+    struct weir__auto_draft *best = &proof->bench->best;
     double step = 0.0;
     for (uint32_t w = 0; w < proof->problem->worker_count; w++) {
         double free = proof->bench->state.places[w].free;
@@ -168,7 +168,7 @@ static bool is_complete(const struct proof *proof) {
 static void branch(struct proof *proof, uint32_t depth);
 
 static void try_step(struct proof *proof, uint32_t depth, uint32_t s, enum weir_kind kind) {
-    assert(depth < proof->problem->slot_count);
+    assert(depth < proof->problem->entry_count);
     const struct weir__auto_problem *problem = proof->problem;
     struct weir__auto_state *state = &proof->bench->state;
     struct weir__auto_undo undo;
@@ -205,10 +205,10 @@ static void branch(struct proof *proof, uint32_t depth) {
 
 bool weir__auto_prove(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
     struct proof proof = {.problem = problem, .bench = bench};
-    if (problem->slot_count > WEIR__AUTO_PROOF_SLOTS) return false;
-    assert(2 * problem->stage_count <= WEIR__AUTO_SLOTS * problem->cell_count);
+    if (problem->entry_count > WEIR__AUTO_PROOF_ENTRIES) return false;
+    assert(2 * problem->stage_count <= WEIR__AUTO_PASSES * problem->cell_count);
     /* Nothing is built meanwhile, so the tastes' room is free: 4 numbers per cell. */
-    proof.left = bench->latest_row;
+    proof.left = bench->latest_line;
     proof.forward_by = bench->latest;
     proof.gradient_by = bench->latest + problem->stage_count;
     weir__auto_state_reset(&bench->state, problem);

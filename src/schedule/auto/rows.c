@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Local search on rows. What is critical and stands behind something else than what it needs is put
- * before it, or what stands before it goes into idle time further right; a backward that somebody
- * waits for is split, another made whole again. A change stays if the step is shorter, or as short
- * and the rows together end earlier. Rows are run from the left, which costs
- * an eighth of what building takes.
+ * Local search on lines. What is critical and stands behind something else than what it needs is
+ * put before it, or what stands before it goes into idle time further right; a backward that
+ * somebody waits for is split, another made whole again. A change stays if the step is shorter, or
+ * as short and the lines together end earlier. Lines are run from the left, which costs an eighth
+ * of what building takes.
  *
- * A whole backward is two entries of its row, the second of which is void, so that rows keep their
- * lengths.
+ * A whole backward is two entries of its line, the second of which is void, so that lines keep
+ * their lengths.
  */
 #include "schedule/auto/auto.h"
 
@@ -18,48 +18,48 @@
 #define GAPS_MAX 4u
 #define EPSILON 1e-9
 
-/* ---- rows from a plan, and back ---- */
+/* ---- lines from a draft, and back ---- */
 
-static void put(struct weir__auto_rows *rows, uint32_t *at, const struct weir__auto_step *step,
+static void put(struct weir__auto_lines *lines, uint32_t *at, const struct weir__auto_step *step,
                 enum weir_kind kind, bool is_void) {
-    rows->list[(*at)++] =
+    lines->list[(*at)++] =
         (struct weir__auto_entry){step->stage, step->micro_batch, (uint8_t)kind, is_void};
 }
 
-/* begin[w] of the rows, from how many entries each worker has. */
-static void begin_rows(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+/* begin[w] of the lines, from how many entries each worker has. */
+static void begin_lines(const struct weir__auto_problem *problem, struct weir__auto_lines *lines) {
     uint32_t m = problem->micro_batch_count, at = 0;
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        rows->begin[w] = rows->cursor[w] = at;
+        lines->begin[w] = lines->cursor[w] = at;
         for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
             const struct weir__auto_stage *stage = &problem->stages[problem->held[k]];
             at += m + stage->recomputed + (stage->backward ? 2 * m : 0);
         }
     }
-    rows->begin[problem->worker_count] = at;
-    assert(at == problem->slot_count);
+    lines->begin[problem->worker_count] = at;
+    assert(at == problem->entry_count);
 }
 
-static void read_plan(const struct weir__auto_problem *problem, const struct weir__auto_plan *plan,
-                      struct weir__auto_rows *rows) {
-    assert(plan->count <= problem->slot_count);
-    begin_rows(problem, rows);
-    for (uint32_t k = 0; k < plan->count; k++) {
-        const struct weir__auto_step *step = &plan->steps[k];
-        uint32_t *at = &rows->cursor[problem->stages[step->stage].worker];
-        put(rows, at, step, step->kind, false);
-        if (step->kind == WEIR_KIND_B) put(rows, at, step, WEIR_KIND_W, true);
+static void read_draft(const struct weir__auto_problem *problem,
+                       const struct weir__auto_draft *draft, struct weir__auto_lines *lines) {
+    assert(draft->count <= problem->entry_count);
+    begin_lines(problem, lines);
+    for (uint32_t k = 0; k < draft->count; k++) {
+        const struct weir__auto_step *step = &draft->steps[k];
+        uint32_t *at = &lines->cursor[problem->stages[step->stage].worker];
+        put(lines, at, step, step->kind, false);
+        if (step->kind == WEIR_KIND_B) put(lines, at, step, WEIR_KIND_W, true);
     }
 }
 
 void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                     const struct weir__auto_plan *plan, struct weir__table_builder *builder) {
-    const struct weir__auto_rows *rows = &bench->rows;
-    read_plan(problem, plan, &bench->rows);
+                     const struct weir__auto_draft *draft, struct weir__table_builder *builder) {
+    const struct weir__auto_lines *lines = &bench->lines;
+    read_draft(problem, draft, &bench->lines);
     for (uint32_t w = 0; w < problem->worker_count; w++) {
         weir__table_line(builder);
-        for (uint32_t at = rows->begin[w]; at < rows->begin[w + 1]; at++) {
-            const struct weir__auto_entry *entry = &rows->list[at];
+        for (uint32_t at = lines->begin[w]; at < lines->begin[w + 1]; at++) {
+            const struct weir__auto_entry *entry = &lines->list[at];
             if (entry->is_void) continue;
             weir__table_add(builder, (enum weir_kind)entry->kind, entry->stage, entry->micro_batch);
         }
@@ -69,19 +69,19 @@ void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto
     }
 }
 
-static void write_plan(const struct weir__auto_rows *rows, struct weir__auto_plan *plan) {
-    const struct weir__auto_times *now = &rows->now;
-    plan->count = now->count;
+static void write_draft(const struct weir__auto_lines *lines, struct weir__auto_draft *draft) {
+    const struct weir__auto_times *now = &lines->now;
+    draft->count = now->count;
     for (uint32_t k = 0; k < now->count; k++) {
         uint32_t at = now->order[k];
-        const struct weir__auto_entry *entry = &rows->list[at];
-        plan->steps[k] = (struct weir__auto_step){now->start[at], now->end[at], entry->stage,
-                                                  entry->micro_batch, (enum weir_kind)entry->kind};
+        const struct weir__auto_entry *entry = &lines->list[at];
+        draft->steps[k] = (struct weir__auto_step){now->start[at], now->end[at], entry->stage,
+                                                   entry->micro_batch, (enum weir_kind)entry->kind};
     }
-    plan->step = now->step;
+    draft->step = now->step;
 }
 
-/* ---- running rows ---- */
+/* ---- running lines ---- */
 
 static bool arrive(const struct weir__auto_problem *problem, const struct weir__auto_feeds *feeds,
                    const double *ends, const struct weir__auto_entry *entry, double *ready) {
@@ -115,79 +115,79 @@ static bool is_ready(const struct weir__auto_problem *problem, const struct weir
     return arrive(problem, &problem->gradients_in, state->gradient_end, entry, ready);
 }
 
-static void wake(struct weir__auto_rows *rows, uint32_t worker) {
-    if (rows->awake[worker]) return;
-    rows->awake[worker] = true;
-    rows->ready[rows->ready_count++] = worker;
+static void wake(struct weir__auto_lines *lines, uint32_t worker) {
+    if (lines->awake[worker]) return;
+    lines->awake[worker] = true;
+    lines->ready[lines->ready_count++] = worker;
 }
 
-static void wake_readers(const struct weir__auto_problem *problem, struct weir__auto_rows *rows,
+static void wake_readers(const struct weir__auto_problem *problem, struct weir__auto_lines *lines,
                          const struct weir__auto_feeds *out, uint32_t stage) {
     for (uint32_t f = out->begin[stage]; f < out->begin[stage + 1]; f++) {
-        wake(rows, problem->stages[out->list[f].stage].worker);
+        wake(lines, problem->stages[out->list[f].stage].worker);
     }
 }
 
 static void run_entry(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                       uint32_t at, double ready, double *free) {
-    struct weir__auto_times *times = &bench->rows.next;
-    const struct weir__auto_entry *entry = &bench->rows.list[at];
+    struct weir__auto_times *times = &bench->lines.next;
+    const struct weir__auto_entry *entry = &bench->lines.list[at];
     const double *scale = problem->costs->micro_batch_scale;
     size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
     uint32_t writes = weir__kinds[entry->kind].writes;
     double seconds = problem->stages[entry->stage].seconds[entry->kind];
     if (scale != NULL) seconds *= scale[entry->micro_batch];
-    assert(times->count < problem->slot_count && !entry->is_void);
+    assert(times->count < problem->entry_count && !entry->is_void);
     times->ready[at] = ready;
     times->start[at] = (*free > ready ? *free : ready) + problem->costs->host_seconds;
     times->end[at] = *free = times->start[at] + seconds;
     times->order[times->count++] = at;
     if ((writes & WEIR__OUTPUTS) != 0) {
         bench->state.forward_end[cell] = *free;
-        wake_readers(problem, &bench->rows, &problem->values_out, entry->stage);
+        wake_readers(problem, &bench->lines, &problem->values_out, entry->stage);
         if (entry->stage > 0 && problem->stages[entry->stage - 1].ahead != 0) {
-            wake(&bench->rows, problem->stages[entry->stage - 1].worker);
+            wake(&bench->lines, problem->stages[entry->stage - 1].worker);
         }
     } else if ((writes & WEIR__INPUT_GRADS) != 0) {
         bench->state.gradient_end[cell] = *free;
-        wake_readers(problem, &bench->rows, &problem->gradients_out, entry->stage);
+        wake_readers(problem, &bench->lines, &problem->gradients_out, entry->stage);
     }
 }
 
-/* Into `next`. False where the rows let nobody go on. */
-static bool run_rows(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
-    struct weir__auto_rows *rows = &bench->rows;
-    uint32_t left = problem->slot_count;
+/* Into `next`. False where the lines let nobody go on. */
+static bool run_lines(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
+    struct weir__auto_lines *lines = &bench->lines;
+    uint32_t left = problem->entry_count;
     for (size_t i = 0; i < problem->cell_count; i++) {
         bench->state.forward_end[i] = bench->state.gradient_end[i] = -1.0;
     }
-    rows->next.count = rows->ready_count = 0;
+    lines->next.count = lines->ready_count = 0;
     for (uint32_t w = problem->worker_count; w-- > 0;) {
-        rows->cursor[w] = rows->begin[w];
-        rows->free[w] = -problem->costs->host_seconds;
-        rows->awake[w] = false;
-        wake(rows, w);
+        lines->cursor[w] = lines->begin[w];
+        lines->free[w] = -problem->costs->host_seconds;
+        lines->awake[w] = false;
+        wake(lines, w);
     }
-    while (rows->ready_count > 0) {
-        uint32_t w = rows->ready[--rows->ready_count], at = rows->cursor[w];
+    while (lines->ready_count > 0) {
+        uint32_t w = lines->ready[--lines->ready_count], at = lines->cursor[w];
         double ready;
-        for (; at < rows->begin[w + 1]; at++) {
-            if (rows->list[at].is_void) continue;
-            if (!is_ready(problem, &bench->state, &rows->list[at], &ready)) break;
-            run_entry(problem, bench, at, ready, &rows->free[w]);
+        for (; at < lines->begin[w + 1]; at++) {
+            if (lines->list[at].is_void) continue;
+            if (!is_ready(problem, &bench->state, &lines->list[at], &ready)) break;
+            run_entry(problem, bench, at, ready, &lines->free[w]);
         }
-        assert(at >= rows->cursor[w]);
-        left -= at - rows->cursor[w];
-        rows->cursor[w] = at;
-        rows->awake[w] = false;
+        assert(at >= lines->cursor[w]);
+        left -= at - lines->cursor[w];
+        lines->cursor[w] = at;
+        lines->awake[w] = false;
     }
-    struct weir__auto_times *next = &rows->next;
+    struct weir__auto_times *next = &lines->next;
     next->step = next->sum = 0.0;
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        next->step = rows->free[w] > next->step ? rows->free[w] : next->step;
-        next->sum += rows->free[w];
+        next->step = lines->free[w] > next->step ? lines->free[w] : next->step;
+        next->sum += lines->free[w];
     }
-    bench->work += problem->slot_count / COST_PART + 1;
+    bench->work += problem->entry_count / COST_PART + 1;
     return left == 0;
 }
 
@@ -211,31 +211,31 @@ static int64_t frees(const struct weir__auto_problem *problem, const struct weir
     return ends ? stage->kept[amount] + stage->saved[amount] : 0;
 }
 
-static bool is_within(const struct weir__auto_problem *problem, const struct weir__auto_rows *rows,
-                      uint32_t worker) {
+static bool is_within(const struct weir__auto_problem *problem,
+                      const struct weir__auto_lines *lines, uint32_t worker) {
     assert(worker < problem->worker_count);
     for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
         int64_t limit = problem->workers[worker].limit[amount], now = 0;
         if (limit == INT64_MAX) continue;
-        for (uint32_t at = rows->begin[worker]; at < rows->begin[worker + 1]; at++) {
-            now += begins(problem, &rows->list[at], amount);
+        for (uint32_t at = lines->begin[worker]; at < lines->begin[worker + 1]; at++) {
+            now += begins(problem, &lines->list[at], amount);
             if (now > limit) return false;
-            now -= frees(problem, &rows->list[at], amount);
+            now -= frees(problem, &lines->list[at], amount);
         }
     }
     return true;
 }
 
 /* Are the gradients of each of the worker's stages summed in ascending micro-batches? */
-static bool is_ascending(const struct weir__auto_problem *problem, struct weir__auto_rows *rows,
+static bool is_ascending(const struct weir__auto_problem *problem, struct weir__auto_lines *lines,
                          uint32_t worker) {
     for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++) {
-        rows->summed[problem->held[k]] = 0;
+        lines->summed[problem->held[k]] = 0;
     }
-    for (uint32_t at = rows->begin[worker]; at < rows->begin[worker + 1]; at++) {
-        const struct weir__auto_entry *entry = &rows->list[at];
+    for (uint32_t at = lines->begin[worker]; at < lines->begin[worker + 1]; at++) {
+        const struct weir__auto_entry *entry = &lines->list[at];
         bool sums = (weir__kinds[entry->kind].writes & WEIR__PARAM_GRADS) != 0;
-        if (sums && !entry->is_void && entry->micro_batch != rows->summed[entry->stage]++) {
+        if (sums && !entry->is_void && entry->micro_batch != lines->summed[entry->stage]++) {
             return false;
         }
     }
@@ -253,63 +253,63 @@ static bool is_bound(const struct weir__auto_entry *first, const struct weir__au
     return first->micro_batch == second->micro_batch || first->kind == second->kind || backs;
 }
 
-static void move_entry(struct weir__auto_rows *rows, uint32_t from, uint32_t to) {
+static void move_entry(struct weir__auto_lines *lines, uint32_t from, uint32_t to) {
     assert(from != to);
-    struct weir__auto_entry moved = rows->list[from];
+    struct weir__auto_entry moved = lines->list[from];
     if (to < from) {
-        memmove(&rows->list[to + 1], &rows->list[to], (from - to) * sizeof moved);
+        memmove(&lines->list[to + 1], &lines->list[to], (from - to) * sizeof moved);
     } else {
-        memmove(&rows->list[from], &rows->list[from + 1], (to - from) * sizeof moved);
+        memmove(&lines->list[from], &lines->list[from + 1], (to - from) * sizeof moved);
     }
-    rows->list[to] = moved;
+    lines->list[to] = moved;
 }
 
-static bool may_move(const struct weir__auto_rows *rows, uint32_t from, uint32_t to) {
+static bool may_move(const struct weir__auto_lines *lines, uint32_t from, uint32_t to) {
     for (uint32_t at = to; at < from; at++) {
-        if (is_bound(&rows->list[at], &rows->list[from])) return false;
+        if (is_bound(&lines->list[at], &lines->list[from])) return false;
     }
     for (uint32_t at = from + 1; at <= to && from < to; at++) {
-        if (is_bound(&rows->list[from], &rows->list[at])) return false;
+        if (is_bound(&lines->list[from], &lines->list[at])) return false;
     }
     return true;
 }
 
-static void take_next(struct weir__auto_rows *rows) {
-    struct weir__auto_times kept = rows->now;
-    rows->now = rows->next;
-    rows->next = kept;
+static void take_next(struct weir__auto_lines *lines) {
+    struct weir__auto_times kept = lines->now;
+    lines->now = lines->next;
+    lines->next = kept;
 }
 
-/* True, and `next` is `now`, if the rows as they are changed are better. */
+/* True, and `next` is `now`, if the lines as they are changed are better. */
 static bool is_kept(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                     uint32_t worker) {
-    struct weir__auto_rows *rows = &bench->rows;
-    if (!is_ascending(problem, rows, worker) || !is_within(problem, rows, worker) ||
-        !run_rows(problem, bench)) {
+    struct weir__auto_lines *lines = &bench->lines;
+    if (!is_ascending(problem, lines, worker) || !is_within(problem, lines, worker) ||
+        !run_lines(problem, bench)) {
         return false;
     }
-    double step = rows->now.step, sum = rows->now.sum;
-    bool shorter = rows->next.step < step - EPSILON * step;
-    bool as_short = rows->next.step <= step && rows->next.sum < sum - EPSILON * sum;
-    if (shorter || as_short) take_next(rows);
+    double step = lines->now.step, sum = lines->now.sum;
+    bool shorter = lines->next.step < step - EPSILON * step;
+    bool as_short = lines->next.step <= step && lines->next.sum < sum - EPSILON * sum;
+    if (shorter || as_short) take_next(lines);
     return shorter || as_short;
 }
 
 static bool try_move(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                      uint32_t worker, uint32_t from, uint32_t to) {
-    if (from == to || !may_move(&bench->rows, from, to)) return false;
-    move_entry(&bench->rows, from, to);
+    if (from == to || !may_move(&bench->lines, from, to)) return false;
+    move_entry(&bench->lines, from, to);
     if (is_kept(problem, bench, worker)) return true;
-    move_entry(&bench->rows, to, from);
+    move_entry(&bench->lines, to, from);
     return false;
 }
 
 /* The void or real W of a backward's entry. */
-static uint32_t weight_of(const struct weir__auto_rows *rows, uint32_t worker, uint32_t at) {
-    assert(rows->begin[worker] <= at && at < rows->begin[worker + 1]);
-    const struct weir__auto_entry *entry = &rows->list[at];
-    for (uint32_t k = at + 1; k < rows->begin[worker + 1]; k++) {
-        const struct weir__auto_entry *other = &rows->list[k];
+static uint32_t weight_of(const struct weir__auto_lines *lines, uint32_t worker, uint32_t at) {
+    assert(lines->begin[worker] <= at && at < lines->begin[worker + 1]);
+    const struct weir__auto_entry *entry = &lines->list[at];
+    for (uint32_t k = at + 1; k < lines->begin[worker + 1]; k++) {
+        const struct weir__auto_entry *other = &lines->list[k];
         if (other->kind == WEIR_KIND_W && other->stage == entry->stage &&
             other->micro_batch == entry->micro_batch) {
             return k;
@@ -320,32 +320,32 @@ static uint32_t weight_of(const struct weir__auto_rows *rows, uint32_t worker, u
 
 static bool try_change(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                        uint32_t worker, uint32_t at) {
-    struct weir__auto_rows *rows = &bench->rows;
-    struct weir__auto_entry *entry = &rows->list[at];
+    struct weir__auto_lines *lines = &bench->lines;
+    struct weir__auto_entry *entry = &lines->list[at];
     assert(entry->kind == WEIR_KIND_B || entry->kind == WEIR_KIND_I);
-    uint32_t weight = weight_of(rows, worker, at);
+    uint32_t weight = weight_of(lines, worker, at);
     if (problem->options->whole_backward || weight == at) return false;
     bool split = entry->kind == WEIR_KIND_I;
     entry->kind = split ? WEIR_KIND_B : WEIR_KIND_I;
-    rows->list[weight].is_void = split;
+    lines->list[weight].is_void = split;
     if (is_kept(problem, bench, worker)) return true;
     entry->kind = split ? WEIR_KIND_I : WEIR_KIND_B;
-    rows->list[weight].is_void = !split;
+    lines->list[weight].is_void = !split;
     return false;
 }
 
-/* What stands before the entry goes into one of the next waits of the row. */
+/* What stands before the entry goes into one of the next waits of the line. */
 static bool try_gaps(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                      uint32_t worker, uint32_t from) {
-    struct weir__auto_rows *rows = &bench->rows;
-    double end = rows->now.end[from];
+    struct weir__auto_lines *lines = &bench->lines;
+    double end = lines->now.end[from];
     uint32_t gaps = 0;
-    for (uint32_t at = from + 1; at < rows->begin[worker + 1] && gaps < GAPS_MAX; at++) {
-        if (rows->list[at].is_void) continue;
-        if (is_bound(&rows->list[from], &rows->list[at])) return false;
-        bool waits = rows->now.start[at] > end + EPSILON;
-        bool last = at + 1 == rows->begin[worker + 1];
-        end = rows->now.end[at];
+    for (uint32_t at = from + 1; at < lines->begin[worker + 1] && gaps < GAPS_MAX; at++) {
+        if (lines->list[at].is_void) continue;
+        if (is_bound(&lines->list[from], &lines->list[at])) return false;
+        bool waits = lines->now.start[at] > end + EPSILON;
+        bool last = at + 1 == lines->begin[worker + 1];
+        end = lines->now.end[at];
         if (!waits && !last) continue;
         gaps++;
         if (try_move(problem, bench, worker, from, last ? at : at - 1)) return true;
@@ -356,19 +356,20 @@ static bool try_gaps(const struct weir__auto_problem *problem, struct weir__auto
 /* ---- the search ---- */
 
 /* Where the entry would stand if it went as soon as it is ready. */
-static uint32_t soonest(const struct weir__auto_rows *rows, uint32_t worker, uint32_t at) {
+static uint32_t soonest(const struct weir__auto_lines *lines, uint32_t worker, uint32_t at) {
     uint32_t to = at;
-    while (to > rows->begin[worker] && !is_bound(&rows->list[to - 1], &rows->list[at]) &&
-           (rows->list[to - 1].is_void || rows->now.end[to - 1] > rows->now.ready[at] + EPSILON)) {
+    while (
+        to > lines->begin[worker] && !is_bound(&lines->list[to - 1], &lines->list[at]) &&
+        (lines->list[to - 1].is_void || lines->now.end[to - 1] > lines->now.ready[at] + EPSILON)) {
         to--;
     }
     return to;
 }
 
 /* The entry before, voids left out; `at` itself if there is none. */
-static uint32_t before(const struct weir__auto_rows *rows, uint32_t worker, uint32_t at) {
-    for (uint32_t k = at; k-- > rows->begin[worker];) {
-        if (!rows->list[k].is_void) return k;
+static uint32_t before(const struct weir__auto_lines *lines, uint32_t worker, uint32_t at) {
+    for (uint32_t k = at; k-- > lines->begin[worker];) {
+        if (!lines->list[k].is_void) return k;
     }
     return at;
 }
@@ -376,19 +377,19 @@ static uint32_t before(const struct weir__auto_rows *rows, uint32_t worker, uint
 /* Any change that helps at a critical entry. */
 static bool relieve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                     uint32_t worker, uint32_t at) {
-    struct weir__auto_rows *rows = &bench->rows;
-    bool back = (weir__kinds[rows->list[at].kind].writes & WEIR__INPUT_GRADS) != 0;
+    struct weir__auto_lines *lines = &bench->lines;
+    bool back = (weir__kinds[lines->list[at].kind].writes & WEIR__INPUT_GRADS) != 0;
     if (back && try_change(problem, bench, worker, at)) return true;
-    uint32_t prior = before(rows, worker, at);
-    if (prior == at || rows->now.ready[at] > rows->now.end[prior] - EPSILON) return false;
+    uint32_t prior = before(lines, worker, at);
+    if (prior == at || lines->now.ready[at] > lines->now.end[prior] - EPSILON) return false;
     if (try_move(problem, bench, worker, at, prior)) return true;
-    uint32_t to = soonest(rows, worker, at);
+    uint32_t to = soonest(lines, worker, at);
     if (to < prior && try_move(problem, bench, worker, at, to)) return true;
-    return !is_bound(&rows->list[prior], &rows->list[at]) &&
+    return !is_bound(&lines->list[prior], &lines->list[at]) &&
            try_gaps(problem, bench, worker, prior);
 }
 
-static enum weir__auto_slot slot_of(const struct weir__auto_entry *entry) {
+static enum weir__auto_pass pass_of(const struct weir__auto_entry *entry) {
     uint32_t writes = weir__kinds[entry->kind].writes;
     if ((writes & WEIR__OUTPUTS) != 0) return WEIR__AUTO_FORWARD;
     if ((writes & WEIR__INPUT_GRADS) != 0) return WEIR__AUTO_GRADIENT;
@@ -397,22 +398,23 @@ static enum weir__auto_slot slot_of(const struct weir__auto_entry *entry) {
 
 static bool is_critical(const struct weir__auto_problem *problem,
                         const struct weir__auto_bench *bench, uint32_t at) {
-    const struct weir__auto_entry *entry = &bench->rows.list[at];
+    const struct weir__auto_entry *entry = &bench->lines.list[at];
     size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
-    double latest = bench->latest[slot_of(entry) * problem->cell_count + cell];
-    return !entry->is_void && latest <= bench->rows.now.start[at] + EPSILON * bench->rows.now.step;
+    double latest = bench->latest[pass_of(entry) * problem->cell_count + cell];
+    return !entry->is_void &&
+           latest <= bench->lines.now.start[at] + EPSILON * bench->lines.now.step;
 }
 
-/* One change, looked for from the entry `first` on, over all rows. */
+/* One change, looked for from the entry `first` on, over all lines. */
 static bool change_once(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                         uint32_t *first) {
-    struct weir__auto_rows *rows = &bench->rows;
-    write_plan(rows, &bench->trial);
+    struct weir__auto_lines *lines = &bench->lines;
+    write_draft(lines, &bench->trial);
     weir__auto_find_latest(problem, bench, &bench->trial);
-    for (uint32_t k = 0; k < problem->slot_count && bench->work < bench->work_most; k++) {
-        uint32_t at = (*first + k) % problem->slot_count;
+    for (uint32_t k = 0; k < problem->entry_count && bench->work < bench->work_most; k++) {
+        uint32_t at = (*first + k) % problem->entry_count;
         if (!is_critical(problem, bench, at)) continue;
-        uint32_t w = problem->stages[rows->list[at].stage].worker;
+        uint32_t w = problem->stages[lines->list[at].stage].worker;
         if (relieve(problem, bench, w, at)) {
             *first = at;
             return true;
@@ -421,23 +423,23 @@ static bool change_once(const struct weir__auto_problem *problem, struct weir__a
     return false;
 }
 
-static bool are_allowed(const struct weir__auto_problem *problem, struct weir__auto_rows *rows) {
+static bool are_allowed(const struct weir__auto_problem *problem, struct weir__auto_lines *lines) {
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        if (!is_within(problem, rows, w) || !is_ascending(problem, rows, w)) return false;
+        if (!is_within(problem, lines, w) || !is_ascending(problem, lines, w)) return false;
     }
     return true;
 }
 
 static int64_t peak_of(const struct weir__auto_problem *problem,
-                       const struct weir__auto_rows *rows) {
+                       const struct weir__auto_lines *lines) {
     int64_t sums[WEIR__AUTO_AMOUNTS] = {0};
     for (uint32_t w = 0; w < problem->worker_count; w++) {
         for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
             int64_t now = 0, most = 0;
-            for (uint32_t at = rows->begin[w]; at < rows->begin[w + 1]; at++) {
-                now += begins(problem, &rows->list[at], amount);
+            for (uint32_t at = lines->begin[w]; at < lines->begin[w + 1]; at++) {
+                now += begins(problem, &lines->list[at], amount);
                 most = now > most ? now : most;
-                now -= frees(problem, &rows->list[at], amount);
+                now -= frees(problem, &lines->list[at], amount);
             }
             sums[amount] += most;
         }
@@ -448,26 +450,26 @@ static int64_t peak_of(const struct weir__auto_problem *problem,
 void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                       const struct weir_table *table) {
     assert(table->worker_count == problem->worker_count);
-    struct weir__auto_rows *rows = &bench->rows;
+    struct weir__auto_lines *lines = &bench->lines;
     uint32_t at = 0;
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        rows->begin[w] = at;
+        lines->begin[w] = at;
         for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             const struct weir_action *action = &table->actions[a];
             struct weir__auto_step step = {.stage = action->stage,
                                            .micro_batch = action->micro_batch};
             if (!weir__kinds[action->kind].per_micro_batch) continue;
-            put(rows, &at, &step, (enum weir_kind)action->kind, false);
-            if (action->kind == WEIR_KIND_B) put(rows, &at, &step, WEIR_KIND_W, true);
+            put(lines, &at, &step, (enum weir_kind)action->kind, false);
+            if (action->kind == WEIR_KIND_B) put(lines, &at, &step, WEIR_KIND_W, true);
         }
     }
-    rows->begin[problem->worker_count] = at;
-    if (at != problem->slot_count || !are_allowed(problem, rows) || !run_rows(problem, bench)) {
+    lines->begin[problem->worker_count] = at;
+    if (at != problem->entry_count || !are_allowed(problem, lines) || !run_lines(problem, bench)) {
         return;
     }
-    take_next(rows);
-    write_plan(rows, &bench->trial);
-    bench->trial.peak = peak_of(problem, rows);
+    take_next(lines);
+    write_draft(lines, &bench->trial);
+    bench->trial.peak = peak_of(problem, lines);
 }
 
 /* The latest end of a gradient that others can put up with. */
@@ -488,47 +490,47 @@ static double latest_end(const struct weir__auto_problem *problem,
 /* An I directly before its W, which nobody misses if both are one B. */
 static bool may_join(const struct weir__auto_problem *problem, const struct weir__auto_bench *bench,
                      uint32_t at) {
-    const struct weir__auto_rows *rows = &bench->rows;
-    const struct weir__auto_entry *entry = &rows->list[at], *next = &rows->list[at + 1];
+    const struct weir__auto_lines *lines = &bench->lines;
+    const struct weir__auto_entry *entry = &lines->list[at], *next = &lines->list[at + 1];
     const double *seconds = problem->stages[entry->stage].seconds;
     double whole = seconds[WEIR_KIND_B];
     return entry->kind == WEIR_KIND_I && next->kind == WEIR_KIND_W && entry->stage == next->stage &&
            entry->micro_batch == next->micro_batch &&
            whole <= seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W] &&
-           rows->now.start[at] + whole <= latest_end(problem, bench, entry);
+           lines->now.start[at] + whole <= latest_end(problem, bench, entry);
 }
 
 void weir__auto_join(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                     struct weir__auto_plan *plan) {
-    struct weir__auto_rows *rows = &bench->rows;
-    read_plan(problem, plan, rows);
-    if (!run_rows(problem, bench)) return;
-    take_next(rows);
-    write_plan(rows, &bench->trial);
+                     struct weir__auto_draft *draft) {
+    struct weir__auto_lines *lines = &bench->lines;
+    read_draft(problem, draft, lines);
+    if (!run_lines(problem, bench)) return;
+    take_next(lines);
+    write_draft(lines, &bench->trial);
     weir__auto_find_latest(problem, bench, &bench->trial);
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        for (uint32_t at = rows->begin[w]; at + 1 < rows->begin[w + 1]; at++) {
+        for (uint32_t at = lines->begin[w]; at + 1 < lines->begin[w + 1]; at++) {
             if (!may_join(problem, bench, at)) continue;
-            rows->list[at].kind = WEIR_KIND_B;
-            rows->list[at + 1].is_void = true;
+            lines->list[at].kind = WEIR_KIND_B;
+            lines->list[at + 1].is_void = true;
         }
     }
-    if (!run_rows(problem, bench) || rows->next.step > rows->now.step) return;
-    take_next(rows);
-    write_plan(rows, plan);
-    plan->peak = peak_of(problem, rows);
+    if (!run_lines(problem, bench) || lines->next.step > lines->now.step) return;
+    take_next(lines);
+    write_draft(lines, draft);
+    draft->peak = peak_of(problem, lines);
 }
 
 void weir__auto_polish(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                       struct weir__auto_plan *plan) {
-    struct weir__auto_rows *rows = &bench->rows;
+                       struct weir__auto_draft *draft) {
+    struct weir__auto_lines *lines = &bench->lines;
     uint32_t first = 0;
-    read_plan(problem, plan, rows);
-    if (!run_rows(problem, bench)) return;
-    take_next(rows);
-    while (bench->work < bench->work_most && rows->now.step > problem->bound) {
+    read_draft(problem, draft, lines);
+    if (!run_lines(problem, bench)) return;
+    take_next(lines);
+    while (bench->work < bench->work_most && lines->now.step > problem->bound) {
         if (!change_once(problem, bench, &first)) break;
     }
-    write_plan(rows, plan);
-    plan->peak = peak_of(problem, rows);
+    write_draft(lines, draft);
+    draft->peak = peak_of(problem, lines);
 }

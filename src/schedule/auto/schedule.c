@@ -93,7 +93,7 @@ static void check(const struct weir_table_options *options, struct weir_faults *
 
 /* Takes over what the builder is given to fill. */
 static void fill(const struct weir_table_options *options, struct weir__table_builder *builder) {
-    assert(builder->row_count == 0);
+    assert(builder->line_count == 0);
     struct weir_table *table = NULL;
     if (search_table(options, false, NULL, &table) != WEIR_OK) {
         builder->failed = true;

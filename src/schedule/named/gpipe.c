@@ -6,7 +6,7 @@
  * Several stages on one worker run stage by stage: while one worker is at its first stage's
  * micro-batches the others fill up behind it, so with at least as many micro-batches as workers
  * nobody waits but at the ends. Forwards sorted by stage, then backwards sorted the other way, are
- * a subsequence of one order of all actions that the dependencies allow: no row can block another.
+ * a subsequence of one order of all actions that the dependencies allow: no line can block another.
  */
 #include "schedule/schedules.h"
 

@@ -2,7 +2,7 @@
 /*
  * Interleaved 1F1B (Narayanan et al., arXiv 2104.04473, section 2.2): each worker holds V stages in
  * loop order and walks them a round of micro-batches at a time, in max(1, m / P) equal rounds; the
- * warm-up of worker w is (V - 1) rounds' worth and 2 (P - 1 - w) forwards more. The rows are those
+ * warm-up of worker w is (V - 1) rounds' worth and 2 (P - 1 - w) forwards more. The lines are those
  * of 1f1b on fewer workers than stages, where rounds may be uneven.
  *
  * At equal times (B = 2 F, no R, no copies) and m a multiple of P the bubble, as a fraction of the

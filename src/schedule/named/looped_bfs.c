@@ -2,7 +2,7 @@
 /*
  * Looped breadth first (Lamy-Poirier, arXiv 2211.05953): V stages per worker in loop order, each of
  * which runs all its micro-batches before the worker turns to the next stage; then the backwards
- * the same way back. The rows are those of gpipe on fewer workers than stages, in whose reverse
+ * the same way back. The lines are those of gpipe on fewer workers than stages, in whose reverse
  * order of micro-batches the last forward is the first to be freed.
  *
  * At equal times (B = 2 F, no R, no copies) and m >= P the bubble, as a fraction of the step, is

@@ -8,7 +8,7 @@
  * micro-batches at a time, as that paper's interleaved schedule does, but for any number of
  * micro-batches and stages: rounds may be uneven (the first is the largest, so that no later one
  * needs a longer warm-up), and the loop's last turn may be short (the stages that are not there are
- * left out of the rows, which removes waiting and adds none). At equal times, F = 1 and B = 2, no
+ * left out of the lines, which removes waiting and adds none). At equal times, F = 1 and B = 2, no
  * combination of up to 13 stages and 19 micro-batches takes longer than the same work merged into
  * one stage per worker. On one worker nothing overlaps: each micro-batch goes forth and back before
  * the next.
@@ -79,7 +79,7 @@ static uint64_t warm_up(const struct loop *loop, uint64_t total) {
     return warm < total ? warm : total;
 }
 
-static void fill_row(const struct loop *loop) {
+static void fill_line(const struct loop *loop) {
     uint64_t total = (uint64_t)loop->turns * loop->options->micro_batches;
     uint64_t warm = warm_up(loop, total);
     struct position forward = {0}, backward = {0};
@@ -118,7 +118,7 @@ void weir__fill_rounds(const struct weir_table_options *options,
         if (options->workers == 1) {
             fill_alone(options, builder);
         } else {
-            fill_row(&loop);
+            fill_line(&loop);
         }
         weir__add_updates(builder, options, w);
     }

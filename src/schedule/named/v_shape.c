@@ -5,10 +5,10 @@
  * every 6 units of equal time. How long an activation of the block lives, summed over a worker's
  * two stages and divided by 6, is what the worker keeps. V-Half goes down the V at 2 units per
  * worker and back at 1, V-Min at 1 both ways; at p even, or divisible by 3, the pass back begins a
- * little later, or passes of different micro-batches would fall on the same time. Here a row is the
- * block's passes in the order of their times, and the W are put off into what would be idle time as
- * far as the peak allows; times themselves are left to the dependencies, which removes the gaps
- * that the repetition has at both ends.
+ * little later, or passes of different micro-batches would fall on the same time. Here a line is
+ * the block's passes in the order of their times, and the W are put off into what would be idle
+ * time as far as the peak allows; times themselves are left to the dependencies, which removes the
+ * gaps that the repetition has at both ends.
  *
  * The peak of activations, in stages half as large as those of 1F1B, is twice floor((p + 2) / 2) in
  * V-Half and twice floor((p + 4) / 3) in V-Min: half and a third of 1F1B's 2p for large p. At equal
@@ -42,8 +42,8 @@ static struct block block_of_min(uint64_t workers, uint64_t worker) {
 }
 
 /* Merges the four passes of all micro-batches by their times. */
-static void add_row(const struct weir_table_options *options, struct block block, uint32_t worker,
-                    struct weir__table_builder *order) {
+static void add_line(const struct weir_table_options *options, struct block block, uint32_t worker,
+                     struct weir__table_builder *order) {
     uint32_t done[PASSES] = {0}, left = PASSES * options->micro_batches;
     weir__table_line(order);
     for (; left > 0; left--) {
@@ -69,7 +69,7 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
     weir__table_begin(&order, builder->allocator, options->stages, options->workers,
                       options->micro_batches);
     for (uint32_t w = 0; w < options->workers; w++) {
-        add_row(options, block_of(options->workers, w), w, &order);
+        add_line(options, block_of(options->workers, w), w, &order);
     }
     weir__fill_weights(options, &order, most, builder);
     weir__table_abandon(&order);

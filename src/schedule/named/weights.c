@@ -7,7 +7,7 @@
  */
 #include "schedule/schedules.h"
 
-/** One worker's place in its row. */
+/** One worker's place in its line. */
 struct place {
     uint32_t next, end;     /**< of the order */
     uint32_t owed;          /**< no I before this has its W to come */
@@ -37,7 +37,7 @@ static void clean_up(struct placing *placing) {
 /* Half of an order is I, each of which gets a W. */
 static bool init(struct placing *placing) {
     const struct weir__table_builder *order = placing->order;
-    assert(order->row_count == placing->workers);
+    assert(order->line_count == placing->workers);
     const struct weir_allocator *allocator = placing->allocator;
     placing->room = order->count + order->count / 2;
     placing->places = weir__acquire(allocator, placing->workers, sizeof *placing->places);
@@ -49,8 +49,8 @@ static bool init(struct placing *placing) {
         return false;
     }
     for (uint32_t w = 0; w < placing->workers; w++) {
-        uint32_t begin = order->rows[w];
-        uint32_t end = w + 1 < placing->workers ? order->rows[w + 1] : order->count;
+        uint32_t begin = order->lines[w];
+        uint32_t end = w + 1 < placing->workers ? order->lines[w + 1] : order->count;
         placing->places[w] =
             (struct place){.next = begin, .end = end, .owed = begin, .begin = begin + begin / 2};
     }

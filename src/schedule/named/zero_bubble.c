@@ -12,8 +12,8 @@
  */
 #include "schedule/schedules.h"
 
-static void add_row(struct weir__table_builder *order, uint32_t stage, uint32_t micro_batches,
-                    uint64_t warm_up) {
+static void add_line(struct weir__table_builder *order, uint32_t stage, uint32_t micro_batches,
+                     uint64_t warm_up) {
     assert(warm_up > 0);
     uint32_t forward = 0;
     weir__table_line(order);
@@ -36,7 +36,7 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
     weir__table_begin(&order, builder->allocator, workers, workers, options->micro_batches);
     for (uint32_t s = 0; s < workers; s++) {
         uint32_t behind = workers - s;
-        add_row(&order, s, options->micro_batches, second ? 2 * behind - 1 : behind);
+        add_line(&order, s, options->micro_batches, second ? 2 * behind - 1 : behind);
     }
     weir__fill_weights(options, &order, second ? 2 * workers - 1 : workers, builder);
     weir__table_abandon(&order);

@@ -3,7 +3,7 @@
  * The simulation's walk. A worker runs on until its next action lacks something; then it is parked
  * on the very number that is missing, which wakes it when it is written. Times do not depend on
  * the order of the walk: a start is the maximum over things that are known by then. A worker that
- * runs on reads its row and its stages' cells forwards, which is what makes the walk fast.
+ * runs on reads its line and its stages' cells forwards, which is what makes the walk fast.
  */
 #include "schedule/simulate/simulate.h"
 
@@ -11,27 +11,27 @@
 
 /* ---- what is live ---- */
 
-static inline void settle(struct weir__sim_level *level) {
-    level->now += level->held;
-    level->held = 0;
-    level->peak = level->now > level->peak ? level->now : level->peak;
+static inline void settle(struct weir__sim_amount *live) {
+    live->now += live->held;
+    live->held = 0;
+    live->peak = live->now > live->peak ? live->now : live->peak;
 }
 
-static inline void begin_live(struct weir__sim_level *level, double time, uint64_t amount) {
-    if (time > level->at) {
-        settle(level);
-        level->at = time;
+static inline void begin_live(struct weir__sim_amount *live, double time, uint64_t amount) {
+    if (time > live->at) {
+        settle(live);
+        live->at = time;
     }
-    level->held += amount;
+    live->held += amount;
 }
 
 /* What is held back may be among what ends: `now` passes below 0, modulo 2^64, until it settles. */
-static inline void end_live(struct weir__sim_level *level, double time, uint64_t amount) {
-    if (time > level->at) {
-        settle(level);
-        level->at = time;
+static inline void end_live(struct weir__sim_amount *live, double time, uint64_t amount) {
+    if (time > live->at) {
+        settle(live);
+        live->at = time;
     }
-    level->now -= amount;
+    live->now -= amount;
 }
 
 /* An action's effect on memory, by what its kind writes. */
@@ -70,8 +70,8 @@ static inline bool known(struct inputs *inputs, const double *end, double copy) 
     return true;
 }
 
-static uint32_t take_waiters(double *slot) {
-    return *slot > -2.0 ? NOBODY : (uint32_t)(-2.0 - *slot);
+static uint32_t take_waiters(double *awaited) {
+    return *awaited > -2.0 ? NOBODY : (uint32_t)(-2.0 - *awaited);
 }
 
 static void wake(struct weir__sim *sim, uint32_t waiter) {
@@ -82,10 +82,10 @@ static void wake(struct weir__sim *sim, uint32_t waiter) {
     }
 }
 
-static inline bool write_end(struct weir__sim *sim, double *slot, double end) {
-    if (*slot >= 0.0) return false; /* it ran before: the table has it twice */
-    uint32_t waiter = take_waiters(slot);
-    *slot = end;
+static inline bool write_end(struct weir__sim *sim, double *awaited, double end) {
+    if (*awaited >= 0.0) return false; /* it ran before: the table has it twice */
+    uint32_t waiter = take_waiters(awaited);
+    *awaited = end;
     if (waiter != NOBODY) wake(sim, waiter);
     return true;
 }
@@ -134,7 +134,7 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
         lacks = missing_gradient(sim, stage, action->micro_batch, inputs);
     }
     if (lacks == NULL && (reads & WEIR__SAVED) != 0 && cell->forward < 0.0) {
-        lacks = &cell->forward; /* its row has it later: for ever */
+        lacks = &cell->forward; /* its line has it later: for ever */
     }
     if (lacks == NULL && (reads & WEIR__WEIGHT_INPUTS) != 0 && cell->gradient < 0.0) {
         lacks = &cell->gradient;
@@ -147,10 +147,10 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
     return lacks;
 }
 
-static void park(struct weir__sim *sim, uint32_t worker, double *slot) {
-    assert(*slot < 0.0 && worker < sim->table->worker_count);
-    sim->workers[worker].next_waiter = take_waiters(slot);
-    *slot = -2.0 - (double)worker;
+static void park(struct weir__sim *sim, uint32_t worker, double *awaited) {
+    assert(*awaited < 0.0 && worker < sim->table->worker_count);
+    sim->workers[worker].next_waiter = take_waiters(awaited);
+    *awaited = -2.0 - (double)worker;
 }
 
 /* An action of no micro-batch: N reads its stage's gradients, U everybody's. */
@@ -277,7 +277,7 @@ static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_work
     return publish(sim, action, kind->writes, end);
 }
 
-/* Until it is parked or at its row's end; false where an action stands twice. */
+/* Until it is parked or at its line's end; false where an action stands twice. */
 static bool run_worker(struct weir__sim *sim, uint32_t w) {
     assert(w < sim->table->worker_count);
     struct weir__sim_worker *worker = &sim->workers[w];
@@ -308,7 +308,7 @@ void weir__sim_rewind(struct weir__sim *sim) {
     }
     for (uint32_t s = 0; s < table->stage_count; s++) {
         sim->stages[s].backwards_left = sim->stages[s].backwards;
-        sim->stages[s].activations = (struct weir__sim_level){.at = -1.0};
+        sim->stages[s].activations = (struct weir__sim_amount){.at = -1.0};
     }
     sim->ready_count = 0;
     for (uint32_t w = table->worker_count; w-- > 0;) {

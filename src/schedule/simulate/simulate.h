@@ -21,7 +21,7 @@ struct weir__sim_cell {
 
 /** What is live at once, by amounts that start and end in order of time. What starts at `at` is
  * held back until time has passed, so that ends at the same instant come first. */
-struct weir__sim_level {
+struct weir__sim_amount {
     uint64_t now, held, peak;
     double at;
 };
@@ -43,7 +43,7 @@ struct weir__sim_stage {
     bool sends;              /**< it has actions that write INPUT_GRADS */
     bool waits_gradient;     /**< its output's gradient comes from the next stage */
     uint64_t saved, kept;
-    struct weir__sim_level activations;
+    struct weir__sim_amount activations;
 };
 
 struct weir__sim_worker {
@@ -52,7 +52,7 @@ struct weir__sim_worker {
     double free;          /**< end of its last action */
     double first, last;   /**< of its actions in the step; first < 0: none yet */
     double busy, copy, host;
-    struct weir__sim_level activations, bytes;
+    struct weir__sim_amount activations, bytes;
 };
 
 /** Times of a kind's tasks, for its mean. */
@@ -64,7 +64,7 @@ struct weir__sim_kind {
 struct weir__sim {
     const struct weir_table *table;
     const struct weir_simulate_options *options;
-    struct weir__sim_cell *cells; /**< [stage][micro-batch], rows of `stride` cells */
+    struct weir__sim_cell *cells; /**< [stage][micro-batch], stages `stride` cells apart */
     size_t stride;
     struct weir__sim_stage *stages;
     struct weir__sim_worker *workers;
@@ -104,7 +104,7 @@ bool weir__simulate_check_skips(const struct weir_simulate_skip *skips, uint32_t
                                 uint32_t stages, struct weir_faults *faults);
 /** Puts what changes in a run back to its beginning. */
 void weir__sim_rewind(struct weir__sim *sim);
-/** Runs every action; false where the rows do not allow it. */
+/** Runs every action; false where the lines do not allow it. */
 bool weir__sim_run(struct weir__sim *sim);
 
 #endif
