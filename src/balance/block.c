@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * One part per worker: dynamic programming over prefixes; exact. Of k + 1 parts of the first i
- * layers, the last begins at j; the earlier the less for the k before it, and the more for itself.
- * So the best j is where the two cross, found by bisection: parts * count * log(count) in all
- * (512 layers in 64 parts: half a million comparisons; to try every j would be 7 million).
+ * One part per worker: dynamic programming over prefixes; exact. Let the last of k + 1 parts of the
+ * first i layers begin at j. A smaller j makes the k parts before it lighter and the last one
+ * heavier. So the best j is where the two cross. Bisection finds it: parts * count * log(count) in
+ * all (512 layers in 64 parts: half a million comparisons; to try every j would be 7 million).
  */
 #include "balance/balance.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* The planner: what comes of all tries. Bytes are asked for only where the answer can matter: from
- * the fastest try on, for whatever promises less than all before it. */
+/* The planner's result. The caller is asked for the bytes of a try only where they can matter:
+ * tries come from the fastest on, and one is asked for if its estimate is below all bytes known so
+ * far. */
 #include "balance/planner.h"
 
 #include <math.h>
@@ -9,7 +10,7 @@
 
 enum { SHARING_MOST = 4, SHARING_QUICK = 2, ASKS_DEFAULT = 48, LEAST_ASKS = 8, LIMIT_ASKS = 16 };
 enum { RUNNER_ASKS = 6, CELLS_LARGE = 4096 };
-/* What is asked for although the estimate says that it is no smaller: estimates are that far off */
+/* Estimates may be too high: exact bytes are hoped to be this part of them. */
 static const double hope = 0.6;
 
 int weir_planner_new(const struct weir_allocator *allocator, struct weir_planner **planner) {
@@ -450,8 +451,8 @@ static int fill_front(struct weir_planner *planner, struct weir_planner_result *
     return WEIR_OK;
 }
 
-/* With little effort what is tried depends on the limit; the least that a refusal names must not.
- */
+/* With little effort the limit decides what is tried. The least limit that a refusal names must not
+ * depend on that. */
 static void find_least(struct weir_planner *planner, struct weir_planner_result *result) {
     for (uint32_t i = 0; i < planner->shape_count; i++)
         for (uint32_t k = 0; k < planner->shapes[i].count; k++) {
@@ -493,7 +494,8 @@ static int tell_best(struct weir_planner *planner, struct weir_planner_result *r
     return second != NULL ? tell(planner, second, &result->runner_up) : WEIR_OK;
 }
 
-/* What a refusal names must not depend on the limit, as what is tried towards it does. */
+/* The smallest limit is found before anything is tried towards the limit, so that what a refusal
+ * names does not depend on it. */
 static int conclude(struct weir_planner *planner, struct weir_planner_result *result) {
     assert(planner->shape_count > 0);
     bool quick = weir__planner_is_quick(planner->options);

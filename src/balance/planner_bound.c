@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What no order of a table's actions can fall below, by the simulator's own rules: only so may a
- * try be left out unseen. A worker cannot begin before a micro-batch has come through the stages
- * before its first one; then it has all its work to do; and the last gradient that it gives on must
- * go through the stages before it, while W, which nobody waits for, may run. Copies are not
- * counted, nor is what workers keep each other waiting for besides.
+ * A time that no order of a table's actions can fall below, by the simulator's own rules. A try
+ * whose bound is too long is left out. A worker cannot begin before a micro-batch has come through
+ * the stages before its first one. Then it has all its work to do. Its last gradient must then go
+ * through the stages before it; meanwhile W may run, which nobody waits for. Copies are not
+ * counted, nor what workers wait for each other besides.
  *
  * A simulated step is no bound for other checkpoint modes of the same cut: a fixed order with more
  * work may end earlier (Graham's anomalies).

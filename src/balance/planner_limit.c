@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* Towards a limit: a front has gaps where there is too much to be tried, and a limit may fall into
- * one. So each shape that was not tried wholly is led to the limit, and from there uphill in speed:
- * layers move, and single stages change their modes, as long as the estimate stays within. */
+/* Towards a limit. Where there is too much to try, the front has gaps, and the limit may lie in
+ * one. So each shape that was not tried completely first gets modes whose estimate is within the
+ * limit. From there layers move, and single stages change their modes, while that makes the step
+ * shorter and the estimate stays within. */
 #include "balance/planner.h"
 
 #include <math.h>

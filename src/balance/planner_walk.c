@@ -3,8 +3,8 @@
  * What is tried. First the even cuts with uniform modes, and from "never" on a path that
  * checkpoints one stage after the other, each time one of the worker that needs most. Then, with
  * FULL effort, everything where that is little; else downhill in several mixtures of step and
- * memory, from light memory being worth nothing to it being all that counts: so the front is found
- * in its whole length, whatever the limit is, and a limit only chooses from it.
+ * memory, from those where only the step counts to those where only memory does. So the whole front
+ * is found whatever the limit is, and the limit only chooses from it.
  */
 #include "balance/planner.h"
 

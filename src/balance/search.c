@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The best of many partitions. Few enough: all are looked at. Too many: downhill from the exact
- * block partition, where a step moves a layer from one part to another and so all cuts between by
- * one, which is what it takes to leave the hollows that moving single cuts ends in.
+ * The best of many partitions. If there are few, all are looked at. Else the search goes downhill
+ * from the exact block partition. A step moves one layer from a part to another, and with it every
+ * cut between them by one: moving single cuts would get stuck more often.
  */
 #include "balance/balance.h"
 

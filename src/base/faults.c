@@ -46,9 +46,8 @@ void weir_faults_add(struct weir_faults *faults, const char *format, ...) {
 
 void weir_faults_clean_up(struct weir_faults *faults) {
     if (faults == NULL) return;
-    for (uint32_t i = 0; i < faults->kept; i++) {
+    for (uint32_t i = 0; i < faults->kept; i++)
         weir__text_release(faults->allocator, faults->lines[i]);
-    }
     weir__release(faults->allocator, faults->lines, faults->capacity, sizeof *faults->lines);
     const struct weir_allocator *allocator = faults->allocator;
     *faults = (struct weir_faults){.allocator = allocator};

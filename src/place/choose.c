@@ -22,9 +22,8 @@ static uint32_t run_end(const struct deal *deal, hwloc_obj_t object, uint32_t fi
     assert(first <= last);
     const struct weir__core *cores = deal->machine->cores;
     uint32_t end = first;
-    while (end < last && hwloc_bitmap_isset(object->cpuset, cores[deal->candidates[end]].unit)) {
+    while (end < last && hwloc_bitmap_isset(object->cpuset, cores[deal->candidates[end]].unit))
         end++;
-    }
     return end;
 }
 

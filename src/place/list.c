@@ -37,12 +37,9 @@ static bool read_item(const char **at, uint32_t *first, uint32_t *last) {
 }
 
 static bool add(struct list_reading *reading, uint32_t unit) {
-    if (!hwloc_bitmap_isset(reading->allowed, unit)) {
+    if (!hwloc_bitmap_isset(reading->allowed, unit))
         return hwloc_bitmap_set(reading->absent, unit) == 0;
-    }
-    if (hwloc_bitmap_isset(reading->seen, unit)) {
-        return hwloc_bitmap_set(reading->twice, unit) == 0;
-    }
+    if (hwloc_bitmap_isset(reading->seen, unit)) return hwloc_bitmap_set(reading->twice, unit) == 0;
     assert(reading->count < reading->capacity);
     reading->units[reading->count++] = unit;
     return hwloc_bitmap_set(reading->seen, unit) == 0;

@@ -45,9 +45,8 @@ static int find_allowed(struct weir__machine *machine) {
 
 static int lowest_allowed(const struct weir__machine *machine, hwloc_obj_t core) {
     int unit = hwloc_bitmap_first(core->cpuset);
-    while (unit >= 0 && !hwloc_bitmap_isset(machine->allowed, (unsigned)unit)) {
+    while (unit >= 0 && !hwloc_bitmap_isset(machine->allowed, (unsigned)unit))
         unit = hwloc_bitmap_next(core->cpuset, unit);
-    }
     return unit;
 }
 
@@ -152,15 +151,12 @@ static void find_model(const struct weir__machine *machine, char *text, size_t c
     const char *model = NULL;
     hwloc_obj_t package = hwloc_get_obj_by_type(topology, HWLOC_OBJ_PACKAGE, 0);
     if (package != NULL) model = hwloc_obj_get_info_by_name(package, "CPUModel");
-    if (model == NULL) {
-        model = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topology), "CPUModel");
-    }
+    if (model == NULL) model = hwloc_obj_get_info_by_name(hwloc_get_root_obj(topology), "CPUModel");
     if (model == NULL && machine->synthetic) model = "synthetic";
-    if (model != NULL) {
+    if (model != NULL)
         snprintf(text, capacity, "%s", model);
-    } else if (!read_cpuinfo("model name", text, capacity)) {
+    else if (!read_cpuinfo("model name", text, capacity))
         snprintf(text, capacity, "unknown");
-    }
 }
 
 void weir__machine_facts(const struct weir__machine *machine, struct weir__machine_facts *facts) {

@@ -131,9 +131,8 @@ static int find_exclusive(const struct weir__placing *placing) {
     find_owners(placing, owners);
     /* With a smaller quota the kernel stops workers now and then: spinning would waste it. */
     bool enough = cores_wanted(placing, placing->threads) <= machine->usable_count;
-    for (uint32_t w = 0; w < placing->workers; w++) {
+    for (uint32_t w = 0; w < placing->workers; w++)
         placing->placements[w].exclusive = enough && owns_its_cores(placing, w, owners);
-    }
     weir__release(machine->allocator, owners, cores, sizeof *owners);
     return WEIR_OK;
 }

@@ -88,9 +88,8 @@ static void read_mount(const char *root, struct hierarchy *hierarchy) {
     FILE *file = open_below(root, "/proc/self/mountinfo");
     if (file == NULL) return;
     char line[LINE_BYTES];
-    while (!hierarchy->has_mount && next_line(file, line)) {
+    while (!hierarchy->has_mount && next_line(file, line))
         hierarchy->has_mount = parse_mount(line, hierarchy);
-    }
     fclose(file);
 }
 

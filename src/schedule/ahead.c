@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * How far a stage without backward runs ahead. Nothing but memory holds it: its forwards depend on
- * none of the backwards that set the pace of the others, so a replay without bound lets it fill a
- * slot per micro-batch. With a bound the replay gives it a few slots, and the hand-overs of those
- * slots are what it then waits for.
+ * How far a stage without backward runs ahead. Its forwards depend on no backward, so only memory
+ * holds it back. A replay without a limit lets it fill a slot per micro-batch. With a limit the
+ * replay gives it a few slots, and the stage waits until one of them is free again.
  */
 #include "schedule/index.h"
 
@@ -15,9 +14,8 @@ static uint32_t held_by(const struct weir_table *table, const struct weir__table
     uint32_t next = action->stage + 1u;
     if (action->kind != WEIR_KIND_F || next >= table->stage_count ||
         !weir__no_backward(no_backward, action->stage) || action->micro_batch < ahead ||
-        index->worker[next] == index->worker[action->stage]) {
+        index->worker[next] == index->worker[action->stage])
         return WEIR__NO_ACTION;
-    }
     return weir__table_index_get(index, next, action->micro_batch - ahead, WEIR_KIND_F);
 }
 
@@ -27,13 +25,11 @@ static void fill(const struct weir_table *table, const struct weir__table_index 
     uint32_t count = 0;
     for (uint32_t a = 0; a < table->action_count; a++) {
         held->begin[a] = count;
-        for (uint32_t e = deps->begin[a]; e < deps->begin[a + 1]; e++) {
+        for (uint32_t e = deps->begin[a]; e < deps->begin[a + 1]; e++)
             held->edges[count++] = deps->edges[e];
-        }
         uint32_t from = held_by(table, index, no_backward, ahead, a);
-        if (from != WEIR__NO_ACTION) {
+        if (from != WEIR__NO_ACTION)
             held->edges[count++] = (struct weir__edge){from, WEIR__CAUSE_MEMORY};
-        }
     }
     held->begin[table->action_count] = count;
     assert(count <= held->edge_count);
@@ -44,13 +40,10 @@ int weir__deps_hold(const struct weir_table *table, const struct weir__deps *dep
     assert(deps->action_count == table->action_count && ahead > 0);
     size_t edges;
     struct weir__table_index index;
-    if (!weir__add(deps->edge_count, table->action_count, &edges) || edges > UINT32_MAX) {
+    if (!weir__add(deps->edge_count, table->action_count, &edges) || edges > UINT32_MAX)
         return WEIR_ERR_OVERFLOW;
-    }
     int status = weir__table_index_init(&index, table, deps->allocator);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     weir__table_index_fill(&index, table);
     *held = (struct weir__deps){.allocator = deps->allocator,
                                 .action_count = table->action_count,

@@ -2,8 +2,8 @@
 /*
  * The proof that a table can be executed and does everything once. First what stands in it (numbers
  * in range, one line per stage, nothing twice, nothing missing, order within a micro-batch), then
- * whether the derived dependencies let every line reach its end. The second is asked even where
- * actions are missing, because a wait in a circle stays one when they are added.
+ * whether the derived dependencies let every line reach its end. The second is checked even where
+ * actions are missing: adding them cannot undo a circle of waits.
  */
 #include "schedule/derive.h"
 #include "schedule/walk.h"
@@ -62,9 +62,8 @@ static void check_frame(struct check *check) {
                table->stage_count, weir__s(table->stage_count), check->flow->stage_count);
     }
     bool whole = table->lines[0] == 0 && table->lines[table->worker_count] == table->action_count;
-    for (uint32_t w = 0; w < table->worker_count; w++) {
+    for (uint32_t w = 0; w < table->worker_count; w++)
         whole = whole && table->lines[w] <= table->lines[w + 1];
-    }
     if (!whole) {
         report(check, "the rows do not divide the table's %" PRIu32 " action%s",
                table->action_count, weir__s(table->action_count));
@@ -78,9 +77,8 @@ static void check_density(struct check *check) {
     uint64_t limit = (uint64_t)table->action_count * CELLS_PER_ACTION_MAX + CELLS_FREE;
     if (cells > limit) {
         uint64_t backwards = check->flow->infer ? 0 : table->stage_count;
-        for (uint32_t s = 0; backwards > 0 && s < table->stage_count; s++) {
+        for (uint32_t s = 0; backwards > 0 && s < table->stage_count; s++)
             backwards -= weir__no_backward(check->flow->no_backward, s);
-        }
         report(check,
                "%" PRIu32 " stage%s and %" PRIu32 " micro-batch%s need at least %" PRIu64
                " actions, the table has %" PRIu32,
@@ -164,9 +162,8 @@ static void check_line(struct check *check, uint32_t worker) {
     assert(worker < check->table->worker_count);
     const struct weir_table *table = check->table;
     uint32_t update = WEIR__NO_ACTION;
-    if (table->lines[worker] == table->lines[worker + 1]) {
+    if (table->lines[worker] == table->lines[worker + 1])
         report(check, "worker %" PRIu32 " has nothing to do: leave its row out", worker);
-    }
     for (uint32_t a = table->lines[worker]; a < table->lines[worker + 1]; a++) {
         if (!check_numbers(check, a, worker)) {
             check->ambiguous = true;
@@ -211,10 +208,9 @@ static void check_order(struct check *check, uint32_t stage, uint32_t micro_batc
 static void check_no_backward(struct check *check, uint32_t s) {
     for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
         uint32_t i = 0, m = weir__kinds[kind].of_backward ? check->table->micro_batch_count : 0;
-        while (i < m && weir__table_index_get(&check->index, s, i, (enum weir_kind)kind) ==
-                            WEIR__NO_ACTION) {
+        while (i < m &&
+               weir__table_index_get(&check->index, s, i, (enum weir_kind)kind) == WEIR__NO_ACTION)
             i++;
-        }
         if (i < m) {
             report(check,
                    "%" PRIu32 "%c%" PRIu32 ": stage %" PRIu32 " has no backward: leave it out", s,
@@ -249,19 +245,12 @@ static void check_stage(struct check *check, uint32_t stage) {
         return;
     }
     bool frozen = weir__no_backward(check->flow->no_backward, stage);
-    if (frozen) {
-        check_no_backward(check, stage);
-    }
+    if (frozen) check_no_backward(check, stage);
     for (uint32_t i = 0; i < check->table->micro_batch_count; i++) {
-        if (weir__table_index_get(&check->index, stage, i, WEIR_KIND_F) == WEIR__NO_ACTION) {
+        if (weir__table_index_get(&check->index, stage, i, WEIR_KIND_F) == WEIR__NO_ACTION)
             report(check, "%" PRIu32 "F%" PRIu32 " is missing", stage, i);
-        }
-        if (!check->flow->infer && !frozen) {
-            check_backward(check, stage, i);
-        }
-        if (!check->ambiguous) {
-            check_order(check, stage, i);
-        }
+        if (!check->flow->infer && !frozen) check_backward(check, stage, i);
+        if (!check->ambiguous) check_order(check, stage, i);
     }
 }
 
@@ -291,9 +280,7 @@ static bool told_before(const struct weir__walk *walk, uint32_t worker) {
     uint32_t action = walk->waits_for[worker];
     const struct weir_action *at = &walk->table->actions[walk->cursor[worker]];
     const struct weir_action *wanted = &walk->table->actions[action];
-    if (weir__table_worker_of(walk->table, action) != worker) {
-        return false;
-    }
+    if (weir__table_worker_of(walk->table, action) != worker) return false;
     return at->kind == WEIR_KIND_U ||
            (at->stage == wanted->stage && at->micro_batch == wanted->micro_batch &&
             weir__kinds[at->kind].per_micro_batch);
@@ -303,9 +290,7 @@ static void report_circle(struct check *check, const struct weir__walk *walk, ui
     char line[440], wait[128];
     size_t used = 0;
     uint32_t worker = first;
-    if (told_before(walk, first)) {
-        return;
-    }
+    if (told_before(walk, first)) return;
     do {
         worker = describe_wait(walk, worker, wait, sizeof wait);
         if (used + strlen(wait) + 8 > sizeof line) {
@@ -328,25 +313,20 @@ static void report_circles(struct check *check, const struct weir__walk *walk, u
             met[at] = path;
             at = weir__table_worker_of(table, walk->waits_for[at]);
         }
-        if (walk->cursor[at] < table->lines[at + 1] && met[at] == path) {
+        if (walk->cursor[at] < table->lines[at + 1] && met[at] == path)
             report_circle(check, walk, at);
-        }
     }
 }
 
 static int walk_through(struct check *check, const struct weir__deps *deps) {
     struct weir__walk walk;
     int status = weir__walk_init(&walk, check->table, deps, check->allocator);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     uint32_t workers = check->table->worker_count, action = 0;
     while (weir__walk_next(&walk, &action)) {}
     if (walk.done_count < check->table->action_count) {
         uint32_t *met = weir__acquire(check->allocator, workers, sizeof *met);
-        if (met != NULL) {
-            report_circles(check, &walk, met);
-        }
+        if (met != NULL) report_circles(check, &walk, met);
         status = met == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
         weir__release(check->allocator, met, workers, sizeof *met);
     }
@@ -359,9 +339,7 @@ static int check_deadlock(struct check *check) {
     struct weir__deps deps;
     int status =
         weir__deps_derive(check->table, &check->index, check->flow, check->allocator, &deps);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     status = walk_through(check, &deps);
     weir__deps_clean_up(&deps);
     return status;
@@ -373,23 +351,15 @@ static int check_contents(struct check *check) {
     assert(check->count == 0 && check->split == NULL);
     const struct weir_table *table = check->table;
     int status = weir__table_index_init(&check->index, table, check->allocator);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     check->split = weir__acquire(check->allocator, table->stage_count, sizeof *check->split);
     if (check->split == NULL) {
         weir__table_index_clean_up(&check->index);
         return WEIR_ERR_OUT_OF_MEMORY;
     }
-    for (uint32_t w = 0; w < table->worker_count; w++) {
-        check_line(check, w);
-    }
-    for (uint32_t s = 0; s < table->stage_count; s++) {
-        check_stage(check, s);
-    }
-    if (!check->ambiguous) {
-        status = check_deadlock(check);
-    }
+    for (uint32_t w = 0; w < table->worker_count; w++) check_line(check, w);
+    for (uint32_t s = 0; s < table->stage_count; s++) check_stage(check, s);
+    if (!check->ambiguous) status = check_deadlock(check);
     weir__release(check->allocator, check->split, table->stage_count, sizeof *check->split);
     weir__table_index_clean_up(&check->index);
     return status;
@@ -399,21 +369,15 @@ int weir__table_check_flow(const struct weir_table *table, const struct weir__fl
                            const struct weir_allocator *allocator, struct weir_faults *faults) {
     struct check check = {.table = table, .flow = flow, .allocator = allocator, .faults = faults};
     check_frame(&check);
-    if (check.count == 0) {
-        check_density(&check);
-    }
+    if (check.count == 0) check_density(&check);
     int status = check.count == 0 ? check_contents(&check) : WEIR_OK;
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     return check.count == 0 ? WEIR_OK : WEIR_ERR_SCHEDULE;
 }
 
 int weir_table_check(const struct weir_table *table, const struct weir_allocator *allocator,
                      struct weir_faults *faults) {
-    if (table == NULL) {
-        return WEIR_ERR_ARGUMENT;
-    }
+    if (table == NULL) return WEIR_ERR_ARGUMENT;
     struct weir__flow flow = {.stage_count = table->stage_count};
     return weir__table_check_flow(table, &flow, allocator, faults);
 }

@@ -16,9 +16,7 @@ static const char *const mode_names[] = {
 };
 
 int weir_checkpoint_parse(const char *text, enum weir_checkpoint *mode) {
-    if (text == NULL || mode == NULL) {
-        return WEIR_ERR_ARGUMENT;
-    }
+    if (text == NULL || mode == NULL) return WEIR_ERR_ARGUMENT;
     for (uint32_t i = WEIR_CHECKPOINT_ALWAYS; i < WEIR__COUNT_OF(mode_names); i++) {
         if (strcmp(text, mode_names[i]) == 0) {
             *mode = (enum weir_checkpoint)i;
@@ -30,19 +28,13 @@ int weir_checkpoint_parse(const char *text, enum weir_checkpoint *mode) {
 
 const char *weir_checkpoint_name(enum weir_checkpoint mode) {
     uint32_t index = (uint32_t)mode;
-    if (index >= WEIR__COUNT_OF(mode_names)) {
-        return "unknown";
-    }
+    if (index >= WEIR__COUNT_OF(mode_names)) return "unknown";
     return mode_names[index == WEIR_CHECKPOINT_DEFAULT ? WEIR_CHECKPOINT_EXCEPT_LAST : index];
 }
 
 uint32_t weir_checkpoint_count(enum weir_checkpoint mode, uint32_t micro_batches) {
-    if (mode == WEIR_CHECKPOINT_ALWAYS) {
-        return micro_batches;
-    }
-    if (mode == WEIR_CHECKPOINT_NEVER || micro_batches == 0) {
-        return 0;
-    }
+    if (mode == WEIR_CHECKPOINT_ALWAYS) return micro_batches;
+    if (mode == WEIR_CHECKPOINT_NEVER || micro_batches == 0) return 0;
     return micro_batches - 1;
 }
 
@@ -51,9 +43,8 @@ bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage
     assert(stage < options->stages);
     enum weir_checkpoint mode = options->checkpoint;
     if (options->stage_checkpoint != NULL &&
-        options->stage_checkpoint[stage] != WEIR_CHECKPOINT_DEFAULT) {
+        options->stage_checkpoint[stage] != WEIR_CHECKPOINT_DEFAULT)
         mode = options->stage_checkpoint[stage];
-    }
     return micro_batch < weir_checkpoint_count(mode, options->micro_batches);
 }
 

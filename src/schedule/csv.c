@@ -76,9 +76,8 @@ static void fault(struct csv_reader *reader, struct csv_span span, const char *w
     assert(reader->line > 0 && reader->cell > 0);
     char shown[41];
     size_t length = 0;
-    for (const char *c = span.begin; c < span.end && length < sizeof shown - 1; c++) {
+    for (const char *c = span.begin; c < span.end && length < sizeof shown - 1; c++)
         shown[length++] = (char)(*c >= ' ' && *c <= '~' ? *c : '?');
-    }
     shown[length] = 0;
     weir_faults_add(reader->faults, "row %" PRIu32 ", cell %" PRIu32 ": '%s' %s", reader->line,
                     reader->cell, shown, what);
@@ -103,9 +102,8 @@ static bool take_number(struct csv_span *span, uint32_t most, uint32_t *number) 
 
 static struct csv_span take_word(struct csv_span *span) {
     struct csv_span word = {span->begin, span->begin};
-    while (word.end < span->end && ((*word.end >= 'A' && *word.end <= 'Z') || *word.end == '_')) {
+    while (word.end < span->end && ((*word.end >= 'A' && *word.end <= 'Z') || *word.end == '_'))
         word.end++;
-    }
     span->begin = word.end;
     return word;
 }
@@ -114,9 +112,8 @@ static struct csv_span take_word(struct csv_span *span) {
 static uint32_t find_kind(struct csv_span word) {
     if (word.end - word.begin == 1) {
         for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
-            if (weir__kinds[kind].exported && weir__kinds[kind].letter == word.begin[0]) {
+            if (weir__kinds[kind].exported && weir__kinds[kind].letter == word.begin[0])
                 return kind;
-            }
         }
     }
     return WEIR_KIND_COUNT;
@@ -147,9 +144,7 @@ static void add_action(struct csv_reader *reader, struct csv_span text, struct c
             fault(reader, text, "needs a micro-batch of 0 to 2147483647, as in 2F0");
             return;
         }
-        if (micro_batch >= reader->micro_batch_count) {
-            reader->micro_batch_count = micro_batch + 1;
-        }
+        if (micro_batch >= reader->micro_batch_count) reader->micro_batch_count = micro_batch + 1;
     }
     if (rest.begin != rest.end) {
         fault(reader, text, "goes on where it should end, as in 2F0 or 2U");
@@ -165,23 +160,20 @@ static void read_action(struct csv_reader *reader, struct csv_span text) {
     text = trim(text);
     struct csv_span rest = text;
     uint32_t stage = 0, micro_batch = 0;
-    if (text.begin == text.end) {
-        return;
-    }
+    if (text.begin == text.end) return;
     if (!take_number(&rest, STAGE_MAX, &stage)) {
         fault(reader, text, "does not begin with a stage of 0 to 65534, as in 2F0");
         return;
     }
     struct csv_span word = take_word(&rest);
     uint32_t kind = find_kind(word);
-    if (kind < WEIR_KIND_COUNT) {
+    if (kind < WEIR_KIND_COUNT)
         add_action(reader, text, rest, kind, stage);
-    } else if (!skip_word(reader, word)) {
+    else if (!skip_word(reader, word))
         fault(reader, text, "has no kind that is known: F, R, B, I, W or U, as in 2F0");
-    } else if (rest.begin < rest.end &&
-               (!take_number(&rest, MICRO_BATCH_MAX, &micro_batch) || rest.begin < rest.end)) {
+    else if (rest.begin < rest.end &&
+             (!take_number(&rest, MICRO_BATCH_MAX, &micro_batch) || rest.begin < rest.end))
         fault(reader, text, "does not end with a micro-batch, as in 2SEND_F0");
-    }
 }
 
 /* (0F7;7B3)OVERLAP_F_B: its parts in order. */
@@ -193,29 +185,24 @@ static void read_overlap(struct csv_reader *reader, struct csv_span text) {
         fault(reader, text, "is no overlap, which reads (0F7;7B3)OVERLAP_F_B");
         return;
     }
-    while (parts.begin < parts.end) {
-        read_action(reader, split(&parts, ';'));
-    }
+    while (parts.begin < parts.end) read_action(reader, split(&parts, ';'));
 }
 
 /* ---- cells and lines ---- */
 
 static void read_cell(struct csv_reader *reader, struct csv_span cell) {
     cell = trim(cell);
-    if (cell.begin < cell.end && cell.begin[0] == '(') {
+    if (cell.begin < cell.end && cell.begin[0] == '(')
         read_overlap(reader, cell);
-    } else {
+    else
         read_action(reader, cell);
-    }
 }
 
 /* Up to the comma or the line's end, where a quote hides commas. */
 static struct csv_span take_cell(struct csv_reader *reader, struct csv_span *line) {
     struct csv_span lead = *line;
     while (lead.begin < lead.end && is_blank(lead.begin[0])) lead.begin++;
-    if (lead.begin == lead.end || lead.begin[0] != '"') {
-        return split(line, ',');
-    }
+    if (lead.begin == lead.end || lead.begin[0] != '"') return split(line, ',');
     struct csv_span rest = {lead.begin + 1, line->end};
     struct csv_span cell = split(&rest, '"');
     if (cell.end == line->end) {
@@ -225,9 +212,7 @@ static struct csv_span take_cell(struct csv_reader *reader, struct csv_span *lin
     }
     struct csv_span behind = trim(split(&rest, ','));
     *line = rest;
-    if (behind.begin < behind.end) {
-        fault(reader, behind, "stands behind a closing quote");
-    }
+    if (behind.begin < behind.end) fault(reader, behind, "stands behind a closing quote");
     return cell;
 }
 
@@ -252,9 +237,7 @@ static uint32_t count_lines(struct csv_span text) {
 static void read_lines(struct csv_reader *reader, struct csv_span text) {
     for (reader->line = 1; text.begin < text.end; reader->line++) {
         struct csv_span line = trim(split(&text, '\n'));
-        if (line.begin < line.end) {
-            read_line(reader, line);
-        }
+        if (line.begin < line.end) read_line(reader, line);
     }
 }
 
@@ -272,12 +255,8 @@ static void check_count(struct csv_reader *reader, const char *what, const char 
 }
 
 static int check_counts(struct csv_reader *reader) {
-    if (reader->builder.failed) {
-        return WEIR_ERR_OUT_OF_MEMORY;
-    }
-    if (reader->fault_count > 0) {
-        return WEIR_ERR_FORMAT;
-    }
+    if (reader->builder.failed) return WEIR_ERR_OUT_OF_MEMORY;
+    if (reader->fault_count > 0) return WEIR_ERR_FORMAT;
     if (reader->stage_count == 0 || reader->micro_batch_count == 0) {
         weir_faults_add(reader->faults, "the table has no action of a micro-batch");
         return WEIR_ERR_FORMAT;
@@ -333,9 +312,8 @@ static void complete_line(const struct csv_reader *reader, const struct weir_tab
         const struct weir_action *action = &in->actions[a];
         bool backward = action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_I;
         if (backward && !reader->recomputes &&
-            weir__checkpointed(options, action->stage, action->micro_batch)) {
+            weir__checkpointed(options, action->stage, action->micro_batch))
             weir__table_add(out, WEIR_KIND_R, action->stage, action->micro_batch);
-        }
         weir__table_add(out, (enum weir_kind)action->kind, action->stage, action->micro_batch);
     }
     for (uint32_t a = begin; a < end; a++) {
@@ -354,20 +332,15 @@ static int complete(const struct csv_reader *reader, struct weir_table **table) 
     options.stages = reader->stage_count;
     options.micro_batches = reader->micro_batch_count;
     bool *updated = weir__acquire(in->allocator, options.stages, sizeof *updated);
-    if (updated == NULL) {
-        return WEIR_ERR_OUT_OF_MEMORY;
-    }
+    if (updated == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < in->count; a++) {
-        if (in->actions[a].kind == WEIR_KIND_U) {
-            updated[in->actions[a].stage] = true;
-        }
+        if (in->actions[a].kind == WEIR_KIND_U) updated[in->actions[a].stage] = true;
     }
     struct weir__table_builder out;
     weir__table_begin(&out, in->allocator, options.stages, in->worker_count, options.micro_batches);
     out.no_backward = options.no_backward;
-    for (uint32_t line = 0; line < in->worker_count; line++) {
+    for (uint32_t line = 0; line < in->worker_count; line++)
         complete_line(reader, &options, line, updated, &out);
-    }
     weir__release(in->allocator, updated, options.stages, sizeof *updated);
     return weir__table_finish(&out, table);
 }
@@ -383,12 +356,10 @@ static int check_options(const struct weir_table_options *options, size_t bytes,
         weir_faults_add(list, "a table of %zu bytes is too long: at most %" PRIu32 " are read",
                         bytes, TEXT_BYTES_MAX);
     }
-    if (options->stages == 0 && options->stage_checkpoint != NULL) {
+    if (options->stages == 0 && options->stage_checkpoint != NULL)
         weir_faults_add(list, "checkpoint modes per stage need the number of stages");
-    }
-    if (options->stages == 0 && options->no_backward != NULL) {
+    if (options->stages == 0 && options->no_backward != NULL)
         weir_faults_add(list, "a list of stages without backward needs the number of stages");
-    }
     weir__checkpoint_check(options, list);
     bool refused = list->count > before;
     weir_faults_clean_up(&own);
@@ -406,9 +377,7 @@ int weir_table_parse(const struct weir_table_options *options, const char *text,
         return WEIR_ERR_ARGUMENT;
     }
     status = check_options(&own, bytes, faults);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     struct csv_span span = {text, text + bytes};
     if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
         span.begin += 3; /* a byte order mark, as spreadsheets write it */
@@ -433,16 +402,12 @@ struct sink {
 
 static void put_text(struct sink *sink, const char *text) {
     for (; *text != 0; text++, sink->used++) {
-        if (sink->used < sink->capacity) {
-            sink->text[sink->used] = *text;
-        }
+        if (sink->used < sink->capacity) sink->text[sink->used] = *text;
     }
 }
 
 static bool is_written(const struct weir_action *action, bool plain) {
-    if (action->kind >= WEIR_KIND_COUNT) {
-        return false;
-    }
+    if (action->kind >= WEIR_KIND_COUNT) return false;
     return plain ? weir__kinds[action->kind].plain : weir__kinds[action->kind].exported;
 }
 
@@ -461,8 +426,6 @@ size_t weir_table_format(const struct weir_table *table, bool plain, char *text,
         }
         put_text(&sink, "\n");
     }
-    if (capacity > 0) {
-        text[sink.used < capacity ? sink.used : capacity - 1] = 0;
-    }
+    if (capacity > 0) text[sink.used < capacity ? sink.used : capacity - 1] = 0;
     return sink.used;
 }

@@ -50,18 +50,16 @@ static void place_feed(struct feeds *feeds, uint32_t from, uint32_t to) {
 static void each_value(const struct weir__flow *flow, struct feeds *feeds, hand_over_fn *visit) {
     for (uint32_t i = 0; i < flow->skip_count; i++) {
         const struct weir__flow_skip *skip = &flow->skips[i];
-        for (uint32_t r = 0; r < skip->reader_count; r++) {
+        for (uint32_t r = 0; r < skip->reader_count; r++)
             visit(feeds, skip->source, skip->readers[r]);
-        }
     }
 }
 
 static void each_gradient(const struct weir__flow *flow, struct feeds *feeds, hand_over_fn *visit) {
     for (uint32_t i = 0; i < flow->skip_count; i++) {
         const struct weir__flow_skip *skip = &flow->skips[i];
-        for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
+        for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++)
             visit(feeds, skip->readers[r], r == 0 ? skip->source : skip->readers[r - 1]);
-        }
     }
 }
 
@@ -74,16 +72,12 @@ static void feeds_clean_up(struct feeds *feeds, const struct weir_allocator *all
 }
 
 static void sum_up(struct feeds *feeds) {
-    for (uint32_t s = 0; s < feeds->stage_count; s++) {
-        feeds->begin[s + 1] += feeds->begin[s];
-    }
+    for (uint32_t s = 0; s < feeds->stage_count; s++) feeds->begin[s + 1] += feeds->begin[s];
 }
 
 /* After place_feed begin[s] is the end of s's part, which is the beginning of the next one's. */
 static void shift_back(struct feeds *feeds) {
-    for (uint32_t s = feeds->stage_count; s > 0; s--) {
-        feeds->begin[s] = feeds->begin[s - 1];
-    }
+    for (uint32_t s = feeds->stage_count; s > 0; s--) feeds->begin[s] = feeds->begin[s - 1];
     feeds->begin[0] = 0;
 }
 
@@ -109,12 +103,8 @@ static int feeds_init(struct feeds *feeds, const struct weir__flow *flow, each_f
                       const struct weir_allocator *allocator) {
     *feeds = (struct feeds){.stage_count = flow->stage_count};
     uint64_t total = 0;
-    for (uint32_t i = 0; i < flow->skip_count; i++) {
-        total += flow->skips[i].reader_count;
-    }
-    if (total > UINT32_MAX) {
-        return WEIR_ERR_OVERFLOW;
-    }
+    for (uint32_t i = 0; i < flow->skip_count; i++) total += flow->skips[i].reader_count;
+    if (total > UINT32_MAX) return WEIR_ERR_OVERFLOW;
     feeds->capacity = (uint32_t)total;
     feeds->begin = weir__acquire(allocator, (size_t)flow->stage_count + 1, sizeof *feeds->begin);
     feeds->from = weir__acquire(allocator, feeds->capacity, sizeof *feeds->from);
@@ -129,26 +119,21 @@ static int feeds_init(struct feeds *feeds, const struct weir__flow *flow, each_f
         status = WEIR_OK;
     }
     weir__release(allocator, mark, flow->stage_count, sizeof *mark);
-    if (status != WEIR_OK) {
-        feeds_clean_up(feeds, allocator);
-    }
+    if (status != WEIR_OK) feeds_clean_up(feeds, allocator);
     return status;
 }
 
 /* ---- edges ---- */
 
 static void emit(struct derivation *derivation, uint32_t from, enum weir__edge_cause cause) {
-    if (from == WEIR__NO_ACTION) {
-        return;
-    }
+    if (from == WEIR__NO_ACTION) return;
     assert(from < derivation->table->action_count && derivation->count < UINT64_MAX);
     uint32_t stage = derivation->table->actions[from].stage;
     if (derivation->index->worker[stage] == derivation->worker && from < derivation->action) {
         return; /* the line's order implies it */
     }
-    if (derivation->edges != NULL) {
+    if (derivation->edges != NULL)
         derivation->edges[derivation->count] = (struct weir__edge){from, (uint8_t)cause};
-    }
     derivation->count++;
 }
 
@@ -162,9 +147,8 @@ static void emit_feeds(struct derivation *derivation, const struct feeds *feeds,
                        const struct weir_action *action, uint32_t effect) {
     assert(action->stage < feeds->stage_count);
     uint32_t end = feeds->begin[action->stage + 1];
-    for (uint32_t i = feeds->begin[action->stage]; i < end; i++) {
+    for (uint32_t i = feeds->begin[action->stage]; i < end; i++)
         emit_writer(derivation, feeds->from[i], action->micro_batch, effect, WEIR__CAUSE_SKIP);
-    }
 }
 
 static void from_inputs(struct derivation *derivation, const struct weir_action *action) {
@@ -218,13 +202,10 @@ static void from_tied_grads(struct derivation *derivation, const struct weir_act
 
 static void from_norms(struct derivation *derivation, const struct weir_action *action) {
     (void)action;
-    if (derivation->barrier_passed) {
-        return;
-    }
+    if (derivation->barrier_passed) return;
     derivation->barrier_passed = true;
-    for (uint32_t w = 0; w < derivation->table->worker_count; w++) {
+    for (uint32_t w = 0; w < derivation->table->worker_count; w++)
         emit(derivation, derivation->barrier[w], WEIR__CAUSE_GRADIENT);
-    }
 }
 
 /** Who wrote what an action reads: one rule per effect. */
@@ -248,14 +229,11 @@ static void derive_action(struct derivation *derivation, uint32_t at) {
     assert(action->kind < WEIR_KIND_COUNT && action->stage < derivation->table->stage_count);
     const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     uint32_t reads = kind->reads;
-    if (derivation->flow->recompute_late && kind->waits_gradient_late) {
+    if (derivation->flow->recompute_late && kind->waits_gradient_late)
         reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
-    }
     derivation->action = at;
     for (size_t i = 0; i < WEIR__COUNT_OF(rules); i++) {
-        if ((reads & rules[i].effect) != 0) {
-            rules[i].from(derivation, action);
-        }
+        if ((reads & rules[i].effect) != 0) rules[i].from(derivation, action);
     }
 }
 
@@ -268,15 +246,11 @@ static void derive_all(struct derivation *derivation, uint32_t *begin) {
         derivation->worker = w;
         derivation->barrier_passed = false;
         for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
-            if (begin != NULL) {
-                begin[a] = (uint32_t)derivation->count;
-            }
+            if (begin != NULL) begin[a] = (uint32_t)derivation->count;
             derive_action(derivation, a);
         }
     }
-    if (begin != NULL) {
-        begin[table->action_count] = (uint32_t)derivation->count;
-    }
+    if (begin != NULL) begin[table->action_count] = (uint32_t)derivation->count;
 }
 
 /* The last gradient of each stage, and of each line what updates wait for: its last norm or
@@ -284,19 +258,15 @@ static void derive_all(struct derivation *derivation, uint32_t *begin) {
 static void find_ends(struct derivation *derivation) {
     const struct weir_table *table = derivation->table;
     assert(table->lines[table->worker_count] == table->action_count);
-    for (uint32_t s = 0; s < table->stage_count; s++) {
+    for (uint32_t s = 0; s < table->stage_count; s++)
         derivation->last_gradient[s] = WEIR__NO_ACTION;
-    }
     for (uint32_t w = 0; w < table->worker_count; w++) {
         derivation->barrier[w] = WEIR__NO_ACTION;
         for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             uint32_t writes = weir__kinds[table->actions[a].kind].writes;
-            if ((writes & (WEIR__NORMS | WEIR__PARAM_GRADS)) != 0) {
-                derivation->barrier[w] = a;
-            }
-            if ((writes & WEIR__PARAM_GRADS) != 0) {
+            if ((writes & (WEIR__NORMS | WEIR__PARAM_GRADS)) != 0) derivation->barrier[w] = a;
+            if ((writes & WEIR__PARAM_GRADS) != 0)
                 derivation->last_gradient[table->actions[a].stage] = a;
-            }
         }
     }
 }
@@ -314,13 +284,9 @@ static void derivation_clean_up(struct derivation *derivation) {
 static int derivation_init(struct derivation *derivation) {
     const struct weir_allocator *allocator = derivation->allocator;
     int status = feeds_init(&derivation->values, derivation->flow, each_value, allocator);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     status = feeds_init(&derivation->gradients, derivation->flow, each_gradient, allocator);
-    if (status != WEIR_OK) {
-        goto fail_gradients;
-    }
+    if (status != WEIR_OK) goto fail_gradients;
     derivation->last_gradient =
         weir__acquire(allocator, derivation->table->stage_count, sizeof *derivation->last_gradient);
     derivation->barrier =
@@ -341,16 +307,12 @@ fail_gradients:
 static int make_edges(struct derivation *derivation, struct weir__deps *deps) {
     assert(derivation->edges == NULL && deps->begin == NULL);
     derive_all(derivation, NULL);
-    if (derivation->count > UINT32_MAX) {
-        return WEIR_ERR_OVERFLOW;
-    }
+    if (derivation->count > UINT32_MAX) return WEIR_ERR_OVERFLOW;
     deps->edge_count = (uint32_t)derivation->count;
     deps->begin =
         weir__acquire(deps->allocator, (size_t)deps->action_count + 1, sizeof *deps->begin);
     deps->edges = weir__acquire(deps->allocator, deps->edge_count, sizeof *deps->edges);
-    if (deps->begin == NULL || deps->edges == NULL) {
-        return WEIR_ERR_OUT_OF_MEMORY;
-    }
+    if (deps->begin == NULL || deps->edges == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     derivation->edges = deps->edges;
     derive_all(derivation, deps->begin);
     assert(derivation->count == deps->edge_count);
@@ -367,13 +329,9 @@ int weir__deps_derive(const struct weir_table *table, const struct weir__table_i
     struct derivation derivation = {
         .table = table, .index = index, .flow = flow, .allocator = allocator};
     int status = derivation_init(&derivation);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     status = make_edges(&derivation, deps);
-    if (status != WEIR_OK) {
-        weir__deps_clean_up(deps);
-    }
+    if (status != WEIR_OK) weir__deps_clean_up(deps);
     derivation_clean_up(&derivation);
     return status;
 }
@@ -382,9 +340,7 @@ int weir__deps_new(const struct weir_table *table, const struct weir__flow *flow
                    const struct weir_allocator *allocator, struct weir__deps *deps) {
     struct weir__table_index index;
     int status = weir__table_index_init(&index, table, allocator);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     weir__table_index_fill(&index, table);
     status = weir__deps_derive(table, &index, flow, allocator, deps);
     weir__table_index_clean_up(&index);

@@ -12,9 +12,8 @@ int weir__table_index_init(struct weir__table_index *index, const struct weir_ta
                                         .micro_batch_count = table->micro_batch_count};
     size_t cells = 0;
     if (!weir__multiply(table->stage_count, table->micro_batch_count, &cells) ||
-        !weir__multiply(cells, WEIR_KIND_COUNT, &cells)) {
+        !weir__multiply(cells, WEIR_KIND_COUNT, &cells))
         return WEIR_ERR_OVERFLOW;
-    }
     index->cell_count = cells;
     index->at = weir__acquire(allocator, cells, sizeof *index->at);
     index->worker = weir__acquire(allocator, table->stage_count, sizeof *index->worker);
@@ -22,12 +21,8 @@ int weir__table_index_init(struct weir__table_index *index, const struct weir_ta
         weir__table_index_clean_up(index);
         return WEIR_ERR_OUT_OF_MEMORY;
     }
-    for (size_t i = 0; i < cells; i++) {
-        index->at[i] = WEIR__NO_ACTION;
-    }
-    for (uint32_t s = 0; s < table->stage_count; s++) {
-        index->worker[s] = UINT32_MAX;
-    }
+    for (size_t i = 0; i < cells; i++) index->at[i] = WEIR__NO_ACTION;
+    for (uint32_t s = 0; s < table->stage_count; s++) index->worker[s] = UINT32_MAX;
     return WEIR_OK;
 }
 
@@ -48,18 +43,15 @@ uint32_t weir__table_index_put(struct weir__table_index *index, const struct wei
     assert(action->kind < WEIR_KIND_COUNT);
     size_t cell = cell_of(index, action->stage, action->micro_batch) + action->kind;
     uint32_t older = index->at[cell];
-    if (older == WEIR__NO_ACTION) {
-        index->at[cell] = at;
-    }
+    if (older == WEIR__NO_ACTION) index->at[cell] = at;
     return older;
 }
 
 void weir__table_index_fill(struct weir__table_index *index, const struct weir_table *table) {
     assert(index->stage_count == table->stage_count);
     assert(index->micro_batch_count == table->micro_batch_count);
-    for (uint32_t a = 0; a < table->action_count; a++) {
+    for (uint32_t a = 0; a < table->action_count; a++)
         weir__table_index_put(index, &table->actions[a], a);
-    }
     weir__table_workers(table, index->worker);
 }
 
@@ -74,9 +66,8 @@ uint32_t weir__table_index_writer(const struct weir__table_index *index, uint32_
     assert(effect != 0 && (effect & (effect - 1)) == 0);
     const uint32_t *at = &index->at[cell_of(index, stage, micro_batch)];
     for (uint32_t kind = WEIR_KIND_COUNT; kind-- > 0;) {
-        if (at[kind] != WEIR__NO_ACTION && (weir__kinds[kind].writes & effect) != 0) {
+        if (at[kind] != WEIR__NO_ACTION && (weir__kinds[kind].writes & effect) != 0)
             return at[kind];
-        }
     }
     return WEIR__NO_ACTION;
 }

@@ -20,17 +20,13 @@ static void group(const struct weir_table *training, const uint32_t *worker_of,
         assert(worker_of[s] < workers);
         holdings->begin[worker_of[s] + 1]++;
     }
-    for (uint32_t w = 0; w < workers; w++) {
-        holdings->begin[w + 1] += holdings->begin[w];
-    }
+    for (uint32_t w = 0; w < workers; w++) holdings->begin[w + 1] += holdings->begin[w];
     for (uint32_t s = training->stage_count; s-- > 0;) {
         uint32_t w = worker_of[s];
         holdings->stages[--holdings->begin[w + 1]] = s;
     }
     /* begin[w + 1] is now where w begins */
-    for (uint32_t w = 0; w < workers; w++) {
-        holdings->begin[w] = holdings->begin[w + 1];
-    }
+    for (uint32_t w = 0; w < workers; w++) holdings->begin[w] = holdings->begin[w + 1];
     holdings->begin[workers] = training->stage_count;
 }
 
@@ -43,9 +39,8 @@ static void fill_line(const struct holdings *holdings, uint32_t worker,
     for (uint32_t r = 0; r < rounds.count; r++) {
         uint32_t size = weir__round_size(&rounds, r);
         for (uint32_t k = holdings->begin[worker]; k < holdings->begin[worker + 1]; k++) {
-            for (uint32_t i = 0; i < size; i++) {
+            for (uint32_t i = 0; i < size; i++)
                 weir__table_add(builder, WEIR_KIND_F, holdings->stages[k], first + i);
-            }
         }
         first += size;
     }
@@ -65,9 +60,7 @@ int weir__table_new_infer(const struct weir_table *training, uint32_t micro_batc
         weir__table_workers(training, worker_of);
         group(training, worker_of, &holdings);
         weir__table_begin(&builder, allocator, stages, workers, micro_batches);
-        for (uint32_t w = 0; w < workers; w++) {
-            fill_line(&holdings, w, &builder);
-        }
+        for (uint32_t w = 0; w < workers; w++) fill_line(&holdings, w, &builder);
         status = weir__table_finish(&builder, table);
     }
     weir__release(allocator, holdings.stages, stages, sizeof *holdings.stages);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The lowering. Messages come from the table's dependencies, which are its crossings. In order:
- * an action stands at its start in the replay and a message at its producer's end, ends before
- * starts; both workers of a message see it at the same place among all others. Run in this order
- * every send meets its receive, so no depth is too small.
+ * The lowering. Each dependency between two workers is a message. The order is that of a replay: an
+ * action stands at its start, a message at its producer's end, and of equal times messages come
+ * first. Sender and receiver put a message at the same place among all others. So every send meets
+ * its receive, and no depth of a link is too small.
  */
 #include "schedule/lower.h"
 
@@ -34,10 +34,8 @@ static uint32_t find_message(const struct lowering *lowering, uint32_t from, uin
     assert(from < lowering->table->action_count);
     const struct weir__message *messages = lowering->exchange->messages;
     uint32_t m = lowering->first_sent[from];
-    while (m != WEIR__NO_MESSAGE &&
-           (messages[m].receiver != receiver || messages[m].skip != skip)) {
+    while (m != WEIR__NO_MESSAGE && (messages[m].receiver != receiver || messages[m].skip != skip))
         m = messages[m].next_sent;
-    }
     return m;
 }
 
@@ -46,9 +44,8 @@ static uint32_t link_of(struct lowering *lowering, uint32_t sender, uint32_t rec
     assert(m < lowering->exchange->message_count);
     const struct weir__message *messages = lowering->exchange->messages;
     uint32_t other = lowering->links[sender];
-    while (other != WEIR__NO_MESSAGE && messages[other].receiver != receiver) {
+    while (other != WEIR__NO_MESSAGE && messages[other].receiver != receiver)
         other = lowering->next_link[other];
-    }
     if (other != WEIR__NO_MESSAGE) return messages[other].link;
     lowering->next_link[m] = lowering->links[sender];
     lowering->links[sender] = m;
@@ -57,13 +54,12 @@ static uint32_t link_of(struct lowering *lowering, uint32_t sender, uint32_t rec
 
 static void append(struct weir__message *messages, uint32_t m, uint32_t *first, uint32_t *last,
                    bool sent) {
-    if (*first == WEIR__NO_MESSAGE) {
+    if (*first == WEIR__NO_MESSAGE)
         *first = m;
-    } else if (sent) {
+    else if (sent)
         messages[*last].next_sent = m;
-    } else {
+    else
         messages[*last].next_read = m;
-    }
     *last = m;
 }
 
@@ -91,12 +87,9 @@ static void add_message(struct lowering *lowering, uint32_t from, uint32_t reade
 static void find_messages(struct lowering *lowering) {
     const struct weir_table *table = lowering->table;
     const struct weir__deps *deps = lowering->deps;
-    for (uint32_t w = 0; w < table->worker_count; w++) {
-        lowering->links[w] = WEIR__NO_MESSAGE;
-    }
-    for (uint32_t a = 0; a < table->action_count; a++) {
+    for (uint32_t w = 0; w < table->worker_count; w++) lowering->links[w] = WEIR__NO_MESSAGE;
+    for (uint32_t a = 0; a < table->action_count; a++)
         lowering->first_sent[a] = lowering->first_read[a] = WEIR__NO_MESSAGE;
-    }
     for (uint32_t w = 0; w < table->worker_count; w++) {
         for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             if (!per_micro_batch(table, a)) continue;
@@ -153,9 +146,8 @@ static int compare_moments(const void *a, const void *b) {
 
 static int replay(const struct lowering *lowering, double *seconds, double *start, double *end) {
     const struct weir_table *table = lowering->table;
-    for (uint32_t a = 0; a < table->action_count; a++) {
+    for (uint32_t a = 0; a < table->action_count; a++)
         seconds[a] = table->actions[a].kind == WEIR_KIND_B ? 2.0 : 1.0;
-    }
     return weir__table_replay(table, lowering->deps, seconds, NULL, start, end, NULL,
                               lowering->allocator);
 }
@@ -194,9 +186,8 @@ static void merge(const struct lowering *lowering, const double *start, const ui
         exchange->begin[w] = at;
         for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             if (!per_micro_batch(table, a)) continue;
-            for (; k < begin[w + 1] && share[k].time <= start[a]; k++) {
+            for (; k < begin[w + 1] && share[k].time <= start[a]; k++)
                 add_moment(lowering, w, &at, share[k].message);
-            }
             add(exchange, &at, WEIR__RUN, a);
         }
         for (; k < begin[w + 1]; k++) add_moment(lowering, w, &at, share[k].message);
@@ -217,9 +208,8 @@ static int lower_in_order(struct lowering *lowering) {
     if (times == NULL || moments == NULL || begin == NULL) goto out;
     status = replay(lowering, times, times + actions, times + 2 * actions);
     if (status != WEIR_OK) goto out;
-    for (uint32_t m = 0; m < messages; m++) {
+    for (uint32_t m = 0; m < messages; m++)
         moments[m] = (struct moment){times[2 * actions + exchange->messages[m].from], m};
-    }
     if (messages > 0) qsort(moments, messages, sizeof *moments, compare_moments);
     share_out(exchange, moments, begin, moments + messages);
     merge(lowering, times + actions, begin, moments + messages);

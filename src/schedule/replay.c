@@ -21,9 +21,7 @@ static double span_of(const struct weir_table *table, const double *start, const
     bool any = false;
     double first = 0.0, last = 0.0;
     for (uint32_t a = 0; a < table->action_count; a++) {
-        if (!weir__kinds[table->actions[a].kind].in_step) {
-            continue;
-        }
+        if (!weir__kinds[table->actions[a].kind].in_step) continue;
         first = !any || start[a] < first ? start[a] : first;
         last = !any || end[a] > last ? end[a] : last;
         any = true;
@@ -37,9 +35,7 @@ int weir__table_replay(const struct weir_table *table, const struct weir__deps *
     assert(duration != NULL && start != NULL && end != NULL);
     struct weir__walk walk;
     int status = weir__walk_init(&walk, table, deps, allocator);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     uint32_t action = 0;
     while (weir__walk_next(&walk, &action)) {
         uint32_t worker = weir__table_worker_of(table, action);
@@ -49,11 +45,7 @@ int weir__table_replay(const struct weir_table *table, const struct weir__deps *
     }
     bool complete = walk.done_count == table->action_count;
     weir__walk_clean_up(&walk);
-    if (!complete) {
-        return WEIR_ERR_SCHEDULE;
-    }
-    if (makespan != NULL) {
-        *makespan = span_of(table, start, end);
-    }
+    if (!complete) return WEIR_ERR_SCHEDULE;
+    if (makespan != NULL) *makespan = span_of(table, start, end);
     return WEIR_OK;
 }

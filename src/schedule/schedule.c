@@ -28,9 +28,7 @@ const char *weir_schedule_name(uint32_t index) {
 
 static const struct weir__named_schedule *find_schedule(const char *name) {
     for (size_t i = 0; name != NULL && i < WEIR__COUNT_OF(schedules); i++) {
-        if (strcmp(name, schedules[i]->name) == 0) {
-            return schedules[i];
-        }
+        if (strcmp(name, schedules[i]->name) == 0) return schedules[i];
     }
     return NULL;
 }
@@ -88,10 +86,8 @@ static void check_counts(const struct weir_table_options *options, struct weir_f
 
 int weir__table_options_read(const struct weir_table_options *options,
                              struct weir_table_options *out) {
-    if (options == NULL || options->size < sizeof options->size ||
-        options->size > sizeof *options) {
+    if (options == NULL || options->size < sizeof options->size || options->size > sizeof *options)
         return WEIR_ERR_ARGUMENT;
-    }
     *out = (struct weir_table_options)WEIR_TABLE_OPTIONS_INIT;
     memcpy(out, options, options->size);
     out->size = sizeof *out;
@@ -118,9 +114,8 @@ int weir__table_options_check(const struct weir_table_options *options,
                         options->schedule != NULL ? options->schedule : "", names);
     }
     check_counts(options, list);
-    if (options->stages >= 1 && options->stages <= STAGES_MAX) {
+    if (options->stages >= 1 && options->stages <= STAGES_MAX)
         weir__sharing_check(schedule, options, list);
-    }
     weir__checkpoint_check(options, list);
     if (schedule != NULL && schedule->check != NULL && list->count == before) {
         struct weir_table_options whole = *options;
@@ -134,15 +129,11 @@ int weir__table_options_check(const struct weir_table_options *options,
 
 void weir__table_options_infer(struct weir_table_options *options) {
     const struct weir__named_schedule *schedule = find_schedule(options->schedule);
-    if (schedule == NULL || schedule->check == NULL) {
-        return;
-    }
+    if (schedule == NULL || schedule->check == NULL) return;
     struct weir_faults faults = {.allocator = options->allocator};
     struct weir_table_options other = *options;
     check_counts(options, &faults);
-    if (faults.count == 0) {
-        weir__sharing_check(schedule, options, &faults);
-    }
+    if (faults.count == 0) weir__sharing_check(schedule, options, &faults);
     if (faults.count == 0) {
         other.workers = workers_of(schedule, options);
         schedule->check(&other, &faults);
@@ -164,9 +155,7 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
         return WEIR_ERR_ARGUMENT;
     }
     status = weir__table_options_check(&own, faults);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     const struct weir__named_schedule *schedule = find_schedule(own.schedule);
     own.workers = workers_of(schedule, &own);
     assert(schedule != NULL && own.workers > 0);
@@ -175,9 +164,7 @@ int weir_table_new(const struct weir_table_options *options, struct weir_faults 
     builder.no_backward = own.no_backward;
     schedule->fill(&own, &builder);
     status = weir__table_finish(&builder, table);
-    if (status != WEIR_OK || own.recompute_late || schedule->places_recompute) {
-        return status;
-    }
+    if (status != WEIR_OK || own.recompute_late || schedule->places_recompute) return status;
     status = weir__recompute_in_slack(*table, NULL, own.allocator);
     if (status != WEIR_OK) {
         weir_table_destroy(*table);

@@ -41,9 +41,7 @@ static void check_exact(const struct weir__named_schedule *schedule,
     assert(each > 0 && options->workers > 0);
     uint32_t stages = options->stages, workers = options->workers;
     uint64_t wanted = (uint64_t)workers * each;
-    if (wanted == stages) {
-        return;
-    }
+    if (wanted == stages) return;
     if (stages % each == 0) {
         weir_faults_add(faults,
                         "%" PRIu32 " worker%s for %" PRIu32 " stage%s: %s has %" PRIu32

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Recomputation in slack. Between two actions that free what was saved, the live set only grows, so
- * wherever in between an R stands, the set right behind its old place contains every set that
- * arises on the way: whatever the stages' sizes are, no peak rises. An R that fills a wait, and all
- * that it passes, ends when it ended before or earlier, so no start moves back.
+ * Recomputation in slack. An R moves into a wait that is long enough for it, but past no action
+ * that frees saved activations. Between two such actions the live set only grows. So what is live
+ * right behind the R's old place contains all that is ever live after the move, and no peak rises,
+ * whatever the stages' sizes are. The R, and what it passes, end no later than before, so no start
+ * moves back.
  */
 #include "schedule/schedules.h"
 
@@ -27,9 +28,7 @@ static bool frees(const struct weir_action *action) {
 static void find_next(struct slack *slack, uint32_t begin, uint32_t from) {
     assert(begin <= from && from <= slack->stop);
     uint32_t next = from;
-    while (next < slack->stop && slack->actions[next].kind != WEIR_KIND_R) {
-        next++;
-    }
+    while (next < slack->stop && slack->actions[next].kind != WEIR_KIND_R) next++;
     slack->next = next;
     slack->earliest = begin;
     for (uint32_t a = next; next < slack->stop && a-- > begin;) {
@@ -64,9 +63,7 @@ static void fill_part(struct slack *slack, uint32_t line, uint32_t begin) {
     assert(line <= begin && begin <= slack->stop);
     find_next(slack, begin, begin);
     for (uint32_t a = begin; a < slack->stop && slack->next < slack->stop; a++) {
-        if (a >= slack->next) {
-            find_next(slack, begin, a + 1);
-        }
+        if (a >= slack->next) find_next(slack, begin, a + 1);
         double free = a > line ? slack->end[a - 1] : 0.0;
         bool fits = slack->next < slack->stop && a > line && a >= slack->earliest &&
                     slack->start[a] - free >= slack->end[slack->next] - slack->start[slack->next];
@@ -83,9 +80,8 @@ static void fill_lines(const struct weir_table *table, struct slack *slack) {
         uint32_t line = table->lines[w], begin = line;
         while (begin < table->lines[w + 1]) {
             slack->stop = begin;
-            while (slack->stop < table->lines[w + 1] && !frees(&slack->actions[slack->stop])) {
+            while (slack->stop < table->lines[w + 1] && !frees(&slack->actions[slack->stop]))
                 slack->stop++;
-            }
             fill_part(slack, line, begin);
             begin = slack->stop + 1;
         }
@@ -99,9 +95,7 @@ static int fill_once(const struct weir_table *table, const double *seconds, doub
     struct weir__deps deps;
     double *duration = times;
     int status = weir__deps_new(table, &flow, allocator, &deps);
-    if (status != WEIR_OK) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
         duration[a] = seconds[action->stage * (size_t)WEIR_KIND_COUNT + action->kind];
@@ -121,26 +115,21 @@ static int fill_once(const struct weir_table *table, const double *seconds, doub
 static double *unit_times(const struct weir_table *table, const struct weir_allocator *allocator) {
     double *seconds =
         weir__acquire(allocator, (size_t)table->stage_count * WEIR_KIND_COUNT, sizeof *seconds);
-    for (size_t k = 0; seconds != NULL && k < (size_t)table->stage_count * WEIR_KIND_COUNT; k++) {
+    for (size_t k = 0; seconds != NULL && k < (size_t)table->stage_count * WEIR_KIND_COUNT; k++)
         seconds[k] = k % WEIR_KIND_COUNT == WEIR_KIND_B ? 2.0 : 1.0;
-    }
     return seconds;
 }
 
 static bool has_recompute(const struct weir_table *table) {
     for (uint32_t a = 0; a < table->action_count; a++) {
-        if (table->actions[a].kind == WEIR_KIND_R) {
-            return true;
-        }
+        if (table->actions[a].kind == WEIR_KIND_R) return true;
     }
     return false;
 }
 
 int weir__recompute_in_slack(struct weir_table *table, const double *seconds,
                              const struct weir_allocator *allocator) {
-    if (!has_recompute(table)) {
-        return WEIR_OK;
-    }
+    if (!has_recompute(table)) return WEIR_OK;
     size_t room = 3 * (size_t)table->action_count;
     double *times = weir__acquire(allocator, room, sizeof *times);
     double *units = seconds == NULL ? unit_times(table, allocator) : NULL;

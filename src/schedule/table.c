@@ -29,9 +29,7 @@ void weir__table_begin(struct weir__table_builder *builder, const struct weir_al
 
 void weir__table_line(struct weir__table_builder *builder) {
     assert(builder->line_count < builder->worker_count);
-    if (!builder->failed) {
-        builder->lines[builder->line_count] = builder->count;
-    }
+    if (!builder->failed) builder->lines[builder->line_count] = builder->count;
     builder->line_count++;
 }
 
@@ -39,16 +37,10 @@ void weir__table_line(struct weir__table_builder *builder) {
 static bool grow(struct weir__table_builder *builder) {
     assert(builder->count == builder->capacity);
     uint32_t capacity = builder->capacity == 0 ? 64 : builder->capacity * 2;
-    if (capacity <= builder->capacity) {
-        return false;
-    }
+    if (capacity <= builder->capacity) return false;
     struct weir_action *actions = weir__acquire(builder->allocator, capacity, sizeof *actions);
-    if (actions == NULL) {
-        return false;
-    }
-    if (builder->count > 0) {
-        memcpy(actions, builder->actions, builder->count * sizeof *actions);
-    }
+    if (actions == NULL) return false;
+    if (builder->count > 0) memcpy(actions, builder->actions, builder->count * sizeof *actions);
     weir__release(builder->allocator, builder->actions, builder->capacity, sizeof *actions);
     builder->actions = actions;
     builder->capacity = capacity;
@@ -59,9 +51,7 @@ void weir__table_add(struct weir__table_builder *builder, enum weir_kind kind, u
                      uint32_t micro_batch) {
     assert(builder->line_count > 0);
     assert(kind < WEIR_KIND_COUNT && stage < UINT16_MAX);
-    if (weir__no_backward(builder->no_backward, stage) && weir__kinds[kind].of_backward) {
-        return;
-    }
+    if (weir__no_backward(builder->no_backward, stage) && weir__kinds[kind].of_backward) return;
     if (builder->failed || (builder->count == builder->capacity && !grow(builder))) {
         builder->failed = true;
         return;
@@ -108,9 +98,7 @@ int weir__table_finish(struct weir__table_builder *builder, struct weir_table **
 }
 
 void weir_table_destroy(struct weir_table *table) {
-    if (table == NULL) {
-        return;
-    }
+    if (table == NULL) return;
     struct owned_table *owned = (struct owned_table *)table;
     const struct weir_allocator *allocator = owned->allocator;
     weir__release(allocator, owned->actions, owned->capacity, sizeof *owned->actions);
@@ -127,20 +115,17 @@ uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action) 
     uint32_t low = 0, high = table->worker_count;
     while (high - low > 1) {
         uint32_t middle = low + (high - low) / 2;
-        if (table->lines[middle] <= action) {
+        if (table->lines[middle] <= action)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     assert(table->lines[low] <= action && action < table->lines[low + 1]);
     return low;
 }
 
 void weir__table_workers(const struct weir_table *table, uint32_t *out) {
-    for (uint32_t s = 0; s < table->stage_count; s++) {
-        out[s] = UINT32_MAX;
-    }
+    for (uint32_t s = 0; s < table->stage_count; s++) out[s] = UINT32_MAX;
     for (uint32_t w = 0; w < table->worker_count; w++) {
         for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
             assert(table->actions[a].stage < table->stage_count);

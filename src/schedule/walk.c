@@ -25,9 +25,7 @@ int weir__walk_init(struct weir__walk *walk, const struct weir_table *table,
         weir__walk_clean_up(walk);
         return WEIR_ERR_OUT_OF_MEMORY;
     }
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        walk->waiters[a] = NOBODY;
-    }
+    for (uint32_t a = 0; a < table->action_count; a++) walk->waiters[a] = NOBODY;
     for (uint32_t w = workers; w-- > 0;) {
         walk->cursor[w] = table->lines[w];
         walk->edge[w] = walk->cursor[w] < table->action_count ? deps->begin[walk->cursor[w]] : 0;
@@ -37,9 +35,7 @@ int weir__walk_init(struct weir__walk *walk, const struct weir_table *table,
 }
 
 void weir__walk_clean_up(struct weir__walk *walk) {
-    if (walk->table == NULL) {
-        return;
-    }
+    if (walk->table == NULL) return;
     const struct weir_allocator *allocator = walk->allocator;
     uint32_t workers = walk->table->worker_count, actions = walk->table->action_count;
     weir__release(allocator, walk->done, actions, sizeof *walk->done);

@@ -33,9 +33,7 @@ struct layout_work {
 };
 
 void weir__skip_layout_destroy(struct weir__skip_layout *layout) {
-    if (layout == NULL) {
-        return;
-    }
+    if (layout == NULL) return;
     const struct weir_allocator *allocator = layout->allocator;
     uint32_t count = layout->declaration_count;
     weir__release(allocator, layout->arriving, count, sizeof *layout->arriving);
@@ -56,9 +54,7 @@ static struct weir__skip_layout *allocate(const struct weir_allocator *allocator
                                           const struct weir__skip_decl *declarations,
                                           uint32_t count, uint32_t stage_count) {
     struct weir__skip_layout *layout = weir__acquire(allocator, 1, sizeof *layout);
-    if (layout == NULL) {
-        return NULL;
-    }
+    if (layout == NULL) return NULL;
     *layout = (struct weir__skip_layout){
         .allocator = allocator, .stage_count = stage_count, .declaration_count = count};
     for (uint32_t i = 0; i < count; i++) {
@@ -94,9 +90,7 @@ static const char *keep_text(char **free, const char *text) {
 static void sort_ascending(uint32_t *numbers, uint32_t count) {
     for (uint32_t i = 1; i < count; i++) {
         uint32_t number = numbers[i], at = i;
-        for (; at > 0 && numbers[at - 1] > number; at--) {
-            numbers[at] = numbers[at - 1];
-        }
+        for (; at > 0 && numbers[at - 1] > number; at--) numbers[at] = numbers[at - 1];
         numbers[at] = number;
     }
 }
@@ -133,9 +127,7 @@ static void add_route(struct weir__skip_layout *layout, const struct layout_work
     uint32_t source = work->stage_of_owner[stash->owner];
     uint32_t index = layout->route_count;
     uint32_t count = collect_readers(work, begin, end, source, index, *readers);
-    if (count == 0) {
-        return;
-    }
+    if (count == 0) return;
     work->route_at[work->order[begin]] = index + 1;
     work->found[index] =
         (struct weir__skip_route){.name_space = keep_text(texts, stash->name_space),
@@ -155,9 +147,8 @@ static void find_routes(struct weir__skip_layout *layout, const struct layout_wo
     for (uint32_t begin = 0, end = 0; begin < count; begin = end) {
         end = begin + 1;
         while (end < count && weir__skip_same(&work->declarations[work->order[begin]],
-                                              &work->declarations[work->order[end]])) {
+                                              &work->declarations[work->order[end]]))
             end++;
-        }
         add_route(layout, work, begin, end, &readers, &texts);
     }
 }
@@ -165,12 +156,8 @@ static void find_routes(struct weir__skip_layout *layout, const struct layout_wo
 /* Sorts the found routes by source, keeping the order of first declarations. */
 static void place_routes(struct weir__skip_layout *layout, const struct layout_work *work) {
     assert(work->place[0] == 0 && layout->route_count <= layout->declaration_count);
-    for (uint32_t r = 0; r < layout->route_count; r++) {
-        work->place[work->found[r].source + 1]++;
-    }
-    for (uint32_t s = 0; s < layout->stage_count; s++) {
-        work->place[s + 1] += work->place[s];
-    }
+    for (uint32_t r = 0; r < layout->route_count; r++) work->place[work->found[r].source + 1]++;
+    for (uint32_t s = 0; s < layout->stage_count; s++) work->place[s + 1] += work->place[s];
     for (uint32_t d = 0; d < layout->declaration_count; d++) {
         if (work->route_at[d] != 0) {
             uint32_t found = work->route_at[d] - 1;
@@ -186,24 +173,18 @@ static void list_arriving(struct weir__skip_layout *layout) {
     uint32_t *begin = layout->arriving_begin;
     for (uint32_t r = 0; r < layout->route_count; r++) {
         const struct weir__skip_route *route = &layout->routes[r];
-        for (uint32_t k = 0; !route->empty && k < route->reader_count; k++) {
+        for (uint32_t k = 0; !route->empty && k < route->reader_count; k++)
             begin[route->readers[k] + 1]++;
-        }
     }
-    for (uint32_t s = 0; s < layout->stage_count; s++) {
-        begin[s + 1] += begin[s];
-    }
+    for (uint32_t s = 0; s < layout->stage_count; s++) begin[s + 1] += begin[s];
     uint32_t total = begin[layout->stage_count];
     assert(total <= layout->declaration_count);
     for (uint32_t r = layout->route_count; r-- > 0;) {
         const struct weir__skip_route *route = &layout->routes[r];
-        for (uint32_t k = 0; !route->empty && k < route->reader_count; k++) {
+        for (uint32_t k = 0; !route->empty && k < route->reader_count; k++)
             layout->arriving[--begin[route->readers[k] + 1]] = r;
-        }
     }
-    for (uint32_t s = 0; s < layout->stage_count; s++) {
-        begin[s] = begin[s + 1];
-    }
+    for (uint32_t s = 0; s < layout->stage_count; s++) begin[s] = begin[s + 1];
     begin[layout->stage_count] = total;
 }
 
@@ -237,9 +218,7 @@ int weir__skip_layout_new(const struct weir_allocator *allocator,
                           struct weir__skip_layout **layout) {
     assert(layout != NULL && stage_count > 0);
     struct layout_work work = {.declarations = declarations, .stage_of_owner = stage_of_owner};
-    if (!work_init(&work, allocator, count, stage_count)) {
-        return WEIR_ERR_OUT_OF_MEMORY;
-    }
+    if (!work_init(&work, allocator, count, stage_count)) return WEIR_ERR_OUT_OF_MEMORY;
     struct weir__skip_layout *made = allocate(allocator, declarations, count, stage_count);
     if (made != NULL) {
         weir__skip_sort(declarations, count, work.order);
@@ -281,14 +260,11 @@ static uint32_t find_name(const struct weir__skip_layout *layout, const char *na
         const struct weir__skip_route *route = &layout->routes[layout->by_name[middle]];
         int order = strcmp(name_space, route->name_space);
         order = order != 0 ? order : strcmp(name, route->name);
-        if (order == 0) {
-            return layout->by_name[middle];
-        }
-        if (order < 0) {
+        if (order == 0) return layout->by_name[middle];
+        if (order < 0)
             high = middle;
-        } else {
+        else
             low = middle + 1;
-        }
     }
     return layout->route_count;
 }

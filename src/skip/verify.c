@@ -36,15 +36,9 @@ static void sink(const struct weir__skip_decl *declarations, uint32_t *order, ui
     assert(root < count);
     for (;;) {
         uint32_t child = 2 * root + 1;
-        if (child >= count) {
-            return;
-        }
-        if (child + 1 < count && before(declarations, order[child], order[child + 1])) {
-            child++;
-        }
-        if (!before(declarations, order[root], order[child])) {
-            return;
-        }
+        if (child >= count) return;
+        if (child + 1 < count && before(declarations, order[child], order[child + 1])) child++;
+        if (!before(declarations, order[root], order[child])) return;
         uint32_t moved = order[root];
         order[root] = order[child];
         order[child] = moved;
@@ -55,12 +49,8 @@ static void sink(const struct weir__skip_decl *declarations, uint32_t *order, ui
 /* A heap sort: the C library's qsort may allocate, and takes no context. */
 void weir__skip_sort(const struct weir__skip_decl *declarations, uint32_t count, uint32_t *order) {
     assert(count <= UINT32_MAX / 2);
-    for (uint32_t i = 0; i < count; i++) {
-        order[i] = i;
-    }
-    for (uint32_t i = count / 2; i-- > 0;) {
-        sink(declarations, order, i, count);
-    }
+    for (uint32_t i = 0; i < count; i++) order[i] = i;
+    for (uint32_t i = count / 2; i-- > 0;) sink(declarations, order, i, count);
     for (uint32_t end = count; end-- > 1;) {
         uint32_t last = order[0];
         order[0] = order[end];
@@ -96,11 +86,10 @@ static const struct weir__skip_decl *use_at(const struct verifier *verifier, uin
 static const char *name_owner(const struct verifier *verifier, uint32_t owner, char text[96]) {
     const char *name =
         verifier->owner_name != NULL ? verifier->owner_name(verifier->context, owner) : NULL;
-    if (name != NULL) {
+    if (name != NULL)
         snprintf(text, 96, "%s", name);
-    } else {
+    else
         snprintf(text, 96, "owner %" PRIu32, owner);
-    }
     return text;
 }
 
@@ -136,9 +125,7 @@ static void name_skip(struct verifier *verifier) {
 static const struct weir__skip_decl *first_of(const struct verifier *verifier,
                                               enum weir_skip_verb verb) {
     for (uint32_t i = 0; i < verifier->use_count; i++) {
-        if (use_at(verifier, i)->verb == verb) {
-            return use_at(verifier, i);
-        }
+        if (use_at(verifier, i)->verb == verb) return use_at(verifier, i);
     }
     return NULL;
 }
@@ -149,9 +136,7 @@ static void verify_once(struct verifier *verifier, enum weir_skip_verb verb, con
     const struct weir__skip_decl *first = first_of(verifier, verb);
     for (uint32_t i = 0; i < verifier->use_count; i++) {
         const struct weir__skip_decl *use = use_at(verifier, i);
-        if (use->verb == verb && use != first) {
-            fault(verifier, use, twice, first, advice);
-        }
+        if (use->verb == verb && use != first) fault(verifier, use, twice, first, advice);
     }
 }
 
@@ -202,9 +187,7 @@ int weir__skip_verify(const struct weir__skip_decl *declarations, uint32_t count
                       struct weir_faults *faults) {
     const struct weir_allocator *allocator = faults != NULL ? faults->allocator : NULL;
     uint32_t *order = weir__acquire(allocator, count, sizeof *order);
-    if (order == NULL) {
-        return WEIR_ERR_OUT_OF_MEMORY;
-    }
+    if (order == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     weir__skip_sort(declarations, count, order);
     struct verifier verifier = {.declarations = declarations,
                                 .owner_name = owner_name,
@@ -215,9 +198,8 @@ int weir__skip_verify(const struct weir__skip_decl *declarations, uint32_t count
         verifier.use_count = 1;
         while (begin + verifier.use_count < count &&
                weir__skip_same(&declarations[order[begin]],
-                               &declarations[order[begin + verifier.use_count]])) {
+                               &declarations[order[begin + verifier.use_count]]))
             verifier.use_count++;
-        }
         verify_skip(&verifier);
     }
     weir__release(allocator, order, count, sizeof *order);

@@ -266,13 +266,11 @@ static void note_shortage(struct auto_search *search, const struct weir__auto_pr
             const struct weir__auto_worker *worker = &problem->workers[w];
             bool lacks = worker->alone[amount] > worker->limit[amount];
             if (lacks && (most == UINT32_MAX ||
-                          worker->alone[amount] > problem->workers[most].alone[amount])) {
+                          worker->alone[amount] > problem->workers[most].alone[amount]))
                 most = w;
-            }
         }
-        if (most == UINT32_MAX || problem->workers[most].alone[amount] >= search->short_need) {
+        if (most == UINT32_MAX || problem->workers[most].alone[amount] >= search->short_need)
             continue;
-        }
         search->short_worker = most;
         search->short_amount = amount;
         search->short_need = problem->workers[most].alone[amount];
@@ -351,9 +349,8 @@ static int search_placements(struct auto_search *search) {
     const struct weir_search_options *options = &search->options;
     uint64_t effort = options->effort > 0 ? options->effort : EFFORT_DEFAULT;
     if (options->stage_workers != NULL) {
-        if (!check_placement(options, search->table_workers, search->faults)) {
+        if (!check_placement(options, search->table_workers, search->faults))
             return WEIR_ERR_ARGUMENT;
-        }
         memcpy(search->stage_workers, options->stage_workers,
                options->stages * sizeof *search->stage_workers);
         return search_placement(search, effort);

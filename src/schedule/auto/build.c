@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Building a table by taste: of all workers, the one whose next action starts first is served. What
- * a worker does next is, of what is there by then, what it likes best; or, with patience, what it
- * likes even better and is known to arrive soon.
+ * Building a table by a taste, which orders actions. The worker whose next action starts first
+ * places it. A worker's next action is the one that comes first in the order among those that are
+ * ready; or, with patience, one that comes before it and is known to be ready soon.
  */
 #include "schedule/auto/auto.h"
 
@@ -173,9 +173,8 @@ static uint32_t sooner(const struct weir__auto_bench *bench, uint32_t a, uint32_
 
 static void play(struct weir__auto_bench *bench, uint32_t worker) {
     assert(worker < bench->leaf_count);
-    for (uint32_t k = (bench->leaf_count + worker) / 2; k > 0; k /= 2) {
+    for (uint32_t k = (bench->leaf_count + worker) / 2; k > 0; k /= 2)
         bench->winners[k] = sooner(bench, bench->winners[2 * k], bench->winners[2 * k + 1]);
-    }
 }
 
 static void find_choice(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
@@ -184,9 +183,8 @@ static void find_choice(const struct weir__auto_problem *problem, struct weir__a
     struct weir__auto_step *choice = &bench->choices[worker];
     double first = INFINITY;
     bench->offer_count = 0;
-    for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++) {
+    for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++)
         offer_stage(problem, bench, problem->held[k]);
-    }
     for (uint32_t k = 0; k < bench->offer_count; k++) {
         double start = bench->offers[k].step.start;
         first = start < first ? start : first;
@@ -220,31 +218,27 @@ static void tell(const struct weir__auto_problem *problem, struct weir__auto_ben
         uint32_t worker = problem->stages[feeds->list[f].stage].worker;
         if (worker != problem->stages[s].worker) choose(problem, bench, worker);
     }
-    if (forward && s > 0 && problem->stages[s - 1].ahead != 0) {
+    if (forward && s > 0 && problem->stages[s - 1].ahead != 0)
         choose(problem, bench, problem->stages[s - 1].worker);
-    }
 }
 
 /* Everybody's first choice. */
 static void begin_choices(const struct weir__auto_problem *problem,
                           struct weir__auto_bench *bench) {
     assert(bench->leaf_count >= problem->worker_count);
-    for (uint32_t w = 0; w < bench->leaf_count; w++) {
+    for (uint32_t w = 0; w < bench->leaf_count; w++)
         bench->winners[bench->leaf_count + w] = w < problem->worker_count ? w : UINT32_MAX;
-    }
     for (uint32_t w = 0; w < problem->worker_count; w++) find_choice(problem, bench, w);
-    for (uint32_t k = bench->leaf_count; k-- > 1;) {
+    for (uint32_t k = bench->leaf_count; k-- > 1;)
         bench->winners[k] = sooner(bench, bench->winners[2 * k], bench->winners[2 * k + 1]);
-    }
 }
 
 int64_t weir__auto_peak(const struct weir__auto_problem *problem,
                         const struct weir__auto_state *state) {
     int64_t sums[WEIR__AUTO_AMOUNTS] = {0};
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
+        for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++)
             sums[amount] += state->places[w].peak[amount];
-        }
     }
     return sums[WEIR__AUTO_BYTES] > 0 ? sums[WEIR__AUTO_BYTES] : sums[WEIR__AUTO_ACTIVATIONS];
 }
@@ -269,9 +263,8 @@ void weir__auto_build(const struct weir__auto_problem *problem, struct weir__aut
     draft->peak = weir__auto_peak(problem, &bench->state);
     for (uint32_t w = 0; w < problem->worker_count; w++) {
         bool held = false;
-        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
+        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++)
             held = held || problem->stages[problem->held[k]].backward;
-        }
         bool done = !held || bench->state.places[w].oldest == problem->micro_batch_count;
         if (!done) draft->step = INFINITY;
     }
@@ -297,9 +290,8 @@ void weir__auto_find_latest(const struct weir__auto_problem *problem,
     size_t cells = problem->cell_count;
     double *gradients = &bench->latest[WEIR__AUTO_GRADIENT * cells];
     for (size_t i = 0; i < WEIR__AUTO_PASSES * cells; i++) bench->latest[i] = draft->step;
-    for (uint32_t w = 0; w < problem->worker_count; w++) {
+    for (uint32_t w = 0; w < problem->worker_count; w++)
         bench->latest_line[w] = draft->step + problem->costs->host_seconds;
-    }
     for (uint32_t k = draft->count; k-- > 0;) {
         const struct weir__auto_step *step = &draft->steps[k];
         size_t cell = weir__auto_cell(problem, step->stage, step->micro_batch);

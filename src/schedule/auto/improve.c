@@ -34,9 +34,8 @@ static void copy_draft(const struct weir__auto_draft *from, struct weir__auto_dr
 
 /* The trial becomes the best, if it is. */
 static void keep_better(struct weir__auto_bench *bench) {
-    if (weir__auto_better(bench->trial.step, bench->trial.peak, &bench->best)) {
+    if (weir__auto_better(bench->trial.step, bench->trial.peak, &bench->best))
         copy_draft(&bench->trial, &bench->best);
-    }
 }
 
 static bool is_done(const struct weir__auto_problem *problem,
@@ -206,9 +205,8 @@ static void follow(const struct weir__auto_problem *problem, struct weir__auto_b
     double noise = temper[turn].noise * problem->round;
     memcpy(bench->taste.order, bench->latest, WEIR__AUTO_PASSES * cells * sizeof *bench->latest);
     bench->taste.patience = temper[turn].patience;
-    for (size_t k = 0; noise > 0.0 && k < WEIR__AUTO_PASSES * cells; k++) {
+    for (size_t k = 0; noise > 0.0 && k < WEIR__AUTO_PASSES * cells; k++)
         bench->taste.order[k] += noise * disturbance(round, k);
-    }
     for (size_t k = 0; temper[turn].change > 0.0 && k < cells; k++) {
         double draw = disturbance(~round, k) * 0.5 + 0.5;
         bool change = draw < temper[turn].change && !problem->options->whole_backward;
@@ -232,8 +230,7 @@ void weir__auto_improve(const struct weir__auto_problem *problem, struct weir__a
         }
         keep_better(bench);
         swap_drafts(&bench->trial, &bench->current);
-        if (bench->current.step > DRIFT * bench->best.step || round % 16 == 15) {
+        if (bench->current.step > DRIFT * bench->best.step || round % 16 == 15)
             copy_draft(&bench->best, &bench->current);
-        }
     }
 }

@@ -22,9 +22,8 @@ static void each_skip(struct weir__auto_problem *problem, const struct weir_simu
         uint32_t reader = skip->readers[r];
         uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];
         visit(problem, skip->source, reader, skip->bytes, false);
-        if (skip->differentiable && problem->stages[reader].backward) {
+        if (skip->differentiable && problem->stages[reader].backward)
             visit(problem, reader, to, skip->bytes, true);
-        }
     }
 }
 
@@ -106,9 +105,8 @@ static void fill_stage(struct weir__auto_problem *problem, uint32_t s, uint32_t 
     if (!stage->backward) return;
     enum weir_checkpoint mode = options->checkpoint;
     if (options->stage_checkpoint != NULL &&
-        options->stage_checkpoint[s] != WEIR_CHECKPOINT_DEFAULT) {
+        options->stage_checkpoint[s] != WEIR_CHECKPOINT_DEFAULT)
         mode = options->stage_checkpoint[s];
-    }
     stage->recomputed = weir_checkpoint_count(mode, problem->micro_batch_count);
     stage->saved[WEIR__AUTO_BYTES] =
         costs->saved_bytes != NULL ? (int64_t)costs->saved_bytes[s] : 0;
@@ -129,9 +127,8 @@ static void group(struct weir__auto_problem *problem) {
     uint32_t *begin = problem->held_begin;
     for (uint32_t s = 0; s < problem->stage_count; s++) begin[problem->stages[s].worker + 1]++;
     sum_up(begin, problem->worker_count);
-    for (uint32_t s = 0; s < problem->stage_count; s++) {
+    for (uint32_t s = 0; s < problem->stage_count; s++)
         problem->held[begin[problem->stages[s].worker]++] = s;
-    }
     move_back(begin, problem->worker_count);
 }
 
@@ -160,9 +157,8 @@ static int64_t needed_alone(const struct weir__auto_problem *problem, uint32_t w
 
 static int64_t limit_of(const struct weir_search_options *options, uint32_t w, int amount) {
     uint64_t limit = options->activation_limit;
-    if (amount == WEIR__AUTO_BYTES) {
+    if (amount == WEIR__AUTO_BYTES)
         limit = options->memory_limits != NULL ? options->memory_limits[w] : options->memory_limit;
-    }
     return limit == 0 || limit > INT64_MAX ? INT64_MAX : (int64_t)limit;
 }
 
@@ -215,9 +211,8 @@ static void find_bound(struct weir__auto_problem *problem) {
         scales += own;
         least = own < least ? own : least;
     }
-    for (uint32_t w = 0; w < problem->worker_count; w++) {
+    for (uint32_t w = 0; w < problem->worker_count; w++)
         problem->workers[w].work = least_work(problem, w, scales);
-    }
     for (uint32_t s = 0; s < problem->stage_count; s++) {
         uint32_t w = problem->stages[s].worker;
         bool first = problem->held[problem->held_begin[w]] == s;
@@ -280,18 +275,16 @@ static bool amounts_fit(const struct weir__auto_problem *problem) {
         if (!weir__add(costs->saved_bytes != NULL ? costs->saved_bytes[s] : 0,
                        costs->kept_bytes != NULL ? costs->kept_bytes[s] : 0, &once) ||
             !weir__multiply(once, problem->micro_batch_count, &once) ||
-            !weir__add(total, once, &total)) {
+            !weir__add(total, once, &total))
             return false;
-        }
     }
     return total <= (size_t)INT64_MAX / 4;
 }
 
 static bool count_room(struct weir__auto_problem *problem) {
     uint64_t room = problem->stage_count;
-    for (uint32_t i = 0; i < problem->costs->skip_count; i++) {
+    for (uint32_t i = 0; i < problem->costs->skip_count; i++)
         room += problem->costs->skips[i].reader_count;
-    }
     problem->feed_room = (uint32_t)room;
     return room <= UINT32_MAX;
 }

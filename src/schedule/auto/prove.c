@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Branch and bound. A table is built in the order of its starts (of workers, where starts are
- * equal), so each comes up once; a branch ends where what is left cannot be done before the best
- * step known. A branch is left too where its worker idles while it could do, without keeping
- * anything more and without delaying what it does instead, a W or a backward: doing that first is
- * never worse.
+ * equal), so each table comes up once. A branch ends where what is left cannot be done within the
+ * best step known. It also ends where a worker idles although it could run a W or a backward first,
+ * without delaying its next action and without keeping more: running that first is never worse.
  */
 #include "schedule/auto/auto.h"
 
@@ -43,9 +42,8 @@ static void rest_of(const struct proof *proof, uint32_t s, double *all, double *
         double weight = seconds_of(problem, s, WEIR_KIND_W, i);
         if (i >= progress->forwards) *forward += seconds_of(problem, s, WEIR_KIND_F, i);
         if (!problem->stages[s].backward) continue;
-        if (i >= progress->recomputes && i < problem->stages[s].recomputed) {
+        if (i >= progress->recomputes && i < problem->stages[s].recomputed)
             *gradient += seconds_of(problem, s, WEIR_KIND_R, i);
-        }
         if (i >= progress->gradients) {
             *all += whole || b < in + weight ? b : in + weight;
             *all -= whole || b < in ? b : in;
@@ -80,9 +78,8 @@ static double least_step(struct proof *proof) {
                        seconds_of(problem, s, WEIR_KIND_F, last);
         double own = state->places[w].free + forward;
         proof->forward_by[s] = begun > own ? begun : own;
-        if (state->progress[s].forwards > last) {
+        if (state->progress[s].forwards > last)
             proof->forward_by[s] = state->forward_end[weir__auto_cell(problem, s, last)];
-        }
         proof->left[w] += all;
         bound = proof->left[w] > bound ? proof->left[w] : bound;
         proof->gradient_by[s] = state->places[w].free + forward + gradient;
@@ -95,9 +92,8 @@ static double least_step(struct proof *proof) {
         double end = proof->forward_by[s];
         if (problem->stages[s].backward) end = (come > end ? come : end) + least;
         if (proof->gradient_by[s] < end) proof->gradient_by[s] = end;
-        if (state->progress[s].gradients > last) {
+        if (state->progress[s].gradients > last)
             proof->gradient_by[s] = state->gradient_end[weir__auto_cell(problem, s, last)];
-        }
         bound = proof->gradient_by[s] > bound ? proof->gradient_by[s] : bound;
     }
     return bound;
@@ -118,13 +114,11 @@ static bool wastes(struct proof *proof, const struct weir__auto_step *step) {
             struct weir__auto_step other;
             bool halves = kinds[j] == WEIR_KIND_I;
             if (halves &&
-                (problem->options->whole_backward || seconds[WEIR_KIND_W] > seconds[WEIR_KIND_B])) {
+                (problem->options->whole_backward || seconds[WEIR_KIND_W] > seconds[WEIR_KIND_B]))
                 continue;
-            }
             if (weir__auto_next(problem, &proof->bench->state, s, kinds[j], &other) &&
-                other.end <= by && other.end > other.start) {
+                other.end <= by && other.end > other.start)
                 return true;
-            }
         }
     }
     return false;
@@ -196,9 +190,8 @@ static void branch(struct proof *proof, uint32_t depth) {
     for (size_t k = 0; k < WEIR__COUNT_OF(kinds); k++) {
         if (kinds[k] == WEIR_KIND_I && problem->options->whole_backward) continue;
         for (uint32_t s = problem->stage_count; s-- > 0;) {
-            if (kinds[k] == WEIR_KIND_F || problem->stages[s].backward) {
+            if (kinds[k] == WEIR_KIND_F || problem->stages[s].backward)
                 try_step(proof, depth, s, kinds[k]);
-            }
         }
     }
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Local search on lines. What is critical and stands behind something else than what it needs is
- * put before it, or what stands before it goes into idle time further right; a backward that
- * somebody waits for is split, another made whole again. A change stays if the step is shorter, or
- * as short and the lines together end earlier. Lines are run from the left, which costs an eighth
- * of what building takes.
+ * Small changes to lines. A critical action may stand behind one that it does not need: then it
+ * goes before that one, or that one goes into idle time further right. A backward is split, or made
+ * whole again. A change stays if the step is shorter, or as short while the lines together end
+ * earlier. Running the lines from the left costs an eighth of building a table.
  *
  * A whole backward is two entries of its line, the second of which is void, so that lines keep
  * their lengths.
@@ -63,9 +62,8 @@ void weir__auto_fill(const struct weir__auto_problem *problem, struct weir__auto
             if (entry->is_void) continue;
             weir__table_add(builder, (enum weir_kind)entry->kind, entry->stage, entry->micro_batch);
         }
-        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
+        for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++)
             weir__table_add(builder, WEIR_KIND_U, problem->held[k], 0);
-        }
     }
 }
 
@@ -123,9 +121,8 @@ static void wake(struct weir__auto_lines *lines, uint32_t worker) {
 
 static void wake_readers(const struct weir__auto_problem *problem, struct weir__auto_lines *lines,
                          const struct weir__auto_feeds *out, uint32_t stage) {
-    for (uint32_t f = out->begin[stage]; f < out->begin[stage + 1]; f++) {
+    for (uint32_t f = out->begin[stage]; f < out->begin[stage + 1]; f++)
         wake(lines, problem->stages[out->list[f].stage].worker);
-    }
 }
 
 static void run_entry(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
@@ -145,9 +142,8 @@ static void run_entry(const struct weir__auto_problem *problem, struct weir__aut
     if ((writes & WEIR__OUTPUTS) != 0) {
         bench->state.forward_end[cell] = *free;
         wake_readers(problem, &bench->lines, &problem->values_out, entry->stage);
-        if (entry->stage > 0 && problem->stages[entry->stage - 1].ahead != 0) {
+        if (entry->stage > 0 && problem->stages[entry->stage - 1].ahead != 0)
             wake(&bench->lines, problem->stages[entry->stage - 1].worker);
-        }
     } else if ((writes & WEIR__INPUT_GRADS) != 0) {
         bench->state.gradient_end[cell] = *free;
         wake_readers(problem, &bench->lines, &problem->gradients_out, entry->stage);
@@ -158,9 +154,8 @@ static void run_entry(const struct weir__auto_problem *problem, struct weir__aut
 static bool run_lines(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
     struct weir__auto_lines *lines = &bench->lines;
     uint32_t left = problem->entry_count;
-    for (size_t i = 0; i < problem->cell_count; i++) {
+    for (size_t i = 0; i < problem->cell_count; i++)
         bench->state.forward_end[i] = bench->state.gradient_end[i] = -1.0;
-    }
     lines->next.count = lines->ready_count = 0;
     for (uint32_t w = problem->worker_count; w-- > 0;) {
         lines->cursor[w] = lines->begin[w];
@@ -198,9 +193,8 @@ static int64_t begins(const struct weir__auto_problem *problem,
     const struct weir__auto_stage *stage = &problem->stages[entry->stage];
     uint32_t writes = weir__kinds[entry->kind].writes;
     bool later = weir__auto_recomputed(problem, entry->stage, entry->micro_batch);
-    if ((writes & WEIR__OUTPUTS) != 0) {
+    if ((writes & WEIR__OUTPUTS) != 0)
         return stage->kept[amount] + (later ? 0 : stage->saved[amount]);
-    }
     return (writes & WEIR__SAVED) != 0 ? stage->saved[amount] : 0;
 }
 
@@ -229,15 +223,13 @@ static bool is_within(const struct weir__auto_problem *problem,
 /* Are the gradients of each of the worker's stages summed in ascending micro-batches? */
 static bool is_ascending(const struct weir__auto_problem *problem, struct weir__auto_lines *lines,
                          uint32_t worker) {
-    for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++) {
+    for (uint32_t k = problem->held_begin[worker]; k < problem->held_begin[worker + 1]; k++)
         lines->summed[problem->held[k]] = 0;
-    }
     for (uint32_t at = lines->begin[worker]; at < lines->begin[worker + 1]; at++) {
         const struct weir__auto_entry *entry = &lines->list[at];
         bool sums = (weir__kinds[entry->kind].writes & WEIR__PARAM_GRADS) != 0;
-        if (sums && !entry->is_void && entry->micro_batch != lines->summed[entry->stage]++) {
+        if (sums && !entry->is_void && entry->micro_batch != lines->summed[entry->stage]++)
             return false;
-        }
     }
     return true;
 }
@@ -256,11 +248,10 @@ static bool is_bound(const struct weir__auto_entry *first, const struct weir__au
 static void move_entry(struct weir__auto_lines *lines, uint32_t from, uint32_t to) {
     assert(from != to);
     struct weir__auto_entry moved = lines->list[from];
-    if (to < from) {
+    if (to < from)
         memmove(&lines->list[to + 1], &lines->list[to], (from - to) * sizeof moved);
-    } else {
+    else
         memmove(&lines->list[from], &lines->list[from + 1], (to - from) * sizeof moved);
-    }
     lines->list[to] = moved;
 }
 
@@ -285,9 +276,8 @@ static bool is_kept(const struct weir__auto_problem *problem, struct weir__auto_
                     uint32_t worker) {
     struct weir__auto_lines *lines = &bench->lines;
     if (!is_ascending(problem, lines, worker) || !is_within(problem, lines, worker) ||
-        !run_lines(problem, bench)) {
+        !run_lines(problem, bench))
         return false;
-    }
     double step = lines->now.step, sum = lines->now.sum;
     bool shorter = lines->next.step < step - EPSILON * step;
     bool as_short = lines->next.step <= step && lines->next.sum < sum - EPSILON * sum;
@@ -311,9 +301,8 @@ static uint32_t weight_of(const struct weir__auto_lines *lines, uint32_t worker,
     for (uint32_t k = at + 1; k < lines->begin[worker + 1]; k++) {
         const struct weir__auto_entry *other = &lines->list[k];
         if (other->kind == WEIR_KIND_W && other->stage == entry->stage &&
-            other->micro_batch == entry->micro_batch) {
+            other->micro_batch == entry->micro_batch)
             return k;
-        }
     }
     return at;
 }
@@ -358,11 +347,9 @@ static bool try_gaps(const struct weir__auto_problem *problem, struct weir__auto
 /* Where the entry would stand if it went as soon as it is ready. */
 static uint32_t soonest(const struct weir__auto_lines *lines, uint32_t worker, uint32_t at) {
     uint32_t to = at;
-    while (
-        to > lines->begin[worker] && !is_bound(&lines->list[to - 1], &lines->list[at]) &&
-        (lines->list[to - 1].is_void || lines->now.end[to - 1] > lines->now.ready[at] + EPSILON)) {
+    while (to > lines->begin[worker] && !is_bound(&lines->list[to - 1], &lines->list[at]) &&
+           (lines->list[to - 1].is_void || lines->now.end[to - 1] > lines->now.ready[at] + EPSILON))
         to--;
-    }
     return to;
 }
 
@@ -464,9 +451,8 @@ void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__aut
         }
     }
     lines->begin[problem->worker_count] = at;
-    if (at != problem->entry_count || !are_allowed(problem, lines) || !run_lines(problem, bench)) {
+    if (at != problem->entry_count || !are_allowed(problem, lines) || !run_lines(problem, bench))
         return;
-    }
     take_next(lines);
     write_draft(lines, &bench->trial);
     bench->trial.peak = peak_of(problem, lines);

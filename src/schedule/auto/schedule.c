@@ -95,9 +95,7 @@ static void check(const struct weir_table_options *options, struct weir_faults *
 static void fill(const struct weir_table_options *options, struct weir__table_builder *builder) {
     assert(builder->line_count == 0);
     struct weir_table *table = NULL;
-    if (search_table(options, false, NULL, &table) != WEIR_OK) {
-        builder->failed = true;
-    }
+    if (search_table(options, false, NULL, &table) != WEIR_OK) builder->failed = true;
     for (uint32_t w = 0; w < builder->worker_count; w++) {
         weir__table_line(builder);
         for (uint32_t a = table != NULL ? table->lines[w] : 0;

@@ -2,10 +2,10 @@
 /*
  * A table being built from the left: what each stage could do next, and whether memory lets it.
  *
- * An action that begins to keep something is let through only where afterwards the micro-batches
- * that have begun can still be brought to their ends one after the other, the oldest first, each
- * freeing what it kept (the banker's rule). Since stages take micro-batches in ascending order,
- * nothing that could run is refused, and a table that is begun can always be finished.
+ * An action that keeps memory is refused if the micro-batches that have begun could then no longer
+ * be finished, one after the other and the oldest first, each freeing what it kept (the banker's
+ * rule). Stages take micro-batches in ascending order. So no action is refused that could run, and
+ * a table that is begun can always be finished.
  */
 #include "schedule/auto/auto.h"
 
@@ -37,12 +37,10 @@ int weir__auto_state_init(struct weir__auto_state *state,
 
 void weir__auto_state_reset(struct weir__auto_state *state,
                             const struct weir__auto_problem *problem) {
-    for (uint32_t w = 0; w < problem->worker_count; w++) {
+    for (uint32_t w = 0; w < problem->worker_count; w++)
         state->places[w] = (struct weir__auto_place){.free = -problem->costs->host_seconds};
-    }
-    for (uint32_t s = 0; s < problem->stage_count; s++) {
+    for (uint32_t s = 0; s < problem->stage_count; s++)
         state->progress[s] = (struct weir__auto_progress){0};
-    }
     for (size_t i = 0; i < problem->cell_count; i++) {
         state->forward_end[i] = state->gradient_end[i] = -1.0;
         state->marks[i] = 0;
@@ -183,9 +181,8 @@ static bool recompute_ready(const struct weir__auto_problem *problem,
     uint32_t s = step->stage, i = step->micro_batch;
     if (i >= state->progress[s].forwards) return false;
     if (problem->costs->recompute_late &&
-        !arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready)) {
+        !arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready))
         return false;
-    }
     return memory_allows(problem, state, step);
 }
 
@@ -258,9 +255,8 @@ static void free_cell(const struct weir__auto_problem *problem, struct weir__aut
         assert(place->used[amount] >= 0);
     }
     while (place->oldest < problem->micro_batch_count &&
-           is_freed_by_all(problem, state, stage->worker, place->oldest)) {
+           is_freed_by_all(problem, state, stage->worker, place->oldest))
         place->oldest++;
-    }
 }
 
 static void keep(const struct weir__auto_problem *problem, struct weir__auto_state *state,

@@ -40,9 +40,8 @@ static void add_backward(struct line *line, int which, bool split) {
         weir__add_backward(line->builder, line->options, stage, i);
         return;
     }
-    if (weir__checkpointed(line->options, stage, i)) {
+    if (weir__checkpointed(line->options, stage, i))
         weir__table_add(line->builder, WEIR_KIND_R, stage, i);
-    }
     weir__table_add(line->builder, WEIR_KIND_I, stage, i);
 }
 
@@ -61,9 +60,7 @@ static bool add_weight(struct line *line) {
 }
 
 static void add_first_half(struct line *line, uint32_t behind, uint32_t worker) {
-    for (uint32_t k = 0; k < 2 * behind; k++) {
-        add_forward(line, FIRST);
-    }
+    for (uint32_t k = 0; k < 2 * behind; k++) add_forward(line, FIRST);
     for (uint32_t k = 0; k <= worker; k++) {
         add_forward(line, FIRST);
         add_forward(line, SECOND);

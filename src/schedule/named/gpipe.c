@@ -17,14 +17,12 @@ void weir__fill_breadth_first(const struct weir_table_options *options,
     for (uint32_t w = 0; w < workers; w++) {
         weir__table_line(builder);
         for (uint32_t s = w; s < options->stages; s += workers) {
-            for (uint32_t i = 0; i < options->micro_batches; i++) {
+            for (uint32_t i = 0; i < options->micro_batches; i++)
                 weir__table_add(builder, WEIR_KIND_F, s, i);
-            }
         }
         for (uint32_t k = weir__loop_stages(options->stages, workers, w); k-- > 0;) {
-            for (uint32_t i = options->micro_batches; i-- > 0;) {
+            for (uint32_t i = options->micro_batches; i-- > 0;)
                 weir__add_backward(builder, options, w + k * workers, i);
-            }
         }
         weir__add_updates(builder, options, w);
     }

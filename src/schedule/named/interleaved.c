@@ -20,9 +20,7 @@ static bool divisible(uint64_t micro_batches, uint32_t workers) {
 
 static void check(const struct weir_table_options *options, struct weir_faults *faults) {
     uint64_t below = options->micro_batches, above = below;
-    if (divisible(below, options->workers)) {
-        return;
-    }
+    if (divisible(below, options->workers)) return;
     while (!divisible(below, options->workers))
         below--; /* a multiple of the workers at the latest */
     while (!divisible(above, options->workers)) above++;

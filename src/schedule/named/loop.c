@@ -13,27 +13,24 @@ void weir__add_backward(struct weir__table_builder *builder,
                         const struct weir_table_options *options, uint32_t stage,
                         uint32_t micro_batch) {
     assert(stage < options->stages && micro_batch < options->micro_batches);
-    if (weir__checkpointed(options, stage, micro_batch)) {
+    if (weir__checkpointed(options, stage, micro_batch))
         weir__table_add(builder, WEIR_KIND_R, stage, micro_batch);
-    }
     weir__table_add(builder, WEIR_KIND_B, stage, micro_batch);
 }
 
 void weir__add_updates(struct weir__table_builder *builder,
                        const struct weir_table_options *options, uint32_t worker) {
     assert(worker < options->workers);
-    for (uint32_t s = worker; s < options->stages; s += options->workers) {
+    for (uint32_t s = worker; s < options->stages; s += options->workers)
         weir__table_add(builder, WEIR_KIND_U, s, 0);
-    }
 }
 
 void weir__add_updates_v(struct weir__table_builder *builder,
                          const struct weir_table_options *options, uint32_t worker) {
     assert(worker < options->workers && options->stages <= 2 * options->workers);
     weir__table_add(builder, WEIR_KIND_U, worker, 0);
-    if (options->stages > options->workers) {
+    if (options->stages > options->workers)
         weir__table_add(builder, WEIR_KIND_U, options->stages - 1 - worker, 0);
-    }
 }
 
 struct weir__rounds weir__rounds_of(uint32_t micro_batches, uint32_t workers) {

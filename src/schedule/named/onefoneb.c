@@ -32,13 +32,9 @@ struct loop {
 static void advance(const struct loop *loop, struct position *position) {
     assert(position->round < loop->rounds.count && position->turn < loop->turns);
     uint32_t size = weir__round_size(&loop->rounds, position->round);
-    if (++position->place < size) {
-        return;
-    }
+    if (++position->place < size) return;
     position->place = 0;
-    if (++position->turn < loop->turns) {
-        return;
-    }
+    if (++position->turn < loop->turns) return;
     position->turn = 0;
     position->first += size;
     position->round++;
@@ -51,17 +47,15 @@ static uint32_t stage_at(const struct loop *loop, uint32_t turn) {
 
 static void add_next_forward(const struct loop *loop, struct position *position) {
     uint32_t stage = stage_at(loop, position->turn);
-    if (stage < loop->options->stages) {
+    if (stage < loop->options->stages)
         weir__table_add(loop->builder, WEIR_KIND_F, stage, position->first + position->place);
-    }
     advance(loop, position);
 }
 
 static void add_next_backward(const struct loop *loop, struct position *position) {
     uint32_t stage = stage_at(loop, loop->turns - 1 - position->turn);
-    if (stage < loop->options->stages) {
+    if (stage < loop->options->stages)
         weir__add_backward(loop->builder, loop->options, stage, position->first + position->place);
-    }
     advance(loop, position);
 }
 
@@ -73,9 +67,8 @@ static uint64_t warm_up(const struct loop *loop, uint64_t total) {
     assert(loop->worker < loop->options->workers);
     uint64_t behind = loop->options->workers - 1 - loop->worker;
     uint64_t warm = behind;
-    if (loop->turns > 1) {
+    if (loop->turns > 1)
         warm = (uint64_t)(loop->turns - 1) * weir__round_size(&loop->rounds, 0) + 2 * behind;
-    }
     return warm < total ? warm : total;
 }
 
@@ -83,13 +76,9 @@ static void fill_line(const struct loop *loop) {
     uint64_t total = (uint64_t)loop->turns * loop->options->micro_batches;
     uint64_t warm = warm_up(loop, total);
     struct position forward = {0}, backward = {0};
-    for (uint64_t k = 0; k < warm; k++) {
-        add_next_forward(loop, &forward);
-    }
+    for (uint64_t k = 0; k < warm; k++) add_next_forward(loop, &forward);
     for (uint64_t k = 0; k < total; k++) {
-        if (k + warm < total) {
-            add_next_forward(loop, &forward);
-        }
+        if (k + warm < total) add_next_forward(loop, &forward);
         add_next_backward(loop, &backward);
     }
 }
@@ -97,12 +86,8 @@ static void fill_line(const struct loop *loop) {
 static void fill_alone(const struct weir_table_options *options,
                        struct weir__table_builder *builder) {
     for (uint32_t i = 0; i < options->micro_batches; i++) {
-        for (uint32_t s = 0; s < options->stages; s++) {
-            weir__table_add(builder, WEIR_KIND_F, s, i);
-        }
-        for (uint32_t s = options->stages; s-- > 0;) {
-            weir__add_backward(builder, options, s, i);
-        }
+        for (uint32_t s = 0; s < options->stages; s++) weir__table_add(builder, WEIR_KIND_F, s, i);
+        for (uint32_t s = options->stages; s-- > 0;) weir__add_backward(builder, options, s, i);
     }
 }
 
@@ -115,11 +100,10 @@ void weir__fill_rounds(const struct weir_table_options *options,
     for (uint32_t w = 0; w < options->workers; w++) {
         loop.worker = w;
         weir__table_line(builder);
-        if (options->workers == 1) {
+        if (options->workers == 1)
             fill_alone(options, builder);
-        } else {
+        else
             fill_line(&loop);
-        }
         weir__add_updates(builder, options, w);
     }
 }

@@ -50,9 +50,7 @@ static void add_line(const struct weir_table_options *options, struct block bloc
         uint32_t next = PASSES;
         for (uint32_t k = 0; k < PASSES; k++) {
             bool open = done[k] < options->micro_batches;
-            if (open && (next == PASSES || block.at[k] < block.at[next])) {
-                next = k;
-            }
+            if (open && (next == PASSES || block.at[k] < block.at[next])) next = k;
         }
         assert(next < PASSES);
         bool first = next == 0 || next == PASSES - 1;
@@ -68,9 +66,8 @@ static void fill(const struct weir_table_options *options, struct weir__table_bu
     struct weir__table_builder order;
     weir__table_begin(&order, builder->allocator, options->stages, options->workers,
                       options->micro_batches);
-    for (uint32_t w = 0; w < options->workers; w++) {
+    for (uint32_t w = 0; w < options->workers; w++)
         add_line(options, block_of(options->workers, w), w, &order);
-    }
     weir__fill_weights(options, &order, most, builder);
     weir__table_abandon(&order);
 }

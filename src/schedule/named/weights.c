@@ -45,9 +45,8 @@ static bool init(struct placing *placing) {
     placing->inputs = weir__acquire(allocator, placing->stages, sizeof *placing->inputs);
     placing->actions = weir__acquire(allocator, placing->room, sizeof *placing->actions);
     if (placing->places == NULL || placing->forwards == NULL || placing->inputs == NULL ||
-        placing->actions == NULL) {
+        placing->actions == NULL)
         return false;
-    }
     for (uint32_t w = 0; w < placing->workers; w++) {
         uint32_t begin = order->lines[w];
         uint32_t end = w + 1 < placing->workers ? order->lines[w + 1] : order->count;
@@ -59,23 +58,19 @@ static bool init(struct placing *placing) {
 
 static bool is_ready(const struct placing *placing, const struct place *place) {
     assert(place->next <= place->end);
-    if (place->next == place->end) {
-        return false;
-    }
+    if (place->next == place->end) return false;
     const struct weir_action *action = &placing->order->actions[place->next];
     uint32_t s = action->stage, i = action->micro_batch;
-    if (action->kind == WEIR_KIND_F) {
+    if (action->kind == WEIR_KIND_F)
         return place->live < placing->most && (s == 0 || placing->forwards[s - 1] > i);
-    }
     return placing->forwards[s] > i && (s + 1 == placing->stages || placing->inputs[s + 1] > i);
 }
 
 /* Moves `owed` to the oldest I without W; false if there is none. */
 static bool owes_weight(const struct placing *placing, struct place *place) {
     assert(place->owed <= place->next);
-    while (place->owed < place->next && placing->order->actions[place->owed].kind != WEIR_KIND_I) {
+    while (place->owed < place->next && placing->order->actions[place->owed].kind != WEIR_KIND_I)
         place->owed++;
-    }
     return place->owed < place->next;
 }
 
@@ -115,14 +110,10 @@ static uint32_t finish(struct placing *placing) {
 
 static void run(struct placing *placing) {
     for (uint32_t left = placing->room, count = 0; left > 0; left -= count) {
-        for (uint32_t w = 0; w < placing->workers; w++) {
-            take(placing, &placing->places[w]);
-        }
+        for (uint32_t w = 0; w < placing->workers; w++) take(placing, &placing->places[w]);
         count = finish(placing);
         assert(count > 0 && count <= left);
-        if (count == 0) {
-            return;
-        }
+        if (count == 0) return;
     }
 }
 
@@ -134,9 +125,8 @@ static void emit(const struct weir_table_options *options, const struct placing 
         for (uint32_t k = 0; k < place->length; k++) {
             const struct weir_action *action = &placing->actions[place->begin + k];
             uint32_t s = action->stage, i = action->micro_batch;
-            if (action->kind == WEIR_KIND_I && weir__checkpointed(options, s, i)) {
+            if (action->kind == WEIR_KIND_I && weir__checkpointed(options, s, i))
                 weir__table_add(builder, WEIR_KIND_R, s, i);
-            }
             weir__table_add(builder, (enum weir_kind)action->kind, s, i);
         }
         weir__add_updates_v(builder, options, w);

@@ -35,9 +35,7 @@ static void add_line(struct zb_v_line *line, uint32_t worker, uint32_t workers) 
     assert(worker < workers);
     uint32_t behind = workers - worker;
     weir__table_line(line->order);
-    for (uint32_t k = 0; k < 2 * behind - 1; k++) {
-        add(line, F_FIRST);
-    }
+    for (uint32_t k = 0; k < 2 * behind - 1; k++) add(line, F_FIRST);
     for (uint32_t k = 0; k < worker; k++) {
         add(line, F_SECOND);
         add(line, F_FIRST);

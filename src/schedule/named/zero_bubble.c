@@ -17,14 +17,11 @@ static void add_line(struct weir__table_builder *order, uint32_t stage, uint32_t
     assert(warm_up > 0);
     uint32_t forward = 0;
     weir__table_line(order);
-    while (forward < micro_batches && forward < warm_up) {
+    while (forward < micro_batches && forward < warm_up)
         weir__table_add(order, WEIR_KIND_F, stage, forward++);
-    }
     for (uint32_t i = 0; i < micro_batches; i++) {
         weir__table_add(order, WEIR_KIND_I, stage, i);
-        if (forward < micro_batches) {
-            weir__table_add(order, WEIR_KIND_F, stage, forward++);
-        }
+        if (forward < micro_batches) weir__table_add(order, WEIR_KIND_F, stage, forward++);
     }
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The check over links: the lowered exchange is run until nobody can go on. What one worker can do
- * stays possible whatever the others do, so any order of running finds the same end. Who is stuck
- * waits for one other worker, so each path of waiting ends in a circle.
+ * The check over links runs the lowered exchange until no worker can go on. What a worker can do it
+ * can still do after others have gone on, so every order of running ends alike. A stuck worker
+ * waits for exactly one other, so each path of waits ends in a circle.
  */
 #include "schedule/lower.h"
 #include "schedule/simulate/simulate.h"
@@ -59,9 +59,8 @@ static bool try_send(struct run *run, uint32_t m) {
     assert(m < run->exchange->message_count && !run->sent[m]);
     const struct weir__message *message = &run->exchange->messages[m];
     if (run->depth == 0) return meet(run, message, m, true);
-    if (run->depth != WEIR_LINKS_UNBOUNDED && run->carried[message->link] >= run->depth) {
+    if (run->depth != WEIR_LINKS_UNBOUNDED && run->carried[message->link] >= run->depth)
         return false;
-    }
     run->carried[message->link]++;
     run->sent[m] = true;
     if (is_at(run, message->receiver, WEIR__RECEIVE, m)) wake(run, message->receiver);
@@ -134,9 +133,8 @@ static void report_circle(struct run *run, uint32_t first) {
     char line[440], wait[128], links[40] = "unbounded links";
     size_t used = 0;
     uint32_t worker = first;
-    if (run->depth != WEIR_LINKS_UNBOUNDED) {
+    if (run->depth != WEIR_LINKS_UNBOUNDED)
         snprintf(links, sizeof links, "links of depth %" PRIu32, run->depth);
-    }
     do {
         describe(run, worker, wait, sizeof wait);
         if (used + strlen(wait) + 8 > sizeof line) {
@@ -224,9 +222,8 @@ out:
 }
 
 static bool read_options(const struct weir_links_options *options, struct weir_links_options *own) {
-    if (options == NULL || options->size < sizeof options->size || options->size > sizeof *own) {
+    if (options == NULL || options->size < sizeof options->size || options->size > sizeof *own)
         return false;
-    }
     *own = (struct weir_links_options)WEIR_LINKS_OPTIONS_INIT;
     memcpy(own, options, options->size);
     return (uint32_t)own->receive <= WEIR_RECEIVE_LATE;
@@ -240,9 +237,8 @@ int weir_table_check_links(const struct weir_table *table, const struct weir_lin
                                 "those of this library");
         return WEIR_ERR_ARGUMENT;
     }
-    if (!weir__simulate_check_skips(own.skips, own.skip_count, table->stage_count, faults)) {
+    if (!weir__simulate_check_skips(own.skips, own.skip_count, table->stage_count, faults))
         return WEIR_ERR_ARGUMENT;
-    }
     struct weir__flow_skip *skips = weir__acquire(own.allocator, own.skip_count, sizeof *skips);
     if (skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < own.skip_count; i++) {

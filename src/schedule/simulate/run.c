@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulation's walk. A worker runs on until its next action lacks something; then it is parked
- * on the very number that is missing, which wakes it when it is written. Times do not depend on
- * the order of the walk: a start is the maximum over things that are known by then. A worker that
+ * The simulation's walk. A worker runs on until its next action lacks an input. Then the worker is
+ * parked on the end that is missing, and whoever writes that end wakes it. Times do not depend on
+ * the order of the walk: a start is a maximum over ends that are known by then. A worker that
  * runs on reads its line and its stages' cells forwards, which is what makes the walk fast.
  */
 #include "schedule/simulate/simulate.h"
@@ -25,7 +25,8 @@ static inline void begin_live(struct weir__sim_amount *live, double time, uint64
     live->held += amount;
 }
 
-/* What is held back may be among what ends: `now` passes below 0, modulo 2^64, until it settles. */
+/* What ends may have begun at the same time, and is then still in `held`: `now` wraps below 0 until
+ * it is settled. */
 static inline void end_live(struct weir__sim_amount *live, double time, uint64_t amount) {
     if (time > live->at) {
         settle(live);
@@ -127,18 +128,15 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
         double *end = &(cell + sim->stride)->gradient;
         if (!known(inputs, end, stage->gradient_copy)) return end;
     }
-    if ((reads & WEIR__SKIPS_IN) != 0) {
+    if ((reads & WEIR__SKIPS_IN) != 0)
         lacks = missing_value(sim, stage, action->micro_batch, inputs);
-    }
-    if (lacks == NULL && (reads & WEIR__SKIP_GRADS_IN) != 0) {
+    if (lacks == NULL && (reads & WEIR__SKIP_GRADS_IN) != 0)
         lacks = missing_gradient(sim, stage, action->micro_batch, inputs);
-    }
     if (lacks == NULL && (reads & WEIR__SAVED) != 0 && cell->forward < 0.0) {
-        lacks = &cell->forward; /* its line has it later: for ever */
+        lacks = &cell->forward; /* it stands later in the line, so this never ends */
     }
-    if (lacks == NULL && (reads & WEIR__WEIGHT_INPUTS) != 0 && cell->gradient < 0.0) {
+    if (lacks == NULL && (reads & WEIR__WEIGHT_INPUTS) != 0 && cell->gradient < 0.0)
         lacks = &cell->gradient;
-    }
     if (lacks == NULL && stage->ahead != 0 && action->micro_batch >= stage->ahead) {
         assert(action->stage + 1u < sim->table->stage_count);
         double *end = &(cell + sim->stride - stage->ahead)->forward;
@@ -181,11 +179,10 @@ static inline bool has_inputs(struct weir__sim *sim, uint32_t at, uint32_t reads
                               struct inputs *inputs) {
     const struct weir_action *action = &sim->table->actions[at];
     double *lacks = NULL;
-    if (weir__kinds[action->kind].per_micro_batch) {
+    if (weir__kinds[action->kind].per_micro_batch)
         lacks = missing(sim, action, reads, inputs);
-    } else if (!stage_ready(sim, action, reads, worker, inputs)) {
+    else if (!stage_ready(sim, action, reads, worker, inputs))
         return false;
-    }
     if (lacks == NULL && sim->ordered != NULL) lacks = missing_order(sim, at, inputs);
     if (lacks != NULL) park(sim, worker, lacks);
     return lacks == NULL;
@@ -205,9 +202,8 @@ static double uniform(uint64_t seed, const struct weir_action *action) {
 static inline double seconds_of(struct weir__sim *sim, const struct weir_action *action) {
     double seconds = sim->stages[action->stage].seconds[action->kind];
     if (sim->scale != NULL) seconds *= sim->scale[action->micro_batch];
-    if (sim->noise > 0.0) {
+    if (sim->noise > 0.0)
         seconds *= 1.0 + sim->noise * (2.0 * uniform(sim->options->seed, action) - 1.0);
-    }
     return seconds;
 }
 
@@ -287,9 +283,7 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
         const struct weir_action *action = &sim->table->actions[worker->cursor];
         const struct weir__kind_facts *kind = &weir__kinds[action->kind];
         uint32_t reads = kind->reads;
-        if (late && kind->waits_gradient_late) {
-            reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
-        }
+        if (late && kind->waits_gradient_late) reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
         struct inputs inputs = {-sim->host, -sim->host}; /* before the first start, at 0 */
         if (!has_inputs(sim, worker->cursor, reads, w, &inputs)) return true;
         if (!run_action(sim, worker->cursor++, worker, &inputs)) return false;
@@ -300,12 +294,10 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
 void weir__sim_rewind(struct weir__sim *sim) {
     const struct weir_table *table = sim->table;
     assert(sim->stride >= table->micro_batch_count);
-    for (size_t i = 0; i < table->stage_count * sim->stride; i++) {
+    for (size_t i = 0; i < table->stage_count * sim->stride; i++)
         sim->cells[i] = (struct weir__sim_cell){-1.0, -1.0};
-    }
-    for (uint32_t a = 0; sim->ordered != NULL && a < table->action_count; a++) {
+    for (uint32_t a = 0; sim->ordered != NULL && a < table->action_count; a++)
         sim->ordered[a] = -1.0;
-    }
     for (uint32_t s = 0; s < table->stage_count; s++) {
         sim->stages[s].backwards_left = sim->stages[s].backwards;
         sim->stages[s].activations = (struct weir__sim_amount){.at = -1.0};
@@ -325,9 +317,7 @@ void weir__sim_rewind(struct weir__sim *sim) {
     sim->barrier_waiters = NOBODY;
     sim->barrier_left = sim->barrier_total;
     sim->barrier_end = 0.0;
-    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
-        sim->kinds[k] = (struct weir__sim_kind){0};
-    }
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) sim->kinds[k] = (struct weir__sim_kind){0};
 }
 
 static void finish(struct weir__sim *sim) {
@@ -339,9 +329,7 @@ static void finish(struct weir__sim *sim) {
         sim->step = worker->last > sim->step ? worker->last : sim->step;
         sim->total = worker->free > sim->total ? worker->free : sim->total;
     }
-    for (uint32_t s = 0; s < sim->table->stage_count; s++) {
-        settle(&sim->stages[s].activations);
-    }
+    for (uint32_t s = 0; s < sim->table->stage_count; s++) settle(&sim->stages[s].activations);
 }
 
 bool weir__sim_run(struct weir__sim *sim) {

@@ -89,9 +89,8 @@ static void check_orders(const struct weir_simulate_options *options, struct wei
     bool sound = begin == NULL || begin[0] == 0;
     for (uint32_t a = 0; begin != NULL && sound && a < actions; a++) {
         sound = begin[a] <= begin[a + 1];
-        for (uint32_t i = begin[a]; sound && i < begin[a + 1]; i++) {
+        for (uint32_t i = begin[a]; sound && i < begin[a + 1]; i++)
             sound = options->order_from != NULL && options->order_from[i] < actions;
-        }
     }
     if (!sound) {
         weir_faults_add(faults, "the orders do not name the table's %u action%s", (unsigned)actions,
@@ -109,13 +108,11 @@ static void check_options(const struct weir_simulate_options *options, struct we
     check_costs(options->micro_batch_scale, table->micro_batch_count, "the scale of micro-batch",
                 faults);
     check_costs(&options->host_seconds, 1, "the host's time", faults);
-    if (!(options->noise >= 0.0 && options->noise <= 1.0)) {
+    if (!(options->noise >= 0.0 && options->noise <= 1.0))
         weir_faults_add(faults, "a noise of %g: give 0 to 1", options->noise);
-    }
     check_link(&options->link, faults);
-    for (size_t i = 0; options->links != NULL && i < (size_t)workers * workers; i++) {
+    for (size_t i = 0; options->links != NULL && i < (size_t)workers * workers; i++)
         check_link(&options->links[i], faults);
-    }
     weir__simulate_check_skips(options->skips, options->skip_count, stages, faults);
     check_orders(options, faults);
 }
@@ -166,9 +163,8 @@ static void *take(struct carve *carve, size_t count, size_t bytes) {
 
 static size_t count_feeds(const struct weir_simulate_options *options) {
     size_t count = 0;
-    for (uint32_t i = 0; i < options->skip_count; i++) {
+    for (uint32_t i = 0; i < options->skip_count; i++)
         count += 2 * (size_t)options->skips[i].reader_count;
-    }
     return count;
 }
 
@@ -259,12 +255,10 @@ static int enter_table(struct weir__sim *sim) {
     size_t cells = (size_t)table->stage_count * table->micro_batch_count;
     memset(sim->recomputed, 0, cells / 8 + 1);
     sim->actions = sim->barrier_total = 0;
-    for (uint32_t s = 0; s < table->stage_count; s++) {
+    for (uint32_t s = 0; s < table->stage_count; s++)
         sim->stages[s] = (struct weir__sim_stage){.worker = UINT32_MAX};
-    }
-    if (table->lines[0] != 0 || table->lines[table->worker_count] != table->action_count) {
+    if (table->lines[0] != 0 || table->lines[table->worker_count] != table->action_count)
         return WEIR_ERR_SCHEDULE;
-    }
     for (uint32_t w = 0; w < table->worker_count; w++) {
         if (table->lines[w] > table->lines[w + 1]) return WEIR_ERR_SCHEDULE;
     }
@@ -306,16 +300,14 @@ static void cost_stage(struct weir__sim *sim, uint32_t s) {
     struct weir__sim_stage *stage = &sim->stages[s];
     bool last = s + 1 == sim->table->stage_count;
     const double *seconds = options->kind_seconds;
-    if (options->stage_seconds != NULL) {
+    if (options->stage_seconds != NULL)
         seconds = &options->stage_seconds[(size_t)s * WEIR_KIND_COUNT];
-    }
     memcpy(stage->seconds, seconds, sizeof stage->seconds);
     if (s > 0) stage->value_copy = copy_of(sim, s - 1, s, border_bytes(options, s - 1));
     stage->waits_gradient = !last && sim->stages[s + 1].sends && border_differentiable(options, s);
     if (!last) stage->gradient_copy = copy_of(sim, s + 1, s, border_bytes(options, s));
-    if (!last && weir__no_backward(options->no_backward, s) && crosses(sim, s, s + 1)) {
+    if (!last && weir__no_backward(options->no_backward, s) && crosses(sim, s, s + 1))
         stage->ahead = options->ahead;
-    }
     stage->saved = options->saved_bytes != NULL ? options->saved_bytes[s] : 0;
     stage->kept = options->kept_bytes != NULL ? options->kept_bytes[s] : 0;
 }
@@ -326,9 +318,8 @@ typedef void hand_over_fn(struct weir__sim *sim, uint32_t from, uint32_t to, uin
 static void each_value(struct weir__sim *sim, hand_over_fn *visit) {
     for (uint32_t i = 0; i < sim->options->skip_count; i++) {
         const struct weir_simulate_skip *skip = &sim->options->skips[i];
-        for (uint32_t r = 0; r < skip->reader_count; r++) {
+        for (uint32_t r = 0; r < skip->reader_count; r++)
             visit(sim, skip->source, skip->readers[r], skip->bytes);
-        }
     }
 }
 
@@ -337,9 +328,7 @@ static void each_gradient(struct weir__sim *sim, hand_over_fn *visit) {
         const struct weir_simulate_skip *skip = &sim->options->skips[i];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];
-            if (sim->stages[skip->readers[r]].sends) {
-                visit(sim, skip->readers[r], to, skip->bytes);
-            }
+            if (sim->stages[skip->readers[r]].sends) visit(sim, skip->readers[r], to, skip->bytes);
         }
     }
 }
@@ -393,9 +382,8 @@ static bool had_it(const struct weir__sim *sim, const struct weir_simulate_skip 
     assert(reader < skip->reader_count);
     uint32_t worker = sim->stages[skip->readers[reader]].worker;
     bool had = sim->stages[skip->source].worker == worker;
-    for (uint32_t r = 0; !had && r < reader; r++) {
+    for (uint32_t r = 0; !had && r < reader; r++)
         had = sim->stages[skip->readers[r]].worker == worker;
-    }
     return had;
 }
 
@@ -420,9 +408,8 @@ static void count_moves(const struct weir__sim *sim, struct weir_prediction *pre
         move(prediction, border_bytes(sim->options, s));
         if (back) move(prediction, border_bytes(sim->options, s));
     }
-    for (uint32_t i = 0; i < sim->options->skip_count; i++) {
+    for (uint32_t i = 0; i < sim->options->skip_count; i++)
         move_skip(sim, &sim->options->skips[i], prediction);
-    }
     prediction->moved_bytes *= sim->table->micro_batch_count;
     prediction->transfers *= sim->table->micro_batch_count;
 }
@@ -461,9 +448,8 @@ static void read_run(const struct weir__sim *sim, struct weir_prediction *predic
         busy += worker->busy;
         prediction->bubble_steady = fmax(prediction->bubble_steady, steady);
     }
-    for (uint32_t s = 0; s < table->stage_count; s++) {
+    for (uint32_t s = 0; s < table->stage_count; s++)
         sim->stage_peaks[s] = sim->stages[s].activations.peak;
-    }
     prediction->bubble = sim->step > 0.0 ? 1.0 - busy / (table->worker_count * sim->step) : 0.0;
     prediction->workers = sim->predicted;
     prediction->stage_peak_activations = sim->stage_peaks;

@@ -19,8 +19,8 @@ struct weir__sim_cell {
     double forward, gradient;
 };
 
-/** What is live at once, by amounts that start and end in order of time. What starts at `at` is
- * held back until time has passed, so that ends at the same instant come first. */
+/** What is live at once. Amounts begin and end in order of time. What begins at the time `at` waits
+ * in `held` until time has passed, so that what ends at the same time is taken off first. */
 struct weir__sim_amount {
     uint64_t now, held, peak;
     double at;
