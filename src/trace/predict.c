@@ -63,7 +63,7 @@ int weir__predict_options(const struct weir__setup *setup, const struct weir__pr
     options->no_backward = setup->flow.no_backward;
     if (own->link == WEIR_LINK_COPY) options->link.latency = (double)own->link_delay_ns * 1e-9;
     int status = take_borders(setup, rows, pool, options);
-    if (status == WEIR_OK) status = take_skips(setup, rows, pool, options);
-    if (status == WEIR_OK) status = take_orders(&prepared->orders, pool, options);
-    return status;
+    if (status != WEIR_OK) return status;
+    if ((status = take_skips(setup, rows, pool, options)) != WEIR_OK) return status;
+    return take_orders(&prepared->orders, pool, options);
 }

@@ -92,9 +92,8 @@ int weir__times_report(struct weir__times *t, struct weir_worker_time *workers,
     }
     report->bubble = 1.0 - busy / (report->worker_count * report->makespan);
     report->recompute_hidden = hidden_part(t);
-    status = weir__times_model_medians(t);
-    if (status == WEIR_OK) status = weir__times_replay_table(t, &report->critical_path);
-    return status;
+    if ((status = weir__times_model_medians(t)) != WEIR_OK) return status;
+    return weir__times_replay_table(t, &report->critical_path);
 }
 
 int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report) {
@@ -104,7 +103,9 @@ int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report) {
     int status = weir__stamps_read(pipe);
     if (status != WEIR_OK) return status;
     status = weir__times_init(&t, pipe, pipe->last, NULL);
-    if (status == WEIR_OK) status = weir__times_report(&t, pipe->times, report);
+    if (status != WEIR_OK) goto out;
+    status = weir__times_report(&t, pipe->times, report);
+out:
     weir__times_clean_up(&t);
     return status;
 }

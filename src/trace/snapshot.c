@@ -161,9 +161,9 @@ static int analyse(struct weir__snapshot_state *s, struct weir__times *t) {
     struct weir_worker_time *times = weir__pool_take(&s->pool, workers, sizeof *times);
     if (times == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__times_report(t, times, &s->shown.report);
-    if (status == WEIR_OK) status = weir__times_what_if(t, s->shown.what_if);
-    if (status == WEIR_OK) status = fill_actions(s, t);
-    return status;
+    if (status != WEIR_OK) return status;
+    if ((status = weir__times_what_if(t, s->shown.what_if)) != WEIR_OK) return status;
+    return fill_actions(s, t);
 }
 
 static int fill_times(struct weir__snapshot_state *s) {
@@ -176,7 +176,9 @@ static int fill_times(struct weir__snapshot_state *s) {
         first_event[w] = worker->event_count - weir__trace_count(worker) + s->event_begin[w];
     }
     int status = weir__times_init(&t, s->pipe, s->of.prepared, first_event);
-    if (status == WEIR_OK) status = analyse(s, &t);
+    if (status != WEIR_OK) goto out;
+    status = analyse(s, &t);
+out:
     weir__times_clean_up(&t);
     return status;
 }
@@ -263,13 +265,13 @@ static int fill_options(struct weir__snapshot_state *s) {
 
 static int fill(struct weir__snapshot_state *s, uint64_t step) {
     int status = weir__snapshot_choose(s, step);
-    if (status == WEIR_OK) status = find_rows(s);
-    if (status == WEIR_OK) status = fill_times(s);
-    if (status == WEIR_OK) status = weir__snapshot_predict(s);
-    if (status == WEIR_OK) status = fill_stages(s);
-    if (status == WEIR_OK) status = fill_workers(s);
-    if (status == WEIR_OK) status = fill_options(s);
-    return status;
+    if (status != WEIR_OK) return status;
+    if ((status = find_rows(s)) != WEIR_OK) return status;
+    if ((status = fill_times(s)) != WEIR_OK) return status;
+    if ((status = weir__snapshot_predict(s)) != WEIR_OK) return status;
+    if ((status = fill_stages(s)) != WEIR_OK) return status;
+    if ((status = fill_workers(s)) != WEIR_OK) return status;
+    return fill_options(s);
 }
 
 int weir_snapshot_new(const struct weir_pipe *pipe, uint64_t step,

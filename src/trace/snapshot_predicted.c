@@ -85,7 +85,9 @@ static int simulate(struct weir__snapshot_state *s, const double *seconds) {
     status = weir_simulator_new(s->pool.allocator, &simulator);
     if (status != WEIR_OK) return status;
     status = weir_simulate(simulator, &options, NULL, &prediction);
-    if (status == WEIR_OK) status = keep(s, &prediction);
+    if (status != WEIR_OK) goto out;
+    status = keep(s, &prediction);
+out:
     weir_simulator_destroy(simulator);
     return status;
 }
@@ -96,5 +98,6 @@ int weir__snapshot_predict(struct weir__snapshot_state *s) {
     double *seconds = weir__pool_take(&s->pool, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);
     if (seconds == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = fill_medians(s, seconds);
-    return status == WEIR_OK ? simulate(s, seconds) : status;
+    if (status != WEIR_OK) return status;
+    return simulate(s, seconds);
 }

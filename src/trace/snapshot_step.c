@@ -98,8 +98,8 @@ static int find_step(const struct weir__kept_step *kept, uint32_t count, uint64_
 
 static int choose(struct weir__snapshot_state *s, uint64_t step, struct weir__kept_step *kept) {
     uint32_t count = read_steps(s->pipe, kept);
-    int status = count > 0 ? WEIR_OK : WEIR_ERR_NOT_FOUND;
-    if (step != 0) status = find_step(kept, count, step, &s->of);
+    if (count == 0) return WEIR_ERR_NOT_FOUND;
+    int status = step != 0 ? find_step(kept, count, step, &s->of) : WEIR_OK;
     if (status != WEIR_OK) return status;
     count = drop_odd_ones(kept, count);
     qsort(kept, count, sizeof *kept, by_makespan);
@@ -127,7 +127,9 @@ int weir__snapshot_choose(struct weir__snapshot_state *s, uint64_t step) {
     struct weir__kept_step *kept = weir__acquire(allocator, most, sizeof *kept);
     if (kept == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = choose(s, step, kept);
-    if (status == WEIR_OK) status = list_others(s, kept);
+    if (status != WEIR_OK) goto out;
+    status = list_others(s, kept);
+out:
     weir__release(allocator, kept, most, sizeof *kept);
     return status;
 }

@@ -91,22 +91,21 @@ static int answer(struct parts *p, double *changed, double *of_stage, double wha
     struct weir__times *t = p->times;
     const double *busy = p->busy, *copying = p->copying, *host = p->host, *delay = p->delay;
     int status = replay(p, busy, copying, host, delay, &what_if[WEIR_WHAT_IF_MEASURED]);
+    if (status != WEIR_OK) return status;
     equal_stages(p, of_stage, changed);
-    if (status == WEIR_OK)
-        status = replay(p, changed, copying, host, delay, &what_if[WEIR_WHAT_IF_EQUAL_STAGES]);
-    if (status == WEIR_OK) status = weir__times_model_medians(t);
+    status = replay(p, changed, copying, host, delay, &what_if[WEIR_WHAT_IF_EQUAL_STAGES]);
+    if (status != WEIR_OK) return status;
+    if ((status = weir__times_model_medians(t)) != WEIR_OK) return status;
     memcpy(changed, t->model, t->table->action_count * sizeof *changed);
-    if (status == WEIR_OK)
-        status = replay(p, changed, copying, host, delay, &what_if[WEIR_WHAT_IF_STEADY_TIMES]);
-    if (status == WEIR_OK)
-        status = replay(p, busy, NULL, host, NULL, &what_if[WEIR_WHAT_IF_FREE_COPIES]);
-    if (status == WEIR_OK)
-        status = replay(p, busy, copying, NULL, delay, &what_if[WEIR_WHAT_IF_FREE_HOST]);
-    free_recompute(p, changed);
-    if (status == WEIR_OK)
-        status = replay(p, changed, copying, host, delay, &what_if[WEIR_WHAT_IF_FREE_RECOMPUTE]);
+    status = replay(p, changed, copying, host, delay, &what_if[WEIR_WHAT_IF_STEADY_TIMES]);
+    if (status != WEIR_OK) return status;
+    status = replay(p, busy, NULL, host, NULL, &what_if[WEIR_WHAT_IF_FREE_COPIES]);
+    if (status != WEIR_OK) return status;
+    status = replay(p, busy, copying, NULL, delay, &what_if[WEIR_WHAT_IF_FREE_HOST]);
+    if (status != WEIR_OK) return status;
     what_if[WEIR_WHAT_IF_NO_WAITING] = mean_busy(p);
-    return status;
+    free_recompute(p, changed);
+    return replay(p, changed, copying, host, delay, &what_if[WEIR_WHAT_IF_FREE_RECOMPUTE]);
 }
 
 int weir__times_what_if(struct weir__times *t, double what_if[]) {

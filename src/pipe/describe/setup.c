@@ -206,12 +206,15 @@ static int measure_rows(struct weir__setup *setup) {
     setup->output_row_bytes = weir__pool_take(&setup->pool, last->output_count, sizeof(size_t));
     if (setup->input_row_bytes == NULL || setup->output_row_bytes == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
-    int status = WEIR_OK;
-    for (uint32_t k = 0; status == WEIR_OK && k < own->input_count; k++)
-        status = weir__tensor_bytes(&own->inputs[k].tensor, 1, &setup->input_row_bytes[k]);
-    for (uint32_t k = 0; status == WEIR_OK && k < last->output_count; k++)
-        status = weir__tensor_bytes(&last->outputs[k], 1, &setup->output_row_bytes[k]);
-    return status;
+    for (uint32_t k = 0; k < own->input_count; k++) {
+        int status = weir__tensor_bytes(&own->inputs[k].tensor, 1, &setup->input_row_bytes[k]);
+        if (status != WEIR_OK) return status;
+    }
+    for (uint32_t k = 0; k < last->output_count; k++) {
+        int status = weir__tensor_bytes(&last->outputs[k], 1, &setup->output_row_bytes[k]);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 /* Drivers are asked only where it matters, and once for each device. */
@@ -305,17 +308,18 @@ static int copy_all(struct weir__setup *setup, const struct weir_pipe_options *o
     if (status != WEIR_OK) return status;
     struct owner_names names = {.options = options};
     status = weir__skip_verify(list.decls, list.count, owner_name, &names, faults);
-    for (uint32_t s = 0; status == WEIR_OK && s < count; s++)
-        status = copy_stage(setup, options, s);
-    if (status == WEIR_OK) status = copy_inputs(setup);
-    if (status == WEIR_OK) status = measure_rows(setup);
-    if (status == WEIR_OK) status = copy_texts(setup);
-    if (status == WEIR_OK) status = take_routes(setup, options, &list, faults);
-    if (status == WEIR_OK) status = make_flow(setup);
-    if (status == WEIR_OK) status = weir__ties_init(setup);
+    if (status != WEIR_OK) return status;
+    for (uint32_t s = 0; s < count; s++)
+        if ((status = copy_stage(setup, options, s)) != WEIR_OK) return status;
+    if ((status = copy_inputs(setup)) != WEIR_OK) return status;
+    if ((status = measure_rows(setup)) != WEIR_OK) return status;
+    if ((status = copy_texts(setup)) != WEIR_OK) return status;
+    if ((status = take_routes(setup, options, &list, faults)) != WEIR_OK) return status;
+    if ((status = make_flow(setup)) != WEIR_OK) return status;
+    if ((status = weir__ties_init(setup)) != WEIR_OK) return status;
     setup->options.stages = NULL; /* from here on setup->stages */
     for (uint32_t s = 0; s < count; s++) setup->stages[s].stage.ties = NULL; /* setup->ties */
-    return status;
+    return WEIR_OK;
 }
 
 /* The skips' faults next to those that were found already, where the skips can be read. */

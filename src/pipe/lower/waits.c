@@ -420,9 +420,10 @@ int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__set
     for (uint32_t w = 0; w < c.workers; w++) at_once[w] = weir__setup_device(setup, w).synchronous;
     c.at_once = at_once;
     int status = take_nodes(&c);
-    if (status == WEIR_OK) status = sorted_nodes(&c, &order);
-    if (status == WEIR_OK) status = take_handovers(&c);
-    for (uint32_t n = 0; status == WEIR_OK && n < c.nodes; n++)
-        if (!visit(&c, order[n].node)) status = WEIR_ERR_OUT_OF_MEMORY;
-    return status == WEIR_OK ? make_orders(prepared) : status;
+    if (status != WEIR_OK) return status;
+    if ((status = sorted_nodes(&c, &order)) != WEIR_OK) return status;
+    if ((status = take_handovers(&c)) != WEIR_OK) return status;
+    for (uint32_t n = 0; n < c.nodes; n++)
+        if (!visit(&c, order[n].node)) return WEIR_ERR_OUT_OF_MEMORY;
+    return make_orders(prepared);
 }

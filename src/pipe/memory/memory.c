@@ -297,9 +297,11 @@ int weir__memory_pack(struct weir__memory *memory, const struct weir_table *tabl
     struct weir__pack_item *items[2];
     if (!take_items(memory, table->worker_count, items)) return WEIR_ERR_OUT_OF_MEMORY;
     uint32_t whole = memory->block_count;
-    for (uint32_t w = 0; status == WEIR_OK && w < table->worker_count; w++)
+    for (uint32_t w = 0; w < table->worker_count; w++) {
         status = pack_worker(memory, w, items, &arena_bytes[w], &bounds[w]);
-    if (status != WEIR_OK || memory->block_count == whole) return status;
+        if (status != WEIR_OK) return status;
+    }
+    if (memory->block_count == whole) return WEIR_OK;
     return list_by_worker(memory, table->worker_count) ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 

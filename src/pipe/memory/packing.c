@@ -227,13 +227,19 @@ static int pack_all(struct weir__packing *p) {
     pack_by_times(p, &gaps, few ? 1 : WEIR__PACK_ROUNDINGS);
     if (weir__packing_is_good(p)) return WEIR_OK;
     int status = few ? weir__packing_lists(p) : WEIR_OK;
-    if (status == WEIR_OK && !weir__packing_is_good(p)) status = weir__packing_skyline(p);
+    if (status != WEIR_OK || weir__packing_is_good(p)) return status;
+    if ((status = weir__packing_skyline(p)) != WEIR_OK) return status;
     bool far = weir__packing_is_far(p->options, p->best, p->bound);
-    return status == WEIR_OK && p->options->search && few && far ? weir__packing_repair(p) : status;
+    return p->options->search && few && far ? weir__packing_repair(p) : WEIR_OK;
 }
 
-/* What was looked for in vain may have hidden what is nearly as good. */
-static int pack_wide(struct weir__packing *p) {
+/* What was looked for in vain may have hidden what is nearly as good: then the fit is dropped. */
+static int rank_and_pack(struct weir__packing *p) {
+    int status = rank(p);
+    if (status != WEIR_OK) return status;
+    p->bound = find_bound(p);
+    status = pack_all(p);
+    if (status != WEIR_OK || p->options->fit == 0 || p->best <= p->options->fit) return status;
     struct weir__pack_options wide = *p->options;
     wide.fit = 0;
     p->options = &wide;
@@ -246,13 +252,8 @@ int weir__packing_run(struct weir__pack_item *items, uint32_t count,
     *bytes = *bound = 0;
     if (count == 0) return WEIR_OK;
     weir__pool_init(&p.pool, options->allocator);
-    int status = rank(&p);
-    if (status == WEIR_OK) {
-        p.bound = find_bound(&p);
-        status = pack_all(&p);
-        if (status == WEIR_OK && options->fit > 0 && p.best > options->fit) status = pack_wide(&p);
-        *bytes = p.best, *bound = p.bound;
-    }
+    int status = rank_and_pack(&p);
+    if (status == WEIR_OK) *bytes = p.best, *bound = p.bound;
     weir__pool_clean_up(&p.pool);
     return status;
 }

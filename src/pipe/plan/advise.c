@@ -63,43 +63,44 @@ static int add(struct candidates *all, const struct weir_pipe_options *options) 
 
 static int add_chunks(struct candidates *all, struct weir_pipe_options options) {
     uint32_t most = all->given->table_csv != NULL ? all->given->chunks : UINT32_MAX;
-    int status = add(all, &options);
-    while (status == WEIR_OK && options.chunks <= most / 2 &&
-           2 * (int64_t)options.chunks <= options.rows) {
-        options.chunks *= 2;
-        status = add(all, &options);
+    for (;; options.chunks *= 2) {
+        int status = add(all, &options);
+        if (status != WEIR_OK) return status;
+        if (options.chunks > most / 2 || 2 * (int64_t)options.chunks > options.rows) return WEIR_OK;
     }
-    return status;
 }
 
 static int add_modes(struct candidates *all, struct weir_pipe_options options) {
     static const enum weir_checkpoint modes[] = {WEIR_CHECKPOINT_EXCEPT_LAST,
                                                  WEIR_CHECKPOINT_ALWAYS};
     int status = add_chunks(all, options);
-    for (size_t i = 0; status == WEIR_OK && !options.infer_only && i < WEIR__COUNT_OF(modes); i++) {
+    if (status != WEIR_OK || options.infer_only) return status;
+    for (size_t i = 0; i < WEIR__COUNT_OF(modes); i++) {
         options.checkpoint = modes[i];
         options.stage_checkpoint = NULL;
         options.recompute_late = all->given->recompute_late;
-        status = add_chunks(all, options);
+        if ((status = add_chunks(all, options)) != WEIR_OK) return status;
+        if (all->given->recompute_late) continue;
         options.recompute_late = true;
-        if (status == WEIR_OK && !all->given->recompute_late) status = add_chunks(all, options);
+        if ((status = add_chunks(all, options)) != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static int add_all(struct candidates *all) {
     struct weir_pipe_options options = *all->given;
     int status = add_modes(all, options);
+    if (status != WEIR_OK) return status;
     options.table_csv = NULL;
     options.table_csv_bytes = 0;
-    for (uint32_t i = 0; status == WEIR_OK && weir_schedule_name(i) != NULL; i++) {
+    for (uint32_t i = 0; weir_schedule_name(i) != NULL; i++) {
         options.schedule = weir_schedule_name(i);
         if (weir_schedule_is_searched(options.schedule)) continue;
         if (all->given->table_csv == NULL && strcmp(options.schedule, all->given->schedule) == 0)
             continue;
-        status = add_modes(all, options);
+        if ((status = add_modes(all, options)) != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* The number of chunks as it is goes first: another changes results' bits, and how much slower
@@ -141,9 +142,10 @@ static bool fits(const struct candidate *candidate, size_t *bytes, int *status) 
 }
 
 static int choose(struct candidates *all, double step, struct weir__advice *advice) {
+    int status = add_all(all);
+    if (status != WEIR_OK) return status;
     if (all->count > 1) qsort(all->list, all->count, sizeof *all->list, by_step);
     for (uint32_t i = 0; i < all->count && !advice->found; i++) {
-        int status;
         advice->found = fits(&all->list[i], &advice->bytes, &status);
         if (status == WEIR_ERR_OUT_OF_MEMORY) return status;
         advice->options = all->list[i].options;
@@ -160,8 +162,7 @@ int weir__plan_advise(const struct weir_pipe_options *options, double step,
     *advice = (struct weir__advice){0};
     all.list = weir__acquire(options->allocator, CANDIDATES_MAX, sizeof *all.list);
     if (all.list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = add_all(&all);
-    if (status == WEIR_OK) status = choose(&all, step, advice);
+    int status = choose(&all, step, advice);
     weir__release(options->allocator, all.list, CANDIDATES_MAX, sizeof *all.list);
     return status;
 }

@@ -107,16 +107,18 @@ int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **
                        uint32_t *count, struct weir_faults *faults) {
     int64_t rows[WEIR__ROW_COUNTS];
     uint32_t row_counts = worst_rows(setup, rows);
-    int status = WEIR_OK;
     *count = 0;
-    for (uint32_t i = 0; i < row_counts; i++)
-        for (int infer = setup->options.infer_only; status == WEIR_OK && infer < 2; infer++)
-            status = weir__prepared_new(setup, rows[i], infer != 0, prepared, count, faults);
-    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < row_counts; i++) {
+        for (int infer = setup->options.infer_only; infer < 2; infer++) {
+            int status = weir__prepared_new(setup, rows[i], infer != 0, prepared, count, faults);
+            if (status != WEIR_OK) return status;
+        }
+    }
     assert(*count <= WEIR__PREPARED_MAX);
     bool right = check_apart(setup, prepared[0]->table->worker_count, faults);
-    status = check_devices(setup, prepared[0]->table->worker_count, faults);
-    return status == WEIR_OK && !right ? WEIR_ERR_CONFIG : status;
+    int status = check_devices(setup, prepared[0]->table->worker_count, faults);
+    if (status != WEIR_OK) return status;
+    return right ? WEIR_OK : WEIR_ERR_CONFIG;
 }
 
 /* ---- whether it fits ---- */
@@ -240,11 +242,14 @@ int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *cons
     *plan =
         (struct weir_plan){workers, devices, curves, receives, copies, pinned, prepared->makespan};
     int status = weir__memory_peaks(&prepared->memory, workers, bytes, devices);
-    if (status == WEIR_OK) status = weir__plan_count_pinned(setup, list, count, pinned);
-    if (status == WEIR_OK) status = weir__plan_receives(prepared, receives);
-    for (uint32_t w = 0; status == WEIR_OK && w < workers; w++)
+    if (status != WEIR_OK) return status;
+    if ((status = weir__plan_count_pinned(setup, list, count, pinned)) != WEIR_OK) return status;
+    if ((status = weir__plan_receives(prepared, receives)) != WEIR_OK) return status;
+    for (uint32_t w = 0; w < workers; w++) {
         status = fill_curve(prepared, w, moments, pool, &curves[w]);
-    return status;
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 /* ---- public ---- */
@@ -268,22 +273,32 @@ static int check_places(struct weir__setup *setup, uint32_t workers, struct weir
     return weir__place_check(setup->options.allocator, &request, faults);
 }
 
+static int fill(const struct weir_pipe_options *options, struct weir__setup *setup,
+                struct weir__prepared *const *prepared, uint32_t count, struct weir_faults *faults,
+                struct plan_storage *own) {
+    uint32_t workers = prepared[0]->table->worker_count;
+    size_t *bytes = weir__pool_take(&setup->pool, workers, sizeof *bytes);
+    if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = WEIR_OK;
+    if (setup->estimate)
+        largest(prepared, count, bytes);
+    else
+        status = weir__plan_arenas(setup, options, prepared, count, bytes, faults);
+    if (status != WEIR_OK) return status;
+    status = weir__plan_fill(setup, prepared, count, bytes, &own->pool, &own->plan);
+    if (status != WEIR_OK || setup->estimate) return status;
+    return check_places(setup, workers, faults);
+}
+
 static int make_plan(const struct weir_pipe_options *options, struct weir__setup *setup,
                      struct weir_faults *faults, struct plan_storage *own) {
     struct weir__prepared *prepared[WEIR__PREPARED_MAX];
     uint32_t count = 0;
+    weir__pool_init(&own->pool, options->allocator);
     int status = weir__plan_prepare(setup, prepared, &count, faults);
-    if (status == WEIR_OK) {
-        uint32_t workers = prepared[0]->table->worker_count;
-        size_t *bytes = weir__pool_take(&setup->pool, workers, sizeof *bytes);
-        if (bytes == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
-        if (status == WEIR_OK && setup->estimate) largest(prepared, count, bytes);
-        if (status == WEIR_OK && !setup->estimate)
-            status = weir__plan_arenas(setup, options, prepared, count, bytes, faults);
-        if (status == WEIR_OK)
-            status = weir__plan_fill(setup, prepared, count, bytes, &own->pool, &own->plan);
-        if (status == WEIR_OK && !setup->estimate) status = check_places(setup, workers, faults);
-    }
+    if (status != WEIR_OK) goto out;
+    status = fill(options, setup, prepared, count, faults, own);
+out:
     weir__prepared_destroy(options->allocator, prepared, count);
     return status;
 }
@@ -296,9 +311,7 @@ static int new_plan(const struct weir_pipe_options *options, bool estimate,
     if (status != WEIR_OK) return status;
     setup.estimate = estimate;
     struct plan_storage *own = weir__acquire(options->allocator, 1, sizeof *own);
-    status = own == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    if (own != NULL) weir__pool_init(&own->pool, options->allocator);
-    if (status == WEIR_OK) status = make_plan(options, &setup, faults, own);
+    status = own == NULL ? WEIR_ERR_OUT_OF_MEMORY : make_plan(options, &setup, faults, own);
     weir__setup_clean_up(&setup);
     if (status == WEIR_OK)
         *plan = &own->plan;

@@ -83,7 +83,10 @@ static int find_phases(struct weir__prepared *prepared) {
     return WEIR_OK;
 }
 
-static int check_areas(const struct weir_stage_bytes *bytes) {
+static int measure_size(const struct weir_stage *stage, int64_t rows,
+                        struct weir_stage_bytes *bytes) {
+    int status = stage->calls->measure(stage->context, rows, bytes);
+    if (status != WEIR_OK) return status;
     for (uint32_t a = 0; a < bytes->area_count; a++)
         if ((uint32_t)bytes->areas[a].life > WEIR_AREA_LEFT_FOR_WEIGHT) return WEIR_ERR_ARGUMENT;
     return WEIR_OK;
@@ -98,8 +101,7 @@ static int measure(const struct weir__prepared *prepared, const struct weir__set
         const struct weir_stage *stage = &setup->stages[s].stage;
         for (uint32_t i = 0; i < count && stage->calls->measure != NULL; i++) {
             bytes[2 * s + i].phases = prepared->phases[s];
-            int status = stage->calls->measure(stage->context, sizes[i], &bytes[2 * s + i]);
-            if (status == WEIR_OK) status = check_areas(&bytes[2 * s + i]);
+            int status = measure_size(stage, sizes[i], &bytes[2 * s + i]);
             if (status == WEIR_OK) continue;
             char text[96];
             weir_faults_add(faults, "%s: measuring %lld row%s failed: %s",
@@ -415,7 +417,8 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
         prepared->arena_bytes[w] = setup->arena_bytes[w];
     int status =
         weir__memory_pack(memory, table, start, end, prepared->arena_bytes, prepared->bounds);
-    return status == WEIR_OK ? weir__prepared_waits(prepared, setup, start, end) : status;
+    if (status != WEIR_OK) return status;
+    return weir__prepared_waits(prepared, setup, start, end);
 }
 
 static int make_stage_workers(struct weir__prepared *prepared) {
@@ -430,10 +433,11 @@ static int make_stage_workers(struct weir__prepared *prepared) {
 static int outline(struct weir__prepared *prepared, const struct weir__setup *setup,
                    struct weir_faults *faults) {
     int status = make_table(prepared, setup, faults);
-    if (status == WEIR_OK) status = derive(prepared, setup);
-    if (status == WEIR_OK) status = make_stage_workers(prepared);
-    if (status == WEIR_OK) status = make_views(prepared, setup);
-    return status == WEIR_OK ? replay_table(prepared, setup) : status;
+    if (status != WEIR_OK) return status;
+    if ((status = derive(prepared, setup)) != WEIR_OK) return status;
+    if ((status = make_stage_workers(prepared)) != WEIR_OK) return status;
+    if ((status = make_views(prepared, setup)) != WEIR_OK) return status;
+    return replay_table(prepared, setup);
 }
 
 static int build(struct weir__prepared *prepared, const struct weir__setup *setup,
@@ -443,17 +447,17 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
     struct weir_stage_bytes *bytes =
         weir__pool_take(&prepared->pool, 2 * (size_t)setup->flow.stage_count, sizeof *bytes);
     if (bytes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    status = check_callbacks(prepared, setup, faults);
-    if (status == WEIR_OK) status = make_calls(prepared, setup);
-    if (status == WEIR_OK) status = find_phases(prepared);
-    if (status == WEIR_OK) status = measure(prepared, setup, bytes, faults);
-    if (status == WEIR_OK) status = find_tails(prepared);
-    if (status != WEIR_OK) return status;
+    if ((status = check_callbacks(prepared, setup, faults)) != WEIR_OK) return status;
+    if ((status = make_calls(prepared, setup)) != WEIR_OK) return status;
+    if ((status = find_phases(prepared)) != WEIR_OK) return status;
+    if ((status = measure(prepared, setup, bytes, faults)) != WEIR_OK) return status;
+    if ((status = find_tails(prepared)) != WEIR_OK) return status;
     status = weir__prepared_lifetimes(prepared, setup, bytes);
     if (status == WEIR_ERR_OVERFLOW)
         weir_faults_add(faults, "all sizes together overflow: use fewer rows or smaller stages");
-    if (status == WEIR_OK && !weir__ties_take(prepared, setup)) status = WEIR_ERR_OUT_OF_MEMORY;
-    return status == WEIR_OK ? plan(prepared, setup) : status;
+    if (status != WEIR_OK) return status;
+    if (!weir__ties_take(prepared, setup)) return WEIR_ERR_OUT_OF_MEMORY;
+    return plan(prepared, setup);
 }
 
 static void begin(struct weir__prepared *prepared, const struct weir__setup *setup, int64_t rows,

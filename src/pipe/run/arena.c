@@ -58,7 +58,8 @@ int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t b
     *arena = (struct weir__arena){.lasting_bytes = lasting_bytes,
                                   .working_bytes = bytes - lasting_bytes};
     int status = acquire(worker, arena->lasting_bytes, &arena->lasting);
-    return status == WEIR_OK ? acquire(worker, arena->working_bytes, &arena->working) : status;
+    if (status != WEIR_OK) return status;
+    return acquire(worker, arena->working_bytes, &arena->working);
 }
 
 void weir__arena_clean_up(struct weir__worker *worker) {
@@ -70,11 +71,11 @@ void weir__arena_clean_up(struct weir__worker *worker) {
 
 int weir__arena_settle(struct weir__worker *worker, struct weir_error *error) {
     struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    arena->touched = false;
     int status =
         settle(worker, arena->lasting, arena->lasting_bytes, &arena->lasting_pinned, error);
-    if (status == WEIR_OK)
-        status =
-            settle(worker, arena->working, arena->working_bytes, &arena->working_pinned, error);
+    if (status != WEIR_OK) return status;
+    status = settle(worker, arena->working, arena->working_bytes, &arena->working_pinned, error);
     arena->touched = status == WEIR_OK;
     return status;
 }

@@ -77,15 +77,15 @@ static void share_numbers(struct weir_pipe *pipe) {
 
 static int make_plan(struct weir_pipe *pipe, const struct weir_pipe_options *options,
                      struct weir_faults *faults) {
+    struct weir__setup *setup = &pipe->setup;
     size_t *bytes = pipe->arena_bytes;
-    int status = weir__plan_arenas(&pipe->setup, options, pipe->prepared, pipe->prepared_count,
-                                   bytes, faults);
-    if (status == WEIR_OK)
-        status = weir__plan_fill(&pipe->setup, pipe->prepared, pipe->prepared_count, bytes,
-                                 &pipe->setup.pool, &pipe->plan);
-    pipe->setup.arena_bytes = bytes;
-    pipe->setup.placed = pipe->prepared[0]->exported;
-    return status;
+    int status =
+        weir__plan_arenas(setup, options, pipe->prepared, pipe->prepared_count, bytes, faults);
+    if (status != WEIR_OK) return status;
+    setup->arena_bytes = bytes;
+    setup->placed = pipe->prepared[0]->exported;
+    return weir__plan_fill(setup, pipe->prepared, pipe->prepared_count, bytes, &setup->pool,
+                           &pipe->plan);
 }
 
 static bool decide_spinning(const struct weir_pipe *pipe) {
@@ -117,8 +117,8 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
         weir__pool_take(&pipe->setup.pool, pipe->worker_count, sizeof *gpus);
     if (gpus == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__machine_new(options->allocator, &pipe->machine);
-    if (status == WEIR_OK) status = find_near(pipe, gpus);
     if (status != WEIR_OK) return status;
+    if ((status = find_near(pipe, gpus)) != WEIR_OK) return status;
     struct weir__place_request request = {.bind = options->bind,
                                           .workers = pipe->worker_count,
                                           .threads = options->threads_per_worker,
@@ -149,14 +149,14 @@ static int init_behind(struct weir__worker *worker) {
 }
 
 static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
-    int status = WEIR_OK;
-    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++) {
+    for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
         worker->pipe = pipe;
         worker->index = w;
-        status = weir__plan_device(&pipe->setup, w, faults, &worker->device);
+        int status = weir__plan_device(&pipe->setup, w, faults, &worker->device);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* Copies of as many steps as the worker's events are kept of. */
@@ -188,8 +188,8 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
         weir__pool_take(&pipe->setup.pool, worker->event_capacity, sizeof *worker->events);
     if (worker->events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = take_copy_events(worker);
-    if (status == WEIR_OK) status = init_behind(worker);
     if (status != WEIR_OK) return status;
+    if ((status = init_behind(worker)) != WEIR_OK) return status;
     struct weir__machine_facts facts;
     weir__machine_facts(pipe->machine, &facts);
     worker->device->stream_min = weir__copy_stream_min(facts.l3_bytes);
@@ -232,18 +232,25 @@ void weir__pipe_bind(struct weir_pipe *pipe) {
 
 static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options,
                  struct weir_faults *faults) {
-    int status = take_arrays(pipe);
-    if (status == WEIR_OK) status = make_plan(pipe, options, faults);
-    if (status == WEIR_OK) status = open_devices(pipe, faults);
-    if (status == WEIR_OK) status = place(pipe, faults);
-    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
-        status = init_worker(pipe, w, faults);
-    if (status == WEIR_OK) status = take_numbers(pipe);
-    for (uint32_t i = 0; status == WEIR_OK && i < pipe->prepared_count; i++)
-        status = weir__streams_prepare(pipe, pipe->prepared[i]);
-    if (status == WEIR_OK) status = start_workers(pipe, faults);
-    if (status == WEIR_OK) status = attach_stages(pipe, faults);
+    struct weir__pool *pool = &pipe->setup.pool;
+    pipe->prepared_capacity = WEIR__PREPARED_MAX;
+    pipe->prepared = weir__pool_take(pool, WEIR__PREPARED_MAX, sizeof *pipe->prepared);
+    if (pipe->prepared == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir__plan_prepare(&pipe->setup, pipe->prepared, &pipe->prepared_count, faults);
     if (status != WEIR_OK) return status;
+    pipe->worker_count = pipe->prepared[0]->table->worker_count;
+    status = take_arrays(pipe);
+    if (status != WEIR_OK) return status;
+    if ((status = make_plan(pipe, options, faults)) != WEIR_OK) return status;
+    if ((status = open_devices(pipe, faults)) != WEIR_OK) return status;
+    if ((status = place(pipe, faults)) != WEIR_OK) return status;
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if ((status = init_worker(pipe, w, faults)) != WEIR_OK) return status;
+    if ((status = take_numbers(pipe)) != WEIR_OK) return status;
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        if ((status = weir__streams_prepare(pipe, pipe->prepared[i])) != WEIR_OK) return status;
+    if ((status = start_workers(pipe, faults)) != WEIR_OK) return status;
+    if ((status = attach_stages(pipe, faults)) != WEIR_OK) return status;
     share_numbers(pipe);
     weir__pipe_bind(pipe);
     return WEIR_OK;
@@ -270,15 +277,7 @@ int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *f
         weir__release(options->allocator, pipe, 1, sizeof *pipe);
         return status;
     }
-    pipe->prepared_capacity = WEIR__PREPARED_MAX;
-    pipe->prepared = weir__pool_take(&pipe->setup.pool, WEIR__PREPARED_MAX, sizeof *pipe->prepared);
-    status = pipe->prepared == NULL
-                 ? WEIR_ERR_OUT_OF_MEMORY
-                 : weir__plan_prepare(&pipe->setup, pipe->prepared, &pipe->prepared_count, faults);
-    if (status == WEIR_OK) {
-        pipe->worker_count = pipe->prepared[0]->table->worker_count;
-        status = build(pipe, options, faults);
-    }
+    status = build(pipe, options, faults);
     if (status != WEIR_OK) {
         tell_devices(pipe, faults);
         weir_pipe_destroy(pipe);

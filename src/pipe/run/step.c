@@ -287,35 +287,40 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
 
 static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
                     struct weir_step_result *result) {
+    int status = check_step(pipe, step, infer, &result->error);
+    if (status != WEIR_OK) return status;
+    take_step(pipe, step);
+    uint64_t before = weir__now_ns();
+    pipe->step_count++;
+    if (!infer) pipe->last = NULL;
+    int ran = weir__pipe_command(pipe);
+    result->ns = weir__now_ns() - before;
+    status = collect(pipe, infer, ran, result);
+    if (ran == WEIR_OK) weir__stamps_leave(pipe);
+    return status;
+}
+
+static int take_turn(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
+                     struct weir_step_result *result) {
     memset(result, 0, sizeof *result);
     result->gradient_norm = NAN;
     result->error.stage = result->error.micro_batch = -1;
     if (pipe == NULL) return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "the pipe is NULL");
     int status = weir__pipe_enter(pipe, &result->error);
     if (status != WEIR_OK) return status;
-    status = check_step(pipe, step, infer, &result->error);
-    if (status == WEIR_OK) {
-        take_step(pipe, step);
-        uint64_t before = weir__now_ns();
-        pipe->step_count++;
-        if (!infer) pipe->last = NULL;
-        int ran = weir__pipe_command(pipe);
-        result->ns = weir__now_ns() - before;
-        status = collect(pipe, infer, ran, result);
-        if (ran == WEIR_OK) weir__stamps_leave(pipe);
-    }
+    status = run_step(pipe, step, infer, result);
     weir__pipe_leave(pipe);
     return status;
 }
 
 int weir_pipe_step(struct weir_pipe *pipe, const struct weir_step *step,
                    struct weir_step_result *result) {
-    return run_step(pipe, step, false, result);
+    return take_turn(pipe, step, false, result);
 }
 
 int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
                     struct weir_step_result *result) {
-    return run_step(pipe, step, true, result);
+    return take_turn(pipe, step, true, result);
 }
 
 /* ---- further row counts ---- */
@@ -357,23 +362,25 @@ static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
 static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
                          struct weir__prepared *made[2], uint32_t *count,
                          struct weir_faults *faults) {
-    int status = WEIR_OK;
-    for (int infer = !train; status == WEIR_OK && infer < 2; infer++)
-        if (find_prepared(pipe, rows, infer != 0) == NULL)
-            status = weir__prepared_new(&pipe->setup, rows, infer != 0, made, count, faults);
-    return status;
+    for (int infer = !train; infer < 2; infer++) {
+        if (find_prepared(pipe, rows, infer != 0) != NULL) continue;
+        int status = weir__prepared_new(&pipe->setup, rows, infer != 0, made, count, faults);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 static int prepare_streams(struct weir_pipe *pipe, struct weir__prepared *const *made,
                            uint32_t count, struct weir_faults *faults) {
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
-        status = weir__streams_prepare(pipe, made[i]);
-    if (status != WEIR_OK)
+    for (uint32_t i = 0; i < count; i++) {
+        int status = weir__streams_prepare(pipe, made[i]);
+        if (status == WEIR_OK) continue;
         weir_faults_add(faults, "%lld row%s: streams or events for %s cannot be had: %s",
                         (long long)made[0]->rows, weir__s((uint64_t)made[0]->rows),
                         made[0]->rows == 1 ? "it" : "them", weir_status_text(status));
-    return status;
+        return status;
+    }
+    return WEIR_OK;
 }
 
 /* All of it or nothing. Training and inference have the same sizes of micro-batches, and inference
@@ -389,7 +396,8 @@ static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
     status = prepare_streams(pipe, made, count, faults);
     if (status != WEIR_OK) goto fail_keep;
     status = command_workers(pipe, WEIR__COMMAND_PREPARE, made[0], faults);
-    if (status == WEIR_OK) status = keep_prepared(pipe, made, count);
+    if (status != WEIR_OK) goto fail_keep;
+    status = keep_prepared(pipe, made, count);
     if (status != WEIR_OK) goto fail_keep;
     return take_arenas(pipe, faults);
 fail_keep:
@@ -401,6 +409,20 @@ fail_new:
     return status;
 }
 
+static int prepare_new(struct weir_pipe *pipe, int64_t rows, bool train,
+                       struct weir_faults *faults) {
+    if (rows < 1 || rows > pipe->setup.options.rows) {
+        weir_faults_add(faults, "%lld rows: the pipe was built for 1 to %lld", (long long)rows,
+                        (long long)pipe->setup.options.rows);
+        return WEIR_ERR_ARGUMENT;
+    }
+    int status = weir__setup_check_rows(&pipe->setup, rows, faults);
+    if (status != WEIR_OK) return status;
+    train &= !pipe->setup.options.infer_only;
+    if (find_prepared(pipe, rows, !train) != NULL) return WEIR_OK;
+    return prepare_rows(pipe, rows, train, faults);
+}
+
 static int prepare(struct weir_pipe *pipe, int64_t rows, bool train, struct weir_faults *faults) {
     if (pipe == NULL) return WEIR_ERR_ARGUMENT;
     struct weir_error error = {0};
@@ -409,15 +431,7 @@ static int prepare(struct weir_pipe *pipe, int64_t rows, bool train, struct weir
         weir_faults_add(faults, "%s", error.message);
         return status;
     }
-    if (rows < 1 || rows > pipe->setup.options.rows) {
-        weir_faults_add(faults, "%lld rows: the pipe was built for 1 to %lld", (long long)rows,
-                        (long long)pipe->setup.options.rows);
-        status = WEIR_ERR_ARGUMENT;
-    }
-    if (status == WEIR_OK) status = weir__setup_check_rows(&pipe->setup, rows, faults);
-    train &= !pipe->setup.options.infer_only;
-    if (status == WEIR_OK && find_prepared(pipe, rows, !train) == NULL)
-        status = prepare_rows(pipe, rows, train, faults);
+    status = prepare_new(pipe, rows, train, faults);
     weir__pipe_leave(pipe);
     return status;
 }

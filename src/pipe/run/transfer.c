@@ -15,16 +15,16 @@ static int copy_piece(struct weir_stream *stream, void *to, const void *from, si
 static int copy_pieces(struct weir_stream *stream, const struct weir__host_memory *staging,
                        char *to, const char *from, size_t bytes, bool to_device) {
     char *pinned = staging->data;
-    int status = WEIR_OK;
     assert(staging->bytes > 0);
-    for (size_t at = 0; status == WEIR_OK && at < bytes; at += staging->bytes) {
+    for (size_t at = 0; at < bytes; at += staging->bytes) {
         size_t piece = bytes - at < staging->bytes ? bytes - at : staging->bytes;
         if (to_device) memcpy(pinned, from + at, piece);
-        status = to_device ? copy_piece(stream, to + at, pinned, piece)
-                           : copy_piece(stream, pinned, from + at, piece);
-        if (status == WEIR_OK && !to_device) memcpy(to + at, pinned, piece);
+        int status = to_device ? copy_piece(stream, to + at, pinned, piece)
+                               : copy_piece(stream, pinned, from + at, piece);
+        if (status != WEIR_OK) return status;
+        if (!to_device) memcpy(to + at, pinned, piece);
     }
-    return status;
+    return WEIR_OK;
 }
 
 int weir__transfer(struct weir__worker *worker) {

@@ -100,22 +100,23 @@ int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
 /* ---- portals and copies ---- */
 
 static int use_portals(struct weir__run *run, const struct weir__call *call) {
-    int status = WEIR_OK;
     void *memory;
-    for (uint32_t i = call->portal_begin; status == WEIR_OK && i < call->portal_end; i++) {
+    for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
         const struct weir__portal_move *move = &run->prepared->moves[i];
+        int status = WEIR_OK;
         if (move->step == WEIR__PORTAL_DO_USE)
             status = weir__portal_use(move->portal, &memory, &run->error);
         else if (move->step == WEIR__PORTAL_DO_USE_GRADIENT)
             status = weir__portal_use_gradient(move->portal, &memory, &run->error);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static int put_portals(struct weir__run *run, const struct weir__call *call) {
-    int status = WEIR_OK;
-    for (uint32_t i = call->portal_begin; status == WEIR_OK && i < call->portal_end; i++) {
+    for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
         const struct weir__portal_move *move = &run->prepared->moves[i];
+        int status = WEIR_OK;
         if (move->step == WEIR__PORTAL_DO_PUT) {
             weir__portal_reset(move->portal, move->name, move->life);
             status = weir__portal_put(move->portal, move->value, &run->error);
@@ -124,19 +125,20 @@ static int put_portals(struct weir__run *run, const struct weir__call *call) {
         } else if (move->step == WEIR__PORTAL_DO_PUT_GRADIENT) {
             status = weir__portal_put_gradient(move->portal, move->value, &run->error);
         }
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static int make_copies(struct weir__run *run, const struct weir__call *call) {
-    int status = WEIR_OK;
-    for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++) {
+    const struct weir__device_calls *calls = run->worker->device->calls;
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         const struct weir__prepared_copy *copy = &run->prepared->copies[i];
         if (copy->lane != WEIR__NO_LANE) continue;
-        status = run->worker->device->calls->copy(run->worker->stream, copy->to, copy->from,
-                                                  copy->bytes);
+        int status = calls->copy(run->worker->stream, copy->to, copy->from, copy->bytes);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* ---- actions ---- */
@@ -208,10 +210,11 @@ static int do_action(struct weir__run *run, const struct weir__call *call) {
     }
     if (call->run == NULL) return WEIR_OK;
     int status = use_portals(run, call);
-    if (status == WEIR_OK) status = call_stage(run, call);
-    if (status == WEIR_OK) forget_error(run);
-    if (status == WEIR_OK) status = put_portals(run, call);
-    return status == WEIR_OK ? weir__run_returns(run, call) : status;
+    if (status != WEIR_OK) return status;
+    if ((status = call_stage(run, call)) != WEIR_OK) return status;
+    forget_error(run);
+    if ((status = put_portals(run, call)) != WEIR_OK) return status;
+    return weir__run_returns(run, call);
 }
 
 static void stamp(struct weir__run *run, const struct weir__call *call, uint32_t row_index,
@@ -241,9 +244,12 @@ static int own_status(int status) {
 static int wait_inputs(struct weir__run *run, const struct weir__call *call, int32_t *waited_for) {
     int status = weir__run_lanes(run, call);
     *waited_for = weir__run_gates(run, call->wait_begin, call->wait_end);
-    for (uint32_t i = call->wait_begin; status == WEIR_OK && i < call->wait_end; i++)
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         status = weir__run_follow(run, run->worker->stream, &run->prepared->waits[i]);
-    return status;
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 /* What the next action needs may come while this one's callback runs. False: that failed. */
@@ -253,30 +259,45 @@ static bool give_ahead(struct weir__run *run, const struct weir__call *next, uin
     return status == WEIR_OK;
 }
 
+/* What the watchdog sees as busy, and what is given to streams before and behind it. */
+static int run_call(struct weir__run *run, uint32_t action, uint32_t row_index, uint64_t *start) {
+    const struct weir__call *call = &run->prepared->calls[action];
+    struct weir__worker *worker = run->worker;
+    int status = make_copies(run, call);
+    *start = weir__now_ns();
+    if (status != WEIR_OK) return status;
+    atomic_store_explicit(&worker->busy_action, action, memory_order_relaxed);
+    atomic_store_explicit(&worker->busy_since, *start, memory_order_release);
+    status = do_action(run, call);
+    atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
+    if (status != WEIR_OK) return status;
+    return weir__run_signal(run, row_index);
+}
+
 /* False: the step is over for this worker. */
 static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_index) {
     const struct weir__call *call = &run->prepared->calls[action];
     struct weir__worker *worker = run->worker;
     int32_t waited_for;
+    uint64_t start = 0;
     forget_error(run);
     int status = wait_inputs(run, call, &waited_for);
     if (weir__run_has_failed(run)) return false;
+    if (status != WEIR_OK) goto fail;
     bool ahead = worker->copy_streams != NULL && worker->device->calls->synchronous &&
                  row_index + 1 < run->stop;
-    if (status == WEIR_OK && ahead && !give_ahead(run, call + 1, row_index)) return false;
-    if (status == WEIR_OK) status = make_copies(run, call);
-    uint64_t start = weir__now_ns();
-    atomic_store_explicit(&worker->busy_action, action, memory_order_relaxed);
-    atomic_store_explicit(&worker->busy_since, start, memory_order_release);
-    if (status == WEIR_OK) status = do_action(run, call);
-    atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
-    if (status == WEIR_OK) status = weir__run_signal(run, row_index);
+    if (ahead && !give_ahead(run, call + 1, row_index)) return false;
+    status = run_call(run, action, row_index, &start);
+    if (status != WEIR_OK) goto fail;
     stamp(run, call, row_index, start, waited_for);
-    status = weir__run_explain(run, status);
-    if (status != WEIR_OK) weir__pipe_fail(run->pipe, call, own_status(status), &run->error);
     if (weir__run_has_failed(run)) return false;
     weir__gate_advance(&worker->progress, worker->base + row_index + 1);
     return true;
+fail:
+    stamp(run, call, row_index, start != 0 ? start : weir__now_ns(), waited_for);
+    status = weir__run_explain(run, status);
+    weir__pipe_fail(run->pipe, call, own_status(status), &run->error);
+    return false;
 }
 
 static void run_row(struct weir__worker *worker) {
@@ -346,11 +367,12 @@ static int prepare_stage(struct weir__worker *worker, const struct weir__prepare
 
 static int prepare_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
                           struct weir_error *error) {
-    int status = WEIR_OK;
-    for (uint32_t s = 0; s < worker->pipe->setup.flow.stage_count && status == WEIR_OK; s++)
-        if (prepared->stage_worker[s] == worker->index)
-            status = prepare_stage(worker, prepared, s, error);
-    return status;
+    for (uint32_t s = 0; s < worker->pipe->setup.flow.stage_count; s++) {
+        if (prepared->stage_worker[s] != worker->index) continue;
+        int status = prepare_stage(worker, prepared, s, error);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 static int attach_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
@@ -379,23 +401,23 @@ static int attach(struct weir__worker *worker, struct weir_error *error) {
                           worker->index, placement->place.cores, weir_status_text(status));
     const struct weir__device_calls *calls = worker->device->calls;
     status = calls->enter(worker->device);
-    if (status == WEIR_OK) status = weir__arena_settle(worker, error);
-    if (status == WEIR_OK) status = weir__host_memory_settle(worker, error);
-    if (status == WEIR_OK) {
-        status = attach_stages(worker, pipe->prepared[0], error);
-        int finished = calls->stream_finish(worker->stream); /* of those that did not fail */
-        if (status == WEIR_OK) status = finished;
-    }
-    for (uint32_t i = 0; i < pipe->prepared_count && status == WEIR_OK; i++)
-        status = prepare_stages(worker, pipe->prepared[i], error);
-    return status;
+    if (status != WEIR_OK) return status;
+    if ((status = weir__arena_settle(worker, error)) != WEIR_OK) return status;
+    if ((status = weir__host_memory_settle(worker, error)) != WEIR_OK) return status;
+    status = attach_stages(worker, pipe->prepared[0], error);
+    int finished = calls->stream_finish(worker->stream); /* of those that did not fail */
+    if (status != WEIR_OK) return status;
+    if (finished != WEIR_OK) return finished;
+    for (uint32_t i = 0; i < pipe->prepared_count; i++)
+        if ((status = prepare_stages(worker, pipe->prepared[i], error)) != WEIR_OK) return status;
+    return WEIR_OK;
 }
 
 static int prepare(struct weir__worker *worker, struct weir_error *error) {
     int status = weir__host_memory_settle(worker, error);
-    if (status == WEIR_OK) status = weir__arena_settle_grown(worker, error);
-    return status == WEIR_OK ? prepare_stages(worker, worker->pipe->command.prepared, error)
-                             : status;
+    if (status != WEIR_OK) return status;
+    if ((status = weir__arena_settle_grown(worker, error)) != WEIR_OK) return status;
+    return prepare_stages(worker, worker->pipe->command.prepared, error);
 }
 
 /* What a stage frees its stream must be past, also where a prepare callback failed after giving it

@@ -29,14 +29,13 @@ int weir__host_memory_init(struct weir__host_memory *memory, const struct weir__
     int status = host->calls->memory_acquire(host, whole, &data);
     if (status != WEIR_OK) return status;
     int32_t node = worker->pipe->placements[worker->index].memory_node;
-    status = host->calls->memory_touch(host, data, whole, node);
-    if (status == WEIR_OK) status = weir__host_pin(device, data, whole);
-    if (status != WEIR_OK) {
-        host->calls->memory_release(host, data, whole);
-        return status;
-    }
+    if ((status = host->calls->memory_touch(host, data, whole, node)) != WEIR_OK) goto fail;
+    if ((status = weir__host_pin(device, data, whole)) != WEIR_OK) goto fail;
     *memory = (struct weir__host_memory){host, device, data, whole};
     return WEIR_OK;
+fail:
+    host->calls->memory_release(host, data, whole);
+    return status;
 }
 
 void weir__host_memory_clean_up(struct weir__host_memory *memory) {
@@ -88,11 +87,12 @@ void weir__host_memory_forget(struct weir_pipe *pipe) {
 int weir__host_memory_settle(struct weir__worker *worker, struct weir_error *error) {
     struct weir_pipe *pipe = worker->pipe;
     int status = grow(worker, &worker->staging, worker->device, worker->staging_wanted, error);
-    if (status != WEIR_OK) worker->staging_wanted = worker->staging.bytes;
-    for (struct weir__copy_stream *s = worker->copy_streams; status == WEIR_OK && s != NULL;
-         s = s->next)
-        status = grow_hop(worker, &s->hop, error);
-    if (status == WEIR_OK && pipe->numbers_worker == worker->index)
-        status = grow(worker, &pipe->numbers, worker->device, pipe->numbers_bytes, error);
-    return status;
+    if (status != WEIR_OK) {
+        worker->staging_wanted = worker->staging.bytes;
+        return status;
+    }
+    for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next)
+        if ((status = grow_hop(worker, &s->hop, error)) != WEIR_OK) return status;
+    if (pipe->numbers_worker != worker->index) return WEIR_OK;
+    return grow(worker, &pipe->numbers, worker->device, pipe->numbers_bytes, error);
 }

@@ -64,12 +64,13 @@ static int stamp_copy(const struct weir__unstamped *of, struct weir__worker *wor
     uint64_t given = stream->given_ns[2 * copy->place + of->turn], end = 0;
     uint64_t start = stream->free_ns > given ? stream->free_ns : given;
     int status = signal->device->calls->event_time(signal, &end);
-    for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++) {
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = copy->wait_begin; i < copy->wait_end; i++) {
         uint64_t ready = 0;
         status = time_of(of, worker->pipe, &p->waits[i], &ready);
+        if (status != WEIR_OK) return status;
         if (ready > start) start = ready;
     }
-    if (status != WEIR_OK) return status;
     if (end < start) end = start; /* two devices' clocks agree to a microsecond or so */
     stream->free_ns = end;
     record_copy(worker, &(struct weir__copy_event){action->step, start, end, p, first});
@@ -78,13 +79,13 @@ static int stamp_copy(const struct weir__unstamped *of, struct weir__worker *wor
 
 static int stamp_copies(const struct weir__unstamped *of, struct weir__worker *worker,
                         const struct weir__call *call, const struct weir_trace_event *action) {
-    int status = WEIR_OK;
-    for (uint32_t i = call->copy_begin; status == WEIR_OK && i < call->copy_end; i++) {
+    for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         const struct weir__prepared_copy *copy = &of->prepared->copies[i];
-        if (copy->lane != WEIR__NO_LANE && copy->unit == i)
-            status = stamp_copy(of, worker, i, action);
+        if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
+        int status = stamp_copy(of, worker, i, action);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 const struct weir__copy_event *weir__stamps_copy(const struct weir__worker *worker, uint64_t step,
@@ -111,8 +112,8 @@ static int stamp_action(const struct weir__unstamped *of, struct weir__worker *w
     uint64_t start = *before, end = 0;
     int32_t waited_for = -1;
     int status = last_of(of, worker, call, &start, &waited_for);
-    if (status == WEIR_OK) status = signal->device->calls->event_time(signal, &end);
     if (status != WEIR_OK) return status;
+    if ((status = signal->device->calls->event_time(signal, &end)) != WEIR_OK) return status;
     if (event->start > start) start = event->start;
     if (end < start) end = start;
     event->waited_for = waited_for;
@@ -134,14 +135,14 @@ void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped
     if (!of->any || (at_once && worker->copy_streams == NULL)) return;
     for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next) s->free_ns = 0;
     uint64_t before = worker->unstamped_count > 0 ? event_of(worker, 0)->waited : 0;
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < worker->unstamped_count; i++) {
+    for (uint32_t i = 0; i < worker->unstamped_count; i++) {
         const struct weir__prepared *p = of->prepared;
         const struct weir__call *call = &p->calls[p->table->lines[worker->index] + i];
-        status = stamp_copies(of, worker, call, event_of(worker, i));
-        if (status != WEIR_OK) break;
+        int status = stamp_copies(of, worker, call, event_of(worker, i));
+        if (status != WEIR_OK) return;
         status = at_once ? name_copy(of, worker, call, event_of(worker, i))
                          : stamp_action(of, worker, i, &before);
+        if (status != WEIR_OK) return;
     }
 }
 

@@ -93,8 +93,8 @@ static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
     _Static_assert(WEIR__HOP_SLOTS % 2 == 0, "signals come in pairs");
     if (hop->device == NULL) return WEIR_OK;
     int status = grow_signals(pipe, hop->device, WEIR__HOP_SLOTS / 2, &hop->filled);
-    if (status == WEIR_OK)
-        status = grow_signals(pipe, stream->device, WEIR__HOP_SLOTS / 2, &hop->emptied);
+    if (status != WEIR_OK) return status;
+    status = grow_signals(pipe, stream->device, WEIR__HOP_SLOTS / 2, &hop->emptied);
     size_t slot = weir__unit_slot_bytes(prepared, first);
     if (slot > hop->wanted_bytes) hop->wanted_bytes = slot;
     return status;
@@ -127,22 +127,23 @@ static void drop_own_waits(struct weir__prepared *prepared, uint32_t first) {
 }
 
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared) {
-    int status = WEIR_OK;
-    for (uint32_t w = 0; status == WEIR_OK && w < pipe->worker_count; w++)
-        status = prepare_worker(pipe, prepared, w);
-    for (uint32_t l = 0; status == WEIR_OK && l < prepared->lane_count; l++)
-        status = find_stream(pipe, &prepared->lanes[l]);
+    int status;
+    for (uint32_t w = 0; w < pipe->worker_count; w++)
+        if ((status = prepare_worker(pipe, prepared, w)) != WEIR_OK) return status;
+    for (uint32_t l = 0; l < prepared->lane_count; l++)
+        if ((status = find_stream(pipe, &prepared->lanes[l])) != WEIR_OK) return status;
     /* the last of a lane first: it has the highest place */
-    for (uint32_t i = prepared->copy_count; status == WEIR_OK && i-- > 0;) {
+    for (uint32_t i = prepared->copy_count; i-- > 0;) {
         const struct weir__prepared_copy *copy = &prepared->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
         struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
         drop_own_waits(prepared, i);
         status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
-        if (status == WEIR_OK) status = grow_given(pipe, stream);
-        if (status == WEIR_OK) status = grow_hop(pipe, stream, prepared, i);
+        if (status != WEIR_OK) return status;
+        if ((status = grow_given(pipe, stream)) != WEIR_OK) return status;
+        if ((status = grow_hop(pipe, stream, prepared, i)) != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static void drop_hop(struct weir__hop *hop, struct weir__device *device) {
@@ -250,8 +251,10 @@ static int hop_piece(struct weir__run *run, const struct weir__copy_stream *lane
     int status = enqueue_set(run, hop->stream, first->by_kernel, &inwards);
     if (status != WEIR_OK) return status;
     status = device_failed(run, hop->device, hop->device->calls->event_record(hop->stream, filled));
-    if (status == WEIR_OK) status = lane->device->calls->enter(lane->device);
-    if (status == WEIR_OK) status = lane->device->calls->stream_wait(lane->stream, filled);
+    if (status != WEIR_OK) return status;
+    status = lane->device->calls->enter(lane->device);
+    if (status != WEIR_OK) return device_failed(run, lane->device, status);
+    status = lane->device->calls->stream_wait(lane->stream, filled);
     if (status != WEIR_OK) return device_failed(run, lane->device, status);
     return enqueue_set(run, lane->stream, first->by_kernel, &outwards);
 }
@@ -262,21 +265,22 @@ static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane,
     const struct weir__hop *hop = &lane->hop;
     struct cut cut = {number, 0};
     uint64_t pieces = weir__unit_pieces(run->prepared, number);
-    int status = WEIR_OK;
-    for (uint64_t k = 0; status == WEIR_OK && k < pieces; k++) {
+    int status;
+    for (uint64_t k = 0; k < pieces; k++) {
         uint32_t slot = (uint32_t)((first->piece + k) % WEIR__HOP_SLOTS);
         struct weir__event *emptied = &hop->emptied.events[slot];
-        if (k > 0) status = hop->device->calls->enter(hop->device);
-        if (status == WEIR_OK && k >= WEIR__HOP_SLOTS)
-            status = hop->device->calls->stream_wait(hop->stream, emptied);
-        status = device_failed(run, hop->device, status);
-        if (status == WEIR_OK) status = hop_piece(run, lane, first, &cut, slot);
-        if (status != WEIR_OK || pieces - k <= WEIR__HOP_SLOTS) continue;
+        if (k > 0 && (status = hop->device->calls->enter(hop->device)) != WEIR_OK)
+            return device_failed(run, hop->device, status);
+        if (k >= WEIR__HOP_SLOTS &&
+            (status = hop->device->calls->stream_wait(hop->stream, emptied)) != WEIR_OK)
+            return device_failed(run, hop->device, status);
+        if ((status = hop_piece(run, lane, first, &cut, slot)) != WEIR_OK) return status;
+        if (pieces - k <= WEIR__HOP_SLOTS) continue;
         status = lane->device->calls->event_record(lane->stream, emptied);
-        status = device_failed(run, lane->device, status);
+        if (status != WEIR_OK) return device_failed(run, lane->device, status);
     }
-    assert(status != WEIR_OK || cut.copy == WEIR__NO_COPY);
-    return status;
+    assert(cut.copy == WEIR__NO_COPY);
+    return WEIR_OK;
 }
 
 static int enqueue_unit(struct weir__run *run, const struct weir__copy_stream *lane,
@@ -425,9 +429,9 @@ int weir__run_judge(struct weir__run *run) {
 /* The worse of two: a device that is lost, else the first failure. */
 static int finish_stream(struct weir__run *run, struct weir__device *device,
                          struct weir_stream *stream, int worst) {
-    int status = device->calls->enter(device);
-    if (status == WEIR_OK) status = device->calls->stream_finish(stream);
-    status = device_failed(run, device, status);
+    int entered = device->calls->enter(device);
+    int finished = entered != WEIR_OK ? entered : device->calls->stream_finish(stream);
+    int status = device_failed(run, device, finished);
     return worst == WEIR_OK || status == WEIR_ERR_DEVICE ? status : worst;
 }
 
