@@ -58,6 +58,7 @@ static uint32_t lane_number(uint32_t from) {
 }
 
 static uint32_t lane_track(const struct chrome *c, uint32_t worker, uint32_t from) {
+    assert(worker < c->pipe->worker_count);
     uint32_t workers = c->pipe->worker_count;
     return workers + worker * (workers + 1) + lane_number(from);
 }
@@ -108,6 +109,7 @@ static void name_tracks(struct chrome *c) {
 
 static void add_wait(struct chrome *c, const struct weir_trace_event *event) {
     if (event->waited_for < 0 || event->start <= event->waited) return;
+    assert(event->waited >= c->origin);
     open_event(c, "X", event->worker);
     weir__text_add(&c->text, ",\"name\":\"wait\",\"cat\":\"wait\"");
     add_microseconds(c, "ts", event->waited - c->origin);
@@ -117,6 +119,7 @@ static void add_wait(struct chrome *c, const struct weir_trace_event *event) {
 }
 
 static void add_action(struct chrome *c, const struct weir_trace_event *event) {
+    assert(event->waited <= event->start && event->start <= event->end);
     const struct weir_action *action = &event->action;
     const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     const char *stage = c->pipe->setup.stages[action->stage].stage.name;
@@ -149,6 +152,7 @@ static bool same_action(const struct weir_action *a, const struct weir_action *b
  * in the row's order. */
 static uint32_t find_action(const struct weir_table *table, uint32_t worker,
                             const struct weir_action *action, uint32_t near) {
+    assert(worker < table->worker_count);
     uint32_t begin = table->lines[worker], length = table->lines[worker + 1] - begin;
     for (uint32_t i = 0; i < length; i++) {
         uint32_t a = begin + (near + i) % length;
@@ -197,6 +201,7 @@ static struct slice slice_of(const struct weir_trace_event *event) {
 
 /* An end of an arrow belongs to the slice around its time, so the tail stands just inside. */
 static void add_arrow(struct chrome *c, struct slice from, struct slice to) {
+    assert(c->origin <= from.start && c->origin <= to.start);
     uint64_t tail = from.end > from.start ? from.end - 1 : from.start;
     uint32_t id = c->arrows++;
     open_event(c, "s", from.track);
@@ -248,6 +253,7 @@ static void add_copy_arrows(struct chrome *c, const struct weir__copy_event *eve
 static void add_copy(struct chrome *c, const struct weir__copy_event *event) {
     const struct weir__prepared *p = event->prepared;
     const struct weir__prepared_copy *copy = &p->copies[event->copy];
+    assert(copy->unit == event->copy);
     const struct weir__lane *lane = &p->lanes[copy->lane];
     bool caller = lane->from == WEIR__FROM_CALLER;
     struct slice slice = {lane_track(c, lane->worker, lane->from), event->start, event->end};

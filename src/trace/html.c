@@ -77,6 +77,7 @@ void weir__html_count(struct weir__text *text, uint64_t value) {
 }
 
 static uint64_t power_of_ten(uint32_t exponent) {
+    assert(exponent <= DECIMALS_MOST);
     uint64_t power = 1;
     while (exponent-- > 0) power *= 10;
     return power;
@@ -118,6 +119,7 @@ static int32_t digits_of(double value, char digits[DIGITS + 1]) {
     char printed[64];
     snprintf(printed, sizeof printed, "%.*e", DIGITS - 1, value);
     const char *exponent = strchr(printed, 'e');
+    assert(exponent != NULL);
     uint32_t count = 0;
     for (const char *at = printed; at < exponent; at++)
         if (isdigit((unsigned char)*at) && count < DIGITS) digits[count++] = *at;
@@ -161,6 +163,7 @@ struct unit_row {
 };
 
 static struct weir__unit unit_of(double largest, const struct unit_row *rows, uint32_t count) {
+    assert(count > 0);
     uint32_t i = 0;
     while (i + 1 < count && largest < rows[i].least) i++;
     double number = largest / rows[i].size;
@@ -184,6 +187,7 @@ struct weir__unit weir__unit_of_size(double bytes) {
 }
 
 void weir__html_in(struct weir__text *text, const struct weir__unit *unit, double value) {
+    assert(unit->size > 0.0);
     weir__html_fixed(text, value / unit->size, unit->decimals);
 }
 
@@ -210,6 +214,7 @@ static uint32_t decimals_of(double step) {
 }
 
 struct weir__ticks weir__ticks_of(double from, double to, uint32_t most, bool whole) {
+    assert(most > 0);
     double step = round_up((to - from) / most);
     if (whole) step = fmax(step, 1.0);
     if (!(to > from) || !isfinite(to - from) || !isnormal(step)) return (struct weir__ticks){0};

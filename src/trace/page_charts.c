@@ -85,6 +85,7 @@ static void draw_level(struct weir__page *page, const struct weir__plot *plot,
 
 static void draw_series(struct weir__page *page, const struct weir__plot *plot,
                         const struct weir_report_series *series, uint32_t number) {
+    assert(number < SERIES_MOST);
     switch (series->form) {
     case WEIR_REPORT_LINE: draw_line(page, plot, series, number); break;
     case WEIR_REPORT_POINTS: draw_points(page, plot, series, number); break;

@@ -87,6 +87,7 @@ static void add_worker(struct weir__page *page, uint32_t number) {
 }
 
 static void add_action(struct weir__page *page, uint32_t number) {
+    assert(number < page->snapshot->action_count);
     const struct weir_snapshot_action *a = &page->snapshot->actions[number];
     int64_t awaited = a->awaited == WEIR_NO_ACTION ? -1 : (int64_t)a->awaited;
     weir__text_add(&page->text,

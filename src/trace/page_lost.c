@@ -95,6 +95,7 @@ void weir__page_lost(struct weir__page *page) {
 /* ---- what if ---- */
 
 static const char *explain(enum weir_what_if question) {
+    assert(question < WEIR_WHAT_IF_COUNT);
     static const char *const texts[WEIR_WHAT_IF_COUNT] = {
         [WEIR_WHAT_IF_MEASURED] = "the table replayed with this step’s own times",
         [WEIR_WHAT_IF_EQUAL_STAGES] = "every stage scaled to the stages’ mean",

@@ -24,6 +24,7 @@ double weir__page_largest_plan(const struct weir_snapshot *snapshot) {
 /* The sum of the lowest `layers` of them. */
 static uint64_t height_of(const struct weir_snapshot_worker *worker,
                           const struct weir_snapshot_memory *point, uint32_t layers) {
+    assert(layers <= LAYERS);
     const uint64_t bytes[LAYERS] = {worker->lasting, point->activations, point->borders,
                                     point->portals, point->workspace};
     uint64_t sum = 0;
@@ -34,6 +35,7 @@ static uint64_t height_of(const struct weir_snapshot_worker *worker,
 /* A staircase: relative steps, and none where the drawing would not change. */
 static void draw_layer(struct weir__page *page, const struct weir__plot *plot,
                        const struct weir_snapshot_worker *worker, uint32_t layers) {
+    assert(0 < layers && layers <= LAYERS && worker->memory_count > 0);
     struct weir__text *text = &page->text;
     uint32_t x = 0, y = weir__plot_y(plot, (double)height_of(worker, &worker->memory[0], layers));
     weir__text_add(text, "<path class=\"fill %s\" d=\"M0 %dV%u", keys[layers - 1].colour,

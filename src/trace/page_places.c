@@ -41,6 +41,7 @@ static bool kind_occurs(const struct weir_snapshot *s, uint32_t kind) {
 }
 
 static void add_stage(struct weir__page *page, uint32_t number) {
+    assert(number < page->snapshot->stage_count);
     const struct weir_snapshot *s = page->snapshot;
     const struct weir_snapshot_stage *stage = &s->stages[number];
     struct weir__text *text = &page->text;

@@ -99,6 +99,7 @@ static void add_ticks_x(struct weir__page *page, const struct weir__plot *plot) 
 
 void weir__plot_begin(struct weir__page *page, const struct weir__plot *plot,
                       const struct weir__key *keys, uint32_t key_count) {
+    assert(plot->x_scale > 0.0 && plot->y_scale > 0.0);
     weir__text_add(&page->text, "<figure class=\"plot %s\" data-plot=\"%s\">\n", plot->class_of,
                    plot->data);
     add_caption(page, plot, keys, key_count);

@@ -34,6 +34,7 @@ static uint32_t lane_height(const struct weir_snapshot *s, uint32_t worker) {
 
 /* Of the stage among those on its worker. */
 static uint32_t row_of(const struct weir_snapshot *s, uint32_t stage) {
+    assert(stage < s->stage_count);
     uint32_t row = 0;
     for (uint32_t i = 0; i < stage; i++) row += s->stages[i].worker == s->stages[stage].worker;
     return row;
@@ -44,6 +45,7 @@ static double pixels(const struct weir_snapshot *s, uint64_t ns) {
 }
 
 static void add_extent(struct weir__page *page, uint64_t from, uint64_t to) {
+    assert(from <= to);
     double span = (double)page->snapshot->span;
     weir__text_string(&page->text, " x=\"");
     weir__html_share(&page->text, (double)from, span);

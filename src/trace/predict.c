@@ -43,6 +43,7 @@ static int take_orders(const struct weir__deps *orders, struct weir__pool *pool,
     uint32_t *from = weir__pool_take(pool, orders->edge_count, sizeof *from);
     uint32_t count = 0;
     if (begin == NULL || from == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    assert(orders->begin[0] == 0);
     for (uint32_t a = 0; a < orders->action_count; a++) {
         begin[a] = count;
         for (uint32_t e = orders->begin[a]; e < orders->begin[a + 1]; e++)
@@ -56,6 +57,7 @@ static int take_orders(const struct weir__deps *orders, struct weir__pool *pool,
 
 int weir__predict_options(const struct weir__setup *setup, const struct weir__prepared *prepared,
                           struct weir__pool *pool, struct weir_simulate_options *options) {
+    assert(prepared->table != NULL && prepared->orders.begin != NULL);
     const struct weir_pipe_options *own = &setup->options;
     int64_t rows = weir__prepared_views(prepared, 0, 0)->rows;
     options->table = prepared->table;

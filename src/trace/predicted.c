@@ -18,12 +18,14 @@ static bool can_be_drawn(const struct weir_table *table, const struct weir_predi
 }
 
 static uint64_t ns_of(double seconds) {
+    assert(0.0 <= seconds && seconds <= SECONDS_MAX);
     return (uint64_t)llround(seconds * 1e9);
 }
 
 static struct weir_trace_event event_of(const struct weir_table *table,
                                         const struct weir_prediction *prediction, uint32_t worker,
                                         uint32_t a) {
+    assert(table->lines[worker] <= a && a < table->lines[worker + 1]);
     uint64_t start = ns_of(prediction->start[a]);
     uint64_t before = a > table->lines[worker] ? ns_of(prediction->end[a - 1]) : 0;
     return (struct weir_trace_event){.waited = before < start ? before : start,
@@ -44,6 +46,7 @@ struct predicted_drawing {
 static struct weir__timeline_row row_of(const void *context, uint32_t w) {
     const struct predicted_drawing *drawing = context;
     const struct weir_table *table = drawing->table;
+    assert(w < table->worker_count);
     uint32_t first = table->lines[w], end = table->lines[w + 1];
     bool several = false;
     for (uint32_t a = first; a < end; a++)

@@ -17,6 +17,7 @@ static bool events_are_kept(const struct weir_pipe *pipe) {
 
 static void split_worker(const struct weir__times *t, uint32_t w, double model_makespan,
                          struct weir_worker_time *time) {
+    assert(w < t->table->worker_count);
     double now = t->first, window_start = -1.0, waited = 0.0, model_busy = 0.0;
     memset(time, 0, sizeof *time);
     for (uint32_t a = t->table->lines[w]; a < t->table->lines[w + 1]; a++) {
@@ -41,6 +42,7 @@ static void split_worker(const struct weir__times *t, uint32_t w, double model_m
 /* When what `from` made for the action was there: as it was made, or copied. */
 static double arrival_of(const struct weir__times *t, uint32_t action, uint32_t from) {
     const struct weir__prepared *p = t->prepared;
+    assert(action < t->table->action_count && from < t->table->action_count);
     const struct weir__call *call = &p->calls[action];
     double arrival = t->end[from] + weir__times_delay(t);
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
@@ -64,6 +66,7 @@ static double hidden_part(const struct weir__times *t) {
         while (t->table->actions[b].stage != action->stage ||
                t->table->actions[b].micro_batch != action->micro_batch)
             b++;
+        assert(b < t->table->action_count);
         const struct weir__deps *deps = &t->prepared->deps;
         double arrival = -1.0;
         for (uint32_t e = deps->begin[b]; e < deps->begin[b + 1]; e++)

@@ -11,6 +11,7 @@
 
 const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_state *s,
                                                     uint32_t action) {
+    assert(action < s->of.prepared->table->action_count);
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = weir__table_worker_of(table, action), index = action - table->lines[w];
     if (index >= s->row_begin[w + 1] - s->row_begin[w]) return NULL;
@@ -21,6 +22,7 @@ const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_
 static uint32_t shown_index(const struct weir__snapshot_state *s, uint32_t action) {
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = weir__table_worker_of(table, action);
+    assert(action - table->lines[w] < s->row_begin[w + 1] - s->row_begin[w]);
     return s->row_begin[w] + action - table->lines[w];
 }
 
@@ -43,6 +45,7 @@ static int find_rows(struct weir__snapshot_state *s) {
         if (weir__trace_event_at(worker, end - 1)->end > last)
             last = weir__trace_event_at(worker, end - 1)->end;
     }
+    assert(last >= s->origin);
     s->shown.span = last - s->origin;
     return WEIR_OK;
 }
@@ -68,6 +71,7 @@ static enum weir_cause cause_of(const struct weir__snapshot_state *s, uint32_t a
 static const struct weir__copy_event *last_copy(const struct weir__snapshot_state *s,
                                                 uint32_t action,
                                                 const struct weir_trace_event *event) {
+    assert(event->waited_for < (int32_t)s->pipe->worker_count);
     const struct weir__prepared *p = s->of.prepared;
     const struct weir__copy_event *last = NULL;
     for (uint32_t i = p->calls[action].wait_begin; i < p->calls[action].wait_end; i++) {
@@ -115,6 +119,7 @@ static uint32_t fill_wait(const struct weir__snapshot_state *s, uint32_t action,
 static void split_wait(const struct weir__snapshot_state *s, const struct weir__times *t,
                        uint32_t action, uint32_t from, const struct weir_trace_event *event,
                        struct weir_snapshot_action *into) {
+    assert(into->waited <= into->start);
     uint64_t all = into->start - into->waited;
     if (weir__times_in_step(t, action)) {
         double now = (double)event->waited - (double)t->origin;
@@ -128,6 +133,7 @@ static void split_wait(const struct weir__snapshot_state *s, const struct weir__
     }
     if (into->waiting > all) into->waiting = all;
     if (into->copy > all - into->waiting) into->copy = all - into->waiting;
+    assert(into->waiting + into->copy <= all);
     into->host = all - into->waiting - into->copy;
 }
 
@@ -145,6 +151,7 @@ static int fill_actions(struct weir__snapshot_state *s, const struct weir__times
         into->waited = event->waited - s->origin;
         into->start = event->start - s->origin;
         into->end = event->end - s->origin;
+        assert(into->waited <= into->start && into->start <= into->end);
         uint32_t from = fill_wait(s, a, event, into);
         split_wait(s, t, a, from, event, into);
     }
@@ -198,6 +205,7 @@ static void fill_stage(const struct weir__snapshot_state *s, uint32_t number, do
         for (uint32_t i = 0; i < s->shown.action_count; i++) {
             const struct weir_snapshot_action *action = &s->shown.actions[i];
             if (action->action.stage != number || action->action.kind != k) continue;
+            assert(count < s->of.prepared->micro_batch_count);
             times[count] = (double)(action->end - action->start);
             if (weir__kinds[k].in_step) stage->busy += times[count];
             count++;

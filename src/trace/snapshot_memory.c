@@ -38,6 +38,7 @@ static uint32_t fill_moments(const struct weir__snapshot_state *s, uint32_t work
                 (struct weir__moment){(double)(end - s->origin), -bytes, block->class_of};
         }
     }
+    assert(count <= 2 * memory->block_count);
     weir__live_sort(moments, count);
     return count;
 }
@@ -62,6 +63,7 @@ static void fill_points(const struct weir__moment *moments, uint32_t count,
         into->peak = into->lasting + point.sum;
         into->peak_ns = (uint64_t)point.time;
     }
+    assert(into->memory_count <= count + 1);
     into->memory = points;
 }
 

@@ -16,6 +16,7 @@ static int compare_doubles(const void *a, const void *b) {
 /* The durations of a stage's actions of a kind in the other steps, s; returns how many. */
 static uint32_t durations_of(const struct weir__snapshot_state *s, uint32_t stage, uint8_t kind,
                              double *durations) {
+    assert(stage < s->of.prepared->table->stage_count && kind < WEIR_KIND_COUNT);
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = s->of.prepared->stage_worker[stage], count = 0;
     const struct weir__worker *worker = &s->pipe->workers[w];
@@ -53,6 +54,7 @@ static int fill_medians(struct weir__snapshot_state *s, double *seconds) {
 }
 
 static int keep(struct weir__snapshot_state *s, const struct weir_prediction *prediction) {
+    assert(s->other_count > 0 && prediction->worker_count == s->pipe->worker_count);
     struct weir_snapshot_prediction *predicted = &s->shown.predicted;
     struct weir_worker_time *workers =
         weir__pool_take(&s->pool, prediction->worker_count, sizeof *workers);

@@ -17,6 +17,7 @@ static bool row_ran(const struct weir__prepared *prepared, const struct weir__wo
     uint32_t w = worker->index, begin = weir__trace_step_begin(worker, step);
     uint32_t count = weir__trace_step_begin(worker, step + 1) - begin;
     uint32_t length = table->lines[w + 1] - table->lines[w];
+    assert(w < table->worker_count && prepared->tail[w] <= length);
     if (count != length && count != prepared->tail[w]) return false;
     *whole &= count == length;
     for (uint32_t i = 0; i < count; i++) {
@@ -39,6 +40,7 @@ static double makespan_of(const struct weir_pipe *pipe, uint64_t step) {
             if (event->end > last) last = event->end;
         }
     }
+    assert(first <= last);
     return (double)(last - first);
 }
 
@@ -77,6 +79,7 @@ static uint32_t drop_odd_ones(struct weir__kept_step *kept, uint32_t count) {
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++)
         if (kept[i].prepared->rows == rows && kept[i].whole == whole) kept[left++] = kept[i];
+    assert(0 < left && left <= count);
     return left;
 }
 

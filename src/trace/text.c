@@ -45,10 +45,12 @@ struct timeline {
 /* ---- the step ---- */
 
 static struct weir__timeline_row row_of(const struct timeline *t, uint32_t w) {
+    assert(w < t->source->worker_count);
     return t->source->row(t->source->context, w);
 }
 
 static const struct weir_trace_event *event_of(const struct weir__timeline_row *row, uint32_t i) {
+    assert(i < row->count);
     return &row->events[(row->first + i) % row->capacity];
 }
 
@@ -66,6 +68,7 @@ static void survey(struct timeline *t) {
         }
     }
     t->first = first < last ? first : last;
+    assert(t->first <= last);
     t->span = last - t->first;
 }
 
@@ -79,6 +82,7 @@ static uint64_t overlap(uint64_t a, uint64_t b, uint64_t low, uint64_t high) {
 /* cells[c]: the number of the event that is seen there, or WAITING. */
 static void fill_cells(const struct timeline *t, const struct weir__timeline_row *row,
                        uint32_t *cells) {
+    assert(0 < t->width && t->width <= COLUMNS_MOST);
     uint32_t from = 0;
     for (uint32_t c = 0; c < t->width; c++) {
         uint64_t low = t->first + t->span * c / t->width;
@@ -116,6 +120,7 @@ static void repeat(struct timeline *t, char character, uint32_t count) {
 /* What stands at the beginning of an action's cells: as much as fits, the letter at least. */
 static uint32_t label(const struct weir_action *action, bool several, uint32_t room,
                       char text[32]) {
+    assert(room > 0);
     const struct weir__kind_facts *kind = &weir__kinds[action->kind];
     unsigned stage = action->stage, micro_batch = action->micro_batch;
     int length = 1;
@@ -190,6 +195,7 @@ static const struct unit *unit_of(uint64_t span) {
 
 /* 1, 2 or 5 times a power of ten of the unit, at least TICK_COLUMNS wide. */
 static uint64_t tick_of(const struct timeline *t, const struct unit *unit) {
+    assert(t->width > 0 && unit->ns > 0);
     static const uint64_t steps[] = {1, 2, 5};
     uint64_t least = t->span * TICK_COLUMNS / t->width, power = unit->ns;
     for (;; power *= 10)
@@ -209,6 +215,7 @@ static void draw_scale(struct timeline *t) {
             ns == 0 ? snprintf(text, sizeof text, "|0")
                     : snprintf(text, sizeof text, "|%" PRIu64 " %s", ns / unit->ns, unit->name);
         if (place + (uint32_t)length > t->width) break;
+        assert(at <= place);
         repeat(t, ' ', place - at);
         weir__text_bytes(&t->text, text, (size_t)length);
         at = place + (uint32_t)length;
@@ -270,6 +277,7 @@ static void draw_title(struct timeline *t) {
 
 int weir__timeline_text(const struct weir__timeline *source, uint32_t columns, bool colour,
                         weir_write_fn *write, void *context) {
+    assert(source->worker_count > 0);
     struct timeline t = {.source = source, .colour = colour};
     if (columns < COLUMNS_LEAST) columns = COLUMNS_LEAST;
     if (columns > COLUMNS_MOST) columns = COLUMNS_MOST;

@@ -8,11 +8,13 @@
 #include <string.h>
 
 bool weir__times_in_step(const struct weir__times *t, uint32_t action) {
+    assert(action < t->table->action_count);
     return weir__kinds[t->table->actions[action].kind].in_step;
 }
 
 static const struct weir_trace_event *event_of(const struct weir__times *t, uint32_t worker,
                                                uint32_t row_index) {
+    assert(worker < t->table->worker_count);
     const struct weir__worker *of = &t->pipe->workers[worker];
     return &of->events[(t->first_event[worker] + row_index) % of->event_capacity];
 }
@@ -37,6 +39,7 @@ static void read_events(struct weir__times *t) {
         if (start < t->origin) t->origin = start;
     }
     t->first = HUGE_VAL;
+    assert(t->origin != UINT64_MAX);
     for (uint32_t w = 0; w < t->table->worker_count; w++) {
         for (uint32_t a = t->table->lines[w]; a < t->table->lines[w + 1]; a++) {
             if (!weir__times_in_step(t, a)) continue;
@@ -51,6 +54,7 @@ static void read_events(struct weir__times *t) {
 
 int weir__times_init(struct weir__times *t, const struct weir_pipe *pipe,
                      const struct weir__prepared *prepared, const uint64_t *first_event) {
+    assert(prepared != NULL && prepared->table->worker_count == pipe->worker_count);
     *t = (struct weir__times){.pipe = pipe, .prepared = prepared, .table = prepared->table};
     weir__pool_init(&t->pool, pipe->setup.options.allocator);
     if (!take(t)) return WEIR_ERR_OUT_OF_MEMORY;
@@ -73,6 +77,7 @@ double weir__times_delay(const struct weir__times *t) {
 }
 
 double weir__times_delay_of(const struct weir__times *t, uint32_t edge, uint32_t worker) {
+    assert(edge < t->prepared->orders.edge_count);
     const struct weir__edge *order = &t->prepared->orders.edges[edge];
     bool stays = order->cause == WEIR__CAUSE_MEMORY ||
                  weir__table_worker_of(t->table, order->from) == worker;
@@ -81,6 +86,7 @@ double weir__times_delay_of(const struct weir__times *t, uint32_t edge, uint32_t
 
 struct weir__before weir__times_before(const struct weir__times *t, uint32_t action,
                                        uint32_t worker, double now) {
+    assert(action < t->table->action_count && worker < t->table->worker_count);
     const struct weir__deps *orders = &t->prepared->orders;
     double start = t->start[action], produced = t->first, ready = t->first;
     for (uint32_t e = orders->begin[action]; e < orders->begin[action + 1]; e++) {
@@ -91,6 +97,7 @@ struct weir__before weir__times_before(const struct weir__times *t, uint32_t act
     }
     produced = fmin(fmax(produced, now), start);
     ready = fmin(fmax(ready, produced), start);
+    assert(produced <= ready && ready <= start);
     const struct weir__call *call = &t->prepared->calls[action];
     struct weir__before before = {.waiting = produced - now, .delay = ready - produced};
     if (call->copy_end > call->copy_begin) {

@@ -33,6 +33,7 @@ uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step
             high = middle;
         }
     }
+    assert(low <= weir__trace_count(worker));
     return low;
 }
 
@@ -49,6 +50,7 @@ const char *weir__trace_name(const struct weir_action *action, char text[32]) {
 }
 
 uint32_t weir__trace_last_wait(const struct weir__prepared *prepared, uint32_t a, uint32_t from) {
+    assert(a < prepared->table->action_count && from < prepared->table->worker_count);
     const struct weir__needed_wait *last = NULL;
     for (uint32_t i = prepared->calls[a].wait_begin; i < prepared->calls[a].wait_end; i++) {
         const struct weir__needed_wait *wait = &prepared->waits[i];
@@ -68,6 +70,7 @@ void weir__text_begin(struct weir__text *text, weir_write_fn *write, void *conte
 }
 
 static void flush(struct weir__text *text) {
+    assert(text->used <= sizeof text->buffer);
     if (text->status == WEIR_OK && text->used > 0)
         text->status = text->write(text->context, text->buffer, text->used);
     text->used = 0;
@@ -76,6 +79,7 @@ static void flush(struct weir__text *text) {
 void weir__text_bytes(struct weir__text *text, const char *bytes, size_t count) {
     while (count > 0 && text->status == WEIR_OK) {
         size_t room = sizeof text->buffer - text->used;
+        assert(room > 0);
         size_t part = count < room ? count : room;
         memcpy(text->buffer + text->used, bytes, part);
         text->used += part;

@@ -26,6 +26,7 @@ static int take_parts(struct parts *p) {
 }
 
 static void fill_delays(struct parts *p, uint32_t a, uint32_t worker) {
+    assert(a < p->times->table->action_count);
     const struct weir__times *t = p->times;
     const struct weir__deps *orders = &t->prepared->orders;
     for (uint32_t e = orders->begin[a]; e < orders->begin[a + 1]; e++)

@@ -30,6 +30,7 @@ void weir__check_tensor(const struct weir_tensor *tensor, int64_t rows, const ch
 
 static void check_calls(const struct weir_pipe_options *options, uint32_t s,
                         struct weir_faults *faults) {
+    assert(s < options->stage_count);
     const struct weir_stage_calls *calls = options->stages[s].calls;
     if (calls == NULL || calls->forward == NULL) {
         weir_faults_add(faults, "stage %u: a forward callback is required", s);
@@ -48,6 +49,7 @@ static void check_calls(const struct weir_pipe_options *options, uint32_t s,
 /* What would be waited for, or read, and is never written. */
 static void check_frozen(const struct weir_pipe_options *options, uint32_t s,
                          struct weir_faults *faults) {
+    assert(options->stages[s].no_backward);
     const struct weir_stage *stage = &options->stages[s], *before = s > 0 ? stage - 1 : NULL;
     static const char mend[] = "clear `differentiable` there, or no_backward";
     if (before != NULL && (before->size != sizeof *before || before->no_backward)) before = NULL;
@@ -100,6 +102,7 @@ static void check_skips(const struct weir_stage *stage, uint32_t s, struct weir_
 
 static void check_stage(const struct weir_pipe_options *options, uint32_t s,
                         struct weir_faults *faults) {
+    assert(s < options->stage_count);
     const struct weir_stage *stage = &options->stages[s];
     char what[64];
     if (stage->size != sizeof *stage) {
@@ -124,6 +127,7 @@ static void check_stage(const struct weir_pipe_options *options, uint32_t s,
 
 /* Rows that the caller brings; as many as can be where there is no such number. */
 static int64_t own_rows(const struct weir_input *input, int64_t rows) {
+    assert(rows >= 1);
     int64_t factor = input->rows_factor < 1 ? 1 : input->rows_factor;
     if (input->replicated) return 1;
     return factor > INT64_MAX / rows ? INT64_MAX : rows * factor;
@@ -131,6 +135,7 @@ static int64_t own_rows(const struct weir_input *input, int64_t rows) {
 
 static void check_input(const struct weir_pipe_options *options, uint32_t k,
                         struct weir_faults *faults) {
+    assert(k < options->input_count);
     const struct weir_input *input = &options->inputs[k];
     char what[64];
     snprintf(what, sizeof what, "input %u", k);
@@ -153,6 +158,7 @@ static void check_input(const struct weir_pipe_options *options, uint32_t k,
  * and each `rows_factor` times as long, or rows would meet others than their own. */
 bool weir__check_rows(const struct weir_pipe_options *options, uint32_t k, int64_t rows,
                       struct weir_faults *faults) {
+    assert(k < options->input_count && rows >= 1);
     const struct weir_input *input = &options->inputs[k];
     uint32_t chunks = options->chunks;
     int64_t factor = input->rows_factor;
@@ -249,6 +255,7 @@ static void check_entries(const struct weir_pipe_options *options, bool rows_kno
 
 /* The schedule's own refusals, next to the description's. */
 static void check_schedule(const struct weir_pipe_options *options, struct weir_faults *faults) {
+    assert(faults == NULL || faults->count > 0);
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
     bool countable = options->rows >= 1 && options->chunks >= 1 && options->stage_count >= 1;
     if (options->table_csv != NULL || !countable) return;

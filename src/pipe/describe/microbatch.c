@@ -18,6 +18,7 @@ int64_t weir__chunk_first(int64_t rows, uint32_t chunks, uint32_t index) {
 }
 
 void weir__chunk_parts(int64_t rows, uint32_t chunks, double *parts) {
+    assert(parts != NULL);
     double most = (double)weir__chunk_first(rows, chunks, 1);
     uint32_t count = weir__chunk_count(rows, chunks);
     for (uint32_t i = 0; i < count; i++) {

@@ -53,12 +53,14 @@ static int list_skips(struct weir__setup *setup, const struct weir_pipe_options 
                 (struct weir__skip_decl){s, use->verb, use->name_space, use->name, use->empty};
         }
     }
+    assert(list->count == count);
     return WEIR_OK;
 }
 
 static const struct weir_skip_use *find_use(const struct weir_pipe_options *options, uint32_t stage,
                                             const char *name_space, const char *name,
                                             uint32_t *index) {
+    assert(stage < options->stage_count && name != NULL);
     const struct weir_stage *at = &options->stages[stage];
     for (uint32_t j = 0; j < at->skip_count; j++) {
         const struct weir_skip_use *use = &at->skips[j];
@@ -82,6 +84,7 @@ static int join_name(struct weir__setup *setup, const struct weir__skip_route *f
 /* Fills one route and marks the uses that belong to it; checks that all uses agree. */
 static int take_route(struct weir__setup *setup, const struct weir_pipe_options *options,
                       const struct weir__skip_route *from, struct weir_faults *faults) {
+    assert(from->reader_count > 0 && !from->empty);
     uint32_t at, number = setup->route_count, before = faults->count;
     const struct weir_skip_use *stash =
         find_use(options, from->source, from->name_space, from->name, &at);
@@ -155,6 +158,7 @@ static int copy_skips(struct weir__setup *setup, struct weir__stage_setup *to) {
 
 /* What learning needs goes, so that everything that follows finds nothing of it. */
 static void freeze(struct weir_stage *stage, struct weir_stage_calls *calls) {
+    assert(stage->no_backward);
     calls->recompute = calls->backward = calls->norm = calls->update = NULL;
     calls->backward_input = calls->backward_weight = NULL;
     stage->gradient_bytes = stage->optimizer_bytes = 0;
@@ -163,6 +167,7 @@ static void freeze(struct weir_stage *stage, struct weir_stage_calls *calls) {
 
 static int copy_stage(struct weir__setup *setup, const struct weir_pipe_options *options,
                       uint32_t s) {
+    assert(s < options->stage_count);
     struct weir__stage_setup *to = &setup->stages[s];
     struct weir__pool *pool = &setup->pool;
     to->stage = options->stages[s];
@@ -200,6 +205,7 @@ static int copy_inputs(struct weir__setup *setup) {
 }
 
 static int measure_rows(struct weir__setup *setup) {
+    assert(setup->options.stage_count > 0 && setup->stages != NULL);
     const struct weir_pipe_options *own = &setup->options;
     const struct weir_stage *last = &setup->stages[own->stage_count - 1].stage;
     setup->input_row_bytes = weir__pool_take(&setup->pool, own->input_count, sizeof(size_t));
@@ -219,6 +225,7 @@ static int measure_rows(struct weir__setup *setup) {
 
 /* Drivers are asked only where it matters, and once for each device. */
 static int take_reach(struct weir__setup *setup) {
+    assert(setup->devices != NULL && setup->reach == NULL);
     const struct weir_pipe_options *own = &setup->options;
     uint32_t count = own->device_count, kinds = 0;
     for (uint32_t d = 0; d < count; d++) {
@@ -274,6 +281,7 @@ static int copy_texts(struct weir__setup *setup) {
 }
 
 static int make_flow(struct weir__setup *setup) {
+    assert(setup->flow.stage_count == 0);
     uint32_t count = setup->options.stage_count;
     bool *borders = weir__pool_take(&setup->pool, count, sizeof *borders);
     bool *no_backward = weir__pool_take(&setup->pool, count, sizeof *no_backward);
@@ -367,12 +375,14 @@ void weir__setup_clean_up(struct weir__setup *setup) {
 
 const struct weir_tensor *weir__setup_input(const struct weir__setup *setup, uint32_t stage,
                                             uint32_t input) {
+    assert(input < weir__setup_input_count(setup, stage));
     const struct weir__stage_setup *at = &setup->stages[stage];
     if (input < at->border_count) return &setup->stages[stage - 1].stage.outputs[input];
     return &setup->options.inputs[at->entering[input - at->border_count]].tensor;
 }
 
 const char *weir__setup_stage_text(const struct weir__setup *setup, uint32_t stage, char text[96]) {
+    assert(stage < setup->options.stage_count);
     return stage_text(setup->stages[stage].stage.name, stage, text);
 }
 
@@ -399,6 +409,7 @@ static int parse_table(const struct weir_pipe_options *options,
 
 int weir__make_table(const struct weir_pipe_options *options, int64_t rows, const bool *no_backward,
                      bool whole, struct weir_faults *faults, struct weir_table **table) {
+    assert(rows >= 1 && options->chunks >= 1);
     struct weir_table_options want = WEIR_TABLE_OPTIONS_INIT;
     want.allocator = options->allocator;
     if (options->schedule != NULL) want.schedule = options->schedule;
@@ -428,6 +439,7 @@ static bool is_whole(const struct weir__setup *setup) {
 
 int weir__setup_table(const struct weir__setup *setup, int64_t rows, struct weir_faults *faults,
                       struct weir_table **table) {
+    assert(setup->flow.stage_count > 0);
     const struct weir_pipe_options *options = &setup->options;
     int status =
         weir__make_table(options, rows, setup->flow.no_backward, is_whole(setup), faults, table);

@@ -70,6 +70,7 @@ int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *
                      struct weir_faults *faults);
 void weir__setup_clean_up(struct weir__setup *setup);
 static inline uint32_t weir__setup_input_count(const struct weir__setup *setup, uint32_t stage) {
+    assert(stage < setup->options.stage_count);
     return setup->stages[stage].border_count + setup->stages[stage].entering_count;
 }
 /** What the worker runs on. */

@@ -20,6 +20,7 @@ struct checking {
 };
 
 static void check_place(const struct checking *c, uint32_t s, const struct weir_tie *tie) {
+    assert(tie->name != NULL && s < c->options->stage_count);
     size_t gradients = c->options->stages[s].gradient_bytes, end;
     if (tie->bytes > 0 && weir__add(tie->gradient_offset, tie->bytes, &end) && end <= gradients)
         return;
@@ -52,6 +53,7 @@ static bool check_use(struct checking *c, uint32_t s, const struct weir_tie *tie
     check_place(c, s, tie);
     uint32_t found = weir__name_set_find(&c->names, tie->name);
     if (found == WEIR__NO_NAME) return begin_name(c, s, tie);
+    assert(found < c->count);
     c->last[found] = s;
     if (tie->bytes != c->first[found]->bytes)
         weir_faults_add(c->faults,
@@ -107,6 +109,7 @@ void weir__ties_check(const struct weir_pipe_options *options, struct weir_fault
 
 static struct weir__tie_group *find_or_begin(struct weir__setup *setup,
                                              struct weir__name_set *names, const char *name) {
+    assert(setup->ties != NULL && name != NULL);
     uint32_t found = weir__name_set_find(names, name);
     if (found != WEIR__NO_NAME) return &setup->ties[found];
     struct weir__tie_group *tie = &setup->ties[setup->tie_count];
@@ -120,6 +123,7 @@ static struct weir__tie_group *find_or_begin(struct weir__setup *setup,
 static bool group_stage(struct weir__setup *setup, struct weir__name_set *names, uint32_t s,
                         uint32_t all) {
     struct weir__stage_setup *at = &setup->stages[s];
+    assert(at->ties == NULL && s < setup->options.stage_count);
     uint32_t *list = weir__pool_take(&setup->pool, at->stage.tie_count, sizeof *list);
     if (list == NULL) return false;
     for (uint32_t i = 0; i < at->stage.tie_count; i++) {
@@ -129,6 +133,7 @@ static bool group_stage(struct weir__setup *setup, struct weir__name_set *names,
         uint32_t number = (uint32_t)(tie - setup->ties), k = 0;
         if (tie->uses == NULL) tie->uses = weir__pool_take(&setup->pool, all, sizeof *tie->uses);
         if (tie->uses == NULL) return false;
+        assert(tie->use_count < all);
         tie->bytes = from->bytes;
         tie->uses[tie->use_count++] = (struct weir__tie_use){s, from->gradient_offset};
         while (k < at->tied_count && list[k] != number) k++;
@@ -144,6 +149,7 @@ static bool make_flow(struct weir__setup *setup) {
     if (flow == NULL) return false;
     for (uint32_t t = 0; t < setup->tie_count; t++) {
         const struct weir__tie_group *tie = &setup->ties[t];
+        assert(tie->use_count > 0);
         uint32_t *others = weir__pool_take(pool, tie->use_count, sizeof *others);
         if (others == NULL) return false;
         flow[t] = (struct weir__flow_tie){.owner = tie->uses[0].stage, .others = others};
@@ -157,6 +163,7 @@ static bool make_flow(struct weir__setup *setup) {
 }
 
 int weir__ties_init(struct weir__setup *setup) {
+    assert(setup->ties == NULL && setup->tie_count == 0);
     uint32_t all = 0;
     if (setup->options.infer_only) return WEIR_OK;
     for (uint32_t s = 0; s < setup->options.stage_count; s++)

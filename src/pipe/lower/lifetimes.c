@@ -32,6 +32,7 @@ static size_t tensor_bytes(const struct weir_tensor *tensor, int64_t rows) {
 /* ---- making blocks ---- */
 
 static struct areas *areas_of(const struct builder *b, uint32_t s, uint32_t i) {
+    assert(s < b->setup->flow.stage_count && i < b->m);
     return &b->areas[(size_t)s * b->m + i];
 }
 
@@ -43,11 +44,13 @@ static bool lengthen(struct span *span, size_t bytes) {
 /* What no sum can be is refused when the block is made. */
 static void append(struct span *span, size_t bytes) {
     if (bytes == 0) return;
+    assert(span->bytes == SIZE_MAX || span->bytes % WEIR__ALIGNMENT == 0);
     if (span->bytes > 0) span->cuts[span->cut_count++] = span->bytes;
     if (!lengthen(span, bytes)) span->bytes = SIZE_MAX;
 }
 
 static void join(struct span *joined, const struct span *parts) {
+    assert(joined->cut_count == 0);
     joined->bytes = 0;
     for (int life = WEIR_AREA_SAVED; life <= WEIR_AREA_SAVED_FOR_INPUT; life++) {
         size_t begin = joined->bytes;
@@ -71,6 +74,7 @@ static bool make_layout(struct builder *b, const struct weir_stage_bytes *bytes,
         append(&layout->spans[life], first[life]);
     }
     for (uint32_t a = 0; a < bytes->area_count; a++) {
+        assert((unsigned)bytes->areas[a].life < WEIR__AREA_LIVES);
         struct span *span = &layout->spans[bytes->areas[a].life];
         layout->offsets[a] = span->bytes;
         append(span, bytes->areas[a].bytes);
@@ -88,6 +92,7 @@ static uint32_t block_of(struct builder *b, uint32_t worker, const struct span *
 }
 
 static bool make_areas(struct builder *b, uint32_t s, uint32_t i, uint32_t size) {
+    assert(size < 2 && i < b->m);
     struct areas *areas = areas_of(b, s, i);
     const struct layout *layout = &b->layouts[2 * s + size];
     uint32_t worker = weir__lifetimes_worker_of(b, s), further = b->bytes[2 * s + size].area_count;
@@ -109,6 +114,7 @@ static bool make_areas(struct builder *b, uint32_t s, uint32_t i, uint32_t size)
 }
 
 static bool make_stage(struct builder *b, uint32_t s) {
+    assert(b->m > 0 && s < b->setup->flow.stage_count);
     struct weir__pool *pool = &b->prepared->pool;
     struct weir__memory *memory = &b->prepared->memory;
     const struct weir_stage *stage = &b->setup->stages[s].stage;
@@ -143,6 +149,7 @@ static bool make_route(struct builder *b, uint32_t r) {
     struct weir__memory *memory = &b->prepared->memory;
     const struct weir__route *route = &b->setup->routes[r];
     size_t readers = (size_t)b->m * route->reader_count;
+    assert(route->reader_count > 0 && route->source < route->readers[0]);
     if (!crossing_init(pool, &b->values[r], b->m, readers) ||
         !crossing_init(pool, &b->sums[r], readers, readers))
         return false;
@@ -184,12 +191,15 @@ static bool make_lasting(struct builder *b) {
     }
     for (uint32_t i = 0; i < memory->block_count; i++)
         prepared->lasting_bytes[memory->blocks[i].worker] += memory->blocks[i].bytes;
+    assert(memory->block_count <= 4 * count);
     return true;
 }
 
 /* ---- crossings ---- */
 
 static bool must_copy(const struct builder *b, uint32_t from_worker, uint32_t to_worker) {
+    assert(from_worker < b->prepared->table->worker_count);
+    assert(to_worker < b->prepared->table->worker_count);
     if (from_worker == to_worker) return false;
     return b->setup->options.link == WEIR_LINK_COPY ||
            weir__setup_device(b->setup, from_worker).memory !=
@@ -206,6 +216,7 @@ static bool is_apart(const struct builder *b, uint32_t worker) {
 static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_t *lane) {
     struct weir__prepared *prepared = b->prepared;
     bool caller = from == WEIR__FROM_CALLER;
+    assert(worker < prepared->table->worker_count && worker != from);
     *lane = WEIR__NO_LANE;
     if (weir__setup_device(b->setup, worker).synchronous &&
         (caller || weir__setup_device(b->setup, from).synchronous))
@@ -230,6 +241,8 @@ bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
                           const struct weir__prepared_copy *copy) {
     struct weir__prepared *prepared = b->prepared;
     bool caller = copy->from_block == WEIR__NO_BLOCK;
+    assert(copy->action < prepared->table->action_count && copy->bytes > 0);
+    assert(!caller || copy->input < b->setup->options.input_count);
     uint32_t from = caller ? WEIR__FROM_CALLER : prepared->memory.blocks[copy->from_block].worker;
     void *copies = prepared->copies;
     if (!weir__pool_grow(&prepared->pool, &copies, prepared->copy_count, &prepared->copy_capacity,
@@ -243,7 +256,9 @@ bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
 
 /* Room in the staging that a worker's rows pass through from or to the caller. */
 static size_t take_staging(struct builder *b, uint32_t worker, size_t bytes) {
+    assert(worker < b->prepared->table->worker_count);
     size_t at = b->prepared->staging_bytes[worker], rounded;
+    assert(at % WEIR__ALIGNMENT == 0);
     bool fits = weir__round_up(bytes, WEIR__ALIGNMENT, &rounded) &&
                 weir__add(at, rounded, &b->prepared->staging_bytes[worker]);
     if (!fits) b->prepared->memory.status = WEIR_ERR_OVERFLOW;
@@ -256,6 +271,7 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
                        uint32_t *copy) {
     struct weir__memory *memory = &b->prepared->memory;
     if (from == WEIR__NO_BLOCK || memory->status != WEIR_OK) return WEIR__NO_BLOCK;
+    assert(from < memory->block_count && *copy != from);
     if (!must_copy(b, memory->blocks[from].worker, worker)) {
         weir__memory_use(memory, from, action);
         return from;
@@ -286,16 +302,19 @@ static void point(struct builder *b, struct weir_view *view, uint32_t block) {
 /* The rows of pipe input `k` that a micro-batch gets, in the caller's memory. */
 static void slice_input(const struct builder *b, uint32_t k, uint32_t i, size_t *offset,
                         size_t *bytes) {
+    assert(k < b->setup->options.input_count && i < b->m);
     const struct weir_input *input = &b->setup->options.inputs[k];
     const struct weir__views *views = weir__prepared_views(b->prepared, 0, i);
     size_t row_bytes = b->setup->input_row_bytes[k];
     *offset = input->replicated ? 0 : (size_t)(views->row_first * input->rows_factor) * row_bytes;
     *bytes = input->replicated ? row_bytes : (size_t)(views->rows * input->rows_factor) * row_bytes;
+    assert(*bytes > 0);
 }
 
 /* What the caller brings, where the device cannot read it: its own copy, of a replicated input one
  * for all micro-batches. */
 static void read_entering(struct builder *b, const struct touching *t, uint32_t e) {
+    assert(e < t->at->entering_count && is_apart(b, t->worker));
     struct weir__memory *memory = &b->prepared->memory;
     uint32_t k = t->at->entering[e];
     uint32_t i = b->setup->options.inputs[k].replicated ? 0 : t->i;
@@ -315,6 +334,7 @@ static void read_entering(struct builder *b, const struct touching *t, uint32_t 
 }
 
 static void read_inputs(struct builder *b, const struct touching *t, uint64_t mask) {
+    assert(t->stage > 0 || t->at->border_count == 0);
     for (uint32_t k = 0; k < t->at->border_count; k++) {
         if (!weir__input_bit(mask, k)) continue;
         struct crossing *from = &b->outputs[t->stage - 1];
@@ -331,6 +351,7 @@ static uint32_t *value_copy(struct builder *b, uint32_t r, uint32_t i, uint32_t 
     const struct weir__route *route = &b->setup->routes[r];
     uint32_t k = 0;
     while (weir__lifetimes_worker_of(b, route->readers[k]) != worker) k++;
+    assert(k < route->reader_count);
     return &b->values[r].copies[(size_t)i * route->reader_count + k];
 }
 
@@ -349,6 +370,7 @@ static void read_skips(struct builder *b, const struct touching *t, bool kept_on
 /* Pipe outputs and gradients of pipe inputs that a device makes in a memory of its own. */
 static void give_back(struct builder *b, const struct touching *t,
                       const struct weir__return *back) {
+    assert(is_apart(b, t->worker) && back->bytes > 0);
     struct weir__prepared *prepared = b->prepared;
     void *returns = prepared->returns;
     if (!weir__pool_grow(&prepared->pool, &returns, prepared->return_count,
@@ -363,6 +385,7 @@ static void give_back(struct builder *b, const struct touching *t,
 }
 
 static void give_back_output(struct builder *b, const struct touching *t, uint32_t k) {
+    assert(t->stage + 1 == b->setup->flow.stage_count);
     size_t row_bytes = b->setup->output_row_bytes[k];
     struct weir__return back = {.slot = &t->views->output_slots[k],
                                 .index = k,
@@ -388,6 +411,7 @@ static void write_skips(struct builder *b, const struct touching *t) {
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
         if (t->at->stage.skips[j].verb != WEIR_SKIP_STASH || r == WEIR__NO_ROUTE) continue;
+        assert(b->setup->routes[r].source == t->stage);
         weir__memory_use(&b->prepared->memory, b->values[r].blocks[t->i], t->action);
         point(b, &t->views->skips[j], b->values[r].blocks[t->i]);
     }
@@ -407,6 +431,7 @@ static void read_output_grads(struct builder *b, const struct touching *t, uint6
 
 /* Gradients of what the caller brought: held during the action alone. */
 static void write_entering_grad(struct builder *b, const struct touching *t, uint32_t e) {
+    assert(e < t->at->entering_count && is_apart(b, t->worker));
     struct weir__memory *memory = &b->prepared->memory;
     uint32_t k = t->at->entering[e];
     if (!b->setup->options.inputs[k].tensor.differentiable) return;
@@ -419,6 +444,7 @@ static void write_entering_grad(struct builder *b, const struct touching *t, uin
 }
 
 static void write_input_grads(struct builder *b, const struct touching *t) {
+    assert(t->stage > 0 || t->at->border_count == 0);
     for (uint32_t e = 0; is_apart(b, t->worker) && e < t->at->entering_count; e++)
         write_entering_grad(b, t, e);
     for (uint32_t k = 0; k < t->at->border_count; k++) {
@@ -436,6 +462,7 @@ static void read_skip_grads(struct builder *b, const struct touching *t, uint64_
         const struct weir__route *route = &b->setup->routes[r];
         bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
         uint32_t k = stash ? 0 : t->at->skip_readers[j] + 1;
+        assert(k <= route->reader_count);
         if (k == route->reader_count) continue; /* the last reader: nothing comes in */
         size_t at = (size_t)t->i * route->reader_count + k;
         uint32_t block =
@@ -448,6 +475,7 @@ static void write_skip_grads(struct builder *b, const struct touching *t) {
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
         if (r == WEIR__NO_ROUTE || t->at->stage.skips[j].verb == WEIR_SKIP_STASH) continue;
+        assert(t->at->skip_readers[j] < b->setup->routes[r].reader_count);
         size_t at = (size_t)t->i * b->setup->routes[r].reader_count + t->at->skip_readers[j];
         weir__memory_use(&b->prepared->memory, b->sums[r].blocks[at], t->action);
         point(b, &t->views->skip_grads_out[j], b->sums[r].blocks[at]);
@@ -461,6 +489,7 @@ static void point_areas(struct builder *b, const struct touching *t, int life, s
     const struct weir_stage_bytes *bytes = &b->bytes[2 * t->stage + t->size];
     uint32_t block = areas->blocks[life];
     size_t begin = areas->offsets[life];
+    assert(block != WEIR__NO_BLOCK && areas->layout != NULL);
     bool done = areas->pointed[life] || first == 0 ||
                 weir__prepared_point(b->prepared, where, block, begin);
     for (uint32_t a = 0; done && !areas->pointed[life] && a < bytes->area_count; a++)
@@ -520,6 +549,8 @@ static void visit(struct builder *b, uint32_t a) {
     struct weir__call *call = &b->prepared->calls[a];
     const struct weir__kind_facts *kind = &weir__kinds[call->action.kind];
     uint32_t s = call->action.stage, i = call->action.micro_batch;
+    assert(s < b->setup->flow.stage_count && (i < b->m || !kind->per_micro_batch));
+    assert(kind->per_micro_batch == (call->views != NULL));
     bool ragged = kind->per_micro_batch && i + 1 == b->m &&
                   weir__lifetimes_rows_of(b, i) != weir__lifetimes_rows_of(b, 0);
     size_t bytes = b->bytes[2 * s + ragged].workspace[call->phase];
@@ -547,6 +578,7 @@ static void visit(struct builder *b, uint32_t a) {
 }
 
 static bool builder_init(struct builder *b) {
+    assert(b->m > 0 && b->prepared->memory.block_count == 0);
     struct weir__pool *pool = &b->prepared->pool;
     uint32_t stages = b->setup->flow.stage_count, routes = b->setup->route_count;
     b->outputs = weir__pool_take(pool, stages, sizeof *b->outputs);
@@ -582,6 +614,7 @@ static bool builder_init(struct builder *b) {
 
 int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
                              const struct weir_stage_bytes *bytes) {
+    assert(prepared->calls != NULL && prepared->views != NULL && bytes != NULL);
     struct builder b = {
         .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;

@@ -66,6 +66,7 @@ struct touching {
 };
 
 static inline uint32_t weir__lifetimes_worker_of(const struct builder *b, uint32_t stage) {
+    assert(stage < b->setup->flow.stage_count);
     return b->prepared->stage_worker[stage];
 }
 

@@ -5,6 +5,8 @@
 static bool add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
                      enum weir__portal_step step, uint32_t block, uint32_t life) {
     struct weir__prepared *prepared = b->prepared;
+    assert(r < b->setup->route_count);
+    assert(t->i < b->m && portal < prepared->trackers[t->i].portal_count);
     void *moves = prepared->moves;
     if (!weir__pool_grow(&prepared->pool, &moves, prepared->move_count, &prepared->move_capacity,
                          sizeof *prepared->moves))
@@ -25,12 +27,14 @@ static bool add_move(struct builder *b, const struct touching *t, uint32_t r, ui
  * where that stage recomputes this micro-batch. */
 static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uint32_t i) {
     const struct weir__route *route = &b->setup->routes[r];
+    assert(k < route->reader_count && i < b->m);
     uint32_t life = 0;
     for (uint32_t o = 0; o < route->reader_count; o++) {
         uint32_t stage = route->readers[o];
         if (weir__lifetimes_worker_of(b, stage) == weir__lifetimes_worker_of(b, route->readers[k]))
             life += 1 + b->checkpointed[(size_t)stage * b->m + i];
     }
+    assert(life > 0);
     return life;
 }
 
@@ -39,6 +43,7 @@ static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
     const struct weir__route *route = &b->setup->routes[r];
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     bool forward = (kind->writes & WEIR__SKIPS_OUT) != 0;
+    assert(route->source == t->stage);
     for (uint32_t k = 0; forward && k < route->reader_count; k++) {
         bool again = false; /* an earlier reader on the same worker has put this portal */
         for (uint32_t o = 0; o < k; o++) again |= portal_of[o] == portal_of[k];
@@ -57,6 +62,7 @@ static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
 static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t k,
                          const struct weir__kind_facts *kind) {
     const struct weir__route *route = &b->setup->routes[r];
+    assert(k < route->reader_count && route->readers[k] == t->stage);
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
     if ((kind->reads & WEIR__SKIPS_IN) &&
@@ -74,6 +80,7 @@ static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r
 
 void weir__lifetimes_moves(struct builder *b, const struct touching *t,
                            const struct weir__kind_facts *kind) {
+    assert(b->prepared->trackers != NULL);
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
         if (r == WEIR__NO_ROUTE) continue;
@@ -109,6 +116,7 @@ bool weir__lifetimes_trackers(struct builder *b) {
             b->grad_portal_of[first + k] = portals++;
         }
     }
+    assert(portals <= 2 * readers);
     for (uint32_t i = 0; i < b->m; i++) {
         b->prepared->trackers[i].portal_count = portals;
         b->prepared->trackers[i].portals =

@@ -231,11 +231,13 @@ bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_
 /** The views of (stage, micro-batch). */
 static inline struct weir__views *weir__prepared_views(const struct weir__prepared *prepared,
                                                        uint32_t stage, uint32_t micro_batch) {
+    assert(stage < prepared->table->stage_count && micro_batch < prepared->micro_batch_count);
     return &prepared->views[(size_t)stage * prepared->micro_batch_count + micro_batch];
 }
 /** The action after which a copy that is not the caller's can be made; after the replay. */
 static inline uint32_t weir__prepared_made(const struct weir__prepared *prepared,
                                            const struct weir__prepared_copy *copy) {
+    assert(copy->from_block < prepared->memory.block_count);
     if (copy->made != WEIR__NO_ACTION) return copy->made;
     return weir__memory_first(&prepared->memory, copy->from_block, prepared->start, prepared->end);
 }
@@ -257,6 +259,7 @@ static inline size_t weir__unit_slot_bytes(const struct weir__prepared *prepared
 static inline int32_t weir__wait_for_whom(const struct weir__prepared *prepared, uint32_t worker,
                                           const struct weir__needed_wait *wait) {
     if (wait->copy == WEIR__NO_COPY) return (int32_t)wait->worker;
+    assert(wait->copy < prepared->copy_count);
     const struct weir__lane *lane = &prepared->lanes[prepared->copies[wait->copy].lane];
     if (lane->from == WEIR__FROM_CALLER) return -1;
     return (int32_t)(lane->from == worker ? lane->worker : lane->from);

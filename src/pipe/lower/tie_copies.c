@@ -11,6 +11,7 @@ static uint32_t *no_blocks(struct weir__pool *pool, uint32_t count) {
 
 /* Rows are in order, and a stage's actions all in one. */
 static void find_writers(struct builder *b) {
+    assert(b->last_gradient != NULL && b->norm != NULL);
     const struct weir_table *table = b->prepared->table;
     for (uint32_t a = 0; a < table->action_count; a++) {
         uint32_t writes = weir__kinds[table->actions[a].kind].writes;
@@ -20,6 +21,7 @@ static void find_writers(struct builder *b) {
 }
 
 bool weir__ties_begin(struct builder *b) {
+    assert(b->prepared->tie_copies == NULL && b->prepared->lasting != NULL);
     struct weir__pool *pool = &b->prepared->pool;
     uint32_t count = b->setup->tie_count, workers = b->prepared->table->worker_count;
     struct weir__tie_copies *copies = weir__pool_take(pool, count, sizeof *copies);
@@ -44,6 +46,8 @@ static uint32_t memory_of(const struct weir__prepared *prepared, const struct we
 /* The use's gradient, which `made` writes last, into a block that the action reads. */
 static bool copy_use(struct builder *b, uint32_t action, const struct weir__tie_group *tie,
                      uint32_t use, uint32_t made, uint32_t *block) {
+    assert(use < tie->use_count);
+    assert(made < b->prepared->table->action_count && made != action);
     struct weir__memory *memory = &b->prepared->memory;
     uint32_t worker = weir__lifetimes_worker_of(b, b->prepared->table->actions[action].stage);
     if (*block == WEIR__NO_BLOCK) {
@@ -64,6 +68,7 @@ static bool copy_use(struct builder *b, uint32_t action, const struct weir__tie_
 static bool copy_uses(struct builder *b, uint32_t action, uint32_t t) {
     const struct weir__tie_group *tie = &b->setup->ties[t];
     uint32_t *arrived = b->prepared->tie_copies[t].arrived;
+    assert(tie->use_count > 1);
     uint32_t own = memory_of(b->prepared, b->setup, tie->uses[0].stage);
     bool made = true;
     for (uint32_t u = 1; made && u < tie->use_count; u++) {
@@ -75,6 +80,7 @@ static bool copy_uses(struct builder *b, uint32_t action, uint32_t t) {
 }
 
 bool weir__ties_copy(struct builder *b, uint32_t action) {
+    assert(action < b->prepared->table->action_count);
     const struct weir__call *call = &b->prepared->calls[action];
     const struct weir__kind_facts *kind = &weir__kinds[call->action.kind];
     uint32_t stage = call->action.stage, worker = weir__lifetimes_worker_of(b, stage);
@@ -82,6 +88,7 @@ bool weir__ties_copy(struct builder *b, uint32_t action) {
     bool made = true;
     for (uint32_t i = 0; made && call->run != NULL && i < at->tied_count; i++) {
         uint32_t t = at->ties[i], owner = b->setup->ties[t].uses[0].stage;
+        assert(t < b->setup->tie_count);
         bool apart =
             memory_of(b->prepared, b->setup, owner) != memory_of(b->prepared, b->setup, stage);
         if ((kind->reads & WEIR__TIED_GRADS) && owner == stage) made = copy_uses(b, action, t);
@@ -97,6 +104,7 @@ bool weir__ties_copy(struct builder *b, uint32_t action) {
 /* Where the stage finds a use's gradient: where it lies, a copy, or nowhere. */
 static bool point_use(struct weir__prepared *prepared, const struct weir__setup *setup,
                       uint32_t stage, uint32_t t, uint32_t u, void **where) {
+    assert(t < setup->tie_count && u < setup->ties[t].use_count);
     const struct weir__tie_group *tie = &setup->ties[t];
     const struct weir__tie_use *use = &tie->uses[u];
     const struct weir__tie_copies *copies = &prepared->tie_copies[t];
@@ -111,6 +119,7 @@ static bool point_use(struct weir__prepared *prepared, const struct weir__setup 
 /* What the stage is given of one tie. */
 static bool take_tied(struct weir__prepared *prepared, const struct weir__setup *setup,
                       uint32_t stage, uint32_t t, struct weir_tied *tied) {
+    assert(t < setup->tie_count);
     const struct weir__tie_group *tie = &setup->ties[t];
     void **gradients = weir__pool_take(&prepared->pool, tie->use_count, sizeof *gradients);
     bool pointed = gradients != NULL;
@@ -121,6 +130,7 @@ static bool take_tied(struct weir__prepared *prepared, const struct weir__setup 
 }
 
 bool weir__ties_take(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    assert(prepared->lasting != NULL && prepared->tied == NULL);
     struct weir__pool *pool = &prepared->pool;
     uint32_t stages = setup->options.stage_count;
     prepared->tied = weir__pool_take(pool, stages, sizeof *prepared->tied);

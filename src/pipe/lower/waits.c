@@ -86,6 +86,7 @@ static int by_end(const void *a, const void *b) {
 
 static bool list_add(struct clocks *c, uint32_t *count, uint32_t node, bool delayed,
                      enum weir__edge_cause cause) {
+    assert(node < c->nodes);
     void *list = c->list;
     if (!weir__pool_grow(&c->prepared->pool, &list, *count, &c->list_capacity, sizeof *c->list))
         return false;
@@ -104,6 +105,7 @@ static bool add_wait(struct clocks *c, const struct before *before) {
     uint32_t copy =
         is_copy(c, before->node) ? c->copy_of[before->node - c->actions] : WEIR__NO_COPY;
     uint32_t action = copy == WEIR__NO_COPY ? before->node : p->copies[copy].action;
+    assert(c->node[action].lane < c->workers && c->node[action].place > 0);
     p->waits[p->wait_count++] = (struct weir__needed_wait){.worker = c->node[action].lane,
                                                            .count = c->node[action].place,
                                                            .action = action,
@@ -134,6 +136,7 @@ static bool gather_handovers(struct clocks *c, uint32_t node, uint32_t *count) {
 
 /* Everything of other lanes that must have ended before `action`, into the scratch list. */
 static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
+    assert(!is_copy(c, action));
     const struct weir__prepared *p = c->prepared;
     const struct weir__call *call = &p->calls[action];
     uint32_t own = c->node[action].lane;
@@ -143,6 +146,7 @@ static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
             return false;
     for (uint32_t e = p->deps.begin[action]; e < p->deps.begin[action + 1]; e++) {
         const struct weir__edge *edge = &p->deps.edges[e];
+        assert(edge->from < c->actions && edge->from != action);
         if (c->node[edge->from].lane == own) continue;
         bool crosses = edge->cause != WEIR__CAUSE_LOCAL && weir__kinds[call->action.kind].in_step;
         bool delayed = c->delays && crosses;
@@ -171,6 +175,7 @@ static uint32_t former_in_slot(const struct clocks *c, uint32_t node) {
 }
 
 static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
+    assert(is_copy(c, node) && copy_of(c, node)->lane != WEIR__NO_LANE);
     const struct weir__prepared *p = c->prepared;
     for (uint32_t i = copy_of(c, node)->unit; i != WEIR__NO_COPY; i = p->copies[i].next) {
         if (p->copies[i].from_block == WEIR__NO_BLOCK) continue;
@@ -190,11 +195,13 @@ static void merge(uint32_t *into, const uint32_t *from, uint32_t lanes) {
 /* Whose thread gives the node its work. */
 static uint32_t owner(const struct clocks *c, uint32_t node) {
     uint32_t lane = c->node[node].lane;
+    assert(lane < c->lanes);
     return lane < c->workers ? lane : c->prepared->lanes[lane - c->workers].worker;
 }
 
 static void learn(const struct clocks *c, uint32_t *clock, uint32_t node) {
     const struct node *done = &c->node[node];
+    assert(done->lane < c->lanes && done->place > 0);
     merge(clock, &c->clock[(size_t)node * c->lanes], c->lanes);
     if (clock[done->lane] < done->place) clock[done->lane] = done->place;
 }
@@ -231,6 +238,7 @@ static bool find_waits(struct clocks *c, uint32_t node) {
         if (clock[from->lane] >= from->place && !c->list[n].delayed) continue;
         if (!add_wait(c, &c->list[n])) return false;
         learn(c, clock, c->list[n].node);
+        assert(c->list[n].node != node);
         bool by_host = from->lane < c->workers && c->at_once[from->lane];
         if (by_host && c->prepared->lane_count > 0)
             learn(c, &c->host[(size_t)worker * c->lanes], c->list[n].node);
@@ -239,6 +247,7 @@ static bool find_waits(struct clocks *c, uint32_t node) {
 }
 
 static bool visit(struct clocks *c, uint32_t node) {
+    assert(node < c->nodes);
     struct weir__prepared *p = c->prepared;
     uint32_t begin = p->wait_count;
     if (!find_waits(c, node)) return false;
@@ -270,6 +279,7 @@ static int compare_handovers(const void *a, const void *b, void *context) {
 /* An action that reads a block through a copy of a lane does not read it itself. Where the worker
  * does its actions itself, its gate says no more of the copy than of the action. */
 static uint32_t reader(const struct clocks *c, uint32_t action, uint32_t block) {
+    assert(action < c->actions);
     const struct weir__call *call = &c->prepared->calls[action];
     if (c->at_once[c->node[action].lane]) return action;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++)
@@ -286,6 +296,7 @@ static int take_handovers(struct clocks *c) {
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < c->handover_count; i++) {
         struct weir__handover *h = &c->handovers[i];
+        assert(h->after < c->actions && h->comes < c->prepared->memory.block_count);
         uint32_t copy = c->copy_into[h->comes];
         if (copy != WEIR__NO_COPY) h->after = c->node_of[copy];
         h->before = reader(c, h->before, h->leaves);
@@ -306,7 +317,9 @@ static uint32_t count_nodes(const struct weir__prepared *p) {
 
 /* The node of a copy that begins a unit. */
 static void number_unit(struct clocks *c, uint32_t first, uint32_t node) {
+    assert(node >= c->actions && node < c->nodes);
     uint32_t lane = c->workers + c->prepared->copies[first].lane, last = c->latest[lane];
+    assert(lane < c->lanes);
     struct weir__prepared_copy *copies = c->prepared->copies;
     c->node[node] = (struct node){lane, last == NO_NODE ? 1 : c->node[last].place + 1};
     if (last != NO_NODE) {
@@ -331,10 +344,12 @@ static void number_copies(struct clocks *c) {
         copy->place = c->node[c->node_of[i]].place - 1;
         c->copy_into[copy->to_block] = i;
     }
+    assert(next == c->nodes);
     for (uint32_t l = 0; l < c->lanes; l++) c->latest[l] = NO_NODE;
 }
 
 static int take_nodes(struct clocks *c) {
+    assert(c->nodes >= c->actions && c->lanes >= c->workers);
     struct weir__prepared *p = c->prepared;
     struct weir__pool *pool = &p->pool;
     size_t cells;
@@ -387,6 +402,7 @@ static void fill_orders(const struct weir__prepared *p, struct weir__deps *order
 }
 
 static int make_orders(struct weir__prepared *p) {
+    assert(p->orders.begin == NULL && p->orders.edges == NULL);
     struct weir__deps *orders = &p->orders;
     size_t edges = p->deps.edge_count;
     for (uint32_t i = 0; i < p->wait_count; i++) edges += p->waits[i].cause == WEIR__CAUSE_MEMORY;
@@ -405,6 +421,7 @@ static int make_orders(struct weir__prepared *p) {
 int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__setup *setup,
                          const double *start, const double *end) {
     const struct weir_table *table = prepared->table;
+    assert(prepared->waits == NULL && prepared->memory.worker_begin != NULL);
     struct clocks c = {.prepared = prepared,
                        .start = start,
                        .end = end,

@@ -15,12 +15,16 @@ void weir__live_sort(struct weir__moment *moments, uint32_t count) {
 
 bool weir__live_next(const struct weir__moment *moments, uint32_t count, uint32_t *next,
                      struct weir__live_point *point) {
+    assert(*next <= count);
     if (*next == count) return false;
+    assert(point->time <= moments[*next].time);
     point->time = moments[*next].time;
     for (; *next < count && moments[*next].time == point->time; ++*next) {
         const struct weir__moment *moment = &moments[*next];
+        assert(moment->class_of < WEIR__BLOCK_CLASS_COUNT);
         point->live[moment->class_of] += (uint64_t)moment->bytes;
         point->sum += (uint64_t)moment->bytes;
     }
+    assert(point->sum <= INT64_MAX);
     return true;
 }

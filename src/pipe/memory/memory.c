@@ -15,6 +15,7 @@
 static const double slack = 0.5;
 
 void weir__memory_init(struct weir__memory *memory, struct weir__pool *pool) {
+    assert(memory != NULL && pool != NULL);
     memset(memory, 0, sizeof *memory);
     memory->pool = pool;
 }
@@ -25,6 +26,7 @@ void weir__memory_fail(struct weir__memory *memory) {
 
 uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class class_of,
                             uint32_t worker, size_t bytes) {
+    assert((unsigned)class_of < WEIR__BLOCK_CLASS_COUNT);
     if (bytes == 0 || memory->status != WEIR_OK) return WEIR__NO_BLOCK;
     void *blocks = memory->blocks;
     size_t rounded, all;
@@ -38,6 +40,7 @@ uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class 
         weir__memory_fail(memory);
         return WEIR__NO_BLOCK;
     }
+    assert(rounded >= bytes && memory->block_count < memory->block_capacity);
     memory->all_bytes = all;
     memory->blocks = blocks;
     memory->blocks[memory->block_count] = (struct weir__block){.bytes = rounded,
@@ -52,6 +55,7 @@ uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class 
 
 void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t action) {
     if (block == WEIR__NO_BLOCK || memory->status != WEIR_OK) return;
+    assert(block < memory->block_count);
     void *uses = memory->uses;
     if (!weir__pool_grow(memory->pool, &uses, memory->use_count, &memory->use_capacity,
                          sizeof *memory->uses)) {
@@ -66,15 +70,19 @@ void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t acti
 void weir__memory_may_part(struct weir__memory *memory, uint32_t block, const size_t *cuts,
                            uint32_t count) {
     if (block == WEIR__NO_BLOCK || memory->status != WEIR_OK) return;
+    assert(block < memory->block_count);
+    assert(count == 0 || (cuts[0] > 0 && cuts[count - 1] < memory->blocks[block].bytes));
     memory->blocks[block].cuts = cuts;
     memory->blocks[block].cut_count = count;
 }
 
 size_t weir__memory_at(const struct weir__memory *memory, uint32_t block, size_t offset) {
+    assert(block < memory->block_count);
     const struct weir__block *part = &memory->blocks[block];
     for (; offset >= part->bytes && part->rest != WEIR__NO_BLOCK;
          part = &memory->blocks[part->rest])
         offset -= part->bytes;
+    assert(offset <= part->bytes);
     return part->offset + offset;
 }
 
@@ -82,6 +90,7 @@ size_t weir__memory_at(const struct weir__memory *memory, uint32_t block, size_t
 
 uint32_t weir__memory_first(const struct weir__memory *memory, uint32_t block, const double *start,
                             const double *end) {
+    assert(block < memory->block_count);
     uint32_t first = WEIR__NO_BLOCK;
     for (uint32_t u = memory->blocks[block].uses; u != WEIR__NO_BLOCK; u = memory->uses[u].next) {
         uint32_t action = memory->uses[u].action;
@@ -94,6 +103,7 @@ uint32_t weir__memory_first(const struct weir__memory *memory, uint32_t block, c
 
 static void find_lifetime(struct weir__memory *memory, struct weir__block *block,
                           const struct weir_table *table, const double *start, const double *end) {
+    assert(block->worker < table->worker_count);
     block->first = weir__memory_first(memory, (uint32_t)(block - memory->blocks), start, end);
     block->start = -1.0, block->end = HUGE_VAL;
     if (block->first == WEIR__NO_BLOCK) return;
@@ -104,6 +114,7 @@ static void find_lifetime(struct weir__memory *memory, struct weir__block *block
         block->end = fmax(block->end, end[action]);
         foreign |= weir__table_worker_of(table, action) != block->worker;
     }
+    assert(0.0 <= block->start && block->start < block->end);
     block->slack = foreign;
     if (foreign) block->end += slack;
 }
@@ -112,6 +123,7 @@ static void find_lifetime(struct weir__memory *memory, struct weir__block *block
 
 /* Blocks by worker, those of one in the order in which they were made. */
 static bool list_by_worker(struct weir__memory *memory, uint32_t worker_count) {
+    assert(worker_count > 0);
     uint32_t *begin = weir__pool_take(memory->pool, (size_t)worker_count + 2, sizeof *begin);
     memory->by_worker = weir__pool_take(memory->pool, memory->block_count, sizeof(uint32_t));
     if (begin == NULL || memory->by_worker == NULL) return false;
@@ -121,6 +133,7 @@ static bool list_by_worker(struct weir__memory *memory, uint32_t worker_count) {
     for (uint32_t w = 0; w < worker_count; w++) begin[w + 1] += begin[w];
     for (uint32_t b = 0; b < memory->block_count; b++)
         memory->by_worker[begin[memory->blocks[b].worker]++] = b;
+    assert(begin[worker_count - 1] == memory->block_count);
     return true;
 }
 
@@ -133,6 +146,7 @@ static size_t place_lasting(struct weir__memory *memory, uint32_t worker) {
         block->offset = bytes;
         bytes += block->bytes;
     }
+    assert(bytes % WEIR__ALIGNMENT == 0);
     return bytes;
 }
 
@@ -168,11 +182,13 @@ static double end_of(const struct weir__block *block, const struct way *way) {
 
 /* Where the part ends that begins at `at`: the cut that makes it most like the others. */
 static size_t part_end(const struct weir__block *block, const struct way *way, size_t at) {
+    assert(at < block->bytes && way->parts > 0);
     size_t want = at + block->bytes / way->parts, best = block->bytes;
     for (uint32_t i = 0; i < block->cut_count; i++) {
         size_t cut = block->cuts[i], away = cut > want ? cut - want : want - cut;
         if (cut > at && away < (best > want ? best - want : want - best)) best = cut;
     }
+    assert(at < best && best <= block->bytes);
     return best;
 }
 
@@ -195,6 +211,7 @@ static uint32_t fill_items(const struct weir__memory *memory, uint32_t worker,
 static bool part_block(struct weir__memory *memory, uint32_t number, const struct way *way,
                        const struct weir__pack_item **items) {
     struct weir__block block = memory->blocks[number];
+    assert(block.rest == WEIR__NO_BLOCK && block.first != WEIR__NO_BLOCK);
     for (size_t at = 0; at < block.bytes; at = part_end(&block, way, at)) {
         void *blocks = memory->blocks;
         if (at > 0) {
@@ -216,6 +233,7 @@ static bool part_block(struct weir__memory *memory, uint32_t number, const struc
 /* Puts the blocks where the packer did. */
 static bool take_way(struct weir__memory *memory, uint32_t worker, const struct way *way,
                      const struct weir__pack_item *items, size_t lasting) {
+    assert(way != NULL && items != NULL);
     for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
         uint32_t number = memory->by_worker[i];
         struct weir__block *block = &memory->blocks[number];
@@ -262,6 +280,7 @@ static int pack_worker(struct weir__memory *memory, uint32_t worker,
         items[0] = items[1], items[1] = better;
         best = packed, least = live, taken = way;
     }
+    assert(taken != NULL && best >= least);
     *bytes = lasting + best;
     *bound = lasting + least;
     return take_way(memory, worker, taken, items[1], lasting) ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
@@ -269,6 +288,7 @@ static int pack_worker(struct weir__memory *memory, uint32_t worker,
 
 static bool take_items(struct weir__memory *memory, uint32_t worker_count,
                        struct weir__pack_item *items[2]) {
+    assert(memory->worker_begin != NULL && worker_count > 0);
     uint32_t most = 0;
     for (uint32_t w = 0; w < worker_count; w++) {
         uint32_t count = 0;
@@ -301,6 +321,7 @@ int weir__memory_pack(struct weir__memory *memory, const struct weir_table *tabl
         status = pack_worker(memory, w, items, &arena_bytes[w], &bounds[w]);
         if (status != WEIR_OK) return status;
     }
+    assert(memory->block_count >= whole);
     if (memory->block_count == whole) return WEIR_OK;
     return list_by_worker(memory, table->worker_count) ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
@@ -319,19 +340,23 @@ static void fill_device(const uint64_t at_peak[WEIR__BLOCK_CLASS_COUNT], size_t 
     device->total = total;
     device->padding = total;
     for (int c = 0; c < WEIR__BLOCK_CLASS_COUNT; c++) device->padding -= at_peak[c];
+    assert(device->padding <= total);
 }
 
 uint32_t weir__memory_moments(const struct weir__memory *memory, uint32_t worker,
                               struct weir__moment *moments) {
+    assert(memory->worker_begin != NULL);
     uint32_t count = 0;
     for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
         const struct weir__block *block = &memory->blocks[memory->by_worker[i]];
         bool lasts = block->first == WEIR__NO_BLOCK;
         int64_t bytes = (int64_t)block->bytes;
+        assert(lasts || block->start < block->end);
         moments[count++] =
             (struct weir__moment){lasts ? 0.0 : block->start, bytes, block->class_of};
         if (!lasts) moments[count++] = (struct weir__moment){block->end, -bytes, block->class_of};
     }
+    assert(count <= 2 * memory->block_count);
     return count;
 }
 
@@ -343,6 +368,7 @@ static struct weir__live_point find_peak(const struct weir__memory *memory, uint
     weir__live_sort(moments, count);
     for (uint32_t next = 0; weir__live_next(moments, count, &next, &point);)
         if (point.sum > peak.sum) peak = point;
+    assert(peak.sum <= memory->all_bytes);
     return peak;
 }
 
@@ -395,6 +421,7 @@ struct handover_list {
 };
 
 static bool add_handover(struct handover_list *list, const struct weir__handover *handover) {
+    assert(handover->before != handover->after && handover->leaves != handover->comes);
     void *items = list->items;
     if (!weir__pool_grow(list->pool, &items, list->count, &list->capacity, sizeof *list->items))
         return false;
@@ -424,11 +451,14 @@ static uint32_t first_above(const struct holders *holders, size_t at) {
         else
             low = middle + 1;
     }
+    assert(low == holders->count || holders->list[low].end > at);
     return low;
 }
 
 /* list[begin .. end) gives way to `now` and to what is left of the outer two at its sides. */
 static void replace(struct holders *holders, uint32_t begin, uint32_t end, const struct held *now) {
+    assert(begin <= end && end <= holders->count);
+    assert(now->at < now->end);
     struct held parts[3];
     uint32_t count = 0;
     if (begin < end && holders->list[begin].at < now->at) {
@@ -440,6 +470,7 @@ static void replace(struct holders *holders, uint32_t begin, uint32_t end, const
         parts[count] = holders->list[end - 1];
         parts[count++].at = now->end;
     }
+    assert(0 < count && count <= 3);
     memmove(&holders->list[begin + count], &holders->list[end],
             (holders->count - end) * sizeof *holders->list);
     memcpy(&holders->list[begin], parts, count * sizeof *parts);
@@ -449,6 +480,7 @@ static void replace(struct holders *holders, uint32_t begin, uint32_t end, const
 /* A new block takes over from each that was the last to hold some of its bytes. */
 static bool take_over(const struct weir__memory *memory, struct handover_list *list,
                       struct holders *holders, uint32_t block) {
+    assert(block < memory->block_count && memory->blocks[block].first != WEIR__NO_BLOCK);
     const struct weir__block *now = &memory->blocks[block];
     struct held held = {now->offset, now->offset + now->bytes, block};
     uint32_t begin = first_above(holders, held.at), end = begin;
@@ -466,6 +498,7 @@ static bool take_over(const struct weir__memory *memory, struct handover_list *l
 
 static bool hand_over(const struct weir__memory *memory, uint32_t worker, struct by_start *order,
                       struct holders *holders, struct handover_list *list) {
+    assert(memory->worker_begin[worker] <= memory->worker_begin[worker + 1]);
     uint32_t moving = 0;
     for (uint32_t i = memory->worker_begin[worker]; i < memory->worker_begin[worker + 1]; i++) {
         uint32_t number = memory->by_worker[i];
@@ -482,6 +515,7 @@ static bool hand_over(const struct weir__memory *memory, uint32_t worker, struct
 
 int weir__memory_handovers(const struct weir__memory *memory, uint32_t worker_count,
                            struct weir__handover **handovers, uint32_t *count) {
+    assert(memory->worker_begin != NULL && worker_count > 0);
     /* a block adds two to the holders at most */
     size_t most = 2 * (size_t)memory->block_count + 1;
     struct by_start *order = weir__pool_take(memory->pool, memory->block_count, sizeof *order);

@@ -8,6 +8,7 @@
 
 /* By bytes of the key; those that are the same in all keys are passed over. */
 void weir__packing_sort(struct weir__keyed *list, struct weir__keyed *other, uint32_t count) {
+    assert(list != other);
     uint64_t varies = 0;
     for (uint32_t i = 1; i < count; i++) varies |= list[i].key ^ list[0].key;
     for (uint32_t shift = 0; shift < 64; shift += 8) {
@@ -48,6 +49,7 @@ static void rank_sizes(struct weir__packing *p, struct weir__keyed *list,
         p->type_count += !same;
         p->by_size[i] = list[i].value;
         p->type[list[i].value] = p->type_count - 1;
+        assert(p->type_count > 0 && p->by_size[i] < p->count);
     }
 }
 
@@ -104,8 +106,10 @@ static size_t find_bound(const struct weir__packing *p) {
         for (; p->to[p->by_end[ended]] <= p->from[item]; ended++)
             live -= p->items[p->by_end[ended]].bytes;
         live += p->items[item].bytes;
+        assert(ended <= i);
         if (live > most) most = live;
     }
+    assert(live <= most);
     return most;
 }
 
@@ -119,6 +123,7 @@ void weir__packing_keep(struct weir__packing *p, size_t bytes) {
 /* ---- near enough ---- */
 
 static size_t within(const struct weir__pack_options *options, size_t bound, double part) {
+    assert(part > 0.0);
     double more = part * ((double)bound + (double)options->beside);
     return options->fit > bound ? options->fit : bound + (options->fit == 0 ? (size_t)more : 0);
 }
@@ -147,6 +152,7 @@ struct gaps {
 };
 
 static size_t take_gap(struct gaps *gaps, size_t bytes) {
+    assert(bytes > 0 && gaps->count > 0 && gaps->list[gaps->count - 1].end == SIZE_MAX);
     uint32_t i = 0;
     while (gaps->list[i].end - gaps->list[i].at < bytes) i++;
     size_t at = gaps->list[i].at;
@@ -158,6 +164,7 @@ static size_t take_gap(struct gaps *gaps, size_t bytes) {
 }
 
 static void give_gap(struct gaps *gaps, size_t at, size_t end) {
+    assert(at < end && gaps->count > 0);
     uint32_t low = 0, high = gaps->count - 1; /* the first gap above */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -167,6 +174,7 @@ static void give_gap(struct gaps *gaps, size_t at, size_t end) {
             low = middle + 1;
     }
     struct gap *next = &gaps->list[low];
+    assert(next->at >= end && (low == 0 || next[-1].end <= at));
     bool below = low > 0 && next[-1].end == at, above = next->at == end;
     if (below && above) {
         next[-1].end = next->end;
@@ -189,6 +197,7 @@ static bool is_over(const struct weir__packing *p, uint32_t old, uint32_t now, b
 
 static void pack_by_time(struct weir__packing *p, struct gaps *gaps, const size_t *sizes,
                          bool backwards) {
+    assert(p->count > 0);
     size_t total = 0;
     uint32_t last = p->count - 1, over = 0;
     gaps->list[0] = (struct gap){0, SIZE_MAX};
@@ -201,6 +210,7 @@ static void pack_by_time(struct weir__packing *p, struct gaps *gaps, const size_
             give_gap(gaps, p->offsets[old], p->offsets[old] + sizes[old]);
         }
         p->offsets[item] = take_gap(gaps, sizes[item]);
+        assert(over <= i);
         size_t end = p->offsets[item] + p->items[item].bytes;
         if (end > total) total = end;
     }
@@ -219,6 +229,7 @@ static void pack_by_times(struct weir__packing *p, struct gaps *gaps, uint32_t r
 }
 
 static int pack_all(struct weir__packing *p) {
+    assert(p->count > 0 && p->bound > 0);
     struct gaps gaps = {weir__pool_take(&p->pool, (size_t)p->count + 2, sizeof *gaps.list), 0};
     bool few = weir__packing_lists_can(p);
     p->sizes = weir__pool_take(&p->pool, p->count, sizeof *p->sizes);
@@ -251,6 +262,7 @@ int weir__packing_run(struct weir__pack_item *items, uint32_t count,
     struct weir__packing p = {.items = items, .count = count, .options = options, .best = SIZE_MAX};
     *bytes = *bound = 0;
     if (count == 0) return WEIR_OK;
+    assert(items != NULL && options != NULL);
     weir__pool_init(&p.pool, options->allocator);
     int status = rank_and_pack(&p);
     if (status == WEIR_OK) *bytes = p.best, *bound = p.bound;

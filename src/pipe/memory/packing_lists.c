@@ -9,6 +9,7 @@
 static const double roundings[WEIR__PACK_ROUNDINGS] = {0.0, 0.03, 0.07, 0.12, 0.2, 0.35, 0.6, 1.1};
 
 void weir__packing_round(struct weir__packing *p, uint32_t rounding) {
+    assert(rounding < WEIR__PACK_ROUNDINGS);
     size_t largest = 0;
     uint32_t number = 0;
     for (uint32_t i = 0; i < p->count; i++) {
@@ -16,6 +17,7 @@ void weir__packing_round(struct weir__packing *p, uint32_t rounding) {
         size_t bytes = p->items[item].bytes;
         bool less = (double)bytes * (1.0 + roundings[rounding]) < (double)largest;
         if (i == 0 || less) largest = bytes, number++;
+        assert(largest >= bytes && number > 0);
         p->sizes[item] = largest;
         p->class_of[item] = number;
     }
@@ -52,6 +54,7 @@ struct weir__lists {
 
 static size_t lowest_gap(const struct placed *placed, uint32_t count, size_t bytes, uint32_t from,
                          uint32_t to) {
+    assert(bytes > 0 && from < to);
     size_t low = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (placed[i].from >= to || from >= placed[i].to) continue;
@@ -62,6 +65,7 @@ static size_t lowest_gap(const struct placed *placed, uint32_t count, size_t byt
 }
 
 static void insert(struct placed *placed, uint32_t count, const struct placed *now) {
+    assert(now->at < now->end && now->from < now->to);
     uint32_t low = 0, high = count; /* the first above */
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -84,6 +88,7 @@ static size_t pack_list(struct weir__packing *p, struct weir__lists *l, const si
         insert(l->placed, n, &(struct placed){at, at + bytes, from, to, item});
         p->offsets[item] = at;
         if (at + bytes > total) total = at + bytes;
+        assert(bytes >= p->items[item].bytes);
     }
     l->work += (uint64_t)p->count * p->count / 2;
     return total;
@@ -97,6 +102,7 @@ static size_t pack_again(struct weir__packing *p, struct weir__lists *l) {
 
 /* Classes from the largest; within one the earliest, the longest life or the latest end first. */
 static void list_classes(const struct weir__packing *p, struct weir__lists *l, enum order order) {
+    assert((unsigned)order < ORDER_COUNT);
     for (uint32_t i = 0; i < p->count; i++) {
         uint32_t item = p->by_start[i], key = p->from[item];
         if (order == ORDER_LIFE) key = UINT32_MAX - (p->to[item] - p->from[item]);
@@ -122,12 +128,14 @@ bool weir__packing_lists_can(const struct weir__packing *p) {
 
 /* Kept in the order of what they have reached. */
 static void note_tried(struct weir__lists *l, const struct tried *now) {
+    assert(l->tried_count < WEIR__COUNT_OF(l->tried));
     uint32_t i = l->tried_count++;
     for (; i > 0 && l->tried[i - 1].total > now->total; i--) l->tried[i] = l->tried[i - 1];
     l->tried[i] = *now;
 }
 
 int weir__packing_lists(struct weir__packing *p) {
+    assert(weir__packing_lists_can(p));
     struct weir__lists *l = p->lists = weir__pool_take(&p->pool, 1, sizeof *l);
     if (l == NULL || !take_lists(p, l)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < WEIR__PACK_ROUNDINGS; i++) {
@@ -177,6 +185,7 @@ static uint32_t choose_place(const struct repair *r, const uint32_t words[4]) {
     if (high == 0 || words[0] % 8 == 0) return words[1] % count;
     uint32_t skip = words[1] % high, place = 0;
     while (!lie_high(r, r->list[place]) || skip-- > 0) place++;
+    assert(place < count);
     return place;
 }
 
@@ -192,6 +201,7 @@ static uint32_t choose_goal(const struct repair *r, uint32_t place, const uint32
     if (with == 0 || words[2] % 4 == 0) return 0;
     uint32_t skip = words[3] % with;
     while (!live_together(p, r->list[earlier], r->list[place]) || skip-- > 0) earlier++;
+    assert(earlier < place);
     return earlier;
 }
 
@@ -200,6 +210,7 @@ static void change_list(struct repair *r) {
     uint32_t words[4], *list = r->lists->list;
     weir__philox_words(r->round++, 0, 0, 1, 0, words);
     uint32_t place = choose_place(r, words), to = choose_goal(r, place, words);
+    assert(place < r->packing->count && to <= place);
     memcpy(list, r->list, r->packing->count * sizeof *list);
     uint32_t item = list[place];
     if ((words[2] >> 16 & 1) != 0)
@@ -234,6 +245,7 @@ static void repair(struct repair *r, const struct tried *from, uint64_t work) {
 }
 
 int weir__packing_repair(struct weir__packing *p) {
+    assert(p->lists != NULL && p->lists->tried_count > 0);
     struct repair r = {.packing = p, .lists = p->lists, .goal = weir__packing_goal(p)};
     r.list = weir__pool_take(&p->pool, p->count, sizeof *r.list);
     r.offsets = weir__pool_take(&p->pool, p->count, sizeof *r.offsets);

@@ -50,6 +50,8 @@ static bool is_lower(const struct low *a, const struct low *b) {
 }
 
 static void heap_push(struct skyline *s, uint32_t segment) {
+    assert(s->segments[segment].alive);
+    assert(s->heap_count < 2 * (3 * (size_t)s->packing->count + 1));
     struct low entry = {s->segments[segment].height, s->segments[segment].from, segment};
     uint32_t i = s->heap_count++;
     for (; i > 0 && is_lower(&entry, &s->heap[(i - 1) / 2]); i = (i - 1) / 2)
@@ -58,6 +60,7 @@ static void heap_push(struct skyline *s, uint32_t segment) {
 }
 
 static struct low heap_pop(struct skyline *s) {
+    assert(s->heap_count > 0);
     struct low top = s->heap[0], entry = s->heap[--s->heap_count];
     uint32_t i = 0;
     for (;;) {
@@ -85,11 +88,13 @@ static uint32_t lowest(struct skyline *s) {
 /* ---- segments ---- */
 
 static uint32_t add_segment(struct skyline *s, size_t height, uint32_t from, uint32_t to) {
+    assert(from < to && s->segment_count < 3 * (size_t)s->packing->count + 1);
     s->segments[s->segment_count] = (struct segment){height, from, to, NONE, NONE, true};
     return s->segment_count++;
 }
 
 static void join(struct skyline *s, uint32_t left, uint32_t right) {
+    assert(left == NONE || left != right);
     if (left != NONE) s->segments[left].right = right;
     if (right != NONE) s->segments[right].left = left;
 }
@@ -97,6 +102,7 @@ static void join(struct skyline *s, uint32_t left, uint32_t right) {
 /* Swallows neighbours of the same height, and stands for itself in the heap. */
 static void settle(struct skyline *s, uint32_t at) {
     struct segment *segment = &s->segments[at];
+    assert(segment->alive && segment->from < segment->to);
     uint32_t left = segment->left, right = segment->right;
     if (left != NONE && s->segments[left].height == segment->height) {
         segment->from = s->segments[left].from;
@@ -119,6 +125,7 @@ static size_t fill_up(struct skyline *s, uint32_t at) {
     size_t right = segment->right == NONE ? SIZE_MAX : s->segments[segment->right].height;
     size_t height = left < right ? left : right, most = 0;
     assert(height != SIZE_MAX); /* the whole time fits every block */
+    assert(height > segment->height);
     for (uint32_t moment = segment->from; moment < segment->to; moment++) {
         s->lost[moment] += height - segment->height;
         if (s->live[moment] + s->lost[moment] > most) most = s->live[moment] + s->lost[moment];
@@ -131,6 +138,7 @@ static size_t fill_up(struct skyline *s, uint32_t at) {
 /* Puts a block of [from, to) into the valley; what is left of it on both sides stays low. */
 static void build_up(struct skyline *s, uint32_t at, uint32_t from, uint32_t to, size_t bytes) {
     struct segment valley = s->segments[at];
+    assert(valley.alive && valley.from <= from && to <= valley.to);
     uint32_t left = valley.left, right = valley.right;
     s->segments[at].alive = false;
     uint32_t block = add_segment(s, valley.height + bytes, from, to);
@@ -154,6 +162,7 @@ static void build_up(struct skyline *s, uint32_t at, uint32_t from, uint32_t to,
 /* ---- which block ---- */
 
 static uint32_t next_left(struct skyline *s, uint32_t place) {
+    assert(place <= s->packing->count);
     uint32_t root = place;
     while (s->next[root] != root) root = s->next[root];
     while (s->next[place] != root) {
@@ -161,6 +170,7 @@ static uint32_t next_left(struct skyline *s, uint32_t place) {
         s->next[place] = root;
         place = after;
     }
+    assert(root <= s->packing->count);
     return root;
 }
 
@@ -201,6 +211,7 @@ static uint32_t choose(struct skyline *s, const struct segment *valley) {
         if (p->to[item] > valley->to) continue;
         if (best == NONE || is_better(s, valley, item, p->by_start[best])) best = place;
     }
+    assert(best == NONE || best < p->count);
     return best;
 }
 
@@ -221,6 +232,7 @@ static size_t pack(struct skyline *s, size_t limit) {
         }
         uint32_t item = p->by_start[place];
         size_t low = s->segments[at].height, bytes = p->items[item].bytes;
+        assert(s->next[place] == place);
         p->offsets[item] = low;
         s->work++;
         if (low + bytes > total) total = low + bytes;
@@ -248,6 +260,7 @@ static void rank_by_size(struct skyline *s) {
 
 /* One to three types move, up to the place of ones about twice or half as large. */
 static void change_ranks(struct skyline *s, uint32_t round) {
+    assert(s->packing->type_count > 0);
     uint32_t words[4];
     weir__philox_words(round, 0, 0, 0, 0, words);
     s->tie = (enum tie)(words[0] % TIE_COUNT);
@@ -302,6 +315,7 @@ static void find_live(struct skyline *s) {
     }
     for (uint32_t moment = 1; moment < p->moment_count; moment++)
         s->live[moment] += s->live[moment - 1];
+    assert(s->live[p->moment_count - 1] == 0);
 }
 
 static void find_first(struct skyline *s) {

@@ -24,6 +24,7 @@ struct candidates {
 /* ---- steps ---- */
 
 double weir__plan_step(const struct weir__prepared *prepared) {
+    assert(prepared->rows > 0 && prepared->makespan > 0.0);
     int64_t sizes[2];
     (void)weir__prepared_sizes(prepared, sizes);
     return prepared->makespan * (double)sizes[0] / (double)prepared->rows;
@@ -47,6 +48,7 @@ static bool predict(struct candidate *candidate, int *status) {
 /* ---- candidates ---- */
 
 static int add(struct candidates *all, const struct weir_pipe_options *options) {
+    assert(all->count <= CANDIDATES_MAX);
     const struct weir_pipe_options *given = all->given;
     int status;
     if (all->count == CANDIDATES_MAX) return WEIR_OK;
@@ -134,6 +136,7 @@ static int largest_arena(const struct weir_pipe_options *options, bool estimate,
 }
 
 static bool fits(const struct candidate *candidate, size_t *bytes, int *status) {
+    assert(candidate->options.memory_limit > 0);
     uint64_t limit = candidate->options.memory_limit;
     *status = largest_arena(&candidate->options, true, bytes);
     if (*status != WEIR_OK || *bytes > limit) return false;
@@ -142,6 +145,7 @@ static bool fits(const struct candidate *candidate, size_t *bytes, int *status) 
 }
 
 static int choose(struct candidates *all, double step, struct weir__advice *advice) {
+    assert(step > 0.0 && !advice->found);
     int status = add_all(all);
     if (status != WEIR_OK) return status;
     if (all->count > 1) qsort(all->list, all->count, sizeof *all->list, by_step);

@@ -28,12 +28,14 @@ static bool may_come(const struct weir__setup *setup, int64_t rows) {
  * micro-batches (9 rows in 8 chunks are 5, 8 rows are 8). Returns how many. */
 static uint32_t worst_rows(const struct weir__setup *setup, int64_t rows[WEIR__ROW_COUNTS]) {
     int64_t most = setup->options.rows;
+    assert(most >= 1);
     int64_t size = weir__chunk_first(most, setup->options.chunks, 1);
     const int64_t fewer[] = {most - most % size, most - most % setup->options.chunks};
     uint32_t count = 1;
     rows[0] = most;
     for (int i = 0; i < 2; i++)
         if (fewer[i] < rows[count - 1] && may_come(setup, fewer[i])) rows[count++] = fewer[i];
+    assert(count <= WEIR__ROW_COUNTS);
     return count;
 }
 
@@ -125,6 +127,7 @@ int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **
 
 static void refuse_worker(uint64_t limit, uint32_t worker, size_t need,
                           struct weir_faults *faults) {
+    assert(limit > 0 && need > limit);
     weir_faults_add(faults,
                     "worker %u needs %zu bytes, %llu more than the limit of %llu: raise the limit "
                     "to %zu, or change the pipe",
@@ -148,6 +151,7 @@ static void describe(const struct weir_pipe_options *was, const struct weir_pipe
                          checkpoint_text(is->checkpoint));
     if (was->recompute_late != is->recompute_late)
         used += snprintf(text + used, capacity - (size_t)used, ", recompute late");
+    assert(0 <= used && (size_t)used < capacity);
     if (was->chunks != is->chunks)
         snprintf(text + used, capacity - (size_t)used, ", chunks %u", is->chunks);
 }
@@ -168,6 +172,7 @@ static int refuse(const struct weir_pipe_options *options, double step, size_t m
         return WEIR_ERR_MEMORY_LIMIT;
     }
     describe(&given, &advice.options, change, sizeof change);
+    assert(change[0] == ',');
     weir_faults_add(faults,
                     "the smallest limit that would do is %zu; the cheapest change that fits within "
                     "%llu is %s: it needs %zu at most, and a step %.2f times as long is predicted",
@@ -178,6 +183,7 @@ static int refuse(const struct weir_pipe_options *options, double step, size_t m
 
 /* The largest of all row counts, without asking whether it fits. */
 static void largest(struct weir__prepared *const *prepared, uint32_t count, size_t *bytes) {
+    assert(count > 0 && count <= WEIR__PREPARED_MAX);
     for (uint32_t w = 0; w < prepared[0]->table->worker_count; w++) {
         bytes[w] = 0;
         for (uint32_t i = 0; i < count; i++)
@@ -205,6 +211,7 @@ int weir__plan_arenas(const struct weir__setup *setup, const struct weir_pipe_op
 static int fill_curve(struct weir__prepared *prepared, uint32_t worker,
                       struct weir__moment *moments, struct weir__pool *pool,
                       struct weir_plan_curve *curve) {
+    assert(worker < prepared->table->worker_count && curve->point_count == 0);
     struct weir__live_point point = {0};
     uint32_t count = weir__memory_moments(&prepared->memory, worker, moments);
     struct weir_plan_point *points = weir__pool_take(pool, (size_t)count + 1, sizeof *points);
@@ -216,6 +223,7 @@ static int fill_curve(struct weir__prepared *prepared, uint32_t worker,
         struct weir_plan_point *last = &points[curve->point_count - 1];
         if (point.time > last->time) last = &points[curve->point_count++];
         *last = (struct weir_plan_point){point.time, point.sum};
+        assert(curve->point_count <= count + 1);
     }
     return WEIR_OK;
 }
@@ -223,6 +231,7 @@ static int fill_curve(struct weir__prepared *prepared, uint32_t worker,
 int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *const *list,
                     uint32_t count, const size_t *bytes, struct weir__pool *pool,
                     struct weir_plan *plan) {
+    assert(count > 0 && list[0]->memory.worker_begin != NULL);
     struct weir__prepared *prepared = list[0];
     uint32_t workers = prepared->table->worker_count;
     struct weir_device_plan *devices = weir__pool_take(pool, workers, sizeof *devices);

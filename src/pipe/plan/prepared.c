@@ -18,6 +18,7 @@ static bool is_tail(uint8_t kind) {
 
 static void lower_row(struct weir__table_builder *builder, const struct weir_table *table,
                       uint32_t w) {
+    assert(w < table->worker_count);
     uint32_t a = table->lines[w], end = table->lines[w + 1];
     for (; a < end && !is_tail(table->actions[a].kind); a++)
         weir__table_add(builder, (enum weir_kind)table->actions[a].kind, table->actions[a].stage,
@@ -30,6 +31,7 @@ static void lower_row(struct weir__table_builder *builder, const struct weir_tab
 
 /* All N of a worker go before its first U: the norm is known before any parameter changes. */
 static int lower(struct weir__prepared *prepared, const struct weir_allocator *allocator) {
+    assert(prepared->table == NULL && prepared->exported != NULL);
     const struct weir_table *table = prepared->exported;
     struct weir__table_builder builder;
     weir__table_begin(&builder, allocator, table->stage_count, table->worker_count,
@@ -57,6 +59,7 @@ static int make_table(struct weir__prepared *prepared, const struct weir__setup 
 }
 
 static int derive(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    assert(prepared->table != NULL && prepared->deps.begin == NULL);
     struct weir__flow flow = setup->flow;
     flow.infer = prepared->infer;
     return weir__deps_new(prepared->table, &flow, setup->options.allocator, &prepared->deps);
@@ -65,15 +68,18 @@ static int derive(struct weir__prepared *prepared, const struct weir__setup *set
 /* ---- measures ---- */
 
 uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t sizes[2]) {
+    assert(prepared->views != NULL && prepared->micro_batch_count > 0);
     uint32_t last = prepared->micro_batch_count - 1;
     sizes[0] = weir__prepared_views(prepared, 0, 0)->rows;
     sizes[1] = weir__prepared_views(prepared, 0, last)->rows;
+    assert(sizes[0] >= sizes[1] && sizes[1] > 0);
     return sizes[0] == sizes[1] ? 1 : 2;
 }
 
 static int find_phases(struct weir__prepared *prepared) {
     _Static_assert(WEIR_PHASE_COUNT <= 32, "a bit for each phase");
     const struct weir_table *table = prepared->table;
+    assert(prepared->calls != NULL);
     prepared->phases = weir__pool_take(&prepared->pool, table->stage_count, sizeof(uint32_t));
     if (prepared->phases == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++) {
@@ -85,6 +91,7 @@ static int find_phases(struct weir__prepared *prepared) {
 
 static int measure_size(const struct weir_stage *stage, int64_t rows,
                         struct weir_stage_bytes *bytes) {
+    assert(rows > 0 && bytes->area_count == 0);
     int status = stage->calls->measure(stage->context, rows, bytes);
     if (status != WEIR_OK) return status;
     for (uint32_t a = 0; a < bytes->area_count; a++)
@@ -97,6 +104,7 @@ static int measure(const struct weir__prepared *prepared, const struct weir__set
                    struct weir_stage_bytes *bytes, struct weir_faults *faults) {
     int64_t sizes[2];
     uint32_t count = weir__prepared_sizes(prepared, sizes);
+    assert(prepared->phases != NULL && count <= 2);
     for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
         const struct weir_stage *stage = &setup->stages[s].stage;
         for (uint32_t i = 0; i < count && stage->calls->measure != NULL; i++) {
@@ -117,6 +125,7 @@ static int measure(const struct weir__prepared *prepared, const struct weir__set
 
 static bool take_views(struct weir__prepared *prepared, const struct weir__setup *setup,
                        uint32_t stage, struct weir__views *views) {
+    assert(views->rows > 0 && stage < setup->flow.stage_count);
     struct weir__pool *pool = &prepared->pool;
     uint32_t inputs = weir__setup_input_count(setup, stage);
     uint32_t outputs = setup->stages[stage].stage.output_count;
@@ -160,12 +169,14 @@ static void set_entering_rows(const struct weir__setup *setup, uint32_t stage,
     for (uint32_t e = 0; e < at->entering_count; e++) {
         const struct weir_input *input = &setup->options.inputs[at->entering[e]];
         int64_t rows = input->replicated ? 1 : views->rows * input->rows_factor;
+        assert(rows > 0);
         views->inputs[at->border_count + e].rows = rows;
         views->input_grads[at->border_count + e].rows = rows;
     }
 }
 
 static int make_views(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    assert(prepared->table != NULL && prepared->views == NULL);
     uint32_t m = prepared->micro_batch_count, chunks = setup->options.chunks;
     size_t count;
     if (!weir__multiply(setup->flow.stage_count, m, &count)) return WEIR_ERR_OVERFLOW;
@@ -188,6 +199,7 @@ static int make_views(struct weir__prepared *prepared, const struct weir__setup 
 bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block,
                           size_t offset) {
     if (block == WEIR__NO_BLOCK) return true;
+    assert(where != NULL && block < prepared->memory.block_count);
     void *bindings = prepared->bindings;
     if (!weir__pool_grow(&prepared->pool, &bindings, prepared->binding_count,
                          &prepared->binding_capacity, sizeof *prepared->bindings))
@@ -199,12 +211,14 @@ bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_
 
 static void *address(const struct weir__memory *memory, const struct weir__arena *arenas,
                      uint32_t block, size_t offset) {
+    assert(block < memory->block_count);
     return weir__arena_at(&arenas[memory->blocks[block].worker],
                           weir__memory_at(memory, block, offset));
 }
 
 static void bind_copy(struct weir__prepared *prepared, const struct weir__arena *arenas,
                       void *const *staging, struct weir__prepared_copy *copy) {
+    assert(copy->to_block != WEIR__NO_BLOCK && copy->from_block != copy->to_block);
     const struct weir__memory *memory = &prepared->memory;
     uint32_t worker = memory->blocks[copy->to_block].worker;
     copy->to = address(memory, arenas, copy->to_block, 0);
@@ -215,6 +229,7 @@ static void bind_copy(struct weir__prepared *prepared, const struct weir__arena 
 
 void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
                          void *const *staging, double *losses) {
+    assert(arenas != NULL && staging != NULL && losses != NULL);
     const struct weir__memory *memory = &prepared->memory;
     size_t views = (size_t)prepared->table->stage_count * prepared->micro_batch_count;
     for (size_t i = 0; i < views; i++) prepared->views[i].loss = &losses[i];
@@ -232,6 +247,7 @@ void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__are
 /* ---- calls ---- */
 
 static weir_task_fn *callback(const struct weir_stage_calls *calls, enum weir_phase phase) {
+    assert((unsigned)phase < WEIR_PHASE_COUNT);
     weir_task_fn *const by_phase[WEIR_PHASE_COUNT] = {[WEIR_FORWARD] = calls->forward,
                                                       [WEIR_FORWARD_CHECKPOINT] = calls->forward,
                                                       [WEIR_RECOMPUTE] = calls->recompute,
@@ -249,6 +265,7 @@ static enum weir_phase phase_of(const struct weir__prepared *prepared, const boo
                                 const struct weir_action *action) {
     if (action->kind != WEIR_KIND_F) return weir__kinds[action->kind].phase;
     if (prepared->infer) return WEIR_INFER;
+    assert(action->micro_batch < prepared->micro_batch_count);
     size_t at = (size_t)action->stage * prepared->micro_batch_count + action->micro_batch;
     return checkpointed[at] ? WEIR_FORWARD_CHECKPOINT : WEIR_FORWARD;
 }
@@ -259,6 +276,7 @@ static bool *find_checkpointed(struct weir__prepared *prepared) {
     bool *checkpointed = weir__pool_take(&prepared->pool, count, sizeof *checkpointed);
     for (uint32_t a = 0; checkpointed != NULL && a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
+        assert(action->stage < table->stage_count);
         if (action->kind == WEIR_KIND_R)
             checkpointed[(size_t)action->stage * table->micro_batch_count + action->micro_batch] =
                 true;
@@ -289,6 +307,7 @@ static int check_callbacks(struct weir__prepared *prepared, const struct weir__s
 }
 
 static int make_calls(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    assert(prepared->views != NULL && prepared->calls == NULL);
     const struct weir_table *table = prepared->table;
     bool *checkpointed = find_checkpointed(prepared);
     bool *begun = weir__pool_take(&prepared->pool, table->stage_count, sizeof *begun);
@@ -314,6 +333,7 @@ static int make_calls(struct weir__prepared *prepared, const struct weir__setup 
 }
 
 static int find_tails(struct weir__prepared *prepared) {
+    assert(prepared->tail == NULL);
     const struct weir_table *table = prepared->table;
     prepared->tail = weir__pool_take(&prepared->pool, table->worker_count, sizeof(uint32_t));
     if (prepared->tail == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -335,12 +355,14 @@ static const double durations[WEIR_KIND_COUNT] = {
 
 static int replay(struct weir__prepared *prepared, const struct weir__setup *setup,
                   const struct weir__deps *deps, const double *duration) {
+    assert(prepared->start != NULL && prepared->end != NULL);
     return weir__table_replay(prepared->table, deps, duration, NULL, prepared->start, prepared->end,
                               &prepared->makespan, setup->options.allocator);
 }
 
 static int replay_held(struct weir__prepared *prepared, const struct weir__setup *setup,
                        uint32_t ahead, const double *duration) {
+    assert(ahead > 0 && ahead < prepared->micro_batch_count);
     struct weir__deps held;
     int status =
         weir__deps_hold(prepared->table, &prepared->deps, setup->flow.no_backward, ahead, &held);
@@ -353,6 +375,7 @@ static int replay_held(struct weir__prepared *prepared, const struct weir__setup
 /* Stages without backward run as little ahead as the rows allow, but two micro-batches: one is
  * made while the next stage reads the other. */
 static int replay_table(struct weir__prepared *prepared, const struct weir__setup *setup) {
+    assert(prepared->start == NULL && prepared->end == NULL);
     const struct weir_table *table = prepared->table;
     bool any = false;
     double *duration = weir__pool_take(&prepared->pool, table->action_count, sizeof *duration);
@@ -376,6 +399,7 @@ static int replay_table(struct weir__prepared *prepared, const struct weir__setu
  * action is held from the same moment on, so that copies of a lane are in its order. */
 static void look_ahead(struct weir__prepared *prepared, const struct weir__call *call,
                        double before) {
+    assert(before >= 0.0 && call->copy_begin <= call->copy_end);
     struct weir__memory *memory = &prepared->memory;
     double moment = before;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
@@ -387,6 +411,7 @@ static void look_ahead(struct weir__prepared *prepared, const struct weir__call 
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         struct weir__prepared_copy *copy = &prepared->copies[i];
         copy->start = copy->lane == WEIR__NO_LANE ? prepared->start[copy->action] : moment;
+        assert(copy->start <= prepared->start[copy->action]);
         memory->blocks[copy->to_block].ahead = copy->start;
     }
 }
@@ -403,6 +428,7 @@ static void look_ahead_all(struct weir__prepared *prepared) {
 
 static int plan(struct weir__prepared *prepared, const struct weir__setup *setup) {
     const struct weir_table *table = prepared->table;
+    assert(prepared->arena_bytes == NULL && prepared->bounds == NULL);
     const double *start = prepared->start, *end = prepared->end;
     struct weir__memory *memory = &prepared->memory;
     prepared->bounds = weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
@@ -422,6 +448,7 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
 }
 
 static int make_stage_workers(struct weir__prepared *prepared) {
+    assert(prepared->table != NULL && prepared->stage_worker == NULL);
     uint32_t *workers =
         weir__pool_take(&prepared->pool, prepared->table->stage_count, sizeof *workers);
     if (workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -442,6 +469,7 @@ static int outline(struct weir__prepared *prepared, const struct weir__setup *se
 
 static int build(struct weir__prepared *prepared, const struct weir__setup *setup,
                  struct weir_faults *faults) {
+    assert(setup->flow.stage_count > 0);
     int status = outline(prepared, setup, faults);
     if (status != WEIR_OK) return status;
     struct weir_stage_bytes *bytes =
@@ -462,6 +490,7 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
 
 static void begin(struct weir__prepared *prepared, const struct weir__setup *setup, int64_t rows,
                   bool infer) {
+    assert(rows >= 1 && rows <= setup->options.rows);
     memset(prepared, 0, sizeof *prepared);
     weir__pool_init(&prepared->pool, setup->options.allocator);
     weir__memory_init(&prepared->memory, &prepared->pool);
@@ -496,6 +525,7 @@ void weir__prepared_clean_up(struct weir__prepared *prepared) {
 
 int weir__prepared_new(const struct weir__setup *setup, int64_t rows, bool infer,
                        struct weir__prepared **list, uint32_t *count, struct weir_faults *faults) {
+    assert(list != NULL && count != NULL);
     const struct weir_allocator *allocator = setup->options.allocator;
     struct weir__prepared *made = weir__acquire(allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;

@@ -21,6 +21,8 @@ struct arrivals {
 };
 
 static bool add(struct arrivals *all, uint32_t worker, const struct arrival *arrival) {
+    assert(worker < all->prepared->table->worker_count);
+    assert(arrival->start < arrival->end);
     void *list = all->of[worker];
     if (!weir__pool_grow(&all->scratch, &list, all->count[worker], &all->capacity[worker],
                          sizeof *arrival))
@@ -31,6 +33,7 @@ static bool add(struct arrivals *all, uint32_t worker, const struct arrival *arr
 }
 
 static uint32_t worker_of(const struct arrivals *all, uint32_t use) {
+    assert(use < all->prepared->memory.use_count);
     const struct weir__memory *memory = &all->prepared->memory;
     return weir__table_worker_of(all->prepared->table, memory->uses[use].action);
 }
@@ -67,6 +70,7 @@ static bool is_copied(const struct arrivals *all, uint32_t block, uint32_t worke
 
 /* Each other worker that reads the block where it lies. */
 static bool list_readers(struct arrivals *all, uint32_t number) {
+    assert(number < all->prepared->memory.block_count);
     const struct weir__block *block = &all->prepared->memory.blocks[number];
     const struct weir__block_use *uses = all->prepared->memory.uses;
     for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = uses[u].next) {
@@ -89,6 +93,7 @@ static bool group_copies(struct arrivals *all) {
     for (uint32_t i = 0; i < p->copy_count; i++) {
         uint32_t from = p->copies[i].from_block;
         if (from == WEIR__NO_BLOCK) continue; /* from the caller */
+        assert(from < blocks);
         all->copy_next[i] = all->copy_of[from];
         all->copy_of[from] = i;
     }
@@ -143,8 +148,10 @@ static bool fill_slots(struct arrivals *all, uint32_t worker, struct weir_plan_r
         for (; endings[over].end <= list[i].start; over++)
             free_slots[free_count++] = slot_of[endings[over].arrival];
         slot_of[i] = free_count > 0 ? free_slots[--free_count] : receive->slots++;
+        assert(over <= i && slot_of[i] < receive->slots);
         if (i + 1 - over > receive->most) receive->most = i + 1 - over;
     }
+    assert(receive->slots == receive->most);
     return true;
 }
 

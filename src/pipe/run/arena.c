@@ -25,6 +25,7 @@ static int acquire(struct weir__worker *worker, size_t bytes, void **memory) {
 static void release(struct weir__worker *worker, void *memory, size_t bytes, bool pinned) {
     struct weir__device *by = pinned ? pinner(worker) : NULL;
     if (memory == NULL) return;
+    assert(bytes > 0 && (!pinned || by != NULL));
     if (by != NULL) weir__host_unpin(by, memory, bytes);
     worker->device->calls->memory_release(worker->device, memory, bytes);
 }
@@ -38,6 +39,7 @@ static int touch(struct weir__worker *worker, void *memory, size_t bytes) {
 /* Touched first: pinning faults in what is not there, wherever its thread runs. */
 static int settle(struct weir__worker *worker, void *memory, size_t bytes, bool *pinned,
                   struct weir_error *error) {
+    assert(!*pinned && (memory != NULL || bytes == 0));
     struct weir__device *by = pinner(worker);
     int status = touch(worker, memory, bytes);
     if (status != WEIR_OK || memory == NULL || by == NULL) return status;
@@ -71,6 +73,7 @@ void weir__arena_clean_up(struct weir__worker *worker) {
 
 int weir__arena_settle(struct weir__worker *worker, struct weir_error *error) {
     struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    assert(!arena->touched);
     arena->touched = false;
     int status =
         settle(worker, arena->lasting, arena->lasting_bytes, &arena->lasting_pinned, error);
@@ -105,6 +108,7 @@ static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
     const struct weir_pipe *pipe = worker->pipe;
     const struct weir__arena *arena = &pipe->arenas[worker->index];
     struct weir__arena *grown = &pipe->grown[worker->index];
+    assert(grown->working == NULL);
     uint64_t limit = pipe->setup.options.memory_limit;
     *grown = (struct weir__arena){0};
     if (need <= weir__arena_bytes(arena)) return WEIR_OK;
@@ -152,6 +156,8 @@ bool weir__arenas_grow(struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__arena *arena = &pipe->arenas[w], *grown = &pipe->grown[w];
         if (grown->working == NULL) continue;
+        assert(grown->working_bytes > arena->working_bytes);
+        assert(!arena->working_pinned || grown->working_pinned);
         release(&pipe->workers[w], arena->working, arena->working_bytes, arena->working_pinned);
         arena->working = grown->working;
         arena->working_pinned = grown->working_pinned;

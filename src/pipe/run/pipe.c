@@ -13,6 +13,7 @@ static int take_arrays(struct weir_pipe *pipe) {
     struct weir__pool *pool = &pipe->setup.pool;
     uint32_t workers = pipe->worker_count, stages = pipe->setup.flow.stage_count;
     uint32_t inputs = pipe->setup.options.input_count;
+    assert(workers > 0 && stages > 0);
     uint32_t outputs = pipe->setup.stages[stages - 1].stage.output_count;
     pipe->placements = weir__pool_take(pool, workers, sizeof *pipe->placements);
     pipe->workers = weir__pool_take(pool, workers, sizeof *pipe->workers);
@@ -44,6 +45,7 @@ static int take_arrays(struct weir_pipe *pipe) {
 }
 
 static bool is_behind(const struct weir_pipe *pipe, uint32_t worker) {
+    assert(worker < pipe->worker_count);
     return !weir__setup_device(&pipe->setup, worker).synchronous;
 }
 
@@ -68,15 +70,18 @@ static int take_numbers(struct weir_pipe *pipe) {
 static void share_numbers(struct weir_pipe *pipe) {
     if (pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) pipe->squares = pipe->numbers.data;
     double *next = pipe->squares;
+    assert(next != NULL);
     for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
         pipe->norm_squares[s] = next;
         next += pipe->setup.stages[s].stage.norm_count;
     }
+    assert(next == pipe->squares + pipe->square_count);
     pipe->losses = next;
 }
 
 static int make_plan(struct weir_pipe *pipe, const struct weir_pipe_options *options,
                      struct weir_faults *faults) {
+    assert(pipe->prepared_count > 0 && pipe->arena_bytes != NULL);
     struct weir__setup *setup = &pipe->setup;
     size_t *bytes = pipe->arena_bytes;
     int status =
@@ -100,6 +105,7 @@ static bool decide_spinning(const struct weir_pipe *pipe) {
 static int find_near(struct weir_pipe *pipe, const struct weir__near **gpus) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         const char *address = pipe->workers[w].device->pci;
+        assert(gpus[w] == NULL);
         if (address[0] == '\0') continue;
         struct weir__near *near = weir__pool_take(&pipe->setup.pool, 1, sizeof *near);
         if (near == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -139,6 +145,7 @@ static uint32_t longest_row(const struct weir__prepared *prepared) {
 
 /* What a device that runs behind the host needs besides. */
 static int init_behind(struct weir__worker *worker) {
+    assert(worker->device != NULL && worker->verdict == NULL);
     struct weir_pipe *pipe = worker->pipe;
     void *verdict = NULL;
     if (worker->device->calls->synchronous) return WEIR_OK;
@@ -161,6 +168,7 @@ static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
 
 /* Copies of as many steps as the worker's events are kept of. */
 static int take_copy_events(struct weir__worker *worker) {
+    assert(worker->event_capacity > 0 && worker->copy_events == NULL);
     const struct weir__prepared *prepared = worker->pipe->prepared[0];
     uint32_t row =
         prepared->table->lines[worker->index + 1] - prepared->table->lines[worker->index];
@@ -181,6 +189,7 @@ static int take_copy_events(struct weir__worker *worker) {
 
 static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
     struct weir__worker *worker = &pipe->workers[w];
+    assert(worker->pipe == pipe && worker->index == w);
     uint32_t least = 2 * longest_row(pipe->prepared[0]);
     worker->event_capacity = pipe->setup.options.trace_actions;
     if (worker->event_capacity < least) worker->event_capacity = least;
@@ -207,6 +216,7 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
 static int start_workers(struct weir_pipe *pipe, struct weir_faults *faults) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
+        assert(!worker->started && worker->stream != NULL);
         if (pthread_create(&worker->thread, NULL, weir__worker_main, worker) != 0) {
             weir_faults_add(faults, "worker %u: the system gives no thread: raise its limit", w);
             return WEIR_ERR_SYSTEM;
@@ -224,6 +234,7 @@ static int attach_stages(struct weir_pipe *pipe, struct weir_faults *faults) {
 }
 
 void weir__pipe_bind(struct weir_pipe *pipe) {
+    assert(pipe->losses != NULL);
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->staging[w] = pipe->workers[w].staging.data;
     for (uint32_t i = 0; i < pipe->prepared_count; i++)
@@ -232,6 +243,7 @@ void weir__pipe_bind(struct weir_pipe *pipe) {
 
 static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options,
                  struct weir_faults *faults) {
+    assert(pipe->prepared == NULL && pipe->workers == NULL);
     struct weir__pool *pool = &pipe->setup.pool;
     pipe->prepared_capacity = WEIR__PREPARED_MAX;
     pipe->prepared = weir__pool_take(pool, WEIR__PREPARED_MAX, sizeof *pipe->prepared);
@@ -355,6 +367,7 @@ const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t r
 static void *lasting(const struct weir_pipe *pipe, uint32_t block) {
     const struct weir__memory *memory = &pipe->prepared[0]->memory;
     if (block == WEIR__NO_BLOCK) return NULL;
+    assert(block < memory->block_count);
     return weir__arena_at(&pipe->arenas[memory->blocks[block].worker],
                           memory->blocks[block].offset);
 }

@@ -292,6 +292,7 @@ double weir__pipe_norm(const struct weir_pipe *pipe);
 /** The event of an action of the step that ran last on its worker. */
 static inline struct weir_trace_event *weir__worker_event(const struct weir__worker *worker,
                                                           uint32_t row_index) {
+    assert(worker->event_capacity > 0);
     return &worker->events[(worker->step_first_event + row_index) % worker->event_capacity];
 }
 

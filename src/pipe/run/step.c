@@ -26,6 +26,7 @@ struct overdue {
 
 static void note_overdue(struct overdue *longest, uint64_t since, uint32_t action,
                          const char *what) {
+    assert(what != NULL);
     if (since == 0 || (longest->since != 0 && longest->since <= since)) return;
     *longest = (struct overdue){action, since, what, longest->limit};
 }
@@ -96,6 +97,7 @@ static bool watchdog_bites(struct weir_pipe *pipe) {
     struct overdue longest = {0};
     struct weir_error error = {0};
     if (!find_overdue(pipe, &longest)) return false;
+    assert(longest.action < pipe->command.prepared->table->action_count);
     const struct weir__call *call = &pipe->command.prepared->calls[longest.action];
     weir__fail(&error, WEIR_ERR_TIMEOUT, "%s for %.3g s: the limit is %.3g s", longest.what,
                (double)(weir__now_ns() - longest.since) * 1e-9, (double)longest.limit * 1e-9);
@@ -179,6 +181,7 @@ int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
 }
 
 void weir__pipe_leave(struct weir_pipe *pipe) {
+    assert(atomic_load(&pipe->in_use));
     atomic_store(&pipe->in_use, false);
 }
 
@@ -194,6 +197,7 @@ static struct weir__prepared *find_prepared(const struct weir_pipe *pipe, int64_
 
 static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
                       struct weir_error *error) {
+    assert(atomic_load(&pipe->in_use));
     if (step == NULL || step->size != sizeof *step)
         return weir__fail(error, WEIR_ERR_ARGUMENT,
                           "the step's size member is wrong: start from WEIR_STEP_INIT");
@@ -216,6 +220,8 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
 
 /* The workers read the pipe's copy, so that a callback that outlives the step finds it valid. */
 static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
+    assert(step->inputs != NULL || pipe->setup.options.input_count == 0);
+    assert(pipe->command.prepared != NULL);
     uint32_t inputs = pipe->setup.options.input_count;
     uint32_t outputs = pipe->setup.stages[pipe->setup.flow.stage_count - 1].stage.output_count;
     pipe->command.kind = WEIR__COMMAND_RUN;
@@ -234,6 +240,7 @@ static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
 
 /* In micro-batch order, then stage order, whatever the schedule. */
 static double sum_loss(const struct weir__prepared *prepared) {
+    assert(prepared->micro_batch_count > 0);
     double loss = 0.0;
     for (uint32_t i = 0; i < prepared->micro_batch_count; i++)
         for (uint32_t s = 0; s < prepared->table->stage_count; s++)
@@ -256,6 +263,7 @@ static int judge(const struct weir_pipe *pipe, double norm, struct weir_error *e
 static void forget_updates(struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
+        assert(worker->event_count >= worker->step_first_event);
         while (worker->event_count > worker->step_first_event) {
             uint64_t last = (worker->event_count - 1) % worker->event_capacity;
             if (worker->events[last].action.kind != WEIR_KIND_U) break;
@@ -266,6 +274,7 @@ static void forget_updates(struct weir_pipe *pipe) {
 
 static int collect(struct weir_pipe *pipe, bool infer, int status,
                    struct weir_step_result *result) {
+    assert(pipe->command.prepared != NULL && pipe->command.kind == WEIR__COMMAND_RUN);
     const struct weir_step *step = &pipe->command.step;
     bool normed = !infer && step->accumulate_last && status == WEIR_OK;
     if (normed) {
@@ -326,6 +335,7 @@ int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
 /* ---- further row counts ---- */
 
 static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared **list, uint32_t count) {
+    assert(count > 0 && pipe->prepared_count > 0);
     uint32_t before = pipe->prepared_count;
     for (uint32_t i = 0; i < count; i++) {
         void *all = pipe->prepared;
@@ -367,11 +377,13 @@ static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
         int status = weir__prepared_new(&pipe->setup, rows, infer != 0, made, count, faults);
         if (status != WEIR_OK) return status;
     }
+    assert(*count <= 2);
     return WEIR_OK;
 }
 
 static int prepare_streams(struct weir_pipe *pipe, struct weir__prepared *const *made,
                            uint32_t count, struct weir_faults *faults) {
+    assert(count > 0);
     for (uint32_t i = 0; i < count; i++) {
         int status = weir__streams_prepare(pipe, made[i]);
         if (status == WEIR_OK) continue;
@@ -411,6 +423,7 @@ fail_new:
 
 static int prepare_new(struct weir_pipe *pipe, int64_t rows, bool train,
                        struct weir_faults *faults) {
+    assert(atomic_load(&pipe->in_use));
     if (rows < 1 || rows > pipe->setup.options.rows) {
         weir_faults_add(faults, "%lld rows: the pipe was built for 1 to %lld", (long long)rows,
                         (long long)pipe->setup.options.rows);

@@ -12,6 +12,7 @@ static void place_inputs(struct weir__run *run, const struct weir__call *call) {
     const struct weir__setup *setup = &run->pipe->setup;
     const struct weir__stage_setup *at = &setup->stages[call->action.stage];
     struct weir__views *views = call->views;
+    assert(views->loss != NULL && views->rows > 0);
     for (uint32_t e = 0; !is_apart(run) && e < at->entering_count; e++) {
         uint32_t k = at->entering[e];
         const struct weir_input *input = &setup->options.inputs[k];
@@ -29,6 +30,7 @@ static void place_inputs(struct weir__run *run, const struct weir__call *call) {
 }
 
 static void place_input_grads(struct weir__run *run, const struct weir__call *call) {
+    assert(call->views != NULL && weir__kinds[call->action.kind].per_micro_batch);
     const struct weir__setup *setup = &run->pipe->setup;
     const struct weir__stage_setup *at = &setup->stages[call->action.stage];
     for (uint32_t e = 0; e < at->entering_count; e++) {
@@ -44,11 +46,14 @@ static void place_input_grads(struct weir__run *run, const struct weir__call *ca
 
 static void *lasting(const struct weir__run *run, uint32_t block) {
     if (block == WEIR__NO_BLOCK) return NULL;
+    assert(block < run->prepared->memory.block_count);
+    assert(run->prepared->memory.blocks[block].worker == run->worker->index);
     return weir__arena_at(&run->pipe->arenas[run->worker->index],
                           run->prepared->memory.blocks[block].offset);
 }
 
 static void fill_micro_batch(struct weir__run *run, const struct weir__call *call) {
+    assert(weir__kinds[call->action.kind].per_micro_batch);
     struct weir_task *task = &run->task;
     struct weir__views *views = call->views;
     const struct weir_view *nothing = run->prepared->nothing;
@@ -78,6 +83,7 @@ static void fill_micro_batch(struct weir__run *run, const struct weir__call *cal
 
 /* N and U are of a whole mini-batch. */
 static void leave_micro_batch(struct weir_task *task, const struct weir_view *nothing) {
+    assert(nothing != NULL);
     task->rows = task->row_first = 0;
     task->inputs = task->outputs = task->output_grads = task->input_grads = nothing;
     task->skips = task->skip_grads = task->skip_grads_out = nothing;
@@ -89,6 +95,7 @@ static void leave_micro_batch(struct weir_task *task, const struct weir_view *no
 void weir__run_fill_task(struct weir__run *run, const struct weir__call *call) {
     struct weir_task *task = &run->task;
     uint32_t stage = call->action.stage;
+    assert(run->prepared->stage_worker[stage] == run->worker->index);
     const struct weir__lasting *blocks = &run->prepared->lasting[stage];
     task->phase = call->phase;
     task->stage = stage;

@@ -14,6 +14,7 @@ static int copy_piece(struct weir_stream *stream, void *to, const void *from, si
 
 static int copy_pieces(struct weir_stream *stream, const struct weir__host_memory *staging,
                        char *to, const char *from, size_t bytes, bool to_device) {
+    assert(bytes > 0);
     char *pinned = staging->data;
     assert(staging->bytes > 0);
     for (size_t at = 0; at < bytes; at += staging->bytes) {
@@ -29,6 +30,7 @@ static int copy_pieces(struct weir_stream *stream, const struct weir__host_memor
 
 int weir__transfer(struct weir__worker *worker) {
     const struct weir__transfer *transfer = &worker->pipe->command.transfer;
+    assert(transfer->worker < worker->pipe->worker_count && transfer->bytes > 0);
     if (worker->index != transfer->worker) return WEIR_OK;
     return copy_pieces(worker->stream, &worker->staging, transfer->to, transfer->from,
                        transfer->bytes, transfer->to_device);
@@ -38,6 +40,7 @@ int weir__transfer(struct weir__worker *worker) {
 static int transfer(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes, bool to_device) {
     uint32_t worker = pipe->prepared[0]->stage_worker[stage];
+    assert(worker < pipe->worker_count);
     if (bytes == 0) return WEIR_OK;
     if (pipe->workers[worker].device->calls->synchronous) {
         memcpy(to, from, bytes);

@@ -29,6 +29,7 @@ static uint64_t readable_inputs(const struct weir_stage *stage, const struct wei
 
 static bool is_readable_skip(const struct weir_stage *stage, const struct weir__call *call,
                              uint32_t j) {
+    assert(j < stage->skip_count);
     if (stage->skips[j].verb == WEIR_SKIP_STASH) return false;
     if (weir__kinds[call->action.kind].reads & WEIR__SKIPS_IN) return true;
     return stage->skips[j].kept &&
@@ -37,6 +38,7 @@ static bool is_readable_skip(const struct weir_stage *stage, const struct weir__
 
 static uint64_t hash_gradients(const struct weir__run *run, const struct weir__call *call,
                                uint64_t hash) {
+    assert(call->views != NULL);
     const struct weir_stage *stage = &run->pipe->setup.stages[call->action.stage].stage;
     bool weight = is_weight_part(call);
     uint64_t outputs = weight ? stage->weight_reads.output_grads : UINT64_MAX;
@@ -68,6 +70,8 @@ static uint64_t hash_read_only(const struct weir__run *run, const struct weir__c
 }
 
 int weir__run_watched(struct weir__run *run, const struct weir__call *call, void *context) {
+    assert(call->run != NULL && call->views != NULL);
+    assert(run->worker->device->memory == 0);
     uint64_t before = hash_read_only(run, call);
     int status = call->run(context, &run->task);
     if (status != WEIR_OK || hash_read_only(run, call) == before) return status;

@@ -22,6 +22,7 @@ static bool is_behind(const struct weir_pipe *pipe, const struct weir__call *cal
 
 void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int status,
                      const struct weir_error *error) {
+    assert(status != WEIR_OK);
     int before = WEIR__FAILURE_NONE;
     bool first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
     /* a device tells of its failure late, when updates were given to it or to others, and so is
@@ -69,6 +70,7 @@ static void sleep_towards(uint64_t ready) {
 
 /* A copied crossing is there `link_delay_ns` after its producer's end. True if it was not yet. */
 static bool wait_delay(struct weir__run *run, const struct weir__needed_wait *wait) {
+    assert(wait->count > 0 && wait->copy == WEIR__NO_COPY);
     const struct weir__worker *from = &run->pipe->workers[wait->worker];
     uint64_t ready =
         weir__worker_event(from, wait->count - 1)->end + run->pipe->setup.options.link_delay_ns;
@@ -81,6 +83,7 @@ static bool wait_delay(struct weir__run *run, const struct weir__needed_wait *wa
 }
 
 int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
+    assert(begin <= end && end <= run->prepared->wait_count);
     int32_t waited_for = -1;
     for (uint32_t i = begin; i < end; i++) {
         const struct weir__needed_wait *wait = &run->prepared->waits[i];
@@ -100,6 +103,7 @@ int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
 /* ---- portals and copies ---- */
 
 static int use_portals(struct weir__run *run, const struct weir__call *call) {
+    assert(call->portal_end <= run->prepared->move_count);
     void *memory;
     for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
         const struct weir__portal_move *move = &run->prepared->moves[i];
@@ -114,6 +118,7 @@ static int use_portals(struct weir__run *run, const struct weir__call *call) {
 }
 
 static int put_portals(struct weir__run *run, const struct weir__call *call) {
+    assert(call->portal_end <= run->prepared->move_count);
     for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
         const struct weir__portal_move *move = &run->prepared->moves[i];
         int status = WEIR_OK;
@@ -131,10 +136,12 @@ static int put_portals(struct weir__run *run, const struct weir__call *call) {
 }
 
 static int make_copies(struct weir__run *run, const struct weir__call *call) {
+    assert(call->copy_end <= run->prepared->copy_count);
     const struct weir__device_calls *calls = run->worker->device->calls;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         const struct weir__prepared_copy *copy = &run->prepared->copies[i];
         if (copy->lane != WEIR__NO_LANE) continue;
+        assert(copy->to != NULL && copy->from != NULL);
         int status = calls->copy(run->worker->stream, copy->to, copy->from, copy->bytes);
         if (status != WEIR_OK) return status;
     }
@@ -144,6 +151,7 @@ static int make_copies(struct weir__run *run, const struct weir__call *call) {
 /* ---- actions ---- */
 
 static int call_stage(struct weir__run *run, const struct weir__call *call) {
+    assert(call->run != NULL);
     void *context = run->pipe->setup.stages[call->action.stage].stage.context;
     weir__run_fill_task(run, call);
     if (run->pipe->setup.options.debug_inputs && call->views != NULL)
@@ -153,6 +161,7 @@ static int call_stage(struct weir__run *run, const struct weir__call *call) {
 
 double weir__pipe_norm(const struct weir_pipe *pipe) {
     if (!pipe->any_norm) return NAN;
+    assert(pipe->squares != NULL && pipe->square_count > 0);
     double sum = 0.0;
     for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++)
         for (uint32_t i = 0; i < pipe->setup.stages[s].stage.norm_count; i++)
@@ -164,6 +173,7 @@ double weir__pipe_norm(const struct weir_pipe *pipe) {
  * any U starts. A step whose norm forbids the update is no failure yet: the caller's thread sees it
  * when all is over. */
 static void decide(struct weir__run *run) {
+    assert(!run->decided && run->worker->device->calls->synchronous);
     const struct weir_pipe_options *options = &run->pipe->setup.options;
     double norm = weir__pipe_norm(run->pipe);
     run->decided = true;
@@ -186,6 +196,7 @@ static bool begin_update(struct weir_pipe *pipe) {
 
 /* Behind the host nobody knows the norm yet: the device judges, and U obeys the verdict. */
 static int judge(struct weir__run *run) {
+    assert(!run->decided && !run->worker->device->calls->synchronous);
     run->decided = true;
     run->updates = !run->pipe->command.step.no_update;
     return run->updates ? weir__run_judge(run) : WEIR_OK;
@@ -204,6 +215,7 @@ static void forget_error(struct weir__run *run) {
 }
 
 static int do_action(struct weir__run *run, const struct weir__call *call) {
+    assert(run->prepared->stage_worker[call->action.stage] == run->worker->index);
     if (call->action.kind == WEIR_KIND_U) {
         int judged = before_update(run);
         if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
@@ -221,6 +233,7 @@ static void stamp(struct weir__run *run, const struct weir__call *call, uint32_t
                   uint64_t start, int32_t waited_for) {
     struct weir_trace_event *event = weir__worker_event(run->worker, row_index);
     uint64_t waited = run->now;
+    assert(row_index < run->stop && waited <= start);
     run->now = weir__now_ns();
     *event = (struct weir_trace_event){run->pipe->step_count,
                                        waited,
@@ -254,6 +267,7 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
 
 /* What the next action needs may come while this one's callback runs. False: that failed. */
 static bool give_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done) {
+    assert(done + 1 < run->stop);
     int status = weir__run_lanes_ahead(run, next, done);
     if (status != WEIR_OK) weir__pipe_fail(run->pipe, next, own_status(status), &run->error);
     return status == WEIR_OK;
@@ -278,6 +292,8 @@ static int run_call(struct weir__run *run, uint32_t action, uint32_t row_index, 
 static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_index) {
     const struct weir__call *call = &run->prepared->calls[action];
     struct weir__worker *worker = run->worker;
+    assert(row_index < run->stop);
+    assert(action == run->prepared->table->rows[worker->index] + row_index);
     int32_t waited_for;
     uint64_t start = 0;
     forget_error(run);
@@ -308,6 +324,7 @@ static void run_row(struct weir__worker *worker) {
     uint32_t first = table->lines[worker->index];
     uint32_t length = table->lines[worker->index + 1] - first;
     run.stop = step->accumulate_last ? length : run.prepared->tail[worker->index];
+    assert(run.stop <= length);
     run.task = (struct weir_task){.micro_batch_count = run.prepared->micro_batch_count,
                                   .rows_total = step->rows,
                                   .mini_batch = step->mini_batch,
@@ -331,6 +348,7 @@ static void run_row(struct weir__worker *worker) {
 /* Which of the pipe's stages refused what, as the record's message. */
 static int refuse(const struct weir_pipe *pipe, uint32_t s, const char *what, int status,
                   struct weir_error *error) {
+    assert(status != WEIR_OK);
     char text[96];
     return weir__fail(error, status, "%s: its %s callback returned %d (%s)",
                       weir__setup_stage_text(&pipe->setup, s, text), what, status,
@@ -353,6 +371,7 @@ static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepa
 
 static int prepare_stage(struct weir__worker *worker, const struct weir__prepared *prepared,
                          uint32_t s, struct weir_error *error) {
+    assert(prepared->stage_worker[s] == worker->index);
     const struct weir_pipe *pipe = worker->pipe;
     const struct weir_stage *stage = &pipe->setup.stages[s].stage;
     int64_t sizes[2];
@@ -381,6 +400,7 @@ static int attach_stages(struct weir__worker *worker, const struct weir__prepare
     for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
         if (prepared->stage_worker[s] != worker->index) continue;
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
+        assert(!pipe->attached[s]);
         struct weir_attachment attachment;
         int status = weir_pipe_attachment(pipe, s, &attachment);
         if (status == WEIR_OK && stage->calls->attach != NULL)
@@ -392,6 +412,7 @@ static int attach_stages(struct weir__worker *worker, const struct weir__prepare
 }
 
 static int attach(struct weir__worker *worker, struct weir_error *error) {
+    assert(worker->pipe->prepared_count > 0);
     struct weir_pipe *pipe = worker->pipe;
     const struct weir__worker_place *placement = &pipe->placements[worker->index];
     int status = weir__place_bind(pipe->machine, placement);
@@ -455,6 +476,7 @@ static void obey(struct weir__worker *worker) {
 void *weir__worker_main(void *argument) {
     struct weir__worker *worker = argument;
     struct weir_pipe *pipe = worker->pipe;
+    assert(worker == &pipe->workers[worker->index]);
     for (uint32_t number = 1;; number++) {
         weir__gate_wait(&pipe->start, number, spin_bound(worker), 0);
         enum weir__command_kind kind = pipe->command.kind;
