@@ -148,8 +148,8 @@ static bool same_action(const struct weir_action *a, const struct weir_action *b
     return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
 }
 
-/* The action's index in the worker's row, or UINT32_MAX. `near` is where to look first: events come
- * in the row's order. */
+/* The action's index in the table, or UINT32_MAX. `near` is where in the worker's line to look
+ * first: events come in the line's order. */
 static uint32_t find_action(const struct weir_table *table, uint32_t worker,
                             const struct weir_action *action, uint32_t near) {
     assert(worker < table->worker_count);

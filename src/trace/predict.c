@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What the simulator must know of a pipe besides the times of its tasks. */
+/* What the simulator must know of a pipe besides the times of its actions. */
 #include "trace/predict.h"
 
 static int take_borders(const struct weir__setup *setup, int64_t rows, struct weir__pool *pool,

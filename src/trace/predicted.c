@@ -43,7 +43,7 @@ struct predicted_drawing {
     struct weir_trace_event *events;
 };
 
-static struct weir__timeline_row row_of(const void *context, uint32_t w) {
+static struct weir__timeline_line line_of(const void *context, uint32_t w) {
     const struct predicted_drawing *drawing = context;
     const struct weir_table *table = drawing->table;
     assert(w < table->worker_count);
@@ -51,8 +51,8 @@ static struct weir__timeline_row row_of(const void *context, uint32_t w) {
     bool several = false;
     for (uint32_t a = first; a < end; a++)
         several = several || table->actions[a].stage != table->actions[first].stage;
-    return (struct weir__timeline_row){drawing->events, first, end - first, table->action_count,
-                                       several};
+    return (struct weir__timeline_line){drawing->events, first, end - first, table->action_count,
+                                        several};
 }
 
 int weir_prediction_text(const struct weir_table *table, const struct weir_prediction *prediction,
@@ -69,7 +69,7 @@ int weir_prediction_text(const struct weir_table *table, const struct weir_predi
     struct weir__timeline source = {.title = "predicted",
                                     .worker_count = table->worker_count,
                                     .stage_count = table->stage_count,
-                                    .row = row_of,
+                                    .line = line_of,
                                     .context = &drawing};
     int status = weir__timeline_text(&source, columns, colour, write, context);
     weir__release(allocator, drawing.events, table->action_count, sizeof *drawing.events);

@@ -62,7 +62,7 @@ static double hidden_part(const struct weir__times *t) {
     for (uint32_t a = 0; a < t->table->action_count; a++) {
         const struct weir_action *action = &t->table->actions[a];
         if (action->kind != WEIR_KIND_R) continue;
-        uint32_t b = a + 1; /* its B or I stands later in the same row */
+        uint32_t b = a + 1; /* its B or I stands later in the same line */
         while (t->table->actions[b].stage != action->stage ||
                t->table->actions[b].micro_batch != action->micro_batch)
             b++;

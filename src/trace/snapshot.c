@@ -14,7 +14,7 @@ const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_
     assert(action < s->of.prepared->table->action_count);
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = weir__table_worker_of(table, action), index = action - table->lines[w];
-    if (index >= s->row_begin[w + 1] - s->row_begin[w]) return NULL;
+    if (index >= s->line_begin[w + 1] - s->line_begin[w]) return NULL;
     return weir__trace_event_at(&s->pipe->workers[w], s->event_begin[w] + index);
 }
 
@@ -22,15 +22,15 @@ const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_
 static uint32_t shown_index(const struct weir__snapshot_state *s, uint32_t action) {
     const struct weir_table *table = s->of.prepared->table;
     uint32_t w = weir__table_worker_of(table, action);
-    assert(action - table->lines[w] < s->row_begin[w + 1] - s->row_begin[w]);
-    return s->row_begin[w] + action - table->lines[w];
+    assert(action - table->lines[w] < s->line_begin[w + 1] - s->line_begin[w]);
+    return s->line_begin[w] + action - table->lines[w];
 }
 
-static int find_rows(struct weir__snapshot_state *s) {
+static int find_lines(struct weir__snapshot_state *s) {
     uint32_t workers = s->pipe->worker_count;
     s->event_begin = weir__pool_take(&s->pool, workers, sizeof *s->event_begin);
-    s->row_begin = weir__pool_take(&s->pool, (size_t)workers + 1, sizeof *s->row_begin);
-    if (s->event_begin == NULL || s->row_begin == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    s->line_begin = weir__pool_take(&s->pool, (size_t)workers + 1, sizeof *s->line_begin);
+    if (s->event_begin == NULL || s->line_begin == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     s->origin = UINT64_MAX;
     uint64_t last = 0;
     for (uint32_t w = 0; w < workers; w++) {
@@ -38,7 +38,7 @@ static int find_rows(struct weir__snapshot_state *s) {
         uint32_t begin = weir__trace_step_begin(worker, s->of.step);
         uint32_t end = weir__trace_step_begin(worker, s->of.step + 1);
         s->event_begin[w] = begin;
-        s->row_begin[w + 1] = s->row_begin[w] + (end - begin);
+        s->line_begin[w + 1] = s->line_begin[w] + (end - begin);
         if (begin == end) continue;
         uint64_t waited = weir__trace_event_at(worker, begin)->waited;
         if (waited < s->origin) s->origin = waited;
@@ -139,7 +139,7 @@ static void split_wait(const struct weir__snapshot_state *s, const struct weir__
 
 static int fill_actions(struct weir__snapshot_state *s, const struct weir__times *t) {
     const struct weir_table *table = s->of.prepared->table;
-    uint32_t count = s->row_begin[s->pipe->worker_count];
+    uint32_t count = s->line_begin[s->pipe->worker_count];
     struct weir_snapshot_action *actions = weir__pool_take(&s->pool, count, sizeof *actions);
     if (actions == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++) {
@@ -244,8 +244,8 @@ static int fill_workers(struct weir__snapshot_state *s) {
         workers[w].place = s->pipe->placements[w].place;
         workers[w].threads = s->pipe->placements[w].threads;
         workers[w].plan = s->pipe->plan.devices[w];
-        workers[w].action_begin = s->row_begin[w];
-        workers[w].action_end = s->row_begin[w + 1];
+        workers[w].action_begin = s->line_begin[w];
+        workers[w].action_end = s->line_begin[w + 1];
         int status = weir__snapshot_fill_memory(s, w, &workers[w]);
         if (status != WEIR_OK) return status;
     }
@@ -274,7 +274,7 @@ static int fill_options(struct weir__snapshot_state *s) {
 static int fill(struct weir__snapshot_state *s, uint64_t step) {
     int status = weir__snapshot_choose(s, step);
     if (status != WEIR_OK) return status;
-    if ((status = find_rows(s)) != WEIR_OK) return status;
+    if ((status = find_lines(s)) != WEIR_OK) return status;
     if ((status = fill_times(s)) != WEIR_OK) return status;
     if ((status = weir__snapshot_predict(s)) != WEIR_OK) return status;
     if ((status = fill_stages(s)) != WEIR_OK) return status;

@@ -24,7 +24,7 @@ struct weir__snapshot_state {
     uint64_t *others; /**< further kept steps of the same row count, by number */
     uint32_t other_count;
     uint32_t *event_begin; /**< [worker]: the step's first among the kept events */
-    uint32_t *row_begin;   /**< [worker]: its first action in the snapshot, one more at the end */
+    uint32_t *line_begin;  /**< [worker]: its first action in the snapshot, one more at the end */
     uint64_t origin;       /**< CLOCK_MONOTONIC */
 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Which step a snapshot is of. A kept step is complete where every worker's events are its row of
+/* Which step a snapshot is of. A kept step is complete where every worker's events are its line of
  * one prepared table, to the end or up to norm and update. */
 #include "trace/snapshot.h"
 
@@ -10,9 +10,9 @@ static bool same_action(const struct weir_action *a, const struct weir_action *b
     return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
 }
 
-/* Whether the worker's events of the step are its row; *whole: to the row's end. */
-static bool row_ran(const struct weir__prepared *prepared, const struct weir__worker *worker,
-                    uint64_t step, bool *whole) {
+/* Whether the worker's events of the step are its line; *whole: to the line's end. */
+static bool line_ran(const struct weir__prepared *prepared, const struct weir__worker *worker,
+                     uint64_t step, bool *whole) {
     const struct weir_table *table = prepared->table;
     uint32_t w = worker->index, begin = weir__trace_step_begin(worker, step);
     uint32_t count = weir__trace_step_begin(worker, step + 1) - begin;
@@ -49,7 +49,7 @@ static bool read_step(const struct weir_pipe *pipe, uint64_t step, struct weir__
         const struct weir__prepared *prepared = pipe->prepared[i];
         bool ran = !prepared->infer, whole = true;
         for (uint32_t w = 0; ran && w < pipe->worker_count; w++)
-            ran = row_ran(prepared, &pipe->workers[w], step, &whole);
+            ran = line_ran(prepared, &pipe->workers[w], step, &whole);
         if (!ran) continue;
         *kept = (struct weir__kept_step){step, prepared, whole, makespan_of(pipe, step)};
         return true;

@@ -44,22 +44,22 @@ struct timeline {
 
 /* ---- the step ---- */
 
-static struct weir__timeline_row row_of(const struct timeline *t, uint32_t w) {
+static struct weir__timeline_line line_of(const struct timeline *t, uint32_t w) {
     assert(w < t->source->worker_count);
-    return t->source->row(t->source->context, w);
+    return t->source->line(t->source->context, w);
 }
 
-static const struct weir_trace_event *event_of(const struct weir__timeline_row *row, uint32_t i) {
-    assert(i < row->count);
-    return &row->events[(row->first + i) % row->capacity];
+static const struct weir_trace_event *event_of(const struct weir__timeline_line *line, uint32_t i) {
+    assert(i < line->count);
+    return &line->events[(line->first + i) % line->capacity];
 }
 
 static void survey(struct timeline *t) {
     uint64_t first = UINT64_MAX, last = 0;
     for (uint32_t w = 0; w < t->source->worker_count; w++) {
-        struct weir__timeline_row row = row_of(t, w);
-        for (uint32_t i = 0; i < row.count; i++) {
-            const struct weir_trace_event *event = event_of(&row, i);
+        struct weir__timeline_line line = line_of(t, w);
+        for (uint32_t i = 0; i < line.count; i++) {
+            const struct weir_trace_event *event = event_of(&line, i);
             if (event->waited < first) first = event->waited;
             if (event->end > last) last = event->end;
             if (event->action.micro_batch >= t->micro_batches)
@@ -80,18 +80,18 @@ static uint64_t overlap(uint64_t a, uint64_t b, uint64_t low, uint64_t high) {
 }
 
 /* cells[c]: the number of the event that is seen there, or WAITING. */
-static void fill_cells(const struct timeline *t, const struct weir__timeline_row *row,
+static void fill_cells(const struct timeline *t, const struct weir__timeline_line *line,
                        uint32_t *cells) {
     assert(0 < t->width && t->width <= COLUMNS_MOST);
     uint32_t from = 0;
     for (uint32_t c = 0; c < t->width; c++) {
         uint64_t low = t->first + t->span * c / t->width;
         uint64_t high = t->first + t->span * (c + 1) / t->width;
-        while (from < row->count && event_of(row, from)->end <= low) from++;
+        while (from < line->count && event_of(line, from)->end <= low) from++;
         uint64_t busy = 0, most = 0;
         cells[c] = WAITING;
-        for (uint32_t i = from; i < row->count; i++) {
-            const struct weir_trace_event *event = event_of(row, i);
+        for (uint32_t i = from; i < line->count; i++) {
+            const struct weir_trace_event *event = event_of(line, i);
             if (event->start >= high) break;
             uint64_t part = overlap(event->start, event->end, low, high);
             busy += part;
@@ -147,9 +147,9 @@ static void draw_action(struct timeline *t, const struct weir_action *action, bo
     repeat(t, (char)tolower((unsigned char)text[0]), run - length);
 }
 
-static void draw_cells(struct timeline *t, const struct weir__timeline_row *row) {
+static void draw_cells(struct timeline *t, const struct weir__timeline_line *line) {
     uint32_t cells[COLUMNS_MOST];
-    fill_cells(t, row, cells);
+    fill_cells(t, line, cells);
     for (uint32_t c = 0, run; c < t->width; c += run) {
         run = 1;
         while (c + run < t->width && cells[c + run] == cells[c]) run++;
@@ -157,22 +157,22 @@ static void draw_cells(struct timeline *t, const struct weir__timeline_row *row)
             set_colour(t, 0);
             repeat(t, '.', run);
         } else {
-            draw_action(t, &event_of(row, cells[c])->action, row->several, run);
+            draw_action(t, &event_of(line, cells[c])->action, line->several, run);
         }
     }
     set_colour(t, 0);
 }
 
 static void draw_worker(struct timeline *t, uint32_t w) {
-    struct weir__timeline_row row = row_of(t, w);
+    struct weir__timeline_line line = line_of(t, w);
     uint64_t busy = 0;
-    for (uint32_t i = 0; i < row.count; i++) {
-        const struct weir_trace_event *event = event_of(&row, i);
+    for (uint32_t i = 0; i < line.count; i++) {
+        const struct weir_trace_event *event = event_of(&line, i);
         busy += event->end - event->start;
     }
     weir__text_add(&t->text, "worker %-*" PRIu32 "|", (int)t->gutter - 8, w);
-    draw_cells(t, &row);
-    t->several |= row.several;
+    draw_cells(t, &line);
+    t->several |= line.several;
     weir__text_add(&t->text, "|%3u%%\n",
                    t->span == 0 ? 0 : (unsigned)((busy * 100 + t->span / 2) / t->span));
 }
@@ -320,13 +320,13 @@ static bool has_several_stages(const struct weir_pipe *pipe, uint32_t worker) {
     return count > 1;
 }
 
-static struct weir__timeline_row last_step_row(const void *context, uint32_t w) {
+static struct weir__timeline_line last_step_line(const void *context, uint32_t w) {
     const struct last_step *last = context;
     const struct weir__worker *worker = &last->pipe->workers[w];
     uint32_t begin = weir__trace_step_begin(worker, last->step);
     uint32_t end = weir__trace_step_begin(worker, last->step + 1);
     uint64_t kept = weir__trace_count(worker);
-    return (struct weir__timeline_row){
+    return (struct weir__timeline_line){
         .events = worker->events,
         .first = (uint32_t)((worker->event_count - kept + begin) % worker->event_capacity),
         .count = end - begin,
@@ -346,7 +346,7 @@ int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool co
     struct weir__timeline source = {.title = title,
                                     .worker_count = pipe->worker_count,
                                     .stage_count = pipe->prepared[0]->table->stage_count,
-                                    .row = last_step_row,
+                                    .line = last_step_line,
                                     .context = &last};
     return weir__timeline_text(&source, columns, colour, write, context);
 }

@@ -6,7 +6,7 @@
 #include "trace/trace.h"
 
 /** One worker's events of a step in order, in a ring: number i stands at (first + i) % capacity. */
-struct weir__timeline_row {
+struct weir__timeline_line {
     const struct weir_trace_event *events;
     uint32_t first, count, capacity;
     bool several; /**< the worker has several stages: labels name them */
@@ -15,7 +15,7 @@ struct weir__timeline_row {
 struct weir__timeline {
     const char *title; /**< "step 20" */
     uint32_t worker_count, stage_count;
-    struct weir__timeline_row (*row)(const void *context, uint32_t worker);
+    struct weir__timeline_line (*line)(const void *context, uint32_t worker);
     const void *context;
 };
 

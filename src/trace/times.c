@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A step's stamps, and replays of its table with other durations. Events of one step stand in row
- * order, so an action's event is found by its place in its row. */
+/* A step's stamps, and replays of its table with other durations. Events of one step stand in the
+ * order of their line, so an action's event is found by its place there. */
 #include "trace/times.h"
 
 #include <math.h>
@@ -13,10 +13,10 @@ bool weir__times_in_step(const struct weir__times *t, uint32_t action) {
 }
 
 static const struct weir_trace_event *event_of(const struct weir__times *t, uint32_t worker,
-                                               uint32_t row_index) {
+                                               uint32_t line_index) {
     assert(worker < t->table->worker_count);
     const struct weir__worker *of = &t->pipe->workers[worker];
-    return &of->events[(t->first_event[worker] + row_index) % of->event_capacity];
+    return &of->events[(t->first_event[worker] + line_index) % of->event_capacity];
 }
 
 static bool take(struct weir__times *t) {

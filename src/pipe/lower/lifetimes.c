@@ -387,7 +387,7 @@ static void give_back(struct builder *b, const struct touching *t,
 static void give_back_output(struct builder *b, const struct touching *t, uint32_t k) {
     assert(t->stage + 1 == b->setup->flow.stage_count);
     size_t row_bytes = b->setup->output_row_bytes[k];
-    struct weir__return back = {.slot = &t->views->output_slots[k],
+    struct weir__return back = {.where = &t->views->output_places[k],
                                 .index = k,
                                 .offset = (size_t)t->views->row_first * row_bytes,
                                 .bytes = (size_t)t->views->rows * row_bytes};
@@ -398,12 +398,12 @@ static void write_outputs(struct builder *b, const struct touching *t) {
     for (uint32_t k = 0; k < t->at->stage.output_count; k++) {
         size_t at = (size_t)t->i * t->at->stage.output_count + k;
         uint32_t block = b->outputs[t->stage].blocks[at];
-        void **slot = t->views->output_slots != NULL ? &t->views->output_slots[k]
-                                                     : &t->views->outputs[k].data;
+        void **where = t->views->output_places != NULL ? &t->views->output_places[k]
+                                                       : &t->views->outputs[k].data;
         weir__memory_use(&b->prepared->memory, block, t->action);
-        if (!weir__prepared_point(b->prepared, slot, block, 0))
+        if (!weir__prepared_point(b->prepared, where, block, 0))
             weir__memory_fail(&b->prepared->memory);
-        if (t->views->output_slots != NULL && is_apart(b, t->worker)) give_back_output(b, t, k);
+        if (t->views->output_places != NULL && is_apart(b, t->worker)) give_back_output(b, t, k);
     }
 }
 
@@ -435,11 +435,11 @@ static void write_entering_grad(struct builder *b, const struct touching *t, uin
     struct weir__memory *memory = &b->prepared->memory;
     uint32_t k = t->at->entering[e];
     if (!b->setup->options.inputs[k].tensor.differentiable) return;
-    struct weir__return back = {.slot = &t->views->grad_slots[e], .gradient = true, .index = k};
+    struct weir__return back = {.where = &t->views->grad_places[e], .gradient = true, .index = k};
     slice_input(b, k, t->i, &back.offset, &back.bytes);
     uint32_t block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, t->worker, back.bytes);
     weir__memory_use(memory, block, t->action);
-    if (!weir__prepared_point(b->prepared, back.slot, block, 0)) weir__memory_fail(memory);
+    if (!weir__prepared_point(b->prepared, back.where, block, 0)) weir__memory_fail(memory);
     if (block != WEIR__NO_BLOCK) give_back(b, t, &back);
 }
 

@@ -11,8 +11,8 @@
 #include "pipe/describe/setup.h"
 #include "schedule/index.h"
 
-/** "Worker's row must have ended `count` actions", or one of the waiting worker's own copies must
- * have: then that is meant. */
+/** A wait for another worker: its line must have ended `count` actions. Or for a copy, if `copy`
+ * names one: that must have ended. */
 struct weir__needed_wait {
     uint32_t worker;
     uint32_t count;
@@ -47,8 +47,8 @@ enum { WEIR__HOP_SLOTS = 4, WEIR__HOP_PIECE_BYTES = 4 << 20 };
  * the worker's thread when the action starts. */
 struct weir__prepared_copy {
     uint32_t action;
-    uint32_t made;       /**< the action after which it can be made: of what lasts, else
-                              WEIR__NO_ACTION, and the first that uses the block is */
+    uint32_t made;       /**< the action after which it can be made; WEIR__NO_ACTION: the first
+                              that uses the source block */
     uint32_t from_block; /**< WEIR__NO_BLOCK: from the caller, by way of the worker's staging */
     size_t from_offset;  /**< in the block */
     uint32_t to_block;
@@ -70,10 +70,10 @@ struct weir__prepared_copy {
     size_t bytes;
 };
 
-/** What goes from a device with a memory of its own back to the caller, right behind the action
- * that writes it: into the worker's staging, and from there when the step is over. */
+/** A tensor that goes back to the caller from a device with a memory of its own. Behind the action
+ * that writes it, it is copied into the worker's staging; at the step's end, from there. */
 struct weir__return {
-    void **slot;   /**< where the action wrote it */
+    void **where;  /**< where the action wrote it */
     bool gradient; /**< of a pipe input; else a pipe output */
     uint32_t index;
     size_t offset; /**< in the caller's memory */
@@ -104,9 +104,9 @@ struct weir__views {
     int64_t rows, row_first;
     struct weir_view *inputs, *outputs, *output_grads, *input_grads;
     struct weir_view *skips, *skip_grads, *skip_grads_out;
-    void **output_slots; /**< last stage: where outputs go that the caller does not want, or that
+    void **output_places; /**< last stage: where outputs go that the caller does not want, or that
                               a device makes in a memory of its own */
-    void **grad_slots;   /**< such a device: where gradients of entering inputs go */
+    void **grad_places;   /**< such a device: where gradients of entering inputs go */
     void *saved, *saved_for_input, *left_for_weight;
     void **areas; /**< the further ones; NULL: the stage has none */
     double *loss; /**< the pipe's, where the stage's device can write */
@@ -180,7 +180,7 @@ struct weir__prepared {
     size_t *lasting_bytes; /**< per worker: of it, at the beginning, what lasts */
     const uint32_t *stage_worker;
     uint32_t *phases;                /**< per stage: bits of those that it is called in */
-    uint32_t *tail;                  /**< per worker: index in its row of its first N or U */
+    uint32_t *tail;                  /**< per worker: index in its line of its first N or U */
     struct weir__call *calls;        /**< per action of the table */
     struct weir__views *views;       /**< [stage][micro-batch] */
     const struct weir_view *nothing; /**< as many empty views as any stage has of one sort */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What each action must still wait for. A vector clock per action says how far every worker's row
+/* What each action must still wait for. A vector clock per action says how far every worker's line
  * is known to have come when the action starts; an ordering that the clock already covers needs no
  * wait. Actions are visited in the replay's start order, which is a topological order of
  * dependencies and hand-overs alike. */
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An action, or a unit of copies of a lane: what its row or lane has done so far is in its clock.
+/* An action, or a unit of copies of a lane. Its clock says what its line or lane has done so far.
  * Actions come first, at their numbers, copies of lanes behind them. */
 struct node {
-    uint32_t lane;  /* rows are lanes 0 to workers - 1 */
+    uint32_t lane;  /* workers' lines are lanes 0 to workers - 1 */
     uint32_t place; /* in its lane, from 1 */
 };
 

@@ -29,8 +29,8 @@ struct weir__block {
     size_t bytes;      /**< a multiple of WEIR__ALIGNMENT */
     size_t offset;     /**< in its worker's arena; set by weir__memory_pack */
     double start, end; /**< replay times; a lasting block has -1 … HUGE_VAL */
-    double ahead;      /**< from when it is held although no action uses it yet: what arrives
-                            while other work runs; HUGE_VAL: no earlier than its first use */
+    double ahead;      /**< held from here on, before its first use, for what arrives while other
+                            work runs; HUGE_VAL: no earlier than its first use */
     uint32_t worker;
     uint32_t first;     /**< the action that writes it first; WEIR__NO_BLOCK: lasting */
     uint32_t uses;      /**< head of its uses */

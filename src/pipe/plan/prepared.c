@@ -16,8 +16,8 @@ static bool is_tail(uint8_t kind) {
     return kind == WEIR_KIND_N || kind == WEIR_KIND_U;
 }
 
-static void lower_row(struct weir__table_builder *builder, const struct weir_table *table,
-                      uint32_t w) {
+static void lower_line(struct weir__table_builder *builder, const struct weir_table *table,
+                       uint32_t w) {
     assert(w < table->worker_count);
     uint32_t a = table->lines[w], end = table->lines[w + 1];
     for (; a < end && !is_tail(table->actions[a].kind); a++)
@@ -38,7 +38,7 @@ static int lower(struct weir__prepared *prepared, const struct weir_allocator *a
                       table->micro_batch_count);
     for (uint32_t w = 0; w < table->worker_count; w++) {
         weir__table_line(&builder);
-        lower_row(&builder, table, w);
+        lower_line(&builder, table, w);
     }
     return weir__table_finish(&builder, &prepared->table);
 }
@@ -141,12 +141,12 @@ static bool take_views(struct weir__prepared *prepared, const struct weir__setup
     views->skips = next, next += skips;
     views->skip_grads = next, next += skips;
     views->skip_grads_out = next;
-    views->grad_slots =
-        weir__pool_take(pool, setup->stages[stage].entering_count, sizeof *views->grad_slots);
-    if (views->grad_slots == NULL) return false;
+    views->grad_places =
+        weir__pool_take(pool, setup->stages[stage].entering_count, sizeof *views->grad_places);
+    if (views->grad_places == NULL) return false;
     if (stage + 1 < setup->flow.stage_count) return true;
-    views->output_slots = weir__pool_take(pool, outputs, sizeof *views->output_slots);
-    return views->output_slots != NULL;
+    views->output_places = weir__pool_take(pool, outputs, sizeof *views->output_places);
+    return views->output_places != NULL;
 }
 
 static bool take_nothing(struct weir__prepared *prepared, const struct weir__setup *setup) {
@@ -372,8 +372,8 @@ static int replay_held(struct weir__prepared *prepared, const struct weir__setup
     return status;
 }
 
-/* Stages without backward run as little ahead as the rows allow, but two micro-batches: one is
- * made while the next stage reads the other. */
+/* Stages without backward run two micro-batches ahead, so that one is made while the next stage
+ * reads the other; or, where the lines do not allow that, as few more as they do. */
 static int replay_table(struct weir__prepared *prepared, const struct weir__setup *setup) {
     assert(prepared->start == NULL && prepared->end == NULL);
     const struct weir_table *table = prepared->table;
@@ -394,9 +394,9 @@ static int replay_table(struct weir__prepared *prepared, const struct weir__setu
     return replay(prepared, setup, &prepared->deps, duration);
 }
 
-/* What comes by a lane is held from the moment at which it is there, but no longer than during one
- * action before the one that needs it: so the copy runs beside that action. All that comes for an
- * action is held from the same moment on, so that copies of a lane are in its order. */
+/* The block of what comes by a lane is held while the copy may run: from when its source is made,
+ * but at most during the one action before the one that needs it. All copies for an action begin at
+ * the same moment, so that a lane's copies are in its order. */
 static void look_ahead(struct weir__prepared *prepared, const struct weir__call *call,
                        double before) {
     assert(before >= 0.0 && call->copy_begin <= call->copy_end);

@@ -134,7 +134,7 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     return status;
 }
 
-static uint32_t longest_row(const struct weir__prepared *prepared) {
+static uint32_t longest_line(const struct weir__prepared *prepared) {
     uint32_t longest = 1;
     for (uint32_t w = 0; w < prepared->table->worker_count; w++) {
         uint32_t length = prepared->table->lines[w + 1] - prepared->table->lines[w];
@@ -190,7 +190,7 @@ static int take_copy_events(struct weir__worker *worker) {
 static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *faults) {
     struct weir__worker *worker = &pipe->workers[w];
     assert(worker->pipe == pipe && worker->index == w);
-    uint32_t least = 2 * longest_row(pipe->prepared[0]);
+    uint32_t least = 2 * longest_line(pipe->prepared[0]);
     worker->event_capacity = pipe->setup.options.trace_actions;
     if (worker->event_capacity < least) worker->event_capacity = least;
     worker->events =

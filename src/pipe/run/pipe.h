@@ -79,10 +79,10 @@ struct weir__copy_stream {
     uint64_t free_ns; /**< likewise: when the copy before was done */
 };
 
-/** How far the watchdog has seen a worker's device come in a step, and since when what is next
- * there could run. The caller's. */
+/** How far the watchdog has seen a worker's device come in a step, and since when the next action
+ * or copy could run. It belongs to the caller. */
 struct weir__watched {
-    uint32_t done;   /**< actions of the row that are done */
+    uint32_t done;   /**< actions of the line that are done */
     uint32_t action; /**< the next, in the table */
     uint32_t copy;   /**< one for it that runs, or WEIR__NO_COPY: it runs itself */
     uint64_t since;  /**< 0: neither does */
@@ -99,7 +99,7 @@ struct weir__worker {
     bool started;
     struct weir__device *device;
     struct weir_stream *stream;
-    struct weir__signals signals;           /**< by place in its row; of a device behind its host */
+    struct weir__signals signals; /**< by place in its line; of a device behind its host */
     struct weir__copy_stream *copy_streams; /**< what comes by lanes */
     struct weir__host_memory staging;       /**< the caller's rows on their way, likewise; and what
                                                  is read and written between steps */
@@ -247,11 +247,11 @@ bool weir__arenas_grow(struct weir_pipe *pipe);
 int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared);
 void weir__streams_clean_up(struct weir__worker *worker);
 
-/** During a step, on the caller's thread, now and then: brings `watched` up to date (watch.c). The
- * device is asked, so the worker, whose thread has gone on or waits for all at once, does nothing
- * for that. Each action and each copy by a lane has an event of its own; an action counts from when
- * it was seen that the one before it and all that it waits for were done. What could run need not:
- * another worker's work may have the device. So nothing is overdue while work ends somewhere. */
+/** Brings `watched` up to date (watch.c). The caller's thread calls it now and then during a step.
+ * It asks the device: each action and each copy by a lane has an event. The worker does nothing for
+ * it. An action counts from when the one before it and all that it waits for were seen done. It
+ * could run then, but another worker's work may have the device: so nothing is overdue while work
+ * ends somewhere. */
 void weir__watch(struct weir__worker *worker);
 
 /** Takes the driver's times for this worker's part of a step into its events and copy_events; where
@@ -291,9 +291,9 @@ int weir__pipe_command(struct weir_pipe *pipe);
 double weir__pipe_norm(const struct weir_pipe *pipe);
 /** The event of an action of the step that ran last on its worker. */
 static inline struct weir_trace_event *weir__worker_event(const struct weir__worker *worker,
-                                                          uint32_t row_index) {
+                                                          uint32_t line_index) {
     assert(worker->event_capacity > 0);
-    return &worker->events[(worker->step_first_event + row_index) % worker->event_capacity];
+    return &worker->events[(worker->step_first_event + line_index) % worker->event_capacity];
 }
 
 #endif

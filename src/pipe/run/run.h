@@ -14,28 +14,26 @@ struct weir__run {
     struct weir_task task; /**< what is the same for every action is filled in once */
     struct weir_error error;
     uint64_t now;          /**< end of the last action */
-    uint32_t copies_given; /**< of the prepared copies: those of lanes before this one are given, as
-                                far as they are the worker's */
-    uint32_t stop;         /**< so many actions of the row are to be done */
+    uint32_t copies_given; /**< the worker's copies by lanes before this number are given */
+    uint32_t stop;         /**< how many actions of the line are to be done */
     bool decided, updates; /**< what the norm says about U */
 };
 
 /** Fills in the task for the call (task.c). */
 void weir__run_fill_task(struct weir__run *run, const struct weir__call *call);
-/** The callback between two looks at what it only may read (watched.c); CPU only. */
-int weir__run_watched(struct weir__run *run, const struct weir__call *call, void *context);
+/** Calls the stage, and fails if it wrote to what it may only read (watched.c). CPU only. */
+int weir__run_guarded(struct weir__run *run, const struct weir__call *call, void *context);
 
 /** The following return WEIR_OK at once where the worker's device and those that it copies from do
  * all work at once; their failures are the device's (streams.c). */
 
 /** Gives the copies that come to `call` by lanes to their streams, behind what they follow. */
 int weir__run_lanes(struct weir__run *run, const struct weir__call *call);
-/** For a worker that does its actions itself, which has ended `done` of its row and begins the one
- * before `next`: gives those of next's copies that need not wait for another thread. Its stream
- * then makes them when they can be made, be it while the worker is in its callback; the others it
- * gives when it comes to `next`, for while it is in a callback it gives nothing. So recomputation
- * overlaps the gradient's copy unless what makes the gradient has not even been given to its device
- * when the recomputation begins. */
+/** For a worker that does its actions itself. It has ended `done` actions of its line and begins
+ * the one before `next`. This gives the copies for `next` that need not wait for another thread, so
+ * that their stream can make them during the callback. In a callback the worker gives nothing: the
+ * other copies are given when it comes to `next`. So recomputation overlaps the copy of the
+ * gradient, if the gradient's action has been given to its device when the recomputation begins. */
 int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done);
 /** The status; where the worker's device is lost, and nobody has said so yet, its reason becomes
  * the error's message. */
@@ -45,12 +43,12 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
                      const struct weir__needed_wait *wait);
 /** Sends what the caller wants of the call's results on its way. */
 int weir__run_returns(struct weir__run *run, const struct weir__call *call);
-/** The worker's stream has come to the end of an action when its signal is done. */
-int weir__run_signal(struct weir__run *run, uint32_t row_index);
+/** Records the action's signal, which is done when the worker's stream has come to its end. */
+int weir__run_signal(struct weir__run *run, uint32_t line_index);
 /** Lets the device judge the gradients, once in a step, before the first update. */
 int weir__run_judge(struct weir__run *run);
-/** Takes the step before's times into its events, then waits until all that this worker has given
- * to streams is done. */
+/** Stamps the events of the step before. Then waits until all that this worker has given to streams
+ * is done. */
 int weir__run_finish(struct weir__run *run);
 
 /** Waits for everything in waits[begin .. end) that another worker must have done, or given to its

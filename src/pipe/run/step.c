@@ -16,7 +16,7 @@ static bool all_done(struct weir_pipe *pipe) {
     return true;
 }
 
-/* What a worker's thread, or its device behind it, is at. */
+/* What a worker's thread, or its device, has been at for how long. */
 struct overdue {
     uint32_t action;
     uint64_t since; /* 0: nothing */
@@ -75,11 +75,11 @@ static uint64_t sharers(const struct weir_pipe *pipe) {
     return most;
 }
 
-/* What has gone on for longest. A driver whose queue is full keeps callbacks until earlier work has
- * ended, and workers of one GPU wait for each other there: so behind the host the limit begins anew
- * whenever a device is seen to end something. A step's work is finite, so what hangs is found all
- * the same. What needs no driver is looked at first: a driver too may hang. Asking it takes time,
- * in which work ends unseen: so what was over the limit before counts, if it still is. */
+/* Finds what has gone on for longest. A driver whose queue is full keeps callbacks until earlier
+ * work has ended, and workers of one GPU wait for each other there. So behind the host the limit
+ * begins anew whenever a device is seen to end something; a step's work is finite, so a hang is
+ * still found. Callbacks on the host come first, because a driver that is asked may hang too. `now`
+ * is taken before the driver is asked: work that ends meanwhile is seen to be over. */
 static bool find_overdue(struct weir_pipe *pipe, struct overdue *found) {
     uint64_t now = weir__now_ns(), ended;
     found->limit = pipe->setup.options.watchdog_ns;
@@ -102,7 +102,7 @@ static bool watchdog_bites(struct weir_pipe *pipe) {
     weir__fail(&error, WEIR_ERR_TIMEOUT, "%s for %.3g s: the limit is %.3g s", longest.what,
                (double)(weir__now_ns() - longest.since) * 1e-9, (double)longest.limit * 1e-9);
     weir__pipe_fail(pipe, call, WEIR_ERR_TIMEOUT, &error);
-    /* not taken: the callback has returned in between and the updates have begun */
+    /* the failure is dropped if the callback has returned meanwhile and updates have begun */
     int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
     if (failed == WEIR__FAILURE_OF_UPDATE) return false;
     pipe->stuck = true;
@@ -248,8 +248,8 @@ static double sum_loss(const struct weir__prepared *prepared) {
     return loss;
 }
 
-/* No worker has updated anything then. */
-static int judge(const struct weir_pipe *pipe, double norm, struct weir_error *error) {
+/* A failure here means that no worker has updated anything. */
+static int check_norm(const struct weir_pipe *pipe, double norm, struct weir_error *error) {
     if (!pipe->any_norm || isfinite(norm) || pipe->setup.options.skip_nonfinite ||
         pipe->command.step.no_update)
         return WEIR_OK;
@@ -259,7 +259,7 @@ static int judge(const struct weir_pipe *pipe, double norm, struct weir_error *e
                       norm);
 }
 
-/* Updates that were not done leave no event: the step is not whole. */
+/* Takes the events of updates back that were not done, so that the step does not look whole. */
 static void forget_updates(struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
@@ -279,7 +279,7 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
     bool normed = !infer && step->accumulate_last && status == WEIR_OK;
     if (normed) {
         result->gradient_norm = weir__pipe_norm(pipe);
-        status = judge(pipe, result->gradient_norm, &pipe->error);
+        status = check_norm(pipe, result->gradient_norm, &pipe->error);
         if (status != WEIR_OK) forget_updates(pipe);
     }
     result->error = pipe->error;
@@ -359,9 +359,9 @@ static int command_workers(struct weir_pipe *pipe, enum weir__command_kind kind,
     return status;
 }
 
-/* Points everything to where it lies now. What is to be pinned is there already; the rest is
- * touched when what it replaces is gone. A CPU's touch cannot fail; another device's leaves memory
- * that is not zeroed, which nobody relies on in what steps work in. */
+/* Points everything to where it lies now. Memory to be pinned was touched before; the rest is
+ * touched here, when what it replaces is gone. A touch cannot fail on a CPU. On another device a
+ * failure leaves working memory that is not zeroed, which nobody relies on. */
 static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
     bool grown = weir__arenas_grow(pipe);
     weir__pipe_bind(pipe);

@@ -2,7 +2,7 @@
 /* What a callback is told: its stage's memory, its micro-batch's views, the caller's rows. */
 #include "pipe/run/run.h"
 
-/* Whether the device has a memory of its own: then views of the caller's rows are slots there. */
+/* Whether the device has a memory of its own: then views of the caller's rows point into it. */
 static bool is_apart(const struct weir__run *run) {
     return run->worker->device->memory != 0;
 }
@@ -20,10 +20,10 @@ static void place_inputs(struct weir__run *run, const struct weir__call *call) {
         views->inputs[at->border_count + e].data =
             (char *)run->pipe->inputs[k] + (size_t)first * setup->input_row_bytes[k];
     }
-    for (uint32_t k = 0; views->output_slots != NULL && k < at->stage.output_count; k++) {
+    for (uint32_t k = 0; views->output_places != NULL && k < at->stage.output_count; k++) {
         char *own = is_apart(run) ? NULL : run->pipe->outputs[k];
         views->outputs[k].data = own == NULL
-                                     ? views->output_slots[k]
+                                     ? views->output_places[k]
                                      : own + (size_t)views->row_first * setup->output_row_bytes[k];
     }
     *views->loss = 0.0;
@@ -40,7 +40,7 @@ static void place_input_grads(struct weir__run *run, const struct weir__call *ca
         size_t first = (size_t)(call->views->row_first * input->rows_factor);
         void **data = &call->views->input_grads[at->border_count + e].data;
         *data = own == NULL ? NULL : own + first * setup->input_row_bytes[k];
-        if (own != NULL && is_apart(run)) *data = call->views->grad_slots[e];
+        if (own != NULL && is_apart(run)) *data = call->views->grad_places[e];
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Catching stages that write to what they only may read: a hash of it before the call and after. */
+/* Catches stages that write to what they may only read: a hash of it before the call and after. */
 #include "pipe/run/run.h"
 
 static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes) {
@@ -69,7 +69,7 @@ static uint64_t hash_read_only(const struct weir__run *run, const struct weir__c
     return hash_gradients(run, call, hash);
 }
 
-int weir__run_watched(struct weir__run *run, const struct weir__call *call, void *context) {
+int weir__run_guarded(struct weir__run *run, const struct weir__call *call, void *context) {
     assert(call->run != NULL && call->views != NULL);
     assert(run->worker->device->memory == 0);
     uint64_t before = hash_read_only(run, call);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* A worker walks its row: wait, copy, call, stamp, publish. After a failure it publishes the rest
- * of its row unrun, so that everybody who waits for it wakes up, sees the failure and does the
+/* A worker walks its line: wait, copy, call, stamp, publish. After a failure it publishes the rest
+ * of its line unrun, so that everybody who waits for it wakes up, sees the failure and does the
  * same. */
 #include "pipe/run/run.h"
 
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-/* Bounds of spinning before the futex: shorter than this a park costs more than it saves, longer
- * than that a wait is no hand-off any more. */
+/* How long a worker spins before it parks. Below the first a park costs more than it saves; a wait
+ * above the second is no hand-off any more. */
 enum { SPIN_LEAST_NS = 50000, SPIN_MOST_NS = 2000000 };
 
 static bool is_behind(const struct weir_pipe *pipe, const struct weir__call *call) {
@@ -25,8 +25,7 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
     assert(status != WEIR_OK);
     int before = WEIR__FAILURE_NONE;
     bool first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
-    /* a device tells of its failure late, when updates were given to it or to others, and so is
-     * what it never came to the end of */
+    /* updates may have begun elsewhere when a device tells of a failure, or when its work hangs */
     bool may_be_late = call == NULL || call->action.kind == WEIR_KIND_U ||
                        status == WEIR_ERR_DEVICE || is_behind(pipe, call);
     if (!first && before == WEIR__FAILURE_OF_UPDATE && may_be_late)
@@ -57,8 +56,8 @@ static uint64_t spin_bound(const struct weir__worker *worker) {
     return bound > SPIN_MOST_NS ? SPIN_MOST_NS : bound;
 }
 
-/* To an absolute time, in slices, so that a failure elsewhere is seen. The rest is spun: a timer's
- * wake-up takes about as long. */
+/* Sleeps one slice towards an absolute time, so that a failure elsewhere is seen. The caller spins
+ * the last SLACK_NS, which is about what a timer's wake-up takes. */
 static void sleep_towards(uint64_t ready) {
     enum { SLACK_NS = 60000, SLICE_NS = 1000000 };
     uint64_t now = weir__now_ns();
@@ -155,7 +154,7 @@ static int call_stage(struct weir__run *run, const struct weir__call *call) {
     void *context = run->pipe->setup.stages[call->action.stage].stage.context;
     weir__run_fill_task(run, call);
     if (run->pipe->setup.options.debug_inputs && call->views != NULL)
-        return weir__run_watched(run, call, context);
+        return weir__run_guarded(run, call, context);
     return call->run(context, &run->task);
 }
 
@@ -186,8 +185,8 @@ static void decide(struct weir__run *run) {
     if (options->clip_norm > 0.0 && scale < 1.0) run->task.gradient_scale = scale;
 }
 
-/* From here on a failure tears the parameters; false if something else has failed before. Without
- * this the watchdog could give up an earlier callback while the updates begin. */
+/* From here on a failure tears the parameters. False: something has failed before. The exchange
+ * keeps the watchdog from giving up an earlier callback while updates begin. */
 static bool begin_update(struct weir_pipe *pipe) {
     int none = WEIR__FAILURE_NONE;
     return atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_OF_UPDATE) ||
@@ -209,7 +208,7 @@ static int before_update(struct weir__run *run) {
     return WEIR_OK;
 }
 
-/* What a callback that succeeded has left there says nothing of what fails next. */
+/* A callback that succeeded may have left a message: the next failure is not of it. */
 static void forget_error(struct weir__run *run) {
     run->error.layer[0] = run->error.message[0] = '\0';
 }
@@ -229,11 +228,11 @@ static int do_action(struct weir__run *run, const struct weir__call *call) {
     return weir__run_returns(run, call);
 }
 
-static void stamp(struct weir__run *run, const struct weir__call *call, uint32_t row_index,
+static void stamp(struct weir__run *run, const struct weir__call *call, uint32_t line_index,
                   uint64_t start, int32_t waited_for) {
-    struct weir_trace_event *event = weir__worker_event(run->worker, row_index);
+    struct weir_trace_event *event = weir__worker_event(run->worker, line_index);
     uint64_t waited = run->now;
-    assert(row_index < run->stop && waited <= start);
+    assert(line_index < run->stop && waited <= start);
     run->now = weir__now_ns();
     *event = (struct weir_trace_event){run->pipe->step_count,
                                        waited,
@@ -253,7 +252,7 @@ static int own_status(int status) {
     return status == WEIR_ERR_TORN ? WEIR_ERR_CALLBACK : status;
 }
 
-/* All that the call follows has happened, or happens before it in its stream. */
+/* Returns when all that the call follows has happened, or will happen before it in its stream. */
 static int wait_inputs(struct weir__run *run, const struct weir__call *call, int32_t *waited_for) {
     int status = weir__run_lanes(run, call);
     *waited_for = weir__run_gates(run, call->wait_begin, call->wait_end);
@@ -265,7 +264,7 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
     return WEIR_OK;
 }
 
-/* What the next action needs may come while this one's callback runs. False: that failed. */
+/* Lets copies for the next action run beside this one's callback. False: that failed. */
 static bool give_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done) {
     assert(done + 1 < run->stop);
     int status = weir__run_lanes_ahead(run, next, done);
@@ -273,8 +272,8 @@ static bool give_ahead(struct weir__run *run, const struct weir__call *next, uin
     return status == WEIR_OK;
 }
 
-/* What the watchdog sees as busy, and what is given to streams before and behind it. */
-static int run_call(struct weir__run *run, uint32_t action, uint32_t row_index, uint64_t *start) {
+/* The copies, the callback, which the watchdog sees as busy, and the signal behind it. */
+static int run_call(struct weir__run *run, uint32_t action, uint32_t line_index, uint64_t *start) {
     const struct weir__call *call = &run->prepared->calls[action];
     struct weir__worker *worker = run->worker;
     int status = make_copies(run, call);
@@ -285,15 +284,15 @@ static int run_call(struct weir__run *run, uint32_t action, uint32_t row_index, 
     status = do_action(run, call);
     atomic_store_explicit(&worker->busy_since, 0, memory_order_release);
     if (status != WEIR_OK) return status;
-    return weir__run_signal(run, row_index);
+    return weir__run_signal(run, line_index);
 }
 
 /* False: the step is over for this worker. */
-static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_index) {
+static bool run_action(struct weir__run *run, uint32_t action, uint32_t line_index) {
     const struct weir__call *call = &run->prepared->calls[action];
     struct weir__worker *worker = run->worker;
-    assert(row_index < run->stop);
-    assert(action == run->prepared->table->rows[worker->index] + row_index);
+    assert(line_index < run->stop);
+    assert(action == run->prepared->table->lines[worker->index] + line_index);
     int32_t waited_for;
     uint64_t start = 0;
     forget_error(run);
@@ -301,22 +300,22 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t row_inde
     if (weir__run_has_failed(run)) return false;
     if (status != WEIR_OK) goto fail;
     bool ahead = worker->copy_streams != NULL && worker->device->calls->synchronous &&
-                 row_index + 1 < run->stop;
-    if (ahead && !give_ahead(run, call + 1, row_index)) return false;
-    status = run_call(run, action, row_index, &start);
+                 line_index + 1 < run->stop;
+    if (ahead && !give_ahead(run, call + 1, line_index)) return false;
+    status = run_call(run, action, line_index, &start);
     if (status != WEIR_OK) goto fail;
-    stamp(run, call, row_index, start, waited_for);
+    stamp(run, call, line_index, start, waited_for);
     if (weir__run_has_failed(run)) return false;
-    weir__gate_advance(&worker->progress, worker->base + row_index + 1);
+    weir__gate_advance(&worker->progress, worker->base + line_index + 1);
     return true;
 fail:
-    stamp(run, call, row_index, start != 0 ? start : weir__now_ns(), waited_for);
+    stamp(run, call, line_index, start != 0 ? start : weir__now_ns(), waited_for);
     status = weir__run_explain(run, status);
     weir__pipe_fail(run->pipe, call, own_status(status), &run->error);
     return false;
 }
 
-static void run_row(struct weir__worker *worker) {
+static void run_line(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir_step *step = &pipe->command.step;
     struct weir__run run = {.worker = worker, .pipe = pipe, .prepared = pipe->command.prepared};
@@ -355,8 +354,8 @@ static int refuse(const struct weir_pipe *pipe, uint32_t s, const char *what, in
                       weir_status_text(status));
 }
 
-/* Whether the stage was prepared for micro-batches of that size, in all phases that come now. While
- * it is attached the phases do not count: it has been measured for all of them. */
+/* Whether the stage was prepared for micro-batches of that size, in all phases of `prepared`. If
+ * that is one of the pipe's own, phases do not count: the stage was measured for all of them. */
 static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepared *prepared,
                           uint32_t stage, int64_t rows) {
     uint32_t known = 0, i = 0;
@@ -441,8 +440,8 @@ static int prepare(struct weir__worker *worker, struct weir_error *error) {
     return prepare_stages(worker, worker->pipe->command.prepared, error);
 }
 
-/* What a stage frees its stream must be past, also where a prepare callback failed after giving it
- * work. */
+/* The stream must have ended its work before a stage frees memory: a prepare callback may have
+ * given it work and then failed. */
 static void detach(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir__device_calls *calls = worker->device->calls;
@@ -465,7 +464,7 @@ static void obey(struct weir__worker *worker) {
     case WEIR__COMMAND_ATTACH: status = attach(worker, &error); break;
     case WEIR__COMMAND_PREPARE: status = prepare(worker, &error); break;
     case WEIR__COMMAND_TOUCH: status = weir__arena_touch(worker); break;
-    case WEIR__COMMAND_RUN: run_row(worker); break;
+    case WEIR__COMMAND_RUN: run_line(worker); break;
     case WEIR__COMMAND_TRANSFER: status = weir__transfer(worker); break;
     case WEIR__COMMAND_DETACH: detach(worker); break;
     case WEIR__COMMAND_EXIT: break;

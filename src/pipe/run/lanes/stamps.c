@@ -12,8 +12,8 @@ static struct weir__event *signal_of_copy(const struct weir__unstamped *of, uint
     return weir__signal(&stream->signals, copy->place, of->turn);
 }
 
-static struct weir_trace_event *event_of(const struct weir__worker *worker, uint32_t row_index) {
-    return &worker->events[(worker->unstamped_first + row_index) % worker->event_capacity];
+static struct weir_trace_event *event_of(const struct weir__worker *worker, uint32_t line_index) {
+    return &worker->events[(worker->unstamped_first + line_index) % worker->event_capacity];
 }
 
 /* When what the wait is for was done, on the host's clock. */
@@ -104,11 +104,11 @@ const struct weir__copy_event *weir__stamps_copy(const struct weir__worker *work
 
 /* Begun when the stream had come there, all that it follows was done, and the host had given it. */
 static int stamp_action(const struct weir__unstamped *of, struct weir__worker *worker,
-                        uint32_t row_index, uint64_t *before) {
+                        uint32_t line_index, uint64_t *before) {
     const struct weir__call *call =
-        &of->prepared->calls[of->prepared->table->lines[worker->index] + row_index];
-    struct weir_trace_event *event = event_of(worker, row_index);
-    struct weir__event *signal = weir__signal(&worker->signals, row_index, of->turn);
+        &of->prepared->calls[of->prepared->table->lines[worker->index] + line_index];
+    struct weir_trace_event *event = event_of(worker, line_index);
+    struct weir__event *signal = weir__signal(&worker->signals, line_index, of->turn);
     uint64_t start = *before, end = 0;
     int32_t waited_for = -1;
     int status = last_of(of, worker, call, &start, &waited_for);

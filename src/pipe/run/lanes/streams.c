@@ -384,7 +384,7 @@ int weir__run_returns(struct weir__run *run, const struct weir__call *call) {
         const struct weir__return *back = &run->prepared->returns[i];
         if (destination(run->pipe, back) == NULL) continue;
         char *staging = (char *)run->worker->staging.data + back->staging;
-        status = device->calls->copy(run->worker->stream, staging, *back->slot, back->bytes);
+        status = device->calls->copy(run->worker->stream, staging, *back->where, back->bytes);
     }
     return device_failed(run, device, status);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* What a device is at, seen from the caller's thread. The thread of a worker whose device runs
- * behind it comes to its row's end early, and waits there for all of it; or it waits for a gate of
- * a worker that itself waits for the device. Either way nobody but the watchdog is there to see
- * which action hangs. In every row the first that is not done is looked at: if all that it waits
- * for is done, it runs. Were nothing running anywhere, nothing would wait for it either. */
+/* What a device is at, seen from the caller's thread. A worker whose device runs behind it comes to
+ * its line's end early and waits there for all of it, or waits for a gate of such a worker. So only
+ * the watchdog can see which action hangs. It looks at the first action of every line that is not
+ * done: if all that it waits for is done, it runs. */
 #include "pipe/run/pipe.h"
 
-/* Of what fails nothing is known here: the worker will find it, and ends there. */
+/* A failure counts as not done: the worker will find it, and end there. */
 static bool is_done(struct weir__event *event) {
     bool done = false;
     return event->device->calls->event_query(event, &done) == WEIR_OK && done;
@@ -45,7 +44,7 @@ static uint32_t running_copy(const struct weir_pipe *pipe, const struct weir__ca
     return WEIR__NO_COPY;
 }
 
-/* How many actions of the row the worker has done, or given to its stream. */
+/* How many actions of its line the worker has done, or given to its stream. */
 static uint32_t given(struct weir__worker *worker) {
     return atomic_load_explicit(&worker->progress.value, memory_order_acquire) - worker->base;
 }
