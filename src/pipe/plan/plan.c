@@ -40,7 +40,7 @@ static uint32_t worst_rows(const struct weir__setup *setup, int64_t rows[WEIR__R
 }
 
 static const char *device_name(const struct weir__setup *setup, uint32_t worker) {
-    return setup->options.device_count > 0 ? setup->options.devices[worker] : "cpu";
+    return worker < setup->options.device_count ? setup->options.devices[worker] : "cpu";
 }
 
 static int refuse_device(const struct weir__setup *setup, uint32_t worker, int status,
