@@ -32,10 +32,6 @@ static void open_event(struct chrome *c, const char *phase, uint32_t worker) {
     c->first = false;
 }
 
-static void add_microseconds(struct chrome *c, const char *key, uint64_t ns) {
-    weir__text_add(&c->text, ",\"%s\":%" PRIu64 ".%03u", key, ns / 1000, (unsigned)(ns % 1000));
-}
-
 /* ---- names of tracks ---- */
 
 static void add_stages(struct chrome *c, uint32_t worker) {
@@ -112,8 +108,8 @@ static void add_wait(struct chrome *c, const struct weir_trace_event *event) {
     assert(event->waited >= c->origin);
     open_event(c, "X", event->worker);
     weir__text_add(&c->text, ",\"name\":\"wait\",\"cat\":\"wait\"");
-    add_microseconds(c, "ts", event->waited - c->origin);
-    add_microseconds(c, "dur", event->start - event->waited);
+    weir__text_microseconds(&c->text, "ts", event->waited - c->origin);
+    weir__text_microseconds(&c->text, "dur", event->start - event->waited);
     weir__text_add(&c->text, ",\"args\":{\"step\":%" PRIu64 ",\"waited_for\":%" PRId32 "}}",
                    event->step, event->waited_for);
 }
@@ -127,13 +123,13 @@ static void add_action(struct chrome *c, const struct weir_trace_event *event) {
     open_event(c, "X", event->worker);
     weir__text_add(&c->text, ",\"name\":\"%s\",\"cat\":\"%s\"", weir__trace_name(action, name),
                    kind->name);
-    add_microseconds(c, "ts", event->start - c->origin);
-    add_microseconds(c, "dur", event->end - event->start);
+    weir__text_microseconds(&c->text, "ts", event->start - c->origin);
+    weir__text_microseconds(&c->text, "dur", event->end - event->start);
     weir__text_add(&c->text,
                    ",\"args\":{\"stage\":%u,\"micro_batch\":%" PRIu32
                    ",\"kind\":\"%c\",\"step\":%" PRIu64,
                    (unsigned)action->stage, action->micro_batch, kind->letter, event->step);
-    add_microseconds(c, "waited_us", event->start - event->waited);
+    weir__text_microseconds(&c->text, "waited_us", event->start - event->waited);
     weir__text_add(&c->text, ",\"waited_for\":%" PRId32, event->waited_for);
     if (stage != NULL) {
         weir__text_add(&c->text, ",\"stage_name\":");
@@ -144,10 +140,6 @@ static void add_action(struct chrome *c, const struct weir_trace_event *event) {
 
 /* ---- arrows ---- */
 
-static bool same_action(const struct weir_action *a, const struct weir_action *b) {
-    return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
-}
-
 /* The action's index in the table, or UINT32_MAX. `near` is where in the worker's line to look
  * first: events come in the line's order. */
 static uint32_t find_action(const struct weir_table *table, uint32_t worker,
@@ -156,7 +148,7 @@ static uint32_t find_action(const struct weir_table *table, uint32_t worker,
     uint32_t begin = table->lines[worker], length = table->lines[worker + 1] - begin;
     for (uint32_t i = 0; i < length; i++) {
         uint32_t a = begin + (near + i) % length;
-        if (same_action(&table->actions[a], action)) return a;
+        if (weir__trace_same(&table->actions[a], action)) return a;
     }
     return UINT32_MAX;
 }
@@ -183,7 +175,7 @@ static const struct weir_trace_event *find_event(const struct weir__worker *work
     uint32_t high = weir__trace_step_begin(worker, event->step + 1);
     while (low < high) {
         const struct weir_trace_event *candidate = weir__trace_event_at(worker, --high);
-        if (candidate->end <= event->start && same_action(&candidate->action, action))
+        if (candidate->end <= event->start && weir__trace_same(&candidate->action, action))
             return candidate;
     }
     return NULL;
@@ -206,11 +198,11 @@ static void add_arrow(struct chrome *c, struct slice from, struct slice to) {
     uint32_t id = c->arrows++;
     open_event(c, "s", from.track);
     weir__text_add(&c->text, ",\"id\":%" PRIu32 ",\"name\":\"crossing\",\"cat\":\"crossing\"", id);
-    add_microseconds(c, "ts", tail - c->origin);
+    weir__text_microseconds(&c->text, "ts", tail - c->origin);
     weir__text_add(&c->text, "}");
     open_event(c, "f", to.track);
     weir__text_add(&c->text, ",\"id\":%" PRIu32 ",\"name\":\"crossing\",\"cat\":\"crossing\"", id);
-    add_microseconds(c, "ts", to.start - c->origin);
+    weir__text_microseconds(&c->text, "ts", to.start - c->origin);
     weir__text_add(&c->text, ",\"bp\":\"e\"}");
 }
 
@@ -234,7 +226,7 @@ static const struct weir_trace_event *event_of(const struct chrome *c,
     uint32_t at = weir__trace_step_begin(worker, of->step) + action - table->lines[w];
     if (at >= weir__trace_step_begin(worker, of->step + 1)) return NULL;
     const struct weir_trace_event *event = weir__trace_event_at(worker, at);
-    return same_action(&event->action, &table->actions[action]) ? event : NULL;
+    return weir__trace_same(&event->action, &table->actions[action]) ? event : NULL;
 }
 
 static void add_copy_arrows(struct chrome *c, const struct weir__copy_event *event,
@@ -264,8 +256,8 @@ static void add_copy(struct chrome *c, const struct weir__copy_event *event) {
     open_event(c, "X", slice.track);
     weir__text_add(&c->text, ",\"name\":\"copy for %s\",\"cat\":\"copy\"",
                    weir__trace_name(&p->table->actions[copy->action], name));
-    add_microseconds(c, "ts", event->start - c->origin);
-    add_microseconds(c, "dur", event->end - event->start);
+    weir__text_microseconds(&c->text, "ts", event->start - c->origin);
+    weir__text_microseconds(&c->text, "dur", event->end - event->start);
     weir__text_add(&c->text,
                    ",\"args\":{\"step\":%" PRIu64 ",\"bytes\":%" PRIu64
                    ",\"from\":%d,\"to\":%" PRIu32 ",\"by\":\"%s\"}}",

@@ -35,11 +35,10 @@ void weir__html_text(struct weir__text *text, const char *string) {
     for (const char *at = string; at != NULL && *at != 0;) {
         size_t bytes = weir__utf8_bytes(at);
         const char *entity = entity_of(at, bytes);
-        if (entity != NULL) {
+        if (entity != NULL)
             weir__text_string(text, entity);
-        } else {
+        else
             weir__text_bytes(text, at, bytes);
-        }
         at += bytes == 0 ? 1 : bytes;
     }
 }

@@ -33,6 +33,12 @@ static void add_paragraph(struct weir__page *page, const char *class_of, const c
     weir__text_string(&page->text, "</bdi></p>\n");
 }
 
+void weir__page_cell(struct weir__page *page, const struct weir__unit *unit, double value) {
+    weir__text_string(&page->text, "<td>");
+    weir__html_in(&page->text, unit, value);
+    weir__text_string(&page->text, "</td>");
+}
+
 /* ---- key figures ---- */
 
 static void begin_figure(struct weir__page *page, const char *name) {

@@ -24,6 +24,8 @@ struct weir__page {
 /** The size of the largest plan. */
 double weir__page_largest_plan(const struct weir_snapshot *snapshot);
 
+/** A table's cell with a number in the unit. */
+void weir__page_cell(struct weir__page *page, const struct weir__unit *unit, double value);
 /** The step's actions and waits; for people, and with a title on each action. */
 void weir__page_timeline(struct weir__page *page);
 /** Lost time by cause. */

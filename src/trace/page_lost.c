@@ -52,14 +52,9 @@ static void add_worker(struct weir__page *page, uint32_t worker) {
     struct part parts[PARTS];
     parts_of(time, parts);
     weir__text_add(text, "<tr><th scope=\"row\">worker %" PRIu32 "</th>", worker);
-    for (uint32_t i = 0; i < PARTS; i++) {
-        weir__text_string(text, "<td>");
-        weir__html_in(text, &page->time, parts[i].ns);
-        weir__text_string(text, "</td>");
-    }
+    for (uint32_t i = 0; i < PARTS; i++) weir__page_cell(page, &page->time, parts[i].ns);
+    weir__page_cell(page, &page->time, time->idle);
     weir__text_string(text, "<td>");
-    weir__html_in(text, &page->time, time->idle);
-    weir__text_string(text, "</td><td>");
     weir__html_percent(text, time->idle / page->snapshot->report.makespan);
     weir__text_string(text, "</td>");
     draw_parts(page, parts);
@@ -111,9 +106,9 @@ static void add_answer(struct weir__page *page, enum weir_what_if question) {
     const struct weir_snapshot *s = page->snapshot;
     struct weir__text *text = &page->text;
     double measured = s->what_if[WEIR_WHAT_IF_MEASURED], ns = s->what_if[question];
-    weir__text_add(text, "<tr><th scope=\"row\">%s</th><td>", weir_what_if_text(question));
-    weir__html_in(text, &page->time, ns);
-    weir__text_string(text, "</td><td>");
+    weir__text_add(text, "<tr><th scope=\"row\">%s</th>", weir_what_if_text(question));
+    weir__page_cell(page, &page->time, ns);
+    weir__text_string(text, "<td>");
     if (question != WEIR_WHAT_IF_MEASURED) weir__page_difference(page, ns, measured);
     weir__text_string(text,
                       "</td><td class=\"bars\"><svg width=\"100%\" height=\"14\" role=\"img\" "

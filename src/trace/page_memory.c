@@ -96,15 +96,11 @@ static void add_plan(struct weir__page *page, uint32_t number) {
     weir__text_add(text, "<tr><th scope=\"row\">worker %" PRIu32 "</th>", number);
     for (uint32_t i = 0; i < WEIR__COUNT_OF(columns); i++) {
         uint64_t bytes = *(const uint64_t *)((const char *)&worker->plan + columns[i].offset);
-        weir__text_string(text, "<td>");
-        weir__html_in(text, &page->size, (double)bytes);
-        weir__text_string(text, "</td>");
+        weir__page_cell(page, &page->size, (double)bytes);
     }
-    weir__text_string(text, "<td>");
-    weir__html_in(text, &page->size, (double)worker->peak);
-    weir__text_string(text, "</td><td>");
-    weir__html_in(text, &page->time, (double)worker->peak_ns);
-    weir__text_string(text, "</td></tr>\n");
+    weir__page_cell(page, &page->size, (double)worker->peak);
+    weir__page_cell(page, &page->time, (double)worker->peak_ns);
+    weir__text_string(text, "</tr>\n");
 }
 
 void weir__page_memory(struct weir__page *page) {

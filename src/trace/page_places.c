@@ -24,11 +24,10 @@ static void add_worker(struct weir__page *page, uint32_t number) {
     weir__text_add(text, "</td><td>%" PRIu32 "</td><td>", worker->threads);
     weir__html_text(text, worker->place.bound ? worker->place.cores : "not bound");
     weir__text_string(text, "</td><td>");
-    if (worker->place.numa_node >= 0) {
+    if (worker->place.numa_node >= 0)
         weir__text_add(text, "%" PRId32, worker->place.numa_node);
-    } else {
+    else
         weir__text_string(text, "–");
-    }
     weir__text_string(text, "</td><td>");
     weir__html_text(text, worker->place.cache[0] != 0 ? worker->place.cache : "–");
     weir__text_string(text, "</td></tr>\n");

@@ -10,16 +10,10 @@ void weir__page_difference(struct weir__page *page, double value, double from) {
     weir__html_percent(&page->text, value / from - 1.0);
 }
 
-static void add_time(struct weir__page *page, double ns) {
-    weir__text_string(&page->text, "<td>");
-    weir__html_in(&page->text, &page->time, ns);
-    weir__text_string(&page->text, "</td>");
-}
-
 /* A predicted and a measured time, and how far the first is from the second. */
 static void add_pair(struct weir__page *page, double predicted, double measured) {
-    add_time(page, predicted);
-    add_time(page, measured);
+    weir__page_cell(page, &page->time, predicted);
+    weir__page_cell(page, &page->time, measured);
     weir__text_string(&page->text, "<td>");
     if (measured > 0.0) weir__page_difference(page, predicted, measured);
     weir__text_string(&page->text, "</td>");

@@ -78,33 +78,27 @@ int weir_prediction_text(const struct weir_table *table, const struct weir_predi
 
 /* ---- Chrome trace events ---- */
 
-static void add_microseconds(struct weir__text *text, const char *key, uint64_t ns) {
-    weir__text_add(text, ",\"%s\":%" PRIu64 ".%03u", key, ns / 1000, (unsigned)(ns % 1000));
-}
-
 static void add_event(struct weir__text *text, const struct weir_trace_event *event) {
     const struct weir__kind_facts *kind = &weir__kinds[event->action.kind];
     char name[32];
     weir__text_add(text,
                    ",\n{\"ph\":\"X\",\"pid\":1,\"tid\":%" PRIu32 ",\"name\":\"%s\",\"cat\":\"%s\"",
                    event->worker, weir__trace_name(&event->action, name), kind->name);
-    add_microseconds(text, "ts", event->start);
-    add_microseconds(text, "dur", event->end - event->start);
+    weir__text_microseconds(text, "ts", event->start);
+    weir__text_microseconds(text, "dur", event->end - event->start);
     weir__text_add(text, ",\"args\":{\"stage\":%u,\"micro_batch\":%" PRIu32 ",\"kind\":\"%c\"",
                    (unsigned)event->action.stage, event->action.micro_batch, kind->letter);
-    add_microseconds(text, "waited_us", event->start - event->waited);
+    weir__text_microseconds(text, "waited_us", event->start - event->waited);
     weir__text_add(text, "}}");
 }
 
 static void name_worker(struct weir__text *text, uint32_t w) {
     weir__text_add(text,
                    ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%" PRIu32
-                   ",\"name\":\"thread_name\",\"args\":{\"name\":\"worker %" PRIu32 "\"}}",
-                   w, w);
-    weir__text_add(text,
+                   ",\"name\":\"thread_name\",\"args\":{\"name\":\"worker %" PRIu32 "\"}}"
                    ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":%" PRIu32
                    ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%" PRIu32 "}}",
-                   w, w);
+                   w, w, w, w);
 }
 
 int weir_prediction_chrome(const struct weir_table *table, const struct weir_prediction *prediction,

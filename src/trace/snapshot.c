@@ -4,7 +4,6 @@
 #include "trace/snapshot.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- events ---- */
@@ -163,12 +162,14 @@ static int fill_actions(struct weir__snapshot_state *s, const struct weir__times
 
 /* ---- times ---- */
 
-static int analyse(struct weir__snapshot_state *s, struct weir__times *t) {
+static int analyse(struct weir__snapshot_state *s, const uint64_t *first_event,
+                   struct weir__times *t) {
     uint32_t workers = s->pipe->worker_count;
+    int status = weir__times_init(t, s->pipe, s->of.prepared, first_event);
+    if (status != WEIR_OK) return status;
     struct weir_worker_time *times = weir__pool_take(&s->pool, workers, sizeof *times);
     if (times == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = weir__times_report(t, times, &s->shown.report);
-    if (status != WEIR_OK) return status;
+    if ((status = weir__times_report(t, times, &s->shown.report)) != WEIR_OK) return status;
     if ((status = weir__times_what_if(t, s->shown.what_if)) != WEIR_OK) return status;
     return fill_actions(s, t);
 }
@@ -182,20 +183,12 @@ static int fill_times(struct weir__snapshot_state *s) {
         const struct weir__worker *worker = &s->pipe->workers[w];
         first_event[w] = worker->event_count - weir__trace_count(worker) + s->event_begin[w];
     }
-    int status = weir__times_init(&t, s->pipe, s->of.prepared, first_event);
-    if (status != WEIR_OK) goto out;
-    status = analyse(s, &t);
-out:
+    int status = analyse(s, first_event, &t);
     weir__times_clean_up(&t);
     return status;
 }
 
 /* ---- stages and workers ---- */
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* `times` has room for a micro-batch each. */
 static void fill_stage(const struct weir__snapshot_state *s, uint32_t number, double *times,
@@ -210,9 +203,8 @@ static void fill_stage(const struct weir__snapshot_state *s, uint32_t number, do
             if (weir__kinds[k].in_step) stage->busy += times[count];
             count++;
         }
-        qsort(times, count, sizeof *times, compare_doubles);
         stage->count[k] = count;
-        stage->median[k] = count > 0 ? times[count / 2] : 0.0;
+        stage->median[k] = weir__times_median(times, count);
     }
 }
 

@@ -4,14 +4,7 @@
 #include "trace/predict.h"
 #include "trace/snapshot.h"
 
-#include <stdlib.h>
-
 #define NS_PER_S 1e9
-
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* The durations of a stage's actions of a kind in the other steps, s; returns how many. */
 static uint32_t durations_of(const struct weir__snapshot_state *s, uint32_t stage, uint8_t kind,
@@ -46,8 +39,7 @@ static int fill_medians(struct weir__snapshot_state *s, double *seconds) {
         for (uint8_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
             if (!weir__kinds[kind].in_step) continue;
             uint32_t count = durations_of(s, stage, kind, durations);
-            qsort(durations, count, sizeof *durations, compare_doubles);
-            seconds[stage * WEIR_KIND_COUNT + kind] = count > 0 ? durations[count / 2] : 0.0;
+            seconds[stage * WEIR_KIND_COUNT + kind] = weir__times_median(durations, count);
         }
     }
     return WEIR_OK;

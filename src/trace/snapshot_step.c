@@ -6,10 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-static bool same_action(const struct weir_action *a, const struct weir_action *b) {
-    return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
-}
-
 /* Whether the worker's events of the step are its line; *whole: to the line's end. */
 static bool line_ran(const struct weir__prepared *prepared, const struct weir__worker *worker,
                      uint64_t step, bool *whole) {
@@ -23,7 +19,7 @@ static bool line_ran(const struct weir__prepared *prepared, const struct weir__w
     for (uint32_t i = 0; i < count; i++) {
         const struct weir_trace_event *event = weir__trace_event_at(worker, begin + i);
         if (event->rows != prepared->rows) return false;
-        if (!same_action(&event->action, &table->actions[table->lines[w] + i])) return false;
+        if (!weir__trace_same(&event->action, &table->actions[table->lines[w] + i])) return false;
     }
     return true;
 }
@@ -99,20 +95,6 @@ static int find_step(const struct weir__kept_step *kept, uint32_t count, uint64_
     return WEIR_ERR_NOT_FOUND;
 }
 
-static int choose(struct weir__snapshot_state *s, uint64_t step, struct weir__kept_step *kept) {
-    uint32_t count = read_steps(s->pipe, kept);
-    if (count == 0) return WEIR_ERR_NOT_FOUND;
-    int status = step != 0 ? find_step(kept, count, step, &s->of) : WEIR_OK;
-    if (status != WEIR_OK) return status;
-    count = drop_odd_ones(kept, count);
-    qsort(kept, count, sizeof *kept, by_makespan);
-    if (step == 0) s->of = kept[count / 2];
-    s->shown.kept_count = count;
-    s->shown.kept_least = kept[0].makespan;
-    s->shown.kept_most = kept[count - 1].makespan;
-    return WEIR_OK;
-}
-
 /* `kept` has room for all steps. */
 static int list_others(struct weir__snapshot_state *s, struct weir__kept_step *kept) {
     uint32_t count = read_steps(s->pipe, kept);
@@ -124,15 +106,26 @@ static int list_others(struct weir__snapshot_state *s, struct weir__kept_step *k
     return WEIR_OK;
 }
 
+static int choose(struct weir__snapshot_state *s, uint64_t step, struct weir__kept_step *kept) {
+    uint32_t count = read_steps(s->pipe, kept);
+    if (count == 0) return WEIR_ERR_NOT_FOUND;
+    int status = step != 0 ? find_step(kept, count, step, &s->of) : WEIR_OK;
+    if (status != WEIR_OK) return status;
+    count = drop_odd_ones(kept, count);
+    qsort(kept, count, sizeof *kept, by_makespan);
+    if (step == 0) s->of = kept[count / 2];
+    s->shown.kept_count = count;
+    s->shown.kept_least = kept[0].makespan;
+    s->shown.kept_most = kept[count - 1].makespan;
+    return list_others(s, kept);
+}
+
 int weir__snapshot_choose(struct weir__snapshot_state *s, uint64_t step) {
     const struct weir_allocator *allocator = s->pool.allocator;
     uint32_t most = weir__trace_count(&s->pipe->workers[0]);
     struct weir__kept_step *kept = weir__acquire(allocator, most, sizeof *kept);
     if (kept == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = choose(s, step, kept);
-    if (status != WEIR_OK) goto out;
-    status = list_others(s, kept);
-out:
     weir__release(allocator, kept, most, sizeof *kept);
     return status;
 }

@@ -105,11 +105,10 @@ static void fill_cells(const struct timeline *t, const struct weir__timeline_lin
 
 static void set_colour(struct timeline *t, unsigned background) {
     if (!t->colour || background == t->background) return;
-    if (background == 0) {
+    if (background == 0)
         weir__text_add(&t->text, "\x1b[0m");
-    } else {
+    else
         weir__text_add(&t->text, "\x1b[30;%um", background);
-    }
     t->background = background;
 }
 

@@ -115,6 +115,11 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+double weir__times_median(double *times, uint32_t count) {
+    if (count > 0) qsort(times, count, sizeof *times, compare_doubles);
+    return count > 0 ? times[count / 2] : 0.0;
+}
+
 void weir__times_model_means(struct weir__times *t) {
     double sum[WEIR_KIND_COUNT] = {0}, count[WEIR_KIND_COUNT] = {0};
     for (uint32_t a = 0; a < t->table->action_count; a++) {
@@ -140,7 +145,7 @@ int weir__times_model_medians(struct weir__times *t) {
             all[(size_t)group * m + count[group]++] = t->end[a] - t->start[a];
     }
     for (uint32_t g = 0; g < stages * WEIR_KIND_COUNT; g++)
-        qsort(&all[(size_t)g * m], count[g], sizeof *all, compare_doubles);
+        (void)weir__times_median(&all[(size_t)g * m], count[g]);
     for (uint32_t a = 0; a < t->table->action_count; a++) {
         const struct weir_action *action = &t->table->actions[a];
         uint32_t group = action->stage * WEIR_KIND_COUNT + action->kind;

@@ -63,6 +63,9 @@ int weir__times_replay(struct weir__times *t, const double *copy, double *makesp
 /** The same by the table's dependencies alone. */
 int weir__times_replay_table(struct weir__times *t, double *makespan);
 
+/** Sorts the times and returns the median; 0 where there are none. */
+double weir__times_median(double *times, uint32_t count);
+
 /** The step's report, its workers into `workers`. */
 int weir__times_report(struct weir__times *t, struct weir_worker_time *workers,
                        struct weir_step_report *report);

@@ -3,6 +3,7 @@
  * stack, and large enough that a callback which writes to a file is called seldom. */
 #include "trace/trace.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,11 +28,10 @@ uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step
     uint32_t low = 0, high = weir__trace_count(worker);
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (weir__trace_event_at(worker, middle)->step < step) {
+        if (weir__trace_event_at(worker, middle)->step < step)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     assert(low <= weir__trace_count(worker));
     return low;
@@ -139,6 +139,10 @@ void weir__text_json(struct weir__text *text, const char *string) {
         at += bytes == 0 ? 1 : bytes;
     }
     weir__text_bytes(text, "\"", 1);
+}
+
+void weir__text_microseconds(struct weir__text *text, const char *key, uint64_t ns) {
+    weir__text_add(text, ",\"%s\":%" PRIu64 ".%03u", key, ns / 1000, (unsigned)(ns % 1000));
 }
 
 int weir__text_end(struct weir__text *text) {

@@ -21,6 +21,10 @@ uint32_t weir__trace_step_begin(const struct weir__worker *worker, uint64_t step
 /** "F 1:3" is forward of stage 1, micro-batch 3; "U 1" is stage 1's update. Returns `text`. */
 const char *weir__trace_name(const struct weir_action *action, char text[32]);
 
+static inline bool weir__trace_same(const struct weir_action *a, const struct weir_action *b) {
+    return a->kind == b->kind && a->stage == b->stage && a->micro_batch == b->micro_batch;
+}
+
 /** Of the actions that action `a` waits for on worker `from`, the last: its index in the table, or
  * UINT32_MAX. */
 uint32_t weir__trace_last_wait(const struct weir__prepared *prepared, uint32_t a, uint32_t from);
@@ -52,6 +56,8 @@ void weir__text_string(struct weir__text *text, const char *string);
 size_t weir__utf8_bytes(const char *at);
 /** A JSON string with its quotes, whatever the bytes; what is not UTF-8 becomes U+FFFD. */
 void weir__text_json(struct weir__text *text, const char *string);
+/** ,"key":12.345 of so many nanoseconds. */
+void weir__text_microseconds(struct weir__text *text, const char *key, uint64_t ns);
 /** Writes what is left; returns the first failure, or WEIR_OK. */
 int weir__text_end(struct weir__text *text);
 

@@ -212,15 +212,12 @@ static int measure_rows(struct weir__setup *setup) {
     setup->output_row_bytes = weir__pool_take(&setup->pool, last->output_count, sizeof(size_t));
     if (setup->input_row_bytes == NULL || setup->output_row_bytes == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t k = 0; k < own->input_count; k++) {
-        int status = weir__tensor_bytes(&own->inputs[k].tensor, 1, &setup->input_row_bytes[k]);
-        if (status != WEIR_OK) return status;
-    }
-    for (uint32_t k = 0; k < last->output_count; k++) {
-        int status = weir__tensor_bytes(&last->outputs[k], 1, &setup->output_row_bytes[k]);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
+    int status = WEIR_OK;
+    for (uint32_t k = 0; k < own->input_count && status == WEIR_OK; k++)
+        status = weir__tensor_bytes(&own->inputs[k].tensor, 1, &setup->input_row_bytes[k]);
+    for (uint32_t k = 0; k < last->output_count && status == WEIR_OK; k++)
+        status = weir__tensor_bytes(&last->outputs[k], 1, &setup->output_row_bytes[k]);
+    return status;
 }
 
 /* Drivers are asked only where it matters, and once for each device. */

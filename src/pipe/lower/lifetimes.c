@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static uint32_t *none(struct weir__pool *pool, size_t count) {
+uint32_t *weir__lifetimes_none(struct weir__pool *pool, size_t count) {
     uint32_t *blocks = weir__pool_take(pool, count, sizeof *blocks);
     for (size_t i = 0; blocks != NULL && i < count; i++) blocks[i] = WEIR__NO_BLOCK;
     return blocks;
@@ -16,8 +16,8 @@ static uint32_t *none(struct weir__pool *pool, size_t count) {
 
 static bool crossing_init(struct weir__pool *pool, struct crossing *crossing, size_t blocks,
                           size_t copies) {
-    crossing->blocks = none(pool, blocks);
-    crossing->copies = none(pool, copies);
+    crossing->blocks = weir__lifetimes_none(pool, blocks);
+    crossing->copies = weir__lifetimes_none(pool, copies);
     return crossing->blocks != NULL && crossing->copies != NULL;
 }
 
@@ -292,8 +292,8 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
     return *copy;
 }
 
-static void point(struct builder *b, struct weir_view *view, uint32_t block) {
-    if (!weir__prepared_point(b->prepared, &view->data, block, 0))
+static void point(struct builder *b, void **where, uint32_t block) {
+    if (!weir__prepared_point(b->prepared, where, block, 0))
         weir__memory_fail(&b->prepared->memory);
 }
 
@@ -330,7 +330,7 @@ static void read_entering(struct builder *b, const struct touching *t, uint32_t 
             weir__memory_fail(memory);
     }
     weir__memory_use(memory, *block, t->action);
-    if (t->first) point(b, &t->views->inputs[t->at->border_count + e], *block);
+    if (t->first) point(b, &t->views->inputs[t->at->border_count + e].data, *block);
 }
 
 static void read_inputs(struct builder *b, const struct touching *t, uint64_t mask) {
@@ -340,7 +340,7 @@ static void read_inputs(struct builder *b, const struct touching *t, uint64_t ma
         struct crossing *from = &b->outputs[t->stage - 1];
         size_t at = (size_t)t->i * t->at->border_count + k;
         uint32_t block = arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]);
-        if (t->first) point(b, &t->views->inputs[k], block);
+        if (t->first) point(b, &t->views->inputs[k].data, block);
     }
     for (uint32_t e = 0; is_apart(b, t->worker) && e < t->at->entering_count; e++)
         if (weir__input_bit(mask, t->at->border_count + e)) read_entering(b, t, e);
@@ -363,7 +363,7 @@ static void read_skips(struct builder *b, const struct touching *t, bool kept_on
         if (kept_only && !(use->kept && weir__input_bit(mask, j))) continue;
         uint32_t block = arrive(b, t->action, t->worker, b->values[r].blocks[t->i],
                                 value_copy(b, r, t->i, t->worker));
-        if (t->first) point(b, &t->views->skips[j], block);
+        if (t->first) point(b, &t->views->skips[j].data, block);
     }
 }
 
@@ -401,8 +401,7 @@ static void write_outputs(struct builder *b, const struct touching *t) {
         void **where = t->views->output_places != NULL ? &t->views->output_places[k]
                                                        : &t->views->outputs[k].data;
         weir__memory_use(&b->prepared->memory, block, t->action);
-        if (!weir__prepared_point(b->prepared, where, block, 0))
-            weir__memory_fail(&b->prepared->memory);
+        point(b, where, block);
         if (t->views->output_places != NULL && is_apart(b, t->worker)) give_back_output(b, t, k);
     }
 }
@@ -413,7 +412,7 @@ static void write_skips(struct builder *b, const struct touching *t) {
         if (t->at->stage.skips[j].verb != WEIR_SKIP_STASH || r == WEIR__NO_ROUTE) continue;
         assert(b->setup->routes[r].source == t->stage);
         weir__memory_use(&b->prepared->memory, b->values[r].blocks[t->i], t->action);
-        point(b, &t->views->skips[j], b->values[r].blocks[t->i]);
+        point(b, &t->views->skips[j].data, b->values[r].blocks[t->i]);
     }
 }
 
@@ -425,7 +424,7 @@ static void read_output_grads(struct builder *b, const struct touching *t, uint6
         size_t at = (size_t)t->i * t->at->stage.output_count + k;
         struct crossing *from = &b->grads[t->stage];
         uint32_t block = arrive(b, t->action, t->worker, from->blocks[at], &from->copies[at]);
-        if (points) point(b, &t->views->output_grads[k], block);
+        if (points) point(b, &t->views->output_grads[k].data, block);
     }
 }
 
@@ -439,7 +438,7 @@ static void write_entering_grad(struct builder *b, const struct touching *t, uin
     slice_input(b, k, t->i, &back.offset, &back.bytes);
     uint32_t block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, t->worker, back.bytes);
     weir__memory_use(memory, block, t->action);
-    if (!weir__prepared_point(b->prepared, back.where, block, 0)) weir__memory_fail(memory);
+    point(b, back.where, block);
     if (block != WEIR__NO_BLOCK) give_back(b, t, &back);
 }
 
@@ -450,7 +449,7 @@ static void write_input_grads(struct builder *b, const struct touching *t) {
     for (uint32_t k = 0; k < t->at->border_count; k++) {
         uint32_t block = b->grads[t->stage - 1].blocks[(size_t)t->i * t->at->border_count + k];
         weir__memory_use(&b->prepared->memory, block, t->action);
-        point(b, &t->views->input_grads[k], block);
+        point(b, &t->views->input_grads[k].data, block);
     }
 }
 
@@ -467,7 +466,7 @@ static void read_skip_grads(struct builder *b, const struct touching *t, uint64_
         size_t at = (size_t)t->i * route->reader_count + k;
         uint32_t block =
             arrive(b, t->action, t->worker, b->sums[r].blocks[at], &b->sums[r].copies[at]);
-        if (points) point(b, &t->views->skip_grads[j], block);
+        if (points) point(b, &t->views->skip_grads[j].data, block);
     }
 }
 
@@ -478,7 +477,7 @@ static void write_skip_grads(struct builder *b, const struct touching *t) {
         assert(t->at->skip_readers[j] < b->setup->routes[r].reader_count);
         size_t at = (size_t)t->i * b->setup->routes[r].reader_count + t->at->skip_readers[j];
         weir__memory_use(&b->prepared->memory, b->sums[r].blocks[at], t->action);
-        point(b, &t->views->skip_grads_out[j], b->sums[r].blocks[at]);
+        point(b, &t->views->skip_grads_out[j].data, b->sums[r].blocks[at]);
     }
 }
 
@@ -558,8 +557,7 @@ static void visit(struct builder *b, uint32_t a) {
         weir__memory_block(&b->prepared->memory, WEIR__BLOCK_WORKSPACE,
                            weir__lifetimes_worker_of(b, s), call->run != NULL ? bytes : 0);
     weir__memory_use(&b->prepared->memory, workspace, a);
-    if (!weir__prepared_point(b->prepared, &call->workspace, workspace, 0))
-        weir__memory_fail(&b->prepared->memory);
+    point(b, &call->workspace, workspace);
     call->copy_begin = b->prepared->copy_count;
     call->return_begin = b->prepared->return_count;
     call->portal_begin = b->prepared->move_count;

@@ -74,6 +74,8 @@ static inline int64_t weir__lifetimes_rows_of(const struct builder *b, uint32_t 
     return weir__prepared_views(b->prepared, 0, i)->rows;
 }
 
+/** So many places for block numbers, WEIR__NO_BLOCK in each; NULL without memory. */
+uint32_t *weir__lifetimes_none(struct weir__pool *pool, size_t count);
 /** A copy to the worker, for an action of its. False without memory. */
 bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
                           const struct weir__prepared_copy *copy);

@@ -158,6 +158,13 @@ static inline void *weir__arena_at(const struct weir__arena *arena, size_t offse
     if (offset < arena->lasting_bytes) return (char *)arena->lasting + offset;
     return (char *)arena->working + (offset - arena->lasting_bytes);
 }
+/** Where the block begins; NULL for WEIR__NO_BLOCK. */
+static inline void *weir__arena_block(const struct weir__arena *arenas,
+                                      const struct weir__memory *memory, uint32_t block) {
+    if (block == WEIR__NO_BLOCK) return NULL;
+    assert(block < memory->block_count);
+    return weir__arena_at(&arenas[memory->blocks[block].worker], memory->blocks[block].offset);
+}
 static inline size_t weir__arena_bytes(const struct weir__arena *arena) {
     return arena->lasting_bytes + arena->working_bytes;
 }

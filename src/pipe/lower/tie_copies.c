@@ -3,13 +3,7 @@
 
 /* ---- copies between memories ---- */
 
-static uint32_t *no_blocks(struct weir__pool *pool, uint32_t count) {
-    uint32_t *blocks = weir__pool_take(pool, count, sizeof *blocks);
-    for (uint32_t i = 0; blocks != NULL && i < count; i++) blocks[i] = WEIR__NO_BLOCK;
-    return blocks;
-}
-
-/* Rows are in order, and a stage's actions all in one. */
+/* The lines stand in order in the table, and a stage's actions in one of them. */
 static void find_writers(struct builder *b) {
     assert(b->last_gradient != NULL && b->norm != NULL);
     const struct weir_table *table = b->prepared->table;
@@ -29,8 +23,8 @@ bool weir__ties_begin(struct builder *b) {
     b->norm = weir__pool_take(pool, b->setup->flow.stage_count, sizeof(uint32_t));
     if (copies == NULL || b->last_gradient == NULL || b->norm == NULL) return false;
     for (uint32_t t = 0; t < count; t++) {
-        copies[t].arrived = no_blocks(pool, b->setup->ties[t].use_count);
-        copies[t].whole = no_blocks(pool, workers);
+        copies[t].arrived = weir__lifetimes_none(pool, b->setup->ties[t].use_count);
+        copies[t].whole = weir__lifetimes_none(pool, workers);
         if (copies[t].arrived == NULL || copies[t].whole == NULL) return false;
     }
     b->prepared->tie_copies = copies;

@@ -135,11 +135,6 @@ static void refuse_worker(uint64_t limit, uint32_t worker, size_t need,
                     need);
 }
 
-static const char *checkpoint_text(enum weir_checkpoint checkpoint) {
-    if (checkpoint == WEIR_CHECKPOINT_ALWAYS) return "always";
-    return checkpoint == WEIR_CHECKPOINT_NEVER ? "never" : "except_last";
-}
-
 static void describe(const struct weir_pipe_options *was, const struct weir_pipe_options *is,
                      char *text, size_t capacity) {
     int used = 0;
@@ -148,7 +143,7 @@ static void describe(const struct weir_pipe_options *was, const struct weir_pipe
         used += snprintf(text, capacity, ", schedule %s", is->schedule);
     if (was->checkpoint != is->checkpoint || was->stage_checkpoint != is->stage_checkpoint)
         used += snprintf(text + used, capacity - (size_t)used, ", checkpoint %s",
-                         checkpoint_text(is->checkpoint));
+                         weir_checkpoint_name(is->checkpoint));
     if (was->recompute_late != is->recompute_late)
         used += snprintf(text + used, capacity - (size_t)used, ", recompute late");
     assert(0 <= used && (size_t)used < capacity);
@@ -254,11 +249,9 @@ int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *cons
     if (status != WEIR_OK) return status;
     if ((status = weir__plan_count_pinned(setup, list, count, pinned)) != WEIR_OK) return status;
     if ((status = weir__plan_receives(prepared, receives)) != WEIR_OK) return status;
-    for (uint32_t w = 0; w < workers; w++) {
+    for (uint32_t w = 0; w < workers && status == WEIR_OK; w++)
         status = fill_curve(prepared, w, moments, pool, &curves[w]);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
+    return status;
 }
 
 /* ---- public ---- */

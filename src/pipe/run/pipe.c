@@ -364,28 +364,22 @@ const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t r
     return NULL;
 }
 
-static void *lasting(const struct weir_pipe *pipe, uint32_t block) {
-    const struct weir__memory *memory = &pipe->prepared[0]->memory;
-    if (block == WEIR__NO_BLOCK) return NULL;
-    assert(block < memory->block_count);
-    return weir__arena_at(&pipe->arenas[memory->blocks[block].worker],
-                          memory->blocks[block].offset);
-}
-
 int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
                          struct weir_attachment *attachment) {
     if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
     const struct weir__prepared *prepared = pipe->prepared[0];
     uint32_t worker = prepared->stage_worker[stage];
     const struct weir__lasting *blocks = &prepared->lasting[stage];
-    *attachment = (struct weir_attachment){.parameters = lasting(pipe, blocks->parameters),
-                                           .gradients = lasting(pipe, blocks->gradients),
-                                           .optimizer = lasting(pipe, blocks->optimizer),
-                                           .state = lasting(pipe, blocks->state),
-                                           .stream = pipe->workers[worker].stream,
-                                           .stage = stage,
-                                           .worker = worker,
-                                           .threads = pipe->placements[worker].threads};
+    const struct weir__memory *memory = &prepared->memory;
+    *attachment = (struct weir_attachment){
+        .parameters = weir__arena_block(pipe->arenas, memory, blocks->parameters),
+        .gradients = weir__arena_block(pipe->arenas, memory, blocks->gradients),
+        .optimizer = weir__arena_block(pipe->arenas, memory, blocks->optimizer),
+        .state = weir__arena_block(pipe->arenas, memory, blocks->state),
+        .stream = pipe->workers[worker].stream,
+        .stage = stage,
+        .worker = worker,
+        .threads = pipe->placements[worker].threads};
     return WEIR_OK;
 }
 

@@ -78,8 +78,8 @@ static uint64_t sharers(const struct weir_pipe *pipe) {
 /* Finds what has gone on for longest. A driver whose queue is full keeps callbacks until earlier
  * work has ended, and workers of one GPU wait for each other there. So behind the host the limit
  * begins anew whenever a device is seen to end something; a step's work is finite, so a hang is
- * still found. Callbacks on the host come first, because a driver that is asked may hang too. `now`
- * is taken before the driver is asked: work that ends meanwhile is seen to be over. */
+ * still found. Callbacks on the host come first, because a driver that is asked may hang too.
+ * Asking takes time: what counts was over the limit before, and still goes on. */
 static bool find_overdue(struct weir_pipe *pipe, struct overdue *found) {
     uint64_t now = weir__now_ns(), ended;
     found->limit = pipe->setup.options.watchdog_ns;

@@ -44,14 +44,6 @@ static void place_input_grads(struct weir__run *run, const struct weir__call *ca
     }
 }
 
-static void *lasting(const struct weir__run *run, uint32_t block) {
-    if (block == WEIR__NO_BLOCK) return NULL;
-    assert(block < run->prepared->memory.block_count);
-    assert(run->prepared->memory.blocks[block].worker == run->worker->index);
-    return weir__arena_at(&run->pipe->arenas[run->worker->index],
-                          run->prepared->memory.blocks[block].offset);
-}
-
 static void fill_micro_batch(struct weir__run *run, const struct weir__call *call) {
     assert(weir__kinds[call->action.kind].per_micro_batch);
     struct weir_task *task = &run->task;
@@ -97,14 +89,16 @@ void weir__run_fill_task(struct weir__run *run, const struct weir__call *call) {
     uint32_t stage = call->action.stage;
     assert(run->prepared->stage_worker[stage] == run->worker->index);
     const struct weir__lasting *blocks = &run->prepared->lasting[stage];
+    const struct weir__memory *memory = &run->prepared->memory;
+    const struct weir__arena *arenas = run->pipe->arenas;
     task->phase = call->phase;
     task->stage = stage;
     task->micro_batch = call->action.micro_batch;
     task->workspace = call->workspace;
-    task->parameters = lasting(run, blocks->parameters);
-    task->gradients = lasting(run, blocks->gradients);
-    task->optimizer = lasting(run, blocks->optimizer);
-    task->state = lasting(run, blocks->state);
+    task->parameters = weir__arena_block(arenas, memory, blocks->parameters);
+    task->gradients = weir__arena_block(arenas, memory, blocks->gradients);
+    task->optimizer = weir__arena_block(arenas, memory, blocks->optimizer);
+    task->state = weir__arena_block(arenas, memory, blocks->state);
     task->gradients_first = call->gradients_first && run->pipe->command.step.accumulate_first;
     task->norm_squares = run->pipe->norm_squares[stage];
     task->error = &run->error;
