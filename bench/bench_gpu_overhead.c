@@ -2,11 +2,12 @@
 /*
  * What does a task on a GPU cost its host?
  *
- * Napkin. The driver takes 1.5 to 3 us for a launch, 0.5 to 1 for an event's record or wait. An
- * empty task records one event and waits for those that nothing else implies, one or two; so 2 us
- * without a launch, 4 with one. Steps of such tasks are as long as their host takes, so the cost is
- * the slope of a step's time over its micro-batches (see bench_overhead.c), per task: a forward and
- * a backward are two.
+ * Napkin. The driver takes 1.5 to 3 us for a launch or a small copy, 0.5 to 1 for an event's
+ * record, wait or time. An empty forward and backward have a copy of the caller's row, three
+ * records, two waits and three times of the step before (they cost the host what they do only where
+ * nothing is left to wait for); so 4 us a task without a launch, 6 with one. Steps of such tasks
+ * are as long as their host takes, so the cost is the slope of a step's time over its micro-batches
+ * (see bench_overhead.c), per task: a forward and a backward are two.
  */
 #include "gpu.h"
 #include "overhead.h"

@@ -14,6 +14,7 @@
 #include "device/cuda.h"
 
 #include <math.h>
+#include <stdatomic.h>
 
 enum { TRIES = 8, QUERIES_MAX = 100000 };
 
@@ -146,7 +147,7 @@ static int measure(struct weir__cuda_device *device, struct CUevent_st *event, f
     return status;
 }
 
-int weir__cuda_event_time(struct weir__event *event, uint64_t *ns) {
+static int ask(struct weir__event *event, uint64_t *ns) {
     struct weir__cuda_device *device = weir__cuda_device(event->device);
     struct weir__cuda_scope scope;
     float since = 0.0f;
@@ -157,6 +158,16 @@ int weir__cuda_event_time(struct weir__event *event, uint64_t *ns) {
     weir__cuda_scope_end(device, &scope);
     pthread_mutex_unlock(&device->lock);
     return status;
+}
+
+/* Who waited for an event asks too: once is enough. */
+int weir__cuda_event_time(struct weir__event *event, uint64_t *ns) {
+    uint64_t told = atomic_load_explicit(&event->told_ns, memory_order_relaxed);
+    int status = told != 0 ? WEIR_OK : ask(event, &told);
+    if (status != WEIR_OK) return status;
+    atomic_store_explicit(&event->told_ns, told, memory_order_relaxed);
+    *ns = told;
+    return WEIR_OK;
 }
 
 int weir__cuda_clock_new(struct weir__cuda_device *device) {

@@ -5,6 +5,8 @@
  * where, between peers as well. */
 #include "device/cuda.h"
 
+#include <stdatomic.h>
+
 int weir__cuda_stream_new(struct weir__device *device, struct weir_stream **stream) {
     struct weir__cuda_device *own = weir__cuda_device(device);
     struct weir__cuda_stream *made = weir__acquire(device->allocator, 1, sizeof *made);
@@ -67,6 +69,7 @@ void weir__cuda_event_clean_up(struct weir__event *event) {
 int weir__cuda_event_record(struct weir_stream *stream, struct weir__event *event) {
     struct weir__cuda_device *own = weir__cuda_device(stream->device);
     assert(event->device == stream->device);
+    atomic_store_explicit(&event->told_ns, 0, memory_order_relaxed);
     int result = own->driver.event_record(event->native, weir__cuda_stream(stream)->native);
     return weir__cuda_check(own, "cuEventRecord", result);
 }

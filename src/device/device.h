@@ -29,8 +29,10 @@ struct weir_stream {
  * host flag was seen; query also before, which tells of an earlier record then. */
 struct weir__event {
     struct weir__device *device;
-    uint64_t ready_ns; /**< CPU: CLOCK_MONOTONIC time at which it was recorded; 0: never */
-    void *native;      /**< CUDA's event (CUevent) */
+    uint64_t ready_ns;        /**< CPU: CLOCK_MONOTONIC time at which it was recorded; 0: never */
+    void *native;             /**< CUDA's event (CUevent) */
+    _Atomic uint64_t told_ns; /**< CUDA: what event_time said of the latest record; 0: not asked.
+                                   Any thread that may ask */
 };
 
 /** How an update is judged: weir__pipe_norm's sum in the same order, and
