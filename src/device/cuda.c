@@ -118,13 +118,14 @@ static int check_gpu(struct weir__cuda_device *device, uint32_t ordinal, struct 
 static int fill_context(struct weir__cuda_device *device, struct weir_error *error) {
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(device, &scope);
-    if (status == WEIR_OK) status = weir__cuda_clock_new(device);
-    if (status == WEIR_OK)
-        status = weir__cuda_set_need(&device->device, &weir__cuda_engine_kernels, error);
-    if (status != WEIR_OK) {
-        weir__cuda_modules_destroy(device);
-        weir__cuda_clock_destroy(device);
-    }
+    if (status != WEIR_OK) goto out;
+    if ((status = weir__cuda_clock_new(device)) != WEIR_OK) goto fail;
+    status = weir__cuda_set_need(&device->device, &weir__cuda_engine_kernels, error);
+    if (status == WEIR_OK) goto out;
+fail:
+    weir__cuda_modules_destroy(device);
+    weir__cuda_clock_destroy(device);
+out:
     weir__cuda_scope_end(device, &scope);
     return status;
 }
@@ -138,13 +139,18 @@ static int open_context(struct weir__cuda_device *device, struct weir_error *err
     return status;
 }
 
+static int try_gpu(struct weir__cuda_device *device, uint32_t ordinal, struct weir_error *error) {
+    int status = weir__cuda_driver_find(&device->driver, ordinal, error);
+    if (status != WEIR_OK) return status;
+    if ((status = weir__cuda_modules_check(&device->driver, error)) != WEIR_OK) return status;
+    if ((status = check_gpu(device, ordinal, error)) != WEIR_OK) return status;
+    return open_context(device, error);
+}
+
 /* What fails without a message of its own gets the driver's. */
 static int open_gpu(struct weir__cuda_device *device, uint32_t ordinal, struct weir_error *error) {
     struct weir_error own = {0};
-    int status = weir__cuda_driver_find(&device->driver, ordinal, &own);
-    if (status == WEIR_OK) status = weir__cuda_modules_check(&device->driver, &own);
-    if (status == WEIR_OK) status = check_gpu(device, ordinal, &own);
-    if (status == WEIR_OK) status = open_context(device, &own);
+    int status = try_gpu(device, ordinal, &own);
     if (status == WEIR_OK) return WEIR_OK;
     if (own.status == WEIR_OK) return refuse(device, error, status);
     return weir__fail(error, status, "%s", own.message);
@@ -184,8 +190,9 @@ int weir__cuda_probe(uint32_t ordinal, struct weir_error *error) {
     struct weir__cuda_driver driver;
     int status = weir__cuda_driver_open(&driver, error);
     if (status != WEIR_OK) return status;
-    status = weir__cuda_driver_find(&driver, ordinal, error);
-    if (status == WEIR_OK) status = weir__cuda_modules_check(&driver, error);
+    if ((status = weir__cuda_driver_find(&driver, ordinal, error)) != WEIR_OK) goto out;
+    status = weir__cuda_modules_check(&driver, error);
+out:
     weir__cuda_driver_close(&driver);
     return status;
 }

@@ -93,8 +93,8 @@ static int place_base(struct weir__cuda_device *device, uint64_t *host_ns) {
         uint64_t before = weir__now_ns();
         int result = device->driver.event_record(device->bases[2], device->own);
         int status = weir__cuda_check(device, "cuEventRecord", result);
-        if (status == WEIR_OK) status = wait_done(device, device->bases[2]);
         if (status != WEIR_OK) return status;
+        if ((status = wait_done(device, device->bases[2])) != WEIR_OK) return status;
         uint64_t took = weir__now_ns() - before;
         if (took >= tightest) continue;
         tightest = took;
@@ -122,8 +122,9 @@ static int renew_base(struct weir__cuda_device *device) {
     uint64_t host_ns = 0;
     float passed = 0.0f;
     int status = place_base(device, &host_ns);
-    if (status == WEIR_OK) status = elapsed(device, device->bases[0], device->bases[1], &passed);
     if (status != WEIR_OK) return status;
+    if ((status = elapsed(device, device->bases[0], device->bases[1], &passed)) != WEIR_OK)
+        return status;
     weir__cuda_clock_rebase(&device->clock, host_ns, passed);
     swap_base(device);
     return WEIR_OK;
@@ -153,8 +154,10 @@ static int ask(struct weir__event *event, uint64_t *ns) {
     float since = 0.0f;
     pthread_mutex_lock(&device->lock);
     int status = weir__cuda_scope_begin(device, &scope);
-    if (status == WEIR_OK) status = measure(device, event->native, &since);
-    if (status == WEIR_OK) *ns = weir__cuda_clock_map(&device->clock, since);
+    if (status != WEIR_OK) goto out;
+    if ((status = measure(device, event->native, &since)) != WEIR_OK) goto out;
+    *ns = weir__cuda_clock_map(&device->clock, since);
+out:
     weir__cuda_scope_end(device, &scope);
     pthread_mutex_unlock(&device->lock);
     return status;
@@ -178,8 +181,8 @@ int weir__cuda_clock_new(struct weir__cuda_device *device) {
         status =
             weir__cuda_check(device, "cuEventCreate", driver->event_create(&device->bases[i], 0));
     uint64_t host_ns = 0;
-    if (status == WEIR_OK) status = place_base(device, &host_ns);
     if (status != WEIR_OK) return status;
+    if ((status = place_base(device, &host_ns)) != WEIR_OK) return status;
     swap_base(device);
     weir__cuda_clock_begin(&device->clock, host_ns);
     return WEIR_OK;

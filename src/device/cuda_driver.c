@@ -115,13 +115,18 @@ static int find_gpus(struct weir__cuda_driver *driver, struct weir_error *error)
     return WEIR_OK;
 }
 
+static int open_driver(struct weir__cuda_driver *driver, struct weir_error *error) {
+    int status = open_library(driver, error);
+    if (status != WEIR_OK) return status;
+    if ((status = check_version(driver, error)) != WEIR_OK) return status;
+    if ((status = fill_table(driver, error)) != WEIR_OK) return status;
+    return find_gpus(driver, error);
+}
+
 int weir__cuda_driver_open(struct weir__cuda_driver *driver, struct weir_error *error) {
     assert(driver != NULL);
     *driver = (struct weir__cuda_driver){0};
-    int status = open_library(driver, error);
-    if (status == WEIR_OK) status = check_version(driver, error);
-    if (status == WEIR_OK) status = fill_table(driver, error);
-    if (status == WEIR_OK) status = find_gpus(driver, error);
+    int status = open_driver(driver, error);
     if (status != WEIR_OK) weir__cuda_driver_close(driver);
     return status;
 }

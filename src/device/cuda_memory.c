@@ -13,12 +13,12 @@ int weir__cuda_memory_acquire(struct weir__device *device, size_t bytes, void **
     struct weir__cuda_scope scope;
     uint64_t made = 0;
     int status = weir__cuda_scope_begin(own, &scope);
-    if (status == WEIR_OK) {
-        int result = own->driver.memory_allocate(&made, bytes == 0 ? WEIR__CACHE_LINE : bytes);
-        status = weir__cuda_check(own, "cuMemAlloc", result);
-    }
+    if (status != WEIR_OK) goto out;
+    int result = own->driver.memory_allocate(&made, bytes == 0 ? WEIR__CACHE_LINE : bytes);
+    if ((status = weir__cuda_check(own, "cuMemAlloc", result)) != WEIR_OK) goto out;
+    *memory = (void *)(uintptr_t)made;
+out:
     weir__cuda_scope_end(own, &scope);
-    if (status == WEIR_OK) *memory = (void *)(uintptr_t)made;
     return status;
 }
 
@@ -40,14 +40,12 @@ int weir__cuda_memory_touch(struct weir__device *device, void *memory, size_t by
     struct weir__cuda_scope scope;
     pthread_mutex_lock(&own->lock);
     int status = weir__cuda_scope_begin(own, &scope);
-    if (status == WEIR_OK) {
-        int result = own->driver.memory_fill(address(memory), 0, bytes, own->own);
-        status = weir__cuda_check(own, "cuMemsetD8Async", result);
-    }
-    if (status == WEIR_OK) {
-        int result = own->driver.stream_synchronize(own->own);
-        status = weir__cuda_check(own, "cuStreamSynchronize", result);
-    }
+    if (status != WEIR_OK) goto out;
+    int result = own->driver.memory_fill(address(memory), 0, bytes, own->own);
+    if ((status = weir__cuda_check(own, "cuMemsetD8Async", result)) != WEIR_OK) goto out;
+    result = own->driver.stream_synchronize(own->own);
+    status = weir__cuda_check(own, "cuStreamSynchronize", result);
+out:
     weir__cuda_scope_end(own, &scope);
     pthread_mutex_unlock(&own->lock);
     return status;
@@ -60,10 +58,10 @@ int weir__cuda_host_pin(struct weir__device *device, void *memory, size_t bytes)
     if (bytes == 0) return WEIR_OK;
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(own, &scope);
-    if (status == WEIR_OK) {
-        int result = own->driver.host_register(memory, bytes, flags);
-        status = weir__cuda_check(own, "cuMemHostRegister", result);
-    }
+    if (status != WEIR_OK) goto out;
+    int result = own->driver.host_register(memory, bytes, flags);
+    status = weir__cuda_check(own, "cuMemHostRegister", result);
+out:
     weir__cuda_scope_end(own, &scope);
     return status;
 }

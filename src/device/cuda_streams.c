@@ -13,18 +13,18 @@ int weir__cuda_stream_new(struct weir__device *device, struct weir_stream **stre
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(own, &scope);
-    if (status == WEIR_OK) {
-        int result = own->driver.stream_create(&made->native, WEIR__CUDA_STREAM_NON_BLOCKING);
-        status = weir__cuda_check(own, "cuStreamCreate", result);
-    }
+    if (status != WEIR_OK) goto fail;
+    int result = own->driver.stream_create(&made->native, WEIR__CUDA_STREAM_NON_BLOCKING);
+    if ((status = weir__cuda_check(own, "cuStreamCreate", result)) != WEIR_OK) goto fail;
     weir__cuda_scope_end(own, &scope);
-    if (status != WEIR_OK) {
-        weir__release(device->allocator, made, 1, sizeof *made);
-        return status;
-    }
     made->stream.device = device;
     *stream = &made->stream;
     return WEIR_OK;
+
+fail:
+    weir__cuda_scope_end(own, &scope);
+    weir__release(device->allocator, made, 1, sizeof *made);
+    return status;
 }
 
 void weir__cuda_stream_destroy(struct weir_stream *stream) {
@@ -49,10 +49,12 @@ int weir__cuda_event_init(struct weir__device *device, struct weir__event *event
     struct CUevent_st *native = NULL;
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(own, &scope);
-    if (status == WEIR_OK)
-        status = weir__cuda_check(own, "cuEventCreate", own->driver.event_create(&native, 0));
+    if (status != WEIR_OK) goto out;
+    status = weir__cuda_check(own, "cuEventCreate", own->driver.event_create(&native, 0));
+    if (status != WEIR_OK) goto out;
+    *event = (struct weir__event){.device = device, .native = native};
+out:
     weir__cuda_scope_end(own, &scope);
-    if (status == WEIR_OK) *event = (struct weir__event){.device = device, .native = native};
     return status;
 }
 
@@ -86,10 +88,10 @@ int weir__cuda_event_wait(struct weir__event *event) {
     struct weir__cuda_device *own = weir__cuda_device(event->device);
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(own, &scope);
-    if (status == WEIR_OK) {
-        int result = own->driver.event_synchronize(event->native);
-        status = weir__cuda_check(own, "cuEventSynchronize", result);
-    }
+    if (status != WEIR_OK) goto out;
+    int result = own->driver.event_synchronize(event->native);
+    status = weir__cuda_check(own, "cuEventSynchronize", result);
+out:
     weir__cuda_scope_end(own, &scope);
     return status;
 }
@@ -98,11 +100,11 @@ int weir__cuda_event_query(struct weir__event *event, bool *done) {
     struct weir__cuda_device *own = weir__cuda_device(event->device);
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(own, &scope);
-    if (status == WEIR_OK) {
-        int result = own->driver.event_query(event->native);
-        *done = result != WEIR__CUDA_NOT_READY;
-        if (*done) status = weir__cuda_check(own, "cuEventQuery", result);
-    }
+    if (status != WEIR_OK) goto out;
+    int result = own->driver.event_query(event->native);
+    *done = result != WEIR__CUDA_NOT_READY;
+    if (*done) status = weir__cuda_check(own, "cuEventQuery", result);
+out:
     weir__cuda_scope_end(own, &scope);
     return status;
 }

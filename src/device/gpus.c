@@ -68,28 +68,31 @@ static int look_at(const struct weir__cuda_driver *driver, uint32_t ordinal, uin
     return WEIR__CUDA_SUCCESS;
 }
 
+static int survey(const struct weir__cuda_driver *driver, struct weir__gpus *gpus,
+                  struct weir_error *error) {
+    uint32_t count = (uint32_t)driver->gpu_count;
+    if (count > WEIR__GPUS_MAX) count = WEIR__GPUS_MAX;
+    for (uint32_t g = 0; g < count; g++) {
+        const char *call = NULL;
+        char text[128];
+        int result = look_at(driver, g, count, &gpus->gpu[g], &call);
+        if (result == WEIR__CUDA_SUCCESS) continue;
+        return weir__fail(error, weir__cuda_status(result),
+                          "GPU %u does not answer (%s): see what 'nvidia-smi' says", g,
+                          weir__cuda_text(driver, call, result, text, sizeof text));
+    }
+    gpus->count = count;
+    gpus->version = driver->version;
+    return WEIR_OK;
+}
+
 int weir__gpus_survey(struct weir__gpus *gpus, struct weir_error *error) {
     struct weir__cuda_driver driver;
     *gpus = (struct weir__gpus){.kernels = weir__cuda_image_count > 0};
     int status = weir__cuda_driver_open(&driver, error);
     if (status != WEIR_OK) return status;
-    uint32_t count = (uint32_t)driver.gpu_count;
-    if (count > WEIR__GPUS_MAX) count = WEIR__GPUS_MAX;
-    for (uint32_t g = 0; status == WEIR_OK && g < count; g++) {
-        const char *call = NULL;
-        char text[128];
-        int result = look_at(&driver, g, count, &gpus->gpu[g], &call);
-        if (result == WEIR__CUDA_SUCCESS) continue;
-        status = weir__fail(error, weir__cuda_status(result),
-                            "GPU %u does not answer (%s): see what 'nvidia-smi' says", g,
-                            weir__cuda_text(&driver, call, result, text, sizeof text));
-    }
-    if (status == WEIR_OK) {
-        gpus->count = count;
-        gpus->version = driver.version;
-    } else {
-        *gpus = (struct weir__gpus){.kernels = gpus->kernels};
-    }
+    status = survey(&driver, gpus, error);
+    if (status != WEIR_OK) *gpus = (struct weir__gpus){.kernels = gpus->kernels};
     weir__cuda_driver_close(&driver);
     return status;
 }

@@ -91,9 +91,7 @@ static const char *way_out(int number) {
 
 const char *weir__path_text(const char *path, char text[96]) {
     size_t length = strlen(path);
-    if (length < 96) {
-        return path;
-    }
+    if (length < 96) return path;
     snprintf(text, 96, "...%s", path + length - 92);
     return text;
 }
@@ -101,11 +99,10 @@ const char *weir__path_text(const char *path, char text[96]) {
 int weir__io_fail(const struct weir__io *io, int number, const char *what, const char *path) {
     char shortened[96], reason_memory[96];
     const char *place = weir__path_text(path, shortened);
-    const char *reason = strerror_r(number, reason_memory, sizeof(reason_memory));
-    if (number == ENOMEM) {
+    const char *reason = strerror_r(number, reason_memory, sizeof reason_memory);
+    if (number == ENOMEM)
         return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "cannot %s %s: out of memory", what,
                           place);
-    }
     return weir__fail(io->error, WEIR_ERR_IO, "cannot %s %s: %s: %s", what, place, reason,
                       way_out(number));
 }
@@ -116,9 +113,7 @@ int weir__io_open(const struct weir__io *io, const char *path, int flags, unsign
     int descriptor = -1;
     for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
         descriptor = weir__io_calls_of(io)->open(path, flags | O_CLOEXEC, mode);
-        if (descriptor >= 0 || errno != EINTR) {
-            break;
-        }
+        if (descriptor >= 0 || errno != EINTR) break;
     }
     return descriptor;
 }
@@ -131,9 +126,7 @@ static ssize_t read_some(const struct weir__io *io, int descriptor, void *memory
     for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
         got = offset == AT_POSITION ? calls->read(descriptor, memory, bytes)
                                     : calls->pread(descriptor, memory, bytes, (off_t)offset);
-        if (got >= 0 || errno != EINTR) {
-            break;
-        }
+        if (got >= 0 || errno != EINTR) break;
     }
     return got;
 }
@@ -143,9 +136,7 @@ static ssize_t write_some(const struct weir__io *io, int descriptor, const void 
     ssize_t done = -1;
     for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
         done = weir__io_calls_of(io)->write(descriptor, memory, bytes);
-        if (done >= 0 || errno != EINTR) {
-            break;
-        }
+        if (done >= 0 || errno != EINTR) break;
     }
     return done;
 }
@@ -156,12 +147,8 @@ static ssize_t read_all(const struct weir__io *io, int descriptor, void *memory,
     while (total < bytes) {
         int64_t at = offset == AT_POSITION ? AT_POSITION : offset + (int64_t)total;
         ssize_t got = read_some(io, descriptor, (char *)memory + total, bytes - total, at);
-        if (got < 0) {
-            return -1;
-        }
-        if (got == 0) {
-            break;
-        }
+        if (got < 0) return -1;
+        if (got == 0) break;
         assert((size_t)got <= bytes - total);
         total += (size_t)got;
     }
@@ -185,9 +172,7 @@ int weir__io_write(const struct weir__io *io, int descriptor, const void *memory
         if (done == 0) {
             errno = ENOSPC; /* a file that takes nothing would loop for ever */
         }
-        if (done <= 0) {
-            return -1;
-        }
+        if (done <= 0) return -1;
         assert((size_t)done <= bytes - total);
         total += (size_t)done;
     }
@@ -198,18 +183,14 @@ static int flush(const struct weir__io *io, int descriptor) {
     int status = -1;
     for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
         status = weir__io_calls_of(io)->fsync(descriptor);
-        if (status == 0 || errno != EINTR) {
-            break;
-        }
+        if (status == 0 || errno != EINTR) break;
     }
     return status;
 }
 
 /* On Linux the descriptor is gone also when close was interrupted: never repeated. */
 static int close_once(const struct weir__io *io, int *descriptor) {
-    if (*descriptor < 0) {
-        return 0;
-    }
+    if (*descriptor < 0) return 0;
     int status = weir__io_calls_of(io)->close(*descriptor);
     *descriptor = -1;
     return status != 0 && errno != EINTR ? -1 : 0;
@@ -219,24 +200,16 @@ static int close_once(const struct weir__io *io, int *descriptor) {
 
 int weir__bytes_reserve(const struct weir__io *io, struct weir__bytes *bytes, size_t more) {
     size_t needed = 0;
-    if (!weir__add(bytes->count, more, &needed) || !weir__add(needed, 1, &needed)) {
+    if (!weir__add(bytes->count, more, &needed) || !weir__add(needed, 1, &needed))
         return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
-    }
-    if (bytes->data && needed <= bytes->capacity) {
-        return WEIR_OK;
-    }
+    if (bytes->data && needed <= bytes->capacity) return WEIR_OK;
     size_t capacity = needed;
-    if (bytes->capacity > 0 && needed < bytes->capacity * 2) {
-        capacity = bytes->capacity * 2;
-    }
+    if (bytes->capacity > 0 && needed < bytes->capacity * 2) capacity = bytes->capacity * 2;
     char *data = weir__acquire(io->allocator, capacity, 1);
-    if (!data) {
+    if (!data)
         return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory: %zu bytes wanted",
                           capacity);
-    }
-    if (bytes->count > 0) {
-        memcpy(data, bytes->data, bytes->count);
-    }
+    if (bytes->count > 0) memcpy(data, bytes->data, bytes->count);
     weir__release(io->allocator, bytes->data, bytes->capacity, 1);
     bytes->data = data;
     bytes->capacity = capacity;
@@ -256,20 +229,14 @@ int weir__file_append(const struct weir__io *io, const char *path, int descripto
         size_t room = bytes->data ? bytes->capacity - 1 - bytes->count : 0;
         if (room == 0) {
             int status = weir__bytes_reserve(io, bytes, left < READ_BYTES ? left + 1 : READ_BYTES);
-            if (status) {
-                return status;
-            }
+            if (status != WEIR_OK) return status;
             room = bytes->capacity - 1 - bytes->count;
         }
         ssize_t got = weir__io_read(io, descriptor, bytes->data + bytes->count, room);
-        if (got < 0) {
-            return weir__io_fail(io, errno, "read", path);
-        }
+        if (got < 0) return weir__io_fail(io, errno, "read", path);
         bytes->count += (size_t)got;
         bytes->data[bytes->count] = 0;
-        if ((size_t)got < room) {
-            break;
-        }
+        if ((size_t)got < room) break;
     }
     return WEIR_OK;
 }
@@ -281,30 +248,23 @@ int weir__file_read(const struct weir__io *io, const char *path, size_t limit,
     struct weir__bytes got = {0};
     char shortened[96];
     int descriptor = weir__io_open(io, path, O_RDONLY, 0);
-    if (descriptor < 0) {
-        return weir__io_fail(io, errno, "open", path);
-    }
+    if (descriptor < 0) return weir__io_fail(io, errno, "open", path);
+    bool known = weir__io_calls_of(io)->fstat(descriptor, &facts) == 0;
     int status = WEIR_OK;
-    if (weir__io_calls_of(io)->fstat(descriptor, &facts) != 0) {
-        status = weir__io_fail(io, errno, "read", path);
-        goto fail;
-    }
-    if (S_ISDIR(facts.st_mode)) {
-        status = weir__io_fail(io, EISDIR, "read", path);
+    if (!known || S_ISDIR(facts.st_mode)) {
+        status = weir__io_fail(io, known ? EISDIR : errno, "read", path);
         goto fail;
     }
     /* Room for all of a file at once, and the byte that shows that there is no more. */
     size_t guess = S_ISREG(facts.st_mode) ? (size_t)facts.st_size : READ_BYTES;
     status = weir__bytes_reserve(io, &got, (guess < limit ? guess : limit) + 1);
-    if (!status) {
-        status = weir__file_append(io, path, descriptor, limit, &got);
-    }
-    if (!status && got.count > limit) {
+    if (status != WEIR_OK) goto fail;
+    status = weir__file_append(io, path, descriptor, limit, &got);
+    if (status != WEIR_OK) goto fail;
+    if (got.count > limit) {
         status = weir__fail(io->error, WEIR_ERR_IO,
                             "cannot read %s: it has more than %zu bytes: name a smaller file",
                             weir__path_text(path, shortened), limit);
-    }
-    if (status) {
         goto fail;
     }
     close_once(io, &descriptor); /* nothing was written: a failure here loses nothing */
@@ -351,50 +311,39 @@ static int choose_target(struct weir__file *file, const char *path, unsigned *mo
     char resolved[PATH_MAX];
     const char *target = path;
     if (calls->stat(path, &facts) == 0) {
-        if (S_ISDIR(facts.st_mode)) {
-            return fail_file(file, EISDIR, "write", path);
-        }
+        if (S_ISDIR(facts.st_mode)) return fail_file(file, EISDIR, "write", path);
         file->direct = !S_ISREG(facts.st_mode);
         *mode = facts.st_mode & 0777;
         if (!file->direct) {
             target = calls->realpath(path, resolved);
-            if (!target) {
-                return fail_file(file, errno, "write", path);
-            }
+            if (!target) return fail_file(file, errno, "write", path);
         }
     } else if (errno != ENOENT) {
         return fail_file(file, errno, "write", path);
     }
-    if (weir__text_copy(file->io.allocator, target, &file->path)) {
+    if (weir__text_copy(file->io.allocator, target, &file->path))
         return fail_file(file, ENOMEM, "write", path);
-    }
     return WEIR_OK;
 }
 
 static int name_partial(struct weir__file *file) {
     static const char suffix[] = ".partial";
     char text[PATH_MAX];
-    int length = snprintf(text, sizeof(text), "%s%s", file->path, suffix);
-    if (length < 0 || (size_t)length >= sizeof(text)) {
+    int length = snprintf(text, sizeof text, "%s%s", file->path, suffix);
+    if (length < 0 || (size_t)length >= sizeof text)
         return fail_file(file, ENAMETOOLONG, "write", file->path);
-    }
-    if (weir__text_copy(file->io.allocator, text, &file->partial)) {
+    if (weir__text_copy(file->io.allocator, text, &file->partial))
         return fail_file(file, ENOMEM, "write", file->path);
-    }
     return WEIR_OK;
 }
 
 /* O_EXCL after an unlink: a left-over partial may be a link to something that must stay. */
 static int open_partial(struct weir__file *file, unsigned mode) {
     int status = name_partial(file);
-    if (status) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     weir__io_calls_of(&file->io)->unlink(file->partial);
     file->descriptor = weir__io_open(&file->io, file->partial, O_WRONLY | O_CREAT | O_EXCL, mode);
-    if (file->descriptor < 0) {
-        return fail_file(file, errno, "create", file->partial);
-    }
+    if (file->descriptor < 0) return fail_file(file, errno, "create", file->partial);
     file->partial_made = true;
     return WEIR_OK;
 }
@@ -403,17 +352,15 @@ static int open_partial(struct weir__file *file, unsigned mode) {
  * that may be written but not read cannot be flushed: then the rename alone must do. */
 static int open_folder(struct weir__file *file) {
     char text[PATH_MAX];
-    snprintf(text, sizeof(text), "%s", file->path);
+    snprintf(text, sizeof text, "%s", file->path);
     char *slash = strrchr(text, '/');
     if (!slash) {
-        snprintf(text, sizeof(text), ".");
+        snprintf(text, sizeof text, ".");
     } else {
         slash[slash == text] = 0;
     }
     file->folder = weir__io_open(&file->io, text, O_RDONLY | O_DIRECTORY, 0);
-    if (file->folder < 0 && errno != EACCES) {
-        return fail_file(file, errno, "open the folder", text);
-    }
+    if (file->folder < 0 && errno != EACCES) return fail_file(file, errno, "open the folder", text);
     return WEIR_OK;
 }
 
@@ -421,16 +368,12 @@ int weir__file_begin(const struct weir__io *io, const char *path, struct weir__f
     *file = (struct weir__file){.io = *io, .descriptor = -1, .folder = -1};
     unsigned mode = 0666;
     int status = choose_target(file, path, &mode);
-    if (status) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     file->buffer = weir__acquire(io->allocator, BUFFER_BYTES, 1);
-    if (!file->buffer) {
-        return fail_file(file, ENOMEM, "write", path);
-    }
+    if (!file->buffer) return fail_file(file, ENOMEM, "write", path);
     if (!file->direct) {
         status = open_partial(file, mode);
-        return status ? status : open_folder(file);
+        return status != WEIR_OK ? status : open_folder(file);
     }
     file->descriptor = weir__io_open(io, file->path, O_WRONLY, 0);
     return file->descriptor < 0 ? fail_file(file, errno, "open", file->path) : WEIR_OK;
@@ -441,9 +384,8 @@ static const char *written_path(const struct weir__file *file) {
 }
 
 static int write_now(struct weir__file *file, const void *data, size_t bytes) {
-    if (weir__io_write(&file->io, file->descriptor, data, bytes) != 0) {
+    if (weir__io_write(&file->io, file->descriptor, data, bytes) != 0)
         return fail_file(file, errno, "write", written_path(file));
-    }
     return WEIR_OK;
 }
 
@@ -454,9 +396,7 @@ static int write_buffer(struct weir__file *file) {
 }
 
 int weir__file_write(struct weir__file *file, const void *data, size_t bytes) {
-    if (file->status || bytes == 0) {
-        return file->status;
-    }
+    if (file->status != WEIR_OK || bytes == 0) return file->status;
     assert(file->descriptor >= 0 && data);
     if (bytes <= BUFFER_BYTES - file->buffered) {
         memcpy(file->buffer + file->buffered, data, bytes);
@@ -464,12 +404,8 @@ int weir__file_write(struct weir__file *file, const void *data, size_t bytes) {
         return WEIR_OK;
     }
     int status = write_buffer(file);
-    if (status) {
-        return status;
-    }
-    if (bytes >= BUFFER_BYTES) {
-        return write_now(file, data, bytes);
-    }
+    if (status != WEIR_OK) return status;
+    if (bytes >= BUFFER_BYTES) return write_now(file, data, bytes);
     memcpy(file->buffer, data, bytes);
     file->buffered = bytes;
     return WEIR_OK;
@@ -477,41 +413,32 @@ int weir__file_write(struct weir__file *file, const void *data, size_t bytes) {
 
 /* Some file systems cannot flush a folder and say EINVAL: their renames need no flush. */
 static int flush_folder(struct weir__file *file) {
-    if (file->folder < 0 || flush(&file->io, file->folder) == 0 || errno == EINVAL) {
-        return WEIR_OK;
-    }
+    if (file->folder < 0 || flush(&file->io, file->folder) == 0 || errno == EINVAL) return WEIR_OK;
     char shortened[96], reason[96];
     file->status = weir__fail(file->io.error, WEIR_ERR_IO,
                               "%s is written, but its folder could not be flushed (%s): a power "
                               "cut may bring the old file back: run 'sync'",
                               weir__path_text(file->path, shortened),
-                              strerror_r(errno, reason, sizeof(reason)));
+                              strerror_r(errno, reason, sizeof reason));
     return file->status;
 }
 
 static int put_in_place(struct weir__file *file) {
-    if (flush(&file->io, file->descriptor) != 0) {
+    if (flush(&file->io, file->descriptor) != 0)
         return fail_file(file, errno, "flush", file->partial);
-    }
-    if (close_once(&file->io, &file->descriptor) != 0) {
+    if (close_once(&file->io, &file->descriptor) != 0)
         return fail_file(file, errno, "close", file->partial);
-    }
-    if (weir__io_calls_of(&file->io)->rename(file->partial, file->path) != 0) {
+    if (weir__io_calls_of(&file->io)->rename(file->partial, file->path) != 0)
         return fail_file(file, errno, "replace", file->path);
-    }
     file->partial_made = false;
     return flush_folder(file);
 }
 
 int weir__file_commit(struct weir__file *file) {
-    if (file->status) {
-        return file->status;
-    }
+    if (file->status != WEIR_OK) return file->status;
     assert(file->descriptor >= 0);
     int status = write_buffer(file);
-    if (status) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     if (!file->direct) {
         status = put_in_place(file);
     } else if (close_once(&file->io, &file->descriptor) != 0) {

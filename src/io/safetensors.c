@@ -73,13 +73,10 @@ const char *weir__safetensor_text(const struct weir__safetensor *tensor, char *t
                                   size_t capacity) {
     assert(capacity > 0);
     int used = snprintf(text, capacity, "%s [", tensor->dtype_name);
-    for (uint32_t i = 0; i < tensor->rank && used >= 0 && (size_t)used < capacity; i++) {
+    for (uint32_t i = 0; i < tensor->rank && used >= 0 && (size_t)used < capacity; i++)
         used += snprintf(text + used, capacity - (size_t)used, "%s%lld", i ? ", " : "",
                          (long long)tensor->shape[i]);
-    }
-    if (used >= 0 && (size_t)used < capacity) {
-        snprintf(text + used, capacity - (size_t)used, "]");
-    }
+    if (used >= 0 && (size_t)used < capacity) snprintf(text + used, capacity - (size_t)used, "]");
     return text;
 }
 
@@ -88,17 +85,11 @@ int weir__safetensors_bytes(const struct weir__safetensors_dtype *dtype, uint32_
     size_t count = 1;
     for (uint32_t i = 0; i < rank; i++) {
         assert(shape[i] >= 0);
-        if (!weir__multiply(count, (size_t)shape[i], &count)) {
-            return WEIR_ERR_OVERFLOW;
-        }
+        if (!weir__multiply(count, (size_t)shape[i], &count)) return WEIR_ERR_OVERFLOW;
     }
     size_t bits = 0;
-    if (!weir__multiply(count, dtype->bits, &bits)) {
-        return WEIR_ERR_OVERFLOW;
-    }
-    if (bits % 8 != 0) {
-        return WEIR_ERR_SHAPE;
-    }
+    if (!weir__multiply(count, dtype->bits, &bits)) return WEIR_ERR_OVERFLOW;
+    if (bits % 8 != 0) return WEIR_ERR_SHAPE;
     *bytes = bits / 8;
     return WEIR_OK;
 }
@@ -113,16 +104,10 @@ static bool is_continuation(unsigned char byte) {
 static size_t utf8_sequence(const unsigned char *text, size_t bytes) {
     unsigned char first = text[0];
     size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
-    if (length == 1) {
-        return 1;
-    }
-    if (first < 0xC2 || first > 0xF4 || bytes < length) {
-        return 0;
-    }
+    if (length == 1) return 1;
+    if (first < 0xC2 || first > 0xF4 || bytes < length) return 0;
     for (size_t i = 1; i < length; i++) {
-        if (!is_continuation(text[i])) {
-            return 0;
-        }
+        if (!is_continuation(text[i])) return 0;
     }
     bool overlong = (first == 0xE0 && text[1] < 0xA0) || (first == 0xF0 && text[1] < 0x90);
     bool surrogate = first == 0xED && text[1] > 0x9F;
@@ -134,9 +119,7 @@ bool weir__utf8_valid(const char *text, size_t bytes) {
     const unsigned char *at = (const unsigned char *)text;
     for (size_t i = 0; i < bytes;) {
         size_t length = utf8_sequence(at + i, bytes - i);
-        if (length == 0) {
-            return false;
-        }
+        if (length == 0) return false;
         i += length;
     }
     return true;
@@ -144,9 +127,7 @@ bool weir__utf8_valid(const char *text, size_t bytes) {
 
 static uint64_t little_endian(const unsigned char *bytes) {
     uint64_t value = 0;
-    for (int i = LENGTH_BYTES - 1; i >= 0; i--) {
-        value = value << 8 | bytes[i];
-    }
+    for (int i = LENGTH_BYTES - 1; i >= 0; i--) value = value << 8 | bytes[i];
     return value;
 }
 
@@ -156,23 +137,20 @@ static int find_header(struct opening *opening) {
     const char *map = opening->file->map;
     size_t rest = opening->file->map_bytes - LENGTH_BYTES;
     uint64_t length = little_endian((const unsigned char *)map);
-    if (length > opening->header_bytes_max) {
+    if (length > opening->header_bytes_max)
         return REFUSE(opening, "the header has %llu bytes, more than the limit of %zu",
                       (unsigned long long)length, opening->header_bytes_max);
-    }
-    if (length > rest) {
+    if (length > rest)
         return REFUSE(opening,
                       "the header has %llu byte%s, but only %zu follow its length: the file is cut",
                       (unsigned long long)length, weir__s(length), rest);
-    }
     source->text = map + LENGTH_BYTES;
     source->text_bytes = (size_t)length;
     if (length == 0 || source->text[0] != '{') {
         return REFUSE(opening, "the header does not begin with '{': not a safetensors file");
     }
-    if (!weir__utf8_valid(source->text, source->text_bytes)) {
+    if (!weir__utf8_valid(source->text, source->text_bytes))
         return REFUSE(opening, "the header is not UTF-8");
-    }
     source->buffer = source->text + source->text_bytes;
     source->buffer_bytes = rest - source->text_bytes;
     return WEIR_OK;
@@ -182,12 +160,8 @@ static int find_header(struct opening *opening) {
 
 static int compare_places(const void *left, const void *right) {
     const struct weir__safetensor *a = left, *b = right;
-    if (a->data != b->data) {
-        return (const char *)a->data < (const char *)b->data ? -1 : 1;
-    }
-    if (a->bytes != b->bytes) {
-        return a->bytes < b->bytes ? -1 : 1;
-    }
+    if (a->data != b->data) return (const char *)a->data < (const char *)b->data ? -1 : 1;
+    if (a->bytes != b->bytes) return a->bytes < b->bytes ? -1 : 1;
     return strcmp(a->name, b->name);
 }
 
@@ -206,16 +180,14 @@ static int check_unique(const struct opening *opening) {
     const struct weir__safetensors *file = opening->file;
     const struct weir__safetensors_header *header = &file->header;
     for (uint32_t i = 1; i < header->tensor_count; i++) {
-        if (compare_names(&file->by_name[i - 1], &file->by_name[i]) == 0) {
+        if (compare_names(&file->by_name[i - 1], &file->by_name[i]) == 0)
             return REFUSE(opening, "the header has a key twice: '%.*s'", NAME_SHOWN,
                           file->by_name[i]->name);
-        }
     }
     for (uint32_t i = 1; i < header->metadata_count; i++) {
-        if (compare_keys(&header->metadata[i - 1], &header->metadata[i]) == 0) {
+        if (compare_keys(&header->metadata[i - 1], &header->metadata[i]) == 0)
             return REFUSE(opening, "'__metadata__' has a key twice: '%.*s'", NAME_SHOWN,
                           header->metadata[i].key);
-        }
     }
     return WEIR_OK;
 }
@@ -227,22 +199,19 @@ static int check_cover(const struct opening *opening) {
     for (uint32_t i = 0; i < header->tensor_count; i++) {
         const struct weir__safetensor *tensor = &header->tensors[i];
         const char *begin = tensor->data;
-        if (begin < expected) {
+        if (begin < expected)
             return REFUSE(opening, "tensors '%.*s' and '%.*s' overlap", NAME_SHOWN,
                           header->tensors[i - 1].name, NAME_SHOWN, tensor->name);
-        }
-        if (begin > expected) {
+        if (begin > expected)
             return REFUSE(opening, "a hole of %zu byte%s before tensor '%.*s'",
                           (size_t)(begin - expected), weir__s(begin - expected), NAME_SHOWN,
                           tensor->name);
-        }
         expected = begin + tensor->bytes;
     }
     size_t rest = opening->source.buffer_bytes - (size_t)(expected - opening->source.buffer);
-    if (rest > 0) {
+    if (rest > 0)
         return REFUSE(opening, "the last %zu byte%s to no tensor", rest,
                       rest == 1 ? " belongs" : "s belong");
-    }
     return WEIR_OK;
 }
 
@@ -263,22 +232,17 @@ static int read_entries(struct opening *opening) {
     struct weir__safetensors *file = opening->file;
     struct weir__safetensors_header *header = &file->header;
     int status = weir__safetensors_header_read(&opening->source, header);
-    if (status) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     uint32_t count = header->tensor_count;
-    file->by_name = weir__acquire(file->allocator, count, sizeof(*file->by_name));
-    if (!file->by_name) {
+    file->by_name = weir__acquire(file->allocator, count, sizeof *file->by_name);
+    if (!file->by_name)
         return weir__io_fail(opening->source.io, ENOMEM, "open", opening->source.path);
-    }
-    sort(header->tensors, count, sizeof(*header->tensors), compare_places);
-    for (uint32_t i = 0; i < count; i++) {
-        file->by_name[i] = &header->tensors[i];
-    }
-    sort(file->by_name, count, sizeof(*file->by_name), compare_names);
-    sort(header->metadata, header->metadata_count, sizeof(*header->metadata), compare_keys);
-    status = check_unique(opening);
-    return status ? status : check_cover(opening);
+    sort(header->tensors, count, sizeof *header->tensors, compare_places);
+    for (uint32_t i = 0; i < count; i++) file->by_name[i] = &header->tensors[i];
+    sort(file->by_name, count, sizeof *file->by_name, compare_names);
+    sort(header->metadata, header->metadata_count, sizeof *header->metadata, compare_keys);
+    if ((status = check_unique(opening)) != WEIR_OK) return status;
+    return check_cover(opening);
 }
 
 /* ---- opening and using ---- */
@@ -290,9 +254,7 @@ static int map_file(struct opening *opening) {
     struct stat facts;
     /* Without O_NONBLOCK a pipe that nobody writes to would be waited for, and then refused. */
     int descriptor = weir__io_open(source->io, source->path, O_RDONLY | O_NONBLOCK, 0);
-    if (descriptor < 0) {
-        return weir__io_fail(source->io, errno, "open", source->path);
-    }
+    if (descriptor < 0) return weir__io_fail(source->io, errno, "open", source->path);
     int status = WEIR_OK;
     if (calls->fstat(descriptor, &facts) != 0) {
         status = weir__io_fail(source->io, errno, "read", source->path);
@@ -309,9 +271,7 @@ static int map_file(struct opening *opening) {
     } else {
         opening->file->map = calls->map(descriptor, (size_t)facts.st_size);
         opening->file->map_bytes = (size_t)facts.st_size;
-        if (!opening->file->map) {
-            status = weir__io_fail(source->io, errno, "map", source->path);
-        }
+        if (!opening->file->map) status = weir__io_fail(source->io, errno, "map", source->path);
     }
     calls->close(descriptor); /* read only: a failure loses nothing */
     return status;
@@ -324,41 +284,29 @@ int weir__safetensors_open(const struct weir__io *io, const char *path,
     struct opening opening = {.source = {.io = io, .path = path, .tensors_max = TENSORS_MAX},
                               .header_bytes_max =
                                   limited ? limits->header_bytes : WEIR__SAFETENSORS_HEADER_MAX};
-    if (limits && limits->tensors) {
-        opening.source.tensors_max = limits->tensors;
-    }
-    opening.file = weir__acquire(io->allocator, 1, sizeof(*opening.file));
-    if (!opening.file) {
-        return weir__io_fail(io, ENOMEM, "open", path);
-    }
+    if (limits && limits->tensors) opening.source.tensors_max = limits->tensors;
+    opening.file = weir__acquire(io->allocator, 1, sizeof *opening.file);
+    if (!opening.file) return weir__io_fail(io, ENOMEM, "open", path);
     opening.file->allocator = io->allocator;
     opening.file->calls = weir__io_calls_of(io);
     int status = map_file(&opening);
-    if (!status) {
-        status = find_header(&opening);
-    }
-    if (!status) {
-        status = read_entries(&opening);
-    }
-    if (status) {
-        weir__safetensors_close(opening.file);
-        return status;
-    }
+    if (status != WEIR_OK) goto fail;
+    if ((status = find_header(&opening)) != WEIR_OK) goto fail;
+    if ((status = read_entries(&opening)) != WEIR_OK) goto fail;
     *file = opening.file;
     return WEIR_OK;
+
+fail:
+    weir__safetensors_close(opening.file);
+    return status;
 }
 
 void weir__safetensors_close(struct weir__safetensors *file) {
-    if (!file) {
-        return;
-    }
-    weir__release(file->allocator, file->by_name, file->header.tensor_count,
-                  sizeof(*file->by_name));
+    if (!file) return;
+    weir__release(file->allocator, file->by_name, file->header.tensor_count, sizeof *file->by_name);
     weir__safetensors_header_clean_up(&file->header);
-    if (file->map) {
-        file->calls->unmap(file->map, file->map_bytes);
-    }
-    weir__release(file->allocator, file, 1, sizeof(*file));
+    if (file->map) file->calls->unmap(file->map, file->map_bytes);
+    weir__release(file->allocator, file, 1, sizeof *file);
 }
 
 uint32_t weir__safetensors_count(const struct weir__safetensors *file) {
@@ -375,15 +323,14 @@ const struct weir__safetensor *weir__safetensors_find(const struct weir__safeten
                                                       const char *name) {
     const struct weir__safetensor wanted = {.name = name}, *key = &wanted;
     const struct weir__safetensor **found = bsearch(&key, file->by_name, file->header.tensor_count,
-                                                    sizeof(*file->by_name), compare_names);
+                                                    sizeof *file->by_name, compare_names);
     return found ? *found : NULL;
 }
 
 const char *weir__safetensors_metadata(const struct weir__safetensors *file, const char *key) {
     const struct weir__safetensors_text wanted = {.key = key}, *found = NULL;
-    if (file->header.metadata_count > 0) {
+    if (file->header.metadata_count > 0)
         found = bsearch(&wanted, file->header.metadata, file->header.metadata_count,
-                        sizeof(*file->header.metadata), compare_keys);
-    }
+                        sizeof *file->header.metadata, compare_keys);
     return found ? found->value : NULL;
 }

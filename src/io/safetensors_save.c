@@ -49,9 +49,7 @@ static int bad_item(const struct saving *saving, const char *name, int status, c
 
 static const struct weir__safetensors_dtype *dtype_of(enum weir_dtype dtype) {
     for (size_t i = 0; i < WEIR__SAFETENSORS_DTYPES && dtype != WEIR_DTYPE_COUNT; i++) {
-        if (weir__safetensors_dtypes[i].dtype == dtype) {
-            return &weir__safetensors_dtypes[i];
-        }
+        if (weir__safetensors_dtypes[i].dtype == dtype) return &weir__safetensors_dtypes[i];
     }
     return NULL;
 }
@@ -63,35 +61,27 @@ static bool is_text(const char *text) {
 static int check_item(const struct saving *saving, const struct weir__safetensors_item *item,
                       struct saved_entry *entry) {
     *entry = (struct saved_entry){.item = item, .dtype = dtype_of(item->dtype)};
-    if (!is_text(item->name) || strcmp(item->name, METADATA) == 0) {
+    if (!is_text(item->name) || strcmp(item->name, METADATA) == 0)
         return bad_item(saving, item->name, WEIR_ERR_ARGUMENT,
                         "is no name for a tensor: UTF-8 text other than " METADATA " is");
-    }
-    if (!entry->dtype) {
+    if (!entry->dtype)
         return bad_item(saving, item->name, WEIR_ERR_ARGUMENT, "has an unknown dtype");
-    }
-    if (item->rank > WEIR__SAFETENSORS_RANK_MAX) {
+    if (item->rank > WEIR__SAFETENSORS_RANK_MAX)
         return bad_item(saving, item->name, WEIR_ERR_ARGUMENT, "has more than 8 dimensions");
-    }
     for (uint32_t i = 0; i < item->rank; i++) {
-        if (item->shape[i] < 0) {
+        if (item->shape[i] < 0)
             return bad_item(saving, item->name, WEIR_ERR_ARGUMENT, "has a size below 0");
-        }
     }
-    if (weir__safetensors_bytes(entry->dtype, item->rank, item->shape, &entry->bytes)) {
+    if (weir__safetensors_bytes(entry->dtype, item->rank, item->shape, &entry->bytes))
         return bad_item(saving, item->name, WEIR_ERR_OVERFLOW, "has a size that overflows");
-    }
-    if (entry->bytes > 0 && !item->data && !item->next) {
+    if (entry->bytes > 0 && !item->data && !item->next)
         return bad_item(saving, item->name, WEIR_ERR_ARGUMENT, "comes without data");
-    }
     return WEIR_OK;
 }
 
 static int compare_entries(const void *left, const void *right) {
     const struct saved_entry *a = left, *b = right;
-    if (a->dtype != b->dtype) {
-        return a->dtype > b->dtype ? -1 : 1;
-    }
+    if (a->dtype != b->dtype) return a->dtype > b->dtype ? -1 : 1;
     return strcmp(a->item->name, b->item->name);
 }
 
@@ -102,34 +92,26 @@ static int compare_texts(const void *left, const void *right) {
 
 static int sort_items(struct saving *saving, const struct weir__safetensors_item *items) {
     saving->entries =
-        weir__acquire(saving->io->allocator, saving->entry_count, sizeof(*saving->entries));
-    if (!saving->entries) {
-        return fail_memory(saving);
-    }
+        weir__acquire(saving->io->allocator, saving->entry_count, sizeof *saving->entries);
+    if (!saving->entries) return fail_memory(saving);
     for (uint32_t i = 0; i < saving->entry_count; i++) {
         int status = check_item(saving, &items[i], &saving->entries[i]);
-        if (status) {
-            return status;
-        }
+        if (status != WEIR_OK) return status;
     }
-    qsort(saving->entries, saving->entry_count, sizeof(*saving->entries), compare_entries);
+    qsort(saving->entries, saving->entry_count, sizeof *saving->entries, compare_entries);
     return WEIR_OK;
 }
 
 static int sort_texts(struct saving *saving, const struct weir__safetensors_text *texts) {
-    saving->texts =
-        weir__acquire(saving->io->allocator, saving->text_count, sizeof(*saving->texts));
-    if (!saving->texts) {
-        return fail_memory(saving);
-    }
+    saving->texts = weir__acquire(saving->io->allocator, saving->text_count, sizeof *saving->texts);
+    if (!saving->texts) return fail_memory(saving);
     for (uint32_t i = 0; i < saving->text_count; i++) {
-        if (!is_text(texts[i].key) || !is_text(texts[i].value)) {
+        if (!is_text(texts[i].key) || !is_text(texts[i].value))
             return bad_item(saving, texts[i].key, WEIR_ERR_ARGUMENT,
                             "of the metadata is not UTF-8 text");
-        }
         saving->texts[i] = &texts[i];
     }
-    qsort(saving->texts, saving->text_count, sizeof(*saving->texts), compare_texts);
+    qsort(saving->texts, saving->text_count, sizeof *saving->texts, compare_texts);
     return WEIR_OK;
 }
 
@@ -137,17 +119,13 @@ static int sort_texts(struct saving *saving, const struct weir__safetensors_text
 
 static int add_metadata(struct saving *saving) {
     json_t *metadata = json_object();
-    if (json_object_set_new(saving->header, METADATA, metadata) != 0) {
-        return fail_memory(saving);
-    }
+    if (json_object_set_new(saving->header, METADATA, metadata) != 0) return fail_memory(saving);
     for (uint32_t i = 0; i < saving->text_count; i++) {
         const struct weir__safetensors_text *text = saving->texts[i];
-        if (json_object_get(metadata, text->key)) {
+        if (json_object_get(metadata, text->key))
             return bad_item(saving, text->key, WEIR_ERR_ARGUMENT, "of the metadata is given twice");
-        }
-        if (json_object_set_new(metadata, text->key, json_string(text->value)) != 0) {
+        if (json_object_set_new(metadata, text->key, json_string(text->value)) != 0)
             return fail_memory(saving);
-        }
     }
     return WEIR_OK;
 }
@@ -167,55 +145,42 @@ static int add_tensor(struct saving *saving, const struct saved_entry *entry, si
     json_t *value =
         json_pack("{s:s, s:o, s:[I,I]}", "dtype", entry->dtype->name, "shape", shape,
                   "data_offsets", (json_int_t)begin, (json_int_t)(begin + entry->bytes));
-    if (json_object_set_new(saving->header, item->name, value) != 0 || !done) {
+    if (json_object_set_new(saving->header, item->name, value) != 0 || !done)
         return fail_memory(saving);
-    }
     return WEIR_OK;
 }
 
 static int build_header(struct saving *saving) {
     size_t end = 0, begin = 0;
     saving->header = json_object();
-    if (!saving->header) {
-        return fail_memory(saving);
-    }
+    if (!saving->header) return fail_memory(saving);
     int status = saving->text_count > 0 ? add_metadata(saving) : WEIR_OK;
-    for (uint32_t i = 0; i < saving->entry_count && !status; i++) {
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < saving->entry_count; i++) {
         const struct saved_entry *entry = &saving->entries[i];
         begin = end;
-        if (!weir__add(begin, entry->bytes, &end) || end > INT64_MAX) {
+        if (!weir__add(begin, entry->bytes, &end) || end > INT64_MAX)
             return bad_item(saving, entry->item->name, WEIR_ERR_OVERFLOW,
                             "and those before it are too big together");
-        }
-        status = add_tensor(saving, entry, begin);
+        if ((status = add_tensor(saving, entry, begin)) != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static int format_header(struct saving *saving) {
     struct weir__bytes *bytes = &saving->bytes;
     size_t length = json_dumpb(saving->header, NULL, 0, JSON_COMPACT), padded = 0;
-    if (length == 0) {
-        return fail_memory(saving);
-    }
-    if (length > WEIR__SAFETENSORS_HEADER_MAX - ALIGNMENT) {
+    if (length == 0) return fail_memory(saving);
+    if (length > WEIR__SAFETENSORS_HEADER_MAX - ALIGNMENT)
         return bad_item(saving, "the header", WEIR_ERR_ARGUMENT,
                         "is over the format's limit of 100,000,000 bytes");
-    }
-    if (!weir__round_up(length, ALIGNMENT, &padded)) {
-        return fail_memory(saving);
-    }
+    if (!weir__round_up(length, ALIGNMENT, &padded)) return fail_memory(saving);
     int status = weir__bytes_reserve(saving->io, bytes, LENGTH_BYTES + padded);
-    if (status) {
-        return status;
-    }
-    for (int i = 0; i < LENGTH_BYTES; i++) {
-        bytes->data[i] = (char)(padded >> (8 * i) & 0xFF);
-    }
+    if (status != WEIR_OK) return status;
+    for (int i = 0; i < LENGTH_BYTES; i++) bytes->data[i] = (char)(padded >> (8 * i) & 0xFF);
     memset(bytes->data + LENGTH_BYTES, ' ', padded);
-    if (json_dumpb(saving->header, bytes->data + LENGTH_BYTES, padded, JSON_COMPACT) != length) {
+    if (json_dumpb(saving->header, bytes->data + LENGTH_BYTES, padded, JSON_COMPACT) != length)
         return fail_memory(saving);
-    }
     bytes->count = LENGTH_BYTES + padded;
     return WEIR_OK;
 }
@@ -228,14 +193,11 @@ static int write_pieces(const struct saving *saving, struct weir__file *file,
         const void *data = NULL;
         size_t bytes = 0;
         int status = entry->item->next(entry->item->context, offset, &data, &bytes);
-        if (status) {
+        if (status != WEIR_OK)
             return bad_item(saving, entry->item->name, status, "could not be fetched");
-        }
         assert(data && bytes > 0 && bytes <= entry->bytes - offset);
         status = weir__file_write(file, data, bytes);
-        if (status) {
-            return status;
-        }
+        if (status != WEIR_OK) return status;
         offset += bytes;
     }
     return WEIR_OK;
@@ -244,16 +206,14 @@ static int write_pieces(const struct saving *saving, struct weir__file *file,
 static int write_file(struct saving *saving) {
     struct weir__file file;
     int status = weir__file_begin(saving->io, saving->path, &file);
-    if (status) {
-        return status;
-    }
+    if (status != WEIR_OK) return status;
     status = weir__file_write(&file, saving->bytes.data, saving->bytes.count);
-    for (uint32_t i = 0; i < saving->entry_count && !status; i++) {
+    for (uint32_t i = 0; status == WEIR_OK && i < saving->entry_count; i++) {
         const struct saved_entry *entry = &saving->entries[i];
         status = entry->item->data ? weir__file_write(&file, entry->item->data, entry->bytes)
                                    : write_pieces(saving, &file, entry);
     }
-    if (status) {
+    if (status != WEIR_OK) {
         weir__file_abort(&file);
         return status;
     }
@@ -264,8 +224,8 @@ static void release(struct saving *saving) {
     const struct weir_allocator *allocator = saving->io->allocator;
     weir__bytes_release(allocator, &saving->bytes);
     json_decref(saving->header);
-    weir__release(allocator, saving->texts, saving->text_count, sizeof(*saving->texts));
-    weir__release(allocator, saving->entries, saving->entry_count, sizeof(*saving->entries));
+    weir__release(allocator, saving->texts, saving->text_count, sizeof *saving->texts);
+    weir__release(allocator, saving->entries, saving->entry_count, sizeof *saving->entries);
 }
 
 int weir__safetensors_save(const struct weir__io *io, const char *path,
@@ -274,18 +234,12 @@ int weir__safetensors_save(const struct weir__io *io, const char *path,
     struct saving saving = {
         .io = io, .path = path, .entry_count = item_count, .text_count = text_count};
     int status = sort_items(&saving, items);
-    if (!status) {
-        status = sort_texts(&saving, texts);
-    }
-    if (!status) {
-        status = build_header(&saving);
-    }
-    if (!status) {
-        status = format_header(&saving);
-    }
-    if (!status) {
-        status = write_file(&saving);
-    }
+    if (status != WEIR_OK) goto out;
+    if ((status = sort_texts(&saving, texts)) != WEIR_OK) goto out;
+    if ((status = build_header(&saving)) != WEIR_OK) goto out;
+    if ((status = format_header(&saving)) != WEIR_OK) goto out;
+    status = write_file(&saving);
+out:
     release(&saving);
     return status;
 }

@@ -103,14 +103,15 @@ static int place_accumulators(struct weir__network *network, struct weir__stage_
 
 static int place_parameters(struct weir__network *network, struct weir__stage_graph *stage) {
     uint32_t begin = stage->parameter_first, end = begin + stage->parameter_count;
-    int status = WEIR_OK;
     for (int frozen = 0; frozen <= 1; frozen++) {
-        for (uint32_t p = begin; status == WEIR_OK && p < end; p++)
-            if (network->parameters[p].frozen == (frozen == 1))
-                status = place_parameter(network, stage, p);
+        for (uint32_t p = begin; p < end; p++) {
+            if (network->parameters[p].frozen != (frozen == 1)) continue;
+            int status = place_parameter(network, stage, p);
+            if (status != WEIR_OK) return status;
+        }
         if (frozen == 0) stage->trainable_bytes = stage->parameter_bytes;
     }
-    return status != WEIR_OK ? status : place_accumulators(network, stage);
+    return place_accumulators(network, stage);
 }
 
 /* ---- stages ---- */
@@ -232,7 +233,8 @@ static int first_of(int status, int later) {
 static int compile(struct weir__network *network, const struct weir__compile_options *options,
                    struct weir_faults *faults) {
     int status = cut(network, options);
-    if (status == WEIR_OK) status = weir__network_skips(network, faults);
+    if (status != WEIR_OK) return status;
+    status = weir__network_skips(network, faults);
     if (status != WEIR_OK && status != WEIR_ERR_SKIP) return status;
     network->skips_wrong = status == WEIR_ERR_SKIP;
     for (uint32_t s = 0; s < network->stage_count; s++) {

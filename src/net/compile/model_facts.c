@@ -38,11 +38,11 @@ int weir_model_infer(const struct weir_model *model, enum weir_dtype dtype,
         .dtype = dtype, .balance = balance, .stage_count = count, .facts_only = true};
     struct weir__network network;
     int status = weir__network_init(&network, model->allocator, model, &options, faults);
-    if (status == WEIR_OK) {
-        for (uint32_t i = 0; status == WEIR_OK && i < model->layer_count; i++)
-            status = fill_facts(&network, i, &facts[i]);
-        weir__network_clean_up(&network);
-    }
+    if (status != WEIR_OK) goto out;
+    for (uint32_t i = 0; status == WEIR_OK && i < model->layer_count; i++)
+        status = fill_facts(&network, i, &facts[i]);
+    weir__network_clean_up(&network);
+out:
     weir__release(model->allocator, balance, count, sizeof balance[0]);
     return status;
 }

@@ -335,9 +335,9 @@ int weir__model_file_read(const struct weir__io *io, const char *path, struct we
     struct weir__bytes bytes = {0};
     char text[96];
     int status = weir__file_read(io, path, FILE_BYTES_MAX, &bytes);
-    if (status == WEIR_OK)
-        status = weir__model_text_read(io->allocator, bytes.data, bytes.count,
-                                       weir__path_text(path, text), faults, model);
+    if (status != WEIR_OK) return status;
+    status = weir__model_text_read(io->allocator, bytes.data, bytes.count,
+                                   weir__path_text(path, text), faults, model);
     weir__bytes_release(io->allocator, &bytes);
     return status;
 }

@@ -39,18 +39,23 @@ static int check_balance(uint32_t layers, uint32_t stages, const uint32_t *balan
     return positive && sum == layers ? WEIR_OK : WEIR_ERR_CONFIG;
 }
 
+static int divide(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
+                  uint32_t *sizes, struct weir__pool *pool, struct weir_faults *faults) {
+    uint32_t layers = model->layer_count;
+    struct weir_layer_facts *facts = weir__pool_take(pool, layers, sizeof *facts);
+    double *costs = weir__pool_take(pool, layers, sizeof *costs);
+    if (facts == NULL || costs == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = weir_model_infer(model, dtype, facts, faults);
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < layers; i++) costs[i] = (double)facts[i].flops;
+    return weir__block_partition(model->allocator, costs, layers, stages, sizes);
+}
+
 static int automatic(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
                      uint32_t *sizes, struct weir_faults *faults) {
-    uint32_t layers = model->layer_count;
     struct weir__pool pool;
     weir__pool_init(&pool, model->allocator);
-    struct weir_layer_facts *facts = weir__pool_take(&pool, layers, sizeof *facts);
-    double *costs = weir__pool_take(&pool, layers, sizeof *costs);
-    int status = facts == NULL || costs == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    if (status == WEIR_OK) status = weir_model_infer(model, dtype, facts, faults);
-    for (uint32_t i = 0; status == WEIR_OK && i < layers; i++) costs[i] = (double)facts[i].flops;
-    if (status == WEIR_OK)
-        status = weir__block_partition(model->allocator, costs, layers, stages, sizes);
+    int status = divide(model, dtype, stages, sizes, &pool, faults);
     weir__pool_clean_up(&pool);
     return status;
 }

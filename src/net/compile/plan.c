@@ -262,12 +262,14 @@ static int deliver_outputs(struct planner *planner, struct weir__program *progra
     const struct weir__graph *graph = planner->graph;
     struct weir__location slot = {WEIR__BASE_OUTPUT, 0};
     int status = deliver(planner, program, graph->output, graph->output, slot);
-    for (uint32_t i = 0; status == WEIR_OK && i < graph->skip_count; i++) {
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < graph->skip_count; i++) {
+        struct weir_value *value = graph->skips[i].value;
         if (graph->skips[i].verb != WEIR_SKIP_STASH) continue;
         slot.base = WEIR__BASE_SKIP(i);
-        status = deliver(planner, program, graph->skips[i].value, graph->skips[i].value, slot);
+        if ((status = deliver(planner, program, value, value, slot)) != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 static int deliver_gradients(struct planner *planner, struct weir__program *program) {
@@ -406,10 +408,11 @@ static int plan_program(struct planner *planner, enum weir__program_kind kind) {
     if (program->calls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     settle_homes(planner, kind);
     int status = add_nodes(planner, kind, program);
-    if (status == WEIR_OK) status = add_deliveries(planner, kind, program);
-    if (status == WEIR_OK) status = plan_workspace(planner, kind, program);
+    if (status != WEIR_OK) return status;
+    if ((status = add_deliveries(planner, kind, program)) != WEIR_OK) return status;
+    if ((status = plan_workspace(planner, kind, program)) != WEIR_OK) return status;
     bool gives = kind == WEIR__PROGRAM_BACKWARD || kind == WEIR__PROGRAM_BACKWARD_INPUT;
-    return status == WEIR_OK && gives ? plan_discard(planner, program) : status;
+    return gives ? plan_discard(planner, program) : WEIR_OK;
 }
 
 static int plan_programs(struct planner *planner, uint32_t programs) {
@@ -426,13 +429,15 @@ static int plan_programs(struct planner *planner, uint32_t programs) {
         planner->last_use == NULL || planner->buffers == NULL || planner->order == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
     int status = plan_areas(planner);
-    for (uint32_t kind = 0; status == WEIR_OK && kind < WEIR__PROGRAM_COUNT; kind++) {
+    if (status != WEIR_OK) return status;
+    for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
         uint32_t bit = UINT32_C(1) << kind;
         if ((programs & bit & ~planner->instance->planned) == 0) continue;
         status = plan_program(planner, (enum weir__program_kind)kind);
-        if (status == WEIR_OK) planner->instance->planned |= bit;
+        if (status != WEIR_OK) return status;
+        planner->instance->planned |= bit;
     }
-    return status;
+    return WEIR_OK;
 }
 
 int weir__instance_plan(const struct weir__instance_options *options,

@@ -95,14 +95,15 @@ int weir__network_skips(struct weir__network *network, struct weir_faults *fault
     uint32_t count = 0;
     struct weir__skip_decl *decls;
     int status = collect(network->model, &network->pool, faults, &decls, &count);
-    if (status == WEIR_OK) status = number_uses(network);
-    if (status == WEIR_OK) status = number_skips(network, decls, count);
-    for (uint32_t i = 0, stage = 0; status == WEIR_OK && i < count; i++) {
+    if (status != WEIR_OK) return status;
+    if ((status = number_uses(network)) != WEIR_OK) return status;
+    if ((status = number_skips(network, decls, count)) != WEIR_OK) return status;
+    for (uint32_t i = 0, stage = 0; i < count; i++) {
         const struct weir__stage_graph *stages = network->stages;
         while (decls[i].owner >= stages[stage].layer_first + stages[stage].layer_count) stage++;
         note_use(&decls[i], stage, &network->skips[network->skip_uses[i]]);
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* ---- while layers build ---- */

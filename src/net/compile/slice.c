@@ -149,11 +149,11 @@ static int slice_backward(struct weir__graph *graph, struct weir__slices *slices
     find_in_both(graph, slices, &input);
     note_reads(graph, slices, &all, &input);
     int status = list_program(graph, slices, WEIR__PROGRAM_BACKWARD, all.nodes);
-    if (status == WEIR_OK)
-        status = list_program(graph, slices, WEIR__PROGRAM_BACKWARD_INPUT, input.nodes);
+    if (status != WEIR_OK) return status;
+    status = list_program(graph, slices, WEIR__PROGRAM_BACKWARD_INPUT, input.nodes);
+    if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < graph->node_count; i++)
         all.nodes[i] = all.nodes[i] && (!input.nodes[i] || slices->in_both[i]);
-    if (status != WEIR_OK) return status;
     return list_program(graph, slices, WEIR__PROGRAM_BACKWARD_WEIGHT, all.nodes);
 }
 
@@ -192,22 +192,24 @@ int weir__slice(struct weir__graph *graph, struct weir__slices *slices) {
     slices->graph = graph;
     if (!take_lists(graph, slices)) return WEIR_ERR_OUT_OF_MEMORY;
     int status = slice_backward(graph, slices);
-    for (size_t i = 0; status == WEIR_OK && i < WEIR__COUNT_OF(forwards); i++)
-        status = slice_forward(graph, slices, forwards[i]);
-    return status;
+    if (status != WEIR_OK) return status;
+    for (size_t i = 0; i < WEIR__COUNT_OF(forwards); i++)
+        if ((status = slice_forward(graph, slices, forwards[i])) != WEIR_OK) return status;
+    return WEIR_OK;
 }
 
 int weir__graph_activation_bytes(struct weir__graph *graph, uint64_t *sum) {
     struct weir__slices slices;
     int status = weir__slice(graph, &slices);
     *sum = 0;
-    for (uint32_t i = 0; status == WEIR_OK && i < graph->value_count; i++) {
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < graph->value_count; i++) {
         const struct weir_value *value = graph->values[i];
         bool kept_input = value == graph->inputs[0] && (slices.inputs_kept & 1) != 0;
         size_t bytes;
         if (!slices.residual[i] && !kept_input) continue;
-        status = weir__value_bytes(value, 1, &bytes);
-        if (status == WEIR_OK) *sum += bytes;
+        if ((status = weir__value_bytes(value, 1, &bytes)) != WEIR_OK) return status;
+        *sum += bytes;
     }
-    return status;
+    return WEIR_OK;
 }

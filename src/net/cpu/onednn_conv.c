@@ -398,11 +398,12 @@ static dnnl_status_t packer_init(const struct conv_plan *plan,
     weir__onednn_view from = weir__onednn_view_of(&plain);
     status =
         dnnl_reorder_primitive_desc_create(&reorder, from, plan->engine, to, plan->engine, NULL);
-    if (status == dnnl_success) status = dnnl_primitive_create(&packer->reorder, reorder);
-    if (status == dnnl_success)
-        status = dnnl_memory_create(&packer->from, from, plan->engine, DNNL_MEMORY_NONE);
-    if (status == dnnl_success)
-        status = dnnl_memory_create(&packer->to, to, plan->engine, DNNL_MEMORY_NONE);
+    if (status != dnnl_success) goto out;
+    if ((status = dnnl_primitive_create(&packer->reorder, reorder)) != dnnl_success) goto out;
+    status = dnnl_memory_create(&packer->from, from, plan->engine, DNNL_MEMORY_NONE);
+    if (status != dnnl_success) goto out;
+    status = dnnl_memory_create(&packer->to, to, plan->engine, DNNL_MEMORY_NONE);
+out:
     if (reorder != NULL) dnnl_primitive_desc_destroy(reorder);
     weir__onednn_forget(&plain);
     return status;
@@ -424,11 +425,12 @@ static dnnl_status_t packer_run(const struct packer *packer, dnnl_stream_t strea
         weir__onednn_turn(&packer->weights, plain, blocked);
         return dnnl_success;
     }
-    dnnl_status_t status = point(packer->from, plain);
-    if (status == dnnl_success) status = point(packer->to, blocked);
     const dnnl_exec_arg_t list[] = {{DNNL_ARG_FROM, packer->from}, {DNNL_ARG_TO, packer->to}};
-    if (status == dnnl_success) status = dnnl_primitive_execute(packer->reorder, stream, 2, list);
-    return status == dnnl_success ? dnnl_stream_wait(stream) : status;
+    dnnl_status_t status = point(packer->from, plain);
+    if (status != dnnl_success) return status;
+    if ((status = point(packer->to, blocked)) != dnnl_success) return status;
+    status = dnnl_primitive_execute(packer->reorder, stream, 2, list);
+    return status != dnnl_success ? status : dnnl_stream_wait(stream);
 }
 
 /* ---- state ----------------------------------------------------------------------------------- */
@@ -463,30 +465,32 @@ void weir__onednn_conv_release(void *state) {
 static dnnl_status_t make_memory(struct onednn_convolution *convolution) {
     const struct conv_plan *plan = &convolution->plan;
     const int *of = arguments[pass_of(&plan->shape)];
-    dnnl_status_t status = dnnl_success;
-    for (int role = 0; role < WEIR__ROLE_COUNT && status == dnnl_success; role++) {
+    for (int role = 0; role < WEIR__ROLE_COUNT; role++) {
         if (role == WEIR__ROLE_BIAS && !convolution->has_bias) continue;
         weir__onednn_view view =
             dnnl_primitive_desc_query_md(plan->convolution, dnnl_query_exec_arg_md, of[role]);
-        status =
+        dnnl_status_t status =
             dnnl_memory_create(&convolution->memory[role], view, plan->engine, DNNL_MEMORY_NONE);
+        if (status != dnnl_success) return status;
     }
-    return status;
+    return dnnl_success;
 }
 
 static dnnl_status_t make_primitives(struct onednn_convolution *convolution) {
     const struct conv_plan *plan = &convolution->plan;
     dnnl_status_t status =
         dnnl_stream_create(&convolution->stream, plan->engine, dnnl_stream_default_flags);
-    if (status == dnnl_success)
-        status = dnnl_primitive_create(&convolution->primitive, plan->convolution);
-    if (status == dnnl_success) status = make_memory(convolution);
-    if (plan->chief == NULL) convolution->weights = weights_as(plan, plan->convolution);
-    if (status == dnnl_success && plan->chief != NULL)
-        status = packer_init(plan, plan->chief, &convolution->pack);
-    if (status == dnnl_success && plan->chief != NULL && !plan->takes_packed)
-        status = packer_init(plan, plan->convolution, &convolution->repack);
-    return status;
+    if (status != dnnl_success) return status;
+    status = dnnl_primitive_create(&convolution->primitive, plan->convolution);
+    if (status != dnnl_success) return status;
+    if ((status = make_memory(convolution)) != dnnl_success) return status;
+    if (plan->chief == NULL) {
+        convolution->weights = weights_as(plan, plan->convolution);
+        return dnnl_success;
+    }
+    status = packer_init(plan, plan->chief, &convolution->pack);
+    if (status != dnnl_success || plan->takes_packed) return status;
+    return packer_init(plan, plan->convolution, &convolution->repack);
 }
 
 int weir__onednn_conv_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,

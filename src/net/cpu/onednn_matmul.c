@@ -199,17 +199,16 @@ static dnnl_status_t make_primitives(struct matmul_product *product) {
     const struct matmul_plan *plan = &product->plan;
     dnnl_status_t status =
         dnnl_stream_create(&product->stream, plan->engine, dnnl_stream_default_flags);
-    if (status == dnnl_success) status = dnnl_primitive_create(&product->sets, plan->sets);
-    if (status == dnnl_success && plan->adds != NULL)
-        status = dnnl_primitive_create(&product->adds, plan->adds);
+    if (status != dnnl_success) return status;
+    status = dnnl_primitive_create(&product->sets, plan->sets);
     for (int role = 0; role < WEIR__ROLE_COUNT && status == dnnl_success; role++)
         if (role != WEIR__ROLE_BIAS || product->has_bias)
             status =
                 make_memory(product, plan->sets, (enum weir__role)role, &product->memory[role]);
-    if (status == dnnl_success && plan->adds != NULL)
-        status =
-            make_memory(product, plan->adds, WEIR__ROLE_SCRATCHPAD, &product->scratchpad_of_adds);
-    return status;
+    if (status != dnnl_success || plan->adds == NULL) return status;
+    status = dnnl_primitive_create(&product->adds, plan->adds);
+    if (status != dnnl_success) return status;
+    return make_memory(product, plan->adds, WEIR__ROLE_SCRATCHPAD, &product->scratchpad_of_adds);
 }
 
 int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,

@@ -61,19 +61,19 @@ int weir__cublaslt_open(struct weir__cuda_device *device, void **products,
     struct weir__cublaslt *lt = weir__acquire(NULL, 1, sizeof *lt);
     if (lt == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__gpu_library_open(weir__gpu_library_named("cuBLASLt"), &lt->library, error);
-    if (status == WEIR_OK) status = weir__cublaslt_find_functions(lt, error);
-    if (status == WEIR_OK) {
-        int result = lt->create(&lt->handle);
-        status = status_of(lt, "cublasLtCreate", result, failure);
-        if (status != WEIR_OK)
-            weir__fail(error, status,
-                       "cuBLASLt does not start on %s (%s): see what 'weir doctor' says",
-                       device->device.name, failure->name);
+    if (status != WEIR_OK) goto fail;
+    if ((status = weir__cublaslt_find_functions(lt, error)) != WEIR_OK) goto fail;
+    status = status_of(lt, "cublasLtCreate", lt->create(&lt->handle), failure);
+    if (status != WEIR_OK) {
+        weir__fail(error, status, "cuBLASLt does not start on %s (%s): see what 'weir doctor' says",
+                   device->device.name, failure->name);
+        goto fail;
     }
-    if (status == WEIR_OK)
-        *products = lt;
-    else
-        weir__cublaslt_close(lt);
+    *products = lt;
+    return WEIR_OK;
+
+fail:
+    weir__cublaslt_close(lt);
     return status;
 }
 
@@ -134,8 +134,8 @@ static int describe(const struct weir__cublaslt *lt, const struct weir__cuda_mat
         result = layout_new(lt, matmul->input, flip_b ? n : k, flip_b ? k : n, &plan->a);
     if (result == 0)
         result = layout_new(lt, matmul->input, flip_a ? k : m, flip_a ? m : k, &plan->b);
-    if (result == 0) result = layout_new(lt, matmul->output, m, n, &plan->d);
-    return result;
+    if (result != 0) return result;
+    return layout_new(lt, matmul->output, m, n, &plan->d);
 }
 
 /** What an algorithm may be like. */

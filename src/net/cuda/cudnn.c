@@ -129,9 +129,9 @@ int weir__cudnn_open(struct weir__cuda_device *device, void **convolutions,
     status = weir__gpu_library_open(weir__gpu_library_named("cuDNN"), &cudnn->library, error);
     if (status != WEIR_OK) goto fail_library;
     status = weir__cudnn_find_functions(cudnn, error);
-    if (status == WEIR_OK) status = need_products(cudnn, error);
-    if (status == WEIR_OK) status = name_gpu(cudnn, failure);
     if (status != WEIR_OK) goto fail_functions;
+    if ((status = need_products(cudnn, error)) != WEIR_OK) goto fail_functions;
+    if ((status = name_gpu(cudnn, failure)) != WEIR_OK) goto fail_functions;
     weir__cudnn_cache_find(cudnn->folder);
     *convolutions = cudnn;
     return WEIR_OK;

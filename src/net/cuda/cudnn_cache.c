@@ -88,8 +88,9 @@ static int plan_from(const struct weir__cudnn *cudnn, void *handle, const char *
     if (result == 0)
         result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_JSON_REPRESENTATION,
                             WEIR__CUDNN_TYPE_CHAR, (int64_t)count, json);
-    if (result == 0) result = cudnn->finalize(plan->plan);
-    return result == 0 ? weir__cudnn_plan_measure(cudnn, plan) : result;
+    if (result != 0) return result;
+    if ((result = cudnn->finalize(plan->plan)) != 0) return result;
+    return weir__cudnn_plan_measure(cudnn, plan);
 }
 
 bool weir__cudnn_cache_load(const struct weir__cudnn *cudnn, void *handle,

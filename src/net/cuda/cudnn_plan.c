@@ -127,8 +127,9 @@ static int engine_new(const struct weir__cudnn *cudnn, void *graph,
     if (result == 0)
         result = cudnn->set(*to, WEIR__CUDNN_ENGINE_GLOBAL_INDEX, WEIR__CUDNN_TYPE_INT64, 1,
                             &engine->index);
-    if (result == 0) result = describe_gpu(cudnn, *to, WEIR__CUDNN_ENGINE_DEVICE);
-    return result == 0 ? cudnn->finalize(*to) : result;
+    if (result != 0) return result;
+    if ((result = describe_gpu(cudnn, *to, WEIR__CUDNN_ENGINE_DEVICE)) != 0) return result;
+    return cudnn->finalize(*to);
 }
 
 static int choice_new(const struct weir__cudnn *cudnn, const struct weir__cudnn_knob *knob,
@@ -176,8 +177,9 @@ static int plan_new(const struct weir__cudnn *cudnn, void *handle, void *config,
     if (result == 0)
         result = cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_ENGINE_CONFIG,
                             WEIR__CUDNN_TYPE_DESCRIPTOR, 1, &config);
-    if (result == 0) result = cudnn->finalize(plan->plan);
-    return result == 0 ? weir__cudnn_plan_measure(cudnn, plan) : result;
+    if (result != 0) return result;
+    if ((result = cudnn->finalize(plan->plan)) != 0) return result;
+    return weir__cudnn_plan_measure(cudnn, plan);
 }
 
 /** Of a finalized engine, whether a heuristic named it or its number is known. */

@@ -65,14 +65,14 @@ int weir__cuda_square_sums(struct weir_stream *stream, const float *data,
     struct weir__cuda_flat flat;
     void *parts[] = {&flat, &data, &workspace};
     void *folds[] = {&flat, &workspace, &squares};
-    int status = WEIR_OK;
-    for (uint32_t i = 0; i < count && status == WEIR_OK; i += WEIR__CUDA_SPANS) {
+    for (uint32_t i = 0; i < count; i += WEIR__CUDA_SPANS) {
         uint64_t tiles = pack(spans + i, smaller(count - i, WEIR__CUDA_SPANS), true, &flat);
-        status = launch(stream, WEIR__NET_KERNEL_square_parts, tiles, parts);
-        if (status == WEIR_OK)
-            status = launch(stream, WEIR__NET_KERNEL_square_fold, flat.count, folds);
+        int status = launch(stream, WEIR__NET_KERNEL_square_parts, tiles, parts);
+        if (status != WEIR_OK) return status;
+        status = launch(stream, WEIR__NET_KERNEL_square_fold, flat.count, folds);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 int weir__cuda_accumulate(struct weir_stream *stream, float *y, const float *x, uint64_t count) {
@@ -88,12 +88,12 @@ static int update(struct weir_stream *stream, enum weir__net_kernel kernel, void
                   uint32_t count) {
     struct weir__cuda_flat flat;
     void *arguments[] = {&flat, call, &verdict};
-    int status = WEIR_OK;
-    for (uint32_t i = 0; i < count && status == WEIR_OK; i += WEIR__CUDA_SPANS) {
+    for (uint32_t i = 0; i < count; i += WEIR__CUDA_SPANS) {
         uint64_t tiles = pack(spans + i, smaller(count - i, WEIR__CUDA_SPANS), false, &flat);
-        status = launch(stream, kernel, tiles, arguments);
+        int status = launch(stream, kernel, tiles, arguments);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* Factors as the reference makes them: in double, rounded once. */

@@ -225,9 +225,9 @@ static int run_instance_norm(const struct weir__op_call *call, struct weir__cuda
     norm->mean = call->out[1];
     norm->rstd = call->out[2];
     status = launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_sums, shape), norm);
-    if (status == WEIR_OK)
-        status = launch_fold(call, WEIR__NET_KERNEL_instance_moments, norm->channels, norm->rows,
-                             arguments);
+    if (status != WEIR_OK) return status;
+    status = launch_fold(call, WEIR__NET_KERNEL_instance_moments, norm->channels, norm->rows,
+                         arguments);
     if (status != WEIR_OK) return status;
     return launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_apply, shape), norm);
 }
@@ -253,9 +253,9 @@ static int run_instance_grad(const struct weir__op_call *call, struct weir__cuda
     if (status != WEIR_OK || is_empty(shape)) return status;
     grad->out = call->out[0];
     status = launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_grad_sums, shape), grad);
-    if (status == WEIR_OK)
-        status = launch_fold(call, WEIR__NET_KERNEL_instance_means, (uint64_t)grad->channels * 2,
-                             grad->rows, arguments);
+    if (status != WEIR_OK) return status;
+    status = launch_fold(call, WEIR__NET_KERNEL_instance_means, (uint64_t)grad->channels * 2,
+                         grad->rows, arguments);
     if (status != WEIR_OK) return status;
     return launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_grad, shape), grad);
 }

@@ -77,11 +77,11 @@ int weir__cuda_library_need(struct weir__device *device, enum weir__cuda_library
     struct weir__cuda_device *own = weir__cuda_device(device);
     struct weir__cuda_scope scope;
     int status = weir__cuda_scope_begin(own, &scope);
-    if (status == WEIR_OK) {
-        pthread_mutex_lock(&own->lock);
-        status = open_library(own, library, error);
-        pthread_mutex_unlock(&own->lock);
-    }
+    if (status != WEIR_OK) goto out;
+    pthread_mutex_lock(&own->lock);
+    status = open_library(own, library, error);
+    pthread_mutex_unlock(&own->lock);
+out:
     weir__cuda_scope_end(own, &scope);
     return status;
 }
@@ -99,8 +99,9 @@ int weir__cuda_library_try(struct weir__device *device, enum weir__cuda_library 
     *use = (struct weir__cuda_library_use){NULL, NULL};
     int status = weir__cuda_library_need(device, library, NULL);
     if (status == WEIR_ERR_NOT_FOUND || status == WEIR_ERR_UNSUPPORTED) return WEIR_OK;
-    if (status == WEIR_OK) read_use(weir__cuda_device(device), library, use);
-    return status;
+    if (status != WEIR_OK) return status;
+    read_use(weir__cuda_device(device), library, use);
+    return WEIR_OK;
 }
 
 int weir__cuda_library_use(struct weir__device *device, enum weir__cuda_library library,
@@ -127,9 +128,10 @@ static int check_convolutions(void *library, struct weir_error *error) {
     if (cudnn == NULL) return weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     cudnn->library = library;
     int status = weir__cudnn_find_functions(cudnn, error);
-    if (status == WEIR_OK)
-        status = weir__cudnn_need_products(cudnn->get_cuda_version() / 1000,
-                                           dlsym(library, "cudnnGetCudartVersion"), error);
+    if (status != WEIR_OK) goto out;
+    status = weir__cudnn_need_products(cudnn->get_cuda_version() / 1000,
+                                       dlsym(library, "cudnnGetCudartVersion"), error);
+out:
     weir__release(NULL, cudnn, 1, sizeof *cudnn);
     return status;
 }

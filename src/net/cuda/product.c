@@ -97,8 +97,8 @@ static int describe_matmul(const struct weir__op_shape *shape, struct weir__cuda
 static int measure_linear(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__cuda_matmul matmul;
     int status = describe_matmul(shape, &matmul);
-    if (status == WEIR_OK) status = weir__cuda_matmul_workspace(&matmul, workspace);
     if (status != WEIR_OK) return status;
+    if ((status = weir__cuda_matmul_workspace(&matmul, workspace)) != WEIR_OK) return status;
     return weir__add(*workspace, ALIGNMENT, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
@@ -136,8 +136,8 @@ static int measure_linear_pack(const struct weir__op_shape *shape, size_t *bytes
     *bytes = 0;
     if (shape->dtype != WEIR_BF16) return WEIR_OK;
     int status = count_bytes(shape->in, shape->out, sizeof(uint16_t), &weight);
-    if (status == WEIR_OK) status = count_bytes(shape->out, 1, sizeof(uint16_t), &bias);
     if (status != WEIR_OK) return status;
+    if ((status = count_bytes(shape->out, 1, sizeof(uint16_t), &bias)) != WEIR_OK) return status;
     bool has_bias = shape->op == WEIR__OP_linear && shape->has_bias;
     return weir__add(weight, has_bias ? bias : 0, bytes) ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }

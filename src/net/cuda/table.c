@@ -35,7 +35,8 @@ static int embedding(const struct weir__op_call *call) {
     struct weir__cuda_grid grid = weir__cuda_line(rows.count, WARPS, THREADS, 0);
     void *arguments[] = {&rows};
     int status = check_count(call, "rows", shape->in);
-    if (status == WEIR_OK) status = check_count(call, "columns", shape->out);
+    if (status != WEIR_OK) return status;
+    status = check_count(call, "columns", shape->out);
     if (status != WEIR_OK || rows.count == 0) return status;
     return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(embedding, shape), &grid, arguments);
 }
@@ -56,8 +57,8 @@ static int launch_embedding_grad(const struct weir__op_call *call,
     rows.blocks[1] = (uint32_t)tiles;
     int status =
         weir__net_launch(call->stream, WEIR__NET_KERNEL_embedding_clear, &clear, arguments);
-    if (status == WEIR_OK)
-        status = weir__net_launch(call->stream, WEIR__NET_KERNEL_embedding_link, &link, arguments);
+    if (status != WEIR_OK) return status;
+    status = weir__net_launch(call->stream, WEIR__NET_KERNEL_embedding_link, &link, arguments);
     if (status != WEIR_OK) return status;
     return weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(embedding_rows, call->shape), &rows,
                             arguments);
@@ -78,8 +79,9 @@ static int embedding_grad(const struct weir__op_call *call) {
                                              .width = (uint32_t)shape->out,
                                              .overwrite = call->overwrite};
     int status = check_count(call, "rows", shape->in);
-    if (status == WEIR_OK) status = check_count(call, "columns", shape->out);
-    if (status == WEIR_OK) status = check_count(call, "tokens", (int64_t)tokens_of(shape));
+    if (status != WEIR_OK) return status;
+    if ((status = check_count(call, "columns", shape->out)) != WEIR_OK) return status;
+    status = check_count(call, "tokens", (int64_t)tokens_of(shape));
     if (status != WEIR_OK || shape->in == 0 || shape->out == 0) return status;
     return launch_embedding_grad(call, &grad);
 }

@@ -168,10 +168,12 @@ static int add_layers(struct weir_model *model, const struct weir_gpt_options *o
     struct weir_attr head[] = {width, vocab, WEIR_ATTR_FLAG("tied", options->tied)};
     int status = weir_model_add(model, "gpt_embedding", NULL,
                                 (struct weir_attrs){WEIR__COUNT_OF(embedding), embedding}, faults);
-    for (uint32_t i = 0; status == WEIR_OK && i < options->layers; i++)
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < options->layers; i++) {
         status = weir_model_add(model, "gpt_block", NULL,
                                 (struct weir_attrs){WEIR__COUNT_OF(block), block}, faults);
-    if (status != WEIR_OK) return status;
+        if (status != WEIR_OK) return status;
+    }
     return weir_model_add(model, "gpt_head", NULL, (struct weir_attrs){WEIR__COUNT_OF(head), head},
                           faults);
 }

@@ -142,9 +142,8 @@ int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type
     layer->type = type;
     layer->index = model->layer_count;
     layer->ordinal = count_type(model, type);
-    status = name_layer(model, layer, name);
-    if (status == WEIR_OK)
-        status = weir__attrs_copy(&model->pool, type, layer->label, attrs, &layer->attrs, faults);
+    if ((status = name_layer(model, layer, name)) != WEIR_OK) return status;
+    status = weir__attrs_copy(&model->pool, type, layer->label, attrs, &layer->attrs, faults);
     if (status != WEIR_OK) return status;
     bool is_new = weir__name_set_find(&model->identities, layer->identity) == WEIR__NO_NAME;
     if (is_new && !weir__name_set_add(&model->identities, layer->identity, layer->index))

@@ -99,9 +99,12 @@ static void note_calls(struct measuring *m, struct program_times *times) {
 static int read_events(struct measuring *m, struct weir_stream *stream, uint32_t count) {
     const struct weir__device_calls *calls = stream->device->calls;
     int status = calls->stream_finish(stream);
-    for (uint32_t i = 0; status == WEIR_OK && i < count; i++)
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < count; i++) {
         status = calls->event_time(&m->watch.events[i], &m->watch.stamps[i]);
-    return status;
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 /** On the worker's thread, after a program has run. */
@@ -127,12 +130,13 @@ static int take_events(struct measuring *m, uint32_t count, struct weir_faults *
     struct weir__device *device = m->net->stages[0].at.stream->device;
     m->watch.events = weir__pool_take(&m->pool, count, sizeof *m->watch.events);
     if (m->watch.events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = WEIR_OK;
-    for (; status == WEIR_OK && m->event_count < count; m->event_count += status == WEIR_OK)
-        status = device->calls->event_init(device, &m->watch.events[m->event_count]);
-    if (status != WEIR_OK)
+    for (; m->event_count < count; m->event_count++) {
+        int status = device->calls->event_init(device, &m->watch.events[m->event_count]);
+        if (status == WEIR_OK) continue;
         weir_faults_add(faults, "events to measure by cannot be had: %s", weir_status_text(status));
-    return status;
+        return status;
+    }
+    return WEIR_OK;
 }
 
 static void release_events(struct measuring *m) {
@@ -261,20 +265,25 @@ static int note_outside(struct measuring *m) {
     return WEIR_OK;
 }
 
-static int run_steps(struct measuring *m, struct weir_faults *faults) {
+static int take_steps(struct measuring *m, struct weir_step_result *result) {
     const struct weir_profile_options *options = m->options;
-    struct weir_step_result result;
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < options->warm_up; i++) status = step(m, &result);
+    int status;
+    for (uint32_t i = 0; i < options->warm_up; i++)
+        if ((status = step(m, result)) != WEIR_OK) return status;
     uint64_t begin = weir__now_ns();
     m->counting = true;
-    while (status == WEIR_OK && m->steps < options->steps_most) {
+    for (; m->steps < options->steps_most; m->steps++) {
         bool long_enough = (double)(weir__now_ns() - begin) * 1e-9 >= options->seconds;
         if (m->steps >= options->steps_least && long_enough) break;
-        status = step(m, &result);
-        if (status == WEIR_OK) status = note_outside(m);
-        m->steps += status == WEIR_OK;
+        if ((status = step(m, result)) != WEIR_OK) return status;
+        if ((status = note_outside(m)) != WEIR_OK) return status;
     }
+    return WEIR_OK;
+}
+
+static int run_steps(struct measuring *m, struct weir_faults *faults) {
+    struct weir_step_result result;
+    int status = take_steps(m, &result);
     if (status != WEIR_OK)
         weir_faults_add(faults, "a step failed while it was measured: %s",
                         result.error.message[0] != '\0' ? result.error.message
@@ -386,8 +395,8 @@ static int measure(struct measuring *m, const struct weir_model *model,
     const struct weir__instance *instance = instance_of(m->net, m->profile->shown.rows);
     assert(instance != NULL);
     status = take_room(m, instance, faults);
-    if (status == WEIR_OK) status = make_data(m);
     if (status != WEIR_OK) return status;
+    if ((status = make_data(m)) != WEIR_OK) return status;
     m->net->stages[0].watch = &m->watch;
     status = run_steps(m, faults);
     m->net->stages[0].watch = NULL;
@@ -418,12 +427,13 @@ int weir_profile_new(const struct weir_model *model, const struct weir_profile_o
     status = weir__profile_acquire(options->net.pipe.allocator, model->layer_count, &made);
     if (status != WEIR_OK) return status;
     status = weir__profile_identity(made, model, &options->net, !options->bytes_only);
-    if (status == WEIR_OK) status = measure_all(made, model, options, faults);
-    if (status != WEIR_OK) {
-        weir_profile_destroy(&made->shown);
-        return status;
-    }
+    if (status != WEIR_OK) goto fail;
+    if ((status = measure_all(made, model, options, faults)) != WEIR_OK) goto fail;
     weir__profile_optimizer(made, &options->net.optimizer);
     *profile = &made->shown;
     return WEIR_OK;
+
+fail:
+    weir_profile_destroy(&made->shown);
+    return status;
 }

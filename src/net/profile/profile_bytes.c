@@ -69,10 +69,11 @@ static int fill_saved(const struct graphs *graphs) {
     bool *own = weir__pool_take(graphs->pool, graph->value_count, sizeof *own);
     if (own == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     note_own(graphs, own);
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < graph->value_count; i++)
-        status = add_saved(graphs, graph->values[i], own[i]);
-    return status;
+    for (uint32_t i = 0; i < graph->value_count; i++) {
+        int status = add_saved(graphs, graph->values[i], own[i]);
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 /* ---- parameters ---- */
@@ -203,8 +204,9 @@ static int fill_alone(struct graphs *graphs, const struct weir_net_options *opti
     struct weir_layer_cost *layer = &graphs->profile->layers[index];
     struct weir__slices slices;
     int status = weir__slice(&stage->graph, &slices);
-    if (status == WEIR_OK) status = rounded(stage->graph.output, graphs->rows, &layer->border);
     if (status != WEIR_OK) return status;
+    if ((status = rounded(stage->graph.output, graphs->rows, &layer->border)) != WEIR_OK)
+        return status;
     layer->no_backward = stage->no_backward;
     graphs->profile->kernels[index] = count_live(graphs->slices.graph, index);
     if (stage->graph.output->requires_grad && index + 1 < graphs->layers)
@@ -247,10 +249,10 @@ static int fill_skips(const struct graphs *graphs) {
         skips[s].name = weir__pool_text(pool, from->name);
         skips[s].source = from->source_layer;
         int status = weir__tensor_bytes(&from->tensor, graphs->rows, &bytes);
-        if (status == WEIR_OK && !weir__round_up(bytes, WEIR__CACHE_LINE, &bytes))
-            status = WEIR_ERR_OVERFLOW;
-        if (status == WEIR_OK) status = fill_readers(graphs, from, &skips[s]);
         if (status != WEIR_OK) return status;
+        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
+        if (status != WEIR_OK) return status;
+        if ((status = fill_readers(graphs, from, &skips[s])) != WEIR_OK) return status;
         if (skips[s].name == NULL || skips[s].name_space == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         skips[s].bytes = bytes;
         skips[s].differentiable = from->value != NULL && from->value->requires_grad;
@@ -288,12 +290,13 @@ static int compile(struct graphs *graphs, const struct weir_model *model,
 
 static int fill(struct graphs *graphs, const struct weir_net_options *options, bool *last) {
     int status = fill_saved(graphs);
-    if (status == WEIR_OK) status = fill_parameters(graphs, options->pipe.infer_only);
-    if (status == WEIR_OK) status = fill_copies(graphs);
-    if (status == WEIR_OK) status = fill_skips(graphs);
-    for (uint32_t i = 0; status == WEIR_OK && i < graphs->layers; i++)
-        status = fill_alone(graphs, options, i, last);
-    return status;
+    if (status != WEIR_OK) return status;
+    if ((status = fill_parameters(graphs, options->pipe.infer_only)) != WEIR_OK) return status;
+    if ((status = fill_copies(graphs)) != WEIR_OK) return status;
+    if ((status = fill_skips(graphs)) != WEIR_OK) return status;
+    for (uint32_t i = 0; i < graphs->layers; i++)
+        if ((status = fill_alone(graphs, options, i, last)) != WEIR_OK) return status;
+    return WEIR_OK;
 }
 
 int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_model *model,
@@ -308,9 +311,11 @@ int weir__profile_bytes(struct weir__profile_state *profile, const struct weir_m
     struct weir__graph *graph = &graphs.whole.stages[0].graph;
     bool *last = weir__pool_take(pool, graph->node_count, sizeof *last);
     status = last == NULL ? WEIR_ERR_OUT_OF_MEMORY : weir__slice(graph, &graphs.slices);
-    if (status == WEIR_OK)
-        status = weir__net_check_kernels(&graphs.whole, &graphs.slices, profile->backend, faults);
-    if (status == WEIR_OK) status = fill(&graphs, options, last);
+    if (status != WEIR_OK) goto out;
+    status = weir__net_check_kernels(&graphs.whole, &graphs.slices, profile->backend, faults);
+    if (status != WEIR_OK) goto out;
+    status = fill(&graphs, options, last);
+out:
     weir__network_clean_up(&graphs.alone);
     weir__network_clean_up(&graphs.whole);
     *recomputed_last = last;

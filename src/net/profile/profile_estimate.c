@@ -62,15 +62,16 @@ int weir_profile_estimate(const struct weir_model *model, const struct weir_net_
     if (status != WEIR_OK) return status;
     struct weir__profile_state *own = (struct weir__profile_state *)made;
     status = find_facts(own, model, faults, &facts);
-    for (uint32_t i = 0; status == WEIR_OK && i < model->layer_count; i++)
+    if (status != WEIR_OK) {
+        weir_profile_destroy(made);
+        return status;
+    }
+    for (uint32_t i = 0; i < model->layer_count; i++)
         estimate_layer(&own->layers[i], forward_of(own, i, &own->layers[i], made->rows, facts));
     made->costs.task_seconds =
         own->backend == WEIR__BACKEND_CUDA ? WEIR__ROOF_GPU_TASK : WEIR__ROOF_CPU_TASK;
-    if (status == WEIR_OK)
-        *profile = made;
-    else
-        weir_profile_destroy(made);
-    return status;
+    *profile = made;
+    return WEIR_OK;
 }
 
 /* ---- from other rows ---- */
@@ -149,10 +150,11 @@ int weir_profile_scale(const struct weir_model *model, const struct weir_net_opt
     struct between at = find_between(known, fits ? count : 0, made->rows);
     status = fits ? find_facts((struct weir__profile_state *)made, model, faults, &facts)
                   : WEIR_ERR_CONFIG;
-    if (status == WEIR_OK) scale_layers((struct weir__profile_state *)made, &at, facts);
-    if (status == WEIR_OK)
-        *profile = made;
-    else
+    if (status != WEIR_OK) {
         weir_profile_destroy(made);
-    return status;
+        return status;
+    }
+    scale_layers((struct weir__profile_state *)made, &at, facts);
+    *profile = made;
+    return WEIR_OK;
 }

@@ -59,9 +59,10 @@ static int machine_facts(const struct weir_allocator *allocator,
     struct weir__machine *machine;
     *facts = (struct weir__machine_facts){.model = "unknown", .usable_cores = 1};
     int status = weir__machine_new(allocator, &machine);
-    if (status == WEIR_OK) weir__machine_facts(machine, facts);
-    if (status == WEIR_OK) weir__machine_destroy(machine);
-    return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
+    if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
+    weir__machine_facts(machine, facts);
+    weir__machine_destroy(machine);
+    return WEIR_OK;
 }
 
 /** Of a worker: as asked, or the usable cores divided among the workers. */
@@ -224,9 +225,9 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
         weir_faults_add(&own, "the profile is of %s: measure again",
                         profile->infer_only ? "inference" : "training");
     for (uint32_t i = 0; i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
-    status = own.count > 0 ? WEIR_ERR_CONFIG : WEIR_OK;
+    bool fits = own.count == 0;
     weir_faults_clean_up(&own);
-    if (status == WEIR_OK)
-        weir__profile_optimizer((struct weir__profile_state *)profile, &options->optimizer);
-    return status;
+    if (!fits) return WEIR_ERR_CONFIG;
+    weir__profile_optimizer((struct weir__profile_state *)profile, &options->optimizer);
+    return WEIR_OK;
 }

@@ -146,7 +146,9 @@ int weir_net_search(struct weir_planner *planner, const struct weir_model *model
     if (options.link.latency == 0 && options.link.seconds_per_byte == 0)
         options.link = weir_net_link(net);
     int status = fill_chunks(&pool, net, &options, faults);
-    if (status == WEIR_OK) status = weir_planner_search(planner, &options, faults, result);
+    if (status != WEIR_OK) goto out;
+    status = weir_planner_search(planner, &options, faults, result);
+out:
     weir__pool_clean_up(&pool);
     return status;
 }

@@ -76,11 +76,14 @@ static int look_up(const struct weir_model *model, const struct weir_net_options
     const struct weir_allocator *allocator = options->pipe.allocator;
     bool *no_backward = weir__acquire(allocator, options->stages, sizeof *no_backward);
     uint32_t *workers = weir__acquire(allocator, options->stages, sizeof *workers);
-    int status = no_backward == NULL || workers == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    if (status == WEIR_OK) status = find_frozen(model, options, balance, faults, no_backward);
-    if (status == WEIR_OK) status = find_workers(options, no_backward, faults, workers);
-    for (uint32_t s = 0; status == WEIR_OK && s < options->stages; s++)
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (no_backward == NULL || workers == NULL) goto out;
+    status = find_frozen(model, options, balance, faults, no_backward);
+    if (status != WEIR_OK) goto out;
+    if ((status = find_workers(options, no_backward, faults, workers)) != WEIR_OK) goto out;
+    for (uint32_t s = 0; s < options->stages; s++)
         if (is_gpu(&options->pipe, workers[s])) backends[s] = WEIR__BACKEND_CUDA;
+out:
     weir__release(allocator, workers, options->stages, sizeof *workers);
     weir__release(allocator, no_backward, options->stages, sizeof *no_backward);
     return status;

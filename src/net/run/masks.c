@@ -19,20 +19,20 @@ static void fill_mask(const struct weir__dropout_site *dropout, uint64_t seed, u
 int weir_net_masks(const struct weir_net *net, uint64_t mini_batch, int64_t rows,
                    weir_mask_fn *visit, void *context) {
     if (rows < 1) return WEIR_ERR_ARGUMENT;
-    int status = WEIR_OK;
-    for (uint32_t d = 0; status == WEIR_OK && d < net->network.dropout_count; d++) {
+    for (uint32_t d = 0; d < net->network.dropout_count; d++) {
         const struct weir__dropout_site *dropout = &net->network.dropouts[d];
         struct weir_tensor shape = dropout->tensor;
         shape.dtype = WEIR_U8;
         shape.differentiable = false;
         size_t bytes;
-        status = weir__tensor_bytes(&shape, rows, &bytes);
+        int status = weir__tensor_bytes(&shape, rows, &bytes);
         if (status != WEIR_OK) return status;
         uint8_t *mask = weir__acquire(net->allocator, bytes, 1);
         if (mask == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         fill_mask(dropout, net->seed, mini_batch, rows, (int64_t)bytes / rows, mask);
         status = visit(context, dropout->name, &shape, rows, mask);
         weir__release(net->allocator, mask, bytes, 1);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }

@@ -68,8 +68,8 @@ static int cut(struct weir_net *net, const struct weir_net_options *options,
     if (net->balance == NULL || net->backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__partition_model(net->model, options->dtype, options->stages,
                                        options->balance, net->balance, faults);
-    if (status == WEIR_OK)
-        status = weir__net_backends(net->model, options, net->balance, faults, net->backends);
+    if (status != WEIR_OK) return status;
+    status = weir__net_backends(net->model, options, net->balance, faults, net->backends);
     if (status != WEIR_OK) return status;
     return weir__net_check_dtype(options->dtype, net->backends, options->stages, faults);
 }
@@ -91,7 +91,7 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
                        struct weir_faults *faults) {
     struct weir__pool *pool = &net->network.pool;
     uint32_t count = net->network.stage_count;
-    int kernels = WEIR_OK, status = WEIR_OK;
+    int kernels = WEIR_OK;
     net->stages = weir__pool_take(pool, count, sizeof net->stages[0]);
     struct weir_stage *list = weir__pool_take(pool, count, sizeof list[0]);
     if (net->stages == NULL || list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -106,17 +106,17 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
                                             .backend = net->backends[s]};
         stage->optimizer = options->optimizer;
         stage->seed = options->seed;
-        if (status == WEIR_OK) status = weir__stage_init(stage, &net->network, s);
-        if (status == WEIR_OK && kernels == WEIR_OK)
+        int status = weir__stage_init(stage, &net->network, s);
+        if (status != WEIR_OK) return status;
+        if (kernels == WEIR_OK)
             kernels =
                 weir__net_check_kernels(&net->network, &stage->slices, net->backends[s], faults);
-        if (status == WEIR_OK)
-            status = weir__stage_describe(stage, &net->network, s, net->infer_only, &list[s]);
+        status = weir__stage_describe(stage, &net->network, s, net->infer_only, &list[s]);
+        if (status != WEIR_OK) return status;
     }
-    if (status == WEIR_OK) status = kernels;
     net->pipe_options.stages = list;
     net->pipe_options.stage_count = count;
-    return status;
+    return kernels;
 }
 
 static int make_inputs(struct weir_net *net) {
@@ -156,11 +156,11 @@ static int set_up(struct weir_net *net, const struct weir_model *model,
     net->infer_only = options->pipe.infer_only;
     net->rows_max = largest_rows(&options->pipe);
     net->pipe_options = options->pipe;
-    status = cut(net, options, faults);
-    if (status == WEIR_OK) status = compile(net, options, faults);
-    if (status == WEIR_OK) status = make_stages(net, options, faults);
-    if (status == WEIR_OK) status = weir__net_check_libraries(net, faults);
-    return status == WEIR_OK ? make_inputs(net) : status;
+    if ((status = cut(net, options, faults)) != WEIR_OK) return status;
+    if ((status = compile(net, options, faults)) != WEIR_OK) return status;
+    if ((status = make_stages(net, options, faults)) != WEIR_OK) return status;
+    if ((status = weir__net_check_libraries(net, faults)) != WEIR_OK) return status;
+    return make_inputs(net);
 }
 
 static int new_without_pipe(const struct weir_model *model, const struct weir_net_options *options,
@@ -280,27 +280,29 @@ static int share_parameter(struct weir_net *net, const struct weir__parameter_de
     struct weir__net_stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
     int status = share_array(net, copy, at(b->at.parameters, copy->offset),
                              at(a->at.parameters, from->offset), held, bytes);
-    if (net->infer_only || copy->frozen) return status;
-    for (uint32_t k = 0; status == WEIR_OK && k < weir__optimizer_arrays(&net->optimizer); k++)
+    if (status != WEIR_OK || net->infer_only || copy->frozen) return status;
+    for (uint32_t k = 0; k < weir__optimizer_arrays(&net->optimizer); k++) {
         status = share_array(
             net, copy, at(b->at.optimizer, k * b->compiled->trainable_bytes + copy->offset),
             at(a->at.optimizer, k * a->compiled->trainable_bytes + from->offset), held, bytes);
-    return status;
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
 
 int weir_net_share(struct weir_net *net) {
     const struct weir__network *network = &net->network;
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < network->parameter_count; i++) {
+    for (uint32_t i = 0; i < network->parameter_count; i++) {
         const struct weir__parameter_decl *copy = &network->parameters[i];
         if (copy->original == WEIR__NONE) continue;
         size_t bytes = (size_t)copy->count * weir_dtype_bytes(weir__exact_dtype(net->dtype));
         void *held = weir__acquire(net->allocator, bytes, 1);
         if (held == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        status = share_parameter(net, copy, held, bytes);
+        int status = share_parameter(net, copy, held, bytes);
         weir__release(net->allocator, held, bytes, 1);
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
 }
 
 /* ---- steps ---- */
@@ -388,8 +390,8 @@ static int run(struct weir_net *net, const struct weir_net_batch *batch, bool tr
     struct weir_step step = WEIR_STEP_INIT;
     memset(result, 0, sizeof *result);
     int status = check_places(net, batch, &result->error);
-    if (status == WEIR_OK) status = weir__net_check_indices(net, batch, &result->error);
     if (status != WEIR_OK) return status;
+    if ((status = weir__net_check_indices(net, batch, &result->error)) != WEIR_OK) return status;
     if (batch->input == NULL || (train && batch->target == NULL && net->has_loss))
         return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "a batch needs an input%s",
                           train ? " and a target" : "");

@@ -27,8 +27,9 @@ static int take_lasting(const struct weir__program_run *run, const struct weir__
     call->packed = memory;
     if (holds(lasting, run->step)) return WEIR_OK;
     int status = node->kernel->pack(call, memory);
-    if (status == WEIR_OK) lasting->packed_in = run->step;
-    return status;
+    if (status != WEIR_OK) return status;
+    lasting->packed_in = run->step;
+    return WEIR_OK;
 }
 
 /** Before the i-th call. */
@@ -39,28 +40,31 @@ static int stamp(const struct weir__program_run *run, uint32_t i) {
     return WEIR_OK;
 }
 
+static int run_call(const struct weir__program_run *run, const struct weir__planned_call *planned,
+                    uint32_t i, struct weir__op_call *call) {
+    const void *in[WEIR__NODE_IN_MAX];
+    void *out[WEIR__NODE_OUT_MAX];
+    int status = run->stamps == NULL ? WEIR_OK : stamp(run, i);
+    if (status != WEIR_OK || (planned->to_output && !run->output_wanted)) return status;
+    for (uint32_t k = 0; k < planned->in_count; k++) in[k] = resolve(run, &planned->in[k]);
+    for (uint32_t k = 0; k < planned->out_count; k++)
+        out[k] = (void *)resolve(run, &planned->out[k]);
+    call->in = in;
+    call->out = out;
+    call->workspace = (void *)resolve(run, &planned->workspace);
+    call->shape = &planned->node->shape;
+    call->state = planned->node->state;
+    if (planned->node->lasting != NULL) status = take_lasting(run, planned->node, call);
+    return status != WEIR_OK ? status : planned->node->kernel->run(call);
+}
+
 int weir__program_run(const struct weir__program *program, const struct weir__program_run *run,
                       const struct weir__planned_call **failed) {
     struct weir__op_call call = run->call;
-    const void *in[WEIR__NODE_IN_MAX];
-    void *out[WEIR__NODE_OUT_MAX];
-    call.in = in;
-    call.out = out;
     for (uint32_t i = 0; i < program->call_count; i++) {
-        const struct weir__planned_call *planned = &program->calls[i];
-        int status = run->stamps == NULL ? WEIR_OK : stamp(run, i);
-        if (status == WEIR_OK && planned->to_output && !run->output_wanted) continue;
-        for (uint32_t k = 0; k < planned->in_count; k++) in[k] = resolve(run, &planned->in[k]);
-        for (uint32_t k = 0; k < planned->out_count; k++)
-            out[k] = (void *)resolve(run, &planned->out[k]);
-        call.workspace = (void *)resolve(run, &planned->workspace);
-        call.shape = &planned->node->shape;
-        call.state = planned->node->state;
-        if (status == WEIR_OK && planned->node->lasting != NULL)
-            status = take_lasting(run, planned->node, &call);
-        if (status == WEIR_OK) status = planned->node->kernel->run(&call);
+        int status = run_call(run, &program->calls[i], i, &call);
         if (status == WEIR_OK) continue;
-        *failed = planned;
+        *failed = &program->calls[i];
         return status;
     }
     return run->stamps == NULL ? WEIR_OK : stamp(run, program->call_count);

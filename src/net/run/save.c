@@ -304,15 +304,23 @@ static void copy_entry(const struct weir__safetensors *file, const struct entry 
 
 static int copy_entries(const struct weir__safetensors *file, const struct entries *entries,
                         const struct weir_net *net) {
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < entries->count; i++) {
+    for (uint32_t i = 0; i < entries->count; i++) {
         const struct entry *entry = &entries->list[i];
         copy_entry(file, entry);
-        if (entry->data != entry->place)
-            status = weir_pipe_write(net->pipe, entry->parameter.stage, entry->place, entry->data,
+        if (entry->data == entry->place) continue;
+        int status = weir_pipe_write(net->pipe, entry->parameter.stage, entry->place, entry->data,
                                      entry_bytes(entry));
+        if (status != WEIR_OK) return status;
     }
-    return status;
+    return WEIR_OK;
+}
+
+static int take_values(const struct weir__safetensors *file, struct entries *entries,
+                       struct weir_net *net) {
+    int status = bring_entries(entries, net, false);
+    if (status != WEIR_OK) return status;
+    if ((status = copy_entries(file, entries, net)) != WEIR_OK) return status;
+    return weir_net_share(net);
 }
 
 int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
@@ -337,9 +345,7 @@ int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *
         status = WEIR_ERR_SHAPE;
         goto clean_up;
     }
-    status = bring_entries(&entries, net, false);
-    if (status == WEIR_OK) status = copy_entries(file, &entries, net);
-    if (status == WEIR_OK) status = weir_net_share(net);
+    status = take_values(file, &entries, net);
     if (status != WEIR_OK) {
         weir_faults_add(faults, "parameters cannot be brought to their stages: %s",
                         weir_status_text(status));

@@ -58,8 +58,8 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
     int status = WEIR_OK;
     if (instance == NULL) {
         status = grow_instances(stage);
-        if (status == WEIR_OK) status = weir__instance_new(&stage->plan, rows, &instance);
         if (status != WEIR_OK) return status;
+        if ((status = weir__instance_new(&stage->plan, rows, &instance)) != WEIR_OK) return status;
         stage->instances[stage->instance_count++] = instance;
     }
     status = weir__instance_plan(&stage->plan, instance, programs_of(bytes->phases));

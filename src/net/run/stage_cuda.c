@@ -37,22 +37,25 @@ int weir__stage_init_cuda(struct weir__net_stage *stage, struct weir__network *n
 /** In the order of a CPU: uses within the stage, then those of all stages. */
 static int fold_uses(const struct weir__net_stage *stage, const struct weir_task *task) {
     const struct weir__graph *graph = &stage->compiled->graph;
-    int status = WEIR_OK;
-    for (uint32_t i = 0; status == WEIR_OK && i < graph->accumulator_count; i++) {
+    int status;
+    for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         const struct weir__accumulator *use = &graph->accumulators[i];
         const struct weir__parameter_decl *parameter = &stage->network->parameters[use->parameter];
         if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
         status = weir__cuda_accumulate(task->stream, at(task->gradients, parameter->offset),
                                        at(task->gradients, use->offset), parameter->count);
+        if (status != WEIR_OK) return status;
     }
     for (uint32_t t = 0; t < task->tied_count; t++) {
         const struct weir__parameter_decl *parameter = &stage->network->parameters[stage->tied[t]];
         if (parameter->original != WEIR__NONE) continue;
-        for (uint32_t u = 1; status == WEIR_OK && u < task->tied[t].use_count; u++)
+        for (uint32_t u = 1; u < task->tied[t].use_count; u++) {
             status = weir__cuda_accumulate(task->stream, task->tied[t].gradients[0],
                                            task->tied[t].gradients[u], parameter->count);
+            if (status != WEIR_OK) return status;
+        }
     }
-    return status;
+    return WEIR_OK;
 }
 
 int weir__stage_norm_cuda(struct weir__net_stage *stage, const struct weir_task *task) {
@@ -110,8 +113,11 @@ static const float *gradients_of(const struct weir__net_stage *stage, const stru
 
 int weir__stage_update_cuda(struct weir__net_stage *stage, const struct weir_task *task) {
     int status = update_spans(stage, task, stage->spans, stage->own_count, task->gradients);
-    for (uint32_t i = stage->own_count; status == WEIR_OK && i < stage->span_count; i++)
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = stage->own_count; i < stage->span_count; i++) {
         status = update_spans(stage, task, &stage->spans[i], 1,
                               gradients_of(stage, task, &stage->spans[i]));
-    return status;
+        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
 }
