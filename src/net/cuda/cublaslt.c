@@ -232,14 +232,15 @@ int weir__cublaslt_matmul_new(void *products, const struct weir__cuda_matmul *ma
     if (plan == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int result = describe(lt, matmul, plan);
     status = status_of(lt, "cublasLtMatmulDescCreate", result, failure);
-    if (status == WEIR_OK) {
-        result = choose(lt, matmul, workspace, plan);
-        status = status_of(lt, "cublasLtMatmulAlgoGetHeuristic", result, failure);
-    }
-    if (status == WEIR_OK)
-        *to = plan;
-    else
-        weir__cublaslt_matmul_destroy(products, plan);
+    if (status != WEIR_OK) goto fail;
+    result = choose(lt, matmul, workspace, plan);
+    status = status_of(lt, "cublasLtMatmulAlgoGetHeuristic", result, failure);
+    if (status != WEIR_OK) goto fail;
+    *to = plan;
+    return WEIR_OK;
+
+fail:
+    weir__cublaslt_matmul_destroy(products, plan);
     return status;
 }
 
