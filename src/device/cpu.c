@@ -38,6 +38,7 @@ static size_t page_bytes(void) {
 
 /* Maps `bytes` at a huge page's boundary: asks for one huge page more and gives the ends back. */
 static void *map_aligned(size_t bytes) {
+    assert(bytes % page_bytes() == 0);
     size_t whole;
     if (!weir__add(bytes, WEIR__HUGE_PAGE, &whole)) return NULL;
     char *start = mmap(NULL, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -47,6 +48,7 @@ static void *map_aligned(size_t bytes) {
     /* Unmapping an end fails only at the limit on mappings; then it merely stays reserved. */
     if (before > 0) (void)munmap(start, before);
     if (after > 0) (void)munmap(start + before + bytes, after);
+    assert(((uintptr_t)(start + before) & (WEIR__HUGE_PAGE - 1)) == 0);
     return start + before;
 }
 
@@ -140,6 +142,7 @@ static int cpu_stream_finish(struct weir_stream *stream) {
 }
 
 static int cpu_event_init(struct weir__device *device, struct weir__event *event) {
+    assert(device != NULL && event != NULL);
     *event = (struct weir__event){.device = device};
     return WEIR_OK;
 }
@@ -168,6 +171,7 @@ static int cpu_event_query(struct weir__event *event, bool *done) {
 }
 
 static int cpu_event_time(struct weir__event *event, uint64_t *ns) {
+    assert(event->ready_ns > 0);
     *ns = event->ready_ns;
     return WEIR_OK;
 }
@@ -187,12 +191,14 @@ static int cpu_copy(struct weir_stream *stream, void *destination, const void *s
 }
 
 static int cpu_copy_set(struct weir_stream *stream, const struct weir__copy_set *set) {
+    assert(set->count == 0 || set->items != NULL);
     for (uint32_t i = 0; i < set->count; i++)
         cpu_copy(stream, set->items[i].to, set->items[i].from, set->items[i].bytes);
     return WEIR_OK;
 }
 
 static bool cpu_reaches(struct weir__device *device, struct weir__device *other) {
+    assert(device != NULL && other != NULL);
     return other->memory == device->memory;
 }
 
@@ -211,6 +217,7 @@ size_t weir__copy_stream_min(uint64_t last_cache_bytes) {
  * first. The destination is aligned; the source may lie anywhere. Asking for the source's lines
  * early is worth 10 to 20%; asking beyond its end is harmless. */
 static void copy_past_cache(void *destination, const void *source, size_t bytes) {
+    assert((uintptr_t)destination % WEIR__CACHE_LINE == 0);
     enum { VECTORS_PER_LINE = WEIR__CACHE_LINE / sizeof(weir__vector), AHEAD_BYTES = 2048 };
     size_t lines = bytes / WEIR__CACHE_LINE;
     weir__vector *to = destination;
@@ -282,6 +289,7 @@ int weir__cpu_probe(uint32_t ordinal, struct weir_error *error) {
 /* Every ordinal is the same processor; which cores a worker gets is src/place's to say. */
 int weir__cpu_open(const char *name, uint32_t ordinal, const struct weir_allocator *allocator,
                    struct weir_error *error, struct weir__device **device) {
+    assert(name != NULL && device != NULL);
     (void)ordinal, (void)error;
     struct weir__device *made = weir__acquire(allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;

@@ -24,6 +24,7 @@ void weir__cuda_note(struct weir__cuda_device *device, const struct weir__cuda_f
 }
 
 int weir__cuda_check(struct weir__cuda_device *device, const char *call, int result) {
+    assert(call != NULL);
     if (result == WEIR__CUDA_SUCCESS) return WEIR_OK;
     const struct weir__cuda_failure failure = {call, result, NULL};
     weir__cuda_note(device, &failure);
@@ -51,6 +52,7 @@ static void cuda_explain(struct weir__device *device, char *text, size_t capacit
 /* ---- the current context ---- */
 
 int weir__cuda_scope_begin(struct weir__cuda_device *device, struct weir__cuda_scope *scope) {
+    assert(device != NULL && scope != NULL);
     *scope = (struct weir__cuda_scope){0};
     bool known = device->driver.context_get_current(&scope->former) == WEIR__CUDA_SUCCESS;
     if (known && scope->former == device->context) return WEIR_OK;
@@ -73,6 +75,7 @@ static int cuda_enter(struct weir__device *device) {
 /* ---- opening and closing ---- */
 
 static int refuse(const struct weir__cuda_device *device, struct weir_error *error, int status) {
+    assert(status != WEIR_OK);
     char text[160];
     if (device->failure.call == NULL) return status;
     weir__cuda_text(&device->driver, device->failure.call, device->failure.result, text,
@@ -140,6 +143,7 @@ static int open_context(struct weir__cuda_device *device, struct weir_error *err
 }
 
 static int try_gpu(struct weir__cuda_device *device, uint32_t ordinal, struct weir_error *error) {
+    assert(device->context == NULL);
     int status = weir__cuda_driver_find(&device->driver, ordinal, error);
     if (status != WEIR_OK) return status;
     if ((status = weir__cuda_modules_check(&device->driver, error)) != WEIR_OK) return status;

@@ -19,6 +19,8 @@ static const struct kind kinds[] = {
     {"cuda", weir__cuda_open, weir__cuda_probe, weir__cuda_reach, true, false},
 };
 
+_Static_assert(WEIR__COUNT_OF(kinds) == 2, "find names all kinds");
+
 enum { ORDINAL_DIGITS_MAX = 6 };
 
 static bool is_lower(char c) {
@@ -27,6 +29,7 @@ static bool is_lower(char c) {
 
 /* "kind" or "kind:N": the kind's length and N. False for anything else. */
 static bool parse(const char *name, size_t *kind_length, uint32_t *ordinal) {
+    assert(name != NULL);
     size_t length = 0;
     while (is_lower(name[length])) length++;
     if (length == 0) return false;
@@ -42,6 +45,7 @@ static bool parse(const char *name, size_t *kind_length, uint32_t *ordinal) {
 }
 
 static const struct kind *find_kind(const char *name, size_t length) {
+    assert(name != NULL && length > 0);
     for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++)
         if (strlen(kinds[i].name) == length && strncmp(kinds[i].name, name, length) == 0)
             return &kinds[i];
@@ -69,6 +73,7 @@ uint64_t weir__device_reach(const char *name) {
 /* The name's row and number, or why there is none. */
 static int find(const char *name, struct weir_error *error, const struct kind **kind,
                 uint32_t *ordinal) {
+    assert(kind != NULL && ordinal != NULL);
     size_t length;
     if (name == NULL || strlen(name) >= sizeof((struct weir__device *)0)->name ||
         !parse(name, &length, ordinal))

@@ -15,6 +15,7 @@
 
 /* Bits of those that it reaches; a question that fails is a no. */
 static uint64_t find_reached(const struct weir__cuda_driver *driver, int device, uint32_t count) {
+    assert(count < 64);
     uint64_t reached = 0;
     for (uint32_t g = 0; g < count; g++) {
         int peer, can = 0;
@@ -44,6 +45,7 @@ uint64_t weir__cuda_reach(uint32_t ordinal) {
 /* A CUresult, and by which call. */
 static int look_at(const struct weir__cuda_driver *driver, uint32_t ordinal, uint32_t count,
                    struct weir__gpu *gpu, const char **call) {
+    assert(ordinal < count);
     int device = 0, result;
     size_t bytes = 0;
 #define ASK(symbol, expression)                                                                    \
@@ -135,6 +137,7 @@ const struct weir__gpu_library *weir__gpu_library_at(uint32_t index) {
 }
 
 const struct weir__gpu_library *weir__gpu_library_named(const char *name) {
+    assert(name != NULL);
     const struct weir__gpu_library *library = libraries;
     while (strcmp(library->name, name) != 0) library++;
     assert(library < libraries + WEIR__COUNT_OF(libraries));
@@ -143,6 +146,7 @@ const struct weir__gpu_library *weir__gpu_library_named(const char *name) {
 
 /* 0: it does not say. */
 static uint64_t ask_version(const struct weir__gpu_library *library, void *opened) {
+    assert(opened != NULL);
     void *symbol = dlsym(opened, library->version_symbol);
     int (*by_pointer)(int *), (*by_parts)(int *, int *), version = 0, minor = 0;
     size_t (*by_value)(void);
@@ -185,6 +189,7 @@ static void *open_any(const struct weir__gpu_library *library, int flags,
 
 static void look_into(const struct weir__gpu_library *library, void *opened,
                       struct weir__gpu_library_facts *facts) {
+    assert(opened != NULL && facts->file != NULL);
     uint64_t version = ask_version(library, opened);
     facts->state = version == 0               ? WEIR__LIBRARY_BROKEN
                    : version < library->least ? WEIR__LIBRARY_OLD
@@ -197,6 +202,7 @@ static void look_into(const struct weir__gpu_library *library, void *opened,
 
 void weir__gpu_library_find(const struct weir__gpu_library *library,
                             struct weir__gpu_library_facts *facts) {
+    assert(library != NULL && facts != NULL);
     void *opened = open_any(library, RTLD_LAZY | RTLD_LOCAL, facts);
     if (opened == NULL) return;
     look_into(library, opened, facts);
@@ -220,6 +226,7 @@ static int refuse_missing(const struct weir__gpu_library *library, struct weir_e
 /* It has threads and memory of its own, and is not unloaded under them: RTLD_NODELETE. */
 int weir__gpu_library_open(const struct weir__gpu_library *library, void **opened,
                            struct weir_error *error) {
+    assert(library != NULL && opened != NULL);
     struct weir__gpu_library_facts facts;
     *opened = open_any(library, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE, &facts);
     if (*opened == NULL) return refuse_missing(library, error);

@@ -90,6 +90,7 @@ static const char *way_out(int number) {
 }
 
 const char *weir__path_text(const char *path, char text[96]) {
+    assert(path != NULL);
     size_t length = strlen(path);
     if (length < 96) return path;
     snprintf(text, 96, "...%s", path + length - 92);
@@ -97,6 +98,7 @@ const char *weir__path_text(const char *path, char text[96]) {
 }
 
 int weir__io_fail(const struct weir__io *io, int number, const char *what, const char *path) {
+    assert(number != 0 && what != NULL);
     char shortened[96], reason_memory[96];
     const char *place = weir__path_text(path, shortened);
     const char *reason = strerror_r(number, reason_memory, sizeof reason_memory);
@@ -121,6 +123,7 @@ int weir__io_open(const struct weir__io *io, const char *path, int flags, unsign
 /* At an offset, or, if that is AT_POSITION, where the descriptor stands. */
 static ssize_t read_some(const struct weir__io *io, int descriptor, void *memory, size_t bytes,
                          int64_t offset) {
+    assert(offset >= 0 || offset == AT_POSITION);
     const struct weir__io_calls *calls = weir__io_calls_of(io);
     ssize_t got = -1;
     for (int i = 0; i < INTERRUPTIONS_MAX; i++) {
@@ -199,6 +202,7 @@ static int close_once(const struct weir__io *io, int *descriptor) {
 /* ---- reading ---- */
 
 int weir__bytes_reserve(const struct weir__io *io, struct weir__bytes *bytes, size_t more) {
+    assert(bytes->count <= bytes->capacity);
     size_t needed = 0;
     if (!weir__add(bytes->count, more, &needed) || !weir__add(needed, 1, &needed))
         return weir__fail(io->error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
@@ -213,6 +217,7 @@ int weir__bytes_reserve(const struct weir__io *io, struct weir__bytes *bytes, si
     weir__release(io->allocator, bytes->data, bytes->capacity, 1);
     bytes->data = data;
     bytes->capacity = capacity;
+    assert(bytes->capacity - bytes->count > more);
     return WEIR_OK;
 }
 
@@ -232,6 +237,7 @@ int weir__file_append(const struct weir__io *io, const char *path, int descripto
             if (status != WEIR_OK) return status;
             room = bytes->capacity - 1 - bytes->count;
         }
+        assert(room > 0 && bytes->count + room < bytes->capacity);
         ssize_t got = weir__io_read(io, descriptor, bytes->data + bytes->count, room);
         if (got < 0) return weir__io_fail(io, errno, "read", path);
         bytes->count += (size_t)got;
@@ -327,6 +333,7 @@ static int choose_target(struct weir__file *file, const char *path, unsigned *mo
 }
 
 static int name_partial(struct weir__file *file) {
+    assert(file->path != NULL && file->partial == NULL);
     static const char suffix[] = ".partial";
     char text[PATH_MAX];
     int length = snprintf(text, sizeof text, "%s%s", file->path, suffix);
@@ -351,6 +358,7 @@ static int open_partial(struct weir__file *file, unsigned mode) {
 /* Opened before anything is replaced, so that only its flush can fail after the rename. A folder
  * that may be written but not read cannot be flushed: then the rename alone must do. */
 static int open_folder(struct weir__file *file) {
+    assert(file->path != NULL);
     char text[PATH_MAX];
     snprintf(text, sizeof text, "%s", file->path);
     char *slash = strrchr(text, '/');
@@ -365,6 +373,7 @@ static int open_folder(struct weir__file *file) {
 }
 
 int weir__file_begin(const struct weir__io *io, const char *path, struct weir__file *file) {
+    assert(path != NULL && file != NULL);
     *file = (struct weir__file){.io = *io, .descriptor = -1, .folder = -1};
     unsigned mode = 0666;
     int status = choose_target(file, path, &mode);
@@ -390,6 +399,7 @@ static int write_now(struct weir__file *file, const void *data, size_t bytes) {
 }
 
 static int write_buffer(struct weir__file *file) {
+    assert(file->buffered <= BUFFER_BYTES);
     size_t bytes = file->buffered;
     file->buffered = 0;
     return bytes > 0 ? write_now(file, file->buffer, bytes) : WEIR_OK;
@@ -424,6 +434,7 @@ static int flush_folder(struct weir__file *file) {
 }
 
 static int put_in_place(struct weir__file *file) {
+    assert(file->partial_made && file->buffered == 0);
     if (flush(&file->io, file->descriptor) != 0)
         return fail_file(file, errno, "flush", file->partial);
     if (close_once(&file->io, &file->descriptor) != 0)

@@ -10,6 +10,7 @@
 
 void weir__json_scan_init(struct weir__json_scan *scan, const char *text, size_t bytes,
                           char *room) {
+    assert(text != NULL || bytes == 0);
     *scan = (struct weir__json_scan){.begin = text, .at = text, .end = text + bytes, .room = room};
 }
 
@@ -21,6 +22,7 @@ static bool fail(struct weir__json_scan *scan, const char *fault) {
 /* ---- structure ---- */
 
 char weir__json_peek(struct weir__json_scan *scan) {
+    assert(scan->at >= scan->begin && scan->at <= scan->end);
     while (scan->at < scan->end &&
            (*scan->at == ' ' || *scan->at == '\n' || *scan->at == '\r' || *scan->at == '\t')) {
         scan->at++;
@@ -75,6 +77,7 @@ static bool take_unit(struct weir__json_scan *scan, uint32_t *unit) {
 }
 
 static void put_utf8(struct weir__json_scan *scan, uint32_t code) {
+    assert(code > 0 && code < 0x110000);
     static const uint32_t limits[] = {0x80, 0x800, 0x10000};
     static const unsigned char marks[] = {0x00, 0xC0, 0xE0, 0xF0};
     unsigned more = 0;
@@ -141,6 +144,7 @@ bool weir__json_key(struct weir__json_scan *scan, const char **key) {
 /* ---- numbers ---- */
 
 bool weir__json_natural(struct weir__json_scan *scan, int64_t *number) {
+    assert(number != NULL);
     char first = weir__json_peek(scan);
     const char *at = scan->at;
     int64_t value = 0;

@@ -82,6 +82,7 @@ const char *weir__safetensor_text(const struct weir__safetensor *tensor, char *t
 
 int weir__safetensors_bytes(const struct weir__safetensors_dtype *dtype, uint32_t rank,
                             const int64_t *shape, size_t *bytes) {
+    assert(rank <= WEIR__SAFETENSORS_RANK_MAX);
     size_t count = 1;
     for (uint32_t i = 0; i < rank; i++) {
         assert(shape[i] >= 0);
@@ -102,6 +103,7 @@ static bool is_continuation(unsigned char byte) {
 
 /* Bytes of the sequence at `text`, 0 if it is none. */
 static size_t utf8_sequence(const unsigned char *text, size_t bytes) {
+    assert(bytes > 0);
     unsigned char first = text[0];
     size_t length = first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
     if (length == 1) return 1;
@@ -133,6 +135,7 @@ static uint64_t little_endian(const unsigned char *bytes) {
 
 /* Rules 1 to 5; what follows the header is the buffer. */
 static int find_header(struct opening *opening) {
+    assert(opening->file->map_bytes >= LENGTH_BYTES);
     struct weir__safetensors_source *source = &opening->source;
     const char *map = opening->file->map;
     size_t rest = opening->file->map_bytes - LENGTH_BYTES;
@@ -208,6 +211,7 @@ static int check_cover(const struct opening *opening) {
                           tensor->name);
         expected = begin + tensor->bytes;
     }
+    assert((size_t)(expected - opening->source.buffer) <= opening->source.buffer_bytes);
     size_t rest = opening->source.buffer_bytes - (size_t)(expected - opening->source.buffer);
     if (rest > 0)
         return REFUSE(opening, "the last %zu byte%s to no tensor", rest,
@@ -280,6 +284,7 @@ static int map_file(struct opening *opening) {
 int weir__safetensors_open(const struct weir__io *io, const char *path,
                            const struct weir__safetensors_limits *limits,
                            struct weir__safetensors **file) {
+    assert(path != NULL && file != NULL);
     bool limited = limits && limits->header_bytes;
     struct opening opening = {.source = {.io = io, .path = path, .tensors_max = TENSORS_MAX},
                               .header_bytes_max =
@@ -321,6 +326,7 @@ const struct weir__safetensor *weir__safetensors_get(const struct weir__safetens
 
 const struct weir__safetensor *weir__safetensors_find(const struct weir__safetensors *file,
                                                       const char *name) {
+    assert(name != NULL);
     const struct weir__safetensor wanted = {.name = name}, *key = &wanted;
     const struct weir__safetensor **found = bsearch(&key, file->by_name, file->header.tensor_count,
                                                     sizeof *file->by_name, compare_names);

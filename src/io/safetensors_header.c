@@ -37,6 +37,7 @@ struct header_reader {
 
 int weir__safetensors_refuse(const struct weir__safetensors_source *source, int status,
                              const char *format, ...) {
+    assert(status != WEIR_OK);
     char reason[256], shortened[96];
     va_list arguments;
     va_start(arguments, format);
@@ -65,6 +66,7 @@ static int refuse_value(struct header_reader *reader, const char *reason) {
 /* Makes room for one more of `count` elements; a limit keeps the doubling from overflowing. */
 static int grow(const struct header_reader *reader, void **array, uint32_t count,
                 uint32_t *capacity, size_t bytes) {
+    assert(count <= *capacity);
     if (count < *capacity) return WEIR_OK;
     const struct weir_allocator *allocator = reader->header->allocator;
     uint32_t doubled = *capacity ? *capacity * 2 : ENTRIES_FIRST;
@@ -181,6 +183,7 @@ static const struct member {
 
 /* An unknown key is refused: it may be the misspelling of one that is missing. */
 static int read_member(struct header_reader *reader, struct weir__safetensor *tensor) {
+    assert(tensor->name == reader->entry.name);
     const char *key;
     unsigned m = 0;
     if (!weir__json_key(&reader->scan, &key)) return refuse_syntax(reader);
@@ -198,6 +201,7 @@ static int read_member(struct header_reader *reader, struct weir__safetensor *te
 
 /* Rule 9 as far as one tensor goes: forwards, inside the buffer, and as long as the shape says. */
 static int check_offsets(const struct header_reader *reader, struct weir__safetensor *tensor) {
+    assert(reader->entry.begin >= 0 && reader->entry.end >= 0);
     unsigned long long begin = (unsigned long long)reader->entry.begin;
     unsigned long long end = (unsigned long long)reader->entry.end;
     char text[96];
@@ -258,6 +262,7 @@ static int read_tensor(struct header_reader *reader, const char *name) {
     header->tensors = array;
     if (status != WEIR_OK) return status;
     reader->entry = (struct header_entry){.name = name};
+    assert(header->tensor_count < header->tensor_capacity);
     struct weir__safetensor *tensor = &header->tensors[header->tensor_count++];
     *tensor = (struct weir__safetensor){.name = name};
     return read_members(reader, tensor);

@@ -131,6 +131,7 @@ static int add_metadata(struct saving *saving) {
 }
 
 static int add_tensor(struct saving *saving, const struct saved_entry *entry, size_t begin) {
+    assert(begin <= INT64_MAX - entry->bytes);
     const struct weir__safetensors_item *item = entry->item;
     json_t *shape = json_array();
     bool done = shape != NULL;
@@ -175,6 +176,7 @@ static int format_header(struct saving *saving) {
         return bad_item(saving, "the header", WEIR_ERR_ARGUMENT,
                         "is over the format's limit of 100,000,000 bytes");
     if (!weir__round_up(length, ALIGNMENT, &padded)) return fail_memory(saving);
+    assert(padded >= length && padded % ALIGNMENT == 0);
     int status = weir__bytes_reserve(saving->io, bytes, LENGTH_BYTES + padded);
     if (status != WEIR_OK) return status;
     for (int i = 0; i < LENGTH_BYTES; i++) bytes->data[i] = (char)(padded >> (8 * i) & 0xFF);
@@ -231,6 +233,8 @@ static void release(struct saving *saving) {
 int weir__safetensors_save(const struct weir__io *io, const char *path,
                            const struct weir__safetensors_item *items, uint32_t item_count,
                            const struct weir__safetensors_text *texts, uint32_t text_count) {
+    assert(path != NULL);
+    assert((item_count == 0 || items != NULL) && (text_count == 0 || texts != NULL));
     struct saving saving = {
         .io = io, .path = path, .entry_count = item_count, .text_count = text_count};
     int status = sort_items(&saving, items);

@@ -30,6 +30,7 @@ static void seed(struct weir_builder *builder) {
 }
 
 static void visit(struct weir_builder *builder, const struct weir__node *node) {
+    assert(node->out_count >= 1);
     struct weir_value *y = node->out[0];
     if (node->dead || !y->requires_grad) return;
     if (y->grad == NULL && y != builder->graph->loss) return;
@@ -62,6 +63,7 @@ static void order_accumulators(struct weir__graph *graph) {
 int weir__differentiate(struct weir_builder *builder) {
     struct weir__graph *graph = builder->graph;
     if (builder->status != WEIR_OK) return builder->status;
+    assert(graph->forward_count == graph->node_count && graph->inputs[0] != NULL);
     seed(builder);
     for (uint32_t i = graph->forward_count; i-- > 0 && builder->status == WEIR_OK;)
         visit(builder, graph->nodes[i]);

@@ -70,6 +70,7 @@ struct weir__node *weir__emit(struct weir_builder *builder, enum weir__op_code o
 struct weir__node *weir__emit_like(struct weir_builder *builder, enum weir__op_code op,
                                    const struct weir__node *forward, uint32_t in_count,
                                    struct weir_value *const *in) {
+    assert(forward != NULL);
     struct weir__node *node = weir__emit(builder, op, in_count, in);
     if (node == NULL) return NULL;
     node->shape = forward->shape;
@@ -95,6 +96,7 @@ static struct weir_value *add_output(struct weir_builder *builder, struct weir__
 struct weir_value *weir__output(struct weir_builder *builder, struct weir__node *node,
                                 uint32_t rank, const int64_t *shape) {
     if (builder->status != WEIR_OK) return NULL;
+    assert(rank <= WEIR_RANK_MAX);
     struct weir_tensor tensor = {.dtype = builder->dtype, .rank = rank};
     memcpy(tensor.shape, shape, rank * sizeof shape[0]);
     return add_output(builder, node, &tensor);
@@ -197,6 +199,7 @@ struct weir_value *weir__alias_like(struct weir_builder *builder, struct weir_va
 
 /** The image x in the other order. */
 static struct weir_value *turned(struct weir_builder *builder, struct weir_value *x) {
+    assert(x->rank == 3);
     int64_t channels = x->shape[0], pixels = x->shape[1] * x->shape[2];
     bool to_last = !x->channels_last;
     if (channels == 1 || pixels == 1) return alias_as(builder, x, x->rank, x->shape, to_last);
@@ -229,6 +232,7 @@ struct weir_value *weir__ordered_like(struct weir_builder *builder, struct weir_
 /* ---- parameters ---- */
 
 static const char *full_name(struct weir_builder *builder, const char *local) {
+    assert(builder->layer != NULL);
     char text[256];
     snprintf(text, sizeof text, "%s%s", builder->layer->prefix, local);
     const char *name = weir__pool_text(&builder->network->pool, text);
@@ -273,6 +277,7 @@ static bool parameter_fits(struct weir_builder *builder, const char *local, uint
 }
 
 static struct weir_value *parameter_value(struct weir_builder *builder, uint32_t index) {
+    assert(index < builder->network->parameter_count);
     const struct weir__parameter_decl *parameter = &builder->network->parameters[index];
     struct weir_tensor tensor = {.dtype = weir__exact_dtype(builder->dtype),
                                  .rank = parameter->rank,
@@ -334,6 +339,7 @@ struct weir_value *weir_parameter(struct weir_builder *builder, const char *loca
 /** This stage's copy: the list's last with that original, since a stage's are neighbours. */
 static struct weir_value *copy_parameter(struct weir_builder *builder, uint32_t original) {
     struct weir__network *network = builder->network;
+    assert(original < network->parameter_count);
     for (uint32_t i = network->parameter_count; i-- > 0;) {
         const struct weir__parameter_decl *other = &network->parameters[i];
         if (other->stage != builder->stage) break;

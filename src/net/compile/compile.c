@@ -48,6 +48,7 @@ static void build_loss(struct weir_builder *builder) {
 
 static struct weir_value *build_layer(struct weir_builder *builder, uint32_t index,
                                       struct weir_value *x) {
+    assert(index < builder->network->model->layer_count);
     builder->layer = builder->network->model->layers[index];
     builder->layer_index = index;
     builder->dropout_count = 0;
@@ -69,6 +70,7 @@ static struct weir_value *build_layer(struct weir_builder *builder, uint32_t ind
 
 static int place_parameter(struct weir__network *network, struct weir__stage_graph *stage,
                            uint32_t index) {
+    assert(index - stage->parameter_first < stage->parameter_count);
     struct weir__parameter_decl *parameter = &network->parameters[index];
     size_t bytes;
     int status = weir__value_bytes(parameter->value, 1, &bytes);
@@ -142,6 +144,7 @@ static bool has_gradient_border(const struct weir__graph *graph) {
 
 static int build_stage(struct weir__network *network, uint32_t index,
                        const struct weir__compile_options *options, struct weir_faults *faults) {
+    assert(index < network->stage_count);
     struct weir__stage_graph *stage = &network->stages[index];
     struct weir_builder builder = {.network = network,
                                    .graph = &stage->graph,

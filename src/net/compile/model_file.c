@@ -215,6 +215,7 @@ static bool read_attributes(struct reading *r, size_t index, const char *type, j
 }
 
 static bool add_layer(struct reading *r, size_t index, json_t *layer) {
+    assert(r->model != NULL);
     struct weir_attr list[ATTRS_MAX];
     uint32_t count;
     const char *type = json_string_value(json_object_get(layer, "type"));

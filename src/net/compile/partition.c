@@ -41,6 +41,7 @@ static int check_balance(uint32_t layers, uint32_t stages, const uint32_t *balan
 
 static int divide(const struct weir_model *model, enum weir_dtype dtype, uint32_t stages,
                   uint32_t *sizes, struct weir__pool *pool, struct weir_faults *faults) {
+    assert(stages >= 1);
     uint32_t layers = model->layer_count;
     struct weir_layer_facts *facts = weir__pool_take(pool, layers, sizeof *facts);
     double *costs = weir__pool_take(pool, layers, sizeof *costs);

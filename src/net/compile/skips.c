@@ -10,6 +10,7 @@
 /* ---- over the whole list ---- */
 
 struct weir__skip_decl weir__layer_skip_decl(const struct weir_layer *layer, uint32_t rule_index) {
+    assert(rule_index < layer->type->skip_count);
     const struct weir_skip_rule *rule = &layer->type->skips[rule_index];
     struct weir__skip_decl decl = {.owner = layer->index, .verb = rule->verb};
     decl.name = weir_layer_text(layer, rule->name_key);
@@ -21,6 +22,7 @@ struct weir__skip_decl weir__layer_skip_decl(const struct weir_layer *layer, uin
 
 static const char *owner_name(void *context, uint32_t owner) {
     const struct weir_model *model = context;
+    assert(owner < model->layer_count);
     return model->layers[owner]->label;
 }
 
@@ -50,6 +52,7 @@ static void note_use(const struct weir__skip_decl *decl, uint32_t stage, struct 
         skip->source_stage = stage;
         return;
     }
+    assert(stage >= skip->source_stage);
     skip->last_stage = stage;
 }
 
@@ -101,6 +104,7 @@ int weir__network_skips(struct weir__network *network, struct weir_faults *fault
     for (uint32_t i = 0, stage = 0; i < count; i++) {
         const struct weir__stage_graph *stages = network->stages;
         while (decls[i].owner >= stages[stage].layer_first + stages[stage].layer_count) stage++;
+        assert(stage < network->stage_count);
         note_use(&decls[i], stage, &network->skips[network->skip_uses[i]]);
     }
     return WEIR_OK;
@@ -141,12 +145,14 @@ void weir__skips_check_done(struct weir_builder *builder) {
 
 static struct weir__skip_slot *add_slot(struct weir_builder *builder,
                                         const struct weir__skip *skip) {
+    assert(skip >= builder->network->skips);
     struct weir__graph *graph = builder->graph;
     void *list = graph->skips;
     if (!weir__pool_grow(graph->pool, &list, graph->skip_count, &graph->skip_capacity,
                          sizeof graph->skips[0]))
         return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     graph->skips = list;
+    assert(graph->skip_count < graph->skip_capacity);
     struct weir__skip_slot *slot = &graph->skips[graph->skip_count++];
     *slot = (struct weir__skip_slot){.skip = (uint32_t)(skip - builder->network->skips),
                                      .later_readers = skip->last_stage > builder->stage};

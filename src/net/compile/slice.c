@@ -36,6 +36,7 @@ static bool take_marks(struct weir__graph *graph, struct marks *marks) {
 
 static int list_program(struct weir__graph *graph, struct weir__slices *slices,
                         enum weir__program_kind kind, const bool *nodes) {
+    assert((unsigned)kind < WEIR__PROGRAM_COUNT);
     uint32_t count = 0;
     for (uint32_t i = 0; i < graph->node_count; i++) count += nodes[i];
     uint32_t *list = weir__pool_take(graph->pool, count, sizeof list[0]);
@@ -80,6 +81,7 @@ static uint64_t bit_of(uint32_t index) {
 }
 
 static bool is_forward_node(const struct weir__graph *graph, const struct weir_value *value) {
+    assert(value->producer != NULL);
     return value->producer->id < graph->forward_count;
 }
 
@@ -185,6 +187,7 @@ static bool take_lists(struct weir__graph *graph, struct weir__slices *slices) {
 }
 
 int weir__slice(struct weir__graph *graph, struct weir__slices *slices) {
+    assert(graph->forward_count <= graph->node_count);
     static const enum weir__program_kind forwards[] = {
         WEIR__PROGRAM_FORWARD, WEIR__PROGRAM_CHECKPOINT, WEIR__PROGRAM_RECOMPUTE,
         WEIR__PROGRAM_INFER, WEIR__PROGRAM_INFER_LOSS};

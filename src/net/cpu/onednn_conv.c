@@ -127,6 +127,7 @@ static dnnl_status_t describe_weight(const struct weir__op_shape *shape, bool an
                                      dnnl_memory_desc_t *to) {
     struct weir__plane kernel = shape->window.kernel;
     int64_t groups = shape->window.groups, in = shape->in / groups, out = shape->out / groups;
+    assert(shape->in % groups == 0 && shape->out % groups == 0);
     int64_t taps = kernel.height * kernel.width;
     const dnnl_dims_t sizes = {groups, out, in, kernel.height, kernel.width};
     const dnnl_dims_t strides = {out * in * taps, in * taps, taps, kernel.width, 1};
@@ -261,6 +262,7 @@ static dnnl_status_t turn_chief(struct conv_plan *plan) {
 }
 
 static dnnl_status_t plan_packed(struct conv_plan *plan) {
+    assert(plan->shape.op != WEIR__OP_conv2d_grad_weight);
     struct conv_request request = {&plan->shape, most_rows(&plan->shape), NULL, NULL};
     weir__kernel_threads(1);
     dnnl_status_t status = describe_best(request, plan->engine, &plan->chief);
@@ -420,6 +422,7 @@ static dnnl_status_t point(dnnl_memory_t memory, const void *data) {
 
 static dnnl_status_t packer_run(const struct packer *packer, dnnl_stream_t stream,
                                 const float *plain, float *blocked) {
+    assert(packer->turned || packer->reorder != NULL);
     if (packer->turned) {
         memset(blocked, 0, packer->bytes);
         weir__onednn_turn(&packer->weights, plain, blocked);
@@ -560,6 +563,7 @@ static int execute(const struct weir__op_call *call, const struct onednn_convolu
 
 static int run_weight_gradient(const struct weir__op_call *call,
                                const struct onednn_convolution *convolution, float *blocked) {
+    assert(convolution->plan.shape.op == WEIR__OP_conv2d_grad_weight);
     bool turned = convolution->plan.turned;
     const void *const data[WEIR__ROLE_COUNT] = {[WEIR__ROLE_A] = call->in[turned ? 1 : 0],
                                                 [WEIR__ROLE_B] = blocked,

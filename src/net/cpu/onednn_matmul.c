@@ -103,6 +103,7 @@ static void plan_clean_up(struct matmul_plan *plan) {
 
 /** The adding form only where it is known to finish the product before it adds. */
 static dnnl_status_t plan_addition(const struct weir__op_shape *shape, struct matmul_plan *plan) {
+    assert(shape->op == WEIR__OP_linear_grad_weight);
     dnnl_status_t status = make_descriptor(shape, plan->engine, true, &plan->adds);
     if (status == dnnl_unimplemented) status = dnnl_success;
     if (plan->adds == NULL || weir__onednn_implemented_by(plan->adds, "brg")) return status;
@@ -190,6 +191,7 @@ void weir__onednn_matmul_release(void *state) {
 static dnnl_status_t make_memory(const struct matmul_product *product,
                                  dnnl_primitive_desc_t descriptor, enum weir__role role,
                                  dnnl_memory_t *to) {
+    assert((unsigned)role < WEIR__ROLE_COUNT && *to == NULL);
     return dnnl_memory_create(
         to, dnnl_primitive_desc_query_md(descriptor, dnnl_query_exec_arg_md, arguments[role]),
         product->plan.engine, DNNL_MEMORY_NONE);
@@ -236,6 +238,7 @@ int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, struct weir_
 
 static int execute(const struct weir__op_call *call, const struct matmul_product *product,
                    bool adds, const void *const data[WEIR__ROLE_COUNT]) {
+    assert(!adds || product->adds != NULL);
     dnnl_exec_arg_t list[WEIR__ROLE_COUNT];
     int count = 0;
     dnnl_status_t status = dnnl_success;
@@ -259,6 +262,7 @@ static int execute(const struct weir__op_call *call, const struct matmul_product
 /** Where the library cannot add the finished product: it goes to workspace, and we add it. */
 static int execute_and_add(const struct weir__op_call *call, const struct matmul_product *product,
                            const void *data[WEIR__ROLE_COUNT]) {
+    assert(product->plan.sum > 0);
     float *to = call->out[0];
     const float *sum = (const float *)((char *)call->workspace + product->plan.scratchpad);
     data[WEIR__ROLE_C] = sum;

@@ -9,6 +9,7 @@
 
 /** What a number's place along one dimension adds to where it lies: dimensions do not mix. */
 static int64_t place(const struct weir__onednn_layout *layout, int dimension, int64_t i) {
+    assert(dimension >= 0 && dimension < layout->dimensions);
     int64_t at = 0, step = 1;
     for (int b = layout->block_count - 1; b >= 0; b--) {
         if (layout->block_dimensions[b] == dimension) {
@@ -129,6 +130,7 @@ VECTOR_INLINE void deliver_square(const struct square *square, bool overwrite) {
 /** `columns` of `lanes` numbers, of which the first `wanted` are delivered. */
 static void deliver_part(const struct square *square, int64_t columns, int64_t lanes,
                          int64_t wanted, bool overwrite) {
+    assert(columns <= LANES && wanted <= lanes && lanes <= LANES);
     vfloat rows[LANES] = {v_all(0)};
     for (int64_t k = 0; k < columns; k++) rows[k] = v_load_some(square->from[k], lanes);
     v_transpose(rows);

@@ -6,6 +6,7 @@
 
 int weir__index_error(const struct weir__op_call *call, const char *what, int64_t place,
                       int64_t index, int64_t limit) {
+    assert(index < 0 || index >= limit);
     return weir__fail(call->error, WEIR_ERR_ARGUMENT,
                       "%s %lld of the micro-batch is %lld, which is outside [0, %lld)", what,
                       (long long)place, (long long)index, (long long)limit);
@@ -17,5 +18,6 @@ double weir__weighted(double sum, double weight) {
 
 /* k * 2^-24 >= p for whole k is k >= p * 2^24, and that product is exact. */
 uint32_t weir__dropout_threshold(double p) {
+    assert(p >= 0 && p <= 1);
     return (uint32_t)ceil(p * 0x1p24);
 }

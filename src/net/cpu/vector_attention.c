@@ -15,6 +15,7 @@
 enum { KEYS_AT_ONCE = 128 };
 
 struct weir__head weir__head_of(const struct weir__op_shape *shape) {
+    assert(shape->heads >= 1 && shape->width % shape->heads == 0);
     int64_t size = shape->width / shape->heads;
     return (struct weir__head){.tokens = shape->tokens,
                                .width = shape->width,
@@ -24,6 +25,7 @@ struct weir__head weir__head_of(const struct weir__op_shape *shape) {
 }
 
 int64_t weir__head_keys(const struct weir__head *head, int64_t first) {
+    assert(first >= 0 && first < head->tokens);
     return first + WEIR__PANEL < head->tokens ? first + WEIR__PANEL : head->tokens;
 }
 
@@ -32,6 +34,7 @@ int64_t weir__head_queries(const struct weir__head *head, int64_t first) {
 }
 
 void weir__head_product(const struct weir__head *head, const struct weir__panel *panel) {
+    assert(head->padded % LANES == 0);
     struct weir__panel part = *panel;
     for (int64_t j = 0; j < head->padded; j += WEIR__PANEL) {
         part.b = panel->b + j;
@@ -71,6 +74,7 @@ int weir__vector_measure_attention(const struct weir__op_shape *shape, size_t *w
 
 /** The largest score of each query; scores of keys that a query may not see become -infinity. */
 VECTOR_INLINE void mask_and_find(float *scores, int64_t first, int64_t keys, vfloat largest[2]) {
+    assert(first < keys);
     const vfloat never = v_all(-INFINITY);
     largest[0] = largest[1] = never;
     for (int64_t j = 0; j < keys; j++) {
@@ -130,6 +134,7 @@ static void weigh_values(const struct weir__head *head, const struct forward_are
 
 static void attend_block(const struct weir__head *head, const struct forward_areas *areas,
                          int64_t first, float *y, float *lse) {
+    assert(first % WEIR__PANEL == 0);
     int64_t keys = weir__head_keys(head, first), queries = weir__head_queries(head, first);
     int64_t stride = 3 * head->width;
     weir__panel_pack_rows(areas->queries, head->q + first * stride, stride, queries, head->size,

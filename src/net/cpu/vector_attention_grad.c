@@ -80,6 +80,7 @@ static void probabilities(const struct grad_areas *areas, const struct grad_bloc
 /** Scores, or dy's products with values: (keys, 32) from rows of k or v and a panel. */
 static void score(const struct weir__head *head, const float *rows, const float *panel_rows,
                   float *to, int64_t keys) {
+    assert(keys >= 1 && keys <= KEYS_AT_ONCE);
     struct weir__panel panel = {.a = rows,
                                 .a_row = 3 * head->width,
                                 .a_step = 1,
@@ -97,6 +98,7 @@ static void score(const struct weir__head *head, const float *rows, const float 
 /** to (keys, padded) += weights (keys, 32) * rows (32, padded). */
 static void spread(const struct weir__head *head, const float *weights, const float *rows,
                    float *to, int64_t keys, int64_t queries) {
+    assert(keys <= KEYS_AT_ONCE && queries <= WEIR__PANEL);
     struct weir__panel panel = {.a = weights,
                                 .a_row = WEIR__PANEL,
                                 .a_step = 1,
@@ -112,6 +114,7 @@ static void spread(const struct weir__head *head, const float *weights, const fl
 
 static void add_chunk(const struct weir__head *head, const struct grad_areas *areas,
                       const struct grad_block *block, int64_t key, int64_t keys) {
+    assert(key + keys <= block->first + block->queries);
     int64_t stride = 3 * head->width;
     score(head, head->k + key * stride, areas->query_panel, areas->p, keys);
     score(head, head->v + key * stride, areas->dy_panel, areas->dscores, keys);
@@ -137,6 +140,7 @@ static void add_chunk(const struct weir__head *head, const struct grad_areas *ar
 /** delta and lse of the block's lanes; lanes past the last query are 0 and add nothing. */
 static void fill_lanes(const struct weir__head *head, const struct gradients *gradients,
                        struct grad_block *block) {
+    assert(block->queries >= 1 && block->queries <= WEIR__PANEL);
     memset(block->lse, 0, sizeof block->lse);
     memset(block->delta, 0, sizeof block->delta);
     memcpy(block->lse, head->lse + block->first, (size_t)block->queries * sizeof(float));
@@ -155,6 +159,7 @@ static void fill_lanes(const struct weir__head *head, const struct gradients *gr
 /** Copies (count, padded) to (count, size) at rows `stride` apart. */
 static void write_rows(const struct weir__head *head, float *to, int64_t stride, const float *from,
                        int64_t count, float scale) {
+    assert(count >= 0 && head->padded >= head->size);
     for (int64_t r = 0; r < count; r++)
         for (int64_t i = 0; i < head->size; i += LANES)
             v_store_some(to + r * stride + i, v_load(from + r * head->padded + i) * scale,
@@ -163,6 +168,7 @@ static void write_rows(const struct weir__head *head, float *to, int64_t stride,
 
 static void add_block(const struct weir__head *head, const struct gradients *gradients,
                       const struct grad_areas *areas, int64_t first) {
+    assert(first % WEIR__PANEL == 0);
     struct grad_block block = {.first = first, .queries = weir__head_queries(head, first)};
     int64_t stride = 3 * head->width, keys = weir__head_keys(head, first);
     const float *q = head->q + first * stride, *dy = gradients->dy + first * head->width;

@@ -22,6 +22,7 @@ int weir__vector_measure_attention_cached(const struct weir__op_shape *shape, si
 }
 
 static void make_scores(const struct query *query) {
+    assert(query->places >= 1 && query->heads * query->size == query->width);
     float scale = 1 / sqrtf((float)query->size);
     const float *key = query->cache;
     for (int64_t j = 0; j < query->places; j++, key += 2 * query->width)
@@ -46,6 +47,7 @@ enum { VALUES_AT_ONCE = 4 };
 /** y (size) += the `count` values of one head from place `first` on, in ascending order. */
 VECTOR_INLINE void add_values(const struct query *query, int64_t head, int64_t first,
                               const int64_t count, float *y) {
+    assert(head < query->heads && first + count <= query->places);
     const float *value = query->cache + (2 * first + 1) * query->width + head * query->size;
     const float *p = query->scores + head * query->places + first;
     for (int64_t i = 0; i < query->size; i += LANES) {
@@ -68,6 +70,7 @@ static void weigh_values(const struct query *query, float *y) {
 }
 
 int weir__vector_attention_cached(const struct weir__op_call *call) {
+    assert(call->places != NULL);
     const struct weir__op_shape *shape = call->shape;
     const uint32_t *sequence = call->places->sequence + call->row_first;
     const uint32_t *place = call->places->place + call->row_first;

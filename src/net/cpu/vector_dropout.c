@@ -162,6 +162,7 @@ static void draw_bits(const struct drop *drop, uint32_t row, int64_t width, uint
 /** The bits of the elements from `element` on, `step` apart, 32 each; `count` lanes. */
 VECTOR_INLINE vword gather_bits(const uint64_t *bits, int64_t element, int64_t step,
                                 int64_t count) {
+    assert(count >= 0 && count <= LANES);
     uint32_t lanes[LANES] = {0};
     for (int64_t l = 0; l < count; l++, element += step) {
         uint64_t word;
@@ -177,6 +178,7 @@ VECTOR_INLINE vword gather_bits(const uint64_t *bits, int64_t element, int64_t s
 VECTOR_INLINE void drop_pixels(const struct drop *drop, vword bits, int64_t pixels,
                                int64_t channels, const int64_t count, const float *x,
                                const float *residual, float *y, const bool adds) {
+    assert(count >= 1 && count <= LANES && pixels <= PIXELS);
     for (int64_t p = 0; p < pixels; p++, bits >>= 1) {
         vint kept = (vint)(bits << 31) < 0;
         vfloat other = adds ? v_load_some(residual + p * channels, count) : v_all(0);
@@ -188,6 +190,7 @@ VECTOR_INLINE void drop_pixels(const struct drop *drop, vword bits, int64_t pixe
 VECTOR_INLINE void drop_image(const struct drop *drop, uint32_t row, int64_t width,
                               int64_t channels, uint64_t *bits, const float *x,
                               const float *residual, float *y, const bool adds) {
+    assert(width % channels == 0);
     int64_t plane = width / channels;
     draw_bits(drop, row, width, bits);
     for (int64_t p = 0; p < plane; p += PIXELS) {
@@ -208,6 +211,7 @@ VECTOR_INLINE void drop_image(const struct drop *drop, uint32_t row, int64_t wid
 
 static struct drop drop_of(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
+    assert(shape->p >= 0 && shape->p < 1);
     struct drop drop = {.mini_batch = (uint32_t)call->mini_batch,
                         .op = shape->random_op,
                         .threshold = weir__dropout_threshold(shape->p),
@@ -238,6 +242,7 @@ VECTOR_INLINE void drop_rows(const struct weir__op_call *call, const bool adds) 
 
 void weir__vector_keep_channels(const struct weir__op_call *call, int64_t row, int64_t channels,
                                 float *masks) {
+    assert(row >= 0 && row < call->shape->rows);
     const struct drop drop = drop_of(call);
     for (int64_t i = 0; i < channels; i += BLOCK) {
         vint kept[VECTORS];

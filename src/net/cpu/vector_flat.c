@@ -9,6 +9,7 @@
 #include <math.h>
 
 static double square_sum(const void *data, uint64_t count) {
+    assert(data != NULL || count == 0);
     const float *x = data;
     vdouble8 sum[4] = {{0}, {0}, {0}, {0}};
     uint64_t i = 0;
@@ -29,6 +30,7 @@ static double square_sum(const void *data, uint64_t count) {
 }
 
 static void accumulate(void *restrict y, const void *restrict x, uint64_t count) {
+    assert(y != x || count == 0);
     float *restrict to = y;
     const float *restrict from = x;
     for (uint64_t i = 0; i < count; i++) to[i] += from[i];
@@ -54,6 +56,7 @@ VECTOR_INLINE void adamw_loop(const struct factors *f, uint64_t count, float *re
 
 static void adamw(const struct weir__adamw_step *options, uint64_t count, void *parameter,
                   const void *gradient, void *exp_avg, void *exp_avg_sq) {
+    assert(options->step >= 1);
     double correction1 = 1 - pow(options->beta1, (double)options->step);
     double correction2 = 1 - pow(options->beta2, (double)options->step);
     const struct factors factors = {.scale = (float)options->gradient_scale,
@@ -82,6 +85,7 @@ VECTOR_INLINE void sgd_loop(const struct weir__sgd_step *options, uint64_t count
 
 static void sgd_plain(const struct weir__sgd_step *options, uint64_t count, float *restrict w,
                       const float *restrict g) {
+    assert(options->momentum == 0);
     float lr = (float)options->lr, decay = (float)options->weight_decay;
     float scale = (float)options->gradient_scale;
     for (uint64_t i = 0; i < count; i++) w[i] -= lr * (g[i] * scale + decay * w[i]);
@@ -89,6 +93,7 @@ static void sgd_plain(const struct weir__sgd_step *options, uint64_t count, floa
 
 static void sgd(const struct weir__sgd_step *options, uint64_t count, void *parameter,
                 const void *gradient, void *momentum) {
+    assert(momentum != NULL || options->momentum == 0);
     if (options->momentum == 0)
         sgd_plain(options, count, parameter, gradient);
     else if (options->first && options->nesterov)

@@ -5,6 +5,7 @@
 
 /** to = a + b. */
 static void add_rows(float *to, const float *a, const float *b, int64_t count) {
+    assert(count >= 0);
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) v_store(to + i, v_load(a + i) + v_load(b + i));
     if (i < count)
@@ -36,6 +37,7 @@ int weir__vector_measure_embedding_grad(const struct weir__op_shape *shape, size
 
 /** Chains the tokens of each row of the table, ascending: first[row], then next[token]; -1 ends. */
 static int chain_tokens(const struct weir__op_call *call, int64_t *first, int64_t *next) {
+    assert(next == first + call->shape->in);
     const struct weir__op_shape *shape = call->shape;
     const int64_t *index = call->in[0];
     memset(first, 0xff, (size_t)shape->in * sizeof(int64_t));
@@ -85,6 +87,7 @@ int weir__vector_embedding_grad(const struct weir__op_call *call) {
 /* ---- positions ---- */
 
 int weir__vector_position_add(const struct weir__op_call *call) {
+    assert(call->shape->tokens <= call->shape->table);
     int64_t count = call->shape->tokens * call->shape->width;
     for (int64_t r = 0; r < call->shape->rows; r++)
         add_rows((float *)call->out[0] + r * count, (const float *)call->in[0] + r * count,
@@ -94,6 +97,7 @@ int weir__vector_position_add(const struct weir__op_call *call) {
 
 /** Positions are one flat array here: each number is a sum over rows of the micro-batch. */
 int weir__vector_position_grad(const struct weir__op_call *call) {
+    assert(call->shape->tokens <= call->shape->table);
     const struct weir__op_shape *shape = call->shape;
     float *to = call->out[0];
     int64_t used = shape->tokens * shape->width;
@@ -111,6 +115,7 @@ int weir__vector_position_grad(const struct weir__op_call *call) {
 }
 
 int weir__vector_position_cached(const struct weir__op_call *call) {
+    assert(call->places != NULL);
     int64_t width = call->shape->width;
     const uint32_t *place = call->places->place + call->row_first;
     for (int64_t r = 0; r < call->shape->rows; r++) {

@@ -53,6 +53,7 @@ VECTOR_INLINE void transpose_square(vfloat v[LANES]){SWAP_SQUARES(v, 1) SWAP_SQU
  * numbers apart. */
 VECTOR_INLINE void move_square(const float *x, int64_t in_row, const int64_t rows, float *y,
                                int64_t out_row, const int64_t columns) {
+    assert(rows <= LANES && columns <= LANES);
     vfloat v[LANES];
     V_UNROLL
     for (int i = 0; i < LANES; i++)
@@ -74,6 +75,7 @@ static void move_narrow(const float *x, int64_t in, float *y, int64_t out) {
 }
 
 static void move_part(const float *x, int64_t in, float *y, int64_t out, int64_t i, int64_t o) {
+    assert(i < in && o < out);
     int64_t rows = lanes_left(i, in), columns = lanes_left(o, out);
     const float *from = x + i * out + o;
     float *to = y + o * in + i;
@@ -140,6 +142,7 @@ VECTOR_INLINE void sum_block(const float *dy, int64_t channels, int64_t row, con
 int weir__vector_upsample(const struct weir__op_call *call) {
     const struct weir__window *window = &call->shape->window;
     struct weir__plane factor = window->stride;
+    assert(window->out.height == window->in.height * factor.height);
     int64_t channels = call->shape->width, row = window->out.width * channels;
     const float *x = call->in[0];
     float *y = call->out[0];
@@ -157,6 +160,7 @@ int weir__vector_upsample(const struct weir__op_call *call) {
 int weir__vector_upsample_grad(const struct weir__op_call *call) {
     const struct weir__window *window = &call->shape->window;
     struct weir__plane factor = window->stride;
+    assert(window->out.height == window->in.height * factor.height);
     int64_t channels = call->shape->width, row = window->out.width * channels;
     const float *dy = call->in[0];
     float *dx = call->out[0];
@@ -176,6 +180,7 @@ int weir__vector_upsample_grad(const struct weir__op_call *call) {
 /** `count` numbers of each of `pixels` pixels, which lie `from_step` and `to_step` apart. */
 static void copy_pixels(float *to, int64_t to_step, const float *from, int64_t from_step,
                         int64_t count, int64_t pixels) {
+    assert(count <= to_step && count <= from_step);
     for (int64_t p = 0; p < pixels; p++, to += to_step, from += from_step) {
         int64_t c = 0;
         for (; c + LANES <= count; c += LANES) v_store(to + c, v_load(from + c));
@@ -184,6 +189,7 @@ static void copy_pixels(float *to, int64_t to_step, const float *from, int64_t f
 }
 
 static void clear_pixels(float *to, int64_t step, int64_t count, int64_t pixels) {
+    assert(count <= step);
     for (int64_t p = 0; p < pixels; p++, to += step)
         for (int64_t c = 0; c < count; c += LANES)
             v_store_some(to + c, v_all(0), lanes_left(c, count));
@@ -192,6 +198,7 @@ static void clear_pixels(float *to, int64_t step, int64_t count, int64_t pixels)
 int weir__vector_concat(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__plane in = shape->window.in, out = shape->window.out;
+    assert(in.height <= out.height && in.width <= out.width);
     int64_t both = shape->in + shape->out;
     const float *a = call->in[0], *b = call->in[1];
     float *y = call->out[0];
@@ -209,6 +216,7 @@ int weir__vector_concat(const struct weir__op_call *call) {
 int weir__vector_concat_grad_a(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     struct weir__plane in = shape->window.in, out = shape->window.out;
+    assert(in.height <= out.height && in.width <= out.width);
     int64_t both = shape->in + shape->out;
     float *da = call->out[0];
     for (int64_t i = 0; i < shape->rows * in.height; i++, da += in.width * shape->in) {

@@ -73,6 +73,7 @@ static struct norm_tables tables_of(const struct weir__op_call *call,
 
 /** Repeats the first C numbers of a table. */
 static void repeat(const struct norm_walk *walk, float *table) {
+    assert(walk->channels >= 1 && walk->channels <= walk->period);
     for (int64_t filled = walk->channels; filled < walk->period;) {
         int64_t more = walk->period - filled < filled ? walk->period - filled : filled;
         memcpy(table + filled, table, (size_t)more * sizeof(float));
@@ -101,6 +102,7 @@ struct norm_factors {
 
 static struct norm_factors factors_of(const struct weir__op_call *call) {
     double p = call->infer ? 0 : call->shape->p;
+    assert(p >= 0 && p < 1);
     return (struct norm_factors){(float)(1 / (1 - p)), (float)call->shape->slope};
 }
 
@@ -127,6 +129,7 @@ VECTOR_INLINE int64_t lanes_left(int64_t at, int64_t count) {
 
 static void keep_row(const struct weir__op_call *call, const struct norm_walk *walk, int64_t row,
                      float *kept) {
+    assert(row < call->shape->rows);
     weir__vector_keep_channels(call, row, walk->channels, kept);
     repeat(walk, kept);
 }

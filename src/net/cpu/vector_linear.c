@@ -36,6 +36,7 @@ static bool needs_sums(int64_t depth, enum weir__panel_mode mode) {
 /** A panel, and where a sum over several parts of the depth is finished before it is added. */
 static int measure_product(int64_t rows, int64_t depth, enum weir__panel_mode mode,
                            size_t *workspace) {
+    assert(rows >= 0 && depth >= 0);
     int64_t panel_rows = least(depth, DEPTH_AT_ONCE) + (needs_sums(depth, mode) ? rows : 0);
     return weir__multiply((size_t)panel_rows, WEIR__PANEL * sizeof(float), workspace)
                ? WEIR_OK
@@ -45,6 +46,7 @@ static int measure_product(int64_t rows, int64_t depth, enum weir__panel_mode mo
 /** Points `panel` at rows first … of columns j … of b, packed unless it is read just once. */
 static void take_panel(const struct product *product, int64_t j, int64_t first, float *packed,
                        struct weir__panel *panel) {
+    assert(j < product->columns && first < product->depth);
     panel->b = packed;
     panel->b_row = WEIR__PANEL;
     if (product->b_flipped) {
@@ -63,6 +65,7 @@ static void take_panel(const struct product *product, int64_t j, int64_t first, 
 }
 
 static void add_sums(const struct product *product, int64_t j, int64_t columns, const float *sums) {
+    assert(columns <= WEIR__PANEL && j + columns <= product->columns);
     for (int64_t r = 0; r < product->rows; r++)
         weir__accumulate_values(WEIR_F32, product->c + r * product->columns + j,
                                 sums + r * WEIR__PANEL, (uint64_t)columns);

@@ -48,6 +48,7 @@ VECTOR_INLINE vfloat normalise(vfloat x, float mean, float rstd, vfloat weight, 
 }
 
 int weir__vector_layer_norm(const struct weir__op_call *call) {
+    assert(call->shape->eps >= 0);
     const float *x = call->in[0], *weight = call->in[1], *bias = call->in[2];
     float *y = call->out[0], *means = call->out[1], *rstds = call->out[2];
     int64_t width = call->shape->width, count = token_count(call);
@@ -128,6 +129,7 @@ int weir__vector_layer_norm_grad_input(const struct weir__op_call *call) {
 /* ---- sums over rows ---- */
 
 VECTOR_INLINE void deliver(float *to, vfloat sum, int64_t count, bool overwrite) {
+    assert(count >= 0 && count <= LANES);
     v_store_some(to, overwrite ? sum : v_load_some(to, count) + sum, count);
 }
 

@@ -33,6 +33,7 @@ VECTOR_INLINE int64_t clip(int64_t count) {
 /** One tile. `rows`, `vectors` and `whole` are constants where this is inlined. */
 VECTOR_INLINE void tile(const struct weir__panel *panel, int64_t row, const int rows,
                         const int vectors, const bool whole) {
+    assert(rows >= 1 && rows <= TILE_ROWS && (vectors == 1 || vectors == 2));
     const float *a = panel->a + row * panel->a_row, *b = panel->b;
     float *c = panel->c + row * panel->c_row;
     const int64_t a_row = panel->a_row, c_row = panel->c_row;
@@ -80,6 +81,7 @@ VECTOR_INLINE void tiles(const struct weir__panel *panel, const int vectors, con
 }
 
 void weir__panel_product(const struct weir__panel *panel) {
+    assert(panel->rows >= 0 && panel->depth >= 0);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
     if (panel->columns == 2 * LANES)
         tiles(panel, 2, true);
@@ -109,6 +111,7 @@ static void pack_square(float *to, const float *from, int64_t from_row, int64_t 
 
 void weir__panel_pack_rows(float *to, const float *from, int64_t from_row, int64_t columns,
                            int64_t depth, float scale) {
+    assert(columns >= 1 && columns <= WEIR__PANEL);
     for (int64_t k = 0; k < depth; k += LANES)
         for (int64_t j = 0; j < WEIR__PANEL; j += LANES)
             pack_square(to + k * WEIR__PANEL + j, from + j * from_row + k, from_row, columns - j,
@@ -117,6 +120,7 @@ void weir__panel_pack_rows(float *to, const float *from, int64_t from_row, int64
 
 void weir__panel_pack(float *to, int64_t to_row, int64_t to_columns, const float *from,
                       int64_t from_row, int64_t columns, int64_t depth, float scale) {
+    assert(to_columns % LANES == 0 && columns <= to_columns);
     for (int64_t k = 0; k < depth; k++)
         for (int64_t j = 0; j < to_columns; j += LANES) {
             const float *source = from + k * from_row + j;

@@ -29,6 +29,7 @@ static struct side side_of(const struct weir__window *window, bool high) {
 
 /** What output `i` looks at. */
 static struct pool_span reach(const struct side *side, int64_t i) {
+    assert(i >= 0 && i < side->out);
     if (side->adaptive)
         return (struct pool_span){i * side->in / side->out,
                                   ((i + 1) * side->in + side->out - 1) / side->out};
@@ -125,6 +126,7 @@ VECTOR_INLINE void pool_window(const struct view *view, const int64_t rows, cons
 
 VECTOR_INLINE float share_of(const struct images *images, struct pool_span rows,
                              struct pool_span columns) {
+    assert(length(rows) > 0 && length(columns) > 0);
     float pixels = (float)(length(rows) * length(columns));
     return 1 / (images->divisor > 0 ? images->divisor : pixels);
 }
@@ -204,6 +206,7 @@ VECTOR_INLINE void give_window(const struct view *view, const int64_t rows, cons
 
 /** Clears rows of pixels first … end - 1; returns the larger of both. */
 static int64_t clear_rows(const struct images *images, float *dx, int64_t first, int64_t end) {
+    assert(first >= 0 && end <= images->in.height);
     if (end <= first) return first;
     memset(dx + first * images->row, 0, (size_t)((end - first) * images->row) * sizeof(float));
     return end;
@@ -251,6 +254,7 @@ struct pool_tables {
 };
 
 static struct pool_tables tables_in(void *memory, const struct weir__window *window) {
+    assert(memory != NULL);
     struct pool_span *columns = memory;
     return (struct pool_tables){columns, (float *)(columns + window->in.width)};
 }

@@ -63,6 +63,7 @@ static bool is_for_tensor_cores(const struct weir__op_shape *shape) {
 
 /** A block for each `tile` tokens of each head. */
 static uint64_t row_blocks_of(const struct weir__op_shape *shape, uint32_t tile) {
+    assert(tile > 0);
     return ((uint64_t)shape->tokens + tile - 1) / tile * (uint64_t)shape->heads;
 }
 
@@ -128,6 +129,7 @@ static int prepare(const struct weir__op_shape *shape, struct weir_stream *strea
 
 static int run(const struct weir__op_call *call, struct weir__cuda_attend_call *attend) {
     const struct own_attention *attention = call->state;
+    assert(attention != NULL && attention->plan != NULL);
     struct weir__cuda_failure failure = {0};
     uintptr_t begin = (uintptr_t)call->workspace;
     attend->workspace = (void *)((begin + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
@@ -168,6 +170,7 @@ static int launch(const struct weir__op_call *call, const struct variants *varia
     int which = size <= 64 ? 0 : size <= 128 ? 1 : 2;
     uint32_t tile = tensor ? variants->tensor_tile : TILE;
     uint64_t blocks = row_blocks_of(shape, tile) * (uint64_t)shape->rows;
+    assert(blocks <= INT32_MAX);
     struct weir__cuda_grid grid = {{(uint32_t)blocks, 1, 1},
                                    {tensor ? tile / WARP_ROWS * WARP : THREADS, 1, 1},
                                    tensor ? TENSOR_SHARED : TILE_SHARED};
@@ -217,6 +220,7 @@ static int attention_grad(const struct weir__op_call *call) {
  * takes. */
 static uint32_t take_places(const struct weir__op_call *call, int64_t first,
                             struct weir__cuda_places *places) {
+    assert(call->places != NULL && first < call->shape->rows);
     int64_t left = call->shape->rows - first;
     uint32_t count = left < WEIR__CUDA_PLACES ? (uint32_t)left : WEIR__CUDA_PLACES;
     size_t bytes = count * sizeof(uint32_t);
@@ -235,6 +239,7 @@ static int measure_cached(const struct weir__op_shape *shape, size_t *workspace)
 
 /** A row's blocks of 256 threads with 8 numbers each. */
 static uint32_t row_blocks(int64_t width) {
+    assert(width >= 0);
     static const int64_t per_block = 2048, most = 1 << 16;
     int64_t blocks = (width + per_block - 1) / per_block;
     return (uint32_t)(blocks < most ? blocks : most);

@@ -168,6 +168,7 @@ static struct weir__cudnn_stream *find_stream(struct weir__cudnn *cudnn,
 
 int weir__cudnn_take_handle(struct weir__cudnn *cudnn, struct CUstream_st *stream,
                             struct weir__cudnn_stream **to) {
+    assert(to != NULL);
     int result = 0;
     pthread_mutex_lock(&cudnn->lock);
     struct weir__cudnn_stream *at = find_stream(cudnn, stream);
@@ -191,6 +192,7 @@ int weir__cudnn_take_handle(struct weir__cudnn *cudnn, struct CUstream_st *strea
 
 void weir__cudnn_give_handle(struct weir__cudnn *cudnn, struct weir__cudnn_stream *stream) {
     pthread_mutex_lock(&cudnn->lock);
+    assert(stream->plans > 0);
     if (--stream->plans == 0) (void)cudnn->destroy(stream->handle);
     pthread_mutex_unlock(&cudnn->lock);
 }
@@ -264,6 +266,7 @@ int weir__cudnn_convolution_run(void *convolutions, const void *plan,
                                 struct weir__cuda_failure *failure) {
     const struct weir__cudnn *cudnn = convolutions;
     const struct convolution *made = plan;
+    assert(made != NULL && made->plan.plan != NULL);
     void *pack = NULL;
     int result = pack_new(cudnn, call, &pack);
     if (result == 0) result = cudnn->execute(made->stream->handle, made->plan.plan, pack);

@@ -107,6 +107,7 @@ static int make_plan(const struct weir__cudnn *cudnn, void *handle,
 int weir__cudnn_attention_init(const struct weir__cudnn *cudnn, void *handle,
                                const struct weir__cuda_attend *attend,
                                struct weir__cudnn_attention *attention) {
+    assert(attend->rows >= 1 && attend->rows <= attend->rows_max);
     struct weir__cuda_attend_room room;
     *attention = (struct weir__cudnn_attention){.attend = *attend};
     if (weir__cuda_attend_room(attend, &room) != WEIR_OK) return WEIR__CUDNN_NOT_SUPPORTED;
@@ -187,6 +188,7 @@ static void put(struct pack *pack, int64_t id, const void *memory, size_t offset
 static void *fill_pack(const struct weir__cudnn_attention *attention,
                        const struct weir__cuda_attend_call *call, int64_t first,
                        struct pack *pack) {
+    assert(first >= 0 && first < attention->attend.rows);
     const struct weir__cuda_attend *attend = &attention->attend;
     const struct weir__cuda_attend_room *room = &attention->room;
     size_t tokens = (size_t)(first * attend->tokens), heads = (size_t)attend->heads;
@@ -236,6 +238,7 @@ int weir__cudnn_attention_run(void *convolutions, const void *plan,
     const struct weir__cudnn *cudnn = convolutions;
     const struct attention *made = plan;
     int64_t rows = made->made.attend.rows, at_once = made->made.at_once, first = 0;
+    assert(at_once >= 1);
     int result = 0;
     for (; result == 0 && rows - first >= at_once; first += at_once)
         result = run_rows(cudnn, made, call, first, &made->made.whole);

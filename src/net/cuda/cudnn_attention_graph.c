@@ -248,6 +248,7 @@ static void backward(const struct drawing *d) {
 
 int weir__cudnn_attention_graph(struct weir__cudnn_graph *graph, void *handle,
                                 const struct weir__cuda_attend *attend, int64_t rows) {
+    assert(rows >= 1);
     const struct drawing d = begin(graph, attend, rows);
     if (attend->backward)
         backward(&d);

@@ -20,6 +20,7 @@ void *weir__cudnn_make(struct weir__cudnn_graph *graph, enum weir__cudnn_kind ki
 void weir__cudnn_set(struct weir__cudnn_graph *graph, void *descriptor,
                      enum weir__cudnn_attribute attribute, enum weir__cudnn_type type,
                      int64_t count, const void *elements) {
+    assert(graph->result != 0 || (count >= 1 && elements != NULL));
     if (graph->result == 0)
         graph->result = graph->cudnn->set(descriptor, (int)attribute, (int)type, count, elements);
 }
@@ -85,6 +86,7 @@ void weir__cudnn_pointwise(struct weir__cudnn_graph *graph,
 }
 
 int weir__cudnn_graph_end(struct weir__cudnn_graph *graph, void *handle) {
+    assert(graph->operation_count >= 1 || graph->result != 0);
     void *made = weir__cudnn_make(graph, WEIR__CUDNN_OPERATIONGRAPH);
     weir__cudnn_set(graph, made, WEIR__CUDNN_OPERATIONGRAPH_OPS, WEIR__CUDNN_TYPE_DESCRIPTOR,
                     graph->operation_count, graph->operations);

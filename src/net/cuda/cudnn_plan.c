@@ -112,6 +112,7 @@ static int describe_gpu(const struct weir__cudnn *cudnn, void *descriptor,
 
 int weir__cudnn_plan_place(const struct weir__cudnn *cudnn, void *handle,
                            const struct weir__cudnn_plan *plan) {
+    assert(plan->plan != NULL);
     if (cudnn->described != NULL)
         return describe_gpu(cudnn, plan->plan, WEIR__CUDNN_EXECUTION_PLAN_DEVICE);
     return cudnn->set(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_HANDLE, WEIR__CUDNN_TYPE_HANDLE, 1,
@@ -146,6 +147,7 @@ static int choice_new(const struct weir__cudnn *cudnn, const struct weir__cudnn_
 
 static int config_new(const struct weir__cudnn *cudnn, void *engine,
                       const struct weir__cudnn_engine *set, void **config) {
+    assert(set->knob_count <= WEIR__CUDNN_KNOBS_MAX);
     void *choices[WEIR__CUDNN_KNOBS_MAX] = {NULL};
     int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINECFG, config);
     if (result == 0)
@@ -162,6 +164,7 @@ static int config_new(const struct weir__cudnn *cudnn, void *engine,
 }
 
 int weir__cudnn_plan_measure(const struct weir__cudnn *cudnn, struct weir__cudnn_plan *plan) {
+    assert(plan->plan != NULL);
     int64_t bytes = -1, count = 0;
     int result = cudnn->get(plan->plan, WEIR__CUDNN_EXECUTION_PLAN_WORKSPACE_SIZE,
                             WEIR__CUDNN_TYPE_INT64, 1, &count, &bytes);
@@ -222,6 +225,7 @@ struct plan_search {
 
 /** On the graph of the largest rows first, so that all row counts pass over the same engines. */
 static int try_config(struct plan_search *search, void *config, struct weir__cudnn_plan *plan) {
+    assert(search->wish->own != NULL && search->wish->largest != NULL);
     const struct weir__cudnn *cudnn = search->cudnn;
     const struct weir__cudnn_wish *wish = search->wish;
     search->engine = (struct weir__cudnn_engine){0};

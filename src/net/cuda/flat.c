@@ -26,6 +26,7 @@ static uint64_t count_tiles(const struct weir__cuda_span *spans, uint32_t count)
 /* Up to WEIR__CUDA_SPANS spans as a kernel takes them. Returns their tiles. */
 static uint64_t pack(const struct weir__cuda_span *spans, uint32_t count, bool results,
                      struct weir__cuda_flat *flat) {
+    assert(count <= WEIR__CUDA_SPANS);
     uint64_t tiles = 0;
     flat->count = count;
     for (uint32_t i = 0; i < count; i++) {
@@ -43,6 +44,7 @@ static uint64_t pack(const struct weir__cuda_span *spans, uint32_t count, bool r
 
 static int launch(struct weir_stream *stream, enum weir__net_kernel kernel, uint64_t blocks,
                   void **arguments) {
+    assert(blocks <= INT32_MAX);
     struct weir__cuda_grid grid = weir__cuda_line(blocks, 1, THREADS, 0);
     if (blocks == 0) return WEIR_OK;
     return weir__net_launch(stream, kernel, &grid, arguments);
@@ -62,6 +64,7 @@ size_t weir__cuda_square_sums_workspace(const struct weir__cuda_span *spans, uin
 int weir__cuda_square_sums(struct weir_stream *stream, const float *data,
                            const struct weir__cuda_span *spans, uint32_t count, double *squares,
                            void *workspace) {
+    assert(count == 0 || (spans != NULL && squares != NULL && workspace != NULL));
     struct weir__cuda_flat flat;
     void *parts[] = {&flat, &data, &workspace};
     void *folds[] = {&flat, &workspace, &squares};
@@ -76,6 +79,7 @@ int weir__cuda_square_sums(struct weir_stream *stream, const float *data,
 }
 
 int weir__cuda_accumulate(struct weir_stream *stream, float *y, const float *x, uint64_t count) {
+    assert(y != x || count == 0);
     void *arguments[] = {&y, &x, &count};
     return launch(stream, WEIR__NET_KERNEL_accumulate, tiles_of(count), arguments);
 }

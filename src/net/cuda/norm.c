@@ -93,6 +93,7 @@ static int add_layer_norm_grad_input(const struct weir__op_call *call) {
 
 /* Columns that a block of layer_norm_weight takes: 32 chunks of 16 bytes. */
 static uint64_t weight_tiles(const struct weir__op_shape *shape) {
+    assert(shape->dtype == WEIR_F32 || shape->dtype == WEIR_BF16);
     uint64_t columns = 32 * 16 / weir_dtype_bytes(shape->dtype);
     return ((uint64_t)shape->width + columns - 1) / columns;
 }
@@ -134,6 +135,7 @@ static int layer_norm_grad_weight(const struct weir__op_call *call) {
 enum { PART_BYTES = 64 * 1024, PARTS_MAX = 128, ACROSS_LOG2_MAX = 5, QUAD = 4, LINES = 32 };
 
 static uint64_t divided(uint64_t count, uint64_t by) {
+    assert(by > 0);
     return count / by + (count % by != 0);
 }
 
@@ -153,6 +155,7 @@ static void split(const struct weir__op_shape *shape, struct weir__cuda_instance
 
 static struct weir__cuda_mask dropped_channels(const struct weir__op_call *call, bool fused) {
     double p = fused && !call->infer ? call->shape->p : 0;
+    assert(p >= 0 && p < 1);
     return (struct weir__cuda_mask){.seed = call->seed,
                                     .mini_batch = call->mini_batch,
                                     .op = call->shape->random_op,
@@ -200,6 +203,7 @@ static int check_plane(const struct weir__op_call *call) {
 /* Blocks of threads over channels, parts, rows. */
 static int launch_parts(const struct weir__op_call *call, enum weir__net_kernel kernel,
                         struct weir__cuda_instance *norm) {
+    assert(norm->parts >= 1);
     uint64_t tiles = divided(divided(norm->channels, QUAD), 1u << norm->across_log2);
     uint32_t rows = norm->rows < UINT16_MAX ? (uint32_t)norm->rows : UINT16_MAX;
     struct weir__cuda_grid grid = {{(uint32_t)tiles, norm->parts, rows}, {THREADS, 1, 1}, 0};
@@ -264,6 +268,7 @@ static int run_instance_grad(const struct weir__op_call *call, struct weir__cuda
  * for dy. */
 static void take_inputs(const struct weir__op_call *call, uint32_t first,
                         struct weir__cuda_instance *grad) {
+    assert(first == 1 || first == 2);
     grad->dy = call->in[0];
     grad->x = call->in[first];
     grad->mean = (float *)(uintptr_t)call->in[first + 1];

@@ -53,6 +53,7 @@ static int attach(struct weir__cuda_device *device, struct numerics **to) {
 
 int weir__cuda_settle(struct weir__cuda_device *device, int status,
                       const struct weir__cuda_failure *failure) {
+    assert(failure != NULL);
     if (status == WEIR_OK || failure->call == NULL) return status;
     if (failure->name == NULL) return weir__cuda_check(device, failure->call, failure->result);
     weir__cuda_note(device, failure);
@@ -61,6 +62,7 @@ int weir__cuda_settle(struct weir__cuda_device *device, int status,
 
 static int open_library(struct weir__cuda_device *device, enum weir__cuda_library library,
                         struct weir_error *error) {
+    assert((unsigned)library < LIBRARIES);
     struct numerics *numerics;
     struct weir__cuda_failure failure = {0};
     int status = attach(device, &numerics);
@@ -90,6 +92,7 @@ static void read_use(struct weir__cuda_device *device, enum weir__cuda_library l
                      struct weir__cuda_library_use *use) {
     pthread_mutex_lock(&device->lock);
     const struct numerics *numerics = (const struct numerics *)device->numerics;
+    assert(numerics != NULL && numerics->opened[library] != NULL);
     *use = (struct weir__cuda_library_use){numerics->calls, numerics->opened[library]};
     pthread_mutex_unlock(&device->lock);
 }

@@ -12,6 +12,7 @@ static uint64_t elements(const struct weir__op_shape *shape) {
 
 /** Chunks of 16 bytes that hold so many numbers. */
 static uint64_t chunks_of(const struct weir__op_shape *shape, uint64_t count) {
+    assert(shape->dtype == WEIR_F32 || shape->dtype == WEIR_BF16);
     uint64_t width = CHUNK / weir_dtype_bytes(shape->dtype);
     return count / width + (count % width != 0);
 }
@@ -101,6 +102,7 @@ static struct weir__cuda_dropout dropout_of(const struct weir__op_call *call) {
 }
 
 static int run_dropout(const struct weir__op_call *call, struct weir__cuda_dropout *dropout) {
+    assert(dropout->channels == 0 || dropout->pixels * dropout->channels == dropout->width);
     struct weir__cuda_grid grid =
         dropout->channels > 0
             ? weir__cuda_plane(dropout->channels, dropout->pixels / 4 + 2, 1, dropout->rows)
@@ -142,6 +144,7 @@ static int dropout2d(const struct weir__op_call *call) {
 static int run_biased(const struct weir__op_call *call, enum weir__net_kernel kernel,
                       struct weir__cuda_biased *biased) {
     const struct weir__op_shape *shape = call->shape;
+    assert(shape->out > 0 && shape->width % shape->out == 0);
     biased->y = call->out[0];
     biased->columns = (uint64_t)shape->out;
     biased->rows = (uint64_t)(shape->rows * (shape->width / shape->out));
@@ -165,6 +168,7 @@ static int bias_gelu_grad(const struct weir__op_call *call) {
 
 static int bias_dropout_add(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
+    assert(shape->out > 0 && shape->width % shape->out == 0);
     struct weir__cuda_dropout dropout = dropout_of(call);
     dropout.bias = call->in[1];
     dropout.residual = call->in[2];

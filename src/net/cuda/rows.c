@@ -38,6 +38,7 @@ const struct weir__kernel *weir__cuda_kernel_for(enum weir__op_code op, enum wei
 
 struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint32_t threads,
                                        uint32_t blocks_max) {
+    assert(per_block > 0 && threads > 0);
     uint64_t blocks = items / per_block + (items % per_block != 0);
     uint64_t most = blocks_max == 0 || blocks_max > INT32_MAX ? INT32_MAX : blocks_max;
     if (blocks > most) blocks = most;
@@ -47,6 +48,7 @@ struct weir__cuda_grid weir__cuda_line(uint64_t items, uint64_t per_block, uint3
 
 struct weir__cuda_grid weir__cuda_plane(uint64_t columns, uint64_t rows, uint32_t rows_at_once,
                                         uint64_t layers) {
+    assert(rows_at_once > 0);
     enum { THREADS = 256 };
     uint32_t x = 1;
     while (x < THREADS && x < columns) x *= 2;
@@ -67,10 +69,12 @@ uint64_t weir__cuda_part_rows(uint64_t rows, uint64_t tiles) {
 }
 
 uint64_t weir__cuda_parts(uint64_t rows, uint64_t part_rows) {
+    assert(part_rows > 0);
     return rows == 0 ? 1 : (rows - 1) / part_rows + 1;
 }
 
 int weir__cuda_fold(struct weir_stream *stream, const struct weir__cuda_fold *fold) {
+    assert(fold->parts >= 1 && fold->to[0] != NULL);
     enum { COLUMNS = 32, THREADS = 256 };
     uint64_t columns = (uint64_t)fold->width * (fold->to[1] != NULL ? 2 : 1);
     struct weir__cuda_grid grid = weir__cuda_line(columns, COLUMNS, THREADS, 0);

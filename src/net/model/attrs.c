@@ -10,6 +10,8 @@
 static const char *const kind_names[] = {"a whole number", "a number", "true or false", "a text",
                                          "a whole number or two, height and width"};
 
+_Static_assert(WEIR__COUNT_OF(kind_names) == WEIR_ATTR_KIND_PAIR + 1, "a name for each kind");
+
 /* What every type takes. */
 static const struct weir_attr_rule frozen = {.key = "frozen", .kind = WEIR_ATTR_KIND_FLAG};
 
@@ -41,6 +43,7 @@ static bool is_choice(const char *choices, const char *value) {
 
 static bool check_int(const struct weir_attr_rule *rule, const struct weir_attr *given,
                       const char *label, struct weir_faults *faults) {
+    assert(rule->kind == WEIR_ATTR_KIND_INT || rule->kind == WEIR_ATTR_KIND_PAIR);
     int64_t wrong = given->integer;
     if (wrong >= rule->least && wrong <= INT32_MAX && rule->kind == WEIR_ATTR_KIND_PAIR)
         wrong = given->second;
@@ -52,6 +55,7 @@ static bool check_int(const struct weir_attr_rule *rule, const struct weir_attr 
 
 static bool check_real(const struct weir_attr_rule *rule, const struct weir_attr *given,
                        const char *label, struct weir_faults *faults) {
+    assert(rule->kind == WEIR_ATTR_KIND_REAL);
     if (isfinite(given->real) && given->real >= 0 && given->real < rule->below) return true;
     weir_faults_add(faults, "layer %s: %s is %g, but must be from 0 to below %g", label, rule->key,
                     given->real, rule->below);
@@ -67,6 +71,7 @@ static bool has_control(const char *text) {
 
 static bool check_text(const struct weir_attr_rule *rule, const struct weir_attr *given,
                        const char *label, struct weir_faults *faults) {
+    assert(rule->kind == WEIR_ATTR_KIND_TEXT);
     if (given->text != NULL && has_control(given->text)) {
         weir_faults_add(faults,
                         "layer %s: %s is '%.60s', which holds a control character: use letters, "
@@ -84,6 +89,7 @@ static bool check_text(const struct weir_attr_rule *rule, const struct weir_attr
 
 static bool check_attr(const struct weir_attr_rule *rule, const struct weir_attr *given,
                        const char *label, struct weir_faults *faults) {
+    assert((size_t)rule->kind < WEIR__COUNT_OF(kind_names));
     if (given->kind != rule->kind) {
         weir_faults_add(faults, "layer %s: %s must be %s", label, rule->key,
                         kind_names[rule->kind]);
@@ -100,6 +106,7 @@ static bool check_attr(const struct weir_attr_rule *rule, const struct weir_attr
 }
 
 static void list_keys(const struct weir_layer_type *type, char *text, size_t capacity) {
+    assert(capacity > 0);
     size_t used = 0;
     text[0] = '\0';
     for (uint32_t i = 0; i < type->attr_count && used + 1 < capacity; i++) {
@@ -158,6 +165,7 @@ static bool check_required(const struct weir_layer_type *type, const char *label
 int weir__attrs_copy(struct weir__pool *pool, const struct weir_layer_type *type, const char *label,
                      struct weir_attrs given, struct weir_attrs *attrs,
                      struct weir_faults *faults) {
+    assert(given.count == 0 || given.list != NULL);
     bool good = check_given(type, label, given, faults);
     good &= check_required(type, label, given, faults);
     if (!good) return WEIR_ERR_ARGUMENT;
@@ -165,6 +173,7 @@ int weir__attrs_copy(struct weir__pool *pool, const struct weir_layer_type *type
     if (list == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < given.count; i++) {
         const struct weir_attr_rule *rule = find_rule(type, given.list[i].key);
+        assert(rule != NULL && rule->kind == converted(rule, given.list[i]).kind);
         list[i] = converted(rule, given.list[i]);
         list[i].key = rule->key;
         if (list[i].text != NULL) list[i].text = weir__pool_text(pool, list[i].text);

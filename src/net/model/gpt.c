@@ -21,6 +21,7 @@ static const struct weir_init weights = {WEIR_INIT_NORMAL, 0.02};
 
 static struct weir_value *norm(struct weir_builder *b, struct weir_value *x,
                                const char *weight_name, const char *bias_name) {
+    assert(weight_name != NULL && bias_name != NULL);
     if (x == NULL) return NULL;
     int64_t width = weir__value_width(x);
     struct weir_value *weight = weir_parameter(b, weight_name, 1, &width, one);
@@ -32,6 +33,7 @@ static struct weir_value *norm(struct weir_builder *b, struct weir_value *x,
 static struct weir_value *product(struct weir_builder *b, struct weir_value *x, int64_t out,
                                   const char *weight_name, const char *bias_name,
                                   struct weir_init init) {
+    assert(out >= 1 && weight_name != NULL && bias_name != NULL);
     if (x == NULL) return NULL;
     int64_t shape[] = {weir__value_width(x), out};
     struct weir_value *weight = weir_parameter(b, weight_name, 2, shape, init);
@@ -180,6 +182,7 @@ static int add_layers(struct weir_model *model, const struct weir_gpt_options *o
 
 int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,
                    struct weir_faults *faults, struct weir_model **model) {
+    assert(options != NULL && model != NULL);
     if (!check_options(options, faults)) return WEIR_ERR_ARGUMENT;
     struct weir_tensor tokens = {.dtype = WEIR_I64, .rank = 1, .shape = {options->context}};
     struct weir_model *made;

@@ -5,12 +5,14 @@
 #include <string.h>
 
 struct weir_value *weir__value_root(struct weir_value *value) {
+    assert(value != NULL);
     while (value->producer != NULL && value->producer->op == WEIR__OP_ALIAS)
         value = value->producer->in[0];
     return value;
 }
 
 int64_t weir__value_tokens(const struct weir_value *value) {
+    assert(value->rank <= WEIR_RANK_MAX);
     int64_t tokens = 1;
     for (uint32_t d = 0; d + 1 < value->rank; d++) tokens *= value->shape[d];
     return tokens;
@@ -25,6 +27,7 @@ int64_t weir__value_count(const struct weir_value *value) {
 }
 
 struct weir_tensor weir_value_tensor(const struct weir_value *value) {
+    assert(value->rank <= WEIR_RANK_MAX);
     struct weir_tensor tensor = {.dtype = value->dtype, .rank = value->rank};
     memcpy(tensor.shape, value->shape, sizeof tensor.shape);
     tensor.differentiable = value->requires_grad;
@@ -47,11 +50,13 @@ enum weir_dtype weir__exact_dtype(enum weir_dtype dtype) {
 
 struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__value_source source,
                                      uint32_t index, const struct weir_tensor *tensor) {
+    assert(tensor->rank <= WEIR_RANK_MAX);
     void *list = graph->values;
     if (!weir__pool_grow(graph->pool, &list, graph->value_count, &graph->value_capacity,
                          sizeof graph->values[0]))
         return NULL;
     graph->values = list;
+    assert(graph->value_count < graph->value_capacity);
     struct weir_value *value = weir__pool_take(graph->pool, 1, sizeof *value);
     if (value == NULL) return NULL;
     value->id = graph->value_count;
@@ -69,11 +74,13 @@ struct weir_value *weir__graph_value(struct weir__graph *graph, enum weir__value
 
 struct weir__node *weir__graph_node(struct weir__graph *graph, enum weir__op_code op,
                                     uint32_t layer) {
+    assert((unsigned)op <= WEIR__OP_ALIAS);
     void *list = graph->nodes;
     if (!weir__pool_grow(graph->pool, &list, graph->node_count, &graph->node_capacity,
                          sizeof graph->nodes[0]))
         return NULL;
     graph->nodes = list;
+    assert(graph->node_count < graph->node_capacity);
     struct weir__node *node = weir__pool_take(graph->pool, 1, sizeof *node);
     if (node == NULL) return NULL;
     node->id = graph->node_count;

@@ -44,6 +44,7 @@ static uint64_t hash_tensor(uint64_t hash, const struct weir_tensor *tensor) {
 }
 
 int weir_model_hash(const struct weir_model *model, uint32_t index, struct weir_layer_hash *hash) {
+    assert(model != NULL && hash != NULL);
     if (index > model->layer_count) return WEIR_ERR_NOT_FOUND;
     *hash = (struct weir_layer_hash){WEIR__HASH_BEGIN, WEIR__HASH_BEGIN};
     if (index == model->layer_count) {

@@ -15,6 +15,7 @@ static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
 
 /** The last dimension. */
 static int64_t width_of(const struct weir_value *x) {
+    assert(x != NULL);
     struct weir_tensor tensor = weir_value_tensor(x);
     return tensor.rank == 0 ? 1 : tensor.shape[tensor.rank - 1];
 }

@@ -55,6 +55,7 @@ void weir_model_destroy(struct weir_model *model) {
 }
 
 void weir_model_ignore_index(struct weir_model *model, int64_t ignore_index) {
+    assert(model != NULL);
     model->ignore_index = ignore_index;
 }
 
@@ -75,6 +76,7 @@ static bool has_control(const char *name) {
 
 static int check_name(const struct weir_model *model, const char *name,
                       struct weir_faults *faults) {
+    assert(name != NULL);
     if (name[0] == '\0') return WEIR_OK;
     if (has_control(name)) {
         weir_faults_add(faults,
@@ -105,6 +107,7 @@ static uint32_t count_type(const struct weir_model *model, const struct weir_lay
 
 /** Identity, prefix and label follow from name, index and type. */
 static int name_layer(struct weir_model *model, struct weir_layer *layer, const char *name) {
+    assert(layer->type != NULL && name != NULL);
     char identity[64], prefix[72];
     bool named = name[0] != '\0', bare = layer->type->prefix == WEIR_PREFIX_NONE && !named;
     if (named)
@@ -149,6 +152,7 @@ int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type
     if (is_new && !weir__name_set_add(&model->identities, layer->identity, layer->index))
         return WEIR_ERR_OUT_OF_MEMORY;
     layer->frozen = weir_layer_flag(layer, "frozen");
+    assert(model->layer_count < model->layer_capacity);
     model->layers[model->layer_count++] = layer;
     return WEIR_OK;
 }

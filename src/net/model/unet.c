@@ -36,6 +36,7 @@ static void add_unit(struct unet_list *list, int64_t out) {
 
 /** num_convs units; all but the last have `mid` channels. */
 static void add_stack(struct unet_list *list, int64_t mid, int64_t out) {
+    assert(list->options->num_convs >= 1 && mid >= 1 && out >= 1);
     for (uint32_t i = 1; i < list->options->num_convs; i++) add_unit(list, mid);
     add_unit(list, out);
 }
@@ -68,6 +69,7 @@ static void add_layers(struct unet_list *list) {
 
 /** The bottleneck's instance norm needs more than one pixel. */
 static bool leaves_pixels(const struct weir_unet_options *options, uint32_t depth) {
+    assert(depth < 32);
     uint32_t height = options->height >> depth, width = options->width >> depth;
     return height >= 1 && width >= 1 && (height > 1 || width > 1);
 }
@@ -114,6 +116,7 @@ static bool check(const struct weir_unet_options *options, struct weir_faults *f
 
 int weir_model_unet(const struct weir_allocator *allocator, const struct weir_unet_options *options,
                     struct weir_faults *faults, struct weir_model **model) {
+    assert(options != NULL && model != NULL);
     if (!check(options, faults)) return WEIR_ERR_ARGUMENT;
     struct weir_tensor input = {.dtype = WEIR_F32,
                                 .rank = 3,

@@ -86,17 +86,20 @@ static bool is_on_gpu(const struct measuring *m) {
 
 /** Events' times are the host's to a microsecond: a later one may lie before an earlier one. */
 static double seconds_between(const struct measuring *m, uint32_t first, uint32_t last) {
+    assert(first <= last);
     int64_t ns = (int64_t)(m->watch.stamps[last] - m->watch.stamps[first]);
     return ns > 0 ? (double)ns * 1e-9 : 0;
 }
 
 static void note_calls(struct measuring *m, struct program_times *times) {
+    assert(times->runs < times->capacity);
     float *row = &times->seconds[(size_t)times->runs * times->calls];
     for (uint32_t i = 0; i < times->calls; i++) row[i] = (float)seconds_between(m, i, i + 1);
 }
 
 /** Waits until the stream has passed the program, so that its events can be recorded again. */
 static int read_events(struct measuring *m, struct weir_stream *stream, uint32_t count) {
+    assert(count <= m->event_count);
     const struct weir__device_calls *calls = stream->device->calls;
     int status = calls->stream_finish(stream);
     if (status != WEIR_OK) return status;
@@ -127,6 +130,7 @@ static int note_run(struct weir__watch *watch, const struct weir_task *task,
 
 /** An event per stamp, on the stage's device. */
 static int take_events(struct measuring *m, uint32_t count, struct weir_faults *faults) {
+    assert(m->event_count == 0);
     struct weir__device *device = m->net->stages[0].at.stream->device;
     m->watch.events = weir__pool_take(&m->pool, count, sizeof *m->watch.events);
     if (m->watch.events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -146,6 +150,7 @@ static void release_events(struct measuring *m) {
 
 static int take_room(struct measuring *m, const struct weir__instance *instance,
                      struct weir_faults *faults) {
+    assert(m->net != NULL && m->options->steps_most <= STEPS_MAX);
     uint32_t runs = m->options->steps_most * MICRO_BATCHES, most = 0;
     for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
         struct program_times *times = &m->times[kind];
@@ -168,6 +173,7 @@ static int take_room(struct measuring *m, const struct weir__instance *instance,
 /* ---- data ---- */
 
 static void fill_random(void *data, enum weir_dtype dtype, size_t count, int64_t below) {
+    assert(data != NULL || count == 0);
     uint32_t words[4];
     for (size_t i = 0; i < count; i++) {
         if (i % 4 == 0) weir__philox_words(1, 0, 0, (uint32_t)(i >> 34), (uint32_t)(i / 4), words);
@@ -184,6 +190,7 @@ static void fill_random(void *data, enum weir_dtype dtype, size_t count, int64_t
 /** All micro-batches' rows: the caller's, once for each, or random. */
 static int make_rows(struct measuring *m, const struct weir_tensor *tensor, const void *given,
                      int64_t below, void **out) {
+    assert(below >= 1);
     size_t bytes, all;
     int status = weir__tensor_bytes(tensor, m->profile->shown.rows, &bytes);
     if (status != WEIR_OK) return status;
@@ -242,6 +249,7 @@ static int make_net(struct measuring *m, const struct weir_model *model,
 }
 
 static int step(struct measuring *m, struct weir_step_result *result) {
+    assert(m->net != NULL && m->input != NULL);
     struct weir_net_batch batch = {.rows = m->profile->shown.rows * MICRO_BATCHES,
                                    .input = m->input,
                                    .target = m->target,
@@ -256,6 +264,7 @@ static int step(struct measuring *m, struct weir_step_result *result) {
 
 /** What actions take besides kernel calls; of the training steps that the pipe can report. */
 static int note_outside(struct measuring *m) {
+    assert(m->steps < m->options->steps_most);
     struct weir_step_report report;
     if (m->options->net.pipe.infer_only || is_on_gpu(m)) return WEIR_OK;
     int status = weir_pipe_report(weir_net_pipe(m->net), &report);
@@ -315,6 +324,7 @@ double weir__profile_typical(double *values, uint32_t count) {
 
 static double call_seconds(struct measuring *m, enum weir__program_kind kind, uint32_t call) {
     const struct program_times *times = &m->times[kind];
+    assert(call < times->calls);
     for (uint32_t run = 0; run < times->runs; run++)
         m->scratch[run] = (double)times->seconds[(size_t)run * times->calls + call];
     return weir__profile_typical(m->scratch, times->runs);
@@ -346,6 +356,7 @@ static void share_program(struct measuring *m, enum weir__program_kind kind,
     const struct weir__program *program = &instance->programs[kind];
     const struct weir__slices *slices = &m->net->stages[0].slices;
     uint32_t layers = m->profile->shown.costs.layer_count;
+    assert(layers >= 1 && instance->programs[kind].call_count == m->times[kind].calls);
     for (uint32_t i = 0; m->times[kind].runs > 0 && i < program->call_count; i++) {
         uint32_t at = program->calls[i].layer < layers ? program->calls[i].layer : layers - 1;
         struct weir_layer_cost *layer = &m->profile->layers[at];
@@ -358,6 +369,7 @@ static void share_program(struct measuring *m, enum weir__program_kind kind,
 }
 
 static void share(struct measuring *m, const struct weir__instance *instance) {
+    assert(m->profile->layers != NULL);
     struct weir_profile *shown = &m->profile->shown;
     struct weir_layer_cost whole = {0};
     for (int kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {

@@ -29,6 +29,7 @@ static int rounded(const struct weir_value *value, int64_t rows, uint64_t *bytes
 
 /** The loss is the last layer's. */
 static struct weir_layer_cost *layer_of(const struct graphs *graphs, uint32_t layer) {
+    assert(graphs->layers > 0);
     return &graphs->profile->layers[layer < graphs->layers ? layer : graphs->layers - 1];
 }
 
@@ -57,6 +58,7 @@ static int add_saved(const struct graphs *graphs, const struct weir_value *value
     if (!residual && !left) return WEIR_OK;
     int status = rounded(value, graphs->rows, &bytes);
     if (status != WEIR_OK) return status;
+    assert(value->producer != NULL);
     struct weir_layer_cost *layer = layer_of(graphs, value->producer->layer);
     if (residual) layer->saved += bytes;
     if (residual && !own) layer->saved_output += bytes;
@@ -161,6 +163,7 @@ static bool recomputes(const struct weir__slices *slices, uint32_t node) {
  * all of the layer's nodes count. */
 static void mark_last(const struct graphs *graphs, uint32_t layer,
                       const struct weir__slices *slices, bool *last) {
+    assert(layer < graphs->layers);
     const struct weir__graph *whole = graphs->slices.graph, *alone = slices->graph;
     uint32_t count = count_live(whole, layer);
     bool same = count == count_live(alone, layer);
@@ -200,6 +203,7 @@ static int fill_workspace(const struct graphs *graphs, const struct weir_net_opt
 
 static int fill_alone(struct graphs *graphs, const struct weir_net_options *options, uint32_t index,
                       bool *last) {
+    assert(index < graphs->layers && graphs->alone.stage_count == graphs->layers);
     struct weir__stage_graph *stage = &graphs->alone.stages[index];
     struct weir_layer_cost *layer = &graphs->profile->layers[index];
     struct weir__slices slices;
@@ -224,6 +228,7 @@ static bool is_of(const struct weir__skip_decl *decl, const struct weir__skip *s
 
 static int fill_readers(const struct graphs *graphs, const struct weir__skip *from,
                         struct weir_layer_skip *skip) {
+    assert(from->source_layer < graphs->layers);
     const struct weir_model *model = graphs->whole.model;
     uint32_t *readers = weir__pool_take(&graphs->profile->pool, graphs->layers, sizeof *readers);
     if (readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;

@@ -28,6 +28,7 @@ static struct roofs roofs_of(const struct weir__profile_state *profile) {
 static double forward_of(const struct weir__profile_state *profile, uint32_t index,
                          const struct weir_layer_cost *layer, int64_t rows,
                          const struct weir_layer_facts *facts) {
+    assert(index < profile->shown.costs.layer_count);
     struct roofs roofs = roofs_of(profile);
     double kept = (double)(layer->saved + layer->border), fixed = (double)layer->parameters;
     return (double)facts[index].flops * (double)rows / roofs.flops +
@@ -84,6 +85,7 @@ struct between {
 
 static struct between find_between(const struct weir_profile *const *known, uint32_t count,
                                    int64_t rows) {
+    assert(count == 0 || known != NULL);
     struct between at = {NULL, NULL, 0};
     for (uint32_t i = 0; i < count; i++) {
         bool below = known[i]->rows <= rows;
@@ -101,6 +103,7 @@ static double line(double below, double above, double part) {
 
 static void take_seconds(struct weir_layer_cost *layer, const struct weir_layer_cost *below,
                          const struct weir_layer_cost *above, double part, double scale) {
+    assert(part >= 0 && part < 1 && scale > 0);
     for (int k = 0; k < WEIR_KIND_COUNT; k++)
         layer->seconds[k] = scale * line(below->seconds[k], above->seconds[k], part);
     layer->forward_checkpoint =
@@ -111,6 +114,7 @@ static void take_seconds(struct weir_layer_cost *layer, const struct weir_layer_
 /* On the line between both; beyond all as the estimate grows from the nearest. */
 static void scale_layers(struct weir__profile_state *profile, const struct between *at,
                          const struct weir_layer_facts *facts) {
+    assert(at->below != NULL || at->above != NULL);
     const struct weir_profile *below = at->below != NULL ? at->below : at->above;
     const struct weir_profile *above = at->above != NULL ? at->above : below;
     struct weir_profile *shown = &profile->shown;

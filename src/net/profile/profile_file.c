@@ -174,6 +174,7 @@ static bool read_mark(const struct profile_reading *r, json_t *object, const cha
 
 static bool read_text(const struct profile_reading *r, json_t *object, const char *key, char *out,
                       size_t capacity) {
+    assert(capacity > 0);
     const char *text = json_string_value(json_object_get(object, key));
     if (text == NULL || strlen(text) >= capacity) return fault(r, key, "a text, and not as long");
     snprintf(out, capacity, "%s", text);
@@ -219,6 +220,7 @@ static bool read_readers(const struct profile_reading *r, struct weir__pool *poo
 
 static bool read_skip(const struct profile_reading *r, struct weir__profile_state *profile,
                       json_t *object, struct weir_layer_skip *skip) {
+    assert(profile->shown.costs.layer_count >= 1);
     const char *name = json_string_value(json_object_get(object, "skip"));
     const char *space = json_string_value(json_object_get(object, "namespace"));
     uint64_t layers = profile->shown.costs.layer_count, source = 0;

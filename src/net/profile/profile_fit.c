@@ -148,6 +148,7 @@ int weir__profile_identity(struct weir__profile_state *profile, const struct wei
 
 void weir__profile_optimizer(struct weir__profile_state *profile,
                              const struct weir_optimizer *optimizer) {
+    assert(profile->shown.costs.layer_count == 0 || profile->layers != NULL);
     uint32_t arrays = profile->shown.infer_only ? 0 : weir__optimizer_arrays(optimizer);
     profile->shown.costs.optimizer_arrays = arrays;
     for (uint32_t i = 0; i < profile->shown.costs.layer_count; i++)

@@ -18,6 +18,7 @@ struct asking {
 };
 
 void weir_net_choose(const struct weir_planner_choice *choice, struct weir_net_options *net) {
+    assert(choice->micro_batches >= 1 && choice->stages >= 1);
     if (weir__chunk_count(net->pipe.rows, net->pipe.chunks) != choice->micro_batches)
         net->pipe.chunks = choice->micro_batches;
     net->stages = choice->stages;

@@ -39,6 +39,7 @@ static void values_of(const struct weir_init *init, const uint32_t words[4], dou
 }
 
 static void store(void *data, enum weir_dtype dtype, uint64_t index, double value) {
+    assert(dtype == WEIR_F64 || dtype == WEIR_F32);
     if (dtype == WEIR_F64)
         ((double *)data)[index] = value;
     else

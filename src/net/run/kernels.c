@@ -13,6 +13,7 @@ struct text {
 };
 
 static void append(struct text *text, const char *format, ...) {
+    assert(text->capacity == 0 || text->data != NULL);
     va_list arguments;
     va_start(arguments, format);
     size_t at = text->used < text->capacity ? text->used : text->capacity;

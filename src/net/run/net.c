@@ -120,6 +120,7 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
 }
 
 static int make_inputs(struct weir_net *net) {
+    assert(net->network.stage_count >= 1);
     struct weir_input *inputs = weir__pool_take(&net->network.pool, 2, sizeof inputs[0]);
     if (inputs == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     inputs[0].tensor = net->network.input;
@@ -242,8 +243,10 @@ uint32_t weir_net_parameter_count(const struct weir_net *net) {
 
 int weir_net_parameter(const struct weir_net *net, uint32_t index,
                        struct weir_parameter *parameter) {
+    assert(net != NULL && parameter != NULL);
     if (index >= net->network.named_count) return WEIR_ERR_NOT_FOUND;
     const struct weir__parameter_decl *info = &net->network.parameters[net->network.named[index]];
+    assert(info->stage < net->network.stage_count);
     const struct weir__net_stage *stage = &net->stages[info->stage];
     *parameter = (struct weir_parameter){.name = info->name,
                                          .stage = info->stage,
@@ -269,6 +272,7 @@ static void *at(void *base, size_t offset) {
 /** By way of `held`, which is the host's. */
 static int share_array(struct weir_net *net, const struct weir__parameter_decl *copy, void *to,
                        const void *from, void *held, size_t bytes) {
+    assert(copy->original < net->network.parameter_count);
     uint32_t source = net->network.parameters[copy->original].stage;
     int status = weir_pipe_read(net->pipe, source, held, from, bytes);
     return status == WEIR_OK ? weir_pipe_write(net->pipe, copy->stage, to, held, bytes) : status;
@@ -277,6 +281,7 @@ static int share_array(struct weir_net *net, const struct weir__parameter_decl *
 static int share_parameter(struct weir_net *net, const struct weir__parameter_decl *copy,
                            void *held, size_t bytes) {
     const struct weir__parameter_decl *from = &net->network.parameters[copy->original];
+    assert(from->original == WEIR__NONE && from->count == copy->count);
     struct weir__net_stage *a = &net->stages[from->stage], *b = &net->stages[copy->stage];
     int status = share_array(net, copy, at(b->at.parameters, copy->offset),
                              at(a->at.parameters, from->offset), held, bytes);

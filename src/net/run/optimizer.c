@@ -23,6 +23,7 @@ void weir__optimizer_update(const struct weir_optimizer *optimizer, enum weir_dt
                             bool reference, const struct weir_task *task, double lr,
                             const struct weir__parameter_decl *info, void *parameter,
                             const void *gradient, void *const *arrays) {
+    assert(!info->frozen);
     bool decays = !optimizer->decay_matrices_only || info->rank >= 2;
     double weight_decay = decays ? optimizer->weight_decay : 0;
     if (optimizer->kind == WEIR_OPTIMIZER_ADAMW) {

@@ -19,6 +19,7 @@ static bool holds(const struct weir__net_lasting *lasting, uint64_t step) {
 static int take_lasting(const struct weir__program_run *run, const struct weir__node_call *node,
                         struct weir__op_call *call) {
     struct weir__net_lasting *lasting = node->lasting;
+    assert(lasting->bytes > 0 && lasting->offset % WEIR__CACHE_LINE == 0);
     void *memory = (void *)(run->bases[WEIR__BASE_STATE] + lasting->offset);
     if (node->kernel->pack == NULL) {
         call->cache = memory;
@@ -42,6 +43,7 @@ static int stamp(const struct weir__program_run *run, uint32_t i) {
 
 static int run_call(const struct weir__program_run *run, const struct weir__planned_call *planned,
                     uint32_t i, struct weir__op_call *call) {
+    assert(planned->in_count <= WEIR__NODE_IN_MAX && planned->out_count <= WEIR__NODE_OUT_MAX);
     const void *in[WEIR__NODE_IN_MAX];
     void *out[WEIR__NODE_OUT_MAX];
     int status = run->stamps == NULL ? WEIR_OK : stamp(run, i);
@@ -75,6 +77,7 @@ int weir__program_run(const struct weir__program *program, const struct weir__pr
 /** The workspace was planned before the number of threads was known, and libraries need more for
  * some numbers than for others: takes the most threads, up to `threads`, that it is enough for. */
 static int fit_threads(struct weir__node_call *node, uint32_t threads) {
+    assert(threads >= 1 && node->kernel != NULL);
     for (uint32_t count = threads; count >= 1; count--) {
         node->shape.threads = count;
         if (node->kernel->measure == NULL) return WEIR_OK;

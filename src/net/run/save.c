@@ -103,6 +103,7 @@ static struct weir__safetensors_item *make_items(struct entries *entries) {
         weir__pool_take(&entries->pool, entries->count, sizeof items[0]);
     for (uint32_t i = 0; items != NULL && i < entries->count; i++) {
         const struct entry *entry = &entries->list[i];
+        assert(entry->data != NULL || entry_bytes(entry) == 0);
         items[i].name = entry->name;
         items[i].dtype = entry->parameter.dtype;
         items[i].rank = entry->parameter.rank;
@@ -285,6 +286,7 @@ static bool check_file(const struct weir__safetensors *file, const struct entrie
 /** Files may hold the other precision. The file's bytes are not aligned. */
 static void copy_entry(const struct weir__safetensors *file, const struct entry *entry) {
     const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
+    assert(tensor != NULL);
     if (tensor->dtype == entry->parameter.dtype) {
         memcpy(entry->data, tensor->data, tensor->bytes);
         return;

@@ -33,6 +33,7 @@ static int grow_instances(struct weir__net_stage *stage) {
     weir__release(allocator, stage->instances, stage->instance_capacity, sizeof list[0]);
     stage->instances = list;
     stage->instance_capacity = capacity;
+    assert(stage->instance_count < stage->instance_capacity);
     return WEIR_OK;
 }
 
@@ -53,6 +54,7 @@ static uint32_t programs_of(uint32_t phases) {
 }
 
 static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) {
+    assert(rows >= 1);
     struct weir__net_stage *stage = context;
     struct weir__instance *instance = find_instance(stage, rows);
     int status = WEIR_OK;
@@ -60,6 +62,7 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
         status = grow_instances(stage);
         if (status != WEIR_OK) return status;
         if ((status = weir__instance_new(&stage->plan, rows, &instance)) != WEIR_OK) return status;
+        assert(stage->instance_count < stage->instance_capacity);
         stage->instances[stage->instance_count++] = instance;
     }
     status = weir__instance_plan(&stage->plan, instance, programs_of(bytes->phases));
@@ -125,6 +128,7 @@ static void point(uintptr_t *base, const struct weir_view *views, uint32_t index
 
 static void fill_bases(const struct weir__net_stage *stage, const struct weir__instance *instance,
                        const struct weir_task *task, size_t discard) {
+    assert(instance->area_count <= WEIR__AREAS_MAX);
     uintptr_t *bases = stage->bases;
     const struct weir__graph *graph = &stage->compiled->graph;
     bases[WEIR__BASE_SAVED] = (uintptr_t)task->saved;
@@ -152,6 +156,7 @@ static void fill_bases(const struct weir__net_stage *stage, const struct weir__i
 }
 
 static enum weir__program_kind program_of(const struct weir_task *task) {
+    assert((unsigned)task->phase < WEIR_PHASE_COUNT);
     static const enum weir__program_kind by_phase[WEIR_PHASE_COUNT] = {
         [WEIR_FORWARD] = WEIR__PROGRAM_FORWARD,
         [WEIR_FORWARD_CHECKPOINT] = WEIR__PROGRAM_CHECKPOINT,
@@ -178,6 +183,7 @@ static bool zeroes_loss(const struct weir__net_stage *stage, const struct weir_t
 
 static int report(const struct weir__net_stage *stage, const struct weir_task *task, int status,
                   const struct weir__planned_call *failed) {
+    assert(status != WEIR_OK && failed != NULL);
     if (task->error == NULL) return status;
     const char *label = weir__network_layer_label(stage->network, failed->layer);
     snprintf(task->error->layer, sizeof task->error->layer, "%s", label);
@@ -233,6 +239,7 @@ static void *at(void *base, size_t offset) {
 /** The stage's i-th. */
 static const struct weir__parameter_decl *parameter_of(const struct weir__net_stage *stage,
                                                        uint32_t i) {
+    assert(i < stage->compiled->parameter_count);
     return &stage->network->parameters[stage->compiled->parameter_first + i];
 }
 
@@ -275,6 +282,7 @@ static int norm(void *context, const struct weir_task *task) {
  * does. */
 static const void *whole_gradient(const struct weir__net_stage *stage, const struct weir_task *task,
                                   uint32_t number) {
+    assert(number - stage->compiled->parameter_first < stage->compiled->parameter_count);
     const struct weir__parameter_decl *parameter = &stage->network->parameters[number];
     for (uint32_t t = 0; parameter->original != WEIR__NONE && t < task->tied_count; t++)
         if (stage->tied[t] == number) return task->tied[t].gradients[0];
@@ -315,6 +323,7 @@ static const struct weir_stage_calls calls = {.forward = run,
 /* ---- describing ---- */
 
 int weir__stage_init(struct weir__net_stage *stage, struct weir__network *network, uint32_t index) {
+    assert(index < network->stage_count && network->stages != NULL);
     struct weir__stage_graph *compiled = &network->stages[index];
     stage->network = network;
     stage->compiled = compiled;
@@ -348,6 +357,7 @@ void weir__stage_clean_up(struct weir__net_stage *stage) {
 
 static void describe_skip(const struct weir__net_stage *stage, const struct weir__network *network,
                           uint32_t slot, struct weir_skip_use *use) {
+    assert(slot < stage->compiled->graph.skip_count);
     const struct weir__skip_slot *from = &stage->compiled->graph.skips[slot];
     const struct weir__skip *skip = &network->skips[from->skip];
     use->verb = from->verb;

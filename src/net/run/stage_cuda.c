@@ -5,6 +5,7 @@
 
 static const struct weir__parameter_decl *parameter_of(const struct weir__net_stage *stage,
                                                        uint32_t i) {
+    assert(i < stage->compiled->parameter_count);
     return &stage->network->parameters[stage->compiled->parameter_first + i];
 }
 
@@ -18,6 +19,7 @@ static void add_spans(struct weir__net_stage *stage, bool copies) {
         const struct weir__parameter_decl *parameter = parameter_of(stage, i);
         bool decays = !stage->optimizer.decay_matrices_only || parameter->rank >= 2;
         if (parameter->frozen || (parameter->original != WEIR__NONE) != copies) continue;
+        assert(parameter->offset % sizeof(float) == 0);
         stage->spans[stage->span_count++] = (struct weir__cuda_span){
             parameter->offset / sizeof(float), parameter->count, i, decays};
     }
