@@ -36,7 +36,7 @@ static size_t page_bytes(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Maps `bytes` at a huge page's boundary: asks for one huge page more and gives the ends back. */
+/* Maps `bytes` from a huge page's boundary on: maps one huge page more, and unmaps both ends. */
 static void *map_aligned(size_t bytes) {
     assert(bytes % page_bytes() == 0);
     size_t whole;
@@ -286,7 +286,7 @@ int weir__cpu_probe(uint32_t ordinal, struct weir_error *error) {
     return WEIR_OK;
 }
 
-/* Every ordinal is the same processor; which cores a worker gets is src/place's to say. */
+/* Every ordinal is the same processor. src/place decides which cores a worker gets. */
 int weir__cpu_open(const char *name, uint32_t ordinal, const struct weir_allocator *allocator,
                    struct weir_error *error, struct weir__device **device) {
     assert(name != NULL && device != NULL);

@@ -133,7 +133,7 @@ void weir__cuda_modules_destroy(struct weir__cuda_device *device);
 /** WEIR_ERR_UNSUPPORTED if this build has none, and the driver is a real one. */
 int weir__cuda_modules_check(const struct weir__cuda_driver *driver, struct weir_error *error);
 
-/* ---- cuda_memory.c, cuda_streams.c: rows of the table; see device.h ---- */
+/* ---- cuda_memory.c, cuda_streams.c: calls of the table; see device.h ---- */
 
 int weir__cuda_memory_acquire(struct weir__device *device, size_t bytes, void **memory);
 void weir__cuda_memory_release(struct weir__device *device, void *memory, size_t bytes);

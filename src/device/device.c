@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* From a device's name to its kind: one row per kind. */
+/* Finds a device's kind by its name: one entry per kind. */
 #include "device/device.h"
 #include "device/kinds.h"
 
@@ -70,7 +70,7 @@ uint64_t weir__device_reach(const char *name) {
     return kind == NULL || kind->reach == NULL ? UINT64_MAX : kind->reach(ordinal);
 }
 
-/* The name's row and number, or why there is none. */
+/* Gives the kind and the number that the name says, or tells why there is none. */
 static int find(const char *name, struct weir_error *error, const struct kind **kind,
                 uint32_t *ordinal) {
     assert(kind != NULL && ordinal != NULL);

@@ -195,7 +195,7 @@ static int check_unique(const struct opening *opening) {
     return WEIR_OK;
 }
 
-/* The rest of rule 9, and 10: in order of place, each tensor begins where the last one ended. */
+/* The rest of rule 9, and rule 10: each tensor begins where the one before it ends. */
 static int check_cover(const struct opening *opening) {
     const struct weir__safetensors_header *header = &opening->file->header;
     const char *expected = opening->source.buffer;

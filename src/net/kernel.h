@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Kernels: the numerics of the net library behind one table. Each op has a row per backend: the
+ * Kernels: the numerics of the net library behind one table. Each op has an entry per back end: the
  * reference (plain loops in f32 and f64, the oracle of the tests) and the CPU's fast ones (oneDNN
- * products, our own vector kernels; f32). A missing fast row falls back to the reference, and
- * weir_net_kernels says so.
+ * products, our own vector kernels; f32). Where a fast entry is missing, the
+ * reference serves, and weir_net_kernels says so.
  *
  * Contracts that hold for every kernel:
  *  - operands are contiguous, 64-byte aligned, and never overlap unless a row says "in place ok";

@@ -54,7 +54,7 @@ static struct weir_value *build_layer(struct weir_builder *builder, uint32_t ind
     builder->dropout_count = 0;
     builder->skips_done = 0;
     if (builder->network->skips_wrong && builder->layer->type->skip_count > 0) {
-        builder->status = WEIR_ERR_SKIP; /* told already; what it puts out nobody knows */
+        builder->status = WEIR_ERR_SKIP; /* it was told already; nobody knows the output's shape */
         return NULL;
     }
     struct weir_value *y = builder->layer->type->build(builder, builder->layer, x);
@@ -118,7 +118,8 @@ static int place_parameters(struct weir__network *network, struct weir__stage_gr
 
 /* ---- stages ---- */
 
-/** The first input: the model's, or the output of the stage before, in memory as that has it. */
+/** The stage's first input: the model's input, or the output of the stage before. That one lies in
+ * memory in the order that the stage before gave it. */
 static struct weir_value *build_input(struct weir_builder *builder,
                                       const struct weir__compile_options *options) {
     struct weir__network *network = builder->network;
@@ -232,7 +233,7 @@ static int first_of(int status, int later) {
     return status != WEIR_OK ? status : later;
 }
 
-/** Goes on after a fault as far as shapes are known. */
+/** After a fault it goes on as long as shapes are known, to find more of them. */
 static int compile(struct weir__network *network, const struct weir__compile_options *options,
                    struct weir_faults *faults) {
     int status = cut(network, options);

@@ -24,8 +24,8 @@ static bool read_between(const struct weir__graph *graph, uint32_t first, uint32
     return false;
 }
 
-/** residual + dropout(x). Not where x is read in between or is the residual itself: its gradient's
- * terms would be added in another order. */
+/** residual + dropout(x). Where x is read in between, or is the residual itself, nothing is fused:
+ * the terms of its gradient would be added in another order. */
 static uint32_t dropout_add(const struct weir__graph *graph, struct weir__node *node) {
     if (node->op != WEIR__OP_add) return 0;
     for (uint32_t k = 0; k < 2; k++) {

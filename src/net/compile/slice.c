@@ -59,7 +59,7 @@ static void need_border_grads(const struct weir__graph *graph, struct marks *mar
     for (uint32_t i = 0; i < graph->skip_count; i++) need(marks, graph->skips[i].grad_out);
 }
 
-/** What the nodes of a layer read of a later layer's. */
+/** Marks what a layer's backward nodes read of a later layer's. */
 static void need_layer_grads(const struct weir__graph *graph, struct marks *marks) {
     for (uint32_t i = graph->forward_count; i < graph->node_count; i++) {
         const struct weir__node *node = graph->nodes[i];
@@ -85,7 +85,7 @@ static bool is_forward_node(const struct weir__graph *graph, const struct weir_v
     return value->producer->id < graph->forward_count;
 }
 
-/** What any part reads is kept for it. */
+/** Notes what a backward node reads, so that it is kept. */
 static void note_read(const struct weir__graph *graph, struct weir__slices *slices,
                       const struct weir_value *in) {
     if (in->source == WEIR__FROM_INPUT) slices->inputs_kept |= bit_of(in->index);
@@ -94,8 +94,8 @@ static void note_read(const struct weir__graph *graph, struct weir__slices *slic
         slices->residual[in->id] = true;
 }
 
-/** What the weight part reads lasts till then. Nothing is computed again for it: what the input
- * part has made anyway is left for it, and what comes over the border stays where it is. */
+/** Notes what the weight part reads, so that it lasts until then. Nothing is computed twice: the
+ * input part leaves what it has made, and what came over the border stays where it is. */
 static void note_weight_read(const struct weir__graph *graph, struct weir__slices *slices,
                              const struct weir_value *in, const struct marks *input) {
     struct weir_weight_reads *reads = &slices->weight_reads;
@@ -137,7 +137,7 @@ static void find_in_both(const struct weir__graph *graph, struct weir__slices *s
             slices->in_both[i] |= graph->nodes[i]->out[k]->accumulator != WEIR__NONE;
 }
 
-/** Backward comes first: what it reads of the forward pass is what the others must keep. */
+/** Backward comes first, because the other programs must keep what it reads. */
 static int slice_backward(struct weir__graph *graph, struct weir__slices *slices) {
     struct marks all, input;
     if (!take_marks(graph, &all) || !take_marks(graph, &input)) return WEIR_ERR_OUT_OF_MEMORY;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Which kernel serves which op: oneDNN's row where the build has it, else our vector row, else the
- * reference. A row is chosen by op and dtype alone; whatever depends on the shape is the row's own
- * affair, so a shape gives the same bits wherever it runs.
+ * Which kernel serves which op: oneDNN's entry where the build has it, else our vector entry, else
+ * the reference. Op and dtype alone choose the entry. What depends on the shape is decided inside
+ * the kernel, so a shape gives the same bits wherever it runs.
  */
 #include "net/cpu/cpu.h"
 

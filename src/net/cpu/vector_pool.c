@@ -267,7 +267,8 @@ int weir__vector_measure_avg_pool2d_grad(const struct weir__op_shape *shape, siz
 }
 
 /** The outputs that look at `pixel`, from those that look at the pixel before it on. */
-static struct pool_span watchers(const struct side *side, struct pool_span span, int64_t pixel) {
+static struct pool_span windows_over(const struct side *side, struct pool_span span,
+                                     int64_t pixel) {
     while (span.first < side->out && reach(side, span.first).end <= pixel) span.first++;
     while (span.end < side->out && reach(side, span.end).first <= pixel) span.end++;
     assert(span.end >= span.first);
@@ -278,7 +279,7 @@ static void fill_tables(const struct images *images, const struct pool_tables *t
     struct pool_span columns = {0, 0};
     float *share = tables->shares;
     for (int64_t j = 0; j < images->in.width; j++)
-        tables->columns[j] = columns = watchers(&images->wide, columns, j);
+        tables->columns[j] = columns = windows_over(&images->wide, columns, j);
     for (int64_t i = 0; i < images->out.height; i++)
         for (int64_t j = 0; j < images->out.width; j++)
             *share++ = share_of(images, reach(&images->high, i), reach(&images->wide, j));
@@ -332,7 +333,7 @@ int weir__vector_avg_pool2d_grad(const struct weir__op_call *call) {
     for (int64_t r = 0; r < call->shape->rows; r++) {
         struct pool_span rows = {0, 0};
         for (int64_t i = 0; i < images.in.height; i++, dx += images.row) {
-            rows = watchers(&images.high, rows, i);
+            rows = windows_over(&images.high, rows, i);
             int64_t at = rows.first * images.out.width;
             collect_row(&images, tables.columns, length(rows), dy + at * images.channels,
                         tables.shares + at, dx);

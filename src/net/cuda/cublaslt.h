@@ -102,7 +102,7 @@ struct weir__cublaslt {
 #undef WEIR__CUBLASLT_MEMBER
 };
 
-/** The table's rows (numerics.h). */
+/** The table's calls (numerics.h). */
 int weir__cublaslt_open(struct weir__cuda_device *device, void **products,
                         struct weir__cuda_failure *failure, struct weir_error *error);
 void weir__cublaslt_close(void *products);

@@ -225,7 +225,7 @@ struct weir__cudnn {
 #undef WEIR__CUDNN_MEMBER
 };
 
-/** The table's rows (numerics.h). */
+/** The table's calls (numerics.h). */
 int weir__cudnn_open(struct weir__cuda_device *device, void **convolutions,
                      struct weir__cuda_failure *failure, struct weir_error *error);
 void weir__cudnn_close(void *convolutions);

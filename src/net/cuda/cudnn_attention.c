@@ -136,7 +136,7 @@ void weir__cudnn_attention_clean_up(const struct weir__cudnn *cudnn,
     *attention = (struct weir__cudnn_attention){.at_once = 0};
 }
 
-/* ---- the table's rows ---- */
+/* ---- the table's calls ---- */
 
 int weir__cudnn_attention_new(void *convolutions, const struct weir__cuda_attend *attend,
                               struct CUstream_st *stream, void **plan,

@@ -216,7 +216,7 @@ int weir__cudnn_plan_of(const struct weir__cudnn *cudnn, void *handle,
 
 /* ---- choosing ---- */
 
-struct plan_search {
+struct engine_choice {
     const struct weir__cudnn *cudnn;
     void *handle;
     const struct weir__cudnn_wish *wish;
@@ -224,24 +224,24 @@ struct plan_search {
 };
 
 /** On the graph of the largest rows first, so that all row counts pass over the same engines. */
-static int try_config(struct plan_search *search, void *config, struct weir__cudnn_plan *plan) {
-    assert(search->wish->own != NULL && search->wish->largest != NULL);
-    const struct weir__cudnn *cudnn = search->cudnn;
-    const struct weir__cudnn_wish *wish = search->wish;
-    search->engine = (struct weir__cudnn_engine){0};
-    int result = read_engine(cudnn, config, &search->engine);
+static int try_config(struct engine_choice *choice, void *config, struct weir__cudnn_plan *plan) {
+    assert(choice->wish->own != NULL && choice->wish->largest != NULL);
+    const struct weir__cudnn *cudnn = choice->cudnn;
+    const struct weir__cudnn_wish *wish = choice->wish;
+    choice->engine = (struct weir__cudnn_engine){0};
+    int result = read_engine(cudnn, config, &choice->engine);
     if (result != 0) return result;
-    if (!may_use(wish, &search->engine)) return WEIR__CUDNN_NOT_SUPPORTED;
-    result = weir__cudnn_plan_of(cudnn, search->handle, wish->largest, &search->engine,
+    if (!may_use(wish, &choice->engine)) return WEIR__CUDNN_NOT_SUPPORTED;
+    result = weir__cudnn_plan_of(cudnn, choice->handle, wish->largest, &choice->engine,
                                  wish->workspace_max, plan);
     if (result != 0 || wish->own == wish->largest) return result;
     weir__cudnn_forget(cudnn, plan->plan);
-    return weir__cudnn_plan_of(cudnn, search->handle, wish->own, &search->engine,
+    return weir__cudnn_plan_of(cudnn, choice->handle, wish->own, &choice->engine,
                                wish->workspace_max, plan);
 }
 
-static int try_all(struct plan_search *search, void *heuristic, struct weir__cudnn_plan *plan) {
-    const struct weir__cudnn *cudnn = search->cudnn;
+static int try_all(struct engine_choice *choice, void *heuristic, struct weir__cudnn_plan *plan) {
+    const struct weir__cudnn *cudnn = choice->cudnn;
     void *configs[CHOICES_MAX] = {NULL};
     int64_t count = 0;
     int result = make_all(cudnn, WEIR__CUDNN_ENGINECFG, configs, CHOICES_MAX);
@@ -251,24 +251,24 @@ static int try_all(struct plan_search *search, void *heuristic, struct weir__cud
     if (count > CHOICES_MAX) count = CHOICES_MAX;
     if (result == 0) result = WEIR__CUDNN_NOT_SUPPORTED;
     for (int64_t i = 0; weir__cudnn_lacks(result) && i < count; i++)
-        result = try_config(search, configs[i], plan);
+        result = try_config(choice, configs[i], plan);
     forget_all(cudnn, configs, CHOICES_MAX);
     return result;
 }
 
-static int ask_heuristic(struct plan_search *search, int mode, struct weir__cudnn_plan *plan) {
-    const struct weir__cudnn *cudnn = search->cudnn;
+static int ask_heuristic(struct engine_choice *choice, int mode, struct weir__cudnn_plan *plan) {
+    const struct weir__cudnn *cudnn = choice->cudnn;
     void *heuristic = NULL;
     int result = cudnn->descriptor_create(WEIR__CUDNN_ENGINEHEUR, &heuristic);
     if (result == 0)
         result = cudnn->set(heuristic, WEIR__CUDNN_ENGINEHEUR_OPERATION_GRAPH,
-                            WEIR__CUDNN_TYPE_DESCRIPTOR, 1, &search->wish->largest->graph);
+                            WEIR__CUDNN_TYPE_DESCRIPTOR, 1, &choice->wish->largest->graph);
     if (result == 0)
         result = cudnn->set(heuristic, WEIR__CUDNN_ENGINEHEUR_MODE, WEIR__CUDNN_TYPE_HEUR_MODE, 1,
                             &mode);
     if (result == 0) result = describe_gpu(cudnn, heuristic, WEIR__CUDNN_ENGINEHEUR_DEVICE);
     if (result == 0) result = cudnn->finalize(heuristic);
-    if (result == 0) result = try_all(search, heuristic, plan);
+    if (result == 0) result = try_all(choice, heuristic, plan);
     weir__cudnn_forget(cudnn, heuristic);
     return result;
 }
@@ -284,9 +284,9 @@ int weir__cudnn_do_without(int result) {
 
 int weir__cudnn_plan_find(const struct weir__cudnn *cudnn, void *handle,
                           const struct weir__cudnn_wish *wish, struct weir__cudnn_plan *plan) {
-    struct plan_search search = {.cudnn = cudnn, .handle = handle, .wish = wish};
+    struct engine_choice choice = {.cudnn = cudnn, .handle = handle, .wish = wish};
     *plan = (struct weir__cudnn_plan){NULL, 0};
-    int result = ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_A, plan);
+    int result = ask_heuristic(&choice, WEIR__CUDNN_HEUR_MODE_A, plan);
     if (!weir__cudnn_lacks(result)) return result;
-    return ask_heuristic(&search, WEIR__CUDNN_HEUR_MODE_FALLBACK, plan);
+    return ask_heuristic(&choice, WEIR__CUDNN_HEUR_MODE_FALLBACK, plan);
 }

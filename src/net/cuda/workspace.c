@@ -8,7 +8,7 @@ static const size_t matmul_most = (size_t)32 << 20, convolution_most = (size_t)2
 static const size_t least = 1024;
 
 /** The bytes of so many F32, in whole multiples of `least`, at most `most`. */
-static int bound(size_t count, size_t most, size_t *bytes) {
+static int limit(size_t count, size_t most, size_t *bytes) {
     bool fits = weir__multiply(count, sizeof(float), bytes) && weir__round_up(*bytes, least, bytes);
     if (!fits) return WEIR_ERR_OVERFLOW;
     if (*bytes > most) *bytes = most;
@@ -19,7 +19,7 @@ int weir__cuda_matmul_workspace(const struct weir__cuda_matmul *matmul, size_t *
     size_t count;
     bool fits = weir__multiply((size_t)matmul->m_max, (size_t)matmul->n, &count) &&
                 weir__multiply(count, PARTIALS, &count);
-    return fits ? bound(count, matmul_most, bytes) : WEIR_ERR_OVERFLOW;
+    return fits ? limit(count, matmul_most, bytes) : WEIR_ERR_OVERFLOW;
 }
 
 static bool count_image(int64_t rows, struct weir__plane plane, int64_t channels, size_t *count) {
@@ -38,7 +38,7 @@ int weir__cuda_convolution_workspace(const struct weir__cuda_convolution *convol
         count_image(convolution->out, window->kernel, convolution->in / window->groups, &weight) &&
         weir__multiply(weight, SPARE_WEIGHTS, &weight) && weir__add(x, y, &count) &&
         weir__multiply(count, 2, &count) && weir__add(count, weight, &count);
-    return fits ? bound(count, convolution_most, bytes) : WEIR_ERR_OVERFLOW;
+    return fits ? limit(count, convolution_most, bytes) : WEIR_ERR_OVERFLOW;
 }
 
 /* ---- attention ---- */

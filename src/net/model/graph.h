@@ -98,7 +98,7 @@ struct weir__graph {
                        input part and the weight part can be told apart layer by layer */
 };
 
-/** What the compiler knows of an op: a row per op, in net/ops. */
+/** What the compiler knows of an op: an entry per op, in net/ops. */
 struct weir__op_rule {
     /** Emits backward nodes for `node`, whose first output has the gradient `dy` (NULL for a loss),
      * with weir__contribute. NULL: not differentiable. */

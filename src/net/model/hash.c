@@ -19,7 +19,8 @@ static uint64_t hash_integer(uint64_t hash, int64_t value) {
     return weir__hash(hash, &value, sizeof value);
 }
 
-/** With its default where it was not given: a list that names it all the same is the same. */
+/** An attribute that was not given counts as its default, so a list that names the default has the
+ * same hash. */
 static void hash_attr(const struct weir_layer *layer, const struct weir_attr_rule *rule,
                       struct weir_layer_hash *hash) {
     const struct weir_attr *attr = given(layer, rule->key);

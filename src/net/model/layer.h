@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Layers as data: types, which are rows of one table, and the model, a list of layers. A type says
- * which attributes it takes, which skips it uses, and how it builds. Adding a type is adding a row.
+ * Layers as data: types, which are entries of one table, and the model, a list of layers. A type
+ * says which attributes it takes, which skips it uses, and how it builds. A new type is a new
+ * entry.
  */
 #ifndef WEIR_NET_LAYER_H
 #define WEIR_NET_LAYER_H
@@ -46,10 +47,10 @@ struct weir_model {
 const struct weir_layer_type *weir__layer_type_at(uint32_t index);
 /** A type by name: the table's or the model's own; NULL if there is none. */
 const struct weir_layer_type *weir__model_type(const struct weir_model *model, const char *name);
-/** Rows of the table that stand in layers_image.c. */
+/** Entries of the table that stand in layers_image.c. */
 extern const struct weir_layer_type *const weir__image_layers[];
 extern const uint32_t weir__image_layer_count;
-/** Rows of the table that stand in gpt.c. */
+/** Entries of the table that stand in gpt.c. */
 extern const struct weir_layer_type weir__layer_gpt_embedding;
 extern const struct weir_layer_type weir__layer_gpt_block;
 extern const struct weir_layer_type weir__layer_gpt_head;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* Layer types for images, and softmax: rows of the table in layers.c. Names, attributes, defaults
- * and initial values are PyTorch's. */
+/* Layer types for images, and softmax: entries of the table in layers.c. Names, attributes,
+ * defaults and initial values are PyTorch's. */
 #include "net/model/layer.h"
 
 #include <math.h>

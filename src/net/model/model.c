@@ -98,7 +98,7 @@ static int check_name(const struct weir_model *model, const char *name,
     return WEIR_ERR_EXISTS;
 }
 
-/** Layers of the type so far: from the last one, so that a list is walked once per type at most. */
+/** How many layers of the type there are. It looks from the end, where the last one knows. */
 static uint32_t count_type(const struct weir_model *model, const struct weir_layer_type *type) {
     for (uint32_t i = model->layer_count; i-- > 0;)
         if (model->layers[i]->type == type) return model->layers[i]->ordinal + 1;

@@ -31,7 +31,7 @@ struct program_times {
 };
 
 struct measuring {
-    struct weir__watch watch; /* first */
+    struct weir__timing timing; /* first */
     struct weir__profile_state *profile;
     const struct weir_profile_options *options;
     struct weir__pool pool; /* dies with the measuring */
@@ -42,7 +42,7 @@ struct measuring {
     double inside;   /* seconds of the present step's programs */
     double *outside; /* [step] seconds per action besides */
     uint32_t steps;
-    uint32_t event_count; /* of watch.events */
+    uint32_t event_count; /* of timing.events */
     bool counting;
     void *input, *target;
 };
@@ -87,7 +87,7 @@ static bool is_on_gpu(const struct measuring *m) {
 /** Events' times are the host's to a microsecond: a later one may lie before an earlier one. */
 static double seconds_between(const struct measuring *m, uint32_t first, uint32_t last) {
     assert(first <= last);
-    int64_t ns = (int64_t)(m->watch.stamps[last] - m->watch.stamps[first]);
+    int64_t ns = (int64_t)(m->timing.stamps[last] - m->timing.stamps[first]);
     return ns > 0 ? (double)ns * 1e-9 : 0;
 }
 
@@ -104,16 +104,16 @@ static int read_events(struct measuring *m, struct weir_stream *stream, uint32_t
     int status = calls->stream_finish(stream);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < count; i++) {
-        status = calls->event_time(&m->watch.events[i], &m->watch.stamps[i]);
+        status = calls->event_time(&m->timing.events[i], &m->timing.stamps[i]);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
 
 /** On the worker's thread, after a program has run. */
-static int note_run(struct weir__watch *watch, const struct weir_task *task,
+static int note_run(struct weir__timing *timing, const struct weir_task *task,
                     enum weir__program_kind kind, const struct weir__program *program) {
-    struct measuring *m = (struct measuring *)watch;
+    struct measuring *m = (struct measuring *)timing;
     struct program_times *times = &m->times[kind];
     bool counts = m->counting && task->micro_batch > 0 && times->runs < times->capacity;
     int status = WEIR_OK;
@@ -132,10 +132,10 @@ static int note_run(struct weir__watch *watch, const struct weir_task *task,
 static int take_events(struct measuring *m, uint32_t count, struct weir_faults *faults) {
     assert(m->event_count == 0);
     struct weir__device *device = m->net->stages[0].at.stream->device;
-    m->watch.events = weir__pool_take(&m->pool, count, sizeof *m->watch.events);
-    if (m->watch.events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    m->timing.events = weir__pool_take(&m->pool, count, sizeof *m->timing.events);
+    if (m->timing.events == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (; m->event_count < count; m->event_count++) {
-        int status = device->calls->event_init(device, &m->watch.events[m->event_count]);
+        int status = device->calls->event_init(device, &m->timing.events[m->event_count]);
         if (status == WEIR_OK) continue;
         weir_faults_add(faults, "events to measure by cannot be had: %s", weir_status_text(status));
         return status;
@@ -145,7 +145,7 @@ static int take_events(struct measuring *m, uint32_t count, struct weir_faults *
 
 static void release_events(struct measuring *m) {
     for (uint32_t i = 0; i < m->event_count; i++)
-        m->watch.events[i].device->calls->event_clean_up(&m->watch.events[i]);
+        m->timing.events[i].device->calls->event_clean_up(&m->timing.events[i]);
 }
 
 static int take_room(struct measuring *m, const struct weir__instance *instance,
@@ -163,9 +163,9 @@ static int take_room(struct measuring *m, const struct weir__instance *instance,
     }
     m->scratch = weir__pool_take(&m->pool, runs, sizeof(double));
     m->outside = weir__pool_take(&m->pool, m->options->steps_most, sizeof(double));
-    m->watch.stamps = weir__pool_take(&m->pool, (size_t)most + 1, sizeof(uint64_t));
-    bool enough = m->scratch != NULL && m->outside != NULL && m->watch.stamps != NULL;
-    m->watch.note = note_run;
+    m->timing.stamps = weir__pool_take(&m->pool, (size_t)most + 1, sizeof(uint64_t));
+    bool enough = m->scratch != NULL && m->outside != NULL && m->timing.stamps != NULL;
+    m->timing.note = note_run;
     if (!enough) return WEIR_ERR_OUT_OF_MEMORY;
     return is_on_gpu(m) ? take_events(m, most + 1, faults) : WEIR_OK;
 }
@@ -409,9 +409,9 @@ static int measure(struct measuring *m, const struct weir_model *model,
     status = take_room(m, instance, faults);
     if (status != WEIR_OK) return status;
     if ((status = make_data(m)) != WEIR_OK) return status;
-    m->net->stages[0].watch = &m->watch;
+    m->net->stages[0].timing = &m->timing;
     status = run_steps(m, faults);
-    m->net->stages[0].watch = NULL;
+    m->net->stages[0].timing = NULL;
     if (status == WEIR_OK) share(m, instance);
     return status;
 }

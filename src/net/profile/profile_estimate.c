@@ -24,7 +24,8 @@ static struct roofs roofs_of(const struct weir__profile_state *profile) {
                           WEIR__ROOF_GPU_BYTES, WEIR__ROOF_GPU_PASSES, WEIR__ROOF_GPU_START};
 }
 
-/* F of a layer of `profile` with the bytes and rows of another one of it. */
+/* The seconds of F of the profile's layer `index`, if it had the bytes of `layer` and `rows` rows.
+ */
 static double forward_of(const struct weir__profile_state *profile, uint32_t index,
                          const struct weir_layer_cost *layer, int64_t rows,
                          const struct weir_layer_facts *facts) {
@@ -44,7 +45,7 @@ static void estimate_layer(struct weir_layer_cost *layer, double forward) {
     layer->seconds[WEIR_KIND_B] = layer->seconds[WEIR_KIND_I] + layer->seconds[WEIR_KIND_W];
 }
 
-/* Of all layers, in the profile's own memory. */
+/* Finds the facts of all layers; they lie in the profile's memory. */
 static int find_facts(struct weir__profile_state *profile, const struct weir_model *model,
                       struct weir_faults *faults, struct weir_layer_facts **facts) {
     *facts = weir__pool_take(&profile->pool, model->layer_count, sizeof **facts);
@@ -77,7 +78,7 @@ int weir_profile_estimate(const struct weir_model *model, const struct weir_net_
 
 /* ---- from other rows ---- */
 
-/* The nearest with fewer rows, or as many, and with more; NULL: none. */
+/* The nearest profile that has at most as many rows, and the nearest that has more; NULL: none. */
 struct between {
     const struct weir_profile *below, *above;
     double part; /* of the way from below to above */
@@ -111,7 +112,8 @@ static void take_seconds(struct weir_layer_cost *layer, const struct weir_layer_
     layer->recompute_last = scale * line(below->recompute_last, above->recompute_last, part);
 }
 
-/* On the line between both; beyond all as the estimate grows from the nearest. */
+/* Times lie on the line between both profiles. Beyond all profiles they grow from the nearest one
+ * as the estimate does. */
 static void scale_layers(struct weir__profile_state *profile, const struct between *at,
                          const struct weir_layer_facts *facts) {
     assert(at->below != NULL || at->above != NULL);

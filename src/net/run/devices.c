@@ -31,7 +31,7 @@ uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t core
     return left > computing ? left / computing : 1;
 }
 
-/** no_backward[stages], as the stages' descriptions will have it. */
+/** Fills no_backward[stages] as the stages' descriptions will say it. */
 static int find_frozen(const struct weir_model *model, const struct weir_net_options *options,
                        const uint32_t *balance, struct weir_faults *faults, bool *no_backward) {
     struct weir__compile_options compile = {.dtype = options->dtype,
@@ -47,7 +47,8 @@ static int find_frozen(const struct weir_model *model, const struct weir_net_opt
     return WEIR_OK;
 }
 
-/** Whose row each stage stands in does not depend on how long a table is searched for. */
+/** Finds in which worker's line each stage stands. That does not depend on how long the search for
+ * a table takes, so a quick one is enough. */
 static int find_workers(const struct weir_net_options *options, const bool *no_backward,
                         struct weir_faults *faults, uint32_t *workers) {
     struct weir_search_options quick = WEIR_SEARCH_OPTIONS_INIT;
@@ -205,7 +206,7 @@ struct indices {
     const char *what;
 };
 
-/* What the stage stashes as that skip of the network. */
+/* The value that the stage stashes as the network's skip number `skip`. */
 static struct weir_value *stashed(const struct weir__graph *graph, uint32_t skip) {
     uint32_t i = 0;
     while (graph->skips[i].verb != WEIR_SKIP_STASH || graph->skips[i].skip != skip) i++;
@@ -213,8 +214,8 @@ static struct weir_value *stashed(const struct weir__graph *graph, uint32_t skip
     return graph->skips[i].value;
 }
 
-/* Whether a stage's value is the model's input, over cuts and skips: nothing before has made
- * something else of it. */
+/* Whether a stage's value is the model's input. It may have come over borders and skips, but no
+ * node may have changed it. */
 static bool is_input(const struct weir_net *net, uint32_t s, struct weir_value *value) {
     for (;;) {
         value = weir__value_root(value);

@@ -50,7 +50,7 @@ static int64_t largest_rows(const struct weir_pipe_options *options) {
     return options->rows / options->chunks + (options->rows % options->chunks != 0);
 }
 
-/** How many threads a stage will get, or, where that is left to the engine, probably. */
+/** How many threads a stage will get. Where the engine decides it, this is a guess. */
 static uint32_t likely_threads(const struct weir_net_options *options) {
     if (options->pipe.threads_per_worker > 0) return options->pipe.threads_per_worker;
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
@@ -269,7 +269,7 @@ static void *at(void *base, size_t offset) {
     return base == NULL ? NULL : (char *)base + offset;
 }
 
-/** By way of `held`, which is the host's. */
+/** Copies through `held`, which is the host's memory. */
 static int share_array(struct weir_net *net, const struct weir__parameter_decl *copy, void *to,
                        const void *from, void *held, size_t bytes) {
     assert(copy->original < net->network.parameter_count);
@@ -365,7 +365,7 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     step->user = &net->step;
 }
 
-/** A net with caches must be told where rows stand, and within its memory. */
+/** A net with caches must be told where each row stands, and that must lie within its caches. */
 static int check_places(const struct weir_net *net, const struct weir_net_batch *batch,
                         struct weir_error *error) {
     if (net->sequences == 0) return WEIR_OK;

@@ -17,12 +17,12 @@ struct weir__net_step_state {
     bool has_target;
 };
 
-/** Watches a stage's programs call by call. The worker's while a step is in progress. */
-struct weir__watch {
+/** Times a stage's programs call by call. It is the worker's while a step is in progress. */
+struct weir__timing {
     uint64_t *stamps;           /**< room for the longest program's calls, and one */
     struct weir__event *events; /**< on a GPU, instead: as many; NULL on a CPU */
     /** After a program has run (on a GPU: has been given to the stream). A status. */
-    int (*note)(struct weir__watch *watch, const struct weir_task *task,
+    int (*note)(struct weir__timing *timing, const struct weir_task *task,
                 enum weir__program_kind kind, const struct weir__program *program);
 };
 
@@ -43,7 +43,7 @@ struct weir__net_stage {
     struct weir_optimizer optimizer;
     uint64_t seed;
     bool last;                     /**< its output is the model's, which may not be asked for */
-    struct weir__watch *watch;     /**< NULL: nobody watches; set between steps */
+    struct weir__timing *timing;   /**< NULL: nobody asks for times; set between steps */
     struct weir__cuda_span *spans; /**< on a GPU: what learns here, first what has its own gradient
                                         (stage_cuda.h) */
     uint32_t span_count, own_count;

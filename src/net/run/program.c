@@ -74,8 +74,8 @@ int weir__program_run(const struct weir__program *program, const struct weir__pr
 
 /* ---- states ---- */
 
-/** The workspace was planned before the number of threads was known, and libraries need more for
- * some numbers than for others: takes the most threads, up to `threads`, that it is enough for. */
+/** Takes as many threads, up to `threads`, as the workspace is enough for. It was planned before
+ * the number of threads was known, and libraries need more for some numbers than for others. */
 static int fit_threads(struct weir__node_call *node, uint32_t threads) {
     assert(threads >= 1 && node->kernel != NULL);
     for (uint32_t count = threads; count >= 1; count--) {

@@ -17,7 +17,7 @@ static const char *const progress_keys[PROGRESS_NUMBERS] = {"step", "mini_batch"
 
 /* ---- the tensors of a net ---- */
 
-/** Parameter `index` (array 0), or its optimizer's array `array` - 1. */
+/** A tensor of the net: a parameter, or one of its optimizer's arrays. */
 struct entry {
     struct weir_parameter parameter;
     const char *name; /* the entry's own */
@@ -136,7 +136,7 @@ static uint64_t heads_of_block(struct weir_attrs attributes) {
     return 0;
 }
 
-/** The heads of all blocks of a GPT; 0 where there are none, or others in others. */
+/** How many heads each block of a GPT has; 0 where there are no blocks, or blocks differ. */
 static uint64_t find_heads(const struct weir_model *model) {
     uint64_t heads = 0;
     for (uint32_t i = 0; i < weir_model_layer_count(model); i++) {
@@ -268,7 +268,7 @@ static bool read_number(const struct weir__safetensors *file, const char *key, u
     return false;
 }
 
-/** Of weights alone, where a checkpoint is wanted, it is enough to say so once. */
+/** Where a checkpoint is wanted and the file has weights alone, it is enough to say so once. */
 static bool check_file(const struct weir__safetensors *file, const struct entries *entries,
                        struct weir_progress *progress, struct weir_faults *faults) {
     bool good = true, weights = weir__safetensors_metadata(file, progress_keys[0]) == NULL;

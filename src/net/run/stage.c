@@ -37,7 +37,7 @@ static int grow_instances(struct weir__net_stage *stage) {
     return WEIR_OK;
 }
 
-/** What calls in these phases may run. */
+/** Programs that calls in these phases may run, as bits. */
 static uint32_t programs_of(uint32_t phases) {
     static const uint32_t by_phase[WEIR_PHASE_COUNT] = {
         [WEIR_FORWARD] = 1u << WEIR__PROGRAM_FORWARD,
@@ -174,7 +174,7 @@ static bool is_forward(enum weir_phase phase) {
     return phase == WEIR_FORWARD || phase == WEIR_FORWARD_CHECKPOINT || phase == WEIR_INFER;
 }
 
-/** What a GPU writes the host must not: it may come to that earlier, or later. */
+/** The host must not write what a GPU writes: nobody knows which of the two comes first. */
 static bool zeroes_loss(const struct weir__net_stage *stage, const struct weir_task *task,
                         enum weir__program_kind kind) {
     bool written = stage->compiled->graph.loss != NULL && kind != WEIR__PROGRAM_INFER;
@@ -211,8 +211,8 @@ static int run(void *context, const struct weir_task *task) {
                                     .step = step == NULL ? 0 : step->number,
                                     .output_wanted =
                                         !stage->last || step == NULL || step->output_wanted,
-                                    .stamps = stage->watch == NULL ? NULL : stage->watch->stamps,
-                                    .events = stage->watch == NULL ? NULL : stage->watch->events,
+                                    .stamps = stage->timing == NULL ? NULL : stage->timing->stamps,
+                                    .events = stage->timing == NULL ? NULL : stage->timing->events,
                                     .call = {.overwrite = task->gradients_first,
                                              .infer = task->phase == WEIR_INFER,
                                              .seed = stage->seed,
@@ -227,7 +227,8 @@ static int run(void *context, const struct weir_task *task) {
         return weir__fail(task->error, status, "timing its layers failed: %s",
                           weir_status_text(status));
     if (status != WEIR_OK) return report(stage, task, status, failed);
-    return stage->watch == NULL ? WEIR_OK : stage->watch->note(stage->watch, task, kind, program);
+    return stage->timing == NULL ? WEIR_OK
+                                 : stage->timing->note(stage->timing, task, kind, program);
 }
 
 /* ---- norm and update ---- */
@@ -236,7 +237,7 @@ static void *at(void *base, size_t offset) {
     return (void *)((uintptr_t)base + offset);
 }
 
-/** The stage's i-th. */
+/** The stage's i-th parameter. */
 static const struct weir__parameter_decl *parameter_of(const struct weir__net_stage *stage,
                                                        uint32_t i) {
     assert(i < stage->compiled->parameter_count);
@@ -278,8 +279,8 @@ static int norm(void *context, const struct weir_task *task) {
     return WEIR_OK;
 }
 
-/** Where the whole gradient of the stage's parameter `number` lies: of a copy, where the original's
- * does. */
+/** Where the whole gradient of the stage's parameter `number` lies. A copy's lies with its
+ * original. */
 static const void *whole_gradient(const struct weir__net_stage *stage, const struct weir_task *task,
                                   uint32_t number) {
     assert(number - stage->compiled->parameter_first < stage->compiled->parameter_count);

@@ -13,7 +13,8 @@ static float *at(void *base, size_t offset) {
     return (float *)((uintptr_t)base + offset);
 }
 
-/** Copies of what other stages own have their sums of squares there, and their gradients too. */
+/** Adds spans of the stage's own parameters, or of its copies. A copy's gradient and its sum of
+ * squares are the business of the stage that has the original. */
 static void add_spans(struct weir__net_stage *stage, bool copies) {
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
         const struct weir__parameter_decl *parameter = parameter_of(stage, i);
@@ -36,7 +37,7 @@ int weir__stage_init_cuda(struct weir__net_stage *stage, struct weir__network *n
     return WEIR_OK;
 }
 
-/** In the order of a CPU: uses within the stage, then those of all stages. */
+/** Adds up uses in the order that a CPU takes: those within the stage, then those of all stages. */
 static int fold_uses(const struct weir__net_stage *stage, const struct weir_task *task) {
     const struct weir__graph *graph = &stage->compiled->graph;
     int status;
@@ -101,7 +102,7 @@ static int update_spans(const struct weir__net_stage *stage, const struct weir_t
                           gradients, optimizer->momentum != 0 ? first : NULL);
 }
 
-/** Of a copy's span: the whole gradient lies where its original's does, which ties name. */
+/** Where a copy's whole gradient lies: with its original, which the ties name. */
 static const float *gradients_of(const struct weir__net_stage *stage, const struct weir_task *task,
                                  const struct weir__cuda_span *span) {
     uint32_t number = stage->compiled->parameter_first + span->result;
