@@ -23,9 +23,9 @@ static void seed(struct weir_builder *builder) {
     if (graph->loss == NULL && graph->output->requires_grad)
         graph->output->grad = incoming(builder, WEIR__FROM_OUTPUT_GRAD, 0, graph->output);
     for (uint32_t i = 0; i < graph->skip_count; i++) {
-        const struct weir__skip_slot *slot = &graph->skips[i];
-        if (slot->value->requires_grad && slot->later_readers)
-            slot->value->grad = incoming(builder, WEIR__FROM_SKIP_GRAD, i, slot->value);
+        const struct weir__graph_skip_use *use = &graph->skips[i];
+        if (use->value->requires_grad && use->later_readers)
+            use->value->grad = incoming(builder, WEIR__FROM_SKIP_GRAD, i, use->value);
     }
 }
 

@@ -279,7 +279,7 @@ static int deliver_gradients(struct planner *planner, struct weir__program *prog
     if (graph->inputs[0]->requires_grad)
         status = deliver(planner, program, graph->input_grad, graph->inputs[0], slot);
     for (uint32_t i = 0; status == WEIR_OK && i < graph->skip_count; i++) {
-        const struct weir__skip_slot *skip = &graph->skips[i];
+        const struct weir__graph_skip_use *skip = &graph->skips[i];
         if (skip->verb == WEIR_SKIP_STASH || !skip->value->requires_grad) continue;
         slot.base = WEIR__BASE_SKIP_GRAD_OUT(i);
         status = deliver(planner, program, skip->grad_out, skip->value, slot);

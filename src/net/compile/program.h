@@ -34,7 +34,7 @@ struct weir__slices {
     bool *left_for_weight;      /**< [value]: made by the input part, read by the other */
     bool *in_both;              /**< [node]: makes gradients of both parts; each asks for
                                      its own outputs */
-    bool *skip_kept;            /**< [skip slot]: backward reads the value */
+    bool *skip_kept;            /**< [skip use]: backward reads the value */
     uint64_t inputs_kept;       /**< bit i: backward reads input i */
     uint64_t inputs_recomputed; /**< bit i: recompute reads input i */
     struct weir_weight_reads weight_reads; /**< what the weight part reads at the border, where it

@@ -143,8 +143,8 @@ void weir__skips_check_done(struct weir_builder *builder) {
     }
 }
 
-static struct weir__skip_slot *add_slot(struct weir_builder *builder,
-                                        const struct weir__skip *skip) {
+static struct weir__graph_skip_use *add_use(struct weir_builder *builder,
+                                            const struct weir__skip *skip) {
     assert(skip >= builder->network->skips);
     struct weir__graph *graph = builder->graph;
     void *list = graph->skips;
@@ -153,10 +153,10 @@ static struct weir__skip_slot *add_slot(struct weir_builder *builder,
         return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     graph->skips = list;
     assert(graph->skip_count < graph->skip_capacity);
-    struct weir__skip_slot *slot = &graph->skips[graph->skip_count++];
-    *slot = (struct weir__skip_slot){.skip = (uint32_t)(skip - builder->network->skips),
-                                     .later_readers = skip->last_stage > builder->stage};
-    return slot;
+    struct weir__graph_skip_use *use = &graph->skips[graph->skip_count++];
+    *use = (struct weir__graph_skip_use){.skip = (uint32_t)(skip - builder->network->skips),
+                                         .later_readers = skip->last_stage > builder->stage};
+    return use;
 }
 
 void weir_stash(struct weir_builder *builder, const char *name_space, const char *name,
@@ -171,28 +171,28 @@ void weir_stash(struct weir_builder *builder, const char *name_space, const char
     skip->tensor = weir_value_tensor(value);
     skip->value = value;
     if (skip->last_stage == builder->stage) return;
-    struct weir__skip_slot *slot = add_slot(builder, skip);
-    if (slot == NULL) return;
-    slot->verb = verb;
-    slot->value = value;
+    struct weir__graph_skip_use *use = add_use(builder, skip);
+    if (use == NULL) return;
+    use->verb = verb;
+    use->value = value;
 }
 
-/** This stage's slot for a skip that an earlier stage stashed: one, however many layers read. */
-static struct weir__skip_slot *arriving_slot(struct weir_builder *builder,
-                                             struct weir__skip *skip) {
+/** This stage's use of a skip that an earlier stage stashed: one, however many layers read. */
+static struct weir__graph_skip_use *arriving_use(struct weir_builder *builder,
+                                                 struct weir__skip *skip) {
     struct weir__graph *graph = builder->graph;
     assert(builder->stage > skip->source_stage);
-    if (skip->reading_stage == builder->stage) return &graph->skips[skip->reading_slot];
-    struct weir__skip_slot *slot = add_slot(builder, skip);
-    if (slot == NULL) return NULL;
+    if (skip->reading_stage == builder->stage) return &graph->skips[skip->reading_use];
+    struct weir__graph_skip_use *use = add_use(builder, skip);
+    if (use == NULL) return NULL;
     skip->reading_stage = builder->stage;
-    skip->reading_slot = graph->skip_count - 1;
-    slot->verb = WEIR_SKIP_READ;
-    slot->value = weir__graph_value(graph, WEIR__FROM_SKIP, graph->skip_count - 1, &skip->tensor);
-    if (slot->value == NULL)
+    skip->reading_use = graph->skip_count - 1;
+    use->verb = WEIR_SKIP_READ;
+    use->value = weir__graph_value(graph, WEIR__FROM_SKIP, graph->skip_count - 1, &skip->tensor);
+    if (use->value == NULL)
         return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
-    slot->value->channels_last = skip->value->channels_last;
-    return slot;
+    use->value->channels_last = skip->value->channels_last;
+    return use;
 }
 
 struct weir_value *weir_read(struct weir_builder *builder, const char *name_space,
@@ -204,8 +204,8 @@ struct weir_value *weir_read(struct weir_builder *builder, const char *name_spac
     if (skip->value == NULL)
         return weir_builder_fail(builder, WEIR_ERR_SKIP, "skip '%s' was never stashed", name);
     if (skip->source_stage == builder->stage) return skip->value;
-    struct weir__skip_slot *slot = arriving_slot(builder, skip);
-    if (slot == NULL) return NULL;
-    if (verb == WEIR_SKIP_POP) slot->verb = verb;
-    return slot->value;
+    struct weir__graph_skip_use *use = arriving_use(builder, skip);
+    if (use == NULL) return NULL;
+    if (verb == WEIR_SKIP_POP) use->verb = verb;
+    return use->value;
 }

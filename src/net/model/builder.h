@@ -46,7 +46,7 @@ struct weir__skip {
     uint32_t source_layer;
     uint32_t source_stage, last_stage;
     uint32_t reading_stage; /**< the last one that was built; 0: none yet, the first reads none */
-    uint32_t reading_slot;  /**< its slot there */
+    uint32_t reading_use;   /**< its use there */
     struct weir_tensor tensor; /**< known once it was stashed */
     struct weir_value *value;  /**< in the source stage's graph; NULL before */
 };

@@ -69,8 +69,8 @@ struct weir__accumulator {
     size_t offset;      /**< in the stage's gradient memory */
 };
 
-/** A skip that crosses the stage's border. */
-struct weir__skip_slot {
+/** What one stage does with a skip that crosses its border. */
+struct weir__graph_skip_use {
     uint32_t skip; /**< the network's number */
     enum weir_skip_verb verb;
     struct weir_value *value;    /**< stashed, or read */
@@ -89,7 +89,7 @@ struct weir__graph {
     struct weir_value *output;
     struct weir_value *loss;       /**< one double; NULL but in the last stage */
     struct weir_value *input_grad; /**< of inputs[0]; NULL: nothing flows there */
-    struct weir__skip_slot *skips;
+    struct weir__graph_skip_use *skips;
     uint32_t skip_count, skip_capacity;
     struct weir__accumulator *accumulators; /**< in layer order */
     uint32_t accumulator_count, accumulator_capacity;

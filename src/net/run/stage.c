@@ -357,15 +357,15 @@ void weir__stage_clean_up(struct weir__net_stage *stage) {
 }
 
 static void describe_skip(const struct weir__net_stage *stage, const struct weir__network *network,
-                          uint32_t slot, struct weir_skip_use *use) {
-    assert(slot < stage->compiled->graph.skip_count);
-    const struct weir__skip_slot *from = &stage->compiled->graph.skips[slot];
+                          uint32_t index, struct weir_skip_use *use) {
+    assert(index < stage->compiled->graph.skip_count);
+    const struct weir__graph_skip_use *from = &stage->compiled->graph.skips[index];
     const struct weir__skip *skip = &network->skips[from->skip];
     use->verb = from->verb;
     use->name = skip->name;
     use->name_space = skip->name_space;
     use->tensor = skip->tensor;
-    use->kept = from->verb != WEIR_SKIP_STASH && stage->slices.skip_kept[slot];
+    use->kept = from->verb != WEIR_SKIP_STASH && stage->slices.skip_kept[index];
 }
 
 /** Every use, in layer order, of a parameter that another stage uses too. */
