@@ -90,6 +90,8 @@ const Options = struct {
 const Libraries = struct {
     engine: *Compile,
     net: *Compile,
+    /// Linked before the others, whose files it has in part.
+    counted: ?*Compile = null,
 };
 
 pub fn build(b: *Build) void {
@@ -214,15 +216,27 @@ fn addProgram(
     const module = createModule(b, options);
     addSources(b, options, module, sources, oneDnnFlags(b, options));
     module.addIncludePath(b.path(folder));
+    if (libraries.counted) |counted| module.linkLibrary(counted);
     linkLibraries(module, options, libraries);
     return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
 }
 
 fn addTestProgram(b: *Build, options: Options, libraries: Libraries) *Compile {
-    const program = addProgram(b, options, libraries, "tests", files.testSources(b));
+    var own = libraries;
+    own.counted = addCounted(b, options);
+    const program = addProgram(b, options, own, "tests", files.testSources(b));
     program.root_module.addIncludePath(b.path("tools"));
     addToys(b, options, program.root_module);
     return program;
+}
+
+/// Some of the libraries' files once more, counting their steps: see tests/steps.h.
+fn addCounted(b: *Build, options: Options) *Compile {
+    const module = createModule(b, options);
+    const counts: []const []const u8 = &.{"-fsanitize-coverage=trace-pc"};
+    module.addIncludePath(b.path("tools"));
+    addSources(b, options, module, files.countedSources(b), counts);
+    return b.addLibrary(.{ .name = "weir_counted", .root_module = module });
 }
 
 fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
@@ -609,6 +623,7 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
     addObjects(link, compileGeneratedWithClang(b, clang));
     addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
+    addObjects(link, compileWithClang(b, clang, files.dataSources(b), &.{}));
     addObjects(link, compileWithClang(b, clang, files.testSources(b), net_flags));
     const toys = listSources(b, "tests/toys", ".c", .flat);
     addObjects(link, compileWithClang(b, clang, toys, &.{}));

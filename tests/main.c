@@ -50,8 +50,8 @@ static const char *const project_suites[] = {"cli_data",     "custom",         "
                                              "golden_nets",  "golden_ops",     "golden_unet",
                                              "upstream_ids", "schedule_forms", "schedule_torch"};
 
-/* Not to be run beside others. */
-static const char *const alone_parts[] = {"none yet/"};
+/* Not to be run beside others: they measure, or are about the machine's cores. */
+static const char *const alone_suites[] = {"profile", "claim", "place"};
 
 enum { TIMEOUT_S = 600, TIMEOUT_LONG_S = 1800, JOBS_DEFAULT_MAX = 8 };
 
@@ -216,25 +216,18 @@ static bool is_chosen(const struct arguments *arguments, const char *full_name) 
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static bool is_alone(const char *full_name) {
-    for (size_t i = 0; i < sizeof alone_parts / sizeof *alone_parts; i++) {
-        size_t length = strlen(alone_parts[i]);
-        if (strncmp(full_name, alone_parts[i], length) == 0) return true;
-    }
-    return false;
-}
-
 /* The chosen tests of a suite, behind those that are listed already. */
 static size_t choose(const struct arguments *arguments, const struct test_suite *suite,
                      struct runner_test *list) {
     size_t count = 0;
     if (arguments->runner.settings.gpu && !concerns_gpus(suite)) return 0;
     bool lacks = lacks_project(suite);
+    bool alone = is_listed(suite, alone_suites, sizeof alone_suites / sizeof *alone_suites);
     for (size_t c = 0; c < suite->count; c++) {
         struct runner_test *test = &list[count];
         snprintf(test->name, sizeof test->name, "%s/%s", suite->name, suite->cases[c].name);
         test->run = lacks ? skip_without_project : suite->cases[c].run;
-        test->alone = is_alone(test->name);
+        test->alone = alone;
         if (is_chosen(arguments, test->name)) count++;
     }
     return count;
