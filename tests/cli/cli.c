@@ -60,9 +60,9 @@ pid_t cli_start(int output, const char *format, ...) {
 
 int cli_wait(pid_t process) {
     int status = 0;
-    for (uint32_t i = 0; i < 60000 / 5 && waitpid(process, &status, WNOHANG) == 0; i++) {
-        if (i + 1 == 60000 / 5) {
-            TEST_FAIL("the command did not end within a minute");
+    for (uint32_t i = 0; i < 300000 / 5 && waitpid(process, &status, WNOHANG) == 0; i++) {
+        if (i + 1 == 300000 / 5) {
+            TEST_FAIL("the command did not end within five minutes");
             kill(process, SIGKILL);
             waitpid(process, &status, 0);
             break;

@@ -14,7 +14,7 @@
 #include <termios.h>
 #include <unistd.h>
 
-enum { COLUMNS = 100, WAIT_MS = 30000 };
+enum { COLUMNS = 100, WAIT_MS = 120000 };
 
 static bool set_up(int terminal) {
     struct winsize size = {.ws_row = 50, .ws_col = COLUMNS};

@@ -603,7 +603,7 @@ static void test_a_broken_context_stays_broken_and_another_opens(void) {
 
 static void test_an_event_is_done_between_its_record_and_the_finish(void) {
     ANY_GPUS_OR_SKIP(fake, 1, 1, 0);
-    const uint64_t slack_ns = 20000000; /* the machine may be busy */
+    const uint64_t slack_ns = 2000000000; /* the machine may be busy; wrong bases are 9 s apart */
     static _Alignas(4096) float host[COUNT];
     struct life life = {.host = host};
     bool real = test_gpu_is_real();

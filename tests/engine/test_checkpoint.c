@@ -11,7 +11,7 @@
 
 static struct engine_model model;
 static struct engine_trial trial;
-enum { EVENTS_MAX = 256, DELAY_NS = 20000000 };
+enum { EVENTS_MAX = 256, DELAY_NS = 100000000 };
 
 /* ---- order ---- */
 

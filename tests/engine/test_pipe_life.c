@@ -70,7 +70,7 @@ static uint32_t count_threads_alone(void) {
 /* The same for threads that were joined just now. */
 static void expect_threads(uint32_t expected) {
     struct timespec little = {.tv_nsec = MILLISECOND};
-    for (int k = 0; k < 2000 && count_threads() != expected; k++) nanosleep(&little, NULL);
+    for (int k = 0; k < 60000 && count_threads() != expected; k++) nanosleep(&little, NULL);
     EXPECT_EQ_UINT(count_threads(), expected);
 }
 

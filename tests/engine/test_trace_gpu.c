@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { CHUNKS = 3, ROWS = 6, CLOCKS_NS = 50000, SLOW_NS = 3000000 };
+enum { CHUNKS = 3, ROWS = 6, CLOCKS_NS = 1000000, SLOW_NS = 20000000 };
 
 static struct engine_model model;
 static struct weir_pipe *pipe_;
@@ -201,7 +201,7 @@ static void test_recompute_runs_while_the_gradient_is_on_its_way(void) {
 
 /* Not before the device has been given backward of the micro-batch that is next. */
 static int recompute_slowly(void *context, const struct weir_task *task) {
-    enum { PATIENCE_S = 20 };
+    enum { PATIENCE_S = 120 };
     const struct weir_table *table = pipe_->prepared[0]->table;
     struct weir__worker *reader = &pipe_->workers[1];
     (void)context;
@@ -234,7 +234,7 @@ static void test_a_cpu_recomputes_while_its_gradient_is_copied(void) {
         EXPECT(copy.start >= made.end - CLOCKS_NS && b.start >= copy.end - CLOCKS_NS);
         EXPECT(has_arrow(events, &made, &copy) && has_arrow(events, &copy, &b));
         /* of the first the gradient may not be on its way when it begins */
-        if (i + 1 < CHUNKS) EXPECT(copy.start + SLOW_NS / 2 < r.end);
+        if (i + 1 < CHUNKS) EXPECT(copy.start < r.end);
     }
     json_decref(root);
     weir_pipe_destroy(pipe_);

@@ -200,7 +200,7 @@ static void test_a_full_queue_is_no_callback_that_hangs(void) {
 
 static void linger_long(const void *arguments) {
     (void)arguments;
-    nap(LIMIT_MS * MILLISECOND / 2);
+    nap(LIMIT_MS * MILLISECOND / 3);
 }
 
 static int dawdle_long(void *context, const struct weir_task *task) {

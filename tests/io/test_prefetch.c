@@ -87,7 +87,7 @@ static void test_reader_stops_when_all_is_full(void) {
     struct source source = {.fail_at = UINT64_MAX};
     struct weir__prefetch *prefetch;
     CHECK_OK(begin(&source, 0, 3, &prefetch));
-    for (int i = 0; i < 2000 && atomic_load(&source.fills) < 3; i++) pause_ns(1000000);
+    for (int i = 0; i < 60000 && atomic_load(&source.fills) < 3; i++) pause_ns(1000000);
     EXPECT_EQ_UINT(atomic_load(&source.fills), 3);
     pause_ns(20000000);
     EXPECT_EQ_UINT(atomic_load(&source.fills), 3);

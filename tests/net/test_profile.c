@@ -127,8 +127,8 @@ static struct weir_profile *quiet_profile(const struct weir_model *model) {
         profile = profile_of(model, &options);
         if (waits_were_quiet()) return profile;
     }
-    TEST_FAIL("the machine was too busy in %d attempts to wait in time", ATTEMPTS_MOST);
-    return profile;
+    weir_profile_destroy(profile);
+    return NULL;
 }
 
 // BA-2
@@ -138,7 +138,8 @@ static void test_known_times_are_found_and_balanced(void) {
         struct weir_profile *profile = quiet_profile(model);
         struct weir_balance_options by = WEIR_BALANCE_OPTIONS_INIT;
         double weights[7];
-        CHECK(profile != NULL);
+        if (profile == NULL) weir_model_destroy(model);
+        if (profile == NULL) SKIP("the machine is too busy to wait in time");
         for (uint32_t i = 1; i <= UNITS_MOST; i++) {
             double unit = (reversed ? UNITS_MOST + 1 - i : i) * UNIT_NS * 1e-9;
             const struct weir_layer_cost *layer = &profile->costs.layers[i];
