@@ -9,9 +9,11 @@
 #include "harness.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -181,6 +183,38 @@ static void test_lines_of_several_jobs_are_whole(void) {
     free(output);
 }
 
+static atomic_int *running; /* of all processes */
+
+static void naps(void) {
+    atomic_fetch_add(running, 1);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    atomic_fetch_sub(running, 1);
+}
+
+static void naps_alone(void) {
+    EXPECT_EQ_INT(atomic_fetch_add(running, 1), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    EXPECT_EQ_INT(atomic_fetch_sub(running, 1), 1);
+}
+
+static void test_what_is_alone_runs_beside_nothing(void) {
+    static const struct runner_test tests[] = {{"a/naps", naps, false},
+                                               {"b/naps_alone", naps_alone, true},
+                                               {"c/naps", naps, false},
+                                               {"d/naps_alone", naps_alone, true}};
+    struct runner_options options = options_of(4);
+    int status = -1;
+    void *shared =
+        mmap(NULL, sizeof *running, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    running = shared;
+    char *output = output_of(tests, 4, &options, &status);
+    munmap(shared, sizeof *running);
+    CHECK(output != NULL);
+    EXPECT(ends_with(output, "\n4 passed, 0 failed, 0 skipped\n"));
+    free(output);
+}
+
 static void test_nothing_to_run_is_no_success(void) {
     struct runner_options options = options_of(2);
     int status = -1;
@@ -194,4 +228,4 @@ WEIR_TEST_SUITE(runner, TEST(outcomes_are_counted),
                 TEST(one_that_ends_its_process_is_named_and_the_others_go_on),
                 TEST(with_one_job_the_totals_follow_a_crash),
                 TEST(each_repetition_has_the_next_seed), TEST(lines_of_several_jobs_are_whole),
-                TEST(nothing_to_run_is_no_success))
+                TEST(what_is_alone_runs_beside_nothing), TEST(nothing_to_run_is_no_success))
