@@ -9,6 +9,7 @@
 
 const std = @import("std");
 const builtin = @import("builtin");
+const clang_parts = @import("build/clang_parts.zig");
 const clang_tools = @import("build/clang.zig");
 const cuda = @import("build/cuda.zig");
 const files = @import("build/files.zig");
@@ -24,7 +25,6 @@ const Step = Build.Step;
 const Clang = clang_tools.Clang;
 const OneDnn = onednn_library.OneDnn;
 const addObjects = clang_tools.addObjects;
-const compileOne = clang_tools.compileOne;
 const compileWithClang = clang_tools.compileWithClang;
 const endLink = clang_tools.endLink;
 const engineSources = files.engineSources;
@@ -621,13 +621,13 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     const link = linkWithClang(b, clang, "the tests");
     const net_flags = oneDnnFlags(b, options);
     addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
-    addObjects(link, compileGeneratedWithClang(b, clang));
+    addObjects(link, clang_parts.compileGenerated(b, clang));
     addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
     addObjects(link, compileWithClang(b, clang, files.dataSources(b), &.{}));
     addObjects(link, compileWithClang(b, clang, files.testSources(b), net_flags));
     const toys = listSources(b, "tests/toys", ".c", .flat);
     addObjects(link, compileWithClang(b, clang, toys, &.{}));
-    link.addFileArg(compileNoImages(b, clang, cuda.toy_images));
+    link.addFileArg(clang_parts.compileNoImages(b, clang, cuda.toy_images));
     if (options.onednn) |onednn| {
         const dir = onednn.lib_dir;
         if (onednn.prefix != null) {
@@ -637,32 +637,11 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
     }
     const run = b.addRunFile(endLink(link, "weir_tests_asan"));
     run.setName("tests under AddressSanitizer");
-    run.addFileArg2(linkFakeCudaWithClang(b, clang), .{
+    run.addFileArg2(clang_parts.linkFakeCuda(b, clang), .{
         .prefix = "--fake-cuda=",
         .make_absolute = true,
     });
     return runHere(b, run);
-}
-
-/// As addFakeCuda, so that what kernels touch outside of their memory is seen.
-fn linkFakeCudaWithClang(b: *Build, clang: Clang) LazyPath {
-    // The C program that opens it has no runtime for what only C++ checks.
-    const no_function = "-fno-sanitize=function";
-    const shared: []const []const u8 =
-        &.{ "-fPIC", no_function, "-Ikernels", "-Itests/fake_cuda" };
-    const cpp: []const []const []const u8 = &.{ shared, cuda.emulation_flags, &.{ "-x", "c++" } };
-    const cpp_flags = std.mem.concat(b.allocator, []const u8, cpp) catch @panic("OOM");
-    var kernels = clang;
-    kernels.dialect = &.{};
-    const link = linkWithClang(b, clang, "the fake CUDA driver");
-    link.addArg("-shared");
-    const drivers = listSources(b, "tests/fake_cuda", ".c", .flat);
-    addObjects(link, compileWithClang(b, clang, drivers, shared));
-    addObjects(link, compileWithClang(b, clang, files.referenceSources(b), shared));
-    addObjects(link, compileWithClang(b, kernels, cuda.emulatedSources(b), cpp_flags));
-    link.addFileArg(compileOne(b, kernels, cuda.kernelTable(b), "fake_kernels.cc", cpp_flags));
-    link.addArgs(&.{ "-lpthread", "-lm", "-o" });
-    return link.addOutputFileArg("libweir_fake_cuda_asan.so");
 }
 
 /// One program for each tests/fuzz/fuzz_<format>.c, with everything of src but oneDNN.
@@ -685,7 +664,7 @@ fn runFuzzers(b: *Build, options: Options) *Step {
         &.{ "tests/io/io_memory.c", "tests/fuzz/fuzz.c", "tests/fuzz/arrays.c" };
     const objects: []const []const LazyPath = &.{
         compileWithClang(b, clang, engineSources(b), &.{}),
-        compileGeneratedWithClang(b, clang),
+        clang_parts.compileGenerated(b, clang),
         compileWithClang(b, clang, netSources(b, own), &.{}),
         compileWithClang(b, clang, shared, &.{}),
         compileWithClang(b, clang, files.dataSources(b), &.{}),
@@ -701,20 +680,4 @@ fn runFuzzers(b: *Build, options: Options) *Step {
     }
     run.addArg("--");
     return runHere(b, run);
-}
-
-/// clang-14 knows no #embed.
-fn compileNoImages(b: *Build, clang: Clang, images: cuda.Images) LazyPath {
-    return compileOne(b, clang, cuda.imagesSource(b, null, images), images.stem, &.{});
-}
-
-/// The report's style and script, and no CUDA images.
-fn compileGeneratedWithClang(b: *Build, clang: Clang) []const LazyPath {
-    const objects = b.allocator.alloc(LazyPath, page.texts.len + 2) catch @panic("OOM");
-    for (page.texts, objects[2..]) |text, *object| {
-        object.* = compileOne(b, clang, page.textSource(b, text), text.path, &.{});
-    }
-    objects[0] = compileNoImages(b, clang, cuda.engine_images);
-    objects[1] = compileNoImages(b, clang, cuda.net_images);
-    return objects;
 }

@@ -252,7 +252,7 @@ static bool find_kernel(const char *name, struct CUfunc_st **function) {
     bool whole = strncmp(name, "weir_", 5) == 0;
     snprintf(symbol, sizeof symbol, "%s%s", whole ? "" : "weir_", name);
     return find_in(&weir__cuda_engine_kernels, symbol, function) ||
-           find_in(&weir__net_kernels, symbol, function) ||
+           find_in(&weir__net_kernel_set, symbol, function) ||
            check(toys_find(&gpu.toys, symbol, function));
 }
 

@@ -71,19 +71,19 @@ __device__ __forceinline__ void deliver_flat(float *to, const T *from, uint64_t 
 /* ---- whole channels at a time ---- */
 
 /* Where a block is: at channels `channel` … of the matrix `out`. */
-struct place {
+struct turned_place {
     uint64_t out;
     uint32_t channel;
 };
 
 /* How a grid walks over matrices: `channels` at a time. */
-struct walk {
+struct turned_walk {
     uint64_t out_step;
     uint32_t in, taps, channels, channel_step, channel_end;
 };
 
-__device__ __forceinline__ struct walk walk_over(const struct weights &weights) {
-    struct walk walk;
+__device__ __forceinline__ struct turned_walk walk_over(const struct weights &weights) {
+    struct turned_walk walk;
     walk.in = static_cast<uint32_t>(weights.in);
     walk.taps = static_cast<uint32_t>(weights.taps);
     walk.channels = TAPS_MAX / walk.taps * GROUP;
@@ -94,12 +94,13 @@ __device__ __forceinline__ struct walk walk_over(const struct weights &weights) 
     return walk;
 }
 
-__device__ __forceinline__ struct place first_place(const struct walk &walk) {
+__device__ __forceinline__ struct turned_place first_place(const struct turned_walk &walk) {
     const uint32_t tiles = walk.channel_end / walk.channels;
     return {blockIdx.x / tiles, blockIdx.x % tiles * walk.channels};
 }
 
-__device__ __forceinline__ struct place next_place(const struct walk &walk, struct place place) {
+__device__ __forceinline__ struct turned_place next_place(const struct turned_walk &walk,
+                                                          struct turned_place place) {
     place.out += walk.out_step;
     place.channel += walk.channel_step;
     if (place.channel >= walk.channel_end) {
@@ -109,29 +110,33 @@ __device__ __forceinline__ struct place next_place(const struct walk &walk, stru
     return place;
 }
 
-__device__ __forceinline__ uint32_t channels_at(const struct walk &walk, struct place place) {
+__device__ __forceinline__ uint32_t channels_at(const struct turned_walk &walk,
+                                                struct turned_place place) {
     const uint32_t left = walk.in - place.channel;
     return left < walk.channels ? left : walk.channels;
 }
 
 /* Where the place's first number is in PyTorch's order, and where channels are last. */
-__device__ __forceinline__ uint64_t together(const struct walk &walk, struct place place) {
+__device__ __forceinline__ uint64_t together(const struct turned_walk &walk,
+                                             struct turned_place place) {
     return (place.out * walk.in + place.channel) * walk.taps;
 }
-__device__ __forceinline__ uint64_t apart(const struct walk &walk, struct place place) {
+__device__ __forceinline__ uint64_t apart(const struct turned_walk &walk,
+                                          struct turned_place place) {
     return place.out * walk.taps * walk.in + place.channel;
 }
 
 /* A thread's chunk of a tap's row in any tile: from which channel of the tile, where that is held,
  * and how far it is behind the tile's first number where channels are last. */
-struct spot {
+struct turned_spot {
     uint32_t channel, held, apart;
 };
 
 template <typename T> constexpr uint32_t spots = HELD / THREADS / chunk_width<T>;
 
 template <typename T>
-__device__ __forceinline__ struct spot spot_of(const struct walk &walk, uint32_t number) {
+__device__ __forceinline__ struct turned_spot spot_of(const struct turned_walk &walk,
+                                                      uint32_t number) {
     constexpr uint32_t chunks = GROUP / chunk_width<T>;
     const uint32_t chunk = threadIdx.x + number * THREADS, line = chunk / chunks;
     const uint32_t group = line / walk.taps, tap = line - group * walk.taps;
@@ -140,8 +145,8 @@ __device__ __forceinline__ struct spot spot_of(const struct walk &walk, uint32_t
 }
 
 /* Has a tile on its way to `held`. */
-__device__ __forceinline__ void fetch(float *held, const float *from, const struct walk &walk,
-                                      struct place place) {
+__device__ __forceinline__ void fetch(float *held, const float *from,
+                                      const struct turned_walk &walk, struct turned_place place) {
     const uint32_t count = channels_at(walk, place) * walk.taps;
     const float *first = from + together(walk, place);
 #pragma unroll
@@ -156,15 +161,15 @@ template <typename T>
 __device__ __forceinline__ void pack_whole(T *to, const float *from, float *held,
                                            const struct weights &weights) {
     constexpr uint32_t width = chunk_width<T>;
-    const struct walk walk = walk_over(weights);
-    struct place place = first_place(walk);
-    struct spot mine[spots<T>];
+    const struct turned_walk walk = walk_over(weights);
+    struct turned_place place = first_place(walk);
+    struct turned_spot mine[spots<T>];
 #pragma unroll
     for (uint32_t u = 0; u < spots<T>; u++) mine[u] = spot_of<T>(walk, u);
     if (place.out < weights.out) fetch(held, from, walk, place);
 #pragma unroll 1
     for (uint32_t half = 0; place.out < weights.out; half ^= 1) {
-        const struct place next = next_place(walk, place);
+        const struct turned_place next = next_place(walk, place);
         const uint32_t channels = channels_at(walk, place);
         copy_async_wait();
         __syncthreads();
@@ -185,8 +190,9 @@ __device__ __forceinline__ void pack_whole(T *to, const float *from, float *held
 
 template <typename T>
 __device__ __forceinline__ void load_spots(chunk<T> (&ahead)[spots<T>], const T *from,
-                                           const struct spot (&mine)[spots<T>],
-                                           const struct walk &walk, struct place place) {
+                                           const struct turned_spot (&mine)[spots<T>],
+                                           const struct turned_walk &walk,
+                                           struct turned_place place) {
     const uint32_t channels = channels_at(walk, place);
     const T *first = from + apart(walk, place);
 #pragma unroll
@@ -217,16 +223,16 @@ __device__ __forceinline__ void give(float *to, const float *held, uint32_t coun
 template <typename T>
 __device__ __forceinline__ void deliver_whole(float *to, const T *from, float *held,
                                               const struct weights &weights, bool adds) {
-    const struct walk walk = walk_over(weights);
-    struct place place = first_place(walk);
-    struct spot mine[spots<T>];
+    const struct turned_walk walk = walk_over(weights);
+    struct turned_place place = first_place(walk);
+    struct turned_spot mine[spots<T>];
     chunk<T> ahead[spots<T>];
 #pragma unroll
     for (uint32_t u = 0; u < spots<T>; u++) mine[u] = spot_of<T>(walk, u);
     if (place.out < weights.out) load_spots(ahead, from, mine, walk, place);
 #pragma unroll 1
     for (uint32_t half = 0; place.out < weights.out; half ^= 1) {
-        const struct place next = next_place(walk, place);
+        const struct turned_place next = next_place(walk, place);
         const uint32_t channels = channels_at(walk, place);
         float *now = held + half * HELD;
 #pragma unroll

@@ -138,11 +138,12 @@ static int measure(struct weir__cuda_device *device, struct CUevent_st *event, f
     int status = WEIR_OK;
     if (weir__now_ns() - clock->base_host_ns >= weir__cuda_clock_span_ns(clock))
         status = renew_base(device);
-    if (status == WEIR_OK) status = elapsed(device, device->bases[0], event, since);
+    if (status != WEIR_OK) return status;
+    status = elapsed(device, device->bases[0], event, since);
     if (status != WEIR_OK || fabsf(*since) < WEIR__CUDA_CLOCK_FAR_MS) return status;
     if (weir__now_ns() < device->in_vain_until_ns) return WEIR_OK;
-    status = renew_base(device);
-    if (status == WEIR_OK) status = elapsed(device, device->bases[0], event, since);
+    if ((status = renew_base(device)) != WEIR_OK) return status;
+    status = elapsed(device, device->bases[0], event, since);
     if (fabsf(*since) >= WEIR__CUDA_CLOCK_FAR_MS)
         device->in_vain_until_ns = weir__now_ns() + far_ns;
     return status;

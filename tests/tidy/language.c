@@ -155,11 +155,11 @@ static bool says(const char *at, const char *words) {
 
 /* Work goes on after `if (status == WEIR_OK)` only where the one before may have failed: there an
  * early return or a ladder of goto says it once. */
-void tidy_check_statuses(const struct tree *tree) {
+void tidy_check_statuses(const struct tree *tree, const char *folder) {
     static const char carried[] = "if (status == WEIR_OK)";
     for (size_t i = 0; i < tree->count; i++) {
         const struct file *file = &tree->files[i];
-        if (!file->code || !is_product(file->path)) continue;
+        if (!file->code || !tidy_starts_with(file->path, folder)) continue;
         for (const char *at = file->code; (at = strstr(at, carried)); at++) {
             const char *next = at + strlen(carried);
             next += strspn(next, " \n{");

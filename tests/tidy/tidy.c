@@ -184,6 +184,20 @@ static void load(struct tree *tree) {
     qsort(tree->files, tree->count, sizeof *tree->files, compare_files);
 }
 
+/* So many assertions a function, on average: most where invariants are richest. */
+static void check_floors(const struct tree *tree) {
+    static const struct {
+        const char *folder;
+        double least;
+    } floors[] = {
+        {"src/balance/", 0.5}, {"src/pipe/", 0.5}, {"src/schedule/", 0.4}, {"src/skip/", 0.4},
+        {"src/place/", 0.4},   {"src/base/", 0.3}, {"src/device/", 0.3},   {"src/io/", 0.4},
+        {"src/trace/", 0.25},  {"src/net/", 0.2},
+    };
+    for (size_t i = 0; i < sizeof floors / sizeof *floors; i++)
+        tidy_check_assertions(tree, floors[i].folder, floors[i].least);
+}
+
 static void check_sources(void) {
     struct tree tree = {0};
     load(&tree);
@@ -195,6 +209,8 @@ static void check_sources(void) {
     tidy_check_kernels(&tree);
     tidy_check_tags(&tree);
     tidy_check_twins(&tree);
+    tidy_check_statuses(&tree, "src/");
+    check_floors(&tree);
     tidy_check_suites(&tree);
     printf("tidy: %zu files, %d problems\n", tree.count, problems);
 }

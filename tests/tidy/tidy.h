@@ -48,8 +48,8 @@ void tidy_check_comments(const struct tree *tree);
 void tidy_check_tags(const struct tree *tree);
 /** No weir__x stands beside a weir_x. */
 void tidy_check_twins(const struct tree *tree);
-/** No status is carried on through conditions. */
-void tidy_check_statuses(const struct tree *tree);
+/** In a folder no status is carried on through conditions. */
+void tidy_check_statuses(const struct tree *tree, const char *folder);
 /** A folder's functions hold at least so many assertions each, on average. */
 void tidy_check_assertions(const struct tree *tree, const char *folder, double least);
 /** Every CUDA kernel is exported to the emulation. */

@@ -7,10 +7,10 @@ static const char *const names[] = {
 #undef KERNEL_NAME
 };
 
-const struct weir__cuda_set weir__net_kernels = {names, WEIR__NET_KERNEL_COUNT, weir__net_images,
-                                                 &weir__net_image_count};
+const struct weir__cuda_set weir__net_kernel_set = {names, WEIR__NET_KERNEL_COUNT, weir__net_images,
+                                                    &weir__net_image_count};
 
 int weir__net_launch(struct weir_stream *stream, enum weir__net_kernel kernel,
                      const struct weir__cuda_grid *grid, void **arguments) {
-    return weir__cuda_launch_of(stream, &weir__net_kernels, kernel, grid, arguments);
+    return weir__cuda_launch_of(stream, &weir__net_kernel_set, kernel, grid, arguments);
 }

@@ -17,7 +17,7 @@ enum weir__net_kernel {
 extern const struct weir__cuda_image weir__net_images[];
 extern const size_t weir__net_image_count;
 
-extern const struct weir__cuda_set weir__net_kernels;
+extern const struct weir__cuda_set weir__net_kernel_set;
 
 /** As weir__cuda_launch. */
 int weir__net_launch(struct weir_stream *stream, enum weir__net_kernel kernel,

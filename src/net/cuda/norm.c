@@ -230,8 +230,8 @@ static int run_instance_norm(const struct weir__op_call *call, struct weir__cuda
     norm->rstd = call->out[2];
     status = launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_sums, shape), norm);
     if (status != WEIR_OK) return status;
-    status = launch_fold(call, WEIR__NET_KERNEL_instance_moments, norm->channels, norm->rows,
-                         arguments);
+    status =
+        launch_fold(call, WEIR__NET_KERNEL_instance_moments, norm->channels, norm->rows, arguments);
     if (status != WEIR_OK) return status;
     return launch_parts(call, WEIR__CUDA_BY_DTYPE(instance_apply, shape), norm);
 }

@@ -99,7 +99,7 @@ static int attach(void *context, const struct weir_attachment *attachment) {
     assert(on_gpu == is_on_gpu(stage)); /* devices.c has looked it up in the pipe's table */
     if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG;
     stage->at = *attachment;
-    if (on_gpu) return weir__cuda_set_need(attachment->stream->device, &weir__net_kernels, NULL);
+    if (on_gpu) return weir__cuda_set_need(attachment->stream->device, &weir__net_kernel_set, NULL);
     weir__kernel_threads(attachment->threads);
     return WEIR_OK;
 }
