@@ -105,16 +105,20 @@ static void read_source(struct seen *seen, const char *path) {
     free(text);
 }
 
+/* And those below it. */
 static void read_folder(struct seen *seen, const char *folder) {
     DIR *stream = opendir(folder);
-    if (!EXPECT(stream)) return;
+    if (stream == NULL) return; /* a file */
     struct dirent *entry;
     while ((entry = readdir(stream))) {
         const char *dot = strrchr(entry->d_name, '.');
-        if (strncmp(entry->d_name, "test_", 5) != 0 || !dot || strcmp(dot, ".c") != 0) continue;
+        bool test = strncmp(entry->d_name, "test_", 5) == 0 && dot && strcmp(dot, ".c") == 0;
         char path[LINE_MAX_BYTES];
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        read_source(seen, path);
+        if (test)
+            read_source(seen, path);
+        else if (dot == NULL)
+            read_folder(seen, path);
     }
     closedir(stream);
 }
