@@ -210,6 +210,7 @@ static void check_sources(void) {
     tidy_check_tags(&tree);
     tidy_check_twins(&tree);
     tidy_check_statuses(&tree, "src/");
+    tidy_check_statuses(&tree, "tools/");
     check_floors(&tree);
     tidy_check_suites(&tree);
     printf("tidy: %zu files, %d problems\n", tree.count, problems);

@@ -13,14 +13,25 @@ enum {
     INDENTED = JSON_INDENT(2) | JSON_REAL_PRECISION(17)
 };
 
+static int write_line(struct output *output, const char *text) {
+    int status = output_write(output, text, strlen(text));
+    if (status != WEIR_OK) return status;
+    return output_write(output, "\n", 1);
+}
+
+static int begin_with(struct output *output, const char *path, const char *text,
+                      struct weir_error *error) {
+    int status = output_begin(output, path, error);
+    if (status != WEIR_OK) return status;
+    return write_line(output, text);
+}
+
 int json_text_save(const char *path, json_t *value, struct weir_error *error) {
     char *text = value != NULL ? json_dumps(value, INDENTED) : NULL;
     json_decref(value);
     if (text == NULL) return weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
     struct output output;
-    int status = output_begin(&output, path, error);
-    if (status == WEIR_OK) status = output_write(&output, text, strlen(text));
-    if (status == WEIR_OK) status = output_write(&output, "\n", 1);
+    int status = begin_with(&output, path, text, error);
     int committed = output_commit(&output);
     free(text);
     return status != WEIR_OK ? status : committed;
@@ -30,8 +41,7 @@ int json_text_line(struct output *output, json_t *value) {
     char *text = value != NULL ? json_dumps(value, COMPACT) : NULL;
     json_decref(value);
     if (text == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = output_write(output, text, strlen(text));
-    if (status == WEIR_OK) status = output_write(output, "\n", 1);
+    int status = write_line(output, text);
     free(text);
     return status;
 }

@@ -152,7 +152,9 @@ static int cut(const struct weir_profile *profile, const struct weir_net_options
     options.workers = placement->workers;
     options.stage_workers = placement->of_stage;
     int status = weir_layer_weights(&profile->costs, &by, weights);
-    if (status == WEIR_OK) status = weir_partition(&options, sizes, NULL);
+    if (status != WEIR_OK) goto out;
+    status = weir_partition(&options, sizes, NULL);
+out:
     free(weights);
     return status;
 }
@@ -172,15 +174,15 @@ static int choose(const struct pipe_options *options, const struct weir_model *m
     struct weir_profile *bytes = NULL;
     storage->sizes = calloc(net->stages, sizeof *storage->sizes);
     int status = storage->sizes == NULL ? WEIR_ERR_OUT_OF_MEMORY : place(net, faults, &placement);
-    if (status == WEIR_OK)
-        status = by_size ? measure(NULL, false, model, net, notes, faults, &bytes)
-                         : pipe_profile(options, model, storage, net, notes, faults);
-    if (status == WEIR_OK)
-        status = cut(by_size ? bytes : storage->profile, net, by_size, &placement, storage->sizes);
-    if (status == WEIR_OK) {
-        net->balance = storage->sizes;
-        print_balance(notes, by_size, storage->sizes, net->stages);
-    }
+    if (status != WEIR_OK) goto out;
+    status = by_size ? measure(NULL, false, model, net, notes, faults, &bytes)
+                     : pipe_profile(options, model, storage, net, notes, faults);
+    if (status != WEIR_OK) goto out;
+    status = cut(by_size ? bytes : storage->profile, net, by_size, &placement, storage->sizes);
+    if (status != WEIR_OK) goto out;
+    net->balance = storage->sizes;
+    print_balance(notes, by_size, storage->sizes, net->stages);
+out:
     weir_profile_destroy(bytes);
     free(placement.of_stage);
     return status;
@@ -213,6 +215,20 @@ int pipe_balance(const struct pipe_options *options, const struct weir_model *mo
 
 /* ---- prediction ---- */
 
+/* The costs of the stages, and the table that they go with. */
+static int fill_step(struct pipe_step *step, const struct weir_profile *profile,
+                     const struct weir_net_options *net, uint32_t micro_batches,
+                     struct weir_faults *faults) {
+    int status = weir_stage_costs_new(&profile->costs, net->stages, NULL, &step->stages);
+    if (status != WEIR_OK) return status;
+    status = weir_stage_costs_fill(step->stages, net->balance, net->stages);
+    if (status != WEIR_OK) return status;
+    status = weir_stage_costs_simulate(step->stages, net->pipe.checkpoint,
+                                       net->pipe.stage_checkpoint, micro_batches, &step->options);
+    if (status != WEIR_OK) return status;
+    return make_table(net, step->options.no_backward, faults, &step->table);
+}
+
 int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
                    const struct weir_net_options *net, struct weir_faults *faults) {
     uint32_t micro_batches = weir__chunk_count(net->pipe.rows, net->pipe.chunks);
@@ -220,14 +236,7 @@ int pipe_step_init(struct pipe_step *step, const struct weir_profile *profile,
     step->scale = calloc(micro_batches, sizeof *step->scale);
     if (step->scale == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     weir__chunk_parts(net->pipe.rows, net->pipe.chunks, step->scale);
-    int status = weir_stage_costs_new(&profile->costs, net->stages, NULL, &step->stages);
-    if (status == WEIR_OK) status = weir_stage_costs_fill(step->stages, net->balance, net->stages);
-    if (status == WEIR_OK)
-        status =
-            weir_stage_costs_simulate(step->stages, net->pipe.checkpoint,
-                                      net->pipe.stage_checkpoint, micro_batches, &step->options);
-    if (status == WEIR_OK)
-        status = make_table(net, step->options.no_backward, faults, &step->table);
+    int status = fill_step(step, profile, net, micro_batches, faults);
     step->options.table = step->table;
     step->options.micro_batch_scale = step->scale;
     step->options.recompute_late = net->pipe.recompute_late;
@@ -249,9 +258,13 @@ int pipe_predict(const struct weir_profile *profile, const struct weir_net_optio
     int status = pipe_step_init(&step, profile, net, faults);
     step.options.no_causes = true;
     if (strcmp(profile->device, "cuda") == 0) step.options.link = weir_net_link(net);
-    if (status == WEIR_OK) status = weir_simulator_new(NULL, &simulator);
-    if (status == WEIR_OK) status = weir_simulate(simulator, &step.options, faults, &prediction);
-    if (status == WEIR_OK) *seconds = prediction.step;
+    if (status != WEIR_OK) goto out;
+    status = weir_simulator_new(NULL, &simulator);
+    if (status != WEIR_OK) goto out;
+    status = weir_simulate(simulator, &step.options, faults, &prediction);
+    if (status != WEIR_OK) goto out;
+    *seconds = prediction.step;
+out:
     weir_simulator_destroy(simulator);
     pipe_step_clean_up(&step);
     return status;

@@ -100,13 +100,15 @@ static int find_stages(const struct describe_values *values, enum weir_dtype dty
                         values->stages, count, weir__s(count));
     uint32_t *sizes = calloc(count, sizeof *sizes);
     d->stages = calloc(weir_model_layer_count(d->model) + 1, sizeof *d->stages);
-    int status = sizes == NULL || d->stages == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    if (status == WEIR_OK)
-        status = weir__partition_model(d->model, dtype, count,
-                                       values->balance.count > 0 ? values->balance.items : NULL,
-                                       sizes, faults);
-    for (uint32_t s = 0, layer = 0; status == WEIR_OK && s < count; s++)
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (sizes == NULL || d->stages == NULL) goto out;
+    status = weir__partition_model(d->model, dtype, count,
+                                   values->balance.count > 0 ? values->balance.items : NULL, sizes,
+                                   faults);
+    if (status != WEIR_OK) goto out;
+    for (uint32_t s = 0, layer = 0; s < count; s++)
         for (uint32_t i = 0; i < sizes[s]; i++) d->stages[layer++] = s;
+out:
     free(sizes);
     return status;
 }

@@ -256,6 +256,16 @@ static int examine(struct doctor *d) {
     return WEIR_OK;
 }
 
+static int run(struct doctor *d, struct weir_error *error) {
+    struct people people;
+    int status = examine(d);
+    if (status != WEIR_OK) return status;
+    people_init(&people, output_is_standard(d->values->json));
+    print_doctor(people.stream, d);
+    if (d->values->json == NULL) return WEIR_OK;
+    return json_text_save(d->values->json, doctor_json(d), error);
+}
+
 int cmd_doctor(int argc, char **argv) {
     const struct arg_section sections[] = {{"Options", own, sizeof own / sizeof own[0], 0}};
     const struct arg_command command = {"doctor", "the machine, and where workers would go", NULL,
@@ -268,13 +278,7 @@ int cmd_doctor(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
     if (faults.count > 0) return args_refuse(&command, &faults);
-    int status = examine(&doctor);
-    if (status == WEIR_OK) {
-        struct people people;
-        people_init(&people, output_is_standard(values.json));
-        print_doctor(people.stream, &doctor);
-        if (values.json != NULL) status = json_text_save(values.json, doctor_json(&doctor), &error);
-    }
+    int status = run(&doctor, &error);
     int code = args_end(&command, &faults, status, &error);
     doctor_gpus_clean_up(&doctor.gpus);
     free(doctor.placements);

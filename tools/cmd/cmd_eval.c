@@ -120,10 +120,14 @@ static int build_net(struct eval *e) {
     options->optimizer.kind = WEIR_OPTIMIZER_NONE;
     int status = pipe_balance(&e->values->pipe, e->model, false, &e->storage, options,
                               e->people.stream, e->faults);
-    if (status == WEIR_OK) status = weir_net_new(e->model, options, e->faults, &e->net);
-    if (status == WEIR_OK) status = task_prepare(&e->task, e->net, rows, e->faults);
-    if (status == WEIR_OK) status = net_run_load(e->net, e->values->load, NULL, e->faults);
-    return status == WEIR_OK ? task_take_memory(&e->task) : status;
+    if (status != WEIR_OK) return status;
+    status = weir_net_new(e->model, options, e->faults, &e->net);
+    if (status != WEIR_OK) return status;
+    status = task_prepare(&e->task, e->net, rows, e->faults);
+    if (status != WEIR_OK) return status;
+    status = net_run_load(e->net, e->values->load, NULL, e->faults);
+    if (status != WEIR_OK) return status;
+    return task_take_memory(&e->task);
 }
 
 static int begin(struct eval *e, const struct args *args) {
@@ -217,7 +221,8 @@ static int check_judged(const struct eval *e) {
 static int run(struct eval *e) {
     interrupt_catch();
     int status = judge(e);
-    if (status == WEIR_OK) status = check_judged(e);
+    if (status != WEIR_OK) return status;
+    status = check_judged(e);
     if (status != WEIR_OK) return status;
     struct task_score score = task_score_of(&e->tally);
     print(e, &score);

@@ -144,11 +144,10 @@ static int build(struct generate *g, const struct args *args) {
     int status = values->load != NULL && access(values->load, R_OK) == 0
                      ? gpt_file_fill(values->load, args, &values->model, g->faults)
                      : WEIR_ERR_IO;
-    if (status == WEIR_OK)
-        status = model_options_build(&values->model, args, NULL, g->faults, &g->model);
-    if (status == WEIR_OK)
-        status =
-            pipe_options_fill(&values->pipe, args, g->model, &g->storage, &g->options, g->faults);
+    if (status != WEIR_OK) return status;
+    status = model_options_build(&values->model, args, NULL, g->faults, &g->model);
+    if (status != WEIR_OK) return status;
+    status = pipe_options_fill(&values->pipe, args, g->model, &g->storage, &g->options, g->faults);
     if (status != WEIR_OK) return status;
     uint32_t texts = g->prompts.count < values->batch ? g->prompts.count : values->batch;
     g->options.pipe.rows = texts > 0 ? texts : 1;

@@ -317,14 +317,14 @@ static int add_mask(void *context, const char *name, const struct weir_tensor *s
 static int save(struct grad *g, double loss) {
     struct weir__io io = {.error = g->error};
     int status = add_loss(g, loss);
-    if (status == WEIR_OK)
-        status =
-            add_rows(g, "", "output", &g->output_spec, run_dtype(g, &g->output_spec), g->output);
-    if (status == WEIR_OK && g->input_grad != NULL)
+    if (status != WEIR_OK) return status;
+    status = add_rows(g, "", "output", &g->output_spec, run_dtype(g, &g->output_spec), g->output);
+    if (status != WEIR_OK) return status;
+    if (g->input_grad != NULL)
         status = add_rows(g, "grad.", "input", &g->input_spec, exact_dtype(g), g->input_grad);
-    if (status == WEIR_OK) status = add_gradients(g);
-    if (status == WEIR_OK && g->values->masks)
-        status = weir_net_masks(g->net, 0, g->rows, add_mask, g);
+    if (status != WEIR_OK) return status;
+    if ((status = add_gradients(g)) != WEIR_OK) return status;
+    if (g->values->masks) status = weir_net_masks(g->net, 0, g->rows, add_mask, g);
     if (status != WEIR_OK) return status;
     return weir__safetensors_save(&io, g->values->out, g->items, g->item_count, NULL, 0);
 }
@@ -377,18 +377,22 @@ static int run(struct grad *g, const struct args *args) {
     status =
         pipe_options_fill(&g->values->pipe, args, g->model, &g->storage, &g->options, g->faults);
     if (opened == WEIR_OK) opened = find_data(g);
-    if (status == WEIR_OK) status = opened;
-    if (status == WEIR_OK && g->faults->count == 0) status = choose(g, args);
+    if (status != WEIR_OK) return status;
+    if (opened != WEIR_OK || g->faults->count > 0) return opened;
+    status = choose(g, args);
     if (status != WEIR_OK || g->faults->count > 0) return status;
     fill_options(g, &g->options);
     status = pipe_balance(&g->values->pipe, g->model, g->values->plan == 1, &g->storage,
                           &g->options, stderr, g->faults);
-    if (status == WEIR_OK) status = find_output(g);
-    if (status == WEIR_OK) status = take_memory(g);
-    if (status == WEIR_OK) status = weir_net_new(g->model, &g->options, g->faults, &g->net);
-    if (status == WEIR_OK) status = net_run_load(g->net, g->values->weights, NULL, g->faults);
-    if (status == WEIR_OK) status = step(g, &loss);
-    return status == WEIR_OK ? save(g, loss) : status;
+    if (status != WEIR_OK) return status;
+    if ((status = find_output(g)) != WEIR_OK) return status;
+    if ((status = take_memory(g)) != WEIR_OK) return status;
+    status = weir_net_new(g->model, &g->options, g->faults, &g->net);
+    if (status != WEIR_OK) return status;
+    status = net_run_load(g->net, g->values->weights, NULL, g->faults);
+    if (status != WEIR_OK) return status;
+    if ((status = step(g, &loss)) != WEIR_OK) return status;
+    return save(g, loss);
 }
 
 static void clean_up(struct grad *g) {

@@ -103,22 +103,31 @@ static int plan_model(struct plan_values *values, const struct args *args,
     if (values->search)
         status = search_run(&search, &(struct search_how){false, false}, args, model, &net,
                             &values->pipe, people.stream, faults);
-    if (status == WEIR_OK)
-        status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
-    if (status == WEIR_OK)
-        status = pipe_balance(&values->pipe, model, true, &storage, &net, people.stream, faults);
-    if (status == WEIR_OK && faults->count == 0)
-        status = choose_balance(model, &net, &balance, faults);
-    if (status == WEIR_OK && faults->count == 0) status = weir_net_plan(model, &net, faults, &plan);
-    if (status == WEIR_OK && faults->count == 0)
-        status = predict(values, &search, model, &storage, &net, people.stream, faults, &step);
-    if (status == WEIR_OK && faults->count == 0)
-        status = report(values, &search, &net, plan, step, error);
+    if (status != WEIR_OK) goto out;
+    status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
+    if (status != WEIR_OK) goto out;
+    status = pipe_balance(&values->pipe, model, true, &storage, &net, people.stream, faults);
+    if (status != WEIR_OK || faults->count > 0) goto out;
+    status = choose_balance(model, &net, &balance, faults);
+    if (status != WEIR_OK || faults->count > 0) goto out;
+    status = weir_net_plan(model, &net, faults, &plan);
+    if (status != WEIR_OK || faults->count > 0) goto out;
+    status = predict(values, &search, model, &storage, &net, people.stream, faults, &step);
+    if (status != WEIR_OK || faults->count > 0) goto out;
+    status = report(values, &search, &net, plan, step, error);
+out:
     free(balance);
     weir_plan_destroy(plan);
     search_clean_up(&search);
     pipe_storage_clean_up(&storage);
     return status;
+}
+
+static int run(struct plan_values *values, const struct args *args, struct weir_faults *faults,
+               struct weir_model **model, struct weir_error *error) {
+    int status = model_options_build(&values->model, args, NULL, faults, model);
+    if (status != WEIR_OK) return status;
+    return plan_model(values, args, *model, faults, error);
 }
 
 int cmd_plan(int argc, char **argv) {
@@ -136,8 +145,7 @@ int cmd_plan(int argc, char **argv) {
     struct weir_error error = {0};
     if (args_parse(&args, &command, argc, argv, &values, &faults)) return EXIT_DONE;
     if (!output_is_standard(values.json)) net_run_check_output("json", values.json, &faults);
-    int status = model_options_build(&values.model, &args, NULL, &faults, &model);
-    if (status == WEIR_OK) status = plan_model(&values, &args, model, &faults, &error);
+    int status = run(&values, &args, &faults, &model, &error);
     int code = args_end(&command, &faults, status, &error);
     weir_model_destroy(model);
     return code;

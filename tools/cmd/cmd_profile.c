@@ -122,8 +122,11 @@ static void print_profile(FILE *to, const struct weir_profile *profile,
 static int save(const struct weir_profile *profile, const char *path, struct weir_error *error) {
     struct output output;
     int status = output_begin(&output, path, error);
-    if (status == WEIR_OK) status = weir_profile_write(profile, output_write, &output);
-    if (status == WEIR_OK) return output_commit(&output);
+    if (status != WEIR_OK) goto fail;
+    status = weir_profile_write(profile, output_write, &output);
+    if (status != WEIR_OK) goto fail;
+    return output_commit(&output);
+fail:
     output_abort(&output);
     return status;
 }
@@ -151,6 +154,13 @@ static int profile_model(const struct profile_values *values, const struct args 
     return status;
 }
 
+static int run(const struct profile_values *values, const struct args *args,
+               struct weir_faults *faults, struct weir_model **model, struct weir_error *error) {
+    int status = model_options_build(&values->model, args, NULL, faults, model);
+    if (status != WEIR_OK) return status;
+    return profile_model(values, args, *model, faults, error);
+}
+
 int cmd_profile(int argc, char **argv) {
     const struct arg_section sections[] = {
         {"Options", own, sizeof own / sizeof own[0], 0},
@@ -169,8 +179,7 @@ int cmd_profile(int argc, char **argv) {
         weir_faults_add(&faults, "--profile and --balance-by use what this command makes: give "
                                  "--out FILE");
     if (!output_is_standard(values.out)) net_run_check_output("out", values.out, &faults);
-    int status = model_options_build(&values.model, &args, NULL, &faults, &model);
-    if (status == WEIR_OK) status = profile_model(&values, &args, model, &faults, &error);
+    int status = run(&values, &args, &faults, &model, &error);
     int code = args_end(&command, &faults, status, &error);
     weir_model_destroy(model);
     return code;

@@ -200,9 +200,11 @@ static int make_case(struct simulate_request *request, const char *schedule,
     counts.same_share = request->values->compare.count > 0 && counts.stages == 0;
     *c = (struct simulate_case){0};
     int status = read_checkpoint(request, &counts, faults);
-    if (status == WEIR_OK) status = simulate_case_init(c, &counts, faults, notes);
-    if (status == WEIR_OK) simulate_case_cost(c, &request->costs);
-    return status;
+    if (status != WEIR_OK) return status;
+    status = simulate_case_init(c, &counts, faults, notes);
+    if (status != WEIR_OK) return status;
+    simulate_case_cost(c, &request->costs);
+    return WEIR_OK;
 }
 
 /* ---- results ---- */
@@ -264,16 +266,16 @@ static int simulate_one(struct simulate_request *request, struct weir_faults *fa
     struct people people;
     init_people(values, &people);
     int status = make_case(request, values->pipe.schedule, &c, faults, &notes);
-    if (status == WEIR_OK) {
-        c.options.want_actions =
-            simulate_is_drawn(&c) || values->trace != NULL || values->svg != NULL;
-        status = simulate_case_run(&c, faults);
-    }
-    if (status == WEIR_OK) check_trace(values, &c, faults);
-    if (status == WEIR_OK && faults->count == 0) {
-        status = simulate_print(&people, &c);
-        if (status == WEIR_OK) status = save(values, &c, 1, simulate_json(&c), error);
-    }
+    if (status != WEIR_OK) goto out;
+    c.options.want_actions = simulate_is_drawn(&c) || values->trace != NULL || values->svg != NULL;
+    status = simulate_case_run(&c, faults);
+    if (status != WEIR_OK) goto out;
+    check_trace(values, &c, faults);
+    if (faults->count > 0) goto out;
+    status = simulate_print(&people, &c);
+    if (status != WEIR_OK) goto out;
+    status = save(values, &c, 1, simulate_json(&c), error);
+out:
     print_notes(&notes);
     simulate_case_clean_up(&c);
     return status;
@@ -350,23 +352,22 @@ static int compare(struct simulate_request *request, struct weir_faults *faults,
     const struct simulate_values *values = request->values;
     struct case_comparison *comparison = calloc(1, sizeof *comparison);
     double *factors = calloc((size_t)CASES_MAX * values->seeds, sizeof *factors);
-    int status = comparison != NULL && factors != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-    if (status == WEIR_OK) {
-        comparison->request = request;
-        comparison->noise = (struct simulate_noise){request->costs.noise, values->seeds, factors};
-        init_people(values, &comparison->people);
-        status = add_cases(comparison);
-        if (status == WEIR_OK && comparison->count == 0) {
-            weir_faults_add(faults, "none of these schedules fits: choose other --stages, "
-                                    "--workers or --chunks");
-        }
+    int status = WEIR_ERR_OUT_OF_MEMORY;
+    if (comparison == NULL || factors == NULL) goto out;
+    comparison->request = request;
+    comparison->noise = (struct simulate_noise){request->costs.noise, values->seeds, factors};
+    init_people(values, &comparison->people);
+    status = add_cases(comparison);
+    if (status != WEIR_OK) goto out;
+    if (comparison->count == 0) {
+        weir_faults_add(faults, "none of these schedules fits: choose other --stages, "
+                                "--workers or --chunks");
+        goto out;
     }
-    if (status == WEIR_OK && comparison->count > 0) {
-        simulate_print_compared(&comparison->people, comparison->cases, comparison->count,
-                                &comparison->noise);
-        status =
-            save(values, comparison->cases, comparison->count, comparison_json(comparison), error);
-    }
+    simulate_print_compared(&comparison->people, comparison->cases, comparison->count,
+                            &comparison->noise);
+    status = save(values, comparison->cases, comparison->count, comparison_json(comparison), error);
+out:
     for (uint32_t i = 0; comparison != NULL && i < comparison->count; i++) {
         simulate_case_clean_up(&comparison->cases[i]);
     }

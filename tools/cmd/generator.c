@@ -76,7 +76,8 @@ int generator_init(struct generator *g, const struct generator_options *options,
     assert(options->texts > 0 && options->net.pipe.chunks > 0);
     struct weir_net_options net = options->net;
     int status = find_vocab(g, options->model, faults);
-    if (status == WEIR_OK) status = choose_rows(g, options, &net.pipe.chunks);
+    if (status != WEIR_OK) return status;
+    status = choose_rows(g, options, &net.pipe.chunks);
     if (status != WEIR_OK) return status;
     net.pipe.rows = g->rows;
     net.pipe.infer_only = true;
@@ -214,7 +215,9 @@ int generator_continue(struct generator *g, const struct generator_run *run,
     }
     int status = read_prompts(&session, prompts, &times->prompt_tokens);
     uint64_t begun = weir__now_ns();
-    if (status == WEIR_OK) status = draw_on(&session, &times->tokens);
+    if (status != WEIR_OK) goto out;
+    status = draw_on(&session, &times->tokens);
+out:
     times->prompt_seconds += (double)(begun - start) * 1e-9;
     times->seconds += (double)(weir__now_ns() - begun) * 1e-9;
     return status;

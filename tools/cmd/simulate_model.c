@@ -85,14 +85,16 @@ int simulate_model_case(struct simulate_model *model, const char *schedule,
     if (model->balance_by_time && pipe.balance.count == 0) pipe.balance_by = PIPE_BALANCE_BY_TIME;
     step_options_fill(model->step, &net);
     int status = pipe_options_fill(&pipe, model->args, model->model, &storage, &net, faults);
-    if (status == WEIR_OK) status = check(model, &pipe, &net, faults);
-    if (status == WEIR_OK) status = take_profile(model, &storage, &net, faults);
+    if (status != WEIR_OK) goto out;
+    if ((status = check(model, &pipe, &net, faults)) != WEIR_OK) goto out;
+    if ((status = take_profile(model, &storage, &net, faults)) != WEIR_OK) goto out;
     const struct weir_profile *profile = storage.profile;
-    if (status == WEIR_OK)
-        status = pipe_balance(&pipe, model->model, true, &storage, &net, NULL, faults);
-    if (status == WEIR_OK) status = complete_balance(model, &storage, &net, faults);
-    if (status == WEIR_OK) status = check_limit(model, &net, faults);
-    if (status == WEIR_OK) status = fill(c, costs, profile, &net, faults);
+    status = pipe_balance(&pipe, model->model, true, &storage, &net, NULL, faults);
+    if (status != WEIR_OK) goto out;
+    if ((status = complete_balance(model, &storage, &net, faults)) != WEIR_OK) goto out;
+    if ((status = check_limit(model, &net, faults)) != WEIR_OK) goto out;
+    status = fill(c, costs, profile, &net, faults);
+out:
     storage.profile = NULL; /* the model's */
     pipe_storage_clean_up(&storage);
     if (status != WEIR_OK && faults->count == before)

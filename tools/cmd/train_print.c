@@ -211,7 +211,8 @@ int train_print_timeline(struct train *t) {
     fprintf(t->people.stream, "\nthe last step\n");
     int status = weir_pipe_trace_text(pipe, t->people.columns, t->people.colour, write_people,
                                       t->people.stream);
-    if (status == WEIR_OK) status = weir_pipe_report(pipe, &report);
+    if (status != WEIR_OK) return status;
+    status = weir_pipe_report(pipe, &report);
     if (status != WEIR_OK) return status;
     fprintf(t->people.stream, "\n%6s %9s %9s %11s %9s %11s %9s   (ms)\n", "worker", "busy", "idle",
             "dependency", "copy", "imbalance", "host");

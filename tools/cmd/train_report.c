@@ -305,14 +305,20 @@ static int save_page(const struct train *t, const struct page *page) {
     return status;
 }
 
+static int write_page(struct train *t, const char *failure, struct page *page) {
+    int status = WEIR_OK;
+    /* else a step was kept before the last validation */
+    if (failure != NULL) status = train_report_keep(t);
+    if (status != WEIR_OK) return status;
+    if ((status = fill_page(t, failure, page)) != WEIR_OK) return status;
+    return save_page(t, page);
+}
+
 int train_report_write(struct train *t, const char *failure) {
     if (!wanted(t) || t->net == NULL || t->report->written) return WEIR_OK;
     struct page *page = calloc(1, sizeof *page);
-    int status = page != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-    /* else a step was kept before the last validation */
-    if (status == WEIR_OK && failure != NULL) status = train_report_keep(t);
-    if (status == WEIR_OK) status = fill_page(t, failure, page);
-    if (status == WEIR_OK) status = save_page(t, page);
+    if (page == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = write_page(t, failure, page);
     t->report->written = status == WEIR_OK;
     free(page);
     return status;

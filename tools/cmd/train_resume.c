@@ -127,28 +127,31 @@ static int add_pipeline(const struct train *t, struct train_notes *notes) {
     const struct weir_table *table = weir_pipe_table(weir_net_pipe(t->net), t->values->batch);
     threads_text(t, threads);
     int status = add_option(notes, "chunks", "%" PRIu32, table->micro_batch_count);
-    if (status == WEIR_OK) status = add_option(notes, "threads-per-stage", "%s", threads);
-    if (status == WEIR_OK)
-        status = add_option(notes, "dtype", "%s", pipe_dtype_text(&t->values->pipe));
+    if (status != WEIR_OK) return status;
+    status = add_option(notes, "threads-per-stage", "%s", threads);
+    if (status != WEIR_OK) return status;
+    status = add_option(notes, "dtype", "%s", pipe_dtype_text(&t->values->pipe));
+    if (status != WEIR_OK) return status;
     /* a constant rate does not know where it ends */
-    if (status == WEIR_OK && t->values->lr_schedule == 1)
-        status = add_option(notes, "steps", "%" PRIu64, t->steps);
-    return status;
+    if (t->values->lr_schedule != 1) return WEIR_OK;
+    return add_option(notes, "steps", "%" PRIu64, t->steps);
 }
 
 /* For each layer, and last for border and loss: 8 digits for its form, 8 for its numbers. */
 static int add_model(const struct train *t, struct train_notes *notes) {
     uint32_t layers = weir_model_layer_count(t->model);
     char *text = calloc((size_t)layers + 1, 16 + 1);
-    int status = text != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i <= layers && status == WEIR_OK; i++) {
+    if (text == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    int status = WEIR_OK;
+    for (uint32_t i = 0; i <= layers; i++) {
         struct weir_layer_hash hash;
         status = weir_model_hash(t->model, i, &hash);
-        if (status == WEIR_OK)
-            snprintf(text + (size_t)i * 16, 17, "%08" PRIx32 "%08" PRIx32, (uint32_t)hash.form,
-                     (uint32_t)hash.numbers);
+        if (status != WEIR_OK) goto out;
+        snprintf(text + (size_t)i * 16, 17, "%08" PRIx32 "%08" PRIx32, (uint32_t)hash.form,
+                 (uint32_t)hash.numbers);
     }
-    if (status == WEIR_OK) status = add(notes, model_key, text);
+    status = add(notes, model_key, text);
+out:
     free(text);
     return status;
 }
@@ -171,11 +174,14 @@ static int add_numerics(const struct train *t, struct train_notes *notes) {
 
 int train_notes_make(const struct train *t, struct train_notes *notes) {
     int status = add_model(t, notes);
-    if (status == WEIR_OK) status = add_data(t, notes);
-    if (status == WEIR_OK) status = add_numerics(t, notes);
-    for (int i = 0; i < OPTIONS && status == WEIR_OK; i++)
-        if (matters(t, options[i].when)) status = add_table_option(t, notes, i);
-    return status == WEIR_OK ? add_pipeline(t, notes) : status;
+    if (status != WEIR_OK) return status;
+    if ((status = add_data(t, notes)) != WEIR_OK) return status;
+    if ((status = add_numerics(t, notes)) != WEIR_OK) return status;
+    for (int i = 0; i < OPTIONS; i++) {
+        if (!matters(t, options[i].when)) continue;
+        if ((status = add_table_option(t, notes, i)) != WEIR_OK) return status;
+    }
+    return add_pipeline(t, notes);
 }
 
 void train_notes_clean_up(struct train_notes *notes) {

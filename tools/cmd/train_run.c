@@ -42,17 +42,21 @@ static void fill_options(struct train *t) {
     fill_optimizer(values, &t->options.optimizer);
 }
 
-static int build_net(struct train *t, const struct args *args) {
+static int choose_pipeline(struct train *t, const struct args *args) {
     struct train_values *values = t->values;
-    int status = WEIR_OK;
-    fill_options(t);
     struct search_how how = {.measures = true, .keeps_chunks = values->resume != NULL};
+    int status = WEIR_OK;
     if (values->plan == 1)
         status = search_run(&t->search, &how, args, t->model, &t->options, &values->pipe,
                             t->people.stream, t->faults);
-    if (status == WEIR_OK)
-        status =
-            pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options, t->faults);
+    if (status != WEIR_OK) return status;
+    return pipe_options_fill(&values->pipe, args, t->model, &t->storage, &t->options, t->faults);
+}
+
+static int build_net(struct train *t, const struct args *args) {
+    struct train_values *values = t->values;
+    fill_options(t);
+    int status = choose_pipeline(t, args);
     int bound = train_data_bind(t); /* its faults are listed beside the options' */
     if (status != WEIR_OK) return status;
     if (bound == WEIR_ERR_OUT_OF_MEMORY) return bound;
@@ -60,7 +64,8 @@ static int build_net(struct train *t, const struct args *args) {
     if (bound != WEIR_OK) return bound;
     status = pipe_balance(&values->pipe, t->model, values->plan == 1, &t->storage, &t->options,
                           t->people.stream, t->faults);
-    if (status == WEIR_OK) status = weir_net_new(t->model, &t->options, t->faults, &t->net);
+    if (status != WEIR_OK) return status;
+    status = weir_net_new(t->model, &t->options, t->faults, &t->net);
     if (status != WEIR_OK) return status;
     t->eval_rows = train_eval_rows(t);
     return task_prepare(&t->task, t->net, t->eval_rows, t->faults);
@@ -112,8 +117,10 @@ static int begin_training(struct train *t, const struct args *args) {
     int status = train_notes_make(t, &t->notes);
     t->progress.notes = t->notes.list;
     t->progress.note_count = t->notes.count;
-    if (status == WEIR_OK && resumes) status = train_notes_check(t);
-    if (status == WEIR_OK) status = begin_parameters(t, args);
+    if (status != WEIR_OK) return status;
+    if (resumes) status = train_notes_check(t);
+    if (status != WEIR_OK) return status;
+    status = begin_parameters(t, args);
     if (status != WEIR_OK || t->faults->count > 0 || !resumes) return status;
     return train_notes_warn(t);
 }
@@ -126,8 +133,9 @@ int train_begin(struct train *t, const struct args *args) {
     status = begin_training(t, args);
     if (status != WEIR_OK || t->faults->count > 0) return status;
     status = weir__dataset_bigram(t->task.dataset, t->eval_rows, &t->bigram);
-    if (status == WEIR_OK) status = train_data_start(t);
-    return status == WEIR_OK ? output_begin(&t->json, values->json, t->error) : status;
+    if (status != WEIR_OK) return status;
+    if ((status = train_data_start(t)) != WEIR_OK) return status;
+    return output_begin(&t->json, values->json, t->error);
 }
 
 /* ---- updates ---- */
@@ -204,6 +212,16 @@ static bool due(uint64_t every, uint64_t step) {
     return every > 0 && step % every == 0;
 }
 
+static int validate(struct train *t, struct train_line *line) {
+    int status = train_report_keep(t);
+    if (status != WEIR_OK) return status;
+    if ((status = train_evaluate(t, &line->score)) != WEIR_OK) return status;
+    line->scored = true;
+    train_print_validation(t, line->step, &line->score);
+    train_report_validation(t, line->step, &line->score);
+    return WEIR_OK;
+}
+
 static int after_update(struct train *t, struct train_line *line) {
     int status = WEIR_OK;
     train_report_update(t, line);
@@ -211,13 +229,8 @@ static int after_update(struct train *t, struct train_line *line) {
     if (due(t->values->save_every, line->step)) status = save(t);
     /* the last update's comes with the summary, after the timeline of a training step */
     bool last = line->step == t->steps;
-    if (status == WEIR_OK && !last && due(t->values->eval_every, line->step)) {
-        status = train_report_keep(t);
-        if (status == WEIR_OK) status = train_evaluate(t, &line->score);
-        line->scored = status == WEIR_OK;
-        if (line->scored) train_print_validation(t, line->step, &line->score);
-        if (line->scored) train_report_validation(t, line->step, &line->score);
-    }
+    if (status == WEIR_OK && !last && due(t->values->eval_every, line->step))
+        status = validate(t, line);
     int written = train_json_line(t, line);
     return status == WEIR_OK ? written : status;
 }
@@ -277,12 +290,14 @@ static void history_medians(struct history *history, const struct train *t,
 
 static int finish_run(struct train *t, struct train_line *medians) {
     int status = save(t); /* first: a trace that cannot be written must not cost the training */
-    if (status == WEIR_OK && t->values->save_weights != NULL)
-        status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
-    if (status == WEIR_OK && medians->step > 0) status = train_print_timeline(t);
-    if (status == WEIR_OK) status = train_report_keep(t);
-    if (status == WEIR_OK) status = train_evaluate(t, &t->score);
     if (status != WEIR_OK) return status;
+    if (t->values->save_weights != NULL)
+        status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
+    if (status != WEIR_OK) return status;
+    if (medians->step > 0) status = train_print_timeline(t);
+    if (status != WEIR_OK) return status;
+    if ((status = train_report_keep(t)) != WEIR_OK) return status;
+    if ((status = train_evaluate(t, &t->score)) != WEIR_OK) return status;
     t->interrupted = interrupt_came();
     train_report_validation(t, t->progress.step, &t->score);
     status = train_report_write(t, NULL);
@@ -308,10 +323,10 @@ int train_loop(struct train *t) {
         status = after_update(t, &line);
         t->interrupted = interrupt_came();
     }
-    if (status == WEIR_OK) {
-        history_medians(&history, t, &line);
-        status = finish_run(t, &line);
-    }
+    if (status != WEIR_OK) goto out;
+    history_medians(&history, t, &line);
+    status = finish_run(t, &line);
+out:
     history_clean_up(&history);
     return status;
 }

@@ -27,8 +27,9 @@ static int copy_parameter(struct weir_net *from, const struct weir_parameter *so
     void *data = malloc(bytes);
     if (data == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir_pipe_read(weir_net_pipe(from), source->stage, data, source->data, bytes);
-    if (status == WEIR_OK)
-        status = weir_pipe_write(weir_net_pipe(to), target->stage, target->data, data, bytes);
+    if (status != WEIR_OK) goto out;
+    status = weir_pipe_write(weir_net_pipe(to), target->stage, target->data, data, bytes);
+out:
     free(data);
     return status;
 }
@@ -39,7 +40,8 @@ static int copy_parameters(struct weir_net *from, struct weir_net *to) {
     for (uint32_t i = 0; i < weir_net_parameter_count(from); i++) {
         struct weir_parameter source, target;
         int status = weir_net_parameter(from, i, &source);
-        if (status == WEIR_OK) status = weir_net_parameter(to, i, &target);
+        if (status != WEIR_OK) return status;
+        status = weir_net_parameter(to, i, &target);
         if (status != WEIR_OK) return status;
         if (source.count != target.count || source.dtype != target.dtype) return WEIR_ERR_SHAPE;
         status = copy_parameter(from, &source, to, &target);
@@ -112,12 +114,18 @@ static void print_failure(const struct train *t, const struct weir_faults *fault
     fprintf(t->people.stream, "\nno sample: %s\n", reason);
 }
 
+static int make_sample(struct train *t, struct generator *generator, uint32_t count,
+                       struct weir_faults *faults, struct weir_error *error) {
+    int status = begin(t, generator, faults);
+    if (status != WEIR_OK) return status;
+    return write_sample(t, generator, count, error);
+}
+
 void train_sample(struct train *t, uint32_t count) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_error error = {0};
     struct generator generator = {0};
-    int status = begin(t, &generator, &faults);
-    if (status == WEIR_OK) status = write_sample(t, &generator, count, &error);
+    int status = make_sample(t, &generator, count, &faults, &error);
     if (status != WEIR_OK) print_failure(t, &faults, &error, status);
     generator_clean_up(&generator);
     weir_faults_clean_up(&faults);
