@@ -57,7 +57,6 @@ int weir__vector_cross_entropy(const struct weir__op_call *call) {
 }
 
 int weir__vector_cross_entropy_grad(const struct weir__op_call *call) {
-    assert(call->loss_weight >= 0);
     const struct weir__op_shape *shape = call->shape;
     const float *logits = call->in[0], *lse = call->in[2];
     const int64_t *target = call->in[1];
@@ -104,7 +103,6 @@ int weir__vector_mse(const struct weir__op_call *call) {
 }
 
 int weir__vector_mse_grad(const struct weir__op_call *call) {
-    assert(call->loss_weight >= 0);
     const float *y = call->in[0], *target = call->in[1];
     float *dy = call->out[0];
     int64_t count = call->shape->rows * call->shape->width;
@@ -148,7 +146,6 @@ int weir__vector_bce_with_logits(const struct weir__op_call *call) {
 }
 
 int weir__vector_bce_with_logits_grad(const struct weir__op_call *call) {
-    assert(call->loss_weight >= 0);
     const float *x = call->in[0], *target = call->in[1];
     float *dx = call->out[0];
     int64_t count = call->shape->rows * call->shape->width;

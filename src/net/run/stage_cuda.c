@@ -80,6 +80,7 @@ static int update_spans(const struct weir__net_stage *stage, const struct weir_t
     const struct weir_optimizer *optimizer = &stage->optimizer;
     const struct weir__net_step_state *step = task->user;
     double lr = step == NULL ? optimizer->lr : step->lr;
+    if (count == 0) return WEIR_OK; /* nothing to learn, and no optimizer's memory */
     float *first = at(task->optimizer, 0);
     float *second = at(task->optimizer, stage->compiled->trainable_bytes);
     if (optimizer->kind == WEIR_OPTIMIZER_ADAMW) {
