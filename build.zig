@@ -236,6 +236,7 @@ fn addCounted(b: *Build, options: Options) *Compile {
     const counts: []const []const u8 = &.{"-fsanitize-coverage=trace-pc"};
     module.addIncludePath(b.path("tools"));
     addSources(b, options, module, files.countedSources(b), counts);
+    linkSystem(module, "jansson"); // its headers are in folders that only a linked library brings
     return b.addLibrary(.{ .name = "weir_counted", .root_module = module });
 }
 
