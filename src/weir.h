@@ -47,8 +47,7 @@
  *   weir_pipe_destroy(pipe);
  * @endcode
  *
- * Two parts of this manual are files of their own, which come along: weir.h (which worker
- * does what, in which order) and weir.h (what a step did).
+ * weir_base.h comes along: statuses, memory, faults, tensors, and schedules by themselves.
  */
 #ifndef WEIR_H
 #define WEIR_H
@@ -56,6 +55,7 @@
 #include "weir_base.h"
 
 #ifdef __cplusplus
+#pragma GCC system_header
 extern "C" {
 #endif
 
@@ -331,9 +331,12 @@ struct weir_stage {
 };
 #define WEIR_STAGE_INIT                                                                            \
     {                                                                                              \
-        sizeof(struct weir_stage), 0, 0, 0, 0, 0, 0, 0, UINT64_MAX, UINT64_MAX, 0, 0, 0, 0, 0, 0,  \
-            0, false, {                                                                            \
-            UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX                                         \
+        .size = sizeof(struct weir_stage), .inputs_kept = UINT64_MAX,                              \
+        .inputs_recomputed = UINT64_MAX, .weight_reads = {                                         \
+            UINT64_MAX,                                                                            \
+            UINT64_MAX,                                                                            \
+            UINT64_MAX,                                                                            \
+            UINT64_MAX                                                                             \
         }                                                                                          \
     }
 
@@ -415,11 +418,7 @@ struct weir_pipe_options {
     enum weir_copy_by copy_by;                /**< to or from GPUs; CPUs have one way only */
 };
 #define WEIR_PIPE_OPTIONS_INIT                                                                     \
-    {                                                                                              \
-        sizeof(struct weir_pipe_options), 0, 0, 0, 0, 0, 0, 1, 0, "1f1b", 0, 0,                    \
-            WEIR_CHECKPOINT_DEFAULT, 0, false, false, false, 0, 0, WEIR_WAIT_AUTO, WEIR_LINK_AUTO, \
-            0, 0, 0, 0, 0, 0.0, false, 0, 0, 0, 0, WEIR_COPY_BY_CHOICE                             \
-    }
+    { .size = sizeof(struct weir_pipe_options), .chunks = 1, .schedule = "1f1b" }
 
 /** What a mini-batch is made of; all memory is the caller's and rows-first, contiguous. */
 struct weir_step {
@@ -437,7 +436,7 @@ struct weir_step {
     void *user;
 };
 #define WEIR_STEP_INIT                                                                             \
-    { sizeof(struct weir_step), 0, 0, 0, 0, 0, 0, 0.0, true, true, false, 0 }
+    { .size = sizeof(struct weir_step), .accumulate_first = true, .accumulate_last = true }
 
 struct weir_step_result {
     double loss;          /**< over this mini-batch */

@@ -2,6 +2,13 @@
 /**
  * What all of Weir's headers speak of: statuses, memory, faults, tensors; and schedules, which
  * stand by themselves. Included by weir.h, which is the place to begin.
+ *
+ * Options. A struct of options, a stage or a step has an initialiser, WEIR_…_INIT, which sets every
+ * member: those that it does not name to 0, NULL or false. Where the struct may grow, `size` is its
+ * first member, set by the initialiser to the struct's own size. A call refuses any other size with
+ * WEIR_ERR_ARGUMENT: then the header and the library are of different versions. The initialisers
+ * name members, as C99 and C++20 do; earlier C++ takes that from GCC and Clang as an extension,
+ * for which these headers, in C++, count as system headers.
  */
 #ifndef WEIR_BASE_H
 #define WEIR_BASE_H
@@ -11,6 +18,7 @@
 #include <stdint.h>
 
 #ifdef __cplusplus
+#pragma GCC system_header
 extern "C" {
 #endif
 
@@ -91,7 +99,7 @@ struct weir_faults {
     uint32_t count; /**< how many were reported, kept or not */
 };
 #define WEIR_FAULTS_INIT                                                                           \
-    { 0, 0, 0, 0, 0 }
+    { .count = 0 }
 
 /** Frees what `faults` holds and makes it empty again. Accepts NULL. */
 void weir_faults_clean_up(struct weir_faults *faults);
@@ -237,8 +245,8 @@ struct weir_table_options {
 };
 #define WEIR_TABLE_OPTIONS_INIT                                                                    \
     {                                                                                              \
-        sizeof(struct weir_table_options), 0, "1f1b", 1, 0, 1, WEIR_CHECKPOINT_DEFAULT, 0, 0,      \
-            false, false, 0                                                                        \
+        .size = sizeof(struct weir_table_options), .schedule = "1f1b", .stages = 1,                \
+        .micro_batches = 1                                                                         \
     }
 
 /** The i-th schedule's name, NULL after the last. Static storage. */

@@ -37,6 +37,7 @@
 #include "weir.h"
 
 #ifdef __cplusplus
+#pragma GCC system_header
 extern "C" {
 #endif
 
@@ -134,7 +135,7 @@ struct weir_gpt_options {
     double dropout; /**< on the embedding sum and each residual branch */
 };
 #define WEIR_GPT_OPTIONS_INIT                                                                      \
-    { 4, 256, 8, 128, 256, false, 0.0 }
+    { .layers = 4, .width = 256, .heads = 8, .context = 128, .vocab = 256 }
 /** GPT-2's list of layers (pre-LayerNorm, learned positions, GELU tanh) with its loss. The
  * model is the caller's. WEIR_ERR_ARGUMENT: heads that do not divide the width, sizes of 0. */
 int weir_model_gpt(const struct weir_allocator *allocator, const struct weir_gpt_options *options,
@@ -148,7 +149,10 @@ struct weir_unet_options {
     double dropout;         /**< of whole channels, in each unit */
 };
 #define WEIR_UNET_OPTIONS_INIT                                                                     \
-    { 5, 5, 64, 3, 1, 192, 192, 0.1 }
+    {                                                                                              \
+        .depth = 5, .num_convs = 5, .base_channels = 64, .in_channels = 3, .out_channels = 1,      \
+        .height = 192, .width = 192, .dropout = 0.1                                                \
+    }
 /** The model is the caller's. WEIR_ERR_ARGUMENT: sizes out of range, images too small. */
 int weir_model_unet(const struct weir_allocator *allocator, const struct weir_unet_options *options,
                     struct weir_faults *faults, struct weir_model **model);
@@ -188,9 +192,12 @@ struct weir_optimizer {
     bool decay_matrices_only;
 };
 #define WEIR_ADAMW_INIT                                                                            \
-    { WEIR_OPTIMIZER_ADAMW, 1e-3, 0.01, 0.9, 0.999, 1e-8, 0.0, false, false }
+    {                                                                                              \
+        .kind = WEIR_OPTIMIZER_ADAMW, .lr = 1e-3, .weight_decay = 0.01, .beta1 = 0.9,              \
+        .beta2 = 0.999, .eps = 1e-8                                                                \
+    }
 #define WEIR_SGD_INIT                                                                              \
-    { WEIR_OPTIMIZER_SGD, 1e-3, 0.0, 0.0, 0.0, 0.0, 0.0, false, false }
+    { .kind = WEIR_OPTIMIZER_SGD, .lr = 1e-3 }
 
 enum weir_lr_schedule { WEIR_LR_CONSTANT, WEIR_LR_COSINE };
 /** The rate of update `update` (0-based) of `updates` in all: linear warm-up over `warmup` updates
@@ -216,8 +223,8 @@ struct weir_net_options {
 };
 #define WEIR_NET_OPTIONS_INIT                                                                      \
     {                                                                                              \
-        sizeof(struct weir_net_options), WEIR_PIPE_OPTIONS_INIT, 1, 0, WEIR_F32, 0, false, false,  \
-            0, WEIR_ADAMW_INIT                                                                     \
+        .size = sizeof(struct weir_net_options), .pipe = WEIR_PIPE_OPTIONS_INIT, .stages = 1,      \
+        .optimizer = WEIR_ADAMW_INIT                                                               \
     }
 
 /*

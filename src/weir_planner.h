@@ -31,6 +31,7 @@
 #include "weir_predict.h"
 
 #ifdef __cplusplus
+#pragma GCC system_header
 extern "C" {
 #endif
 
@@ -100,10 +101,7 @@ struct weir_balance_options {
                                  parameters, gradients and optimizer state, each byte once */
 };
 #define WEIR_BALANCE_OPTIONS_INIT                                                                  \
-    {                                                                                              \
-        sizeof(struct weir_balance_options), WEIR_BALANCE_BY_TIME, WEIR_CHECKPOINT_DEFAULT, 1,     \
-            false, false, 0, -1.0                                                                  \
-    }
+    { .size = sizeof(struct weir_balance_options), .micro_batches = 1, .parameter_scale = -1.0 }
 
 /** A number per layer, in weights[layer_count].
  * By time: the seconds of an average micro-batch: F and B (or I and W), and R as often as the mode
@@ -136,7 +134,7 @@ struct weir_partition_options {
                           and where several parts share a worker; 0: 50,000 */
 };
 #define WEIR_PARTITION_OPTIONS_INIT                                                                \
-    { sizeof(struct weir_partition_options), 0, 0, 0, 1, 0, WEIR_PLACEMENT_LOOP, 0, 0 }
+    { .size = sizeof(struct weir_partition_options), .parts = 1 }
 
 struct weir_partition_result {
     double largest;  /**< the heaviest worker's weight */
@@ -348,9 +346,8 @@ struct weir_planner_options {
 #define WEIR_PLANNER_OTHERS_MOST 31
 #define WEIR_PLANNER_OPTIONS_INIT                                                                  \
     {                                                                                              \
-        sizeof(struct weir_planner_options), 0, 1, 1, 0, 0, 0.0, {0.0, 0.0}, 0.0,                  \
-            WEIR_PLANNER_FULL, 0, 0, 0, 0, false, 0, 0, WEIR_CHECKPOINT_DEFAULT, 0,                \
-            WEIR_RECOMPUTE_ANY, 0, 0                                                               \
+        .size = sizeof(struct weir_planner_options), .workers = 1, .micro_batches = 1,             \
+        .effort = WEIR_PLANNER_FULL                                                                \
     }
 
 /** The planner's, valid until its next call. */

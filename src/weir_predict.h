@@ -50,6 +50,7 @@
 #include "weir.h"
 
 #ifdef __cplusplus
+#pragma GCC system_header
 extern "C" {
 #endif
 
@@ -115,10 +116,7 @@ struct weir_simulate_options {
     bool want_actions; /**< fill `start` and `end` */
 };
 #define WEIR_SIMULATE_OPTIONS_INIT                                                                 \
-    {                                                                                              \
-        sizeof(struct weir_simulate_options), 0, {0.0}, 0, 0, 0.0, 0.0, 0, {0.0, 0.0}, 0, 0, 0, 0, \
-            0, false, 0, 0, 0, 0, 0, 0, false, false                                               \
-    }
+    { .size = sizeof(struct weir_simulate_options) }
 
 /* ---- what comes of it ------------------------------------------------------------------------ */
 
@@ -235,8 +233,8 @@ struct weir_search_options {
 };
 #define WEIR_SEARCH_OPTIONS_INIT                                                                   \
     {                                                                                              \
-        sizeof(struct weir_search_options), 0, 1, 1, 1, 0, WEIR_CHECKPOINT_NEVER, 0, 0, 0, 0, 0,   \
-            false, false, 0                                                                        \
+        .size = sizeof(struct weir_search_options), .stages = 1, .workers = 1, .micro_batches = 1, \
+        .checkpoint = WEIR_CHECKPOINT_NEVER                                                        \
     }
 
 struct weir_search_result {
@@ -304,7 +302,7 @@ struct weir_links_options {
     bool recompute_late;
 };
 #define WEIR_LINKS_OPTIONS_INIT                                                                    \
-    { sizeof(struct weir_links_options), 0, 0, WEIR_RECEIVE_IN_ORDER, 0, 0, 0, 0, false }
+    { .size = sizeof(struct weir_links_options) }
 
 /** Proves a training table executable over links. WEIR_ERR_SCHEDULE with every fault of
  * weir_table_check, or else every circle of workers that wait for each other, naming the actions

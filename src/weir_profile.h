@@ -44,6 +44,7 @@
 #include "weir_planner.h"
 
 #ifdef __cplusplus
+#pragma GCC system_header
 extern "C" {
 #endif
 
@@ -64,7 +65,10 @@ struct weir_profile_options {
     double seconds;
 };
 #define WEIR_PROFILE_OPTIONS_INIT                                                                  \
-    { sizeof(struct weir_profile_options), WEIR_NET_OPTIONS_INIT, false, 0, 0, 2, 7, 50, 1.0 }
+    {                                                                                              \
+        .size = sizeof(struct weir_profile_options), .net = WEIR_NET_OPTIONS_INIT, .warm_up = 2,   \
+        .steps_least = 7, .steps_most = 50, .seconds = 1.0                                         \
+    }
 
 /** A profile; all of it is its own and read-only. */
 struct weir_profile {

@@ -32,6 +32,7 @@
 #include "weir.h"
 
 #ifdef __cplusplus
+#pragma GCC system_header
 extern "C" {
 #endif
 
@@ -226,7 +227,7 @@ struct weir_report_options {
     double planned_step; /**< the step's makespan as a plan had it before the run, ns; 0: none */
 };
 #define WEIR_REPORT_OPTIONS_INIT                                                                   \
-    { sizeof(struct weir_report_options), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0.0 }
+    { .size = sizeof(struct weir_report_options) }
 
 /**
  * Writes the page. Allocates nothing; a failure of `write` ends it and is returned.

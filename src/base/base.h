@@ -76,6 +76,12 @@ static inline const char *weir__es(uint64_t count) {
     return count == 1 ? "" : "es";
 }
 
+/** Whether a struct from a caller keeps the rule for `size` (weir_base.h); else it is refused with
+ * WEIR__BEGIN_WITH, which takes the initialiser's name. */
+#define weir__is_sized(given) ((given) != NULL && (given)->size == sizeof *(given))
+#define WEIR__BEGIN_WITH                                                                           \
+    "the member `size` is not this library's: begin with %s, and compile with its headers"
+
 /** weir_faults_add for a function that is printf-like itself. */
 void weir__faults_add_list(struct weir_faults *faults, const char *format, va_list arguments);
 

@@ -369,14 +369,13 @@ static int check_options(const struct weir_table_options *options, size_t bytes,
 int weir_table_parse(const struct weir_table_options *options, const char *text, size_t bytes,
                      struct weir_faults *faults, struct weir_faults *notes,
                      struct weir_table **table) {
-    struct weir_table_options own;
-    int status = weir__table_options_read(options, &own);
-    if (status != WEIR_OK || text == NULL || table == NULL) {
-        weir_faults_add(faults, "weir_table_parse: an argument is NULL, or the options' size is "
-                                "not that of this library");
+    if (!weir__is_sized(options) || text == NULL || table == NULL) {
+        weir_faults_add(faults, "weir_table_parse: an argument is NULL, or " WEIR__BEGIN_WITH,
+                        "WEIR_TABLE_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
-    status = check_options(&own, bytes, faults);
+    struct weir_table_options own = *options;
+    int status = check_options(&own, bytes, faults);
     if (status != WEIR_OK) return status;
     struct csv_span span = {text, text + bytes};
     if (bytes >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {

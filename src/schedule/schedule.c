@@ -84,16 +84,6 @@ static void check_counts(const struct weir_table_options *options, struct weir_f
     }
 }
 
-int weir__table_options_read(const struct weir_table_options *options,
-                             struct weir_table_options *out) {
-    if (options == NULL || options->size < sizeof options->size || options->size > sizeof *options)
-        return WEIR_ERR_ARGUMENT;
-    *out = (struct weir_table_options)WEIR_TABLE_OPTIONS_INIT;
-    memcpy(out, options, options->size);
-    out->size = sizeof *out;
-    return WEIR_OK;
-}
-
 static uint32_t workers_of(const struct weir__named_schedule *schedule,
                            const struct weir_table_options *options) {
     assert(schedule != NULL);
@@ -147,14 +137,13 @@ void weir__table_options_infer(struct weir_table_options *options) {
 
 int weir_table_new(const struct weir_table_options *options, struct weir_faults *faults,
                    struct weir_table **table) {
-    struct weir_table_options own;
-    int status = weir__table_options_read(options, &own);
-    if (status != WEIR_OK || table == NULL) {
-        weir_faults_add(faults, "weir_table_new: an argument is NULL, or the options' size is not "
-                                "that of this library");
+    if (!weir__is_sized(options) || table == NULL) {
+        weir_faults_add(faults, "weir_table_new: an argument is NULL, or " WEIR__BEGIN_WITH,
+                        "WEIR_TABLE_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
-    status = weir__table_options_check(&own, faults);
+    struct weir_table_options own = *options;
+    int status = weir__table_options_check(&own, faults);
     if (status != WEIR_OK) return status;
     const struct weir__named_schedule *schedule = find_schedule(own.schedule);
     own.workers = workers_of(schedule, &own);

@@ -21,10 +21,6 @@ extern const struct weir__named_schedule weir__schedule_v_min;
 extern const struct weir__named_schedule weir__schedule_dualpipe_v;
 extern const struct weir__named_schedule weir__schedule_auto;
 
-/** The caller's options with defaults for what an older header did not have; WEIR_ERR_ARGUMENT if
- * `size` cannot be. */
-int weir__table_options_read(const struct weir_table_options *options,
-                             struct weir_table_options *out);
 /** Unknown modes, each with the three names. `options->stages` says how many overrides there are.
  * */
 void weir__checkpoint_check(const struct weir_table_options *options, struct weir_faults *faults);

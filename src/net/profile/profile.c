@@ -56,9 +56,8 @@ int64_t weir__profile_rows(const struct weir_net_options *options) {
 
 static int check_options(const struct weir_model *model, const struct weir_profile_options *options,
                          struct weir_faults *faults) {
-    if (options->size != sizeof *options) {
-        weir_faults_add(faults, "options of another version of the library: begin with "
-                                "WEIR_PROFILE_OPTIONS_INIT");
+    if (!weir__is_sized(options)) {
+        weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_PROFILE_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
     if (options->steps_least < 1 || options->steps_least > options->steps_most ||

@@ -12,9 +12,8 @@
 int weir__net_check(const struct weir_model *model, const struct weir_net_options *options,
                     struct weir_faults *faults) {
     int status = WEIR_OK;
-    if (options->size != sizeof *options || options->pipe.size != sizeof options->pipe) {
-        weir_faults_add(faults, "options of another version of the library: begin with "
-                                "WEIR_NET_OPTIONS_INIT");
+    if (!weir__is_sized(options) || !weir__is_sized(&options->pipe)) {
+        weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_NET_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
     bool known =

@@ -106,10 +106,7 @@ static void check_stage(const struct weir_pipe_options *options, uint32_t s,
     const struct weir_stage *stage = &options->stages[s];
     char what[64];
     if (stage->size != sizeof *stage) {
-        weir_faults_add(faults,
-                        "stage %u: its size member is %zu, not %zu: start from "
-                        "WEIR_STAGE_INIT",
-                        s, stage->size, sizeof *stage);
+        weir_faults_add(faults, "stage %u: " WEIR__BEGIN_WITH, s, "WEIR_STAGE_INIT");
         return;
     }
     check_calls(options, s, faults);

@@ -347,9 +347,8 @@ static void list_skip_faults(struct weir__setup *setup, const struct weir_pipe_o
 int weir__setup_init(struct weir__setup *setup, const struct weir_pipe_options *options,
                      struct weir_faults *faults) {
     memset(setup, 0, sizeof *setup);
-    if (options == NULL || options->size != sizeof *options) {
-        weir_faults_add(faults, "the options' size member is wrong: start from "
-                                "WEIR_PIPE_OPTIONS_INIT");
+    if (!weir__is_sized(options)) {
+        weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_PIPE_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
     struct weir_faults own = WEIR_FAULTS_INIT;

@@ -198,9 +198,8 @@ static struct weir__prepared *find_prepared(const struct weir_pipe *pipe, int64_
 static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
                       struct weir_error *error) {
     assert(atomic_load(&pipe->in_use));
-    if (step == NULL || step->size != sizeof *step)
-        return weir__fail(error, WEIR_ERR_ARGUMENT,
-                          "the step's size member is wrong: start from WEIR_STEP_INIT");
+    if (!weir__is_sized(step))
+        return weir__fail(error, WEIR_ERR_ARGUMENT, WEIR__BEGIN_WITH, "WEIR_STEP_INIT");
     if (!infer && pipe->setup.options.infer_only)
         return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
     pipe->command.prepared = find_prepared(pipe, step->rows, infer);

@@ -39,20 +39,15 @@ void weir__auto_unit_costs(struct weir_simulate_options *costs) {
 
 static int read_options(const struct weir_search_options *options, struct weir_search_options *own,
                         struct weir_simulate_options *costs) {
-    bool sized =
-        options != NULL && options->size >= sizeof options->size && options->size <= sizeof *own;
-    if (!sized) return WEIR_ERR_ARGUMENT;
-    *own = (struct weir_search_options)WEIR_SEARCH_OPTIONS_INIT;
-    memcpy(own, options, options->size);
+    if (!weir__is_sized(options)) return WEIR_ERR_ARGUMENT;
+    *own = *options;
     *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
     if (own->costs == NULL) {
         weir__auto_unit_costs(costs);
     } else {
-        size_t size = own->costs->size;
-        if (size < sizeof size || size > sizeof *costs) return WEIR_ERR_ARGUMENT;
-        memcpy(costs, own->costs, size);
+        if (!weir__is_sized(own->costs)) return WEIR_ERR_ARGUMENT;
+        *costs = *own->costs;
     }
-    costs->size = sizeof *costs;
     costs->noise = 0.0;
     costs->no_causes = true;
     costs->want_actions = false;
@@ -416,8 +411,8 @@ int weir_search(struct weir_simulator *simulator, const struct weir_search_optio
                                  .result = {.optimal = true, .bound = INFINITY}};
     if (simulator == NULL || result == NULL ||
         read_options(options, &search.options, &search.costs) != WEIR_OK) {
-        weir_faults_add(faults, "weir_search: an argument is NULL, or the options' size is not "
-                                "that of this library");
+        weir_faults_add(faults, "weir_search: an argument is NULL, or " WEIR__BEGIN_WITH,
+                        "WEIR_SEARCH_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
     uint32_t before = search.faults->count;

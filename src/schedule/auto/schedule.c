@@ -13,21 +13,17 @@ static bool read_options(const struct weir_table_options *options,
     *search = (struct weir_search_options)WEIR_SEARCH_OPTIONS_INIT;
     *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
     if (options->search != NULL) {
-        size_t size = options->search->size;
-        if (size < sizeof size || size > sizeof *search) return false;
-        memcpy(search, options->search, size);
+        if (!weir__is_sized(options->search)) return false;
+        *search = *options->search;
     }
     if (search->costs == NULL) {
         weir__auto_unit_costs(costs);
     } else {
-        size_t size = search->costs->size;
-        if (size < sizeof size || size > sizeof *costs) return false;
-        memcpy(costs, search->costs, size);
+        if (!weir__is_sized(search->costs)) return false;
+        *costs = *search->costs;
     }
-    costs->size = sizeof *costs;
     costs->no_backward = options->no_backward;
     costs->recompute_late = options->recompute_late;
-    search->size = sizeof *search;
     search->costs = costs;
     search->allocator = options->allocator;
     search->stages = options->stages;

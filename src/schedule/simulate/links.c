@@ -221,22 +221,16 @@ out:
     return status;
 }
 
-static bool read_options(const struct weir_links_options *options, struct weir_links_options *own) {
-    if (options == NULL || options->size < sizeof options->size || options->size > sizeof *own)
-        return false;
-    *own = (struct weir_links_options)WEIR_LINKS_OPTIONS_INIT;
-    memcpy(own, options, options->size);
-    return (uint32_t)own->receive <= WEIR_RECEIVE_LATE;
-}
-
 int weir_table_check_links(const struct weir_table *table, const struct weir_links_options *options,
                            struct weir_faults *faults) {
-    struct weir_links_options own;
-    if (table == NULL || !read_options(options, &own)) {
-        weir_faults_add(faults, "weir_table_check_links: there is no table, or the options are not "
-                                "those of this library");
+    if (table == NULL || !weir__is_sized(options) ||
+        (uint32_t)options->receive > WEIR_RECEIVE_LATE) {
+        weir_faults_add(faults,
+                        "weir_table_check_links: no table, no such receive, or " WEIR__BEGIN_WITH,
+                        "WEIR_LINKS_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
+    struct weir_links_options own = *options;
     if (!weir__simulate_check_skips(own.skips, own.skip_count, table->stage_count, faults))
         return WEIR_ERR_ARGUMENT;
     struct weir__flow_skip *skips = weir__acquire(own.allocator, own.skip_count, sizeof *skips);

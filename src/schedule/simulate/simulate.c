@@ -119,12 +119,11 @@ static void check_options(const struct weir_simulate_options *options, struct we
 
 static int read_options(const struct weir_simulate_options *options,
                         struct weir_simulate_options *own, struct weir_faults *faults) {
-    if (options == NULL || options->size < sizeof options->size || options->size > sizeof *own) {
-        weir_faults_add(faults, "weir_simulate: the options' size is not that of this library");
+    if (!weir__is_sized(options)) {
+        weir_faults_add(faults, "weir_simulate: " WEIR__BEGIN_WITH, "WEIR_SIMULATE_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
-    *own = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
-    memcpy(own, options, options->size);
+    *own = *options;
     const struct weir_table *table = own->table;
     if (table == NULL || table->stage_count == 0 || table->stage_count > UINT16_MAX ||
         table->worker_count == 0 || table->micro_batch_count == 0) {
