@@ -126,7 +126,7 @@ static void check_line_of_stage(struct check *check, uint32_t at, uint32_t worke
         if (!check->split[action->stage]) {
             char text[24];
             report(check,
-                   "stage %u stands in the rows of worker %" PRIu32 " and worker %" PRIu32
+                   "stage %u stands in the lines of worker %" PRIu32 " and worker %" PRIu32
                    " (%s): give all its actions to one worker",
                    (unsigned)action->stage, *owner, worker, weir__action_text(action, text));
             check->split[action->stage] = true;
@@ -152,7 +152,7 @@ static void check_tail(struct check *check, uint32_t at, uint32_t worker, uint32
     if (action->kind == WEIR_KIND_U) {
         *update = *update == WEIR__NO_ACTION ? at : *update;
     } else if (*update != WEIR__NO_ACTION) {
-        report(check, "worker %" PRIu32 ": %s stands behind %s: updates end a row", worker,
+        report(check, "worker %" PRIu32 ": %s stands behind %s: updates end a line", worker,
                weir__action_text(action, text),
                weir__action_text(&check->table->actions[*update], other));
     }

@@ -79,7 +79,7 @@ static void fault(struct csv_reader *reader, struct csv_span span, const char *w
     for (const char *c = span.begin; c < span.end && length < sizeof shown - 1; c++)
         shown[length++] = (char)(*c >= ' ' && *c <= '~' ? *c : '?');
     shown[length] = 0;
-    weir_faults_add(reader->faults, "row %" PRIu32 ", cell %" PRIu32 ": '%s' %s", reader->line,
+    weir_faults_add(reader->faults, "line %" PRIu32 ", cell %" PRIu32 ": '%s' %s", reader->line,
                     reader->cell, shown, what);
     reader->fault_count++;
 }

@@ -118,8 +118,8 @@ static void test_schedule_check_lists_every_fault(void) {
     io_make_file(test_temporary_directory(), "bad.csv", bad, strlen(bad), path);
     RUN(&run, "schedule --check %s 2>&1 >/dev/null", path);
     CHECK_EQ_INT(run.code, 2);
-    CHECK_CONTAINS(run.output, "bad.csv: row 1, cell 4: '0X1'");
-    CHECK_CONTAINS(run.output, "bad.csv: row 2, cell 3: 'hello'");
+    CHECK_CONTAINS(run.output, "bad.csv: line 1, cell 4: '0X1'");
+    CHECK_CONTAINS(run.output, "bad.csv: line 2, cell 3: 'hello'");
     io_make_file(test_temporary_directory(), "stuck.csv", stuck, strlen(stuck), path);
     RUN(&run, "schedule --check %s 2>&1 >/dev/null", path);
     CHECK_EQ_INT(run.code, 2);

@@ -504,7 +504,9 @@ static uint64_t plan_steps(struct weir_planner *planner, struct problem *problem
     uint64_t begin = test_steps();
     EXPECT_STATUS(weir_planner_search(planner, &options, NULL, &result), WEIR_OK);
     *tries = result.tries;
-    return test_steps() - begin;
+    uint64_t steps = test_steps() - begin;
+    EXPECT(steps > 0);
+    return steps;
 }
 
 /* Four times what they were when this was written: 2 ms and 0.2 s then. */

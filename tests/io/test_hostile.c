@@ -76,7 +76,7 @@ static const struct hostile list[] = {
 #define TABLE(name, status, part, head, unit, tail)                                                \
     { &malformed_csv, name, status, part, head, unit, tail }
     TABLE("bad cells", WEIR_ERR_FORMAT, "cell 256", "", "x,", ""),
-    TABLE("bad rows", WEIR_ERR_FORMAT, "row 256", "", "x\n", ""),
+    TABLE("bad lines", WEIR_ERR_FORMAT, "line 256", "", "x\n", ""),
     TABLE("one long cell", WEIR_ERR_FORMAT, "does not begin with a stage", "", P256, ""),
     TABLE("one long number", WEIR_ERR_FORMAT, "needs a micro-batch", "0F", "1111111111111111", ""),
     TABLE("commas", WEIR_ERR_FORMAT, "no action", "", ",", ""),
@@ -89,7 +89,7 @@ static const struct hostile list[] = {
     TABLE("one update again and again", WEIR_ERR_SCHEDULE, "stands twice", "0F0,0B0", ",0U", ""),
     TABLE("forwards alone", WEIR_ERR_SCHEDULE, "is missing", "", "0F%u,", ""),
     TABLE("stages alone", WEIR_ERR_FORMAT, "does not begin with a stage", "0F0", ",%uF0", ""),
-    TABLE("rows of one action", WEIR_ERR_SCHEDULE, "stands in the rows of", "", "0F%u\n", ""),
+    TABLE("rows of one action", WEIR_ERR_SCHEDULE, "stands in the lines of", "", "0F%u\n", ""),
     TABLE("a backward first", WEIR_ERR_SCHEDULE, "stands before", "", "0B%1$u,0F%1$u,", ""),
     TABLE("half of what is needed", WEIR_ERR_SCHEDULE, "is missing", "0F0", ",0F%u", ""),
     TABLE("less than half of that", WEIR_ERR_SCHEDULE, "need at least", "1F0", ",0F%u", ""),
@@ -203,6 +203,7 @@ static void refuse(const struct hostile *hostile, bool exactly, struct cost *cos
     uint64_t start = test_steps();
     int status = hostile->set->read(&io, "hostile", message, sizeof message);
     cost->steps = test_steps() - start;
+    EXPECT(cost->steps > 0);
     cost->calls = counter.calls;
     cost->acquired = counter.acquired;
     cost->allocated = counter.peak;

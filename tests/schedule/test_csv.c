@@ -177,58 +177,58 @@ static void test_largest_numbers_are_read(void) {
 /* ---- what is refused ---- */
 
 static void test_bad_cells_are_named_by_row_and_cell(void) {
-    expect_fault("0F0,0X1\n", "row 1, cell 2: '0X1' has no kind that is known: F, R, B, I, W or "
+    expect_fault("0F0,0X1\n", "line 1, cell 2: '0X1' has no kind that is known: F, R, B, I, W or "
                               "U, as in 2F0\n");
-    expect_fault("0F0\n\n1F0,,1f1\n", "row 3, cell 3: '1f1' has no kind that is known: F, R, B, "
+    expect_fault("0F0\n\n1F0,,1f1\n", "line 3, cell 3: '1f1' has no kind that is known: F, R, B, "
                                       "I, W or U, as in 2F0\n");
-    expect_fault("F0\n", "row 1, cell 1: 'F0' does not begin with a stage of 0 to 65534, as in "
+    expect_fault("F0\n", "line 1, cell 1: 'F0' does not begin with a stage of 0 to 65534, as in "
                          "2F0\n");
-    expect_fault("65535F0\n", "row 1, cell 1: '65535F0' does not begin with a stage of 0 to "
+    expect_fault("65535F0\n", "line 1, cell 1: '65535F0' does not begin with a stage of 0 to "
                               "65534, as in 2F0\n");
-    expect_fault("0F\n", "row 1, cell 1: '0F' needs a micro-batch of 0 to 2147483647, as in "
+    expect_fault("0F\n", "line 1, cell 1: '0F' needs a micro-batch of 0 to 2147483647, as in "
                          "2F0\n");
-    expect_fault("0F2147483648\n", "row 1, cell 1: '0F2147483648' needs a micro-batch of 0 to "
+    expect_fault("0F2147483648\n", "line 1, cell 1: '0F2147483648' needs a micro-batch of 0 to "
                                    "2147483647, as in 2F0\n");
     expect_fault("0F99999999999999999999999\n",
-                 "row 1, cell 1: '0F99999999999999999999999' needs a micro-batch of 0 to "
+                 "line 1, cell 1: '0F99999999999999999999999' needs a micro-batch of 0 to "
                  "2147483647, as in 2F0\n");
     expect_fault("0F18446744073709551616\n",
-                 "row 1, cell 1: '0F18446744073709551616' needs a micro-batch of 0 to "
+                 "line 1, cell 1: '0F18446744073709551616' needs a micro-batch of 0 to "
                  "2147483647, as in 2F0\n");
-    expect_fault("0F0 0B0\n", "row 1, cell 1: '0F0 0B0' goes on where it should end, as in 2F0 "
+    expect_fault("0F0 0B0\n", "line 1, cell 1: '0F0 0B0' goes on where it should end, as in 2F0 "
                               "or 2U\n");
-    expect_fault("0U1\n", "row 1, cell 1: '0U1' goes on where it should end, as in 2F0 or 2U\n");
-    expect_fault("0N\n", "row 1, cell 1: '0N' has no kind that is known: F, R, B, I, W or U, as "
+    expect_fault("0U1\n", "line 1, cell 1: '0U1' goes on where it should end, as in 2F0 or 2U\n");
+    expect_fault("0N\n", "line 1, cell 1: '0N' has no kind that is known: F, R, B, I, W or U, as "
                          "in 2F0\n");
-    expect_fault("-1F0\n", "row 1, cell 1: '-1F0' does not begin with a stage of 0 to 65534, as "
+    expect_fault("-1F0\n", "line 1, cell 1: '-1F0' does not begin with a stage of 0 to 65534, as "
                            "in 2F0\n");
-    expect_fault("0SEND_F0x\n", "row 1, cell 1: '0SEND_F0x' does not end with a micro-batch, as "
+    expect_fault("0SEND_F0x\n", "line 1, cell 1: '0SEND_F0x' does not end with a micro-batch, as "
                                 "in 2SEND_F0\n");
-    expect_fault("0WAIT_F0\n", "row 1, cell 1: '0WAIT_F0' has no kind that is known: F, R, B, I, "
+    expect_fault("0WAIT_F0\n", "line 1, cell 1: '0WAIT_F0' has no kind that is known: F, R, B, I, "
                                "W or U, as in 2F0\n");
 }
 
 static void test_bad_overlaps_and_quotes_are_named(void) {
-    expect_fault("(0F0;0B0\n", "row 1, cell 1: '(0F0;0B0' is no overlap, which reads "
+    expect_fault("(0F0;0B0\n", "line 1, cell 1: '(0F0;0B0' is no overlap, which reads "
                                "(0F7;7B3)OVERLAP_F_B\n");
-    expect_fault("(0F0;0B0)OVERLAP\n", "row 1, cell 1: '(0F0;0B0)OVERLAP' is no overlap, which "
+    expect_fault("(0F0;0B0)OVERLAP\n", "line 1, cell 1: '(0F0;0B0)OVERLAP' is no overlap, which "
                                        "reads (0F7;7B3)OVERLAP_F_B\n");
-    expect_fault("(0F0;0Z0)OVERLAP_F_B\n", "row 1, cell 1: '0Z0' has no kind that is known: F, "
+    expect_fault("(0F0;0Z0)OVERLAP_F_B\n", "line 1, cell 1: '0Z0' has no kind that is known: F, "
                                            "R, B, I, W or U, as in 2F0\n");
     expect_fault("((0F0)OVERLAP_F_B)OVERLAP_F_B\n",
-                 "row 1, cell 1: '((0F0)OVERLAP_F_B)OVERLAP_F_B' is no overlap, which reads "
+                 "line 1, cell 1: '((0F0)OVERLAP_F_B)OVERLAP_F_B' is no overlap, which reads "
                  "(0F7;7B3)OVERLAP_F_B\n");
-    expect_fault("0F0,\"0B0\n", "row 1, cell 2: '\"0B0' has no closing quote\n");
-    expect_fault("\"0F0\"x,0B0\n", "row 1, cell 1: 'x' stands behind a closing quote\n");
-    expect_fault("\"0F0,0B0\"\n", "row 1, cell 1: '0F0,0B0' goes on where it should end, as in "
+    expect_fault("0F0,\"0B0\n", "line 1, cell 2: '\"0B0' has no closing quote\n");
+    expect_fault("\"0F0\"x,0B0\n", "line 1, cell 1: 'x' stands behind a closing quote\n");
+    expect_fault("\"0F0,0B0\"\n", "line 1, cell 1: '0F0,0B0' goes on where it should end, as in "
                                   "2F0 or 2U\n");
 }
 
 static void test_every_bad_cell_is_listed_and_shown_safely(void) {
     expect_fault("a,0F0,\x01\xff\n0B0,0123456789012345678901234567890123456789012345\n",
-                 "row 1, cell 1: 'a' does not begin with a stage of 0 to 65534, as in 2F0\n"
-                 "row 1, cell 3: '?\?' does not begin with a stage of 0 to 65534, as in 2F0\n"
-                 "row 2, cell 2: '0123456789012345678901234567890123456789' does not begin with "
+                 "line 1, cell 1: 'a' does not begin with a stage of 0 to 65534, as in 2F0\n"
+                 "line 1, cell 3: '?\?' does not begin with a stage of 0 to 65534, as in 2F0\n"
+                 "line 2, cell 2: '0123456789012345678901234567890123456789' does not begin with "
                  "a stage of 0 to 65534, as in 2F0\n");
 }
 

@@ -172,6 +172,7 @@ static double filling_steps(const char *schedule, struct schedule_counts counts,
     if (!EXPECT_STATUS(weir_table_new(&options, NULL, &table), WEIR_OK)) return 0.0;
     double steps = (double)(test_steps() - begin) / table->action_count;
     weir_table_destroy(table);
+    EXPECT(steps > 0);
     return steps;
 }
 

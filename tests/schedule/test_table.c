@@ -267,7 +267,7 @@ static void test_work_done_twice_is_named(void) {
                   "0B0 and 0W0 do the same work: it is one B, or one I then one W\n");
     expect_faults("0F0,0F0,0B0\n", "0F0 stands twice: worker 0 and worker 0\n");
     expect_faults("0F0,0B0,0U,0U\n", "0U stands twice: worker 0 and worker 0\n");
-    expect_faults("0F0,0F1,0B0\n0B1\n", "stage 0 stands in the rows of worker 0 and worker 1 "
+    expect_faults("0F0,0F1,0B0\n0B1\n", "stage 0 stands in the lines of worker 0 and worker 1 "
                                         "(0B1): give all its actions to one worker\n");
     expect_faults("0F0,0R0,0R0,0B0\n", "0R0 stands twice: worker 0 and worker 0\n");
 }
@@ -276,7 +276,7 @@ static void test_order_within_a_micro_batch_is_named(void) {
     expect_faults("0R0,0F0,0B0\n", "0R0 stands before 0F0\n");
     expect_faults("0F0,0B0,0R0\n", "0B0 stands before 0R0\n");
     expect_faults("0F0,0W0,0I0\n", "0W0 stands before 0I0\n");
-    expect_faults("0F0,0U,0B0\n", "worker 0: 0B0 stands behind 0U: updates end a row\n");
+    expect_faults("0F0,0U,0B0\n", "worker 0: 0B0 stands behind 0U: updates end a line\n");
 }
 
 static void test_a_worker_without_work_is_named(void) {
