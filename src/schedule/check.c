@@ -65,7 +65,7 @@ static void check_frame(struct check *check) {
     for (uint32_t w = 0; w < table->worker_count; w++)
         whole = whole && table->lines[w] <= table->lines[w + 1];
     if (!whole) {
-        report(check, "the rows do not divide the table's %" PRIu32 " action%s",
+        report(check, "the lines do not divide the table's %" PRIu32 " action%s",
                table->action_count, weir__s(table->action_count));
     }
 }
@@ -163,7 +163,7 @@ static void check_line(struct check *check, uint32_t worker) {
     const struct weir_table *table = check->table;
     uint32_t update = WEIR__NO_ACTION;
     if (table->lines[worker] == table->lines[worker + 1])
-        report(check, "worker %" PRIu32 " has nothing to do: leave its row out", worker);
+        report(check, "worker %" PRIu32 " has nothing to do: leave its line out", worker);
     for (uint32_t a = table->lines[worker]; a < table->lines[worker + 1]; a++) {
         if (!check_numbers(check, a, worker)) {
             check->ambiguous = true;

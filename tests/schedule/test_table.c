@@ -280,7 +280,7 @@ static void test_order_within_a_micro_batch_is_named(void) {
 }
 
 static void test_a_worker_without_work_is_named(void) {
-    expect_faults("0F0,0B0\n,,\n", "worker 1 has nothing to do: leave its row out\n");
+    expect_faults("0F0,0B0\n,,\n", "worker 1 has nothing to do: leave its line out\n");
 }
 
 static void test_waiting_in_a_circle_is_named(void) {
@@ -358,7 +358,7 @@ static void test_counts_that_make_no_table_are_named(void) {
     EXPECT_STATUS(weir_table_check(&sparse, test_allocator(), &faults), WEIR_ERR_SCHEDULE);
     if (EXPECT_EQ_UINT(faults.kept, 3)) {
         EXPECT_CONTAINS(faults.lines[0], "at least one of each");
-        EXPECT_CONTAINS(faults.lines[1], "the rows do not divide the table's 1 action");
+        EXPECT_CONTAINS(faults.lines[1], "the lines do not divide the table's 1 action");
         EXPECT_CONTAINS(faults.lines[2], "need at least 7200000000 actions, the table has 1");
     }
     weir_faults_clean_up(&faults);
