@@ -13,10 +13,10 @@
  * @code
  *   struct values { uint32_t stages; const char *csv; };
  *   static const struct arg_option options[] = {
- *       {.name = "stages", .type = ARG_U32, .offset = offsetof(struct values, stages),
- *        .value = "N", .fallback = "2", .least = 1, .help = "parts of the model"},
- *       {.name = "csv", .type = ARG_TEXT, .offset = offsetof(struct values, csv),
- *        .value = "FILE", .help = "where the table goes, - is stdout"}};
+ *       {"stages", ARG_U32, offsetof(struct values, stages), "parts of the model",
+ *        .value = "N", .fallback = "2", .least = 1},
+ *       {"csv", ARG_TEXT, offsetof(struct values, csv), "where the table goes, - is stdout",
+ *        .value = "FILE"}};
  *   static const struct arg_section sections[] = {{"Options", options, 2, 0}};
  *   static const struct arg_command command = {"schedule", "prints a table", NULL, sections, 1};
  *
@@ -77,14 +77,15 @@ struct arg_paths {
     const char *const *items; /**< borrowed from argv */
 };
 
+/** All have the first four; the others are named. */
 struct arg_option {
     const char *name; /**< without the dashes */
     enum arg_type type;
-    size_t offset;        /**< of the destination in the section's values */
+    size_t offset; /**< of the destination in the section's values */
+    const char *help;
     const char *value;    /**< placeholder for the help: "N", "FILE"; NULL: the choices, or none */
     const char *fallback; /**< default, as it would be typed; NULL: the destination stays */
     const char *unit;     /**< "rows"; NULL: none. Sizes are in bytes anyway */
-    const char *help;
     const char *environment;    /**< a variable that replaces the default, or NULL */
     const char *const *choices; /**< ARG_CHOICE: names, then NULL */
     double least;               /**< numbers (each of a list): the smallest that is taken */

@@ -11,19 +11,10 @@ static const enum weir_optimizer_kind optimizer_kinds[] = {WEIR_OPTIMIZER_ADAMW,
 
 const struct arg_option step_option_list[] = {
     STEP_OPTION_BATCH(AT(batch)),
-    {.name = "optimizer",
-     .type = ARG_CHOICE,
-     .offset = AT(optimizer),
-     .choices = optimizer_names,
-     .fallback = "adamw",
-     .help = "whose state is counted"},
-    {.name = "momentum",
-     .type = ARG_REAL,
-     .offset = AT(momentum),
-     .value = "X",
-     .fallback = "0",
-     .least = 0,
-     .help = "sgd: above 0 there is a buffer per parameter"},
+    {"optimizer", ARG_CHOICE, AT(optimizer), "whose state is counted", .fallback = "adamw",
+     .choices = optimizer_names},
+    {"momentum", ARG_REAL, AT(momentum), "sgd: above 0 there is a buffer per parameter",
+     .value = "X", .fallback = "0", .least = 0},
 };
 const uint32_t step_option_count = sizeof step_option_list / sizeof step_option_list[0];
 

@@ -17,9 +17,8 @@ struct step_options {
 /** --batch, the same wherever a step is run or planned. `place`: of its uint32_t. */
 #define STEP_OPTION_BATCH(place)                                                                   \
     {                                                                                              \
-        .name = "batch", .type = ARG_U32, .offset = (place), .value = "N", .fallback = "32",       \
-        .least = 1, .most = 1048576, .unit = "rows",                                               \
-        .help = "a mini-batch's size, of which --chunks makes micro-batches"                       \
+        "batch", ARG_U32, (place), "a mini-batch's size, of which --chunks makes micro-batches",   \
+            .value = "N", .fallback = "32", .unit = "rows", .least = 1, .most = 1048576            \
     }
 
 /** The section's options; its values are a struct step_options. */

@@ -30,30 +30,14 @@ struct description {
 static const char *const dtype_names[] = {"f32", "f64", NULL};
 
 static const struct arg_option own[] = {
-    {.name = "json",
-     .type = ARG_TEXT,
-     .offset = offsetof(struct describe_values, json),
-     .value = "FILE",
-     .help = "the same facts in the model file's form; - is stdout"},
-    {.name = "dtype",
-     .type = ARG_CHOICE,
-     .offset = offsetof(struct describe_values, dtype),
-     .choices = dtype_names,
-     .fallback = "f32",
-     .help = "what activations are counted in"},
-    {.name = "stages",
-     .type = ARG_U32,
-     .offset = offsetof(struct describe_values, stages),
-     .value = "N",
-     .least = 1,
-     .most = 65535,
-     .help = "shows the stage of each layer"},
-    {.name = "balance",
-     .type = ARG_U32_LIST,
-     .offset = offsetof(struct describe_values, balance),
-     .value = "A,B,...",
-     .least = 1,
-     .help = "layers of each stage; default: by estimated cost"},
+    {"json", ARG_TEXT, offsetof(struct describe_values, json),
+     "the same facts in the model file's form; - is stdout", .value = "FILE"},
+    {"dtype", ARG_CHOICE, offsetof(struct describe_values, dtype),
+     "what activations are counted in", .fallback = "f32", .choices = dtype_names},
+    {"stages", ARG_U32, offsetof(struct describe_values, stages), "shows the stage of each layer",
+     .value = "N", .least = 1, .most = 65535},
+    {"balance", ARG_U32_LIST, offsetof(struct describe_values, balance),
+     "layers of each stage; default: by estimated cost", .value = "A,B,...", .least = 1},
 };
 
 static void shape_text(const struct weir_tensor *tensor, char *text, size_t capacity) {

@@ -24,31 +24,17 @@ struct eval_values {
 };
 
 static const struct arg_option own[] = {
-    {.name = "load",
-     .type = ARG_TEXT,
-     .offset = offsetof(struct eval_values, load),
-     .value = "FILE",
-     .help = "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them"},
-    {.name = "data",
-     .type = ARG_PATHS,
-     .offset = offsetof(struct eval_values, data),
-     .value = "PATH...",
-     .help = "text: any files and folders; tokens: llm.c's .bin; images: two .npy or IDX files, or "
-             "a folder with such, of which those count that names mark (test, val)"},
-    {.name = "batch",
-     .type = ARG_U32,
-     .offset = offsetof(struct eval_values, batch),
-     .value = "N",
-     .fallback = "32",
-     .least = 1,
-     .most = 1048576,
-     .unit = "rows",
-     .help = "at a time"},
-    {.name = "json",
-     .type = ARG_TEXT,
-     .offset = offsetof(struct eval_values, json),
-     .value = "FILE",
-     .help = "the same as one object; - is stdout"},
+    {"load", ARG_TEXT, offsetof(struct eval_values, load),
+     "weights or a training checkpoint (safetensors); a GPT's sizes are taken from them",
+     .value = "FILE"},
+    {"data", ARG_PATHS, offsetof(struct eval_values, data),
+     "text: any files and folders; tokens: llm.c's .bin; images: two .npy or IDX files, or "
+     "a folder with such, of which those count that names mark (test, val)",
+     .value = "PATH..."},
+    {"batch", ARG_U32, offsetof(struct eval_values, batch), "at a time", .value = "N",
+     .fallback = "32", .unit = "rows", .least = 1, .most = 1048576},
+    {"json", ARG_TEXT, offsetof(struct eval_values, json), "the same as one object; - is stdout",
+     .value = "FILE"},
 };
 
 /** A run. Zeroed, then cleaned up as a whole. */

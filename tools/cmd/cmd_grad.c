@@ -22,33 +22,17 @@ struct grad_values {
 };
 
 static const struct arg_option own[] = {
-    {.name = "weights",
-     .type = ARG_TEXT,
-     .offset = offsetof(struct grad_values, weights),
-     .value = "FILE",
-     .help = "parameters (safetensors)"},
-    {.name = "data",
-     .type = ARG_TEXT,
-     .offset = offsetof(struct grad_values, data),
-     .value = "FILE",
-     .help = "tensors input and target, rows first (safetensors)"},
-    {.name = "out",
-     .type = ARG_TEXT,
-     .offset = offsetof(struct grad_values, out),
-     .value = "FILE",
-     .help = "loss, output and gradients (safetensors)"},
-    {.name = "masks",
-     .type = ARG_FLAG,
-     .offset = offsetof(struct grad_values, masks),
-     .help = "the dropout masks too"},
-    {.name = "plan",
-     .type = ARG_CHOICE,
-     .offset = offsetof(struct grad_values, plan),
-     .choices = search_plan_names,
-     .fallback = "given",
-     .help =
-         "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "
-         "does, but leaves --chunks, and so every bit, as they are"},
+    {"weights", ARG_TEXT, offsetof(struct grad_values, weights), "parameters (safetensors)",
+     .value = "FILE"},
+    {"data", ARG_TEXT, offsetof(struct grad_values, data),
+     "tensors input and target, rows first (safetensors)", .value = "FILE"},
+    {"out", ARG_TEXT, offsetof(struct grad_values, out), "loss, output and gradients (safetensors)",
+     .value = "FILE"},
+    {"masks", ARG_FLAG, offsetof(struct grad_values, masks), "the dropout masks too"},
+    {"plan", ARG_CHOICE, offsetof(struct grad_values, plan),
+     "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "
+     "does, but leaves --chunks, and so every bit, as they are",
+     .fallback = "given", .choices = search_plan_names},
 };
 
 /** Everything the run holds; zeroed, then cleaned up as a whole. */

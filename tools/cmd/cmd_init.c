@@ -11,17 +11,10 @@ struct init_values {
 };
 
 static const struct arg_option own[] = {
-    {.name = "out",
-     .type = ARG_TEXT,
-     .offset = offsetof(struct init_values, out),
-     .value = "FILE",
-     .help = "where the weights go (safetensors)"},
-    {.name = "seed",
-     .type = ARG_U64,
-     .offset = offsetof(struct init_values, seed),
-     .value = "S",
-     .fallback = "1",
-     .help = "the same seed gives the same weights"},
+    {"out", ARG_TEXT, offsetof(struct init_values, out), "where the weights go (safetensors)",
+     .value = "FILE"},
+    {"seed", ARG_U64, offsetof(struct init_values, seed), "the same seed gives the same weights",
+     .value = "S", .fallback = "1"},
 };
 
 int cmd_init(int argc, char **argv) {

@@ -22,16 +22,11 @@ struct plan_values {
 };
 
 static const struct arg_option own[] = {
-    {.name = "search",
-     .type = ARG_FLAG,
-     .offset = offsetof(struct plan_values, search),
-     .help = "for the fastest pipeline within --memory-limit: schedule, stages, layers of each, "
-             "chunks, checkpoint, recompute; what is given stays as it is"},
-    {.name = "json",
-     .type = ARG_TEXT,
-     .offset = offsetof(struct plan_values, json),
-     .value = "FILE",
-     .help = "the same facts for programs; - is stdout"},
+    {"search", ARG_FLAG, offsetof(struct plan_values, search),
+     "for the fastest pipeline within --memory-limit: schedule, stages, layers of each, "
+     "chunks, checkpoint, recompute; what is given stays as it is"},
+    {"json", ARG_TEXT, offsetof(struct plan_values, json),
+     "the same facts for programs; - is stdout", .value = "FILE"},
 };
 
 /* `step`: predicted seconds, below 0 for none. */

@@ -39,12 +39,8 @@ static const uint32_t link_depths[] = {0, 0, 1, WEIR_LINKS_UNBOUNDED};
 static const char *const receive_names[] = {"order", "late", NULL};
 
 static const struct arg_option table_options[] = {
-    {.name = "schedule",
-     .type = ARG_TEXT,
-     .offset = AT(schedule),
-     .value = "NAME",
-     .fallback = "1f1b",
-     .help = PIPE_SCHEDULES ", or auto: searched for"},
+    {"schedule", ARG_TEXT, AT(schedule), PIPE_SCHEDULES ", or auto: searched for", .value = "NAME",
+     .fallback = "1f1b"},
     PIPE_COUNT_OPTION("stages", "N", AT(stages), .fallback = "2", .help = "model stages"),
     PIPE_COUNT_OPTION("workers", "P", AT(workers),
                       .help = "workers, each with N / P stages (default: N; N / 2 for interleaved, "
@@ -55,16 +51,9 @@ static const struct arg_option table_options[] = {
     PIPE_CHOICE_OPTION("recompute", pipe_recompute_names, AT(recompute), .fallback = "early",
                        .help = "R in idle time, where memory allows; or directly before their "
                                "backward"),
-    {.name = "csv",
-     .type = ARG_TEXT,
-     .offset = AT(csv),
-     .value = "FILE",
-     .fallback = "-",
-     .help = "where the table goes; - is stdout"},
-    {.name = "plain",
-     .type = ARG_FLAG,
-     .offset = AT(plain),
-     .help = "leave R and U out, for torch.distributed.pipelining"},
+    {"csv", ARG_TEXT, AT(csv), "where the table goes; - is stdout", .value = "FILE",
+     .fallback = "-"},
+    {"plain", ARG_FLAG, AT(plain), "leave R and U out, for torch.distributed.pipelining"},
 };
 
 static const struct arg_option search_options[] = {
@@ -75,12 +64,10 @@ static const struct arg_option search_options[] = {
 };
 
 static const struct arg_option check_options[] = {
-    {.name = "check",
-     .type = ARG_TEXT,
-     .offset = AT(check),
-     .value = "FILE.csv",
-     .help = "judge this table instead: complete, without duplicates, without deadlock. Where "
-             "--stages, --workers or --chunks are given, it must be for those"},
+    {"check", ARG_TEXT, AT(check),
+     "judge this table instead: complete, without duplicates, without deadlock. Where "
+     "--stages, --workers or --chunks are given, it must be for those",
+     .value = "FILE.csv"},
     PIPE_CHOICE_OPTION("links", link_names, AT(links), .fallback = "all",
                        .help = "how many messages a link between workers holds; over 0 a send ends "
                                "when its receive has begun"),
