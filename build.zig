@@ -15,6 +15,7 @@ const cuda = @import("build/cuda.zig");
 const files = @import("build/files.zig");
 const gpu = @import("build/gpu.zig");
 const onednn_library = @import("build/onednn.zig");
+const package = @import("build/package.zig");
 const page = @import("build/page.zig");
 const portable_folder = @import("build/portable.zig");
 const Build = std.Build;
@@ -179,7 +180,7 @@ fn parseOptions(b: *Build) Options {
 
 fn addLibraries(b: *Build, options: Options) Libraries {
     const engine = addEngine(b, options);
-    return .{ .engine = engine, .net = addNet(b, options, engine) };
+    return .{ .engine = engine, .net = addNet(b, options) };
 }
 
 fn addEngine(b: *Build, options: Options) *Compile {
@@ -195,13 +196,13 @@ fn addEngine(b: *Build, options: Options) *Compile {
     return library;
 }
 
-fn addNet(b: *Build, options: Options, engine: *Compile) *Compile {
+/// Its programs link the engine beside it: neither waits for the other to be compiled.
+fn addNet(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, netSources(b, options), oneDnnFlags(b, options));
     addImages(b, options, module, cuda.net_images);
     linkSystem(module, "jansson");
     linkOneDnn(module, options);
-    module.linkLibrary(engine);
     return b.addLibrary(.{ .name = "weir_net", .root_module = module });
 }
 
@@ -214,18 +215,42 @@ fn addProgram(
     sources: []const []const u8,
 ) *Compile {
     const module = createModule(b, options);
-    addSources(b, options, module, sources, oneDnnFlags(b, options));
-    module.addIncludePath(b.path(folder));
+    addParts(b, options, module, sources, &.{ folder, "tools", "tests" });
     if (libraries.counted) |counted| module.linkLibrary(counted);
     linkLibraries(module, options, libraries);
     return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
+}
+
+/// On two cores the compiler takes a library's files one by one, so each folder's become a library
+/// of their own: they are compiled side by side.
+fn addParts(
+    b: *Build,
+    options: Options,
+    module: *Build.Module,
+    sources: []const []const u8,
+    includes: []const []const u8,
+) void {
+    var begin: usize = 0;
+    for (sources, 1..) |source, end| {
+        const folder = std.fs.path.dirname(source).?;
+        if (end < sources.len and std.mem.eql(u8, folder, std.fs.path.dirname(sources[end]).?)) {
+            continue;
+        }
+        const part = createModule(b, options);
+        for (includes) |include| part.addIncludePath(b.path(include));
+        addSources(b, options, part, sources[begin..end], oneDnnFlags(b, options));
+        linkSystem(part, "jansson"); // for their headers
+        linkSystem(part, "hwloc");
+        const name = std.mem.replaceOwned(u8, b.allocator, folder, "/", "_") catch @panic("OOM");
+        module.linkLibrary(b.addLibrary(.{ .name = name, .root_module = part }));
+        begin = end;
+    }
 }
 
 fn addTestProgram(b: *Build, options: Options, libraries: Libraries) *Compile {
     var own = libraries;
     own.counted = addCounted(b, options);
     const program = addProgram(b, options, own, "tests", files.testSources(b));
-    program.root_module.addIncludePath(b.path("tools"));
     addToys(b, options, program.root_module);
     return program;
 }
@@ -341,11 +366,17 @@ fn addFakeCuda(b: *Build, options: Options) *Compile {
     const strict: []const []const u8 = if (options.strict) &.{"-Werror"} else &.{};
     const both: []const []const []const u8 = &.{ cuda.emulation_flags, strict };
     const flags = std.mem.concat(b.allocator, []const u8, both) catch @panic("OOM");
-    for (cuda.emulatedSources(b)) |source| module.addCSourceFile(.{
-        .file = b.path(source),
-        .flags = flags,
-        .language = .cpp,
-    });
+    for (cuda.emulatedSources(b)) |source| { // side by side, each as the archive of one file
+        const part = createModule(b, options);
+        part.sanitize_c = .trap;
+        part.sanitize_thread = false;
+        part.addIncludePath(b.path("src"));
+        part.addIncludePath(b.path("kernels"));
+        part.addIncludePath(b.path("tests/fake_cuda"));
+        part.addCSourceFile(.{ .file = b.path(source), .flags = flags, .language = .cpp });
+        const name = std.fs.path.stem(source);
+        module.addObject(b.addObject(.{ .name = name, .root_module = part }));
+    }
     module.addCSourceFile(.{ .file = cuda.kernelTable(b), .flags = flags });
     return b.addLibrary(.{
         .name = "weir_fake_cuda",
@@ -383,30 +414,11 @@ fn installLibraries(b: *Build, options: Options, libraries: Libraries) void {
         .{ "WeirConfig.cmake", "lib/cmake/Weir/" },
         .{ "WeirConfigVersion.cmake", "lib/cmake/Weir/" },
     }) |file| {
-        const text = fillTemplate(b, options, @embedFile("cmake/" ++ file[0] ++ ".in"));
+        const template = @embedFile("cmake/" ++ file[0] ++ ".in");
+        const text = package.fillTemplate(b, version, options.onednn, template);
         const install = b.addInstallFile(written.add(file[0], text), file[1] ++ file[0]);
         b.getInstallStep().dependOn(&install.step);
     }
-}
-
-fn fillTemplate(b: *Build, options: Options, template: []const u8) []const u8 {
-    var flags: []const u8 = "";
-    var libraries: []const u8 = "";
-    if (options.onednn) |onednn| {
-        const dir = onednn.lib_dir;
-        const own = onednn.prefix != null;
-        flags = if (own) b.fmt("-L{s} -Wl,-rpath,{s} -ldnnl", .{ dir, dir }) else "-ldnnl";
-        libraries = if (own) b.fmt(";{s}/libdnnl.so", .{dir}) else ";dnnl";
-    }
-    var text = template;
-    inline for (.{
-        .{ "@VERSION@", version },
-        .{ "@ONEDNN_FLAGS@", flags },
-        .{ "@ONEDNN_LIBRARIES@", libraries },
-    }) |pair| {
-        text = std.mem.replaceOwned(u8, b.allocator, text, pair[0], pair[1]) catch @panic("OOM");
-    }
-    return text;
 }
 
 fn addCommand(b: *Build, options: Options, libraries: Libraries) *Compile {
