@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Kernels: the numerics of the net library behind one table. Each op has an entry per back end: the
- * reference (plain loops in f32 and f64, the oracle of the tests) and the CPU's fast ones (oneDNN
- * products, our own vector kernels; f32). Where a fast entry is missing, the
- * reference serves, and weir_net_kernels says so.
+ * Kernels: what every op computes. Each op has an entry per back end (net/backend.h). Where a CPU's
+ * fast one is missing, the reference serves (plain loops in f32 and f64, the oracle of the tests),
+ * and weir_net_kernels says so.
  *
  * Contracts that hold for every kernel:
  *  - operands are contiguous, 64-byte aligned, and never overlap unless a row says "in place ok";
@@ -267,7 +266,7 @@ struct weir__op_call {
     const void *packed; /**< what `pack` made of the weights, or NULL */
     void *cache;        /**< attention_cached: keys and values; lasts as long as the pipe */
     const struct weir__places *places; /**< the cached ops': where rows stand */
-    struct weir_stream *stream;        /**< a device's, to which run gives its work; NULL: a CPU */
+    struct weir_stream *stream;        /**< the worker's; a device's run gives its work to it */
     bool overwrite;                    /**< acc outputs: = instead of += */
     bool infer;
     uint64_t seed, mini_batch;
@@ -281,8 +280,8 @@ struct weir__kernel {
     /** Bytes of workspace for a shape; NULL: none. On the thread that builds. */
     int (*measure)(const struct weir__op_shape *shape, size_t *workspace);
     /** Makes a primitive for the shape, on the worker's thread; NULL: no state. Pairs with
-     * `release`. Needs no allocator of ours: libraries have their own. `stream` is the worker's, of
-     * a device; NULL: a CPU. */
+     * `release`. Needs no allocator of ours: libraries have their own. `stream` is the worker's.
+     */
     int (*prepare)(const struct weir__op_shape *shape, struct weir_stream *stream, void **state);
     void (*release)(void *state);
     int (*run)(const struct weir__op_call *call);
@@ -298,17 +297,6 @@ struct weir__kernel {
     const char *library; /**< "reference", "vector", "oneDNN", "CUDA", "cuBLASLt", "cuDNN" */
 };
 
-/** What a stage's kernels run on. */
-enum weir__backend {
-    WEIR__BACKEND_CPU,
-    WEIR__BACKEND_REFERENCE, /**< plain loops, on the CPU */
-    WEIR__BACKEND_CUDA
-};
-
-/** The kernel for an op at a dtype, or NULL where there is none: f64 has only the reference, bf16
- * only CUDA, and a user's own op only the CPU. */
-const struct weir__kernel *weir__kernel_for(enum weir__op_code op, enum weir_dtype dtype,
-                                            enum weir__backend backend);
 const char *weir__op_name(enum weir__op_code op);
 /** "oneDNN 2.6.3", or "" when built without. */
 const char *weir__onednn_version(void);

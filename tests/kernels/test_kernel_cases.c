@@ -152,12 +152,12 @@ static void test_relus_have_their_lower_slope_at_zero(void) {
 static void test_every_op_has_a_kernel(void) {
     for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op)) continue;
-        CHECK_EQ_STR(weir__kernel_for(op, WEIR_F64, WEIR__BACKEND_CPU)->library, "reference");
-        CHECK_EQ_STR(weir__kernel_for(op, WEIR_F32, WEIR__BACKEND_REFERENCE)->library, "reference");
-        CHECK(weir__kernel_for(op, WEIR_F64, WEIR__BACKEND_CPU)->run != NULL);
-        CHECK(weir__kernel_for(op, WEIR_F32, WEIR__BACKEND_REFERENCE)->run != NULL);
-        CHECK(weir__kernel_for(op, WEIR_F32, WEIR__BACKEND_CPU)->run != NULL);
-        CHECK_EQ_PTR(weir__kernel_for(op, WEIR_BF16, WEIR__BACKEND_CPU), NULL);
+        CHECK_EQ_STR(weir__backend_vector.kernel(op, WEIR_F64)->library, "reference");
+        CHECK_EQ_STR(weir__backend_reference.kernel(op, WEIR_F32)->library, "reference");
+        CHECK(weir__backend_vector.kernel(op, WEIR_F64)->run != NULL);
+        CHECK(weir__backend_reference.kernel(op, WEIR_F32)->run != NULL);
+        CHECK(weir__backend_vector.kernel(op, WEIR_F32)->run != NULL);
+        CHECK_EQ_PTR(weir__backend_vector.kernel(op, WEIR_BF16), NULL);
     }
     CHECK_EQ_STR(weir__op_name(WEIR__OP_layer_norm_grad_input), "layer_norm_grad_input");
 }
@@ -172,8 +172,7 @@ static void test_every_op_not_listed_has_a_vector_kernel(void) {
 }
 
 static void test_products_come_from_onednn_where_it_is(void) {
-    const struct weir__kernel *kernel =
-        weir__kernel_for(WEIR__OP_linear, WEIR_F32, WEIR__BACKEND_CPU);
+    const struct weir__kernel *kernel = weir__backend_vector.kernel(WEIR__OP_linear, WEIR_F32);
     const struct weir__op_shape tiny = {
         .op = WEIR__OP_linear, .rows = 1, .tokens = 1, .in = 1, .out = 1, .threads = 1};
     const struct weir__op_shape large = {
@@ -201,7 +200,7 @@ static void test_measuring_leaves_the_callers_threads(void) {
                                    .in = 64,
                                    .out = 64,
                                    .threads = 2};
-    const struct weir__kernel *kernel = weir__kernel_for(shape.op, WEIR_F32, WEIR__BACKEND_CPU);
+    const struct weir__kernel *kernel = weir__backend_vector.kernel(shape.op, WEIR_F32);
     size_t bytes;
     void *state = NULL;
     EXPECT_STATUS(kernel->measure(&shape, &bytes), WEIR_OK);

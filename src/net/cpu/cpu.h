@@ -7,7 +7,7 @@
 #ifndef WEIR_CPU_H
 #define WEIR_CPU_H
 
-#include "net/kernel.h"
+#include "net/backend.h"
 
 /** Plain loops: every op. */
 extern const struct weir__kernel weir__reference_f32[WEIR__OP_COUNT];
@@ -16,10 +16,6 @@ extern const struct weir__kernel weir__reference_f64[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
 /** oneDNN's products; only where the build has oneDNN. */
 extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];
-
-/** The row that serves the op on CPUs, NULL for a dtype that they have not; not the user's ops. */
-const struct weir__kernel *weir__cpu_kernel_for(enum weir__op_code op, enum weir_dtype dtype,
-                                                bool reference);
 
 /** What is done to flat arrays; `data` and the rest have the table's dtype. */
 struct weir__flat_calls {

@@ -73,10 +73,10 @@ struct weir_net {
     const struct weir_allocator *allocator;
     const struct weir_model *model;
     struct weir__network network;
-    enum weir__backend *backends;   /**< per stage */
-    uint32_t *balance;              /**< layers per stage */
-    uint32_t cut_count;             /**< stages, as asked for: of these two lists */
-    struct weir__net_stage *stages; /**< in the network's pool, as the rest */
+    const struct weir__backend **backends; /**< per stage */
+    uint32_t *balance;                     /**< layers per stage */
+    uint32_t cut_count;                    /**< stages, as asked for: of these two lists */
+    struct weir__net_stage *stages;        /**< in the network's pool, as the rest */
     struct weir_optimizer optimizer;
     enum weir_dtype dtype;
     uint64_t seed;

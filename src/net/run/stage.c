@@ -2,7 +2,6 @@
 /* A part of the layer list as a stage of the engine: its callbacks pick a program, point the bases
  * at the task's memory, and run it. */
 #include "device/device.h"
-#include "net/cuda/kernels.h"
 #include "net/run/net.h"
 #include "net/run/stage_cuda.h"
 
@@ -89,19 +88,14 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
 
 /* ---- life on the worker ---- */
 
-static bool is_on_gpu(const struct weir__net_stage *stage) {
-    return stage->plan.backend == WEIR__BACKEND_CUDA;
-}
-
 static int attach(void *context, const struct weir_attachment *attachment) {
     struct weir__net_stage *stage = context;
+    const struct weir__backend *backend = stage->plan.backend;
     bool on_gpu = !attachment->stream->device->calls->synchronous;
-    assert(on_gpu == is_on_gpu(stage)); /* devices.c has looked it up in the pipe's table */
-    if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG;
+    assert(on_gpu == backend->on_gpu); /* devices.c has looked it up in the pipe's table */
+    if (on_gpu != backend->on_gpu) return WEIR_ERR_CONFIG;
     stage->at = *attachment;
-    if (on_gpu) return weir__cuda_set_need(attachment->stream->device, &weir__net_kernel_set, NULL);
-    weir__kernel_threads(attachment->threads);
-    return WEIR_OK;
+    return backend->attach(attachment->stream, attachment->threads);
 }
 
 static int prepare(void *context, int64_t rows) {
@@ -110,8 +104,8 @@ static int prepare(void *context, int64_t rows) {
     if (instance == NULL) return WEIR_ERR_ROWS;
     if (instance->prepared) return WEIR_OK;
     uint32_t threads = stage->at.threads == 0 ? 1 : stage->at.threads;
-    struct weir_stream *stream = is_on_gpu(stage) ? stage->at.stream : NULL;
-    return weir__instance_prepare(instance, stage->compiled->graph.node_count, threads, stream);
+    return weir__instance_prepare(instance, stage->compiled->graph.node_count, threads,
+                                  stage->at.stream);
 }
 
 static void detach(void *context) {
@@ -178,7 +172,8 @@ static bool is_forward(enum weir_phase phase) {
 static bool zeroes_loss(const struct weir__net_stage *stage, const struct weir_task *task,
                         enum weir__program_kind kind) {
     bool written = stage->compiled->graph.loss != NULL && kind != WEIR__PROGRAM_INFER;
-    return is_forward(task->phase) && task->loss != NULL && !(written && is_on_gpu(stage));
+    return is_forward(task->phase) && task->loss != NULL &&
+           !(written && stage->plan.backend->on_gpu);
 }
 
 static int report(const struct weir__net_stage *stage, const struct weir_task *task, int status,
@@ -220,7 +215,7 @@ static int run(void *context, const struct weir_task *task) {
                                              .row_first = task->row_first,
                                              .loss_weight = task->loss_weight,
                                              .places = step == NULL ? NULL : &step->places,
-                                             .stream = is_on_gpu(stage) ? task->stream : NULL,
+                                             .stream = task->stream,
                                              .error = task->error}};
     int status = weir__program_run(program, &run, &failed);
     if (status != WEIR_OK && failed == NULL)
@@ -266,7 +261,7 @@ static void fold_uses(const struct weir__net_stage *stage, const struct weir_tas
 
 static int norm(void *context, const struct weir_task *task) {
     struct weir__net_stage *stage = context;
-    if (is_on_gpu(stage)) return weir__stage_norm_cuda(stage, task);
+    if (stage->plan.backend->on_gpu) return weir__stage_norm_cuda(stage, task);
     fold_uses(stage, task);
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
         const struct weir__parameter_decl *parameter = parameter_of(stage, i);
@@ -274,7 +269,7 @@ static int norm(void *context, const struct weir_task *task) {
         if (parameter->frozen || parameter->original != WEIR__NONE) continue;
         task->norm_squares[i] =
             weir__square_sum(stage->network->dtype, at(task->gradients, parameter->offset),
-                             parameter->count, stage->plan.backend == WEIR__BACKEND_REFERENCE);
+                             parameter->count, stage->plan.backend == &weir__backend_reference);
     }
     return WEIR_OK;
 }
@@ -292,7 +287,7 @@ static const void *whole_gradient(const struct weir__net_stage *stage, const str
 
 static int update(void *context, const struct weir_task *task) {
     struct weir__net_stage *stage = context;
-    if (is_on_gpu(stage)) return weir__stage_update_cuda(stage, task);
+    if (stage->plan.backend->on_gpu) return weir__stage_update_cuda(stage, task);
     const struct weir__net_step_state *step = task->user;
     size_t bytes = stage->compiled->trainable_bytes;
     for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
@@ -302,7 +297,7 @@ static int update(void *context, const struct weir_task *task) {
         void *arrays[2] = {at(task->optimizer, offset), at(task->optimizer, bytes + offset)};
         weir__optimizer_update(
             &stage->optimizer, stage->network->dtype,
-            stage->plan.backend == WEIR__BACKEND_REFERENCE, task,
+            stage->plan.backend == &weir__backend_reference, task,
             step == NULL ? stage->optimizer.lr : step->lr, parameter, at(task->parameters, offset),
             whole_gradient(stage, task, stage->compiled->parameter_first + i), arrays);
     }
@@ -344,7 +339,7 @@ int weir__stage_init(struct weir__net_stage *stage, struct weir__network *networ
     stage->plan.parameter_first = compiled->parameter_first;
     stage->plan.discard = index == 0;
     stage->last = index + 1 == network->stage_count;
-    if (is_on_gpu(stage)) status = weir__stage_init_cuda(stage, network);
+    if (stage->plan.backend->on_gpu) status = weir__stage_init_cuda(stage, network);
     if (status != WEIR_OK) return status;
     return weir__lasting_plan(&stage->plan, stage->plan.lasting, &stage->state_bytes);
 }
