@@ -304,31 +304,4 @@ const char *weir__onednn_version(void);
  * an OpenMP is loaded); 0 only asks. Returns the former number, 0 if unknown. */
 uint32_t weir__kernel_threads(uint32_t threads);
 
-/* ---- what is not an op of the graph: sums of squares and updates over flat arrays ---- */
-
-/** Sum of squares in double, fixed order: partial sums, eight or four times eight wide, folded at
- * the end. f32 or f64. */
-double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count, bool reference);
-/** y += x. */
-void weir__accumulate_values(enum weir_dtype dtype, void *y, const void *x, uint64_t count);
-
-struct weir__adamw_step {
-    double lr, beta1, beta2, eps, weight_decay;
-    uint64_t step;         /**< 1 for the first update */
-    double gradient_scale; /**< gradients are multiplied by this */
-};
-/** torch.optim.AdamW (decoupled weight decay), one array. */
-void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw_step *options,
-                        uint64_t count, void *parameter, const void *gradient, void *exp_avg,
-                        void *exp_avg_sq, bool reference);
-struct weir__sgd_step {
-    double lr, momentum, weight_decay;
-    bool nesterov;
-    bool first; /**< the momentum buffer starts as the gradient */
-    double gradient_scale;
-};
-/** torch.optim.SGD; `momentum` may be NULL when its factor is 0. */
-void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd_step *options, uint64_t count,
-                      void *parameter, const void *gradient, void *momentum, bool reference);
-
 #endif

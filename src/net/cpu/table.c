@@ -46,33 +46,6 @@ uint32_t weir__kernel_threads(uint32_t threads) {
     return former > 0 ? (uint32_t)former : 0;
 }
 
-static const struct weir__flat_calls *flat_calls(enum weir_dtype dtype, bool reference) {
-    assert(dtype == WEIR_F32 || dtype == WEIR_F64);
-    if (dtype == WEIR_F64) return &weir__reference_flat_f64;
-    return reference ? &weir__reference_flat_f32 : &weir__vector_flat_f32;
-}
-
-double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count, bool reference) {
-    return flat_calls(dtype, reference)->square_sum(data, count);
-}
-
-void weir__accumulate_values(enum weir_dtype dtype, void *y, const void *x, uint64_t count) {
-    flat_calls(dtype, false)->accumulate(y, x, count);
-}
-
-void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw_step *options,
-                        uint64_t count, void *parameter, const void *gradient, void *exp_avg,
-                        void *exp_avg_sq, bool reference) {
-    assert(options->step >= 1);
-    flat_calls(dtype, reference)->adamw(options, count, parameter, gradient, exp_avg, exp_avg_sq);
-}
-
-void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd_step *options, uint64_t count,
-                      void *parameter, const void *gradient, void *momentum, bool reference) {
-    assert(momentum != NULL || options->momentum == 0);
-    flat_calls(dtype, reference)->sgd(options, count, parameter, gradient, momentum);
-}
-
 static int move(const struct weir__op_call *call) {
     memcpy(call->out[0], call->in[0], (size_t)call->shape->width);
     return WEIR_OK;
@@ -89,12 +62,16 @@ static int attach(struct weir_stream *stream, uint32_t threads) {
     return WEIR_OK;
 }
 
-const struct weir__backend weir__backend_reference = {.kernel = reference_kernel,
-                                                      .move = {.run = move, .library = ""},
-                                                      .zero = {.run = zero, .library = ""},
-                                                      .attach = attach};
+const struct weir__backend weir__backend_reference = {
+    .kernel = reference_kernel,
+    .flat = {[WEIR_F32] = &weir__reference_flat_f32, [WEIR_F64] = &weir__reference_flat_f64},
+    .move = {.run = move, .library = ""},
+    .zero = {.run = zero, .library = ""},
+    .attach = attach};
 
-const struct weir__backend weir__backend_vector = {.kernel = vector_kernel,
-                                                   .move = {.run = move, .library = ""},
-                                                   .zero = {.run = zero, .library = ""},
-                                                   .attach = attach};
+const struct weir__backend weir__backend_vector = {
+    .kernel = vector_kernel,
+    .flat = {[WEIR_F32] = &weir__vector_flat_f32, [WEIR_F64] = &weir__reference_flat_f64},
+    .move = {.run = move, .library = ""},
+    .zero = {.run = zero, .library = ""},
+    .attach = attach};

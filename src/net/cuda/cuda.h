@@ -38,6 +38,8 @@ extern const struct weir__kernel weir__cuda_norm[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_table[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_attention[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT];
+/** Of parameters, their gradients and the optimizer's arrays, which are F32 always. */
+extern const struct weir__flat_calls weir__cuda_flat_f32;
 
 /** A launch along one line of `threads` (a multiple of 32 up to 1024): enough blocks for `items`
  * items, `per_block` to each, at least 1, at most blocks_max (0: as many as a grid may have). */

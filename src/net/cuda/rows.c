@@ -111,4 +111,5 @@ const struct weir__backend weir__backend_cuda = {.on_gpu = true,
                                                  .kernel = kernel,
                                                  .move = {.run = move, .library = ""},
                                                  .zero = {.run = zero, .library = ""},
+                                                 .flat = {[WEIR_F32] = &weir__cuda_flat_f32},
                                                  .attach = attach};
