@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* Updates, sums of squares and sums over flat arrays of GPT-2 124M's parameters, each parameter a
  * span, as a stage of all layers has them. F32. */
-#include "net/cuda/flat.h"
+#include "net/backend.h"
 #include "net_kernels.h"
 
 #include <math.h>
@@ -18,16 +18,15 @@ static const struct {
 } kinds[FLAT_KINDS] = {
     {"square_sums", 4}, {"accumulate", 12}, {"adamw", 28}, {"sgd", 12}, {"sgd-momentum", 20}};
 
-static const struct weir__adamw_step adamw = {.lr = 1e-3,
-                                              .beta1 = 0.9,
-                                              .beta2 = 0.95,
-                                              .eps = 1e-8,
-                                              .weight_decay = 0.1,
-                                              .step = 3,
-                                              .gradient_scale = 1.0};
-static const struct weir__sgd_step sgd = {.lr = 0.1, .gradient_scale = 1.0};
-static const struct weir__sgd_step sgd_momentum = {
-    .lr = 0.1, .momentum = 0.9, .gradient_scale = 1.0};
+static const struct weir_optimizer optimizers[FLAT_KINDS] = {
+    [ADAMW] = {.kind = WEIR_OPTIMIZER_ADAMW,
+               .lr = 1e-3,
+               .beta1 = 0.9,
+               .beta2 = 0.95,
+               .eps = 1e-8,
+               .weight_decay = 0.1},
+    [SGD] = {.kind = WEIR_OPTIMIZER_SGD, .lr = 0.1},
+    [SGD_MOMENTUM] = {.kind = WEIR_OPTIMIZER_SGD, .lr = 0.1, .momentum = 0.9}};
 
 struct flat_kernel {
     struct net_kernel kernel; /* first */
@@ -38,7 +37,7 @@ struct flat_kernel {
 struct net_flat {
     struct bench_gpu *gpu;
     struct flat_kernel kernels[FLAT_KINDS];
-    struct weir__cuda_span spans[SPANS_MOST];
+    struct weir__span spans[SPANS_MOST];
     uint32_t count;
     uint64_t numbers;
     size_t bytes, workspace_bytes;
@@ -51,7 +50,7 @@ struct net_flat {
 /* ---- parameters ---- */
 
 static void add_span(struct net_flat *flat, uint64_t rows, uint64_t columns) {
-    struct weir__cuda_span span = {
+    struct weir__span span = {
         .first = flat->numbers, .count = rows * columns, .result = flat->count, .decays = rows > 1};
     assert(flat->count < SPANS_MOST);
     flat->spans[flat->count++] = span;
@@ -74,24 +73,32 @@ static void add_spans(struct net_flat *flat, uint64_t shrink) {
 
 /* ---- the work ---- */
 
+static int update(const struct weir__backend *backend, enum flat_kind kind,
+                  const struct weir__spans *spans, float *const *arrays,
+                  const struct weir_verdict *verdict) {
+    const struct weir_optimizer *optimizer = &optimizers[kind];
+    const struct weir__update update = {.optimizer = optimizer,
+                                        .lr = optimizer->lr,
+                                        .number = 3,
+                                        .gradient_scale = 1,
+                                        .verdict = verdict,
+                                        .parameters = arrays[WEIGHT],
+                                        .gradients = arrays[GRADIENT],
+                                        .first = arrays[FIRST],
+                                        .second = arrays[SECOND]};
+    return backend->flat[WEIR_F32]->update[optimizer->kind](spans, &update);
+}
+
 static int run(struct weir_stream *stream, const struct net_kernel *kernel) {
     const struct flat_kernel *own = (const struct flat_kernel *)kernel;
     const struct net_flat *flat = own->flat;
-    float *w = flat->arrays[WEIGHT], *m = flat->arrays[FIRST], *v = flat->arrays[SECOND];
-    const float *g = flat->arrays[GRADIENT];
+    const struct weir__flat_calls *calls = weir__backend_cuda.flat[WEIR_F32];
+    const struct weir__spans spans = {flat->spans, flat->count, stream};
+    float *w = flat->arrays[WEIGHT], *g = flat->arrays[GRADIENT];
     switch (own->kind) {
-    case SQUARE_SUMS:
-        return weir__cuda_square_sums(stream, g, flat->spans, flat->count, flat->squares,
-                                      flat->workspace);
-    case ACCUMULATE: return weir__cuda_accumulate(stream, w, g, flat->numbers);
-    case ADAMW:
-        return weir__cuda_adamw(stream, &adamw, flat->verdict, flat->spans, flat->count, w, g, m,
-                                v);
-    case SGD:
-        return weir__cuda_sgd(stream, &sgd, flat->verdict, flat->spans, flat->count, w, g, NULL);
-    default:
-        return weir__cuda_sgd(stream, &sgd_momentum, flat->verdict, flat->spans, flat->count, w, g,
-                              m);
+    case SQUARE_SUMS: return calls->squares(&spans, g, flat->squares, flat->workspace);
+    case ACCUMULATE: return calls->accumulate(stream, w, g, flat->numbers);
+    default: return update(&weir__backend_cuda, own->kind, &spans, flat->arrays, flat->verdict);
     }
 }
 
@@ -110,14 +117,15 @@ static void read_head(const struct net_flat *flat, struct head *head) {
 }
 
 static void update_head(enum flat_kind kind, struct head *head) {
-    float *w = head->arrays[WEIGHT], *m = head->arrays[FIRST], *v = head->arrays[SECOND];
-    const float *g = head->arrays[GRADIENT];
-    switch (kind) {
-    case ACCUMULATE: weir__accumulate_values(WEIR_F32, w, g, head->count); break;
-    case ADAMW: weir__adamw_update(WEIR_F32, &adamw, head->count, w, g, m, v, true); break;
-    case SGD: weir__sgd_update(WEIR_F32, &sgd, head->count, w, g, NULL, true); break;
-    default: weir__sgd_update(WEIR_F32, &sgd_momentum, head->count, w, g, m, true); break;
-    }
+    float *arrays[ARRAYS];
+    const struct weir__span span = {.count = head->count, .decays = true};
+    const struct weir__spans spans = {&span, 1, NULL};
+    for (int a = 0; a < ARRAYS; a++) arrays[a] = head->arrays[a];
+    if (kind == ACCUMULATE)
+        (void)weir__backend_reference.flat[WEIR_F32]->accumulate(NULL, arrays[WEIGHT],
+                                                                 arrays[GRADIENT], head->count);
+    else
+        (void)update(&weir__backend_reference, kind, &spans, arrays, NULL);
 }
 
 static bool updates_right(const struct flat_kernel *own) {
@@ -142,11 +150,14 @@ static bool sums_right(const struct flat_kernel *own) {
     gpu_check(flat->gpu, run(flat->gpu->stream, &own->kernel), own->kernel.label);
     gpu_copy(flat->gpu, squares, flat->squares, flat->count * sizeof *squares);
     for (uint32_t i = 0; i < flat->count; i++) {
-        const struct weir__cuda_span *span = &flat->spans[i];
+        const struct weir__span *span = &flat->spans[i];
         if (span->count > CHECKED) continue;
         gpu_copy(flat->gpu, numbers, flat->arrays[GRADIENT] + span->first,
                  span->count * sizeof *numbers);
-        double wanted = weir__square_sum(WEIR_F32, numbers, span->count, true);
+        const struct weir__span one = {.count = span->count};
+        double wanted;
+        (void)weir__backend_reference.flat[WEIR_F32]->squares(&(struct weir__spans){&one, 1, NULL},
+                                                              numbers, &wanted, NULL);
         right &= fabs(squares[i] - wanted) <= 0x1p-52 * (double)span->count * wanted;
     }
     return right;
@@ -158,7 +169,8 @@ static void take_memory(struct net_flat *flat) {
     static const struct weir_verdict verdict = {.gradient_scale = 1.0, .norm = 1.0, .applies = 1};
     struct bench_gpu *gpu = flat->gpu;
     flat->bytes = flat->numbers * sizeof(float);
-    flat->workspace_bytes = weir__cuda_square_sums_workspace(flat->spans, flat->count);
+    flat->workspace_bytes = weir__backend_cuda.flat[WEIR_F32]->squares_workspace(
+        &(struct weir__spans){flat->spans, flat->count, NULL});
     for (int a = 0; a < ARRAYS; a++) {
         flat->arrays[a] = gpu_take(gpu, gpu->device, flat->bytes);
         const struct gpu_numbers numbers = {flat->arrays[a], flat->numbers, WEIR_F32, 0};

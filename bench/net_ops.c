@@ -312,8 +312,7 @@ static void *input_of(struct bench_gpu *gpu, const struct operand *operand, cons
 
 static void run_reference(struct bench_gpu *gpu, const struct net_op *op,
                           const struct operands *operands, void *const out[KERNEL_OUTS]) {
-    const struct weir__kernel *row =
-        weir__kernel_for(op->kind->op, WEIR_F32, WEIR__BACKEND_REFERENCE);
+    const struct weir__kernel *row = weir__backend_reference.kernel(op->kind->op, WEIR_F32);
     struct weir__op_shape shape = op->checked;
     struct net_op reference = {.row = row};
     size_t workspace = 0;
@@ -415,7 +414,7 @@ static bool is_left_out(enum weir__op_code op) {
     case WEIR__OP_conv2d:
     case WEIR__OP_conv2d_grad_input:
     case WEIR__OP_conv2d_grad_weight: return true;
-    default: return weir__cuda_kernel_for(op, WEIR_F32) == NULL;
+    default: return weir__backend_cuda.kernel(op, WEIR_F32) == NULL;
     }
 }
 
@@ -440,7 +439,7 @@ static void init_op(struct net_op *op, const struct kind *kind, enum weir_dtype 
                     const struct sizes *sizes, size_t bytes) {
     struct sizes few = *sizes;
     if (few.tokens > TOKENS_CHECKED) few.tokens = TOKENS_CHECKED;
-    *op = (struct net_op){.kind = kind, .row = weir__cuda_kernel_for(kind->op, dtype)};
+    *op = (struct net_op){.kind = kind, .row = weir__backend_cuda.kernel(kind->op, dtype)};
     snprintf(op->kernel.label, sizeof op->kernel.label, "%s%s/%s", weir__op_name(kind->op),
              kind->suffix, dtype == WEIR_F32 ? "f32" : "bf16");
     if (op->row == NULL) bench_die("gpu-net-kernels/%s: there is no kernel", op->kernel.label);

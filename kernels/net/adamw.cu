@@ -4,7 +4,7 @@
  *   m = m + fresh1 * (g - m), v = v * beta2 + fresh2 * g * g,
  *   w = w * decay - rate * (m / (sqrt(v) / root2 + eps))
  * in float, each operation rounded (IEEE's square root and quotients): the bits of
- * weir__adamw_update. decay is 1 in spans whose mark is 0; scale is the verdict's, and nothing is
+ * the reference's. decay is 1 in spans whose mark is 0; scale is the verdict's, and nothing is
  * done where that does not apply.
  *
  * Memory: w, m, v in place. Fast where a tile begins at a multiple of 16 bytes.

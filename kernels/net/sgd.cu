@@ -3,7 +3,7 @@
  * sgd: for every number of the spans, step = g * scale + decay * w; with momentum,
  *   m = first ? step : factor * m + step, step = nesterov ? step + factor * m : m;
  *   w = w - lr * step
- * in float, each operation rounded: the bits of weir__sgd_update. decay is 0 in spans whose mark is
+ * in float, each operation rounded: the reference's bits. decay is 0 in spans whose mark is
  * 0; scale is the verdict's, and nothing is done where that does not apply.
  *
  * Memory: w, m in place; m is NULL without momentum. Fast where a tile begins at a multiple of 16

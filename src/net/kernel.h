@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Kernels: the numerics of the net library behind one table. Each op has an entry per back end: the
- * reference (plain loops in f32 and f64, the oracle of the tests) and the CPU's fast ones (oneDNN
- * products, our own vector kernels; f32). Where a fast entry is missing, the
- * reference serves, and weir_net_kernels says so.
+ * Kernels: what every op computes. Each op has an entry per back end (net/backend.h). Where a CPU's
+ * fast one is missing, the reference serves (plain loops in f32 and f64, the oracle of the tests),
+ * and weir_net_kernels says so.
  *
  * Contracts that hold for every kernel:
  *  - operands are contiguous, 64-byte aligned, and never overlap unless a row says "in place ok";
@@ -267,7 +266,7 @@ struct weir__op_call {
     const void *packed; /**< what `pack` made of the weights, or NULL */
     void *cache;        /**< attention_cached: keys and values; lasts as long as the pipe */
     const struct weir__places *places; /**< the cached ops': where rows stand */
-    struct weir_stream *stream;        /**< a device's, to which run gives its work; NULL: a CPU */
+    struct weir_stream *stream;        /**< the worker's; a device's run gives its work to it */
     bool overwrite;                    /**< acc outputs: = instead of += */
     bool infer;
     uint64_t seed, mini_batch;
@@ -281,8 +280,8 @@ struct weir__kernel {
     /** Bytes of workspace for a shape; NULL: none. On the thread that builds. */
     int (*measure)(const struct weir__op_shape *shape, size_t *workspace);
     /** Makes a primitive for the shape, on the worker's thread; NULL: no state. Pairs with
-     * `release`. Needs no allocator of ours: libraries have their own. `stream` is the worker's, of
-     * a device; NULL: a CPU. */
+     * `release`. Needs no allocator of ours: libraries have their own. `stream` is the worker's.
+     */
     int (*prepare)(const struct weir__op_shape *shape, struct weir_stream *stream, void **state);
     void (*release)(void *state);
     int (*run)(const struct weir__op_call *call);
@@ -298,49 +297,11 @@ struct weir__kernel {
     const char *library; /**< "reference", "vector", "oneDNN", "CUDA", "cuBLASLt", "cuDNN" */
 };
 
-/** What a stage's kernels run on. */
-enum weir__backend {
-    WEIR__BACKEND_CPU,
-    WEIR__BACKEND_REFERENCE, /**< plain loops, on the CPU */
-    WEIR__BACKEND_CUDA
-};
-
-/** The kernel for an op at a dtype, or NULL where there is none: f64 has only the reference, bf16
- * only CUDA, and a user's own op only the CPU. */
-const struct weir__kernel *weir__kernel_for(enum weir__op_code op, enum weir_dtype dtype,
-                                            enum weir__backend backend);
 const char *weir__op_name(enum weir__op_code op);
 /** "oneDNN 2.6.3", or "" when built without. */
 const char *weir__onednn_version(void);
 /** Tells the worker's thread how many threads its library calls may use (omp_set_num_threads, where
  * an OpenMP is loaded); 0 only asks. Returns the former number, 0 if unknown. */
 uint32_t weir__kernel_threads(uint32_t threads);
-
-/* ---- what is not an op of the graph: sums of squares and updates over flat arrays ---- */
-
-/** Sum of squares in double, fixed order: partial sums, eight or four times eight wide, folded at
- * the end. f32 or f64. */
-double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count, bool reference);
-/** y += x. */
-void weir__accumulate_values(enum weir_dtype dtype, void *y, const void *x, uint64_t count);
-
-struct weir__adamw_step {
-    double lr, beta1, beta2, eps, weight_decay;
-    uint64_t step;         /**< 1 for the first update */
-    double gradient_scale; /**< gradients are multiplied by this */
-};
-/** torch.optim.AdamW (decoupled weight decay), one array. */
-void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw_step *options,
-                        uint64_t count, void *parameter, const void *gradient, void *exp_avg,
-                        void *exp_avg_sq, bool reference);
-struct weir__sgd_step {
-    double lr, momentum, weight_decay;
-    bool nesterov;
-    bool first; /**< the momentum buffer starts as the gradient */
-    double gradient_scale;
-};
-/** torch.optim.SGD; `momentum` may be NULL when its factor is 0. */
-void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd_step *options, uint64_t count,
-                      void *parameter, const void *gradient, void *momentum, bool reference);
 
 #endif

@@ -36,10 +36,10 @@ const char *kernel_backend_name(enum kernel_backend backend) {
 
 const struct weir__kernel *kernel_of(enum weir__op_code op, enum kernel_backend backend) {
     if (backend == KERNEL_VECTOR && !kernel_lacks_vector(op)) return &weir__vector_f32[op];
-    if (backend == KERNEL_CUDA) return weir__cuda_kernel_for(op, WEIR_F32);
-    if (backend == KERNEL_CUDA_BF16) return weir__cuda_kernel_for(op, WEIR_BF16);
-    return weir__kernel_for(op, backend == KERNEL_F64 ? WEIR_F64 : WEIR_F32,
-                            backend != KERNEL_FAST);
+    if (backend == KERNEL_CUDA) return weir__backend_cuda.kernel(op, WEIR_F32);
+    if (backend == KERNEL_CUDA_BF16) return weir__backend_cuda.kernel(op, WEIR_BF16);
+    if (backend == KERNEL_FAST) return weir__backend_vector.kernel(op, WEIR_F32);
+    return weir__backend_reference.kernel(op, backend == KERNEL_F64 ? WEIR_F64 : WEIR_F32);
 }
 
 /* ---- cases ---- */

@@ -57,7 +57,7 @@ static void measure(struct trial *trial, int64_t rows, int64_t tokens, int64_t h
                                                    .width = heads * SIZE,
                                                    .threads = 1,
                                                    .dtype = WEIR_BF16};
-        trial->kernels[i] = weir__cuda_kernel_for(ops[i], WEIR_BF16);
+        trial->kernels[i] = weir__backend_cuda.kernel(ops[i], WEIR_BF16);
         CHECK_OK(trial->kernels[i]->measure(&trial->shapes[i], &trial->bytes[FORWARD_ROOM + i]));
     }
     size_t numbers = (size_t)(rows * tokens * heads);

@@ -206,27 +206,29 @@ static double number(const struct training *training, const void *from, int i) {
 /** One step of the optimizer that `reals` describes, as make_ops.py lists them. The gradient that
  * is given is twice the wanted one, scaled back as clipping would. */
 static void step(struct training *training, bool adamw, const double *reals, int number) {
-    if (adamw) {
-        const struct weir__adamw_step options = {.lr = reals[0],
-                                                 .beta1 = reals[1],
-                                                 .beta2 = reals[2],
-                                                 .eps = reals[3],
-                                                 .weight_decay = reals[4],
-                                                 .step = (uint64_t)number + 1,
-                                                 .gradient_scale = 0.5};
-        weir__adamw_update(training->dtype, &options, COUNT, training->parameter,
-                           training->gradient, training->state[0], training->state[1],
-                           training->reference);
-    } else {
-        const struct weir__sgd_step options = {.lr = reals[0],
-                                               .momentum = reals[1],
-                                               .weight_decay = reals[2],
-                                               .nesterov = reals[3] != 0,
-                                               .first = number == 0,
-                                               .gradient_scale = 0.5};
-        weir__sgd_update(training->dtype, &options, COUNT, training->parameter, training->gradient,
-                         reals[1] != 0 ? training->state[0] : NULL, training->reference);
-    }
+    const struct weir__backend *backend =
+        training->reference ? &weir__backend_reference : &weir__backend_vector;
+    struct weir_optimizer optimizer = {.kind = WEIR_OPTIMIZER_SGD,
+                                       .momentum = reals[1],
+                                       .weight_decay = reals[2],
+                                       .nesterov = reals[3] != 0};
+    if (adamw)
+        optimizer = (struct weir_optimizer){.kind = WEIR_OPTIMIZER_ADAMW,
+                                            .beta1 = reals[1],
+                                            .beta2 = reals[2],
+                                            .eps = reals[3],
+                                            .weight_decay = reals[4]};
+    const struct weir__update update = {.optimizer = &optimizer,
+                                        .lr = reals[0],
+                                        .number = (uint64_t)number + 1,
+                                        .gradient_scale = 0.5,
+                                        .parameters = training->parameter,
+                                        .gradients = training->gradient,
+                                        .first = training->state[0],
+                                        .second = training->state[1]};
+    const struct weir__span span = {.count = COUNT, .decays = true};
+    const struct weir__spans spans = {&span, 1, NULL};
+    EXPECT_STATUS(backend->flat[training->dtype]->update[optimizer.kind](&spans, &update), WEIR_OK);
 }
 
 /** Rounding adds up from step to step: a few roundings each, relative to the largest number. */

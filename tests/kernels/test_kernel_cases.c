@@ -152,12 +152,12 @@ static void test_relus_have_their_lower_slope_at_zero(void) {
 static void test_every_op_has_a_kernel(void) {
     for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op)) continue;
-        CHECK_EQ_STR(weir__kernel_for(op, WEIR_F64, WEIR__BACKEND_CPU)->library, "reference");
-        CHECK_EQ_STR(weir__kernel_for(op, WEIR_F32, WEIR__BACKEND_REFERENCE)->library, "reference");
-        CHECK(weir__kernel_for(op, WEIR_F64, WEIR__BACKEND_CPU)->run != NULL);
-        CHECK(weir__kernel_for(op, WEIR_F32, WEIR__BACKEND_REFERENCE)->run != NULL);
-        CHECK(weir__kernel_for(op, WEIR_F32, WEIR__BACKEND_CPU)->run != NULL);
-        CHECK_EQ_PTR(weir__kernel_for(op, WEIR_BF16, WEIR__BACKEND_CPU), NULL);
+        CHECK_EQ_STR(weir__backend_vector.kernel(op, WEIR_F64)->library, "reference");
+        CHECK_EQ_STR(weir__backend_reference.kernel(op, WEIR_F32)->library, "reference");
+        CHECK(weir__backend_vector.kernel(op, WEIR_F64)->run != NULL);
+        CHECK(weir__backend_reference.kernel(op, WEIR_F32)->run != NULL);
+        CHECK(weir__backend_vector.kernel(op, WEIR_F32)->run != NULL);
+        CHECK_EQ_PTR(weir__backend_vector.kernel(op, WEIR_BF16), NULL);
     }
     CHECK_EQ_STR(weir__op_name(WEIR__OP_layer_norm_grad_input), "layer_norm_grad_input");
 }
@@ -172,8 +172,7 @@ static void test_every_op_not_listed_has_a_vector_kernel(void) {
 }
 
 static void test_products_come_from_onednn_where_it_is(void) {
-    const struct weir__kernel *kernel =
-        weir__kernel_for(WEIR__OP_linear, WEIR_F32, WEIR__BACKEND_CPU);
+    const struct weir__kernel *kernel = weir__backend_vector.kernel(WEIR__OP_linear, WEIR_F32);
     const struct weir__op_shape tiny = {
         .op = WEIR__OP_linear, .rows = 1, .tokens = 1, .in = 1, .out = 1, .threads = 1};
     const struct weir__op_shape large = {
@@ -201,7 +200,7 @@ static void test_measuring_leaves_the_callers_threads(void) {
                                    .in = 64,
                                    .out = 64,
                                    .threads = 2};
-    const struct weir__kernel *kernel = weir__kernel_for(shape.op, WEIR_F32, WEIR__BACKEND_CPU);
+    const struct weir__kernel *kernel = weir__backend_vector.kernel(shape.op, WEIR_F32);
     size_t bytes;
     void *state = NULL;
     EXPECT_STATUS(kernel->measure(&shape, &bytes), WEIR_OK);
@@ -241,6 +240,7 @@ static void test_two_threads_give_near_results(void) {
 /* ---- flat arrays ---- */
 
 enum { COUNT_MAX = 100, STEPS = 5 };
+#define SCALE 0.7 /* of gradients */
 
 /** Of an array of `count` numbers of a dtype. */
 struct flat {
@@ -279,34 +279,49 @@ static double flat_tolerance(enum weir_dtype dtype) {
 }
 
 /** w, m and v of one number under AdamW, from the paper's formulas. */
-static void adamw_by_hand(const struct weir__adamw_step *o, double g, double *w, double *m,
-                          double *v) {
-    g *= o->gradient_scale;
+static void adamw_by_hand(const struct weir_optimizer *o, uint64_t number, double g, double *w,
+                          double *m, double *v) {
+    g *= SCALE;
     *m = o->beta1 * *m + (1 - o->beta1) * g;
     *v = o->beta2 * *v + (1 - o->beta2) * g * g;
-    double m_hat = *m / (1 - pow(o->beta1, (double)o->step));
-    double v_hat = *v / (1 - pow(o->beta2, (double)o->step));
+    double m_hat = *m / (1 - pow(o->beta1, (double)number));
+    double v_hat = *v / (1 - pow(o->beta2, (double)number));
     *w = *w - o->lr * o->weight_decay * *w - o->lr * m_hat / (sqrt(v_hat) + o->eps);
 }
 
+static void update(struct flat *flat, const struct weir_optimizer *optimizer, bool reference,
+                   uint64_t number) {
+    const struct weir__backend *backend =
+        reference ? &weir__backend_reference : &weir__backend_vector;
+    const struct weir__update update = {.optimizer = optimizer,
+                                        .lr = optimizer->lr,
+                                        .number = number,
+                                        .gradient_scale = SCALE,
+                                        .parameters = &flat->parameter,
+                                        .gradients = &flat->gradient,
+                                        .first = &flat->first,
+                                        .second = &flat->second};
+    const struct weir__span span = {.count = (uint64_t)flat->count, .decays = true};
+    const struct weir__spans spans = {&span, 1, NULL};
+    EXPECT_STATUS(backend->flat[flat->dtype]->update[optimizer->kind](&spans, &update), WEIR_OK);
+}
+
 static void check_adamw(enum weir_dtype dtype, bool reference, int count) {
+    const struct weir_optimizer optimizer = {.kind = WEIR_OPTIMIZER_ADAMW,
+                                             .lr = 0.03,
+                                             .beta1 = 0.8,
+                                             .beta2 = 0.95,
+                                             .eps = 1e-6,
+                                             .weight_decay = 0.1};
     struct flat flat;
     double w[COUNT_MAX], m[COUNT_MAX] = {0}, v[COUNT_MAX] = {0};
     flat_init(&flat, dtype, count);
     for (int i = 0; i < count; i++) w[i] = GET(&flat, parameter, i);
-    for (uint64_t step = 1; step <= STEPS; step++) {
-        const struct weir__adamw_step options = {.lr = 0.03,
-                                                 .beta1 = 0.8,
-                                                 .beta2 = 0.95,
-                                                 .eps = 1e-6,
-                                                 .weight_decay = 0.1,
-                                                 .step = step,
-                                                 .gradient_scale = 0.7};
+    for (uint64_t number = 1; number <= STEPS; number++) {
         new_gradient(&flat);
-        weir__adamw_update(dtype, &options, (uint64_t)count, &flat.parameter, &flat.gradient,
-                           &flat.first, &flat.second, reference);
+        update(&flat, &optimizer, reference, number);
         for (int i = 0; i < count; i++) {
-            adamw_by_hand(&options, GET(&flat, gradient, i), &w[i], &m[i], &v[i]);
+            adamw_by_hand(&optimizer, number, GET(&flat, gradient, i), &w[i], &m[i], &v[i]);
             CHECK_NEAR(GET(&flat, parameter, i), w[i], flat_tolerance(dtype));
             CHECK_NEAR(GET(&flat, first, i), m[i], flat_tolerance(dtype));
             CHECK_NEAR(GET(&flat, second, i), v[i], flat_tolerance(dtype));
@@ -316,23 +331,21 @@ static void check_adamw(enum weir_dtype dtype, bool reference, int count) {
 
 static void check_sgd(enum weir_dtype dtype, bool reference, int count, double momentum,
                       bool nesterov) {
+    const struct weir_optimizer optimizer = {.kind = WEIR_OPTIMIZER_SGD,
+                                             .lr = 0.1,
+                                             .momentum = momentum,
+                                             .weight_decay = 0.05,
+                                             .nesterov = nesterov};
     struct flat flat;
     double w[COUNT_MAX], b[COUNT_MAX] = {0};
     flat_init(&flat, dtype, count);
     for (int i = 0; i < count; i++) w[i] = GET(&flat, parameter, i);
-    for (int step = 0; step < STEPS; step++) {
-        const struct weir__sgd_step options = {.lr = 0.1,
-                                               .momentum = momentum,
-                                               .weight_decay = 0.05,
-                                               .nesterov = nesterov,
-                                               .first = step == 0,
-                                               .gradient_scale = 0.5};
+    for (uint64_t number = 1; number <= STEPS; number++) {
         new_gradient(&flat);
-        weir__sgd_update(dtype, &options, (uint64_t)count, &flat.parameter, &flat.gradient,
-                         momentum != 0 ? &flat.first : NULL, reference);
+        update(&flat, &optimizer, reference, number);
         for (int i = 0; i < count; i++) {
-            double g = 0.5 * GET(&flat, gradient, i) + 0.05 * w[i];
-            b[i] = step == 0 ? g : momentum * b[i] + g;
+            double g = SCALE * GET(&flat, gradient, i) + 0.05 * w[i];
+            b[i] = number == 1 ? g : momentum * b[i] + g;
             w[i] -= 0.1 * (momentum == 0 ? g : nesterov ? g + momentum * b[i] : b[i]);
             CHECK_NEAR(GET(&flat, parameter, i), w[i], flat_tolerance(dtype));
         }
@@ -359,6 +372,15 @@ static void test_sgd_follows_its_formulas(void) {
         }
 }
 
+static double square_sum(const struct weir__backend *backend, enum weir_dtype dtype,
+                         const void *data, uint64_t count) {
+    const struct weir__span span = {.count = count};
+    const struct weir__spans spans = {&span, 1, NULL};
+    double sum = -1;
+    EXPECT_STATUS(backend->flat[dtype]->squares(&spans, data, &sum, NULL), WEIR_OK);
+    return sum;
+}
+
 static void check_square_sum(float *narrow, double *wide, uint64_t count) {
     double sum = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -367,9 +389,9 @@ static void check_square_sum(float *narrow, double *wide, uint64_t count) {
         sum += wide[i] * wide[i];
     }
     double tolerance = sum * 0x1p-53 * (4 + (double)count);
-    EXPECT_NEAR(weir__square_sum(WEIR_F32, narrow, count, false), sum, tolerance);
-    EXPECT_NEAR(weir__square_sum(WEIR_F32, narrow, count, true), sum, tolerance);
-    EXPECT_NEAR(weir__square_sum(WEIR_F64, wide, count, false), sum, tolerance);
+    EXPECT_NEAR(square_sum(&weir__backend_vector, WEIR_F32, narrow, count), sum, tolerance);
+    EXPECT_NEAR(square_sum(&weir__backend_reference, WEIR_F32, narrow, count), sum, tolerance);
+    EXPECT_NEAR(square_sum(&weir__backend_vector, WEIR_F64, wide, count), sum, tolerance);
 }
 
 static void test_square_sums_are_in_double(void) {
@@ -393,8 +415,9 @@ static void test_accumulate_adds(void) {
                 double a = GET(&flat, parameter, j), b = GET(&flat, gradient, j);
                 sum[j] = wide ? a + b : (float)a + (float)b;
             }
-            weir__accumulate_values(flat.dtype, &flat.parameter, &flat.gradient,
-                                    (uint64_t)counts[i]);
+            EXPECT_STATUS(weir__backend_vector.flat[flat.dtype]->accumulate(
+                              NULL, &flat.parameter, &flat.gradient, (uint64_t)counts[i]),
+                          WEIR_OK);
             for (int j = 0; j < counts[i]; j++) CHECK(GET(&flat, parameter, j) == sum[j]);
         }
 }

@@ -74,7 +74,7 @@ static void test_heads_of_any_size(void) {
 static void test_heads_that_are_too_wide_are_refused(void) {
     static const enum weir__op_code ops[] = {WEIR__OP_attention, WEIR__OP_attention_grad};
     for (size_t i = 0; i < WEIR__COUNT_OF(ops); i++) {
-        const struct weir__kernel *kernel = weir__cuda_kernel_for(ops[i], WEIR_F32);
+        const struct weir__kernel *kernel = weir__backend_cuda.kernel(ops[i], WEIR_F32);
         struct weir__op_shape shape = shape_of(ops[i], 1, 4, 2, 256);
         size_t workspace = 0;
         EXPECT_STATUS(kernel->measure(&shape, &workspace), WEIR_OK);

@@ -161,7 +161,7 @@ static void test_images_too_large_to_count_are_refused(void) {
             .in = 1,
             .window = {.in = large, .out = small, .kernel = small, .stride = small}};
         const struct weir__op_call call = {.shape = &shape, .error = &error};
-        EXPECT_STATUS(weir__cuda_kernel_for(ops[i], WEIR_F32)->run(&call), WEIR_ERR_ARGUMENT);
+        EXPECT_STATUS(weir__backend_cuda.kernel(ops[i], WEIR_F32)->run(&call), WEIR_ERR_ARGUMENT);
         CHECK_CONTAINS(error.message, "not of 65536 x 32768 pixels");
     }
 }

@@ -6,7 +6,8 @@
  */
 #include "harness.h"
 #include "cuda/kernel_gpu.h"
-#include "net/cuda/flat.h"
+#include "net/backend.h"
+#include "net/cuda/flat_arguments.h"
 
 #include <assert.h>
 #include <math.h>
@@ -19,7 +20,7 @@ enum { STEPS = 3, SPANS_MAX = 300, NUMBERS_MAX = 40000 };
 struct arrays {
     uint32_t count;
     uint64_t numbers;
-    struct weir__cuda_span spans[SPANS_MAX];
+    struct weir__span spans[SPANS_MAX];
     float w[NUMBERS_MAX], g[NUMBERS_MAX], m[NUMBERS_MAX], v[NUMBERS_MAX];
     float wanted_w[NUMBERS_MAX], wanted_m[NUMBERS_MAX], wanted_v[NUMBERS_MAX];
 };
@@ -32,7 +33,7 @@ static struct arrays *arrays_new(const uint64_t *sizes, uint32_t kinds, uint32_t
     for (uint32_t i = 0; i < count; i++) {
         uint64_t at = arrays->numbers + test_random_below(9);
         if (i % 3 != 0) at = (at + 15) / 16 * 16;
-        arrays->spans[i] = (struct weir__cuda_span){
+        arrays->spans[i] = (struct weir__span){
             .first = at, .count = sizes[i % kinds], .result = count - 1 - i, .decays = i % 2};
         arrays->numbers = at + sizes[i % kinds];
     }
@@ -87,29 +88,34 @@ static void expect_wanted(const struct arrays *arrays) {
 
 /* ---- updates ---- */
 
-static void adamw_on_host(struct arrays *arrays, const struct weir__adamw_step *options,
-                          double scale) {
-    for (uint32_t i = 0; i < arrays->count; i++) {
-        const struct weir__cuda_span *span = &arrays->spans[i];
-        struct weir__adamw_step own = *options;
-        own.gradient_scale = scale;
-        if (!span->decays) own.weight_decay = 0;
-        weir__adamw_update(WEIR_F32, &own, span->count, arrays->wanted_w + span->first,
-                           arrays->g + span->first, arrays->wanted_m + span->first,
-                           arrays->wanted_v + span->first, true);
-    }
-}
-
-static void adamw_steps(struct trial *trial, struct weir__adamw_step options) {
+/** Updates from the first to the last, on both. */
+static void update_steps(struct trial *trial, const struct weir_optimizer *optimizer) {
     struct arrays *arrays = trial->arrays;
     struct kernel_gpu *gpu = &trial->gpu;
-    for (options.step = 1; options.step <= STEPS; options.step++) {
-        EXPECT_STATUS(weir__cuda_adamw(gpu->stream, &options, kernel_gpu_at(gpu, &trial->verdict),
-                                       arrays->spans, arrays->count, kernel_gpu_at(gpu, arrays->w),
-                                       kernel_gpu_at(gpu, arrays->g), kernel_gpu_at(gpu, arrays->m),
-                                       kernel_gpu_at(gpu, arrays->v)),
+    const struct weir__spans spans = {arrays->spans, arrays->count, gpu->stream};
+    struct weir__update there = {.optimizer = optimizer,
+                                 .lr = optimizer->lr,
+                                 .gradient_scale = -1,
+                                 .verdict = kernel_gpu_at(gpu, &trial->verdict),
+                                 .parameters = kernel_gpu_at(gpu, arrays->w),
+                                 .gradients = kernel_gpu_at(gpu, arrays->g),
+                                 .first = kernel_gpu_at(gpu, arrays->m),
+                                 .second = kernel_gpu_at(gpu, arrays->v)};
+    struct weir__update here = {.optimizer = optimizer,
+                                .lr = optimizer->lr,
+                                .gradient_scale = trial->verdict.gradient_scale,
+                                .parameters = arrays->wanted_w,
+                                .gradients = arrays->g,
+                                .first = arrays->wanted_m,
+                                .second = arrays->wanted_v};
+    for (uint64_t number = 1; number <= STEPS; number++) {
+        here.number = there.number = number;
+        EXPECT_STATUS(weir__backend_cuda.flat[WEIR_F32]->update[optimizer->kind](&spans, &there),
                       WEIR_OK);
-        if (trial->verdict.applies) adamw_on_host(arrays, &options, trial->verdict.gradient_scale);
+        if (trial->verdict.applies)
+            EXPECT_STATUS(
+                weir__backend_reference.flat[WEIR_F32]->update[optimizer->kind](&spans, &here),
+                WEIR_OK);
     }
     EXPECT_STATUS(kernel_gpu_download(gpu), WEIR_OK);
     expect_wanted(arrays);
@@ -117,15 +123,15 @@ static void adamw_steps(struct trial *trial, struct weir__adamw_step options) {
 
 static void check_adamw(const uint64_t *sizes, uint32_t kinds, uint32_t count,
                         struct weir_verdict verdict) {
-    struct weir__adamw_step options = {.lr = 1e-2,
-                                       .beta1 = 0.9,
-                                       .beta2 = 0.99,
-                                       .eps = 1e-8,
-                                       .weight_decay = 0.1,
-                                       .gradient_scale = -1};
+    const struct weir_optimizer optimizer = {.kind = WEIR_OPTIMIZER_ADAMW,
+                                             .lr = 1e-2,
+                                             .beta1 = 0.9,
+                                             .beta2 = 0.99,
+                                             .eps = 1e-8,
+                                             .weight_decay = 0.1};
     struct trial trial;
     struct arrays *arrays = arrays_new(sizes, kinds, count);
-    if (trial_init(&trial, arrays, verdict)) adamw_steps(&trial, options);
+    if (trial_init(&trial, arrays, verdict)) update_steps(&trial, &optimizer);
     kernel_gpu_clean_up(&trial.gpu);
     arrays_destroy(arrays);
 }
@@ -148,44 +154,17 @@ static void test_more_spans_than_a_launch_takes(void) {
     check_adamw(small, 3, SPANS_MAX, (struct weir_verdict){.gradient_scale = 1, .applies = 1});
 }
 
-static void sgd_on_host(struct arrays *arrays, const struct weir__sgd_step *options, double scale) {
-    for (uint32_t i = 0; i < arrays->count; i++) {
-        const struct weir__cuda_span *span = &arrays->spans[i];
-        struct weir__sgd_step own = *options;
-        own.gradient_scale = scale;
-        if (!span->decays) own.weight_decay = 0;
-        weir__sgd_update(WEIR_F32, &own, span->count, arrays->wanted_w + span->first,
-                         arrays->g + span->first, arrays->wanted_m + span->first, true);
-    }
-}
-
-static void sgd_steps(struct trial *trial, struct weir__sgd_step options, bool applies) {
-    struct arrays *arrays = trial->arrays;
-    struct kernel_gpu *gpu = &trial->gpu;
-    for (int step = 1; step <= STEPS; step++) {
-        options.first = step == 1;
-        float *momentum = options.momentum != 0 ? kernel_gpu_at(gpu, arrays->m) : NULL;
-        EXPECT_STATUS(weir__cuda_sgd(gpu->stream, &options, kernel_gpu_at(gpu, &trial->verdict),
-                                     arrays->spans, arrays->count, kernel_gpu_at(gpu, arrays->w),
-                                     kernel_gpu_at(gpu, arrays->g), momentum),
-                      WEIR_OK);
-        if (applies) sgd_on_host(arrays, &options, trial->verdict.gradient_scale);
-    }
-    EXPECT_STATUS(kernel_gpu_download(gpu), WEIR_OK);
-    expect_wanted(arrays);
-}
-
 static void check_sgd(double momentum, bool nesterov, bool applies) {
-    struct weir__sgd_step options = {.lr = 0.1,
-                                     .momentum = momentum,
-                                     .weight_decay = 0.2,
-                                     .nesterov = nesterov,
-                                     .gradient_scale = -1};
+    const struct weir_optimizer optimizer = {.kind = WEIR_OPTIMIZER_SGD,
+                                             .lr = 0.1,
+                                             .momentum = momentum,
+                                             .weight_decay = 0.2,
+                                             .nesterov = nesterov};
     struct trial trial;
     struct arrays *arrays = arrays_new(ragged, KINDS, KINDS);
     if (trial_init(&trial, arrays,
                    (struct weir_verdict){.gradient_scale = 0.7, .applies = applies}))
-        sgd_steps(&trial, options, applies);
+        update_steps(&trial, &optimizer);
     kernel_gpu_clean_up(&trial.gpu);
     arrays_destroy(arrays);
 }
@@ -201,7 +180,7 @@ static void test_sgd_has_the_references_bits(void) {
 /* ---- sums ---- */
 
 /* In long double, rounded once. */
-static double squares_of(const struct arrays *arrays, const struct weir__cuda_span *span) {
+static double squares_of(const struct arrays *arrays, const struct weir__span *span) {
     long double sum = 0;
     for (uint64_t i = 0; i < span->count; i++) {
         long double x = arrays->g[span->first + i];
@@ -211,7 +190,9 @@ static double squares_of(const struct arrays *arrays, const struct weir__cuda_sp
 }
 
 static void sum_squares(struct kernel_gpu *gpu, struct arrays *arrays, double *squares) {
-    size_t bytes = weir__cuda_square_sums_workspace(arrays->spans, arrays->count);
+    const struct weir__flat_calls *calls = weir__backend_cuda.flat[WEIR_F32];
+    struct weir__spans spans = {arrays->spans, arrays->count, NULL};
+    size_t bytes = calls->squares_workspace(&spans);
     char *workspace = weir__acquire(test_allocator(), bytes, 1);
     memset(workspace, 0xA5, bytes);
     if (kernel_gpu_init(gpu)) {
@@ -219,9 +200,9 @@ static void sum_squares(struct kernel_gpu *gpu, struct arrays *arrays, double *s
         kernel_gpu_add(gpu, squares, SPANS_MAX * sizeof *squares);
         kernel_gpu_add(gpu, workspace, bytes);
         kernel_gpu_upload(gpu);
-        EXPECT_STATUS(weir__cuda_square_sums(
-                          gpu->stream, kernel_gpu_at(gpu, arrays->g), arrays->spans, arrays->count,
-                          kernel_gpu_at(gpu, squares), kernel_gpu_at(gpu, workspace)),
+        spans.stream = gpu->stream;
+        EXPECT_STATUS(calls->squares(&spans, kernel_gpu_at(gpu, arrays->g),
+                                     kernel_gpu_at(gpu, squares), kernel_gpu_at(gpu, workspace)),
                       WEIR_OK);
         EXPECT_STATUS(kernel_gpu_download(gpu), WEIR_OK);
     }
@@ -259,7 +240,7 @@ static void test_square_sums_depend_on_the_count_alone(void) {
     struct arrays *arrays = arrays_new(ragged, 1, 1);
     for (uint32_t i = 0; i < 3; i++) {
         arrays->spans[i] =
-            (struct weir__cuda_span){.first = (COUNT + 3) * i + i, .count = COUNT, .result = i};
+            (struct weir__span){.first = (COUNT + 3) * i + i, .count = COUNT, .result = i};
         for (uint64_t k = 0; k < COUNT; k++)
             arrays->g[arrays->spans[i].first + k] = (float)sin((double)k);
     }
@@ -280,7 +261,9 @@ static void test_accumulate_adds(void) {
         if (trial_init(&trial, arrays, (struct weir_verdict){.applies = 1})) {
             struct kernel_gpu *gpu = &trial.gpu;
             float *w = kernel_gpu_at(gpu, arrays->w), *g = kernel_gpu_at(gpu, arrays->g);
-            EXPECT_STATUS(weir__cuda_accumulate(gpu->stream, w + shift, g, one[0]), WEIR_OK);
+            EXPECT_STATUS(
+                weir__backend_cuda.flat[WEIR_F32]->accumulate(gpu->stream, w + shift, g, one[0]),
+                WEIR_OK);
             EXPECT_STATUS(kernel_gpu_download(gpu), WEIR_OK);
             for (uint64_t i = 0; i < one[0]; i++) arrays->wanted_w[i + shift] += arrays->g[i];
             expect_wanted(arrays);

@@ -14,7 +14,7 @@
 
 #define FOR_ROWS(op)                                                                               \
     for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++)                                     \
-        if (!kernel_is_the_users(op) && weir__cuda_kernel_for(op, WEIR_F32) != NULL)
+        if (!kernel_is_the_users(op) && weir__backend_cuda.kernel(op, WEIR_F32) != NULL)
 
 #define NO_DRIVER "the fake CUDA driver was not built"
 enum { CASES = 12 };

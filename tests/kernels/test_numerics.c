@@ -120,7 +120,7 @@ static void test_rows_have_their_bits_whatever_their_number(void) {
  * one asks which context is current, and need not know. */
 static bool prepare_with_failure(const struct weir_fake_cuda_control *fake,
                                  const struct weir__op_shape *shape, uint64_t k) {
-    const struct weir__kernel *row = weir__cuda_kernel_for(shape->op, shape->dtype);
+    const struct weir__kernel *row = weir__backend_cuda.kernel(shape->op, shape->dtype);
     struct weir__device *device = fake_gpu_open("cuda:0");
     struct weir_stream *stream = NULL;
     void *state = NULL;
@@ -199,7 +199,7 @@ static const struct weir__op_shape attention_of_three = {.op = WEIR__OP_attentio
 
 /* Whether the library's is taken for a shape. */
 static bool has_attention(const struct weir__op_shape *shape) {
-    const struct weir__kernel *row = weir__cuda_kernel_for(shape->op, shape->dtype);
+    const struct weir__kernel *row = weir__backend_cuda.kernel(shape->op, shape->dtype);
     struct weir__device *device = fake_gpu_open("cuda:0");
     struct weir_stream *stream = NULL;
     void *state = NULL;

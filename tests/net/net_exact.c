@@ -123,7 +123,7 @@ static int run_part(const struct weir__op_call *call, enum weir__op_code op, con
     part.state = NULL;
     part.in = in;
     part.out = out;
-    const struct weir__kernel *row = weir__kernel_for(op, shape.dtype, WEIR__BACKEND_REFERENCE);
+    const struct weir__kernel *row = weir__backend_reference.kernel(op, shape.dtype);
     int status = row->run(&part);
     round_all(out[0], shape.dtype, count, rounder->rounding.digits, rounder->rounding.seed);
     return status;

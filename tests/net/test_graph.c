@@ -409,6 +409,7 @@ static void test_recompute_leaves_the_bytes_that_forward_saved(void) {
     for (uint32_t i = 0; i < stage->parameter_count && i < 16; i++)
         offsets[i] = network.parameters[stage->parameter_first + i].offset;
     struct weir__instance_options options = {.allocator = test_allocator(),
+                                             .backend = &weir__backend_vector,
                                              .slices = &slices,
                                              .parameter_offsets = offsets,
                                              .parameter_first = stage->parameter_first,
@@ -493,8 +494,9 @@ struct middle {
 
 static bool middle_init(struct middle *middle, const struct weir_model *model, bool on_cuda) {
     static const uint32_t balance[] = {1, 1, 1};
-    enum weir__backend backends[] = {WEIR__BACKEND_CPU, WEIR__BACKEND_CPU, WEIR__BACKEND_CPU};
-    if (on_cuda) backends[1] = WEIR__BACKEND_CUDA;
+    const struct weir__backend *backends[] = {&weir__backend_vector, &weir__backend_vector,
+                                              &weir__backend_vector};
+    if (on_cuda) backends[1] = &weir__backend_cuda;
     const struct weir__compile_options compile = {
         .dtype = WEIR_F64, .balance = balance, .stage_count = 3, .backends = backends};
     size_t offsets[16] = {0};
@@ -506,6 +508,7 @@ static bool middle_init(struct middle *middle, const struct weir_model *model, b
     for (uint32_t i = 0; i < stage->parameter_count && i < 16; i++)
         offsets[i] = middle->network.parameters[stage->parameter_first + i].offset;
     const struct weir__instance_options options = {.allocator = test_allocator(),
+                                                   .backend = &weir__backend_vector,
                                                    .slices = &middle->slices,
                                                    .parameter_offsets = offsets,
                                                    .parameter_first = stage->parameter_first,
@@ -580,7 +583,7 @@ static void test_biases_are_fused_within_a_layer_only(void) {
     add_linear(model, 4);
     trial_add(model, "gelu", WEIR_NO_ATTRS);
     const uint32_t balance = 2;
-    const enum weir__backend backend = WEIR__BACKEND_CUDA;
+    const struct weir__backend *const backend = &weir__backend_cuda;
     const struct weir__compile_options options = {
         .dtype = WEIR_F64, .balance = &balance, .stage_count = 1, .backends = &backend};
     struct weir__network network;

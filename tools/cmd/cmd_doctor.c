@@ -7,7 +7,7 @@
 #include "cmd/doctor_gpus.h"
 #include "cli/json_text.h"
 #include "cli/net_run.h"
-#include "net/kernel.h"
+#include "net/backend.h"
 #include "place/place.h"
 #include "cli/plan_text.h"
 
@@ -66,12 +66,11 @@ static double best_seconds(int (*work)(void *), void *context, uint64_t budget_n
 
 static int product(void *context) {
     const struct weir__op_call *call = context;
-    return weir__kernel_for(WEIR__OP_linear, WEIR_F32, WEIR__BACKEND_CPU)->run(call);
+    return weir__backend_vector.kernel(WEIR__OP_linear, WEIR_F32)->run(call);
 }
 
 static double measure_product(void) {
-    const struct weir__kernel *kernel =
-        weir__kernel_for(WEIR__OP_linear, WEIR_F32, WEIR__BACKEND_CPU);
+    const struct weir__kernel *kernel = weir__backend_vector.kernel(WEIR__OP_linear, WEIR_F32);
     struct weir__op_shape shape = {.op = WEIR__OP_linear,
                                    .dtype = WEIR_F32,
                                    .threads = 1,

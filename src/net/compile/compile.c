@@ -154,7 +154,7 @@ static int build_stage(struct weir__network *network, uint32_t index,
                                    .faults = faults};
     stage->graph.pool = &network->pool;
     stage->graph.layered = options->layered;
-    stage->graph.cuda = options->backends != NULL && options->backends[index] == WEIR__BACKEND_CUDA;
+    stage->graph.fuses_sums = options->backends != NULL && options->backends[index]->fuses_sums;
     stage->parameter_first = network->parameter_count;
     struct weir_value *x = build_input(&builder, options);
     for (uint32_t i = 0; i < stage->layer_count && x != NULL; i++)

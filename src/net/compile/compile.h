@@ -7,6 +7,7 @@
 #ifndef WEIR_COMPILE_H
 #define WEIR_COMPILE_H
 
+#include "net/backend.h"
 #include "net/model/network.h"
 #include "skip/skip.h"
 
@@ -18,8 +19,8 @@ struct weir__compile_options {
     bool input_grads;   /**< the model's input is differentiable, if floating-point */
     uint32_t sequences; /**< > 0: rows are tokens of so many sequences with caches */
     bool layered;       /**< as in struct weir__graph */
-    const enum weir__backend *backends; /**< [stage_count]; NULL: all on CPUs */
-    bool facts_only;                    /**< nothing will run: that nothing learns is no fault */
+    const struct weir__backend *const *backends; /**< [stage_count]; NULL: all on CPUs */
+    bool facts_only; /**< nothing will run: that nothing learns is no fault */
 };
 
 /** Compiles. On failure every fault that could be found is in `faults` and nothing is left. Not

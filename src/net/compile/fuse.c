@@ -82,14 +82,14 @@ static uint32_t norm_act(const struct weir__graph *graph, struct weir__node *nod
     return dropout != NULL ? 2 : 1;
 }
 
-/* ---- on CUDA only: a CPU adds its biases while it has the product's sums at hand ---- */
+/* ---- where the back end fuses sums ---- */
 
 /** A product whose bias `node` can add to its input k: of the same layer, with one reader, and with
  * no other use of the bias in between, whose gradient would then be summed in another order. */
 static struct weir__node *biased_part(const struct weir__graph *graph,
                                       const struct weir__node *node, uint32_t k) {
     struct weir__node *product = sole_part(graph, node->in[k], WEIR__OP_linear);
-    if (!graph->cuda || product == NULL || product->layer != node->layer) return NULL;
+    if (!graph->fuses_sums || product == NULL || product->layer != node->layer) return NULL;
     if (!product->shape.has_bias) return NULL;
     return read_between(graph, product->id, node->id, product->in[2]) ? NULL : product;
 }
@@ -129,7 +129,7 @@ static uint32_t bias_dropout_add(const struct weir__graph *graph, struct weir__n
 /** LayerNorm(a + b), which gives the sum too: it may have other readers, later ones. What is added
  * may not be read in between, where its gradient's terms would be added in another order. */
 static uint32_t add_layer_norm(const struct weir__graph *graph, struct weir__node *node) {
-    if (!graph->cuda || node->op != WEIR__OP_layer_norm) return 0;
+    if (!graph->fuses_sums || node->op != WEIR__OP_layer_norm) return 0;
     struct weir_value *value = node->in[0];
     struct weir__node *sum = value->producer;
     if (sum == NULL || sum->op != WEIR__OP_add || sum->layer != node->layer) return 0;

@@ -14,8 +14,7 @@ static bool is_used(const struct weir__slices *slices, uint32_t node) {
 
 static int pack_bytes(const struct weir__instance_options *options, const struct weir__node *node,
                       size_t *bytes) {
-    const struct weir__kernel *kernel =
-        weir__kernel_for(node->op, options->dtype, options->backend);
+    const struct weir__kernel *kernel = options->backend->kernel(node->op, options->dtype);
     const uint32_t threads[] = {options->threads, 1};
     if (kernel == NULL || kernel->measure_pack == NULL) return WEIR_OK;
     for (int t = 0; t < (options->threads_known || threads[0] == 1 ? 1 : 2); t++) {
@@ -34,14 +33,12 @@ static int pack_bytes(const struct weir__instance_options *options, const struct
 static struct weir__net_lasting *owner_of(const struct weir__instance_options *options,
                                           const struct weir__node *node, size_t bytes,
                                           struct weir__net_lasting *lasting) {
-    const struct weir__kernel *kernel =
-        weir__kernel_for(node->op, options->dtype, options->backend);
+    const struct weir__kernel *kernel = options->backend->kernel(node->op, options->dtype);
     if (bytes == 0 || kernel == NULL || !kernel->shares_pack) return NULL;
     for (uint32_t i = 0; i < node->id; i++) {
         const struct weir__node *other = options->slices->graph->nodes[i];
         if (lasting[i].bytes < bytes || lasting[i].owner != NULL) continue;
-        const struct weir__kernel *others =
-            weir__kernel_for(other->op, options->dtype, options->backend);
+        const struct weir__kernel *others = options->backend->kernel(other->op, options->dtype);
         if (others == NULL || others->pack != kernel->pack) continue;
         if (weir__value_root(other->in[1]) == weir__value_root(node->in[1])) return &lasting[i];
     }

@@ -6,7 +6,6 @@
  * copied at the program's end. Workspace is packed for the largest row count, whatever the
  * instance's: best fit is not monotone, and fewer rows must never need more than many.
  */
-#include "net/cuda/cuda.h"
 #include "net/compile/program.h"
 
 #include <string.h>
@@ -25,26 +24,6 @@ struct planner {
     uint32_t buffer_count;
     uint32_t *order;
 };
-
-/* ---- calls without an op: copies at the border, and zeros ---- */
-
-static int run_move(const struct weir__op_call *call) {
-    size_t bytes = (size_t)call->shape->width;
-    if (call->stream != NULL)
-        return weir__cuda_move(call->stream, call->out[0], call->in[0], bytes);
-    memcpy(call->out[0], call->in[0], bytes);
-    return WEIR_OK;
-}
-
-static int run_zero(const struct weir__op_call *call) {
-    size_t bytes = (size_t)call->shape->width;
-    if (call->stream != NULL) return weir__cuda_zero(call->stream, call->out[0], bytes);
-    memset(call->out[0], 0, bytes);
-    return WEIR_OK;
-}
-
-static const struct weir__kernel move_kernel = {.run = run_move, .library = ""};
-static const struct weir__kernel zero_kernel = {.run = run_zero, .library = ""};
 
 /* ---- where values are ---- */
 
@@ -193,8 +172,7 @@ static int node_call(struct planner *planner, const struct weir__node *node,
     *call = &planner->instance->nodes[node->id];
     if ((*call)->kernel != NULL) return WEIR_OK;
     const struct weir__instance_options *options = planner->options;
-    const struct weir__kernel *kernel =
-        weir__kernel_for(node->op, options->dtype, options->backend);
+    const struct weir__kernel *kernel = options->backend->kernel(node->op, options->dtype);
     if (kernel == NULL) return WEIR_ERR_UNSUPPORTED;
     (*call)->shape = node->shape;
     (*call)->shape.rows = planner->instance->rows;
@@ -245,7 +223,8 @@ static int deliver(struct planner *planner, struct weir__program *program, struc
     if (status != WEIR_OK) return status;
     struct weir__node_call *node = weir__pool_take(&planner->instance->pool, 1, sizeof *node);
     if (node == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    node->kernel = root == NULL ? &zero_kernel : &move_kernel;
+    const struct weir__backend *backend = planner->options->backend;
+    node->kernel = root == NULL ? &backend->zero : &backend->move;
     node->shape.width = (int64_t)bytes;
     struct weir__planned_call *call = &program->calls[program->call_count++];
     call->node = node;

@@ -10,6 +10,7 @@
 #ifndef WEIR_PROGRAM_H
 #define WEIR_PROGRAM_H
 
+#include "net/backend.h"
 #include "net/model/graph.h"
 
 enum weir__program_kind {
@@ -136,7 +137,7 @@ struct weir__instance_options {
     int64_t rows_max;   /**< of a micro-batch; workspace is planned for these */
     uint32_t threads;   /**< to plan for; the real number comes with weir__instance_prepare */
     bool threads_known; /**< false: it is a guess, and one thread may be the truth */
-    enum weir__backend backend;
+    const struct weir__backend *backend;
     bool discard; /**< the input's gradient may not be wanted at run time */
 };
 
@@ -154,7 +155,7 @@ void weir__instance_destroy(const struct weir_allocator *allocator,
                             struct weir__instance *instance);
 /** On the worker's thread: makes the kernels' states for `threads` threads, or for as many as get
  * along with the workspace that was planned. WEIR_ERR_BACKEND where not even one does. `stream` is
- * a device's, NULL: a CPU. */
+ * the worker's. */
 int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count, uint32_t threads,
                            struct weir_stream *stream);
 void weir__instance_release(struct weir__instance *instance, uint32_t node_count);

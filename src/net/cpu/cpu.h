@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * The CPU's backends, as net/cpu/table.c picks from them: one table of kernels per backend and
- * dtype (rows that a backend lacks are empty: run NULL), and the updates over flat arrays.
- * Contracts are those of net/kernel.h.
+ * What the CPU's back ends are made of (net/cpu/table.c): tables of kernels by dtype, in which rows
+ * may be empty (run NULL), and of calls on flat arrays.
  */
 #ifndef WEIR_CPU_H
 #define WEIR_CPU_H
 
-#include "net/kernel.h"
+#include "net/backend.h"
 
 /** Plain loops: every op. */
 extern const struct weir__kernel weir__reference_f32[WEIR__OP_COUNT];
@@ -17,19 +16,6 @@ extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
 /** oneDNN's products; only where the build has oneDNN. */
 extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];
 
-/** The row that serves the op on CPUs, NULL for a dtype that they have not; not the user's ops. */
-const struct weir__kernel *weir__cpu_kernel_for(enum weir__op_code op, enum weir_dtype dtype,
-                                                bool reference);
-
-/** What is done to flat arrays; `data` and the rest have the table's dtype. */
-struct weir__flat_calls {
-    double (*square_sum)(const void *data, uint64_t count);
-    void (*accumulate)(void *y, const void *x, uint64_t count);
-    void (*adamw)(const struct weir__adamw_step *options, uint64_t count, void *parameter,
-                  const void *gradient, void *exp_avg, void *exp_avg_sq);
-    void (*sgd)(const struct weir__sgd_step *options, uint64_t count, void *parameter,
-                const void *gradient, void *momentum);
-};
 extern const struct weir__flat_calls weir__reference_flat_f32;
 extern const struct weir__flat_calls weir__reference_flat_f64;
 extern const struct weir__flat_calls weir__vector_flat_f32;

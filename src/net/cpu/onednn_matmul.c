@@ -268,7 +268,7 @@ static int execute_and_add(const struct weir__op_call *call, const struct matmul
     data[WEIR__ROLE_C] = sum;
     int status = execute(call, product, false, data);
     if (status == WEIR_OK)
-        weir__accumulate_values(WEIR_F32, to, sum, product->plan.sum / sizeof(float));
+        weir__vector_flat_f32.accumulate(NULL, to, sum, product->plan.sum / sizeof(float));
     return status;
 }
 

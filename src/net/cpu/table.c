@@ -5,8 +5,10 @@
  * the kernel, so a shape gives the same bits wherever it runs.
  */
 #include "net/cpu/cpu.h"
+#include "net/custom.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 #if defined(WEIR_ONEDNN)
 #define PRODUCTS weir__onednn_f32
@@ -17,15 +19,19 @@ const char *weir__onednn_version(void) {
 }
 #endif
 
-const struct weir__kernel *weir__cpu_kernel_for(enum weir__op_code op, enum weir_dtype dtype,
-                                                bool reference) {
+static const struct weir__kernel *reference_kernel(enum weir__op_code op, enum weir_dtype dtype) {
     assert((unsigned)op < WEIR__OP_COUNT);
+    if (op == WEIR__OP_custom) return &weir__custom_kernel;
+    if (op == WEIR__OP_custom_grad) return &weir__custom_grad_kernel;
     if (dtype == WEIR_F64) return &weir__reference_f64[op];
-    if (dtype != WEIR_F32) return NULL;
-    if (reference) return &weir__reference_f32[op];
-    if (PRODUCTS[op].run != NULL) return &PRODUCTS[op];
-    if (weir__vector_f32[op].run != NULL) return &weir__vector_f32[op];
-    return &weir__reference_f32[op];
+    return dtype == WEIR_F32 ? &weir__reference_f32[op] : NULL;
+}
+
+static const struct weir__kernel *vector_kernel(enum weir__op_code op, enum weir_dtype dtype) {
+    assert((unsigned)op < WEIR__OP_COUNT);
+    if (dtype == WEIR_F32 && PRODUCTS[op].run != NULL) return &PRODUCTS[op];
+    if (dtype == WEIR_F32 && weir__vector_f32[op].run != NULL) return &weir__vector_f32[op];
+    return reference_kernel(op, dtype);
 }
 
 /** OpenMP is asked for by name: nothing here needs one, and oneDNN may bring any. */
@@ -40,29 +46,32 @@ uint32_t weir__kernel_threads(uint32_t threads) {
     return former > 0 ? (uint32_t)former : 0;
 }
 
-static const struct weir__flat_calls *flat_calls(enum weir_dtype dtype, bool reference) {
-    assert(dtype == WEIR_F32 || dtype == WEIR_F64);
-    if (dtype == WEIR_F64) return &weir__reference_flat_f64;
-    return reference ? &weir__reference_flat_f32 : &weir__vector_flat_f32;
+static int move(const struct weir__op_call *call) {
+    memcpy(call->out[0], call->in[0], (size_t)call->shape->width);
+    return WEIR_OK;
 }
 
-double weir__square_sum(enum weir_dtype dtype, const void *data, uint64_t count, bool reference) {
-    return flat_calls(dtype, reference)->square_sum(data, count);
+static int zero(const struct weir__op_call *call) {
+    memset(call->out[0], 0, (size_t)call->shape->width);
+    return WEIR_OK;
 }
 
-void weir__accumulate_values(enum weir_dtype dtype, void *y, const void *x, uint64_t count) {
-    flat_calls(dtype, false)->accumulate(y, x, count);
+static int attach(struct weir_stream *stream, uint32_t threads) {
+    (void)stream;
+    weir__kernel_threads(threads);
+    return WEIR_OK;
 }
 
-void weir__adamw_update(enum weir_dtype dtype, const struct weir__adamw_step *options,
-                        uint64_t count, void *parameter, const void *gradient, void *exp_avg,
-                        void *exp_avg_sq, bool reference) {
-    assert(options->step >= 1);
-    flat_calls(dtype, reference)->adamw(options, count, parameter, gradient, exp_avg, exp_avg_sq);
-}
+const struct weir__backend weir__backend_reference = {
+    .kernel = reference_kernel,
+    .flat = {[WEIR_F32] = &weir__reference_flat_f32, [WEIR_F64] = &weir__reference_flat_f64},
+    .move = {.run = move, .library = ""},
+    .zero = {.run = zero, .library = ""},
+    .attach = attach};
 
-void weir__sgd_update(enum weir_dtype dtype, const struct weir__sgd_step *options, uint64_t count,
-                      void *parameter, const void *gradient, void *momentum, bool reference) {
-    assert(momentum != NULL || options->momentum == 0);
-    flat_calls(dtype, reference)->sgd(options, count, parameter, gradient, momentum);
-}
+const struct weir__backend weir__backend_vector = {
+    .kernel = vector_kernel,
+    .flat = {[WEIR_F32] = &weir__vector_flat_f32, [WEIR_F64] = &weir__reference_flat_f64},
+    .move = {.run = move, .library = ""},
+    .zero = {.run = zero, .library = ""},
+    .attach = attach};

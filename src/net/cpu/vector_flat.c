@@ -8,9 +8,8 @@
 
 #include <math.h>
 
-static double square_sum(const void *data, uint64_t count) {
-    assert(data != NULL || count == 0);
-    const float *x = data;
+static double square_sum(const float *x, uint64_t count) {
+    assert(x != NULL || count == 0);
     vdouble8 sum[4] = {{0}, {0}, {0}, {0}};
     uint64_t i = 0;
     for (; i + 2 * LANES <= count; i += 2 * LANES) {
@@ -29,11 +28,24 @@ static double square_sum(const void *data, uint64_t count) {
     return v_sum8((sum[0] + sum[2]) + (sum[1] + sum[3]));
 }
 
-static void accumulate(void *restrict y, const void *restrict x, uint64_t count) {
+static int squares(const struct weir__spans *spans, const void *data, double *sums,
+                   void *workspace) {
+    (void)workspace;
+    for (uint32_t i = 0; i < spans->count; i++) {
+        const struct weir__span *span = &spans->list[i];
+        sums[span->result] = square_sum((const float *)data + span->first, span->count);
+    }
+    return WEIR_OK;
+}
+
+static int accumulate(struct weir_stream *stream, void *restrict y, const void *restrict x,
+                      uint64_t count) {
     assert(y != x || count == 0);
+    (void)stream;
     float *restrict to = y;
     const float *restrict from = x;
     for (uint64_t i = 0; i < count; i++) to[i] += from[i];
+    return WEIR_OK;
 }
 
 /** AdamW's factors, made in double and rounded once. */
@@ -54,27 +66,34 @@ VECTOR_INLINE void adamw_loop(const struct factors *f, uint64_t count, float *re
     }
 }
 
-static void adamw(const struct weir__adamw_step *options, uint64_t count, void *parameter,
-                  const void *gradient, void *exp_avg, void *exp_avg_sq) {
-    assert(options->step >= 1);
-    double correction1 = 1 - pow(options->beta1, (double)options->step);
-    double correction2 = 1 - pow(options->beta2, (double)options->step);
-    const struct factors factors = {.scale = (float)options->gradient_scale,
-                                    .fresh1 = (float)(1 - options->beta1),
-                                    .beta2 = (float)options->beta2,
-                                    .fresh2 = (float)(1 - options->beta2),
-                                    .root2 = (float)sqrt(correction2),
-                                    .eps = (float)options->eps,
-                                    .rate = (float)(options->lr / correction1),
-                                    .decay = (float)(1 - options->lr * options->weight_decay)};
-    adamw_loop(&factors, count, parameter, gradient, exp_avg, exp_avg_sq);
+static int adamw(const struct weir__spans *spans, const struct weir__update *update) {
+    assert(update->number >= 1);
+    const struct weir_optimizer *o = update->optimizer;
+    double correction1 = 1 - pow(o->beta1, (double)update->number);
+    double correction2 = 1 - pow(o->beta2, (double)update->number);
+    struct factors factors = {.scale = (float)update->gradient_scale,
+                              .fresh1 = (float)(1 - o->beta1),
+                              .beta2 = (float)o->beta2,
+                              .fresh2 = (float)(1 - o->beta2),
+                              .root2 = (float)sqrt(correction2),
+                              .eps = (float)o->eps,
+                              .rate = (float)(update->lr / correction1)};
+    for (uint32_t i = 0; i < spans->count; i++) {
+        const struct weir__span *span = &spans->list[i];
+        uint64_t at = span->first;
+        factors.decay = span->decays ? (float)(1 - update->lr * o->weight_decay) : 1;
+        adamw_loop(&factors, span->count, (float *)update->parameters + at,
+                   (const float *)update->gradients + at, (float *)update->first + at,
+                   (float *)update->second + at);
+    }
+    return WEIR_OK;
 }
 
-VECTOR_INLINE void sgd_loop(const struct weir__sgd_step *options, uint64_t count, float *restrict w,
-                            const float *restrict g, float *restrict buffer, const bool first,
-                            const bool nesterov) {
-    float lr = (float)options->lr, factor = (float)options->momentum;
-    float decay = (float)options->weight_decay, scale = (float)options->gradient_scale;
+VECTOR_INLINE void sgd_loop(const struct weir__update *update, float decay, uint64_t count,
+                            float *restrict w, const float *restrict g, float *restrict buffer,
+                            const bool first, const bool nesterov) {
+    float lr = (float)update->lr, factor = (float)update->optimizer->momentum;
+    float scale = (float)update->gradient_scale;
     for (uint64_t i = 0; i < count; i++) {
         float step = g[i] * scale + decay * w[i];
         float sum = first ? step : factor * buffer[i] + step;
@@ -83,28 +102,40 @@ VECTOR_INLINE void sgd_loop(const struct weir__sgd_step *options, uint64_t count
     }
 }
 
-static void sgd_plain(const struct weir__sgd_step *options, uint64_t count, float *restrict w,
-                      const float *restrict g) {
-    assert(options->momentum == 0);
-    float lr = (float)options->lr, decay = (float)options->weight_decay;
-    float scale = (float)options->gradient_scale;
+static void sgd_plain(const struct weir__update *update, float decay, uint64_t count,
+                      float *restrict w, const float *restrict g) {
+    assert(update->optimizer->momentum == 0);
+    float lr = (float)update->lr, scale = (float)update->gradient_scale;
     for (uint64_t i = 0; i < count; i++) w[i] -= lr * (g[i] * scale + decay * w[i]);
 }
 
-static void sgd(const struct weir__sgd_step *options, uint64_t count, void *parameter,
-                const void *gradient, void *momentum) {
-    assert(momentum != NULL || options->momentum == 0);
-    if (options->momentum == 0)
-        sgd_plain(options, count, parameter, gradient);
-    else if (options->first && options->nesterov)
-        sgd_loop(options, count, parameter, gradient, momentum, true, true);
-    else if (options->first)
-        sgd_loop(options, count, parameter, gradient, momentum, true, false);
-    else if (options->nesterov)
-        sgd_loop(options, count, parameter, gradient, momentum, false, true);
-    else
-        sgd_loop(options, count, parameter, gradient, momentum, false, false);
+static int sgd(const struct weir__spans *spans, const struct weir__update *update) {
+    const struct weir_optimizer *o = update->optimizer;
+    bool first = update->number == 1;
+    assert(update->first != NULL || o->momentum == 0 || spans->count == 0);
+    for (uint32_t i = 0; i < spans->count; i++) {
+        const struct weir__span *span = &spans->list[i];
+        float decay = span->decays ? (float)o->weight_decay : 0;
+        float *w = (float *)update->parameters + span->first;
+        const float *g = (const float *)update->gradients + span->first;
+        if (o->momentum == 0) {
+            sgd_plain(update, decay, span->count, w, g);
+            continue;
+        }
+        float *m = (float *)update->first + span->first;
+        if (first && o->nesterov)
+            sgd_loop(update, decay, span->count, w, g, m, true, true);
+        else if (first)
+            sgd_loop(update, decay, span->count, w, g, m, true, false);
+        else if (o->nesterov)
+            sgd_loop(update, decay, span->count, w, g, m, false, true);
+        else
+            sgd_loop(update, decay, span->count, w, g, m, false, false);
+    }
+    return WEIR_OK;
 }
 
 const struct weir__flat_calls weir__vector_flat_f32 = {
-    .square_sum = square_sum, .accumulate = accumulate, .adamw = adamw, .sgd = sgd};
+    .accumulate = accumulate,
+    .squares = squares,
+    .update = {[WEIR_OPTIMIZER_ADAMW] = adamw, [WEIR_OPTIMIZER_SGD] = sgd}};

@@ -559,13 +559,13 @@ int weir__vector_instance_norm_grad_weight(const struct weir__op_call *call) {
         fold_sums(&walk, tables.gradient);
         fold_sums(&walk, tables.product);
         for (int i = 0; i < 2; i++)
-            weir__accumulate_values(WEIR_F32, sums[i], own[i], (uint64_t)walk.channels);
+            weir__vector_flat_f32.accumulate(NULL, sums[i], own[i], (uint64_t)walk.channels);
     }
     for (int i = 0; i < 2; i++) {
         if (call->overwrite)
             memcpy(call->out[i], sums[i], (size_t)walk.channels * sizeof(float));
         else
-            weir__accumulate_values(WEIR_F32, call->out[i], sums[i], (uint64_t)walk.channels);
+            weir__vector_flat_f32.accumulate(NULL, call->out[i], sums[i], (uint64_t)walk.channels);
     }
     return WEIR_OK;
 }

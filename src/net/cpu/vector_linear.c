@@ -67,8 +67,8 @@ static void take_panel(const struct product *product, int64_t j, int64_t first, 
 static void add_sums(const struct product *product, int64_t j, int64_t columns, const float *sums) {
     assert(columns <= WEIR__PANEL && j + columns <= product->columns);
     for (int64_t r = 0; r < product->rows; r++)
-        weir__accumulate_values(WEIR_F32, product->c + r * product->columns + j,
-                                sums + r * WEIR__PANEL, (uint64_t)columns);
+        weir__vector_flat_f32.accumulate(NULL, product->c + r * product->columns + j,
+                                         sums + r * WEIR__PANEL, (uint64_t)columns);
 }
 
 /** The parts of the depth make one chain, so the bits are those of a loop over all of it. */

@@ -29,7 +29,7 @@
 #include "net/cuda/kernels.h"
 #include "net/cuda/norm_arguments.h"
 #include "net/cuda/arguments.h"
-#include "net/kernel.h"
+#include "net/backend.h"
 
 /** Sparse: rows that a family lacks have run NULL. */
 extern const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT];
@@ -38,13 +38,8 @@ extern const struct weir__kernel weir__cuda_norm[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_table[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_attention[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT];
-
-/** The row, or NULL where there is none: other dtypes, and the user's own ops. */
-const struct weir__kernel *weir__cuda_kernel_for(enum weir__op_code op, enum weir_dtype dtype);
-
-/** What programs do besides ops: copies and zeros of whole tensors. */
-int weir__cuda_move(struct weir_stream *stream, void *to, const void *from, size_t bytes);
-int weir__cuda_zero(struct weir_stream *stream, void *to, size_t bytes);
+/** Of parameters, their gradients and the optimizer's arrays, which are F32 always. */
+extern const struct weir__flat_calls weir__cuda_flat_f32;
 
 /** A launch along one line of `threads` (a multiple of 32 up to 1024): enough blocks for `items`
  * items, `per_block` to each, at least 1, at most blocks_max (0: as many as a grid may have). */

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "net/cuda/flat.h"
-
+/*
+ * What is done to a stage's flat arrays on a GPU: all parameters in one launch for every
+ * WEIR__CUDA_SPANS of them. F32.
+ */
 #include "net/cuda/cuda.h"
+#include "net/cuda/flat_arguments.h"
 
 #include <math.h>
 
@@ -16,27 +19,27 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
 }
 
 /* Whether the tiles of the spans, of one launch, are not too many for a grid. */
-static uint64_t count_tiles(const struct weir__cuda_span *spans, uint32_t count) {
+static uint64_t count_tiles(const struct weir__span *spans, uint32_t count) {
     uint64_t tiles = 0;
     for (uint32_t i = 0; i < count; i++) tiles += tiles_of(spans[i].count);
     assert(tiles <= INT32_MAX);
     return tiles;
 }
 
-/* Up to WEIR__CUDA_SPANS spans as a kernel takes them. Returns their tiles. */
-static uint64_t pack(const struct weir__cuda_span *spans, uint32_t count, bool results,
+/* Up to WEIR__CUDA_SPANS spans, from the i-th on, as a kernel takes them. Returns their tiles. */
+static uint64_t pack(const struct weir__spans *spans, uint32_t i, bool results,
                      struct weir__cuda_flat *flat) {
-    assert(count <= WEIR__CUDA_SPANS);
     uint64_t tiles = 0;
-    flat->count = count;
-    for (uint32_t i = 0; i < count; i++) {
-        flat->spans[i] = (struct weir__cuda_flat_span){
-            .first = spans[i].first,
-            .count = spans[i].count,
+    flat->count = smaller(spans->count - i, WEIR__CUDA_SPANS);
+    for (uint32_t k = 0; k < flat->count; k++) {
+        const struct weir__span *span = &spans->list[i + k];
+        flat->spans[k] = (struct weir__cuda_flat_span){
+            .first = span->first,
+            .count = span->count,
             .first_tile = (uint32_t)tiles,
-            .mark = results ? spans[i].result : spans[i].decays,
+            .mark = results ? span->result : span->decays,
         };
-        tiles += tiles_of(spans[i].count);
+        tiles += tiles_of(span->count);
     }
     assert(tiles <= INT32_MAX);
     return tiles;
@@ -52,33 +55,32 @@ static int launch(struct weir_stream *stream, enum weir__net_kernel kernel, uint
 
 /* ---- sums of squares ---- */
 
-size_t weir__cuda_square_sums_workspace(const struct weir__cuda_span *spans, uint32_t count) {
+static size_t squares_workspace(const struct weir__spans *spans) {
     uint64_t most = 0;
-    for (uint32_t i = 0; i < count; i += WEIR__CUDA_SPANS) {
-        uint64_t tiles = count_tiles(spans + i, smaller(count - i, WEIR__CUDA_SPANS));
+    for (uint32_t i = 0; i < spans->count; i += WEIR__CUDA_SPANS) {
+        uint64_t tiles = count_tiles(spans->list + i, smaller(spans->count - i, WEIR__CUDA_SPANS));
         most = tiles > most ? tiles : most;
     }
     return (size_t)most * sizeof(double);
 }
 
-int weir__cuda_square_sums(struct weir_stream *stream, const float *data,
-                           const struct weir__cuda_span *spans, uint32_t count, double *squares,
-                           void *workspace) {
-    assert(count == 0 || (spans != NULL && squares != NULL && workspace != NULL));
+static int squares(const struct weir__spans *spans, const void *data, double *sums,
+                   void *workspace) {
+    assert(spans->count == 0 || (sums != NULL && workspace != NULL));
     struct weir__cuda_flat flat;
     void *parts[] = {&flat, &data, &workspace};
-    void *folds[] = {&flat, &workspace, &squares};
-    for (uint32_t i = 0; i < count; i += WEIR__CUDA_SPANS) {
-        uint64_t tiles = pack(spans + i, smaller(count - i, WEIR__CUDA_SPANS), true, &flat);
-        int status = launch(stream, WEIR__NET_KERNEL_square_parts, tiles, parts);
+    void *folds[] = {&flat, &workspace, &sums};
+    for (uint32_t i = 0; i < spans->count; i += WEIR__CUDA_SPANS) {
+        uint64_t tiles = pack(spans, i, true, &flat);
+        int status = launch(spans->stream, WEIR__NET_KERNEL_square_parts, tiles, parts);
         if (status != WEIR_OK) return status;
-        status = launch(stream, WEIR__NET_KERNEL_square_fold, flat.count, folds);
+        status = launch(spans->stream, WEIR__NET_KERNEL_square_fold, flat.count, folds);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
 
-int weir__cuda_accumulate(struct weir_stream *stream, float *y, const float *x, uint64_t count) {
+static int accumulate(struct weir_stream *stream, void *y, const void *x, uint64_t count) {
     assert(y != x || count == 0);
     void *arguments[] = {&y, &x, &count};
     return launch(stream, WEIR__NET_KERNEL_accumulate, tiles_of(count), arguments);
@@ -87,56 +89,59 @@ int weir__cuda_accumulate(struct weir_stream *stream, float *y, const float *x, 
 /* ---- updates ---- */
 
 /* `call` is the kernel's second argument. */
-static int update(struct weir_stream *stream, enum weir__net_kernel kernel, void *call,
-                  const struct weir_verdict *verdict, const struct weir__cuda_span *spans,
-                  uint32_t count) {
+static int update_all(const struct weir__spans *spans, const struct weir__update *update,
+                      enum weir__net_kernel kernel, void *call) {
     struct weir__cuda_flat flat;
+    const struct weir_verdict *verdict = update->verdict;
     void *arguments[] = {&flat, call, &verdict};
-    for (uint32_t i = 0; i < count; i += WEIR__CUDA_SPANS) {
-        uint64_t tiles = pack(spans + i, smaller(count - i, WEIR__CUDA_SPANS), false, &flat);
-        int status = launch(stream, kernel, tiles, arguments);
+    for (uint32_t i = 0; i < spans->count; i += WEIR__CUDA_SPANS) {
+        uint64_t tiles = pack(spans, i, false, &flat);
+        int status = launch(spans->stream, kernel, tiles, arguments);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
 
 /* Factors as the reference makes them: in double, rounded once. */
-int weir__cuda_adamw(struct weir_stream *stream, const struct weir__adamw_step *options,
-                     const struct weir_verdict *verdict, const struct weir__cuda_span *spans,
-                     uint32_t count, float *parameters, const float *gradients, float *exp_avg,
-                     float *exp_avg_sq) {
-    assert(options->step >= 1);
-    double correction1 = 1 - pow(options->beta1, (double)options->step);
-    double correction2 = 1 - pow(options->beta2, (double)options->step);
+static int adamw(const struct weir__spans *spans, const struct weir__update *update) {
+    assert(update->number >= 1);
+    const struct weir_optimizer *o = update->optimizer;
+    double correction1 = 1 - pow(o->beta1, (double)update->number);
+    double correction2 = 1 - pow(o->beta2, (double)update->number);
     struct weir__cuda_adamw call = {
-        .w = parameters,
-        .m = exp_avg,
-        .v = exp_avg_sq,
-        .g = gradients,
-        .decay = (float)(1 - options->lr * options->weight_decay),
-        .fresh1 = (float)(1 - options->beta1),
-        .fresh2 = (float)(1 - options->beta2),
-        .beta2 = (float)options->beta2,
+        .w = update->parameters,
+        .m = update->first,
+        .v = update->second,
+        .g = update->gradients,
+        .decay = (float)(1 - update->lr * o->weight_decay),
+        .fresh1 = (float)(1 - o->beta1),
+        .fresh2 = (float)(1 - o->beta2),
+        .beta2 = (float)o->beta2,
         .root2 = (float)sqrt(correction2),
-        .eps = (float)options->eps,
-        .rate = (float)(options->lr / correction1),
+        .eps = (float)o->eps,
+        .rate = (float)(update->lr / correction1),
     };
-    return update(stream, WEIR__NET_KERNEL_adamw, &call, verdict, spans, count);
+    return update_all(spans, update, WEIR__NET_KERNEL_adamw, &call);
 }
 
-int weir__cuda_sgd(struct weir_stream *stream, const struct weir__sgd_step *options,
-                   const struct weir_verdict *verdict, const struct weir__cuda_span *spans,
-                   uint32_t count, float *parameters, const float *gradients, float *momentum) {
-    assert(momentum != NULL || options->momentum == 0);
+static int sgd(const struct weir__spans *spans, const struct weir__update *update) {
+    const struct weir_optimizer *o = update->optimizer;
+    assert(update->first != NULL || o->momentum == 0 || spans->count == 0);
     struct weir__cuda_sgd call = {
-        .w = parameters,
-        .m = options->momentum != 0 ? momentum : NULL,
-        .g = gradients,
-        .decay = (float)options->weight_decay,
-        .lr = (float)options->lr,
-        .factor = (float)options->momentum,
-        .nesterov = options->nesterov,
-        .first = options->first,
+        .w = update->parameters,
+        .m = o->momentum != 0 ? update->first : NULL,
+        .g = update->gradients,
+        .decay = (float)o->weight_decay,
+        .lr = (float)update->lr,
+        .factor = (float)o->momentum,
+        .nesterov = o->nesterov,
+        .first = update->number == 1,
     };
-    return update(stream, WEIR__NET_KERNEL_sgd, &call, verdict, spans, count);
+    return update_all(spans, update, WEIR__NET_KERNEL_sgd, &call);
 }
+
+const struct weir__flat_calls weir__cuda_flat_f32 = {
+    .accumulate = accumulate,
+    .squares = squares,
+    .squares_workspace = squares_workspace,
+    .update = {[WEIR_OPTIMIZER_ADAMW] = adamw, [WEIR_OPTIMIZER_SGD] = sgd}};

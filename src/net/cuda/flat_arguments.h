@@ -13,7 +13,7 @@ enum {
 struct weir__cuda_flat_span {
     uint64_t first, count;
     uint32_t first_tile; /**< tiles of the spans before this one */
-    uint32_t mark;       /**< struct weir__cuda_span's result, or decays */
+    uint32_t mark;       /**< struct weir__span's result, or decays */
 };
 
 /** Spans of flat arrays, at least one; a launch has a block for each tile. */

@@ -5,14 +5,14 @@
 static int narrow(const struct weir__op_call *call) {
     uint64_t count = (uint64_t)(call->shape->rows * call->shape->width);
     if (call->shape->dtype == WEIR_F32)
-        return weir__cuda_move(call->stream, call->out[0], call->in[0], count * sizeof(float));
+        return weir__cuda_copy(call->stream, call->out[0], call->in[0], count * sizeof(float), 0);
     return weir__cuda_cast(call->stream, call->out[0], WEIR_BF16, call->in[0], WEIR_F32, count, 0);
 }
 
 static int widen(const struct weir__op_call *call) {
     uint64_t count = (uint64_t)(call->shape->rows * call->shape->width);
     if (call->shape->dtype == WEIR_F32)
-        return weir__cuda_move(call->stream, call->out[0], call->in[0], count * sizeof(float));
+        return weir__cuda_copy(call->stream, call->out[0], call->in[0], count * sizeof(float), 0);
     return weir__cuda_cast(call->stream, call->out[0], WEIR_F32, call->in[0], WEIR_BF16, count, 0);
 }
 
@@ -21,7 +21,7 @@ static const struct weir__kernel casts[WEIR__OP_COUNT] = {
     [WEIR__OP_widen] = {.run = widen, .library = "CUDA"},
 };
 
-const struct weir__kernel *weir__cuda_kernel_for(enum weir__op_code op, enum weir_dtype dtype) {
+static const struct weir__kernel *kernel(enum weir__op_code op, enum weir_dtype dtype) {
     static const struct weir__kernel *const families[] = {weir__cuda_pointwise,
                                                           weir__cuda_image,
                                                           weir__cuda_norm,
@@ -92,11 +92,24 @@ struct weir__cuda_divisor weir__cuda_divisor(uint32_t by) {
     return (struct weir__cuda_divisor){by, (uint32_t)((excess << 32) / by + 1), shift};
 }
 
-int weir__cuda_move(struct weir_stream *stream, void *to, const void *from, size_t bytes) {
-    return weir__cuda_copy(stream, to, from, bytes, 0);
+static int move(const struct weir__op_call *call) {
+    return weir__cuda_copy(call->stream, call->out[0], call->in[0], (size_t)call->shape->width, 0);
 }
 
-int weir__cuda_zero(struct weir_stream *stream, void *to, size_t bytes) {
-    static const unsigned char zero = 0;
-    return weir__cuda_fill(stream, to, &zero, 1, bytes);
+static int zero(const struct weir__op_call *call) {
+    static const unsigned char byte = 0;
+    return weir__cuda_fill(call->stream, call->out[0], &byte, 1, (size_t)call->shape->width);
 }
+
+static int attach(struct weir_stream *stream, uint32_t threads) {
+    (void)threads;
+    return weir__cuda_set_need(stream->device, &weir__net_kernel_set, NULL);
+}
+
+const struct weir__backend weir__backend_cuda = {.on_gpu = true,
+                                                 .fuses_sums = true,
+                                                 .kernel = kernel,
+                                                 .move = {.run = move, .library = ""},
+                                                 .zero = {.run = zero, .library = ""},
+                                                 .flat = {[WEIR_F32] = &weir__cuda_flat_f32},
+                                                 .attach = attach};

@@ -93,7 +93,7 @@ struct weir__graph {
     uint32_t skip_count, skip_capacity;
     struct weir__accumulator *accumulators; /**< in layer order */
     uint32_t accumulator_count, accumulator_capacity;
-    bool cuda;    /**< the stage is on CUDA: what is fused there only, is */
+    bool fuses_sums; /**< as the stage's back end (net/backend.h) */
     bool layered; /**< slices take every layer's gradient of its input for a border's, so that the
                        input part and the weight part can be told apart layer by layer */
 };

@@ -20,12 +20,12 @@ struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_val
 }
 
 /* The gradient of x by its norm, which is added to what later readers of x gave: in one pass where
- * the stage is a GPU's. */
+ * the back end fuses sums. */
 static void contribute_input(struct weir_builder *builder, const struct weir__node *node,
                              struct weir_value *dy, struct weir_value *x,
                              struct weir_value *weight) {
     struct weir_value *mean = node->out[1], *rstd = node->out[2];
-    if (builder->graph->cuda && x->grad != NULL) {
+    if (builder->graph->fuses_sums && x->grad != NULL) {
         struct weir__node *sum = WEIR__EMIT_LIKE(builder, add_layer_norm_grad_input, node, dy,
                                                  x->grad, x, mean, rstd, weight);
         x->grad = weir__output_like(builder, sum, x);

@@ -70,7 +70,7 @@ static int check_options(const struct weir_model *model, const struct weir_profi
         weir_faults_add(faults, "a model without layers has nothing to measure");
         return WEIR_ERR_ARGUMENT;
     }
-    enum weir__backend backend;
+    const struct weir__backend *backend;
     int status = weir__net_check(model, &options->net, faults);
     if (status != WEIR_OK) return status;
     if (!weir__profile_one_kind(&options->net, &backend, faults)) return WEIR_ERR_UNSUPPORTED;
@@ -80,7 +80,7 @@ static int check_options(const struct weir_model *model, const struct weir_profi
 /* ---- stamps ---- */
 
 static bool is_on_gpu(const struct measuring *m) {
-    return m->profile->backend == WEIR__BACKEND_CUDA;
+    return m->profile->backend->on_gpu;
 }
 
 /** Events' times are the host's to a microsecond: a later one may lie before an earlier one. */

@@ -11,8 +11,8 @@ struct weir__profile_state {
     struct weir_profile shown; /**< first */
     struct weir__pool pool;
     struct weir_layer_cost *layers;
-    enum weir__backend backend; /**< of all layers */
-    uint32_t *kernels;          /**< [layer] that F runs; weir__profile_bytes counts them */
+    const struct weir__backend *backend; /**< of all layers */
+    uint32_t *kernels; /**< [layer] that F runs; weir__profile_bytes counts them */
 };
 
 /** An empty profile for `layers` layers. */
@@ -25,8 +25,8 @@ int weir__profile_identity(struct weir__profile_state *profile, const struct wei
                            const struct weir_net_options *options, bool timed);
 /** Whether all workers' devices are of one kind, `backend`; false: they are not, and `faults` says
  * that. */
-bool weir__profile_one_kind(const struct weir_net_options *options, enum weir__backend *backend,
-                            struct weir_faults *faults);
+bool weir__profile_one_kind(const struct weir_net_options *options,
+                            const struct weir__backend **backend, struct weir_faults *faults);
 /** Sets the optimizer's bytes. */
 void weir__profile_optimizer(struct weir__profile_state *profile,
                              const struct weir_optimizer *optimizer);

@@ -272,7 +272,8 @@ static int fill_skips(const struct graphs *graphs) {
 static int compile(struct graphs *graphs, const struct weir_model *model,
                    const struct weir_net_options *options, struct weir_faults *faults) {
     uint32_t *ones = weir__pool_take(graphs->pool, graphs->layers, sizeof *ones);
-    enum weir__backend *backends = weir__pool_take(graphs->pool, graphs->layers, sizeof *backends);
+    const struct weir__backend **backends =
+        weir__pool_take(graphs->pool, graphs->layers, sizeof *backends);
     if (ones == NULL || backends == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < graphs->layers; i++) ones[i] = 1;
     for (uint32_t i = 0; i < graphs->layers; i++) backends[i] = graphs->profile->backend;

@@ -17,7 +17,7 @@ struct roofs {
 static struct roofs roofs_of(const struct weir__profile_state *profile) {
     const struct weir_profile *shown = &profile->shown;
     double threads = shown->threads > 0 ? shown->threads : 1;
-    if (profile->backend != WEIR__BACKEND_CUDA)
+    if (!profile->backend->on_gpu)
         return (struct roofs){WEIR__ROOF_CPU_FLOPS * threads, WEIR__ROOF_CPU_BYTES, 1, 0};
     bool half = shown->dtype == WEIR_BF16;
     return (struct roofs){half ? WEIR__ROOF_GPU_BF16_FLOPS : WEIR__ROOF_GPU_F32_FLOPS,
@@ -70,8 +70,7 @@ int weir_profile_estimate(const struct weir_model *model, const struct weir_net_
     }
     for (uint32_t i = 0; i < model->layer_count; i++)
         estimate_layer(&own->layers[i], forward_of(own, i, &own->layers[i], made->rows, facts));
-    made->costs.task_seconds =
-        own->backend == WEIR__BACKEND_CUDA ? WEIR__ROOF_GPU_TASK : WEIR__ROOF_CPU_TASK;
+    made->costs.task_seconds = own->backend->on_gpu ? WEIR__ROOF_GPU_TASK : WEIR__ROOF_CPU_TASK;
     *profile = made;
     return WEIR_OK;
 }

@@ -115,8 +115,8 @@ static void name_gpu_libraries(struct weir_profile *shown) {
     }
 }
 
-bool weir__profile_one_kind(const struct weir_net_options *options, enum weir__backend *backend,
-                            struct weir_faults *faults) {
+bool weir__profile_one_kind(const struct weir_net_options *options,
+                            const struct weir__backend **backend, struct weir_faults *faults) {
     bool alike = weir__net_sole_backend(options, backend);
     if (!alike)
         weir_faults_add(faults,
@@ -130,7 +130,7 @@ int weir__profile_identity(struct weir__profile_state *profile, const struct wei
     struct weir_profile *shown = &profile->shown;
     int status = WEIR_OK;
     (void)weir__net_sole_backend(options, &profile->backend);
-    if (profile->backend != WEIR__BACKEND_CUDA) {
+    if (!profile->backend->on_gpu) {
         status = name_cpu(shown, options);
     } else {
         name_gpu(shown, options->pipe.devices[0]);
@@ -213,7 +213,7 @@ int weir_profile_fit(struct weir_profile *profile, const struct weir_model *mode
     expect_model(profile, want, model->layer_count, &own);
     expect_text("device", profile->device, want->device, &own);
     expect_text("machine", profile->machine, want->machine, &own);
-    if (wanted.backend == WEIR__BACKEND_CUDA) expect_gpus_alike(options, want->machine, &own);
+    if (wanted.backend->on_gpu) expect_gpus_alike(options, want->machine, &own);
     expect_text("version", profile->version, want->version, &own);
     expect_text("library", profile->libraries, want->libraries, &own);
     expect_text("dtype", weir_dtype_name(profile->dtype), weir_dtype_name(want->dtype), &own);

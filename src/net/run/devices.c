@@ -22,6 +22,13 @@ static bool is_gpu(const struct weir_pipe_options *options, uint32_t worker) {
            !weir__device_facts(options->devices[worker]).synchronous;
 }
 
+static const struct weir__backend *backend_of(const struct weir_net_options *options, bool gpu) {
+    static const struct weir__backend *const backends[2][2] = {
+        {&weir__backend_vector, &weir__backend_reference},
+        {&weir__backend_cuda, &weir__backend_cuda}};
+    return backends[gpu][options->reference];
+}
+
 uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t cores) {
     const struct weir_pipe_options *pipe = &options->pipe;
     uint32_t workers = pipe->workers > 0 ? pipe->workers : options->stages, gpus = 0;
@@ -73,7 +80,7 @@ static int find_workers(const struct weir_net_options *options, const bool *no_b
 
 static int look_up(const struct weir_model *model, const struct weir_net_options *options,
                    const uint32_t *balance, struct weir_faults *faults,
-                   enum weir__backend *backends) {
+                   const struct weir__backend **backends) {
     const struct weir_allocator *allocator = options->pipe.allocator;
     bool *no_backward = weir__acquire(allocator, options->stages, sizeof *no_backward);
     uint32_t *workers = weir__acquire(allocator, options->stages, sizeof *workers);
@@ -83,27 +90,26 @@ static int look_up(const struct weir_model *model, const struct weir_net_options
     if (status != WEIR_OK) goto out;
     if ((status = find_workers(options, no_backward, faults, workers)) != WEIR_OK) goto out;
     for (uint32_t s = 0; s < options->stages; s++)
-        if (is_gpu(&options->pipe, workers[s])) backends[s] = WEIR__BACKEND_CUDA;
+        backends[s] = backend_of(options, is_gpu(&options->pipe, workers[s]));
 out:
     weir__release(allocator, workers, options->stages, sizeof *workers);
     weir__release(allocator, no_backward, options->stages, sizeof *no_backward);
     return status;
 }
 
-bool weir__net_sole_backend(const struct weir_net_options *options, enum weir__backend *backend) {
+bool weir__net_sole_backend(const struct weir_net_options *options,
+                            const struct weir__backend **backend) {
     uint32_t gpus = 0, count = options->pipe.device_count;
     for (uint32_t w = 0; w < count; w++) gpus += is_gpu(&options->pipe, w);
-    *backend = options->reference ? WEIR__BACKEND_REFERENCE : WEIR__BACKEND_CPU;
-    if (gpus > 0) *backend = WEIR__BACKEND_CUDA;
+    *backend = backend_of(options, gpus > 0);
     return gpus == 0 || gpus == count;
 }
 
 int weir__net_backends(const struct weir_model *model, const struct weir_net_options *options,
                        const uint32_t *balance, struct weir_faults *faults,
-                       enum weir__backend *backends) {
-    enum weir__backend sole;
+                       const struct weir__backend **backends) {
+    const struct weir__backend *sole;
     bool alike = weir__net_sole_backend(options, &sole);
-    if (!alike) sole = options->reference ? WEIR__BACKEND_REFERENCE : WEIR__BACKEND_CPU;
     for (uint32_t s = 0; s < options->stages; s++) backends[s] = sole;
     bool sound =
         options->pipe.rows > 0 && options->pipe.chunks > 0; /* or the pipe says what is not */
@@ -112,10 +118,10 @@ int weir__net_backends(const struct weir_model *model, const struct weir_net_opt
 
 /* ---- dtypes ---- */
 
-int weir__net_check_dtype(enum weir_dtype dtype, const enum weir__backend *backends, uint32_t count,
-                          struct weir_faults *faults) {
+int weir__net_check_dtype(enum weir_dtype dtype, const struct weir__backend *const *backends,
+                          uint32_t count, struct weir_faults *faults) {
     uint32_t gpus = 0;
-    for (uint32_t s = 0; s < count; s++) gpus += backends[s] == WEIR__BACKEND_CUDA;
+    for (uint32_t s = 0; s < count; s++) gpus += backends[s]->on_gpu;
     if (dtype == WEIR_F64 && gpus > 0)
         weir_faults_add(faults, "--dtype f64 is the CPU's: use f32 or bf16 on a GPU, or "
                                 "--device cpu");
@@ -128,19 +134,20 @@ int weir__net_check_dtype(enum weir_dtype dtype, const enum weir__backend *backe
 
 /* ---- kernels and their libraries ---- */
 
-/** Told each kind of op that a stage's programs run; `kernel` is NULL where CUDA has none. */
+/** Told each kind of op that a stage's programs run; `kernel` is NULL where the back end has none.
+ */
 typedef void visit_fn(void *context, const struct weir__node *node,
                       const struct weir__kernel *kernel);
 
-static void visit_ops(const struct weir__slices *slices, enum weir_dtype dtype, visit_fn *visit,
-                      void *context) {
+static void visit_ops(const struct weir__slices *slices, const struct weir__backend *backend,
+                      enum weir_dtype dtype, visit_fn *visit, void *context) {
     bool seen[WEIR__OP_COUNT] = {false};
     for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++) {
         for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
             const struct weir__node *node = slices->graph->nodes[slices->nodes[kind][i]];
             if (seen[node->op]) continue;
             seen[node->op] = true;
-            visit(context, node, weir__kernel_for(node->op, dtype, WEIR__BACKEND_CUDA));
+            visit(context, node, backend->kernel(node->op, dtype));
         }
     }
 }
@@ -164,9 +171,9 @@ static void tell_missing(void *context, const struct weir__node *node,
 }
 
 int weir__net_check_kernels(const struct weir__network *network, const struct weir__slices *slices,
-                            enum weir__backend backend, struct weir_faults *faults) {
+                            const struct weir__backend *backend, struct weir_faults *faults) {
     struct missing missing = {network, faults, WEIR_OK};
-    if (backend == WEIR__BACKEND_CUDA) visit_ops(slices, network->dtype, tell_missing, &missing);
+    if (backend->on_gpu) visit_ops(slices, backend, network->dtype, tell_missing, &missing);
     return missing.status;
 }
 
@@ -184,8 +191,7 @@ int weir__net_check_libraries(const struct weir_net *net, struct weir_faults *fa
     bool used[WEIR__COUNT_OF(libraries)] = {false};
     int worst = WEIR_OK;
     for (uint32_t s = 0; s < net->network.stage_count; s++)
-        if (net->backends[s] == WEIR__BACKEND_CUDA)
-            visit_ops(&net->stages[s].slices, net->dtype, note_library, used);
+        visit_ops(&net->stages[s].slices, net->backends[s], net->dtype, note_library, used);
     for (size_t i = 0; i < WEIR__COUNT_OF(libraries); i++) {
         struct weir_error error = {0};
         int status = used[i] ? weir__cuda_library_check(libraries[i], &error) : WEIR_OK;
@@ -272,7 +278,7 @@ int weir__net_check_indices(const struct weir_net *net, const struct weir_net_ba
     for (uint32_t s = 0; s < net->network.stage_count; s++) {
         const struct weir__net_stage *stage = &net->stages[s];
         const struct weir__graph *graph = &stage->compiled->graph;
-        if (stage->plan.backend != WEIR__BACKEND_CUDA) continue;
+        if (!stage->plan.backend->on_gpu) continue;
         for (uint32_t i = 0; i < graph->forward_count; i++) {
             const struct weir__node *node = graph->nodes[i];
             struct indices indices;

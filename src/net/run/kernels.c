@@ -23,65 +23,49 @@ static void append(struct text *text, const char *format, ...) {
     if (more > 0) text->used += (size_t)more;
 }
 
-/** Ops by what runs them. */
-struct used {
-    bool ops[WEIR__OP_COUNT][WEIR__BACKEND_CUDA + 1];
-};
-
-static void note_used(const struct weir__slices *slices, enum weir__backend backend,
-                      struct used *used) {
+static void note_used(const struct weir_net *net, uint32_t s, const char *library, bool *used) {
+    const struct weir__slices *slices = &net->stages[s].slices;
     for (uint32_t kind = 0; kind < WEIR__PROGRAM_COUNT; kind++)
-        for (uint32_t i = 0; i < slices->node_counts[kind]; i++)
-            used->ops[slices->graph->nodes[slices->nodes[kind][i]]->op][backend] = true;
+        for (uint32_t i = 0; i < slices->node_counts[kind]; i++) {
+            enum weir__op_code op = slices->graph->nodes[slices->nodes[kind][i]]->op;
+            const struct weir__kernel *kernel = net->backends[s]->kernel(op, net->dtype);
+            used[op] |= kernel != NULL && strcmp(kernel->library, library) == 0;
+        }
 }
 
-static bool is_of(const struct weir_net *net, const struct used *used, uint32_t op,
-                  const char *library) {
-    for (uint32_t backend = 0; backend <= WEIR__BACKEND_CUDA; backend++) {
-        if (!used->ops[op][backend]) continue;
-        const struct weir__kernel *kernel =
-            weir__kernel_for((enum weir__op_code)op, net->dtype, (enum weir__backend)backend);
-        if (kernel != NULL && strcmp(kernel->library, library) == 0) return true;
-    }
-    return false;
-}
-
-static uint32_t list_library(const struct weir_net *net, const struct used *used,
-                             const char *library, struct text *text) {
+static uint32_t list_library(const struct weir_net *net, const char *library, struct text *text) {
+    bool used[WEIR__OP_COUNT] = {false};
     uint32_t count = 0;
+    for (uint32_t s = 0; s < net->network.stage_count; s++) note_used(net, s, library, used);
     for (uint32_t op = 0; op < WEIR__OP_COUNT; op++)
-        if (is_of(net, used, op, library))
+        if (used[op])
             append(text, "%s%s", count++ == 0 ? "" : ", ", weir__op_name((enum weir__op_code)op));
     if (count == 0) append(text, "none");
     return count;
 }
 
-static void list_gpu(const struct weir_net *net, const struct used *used, struct text *text) {
+static void list_gpu(const struct weir_net *net, struct text *text) {
     static const char *const libraries[] = {"cuBLASLt", "cuDNN", "CUDA"};
     for (size_t i = 0; i < WEIR__COUNT_OF(libraries); i++) {
         append(text, "%s: ", libraries[i]);
-        list_library(net, used, libraries[i], text);
+        list_library(net, libraries[i], text);
         append(text, "; ");
     }
 }
 
 uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacity) {
-    struct used used = {0};
     struct text out = {text, capacity, 0};
     bool gpu = false;
-    for (uint32_t s = 0; s < net->network.stage_count; s++) {
-        note_used(&net->stages[s].slices, net->stages[s].plan.backend, &used);
-        gpu |= net->stages[s].plan.backend == WEIR__BACKEND_CUDA;
-    }
-    if (gpu) list_gpu(net, &used, &out);
+    for (uint32_t s = 0; s < net->network.stage_count; s++) gpu |= net->backends[s]->on_gpu;
+    if (gpu) list_gpu(net, &out);
     const char *version = weir__onednn_version();
     if (version[0] != '\0') {
         append(&out, "oneDNN %s: ", version[0] == 'o' ? version + strlen("oneDNN ") : version);
-        list_library(net, &used, "oneDNN", &out);
+        list_library(net, "oneDNN", &out);
         append(&out, "; ");
     }
     append(&out, "vector: ");
-    list_library(net, &used, "vector", &out);
+    list_library(net, "vector", &out);
     append(&out, "; reference: ");
-    return list_library(net, &used, "reference", &out);
+    return list_library(net, "reference", &out);
 }

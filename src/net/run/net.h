@@ -42,10 +42,10 @@ struct weir__net_stage {
     struct weir_attachment at; /**< zero before attach */
     struct weir_optimizer optimizer;
     uint64_t seed;
-    bool last;                     /**< its output is the model's, which may not be asked for */
-    struct weir__timing *timing;   /**< NULL: nobody asks for times; set between steps */
-    struct weir__cuda_span *spans; /**< on a GPU: what learns here, first what has its own gradient
-                                        (stage_cuda.h) */
+    bool last;                   /**< its output is the model's, which may not be asked for */
+    struct weir__timing *timing; /**< NULL: nobody asks for times; set between steps */
+    const struct weir__flat_calls *flat; /**< the back end's, for parameters */
+    struct weir__span *spans; /**< what learns here: own parameters, then copies of others' */
     uint32_t span_count, own_count;
     size_t norm_workspace;
 };
@@ -63,20 +63,15 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
 uint32_t weir__optimizer_arrays(const struct weir_optimizer *optimizer);
 /** "exp_avg", "exp_avg_sq" or "momentum_buffer". */
 const char *weir__optimizer_array_name(const struct weir_optimizer *optimizer, uint32_t array);
-/** Updates one parameter; `arrays` as many as weir__optimizer_arrays says. */
-void weir__optimizer_update(const struct weir_optimizer *optimizer, enum weir_dtype dtype,
-                            bool reference, const struct weir_task *task, double lr,
-                            const struct weir__parameter_decl *info, void *parameter,
-                            const void *gradient, void *const *arrays);
 
 struct weir_net {
     const struct weir_allocator *allocator;
     const struct weir_model *model;
     struct weir__network network;
-    enum weir__backend *backends;   /**< per stage */
-    uint32_t *balance;              /**< layers per stage */
-    uint32_t cut_count;             /**< stages, as asked for: of these two lists */
-    struct weir__net_stage *stages; /**< in the network's pool, as the rest */
+    const struct weir__backend **backends; /**< per stage */
+    uint32_t *balance;                     /**< layers per stage */
+    uint32_t cut_count;                    /**< stages, as asked for: of these two lists */
+    struct weir__net_stage *stages;        /**< in the network's pool, as the rest */
     struct weir_optimizer optimizer;
     enum weir_dtype dtype;
     uint64_t seed;

@@ -73,7 +73,7 @@ static int bring_entries(struct entries *entries, const struct weir_net *net, bo
     for (uint32_t i = 0; i < entries->count; i++) {
         struct entry *entry = &entries->list[i];
         entry->data = entry->place;
-        if (net->stages[entry->parameter.stage].plan.backend != WEIR__BACKEND_CUDA) continue;
+        if (!net->stages[entry->parameter.stage].plan.backend->on_gpu) continue;
         size_t bytes = entry_bytes(entry);
         entry->data = weir__pool_take(&entries->pool, bytes, 1);
         if (entry->data == NULL) return WEIR_ERR_OUT_OF_MEMORY;

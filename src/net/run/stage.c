@@ -2,9 +2,7 @@
 /* A part of the layer list as a stage of the engine: its callbacks pick a program, point the bases
  * at the task's memory, and run it. */
 #include "device/device.h"
-#include "net/cuda/kernels.h"
 #include "net/run/net.h"
-#include "net/run/stage_cuda.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,19 +87,14 @@ static int measure(void *context, int64_t rows, struct weir_stage_bytes *bytes) 
 
 /* ---- life on the worker ---- */
 
-static bool is_on_gpu(const struct weir__net_stage *stage) {
-    return stage->plan.backend == WEIR__BACKEND_CUDA;
-}
-
 static int attach(void *context, const struct weir_attachment *attachment) {
     struct weir__net_stage *stage = context;
+    const struct weir__backend *backend = stage->plan.backend;
     bool on_gpu = !attachment->stream->device->calls->synchronous;
-    assert(on_gpu == is_on_gpu(stage)); /* devices.c has looked it up in the pipe's table */
-    if (on_gpu != is_on_gpu(stage)) return WEIR_ERR_CONFIG;
+    assert(on_gpu == backend->on_gpu); /* devices.c has looked it up in the pipe's table */
+    if (on_gpu != backend->on_gpu) return WEIR_ERR_CONFIG;
     stage->at = *attachment;
-    if (on_gpu) return weir__cuda_set_need(attachment->stream->device, &weir__net_kernel_set, NULL);
-    weir__kernel_threads(attachment->threads);
-    return WEIR_OK;
+    return backend->attach(attachment->stream, attachment->threads);
 }
 
 static int prepare(void *context, int64_t rows) {
@@ -110,8 +103,8 @@ static int prepare(void *context, int64_t rows) {
     if (instance == NULL) return WEIR_ERR_ROWS;
     if (instance->prepared) return WEIR_OK;
     uint32_t threads = stage->at.threads == 0 ? 1 : stage->at.threads;
-    struct weir_stream *stream = is_on_gpu(stage) ? stage->at.stream : NULL;
-    return weir__instance_prepare(instance, stage->compiled->graph.node_count, threads, stream);
+    return weir__instance_prepare(instance, stage->compiled->graph.node_count, threads,
+                                  stage->at.stream);
 }
 
 static void detach(void *context) {
@@ -178,7 +171,8 @@ static bool is_forward(enum weir_phase phase) {
 static bool zeroes_loss(const struct weir__net_stage *stage, const struct weir_task *task,
                         enum weir__program_kind kind) {
     bool written = stage->compiled->graph.loss != NULL && kind != WEIR__PROGRAM_INFER;
-    return is_forward(task->phase) && task->loss != NULL && !(written && is_on_gpu(stage));
+    return is_forward(task->phase) && task->loss != NULL &&
+           !(written && stage->plan.backend->on_gpu);
 }
 
 static int report(const struct weir__net_stage *stage, const struct weir_task *task, int status,
@@ -220,7 +214,7 @@ static int run(void *context, const struct weir_task *task) {
                                              .row_first = task->row_first,
                                              .loss_weight = task->loss_weight,
                                              .places = step == NULL ? NULL : &step->places,
-                                             .stream = is_on_gpu(stage) ? task->stream : NULL,
+                                             .stream = task->stream,
                                              .error = task->error}};
     int status = weir__program_run(program, &run, &failed);
     if (status != WEIR_OK && failed == NULL)
@@ -246,65 +240,73 @@ static const struct weir__parameter_decl *parameter_of(const struct weir__net_st
 
 /** Uses of a parameter are summed in layer order, once per update. Those that stages share are
  * summed by the first one's, from everywhere; what the others have stays as it is. */
-static void fold_uses(const struct weir__net_stage *stage, const struct weir_task *task) {
+static int fold_uses(const struct weir__net_stage *stage, const struct weir_task *task) {
     const struct weir__graph *graph = &stage->compiled->graph;
+    int status;
     for (uint32_t i = 0; i < graph->accumulator_count; i++) {
         const struct weir__accumulator *use = &graph->accumulators[i];
         const struct weir__parameter_decl *parameter = &stage->network->parameters[use->parameter];
         if (use->offset == parameter->offset || weir__parameter_is_shared(parameter)) continue;
-        weir__accumulate_values(stage->network->dtype, at(task->gradients, parameter->offset),
-                                at(task->gradients, use->offset), parameter->count);
+        status = stage->flat->accumulate(task->stream, at(task->gradients, parameter->offset),
+                                         at(task->gradients, use->offset), parameter->count);
+        if (status != WEIR_OK) return status;
     }
     for (uint32_t t = 0; t < task->tied_count; t++) {
         const struct weir__parameter_decl *parameter = &stage->network->parameters[stage->tied[t]];
         if (parameter->original != WEIR__NONE) continue;
-        for (uint32_t u = 1; u < task->tied[t].use_count; u++)
-            weir__accumulate_values(stage->network->dtype, task->tied[t].gradients[0],
-                                    task->tied[t].gradients[u], parameter->count);
-    }
-}
-
-static int norm(void *context, const struct weir_task *task) {
-    struct weir__net_stage *stage = context;
-    if (is_on_gpu(stage)) return weir__stage_norm_cuda(stage, task);
-    fold_uses(stage, task);
-    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
-        task->norm_squares[i] = 0;
-        if (parameter->frozen || parameter->original != WEIR__NONE) continue;
-        task->norm_squares[i] =
-            weir__square_sum(stage->network->dtype, at(task->gradients, parameter->offset),
-                             parameter->count, stage->plan.backend == WEIR__BACKEND_REFERENCE);
+        for (uint32_t u = 1; u < task->tied[t].use_count; u++) {
+            status = stage->flat->accumulate(task->stream, task->tied[t].gradients[0],
+                                             task->tied[t].gradients[u], parameter->count);
+            if (status != WEIR_OK) return status;
+        }
     }
     return WEIR_OK;
 }
 
-/** Where the whole gradient of the stage's parameter `number` lies. A copy's lies with its
- * original. */
-static const void *whole_gradient(const struct weir__net_stage *stage, const struct weir_task *task,
-                                  uint32_t number) {
-    assert(number - stage->compiled->parameter_first < stage->compiled->parameter_count);
-    const struct weir__parameter_decl *parameter = &stage->network->parameters[number];
-    for (uint32_t t = 0; parameter->original != WEIR__NONE && t < task->tied_count; t++)
-        if (stage->tied[t] == number) return task->tied[t].gradients[0];
-    return at(task->gradients, parameter->offset);
+static int norm(void *context, const struct weir_task *task) {
+    struct weir__net_stage *stage = context;
+    const struct weir__spans own = {stage->spans, stage->own_count, task->stream};
+    int status = fold_uses(stage, task);
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
+        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
+        bool counted = !parameter->frozen && parameter->original == WEIR__NONE;
+        if (!counted) task->norm_squares[i] = 0; /* a GPU may write the others by now */
+    }
+    return stage->flat->squares(&own, task->gradients, task->norm_squares, task->workspace);
+}
+
+/** Where gradients would begin for a copy's to lie at its span: they lie with the original. */
+static const void *gradients_of(const struct weir__net_stage *stage, const struct weir_task *task,
+                                const struct weir__span *copy) {
+    uint32_t number = stage->compiled->parameter_first + copy->result, t = 0;
+    while (t < task->tied_count && stage->tied[t] != number) t++;
+    assert(t < task->tied_count);
+    return (const void *)((uintptr_t)task->tied[t].gradients[0] -
+                          parameter_of(stage, copy->result)->offset);
 }
 
 static int update(void *context, const struct weir_task *task) {
     struct weir__net_stage *stage = context;
-    if (is_on_gpu(stage)) return weir__stage_update_cuda(stage, task);
     const struct weir__net_step_state *step = task->user;
-    size_t bytes = stage->compiled->trainable_bytes;
-    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
-        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
-        if (parameter->frozen) continue;
-        size_t offset = parameter->offset;
-        void *arrays[2] = {at(task->optimizer, offset), at(task->optimizer, bytes + offset)};
-        weir__optimizer_update(
-            &stage->optimizer, stage->network->dtype,
-            stage->plan.backend == WEIR__BACKEND_REFERENCE, task,
-            step == NULL ? stage->optimizer.lr : step->lr, parameter, at(task->parameters, offset),
-            whole_gradient(stage, task, stage->compiled->parameter_first + i), arrays);
+    struct weir__update update = {.optimizer = &stage->optimizer,
+                                  .lr = step == NULL ? stage->optimizer.lr : step->lr,
+                                  .number = task->update + 1,
+                                  .gradient_scale = task->gradient_scale,
+                                  .verdict = task->verdict,
+                                  .parameters = task->parameters,
+                                  .gradients = task->gradients,
+                                  .first = task->optimizer,
+                                  .second = at(task->optimizer, stage->compiled->trainable_bytes)};
+    struct weir__spans spans = {stage->spans, stage->own_count, task->stream};
+    if (stage->optimizer.kind == WEIR_OPTIMIZER_NONE) return WEIR_OK;
+    int status = stage->flat->update[stage->optimizer.kind](&spans, &update);
+    if (status != WEIR_OK) return status;
+    for (uint32_t i = stage->own_count; i < stage->span_count; i++) {
+        spans = (struct weir__spans){&stage->spans[i], 1, task->stream};
+        update.gradients = gradients_of(stage, task, spans.list);
+        status = stage->flat->update[stage->optimizer.kind](&spans, &update);
+        if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
@@ -322,6 +324,35 @@ static const struct weir_stage_calls calls = {.forward = run,
                                               .detach = detach};
 
 /* ---- describing ---- */
+
+/** Adds spans of the stage's own parameters, or of its copies. A copy's gradient and its sum of
+ * squares are the business of the stage that has the original. */
+static void add_spans(struct weir__net_stage *stage, bool copies) {
+    size_t bytes = weir_dtype_bytes(weir__exact_dtype(stage->network->dtype));
+    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
+        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
+        bool decays = !stage->optimizer.decay_matrices_only || parameter->rank >= 2;
+        if (parameter->frozen || (parameter->original != WEIR__NONE) != copies) continue;
+        assert(parameter->offset % bytes == 0);
+        stage->spans[stage->span_count++] =
+            (struct weir__span){parameter->offset / bytes, parameter->count, i, decays};
+    }
+}
+
+static int make_spans(struct weir__net_stage *stage, struct weir__network *network) {
+    uint32_t most = stage->compiled->parameter_count;
+    stage->flat = stage->plan.backend->flat[weir__exact_dtype(network->dtype)];
+    assert(stage->flat != NULL);
+    stage->spans = weir__pool_take(&network->pool, most, sizeof stage->spans[0]);
+    if (stage->spans == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    add_spans(stage, false);
+    stage->own_count = stage->span_count;
+    add_spans(stage, true);
+    const struct weir__spans own = {stage->spans, stage->own_count, NULL};
+    if (stage->flat->squares_workspace != NULL)
+        stage->norm_workspace = stage->flat->squares_workspace(&own);
+    return WEIR_OK;
+}
 
 int weir__stage_init(struct weir__net_stage *stage, struct weir__network *network, uint32_t index) {
     assert(index < network->stage_count && network->stages != NULL);
@@ -344,8 +375,7 @@ int weir__stage_init(struct weir__net_stage *stage, struct weir__network *networ
     stage->plan.parameter_first = compiled->parameter_first;
     stage->plan.discard = index == 0;
     stage->last = index + 1 == network->stage_count;
-    if (is_on_gpu(stage)) status = weir__stage_init_cuda(stage, network);
-    if (status != WEIR_OK) return status;
+    if ((status = make_spans(stage, network)) != WEIR_OK) return status;
     return weir__lasting_plan(&stage->plan, stage->plan.lasting, &stage->state_bytes);
 }
 
