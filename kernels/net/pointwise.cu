@@ -31,7 +31,7 @@ template <typename T> __device__ __forceinline__ void map_one(const struct weir_
     case WEIR__CUDA_MAP_SIGMOID:
         for_each<1, T>(call, [](float v, float) { return logistic<T>(v); });
         break;
-    default:
+    case WEIR__CUDA_MAP_TANH:
         for_each<1, T>(call,
                        [](float v, float) { return sizeof(T) == 2 ? tanh_fast(v) : tanhf(v); });
         break;
@@ -57,7 +57,9 @@ template <typename T> __device__ __forceinline__ void map_pair(const struct weir
     case WEIR__CUDA_MAP_SIGMOID_GRAD:
         for_each<2, T>(call, [](float d, float v) { return d * (1.0f - v) * v; });
         break;
-    default: for_each<2, T>(call, [](float d, float v) { return d * (1.0f - v * v); }); break;
+    case WEIR__CUDA_MAP_TANH_GRAD:
+        for_each<2, T>(call, [](float d, float v) { return d * (1.0f - v * v); });
+        break;
     }
 }
 

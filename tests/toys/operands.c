@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "toys/operands.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 /* Sizes in numbers: m = R*T, in_image = a micro-batch of `in` channels on the input's plane … */
 struct sizes {
     int64_t rows, m, in, out, weight, width, elements, table, qkv, lse, c;
@@ -170,21 +173,33 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
     return rows[shape->op];
 }
 
-static bool has_one_operand(enum weir__op_code op) {
-    switch (op) {
-    case WEIR__OP_gelu:
-    case WEIR__OP_relu:
-    case WEIR__OP_leaky_relu:
-    case WEIR__OP_silu:
-    case WEIR__OP_sigmoid:
-    case WEIR__OP_tanh:
-    case WEIR__OP_dropout:
-    case WEIR__OP_narrow:
-    case WEIR__OP_widen:
-    case WEIR__OP_copy: return true;
-    default: return false;
-    }
-}
+/** How many operands an op has that works on numbers one by one. */
+static const uint8_t elementwise[WEIR__OP_COUNT] = {
+    [WEIR__OP_gelu] = 1,
+    [WEIR__OP_relu] = 1,
+    [WEIR__OP_leaky_relu] = 1,
+    [WEIR__OP_silu] = 1,
+    [WEIR__OP_sigmoid] = 1,
+    [WEIR__OP_tanh] = 1,
+    [WEIR__OP_dropout] = 1,
+    [WEIR__OP_narrow] = 1,
+    [WEIR__OP_widen] = 1,
+    [WEIR__OP_copy] = 1,
+    [WEIR__OP_gelu_grad] = 2,
+    [WEIR__OP_relu_grad] = 2,
+    [WEIR__OP_leaky_relu_grad] = 2,
+    [WEIR__OP_silu_grad] = 2,
+    [WEIR__OP_sigmoid_grad] = 2,
+    [WEIR__OP_tanh_grad] = 2,
+    [WEIR__OP_dropout_add] = 2,
+    [WEIR__OP_add] = 2,
+    [WEIR__OP_mse] = 2,
+    [WEIR__OP_mse_grad] = 2,
+    [WEIR__OP_bce_with_logits] = 2,
+    [WEIR__OP_bce_with_logits_grad] = 2,
+    [WEIR__OP_custom] = 2,
+    [WEIR__OP_custom_grad] = 2,
+};
 
 void kernel_operands(const struct weir__op_shape *shape, struct operands *operands) {
     struct sizes n = sizes_of(shape);
@@ -192,10 +207,15 @@ void kernel_operands(const struct weir__op_shape *shape, struct operands *operan
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_windows(shape);
     if (operands->out[0].kind == OPERAND_NONE) *operands = operands_of_channels(shape);
     if (operands->out[0].kind != OPERAND_NONE) return;
+    if (elementwise[shape->op] == 0) {
+        fprintf(stderr, "%s has no operands: list it in tests/toys/operands.c\n",
+                weir__op_name(shape->op));
+        abort();
+    }
     bool loss = shape->op == WEIR__OP_mse || shape->op == WEIR__OP_bce_with_logits;
     *operands =
         (struct operands){.in = {REAL(n.elements), REAL(n.elements)}, .out = {REAL(n.elements)}};
-    if (has_one_operand(shape->op)) operands->in[1] = (struct operand)REAL(0);
+    if (elementwise[shape->op] == 1) operands->in[1] = (struct operand)REAL(0);
     if (loss) operands->out[0] = (struct operand)LOSS;
     operands->in[0].single = shape->op == WEIR__OP_narrow;
     operands->out[0].single = shape->op == WEIR__OP_widen;
