@@ -362,8 +362,8 @@ static void describe_skip(const struct weir__net_stage *stage, const struct weir
     const struct weir__graph_skip_use *from = &stage->compiled->graph.skips[index];
     const struct weir__skip *skip = &network->skips[from->skip];
     use->verb = from->verb;
-    use->name = skip->name;
-    use->name_space = skip->name_space;
+    use->name = skip->route.name;
+    use->name_space = skip->route.name_space;
     use->tensor = skip->tensor;
     use->kept = from->verb != WEIR_SKIP_STASH && stage->slices.skip_kept[index];
 }
