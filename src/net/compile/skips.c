@@ -50,13 +50,6 @@ int weir__model_check_skips(const struct weir_model *model, struct weir_faults *
     return status;
 }
 
-static uint32_t stage_of(const struct weir__network *network, uint32_t layer) {
-    const struct weir__stage_graph *stage = network->stages;
-    while (layer >= stage->layer_first + stage->layer_count) stage++;
-    assert(stage < network->stages + network->stage_count);
-    return (uint32_t)(stage - network->stages);
-}
-
 int weir__network_skips(struct weir__network *network, struct weir_faults *faults) {
     struct weir__pool *pool = &network->pool;
     struct weir__skip_layout layout;
@@ -69,11 +62,15 @@ int weir__network_skips(struct weir__network *network, struct weir_faults *fault
     if (network->skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     network->skip_count = layout.route_count;
     network->skip_of = layout.route_of;
-    for (uint32_t i = 0; i < layout.route_count; i++) {
-        const struct weir_skip_route *route = &layout.routes[i];
-        network->skips[i].route = *route;
-        network->skips[i].source_stage = stage_of(network, route->source);
-        network->skips[i].last_stage = stage_of(network, route->readers[route->reader_count - 1]);
+    for (uint32_t d = 0, stage = 0; d < network->skip_decl_count; d++) {
+        const struct weir__skip_decl *decl = &network->skip_decls[d];
+        const struct weir__stage_graph *stages = network->stages;
+        while (decl->owner >= stages[stage].layer_first + stages[stage].layer_count) stage++;
+        assert(stage < network->stage_count);
+        struct weir__skip *skip = &network->skips[layout.route_of[d]];
+        skip->route = layout.routes[layout.route_of[d]];
+        skip->last_stage = stage;
+        if (decl->use.verb == WEIR_SKIP_STASH) skip->source_stage = stage;
     }
     return WEIR_OK;
 }
