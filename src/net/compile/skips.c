@@ -123,7 +123,8 @@ void weir__skips_check_done(struct weir_builder *builder) {
 }
 
 static struct weir__graph_skip_use *add_use(struct weir_builder *builder,
-                                            const struct weir__skip *skip) {
+                                            const struct weir__skip *skip,
+                                            enum weir_skip_verb verb) {
     assert(skip >= builder->network->skips);
     struct weir__graph *graph = builder->graph;
     void *list = graph->skips;
@@ -133,7 +134,11 @@ static struct weir__graph_skip_use *add_use(struct weir_builder *builder,
     graph->skips = list;
     assert(graph->skip_count < graph->skip_capacity);
     struct weir__graph_skip_use *use = &graph->skips[graph->skip_count++];
-    *use = (struct weir__graph_skip_use){.skip = (uint32_t)(skip - builder->network->skips),
+    *use = (struct weir__graph_skip_use){.use = {.verb = verb,
+                                                 .name = skip->route.name,
+                                                 .name_space = skip->route.name_space,
+                                                 .tensor = skip->tensor},
+                                         .skip = (uint32_t)(skip - builder->network->skips),
                                          .later_readers = skip->last_stage > builder->stage};
     return use;
 }
@@ -150,10 +155,8 @@ void weir_stash(struct weir_builder *builder, const char *name_space, const char
     skip->tensor = weir_value_tensor(value);
     skip->value = value;
     if (skip->last_stage == builder->stage) return;
-    struct weir__graph_skip_use *use = add_use(builder, skip);
-    if (use == NULL) return;
-    use->verb = verb;
-    use->value = value;
+    struct weir__graph_skip_use *use = add_use(builder, skip, verb);
+    if (use != NULL) use->value = value;
 }
 
 /** This stage's use of a skip that an earlier stage stashed: one, however many layers read. */
@@ -162,11 +165,10 @@ static struct weir__graph_skip_use *arriving_use(struct weir_builder *builder,
     struct weir__graph *graph = builder->graph;
     assert(builder->stage > skip->source_stage);
     if (skip->reading_stage == builder->stage) return &graph->skips[skip->reading_use];
-    struct weir__graph_skip_use *use = add_use(builder, skip);
+    struct weir__graph_skip_use *use = add_use(builder, skip, WEIR_SKIP_READ);
     if (use == NULL) return NULL;
     skip->reading_stage = builder->stage;
     skip->reading_use = graph->skip_count - 1;
-    use->verb = WEIR_SKIP_READ;
     use->value = weir__graph_value(graph, WEIR__FROM_SKIP, graph->skip_count - 1, &skip->tensor);
     if (use->value == NULL)
         return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
@@ -185,6 +187,6 @@ struct weir_value *weir_read(struct weir_builder *builder, const char *name_spac
     if (skip->source_stage == builder->stage) return skip->value;
     struct weir__graph_skip_use *use = arriving_use(builder, skip);
     if (use == NULL) return NULL;
-    if (verb == WEIR_SKIP_POP) use->verb = verb;
+    if (verb == WEIR_SKIP_POP) use->use.verb = verb;
     return use->value;
 }
