@@ -288,6 +288,18 @@ struct weir_skip_use {
     bool kept;                 /**< read, pop: backward reads the value as well */
 };
 
+/** Where a skip goes: from stage to stages or, in a list of layers, from layer to layers. A skip
+ * that is used where it is stashed only, or is empty, has no route. */
+struct weir_skip_route {
+    uint32_t source;
+    uint32_t reader_count;
+    const uint32_t *readers; /**< ascending, all above `source`; those that read or pop */
+    uint64_t bytes;          /**< of one micro-batch */
+    bool differentiable;     /**< as many bytes of gradient come back */
+    const char *name_space;  /**< "" is the default */
+    const char *name;        /**< may be NULL where nobody is told */
+};
+
 /** What W reads of a split backward, where it lies: what is not in here is freed after I. Bit 63
  * stands for all above. */
 struct weir_weight_reads {

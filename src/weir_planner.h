@@ -63,23 +63,12 @@ struct weir_layer_cost {
                       time is counted there */
 };
 
-/** A skip from layer to layers. */
-struct weir_layer_skip {
-    const char *name_space; /**< "" is the default */
-    const char *name;
-    uint32_t source;         /**< the layer that stashes */
-    uint32_t reader_count;   /**< layers that read or pop */
-    const uint32_t *readers; /**< ascending, above `source` */
-    uint64_t bytes;          /**< of one micro-batch */
-    bool differentiable;     /**< as many bytes of gradient come back */
-};
-
 /** A list of layers, whoever's memory it is. */
 struct weir_layer_costs {
     uint32_t layer_count;
     const struct weir_layer_cost *layers;
     uint32_t skip_count;
-    const struct weir_layer_skip *skips; /**< ascending sources */
+    const struct weir_skip_route *skips; /**< of layers, all with names; ascending sources */
     double task_seconds;                 /**< what an action costs besides its layers */
     uint32_t optimizer_arrays;           /**< optimizer bytes per byte that learns */
 };
@@ -194,8 +183,7 @@ struct weir_stage_costs {
     uint32_t stage_count;
     const struct weir_stage_cost *list;
     uint32_t skip_count;
-    const struct weir_simulate_skip *skips; /**< that cross stages, in the layers' order */
-    const uint32_t *skip_of;                /**< [skip_count]: which of the layers' each is */
+    const struct weir_skip_route *skips; /**< of stages, in the layers' order */
 };
 
 /** Room for up to `stages` stages of these layers, whose memory must outlive it. The caller's:

@@ -63,17 +63,6 @@ struct weir_link_cost {
     double seconds_per_byte;
 };
 
-/** A skip between stages, as the portals carry it: straight from the source to each *worker* that
- * reads it, once. Its gradient goes from reader to reader in descending order, then to the source.
- * Empty and same-stage skips are left out. */
-struct weir_simulate_skip {
-    uint32_t source;
-    uint32_t reader_count;
-    const uint32_t *readers; /**< ascending stages, all above the source */
-    uint64_t bytes;          /**< of one micro-batch */
-    bool differentiable;
-};
-
 /** Everything is borrowed for the call only. Times are seconds, finite and not negative. */
 struct weir_simulate_options {
     size_t size;
@@ -93,8 +82,10 @@ struct weir_simulate_options {
     const uint64_t *border_bytes;       /**< [stage_count - 1], of one micro-batch; NULL: 0 */
     const bool *border_differentiable;  /**< [stage_count - 1]; NULL: all. The gradient is as large
                                              as the value */
+    /** As the portals carry them: straight from the source to each *worker* that reads, once. The
+     * gradient goes from reader to reader in descending order, then to the source. */
     uint32_t skip_count;
-    const struct weir_simulate_skip *skips;
+    const struct weir_skip_route *skips;
 
     bool recompute_late;     /**< R waits for the gradient too */
     const bool *no_backward; /**< [stage_count], or NULL: stages that the table has only F of */
@@ -298,7 +289,7 @@ struct weir_links_options {
     const bool *border_differentiable; /**< [stage_count - 1]; NULL: all */
     const bool *no_backward;           /**< [stage_count], or NULL */
     uint32_t skip_count;
-    const struct weir_simulate_skip *skips; /**< their bytes are not read */
+    const struct weir_skip_route *skips; /**< their bytes are not read */
     bool recompute_late;
 };
 #define WEIR_LINKS_OPTIONS_INIT                                                                    \

@@ -82,7 +82,7 @@ static void add_gradients(struct weir_planner *planner, const struct weir__shape
     for (uint32_t s = 0; s + 1 < costs->stage_count; s++)
         planner->lasting[shape->workers[s + 1]] += costs->list[s].border_gradient;
     for (uint32_t k = 0; k < costs->skip_count; k++) {
-        const struct weir_simulate_skip *skip = &costs->skips[k];
+        const struct weir_skip_route *skip = &costs->skips[k];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
             assert(skip->readers[r] > before);

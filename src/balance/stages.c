@@ -2,6 +2,7 @@
 /* From layers to stages. Sums go over the layers each time: lists are short, and the sums must not
  * depend on what was asked before. */
 #include "balance/balance.h"
+#include "skip/skip.h"
 
 #include <string.h>
 
@@ -10,8 +11,7 @@ struct stage_costs {
     const struct weir_layer_costs *layers;
     uint32_t capacity;
     struct weir_stage_cost *list;
-    struct weir_simulate_skip *skips;
-    uint32_t *skip_of;
+    struct weir_skip_route *skips;
     uint32_t *readers;  /* room for every skip's */
     uint32_t *stage_of; /* [layer] */
     /* for the simulator */
@@ -26,13 +26,8 @@ bool weir__layer_skips_are_valid(const struct weir_layer_costs *layers, size_t *
     *readers = 0;
     if (layers->skip_count > 0 && layers->skips == NULL) return false;
     for (uint32_t s = 0; s < layers->skip_count; s++) {
-        const struct weir_layer_skip *skip = &layers->skips[s];
-        uint32_t before = skip->source;
-        if (skip->reader_count > 0 && skip->readers == NULL) return false;
-        for (uint32_t r = 0; r < skip->reader_count; before = skip->readers[r++])
-            if (skip->readers[r] <= before || skip->readers[r] >= layers->layer_count) return false;
-        if (skip->source >= layers->layer_count) return false;
-        *readers += skip->reader_count;
+        if (!weir__skip_route_is_valid(&layers->skips[s], layers->layer_count)) return false;
+        *readers += layers->skips[s].reader_count;
     }
     return true;
 }
@@ -44,7 +39,6 @@ static bool take_room(struct stage_costs *costs, size_t readers) {
     uint32_t stages = costs->capacity;
     costs->list = weir__pool_take(pool, stages, sizeof costs->list[0]);
     costs->skips = weir__pool_take(pool, layers->skip_count, sizeof costs->skips[0]);
-    costs->skip_of = weir__pool_take(pool, layers->skip_count, sizeof(uint32_t));
     costs->readers = weir__pool_take(pool, readers, sizeof(uint32_t));
     costs->stage_of = weir__pool_take(pool, layers->layer_count, sizeof(uint32_t));
     costs->seconds = weir__pool_take(pool, stages, WEIR_KIND_COUNT * sizeof(double));
@@ -53,9 +47,9 @@ static bool take_room(struct stage_costs *costs, size_t readers) {
     costs->kept_bytes = weir__pool_take(pool, stages, sizeof(uint64_t));
     costs->differentiable = weir__pool_take(pool, stages, sizeof(bool));
     costs->no_backward = weir__pool_take(pool, stages, sizeof(bool));
-    return costs->list != NULL && costs->skips != NULL && costs->skip_of != NULL &&
-           costs->readers != NULL && costs->stage_of != NULL && costs->seconds != NULL &&
-           costs->border_bytes != NULL && costs->saved_bytes != NULL && costs->kept_bytes != NULL &&
+    return costs->list != NULL && costs->skips != NULL && costs->readers != NULL &&
+           costs->stage_of != NULL && costs->seconds != NULL && costs->border_bytes != NULL &&
+           costs->saved_bytes != NULL && costs->kept_bytes != NULL &&
            costs->differentiable != NULL && costs->no_backward != NULL;
 }
 
@@ -76,7 +70,6 @@ int weir_stage_costs_new(const struct weir_layer_costs *layers, uint32_t stages,
     }
     made->shown.list = made->list;
     made->shown.skips = made->skips;
-    made->shown.skip_of = made->skip_of;
     *costs = &made->shown;
     return WEIR_OK;
 }
@@ -142,7 +135,7 @@ static bool wants_gradient(const struct stage_costs *costs, const struct weir_st
     assert(stage->layer_count >= 1 && end <= layers->layer_count);
     bool wants = first > 0 && layers->layers[first - 1].border_gradient > 0;
     for (uint32_t s = 0; s < layers->skip_count && !wants; s++) {
-        const struct weir_layer_skip *skip = &layers->skips[s];
+        const struct weir_skip_route *skip = &layers->skips[s];
         if (!skip->differentiable || skip->source >= first) continue;
         for (uint32_t r = 0; r < skip->reader_count && !wants; r++)
             wants = skip->readers[r] >= first && skip->readers[r] < end;
@@ -176,23 +169,21 @@ static void fill_skips(struct stage_costs *costs) {
     uint32_t *readers = costs->readers;
     costs->shown.skip_count = 0;
     for (uint32_t s = 0; s < layers->skip_count; s++) {
-        const struct weir_layer_skip *from = &layers->skips[s];
-        uint32_t source = costs->stage_of[from->source], count = 0, before = source;
-        for (uint32_t r = 0; r < from->reader_count; r++) {
-            uint32_t stage = costs->stage_of[from->readers[r]];
+        struct weir_skip_route *to = &costs->skips[costs->shown.skip_count];
+        uint32_t source = costs->stage_of[layers->skips[s].source], before = source;
+        *to = layers->skips[s];
+        to->source = source;
+        to->reader_count = 0;
+        for (uint32_t r = 0; r < layers->skips[s].reader_count; r++) {
+            uint32_t stage = costs->stage_of[layers->skips[s].readers[r]];
             assert(stage >= before && stage < costs->shown.stage_count);
-            if (stage != before) readers[count++] = stage;
+            if (stage != before) readers[to->reader_count++] = stage;
             before = stage;
         }
-        if (count == 0) continue;
-        costs->skip_of[costs->shown.skip_count] = s;
-        costs->skips[costs->shown.skip_count++] =
-            (struct weir_simulate_skip){.source = source,
-                                        .reader_count = count,
-                                        .readers = readers,
-                                        .bytes = from->bytes,
-                                        .differentiable = from->differentiable};
-        readers += count;
+        if (to->reader_count == 0) continue;
+        costs->shown.skip_count++;
+        to->readers = readers;
+        readers += to->reader_count;
     }
 }
 

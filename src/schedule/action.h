@@ -47,14 +47,6 @@ struct weir__kind_facts {
 };
 extern const struct weir__kind_facts weir__kinds[WEIR_KIND_COUNT];
 
-/** One skip as the schedule sees it: from a stage to stages. */
-struct weir__flow_skip {
-    uint32_t source;
-    uint32_t reader_count;
-    const uint32_t *readers; /**< ascending stages, none the source */
-    bool differentiable;
-};
-
 /** A parameter that stages share: its owner's norm waits for the others' gradients. */
 struct weir__flow_tie {
     uint32_t owner;
@@ -69,7 +61,7 @@ struct weir__flow {
     const bool *border_differentiable; /**< [stage_count - 1], or NULL: all */
     const bool *no_backward;           /**< [stage_count], or NULL: none; only F (and U) of these */
     uint32_t skip_count;
-    const struct weir__flow_skip *skips;
+    const struct weir_skip_route *skips; /**< neither bytes nor names are read */
     uint32_t tie_count;
     const struct weir__flow_tie *ties;
     bool recompute_late;

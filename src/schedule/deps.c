@@ -49,7 +49,7 @@ static void place_feed(struct feeds *feeds, uint32_t from, uint32_t to) {
 
 static void each_value(const struct weir__flow *flow, struct feeds *feeds, hand_over_fn *visit) {
     for (uint32_t i = 0; i < flow->skip_count; i++) {
-        const struct weir__flow_skip *skip = &flow->skips[i];
+        const struct weir_skip_route *skip = &flow->skips[i];
         for (uint32_t r = 0; r < skip->reader_count; r++)
             visit(feeds, skip->source, skip->readers[r]);
     }
@@ -57,7 +57,7 @@ static void each_value(const struct weir__flow *flow, struct feeds *feeds, hand_
 
 static void each_gradient(const struct weir__flow *flow, struct feeds *feeds, hand_over_fn *visit) {
     for (uint32_t i = 0; i < flow->skip_count; i++) {
-        const struct weir__flow_skip *skip = &flow->skips[i];
+        const struct weir_skip_route *skip = &flow->skips[i];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++)
             visit(feeds, skip->readers[r], r == 0 ? skip->source : skip->readers[r - 1]);
     }

@@ -10,15 +10,14 @@
 #ifndef WEIR_SKIP_H
 #define WEIR_SKIP_H
 
-#include "base/base.h"
+#include "base/pool.h"
 
-/** One declared use. Texts are borrowed for the call. name_space NULL equals "". */
+#define WEIR__NO_ROUTE UINT32_MAX
+
+/** One declared use. Texts are borrowed. */
 struct weir__skip_decl {
     uint32_t owner;
-    enum weir_skip_verb verb;
-    const char *name_space;
-    const char *name;
-    bool empty;
+    struct weir_skip_use use;
 };
 
 /** Checks that stashes and their uses match (UPSTREAM SK-1…4, 7, 8's order): stashed but never read
@@ -31,48 +30,23 @@ struct weir__skip_decl {
 int weir__skip_verify(const struct weir__skip_decl *declarations, uint32_t count,
                       const char *(*owner_name)(void *context, uint32_t owner), void *context,
                       struct weir_faults *faults);
-
 /** The declarations' indexes into order[count], sorted by namespace, name, then position: the uses
  * of one skip stand together. In place, n log n. */
 void weir__skip_sort(const struct weir__skip_decl *declarations, uint32_t count, uint32_t *order);
-/** True if both are of one skip: equal texts, whoever holds them. */
-bool weir__skip_same(const struct weir__skip_decl *a, const struct weir__skip_decl *b);
 
-/** One skip's route, by stage. */
-struct weir__skip_route {
-    const char *name_space; /**< owned by the layout; "" is the default */
-    const char *name;
-    uint32_t source;         /**< stage that stashes */
-    uint32_t reader_count;   /**< stages other than the source that read or pop, each once */
-    const uint32_t *readers; /**< ascending */
-    bool empty;              /**< stashed as NULL: it has a route, but no portal and no copy */
+/** The routes of all skips, from owner to owners (torchgpipe's SkipLayout). */
+struct weir__skip_layout {
+    uint32_t route_count;
+    struct weir_skip_route *routes; /**< in the order of their stashes, so sources ascend. `bytes`
+                                         are not known yet; texts are the declarations' */
+    uint32_t *route_of;             /**< [declaration]: its skip's route, or WEIR__NO_ROUTE */
 };
 
-/** The routes of all skips, planned once (torchgpipe's SkipLayout). */
-struct weir__skip_layout;
-
-/** `stage_of_owner[owner]` says where each owner runs. Declarations must have passed verify. A skip
- * whose uses all stand in its source stage has no route. */
-int weir__skip_layout_new(const struct weir_allocator *allocator,
-                          const struct weir__skip_decl *declarations, uint32_t count,
-                          const uint32_t *stage_of_owner, uint32_t stage_count,
-                          struct weir__skip_layout **layout);
-void weir__skip_layout_destroy(struct weir__skip_layout *layout);
-/** All routes, sorted by source stage, then by first declaration. */
-uint32_t weir__skip_layout_count(const struct weir__skip_layout *layout);
-const struct weir__skip_route *weir__skip_layout_route(const struct weir__skip_layout *layout,
-                                                       uint32_t index);
-/** upstream's copy policy: indexes of the routes that arrive at `stage` with something to copy
- * (empty ones do not), sorted by source. Returns how many; *routes borrowed. */
-uint32_t weir__skip_layout_arriving(const struct weir__skip_layout *layout, uint32_t stage,
-                                    const uint32_t **routes);
-/** False for an unknown name, for a skip that stays within its stage, and for an empty one. */
-bool weir__skip_layout_requires_copy(const struct weir__skip_layout *layout, const char *name_space,
-                                     const char *name);
-/** The index of the route that the skip is to be copied over. WEIR_ERR_NOT_FOUND, naming the skip
- * in `error` (may be NULL), if it is no portal. */
-int weir__skip_layout_find(const struct weir__skip_layout *layout, const char *name_space,
-                           const char *name, struct weir_error *error, uint32_t *route);
+/** Of declarations that passed verify. Arrays are the pool's. WEIR_ERR_OUT_OF_MEMORY. */
+int weir__skip_layout_init(struct weir__skip_layout *layout, struct weir__pool *pool,
+                           const struct weir__skip_decl *declarations, uint32_t count);
+/** Whether source and readers are below `count`, and the readers ascend behind the source. */
+bool weir__skip_route_is_valid(const struct weir_skip_route *route, uint32_t count);
 
 /**
  * A portal: one skip of one micro-batch on its way to one reading worker. Life: uses left. Set full

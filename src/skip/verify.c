@@ -17,12 +17,8 @@ static const char *text_of(const char *text) {
 }
 
 static int compare_names(const struct weir__skip_decl *a, const struct weir__skip_decl *b) {
-    int order = strcmp(text_of(a->name_space), text_of(b->name_space));
-    return order != 0 ? order : strcmp(text_of(a->name), text_of(b->name));
-}
-
-bool weir__skip_same(const struct weir__skip_decl *a, const struct weir__skip_decl *b) {
-    return compare_names(a, b) == 0;
+    int order = strcmp(text_of(a->use.name_space), text_of(b->use.name_space));
+    return order != 0 ? order : strcmp(text_of(a->use.name), text_of(b->use.name));
 }
 
 static bool before(const struct weir__skip_decl *declarations, uint32_t a, uint32_t b) {
@@ -94,25 +90,25 @@ static const char *name_owner(const struct verifier *verifier, uint32_t owner, c
 }
 
 /* One line: the skip, what one owner did, and what it has to do with another's doing. */
-static void fault(struct verifier *verifier, const struct weir__skip_decl *use, const char *what,
+static void fault(struct verifier *verifier, const struct weir__skip_decl *decl, const char *what,
                   const struct weir__skip_decl *other, const char *advice) {
-    assert(use != NULL);
+    assert(decl != NULL);
     char owner[96], second[96];
-    name_owner(verifier, use->owner, owner);
+    name_owner(verifier, decl->owner, owner);
     if (other != NULL) {
         name_owner(verifier, other->owner, second);
         weir_faults_add(verifier->faults, "%s is %s by %s %s %s: %s", verifier->skip,
-                        verbs[use->verb], owner, what, second, advice);
+                        verbs[decl->use.verb], owner, what, second, advice);
     } else {
-        weir_faults_add(verifier->faults, "%s is %s by %s %s: %s", verifier->skip, verbs[use->verb],
-                        owner, what, advice);
+        weir_faults_add(verifier->faults, "%s is %s by %s %s: %s", verifier->skip,
+                        verbs[decl->use.verb], owner, what, advice);
     }
     verifier->count++;
 }
 
 static void name_skip(struct verifier *verifier) {
-    const struct weir__skip_decl *use = use_at(verifier, 0);
-    const char *name = text_of(use->name), *space = text_of(use->name_space);
+    const struct weir__skip_decl *decl = use_at(verifier, 0);
+    const char *name = text_of(decl->use.name), *space = text_of(decl->use.name_space);
     if (space[0] == 0) {
         snprintf(verifier->skip, sizeof verifier->skip, "skip '%.120s'", name);
     } else {
@@ -125,7 +121,7 @@ static void name_skip(struct verifier *verifier) {
 static const struct weir__skip_decl *first_of(const struct verifier *verifier,
                                               enum weir_skip_verb verb) {
     for (uint32_t i = 0; i < verifier->use_count; i++) {
-        if (use_at(verifier, i)->verb == verb) return use_at(verifier, i);
+        if (use_at(verifier, i)->use.verb == verb) return use_at(verifier, i);
     }
     return NULL;
 }
@@ -135,26 +131,26 @@ static void verify_once(struct verifier *verifier, enum weir_skip_verb verb, con
                         const char *advice) {
     const struct weir__skip_decl *first = first_of(verifier, verb);
     for (uint32_t i = 0; i < verifier->use_count; i++) {
-        const struct weir__skip_decl *use = use_at(verifier, i);
-        if (use->verb == verb && use != first) fault(verifier, use, twice, first, advice);
+        const struct weir__skip_decl *decl = use_at(verifier, i);
+        if (decl->use.verb == verb && decl != first) fault(verifier, decl, twice, first, advice);
     }
 }
 
 /* Every use against the stash that it belongs to, the first. */
-static void verify_use(struct verifier *verifier, const struct weir__skip_decl *use,
+static void verify_use(struct verifier *verifier, const struct weir__skip_decl *decl,
                        const struct weir__skip_decl *stash, const struct weir__skip_decl *pop) {
     if (stash == NULL) {
-        fault(verifier, use, "but never stashed", NULL,
+        fault(verifier, decl, "but never stashed", NULL,
               "stash it in an earlier one, or drop this use");
-    } else if (use->owner == stash->owner) {
-        fault(verifier, use, "and stashed by", stash,
+    } else if (decl->owner == stash->owner) {
+        fault(verifier, decl, "and stashed by", stash,
               "one that stashes a skip may not use it as well");
-    } else if (use < stash) {
-        fault(verifier, use, "before it is stashed by", stash,
+    } else if (decl < stash) {
+        fault(verifier, decl, "before it is stashed by", stash,
               "a skip can only be used later than its stash");
     }
-    if (use->verb == WEIR_SKIP_READ && pop != NULL && use > pop) {
-        fault(verifier, use, "after it is popped by", pop,
+    if (decl->use.verb == WEIR_SKIP_READ && pop != NULL && decl > pop) {
+        fault(verifier, decl, "after it is popped by", pop,
               "the pop is the last use: swap them, or make the pop a read");
     }
 }
@@ -170,10 +166,10 @@ static void verify_skip(struct verifier *verifier) {
     verify_once(verifier, WEIR_SKIP_POP, "and already popped by",
                 "a skip is popped once: make all uses but the last reads");
     for (uint32_t i = 0; i < verifier->use_count; i++) {
-        const struct weir__skip_decl *use = use_at(verifier, i);
-        if (use->verb != WEIR_SKIP_STASH) {
+        const struct weir__skip_decl *decl = use_at(verifier, i);
+        if (decl->use.verb != WEIR_SKIP_STASH) {
             used = true;
-            verify_use(verifier, use, stash, pop);
+            verify_use(verifier, decl, stash, pop);
         }
     }
     if (!used) {
@@ -197,8 +193,8 @@ int weir__skip_verify(const struct weir__skip_decl *declarations, uint32_t count
         verifier.uses = &order[begin];
         verifier.use_count = 1;
         while (begin + verifier.use_count < count &&
-               weir__skip_same(&declarations[order[begin]],
-                               &declarations[order[begin + verifier.use_count]]))
+               compare_names(&declarations[order[begin]],
+                             &declarations[order[begin + verifier.use_count]]) == 0)
             verifier.use_count++;
         verify_skip(&verifier);
     }

@@ -22,18 +22,17 @@ static int take_borders(const struct weir__setup *setup, int64_t rows, struct we
 
 static int take_skips(const struct weir__setup *setup, int64_t rows, struct weir__pool *pool,
                       struct weir_simulate_options *options) {
-    struct weir_simulate_skip *skips = weir__pool_take(pool, setup->route_count, sizeof *skips);
+    uint32_t count = setup->route_count;
+    struct weir_skip_route *skips = weir__pool_copy(pool, setup->routes, count, sizeof *skips);
     if (skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < setup->route_count; i++) {
-        const struct weir__flow_skip *skip = &setup->flow.skips[i];
+    for (uint32_t i = 0; i < count; i++) {
         size_t bytes;
-        int status = weir__tensor_bytes(&setup->routes[i].tensor, rows, &bytes);
+        int status = weir__tensor_bytes(&setup->route_tensors[i], rows, &bytes);
         if (status != WEIR_OK) return status;
-        skips[i] = (struct weir_simulate_skip){skip->source, skip->reader_count, skip->readers,
-                                               bytes, skip->differentiable};
+        skips[i].bytes = bytes;
     }
     options->skips = skips;
-    options->skip_count = setup->route_count;
+    options->skip_count = count;
     return WEIR_OK;
 }
 

@@ -35,7 +35,7 @@ void problem_fill(struct problem *problem, uint32_t layers) {
     if (layers < 4 || test_random_below(2) == 0) return;
     problem->readers[0] = 1 + (uint32_t)test_random_below(layers - 2);
     problem->readers[1] = layers - 1;
-    problem->skip = (struct weir_layer_skip){"", "s", 0, 2, problem->readers, 6400, true};
+    problem->skip = (struct weir_skip_route){0, 2, problem->readers, 6400, true, "", "s"};
     problem->costs.skip_count = 1;
 }
 

@@ -9,7 +9,7 @@ enum { PROBLEM_LAYERS_MOST = 256 };
 
 struct problem {
     struct weir_layer_cost layers[PROBLEM_LAYERS_MOST];
-    struct weir_layer_skip skip;
+    struct weir_skip_route skip;
     uint32_t readers[2];
     struct weir_layer_costs costs; /**< of the above, which must not move */
 };

@@ -315,8 +315,8 @@ static void test_long_lists_are_cut_in_few_steps(void) {
 /* ---- weights and stages ---- */
 
 static const uint32_t far_readers[] = {2, 3, 5}, near_readers[] = {2};
-static const struct weir_layer_skip two_skips[] = {{"", "far", 0, 3, far_readers, 100, true},
-                                                   {"n", "near", 1, 1, near_readers, 10, false}};
+static const struct weir_skip_route two_skips[] = {{0, 3, far_readers, 100, true, "", "far"},
+                                                   {1, 1, near_readers, 10, false, "n", "near"}};
 
 static struct weir_layer_costs six_layers(struct weir_layer_cost *layers) {
     for (uint32_t i = 0; i < 6; i++) {
@@ -447,7 +447,7 @@ static void test_a_skip_goes_to_each_stage_that_reads_it_once(void) {
     CHECK_OK(weir_stage_costs_new(&costs, 6, test_allocator(), &stages));
     CHECK_OK(weir_stage_costs_fill(stages, (const uint32_t[]){1, 3, 2}, 3));
     EXPECT_EQ_UINT(stages->skip_count, 1); /* "near" stays within the second */
-    EXPECT_EQ_UINT(stages->skip_of[0], 0);
+    EXPECT_EQ_STR(stages->skips[0].name, "far");
     EXPECT_EQ_UINT(stages->skips[0].source, 0);
     EXPECT_EQ_UINT(stages->skips[0].reader_count, 2);
     EXPECT_EQ_UINT(stages->skips[0].readers[0], 1);
@@ -513,7 +513,7 @@ static void test_wrong_partitions_leave_the_stages_alone(void) {
     EXPECT_EQ_UINT(stages->stage_count, 2);
     EXPECT_EQ_UINT(stages->list[0].layer_count, 4);
     weir_stage_costs_destroy(stages);
-    struct weir_layer_skip backwards = {"", "s", 3, 1, near_readers, 1, true};
+    struct weir_skip_route backwards = {3, 1, near_readers, 1, true, "", "s"};
     costs.skips = &backwards;
     costs.skip_count = 1;
     EXPECT_STATUS(weir_stage_costs_new(&costs, 2, test_allocator(), &stages), WEIR_ERR_ARGUMENT);
@@ -522,7 +522,7 @@ static void test_wrong_partitions_leave_the_stages_alone(void) {
 static void test_skips_without_their_list_are_refused(void) {
     struct weir_layer_cost layers[6];
     struct weir_layer_costs costs = six_layers(layers);
-    struct weir_layer_skip no_readers = {"", "s", 3, 1, NULL, 1, true};
+    struct weir_skip_route no_readers = {3, 1, NULL, 1, true, "", "s"};
     struct weir_balance_options options = WEIR_BALANCE_OPTIONS_INIT;
     struct weir_stage_costs *stages;
     double weights[6];

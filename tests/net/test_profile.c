@@ -473,7 +473,7 @@ static void test_skips_are_listed_with_their_bytes(void) {
     CHECK(profile != NULL);
     CHECK(profile->costs.skip_count >= 2);
     for (uint32_t s = 0; s < profile->costs.skip_count; s++) {
-        const struct weir_layer_skip *skip = &profile->costs.skips[s];
+        const struct weir_skip_route *skip = &profile->costs.skips[s];
         EXPECT(skip->differentiable && skip->reader_count == 1);
         EXPECT(skip->readers[0] > skip->source);
         EXPECT(s == 0 || skip->source > profile->costs.skips[s - 1].source);

@@ -34,7 +34,7 @@ static void check_equal(const struct weir_profile *a, const struct weir_profile 
     }
     if (!EXPECT(a->costs.skip_count == b->costs.skip_count)) return;
     for (uint32_t s = 0; s < a->costs.skip_count; s++) {
-        const struct weir_layer_skip *x = &a->costs.skips[s], *y = &b->costs.skips[s];
+        const struct weir_skip_route *x = &a->costs.skips[s], *y = &b->costs.skips[s];
         EXPECT(strcmp(x->name, y->name) == 0 && strcmp(x->name_space, y->name_space) == 0);
         EXPECT(x->source == y->source && x->readers[0] == y->readers[0] && x->bytes == y->bytes);
     }

@@ -63,7 +63,7 @@ static void need_inputs(struct slow *s, uint32_t a, const struct weir_action *ac
     uint32_t stage = action->stage, i = action->micro_batch;
     if (stage > 0) need(s, a, find(s, "F", stage - 1, i), border(s, stage - 1));
     for (uint32_t k = 0; k < s->options->skip_count; k++) {
-        const struct weir_simulate_skip *skip = &s->options->skips[k];
+        const struct weir_skip_route *skip = &s->options->skips[k];
         for (uint32_t r = 0; r < skip->reader_count; r++)
             if (skip->readers[r] == stage) need(s, a, find(s, "F", skip->source, i), skip->bytes);
     }
@@ -76,7 +76,7 @@ static void need_gradients(struct slow *s, uint32_t a, const struct weir_action 
         crosses = s->options->border_differentiable[stage];
     if (crosses) need(s, a, find(s, "BI", stage + 1, i), border(s, stage));
     for (uint32_t k = 0; k < s->options->skip_count; k++) {
-        const struct weir_simulate_skip *skip = &s->options->skips[k];
+        const struct weir_skip_route *skip = &s->options->skips[k];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t before = r == 0 ? skip->source : skip->readers[r - 1];
             if (before == stage) need(s, a, find(s, "BI", skip->readers[r], i), skip->bytes);
@@ -273,7 +273,7 @@ static bool differ(const struct slow *s, uint32_t a, uint32_t b) {
            row_of(s->table, (uint32_t)find(s, "F", b, 0));
 }
 
-static uint64_t skip_moves(const struct slow *s, const struct weir_simulate_skip *skip) {
+static uint64_t skip_moves(const struct slow *s, const struct weir_skip_route *skip) {
     bool has[SLOW_WORKERS_MAX] = {false};
     uint64_t moves = 0;
     has[row_of(s->table, (uint32_t)find(s, "F", skip->source, 0))] = true;

@@ -24,8 +24,7 @@ struct trial {
     uint64_t saved[STAGES_MAX], kept[STAGES_MAX], borders[STAGES_MAX];
     enum weir_checkpoint modes[STAGES_MAX];
     uint32_t readers[2][STAGES_MAX];
-    struct weir_simulate_skip skips[2];
-    struct weir__flow_skip flow_skips[2];
+    struct weir_skip_route skips[2];
 };
 
 static void begin_trial(struct trial *t, uint32_t stages, uint32_t workers,
@@ -383,8 +382,7 @@ static void draw_skips(struct trial *t) {
             }
         }
         bool differentiable = test_random_below(4) > 0;
-        t->skips[k] = (struct weir_simulate_skip){source, count, t->readers[k], 8, differentiable};
-        t->flow_skips[k] = (struct weir__flow_skip){source, count, t->readers[k], differentiable};
+        t->skips[k] = (struct weir_skip_route){source, count, t->readers[k], 8, differentiable};
     }
 }
 
@@ -452,7 +450,7 @@ static void expect_no_better_name(struct weir_simulator *simulator, const struct
 static void expect_sound(const struct trial *t, const struct weir_table *table) {
     struct weir__flow flow = {.stage_count = t->options.stages,
                               .skip_count = t->costs.skip_count,
-                              .skips = t->flow_skips,
+                              .skips = t->skips,
                               .recompute_late = t->costs.recompute_late};
     EXPECT_STATUS(weir__table_check_flow(table, &flow, test_allocator(), NULL), WEIR_OK);
     for (uint32_t a = 0; a < table->action_count; a++) {
@@ -594,7 +592,7 @@ static void test_what_cannot_be_is_refused_by_name(void) {
     t.costs.skip_count = 1;
     expect_refused(&t.options, WEIR_ERR_ARGUMENT, "skip_count is 1 but skips is NULL");
     t.costs.skips = t.skips;
-    t.skips[0] = (struct weir_simulate_skip){0, 1, beyond + 1, 8, true};
+    t.skips[0] = (struct weir_skip_route){0, 1, beyond + 1, 8, true};
     expect_refused(&t.options, WEIR_ERR_ARGUMENT, "skip 0: its readers must be stages");
     t.options.size = 4;
     expect_refused(&t.options, WEIR_ERR_ARGUMENT, "size");

@@ -136,7 +136,7 @@ static void test_sends_follow_and_receives_precede_their_actions(void) {
         struct weir__deps deps;
         struct weir__exchange program;
         uint32_t readers[] = {2, 3};
-        struct weir__flow_skip skip = {0, 2, readers, true};
+        struct weir_skip_route skip = {0, 2, readers, 0, true};
         struct weir__flow flow = {.stage_count = 4, .skip_count = 1, .skips = &skip};
         options.allocator = test_allocator();
         options.schedule = names[k % 5];
@@ -253,7 +253,7 @@ static void need(struct second *second, uint32_t action, uint32_t stage, const c
 static void need_inputs(struct second *second, uint32_t action, uint32_t stage) {
     if (stage > 0) need(second, action, stage - 1, "F", false);
     for (uint32_t k = 0; k < second->options->skip_count; k++) {
-        const struct weir_simulate_skip *skip = &second->options->skips[k];
+        const struct weir_skip_route *skip = &second->options->skips[k];
         for (uint32_t r = 0; r < skip->reader_count; r++) {
             if (skip->readers[r] == stage) need(second, action, skip->source, "F", true);
         }
@@ -263,7 +263,7 @@ static void need_inputs(struct second *second, uint32_t action, uint32_t stage) 
 static void need_gradients(struct second *second, uint32_t action, uint32_t stage) {
     if (stage + 1 < second->table->stage_count) need(second, action, stage + 1, "BI", false);
     for (uint32_t k = 0; k < second->options->skip_count; k++) {
-        const struct weir_simulate_skip *skip = &second->options->skips[k];
+        const struct weir_skip_route *skip = &second->options->skips[k];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];
             if (to == stage) need(second, action, skip->readers[r], "BI", true);
@@ -338,7 +338,7 @@ struct random_case {
     struct weir_table *table;
     struct weir_links_options options;
     uint32_t readers[2][STAGES];
-    struct weir_simulate_skip skips[2];
+    struct weir_skip_route skips[2];
 };
 
 static void draw_skips(struct random_case *c, uint32_t stages) {
@@ -352,7 +352,7 @@ static void draw_skips(struct random_case *c, uint32_t stages) {
             }
         }
         c->skips[k] =
-            (struct weir_simulate_skip){source, count, c->readers[k], 0, test_random_below(3) > 0};
+            (struct weir_skip_route){source, count, c->readers[k], 0, test_random_below(3) > 0};
     }
 }
 
@@ -422,7 +422,7 @@ static void test_what_cannot_be_is_refused(void) {
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct weir_table *table = parse("0F0,0B0\n1F0,1B0");
     uint32_t reader = 0;
-    struct weir_simulate_skip skip = {0, 1, &reader, 0, true};
+    struct weir_skip_route skip = {0, 1, &reader, 0, true};
     CHECK_HELPERS();
     faults.allocator = options.allocator = test_allocator();
     EXPECT_STATUS(weir_table_check_links(NULL, &options, NULL), WEIR_ERR_ARGUMENT);

@@ -17,7 +17,7 @@ struct configuration {
     enum weir_checkpoint modes[STAGES];
     bool no_backward[STAGES], borders[STAGES];
     struct weir__flow flow;
-    struct weir__flow_skip skips[SKIPS];
+    struct weir_skip_route skips[SKIPS];
     uint32_t readers[SKIPS][STAGES];
 };
 
@@ -29,7 +29,7 @@ static void random_skips(struct configuration *c) {
     uint32_t stages = c->options.stages;
     c->flow.skips = c->skips;
     while (stages > 1 && c->flow.skip_count < SKIPS && below(3) > 0) {
-        struct weir__flow_skip *skip = &c->skips[c->flow.skip_count];
+        struct weir_skip_route *skip = &c->skips[c->flow.skip_count];
         uint32_t *readers = c->readers[c->flow.skip_count++];
         skip->source = below(stages - 1);
         skip->readers = readers;
@@ -92,7 +92,7 @@ static double sent(const struct timing *t, uint32_t s, uint32_t i) {
 static double inputs_ready(const struct timing *t, uint32_t s, uint32_t i) {
     double ready = s > 0 ? t->end[t->at[s - 1][i][WEIR_KIND_F]] : 0;
     for (uint32_t k = 0; k < t->flow->skip_count; k++) {
-        const struct weir__flow_skip *skip = &t->flow->skips[k];
+        const struct weir_skip_route *skip = &t->flow->skips[k];
         for (uint32_t r = 0; r < skip->reader_count; r++) {
             double end = t->end[t->at[skip->source][i][WEIR_KIND_F]];
             if (skip->readers[r] == s && end > ready) ready = end;
@@ -107,7 +107,7 @@ static double gradients_ready(const struct timing *t, uint32_t s, uint32_t i) {
                   (flow->border_differentiable == NULL || flow->border_differentiable[s]);
     double ready = border ? sent(t, s + 1, i) : 0;
     for (uint32_t k = 0; k < flow->skip_count; k++) {
-        const struct weir__flow_skip *skip = &flow->skips[k];
+        const struct weir_skip_route *skip = &flow->skips[k];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];
             double end = to == s ? sent(t, skip->readers[r], i) : 0;

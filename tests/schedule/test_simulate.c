@@ -140,7 +140,7 @@ static void test_smaller_micro_batches_take_less_time(void) {
 /* ---- what skips move ---- */
 
 /* How many values of skips go to another worker per micro-batch. */
-static uint32_t skip_copies(const struct weir_table *table, const struct weir_simulate_skip *skips,
+static uint32_t skip_copies(const struct weir_table *table, const struct weir_skip_route *skips,
                             uint32_t count, uint64_t *moved) {
     struct weir_simulator *simulator = simulator_new();
     struct weir_simulate_options options = options_of(table);
@@ -162,10 +162,10 @@ static void test_many_reader_skips_cross_once_per_worker(void) {
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         uint32_t stages = cases[c].workers * cases[c].each, naive = 0;
         uint32_t readers[8][32];
-        struct weir_simulate_skip skips[8];
+        struct weir_skip_route skips[8];
         for (uint32_t b = 0; b < 8; b++) {
             uint32_t source = (b + 1) * (stages / 8) - 1; /* where the block ends */
-            skips[b] = (struct weir_simulate_skip){.source = source, .readers = readers[b]};
+            skips[b] = (struct weir_skip_route){.source = source, .readers = readers[b]};
             for (uint32_t s = source + 1; s < stages; s++) readers[b][skips[b].reader_count++] = s;
             naive += stages - 1 - source;
         }
@@ -198,12 +198,12 @@ static struct weir_table *placed(const uint32_t *worker_of, uint32_t stages, uin
 /* A U-Net of 32 layers with 16 skips, layer i to layer 31 - i, over 4 workers of two stages. */
 static void test_a_unet_folded_in_a_v_needs_no_portal_between_workers(void) {
     static const uint32_t loop[] = {0, 1, 2, 3, 0, 1, 2, 3}, fold[] = {0, 1, 2, 3, 3, 2, 1, 0};
-    struct weir_simulate_skip skips[16];
+    struct weir_skip_route skips[16];
     uint32_t readers[16];
     uint64_t moved[2];
     for (uint32_t i = 0; i < 16; i++) {
         readers[i] = (31 - i) / 4;
-        skips[i] = (struct weir_simulate_skip){i / 4, 1, &readers[i], 100, true};
+        skips[i] = (struct weir_skip_route){i / 4, 1, &readers[i], 100, true};
     }
     struct weir_table *loop_table = placed(loop, 8, 4), *fold_table = placed(fold, 8, 4);
     uint32_t in_loop = skip_copies(loop_table, skips, 16, &moved[0]);
@@ -226,7 +226,7 @@ static void test_costs_that_cannot_be_are_named(void) {
     struct weir_simulator *simulator = simulator_new();
     struct weir_table *table = table_of("1f1b", 3, 0, 4);
     struct weir_simulate_options options = options_of(table);
-    struct weir_simulate_skip skip = {0, 2, wrong, 1, true};
+    struct weir_skip_route skip = {0, 2, wrong, 1, true};
     struct weir_faults faults = {.allocator = test_allocator()};
     struct weir_prediction prediction;
     options.kind_seconds[WEIR_KIND_F] = -1.0;

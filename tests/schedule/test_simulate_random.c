@@ -27,7 +27,7 @@ struct trial {
     double seconds[STAGES * WEIR_KIND_COUNT];
     uint64_t border_bytes[STAGES], saved[STAGES], kept[STAGES];
     uint32_t readers[SKIPS][STAGES];
-    struct weir_simulate_skip skips[SKIPS];
+    struct weir_skip_route skips[SKIPS];
     struct weir_link_cost links[WORKERS * WORKERS];
     uint32_t order_begin[ACTIONS + 1], order_from[ACTIONS];
     struct weir_simulate_options options;
@@ -122,11 +122,11 @@ static void random_skips(struct trial *t) {
     uint32_t stages = t->table.stage_count;
     while (stages > 1 && o->skip_count < SKIPS && below(3) > 0) {
         uint32_t k = o->skip_count++;
-        struct weir_simulate_skip *skip = &t->skips[k];
-        *skip = (struct weir_simulate_skip){.source = below(stages - 1),
-                                            .readers = t->readers[k],
-                                            .bytes = below(5),
-                                            .differentiable = below(3) > 0};
+        struct weir_skip_route *skip = &t->skips[k];
+        *skip = (struct weir_skip_route){.source = below(stages - 1),
+                                         .readers = t->readers[k],
+                                         .bytes = below(5),
+                                         .differentiable = below(3) > 0};
         for (uint32_t s = skip->source + 1; s < stages; s++)
             if (below(2) == 0 || (s + 1 == stages && skip->reader_count == 0))
                 t->readers[k][skip->reader_count++] = s;

@@ -24,8 +24,7 @@ struct trial {
     enum weir_checkpoint modes[STAGES];
     bool no_backward[STAGES];
     uint32_t readers[SKIPS][STAGES];
-    struct weir__flow_skip flow_skips[SKIPS];
-    struct weir_simulate_skip skips[SKIPS];
+    struct weir_skip_route skips[SKIPS];
     struct weir__flow flow;
     double seconds[STAGES * WEIR_KIND_COUNT];
     struct weir_simulate_options options;
@@ -64,12 +63,11 @@ static void random_skips(struct trial *t) {
         for (uint32_t s = source + 1; s < stages; s++)
             if (below(2) == 0 || (s + 1 == stages && count == 0)) t->readers[k][count++] = s;
         bool differentiable = !t->no_backward[source] && below(3) > 0;
-        t->flow_skips[k] = (struct weir__flow_skip){source, count, t->readers[k], differentiable};
         t->skips[k] =
-            (struct weir_simulate_skip){source, count, t->readers[k], below(9), differentiable};
+            (struct weir_skip_route){source, count, t->readers[k], below(9), differentiable};
     }
     t->flow.stage_count = stages;
-    t->flow.skips = t->flow_skips;
+    t->flow.skips = t->skips;
     t->flow.no_backward = t->no_backward;
     t->flow.recompute_late = t->asked.recompute_late;
 }

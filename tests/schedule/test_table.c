@@ -81,7 +81,7 @@ static void test_neighbours_wait_for_each_other(void) {
 
 static void test_late_recompute_waits_for_the_gradient(void) {
     static const uint32_t readers[] = {2};
-    static const struct weir__flow_skip skip = {0, 1, readers, true};
+    static const struct weir_skip_route skip = {0, 1, readers, 0, true};
     struct weir_table *table = table_of("0F0,0R0,0B0\n1F0,1R0,1B0\n2F0,2R0,2B0\n");
     struct weir__flow flow = {
         .stage_count = 3, .skip_count = 1, .skips = &skip, .recompute_late = true};
@@ -105,7 +105,7 @@ static void test_no_gradient_crosses_an_integer_border(void) {
 
 static void test_running_sums_go_from_reader_to_reader(void) {
     static const uint32_t readers[] = {1, 2, 3};
-    static const struct weir__flow_skip skip = {0, 3, readers, true};
+    static const struct weir_skip_route skip = {0, 3, readers, 0, true};
     struct weir_table *table = table_of("0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3B0\n");
     struct weir__flow flow = {.stage_count = 4, .skip_count = 1, .skips = &skip};
     CHECK(table != NULL);
@@ -119,8 +119,8 @@ static void test_running_sums_go_from_reader_to_reader(void) {
 
 static void test_skip_gradient_returns_straight_to_its_source(void) {
     static const uint32_t far[] = {3}, near[] = {2};
-    static const struct weir__flow_skip skips[] = {
-        {0, 1, far, true}, {0, 1, far, true}, {1, 1, near, false}};
+    static const struct weir_skip_route skips[] = {
+        {0, 1, far, 0, true}, {0, 1, far, 0, true}, {1, 1, near, 0, false}};
     struct weir_table *table = table_of("0F0,0B0\n1F0,1B0\n2F0,2B0\n3F0,3R0,3B0\n");
     struct weir__flow flow = {.stage_count = 4, .skip_count = 3, .skips = skips};
     CHECK(table != NULL);
@@ -390,7 +390,7 @@ static void test_a_flow_of_other_stages_is_refused(void) {
 
 static void test_lack_of_memory_is_reported(void) {
     static const uint32_t readers[] = {1};
-    static const struct weir__flow_skip skip = {0, 1, readers, true};
+    static const struct weir_skip_route skip = {0, 1, readers, 0, true};
     struct weir_table *good = table_of("0F0,0B0\n1F0,1B0\n");
     struct weir_table *bad = table_of("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
     struct weir__flow flow = {.stage_count = 2, .skip_count = 1, .skips = &skip};

@@ -28,7 +28,7 @@ struct case_flow {
     struct weir__flow flow;
     bool borders[STAGES];
     uint32_t readers[3][STAGES];
-    struct weir__flow_skip skips[3];
+    struct weir_skip_route skips[3];
 };
 
 /* ---- random cases ---- */
@@ -44,7 +44,7 @@ static void random_flow(struct case_flow *flow, uint32_t stages) {
     flow->flow.skips = flow->skips;
     while (stages > 1 && flow->flow.skip_count < 3 && test_random_below(2) == 0) {
         uint32_t k = flow->flow.skip_count++;
-        struct weir__flow_skip *skip = &flow->skips[k];
+        struct weir_skip_route *skip = &flow->skips[k];
         skip->source = (uint32_t)test_random_below(stages - 1);
         skip->readers = flow->readers[k];
         skip->differentiable = test_random_below(3) > 0;
@@ -208,7 +208,7 @@ static bool gradient_is_there(const struct judge *judge, uint32_t stage, uint32_
 static bool inputs_are_there(const struct judge *judge, uint32_t stage, uint32_t micro_batch) {
     if (stage > 0 && !has_run(judge, stage - 1, micro_batch, WEIR_KIND_F)) return false;
     for (uint32_t k = 0; k < judge->flow->skip_count; k++) {
-        const struct weir__flow_skip *skip = &judge->flow->skips[k];
+        const struct weir_skip_route *skip = &judge->flow->skips[k];
         for (uint32_t r = 0; r < skip->reader_count; r++) {
             if (skip->readers[r] == stage &&
                 !has_run(judge, skip->source, micro_batch, WEIR_KIND_F)) {
@@ -225,7 +225,7 @@ static bool gradients_are_there(const struct judge *judge, uint32_t stage, uint3
                    (flow->border_differentiable == NULL || flow->border_differentiable[stage]);
     if (crosses && !gradient_is_there(judge, stage + 1, micro_batch)) return false;
     for (uint32_t k = 0; k < flow->skip_count; k++) {
-        const struct weir__flow_skip *skip = &flow->skips[k];
+        const struct weir_skip_route *skip = &flow->skips[k];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t taker = r == 0 ? skip->source : skip->readers[r - 1];
             if (taker == stage && !gradient_is_there(judge, skip->readers[r], micro_batch)) {

@@ -69,7 +69,7 @@ int weir__differentiate(struct weir_builder *builder) {
         visit(builder, graph->nodes[i]);
     if (graph->inputs[0]->requires_grad) graph->input_grad = graph->inputs[0]->grad;
     for (uint32_t i = 0; i < graph->skip_count; i++)
-        if (graph->skips[i].verb != WEIR_SKIP_STASH)
+        if (graph->skips[i].use.verb != WEIR_SKIP_STASH)
             graph->skips[i].grad_out = graph->skips[i].value->grad;
     order_accumulators(graph);
     return builder->status;

@@ -9,7 +9,6 @@
 
 #include "net/backend.h"
 #include "net/model/network.h"
-#include "skip/skip.h"
 
 struct weir__compile_options {
     enum weir_dtype dtype;
@@ -31,8 +30,6 @@ int weir__network_init(struct weir__network *network, const struct weir_allocato
                        struct weir_faults *faults);
 void weir__network_clean_up(struct weir__network *network);
 
-/** The layer's declaration of its type's `rule_index`-th skip. */
-struct weir__skip_decl weir__layer_skip_decl(const struct weir_layer *layer, uint32_t rule_index);
 /** Only verifies that the model's skips match: every fault is a line. */
 int weir__model_check_skips(const struct weir_model *model, struct weir_faults *faults);
 /** Collects the model's skips and verifies that they match. */

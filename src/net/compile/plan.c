@@ -244,7 +244,7 @@ static int deliver_outputs(struct planner *planner, struct weir__program *progra
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < graph->skip_count; i++) {
         struct weir_value *value = graph->skips[i].value;
-        if (graph->skips[i].verb != WEIR_SKIP_STASH) continue;
+        if (graph->skips[i].use.verb != WEIR_SKIP_STASH) continue;
         slot.base = WEIR__BASE_SKIP(i);
         if ((status = deliver(planner, program, value, value, slot)) != WEIR_OK) return status;
     }
@@ -259,7 +259,7 @@ static int deliver_gradients(struct planner *planner, struct weir__program *prog
         status = deliver(planner, program, graph->input_grad, graph->inputs[0], slot);
     for (uint32_t i = 0; status == WEIR_OK && i < graph->skip_count; i++) {
         const struct weir__graph_skip_use *skip = &graph->skips[i];
-        if (skip->verb == WEIR_SKIP_STASH || !skip->value->requires_grad) continue;
+        if (skip->use.verb == WEIR_SKIP_STASH || !skip->value->requires_grad) continue;
         slot.base = WEIR__BASE_SKIP_GRAD_OUT(i);
         status = deliver(planner, program, skip->grad_out, skip->value, slot);
     }

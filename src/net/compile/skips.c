@@ -9,51 +9,20 @@
 
 /* ---- over the whole list ---- */
 
-struct weir__skip_decl weir__layer_skip_decl(const struct weir_layer *layer, uint32_t rule_index) {
-    assert(rule_index < layer->type->skip_count);
+static struct weir__skip_decl declaration(const struct weir_layer *layer, uint32_t rule_index) {
     const struct weir_skip_rule *rule = &layer->type->skips[rule_index];
-    struct weir__skip_decl decl = {.owner = layer->index, .verb = rule->verb};
-    decl.name = weir_layer_text(layer, rule->name_key);
-    if (rule->name_space_key != NULL)
-        decl.name_space = weir_layer_text(layer, rule->name_space_key);
-    if (decl.name_space == NULL) decl.name_space = "";
-    return decl;
+    const char *space =
+        rule->name_space_key != NULL ? weir_layer_text(layer, rule->name_space_key) : NULL;
+    return (struct weir__skip_decl){layer->index,
+                                    {.verb = rule->verb,
+                                     .name = weir_layer_text(layer, rule->name_key),
+                                     .name_space = space != NULL ? space : ""}};
 }
 
 static const char *owner_name(void *context, uint32_t owner) {
     const struct weir_model *model = context;
     assert(owner < model->layer_count);
     return model->layers[owner]->label;
-}
-
-/** The network's skips in the order of their stashes, and which one each declaration is of: where
- * they are sorted, the uses of one skip stand together and begin with its stash. */
-static int number_skips(struct weir__network *network, const struct weir__skip_decl *decls,
-                        uint32_t count) {
-    uint32_t *order = weir__pool_take(&network->pool, count, sizeof order[0]);
-    network->skips = weir__pool_take(&network->pool, count, sizeof network->skips[0]);
-    network->skip_uses = weir__pool_take(&network->pool, count, sizeof network->skip_uses[0]);
-    if (order == NULL || network->skips == NULL || network->skip_uses == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < count; i++)
-        if (decls[i].verb == WEIR_SKIP_STASH) network->skip_uses[i] = network->skip_count++;
-    weir__skip_sort(decls, count, order);
-    for (uint32_t i = 0; i < count; i++)
-        if (decls[order[i]].verb != WEIR_SKIP_STASH)
-            network->skip_uses[order[i]] = network->skip_uses[order[i - 1]];
-    return WEIR_OK;
-}
-
-static void note_use(const struct weir__skip_decl *decl, uint32_t stage, struct weir__skip *skip) {
-    if (decl->verb == WEIR_SKIP_STASH) {
-        skip->name_space = decl->name_space;
-        skip->name = decl->name;
-        skip->source_layer = decl->owner;
-        skip->source_stage = stage;
-        return;
-    }
-    assert(stage >= skip->source_stage);
-    skip->last_stage = stage;
 }
 
 /** All declarations in layer order, verified. */
@@ -65,7 +34,7 @@ static int collect(const struct weir_model *model, struct weir__pool *pool,
     if (decls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < model->layer_count; i++)
         for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++)
-            decls[made++] = weir__layer_skip_decl(model->layers[i], k);
+            decls[made++] = declaration(model->layers[i], k);
     *list = decls;
     *count = made;
     return weir__skip_verify(decls, made, owner_name, (void *)model, faults);
@@ -81,31 +50,27 @@ int weir__model_check_skips(const struct weir_model *model, struct weir_faults *
     return status;
 }
 
-/** Where each layer's declarations begin. */
-static int number_uses(struct weir__network *network) {
-    const struct weir_model *model = network->model;
-    uint32_t *first = weir__pool_take(&network->pool, model->layer_count, sizeof first[0]);
-    if (first == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0, count = 0; i < model->layer_count; i++) {
-        first[i] = count;
-        count += model->layers[i]->type->skip_count;
-    }
-    network->skip_use_first = first;
-    return WEIR_OK;
-}
-
 int weir__network_skips(struct weir__network *network, struct weir_faults *faults) {
-    uint32_t count = 0;
-    struct weir__skip_decl *decls;
-    int status = collect(network->model, &network->pool, faults, &decls, &count);
+    struct weir__pool *pool = &network->pool;
+    struct weir__skip_layout layout;
+    int status =
+        collect(network->model, pool, faults, &network->skip_decls, &network->skip_decl_count);
     if (status != WEIR_OK) return status;
-    if ((status = number_uses(network)) != WEIR_OK) return status;
-    if ((status = number_skips(network, decls, count)) != WEIR_OK) return status;
-    for (uint32_t i = 0, stage = 0; i < count; i++) {
+    status = weir__skip_layout_init(&layout, pool, network->skip_decls, network->skip_decl_count);
+    if (status != WEIR_OK) return status;
+    network->skips = weir__pool_take(pool, layout.route_count, sizeof network->skips[0]);
+    if (network->skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    network->skip_count = layout.route_count;
+    network->skip_of = layout.route_of;
+    for (uint32_t d = 0, stage = 0; d < network->skip_decl_count; d++) {
+        const struct weir__skip_decl *decl = &network->skip_decls[d];
         const struct weir__stage_graph *stages = network->stages;
-        while (decls[i].owner >= stages[stage].layer_first + stages[stage].layer_count) stage++;
+        while (decl->owner >= stages[stage].layer_first + stages[stage].layer_count) stage++;
         assert(stage < network->stage_count);
-        note_use(&decls[i], stage, &network->skips[network->skip_uses[i]]);
+        struct weir__skip *skip = &network->skips[layout.route_of[d]];
+        skip->route = layout.routes[layout.route_of[d]];
+        skip->last_stage = stage;
+        if (decl->use.verb == WEIR_SKIP_STASH) skip->source_stage = stage;
     }
     return WEIR_OK;
 }
@@ -114,37 +79,52 @@ int weir__network_skips(struct weir__network *network, struct weir_faults *fault
 
 static const char *const verb_names[] = {"stash", "read", "pop"};
 
+/** The number of the present layer's first declaration: halves, for there may be many. */
+static uint32_t first_of(const struct weir_builder *builder) {
+    uint32_t low = 0, high = builder->network->skip_decl_count;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        if (builder->network->skip_decls[middle].owner < builder->layer_index)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /** The network's skip, if the present layer declares this use of it; marks the use as done. */
 static struct weir__skip *declared_skip(struct weir_builder *builder, bool stash,
                                         const char *name_space, const char *name,
                                         enum weir_skip_verb *verb) {
+    const struct weir__network *network = builder->network;
+    uint32_t first = first_of(builder);
     if (name_space == NULL) name_space = "";
     for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
-        struct weir__skip_decl decl = weir__layer_skip_decl(builder->layer, i);
-        if ((decl.verb == WEIR_SKIP_STASH) != stash) continue;
-        if (strcmp(decl.name, name) != 0 || strcmp(decl.name_space, name_space) != 0) continue;
+        const struct weir_skip_use *use = &network->skip_decls[first + i].use;
+        if ((use->verb == WEIR_SKIP_STASH) != stash) continue;
+        if (strcmp(use->name, name) != 0 || strcmp(use->name_space, name_space) != 0) continue;
         builder->skips_done |= (uint64_t)1 << i;
-        *verb = decl.verb;
-        const struct weir__network *network = builder->network;
-        return &network
-                    ->skips[network->skip_uses[network->skip_use_first[builder->layer_index] + i]];
+        *verb = use->verb;
+        return &network->skips[network->skip_of[first + i]];
     }
     return weir_builder_fail(builder, WEIR_ERR_SKIP, "it %s skip '%s' without declaring it",
                              stash ? "stashes" : "reads", name);
 }
 
 void weir__skips_check_done(struct weir_builder *builder) {
+    uint32_t first = first_of(builder);
     for (uint32_t i = 0; i < builder->layer->type->skip_count; i++) {
         if ((builder->skips_done >> i & 1) != 0) continue;
-        struct weir__skip_decl decl = weir__layer_skip_decl(builder->layer, i);
+        const struct weir_skip_use *use = &builder->network->skip_decls[first + i].use;
         weir_builder_fail(builder, WEIR_ERR_SKIP,
-                          "it declares a %s of skip '%s' and does not do it", verb_names[decl.verb],
-                          decl.name);
+                          "it declares a %s of skip '%s' and does not do it", verb_names[use->verb],
+                          use->name);
     }
 }
 
 static struct weir__graph_skip_use *add_use(struct weir_builder *builder,
-                                            const struct weir__skip *skip) {
+                                            const struct weir__skip *skip,
+                                            enum weir_skip_verb verb) {
     assert(skip >= builder->network->skips);
     struct weir__graph *graph = builder->graph;
     void *list = graph->skips;
@@ -154,7 +134,11 @@ static struct weir__graph_skip_use *add_use(struct weir_builder *builder,
     graph->skips = list;
     assert(graph->skip_count < graph->skip_capacity);
     struct weir__graph_skip_use *use = &graph->skips[graph->skip_count++];
-    *use = (struct weir__graph_skip_use){.skip = (uint32_t)(skip - builder->network->skips),
+    *use = (struct weir__graph_skip_use){.use = {.verb = verb,
+                                                 .name = skip->route.name,
+                                                 .name_space = skip->route.name_space,
+                                                 .tensor = skip->tensor},
+                                         .skip = (uint32_t)(skip - builder->network->skips),
                                          .later_readers = skip->last_stage > builder->stage};
     return use;
 }
@@ -171,10 +155,8 @@ void weir_stash(struct weir_builder *builder, const char *name_space, const char
     skip->tensor = weir_value_tensor(value);
     skip->value = value;
     if (skip->last_stage == builder->stage) return;
-    struct weir__graph_skip_use *use = add_use(builder, skip);
-    if (use == NULL) return;
-    use->verb = verb;
-    use->value = value;
+    struct weir__graph_skip_use *use = add_use(builder, skip, verb);
+    if (use != NULL) use->value = value;
 }
 
 /** This stage's use of a skip that an earlier stage stashed: one, however many layers read. */
@@ -183,11 +165,10 @@ static struct weir__graph_skip_use *arriving_use(struct weir_builder *builder,
     struct weir__graph *graph = builder->graph;
     assert(builder->stage > skip->source_stage);
     if (skip->reading_stage == builder->stage) return &graph->skips[skip->reading_use];
-    struct weir__graph_skip_use *use = add_use(builder, skip);
+    struct weir__graph_skip_use *use = add_use(builder, skip, WEIR_SKIP_READ);
     if (use == NULL) return NULL;
     skip->reading_stage = builder->stage;
     skip->reading_use = graph->skip_count - 1;
-    use->verb = WEIR_SKIP_READ;
     use->value = weir__graph_value(graph, WEIR__FROM_SKIP, graph->skip_count - 1, &skip->tensor);
     if (use->value == NULL)
         return weir_builder_fail(builder, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
@@ -206,6 +187,6 @@ struct weir_value *weir_read(struct weir_builder *builder, const char *name_spac
     if (skip->source_stage == builder->stage) return skip->value;
     struct weir__graph_skip_use *use = arriving_use(builder, skip);
     if (use == NULL) return NULL;
-    if (verb == WEIR_SKIP_POP) use->verb = verb;
+    if (verb == WEIR_SKIP_POP) use->use.verb = verb;
     return use->value;
 }

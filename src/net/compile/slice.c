@@ -51,7 +51,7 @@ static int list_program(struct weir__graph *graph, struct weir__slices *slices,
 static void need_outputs(const struct weir__graph *graph, struct marks *marks) {
     need(marks, graph->output);
     for (uint32_t i = 0; i < graph->skip_count; i++)
-        if (graph->skips[i].verb == WEIR_SKIP_STASH) need(marks, graph->skips[i].value);
+        if (graph->skips[i].use.verb == WEIR_SKIP_STASH) need(marks, graph->skips[i].value);
 }
 
 static void need_border_grads(const struct weir__graph *graph, struct marks *marks) {

@@ -41,9 +41,7 @@ static inline bool weir__parameter_is_shared(const struct weir__parameter_decl *
 
 /** A skip of the network. */
 struct weir__skip {
-    const char *name_space;
-    const char *name;
-    uint32_t source_layer;
+    struct weir_skip_route route; /**< of layers; without bytes */
     uint32_t source_stage, last_stage;
     uint32_t reading_stage; /**< the last one that was built; 0: none yet, the first reads none */
     uint32_t reading_use;   /**< its use there */

@@ -71,8 +71,8 @@ struct weir__accumulator {
 
 /** What one stage does with a skip that crosses its border. */
 struct weir__graph_skip_use {
-    uint32_t skip; /**< the network's number */
-    enum weir_skip_verb verb;
+    struct weir_skip_use use;    /**< as the engine is told, but for `kept` */
+    uint32_t skip;               /**< the network's number */
     struct weir_value *value;    /**< stashed, or read */
     bool later_readers;          /**< a running sum comes in */
     struct weir_value *grad_out; /**< read, pop: what is handed on; NULL: zero */

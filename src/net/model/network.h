@@ -7,6 +7,7 @@
 #define WEIR_NET_NETWORK_H
 
 #include "net/model/layer.h"
+#include "skip/skip.h"
 
 /** A stage, compiled. */
 struct weir__stage_graph {
@@ -36,8 +37,9 @@ struct weir__network {
     struct weir__name_set parameter_names;
     uint32_t skip_count;
     struct weir__skip *skips; /**< in the order of their stashes */
-    uint32_t *skip_uses;      /**< the skip of each declaration, in layer order */
-    uint32_t *skip_use_first; /**< each layer's first declaration */
+    uint32_t skip_decl_count;
+    struct weir__skip_decl *skip_decls; /**< in layer order */
+    uint32_t *skip_of;                  /**< [declaration]: the skip */
     uint32_t dropout_count, dropout_capacity;
     struct weir__dropout_site *dropouts;
     struct weir_tensor input, target; /**< at the network's dtype, F32 where that is BF16 */

@@ -221,46 +221,22 @@ static int fill_alone(struct graphs *graphs, const struct weir_net_options *opti
 
 /* ---- skips ---- */
 
-static bool is_of(const struct weir__skip_decl *decl, const struct weir__skip *skip) {
-    return decl->verb != WEIR_SKIP_STASH && strcmp(decl->name, skip->name) == 0 &&
-           strcmp(decl->name_space, skip->name_space) == 0;
-}
-
-static int fill_readers(const struct graphs *graphs, const struct weir__skip *from,
-                        struct weir_layer_skip *skip) {
-    assert(from->source_layer < graphs->layers);
-    const struct weir_model *model = graphs->whole.model;
-    uint32_t *readers = weir__pool_take(&graphs->profile->pool, graphs->layers, sizeof *readers);
-    if (readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    skip->readers = readers;
-    for (uint32_t i = from->source_layer + 1; i < graphs->layers; i++)
-        for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++) {
-            struct weir__skip_decl decl = weir__layer_skip_decl(model->layers[i], k);
-            bool again = skip->reader_count > 0 && readers[skip->reader_count - 1] == i;
-            if (is_of(&decl, from) && !again) readers[skip->reader_count++] = i;
-        }
-    return WEIR_OK;
-}
-
 static int fill_skips(const struct graphs *graphs) {
     const struct weir__network *whole = &graphs->whole;
     struct weir__pool *pool = &graphs->profile->pool;
-    struct weir_layer_skip *skips = weir__pool_take(pool, whole->skip_count, sizeof *skips);
+    struct weir_skip_route *skips = weir__pool_take(pool, whole->skip_count, sizeof *skips);
     if (skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < whole->skip_count; s++) {
-        const struct weir__skip *from = &whole->skips[s];
-        size_t bytes;
-        skips[s].name_space = weir__pool_text(pool, from->name_space);
-        skips[s].name = weir__pool_text(pool, from->name);
-        skips[s].source = from->source_layer;
-        int status = weir__tensor_bytes(&from->tensor, graphs->rows, &bytes);
+        struct weir_skip_route *skip = &skips[s];
+        *skip = whole->skips[s].route;
+        skip->name_space = weir__pool_text(pool, skip->name_space);
+        skip->name = weir__pool_text(pool, skip->name);
+        skip->readers = weir__pool_copy(pool, skip->readers, skip->reader_count, sizeof(uint32_t));
+        if (skip->name == NULL || skip->name_space == NULL || skip->readers == NULL)
+            return WEIR_ERR_OUT_OF_MEMORY;
+        skip->differentiable = whole->skips[s].value->requires_grad;
+        int status = rounded(whole->skips[s].value, graphs->rows, &skip->bytes);
         if (status != WEIR_OK) return status;
-        if (!weir__round_up(bytes, WEIR__CACHE_LINE, &bytes)) return WEIR_ERR_OVERFLOW;
-        if (status != WEIR_OK) return status;
-        if ((status = fill_readers(graphs, from, &skips[s])) != WEIR_OK) return status;
-        if (skips[s].name == NULL || skips[s].name_space == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        skips[s].bytes = bytes;
-        skips[s].differentiable = from->value != NULL && from->value->requires_grad;
     }
     graphs->profile->shown.costs.skips = skips;
     graphs->profile->shown.costs.skip_count = whole->skip_count;

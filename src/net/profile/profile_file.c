@@ -52,7 +52,7 @@ static json_t *layer_json(const struct weir_layer_cost *layer) {
     return object;
 }
 
-static json_t *skip_json(const struct weir_layer_skip *skip) {
+static json_t *skip_json(const struct weir_skip_route *skip) {
     json_t *readers = json_array();
     for (uint32_t r = 0; r < skip->reader_count; r++)
         json_array_append_new(readers, json_integer(skip->readers[r]));
@@ -202,7 +202,7 @@ static bool read_layer(const struct profile_reading *r, json_t *object,
 }
 
 static bool read_readers(const struct profile_reading *r, struct weir__pool *pool, json_t *list,
-                         uint64_t layers, struct weir_layer_skip *skip) {
+                         uint64_t layers, struct weir_skip_route *skip) {
     size_t count = json_array_size(list);
     uint32_t *readers = weir__pool_take(pool, count, sizeof *readers);
     uint32_t before = skip->source;
@@ -219,7 +219,7 @@ static bool read_readers(const struct profile_reading *r, struct weir__pool *poo
 }
 
 static bool read_skip(const struct profile_reading *r, struct weir__profile_state *profile,
-                      json_t *object, struct weir_layer_skip *skip) {
+                      json_t *object, struct weir_skip_route *skip) {
     assert(profile->shown.costs.layer_count >= 1);
     const char *name = json_string_value(json_object_get(object, "skip"));
     const char *space = json_string_value(json_object_get(object, "namespace"));
@@ -303,7 +303,7 @@ static bool read_lists(struct profile_reading *r, json_t *root,
                        struct weir__profile_state *profile) {
     json_t *layers = json_object_get(root, "layers"), *skips = json_object_get(root, "skips");
     size_t skip_count = json_array_size(skips);
-    struct weir_layer_skip *list = weir__pool_take(&profile->pool, skip_count, sizeof *list);
+    struct weir_skip_route *list = weir__pool_take(&profile->pool, skip_count, sizeof *list);
     char spot[48];
     bool good = json_is_array(skips) && list != NULL;
     if (!good) return fault(r, "skips", "a list");

@@ -215,7 +215,7 @@ struct indices {
 /* The value that the stage stashes as the network's skip number `skip`. */
 static struct weir_value *stashed(const struct weir__graph *graph, uint32_t skip) {
     uint32_t i = 0;
-    while (graph->skips[i].verb != WEIR_SKIP_STASH || graph->skips[i].skip != skip) i++;
+    while (graph->skips[i].use.verb != WEIR_SKIP_STASH || graph->skips[i].skip != skip) i++;
     assert(i < graph->skip_count);
     return graph->skips[i].value;
 }

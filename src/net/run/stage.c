@@ -386,18 +386,6 @@ void weir__stage_clean_up(struct weir__net_stage *stage) {
                   sizeof stage->instances[0]);
 }
 
-static void describe_skip(const struct weir__net_stage *stage, const struct weir__network *network,
-                          uint32_t index, struct weir_skip_use *use) {
-    assert(index < stage->compiled->graph.skip_count);
-    const struct weir__graph_skip_use *from = &stage->compiled->graph.skips[index];
-    const struct weir__skip *skip = &network->skips[from->skip];
-    use->verb = from->verb;
-    use->name = skip->name;
-    use->name_space = skip->name_space;
-    use->tensor = skip->tensor;
-    use->kept = from->verb != WEIR_SKIP_STASH && stage->slices.skip_kept[index];
-}
-
 /** Every use, in layer order, of a parameter that another stage uses too. */
 static int describe_ties(struct weir__net_stage *stage, struct weir__network *network,
                          struct weir_stage *description) {
@@ -432,7 +420,10 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
     if (output == NULL || uses == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     *output = weir_value_tensor(compiled->graph.output);
     if (index + 1 == network->stage_count) output->differentiable = false;
-    for (uint32_t i = 0; i < skips; i++) describe_skip(stage, network, i, &uses[i]);
+    for (uint32_t i = 0; i < skips; i++) {
+        uses[i] = compiled->graph.skips[i].use;
+        uses[i].kept = stage->slices.skip_kept[i];
+    }
     struct weir_stage init = WEIR_STAGE_INIT;
     *description = init;
     description->calls = &calls;

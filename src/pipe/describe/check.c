@@ -73,7 +73,8 @@ static void check_frozen(const struct weir_pipe_options *options, uint32_t s,
                             s, k, mend);
 }
 
-bool weir__same_text(const char *a, const char *b) {
+/* NULL is "". */
+static bool same_text(const char *a, const char *b) {
     return strcmp(a != NULL ? a : "", b != NULL ? b : "") == 0;
 }
 
@@ -90,8 +91,7 @@ static void check_skips(const struct weir_stage *stage, uint32_t s, struct weir_
         for (uint32_t i = 0; use->name != NULL && i < j; i++) {
             const struct weir_skip_use *other = &stage->skips[i];
             if (other->verb == WEIR_SKIP_STASH || use->verb == WEIR_SKIP_STASH) continue;
-            if (weir__same_text(other->name, use->name) &&
-                weir__same_text(other->name_space, use->name_space))
+            if (same_text(other->name, use->name) && same_text(other->name_space, use->name_space))
                 weir_faults_add(faults,
                                 "stage %u: skip '%s' is used twice: declare one read or "
                                 "pop and share it inside the stage",

@@ -16,7 +16,5 @@ void weir__check_tensor(const struct weir_tensor *tensor, int64_t rows, const ch
 /** MB-2: input `k` must give the micro-batches that the mini-batch's `rows` rows give. */
 bool weir__check_rows(const struct weir_pipe_options *options, uint32_t k, int64_t rows,
                       struct weir_faults *faults);
-/** Equal texts; NULL is "". */
-bool weir__same_text(const char *a, const char *b);
 
 #endif

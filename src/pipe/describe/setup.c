@@ -11,12 +11,6 @@
 
 /* ---- skips ---- */
 
-struct skip_list {
-    uint32_t count;
-    struct weir__skip_decl *decls;
-    uint32_t *stage_of_owner;
-};
-
 /* For the verifier, which copies a name at once. */
 struct owner_names {
     const struct weir_pipe_options *options;
@@ -36,103 +30,80 @@ static const char *owner_name(void *context, uint32_t owner) {
     return stage_text(names->options->stages[owner].name, owner, names->text);
 }
 
+/* Lists every stage's uses and checks that they match. */
 static int list_skips(struct weir__setup *setup, const struct weir_pipe_options *options,
-                      struct skip_list *list) {
-    uint32_t count = 0;
-    for (uint32_t s = 0; s < options->stage_count; s++) count += options->stages[s].skip_count;
-    list->count = 0;
-    list->decls = weir__pool_take(&setup->pool, count, sizeof *list->decls);
-    list->stage_of_owner =
-        weir__pool_take(&setup->pool, options->stage_count, sizeof *list->stage_of_owner);
-    if (list->decls == NULL || list->stage_of_owner == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t s = 0; s < options->stage_count; s++) {
-        list->stage_of_owner[s] = s;
-        for (uint32_t j = 0; j < options->stages[s].skip_count; j++) {
-            const struct weir_skip_use *use = &options->stages[s].skips[j];
-            list->decls[list->count++] =
-                (struct weir__skip_decl){s, use->verb, use->name_space, use->name, use->empty};
-        }
-    }
-    assert(list->count == count);
-    return WEIR_OK;
+                      struct weir_faults *faults, struct weir__skip_decl **list, uint32_t *count) {
+    struct owner_names names = {.options = options};
+    uint32_t total = 0, made = 0;
+    for (uint32_t s = 0; s < options->stage_count; s++) total += options->stages[s].skip_count;
+    struct weir__skip_decl *decls = weir__pool_take(&setup->pool, total, sizeof *decls);
+    if (decls == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < options->stage_count; s++)
+        for (uint32_t j = 0; j < options->stages[s].skip_count; j++)
+            decls[made++] = (struct weir__skip_decl){s, options->stages[s].skips[j]};
+    assert(made == total);
+    *list = decls;
+    *count = total;
+    return weir__skip_verify(decls, total, owner_name, &names, faults);
 }
 
-static const struct weir_skip_use *find_use(const struct weir_pipe_options *options, uint32_t stage,
-                                            const char *name_space, const char *name,
-                                            uint32_t *index) {
-    assert(stage < options->stage_count && name != NULL);
-    const struct weir_stage *at = &options->stages[stage];
-    for (uint32_t j = 0; j < at->skip_count; j++) {
-        const struct weir_skip_use *use = &at->skips[j];
-        if (!weir__same_text(use->name, name) || !weir__same_text(use->name_space, name_space))
-            continue;
-        *index = j;
-        return use;
-    }
-    return NULL;
-}
-
-static int join_name(struct weir__setup *setup, const struct weir__skip_route *from,
-                     const char **name) {
+static const char *join_name(struct weir__setup *setup, const struct weir_skip_route *route) {
     char text[160];
-    bool plain = from->name_space[0] == '\0';
-    snprintf(text, sizeof text, "%s%s%s", from->name_space, plain ? "" : ":", from->name);
-    *name = weir__pool_text(&setup->pool, text);
-    return *name != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    bool plain = route->name_space[0] == '\0';
+    snprintf(text, sizeof text, "%s%s%s", route->name_space, plain ? "" : ":", route->name);
+    return weir__pool_text(&setup->pool, text);
 }
 
-/* Fills one route and marks the uses that belong to it; checks that all uses agree. */
-static int take_route(struct weir__setup *setup, const struct weir_pipe_options *options,
-                      const struct weir__skip_route *from, struct weir_faults *faults) {
-    assert(from->reader_count > 0 && !from->empty);
-    uint32_t at, number = setup->route_count, before = faults->count;
-    const struct weir_skip_use *stash =
-        find_use(options, from->source, from->name_space, from->name, &at);
-    assert(stash != NULL && stash->verb == WEIR_SKIP_STASH);
-    struct weir__route *route = &setup->routes[number];
-    *route = (struct weir__route){0, from->source, from->reader_count, 0, stash->tensor};
-    route->readers =
-        weir__pool_copy(&setup->pool, from->readers, from->reader_count, sizeof *from->readers);
-    if (route->readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = join_name(setup, from, &route->name);
-    if (status != WEIR_OK) return status;
-    weir__check_tensor(&stash->tensor, options->rows, route->name, faults);
-    ((uint32_t *)setup->stages[from->source].skip_routes)[at] = number;
-    for (uint32_t r = 0; r < from->reader_count; r++) {
-        uint32_t stage = from->readers[r];
-        const struct weir_skip_use *use =
-            find_use(options, stage, from->name_space, from->name, &at);
-        assert(use != NULL);
-        if (!weir__tensor_equal(&use->tensor, &stash->tensor))
+/* Notes the stash's tensor and each reader's place; checks that all uses agree. */
+static int take_route(struct weir__setup *setup, const struct weir__skip_decl *decls,
+                      const uint32_t *route_of, uint32_t *reader_of, uint32_t number,
+                      struct weir_faults *faults) {
+    struct weir_skip_route *route = &setup->routes[number];
+    struct weir_tensor *tensor = &setup->route_tensors[number];
+    route->name = join_name(setup, route);
+    route->name_space = "";
+    if (route->name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t d = 0, reader = 0; reader < route->reader_count; d++) {
+        const struct weir_skip_use *use = &decls[d].use;
+        if (route_of[d] != number) continue;
+        if (use->verb == WEIR_SKIP_STASH) {
+            *tensor = use->tensor;
+            weir__check_tensor(tensor, setup->options.rows, route->name, faults);
+            continue;
+        }
+        assert(decls[d].owner == route->readers[reader]);
+        reader_of[d] = reader++;
+        if (!weir__tensor_equal(&use->tensor, tensor))
             weir_faults_add(faults,
                             "stage %u: skip '%s' has another dtype or shape than where it "
                             "is stashed (stage %u)",
-                            stage, route->name, from->source);
-        ((uint32_t *)setup->stages[stage].skip_routes)[at] = number;
-        ((uint32_t *)setup->stages[stage].skip_readers)[at] = r;
+                            decls[d].owner, route->name, route->source);
     }
-    setup->route_count++;
-    return faults->count > before ? WEIR_ERR_SKIP : WEIR_OK;
+    return WEIR_OK;
 }
 
-static int take_routes(struct weir__setup *setup, const struct weir_pipe_options *options,
-                       const struct skip_list *list, struct weir_faults *faults) {
-    struct weir__skip_layout *layout;
-    int status = weir__skip_layout_new(setup->options.allocator, list->decls, list->count,
-                                       list->stage_of_owner, options->stage_count, &layout);
+static int take_routes(struct weir__setup *setup, const struct weir__skip_decl *decls,
+                       uint32_t count, struct weir_faults *faults) {
+    struct weir__skip_layout layout;
+    uint32_t before = faults->count;
+    int status = weir__skip_layout_init(&layout, &setup->pool, decls, count);
     if (status != WEIR_OK) return status;
-    uint32_t count = weir__skip_layout_count(layout);
-    setup->routes = weir__pool_take(&setup->pool, count, sizeof *setup->routes);
-    if (setup->routes == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
-    int worst = status;
-    for (uint32_t i = 0; status != WEIR_ERR_OUT_OF_MEMORY && i < count; i++) {
-        const struct weir__skip_route *from = weir__skip_layout_route(layout, i);
-        if (from->empty) continue;
-        status = take_route(setup, options, from, faults);
-        if (status != WEIR_OK) worst = status;
+    uint32_t *reader_of = weir__pool_take(&setup->pool, count, sizeof *reader_of);
+    setup->routes = layout.routes;
+    setup->route_count = layout.route_count;
+    setup->route_tensors =
+        weir__pool_take(&setup->pool, layout.route_count, sizeof *setup->route_tensors);
+    if (reader_of == NULL || setup->route_tensors == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0, first = 0; s < setup->options.stage_count; s++) {
+        setup->stages[s].skip_routes = &layout.route_of[first];
+        setup->stages[s].skip_readers = &reader_of[first];
+        first += setup->stages[s].stage.skip_count;
     }
-    weir__skip_layout_destroy(layout);
-    return worst;
+    for (uint32_t r = 0; r < layout.route_count; r++) {
+        status = take_route(setup, decls, layout.route_of, reader_of, r, faults);
+        if (status != WEIR_OK) return status;
+    }
+    return faults->count > before ? WEIR_ERR_SKIP : WEIR_OK;
 }
 
 /* ---- copies ---- */
@@ -141,18 +112,13 @@ static int copy_skips(struct weir__setup *setup, struct weir__stage_setup *to) {
     struct weir__pool *pool = &setup->pool;
     uint32_t count = to->stage.skip_count;
     struct weir_skip_use *uses = weir__pool_copy(pool, to->stage.skips, count, sizeof *uses);
-    uint32_t *routes = weir__pool_take(pool, count, sizeof *routes);
-    uint32_t *readers = weir__pool_take(pool, count, sizeof *readers);
-    if (uses == NULL || routes == NULL || readers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (uses == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t j = 0; j < count; j++) {
         uses[j].name = weir__pool_text(pool, uses[j].name);
         uses[j].name_space = weir__pool_text(pool, uses[j].name_space);
         if (uses[j].name == NULL || uses[j].name_space == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        routes[j] = WEIR__NO_ROUTE;
     }
     to->stage.skips = uses;
-    to->skip_routes = routes;
-    to->skip_readers = readers;
     return WEIR_OK;
 }
 
@@ -282,44 +248,34 @@ static int make_flow(struct weir__setup *setup) {
     uint32_t count = setup->options.stage_count;
     bool *borders = weir__pool_take(&setup->pool, count, sizeof *borders);
     bool *no_backward = weir__pool_take(&setup->pool, count, sizeof *no_backward);
-    struct weir__flow_skip *skips =
-        weir__pool_take(&setup->pool, setup->route_count, sizeof *skips);
-    if (borders == NULL || no_backward == NULL || skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (borders == NULL || no_backward == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < count; s++) no_backward[s] = setup->stages[s].stage.no_backward;
     for (uint32_t s = 0; s < count; s++)
         for (uint32_t k = 0; k < setup->stages[s].stage.output_count; k++)
             borders[s] |= setup->stages[s].stage.outputs[k].differentiable;
-    for (uint32_t i = 0; i < setup->route_count; i++) {
-        const struct weir__route *route = &setup->routes[i];
-        skips[i] = (struct weir__flow_skip){route->source, route->reader_count, route->readers,
-                                            route->tensor.differentiable};
-    }
     setup->flow = (struct weir__flow){.stage_count = count,
                                       .border_differentiable = borders,
                                       .no_backward = no_backward,
                                       .skip_count = setup->route_count,
-                                      .skips = skips,
+                                      .skips = setup->routes,
                                       .recompute_late = setup->options.recompute_late};
     return WEIR_OK;
 }
 
 static int copy_all(struct weir__setup *setup, const struct weir_pipe_options *options,
                     struct weir_faults *faults) {
-    struct skip_list list;
-    uint32_t count = options->stage_count;
+    struct weir__skip_decl *decls;
+    uint32_t count = options->stage_count, decl_count;
     setup->stages = weir__pool_take(&setup->pool, count, sizeof *setup->stages);
     if (setup->stages == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    int status = list_skips(setup, options, &list);
-    if (status != WEIR_OK) return status;
-    struct owner_names names = {.options = options};
-    status = weir__skip_verify(list.decls, list.count, owner_name, &names, faults);
+    int status = list_skips(setup, options, faults, &decls, &decl_count);
     if (status != WEIR_OK) return status;
     for (uint32_t s = 0; s < count; s++)
         if ((status = copy_stage(setup, options, s)) != WEIR_OK) return status;
     if ((status = copy_inputs(setup)) != WEIR_OK) return status;
     if ((status = measure_rows(setup)) != WEIR_OK) return status;
     if ((status = copy_texts(setup)) != WEIR_OK) return status;
-    if ((status = take_routes(setup, options, &list, faults)) != WEIR_OK) return status;
+    if ((status = take_routes(setup, decls, decl_count, faults)) != WEIR_OK) return status;
     if ((status = make_flow(setup)) != WEIR_OK) return status;
     if ((status = weir__ties_init(setup)) != WEIR_OK) return status;
     setup->options.stages = NULL; /* from here on setup->stages */
@@ -330,16 +286,15 @@ static int copy_all(struct weir__setup *setup, const struct weir_pipe_options *o
 /* The skips' faults next to those that were found already, where the skips can be read. */
 static void list_skip_faults(struct weir__setup *setup, const struct weir_pipe_options *options,
                              struct weir_faults *faults) {
-    struct skip_list list;
-    struct owner_names names = {.options = options};
+    struct weir__skip_decl *decls;
+    uint32_t count;
     for (uint32_t s = 0; s < options->stage_count; s++) {
         const struct weir_stage *stage = &options->stages[s];
         if (stage->size != sizeof *stage) return;
         for (uint32_t j = 0; j < stage->skip_count; j++)
             if (stage->skips == NULL || stage->skips[j].name == NULL) return;
     }
-    if (list_skips(setup, options, &list) == WEIR_OK)
-        (void)weir__skip_verify(list.decls, list.count, owner_name, &names, faults);
+    (void)list_skips(setup, options, faults, &decls, &count);
 }
 
 /* ---- public ---- */

@@ -11,8 +11,6 @@
 #include "schedule/action.h"
 #include "skip/skip.h"
 
-#define WEIR__NO_ROUTE UINT32_MAX
-
 /** A stage with what follows from its place. */
 struct weir__stage_setup {
     struct weir_stage stage;      /**< texts and arrays are the setup's own */
@@ -37,21 +35,13 @@ struct weir__tie_group {
     struct weir__tie_use *uses;
 };
 
-/** A skip that carries something (empty ones have no route). */
-struct weir__route {
-    const char *name; /**< "namespace:name" or "name", for messages */
-    uint32_t source;
-    uint32_t reader_count;
-    const uint32_t *readers; /**< ascending */
-    struct weir_tensor tensor;
-};
-
 struct weir__setup {
     struct weir__pool pool;
     struct weir_pipe_options options; /**< arrays and texts are the setup's own */
     struct weir__stage_setup *stages;
     uint32_t route_count;
-    struct weir__route *routes;
+    struct weir_skip_route *routes; /**< a name is "namespace:name", or just that, for messages */
+    struct weir_tensor *route_tensors;
     uint32_t tie_count;
     struct weir__tie_group *ties;
     size_t *input_row_bytes;  /**< per pipe input: of one row; of the whole if replicated */

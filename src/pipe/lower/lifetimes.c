@@ -147,17 +147,17 @@ static bool make_stage(struct builder *b, uint32_t s) {
 static bool make_route(struct builder *b, uint32_t r) {
     struct weir__pool *pool = &b->prepared->pool;
     struct weir__memory *memory = &b->prepared->memory;
-    const struct weir__route *route = &b->setup->routes[r];
+    const struct weir_skip_route *route = &b->setup->routes[r];
     size_t readers = (size_t)b->m * route->reader_count;
     assert(route->reader_count > 0 && route->source < route->readers[0]);
     if (!crossing_init(pool, &b->values[r], b->m, readers) ||
         !crossing_init(pool, &b->sums[r], readers, readers))
         return false;
     for (uint32_t i = 0; i < b->m; i++) {
-        size_t bytes = tensor_bytes(&route->tensor, weir__lifetimes_rows_of(b, i));
+        size_t bytes = tensor_bytes(&b->setup->route_tensors[r], weir__lifetimes_rows_of(b, i));
         b->values[r].blocks[i] = weir__memory_block(
             memory, WEIR__BLOCK_PORTALS, weir__lifetimes_worker_of(b, route->source), bytes);
-        if (!route->tensor.differentiable || b->prepared->infer) continue;
+        if (!route->differentiable || b->prepared->infer) continue;
         for (uint32_t k = 0; k < route->reader_count; k++)
             b->sums[r].blocks[(size_t)i * route->reader_count + k] =
                 weir__memory_block(memory, WEIR__BLOCK_PORTALS,
@@ -348,7 +348,7 @@ static void read_inputs(struct builder *b, const struct touching *t, uint64_t ma
 
 /* One copy per reading worker: the first reader on that worker owns the entry. */
 static uint32_t *value_copy(struct builder *b, uint32_t r, uint32_t i, uint32_t worker) {
-    const struct weir__route *route = &b->setup->routes[r];
+    const struct weir_skip_route *route = &b->setup->routes[r];
     uint32_t k = 0;
     while (weir__lifetimes_worker_of(b, route->readers[k]) != worker) k++;
     assert(k < route->reader_count);
@@ -458,7 +458,7 @@ static void read_skip_grads(struct builder *b, const struct touching *t, uint64_
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
         if (r == WEIR__NO_ROUTE || !weir__input_bit(mask, j)) continue;
-        const struct weir__route *route = &b->setup->routes[r];
+        const struct weir_skip_route *route = &b->setup->routes[r];
         bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
         uint32_t k = stash ? 0 : t->at->skip_readers[j] + 1;
         assert(k <= route->reader_count);

@@ -26,7 +26,7 @@ static bool add_move(struct builder *b, const struct touching *t, uint32_t r, ui
 /* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more
  * where that stage recomputes this micro-batch. */
 static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uint32_t i) {
-    const struct weir__route *route = &b->setup->routes[r];
+    const struct weir_skip_route *route = &b->setup->routes[r];
     assert(k < route->reader_count && i < b->m);
     uint32_t life = 0;
     for (uint32_t o = 0; o < route->reader_count; o++) {
@@ -40,7 +40,7 @@ static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uin
 
 static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
                         const struct weir__kind_facts *kind) {
-    const struct weir__route *route = &b->setup->routes[r];
+    const struct weir_skip_route *route = &b->setup->routes[r];
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     bool forward = (kind->writes & WEIR__SKIPS_OUT) != 0;
     assert(route->source == t->stage);
@@ -54,21 +54,21 @@ static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
                       WEIR__PORTAL_DO_RESET_GRADIENT, WEIR__NO_BLOCK, 0))
             return false;
     }
-    if (!(kind->reads & WEIR__SKIP_GRADS_IN) || !route->tensor.differentiable) return true;
+    if (!(kind->reads & WEIR__SKIP_GRADS_IN) || !route->differentiable) return true;
     return add_move(b, t, r, b->grad_portal_of[b->route_first[r]], WEIR__PORTAL_DO_USE_GRADIENT,
                     WEIR__NO_BLOCK, 0);
 }
 
 static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t k,
                          const struct weir__kind_facts *kind) {
-    const struct weir__route *route = &b->setup->routes[r];
+    const struct weir_skip_route *route = &b->setup->routes[r];
     assert(k < route->reader_count && route->readers[k] == t->stage);
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
     if ((kind->reads & WEIR__SKIPS_IN) &&
         !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, WEIR__NO_BLOCK, 0))
         return false;
-    if (!route->tensor.differentiable) return true;
+    if (!route->differentiable) return true;
     if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count &&
         !add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT, WEIR__NO_BLOCK, 0))
         return false;
@@ -105,7 +105,7 @@ bool weir__lifetimes_trackers(struct builder *b) {
         b->prepared->trackers == NULL)
         return false;
     for (uint32_t r = 0, first = 0; r < routes; first += b->setup->routes[r].reader_count, r++) {
-        const struct weir__route *route = &b->setup->routes[r];
+        const struct weir_skip_route *route = &b->setup->routes[r];
         b->route_first[r] = first;
         for (uint32_t k = 0; k < route->reader_count; k++) {
             uint32_t o = 0;

@@ -16,7 +16,7 @@ static bool border_differentiable(const struct weir_simulate_options *costs, uin
     return costs->border_differentiable == NULL || costs->border_differentiable[border];
 }
 
-static void each_skip(struct weir__auto_problem *problem, const struct weir_simulate_skip *skip,
+static void each_skip(struct weir__auto_problem *problem, const struct weir_skip_route *skip,
                       feed_fn *visit) {
     for (uint32_t r = 0; r < skip->reader_count; r++) {
         uint32_t reader = skip->readers[r];

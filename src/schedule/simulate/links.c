@@ -233,20 +233,11 @@ int weir_table_check_links(const struct weir_table *table, const struct weir_lin
     struct weir_links_options own = *options;
     if (!weir__simulate_check_skips(own.skips, own.skip_count, table->stage_count, faults))
         return WEIR_ERR_ARGUMENT;
-    struct weir__flow_skip *skips = weir__acquire(own.allocator, own.skip_count, sizeof *skips);
-    if (skips == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; i < own.skip_count; i++) {
-        const struct weir_simulate_skip *skip = &own.skips[i];
-        skips[i] = (struct weir__flow_skip){skip->source, skip->reader_count, skip->readers,
-                                            skip->differentiable};
-    }
     struct weir__flow flow = {.stage_count = table->stage_count,
                               .border_differentiable = own.border_differentiable,
                               .no_backward = own.no_backward,
                               .skip_count = own.skip_count,
-                              .skips = skips,
+                              .skips = own.skips,
                               .recompute_late = own.recompute_late};
-    int status = check_flow(table, &flow, &own, faults);
-    weir__release(own.allocator, skips, own.skip_count, sizeof *skips);
-    return status;
+    return check_flow(table, &flow, &own, faults);
 }

@@ -5,6 +5,7 @@
  * anew for every table and replaced only by a larger one.
  */
 #include "schedule/simulate/simulate.h"
+#include "skip/skip.h"
 
 #include <math.h>
 #include <string.h>
@@ -56,17 +57,7 @@ static void check_link(const struct weir_link_cost *link, struct weir_faults *fa
     }
 }
 
-static bool goes_forward(const struct weir_simulate_skip *skip, uint32_t stages) {
-    uint32_t before = skip->source;
-    bool sound = before < stages && skip->reader_count > 0 && skip->readers != NULL;
-    for (uint32_t r = 0; sound && r < skip->reader_count; r++) {
-        sound = skip->readers[r] > before && skip->readers[r] < stages;
-        before = skip->readers[r];
-    }
-    return sound;
-}
-
-bool weir__simulate_check_skips(const struct weir_simulate_skip *skips, uint32_t count,
+bool weir__simulate_check_skips(const struct weir_skip_route *skips, uint32_t count,
                                 uint32_t stages, struct weir_faults *faults) {
     bool sound = true;
     if (count > 0 && skips == NULL) {
@@ -74,7 +65,7 @@ bool weir__simulate_check_skips(const struct weir_simulate_skip *skips, uint32_t
         return false;
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (goes_forward(&skips[i], stages)) continue;
+        if (skips[i].reader_count > 0 && weir__skip_route_is_valid(&skips[i], stages)) continue;
         weir_faults_add(faults,
                         "skip %u: its readers must be stages after its source, in ascending order",
                         (unsigned)i);
@@ -316,7 +307,7 @@ typedef void hand_over_fn(struct weir__sim *sim, uint32_t from, uint32_t to, uin
 
 static void each_value(struct weir__sim *sim, hand_over_fn *visit) {
     for (uint32_t i = 0; i < sim->options->skip_count; i++) {
-        const struct weir_simulate_skip *skip = &sim->options->skips[i];
+        const struct weir_skip_route *skip = &sim->options->skips[i];
         for (uint32_t r = 0; r < skip->reader_count; r++)
             visit(sim, skip->source, skip->readers[r], skip->bytes);
     }
@@ -324,7 +315,7 @@ static void each_value(struct weir__sim *sim, hand_over_fn *visit) {
 
 static void each_gradient(struct weir__sim *sim, hand_over_fn *visit) {
     for (uint32_t i = 0; i < sim->options->skip_count; i++) {
-        const struct weir_simulate_skip *skip = &sim->options->skips[i];
+        const struct weir_skip_route *skip = &sim->options->skips[i];
         for (uint32_t r = 0; skip->differentiable && r < skip->reader_count; r++) {
             uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];
             if (sim->stages[skip->readers[r]].sends) visit(sim, skip->readers[r], to, skip->bytes);
@@ -376,7 +367,7 @@ static void move(struct weir_prediction *prediction, uint64_t bytes) {
 }
 
 /* A value goes to a worker once, whichever of its stages reads it first. */
-static bool had_it(const struct weir__sim *sim, const struct weir_simulate_skip *skip,
+static bool had_it(const struct weir__sim *sim, const struct weir_skip_route *skip,
                    uint32_t reader) {
     assert(reader < skip->reader_count);
     uint32_t worker = sim->stages[skip->readers[reader]].worker;
@@ -386,7 +377,7 @@ static bool had_it(const struct weir__sim *sim, const struct weir_simulate_skip 
     return had;
 }
 
-static void move_skip(const struct weir__sim *sim, const struct weir_simulate_skip *skip,
+static void move_skip(const struct weir__sim *sim, const struct weir_skip_route *skip,
                       struct weir_prediction *prediction) {
     for (uint32_t r = 0; r < skip->reader_count; r++) {
         uint32_t to = r == 0 ? skip->source : skip->readers[r - 1];

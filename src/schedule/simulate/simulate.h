@@ -100,7 +100,7 @@ static inline bool weir__sim_is_recomputed(const struct weir__sim *sim, uint32_t
 
 /** Whether every skip's readers are stages after its source, in ascending order; each that is not
  * so is a fault, and so is a list that is missing. */
-bool weir__simulate_check_skips(const struct weir_simulate_skip *skips, uint32_t count,
+bool weir__simulate_check_skips(const struct weir_skip_route *skips, uint32_t count,
                                 uint32_t stages, struct weir_faults *faults);
 /** Puts what changes in a run back to its beginning. */
 void weir__sim_rewind(struct weir__sim *sim);
