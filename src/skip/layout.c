@@ -49,6 +49,20 @@ int weir__skip_layout_init(struct weir__skip_layout *layout, struct weir__pool *
     return WEIR_OK;
 }
 
+int weir__skip_layout_find(const struct weir__skip_layout *layout, const char *name_space,
+                           const char *name, struct weir_error *error, uint32_t *route) {
+    assert(name_space != NULL && name != NULL);
+    for (uint32_t r = 0; r < layout->route_count; r++) {
+        if (strcmp(layout->routes[r].name, name) != 0) continue;
+        if (strcmp(layout->routes[r].name_space, name_space) != 0) continue;
+        *route = r;
+        return WEIR_OK;
+    }
+    return weir__fail(error, WEIR_ERR_NOT_FOUND,
+                      "skip '%.80s' of namespace '%.80s' is no portal: no other stage reads it",
+                      name, name_space);
+}
+
 bool weir__skip_route_is_valid(const struct weir_skip_route *route, uint32_t count) {
     uint32_t before = route->source;
     if (before >= count || (route->reader_count > 0 && route->readers == NULL)) return false;

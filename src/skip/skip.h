@@ -45,6 +45,10 @@ struct weir__skip_layout {
 /** Of declarations that passed verify. Arrays are the pool's. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__skip_layout_init(struct weir__skip_layout *layout, struct weir__pool *pool,
                            const struct weir__skip_decl *declarations, uint32_t count);
+/** The index of the route that the skip is copied over. WEIR_ERR_NOT_FOUND, naming the skip in
+ * `error` (may be NULL), if it is no portal: unknown, empty, or read by its own owner alone. */
+int weir__skip_layout_find(const struct weir__skip_layout *layout, const char *name_space,
+                           const char *name, struct weir_error *error, uint32_t *route);
 /** Whether source and readers are below `count`, and the readers ascend behind the source. */
 bool weir__skip_route_is_valid(const struct weir_skip_route *route, uint32_t count);
 

@@ -330,14 +330,10 @@ static void test_readers_are_stages_each_once(void) {
     weir__pool_clean_up(&pool);
 }
 
-/* Whether a route has that name, as upstream asks. */
 static bool requires_copy(const struct weir__skip_layout *layout, const char *name_space,
                           const char *name) {
-    for (uint32_t r = 0; r < layout->route_count; r++)
-        if (strcmp(layout->routes[r].name, name) == 0 &&
-            strcmp(layout->routes[r].name_space, name_space) == 0)
-            return true;
-    return false;
+    uint32_t route = 0;
+    return weir__skip_layout_find(layout, name_space, name, NULL, &route) == WEIR_OK;
 }
 
 // LA-4
@@ -357,7 +353,6 @@ static void test_requires_copy_answers_per_namespace_and_name(void) {
     weir__pool_clean_up(&pool);
 }
 
-/* Copies are made over routes alone: to ask for one that is none is to have no number for it. */
 // LA-5
 static void test_what_is_no_portal_has_no_route_to_copy_over(void) {
     static const uint32_t stage_of[] = {0, 0, 1};
@@ -366,6 +361,12 @@ static void test_what_is_no_portal_has_no_route_to_copy_over(void) {
                                              POP(1, "near"), READ(2, "far"), POP(2, "far"));
     static const uint32_t route_of[] = {WEIR__NO_ROUTE, 0, WEIR__NO_ROUTE, 0, 0};
     for (uint32_t d = 0; d < 5; d++) EXPECT_EQ_UINT(layout.route_of[d], route_of[d]);
+    struct weir_error error = {0};
+    uint32_t route = WEIR__NO_ROUTE;
+    EXPECT_STATUS(weir__skip_layout_find(&layout, "", "far", &error, &route), WEIR_OK);
+    EXPECT_EQ_UINT(route, 0);
+    EXPECT_STATUS(weir__skip_layout_find(&layout, "", "near", &error, &route), WEIR_ERR_NOT_FOUND);
+    CHECK_CONTAINS(error.message, "skip 'near'");
     weir__pool_clean_up(&pool);
 }
 
