@@ -31,12 +31,6 @@ struct auto_search {
 
 /* ---- what was asked ---- */
 
-void weir__auto_unit_costs(struct weir_simulate_options *costs) {
-    static const enum weir_kind ones[] = {WEIR_KIND_F, WEIR_KIND_R, WEIR_KIND_I, WEIR_KIND_W};
-    for (size_t i = 0; i < WEIR__COUNT_OF(ones); i++) costs->kind_seconds[ones[i]] = 1.0;
-    costs->kind_seconds[WEIR_KIND_B] = 2.0;
-}
-
 static int read_options(const struct weir_search_options *options, struct weir_search_options *own,
                         struct weir_simulate_options *costs) {
     bool sized =
@@ -46,7 +40,7 @@ static int read_options(const struct weir_search_options *options, struct weir_s
     memcpy(own, options, options->size);
     *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
     if (own->costs == NULL) {
-        weir__auto_unit_costs(costs);
+        weir__unit_seconds(costs->kind_seconds);
     } else {
         size_t size = own->costs->size;
         if (size < sizeof size || size > sizeof *costs) return WEIR_ERR_ARGUMENT;
@@ -151,26 +145,6 @@ static int named_table(const struct auto_search *search, const char *name,
     return weir_table_new(&options, NULL, table);
 }
 
-static bool has_split(const struct weir_table *table) {
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        if (table->actions[a].kind == WEIR_KIND_I) return true;
-    }
-    return false;
-}
-
-/* Of each stage, are gradients summed in ascending micro-batches? */
-static bool is_ascending(const struct auto_search *search, const struct weir_table *table) {
-    assert(table->stage_count == search->options.stages);
-    uint32_t *summed = search->table_workers;
-    memset(summed, 0, search->options.stages * sizeof *summed);
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        const struct weir_action *action = &table->actions[a];
-        bool sums = (weir__kinds[action->kind].writes & WEIR__PARAM_GRADS) != 0;
-        if (sums && action->micro_batch != summed[action->stage]++) return false;
-    }
-    return true;
-}
-
 static bool is_placed_so(const struct auto_search *search, const struct weir_table *table) {
     assert(table->stage_count == search->options.stages);
     size_t bytes = search->options.stages * sizeof *search->stage_workers;
@@ -198,8 +172,8 @@ static int try_named(struct auto_search *search, const struct weir__auto_problem
     int status = named_table(search, name, &table);
     if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
     const struct weir_search_options *options = &search->options;
-    if (!is_placed_so(search, table) || (options->whole_backward && has_split(table)) ||
-        (options->ascending && !is_ascending(search, table))) {
+    if (!is_placed_so(search, table) || (options->whole_backward && weir__table_is_split(table)) ||
+        (options->ascending && !weir__table_is_ascending(table, search->table_workers))) {
         weir_table_destroy(table);
         return WEIR_OK;
     }
@@ -260,7 +234,7 @@ static bool build(const struct auto_search *search, const struct weir__auto_prob
 /* What the worker that needs most needs, in the placement where that is least. */
 static void note_shortage(struct auto_search *search, const struct weir__auto_problem *problem) {
     assert(!problem->feasible);
-    for (int amount = WEIR__AUTO_AMOUNTS; amount-- > 0;) {
+    for (int amount = WEIR__AMOUNTS; amount-- > 0;) {
         uint32_t most = UINT32_MAX;
         for (uint32_t w = 0; w < problem->worker_count; w++) {
             const struct weir__auto_worker *worker = &problem->workers[w];
@@ -367,7 +341,7 @@ static int search_placements(struct auto_search *search) {
 }
 
 static int refuse(const struct auto_search *search) {
-    const char *unit = search->short_amount == WEIR__AUTO_BYTES ? "bytes" : "activations";
+    const char *unit = search->short_amount == WEIR__BYTES ? "bytes" : "activations";
     weir_faults_add(search->faults,
                     "worker %" PRIu32 " needs %" PRId64 " %s for one micro-batch alone, which is "
                     "more than its limit: give a limit of %" PRId64 " or more",

@@ -18,18 +18,6 @@
 /** So many (stage, micro-batch) and no more are searched. */
 #define WEIR__AUTO_CELLS_MAX (UINT32_C(1) << 22)
 
-/** What is limited: bytes and activations. */
-enum { WEIR__AUTO_BYTES, WEIR__AUTO_ACTIVATIONS, WEIR__AUTO_AMOUNTS };
-
-/** What a stage does once per micro-batch; B and I are one. */
-enum weir__auto_pass {
-    WEIR__AUTO_FORWARD,
-    WEIR__AUTO_RECOMPUTE,
-    WEIR__AUTO_GRADIENT,
-    WEIR__AUTO_WEIGHT,
-    WEIR__AUTO_PASSES
-};
-
 /** Between two stages: a border or a skip. */
 struct weir__auto_feed {
     uint32_t stage;
@@ -42,19 +30,10 @@ struct weir__auto_feeds {
     struct weir__auto_feed *list;
 };
 
-struct weir__auto_stage {
-    double seconds[WEIR_KIND_COUNT];
-    int64_t kept[WEIR__AUTO_AMOUNTS], saved[WEIR__AUTO_AMOUNTS];
-    uint32_t worker;
-    uint32_t recomputed; /**< micro-batches below this have an R */
-    uint32_t ahead;      /**< 0, or how far its F runs ahead of the next stage's */
-    bool backward;
-};
-
 struct weir__auto_worker {
-    int64_t limit[WEIR__AUTO_AMOUNTS];
-    int64_t alone[WEIR__AUTO_AMOUNTS]; /**< what one micro-batch by itself needs at most */
-    double work;                       /**< the least time of all its actions */
+    int64_t limit[WEIR__AMOUNTS];
+    int64_t alone[WEIR__AMOUNTS]; /**< what one micro-batch by itself needs at most */
+    double work;                  /**< the least time of all its actions */
 };
 
 struct weir__auto_problem {
@@ -65,7 +44,7 @@ struct weir__auto_problem {
     size_t cell_count;
     uint32_t feed_room;   /**< of each list of feeds */
     uint32_t entry_count; /**< actions, where every backward is split */
-    struct weir__auto_stage *stages;
+    struct weir__stage_facts *stages;
     struct weir__auto_worker *workers;
     uint32_t *held_begin, *held; /**< stages of each worker, ascending */
     struct weir__auto_feeds values_in, values_out, gradients_in, gradients_out;
@@ -82,9 +61,6 @@ int weir__auto_problem_init(struct weir__auto_problem *problem,
                             const struct weir_simulate_options *costs,
                             const uint32_t *stage_workers);
 void weir__auto_problem_clean_up(struct weir__auto_problem *problem);
-
-/** F, R, I and W take 1, B takes 2. */
-void weir__auto_unit_costs(struct weir_simulate_options *costs);
 
 static inline size_t weir__auto_cell(const struct weir__auto_problem *problem, uint32_t stage,
                                      uint32_t micro_batch) {
@@ -108,7 +84,7 @@ struct weir__auto_step {
 
 struct weir__auto_place {
     double free; /**< end of the worker's last action */
-    int64_t used[WEIR__AUTO_AMOUNTS], peak[WEIR__AUTO_AMOUNTS];
+    int64_t used[WEIR__AMOUNTS], peak[WEIR__AMOUNTS];
     uint32_t oldest; /**< every micro-batch before this is freed */
 };
 

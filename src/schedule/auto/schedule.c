@@ -18,7 +18,7 @@ static bool read_options(const struct weir_table_options *options,
         memcpy(search, options->search, size);
     }
     if (search->costs == NULL) {
-        weir__auto_unit_costs(costs);
+        weir__unit_seconds(costs->kind_seconds);
     } else {
         size_t size = search->costs->size;
         if (size < sizeof size || size > sizeof *costs) return false;
