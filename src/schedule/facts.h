@@ -62,6 +62,11 @@ static inline bool weir__writes(uint32_t kind, uint32_t effects) {
     assert(kind < WEIR_KIND_COUNT);
     return (weir__kinds[kind].writes & effects) != 0;
 }
+/** What it reads, where recomputation waits for the gradient or does not. */
+static inline uint32_t weir__reads_of(uint32_t kind, bool recompute_late) {
+    bool waits = recompute_late && weir__kinds[kind].waits_gradient_late;
+    return weir__kinds[kind].reads | (waits ? WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN : 0u);
+}
 
 /** What a stage does once per micro-batch; B and I are one. */
 enum weir__pass {

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define IN_STEP .per_micro_batch = true, .exported = true, .in_step = true
+#define BACKWARD IN_STEP, .plain = true, .of_backward = true
 #define NAMED(kind, own_letter, text)                                                              \
     [WEIR_KIND_##kind].letter = own_letter, [WEIR_KIND_##kind].name = text,
 
@@ -21,18 +23,14 @@ const struct weir__kind_facts weir__kinds[WEIR_KIND_COUNT] = {
                          WEIR__OUTPUTS | WEIR__SKIPS_OUT | WEIR__SAVED | WEIR__SAVED_FOR_INPUT,
                      .units = 1.0,
                      .background = 44,
-                     .per_micro_batch = true,
-                     .exported = true,
-                     .plain = true,
-                     .in_step = true},
+                     IN_STEP,
+                     .plain = true},
     [WEIR_KIND_R] = {.phase = WEIR_RECOMPUTE,
                      .reads = WEIR__INPUTS | WEIR__SKIPS_IN,
                      .writes = WEIR__SAVED | WEIR__SAVED_FOR_INPUT,
                      .units = 1.0,
                      .background = 43,
-                     .per_micro_batch = true,
-                     .exported = true,
-                     .in_step = true,
+                     IN_STEP,
                      .of_backward = true,
                      .waits_gradient_late = true},
     [WEIR_KIND_B] = {.phase = WEIR_BACKWARD,
@@ -41,32 +39,20 @@ const struct weir__kind_facts weir__kinds[WEIR_KIND_COUNT] = {
                      .writes = WEIR__INPUT_GRADS | WEIR__SKIP_GRADS_OUT | WEIR__PARAM_GRADS,
                      .units = 2.0,
                      .background = 42,
-                     .per_micro_batch = true,
-                     .exported = true,
-                     .plain = true,
-                     .in_step = true,
-                     .of_backward = true},
+                     BACKWARD},
     [WEIR_KIND_I] = {.phase = WEIR_BACKWARD_INPUT,
                      .reads = WEIR__SAVED | WEIR__SAVED_FOR_INPUT | WEIR__OUTPUT_GRADS |
                               WEIR__SKIP_GRADS_IN,
                      .writes = WEIR__INPUT_GRADS | WEIR__SKIP_GRADS_OUT | WEIR__WEIGHT_INPUTS,
                      .units = 1.0,
                      .background = 42,
-                     .per_micro_batch = true,
-                     .exported = true,
-                     .plain = true,
-                     .in_step = true,
-                     .of_backward = true},
+                     BACKWARD},
     [WEIR_KIND_W] = {.phase = WEIR_BACKWARD_WEIGHT,
                      .reads = WEIR__SAVED | WEIR__WEIGHT_INPUTS,
                      .writes = WEIR__PARAM_GRADS,
                      .units = 1.0,
                      .background = 46,
-                     .per_micro_batch = true,
-                     .exported = true,
-                     .plain = true,
-                     .in_step = true,
-                     .of_backward = true},
+                     BACKWARD},
     [WEIR_KIND_N] = {.phase = WEIR_NORM,
                      .reads = WEIR__PARAM_GRADS | WEIR__TIED_GRADS,
                      .writes = WEIR__NORMS,
@@ -80,6 +66,8 @@ const struct weir__kind_facts weir__kinds[WEIR_KIND_COUNT] = {
                      .exported = true},
     WEIR_KIND_MAP(NAMED)};
 #undef NAMED
+#undef BACKWARD
+#undef IN_STEP
 
 void weir__unit_seconds(double seconds[WEIR_KIND_COUNT]) {
     for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++)

@@ -31,6 +31,19 @@ struct auto_search {
 
 /* ---- what was asked ---- */
 
+bool weir__auto_read_costs(const struct weir_simulate_options *given,
+                           struct weir_simulate_options *costs) {
+    *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
+    if (given == NULL) {
+        weir__unit_seconds(costs->kind_seconds);
+        return true;
+    }
+    if (given->size < sizeof given->size || given->size > sizeof *costs) return false;
+    memcpy(costs, given, given->size);
+    costs->size = sizeof *costs;
+    return true;
+}
+
 static int read_options(const struct weir_search_options *options, struct weir_search_options *own,
                         struct weir_simulate_options *costs) {
     bool sized =
@@ -38,15 +51,7 @@ static int read_options(const struct weir_search_options *options, struct weir_s
     if (!sized) return WEIR_ERR_ARGUMENT;
     *own = (struct weir_search_options)WEIR_SEARCH_OPTIONS_INIT;
     memcpy(own, options, options->size);
-    *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
-    if (own->costs == NULL) {
-        weir__unit_seconds(costs->kind_seconds);
-    } else {
-        size_t size = own->costs->size;
-        if (size < sizeof size || size > sizeof *costs) return WEIR_ERR_ARGUMENT;
-        memcpy(costs, own->costs, size);
-    }
-    costs->size = sizeof *costs;
+    if (!weir__auto_read_costs(own->costs, costs)) return WEIR_ERR_ARGUMENT;
     costs->noise = 0.0;
     costs->no_causes = true;
     costs->want_actions = false;
@@ -285,13 +290,11 @@ out:
 
 /* ---- all of it ---- */
 
-/* In loop order, or down and up again. */
-static void place(struct auto_search *search, bool v) {
-    uint32_t workers = search->options.workers;
-    assert(!v || search->options.stages == 2 * workers);
-    for (uint32_t s = 0; s < search->options.stages; s++) {
+void weir__auto_place(uint32_t stages, uint32_t workers, bool v, uint32_t *stage_workers) {
+    assert(workers > 0 && (!v || stages == 2 * workers));
+    for (uint32_t s = 0; s < stages; s++) {
         bool up = v && s >= workers;
-        search->stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;
+        stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;
     }
 }
 
@@ -331,12 +334,12 @@ static int search_placements(struct auto_search *search) {
     }
     bool both = options->workers > 1 && options->stages == 2 * options->workers;
     if (both) {
-        place(search, true);
+        weir__auto_place(options->stages, options->workers, true, search->stage_workers);
         int status = search_placement(search, effort / 4 * 3);
         if (status != WEIR_OK) return status;
         effort = effort > search->result.work ? effort - search->result.work : 0;
     }
-    place(search, false);
+    weir__auto_place(options->stages, options->workers, false, search->stage_workers);
     return search_placement(search, effort);
 }
 

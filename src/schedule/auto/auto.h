@@ -54,6 +54,12 @@ struct weir__auto_problem {
     bool feasible; /**< one micro-batch after the other stays within the limits */
 };
 
+/** The costs that a search is given, or unit times. False if their size is not this library's. */
+bool weir__auto_read_costs(const struct weir_simulate_options *given,
+                           struct weir_simulate_options *costs);
+/** Loop order, or down the workers and up again. */
+void weir__auto_place(uint32_t stages, uint32_t workers, bool v, uint32_t *stage_workers);
+
 /** Lays the problem out for one placement. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_OVERFLOW. Clean up in
  * every case. */
 int weir__auto_problem_init(struct weir__auto_problem *problem,
@@ -72,6 +78,33 @@ static inline bool weir__auto_recomputed(const struct weir__auto_problem *proble
     assert(stage < problem->stage_count);
     return micro_batch < problem->stages[stage].recomputed;
 }
+
+/** The last arrival at a stage, where [stage] ends are all known. */
+static inline double weir__auto_arrival(const struct weir__auto_feeds *in, const double *ends,
+                                        uint32_t s) {
+    double at = 0.0;
+    for (uint32_t f = in->begin[s]; f < in->begin[s + 1]; f++) {
+        double come = ends[in->list[f].stage] + in->list[f].copy;
+        at = come > at ? come : at;
+    }
+    return at;
+}
+/** The last arrival of a micro-batch, or `ready` if that is later, by [cell] ends; false while one
+ * is not known. */
+static inline bool weir__auto_arrive(const struct weir__auto_problem *problem,
+                                     const struct weir__auto_feeds *in, const double *ends,
+                                     uint32_t stage, uint32_t micro_batch, double *ready) {
+    for (uint32_t f = in->begin[stage]; f < in->begin[stage + 1]; f++) {
+        double end = ends[weir__auto_cell(problem, in->list[f].stage, micro_batch)];
+        if (end < 0.0) return false;
+        *ready = end + in->list[f].copy > *ready ? end + in->list[f].copy : *ready;
+    }
+    return true;
+}
+/** The latest end, or `end` if that is sooner, by which all arrives by its [cell] latest start. */
+double weir__auto_latest(const struct weir__auto_problem *problem,
+                         const struct weir__auto_feeds *out, const double *latest, uint32_t stage,
+                         uint32_t micro_batch, double end);
 
 /* ---- a table being built ---- */
 

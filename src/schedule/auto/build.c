@@ -271,12 +271,12 @@ void weir__auto_build(const struct weir__auto_problem *problem, struct weir__aut
 
 /* ---- what a draft can put up with ---- */
 
-static double latest_by(const struct weir__auto_problem *problem,
-                        const struct weir__auto_feeds *out, const double *latest,
-                        const struct weir__auto_step *step, double end) {
-    for (uint32_t f = out->begin[step->stage]; f < out->begin[step->stage + 1]; f++) {
+double weir__auto_latest(const struct weir__auto_problem *problem,
+                         const struct weir__auto_feeds *out, const double *latest, uint32_t stage,
+                         uint32_t micro_batch, double end) {
+    for (uint32_t f = out->begin[stage]; f < out->begin[stage + 1]; f++) {
         const struct weir__auto_feed *feed = &out->list[f];
-        size_t cell = weir__auto_cell(problem, feed->stage, step->micro_batch);
+        size_t cell = weir__auto_cell(problem, feed->stage, micro_batch);
         double by = latest[cell] - feed->copy - problem->costs->host_seconds;
         end = by < end ? by : end;
     }
@@ -298,9 +298,11 @@ void weir__auto_find_latest(const struct weir__auto_problem *problem,
         double *line = &bench->latest_line[problem->stages[step->stage].worker];
         double end = *line - problem->costs->host_seconds;
         if (pass == WEIR__PASS_FORWARD)
-            end = latest_by(problem, &problem->values_out, bench->latest, step, end);
+            end = weir__auto_latest(problem, &problem->values_out, bench->latest, step->stage,
+                                    step->micro_batch, end);
         else if (pass == WEIR__PASS_GRADIENT)
-            end = latest_by(problem, &problem->gradients_out, gradients, step, end);
+            end = weir__auto_latest(problem, &problem->gradients_out, gradients, step->stage,
+                                    step->micro_batch, end);
         *line = bench->latest[pass * cells + cell] = end - (step->end - step->start);
     }
 }

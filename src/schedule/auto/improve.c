@@ -101,25 +101,16 @@ static bool is_awaited(const struct weir__auto_problem *problem, uint32_t s) {
     return false;
 }
 
-static double arrival(const struct weir__auto_feeds *in, const double *ends, uint32_t s) {
-    double at = 0.0;
-    for (uint32_t f = in->begin[s]; f < in->begin[s + 1]; f++) {
-        double come = ends[in->list[f].stage] + in->list[f].copy;
-        at = come > at ? come : at;
-    }
-    return at;
-}
-
 /* One micro-batch alone on the way: into the first cells of `latest`, by stage. */
 static void pass_alone(const struct weir__auto_problem *problem, double *forward,
                        double *gradient) {
     uint32_t stages = problem->stage_count;
     for (uint32_t s = 0; s < stages; s++) {
-        forward[s] = arrival(&problem->values_in, forward, s) +
+        forward[s] = weir__auto_arrival(&problem->values_in, forward, s) +
                      weir__pass_seconds(problem->stages[s].seconds, WEIR__PASS_FORWARD);
     }
     for (uint32_t s = stages; s-- > 0;) {
-        double come = arrival(&problem->gradients_in, gradient, s);
+        double come = weir__auto_arrival(&problem->gradients_in, gradient, s);
         double at = come > forward[s] ? come : forward[s];
         gradient[s] = at + weir__pass_seconds(problem->stages[s].seconds, WEIR__PASS_GRADIENT);
     }

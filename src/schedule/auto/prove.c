@@ -57,15 +57,6 @@ static void rest_of(const struct proof *proof, uint32_t s, double *all, double *
     *all += *forward + *gradient;
 }
 
-static double last_arrival(const struct weir__auto_feeds *in, const double *ends, uint32_t s) {
-    double at = 0.0;
-    for (uint32_t f = in->begin[s]; f < in->begin[s + 1]; f++) {
-        double come = ends[in->list[f].stage] + in->list[f].copy;
-        at = come > at ? come : at;
-    }
-    return at;
-}
-
 /* No table that begins as this one ends earlier. */
 static double least_step(struct proof *proof) {
     const struct weir__auto_problem *problem = proof->problem;
@@ -76,7 +67,7 @@ static double least_step(struct proof *proof) {
     for (uint32_t s = 0; s < problem->stage_count; s++) {
         uint32_t w = problem->stages[s].worker;
         rest_of(proof, s, &all, &forward, &gradient);
-        double begun = last_arrival(&problem->values_in, proof->forward_by, s) +
+        double begun = weir__auto_arrival(&problem->values_in, proof->forward_by, s) +
                        weir__pass_seconds(seconds_of(problem, s, last, room), WEIR__PASS_FORWARD);
         double own = state->places[w].free + forward;
         proof->forward_by[s] = begun > own ? begun : own;
@@ -89,7 +80,7 @@ static double least_step(struct proof *proof) {
     for (uint32_t s = problem->stage_count; s-- > 0;) {
         double least = weir__least_gradient(seconds_of(problem, s, last, room),
                                             problem->options->whole_backward);
-        double come = last_arrival(&problem->gradients_in, proof->gradient_by, s);
+        double come = weir__auto_arrival(&problem->gradients_in, proof->gradient_by, s);
         double end = proof->forward_by[s];
         if (problem->stages[s].backward) end = (come > end ? come : end) + least;
         if (proof->gradient_by[s] < end) proof->gradient_by[s] = end;

@@ -87,23 +87,12 @@ static void write_draft(const struct weir__auto_lines *lines, struct weir__auto_
 
 /* ---- running lines ---- */
 
-static bool arrive(const struct weir__auto_problem *problem, const struct weir__auto_feeds *feeds,
-                   const double *ends, const struct weir__auto_entry *entry, double *ready) {
-    for (uint32_t f = feeds->begin[entry->stage]; f < feeds->begin[entry->stage + 1]; f++) {
-        double end = ends[weir__auto_cell(problem, feeds->list[f].stage, entry->micro_batch)];
-        if (end < 0.0) return false;
-        *ready = end + feeds->list[f].copy > *ready ? end + feeds->list[f].copy : *ready;
-    }
-    return true;
-}
-
 static bool is_ready(const struct weir__auto_problem *problem, const struct weir__auto_state *state,
                      const struct weir__auto_entry *entry, double *ready) {
-    const struct weir__kind_facts *kind = &weir__kinds[entry->kind];
+    uint32_t reads = weir__reads_of(entry->kind, problem->costs->recompute_late);
     size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
-    bool late = problem->costs->recompute_late && kind->waits_gradient_late;
     *ready = 0.0;
-    if ((kind->writes & WEIR__OUTPUTS) != 0) {
+    if (weir__writes(entry->kind, WEIR__OUTPUTS)) {
         uint32_t ahead = problem->stages[entry->stage].ahead;
         if (ahead != 0 && entry->micro_batch >= ahead) {
             double end = state->forward_end[weir__auto_cell(problem, entry->stage + 1,
@@ -111,12 +100,14 @@ static bool is_ready(const struct weir__auto_problem *problem, const struct weir
             if (end < 0.0) return false;
             *ready = end;
         }
-        return arrive(problem, &problem->values_in, state->forward_end, entry, ready);
+        return weir__auto_arrive(problem, &problem->values_in, state->forward_end, entry->stage,
+                                 entry->micro_batch, ready);
     }
     if (state->forward_end[cell] < 0.0) return false;
-    if ((kind->reads & WEIR__WEIGHT_INPUTS) != 0) return state->gradient_end[cell] >= 0.0;
-    if ((kind->reads & WEIR__OUTPUT_GRADS) == 0 && !late) return true;
-    return arrive(problem, &problem->gradients_in, state->gradient_end, entry, ready);
+    if ((reads & WEIR__WEIGHT_INPUTS) != 0) return state->gradient_end[cell] >= 0.0;
+    if ((reads & WEIR__OUTPUT_GRADS) == 0) return true;
+    return weir__auto_arrive(problem, &problem->gradients_in, state->gradient_end, entry->stage,
+                             entry->micro_batch, ready);
 }
 
 static void wake(struct weir__auto_lines *lines, uint32_t worker) {
@@ -452,21 +443,6 @@ void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__aut
     bench->trial.peak = peak_of(problem, lines);
 }
 
-/* The latest end of a gradient that others can put up with. */
-static double latest_end(const struct weir__auto_problem *problem,
-                         const struct weir__auto_bench *bench,
-                         const struct weir__auto_entry *entry) {
-    const struct weir__auto_feeds *out = &problem->gradients_out;
-    const double *latest = &bench->latest[WEIR__PASS_GRADIENT * problem->cell_count];
-    double end = INFINITY;
-    for (uint32_t f = out->begin[entry->stage]; f < out->begin[entry->stage + 1]; f++) {
-        size_t cell = weir__auto_cell(problem, out->list[f].stage, entry->micro_batch);
-        double by = latest[cell] - out->list[f].copy - problem->costs->host_seconds;
-        end = by < end ? by : end;
-    }
-    return end;
-}
-
 /* An I directly before its W, which nobody misses if both are one B. */
 static bool may_join(const struct weir__auto_problem *problem, const struct weir__auto_bench *bench,
                      uint32_t at) {
@@ -474,11 +450,14 @@ static bool may_join(const struct weir__auto_problem *problem, const struct weir
     const struct weir__auto_entry *entry = &lines->list[at], *next = &lines->list[at + 1];
     const double *seconds = problem->stages[entry->stage].seconds;
     double whole = weir__least_backward(seconds, true);
+    const double *latest = &bench->latest[WEIR__PASS_GRADIENT * problem->cell_count];
     return weir__writes(entry->kind, WEIR__WEIGHT_INPUTS) &&
            weir__reads(next->kind, WEIR__WEIGHT_INPUTS) && entry->stage == next->stage &&
            entry->micro_batch == next->micro_batch &&
            whole <= weir__least_backward(seconds, false) &&
-           lines->now.start[at] + whole <= latest_end(problem, bench, entry);
+           lines->now.start[at] + whole <= weir__auto_latest(problem, &problem->gradients_out,
+                                                             latest, entry->stage,
+                                                             entry->micro_batch, INFINITY);
 }
 
 void weir__auto_join(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,

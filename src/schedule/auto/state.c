@@ -138,17 +138,6 @@ static bool memory_allows(const struct weir__auto_problem *problem,
 
 /* ---- what can come next ---- */
 
-/* The last arrival of what feeds a stage; false while something is not placed. */
-static bool arrive(const struct weir__auto_problem *problem, const struct weir__auto_feeds *feeds,
-                   const double *ends, uint32_t stage, uint32_t micro_batch, double *ready) {
-    for (uint32_t f = feeds->begin[stage]; f < feeds->begin[stage + 1]; f++) {
-        double end = ends[weir__auto_cell(problem, feeds->list[f].stage, micro_batch)];
-        if (end < 0.0) return false;
-        *ready = end + feeds->list[f].copy > *ready ? end + feeds->list[f].copy : *ready;
-    }
-    return true;
-}
-
 static bool forward_ready(const struct weir__auto_problem *problem,
                           const struct weir__auto_state *state, struct weir__auto_step *step,
                           double *ready) {
@@ -159,7 +148,7 @@ static bool forward_ready(const struct weir__auto_problem *problem,
         if (end < 0.0) return false;
         *ready = end > *ready ? end : *ready;
     }
-    return arrive(problem, &problem->values_in, state->forward_end, s, i, ready) &&
+    return weir__auto_arrive(problem, &problem->values_in, state->forward_end, s, i, ready) &&
            memory_allows(problem, state, step);
 }
 
@@ -171,7 +160,7 @@ static bool gradient_ready(const struct weir__auto_problem *problem,
     uint32_t s = step->stage, i = step->micro_batch;
     if (i >= progress->forwards) return false;
     if (i < problem->stages[s].recomputed && i >= progress->recomputes) return false;
-    return arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready);
+    return weir__auto_arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready);
 }
 
 static bool recompute_ready(const struct weir__auto_problem *problem,
@@ -180,7 +169,7 @@ static bool recompute_ready(const struct weir__auto_problem *problem,
     uint32_t s = step->stage, i = step->micro_batch;
     if (i >= state->progress[s].forwards) return false;
     if (problem->costs->recompute_late &&
-        !arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready))
+        !weir__auto_arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready))
         return false;
     return memory_allows(problem, state, step);
 }

@@ -279,9 +279,7 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
     bool late = sim->options->recompute_late;
     while (worker->cursor < end) {
         const struct weir_action *action = &sim->table->actions[worker->cursor];
-        const struct weir__kind_facts *kind = &weir__kinds[action->kind];
-        uint32_t reads = kind->reads;
-        if (late && kind->waits_gradient_late) reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
+        uint32_t reads = weir__reads_of(action->kind, late);
         struct inputs inputs = {-sim->host, -sim->host}; /* before the first start, at 0 */
         if (!has_inputs(sim, worker->cursor, reads, w, &inputs)) return true;
         if (!run_action(sim, worker->cursor++, worker, &inputs)) return false;
