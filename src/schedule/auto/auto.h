@@ -152,6 +152,11 @@ void weir__auto_state_reset(struct weir__auto_state *state,
  * micro-batch that has begun come to its end. */
 bool weir__auto_next(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                      uint32_t stage, enum weir_kind kind, struct weir__auto_step *step);
+/** Whether all that a forward waits for is placed, and when it has come, unless `ready` is later.
+ */
+bool weir__auto_has_values(const struct weir__auto_problem *problem,
+                           const struct weir__auto_state *state, uint32_t s, uint32_t i,
+                           double *ready);
 /** Places what weir__auto_next gave. */
 void weir__auto_place_step(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                            const struct weir__auto_step *step, struct weir__auto_undo *undo);

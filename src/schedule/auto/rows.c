@@ -92,17 +92,8 @@ static bool is_ready(const struct weir__auto_problem *problem, const struct weir
     uint32_t reads = weir__reads_of(entry->kind, problem->costs->recompute_late);
     size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
     *ready = 0.0;
-    if (weir__writes(entry->kind, WEIR__OUTPUTS)) {
-        uint32_t ahead = problem->stages[entry->stage].ahead;
-        if (ahead != 0 && entry->micro_batch >= ahead) {
-            double end = state->forward_end[weir__auto_cell(problem, entry->stage + 1,
-                                                            entry->micro_batch - ahead)];
-            if (end < 0.0) return false;
-            *ready = end;
-        }
-        return weir__auto_arrive(problem, &problem->values_in, state->forward_end, entry->stage,
-                                 entry->micro_batch, ready);
-    }
+    if (weir__writes(entry->kind, WEIR__OUTPUTS))
+        return weir__auto_has_values(problem, state, entry->stage, entry->micro_batch, ready);
     if (state->forward_end[cell] < 0.0) return false;
     if ((reads & WEIR__WEIGHT_INPUTS) != 0) return state->gradient_end[cell] >= 0.0;
     if ((reads & WEIR__OUTPUT_GRADS) == 0) return true;

@@ -138,18 +138,17 @@ static bool memory_allows(const struct weir__auto_problem *problem,
 
 /* ---- what can come next ---- */
 
-static bool forward_ready(const struct weir__auto_problem *problem,
-                          const struct weir__auto_state *state, struct weir__auto_step *step,
-                          double *ready) {
-    uint32_t s = step->stage, i = step->micro_batch, ahead = problem->stages[s].ahead;
+bool weir__auto_has_values(const struct weir__auto_problem *problem,
+                           const struct weir__auto_state *state, uint32_t s, uint32_t i,
+                           double *ready) {
+    uint32_t ahead = problem->stages[s].ahead;
     if (ahead != 0 && i >= ahead) {
         assert(s + 1 < problem->stage_count);
         double end = state->forward_end[weir__auto_cell(problem, s + 1, i - ahead)];
         if (end < 0.0) return false;
         *ready = end > *ready ? end : *ready;
     }
-    return weir__auto_arrive(problem, &problem->values_in, state->forward_end, s, i, ready) &&
-           memory_allows(problem, state, step);
+    return weir__auto_arrive(problem, &problem->values_in, state->forward_end, s, i, ready);
 }
 
 static bool gradient_ready(const struct weir__auto_problem *problem,
@@ -198,7 +197,9 @@ bool weir__auto_next(const struct weir__auto_problem *problem, struct weir__auto
     *step = (struct weir__auto_step){.stage = s, .kind = kind};
     if (pass == WEIR__PASS_FORWARD) {
         step->micro_batch = progress->forwards;
-        can = progress->forwards < m && forward_ready(problem, state, step, &ready);
+        can = progress->forwards < m &&
+              weir__auto_has_values(problem, state, s, step->micro_batch, &ready) &&
+              memory_allows(problem, state, step);
     } else if (pass == WEIR__PASS_RECOMPUTE) {
         step->micro_batch = progress->recomputes;
         can = progress->recomputes < stage->recomputed &&
