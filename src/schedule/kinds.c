@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * The kinds of action, one entry each: what a kind reads and writes is all that the rest of
- * the engine knows of it, so that a new kind is an entry here and a callback.
- */
+/* The kinds of action, one entry each, so that a new kind is an entry here and a callback; and what
+ * a stage's costs say of each. */
 #include "schedule/action.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulator's frame: costs are checked and laid out by stage, the walk (simulate_run.c) puts
+ * The simulator's frame: costs are checked and laid out by stage, the walk (run.c) puts
  * times on the table, and what it found becomes a prediction. All buffers are one block, carved
  * anew for every table and replaced only by a larger one.
  */
