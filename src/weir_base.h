@@ -170,15 +170,15 @@ struct weir_view {
  * @endcode
  */
 
-/** The kinds of action: X(NAME, letter, text). */
-#define WEIR_KIND_MAP(X)                                                                           \
-    X(F, 'F', "forward")                                                                           \
-    X(R, 'R', "recompute")                                                                         \
-    X(B, 'B', "backward")                                                                          \
-    X(I, 'I', "backward input")                                                                    \
-    X(W, 'W', "backward weight")                                                                   \
-    X(N, 'N', "norm")                                                                              \
-    X(U, 'U', "update")
+/** The kinds of action: ENTRY(NAME, letter, text). */
+#define WEIR_KIND_MAP(ENTRY)                                                                       \
+    ENTRY(F, 'F', "forward")                                                                       \
+    ENTRY(R, 'R', "recompute")                                                                     \
+    ENTRY(B, 'B', "backward")                                                                      \
+    ENTRY(I, 'I', "backward input")                                                                \
+    ENTRY(W, 'W', "backward weight")                                                               \
+    ENTRY(N, 'N', "norm")                                                                          \
+    ENTRY(U, 'U', "update")
 
 enum weir_kind {
 #define WEIR_KIND_ENUM(name, letter, text) WEIR_KIND_##name,

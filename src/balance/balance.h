@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "base/pool.h"
+#include "schedule/action.h"
 #include "weir_planner.h"
 
 /** Sizes of the parts of an optimal block partition: the largest sum of `costs` is as small as it
@@ -14,6 +15,12 @@ int weir__block_partition(const struct weir_allocator *allocator, const double *
 
 /** Whether every skip has its readers, ascending layers after its source; `readers`: of all. */
 bool weir__layer_skips_are_valid(const struct weir_layer_costs *layers, size_t *readers);
+
+/** A micro-batch's forward on average, where that part of them is checkpointed. */
+static inline double weir__mean_forward(const struct weir_stage_cost *stage, double part) {
+    return (1 - part) * weir__pass_seconds(stage->seconds, WEIR__PASS_FORWARD) +
+           part * stage->forward_checkpoint;
+}
 
 /** All partitions in lexicographic order, but those with a worker above the bound, which are
  * passed over as early as can be seen. */

@@ -24,8 +24,9 @@ static double forward_work(const struct weir_stage_cost *stage, const struct wei
     assert(m > 0 && again <= m);
     double part = (double)again / m, last = chunks->scale != NULL ? chunks->scale[m - 1] : 1;
     double scales = again == 0 ? 0 : again == m ? chunks->scale_sum : chunks->scale_sum - last;
-    *forward = (1 - part) * stage->seconds[WEIR_KIND_F] + part * stage->forward_checkpoint;
-    return *forward * chunks->scale_sum + stage->seconds[WEIR_KIND_R] * scales +
+    *forward = weir__mean_forward(stage, part);
+    return *forward * chunks->scale_sum +
+           weir__pass_seconds(stage->seconds, WEIR__PASS_RECOMPUTE) * scales +
            host * ((double)m + again);
 }
 
@@ -45,9 +46,8 @@ static struct weir__share share_of(const struct weir_stage_cost *stage,
         share.work = fmin(share.work, work);
     }
     if (stage->no_backward) return share;
-    double whole = seconds[WEIR_KIND_B];
-    share.gradient = split ? fmin(whole, seconds[WEIR_KIND_I]) : whole;
-    if (split) whole = fmin(whole, seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W]);
+    double whole = weir__least_backward(seconds, !split);
+    share.gradient = weir__least_gradient(seconds, !split);
     share.work += share.gradient * chunks->scale_sum + host * chunks->micro_batches;
     share.rest = fmax(whole - share.gradient, 0) * chunks->scale_sum;
     return share;

@@ -170,7 +170,7 @@ double weir__planner_recompute_time(const struct weir_planner *planner,
     uint32_t micro_batches = weir__planner_chunks_at(planner, tried->shape)->micro_batches;
     double sum = 0;
     for (uint32_t s = 0; s < planner->costs->stage_count; s++)
-        sum += planner->costs->list[s].seconds[WEIR_KIND_R] *
+        sum += weir__pass_seconds(planner->costs->list[s].seconds, WEIR__PASS_RECOMPUTE) *
                weir_checkpoint_count(tried->modes[s], micro_batches);
     return sum;
 }

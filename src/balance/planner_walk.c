@@ -28,13 +28,7 @@ static int has_own_order(const struct weir_planner *planner, const struct weir_t
     if (*own) return WEIR_OK;
     uint32_t *next = weir__acquire(planner->allocator, table->stage_count, sizeof *next);
     if (next == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    *own = true;
-    memset(next, 0, table->stage_count * sizeof *next);
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        const struct weir_action *action = &table->actions[a];
-        if (action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_W)
-            *own = *own && action->micro_batch == next[action->stage]++;
-    }
+    *own = weir__table_is_ascending(table, next);
     weir__release(planner->allocator, next, table->stage_count, sizeof *next);
     return WEIR_OK;
 }
@@ -51,11 +45,8 @@ static int add_shape(struct weir_planner *planner, const char *schedule, uint32_
         (struct weir__shape){.schedule = schedule, .stages = table->stage_count, .chunks = chunks};
     shape->workers = weir__pool_take(&planner->pool, table->stage_count, sizeof(uint32_t));
     if (shape->workers == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t w = 0; w < table->worker_count; w++)
-        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
-            shape->workers[table->actions[a].stage] = w;
-            shape->split |= table->actions[a].kind == WEIR_KIND_I;
-        }
+    weir__table_workers(table, shape->workers);
+    shape->split = weir__table_is_split(table);
     planner->shape_count++;
     return WEIR_OK;
 }
@@ -204,8 +195,9 @@ static uint32_t best_stage(const struct weir_planner *planner, const struct walk
     double most = 0;
     for (uint32_t s = 0; s < shape->stages; s++) {
         if (shape->workers[s] != worker || planner->modes[s] != WEIR_CHECKPOINT_NEVER) continue;
-        double saving = (double)saving_of(planner, path, s) /
-                        (planner->costs->list[s].seconds[WEIR_KIND_R] + 1e-12);
+        double saving =
+            (double)saving_of(planner, path, s) /
+            (weir__pass_seconds(planner->costs->list[s].seconds, WEIR__PASS_RECOMPUTE) + 1e-12);
         if (saving <= most) continue;
         most = saving;
         best = s;

@@ -104,8 +104,9 @@ static void add_copies(const struct stage_costs *costs, struct weir_stage_cost *
 
 /** What the stage's end changes: its output is the border's, and nothing here reads it again. */
 static void close_stage(struct weir_stage_cost *stage, const struct weir_layer_cost *last) {
-    stage->seconds[WEIR_KIND_R] += last->recompute_last - last->seconds[WEIR_KIND_R];
-    if (stage->seconds[WEIR_KIND_R] < 0) stage->seconds[WEIR_KIND_R] = 0; /* rounding */
+    double *again = &stage->seconds[WEIR_KIND_R];
+    *again += last->recompute_last - last->seconds[WEIR_KIND_R];
+    if (*again < 0) *again = 0; /* rounding */
     stage->saved -= last->saved_output;
     stage->border = last->border;
     stage->border_gradient = last->border_gradient;
@@ -119,13 +120,12 @@ static void join_parts(struct weir_stage_cost *stage) {
 }
 
 static void add_tasks(struct weir_stage_cost *stage, double task_seconds) {
-    stage->seconds[WEIR_KIND_F] += task_seconds;
     stage->forward_checkpoint += task_seconds;
-    if (stage->no_backward) return;
-    stage->seconds[WEIR_KIND_R] += task_seconds;
-    stage->seconds[WEIR_KIND_B] += task_seconds;
-    stage->seconds[WEIR_KIND_I] += task_seconds;
-    stage->seconds[WEIR_KIND_W] += task_seconds;
+    for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
+        const struct weir__kind_facts *facts = &weir__kinds[kind];
+        bool has = facts->in_step && !(facts->of_backward && stage->no_backward);
+        if (has) stage->seconds[kind] += task_seconds;
+    }
 }
 
 /** Over the border, or of a skip that was stashed before. */
@@ -215,7 +215,7 @@ static double mean_forward(const struct weir_stage_cost *stage, enum weir_checkp
     double part = (double)weir_checkpoint_count(mode, micro_batches) / micro_batches;
     assert(part >= 0 && part <= 1);
     if (stage->no_backward) part = 0;
-    return (1 - part) * stage->seconds[WEIR_KIND_F] + part * stage->forward_checkpoint;
+    return weir__mean_forward(stage, part);
 }
 
 int weir_stage_costs_simulate(struct weir_stage_costs *costs, enum weir_checkpoint checkpoint,

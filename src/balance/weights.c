@@ -6,11 +6,13 @@ static double time_weight(const struct weir_layer_cost *layer,
                           const struct weir_balance_options *options, double checkpointed) {
     assert(checkpointed >= 0 && checkpointed <= 1);
     const double *seconds = layer->seconds;
-    double kept = seconds[WEIR_KIND_F];
+    double kept = weir__pass_seconds(seconds, WEIR__PASS_FORWARD);
     if (options->infer || layer->no_backward) return kept;
-    double backward =
-        options->split ? seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W] : seconds[WEIR_KIND_B];
-    double again = layer->forward_checkpoint + seconds[WEIR_KIND_R];
+    double backward = weir__least_backward(seconds, true);
+    if (options->split)
+        backward = weir__pass_seconds(seconds, WEIR__PASS_GRADIENT) +
+                   weir__pass_seconds(seconds, WEIR__PASS_WEIGHT);
+    double again = layer->forward_checkpoint + weir__pass_seconds(seconds, WEIR__PASS_RECOMPUTE);
     return (1 - checkpointed) * kept + checkpointed * again + backward;
 }
 

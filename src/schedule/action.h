@@ -1,51 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * The action table's grammar: what each kind reads and writes, and the dependencies that
- * follow. weir__kinds has an entry per kind; nobody switches over kinds elsewhere. Dependencies are
- * derived: an action waits for the actions that write what it reads, never for a hand-written list.
+ * The action table's grammar: the dependencies that follow from what each kind reads and writes
+ * (facts.h). They are derived: an action waits for the actions that write what it reads, never for
+ * a hand-written list.
  */
 #ifndef WEIR_ACTION_H
 #define WEIR_ACTION_H
 
-#include "base/base.h"
-
-/** What an action touches, per stage and micro-batch; bits of a mask. */
-enum weir__effect {
-    WEIR__INPUTS = 1u << 0,       /**< border inputs: the previous stage's outputs */
-    WEIR__OUTPUTS = 1u << 1,      /**< border outputs */
-    WEIR__SKIPS_IN = 1u << 2,     /**< skips read or popped here */
-    WEIR__SKIPS_OUT = 1u << 3,    /**< skips stashed here */
-    WEIR__SAVED = 1u << 4,        /**< activations */
-    WEIR__OUTPUT_GRADS = 1u << 5, /**< gradients of border outputs */
-    WEIR__INPUT_GRADS = 1u << 6,
-    WEIR__SKIP_GRADS_IN = 1u << 7,  /**< running sums that come to this stage */
-    WEIR__SKIP_GRADS_OUT = 1u << 8, /**< running sums that leave it */
-    WEIR__WEIGHT_INPUTS = 1u << 9,  /**< what I leaves for W */
-    WEIR__PARAM_GRADS = 1u << 10,   /**< per stage, not per micro-batch */
-    WEIR__NORMS = 1u << 11,         /**< every stage's: a barrier over stages */
-    WEIR__PARAMETERS = 1u << 12,
-    WEIR__SAVED_FOR_INPUT = 1u << 13, /**< activations that W does not read; written and read with
-                                          SAVED, whose dependencies hold for it too */
-    WEIR__TIED_GRADS = 1u << 14       /**< of other stages' uses of parameters that this one owns */
-};
-
-/** One entry per kind. An effect's writer is, of the kinds that a stage and micro-batch has, the
- * last that writes it: so F writes SAVED only where no R of it stands in the table. An action of a
- * kind marked `waits_gradient_late` also reads OUTPUT_GRADS and SKIP_GRADS_IN when recomputation is
- * late. */
-struct weir__kind_facts {
-    char letter;
-    const char *name;
-    enum weir_phase phase; /**< of a plain call; F becomes FORWARD_CHECKPOINT or INFER by context */
-    uint32_t reads, writes;
-    bool per_micro_batch;
-    bool exported;    /**< stands in CSV; N does not */
-    bool plain;       /**< stands in torch.distributed.pipelining's CSV too; R and U do not */
-    bool in_step;     /**< counts for makespan and bubble; N and U do not */
-    bool of_backward; /**< what stages without backward do not have */
-    bool waits_gradient_late;
-};
-extern const struct weir__kind_facts weir__kinds[WEIR_KIND_COUNT];
+#include "schedule/facts.h"
 
 /** A parameter that stages share: its owner's norm waits for the others' gradients. */
 struct weir__flow_tie {
@@ -119,10 +81,11 @@ struct weir_action *weir__table_actions(struct weir_table *table);
 uint32_t weir__table_worker_of(const struct weir_table *table, uint32_t action);
 /** worker of each stage into out[stage_count]; UINT32_MAX for a stage without action. */
 void weir__table_workers(const struct weir_table *table, uint32_t *out);
-/** Whether a list like weir__flow's marks the stage. */
-static inline bool weir__no_backward(const bool *no_backward, uint32_t stage) {
-    return no_backward != NULL && no_backward[stage];
-}
+/** Whether each stage adds its gradients up by ascending micro-batches; `summed` has room for a
+ * number per stage. */
+bool weir__table_is_ascending(const struct weir_table *table, uint32_t *summed);
+/** Whether it has I and W. */
+bool weir__table_is_split(const struct weir_table *table);
 /** "2B1" into text (>= 24 bytes); returns text. */
 const char *weir__action_text(const struct weir_action *action, char text[24]);
 
@@ -181,7 +144,7 @@ bool weir__checkpointed(const struct weir_table_options *options, uint32_t stage
                         uint32_t micro_batch);
 /**
  * Moves R earlier, into idle time, for recomputation that need not wait for the gradient. The table
- * is replayed with `seconds` ([stage][kind]; NULL: one unit each, two for B), all borders
+ * is replayed with `seconds` ([stage][kind]; NULL: the kinds' units), all borders
  * differentiable, no skips and copies. Where a worker waits at least as long as the next R of its
  * line takes, the R goes there, unless its own F, or a B, I or W, stands in between: what those
  * free is what it needs. So whatever saved activations weigh, no worker's peak of them rises, and

@@ -12,11 +12,11 @@ static uint32_t held_by(const struct weir_table *table, const struct weir__table
     assert(a < table->action_count);
     const struct weir_action *action = &table->actions[a];
     uint32_t next = action->stage + 1u;
-    if (action->kind != WEIR_KIND_F || next >= table->stage_count ||
+    if (!weir__writes(action->kind, WEIR__OUTPUTS) || next >= table->stage_count ||
         !weir__no_backward(no_backward, action->stage) || action->micro_batch < ahead ||
         index->worker[next] == index->worker[action->stage])
         return WEIR__NO_ACTION;
-    return weir__table_index_get(index, next, action->micro_batch - ahead, WEIR_KIND_F);
+    return weir__table_index_writer(index, next, action->micro_batch - ahead, WEIR__OUTPUTS);
 }
 
 static void fill(const struct weir_table *table, const struct weir__table_index *index,

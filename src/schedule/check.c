@@ -149,7 +149,7 @@ static void check_duplicate(struct check *check, uint32_t at, uint32_t worker) {
 static void check_tail(struct check *check, uint32_t at, uint32_t worker, uint32_t *update) {
     const struct weir_action *action = &check->table->actions[at];
     char text[24], other[24];
-    if (action->kind == WEIR_KIND_U) {
+    if (weir__writes(action->kind, WEIR__PARAMETERS)) {
         *update = *update == WEIR__NO_ACTION ? at : *update;
     } else if (*update != WEIR__NO_ACTION) {
         report(check, "worker %" PRIu32 ": %s stands behind %s: updates end a line", worker,
@@ -169,7 +169,7 @@ static void check_line(struct check *check, uint32_t worker) {
             check->ambiguous = true;
             continue;
         }
-        if (check->flow->infer && table->actions[a].kind != WEIR_KIND_F) {
+        if (check->flow->infer && !weir__writes(table->actions[a].kind, WEIR__OUTPUTS)) {
             char text[24];
             report(check, "worker %" PRIu32 ": %s: only forwards run in inference", worker,
                    weir__action_text(&table->actions[a], text));
@@ -182,26 +182,27 @@ static void check_line(struct check *check, uint32_t worker) {
 
 /* ---- what is missing, and the order within one stage and micro-batch ---- */
 
-/** Kinds that follow each other where both are there. */
-static const struct {
-    enum weir_kind before, after;
-} order[] = {
-    {WEIR_KIND_F, WEIR_KIND_R}, {WEIR_KIND_F, WEIR_KIND_B}, {WEIR_KIND_F, WEIR_KIND_I},
-    {WEIR_KIND_R, WEIR_KIND_B}, {WEIR_KIND_R, WEIR_KIND_I}, {WEIR_KIND_I, WEIR_KIND_W},
-};
+/* Of two kinds, the later one must not stand first if it reads what the other leaves for it, or
+ * writes it anew. */
+static void check_pair(struct check *check, uint32_t before, uint32_t after) {
+    const struct weir_action *actions = check->table->actions;
+    const struct weir__kind_facts *kind = &weir__kinds[actions[after].kind];
+    uint32_t left = (kind->reads | kind->writes) & (WEIR__SAVED_FOR_INPUT | WEIR__WEIGHT_INPUTS);
+    char text[24], other[24];
+    if (after > before || !weir__writes(actions[before].kind, left)) return;
+    report(check, "%s stands before %s", weir__action_text(&actions[after], text),
+           weir__action_text(&actions[before], other));
+}
 
 static void check_order(struct check *check, uint32_t stage, uint32_t micro_batch) {
     assert(!check->ambiguous);
-    for (size_t i = 0; i < WEIR__COUNT_OF(order); i++) {
-        uint32_t before = weir__table_index_get(&check->index, stage, micro_batch, order[i].before);
-        uint32_t after = weir__table_index_get(&check->index, stage, micro_batch, order[i].after);
-        if (before != WEIR__NO_ACTION && after != WEIR__NO_ACTION && after < before) {
-            char text[24], other[24];
-            report(check, "%s stands before %s",
-                   weir__action_text(&check->table->actions[after], text),
-                   weir__action_text(&check->table->actions[before], other));
-        }
+    uint32_t at[WEIR_KIND_COUNT], count = 0;
+    for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
+        at[count] = weir__table_index_get(&check->index, stage, micro_batch, (enum weir_kind)kind);
+        count += at[count] != WEIR__NO_ACTION;
     }
+    for (uint32_t i = 0; i < count; i++)
+        for (uint32_t j = i + 1; j < count; j++) check_pair(check, at[i], at[j]);
 }
 
 /* Each kind of it is told once, at its first micro-batch. */
@@ -247,7 +248,7 @@ static void check_stage(struct check *check, uint32_t stage) {
     bool frozen = weir__no_backward(check->flow->no_backward, stage);
     if (frozen) check_no_backward(check, stage);
     for (uint32_t i = 0; i < check->table->micro_batch_count; i++) {
-        if (weir__table_index_get(&check->index, stage, i, WEIR_KIND_F) == WEIR__NO_ACTION)
+        if (weir__table_index_writer(&check->index, stage, i, WEIR__OUTPUTS) == WEIR__NO_ACTION)
             report(check, "%" PRIu32 "F%" PRIu32 " is missing", stage, i);
         if (!check->flow->infer && !frozen) check_backward(check, stage, i);
         if (!check->ambiguous) check_order(check, stage, i);
@@ -281,7 +282,7 @@ static bool told_before(const struct weir__walk *walk, uint32_t worker) {
     const struct weir_action *at = &walk->table->actions[walk->cursor[worker]];
     const struct weir_action *wanted = &walk->table->actions[action];
     if (weir__table_worker_of(walk->table, action) != worker) return false;
-    return at->kind == WEIR_KIND_U ||
+    return weir__writes(at->kind, WEIR__PARAMETERS) ||
            (at->stage == wanted->stage && at->micro_batch == wanted->micro_batch &&
             weir__kinds[at->kind].per_micro_batch);
 }

@@ -151,7 +151,7 @@ static void add_action(struct csv_reader *reader, struct csv_span text, struct c
         return;
     }
     reader->stage_count = stage >= reader->stage_count ? stage + 1 : reader->stage_count;
-    reader->recomputes = reader->recomputes || kind == WEIR_KIND_R;
+    reader->recomputes = reader->recomputes || weir__pass_of(kind) == WEIR__PASS_RECOMPUTE;
     weir__table_add(&reader->builder, (enum weir_kind)kind, stage, micro_batch);
 }
 
@@ -310,7 +310,7 @@ static void complete_line(const struct csv_reader *reader, const struct weir_tab
     weir__table_line(out);
     for (uint32_t a = begin; a < end; a++) {
         const struct weir_action *action = &in->actions[a];
-        bool backward = action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_I;
+        bool backward = weir__pass_of(action->kind) == WEIR__PASS_GRADIENT;
         if (backward && !reader->recomputes &&
             weir__checkpointed(options, action->stage, action->micro_batch))
             weir__table_add(out, WEIR_KIND_R, action->stage, action->micro_batch);
@@ -334,7 +334,8 @@ static int complete(const struct csv_reader *reader, struct weir_table **table) 
     bool *updated = weir__acquire(in->allocator, options.stages, sizeof *updated);
     if (updated == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < in->count; a++) {
-        if (in->actions[a].kind == WEIR_KIND_U) updated[in->actions[a].stage] = true;
+        if (weir__writes(in->actions[a].kind, WEIR__PARAMETERS))
+            updated[in->actions[a].stage] = true;
     }
     struct weir__table_builder out;
     weir__table_begin(&out, in->allocator, options.stages, in->worker_count, options.micro_batches);

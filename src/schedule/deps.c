@@ -227,10 +227,7 @@ static const struct effect_rule {
 static void derive_action(struct derivation *derivation, uint32_t at) {
     const struct weir_action *action = &derivation->table->actions[at];
     assert(action->kind < WEIR_KIND_COUNT && action->stage < derivation->table->stage_count);
-    const struct weir__kind_facts *kind = &weir__kinds[action->kind];
-    uint32_t reads = kind->reads;
-    if (derivation->flow->recompute_late && kind->waits_gradient_late)
-        reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
+    uint32_t reads = weir__reads_of(action->kind, derivation->flow->recompute_late);
     derivation->action = at;
     for (size_t i = 0; i < WEIR__COUNT_OF(rules); i++) {
         if ((reads & rules[i].effect) != 0) rules[i].from(derivation, action);

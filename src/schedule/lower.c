@@ -147,7 +147,7 @@ static int compare_moments(const void *a, const void *b) {
 static int replay(const struct lowering *lowering, double *seconds, double *start, double *end) {
     const struct weir_table *table = lowering->table;
     for (uint32_t a = 0; a < table->action_count; a++)
-        seconds[a] = table->actions[a].kind == WEIR_KIND_B ? 2.0 : 1.0;
+        seconds[a] = weir__kinds[table->actions[a].kind].units;
     return weir__table_replay(table, lowering->deps, seconds, NULL, start, end, NULL,
                               lowering->allocator);
 }

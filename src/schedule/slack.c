@@ -21,19 +21,24 @@ struct slack {
 
 /* B and W free what is left of it, I what W does not read. */
 static bool frees(const struct weir_action *action) {
-    return (weir__kinds[action->kind].reads & WEIR__SAVED) != 0;
+    return weir__reads(action->kind, WEIR__SAVED);
+}
+
+static bool recomputes(const struct weir_action *action) {
+    return weir__pass_of(action->kind) == WEIR__PASS_RECOMPUTE;
 }
 
 /* The first R at `from` or behind, and how far it may go; the part begins at `begin`. */
 static void find_next(struct slack *slack, uint32_t begin, uint32_t from) {
     assert(begin <= from && from <= slack->stop);
     uint32_t next = from;
-    while (next < slack->stop && slack->actions[next].kind != WEIR_KIND_R) next++;
+    while (next < slack->stop && !recomputes(&slack->actions[next])) next++;
     slack->next = next;
     slack->earliest = begin;
     for (uint32_t a = next; next < slack->stop && a-- > begin;) {
         const struct weir_action *action = &slack->actions[a];
-        if (action->kind == WEIR_KIND_F && action->stage == slack->actions[next].stage &&
+        if (weir__writes(action->kind, WEIR__OUTPUTS) &&
+            action->stage == slack->actions[next].stage &&
             action->micro_batch == slack->actions[next].micro_batch) {
             slack->earliest = a + 1;
             return;
@@ -44,7 +49,7 @@ static void find_next(struct slack *slack, uint32_t begin, uint32_t from) {
 /* Takes the next R out and puts it in at `to`, from `free` on. */
 static void move_next(struct slack *slack, uint32_t to, double free) {
     assert(to < slack->next && slack->next < slack->stop);
-    assert(slack->actions[slack->next].kind == WEIR_KIND_R);
+    assert(recomputes(&slack->actions[slack->next]));
     struct weir_action action = slack->actions[slack->next];
     double duration = slack->end[slack->next] - slack->start[slack->next];
     for (uint32_t a = slack->next; a > to; a--) {
@@ -98,7 +103,9 @@ static int fill_once(const struct weir_table *table, const double *seconds, doub
     if (status != WEIR_OK) return status;
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
-        duration[a] = seconds[action->stage * (size_t)WEIR_KIND_COUNT + action->kind];
+        duration[a] = weir__kinds[action->kind].units;
+        if (seconds != NULL)
+            duration[a] = seconds[action->stage * (size_t)WEIR_KIND_COUNT + action->kind];
     }
     slack->start = duration + table->action_count;
     slack->end = slack->start + table->action_count;
@@ -111,18 +118,9 @@ static int fill_once(const struct weir_table *table, const double *seconds, doub
     return WEIR_OK;
 }
 
-/* [stage][kind] of one unit per action, two for B; NULL without memory. */
-static double *unit_times(const struct weir_table *table, const struct weir_allocator *allocator) {
-    double *seconds =
-        weir__acquire(allocator, (size_t)table->stage_count * WEIR_KIND_COUNT, sizeof *seconds);
-    for (size_t k = 0; seconds != NULL && k < (size_t)table->stage_count * WEIR_KIND_COUNT; k++)
-        seconds[k] = k % WEIR_KIND_COUNT == WEIR_KIND_B ? 2.0 : 1.0;
-    return seconds;
-}
-
 static bool has_recompute(const struct weir_table *table) {
     for (uint32_t a = 0; a < table->action_count; a++) {
-        if (table->actions[a].kind == WEIR_KIND_R) return true;
+        if (recomputes(&table->actions[a])) return true;
     }
     return false;
 }
@@ -132,16 +130,13 @@ int weir__recompute_in_slack(struct weir_table *table, const double *seconds,
     if (!has_recompute(table)) return WEIR_OK;
     size_t room = 3 * (size_t)table->action_count;
     double *times = weir__acquire(allocator, room, sizeof *times);
-    double *units = seconds == NULL ? unit_times(table, allocator) : NULL;
     struct slack slack = {.actions = weir__table_actions(table)};
-    int status = WEIR_ERR_OUT_OF_MEMORY;
-    if (times == NULL || (seconds == NULL && units == NULL)) goto out;
+    int status = WEIR_OK;
+    if (times == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t pass = 0; pass < PASSES_MAX; pass++) {
-        status = fill_once(table, seconds != NULL ? seconds : units, times, &slack, allocator);
+        status = fill_once(table, seconds, times, &slack, allocator);
         if (status != WEIR_OK || slack.moved == 0) break;
     }
-out:
-    weir__release(allocator, units, (size_t)table->stage_count * WEIR_KIND_COUNT, sizeof *units);
     weir__release(allocator, times, room, sizeof *times);
     return status;
 }

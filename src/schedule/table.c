@@ -133,3 +133,20 @@ void weir__table_workers(const struct weir_table *table, uint32_t *out) {
         }
     }
 }
+
+bool weir__table_is_ascending(const struct weir_table *table, uint32_t *summed) {
+    memset(summed, 0, table->stage_count * sizeof *summed);
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        bool sums = weir__writes(action->kind, WEIR__PARAM_GRADS);
+        if (sums && action->micro_batch != summed[action->stage]++) return false;
+    }
+    return true;
+}
+
+bool weir__table_is_split(const struct weir_table *table) {
+    uint32_t a = 0;
+    while (a < table->action_count && !weir__writes(table->actions[a].kind, WEIR__WEIGHT_INPUTS))
+        a++;
+    return a < table->action_count;
+}

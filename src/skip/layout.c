@@ -2,6 +2,8 @@
 /* The routes of skips, made once. */
 #include "skip/skip.h"
 
+#include <string.h>
+
 /* A route for each stash, at the stash's place, and in `stash_of` the stash of each use: sorted by
  * name, the uses of a skip stand together, the stash first, and owners ascend. */
 static void find_routes(const struct weir__skip_decl *declarations, uint32_t count,

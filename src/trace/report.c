@@ -61,7 +61,7 @@ static double hidden_part(const struct weir__times *t) {
     double all = 0.0, hidden = 0.0;
     for (uint32_t a = 0; a < t->table->action_count; a++) {
         const struct weir_action *action = &t->table->actions[a];
-        if (action->kind != WEIR_KIND_R) continue;
+        if (weir__pass_of(action->kind) != WEIR__PASS_RECOMPUTE) continue;
         uint32_t b = a + 1; /* its B or I stands later in the same line */
         while (t->table->actions[b].stage != action->stage ||
                t->table->actions[b].micro_batch != action->micro_batch)

@@ -24,11 +24,6 @@ enum { COLUMNS_LEAST = 40, COLUMNS_MOST = 1000, TICK_COLUMNS = 12, BUSY_COLUMNS 
 
 #define WAITING UINT32_MAX
 
-/* ANSI's background colours, by kind; the bright one of the same colour is 60 above. */
-static const uint8_t backgrounds[WEIR_KIND_COUNT] = {
-    [WEIR_KIND_F] = 44, [WEIR_KIND_R] = 43, [WEIR_KIND_B] = 42, [WEIR_KIND_I] = 42,
-    [WEIR_KIND_W] = 46, [WEIR_KIND_N] = 45, [WEIR_KIND_U] = 45};
-
 struct timeline {
     const struct weir__timeline *source;
     uint64_t first, span; /* ns */
@@ -141,7 +136,7 @@ static void draw_action(struct timeline *t, const struct weir_action *action, bo
     uint32_t length = label(action, several, run, text);
     /* neighbouring stages of one worker are told apart by brightness */
     bool bright = several && action->stage % 2 == 1;
-    set_colour(t, backgrounds[action->kind] + (bright ? 60u : 0u));
+    set_colour(t, weir__kinds[action->kind].background + (bright ? 60u : 0u));
     weir__text_bytes(&t->text, text, length);
     repeat(t, (char)tolower((unsigned char)text[0]), run - length);
 }
@@ -243,7 +238,7 @@ static uint32_t add_entry(struct timeline *t, uint32_t used, unsigned colour, ch
 static uint32_t add_kind(struct timeline *t, uint32_t used, uint32_t kind) {
     char name[48];
     snprintf(name, sizeof name, " %s", weir__kinds[kind].name);
-    return add_entry(t, used, backgrounds[kind], weir__kinds[kind].letter, name);
+    return add_entry(t, used, weir__kinds[kind].background, weir__kinds[kind].letter, name);
 }
 
 static void draw_legend(struct timeline *t) {

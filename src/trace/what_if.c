@@ -78,8 +78,10 @@ static void equal_stages(const struct parts *p, double *of_stage, double *change
 
 static void free_recompute(const struct parts *p, double *changed) {
     const struct weir_table *table = p->times->table;
-    for (uint32_t a = 0; a < table->action_count; a++)
-        changed[a] = table->actions[a].kind == WEIR_KIND_R ? 0.0 : p->busy[a];
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        bool again = weir__pass_of(table->actions[a].kind) == WEIR__PASS_RECOMPUTE;
+        changed[a] = again ? 0.0 : p->busy[a];
+    }
 }
 
 static double mean_busy(const struct parts *p) {

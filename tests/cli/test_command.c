@@ -111,14 +111,14 @@ static void test_schedule_file_is_whole_and_can_be_checked(void) {
 }
 
 static void test_schedule_check_lists_every_fault(void) {
-    static const char bad[] = "0F0,0F1,0B0,0X1\n1B0,1F0,hello,1F1\n";
+    static const char bad[] = "0F0,0F1,0B0,0Q1\n1B0,1F0,hello,1F1\n";
     static const char stuck[] = "0F0,0B0,0SEND_F1,0F1,0B1\n1F1,1B1,1F0,1B0\n";
     char path[512];
     struct run run;
     io_make_file(test_temporary_directory(), "bad.csv", bad, strlen(bad), path);
     RUN(&run, "schedule --check %s 2>&1 >/dev/null", path);
     CHECK_EQ_INT(run.code, 2);
-    CHECK_CONTAINS(run.output, "bad.csv: line 1, cell 4: '0X1'");
+    CHECK_CONTAINS(run.output, "bad.csv: line 1, cell 4: '0Q1'");
     CHECK_CONTAINS(run.output, "bad.csv: line 2, cell 3: 'hello'");
     io_make_file(test_temporary_directory(), "stuck.csv", stuck, strlen(stuck), path);
     RUN(&run, "schedule --check %s 2>&1 >/dev/null", path);

@@ -55,7 +55,7 @@ static const struct malformed list[] = {
     /* kinds */
     BAD("no kind", "line 1, cell 2: '0' " KIND, "0F0,0\n"),
     BAD("a small letter", "'0f0' " KIND, "0f0\n"),
-    BAD("an unknown kind", "'0X0' " KIND, "0X0\n"),
+    BAD("an unknown kind", "'0Q0' " KIND, "0Q0\n"),
     BAD("a kind that no table has", "'0N' " KIND, "0N\n"),
     BAD("two kinds", "'0FB0' " KIND, "0FB0\n"),
     BAD("a kind behind a space", "'0 F0' " KIND, "0 F0\n"),

@@ -177,7 +177,7 @@ static void test_largest_numbers_are_read(void) {
 /* ---- what is refused ---- */
 
 static void test_bad_cells_are_named_by_row_and_cell(void) {
-    expect_fault("0F0,0X1\n", "line 1, cell 2: '0X1' has no kind that is known: F, R, B, I, W or "
+    expect_fault("0F0,0Q1\n", "line 1, cell 2: '0Q1' has no kind that is known: F, R, B, I, W or "
                               "U, as in 2F0\n");
     expect_fault("0F0\n\n1F0,,1f1\n", "line 3, cell 3: '1f1' has no kind that is known: F, R, B, "
                                       "I, W or U, as in 2F0\n");

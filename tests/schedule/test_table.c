@@ -33,6 +33,35 @@ static uint32_t find(const struct weir_table *table, const char *name) {
     return 0;
 }
 
+/* ---- kinds ---- */
+
+/* A new kind without its entry, or with half of one, has no time, no colour or another's phase. */
+static void test_every_kind_has_its_own_facts(void) {
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
+        const struct weir__kind_facts *kind = &weir__kinds[k];
+        CHECK(kind->name != NULL && kind->units > 0.0);
+        CHECK(kind->background >= 41 && kind->background <= 47);
+        CHECK(kind->exported || !kind->plain);
+        CHECK(kind->phase == WEIR_PHASE_COUNT || kind->reads != 0);
+        for (uint32_t other = 0; other < k; other++) {
+            CHECK(kind->letter != weir__kinds[other].letter);
+            CHECK(kind->phase == WEIR_PHASE_COUNT || kind->phase != weir__kinds[other].phase);
+        }
+    }
+}
+
+/* Who asks for a pass's kind gets one of that pass. */
+static void test_every_pass_has_its_kinds(void) {
+    for (int pass = 0; pass < WEIR__PASSES; pass++) {
+        enum weir_kind whole = weir__pass_kind((enum weir__pass)pass, true);
+        enum weir_kind alone = weir__pass_kind((enum weir__pass)pass, false);
+        CHECK_EQ_INT(weir__pass_of(whole), pass);
+        CHECK_EQ_INT(weir__pass_of(alone), pass);
+        CHECK(!weir__is_whole(alone));
+        CHECK_EQ_INT(weir__is_whole(whole), pass == WEIR__PASS_GRADIENT);
+    }
+}
+
 /* ---- dependencies ---- */
 
 static const char *const causes[] = {"border", "gradient", "skip", "local", "memory"};
@@ -417,8 +446,8 @@ static void test_lack_of_memory_is_reported(void) {
     weir_table_destroy(bad);
 }
 
-WEIR_TEST_SUITE(table, TEST(neighbours_wait_for_each_other),
-                TEST(late_recompute_waits_for_the_gradient),
+WEIR_TEST_SUITE(table, TEST(every_kind_has_its_own_facts), TEST(every_pass_has_its_kinds),
+                TEST(neighbours_wait_for_each_other), TEST(late_recompute_waits_for_the_gradient),
                 TEST(no_gradient_crosses_an_integer_border),
                 TEST(running_sums_go_from_reader_to_reader),
                 TEST(skip_gradient_returns_straight_to_its_source),

@@ -2,17 +2,14 @@
 /* Task times from the command line. */
 #include "cli/kind_times.h"
 
+#include "schedule/facts.h"
+
 #include <math.h>
 #include <stdlib.h>
 
 static int kind_of(char letter) {
-    static const char letters[] = {
-#define LETTER(name, letter, text) letter,
-        WEIR_KIND_MAP(LETTER)
-#undef LETTER
-    };
     for (int kind = 0; kind < WEIR_KIND_COUNT; kind++) {
-        if (letters[kind] == letter) return kind;
+        if (weir__kinds[kind].letter == letter) return kind;
     }
     return -1;
 }
@@ -33,11 +30,7 @@ static void read_time(const char *text, double *seconds, struct weir_faults *fau
 }
 
 void kind_times_read(const struct arg_texts *texts, double *seconds, struct weir_faults *faults) {
-    static const double fallback[WEIR_KIND_COUNT] = {
-        [WEIR_KIND_F] = 1.0, [WEIR_KIND_R] = 1.0, [WEIR_KIND_B] = 2.0,
-        [WEIR_KIND_I] = 1.0, [WEIR_KIND_W] = 1.0,
-    };
-    for (int kind = 0; kind < WEIR_KIND_COUNT; kind++) seconds[kind] = fallback[kind];
+    weir__unit_seconds(seconds);
     for (uint32_t i = 0; i < texts->count; i++) {
         read_time(arg_texts_get(texts, i), seconds, faults);
     }

@@ -5,6 +5,7 @@
 
 #include "cli/net_run.h"
 #include "pipe/describe/microbatch.h"
+#include "schedule/action.h"
 #include "weir_profile.h"
 
 #include <errno.h>
@@ -118,17 +119,16 @@ static int place(const struct weir_net_options *net, struct weir_faults *faults,
     uint32_t *alive = calloc(table->stage_count, sizeof *alive);
     placement->of_stage = calloc(table->stage_count, sizeof *placement->of_stage);
     placement->workers = table->worker_count;
+    placement->split = weir__table_is_split(table);
     if (alive == NULL || placement->of_stage == NULL) status = WEIR_ERR_OUT_OF_MEMORY;
-    for (uint32_t w = 0; status == WEIR_OK && w < table->worker_count; w++)
-        for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
-            const struct weir_action *action = &table->actions[a];
-            uint32_t *now = &alive[action->stage];
-            placement->of_stage[action->stage] = w;
-            placement->split |= action->kind == WEIR_KIND_I;
-            *now += action->kind == WEIR_KIND_F;
-            if (*now > placement->alive) placement->alive = *now;
-            *now -= action->kind == WEIR_KIND_B || action->kind == WEIR_KIND_W;
-        }
+    if (status == WEIR_OK) weir__table_workers(table, placement->of_stage);
+    for (uint32_t a = 0; status == WEIR_OK && a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        uint32_t *now = &alive[action->stage];
+        *now += weir__writes(action->kind, WEIR__OUTPUTS);
+        if (*now > placement->alive) placement->alive = *now;
+        *now -= weir__writes(action->kind, WEIR__PARAM_GRADS);
+    }
     free(alive);
     weir_table_destroy(table);
     return status;

@@ -5,6 +5,7 @@
  * wins is measured itself.
  */
 #include "pipe/describe/microbatch.h"
+#include "schedule/facts.h"
 #include "cli/pipe_costs.h"
 #include "cli/search.h"
 
@@ -50,7 +51,8 @@ static bool is_quick(const struct search *search, const struct weir_profile *pro
     double seconds = 0, bytes = 0;
     for (uint32_t i = 0; i < profile->costs.layer_count; i++) {
         const struct weir_layer_cost *layer = &profile->costs.layers[i];
-        seconds += layer->seconds[WEIR_KIND_F] + layer->seconds[WEIR_KIND_B];
+        seconds += weir__pass_seconds(layer->seconds, WEIR__PASS_FORWARD) +
+                   weir__least_backward(layer->seconds, true);
         bytes += (double)(layer->parameters + layer->gradients + layer->saved + layer->workspace);
     }
     return search->measured + seconds * MICRO_BATCHES_MEASURED <= patience_seconds &&

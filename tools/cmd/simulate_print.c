@@ -3,6 +3,7 @@
 #include "cli/json_text.h"
 #include "cli/plan_text.h"
 #include "cmd/simulate.h"
+#include "schedule/facts.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -136,7 +137,7 @@ static void print_spark(FILE *to, const struct simulate_case *c, double longest,
     double width = longest / cells;
     uint32_t used = (uint32_t)ceil(p->step / width - 1e-9);
     for (uint32_t a = 0; a < c->table->action_count; a++) {
-        if (c->table->actions[a].kind == WEIR_KIND_U) continue;
+        if (!weir__kinds[c->table->actions[a].kind].in_step) continue;
         for (uint32_t i = (uint32_t)(p->start[a] / width); i < cells; i++) {
             double from = fmax(p->start[a], i * width), to_time = fmin(p->end[a], (i + 1) * width);
             if (to_time <= from) break;

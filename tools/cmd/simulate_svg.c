@@ -5,6 +5,7 @@
  * and dark pages. Blocks say the micro-batch; what is narrower than its number says nothing.
  */
 #include "cmd/simulate.h"
+#include "schedule/facts.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -47,9 +48,9 @@ static const char style[] =
 struct svg {
     struct output output;
     int status;
-    double scale;                        /* pixels per second */
-    const char *letter[WEIR_KIND_COUNT]; /* of kinds that occur */
-    bool odd;                            /* a worker of several stages is there */
+    double scale; /* pixels per second */
+    bool seen[WEIR_KIND_COUNT];
+    bool odd; /* a worker of several stages is there */
 };
 
 #if defined(__GNUC__)
@@ -79,15 +80,6 @@ static void add_escaped(struct svg *svg, const char *text) {
 }
 
 /* ---- one panel ---- */
-
-static const char *kind_letter(uint32_t kind) {
-    static const char *const letters[] = {
-#define LETTER(name, letter, text) #name,
-        WEIR_KIND_MAP(LETTER)
-#undef LETTER
-    };
-    return letters[kind];
-}
 
 /** A worker's stages in ascending order: neighbours are drawn differently. */
 struct drawn_lane {
@@ -120,16 +112,16 @@ static void add_block(struct svg *svg, const struct simulate_case *c, uint32_t a
     const struct weir_action *action = &c->table->actions[a];
     double x = LEFT + c->prediction.start[a] * svg->scale;
     double width = (c->prediction.end[a] - c->prediction.start[a]) * svg->scale;
-    const char *letter = kind_letter(action->kind);
+    char letter = weir__kinds[action->kind].letter;
     char number[16];
     if (width <= 0.0) return;
-    svg->letter[action->kind] = letter;
+    svg->seen[action->kind] = true;
     svg->odd = svg->odd || odd;
-    add(svg, "<rect class=\"%s%s\" x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" height=\"%d\"/>", letter,
+    add(svg, "<rect class=\"%c%s\" x=\"%.2f\" y=\"%.0f\" width=\"%.2f\" height=\"%d\"/>", letter,
         odd ? " odd" : "", x, y, width, ROW);
     int digits = snprintf(number, sizeof number, "%" PRIu32, action->micro_batch);
     if (width >= digits * DIGIT + 3) {
-        add(svg, "<text class=\"%s%s\" x=\"%.2f\" y=\"%.0f\">%s</text>", letter, odd ? " odd" : "",
+        add(svg, "<text class=\"%c%s\" x=\"%.2f\" y=\"%.0f\">%s</text>", letter, odd ? " odd" : "",
             x + width / 2, y + ROW / 2 + 4, number);
     }
     add(svg, "\n");
@@ -144,9 +136,8 @@ static void add_worker(struct svg *svg, const struct simulate_case *c, uint32_t 
     struct drawn_lane lane = lane_of(table, w);
     add(svg, "<g class=\"b\">\n");
     for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++) {
-        bool update =
-            table->actions[a].kind == WEIR_KIND_U || table->actions[a].kind == WEIR_KIND_N;
-        if (!update) add_block(svg, c, a, y, is_odd(&lane, table->actions[a].stage));
+        if (weir__kinds[table->actions[a].kind].in_step)
+            add_block(svg, c, a, y, is_odd(&lane, table->actions[a].stage));
     }
     add(svg, "</g>\n");
 }
@@ -173,19 +164,14 @@ static void add_panel(struct svg *svg, const struct simulate_case *c, double y) 
 /* ---- the whole ---- */
 
 static void add_legend(struct svg *svg, double y) {
-    static const char *const texts[] = {
-#define KIND_TEXT(name, letter, text) text,
-        WEIR_KIND_MAP(KIND_TEXT)
-#undef KIND_TEXT
-    };
     double x = LEFT;
     for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
-        if (svg->letter[k] == NULL) continue;
-        add(svg, "<rect class=\"%s\" x=\"%.0f\" y=\"%.0f\" width=\"14\" height=\"14\"/>",
-            svg->letter[k], x, y);
+        if (!svg->seen[k]) continue;
+        add(svg, "<rect class=\"%c\" x=\"%.0f\" y=\"%.0f\" width=\"14\" height=\"14\"/>",
+            weir__kinds[k].letter, x, y);
         add(svg, "<text class=\"soft\" x=\"%.0f\" y=\"%.0f\">%s</text>\n", x + 20, y + 12,
-            texts[k]);
-        x += 36 + DIGIT * (double)strlen(texts[k]);
+            weir__kinds[k].name);
+        x += 36 + DIGIT * (double)strlen(weir__kinds[k].name);
     }
     add(svg, "<rect class=\"ground\" x=\"%.0f\" y=\"%.0f\" width=\"14\" height=\"14\"/>", x, y);
     add(svg, "<text class=\"soft\" x=\"%.0f\" y=\"%.0f\">waiting%s</text>\n", x + 20, y + 12,

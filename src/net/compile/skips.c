@@ -10,6 +10,7 @@
 /* ---- over the whole list ---- */
 
 static struct weir__skip_decl declaration(const struct weir_layer *layer, uint32_t rule_index) {
+    assert(rule_index < layer->type->skip_count);
     const struct weir_skip_rule *rule = &layer->type->skips[rule_index];
     const char *space =
         rule->name_space_key != NULL ? weir_layer_text(layer, rule->name_space_key) : NULL;
@@ -35,6 +36,7 @@ static int collect(const struct weir_model *model, struct weir__pool *pool,
     for (uint32_t i = 0; i < model->layer_count; i++)
         for (uint32_t k = 0; k < model->layers[i]->type->skip_count; k++)
             decls[made++] = declaration(model->layers[i], k);
+    assert(made == most);
     *list = decls;
     *count = made;
     return weir__skip_verify(decls, made, owner_name, (void *)model, faults);

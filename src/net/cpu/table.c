@@ -47,11 +47,13 @@ uint32_t weir__kernel_threads(uint32_t threads) {
 }
 
 static int move(const struct weir__op_call *call) {
+    assert(call->shape->width >= 0);
     memcpy(call->out[0], call->in[0], (size_t)call->shape->width);
     return WEIR_OK;
 }
 
 static int zero(const struct weir__op_call *call) {
+    assert(call->shape->width >= 0);
     memset(call->out[0], 0, (size_t)call->shape->width);
     return WEIR_OK;
 }

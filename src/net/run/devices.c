@@ -110,6 +110,7 @@ int weir__net_backends(const struct weir_model *model, const struct weir_net_opt
                        const struct weir__backend **backends) {
     const struct weir__backend *sole;
     bool alike = weir__net_sole_backend(options, &sole);
+    assert(sole != NULL);
     for (uint32_t s = 0; s < options->stages; s++) backends[s] = sole;
     bool sound =
         options->pipe.rows > 0 && options->pipe.chunks > 0; /* or the pipe says what is not */

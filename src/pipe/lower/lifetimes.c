@@ -552,10 +552,10 @@ static void visit(struct builder *b, uint32_t a) {
     assert(kind->per_micro_batch == (call->views != NULL));
     bool ragged = kind->per_micro_batch && i + 1 == b->m &&
                   weir__lifetimes_rows_of(b, i) != weir__lifetimes_rows_of(b, 0);
-    size_t bytes = b->bytes[2 * s + ragged].workspace[call->phase];
-    uint32_t workspace =
-        weir__memory_block(&b->prepared->memory, WEIR__BLOCK_WORKSPACE,
-                           weir__lifetimes_worker_of(b, s), call->run != NULL ? bytes : 0);
+    const size_t *bytes = b->bytes[2 * s + ragged].workspace;
+    uint32_t workspace = weir__memory_block(&b->prepared->memory, WEIR__BLOCK_WORKSPACE,
+                                            weir__lifetimes_worker_of(b, s),
+                                            call->run != NULL ? bytes[call->phase] : 0);
     weir__memory_use(&b->prepared->memory, workspace, a);
     point(b, &call->workspace, workspace);
     call->copy_begin = b->prepared->copy_count;
@@ -565,7 +565,7 @@ static void visit(struct builder *b, uint32_t a) {
         struct touching t = {a,           s,
                              i,           weir__lifetimes_worker_of(b, s),
                              ragged,      &b->setup->stages[s],
-                             call->views, call->action.kind == WEIR_KIND_F};
+                             call->views, (kind->writes & WEIR__OUTPUTS) != 0};
         touch(b, &t, kind, call->phase);
         weir__lifetimes_moves(b, &t, kind);
     }
@@ -599,8 +599,8 @@ static bool builder_init(struct builder *b) {
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
         size_t at = (size_t)action->stage * b->m + action->micro_batch;
-        if (action->kind == WEIR_KIND_R) checkpointed[at] = true;
-        if (weir__kinds[action->kind].reads & WEIR__WEIGHT_INPUTS) split[at] = true;
+        if (weir__pass_of(action->kind) == WEIR__PASS_RECOMPUTE) checkpointed[at] = true;
+        if (weir__reads(action->kind, WEIR__WEIGHT_INPUTS)) split[at] = true;
     }
     b->checkpointed = checkpointed;
     b->split = split;

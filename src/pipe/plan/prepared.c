@@ -13,7 +13,7 @@
 /* ---- the table with N ---- */
 
 static bool is_tail(uint8_t kind) {
-    return kind == WEIR_KIND_N || kind == WEIR_KIND_U;
+    return !weir__kinds[kind].per_micro_batch;
 }
 
 static void lower_line(struct weir__table_builder *builder, const struct weir_table *table,
@@ -247,7 +247,7 @@ void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__are
 /* ---- calls ---- */
 
 static weir_task_fn *callback(const struct weir_stage_calls *calls, enum weir_phase phase) {
-    assert((unsigned)phase < WEIR_PHASE_COUNT);
+    if (phase == WEIR_PHASE_COUNT) return NULL;
     weir_task_fn *const by_phase[WEIR_PHASE_COUNT] = {[WEIR_FORWARD] = calls->forward,
                                                       [WEIR_FORWARD_CHECKPOINT] = calls->forward,
                                                       [WEIR_RECOMPUTE] = calls->recompute,
@@ -263,7 +263,7 @@ static weir_task_fn *callback(const struct weir_stage_calls *calls, enum weir_ph
 
 static enum weir_phase phase_of(const struct weir__prepared *prepared, const bool *checkpointed,
                                 const struct weir_action *action) {
-    if (action->kind != WEIR_KIND_F) return weir__kinds[action->kind].phase;
+    if (!weir__writes(action->kind, WEIR__OUTPUTS)) return weir__kinds[action->kind].phase;
     if (prepared->infer) return WEIR_INFER;
     assert(action->micro_batch < prepared->micro_batch_count);
     size_t at = (size_t)action->stage * prepared->micro_batch_count + action->micro_batch;
@@ -277,7 +277,7 @@ static bool *find_checkpointed(struct weir__prepared *prepared) {
     for (uint32_t a = 0; checkpointed != NULL && a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
         assert(action->stage < table->stage_count);
-        if (action->kind == WEIR_KIND_R)
+        if (weir__pass_of(action->kind) == WEIR__PASS_RECOMPUTE)
             checkpointed[(size_t)action->stage * table->micro_batch_count + action->micro_batch] =
                 true;
     }
@@ -288,19 +288,20 @@ static bool *find_checkpointed(struct weir__prepared *prepared) {
 static int check_callbacks(struct weir__prepared *prepared, const struct weir__setup *setup,
                            struct weir_faults *faults) {
     const struct weir_table *table = prepared->table;
-    uint8_t *told = weir__pool_take(&prepared->pool, table->stage_count, sizeof *told);
+    uint32_t *told = weir__pool_take(&prepared->pool, table->stage_count, sizeof *told);
     int status = told == NULL ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
-    _Static_assert(WEIR_KIND_COUNT <= 8, "a bit for each kind");
+    _Static_assert(WEIR_KIND_COUNT <= 32, "a bit for each kind");
     for (uint32_t a = 0; told != NULL && a < table->action_count; a++) {
         uint32_t stage = table->actions[a].stage, number = table->actions[a].kind;
         const struct weir__kind_facts *kind = &weir__kinds[number];
         if (!kind->per_micro_batch || (told[stage] >> number & 1) != 0) continue;
+        if (kind->phase == WEIR_PHASE_COUNT) continue;
         if (callback(setup->stages[stage].stage.calls, kind->phase) != NULL) continue;
         char text[96];
         weir_faults_add(faults, "%s: the table has %s actions (%c), so it needs that callback%s",
                         weir__setup_stage_text(setup, stage, text), kind->name, kind->letter,
-                        number == WEIR_KIND_R ? ", or checkpoint mode never" : "");
-        told[stage] |= (uint8_t)(1u << number);
+                        kind->phase == WEIR_RECOMPUTE ? ", or checkpoint mode never" : "");
+        told[stage] |= UINT32_C(1) << number;
         status = WEIR_ERR_CONFIG;
     }
     return status;
@@ -324,8 +325,8 @@ static int make_calls(struct weir__prepared *prepared, const struct weir__setup 
         call->run = callback(setup->stages[action->stage].stage.calls, call->phase);
         if (kind->per_micro_batch)
             call->views = weir__prepared_views(prepared, action->stage, action->micro_batch);
-        bool saves_forward = call->phase == WEIR_FORWARD;
-        call->saves = action->kind == WEIR_KIND_F ? saves_forward : kind->per_micro_batch;
+        bool forgets = (kind->writes & WEIR__OUTPUTS) && call->phase != WEIR_FORWARD;
+        call->saves = kind->per_micro_batch && !forgets;
         call->gradients_first = (kind->writes & WEIR__PARAM_GRADS) && !begun[action->stage];
         if (call->gradients_first) begun[action->stage] = true;
     }
@@ -346,12 +347,6 @@ static int find_tails(struct weir__prepared *prepared) {
 }
 
 /* ---- the plan ---- */
-
-/* Durations of the replay that lifetimes are taken from: a backward is two forwards. None is zero,
- * so that start order is a topological order. */
-static const double durations[WEIR_KIND_COUNT] = {
-    [WEIR_KIND_F] = 1.0, [WEIR_KIND_R] = 1.0, [WEIR_KIND_B] = 2.0, [WEIR_KIND_I] = 1.0,
-    [WEIR_KIND_W] = 1.0, [WEIR_KIND_N] = 0.5, [WEIR_KIND_U] = 0.5};
 
 static int replay(struct weir__prepared *prepared, const struct weir__setup *setup,
                   const struct weir__deps *deps, const double *duration) {
@@ -383,8 +378,9 @@ static int replay_table(struct weir__prepared *prepared, const struct weir__setu
     prepared->end = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
     if (duration == NULL || prepared->start == NULL || prepared->end == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;
+    /* None is zero, so that start order is a topological order. */
     for (uint32_t a = 0; a < table->action_count; a++)
-        duration[a] = durations[table->actions[a].kind];
+        duration[a] = weir__kinds[table->actions[a].kind].units;
     for (uint32_t s = 0; s < table->stage_count; s++)
         any |= setup->flow.no_backward[s] && !prepared->infer;
     for (uint32_t ahead = 2; any && ahead < prepared->micro_batch_count; ahead += 1 + ahead / 4) {

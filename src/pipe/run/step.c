@@ -265,7 +265,7 @@ static void forget_updates(struct weir_pipe *pipe) {
         assert(worker->event_count >= worker->step_first_event);
         while (worker->event_count > worker->step_first_event) {
             uint64_t last = (worker->event_count - 1) % worker->event_capacity;
-            if (worker->events[last].action.kind != WEIR_KIND_U) break;
+            if (!weir__writes(worker->events[last].action.kind, WEIR__PARAMETERS)) break;
             worker->event_count--;
         }
     }

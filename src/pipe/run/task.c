@@ -51,7 +51,7 @@ static void fill_micro_batch(struct weir__run *run, const struct weir__call *cal
     const struct weir_view *nothing = run->prepared->nothing;
     uint32_t reads = weir__kinds[call->action.kind].reads;
     uint32_t writes = weir__kinds[call->action.kind].writes;
-    if (call->action.kind == WEIR_KIND_F) place_inputs(run, call);
+    if (writes & WEIR__OUTPUTS) place_inputs(run, call);
     if (writes & WEIR__INPUT_GRADS) place_input_grads(run, call);
     task->rows = views->rows;
     task->row_first = views->row_first;

@@ -21,7 +21,7 @@ static bool is_weight_part(const struct weir__call *call) {
 
 /* The border inputs that a call may read: others may be gone, and something else lie there. */
 static uint64_t readable_inputs(const struct weir_stage *stage, const struct weir__call *call) {
-    if (call->action.kind == WEIR_KIND_F) return UINT64_MAX;
+    if (weir__writes(call->action.kind, WEIR__OUTPUTS)) return UINT64_MAX;
     if (call->phase == WEIR_RECOMPUTE) return stage->inputs_recomputed;
     uint64_t weight = is_weight_part(call) ? stage->weight_reads.inputs : UINT64_MAX;
     return stage->inputs_kept & weight;

@@ -26,7 +26,7 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
     int before = WEIR__FAILURE_NONE;
     bool first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
     /* updates may have begun elsewhere when a device tells of a failure, or when its work hangs */
-    bool may_be_late = call == NULL || call->action.kind == WEIR_KIND_U ||
+    bool may_be_late = call == NULL || weir__writes(call->action.kind, WEIR__PARAMETERS) ||
                        status == WEIR_ERR_DEVICE || is_behind(pipe, call);
     if (!first && before == WEIR__FAILURE_OF_UPDATE && may_be_late)
         first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
@@ -215,7 +215,7 @@ static void forget_error(struct weir__run *run) {
 
 static int do_action(struct weir__run *run, const struct weir__call *call) {
     assert(run->prepared->stage_worker[call->action.stage] == run->worker->index);
-    if (call->action.kind == WEIR_KIND_U) {
+    if (weir__writes(call->action.kind, WEIR__PARAMETERS)) {
         int judged = before_update(run);
         if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
     }

@@ -31,23 +31,23 @@ struct auto_search {
 
 /* ---- what was asked ---- */
 
-void weir__auto_unit_costs(struct weir_simulate_options *costs) {
-    static const enum weir_kind ones[] = {WEIR_KIND_F, WEIR_KIND_R, WEIR_KIND_I, WEIR_KIND_W};
-    for (size_t i = 0; i < WEIR__COUNT_OF(ones); i++) costs->kind_seconds[ones[i]] = 1.0;
-    costs->kind_seconds[WEIR_KIND_B] = 2.0;
+bool weir__auto_read_costs(const struct weir_simulate_options *given,
+                           struct weir_simulate_options *costs) {
+    *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
+    if (given == NULL) {
+        weir__unit_seconds(costs->kind_seconds);
+        return true;
+    }
+    if (!weir__is_sized(given)) return false;
+    *costs = *given;
+    return true;
 }
 
 static int read_options(const struct weir_search_options *options, struct weir_search_options *own,
                         struct weir_simulate_options *costs) {
     if (!weir__is_sized(options)) return WEIR_ERR_ARGUMENT;
     *own = *options;
-    *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
-    if (own->costs == NULL) {
-        weir__auto_unit_costs(costs);
-    } else {
-        if (!weir__is_sized(own->costs)) return WEIR_ERR_ARGUMENT;
-        *costs = *own->costs;
-    }
+    if (!weir__auto_read_costs(own->costs, costs)) return WEIR_ERR_ARGUMENT;
     costs->noise = 0.0;
     costs->no_causes = true;
     costs->want_actions = false;
@@ -146,26 +146,6 @@ static int named_table(const struct auto_search *search, const char *name,
     return weir_table_new(&options, NULL, table);
 }
 
-static bool has_split(const struct weir_table *table) {
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        if (table->actions[a].kind == WEIR_KIND_I) return true;
-    }
-    return false;
-}
-
-/* Of each stage, are gradients summed in ascending micro-batches? */
-static bool is_ascending(const struct auto_search *search, const struct weir_table *table) {
-    assert(table->stage_count == search->options.stages);
-    uint32_t *summed = search->table_workers;
-    memset(summed, 0, search->options.stages * sizeof *summed);
-    for (uint32_t a = 0; a < table->action_count; a++) {
-        const struct weir_action *action = &table->actions[a];
-        bool sums = (weir__kinds[action->kind].writes & WEIR__PARAM_GRADS) != 0;
-        if (sums && action->micro_batch != summed[action->stage]++) return false;
-    }
-    return true;
-}
-
 static bool is_placed_so(const struct auto_search *search, const struct weir_table *table) {
     assert(table->stage_count == search->options.stages);
     size_t bytes = search->options.stages * sizeof *search->stage_workers;
@@ -193,8 +173,8 @@ static int try_named(struct auto_search *search, const struct weir__auto_problem
     int status = named_table(search, name, &table);
     if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
     const struct weir_search_options *options = &search->options;
-    if (!is_placed_so(search, table) || (options->whole_backward && has_split(table)) ||
-        (options->ascending && !is_ascending(search, table))) {
+    if (!is_placed_so(search, table) || (options->whole_backward && weir__table_is_split(table)) ||
+        (options->ascending && !weir__table_is_ascending(table, search->table_workers))) {
         weir_table_destroy(table);
         return WEIR_OK;
     }
@@ -255,7 +235,7 @@ static bool build(const struct auto_search *search, const struct weir__auto_prob
 /* What the worker that needs most needs, in the placement where that is least. */
 static void note_shortage(struct auto_search *search, const struct weir__auto_problem *problem) {
     assert(!problem->feasible);
-    for (int amount = WEIR__AUTO_AMOUNTS; amount-- > 0;) {
+    for (int amount = WEIR__AMOUNTS; amount-- > 0;) {
         uint32_t most = UINT32_MAX;
         for (uint32_t w = 0; w < problem->worker_count; w++) {
             const struct weir__auto_worker *worker = &problem->workers[w];
@@ -306,13 +286,11 @@ out:
 
 /* ---- all of it ---- */
 
-/* In loop order, or down and up again. */
-static void place(struct auto_search *search, bool v) {
-    uint32_t workers = search->options.workers;
-    assert(!v || search->options.stages == 2 * workers);
-    for (uint32_t s = 0; s < search->options.stages; s++) {
+void weir__auto_place(uint32_t stages, uint32_t workers, bool v, uint32_t *stage_workers) {
+    assert(workers > 0 && (!v || stages == 2 * workers));
+    for (uint32_t s = 0; s < stages; s++) {
         bool up = v && s >= workers;
-        search->stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;
+        stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;
     }
 }
 
@@ -352,17 +330,17 @@ static int search_placements(struct auto_search *search) {
     }
     bool both = options->workers > 1 && options->stages == 2 * options->workers;
     if (both) {
-        place(search, true);
+        weir__auto_place(options->stages, options->workers, true, search->stage_workers);
         int status = search_placement(search, effort / 4 * 3);
         if (status != WEIR_OK) return status;
         effort = effort > search->result.work ? effort - search->result.work : 0;
     }
-    place(search, false);
+    weir__auto_place(options->stages, options->workers, false, search->stage_workers);
     return search_placement(search, effort);
 }
 
 static int refuse(const struct auto_search *search) {
-    const char *unit = search->short_amount == WEIR__AUTO_BYTES ? "bytes" : "activations";
+    const char *unit = search->short_amount == WEIR__BYTES ? "bytes" : "activations";
     weir_faults_add(search->faults,
                     "worker %" PRIu32 " needs %" PRId64 " %s for one micro-batch alone, which is "
                     "more than its limit: give a limit of %" PRId64 " or more",

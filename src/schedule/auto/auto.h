@@ -18,18 +18,6 @@
 /** So many (stage, micro-batch) and no more are searched. */
 #define WEIR__AUTO_CELLS_MAX (UINT32_C(1) << 22)
 
-/** What is limited: bytes and activations. */
-enum { WEIR__AUTO_BYTES, WEIR__AUTO_ACTIVATIONS, WEIR__AUTO_AMOUNTS };
-
-/** What a stage does once per micro-batch; B and I are one. */
-enum weir__auto_pass {
-    WEIR__AUTO_FORWARD,
-    WEIR__AUTO_RECOMPUTE,
-    WEIR__AUTO_GRADIENT,
-    WEIR__AUTO_WEIGHT,
-    WEIR__AUTO_PASSES
-};
-
 /** Between two stages: a border or a skip. */
 struct weir__auto_feed {
     uint32_t stage;
@@ -42,19 +30,10 @@ struct weir__auto_feeds {
     struct weir__auto_feed *list;
 };
 
-struct weir__auto_stage {
-    double seconds[WEIR_KIND_COUNT];
-    int64_t kept[WEIR__AUTO_AMOUNTS], saved[WEIR__AUTO_AMOUNTS];
-    uint32_t worker;
-    uint32_t recomputed; /**< micro-batches below this have an R */
-    uint32_t ahead;      /**< 0, or how far its F runs ahead of the next stage's */
-    bool backward;
-};
-
 struct weir__auto_worker {
-    int64_t limit[WEIR__AUTO_AMOUNTS];
-    int64_t alone[WEIR__AUTO_AMOUNTS]; /**< what one micro-batch by itself needs at most */
-    double work;                       /**< the least time of all its actions */
+    int64_t limit[WEIR__AMOUNTS];
+    int64_t alone[WEIR__AMOUNTS]; /**< what one micro-batch by itself needs at most */
+    double work;                  /**< the least time of all its actions */
 };
 
 struct weir__auto_problem {
@@ -65,7 +44,7 @@ struct weir__auto_problem {
     size_t cell_count;
     uint32_t feed_room;   /**< of each list of feeds */
     uint32_t entry_count; /**< actions, where every backward is split */
-    struct weir__auto_stage *stages;
+    struct weir__stage_facts *stages;
     struct weir__auto_worker *workers;
     uint32_t *held_begin, *held; /**< stages of each worker, ascending */
     struct weir__auto_feeds values_in, values_out, gradients_in, gradients_out;
@@ -75,6 +54,12 @@ struct weir__auto_problem {
     bool feasible; /**< one micro-batch after the other stays within the limits */
 };
 
+/** The costs that a search is given, or unit times. False if their size is not this library's. */
+bool weir__auto_read_costs(const struct weir_simulate_options *given,
+                           struct weir_simulate_options *costs);
+/** Loop order, or down the workers and up again. */
+void weir__auto_place(uint32_t stages, uint32_t workers, bool v, uint32_t *stage_workers);
+
 /** Lays the problem out for one placement. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_OVERFLOW. Clean up in
  * every case. */
 int weir__auto_problem_init(struct weir__auto_problem *problem,
@@ -82,9 +67,6 @@ int weir__auto_problem_init(struct weir__auto_problem *problem,
                             const struct weir_simulate_options *costs,
                             const uint32_t *stage_workers);
 void weir__auto_problem_clean_up(struct weir__auto_problem *problem);
-
-/** F, R, I and W take 1, B takes 2. */
-void weir__auto_unit_costs(struct weir_simulate_options *costs);
 
 static inline size_t weir__auto_cell(const struct weir__auto_problem *problem, uint32_t stage,
                                      uint32_t micro_batch) {
@@ -97,6 +79,33 @@ static inline bool weir__auto_recomputed(const struct weir__auto_problem *proble
     return micro_batch < problem->stages[stage].recomputed;
 }
 
+/** The last arrival at a stage, where [stage] ends are all known. */
+static inline double weir__auto_arrival(const struct weir__auto_feeds *in, const double *ends,
+                                        uint32_t s) {
+    double at = 0.0;
+    for (uint32_t f = in->begin[s]; f < in->begin[s + 1]; f++) {
+        double come = ends[in->list[f].stage] + in->list[f].copy;
+        at = come > at ? come : at;
+    }
+    return at;
+}
+/** The last arrival of a micro-batch, or `ready` if that is later, by [cell] ends; false while one
+ * is not known. */
+static inline bool weir__auto_arrive(const struct weir__auto_problem *problem,
+                                     const struct weir__auto_feeds *in, const double *ends,
+                                     uint32_t stage, uint32_t micro_batch, double *ready) {
+    for (uint32_t f = in->begin[stage]; f < in->begin[stage + 1]; f++) {
+        double end = ends[weir__auto_cell(problem, in->list[f].stage, micro_batch)];
+        if (end < 0.0) return false;
+        *ready = end + in->list[f].copy > *ready ? end + in->list[f].copy : *ready;
+    }
+    return true;
+}
+/** The latest end, or `end` if that is sooner, by which all arrives by its [cell] latest start. */
+double weir__auto_latest(const struct weir__auto_problem *problem,
+                         const struct weir__auto_feeds *out, const double *latest, uint32_t stage,
+                         uint32_t micro_batch, double end);
+
 /* ---- a table being built ---- */
 
 /** An action with its times. */
@@ -108,7 +117,7 @@ struct weir__auto_step {
 
 struct weir__auto_place {
     double free; /**< end of the worker's last action */
-    int64_t used[WEIR__AUTO_AMOUNTS], peak[WEIR__AUTO_AMOUNTS];
+    int64_t used[WEIR__AMOUNTS], peak[WEIR__AMOUNTS];
     uint32_t oldest; /**< every micro-batch before this is freed */
 };
 
@@ -143,6 +152,11 @@ void weir__auto_state_reset(struct weir__auto_state *state,
  * micro-batch that has begun come to its end. */
 bool weir__auto_next(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                      uint32_t stage, enum weir_kind kind, struct weir__auto_step *step);
+/** Whether all that a forward waits for is placed, and when it has come, unless `ready` is later.
+ */
+bool weir__auto_has_values(const struct weir__auto_problem *problem,
+                           const struct weir__auto_state *state, uint32_t s, uint32_t i,
+                           double *ready);
 /** Places what weir__auto_next gave. */
 void weir__auto_place_step(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                            const struct weir__auto_step *step, struct weir__auto_undo *undo);

@@ -82,13 +82,12 @@ int weir__auto_bench_init(struct weir__auto_bench *bench, const struct weir__aut
     size_t cells = problem->cell_count;
     *bench = (struct weir__auto_bench){.work_most = work_most, .goal = INFINITY};
     bool whole = weir__auto_state_init(&bench->state, problem) == WEIR_OK;
-    bench->taste.order =
-        weir__acquire(allocator, WEIR__AUTO_PASSES * cells, sizeof *bench->taste.order);
+    bench->taste.order = weir__acquire(allocator, WEIR__PASSES * cells, sizeof *bench->taste.order);
     bench->taste.split = weir__acquire(allocator, cells, sizeof *bench->taste.split);
-    bench->latest = weir__acquire(allocator, WEIR__AUTO_PASSES * cells, sizeof *bench->latest);
+    bench->latest = weir__acquire(allocator, WEIR__PASSES * cells, sizeof *bench->latest);
     bench->latest_line =
         weir__acquire(allocator, problem->worker_count, sizeof *bench->latest_line);
-    bench->offers = weir__acquire(allocator, (size_t)WEIR__AUTO_PASSES * problem->stage_count,
+    bench->offers = weir__acquire(allocator, (size_t)WEIR__PASSES * problem->stage_count,
                                   sizeof *bench->offers);
     for (bench->leaf_count = 1; bench->leaf_count < problem->worker_count;) bench->leaf_count *= 2;
     bench->winners =
@@ -114,22 +113,22 @@ void weir__auto_bench_clean_up(struct weir__auto_bench *bench,
     release_draft(problem, &bench->best);
     weir__release(allocator, bench->winners, 2 * (size_t)bench->leaf_count, sizeof *bench->winners);
     weir__release(allocator, bench->choices, problem->worker_count, sizeof *bench->choices);
-    weir__release(allocator, bench->offers, (size_t)WEIR__AUTO_PASSES * problem->stage_count,
+    weir__release(allocator, bench->offers, (size_t)WEIR__PASSES * problem->stage_count,
                   sizeof *bench->offers);
     weir__release(allocator, bench->latest_line, problem->worker_count, sizeof *bench->latest_line);
-    weir__release(allocator, bench->latest, WEIR__AUTO_PASSES * cells, sizeof *bench->latest);
+    weir__release(allocator, bench->latest, WEIR__PASSES * cells, sizeof *bench->latest);
     weir__release(allocator, bench->taste.split, cells, sizeof *bench->taste.split);
-    weir__release(allocator, bench->taste.order, WEIR__AUTO_PASSES * cells,
-                  sizeof *bench->taste.order);
+    weir__release(allocator, bench->taste.order, WEIR__PASSES * cells, sizeof *bench->taste.order);
     weir__auto_state_clean_up(&bench->state, problem);
 }
 
 /* ---- a worker's choice ---- */
 
 static void offer(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                  uint32_t stage, enum weir_kind kind, enum weir__auto_pass pass) {
-    assert(bench->offer_count < WEIR__AUTO_PASSES * problem->stage_count);
+                  uint32_t stage, enum weir__pass pass, bool whole) {
+    assert(bench->offer_count < WEIR__PASSES * problem->stage_count);
     struct weir__auto_offer *offer = &bench->offers[bench->offer_count];
+    enum weir_kind kind = weir__pass_kind(pass, whole);
     if (!weir__auto_next(problem, &bench->state, stage, kind, &offer->step)) return;
     size_t cell = weir__auto_cell(problem, stage, offer->step.micro_batch);
     offer->order = bench->taste.order[pass * problem->cell_count + cell];
@@ -140,14 +139,13 @@ static void offer_stage(const struct weir__auto_problem *problem, struct weir__a
                         uint32_t s) {
     assert(s < problem->stage_count);
     uint32_t i = bench->state.progress[s].gradients;
-    offer(problem, bench, s, WEIR_KIND_F, WEIR__AUTO_FORWARD);
+    offer(problem, bench, s, WEIR__PASS_FORWARD, false);
     if (!problem->stages[s].backward) return;
-    offer(problem, bench, s, WEIR_KIND_R, WEIR__AUTO_RECOMPUTE);
-    offer(problem, bench, s, WEIR_KIND_W, WEIR__AUTO_WEIGHT);
-    if (i < problem->micro_batch_count) {
-        bool split = bench->taste.split[weir__auto_cell(problem, s, i)] != 0;
-        offer(problem, bench, s, split ? WEIR_KIND_I : WEIR_KIND_B, WEIR__AUTO_GRADIENT);
-    }
+    offer(problem, bench, s, WEIR__PASS_RECOMPUTE, false);
+    offer(problem, bench, s, WEIR__PASS_WEIGHT, false);
+    if (i == problem->micro_batch_count) return;
+    bool whole = bench->taste.split[weir__auto_cell(problem, s, i)] == 0;
+    offer(problem, bench, s, WEIR__PASS_GRADIENT, whole);
 }
 
 /* Of what starts by `until`, what is liked best. There is something. */
@@ -209,11 +207,12 @@ static void choose(const struct weir__auto_problem *problem, struct weir__auto_b
 /* Those who may have waited for what was placed choose anew. */
 static void tell(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                  const struct weir__auto_step *step) {
-    uint32_t s = step->stage, writes = weir__kinds[step->kind].writes;
-    bool forward = (writes & WEIR__OUTPUTS) != 0;
+    uint32_t s = step->stage;
+    enum weir__pass pass = weir__pass_of(step->kind);
+    bool forward = pass == WEIR__PASS_FORWARD;
     const struct weir__auto_feeds *feeds = forward ? &problem->values_out : &problem->gradients_out;
     choose(problem, bench, problem->stages[s].worker);
-    if ((writes & (WEIR__OUTPUTS | WEIR__INPUT_GRADS)) == 0) return;
+    if (!forward && pass != WEIR__PASS_GRADIENT) return;
     for (uint32_t f = feeds->begin[s]; f < feeds->begin[s + 1]; f++) {
         uint32_t worker = problem->stages[feeds->list[f].stage].worker;
         if (worker != problem->stages[s].worker) choose(problem, bench, worker);
@@ -235,12 +234,12 @@ static void begin_choices(const struct weir__auto_problem *problem,
 
 int64_t weir__auto_peak(const struct weir__auto_problem *problem,
                         const struct weir__auto_state *state) {
-    int64_t sums[WEIR__AUTO_AMOUNTS] = {0};
+    int64_t sums[WEIR__AMOUNTS] = {0};
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++)
+        for (int amount = 0; amount < WEIR__AMOUNTS; amount++)
             sums[amount] += state->places[w].peak[amount];
     }
-    return sums[WEIR__AUTO_BYTES] > 0 ? sums[WEIR__AUTO_BYTES] : sums[WEIR__AUTO_ACTIVATIONS];
+    return sums[WEIR__BYTES] > 0 ? sums[WEIR__BYTES] : sums[WEIR__ACTIVATIONS];
 }
 
 void weir__auto_build(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
@@ -272,12 +271,12 @@ void weir__auto_build(const struct weir__auto_problem *problem, struct weir__aut
 
 /* ---- what a draft can put up with ---- */
 
-static double latest_by(const struct weir__auto_problem *problem,
-                        const struct weir__auto_feeds *out, const double *latest,
-                        const struct weir__auto_step *step, double end) {
-    for (uint32_t f = out->begin[step->stage]; f < out->begin[step->stage + 1]; f++) {
+double weir__auto_latest(const struct weir__auto_problem *problem,
+                         const struct weir__auto_feeds *out, const double *latest, uint32_t stage,
+                         uint32_t micro_batch, double end) {
+    for (uint32_t f = out->begin[stage]; f < out->begin[stage + 1]; f++) {
         const struct weir__auto_feed *feed = &out->list[f];
-        size_t cell = weir__auto_cell(problem, feed->stage, step->micro_batch);
+        size_t cell = weir__auto_cell(problem, feed->stage, micro_batch);
         double by = latest[cell] - feed->copy - problem->costs->host_seconds;
         end = by < end ? by : end;
     }
@@ -288,26 +287,22 @@ void weir__auto_find_latest(const struct weir__auto_problem *problem,
                             struct weir__auto_bench *bench, const struct weir__auto_draft *draft) {
     assert(draft->count <= problem->entry_count);
     size_t cells = problem->cell_count;
-    double *gradients = &bench->latest[WEIR__AUTO_GRADIENT * cells];
-    for (size_t i = 0; i < WEIR__AUTO_PASSES * cells; i++) bench->latest[i] = draft->step;
+    double *gradients = &bench->latest[WEIR__PASS_GRADIENT * cells];
+    for (size_t i = 0; i < WEIR__PASSES * cells; i++) bench->latest[i] = draft->step;
     for (uint32_t w = 0; w < problem->worker_count; w++)
         bench->latest_line[w] = draft->step + problem->costs->host_seconds;
     for (uint32_t k = draft->count; k-- > 0;) {
         const struct weir__auto_step *step = &draft->steps[k];
         size_t cell = weir__auto_cell(problem, step->stage, step->micro_batch);
-        uint32_t writes = weir__kinds[step->kind].writes;
+        enum weir__pass pass = weir__pass_of(step->kind);
         double *line = &bench->latest_line[problem->stages[step->stage].worker];
         double end = *line - problem->costs->host_seconds;
-        enum weir__auto_pass pass = WEIR__AUTO_WEIGHT;
-        if ((writes & WEIR__OUTPUTS) != 0) {
-            pass = WEIR__AUTO_FORWARD;
-            end = latest_by(problem, &problem->values_out, bench->latest, step, end);
-        } else if ((writes & WEIR__INPUT_GRADS) != 0) {
-            pass = WEIR__AUTO_GRADIENT;
-            end = latest_by(problem, &problem->gradients_out, gradients, step, end);
-        } else if ((writes & WEIR__SAVED) != 0) {
-            pass = WEIR__AUTO_RECOMPUTE;
-        }
+        if (pass == WEIR__PASS_FORWARD)
+            end = weir__auto_latest(problem, &problem->values_out, bench->latest, step->stage,
+                                    step->micro_batch, end);
+        else if (pass == WEIR__PASS_GRADIENT)
+            end = weir__auto_latest(problem, &problem->gradients_out, gradients, step->stage,
+                                    step->micro_batch, end);
         *line = bench->latest[pass * cells + cell] = end - (step->end - step->start);
     }
 }

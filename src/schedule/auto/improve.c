@@ -13,8 +13,8 @@
 #include <string.h>
 
 static double *order_of(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
-                        enum weir__auto_pass pass) {
-    assert(pass < WEIR__AUTO_PASSES);
+                        enum weir__pass pass) {
+    assert(pass < WEIR__PASSES);
     return &bench->taste.order[pass * problem->cell_count];
 }
 
@@ -48,20 +48,15 @@ void weir__auto_imitate(const struct weir__auto_problem *problem, struct weir__a
                         const struct weir_table *table, const double *starts) {
     assert(table->stage_count == problem->stage_count);
     assert(table->micro_batch_count == problem->micro_batch_count);
-    static const enum weir__auto_pass passes[WEIR_KIND_COUNT] = {
-        [WEIR_KIND_F] = WEIR__AUTO_FORWARD,  [WEIR_KIND_R] = WEIR__AUTO_RECOMPUTE,
-        [WEIR_KIND_B] = WEIR__AUTO_GRADIENT, [WEIR_KIND_I] = WEIR__AUTO_GRADIENT,
-        [WEIR_KIND_W] = WEIR__AUTO_WEIGHT,
-    };
     memset(bench->taste.split, 0, problem->cell_count);
-    memset(bench->taste.order, 0,
-           WEIR__AUTO_PASSES * problem->cell_count * sizeof *bench->taste.order);
+    memset(bench->taste.order, 0, WEIR__PASSES * problem->cell_count * sizeof *bench->taste.order);
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
-        if (!weir__kinds[action->kind].per_micro_batch) continue;
+        enum weir__pass pass = weir__pass_of(action->kind);
+        if (pass == WEIR__PASSES) continue;
         size_t cell = weir__auto_cell(problem, action->stage, action->micro_batch);
-        order_of(problem, bench, passes[action->kind])[cell] = starts[a];
-        if (action->kind == WEIR_KIND_I) bench->taste.split[cell] = 1;
+        order_of(problem, bench, pass)[cell] = starts[a];
+        if (weir__writes(action->kind, WEIR__WEIGHT_INPUTS)) bench->taste.split[cell] = 1;
     }
     bench->taste.patience = 0.25;
     weir__auto_build(problem, bench);
@@ -106,27 +101,18 @@ static bool is_awaited(const struct weir__auto_problem *problem, uint32_t s) {
     return false;
 }
 
-static double arrival(const struct weir__auto_feeds *in, const double *ends, uint32_t s) {
-    double at = 0.0;
-    for (uint32_t f = in->begin[s]; f < in->begin[s + 1]; f++) {
-        double come = ends[in->list[f].stage] + in->list[f].copy;
-        at = come > at ? come : at;
-    }
-    return at;
-}
-
 /* One micro-batch alone on the way: into the first cells of `latest`, by stage. */
 static void pass_alone(const struct weir__auto_problem *problem, double *forward,
                        double *gradient) {
     uint32_t stages = problem->stage_count;
     for (uint32_t s = 0; s < stages; s++) {
-        forward[s] =
-            arrival(&problem->values_in, forward, s) + problem->stages[s].seconds[WEIR_KIND_F];
+        forward[s] = weir__auto_arrival(&problem->values_in, forward, s) +
+                     weir__pass_seconds(problem->stages[s].seconds, WEIR__PASS_FORWARD);
     }
     for (uint32_t s = stages; s-- > 0;) {
-        double come = arrival(&problem->gradients_in, gradient, s);
+        double come = weir__auto_arrival(&problem->gradients_in, gradient, s);
         double at = come > forward[s] ? come : forward[s];
-        gradient[s] = at + problem->stages[s].seconds[WEIR_KIND_I];
+        gradient[s] = at + weir__pass_seconds(problem->stages[s].seconds, WEIR__PASS_GRADIENT);
     }
 }
 
@@ -137,19 +123,21 @@ static void fill_block(const struct weir__auto_problem *problem, struct weir__au
     pass_alone(problem, forward, gradient);
     bench->taste.patience = block->patience;
     for (uint32_t s = 0; s < problem->stage_count; s++) {
-        const struct weir__auto_stage *stage = &problem->stages[s];
+        const double *seconds = problem->stages[s].seconds;
+        double begin = forward[s] - weir__pass_seconds(seconds, WEIR__PASS_FORWARD);
+        double end = gradient[s] - weir__pass_seconds(seconds, WEIR__PASS_GRADIENT);
         bool split = block->split == SPLIT_ALL ||
                      (block->split == SPLIT_WHERE_AWAITED && is_awaited(problem, s));
         for (uint32_t i = 0; i < problem->micro_batch_count; i++) {
             size_t cell = weir__auto_cell(problem, s, i);
             double round = problem->round * i;
-            double back = gradient[s] - stage->seconds[WEIR_KIND_I] + round;
-            order_of(problem, bench, WEIR__AUTO_FORWARD)[cell] =
-                forward[s] - stage->seconds[WEIR_KIND_F] + round - block->advance * problem->round;
-            order_of(problem, bench, WEIR__AUTO_RECOMPUTE)[cell] =
-                back - stage->seconds[WEIR_KIND_R];
-            order_of(problem, bench, WEIR__AUTO_GRADIENT)[cell] = back;
-            order_of(problem, bench, WEIR__AUTO_WEIGHT)[cell] =
+            double back = end + round;
+            order_of(problem, bench, WEIR__PASS_FORWARD)[cell] =
+                begin + round - block->advance * problem->round;
+            order_of(problem, bench, WEIR__PASS_RECOMPUTE)[cell] =
+                back - weir__pass_seconds(seconds, WEIR__PASS_RECOMPUTE);
+            order_of(problem, bench, WEIR__PASS_GRADIENT)[cell] = back;
+            order_of(problem, bench, WEIR__PASS_WEIGHT)[cell] =
                 gradient[s] + round + block->delay * problem->round;
             bench->taste.split[cell] = split && !problem->options->whole_backward;
         }
@@ -191,10 +179,9 @@ static void mark_splits(const struct weir__auto_problem *problem, struct weir__a
     assert(draft->count <= problem->entry_count);
     for (uint32_t k = 0; k < draft->count; k++) {
         const struct weir__auto_step *step = &draft->steps[k];
-        if ((weir__kinds[step->kind].writes & WEIR__INPUT_GRADS) != 0) {
-            bench->taste.split[weir__auto_cell(problem, step->stage, step->micro_batch)] =
-                step->kind == WEIR_KIND_I;
-        }
+        size_t cell = weir__auto_cell(problem, step->stage, step->micro_batch);
+        if (weir__pass_of(step->kind) == WEIR__PASS_GRADIENT)
+            bench->taste.split[cell] = !weir__is_whole(step->kind);
     }
 }
 
@@ -203,9 +190,9 @@ static void follow(const struct weir__auto_problem *problem, struct weir__auto_b
     size_t cells = problem->cell_count;
     uint64_t turn = round % WEIR__COUNT_OF(temper);
     double noise = temper[turn].noise * problem->round;
-    memcpy(bench->taste.order, bench->latest, WEIR__AUTO_PASSES * cells * sizeof *bench->latest);
+    memcpy(bench->taste.order, bench->latest, WEIR__PASSES * cells * sizeof *bench->latest);
     bench->taste.patience = temper[turn].patience;
-    for (size_t k = 0; noise > 0.0 && k < WEIR__AUTO_PASSES * cells; k++)
+    for (size_t k = 0; noise > 0.0 && k < WEIR__PASSES * cells; k++)
         bench->taste.order[k] += noise * disturbance(round, k);
     for (size_t k = 0; temper[turn].change > 0.0 && k < cells; k++) {
         double draw = disturbance(~round, k) * 0.5 + 0.5;

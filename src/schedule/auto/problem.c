@@ -12,10 +12,6 @@
 typedef void feed_fn(struct weir__auto_problem *problem, uint32_t from, uint32_t to, uint64_t bytes,
                      bool gradient);
 
-static bool border_differentiable(const struct weir_simulate_options *costs, uint32_t border) {
-    return costs->border_differentiable == NULL || costs->border_differentiable[border];
-}
-
 static void each_skip(struct weir__auto_problem *problem, const struct weir_skip_route *skip,
                       feed_fn *visit) {
     for (uint32_t r = 0; r < skip->reader_count; r++) {
@@ -30,28 +26,17 @@ static void each_skip(struct weir__auto_problem *problem, const struct weir_skip
 static void each_feed(struct weir__auto_problem *problem, feed_fn *visit) {
     const struct weir_simulate_options *costs = problem->costs;
     for (uint32_t s = 0; s + 1 < problem->stage_count; s++) {
-        uint64_t bytes = costs->border_bytes != NULL ? costs->border_bytes[s] : 0;
+        uint64_t bytes = weir__border_bytes(costs, s);
         visit(problem, s, s + 1, bytes, false);
         uint32_t next = s + 1;
         while (next < problem->stage_count && !problem->stages[next].backward) next++;
-        if (next == problem->stage_count || !border_differentiable(costs, s)) continue;
+        if (next == problem->stage_count || !weir__border_differentiable(costs, s)) continue;
         /* Past stages without backward nothing comes over the border, but what is not said of
          * skips may: their readers go first. */
         visit(problem, next, s, next == s + 1 ? bytes : 0, true);
         if (next != s + 1 && problem->stages[s].backward) problem->exact = false;
     }
     for (uint32_t i = 0; i < costs->skip_count; i++) each_skip(problem, &costs->skips[i], visit);
-}
-
-static double copy_of(const struct weir__auto_problem *problem, uint32_t from, uint32_t to,
-                      uint64_t bytes) {
-    assert(from < problem->stage_count && to < problem->stage_count);
-    const struct weir_simulate_options *costs = problem->costs;
-    uint32_t a = problem->stages[from].worker, b = problem->stages[to].worker;
-    if (a == b) return 0.0;
-    const struct weir_link_cost *link = &costs->link;
-    if (costs->links != NULL) link = &costs->links[(size_t)a * problem->worker_count + b];
-    return link->latency + (double)bytes * link->seconds_per_byte;
 }
 
 static void count_feed(struct weir__auto_problem *problem, uint32_t from, uint32_t to,
@@ -67,7 +52,9 @@ static void place_feed(struct weir__auto_problem *problem, uint32_t from, uint32
     struct weir__auto_feeds *in = gradient ? &problem->gradients_in : &problem->values_in;
     struct weir__auto_feeds *out = gradient ? &problem->gradients_out : &problem->values_out;
     assert(in->begin[to] < problem->feed_room && out->begin[from] < problem->feed_room);
-    double copy = copy_of(problem, from, to, bytes);
+    double copy =
+        weir__copy_seconds(problem->costs, problem->worker_count, problem->stages[from].worker,
+                           problem->stages[to].worker, bytes);
     in->list[in->begin[to]++] = (struct weir__auto_feed){from, copy};
     out->list[out->begin[from]++] = (struct weir__auto_feed){to, copy};
 }
@@ -92,35 +79,20 @@ static void fill_feeds(struct weir__auto_problem *problem) {
 
 /* ---- stages and workers ---- */
 
-static void fill_stage(struct weir__auto_problem *problem, uint32_t s, uint32_t worker) {
-    assert(s < problem->stage_count && worker < problem->worker_count);
+static void fill_stage(struct weir__auto_problem *problem, uint32_t s,
+                       const uint32_t *stage_workers) {
+    assert(s < problem->stage_count && stage_workers[s] < problem->worker_count);
     const struct weir_search_options *options = problem->options;
-    const struct weir_simulate_options *costs = problem->costs;
-    struct weir__auto_stage *stage = &problem->stages[s];
-    const double *seconds = costs->kind_seconds;
-    if (costs->stage_seconds != NULL) seconds = &costs->stage_seconds[(size_t)s * WEIR_KIND_COUNT];
-    memcpy(stage->seconds, seconds, sizeof stage->seconds);
-    stage->worker = worker;
-    stage->backward = !weir__no_backward(costs->no_backward, s);
-    if (!stage->backward) return;
+    struct weir__stage_facts *stage = &problem->stages[s];
+    bool crosses = s + 1 < problem->stage_count && stage_workers[s] != stage_workers[s + 1];
+    bool backward = !weir__no_backward(problem->costs->no_backward, s);
+    *stage = weir__stage_facts_of(problem->costs, s, stage_workers[s], backward, crosses);
+    if (!backward) return;
     enum weir_checkpoint mode = options->checkpoint;
     if (options->stage_checkpoint != NULL &&
         options->stage_checkpoint[s] != WEIR_CHECKPOINT_DEFAULT)
         mode = options->stage_checkpoint[s];
     stage->recomputed = weir_checkpoint_count(mode, problem->micro_batch_count);
-    stage->saved[WEIR__AUTO_BYTES] =
-        costs->saved_bytes != NULL ? (int64_t)costs->saved_bytes[s] : 0;
-    stage->kept[WEIR__AUTO_BYTES] = costs->kept_bytes != NULL ? (int64_t)costs->kept_bytes[s] : 0;
-    stage->kept[WEIR__AUTO_ACTIVATIONS] = 1;
-}
-
-/* Stages without backward run ahead of a next one on another worker by so many. */
-static void fill_ahead(struct weir__auto_problem *problem) {
-    for (uint32_t s = 0; s + 1 < problem->stage_count; s++) {
-        struct weir__auto_stage *stage = &problem->stages[s];
-        bool crosses = stage->worker != stage[1].worker;
-        stage->ahead = !stage->backward && crosses ? problem->costs->ahead : 0;
-    }
 }
 
 static void group(struct weir__auto_problem *problem) {
@@ -139,14 +111,14 @@ static int64_t needed_alone(const struct weir__auto_problem *problem, uint32_t w
     int64_t now = 0, most;
     for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
         uint32_t s = problem->held[k];
-        const struct weir__auto_stage *stage = &problem->stages[s];
+        const struct weir__stage_facts *stage = &problem->stages[s];
         bool later = weir__auto_recomputed(problem, s, micro_batch);
         now += stage->kept[amount] + (later ? 0 : stage->saved[amount]);
     }
     most = now;
     for (uint32_t k = problem->held_begin[w + 1]; k-- > problem->held_begin[w];) {
         uint32_t s = problem->held[k];
-        const struct weir__auto_stage *stage = &problem->stages[s];
+        const struct weir__stage_facts *stage = &problem->stages[s];
         now += weir__auto_recomputed(problem, s, micro_batch) ? stage->saved[amount] : 0;
         most = now > most ? now : most;
         now -= stage->kept[amount] + stage->saved[amount];
@@ -157,14 +129,14 @@ static int64_t needed_alone(const struct weir__auto_problem *problem, uint32_t w
 
 static int64_t limit_of(const struct weir_search_options *options, uint32_t w, int amount) {
     uint64_t limit = options->activation_limit;
-    if (amount == WEIR__AUTO_BYTES)
+    if (amount == WEIR__BYTES)
         limit = options->memory_limits != NULL ? options->memory_limits[w] : options->memory_limit;
     return limit == 0 || limit > INT64_MAX ? INT64_MAX : (int64_t)limit;
 }
 
 static void fill_limits(struct weir__auto_problem *problem, uint32_t w) {
     struct weir__auto_worker *worker = &problem->workers[w];
-    for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
+    for (int amount = 0; amount < WEIR__AMOUNTS; amount++) {
         int64_t first = needed_alone(problem, w, amount, 0);
         int64_t last = needed_alone(problem, w, amount, problem->micro_batch_count - 1);
         worker->limit[amount] = limit_of(problem->options, w, amount);
@@ -175,26 +147,21 @@ static void fill_limits(struct weir__auto_problem *problem, uint32_t w) {
 
 /* ---- bounds ---- */
 
-static double least_backward(const struct weir__auto_problem *problem,
-                             const struct weir__auto_stage *stage) {
-    double whole = stage->seconds[WEIR_KIND_B];
-    double halves = stage->seconds[WEIR_KIND_I] + stage->seconds[WEIR_KIND_W];
-    if (!stage->backward) return 0.0;
-    return problem->options->whole_backward || whole < halves ? whole : halves;
-}
-
 /* The least work of a worker, and of one of its rounds. */
 static double least_work(struct weir__auto_problem *problem, uint32_t w, double scales) {
     double work = 0.0, round = 0.0;
     for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
-        const struct weir__auto_stage *stage = &problem->stages[problem->held[k]];
-        double once = stage->seconds[WEIR_KIND_F] + least_backward(problem, stage);
+        const struct weir__stage_facts *stage = &problem->stages[problem->held[k]];
+        double once = weir__pass_seconds(stage->seconds, WEIR__PASS_FORWARD);
+        double again = weir__pass_seconds(stage->seconds, WEIR__PASS_RECOMPUTE);
+        if (stage->backward)
+            once += weir__least_backward(stage->seconds, problem->options->whole_backward);
         round += once;
         work += once * scales;
-        if (stage->recomputed > 0) round += stage->seconds[WEIR_KIND_R];
+        if (stage->recomputed > 0) round += again;
         for (uint32_t i = 0; i < stage->recomputed; i++) {
             const double *scale = problem->costs->micro_batch_scale;
-            work += stage->seconds[WEIR_KIND_R] * (scale != NULL ? scale[i] : 1.0);
+            work += again * (scale != NULL ? scale[i] : 1.0);
         }
     }
     problem->round = round > problem->round ? round : problem->round;
@@ -218,7 +185,7 @@ static void find_bound(struct weir__auto_problem *problem) {
         bool first = problem->held[problem->held_begin[w]] == s;
         double bound = arrival + problem->workers[w].work;
         if (first && bound > problem->bound) problem->bound = bound;
-        arrival += least * problem->stages[s].seconds[WEIR_KIND_F];
+        arrival += least * weir__pass_seconds(problem->stages[s].seconds, WEIR__PASS_FORWARD);
     }
 }
 
@@ -307,11 +274,10 @@ int weir__auto_problem_init(struct weir__auto_problem *problem,
     if (!amounts_fit(problem) || !count_room(problem)) return WEIR_ERR_OVERFLOW;
     if (!acquire(problem)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < problem->stage_count; s++) {
-        fill_stage(problem, s, stage_workers[s]);
+        fill_stage(problem, s, stage_workers);
         problem->entry_count += problem->micro_batch_count + problem->stages[s].recomputed;
         problem->entry_count += problem->stages[s].backward ? 2 * problem->micro_batch_count : 0;
     }
-    fill_ahead(problem);
     group(problem);
     fill_feeds(problem);
     for (uint32_t w = 0; w < problem->worker_count; w++) fill_limits(problem, w);

@@ -18,11 +18,13 @@ struct proof {
     bool given_up;
 };
 
-static double seconds_of(const struct weir__auto_problem *problem, uint32_t s, enum weir_kind kind,
-                         uint32_t i) {
-    const double *scale = problem->costs->micro_batch_scale;
-    double seconds = problem->stages[s].seconds[kind];
-    return scale != NULL ? seconds * scale[i] : seconds;
+/* By kind, in `room` where they are not the stage's. */
+static const double *seconds_of(const struct weir__auto_problem *problem, uint32_t s, uint32_t i,
+                                double room[WEIR_KIND_COUNT]) {
+    const double *scale = problem->costs->micro_batch_scale, *own = problem->stages[s].seconds;
+    if (scale == NULL) return own;
+    for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++) room[kind] = own[kind] * scale[i];
+    return room;
 }
 
 /* ---- what the rest takes at least ---- */
@@ -35,33 +37,24 @@ static void rest_of(const struct proof *proof, uint32_t s, double *all, double *
     const struct weir__auto_progress *progress = &proof->bench->state.progress[s];
     const uint8_t *marks = &proof->bench->state.marks[weir__auto_cell(problem, s, 0)];
     bool whole = problem->options->whole_backward;
+    double room[WEIR_KIND_COUNT];
     *all = *forward = *gradient = 0.0;
     for (uint32_t i = 0; i < problem->micro_batch_count; i++) {
-        double b = seconds_of(problem, s, WEIR_KIND_B, i);
-        double in = seconds_of(problem, s, WEIR_KIND_I, i);
-        double weight = seconds_of(problem, s, WEIR_KIND_W, i);
-        if (i >= progress->forwards) *forward += seconds_of(problem, s, WEIR_KIND_F, i);
+        const double *own = seconds_of(problem, s, i, room);
+        double least = weir__least_gradient(own, whole);
+        if (i >= progress->forwards) *forward += weir__pass_seconds(own, WEIR__PASS_FORWARD);
         if (!problem->stages[s].backward) continue;
         if (i >= progress->recomputes && i < problem->stages[s].recomputed)
-            *gradient += seconds_of(problem, s, WEIR_KIND_R, i);
+            *gradient += weir__pass_seconds(own, WEIR__PASS_RECOMPUTE);
         if (i >= progress->gradients) {
-            *all += whole || b < in + weight ? b : in + weight;
-            *all -= whole || b < in ? b : in;
-            *gradient += whole || b < in ? b : in;
+            *all += weir__least_backward(own, whole);
+            *all -= least;
+            *gradient += least;
         } else if (marks[i] == WEIR__AUTO_IS_SPLIT) {
-            *all += weight;
+            *all += weir__pass_seconds(own, WEIR__PASS_WEIGHT);
         }
     }
     *all += *forward + *gradient;
-}
-
-static double last_arrival(const struct weir__auto_feeds *in, const double *ends, uint32_t s) {
-    double at = 0.0;
-    for (uint32_t f = in->begin[s]; f < in->begin[s + 1]; f++) {
-        double come = ends[in->list[f].stage] + in->list[f].copy;
-        at = come > at ? come : at;
-    }
-    return at;
 }
 
 /* No table that begins as this one ends earlier. */
@@ -69,13 +62,13 @@ static double least_step(struct proof *proof) {
     const struct weir__auto_problem *problem = proof->problem;
     const struct weir__auto_state *state = &proof->bench->state;
     uint32_t last = problem->micro_batch_count - 1;
-    double bound = 0.0, all, forward, gradient;
+    double bound = 0.0, all, forward, gradient, room[WEIR_KIND_COUNT];
     for (uint32_t w = 0; w < problem->worker_count; w++) proof->left[w] = state->places[w].free;
     for (uint32_t s = 0; s < problem->stage_count; s++) {
         uint32_t w = problem->stages[s].worker;
         rest_of(proof, s, &all, &forward, &gradient);
-        double begun = last_arrival(&problem->values_in, proof->forward_by, s) +
-                       seconds_of(problem, s, WEIR_KIND_F, last);
+        double begun = weir__auto_arrival(&problem->values_in, proof->forward_by, s) +
+                       weir__pass_seconds(seconds_of(problem, s, last, room), WEIR__PASS_FORWARD);
         double own = state->places[w].free + forward;
         proof->forward_by[s] = begun > own ? begun : own;
         if (state->progress[s].forwards > last)
@@ -85,10 +78,9 @@ static double least_step(struct proof *proof) {
         proof->gradient_by[s] = state->places[w].free + forward + gradient;
     }
     for (uint32_t s = problem->stage_count; s-- > 0;) {
-        double b = seconds_of(problem, s, WEIR_KIND_B, last);
-        double in = seconds_of(problem, s, WEIR_KIND_I, last);
-        double least = problem->options->whole_backward || b < in ? b : in;
-        double come = last_arrival(&problem->gradients_in, proof->gradient_by, s);
+        double least = weir__least_gradient(seconds_of(problem, s, last, room),
+                                            problem->options->whole_backward);
+        double come = weir__auto_arrival(&problem->gradients_in, proof->gradient_by, s);
         double end = proof->forward_by[s];
         if (problem->stages[s].backward) end = (come > end ? come : end) + least;
         if (proof->gradient_by[s] < end) proof->gradient_by[s] = end;
@@ -104,19 +96,20 @@ static double least_step(struct proof *proof) {
 /* Could the worker of `step` do, before it and without delaying it, a W or a backward? */
 static bool wastes(struct proof *proof, const struct weir__auto_step *step) {
     const struct weir__auto_problem *problem = proof->problem;
-    static const enum weir_kind kinds[] = {WEIR_KIND_W, WEIR_KIND_B, WEIR_KIND_I};
     uint32_t w = problem->stages[step->stage].worker;
     double by = step->start - problem->costs->host_seconds;
     for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
         uint32_t s = problem->held[k];
         const double *seconds = problem->stages[s].seconds;
-        for (size_t j = 0; j < WEIR__COUNT_OF(kinds); j++) {
+        bool halves =
+            !problem->options->whole_backward &&
+            weir__pass_seconds(seconds, WEIR__PASS_WEIGHT) <= weir__least_backward(seconds, true);
+        for (uint32_t kind = 0; kind < WEIR_KIND_COUNT; kind++) {
             struct weir__auto_step other;
-            bool halves = kinds[j] == WEIR_KIND_I;
-            if (halves &&
-                (problem->options->whole_backward || seconds[WEIR_KIND_W] > seconds[WEIR_KIND_B]))
-                continue;
-            if (weir__auto_next(problem, &proof->bench->state, s, kinds[j], &other) &&
+            enum weir__pass pass = weir__pass_of(kind);
+            if (pass != WEIR__PASS_GRADIENT && pass != WEIR__PASS_WEIGHT) continue;
+            if (weir__writes(kind, WEIR__WEIGHT_INPUTS) && !halves) continue;
+            if (weir__auto_next(problem, &proof->bench->state, s, (enum weir_kind)kind, &other) &&
                 other.end <= by && other.end > other.start)
                 return true;
         }
@@ -188,9 +181,10 @@ static void branch(struct proof *proof, uint32_t depth) {
         return;
     }
     for (size_t k = 0; k < WEIR__COUNT_OF(kinds); k++) {
-        if (kinds[k] == WEIR_KIND_I && problem->options->whole_backward) continue;
+        if (weir__writes(kinds[k], WEIR__WEIGHT_INPUTS) && problem->options->whole_backward)
+            continue;
         for (uint32_t s = problem->stage_count; s-- > 0;) {
-            if (kinds[k] == WEIR_KIND_F || problem->stages[s].backward)
+            if (!weir__kinds[kinds[k]].of_backward || problem->stages[s].backward)
                 try_step(proof, depth, s, kinds[k]);
         }
     }
@@ -199,7 +193,7 @@ static void branch(struct proof *proof, uint32_t depth) {
 bool weir__auto_prove(const struct weir__auto_problem *problem, struct weir__auto_bench *bench) {
     struct proof proof = {.problem = problem, .bench = bench};
     if (problem->entry_count > WEIR__AUTO_PROOF_ENTRIES) return false;
-    assert(2 * problem->stage_count <= WEIR__AUTO_PASSES * problem->cell_count);
+    assert(2 * problem->stage_count <= WEIR__PASSES * problem->cell_count);
     /* Nothing is built meanwhile, so the tastes' room is free: 4 numbers per cell. */
     proof.left = bench->latest_line;
     proof.forward_by = bench->latest;

@@ -25,13 +25,19 @@ static void put(struct weir__auto_lines *lines, uint32_t *at, const struct weir_
         (struct weir__auto_entry){step->stage, step->micro_batch, (uint8_t)kind, is_void};
 }
 
+/* Behind a whole backward. */
+static void put_void(struct weir__auto_lines *lines, uint32_t *at,
+                     const struct weir__auto_step *step, uint32_t kind) {
+    if (weir__is_whole(kind)) put(lines, at, step, weir__pass_kind(WEIR__PASS_WEIGHT, false), true);
+}
+
 /* begin[w] of the lines, from how many entries each worker has. */
 static void begin_lines(const struct weir__auto_problem *problem, struct weir__auto_lines *lines) {
     uint32_t m = problem->micro_batch_count, at = 0;
     for (uint32_t w = 0; w < problem->worker_count; w++) {
         lines->begin[w] = lines->cursor[w] = at;
         for (uint32_t k = problem->held_begin[w]; k < problem->held_begin[w + 1]; k++) {
-            const struct weir__auto_stage *stage = &problem->stages[problem->held[k]];
+            const struct weir__stage_facts *stage = &problem->stages[problem->held[k]];
             at += m + stage->recomputed + (stage->backward ? 2 * m : 0);
         }
     }
@@ -47,7 +53,7 @@ static void read_draft(const struct weir__auto_problem *problem,
         const struct weir__auto_step *step = &draft->steps[k];
         uint32_t *at = &lines->cursor[problem->stages[step->stage].worker];
         put(lines, at, step, step->kind, false);
-        if (step->kind == WEIR_KIND_B) put(lines, at, step, WEIR_KIND_W, true);
+        put_void(lines, at, step, step->kind);
     }
 }
 
@@ -81,36 +87,18 @@ static void write_draft(const struct weir__auto_lines *lines, struct weir__auto_
 
 /* ---- running lines ---- */
 
-static bool arrive(const struct weir__auto_problem *problem, const struct weir__auto_feeds *feeds,
-                   const double *ends, const struct weir__auto_entry *entry, double *ready) {
-    for (uint32_t f = feeds->begin[entry->stage]; f < feeds->begin[entry->stage + 1]; f++) {
-        double end = ends[weir__auto_cell(problem, feeds->list[f].stage, entry->micro_batch)];
-        if (end < 0.0) return false;
-        *ready = end + feeds->list[f].copy > *ready ? end + feeds->list[f].copy : *ready;
-    }
-    return true;
-}
-
 static bool is_ready(const struct weir__auto_problem *problem, const struct weir__auto_state *state,
                      const struct weir__auto_entry *entry, double *ready) {
-    const struct weir__kind_facts *kind = &weir__kinds[entry->kind];
+    uint32_t reads = weir__reads_of(entry->kind, problem->costs->recompute_late);
     size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
-    bool late = problem->costs->recompute_late && kind->waits_gradient_late;
     *ready = 0.0;
-    if ((kind->writes & WEIR__OUTPUTS) != 0) {
-        uint32_t ahead = problem->stages[entry->stage].ahead;
-        if (ahead != 0 && entry->micro_batch >= ahead) {
-            double end = state->forward_end[weir__auto_cell(problem, entry->stage + 1,
-                                                            entry->micro_batch - ahead)];
-            if (end < 0.0) return false;
-            *ready = end;
-        }
-        return arrive(problem, &problem->values_in, state->forward_end, entry, ready);
-    }
+    if (weir__writes(entry->kind, WEIR__OUTPUTS))
+        return weir__auto_has_values(problem, state, entry->stage, entry->micro_batch, ready);
     if (state->forward_end[cell] < 0.0) return false;
-    if ((kind->reads & WEIR__WEIGHT_INPUTS) != 0) return state->gradient_end[cell] >= 0.0;
-    if ((kind->reads & WEIR__OUTPUT_GRADS) == 0 && !late) return true;
-    return arrive(problem, &problem->gradients_in, state->gradient_end, entry, ready);
+    if ((reads & WEIR__WEIGHT_INPUTS) != 0) return state->gradient_end[cell] >= 0.0;
+    if ((reads & WEIR__OUTPUT_GRADS) == 0) return true;
+    return weir__auto_arrive(problem, &problem->gradients_in, state->gradient_end, entry->stage,
+                             entry->micro_batch, ready);
 }
 
 static void wake(struct weir__auto_lines *lines, uint32_t worker) {
@@ -190,25 +178,20 @@ static bool run_lines(const struct weir__auto_problem *problem, struct weir__aut
 
 static int64_t begins(const struct weir__auto_problem *problem,
                       const struct weir__auto_entry *entry, int amount) {
-    const struct weir__auto_stage *stage = &problem->stages[entry->stage];
-    uint32_t writes = weir__kinds[entry->kind].writes;
     bool later = weir__auto_recomputed(problem, entry->stage, entry->micro_batch);
-    if ((writes & WEIR__OUTPUTS) != 0)
-        return stage->kept[amount] + (later ? 0 : stage->saved[amount]);
-    return (writes & WEIR__SAVED) != 0 ? stage->saved[amount] : 0;
+    return weir__stage_begins(&problem->stages[entry->stage], entry->kind, later, amount);
 }
 
 static int64_t frees(const struct weir__auto_problem *problem, const struct weir__auto_entry *entry,
                      int amount) {
-    const struct weir__auto_stage *stage = &problem->stages[entry->stage];
-    bool ends = (weir__kinds[entry->kind].writes & WEIR__PARAM_GRADS) != 0 && !entry->is_void;
-    return ends ? stage->kept[amount] + stage->saved[amount] : 0;
+    if (entry->is_void) return 0;
+    return weir__stage_frees(&problem->stages[entry->stage], entry->kind, amount);
 }
 
 static bool is_within(const struct weir__auto_problem *problem,
                       const struct weir__auto_lines *lines, uint32_t worker) {
     assert(worker < problem->worker_count);
-    for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
+    for (int amount = 0; amount < WEIR__AMOUNTS; amount++) {
         int64_t limit = problem->workers[worker].limit[amount], now = 0;
         if (limit == INT64_MAX) continue;
         for (uint32_t at = lines->begin[worker]; at < lines->begin[worker + 1]; at++) {
@@ -227,7 +210,7 @@ static bool is_ascending(const struct weir__auto_problem *problem, struct weir__
         lines->summed[problem->held[k]] = 0;
     for (uint32_t at = lines->begin[worker]; at < lines->begin[worker + 1]; at++) {
         const struct weir__auto_entry *entry = &lines->list[at];
-        bool sums = (weir__kinds[entry->kind].writes & WEIR__PARAM_GRADS) != 0;
+        bool sums = weir__writes(entry->kind, WEIR__PARAM_GRADS);
         if (sums && !entry->is_void && entry->micro_batch != lines->summed[entry->stage]++)
             return false;
     }
@@ -236,13 +219,12 @@ static bool is_ascending(const struct weir__auto_problem *problem, struct weir__
 
 /* ---- changes ---- */
 
-/* Of one stage's two entries, must `first` stay before `second`? Those of a kind keep their order,
+/* Of one stage's two entries, must `first` stay before `second`? Those of a pass keep their order,
  * and so do those of a micro-batch. */
 static bool is_bound(const struct weir__auto_entry *first, const struct weir__auto_entry *second) {
     if (first->stage != second->stage) return false;
-    bool back = first->kind == WEIR_KIND_B || first->kind == WEIR_KIND_I;
-    bool backs = back && (second->kind == WEIR_KIND_B || second->kind == WEIR_KIND_I);
-    return first->micro_batch == second->micro_batch || first->kind == second->kind || backs;
+    return first->micro_batch == second->micro_batch ||
+           weir__pass_of(first->kind) == weir__pass_of(second->kind);
 }
 
 static void move_entry(struct weir__auto_lines *lines, uint32_t from, uint32_t to) {
@@ -300,7 +282,7 @@ static uint32_t weight_of(const struct weir__auto_lines *lines, uint32_t worker,
     const struct weir__auto_entry *entry = &lines->list[at];
     for (uint32_t k = at + 1; k < lines->begin[worker + 1]; k++) {
         const struct weir__auto_entry *other = &lines->list[k];
-        if (other->kind == WEIR_KIND_W && other->stage == entry->stage &&
+        if (weir__pass_of(other->kind) == WEIR__PASS_WEIGHT && other->stage == entry->stage &&
             other->micro_batch == entry->micro_batch)
             return k;
     }
@@ -311,14 +293,15 @@ static bool try_change(const struct weir__auto_problem *problem, struct weir__au
                        uint32_t worker, uint32_t at) {
     struct weir__auto_lines *lines = &bench->lines;
     struct weir__auto_entry *entry = &lines->list[at];
-    assert(entry->kind == WEIR_KIND_B || entry->kind == WEIR_KIND_I);
+    assert(weir__pass_of(entry->kind) == WEIR__PASS_GRADIENT);
     uint32_t weight = weight_of(lines, worker, at);
     if (problem->options->whole_backward || weight == at) return false;
-    bool split = entry->kind == WEIR_KIND_I;
-    entry->kind = split ? WEIR_KIND_B : WEIR_KIND_I;
+    uint8_t before = entry->kind;
+    bool split = !weir__is_whole(before);
+    entry->kind = (uint8_t)weir__pass_kind(WEIR__PASS_GRADIENT, split);
     lines->list[weight].is_void = split;
     if (is_kept(problem, bench, worker)) return true;
-    entry->kind = split ? WEIR_KIND_I : WEIR_KIND_B;
+    entry->kind = before;
     lines->list[weight].is_void = !split;
     return false;
 }
@@ -365,7 +348,7 @@ static uint32_t before(const struct weir__auto_lines *lines, uint32_t worker, ui
 static bool relieve(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
                     uint32_t worker, uint32_t at) {
     struct weir__auto_lines *lines = &bench->lines;
-    bool back = (weir__kinds[lines->list[at].kind].writes & WEIR__INPUT_GRADS) != 0;
+    bool back = weir__pass_of(lines->list[at].kind) == WEIR__PASS_GRADIENT;
     if (back && try_change(problem, bench, worker, at)) return true;
     uint32_t prior = before(lines, worker, at);
     if (prior == at || lines->now.ready[at] > lines->now.end[prior] - EPSILON) return false;
@@ -376,18 +359,11 @@ static bool relieve(const struct weir__auto_problem *problem, struct weir__auto_
            try_gaps(problem, bench, worker, prior);
 }
 
-static enum weir__auto_pass pass_of(const struct weir__auto_entry *entry) {
-    uint32_t writes = weir__kinds[entry->kind].writes;
-    if ((writes & WEIR__OUTPUTS) != 0) return WEIR__AUTO_FORWARD;
-    if ((writes & WEIR__INPUT_GRADS) != 0) return WEIR__AUTO_GRADIENT;
-    return (writes & WEIR__SAVED) != 0 ? WEIR__AUTO_RECOMPUTE : WEIR__AUTO_WEIGHT;
-}
-
 static bool is_critical(const struct weir__auto_problem *problem,
                         const struct weir__auto_bench *bench, uint32_t at) {
     const struct weir__auto_entry *entry = &bench->lines.list[at];
     size_t cell = weir__auto_cell(problem, entry->stage, entry->micro_batch);
-    double latest = bench->latest[pass_of(entry) * problem->cell_count + cell];
+    double latest = bench->latest[weir__pass_of(entry->kind) * problem->cell_count + cell];
     return !entry->is_void &&
            latest <= bench->lines.now.start[at] + EPSILON * bench->lines.now.step;
 }
@@ -419,9 +395,9 @@ static bool are_allowed(const struct weir__auto_problem *problem, struct weir__a
 
 static int64_t peak_of(const struct weir__auto_problem *problem,
                        const struct weir__auto_lines *lines) {
-    int64_t sums[WEIR__AUTO_AMOUNTS] = {0};
+    int64_t sums[WEIR__AMOUNTS] = {0};
     for (uint32_t w = 0; w < problem->worker_count; w++) {
-        for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
+        for (int amount = 0; amount < WEIR__AMOUNTS; amount++) {
             int64_t now = 0, most = 0;
             for (uint32_t at = lines->begin[w]; at < lines->begin[w + 1]; at++) {
                 now += begins(problem, &lines->list[at], amount);
@@ -431,7 +407,7 @@ static int64_t peak_of(const struct weir__auto_problem *problem,
             sums[amount] += most;
         }
     }
-    return sums[WEIR__AUTO_BYTES] > 0 ? sums[WEIR__AUTO_BYTES] : sums[WEIR__AUTO_ACTIVATIONS];
+    return sums[WEIR__BYTES] > 0 ? sums[WEIR__BYTES] : sums[WEIR__ACTIVATIONS];
 }
 
 void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
@@ -445,9 +421,9 @@ void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__aut
             const struct weir_action *action = &table->actions[a];
             struct weir__auto_step step = {.stage = action->stage,
                                            .micro_batch = action->micro_batch};
-            if (!weir__kinds[action->kind].per_micro_batch) continue;
+            if (weir__pass_of(action->kind) == WEIR__PASSES) continue;
             put(lines, &at, &step, (enum weir_kind)action->kind, false);
-            if (action->kind == WEIR_KIND_B) put(lines, &at, &step, WEIR_KIND_W, true);
+            put_void(lines, &at, &step, action->kind);
         }
     }
     lines->begin[problem->worker_count] = at;
@@ -458,32 +434,21 @@ void weir__auto_adopt(const struct weir__auto_problem *problem, struct weir__aut
     bench->trial.peak = peak_of(problem, lines);
 }
 
-/* The latest end of a gradient that others can put up with. */
-static double latest_end(const struct weir__auto_problem *problem,
-                         const struct weir__auto_bench *bench,
-                         const struct weir__auto_entry *entry) {
-    const struct weir__auto_feeds *out = &problem->gradients_out;
-    const double *latest = &bench->latest[WEIR__AUTO_GRADIENT * problem->cell_count];
-    double end = INFINITY;
-    for (uint32_t f = out->begin[entry->stage]; f < out->begin[entry->stage + 1]; f++) {
-        size_t cell = weir__auto_cell(problem, out->list[f].stage, entry->micro_batch);
-        double by = latest[cell] - out->list[f].copy - problem->costs->host_seconds;
-        end = by < end ? by : end;
-    }
-    return end;
-}
-
 /* An I directly before its W, which nobody misses if both are one B. */
 static bool may_join(const struct weir__auto_problem *problem, const struct weir__auto_bench *bench,
                      uint32_t at) {
     const struct weir__auto_lines *lines = &bench->lines;
     const struct weir__auto_entry *entry = &lines->list[at], *next = &lines->list[at + 1];
     const double *seconds = problem->stages[entry->stage].seconds;
-    double whole = seconds[WEIR_KIND_B];
-    return entry->kind == WEIR_KIND_I && next->kind == WEIR_KIND_W && entry->stage == next->stage &&
+    double whole = weir__least_backward(seconds, true);
+    const double *latest = &bench->latest[WEIR__PASS_GRADIENT * problem->cell_count];
+    return weir__writes(entry->kind, WEIR__WEIGHT_INPUTS) &&
+           weir__reads(next->kind, WEIR__WEIGHT_INPUTS) && entry->stage == next->stage &&
            entry->micro_batch == next->micro_batch &&
-           whole <= seconds[WEIR_KIND_I] + seconds[WEIR_KIND_W] &&
-           lines->now.start[at] + whole <= latest_end(problem, bench, entry);
+           whole <= weir__least_backward(seconds, false) &&
+           lines->now.start[at] + whole <= weir__auto_latest(problem, &problem->gradients_out,
+                                                             latest, entry->stage,
+                                                             entry->micro_batch, INFINITY);
 }
 
 void weir__auto_join(const struct weir__auto_problem *problem, struct weir__auto_bench *bench,
@@ -497,7 +462,7 @@ void weir__auto_join(const struct weir__auto_problem *problem, struct weir__auto
     for (uint32_t w = 0; w < problem->worker_count; w++) {
         for (uint32_t at = lines->begin[w]; at + 1 < lines->begin[w + 1]; at++) {
             if (!may_join(problem, bench, at)) continue;
-            lines->list[at].kind = WEIR_KIND_B;
+            lines->list[at].kind = (uint8_t)weir__pass_kind(WEIR__PASS_GRADIENT, true);
             lines->list[at + 1].is_void = true;
         }
     }

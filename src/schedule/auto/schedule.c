@@ -11,17 +11,11 @@
 static bool read_options(const struct weir_table_options *options,
                          struct weir_search_options *search, struct weir_simulate_options *costs) {
     *search = (struct weir_search_options)WEIR_SEARCH_OPTIONS_INIT;
-    *costs = (struct weir_simulate_options)WEIR_SIMULATE_OPTIONS_INIT;
     if (options->search != NULL) {
         if (!weir__is_sized(options->search)) return false;
         *search = *options->search;
     }
-    if (search->costs == NULL) {
-        weir__auto_unit_costs(costs);
-    } else {
-        if (!weir__is_sized(search->costs)) return false;
-        *costs = *search->costs;
-    }
+    if (!weir__auto_read_costs(search->costs, costs)) return false;
     costs->no_backward = options->no_backward;
     costs->recompute_late = options->recompute_late;
     search->costs = costs;
@@ -39,12 +33,8 @@ static bool read_options(const struct weir_table_options *options,
 /* Down the workers and up again where each has two stages, else around them. Not whichever is
  * faster: all tables of a pipe, for any number of micro-batches, must agree. */
 static void place(const struct weir_search_options *search, uint32_t *stage_workers) {
-    uint32_t workers = search->workers;
-    assert(workers > 0);
-    for (uint32_t s = 0; s < search->stages; s++) {
-        bool up = search->stages == 2 * workers && s >= workers;
-        stage_workers[s] = up ? 2 * workers - 1 - s : s % workers;
-    }
+    bool v = search->stages == 2 * search->workers;
+    weir__auto_place(search->stages, search->workers, v, stage_workers);
 }
 
 static int run_search(struct weir_search_options *search, struct weir_faults *faults,

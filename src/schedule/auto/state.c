@@ -52,7 +52,7 @@ void weir__auto_state_reset(struct weir__auto_state *state,
 /** An action that is not placed yet, thought of as done. */
 struct thought {
     uint32_t stage, micro_batch;
-    bool forward; /**< F, else R */
+    bool forward; /**< or recompute */
 };
 
 /** What a micro-batch keeps on a worker, and what it needs on top at most to come to its end. */
@@ -69,7 +69,7 @@ static struct holding holding_of(const struct weir__auto_problem *problem,
     int64_t now = 0;
     for (uint32_t k = begin; k < end; k++) {
         uint32_t s = problem->held[k];
-        const struct weir__auto_stage *stage = &problem->stages[s];
+        const struct weir__stage_facts *stage = &problem->stages[s];
         bool same = thought->stage == s && thought->micro_batch == i;
         bool later = weir__auto_recomputed(problem, s, i);
         if (i >= state->progress[s].forwards && !(same && thought->forward)) {
@@ -82,7 +82,7 @@ static struct holding holding_of(const struct weir__auto_problem *problem,
     }
     for (uint32_t k = end; k-- > begin;) {
         uint32_t s = problem->held[k];
-        const struct weir__auto_stage *stage = &problem->stages[s];
+        const struct weir__stage_facts *stage = &problem->stages[s];
         if ((state->marks[weir__auto_cell(problem, s, i)] & WEIR__AUTO_IS_FREED) != 0) continue;
         bool same = thought->stage == s && thought->micro_batch == i && !thought->forward;
         bool again = i < state->progress[s].recomputes || same;
@@ -124,44 +124,31 @@ static bool has_room(const struct weir__auto_problem *problem, const struct weir
 static bool memory_allows(const struct weir__auto_problem *problem,
                           const struct weir__auto_state *state,
                           const struct weir__auto_step *step) {
-    assert(step->kind == WEIR_KIND_F || step->kind == WEIR_KIND_R);
-    const struct weir__auto_stage *stage = &problem->stages[step->stage];
-    bool forward = step->kind == WEIR_KIND_F;
-    struct thought thought = {step->stage, step->micro_batch, forward};
+    assert(weir__writes(step->kind, WEIR__SAVED));
+    const struct weir__stage_facts *stage = &problem->stages[step->stage];
+    struct thought thought = {step->stage, step->micro_batch,
+                              weir__pass_of(step->kind) == WEIR__PASS_FORWARD};
     bool later = weir__auto_recomputed(problem, step->stage, step->micro_batch);
-    for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
-        int64_t kept = forward ? stage->kept[amount] : 0;
-        int64_t saved = forward && later ? 0 : stage->saved[amount];
-        if (!has_room(problem, state, stage->worker, amount, kept + saved, &thought)) return false;
+    for (int amount = 0; amount < WEIR__AMOUNTS; amount++) {
+        int64_t more = weir__stage_begins(stage, step->kind, later, amount);
+        if (!has_room(problem, state, stage->worker, amount, more, &thought)) return false;
     }
     return true;
 }
 
 /* ---- what can come next ---- */
 
-/* The last arrival of what feeds a stage; false while something is not placed. */
-static bool arrive(const struct weir__auto_problem *problem, const struct weir__auto_feeds *feeds,
-                   const double *ends, uint32_t stage, uint32_t micro_batch, double *ready) {
-    for (uint32_t f = feeds->begin[stage]; f < feeds->begin[stage + 1]; f++) {
-        double end = ends[weir__auto_cell(problem, feeds->list[f].stage, micro_batch)];
-        if (end < 0.0) return false;
-        *ready = end + feeds->list[f].copy > *ready ? end + feeds->list[f].copy : *ready;
-    }
-    return true;
-}
-
-static bool forward_ready(const struct weir__auto_problem *problem,
-                          const struct weir__auto_state *state, struct weir__auto_step *step,
-                          double *ready) {
-    uint32_t s = step->stage, i = step->micro_batch, ahead = problem->stages[s].ahead;
+bool weir__auto_has_values(const struct weir__auto_problem *problem,
+                           const struct weir__auto_state *state, uint32_t s, uint32_t i,
+                           double *ready) {
+    uint32_t ahead = problem->stages[s].ahead;
     if (ahead != 0 && i >= ahead) {
         assert(s + 1 < problem->stage_count);
         double end = state->forward_end[weir__auto_cell(problem, s + 1, i - ahead)];
         if (end < 0.0) return false;
         *ready = end > *ready ? end : *ready;
     }
-    return arrive(problem, &problem->values_in, state->forward_end, s, i, ready) &&
-           memory_allows(problem, state, step);
+    return weir__auto_arrive(problem, &problem->values_in, state->forward_end, s, i, ready);
 }
 
 static bool gradient_ready(const struct weir__auto_problem *problem,
@@ -172,7 +159,7 @@ static bool gradient_ready(const struct weir__auto_problem *problem,
     uint32_t s = step->stage, i = step->micro_batch;
     if (i >= progress->forwards) return false;
     if (i < problem->stages[s].recomputed && i >= progress->recomputes) return false;
-    return arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready);
+    return weir__auto_arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready);
 }
 
 static bool recompute_ready(const struct weir__auto_problem *problem,
@@ -181,7 +168,7 @@ static bool recompute_ready(const struct weir__auto_problem *problem,
     uint32_t s = step->stage, i = step->micro_batch;
     if (i >= state->progress[s].forwards) return false;
     if (problem->costs->recompute_late &&
-        !arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready))
+        !weir__auto_arrive(problem, &problem->gradients_in, state->gradient_end, s, i, ready))
         return false;
     return memory_allows(problem, state, step);
 }
@@ -200,25 +187,28 @@ static bool owes_weight(const struct weir__auto_problem *problem,
 
 bool weir__auto_next(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                      uint32_t s, enum weir_kind kind, struct weir__auto_step *step) {
-    assert(s < problem->stage_count && weir__kinds[kind].per_micro_batch);
-    const struct weir__auto_stage *stage = &problem->stages[s];
+    assert(s < problem->stage_count && weir__pass_of(kind) < WEIR__PASSES);
+    const struct weir__stage_facts *stage = &problem->stages[s];
     const struct weir__auto_progress *progress = &state->progress[s];
     uint32_t m = problem->micro_batch_count;
     double ready = 0.0;
     bool can;
+    enum weir__pass pass = weir__pass_of(kind);
     *step = (struct weir__auto_step){.stage = s, .kind = kind};
-    if (kind == WEIR_KIND_F) {
+    if (pass == WEIR__PASS_FORWARD) {
         step->micro_batch = progress->forwards;
-        can = progress->forwards < m && forward_ready(problem, state, step, &ready);
-    } else if (kind == WEIR_KIND_R) {
+        can = progress->forwards < m &&
+              weir__auto_has_values(problem, state, s, step->micro_batch, &ready) &&
+              memory_allows(problem, state, step);
+    } else if (pass == WEIR__PASS_RECOMPUTE) {
         step->micro_batch = progress->recomputes;
         can = progress->recomputes < stage->recomputed &&
               recompute_ready(problem, state, step, &ready);
-    } else if (kind == WEIR_KIND_W) {
+    } else if (pass == WEIR__PASS_WEIGHT) {
         can = owes_weight(problem, state, step);
     } else {
         /* A W that is owed comes before the next B: gradients are summed in ascending order. */
-        bool owes = kind == WEIR_KIND_B && owes_weight(problem, state, step);
+        bool owes = weir__is_whole(kind) && owes_weight(problem, state, step);
         step->micro_batch = progress->gradients;
         can = stage->backward && progress->gradients < m && !owes &&
               gradient_ready(problem, state, step, &ready);
@@ -247,11 +237,11 @@ static bool is_freed_by_all(const struct weir__auto_problem *problem,
 
 static void free_cell(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                       const struct weir__auto_step *step) {
-    const struct weir__auto_stage *stage = &problem->stages[step->stage];
+    const struct weir__stage_facts *stage = &problem->stages[step->stage];
     struct weir__auto_place *place = &state->places[stage->worker];
     state->marks[weir__auto_cell(problem, step->stage, step->micro_batch)] |= WEIR__AUTO_IS_FREED;
-    for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
-        place->used[amount] -= stage->kept[amount] + stage->saved[amount];
+    for (int amount = 0; amount < WEIR__AMOUNTS; amount++) {
+        place->used[amount] -= weir__stage_frees(stage, step->kind, amount);
         assert(place->used[amount] >= 0);
     }
     while (place->oldest < problem->micro_batch_count &&
@@ -261,13 +251,11 @@ static void free_cell(const struct weir__auto_problem *problem, struct weir__aut
 
 static void keep(const struct weir__auto_problem *problem, struct weir__auto_state *state,
                  const struct weir__auto_step *step) {
-    const struct weir__auto_stage *stage = &problem->stages[step->stage];
+    const struct weir__stage_facts *stage = &problem->stages[step->stage];
     struct weir__auto_place *place = &state->places[stage->worker];
-    bool forward = step->kind == WEIR_KIND_F;
-    bool later = forward && weir__auto_recomputed(problem, step->stage, step->micro_batch);
-    for (int amount = 0; amount < WEIR__AUTO_AMOUNTS; amount++) {
-        place->used[amount] += forward ? stage->kept[amount] : 0;
-        place->used[amount] += later ? 0 : stage->saved[amount];
+    bool later = weir__auto_recomputed(problem, step->stage, step->micro_batch);
+    for (int amount = 0; amount < WEIR__AMOUNTS; amount++) {
+        place->used[amount] += weir__stage_begins(stage, step->kind, later, amount);
         int64_t used = place->used[amount];
         place->peak[amount] = used > place->peak[amount] ? used : place->peak[amount];
     }

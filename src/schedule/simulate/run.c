@@ -35,24 +35,20 @@ static inline void end_live(struct weir__sim_amount *live, double time, uint64_t
     live->now -= amount;
 }
 
-/* An action's effect on memory, by what its kind writes. */
-static void account(struct weir__sim *sim, const struct weir_action *action, uint32_t writes,
-                    double start, double end) {
+/* An action's effect on memory. */
+static void account(struct weir__sim *sim, const struct weir_action *action, double start,
+                    double end) {
     struct weir__sim_stage *stage = &sim->stages[action->stage];
-    struct weir__sim_worker *worker = &sim->workers[stage->worker];
-    assert(stage->worker < sim->table->worker_count);
+    struct weir__sim_worker *worker = &sim->workers[stage->facts.worker];
     if (stage->backwards == 0) return;
-    if ((writes & WEIR__OUTPUTS) != 0) {
-        bool later = weir__sim_is_recomputed(sim, action->stage, action->micro_batch);
-        begin_live(&stage->activations, start, 1);
-        begin_live(&worker->activations, start, 1);
-        begin_live(&worker->bytes, start, stage->kept + (later ? 0 : stage->saved));
-    } else if ((writes & WEIR__SAVED) != 0) {
-        begin_live(&worker->bytes, start, stage->saved);
-    } else if ((writes & WEIR__PARAM_GRADS) != 0) {
-        end_live(&stage->activations, end, 1);
-        end_live(&worker->activations, end, 1);
-        end_live(&worker->bytes, end, stage->kept + stage->saved);
+    bool later = weir__sim_is_recomputed(sim, action->stage, action->micro_batch);
+    for (int amount = 0; amount < WEIR__AMOUNTS; amount++) {
+        uint64_t begins = weir__stage_begins(&stage->facts, action->kind, later, amount);
+        uint64_t ends = weir__stage_frees(&stage->facts, action->kind, amount);
+        if (begins != 0) begin_live(&worker->live[amount], start, begins);
+        if (ends != 0) end_live(&worker->live[amount], end, ends);
+        if (begins != 0 && amount == WEIR__ACTIVATIONS) begin_live(&stage->activations, start, 1);
+        if (ends != 0 && amount == WEIR__ACTIVATIONS) end_live(&stage->activations, end, 1);
     }
 }
 
@@ -137,9 +133,11 @@ static inline double *missing(struct weir__sim *sim, const struct weir_action *a
     }
     if (lacks == NULL && (reads & WEIR__WEIGHT_INPUTS) != 0 && cell->gradient < 0.0)
         lacks = &cell->gradient;
-    if (lacks == NULL && stage->ahead != 0 && action->micro_batch >= stage->ahead) {
+    uint32_t ahead = stage->facts.ahead;
+    if (lacks == NULL && (reads & WEIR__INPUTS) != 0 && ahead != 0 &&
+        action->micro_batch >= ahead) {
         assert(action->stage + 1u < sim->table->stage_count);
-        double *end = &(cell + sim->stride - stage->ahead)->forward;
+        double *end = &(cell + sim->stride - ahead)->forward;
         lacks = known(inputs, end, 0.0) ? NULL : end;
     }
     return lacks;
@@ -200,7 +198,7 @@ static double uniform(uint64_t seed, const struct weir_action *action) {
 }
 
 static inline double seconds_of(struct weir__sim *sim, const struct weir_action *action) {
-    double seconds = sim->stages[action->stage].seconds[action->kind];
+    double seconds = sim->stages[action->stage].facts.seconds[action->kind];
     if (sim->scale != NULL) seconds *= sim->scale[action->micro_batch];
     if (sim->noise > 0.0)
         seconds *= 1.0 + sim->noise * (2.0 * uniform(sim->options->seed, action) - 1.0);
@@ -265,7 +263,7 @@ static bool run_action(struct weir__sim *sim, uint32_t at, struct weir__sim_work
         worker->busy += seconds;
         worker->first = worker->first < 0.0 ? start : worker->first;
         worker->last = end;
-        account(sim, action, kind->writes, start, end);
+        account(sim, action, start, end);
     }
     worker->free = end;
     sim->done_count++;
@@ -281,9 +279,7 @@ static bool run_worker(struct weir__sim *sim, uint32_t w) {
     bool late = sim->options->recompute_late;
     while (worker->cursor < end) {
         const struct weir_action *action = &sim->table->actions[worker->cursor];
-        const struct weir__kind_facts *kind = &weir__kinds[action->kind];
-        uint32_t reads = kind->reads;
-        if (late && kind->waits_gradient_late) reads |= WEIR__OUTPUT_GRADS | WEIR__SKIP_GRADS_IN;
+        uint32_t reads = weir__reads_of(action->kind, late);
         struct inputs inputs = {-sim->host, -sim->host}; /* before the first start, at 0 */
         if (!has_inputs(sim, worker->cursor, reads, w, &inputs)) return true;
         if (!run_action(sim, worker->cursor++, worker, &inputs)) return false;
@@ -309,8 +305,7 @@ void weir__sim_rewind(struct weir__sim *sim) {
                                                     .next_waiter = NOBODY,
                                                     .free = -sim->host,
                                                     .first = -1.0,
-                                                    .activations = {.at = -1.0},
-                                                    .bytes = {.at = -1.0}};
+                                                    .live = {{.at = -1.0}, {.at = -1.0}}};
         sim->ready[sim->ready_count++] = w;
     }
     sim->done_count = 0;
@@ -324,8 +319,7 @@ static void finish(struct weir__sim *sim) {
     sim->step = sim->total = 0.0;
     for (uint32_t w = 0; w < sim->table->worker_count; w++) {
         struct weir__sim_worker *worker = &sim->workers[w];
-        settle(&worker->activations);
-        settle(&worker->bytes);
+        for (int amount = 0; amount < WEIR__AMOUNTS; amount++) settle(&worker->live[amount]);
         sim->step = worker->last > sim->step ? worker->last : sim->step;
         sim->total = worker->free > sim->total ? worker->free : sim->total;
     }

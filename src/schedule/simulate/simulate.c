@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * The simulator's frame: costs are checked and laid out by stage, the walk (simulate_run.c) puts
+ * The simulator's frame: costs are checked and laid out by stage, the walk (run.c) puts
  * times on the table, and what it found becomes a prediction. All buffers are one block, carved
  * anew for every table and replaced only by a larger one.
  */
@@ -228,7 +228,8 @@ static bool enter(struct weir__sim *sim, const struct weir_action *action, uint3
     if (!is_sound(sim->table, action)) return false;
     struct weir__sim_stage *stage = &sim->stages[action->stage];
     uint32_t writes = weir__kinds[action->kind].writes;
-    if (stage->worker == UINT32_MAX) stage->worker = worker;
+    uint32_t *owner = &stage->facts.worker;
+    if (*owner == UINT32_MAX) *owner = worker;
     stage->backwards += (writes & WEIR__PARAM_GRADS) != 0;
     stage->sends = stage->sends || (writes & WEIR__INPUT_GRADS) != 0;
     sim->barrier_total += (writes & (WEIR__PARAM_GRADS | WEIR__NORMS)) != 0;
@@ -237,7 +238,7 @@ static bool enter(struct weir__sim *sim, const struct weir_action *action, uint3
         size_t bit = (size_t)action->stage * sim->table->micro_batch_count + action->micro_batch;
         sim->recomputed[bit / 8] |= (uint8_t)(1u << (bit % 8));
     }
-    return stage->worker == worker;
+    return *owner == worker;
 }
 
 static int enter_table(struct weir__sim *sim) {
@@ -246,7 +247,7 @@ static int enter_table(struct weir__sim *sim) {
     memset(sim->recomputed, 0, cells / 8 + 1);
     sim->actions = sim->barrier_total = 0;
     for (uint32_t s = 0; s < table->stage_count; s++)
-        sim->stages[s] = (struct weir__sim_stage){.worker = UINT32_MAX};
+        sim->stages[s] = (struct weir__sim_stage){.facts = {.worker = UINT32_MAX}};
     if (table->lines[0] != 0 || table->lines[table->worker_count] != table->action_count)
         return WEIR_ERR_SCHEDULE;
     for (uint32_t w = 0; w < table->worker_count; w++) {
@@ -263,25 +264,13 @@ static int enter_table(struct weir__sim *sim) {
 /* ---- costs by stage ---- */
 
 static bool crosses(const struct weir__sim *sim, uint32_t from, uint32_t to) {
-    return sim->stages[from].worker != sim->stages[to].worker;
+    return sim->stages[from].facts.worker != sim->stages[to].facts.worker;
 }
 
 static double copy_of(const struct weir__sim *sim, uint32_t from, uint32_t to, uint64_t bytes) {
     assert(from < sim->table->stage_count && to < sim->table->stage_count);
-    uint32_t a = sim->stages[from].worker, b = sim->stages[to].worker;
-    if (a == b || a == UINT32_MAX || b == UINT32_MAX) return 0.0;
-    const struct weir_simulate_options *options = sim->options;
-    const struct weir_link_cost *link = &options->link;
-    if (options->links != NULL) link = &options->links[(size_t)a * sim->table->worker_count + b];
-    return link->latency + (double)bytes * link->seconds_per_byte;
-}
-
-static uint64_t border_bytes(const struct weir_simulate_options *options, uint32_t border) {
-    return options->border_bytes != NULL ? options->border_bytes[border] : 0;
-}
-
-static bool border_differentiable(const struct weir_simulate_options *options, uint32_t border) {
-    return options->border_differentiable == NULL || options->border_differentiable[border];
+    return weir__copy_seconds(sim->options, sim->table->worker_count,
+                              sim->stages[from].facts.worker, sim->stages[to].facts.worker, bytes);
 }
 
 static void cost_stage(struct weir__sim *sim, uint32_t s) {
@@ -289,17 +278,12 @@ static void cost_stage(struct weir__sim *sim, uint32_t s) {
     const struct weir_simulate_options *options = sim->options;
     struct weir__sim_stage *stage = &sim->stages[s];
     bool last = s + 1 == sim->table->stage_count;
-    const double *seconds = options->kind_seconds;
-    if (options->stage_seconds != NULL)
-        seconds = &options->stage_seconds[(size_t)s * WEIR_KIND_COUNT];
-    memcpy(stage->seconds, seconds, sizeof stage->seconds);
-    if (s > 0) stage->value_copy = copy_of(sim, s - 1, s, border_bytes(options, s - 1));
-    stage->waits_gradient = !last && sim->stages[s + 1].sends && border_differentiable(options, s);
-    if (!last) stage->gradient_copy = copy_of(sim, s + 1, s, border_bytes(options, s));
-    if (!last && weir__no_backward(options->no_backward, s) && crosses(sim, s, s + 1))
-        stage->ahead = options->ahead;
-    stage->saved = options->saved_bytes != NULL ? options->saved_bytes[s] : 0;
-    stage->kept = options->kept_bytes != NULL ? options->kept_bytes[s] : 0;
+    stage->facts = weir__stage_facts_of(options, s, stage->facts.worker, stage->backwards > 0,
+                                        !last && crosses(sim, s, s + 1));
+    if (s > 0) stage->value_copy = copy_of(sim, s - 1, s, weir__border_bytes(options, s - 1));
+    stage->waits_gradient =
+        !last && sim->stages[s + 1].sends && weir__border_differentiable(options, s);
+    if (!last) stage->gradient_copy = copy_of(sim, s + 1, s, weir__border_bytes(options, s));
 }
 
 /* Each hand-over of a value (or of a gradient): feeds, grouped by the stage that receives. */
@@ -370,10 +354,10 @@ static void move(struct weir_prediction *prediction, uint64_t bytes) {
 static bool had_it(const struct weir__sim *sim, const struct weir_skip_route *skip,
                    uint32_t reader) {
     assert(reader < skip->reader_count);
-    uint32_t worker = sim->stages[skip->readers[reader]].worker;
-    bool had = sim->stages[skip->source].worker == worker;
+    uint32_t worker = sim->stages[skip->readers[reader]].facts.worker;
+    bool had = sim->stages[skip->source].facts.worker == worker;
     for (uint32_t r = 0; !had && r < reader; r++)
-        had = sim->stages[skip->readers[r]].worker == worker;
+        had = sim->stages[skip->readers[r]].facts.worker == worker;
     return had;
 }
 
@@ -395,8 +379,8 @@ static void count_moves(const struct weir__sim *sim, struct weir_prediction *pre
     for (uint32_t s = 0; s + 1 < sim->table->stage_count; s++) {
         if (!crosses(sim, s, s + 1)) continue;
         bool back = sim->stages[s].waits_gradient && sim->stages[s].backwards > 0;
-        move(prediction, border_bytes(sim->options, s));
-        if (back) move(prediction, border_bytes(sim->options, s));
+        move(prediction, weir__border_bytes(sim->options, s));
+        if (back) move(prediction, weir__border_bytes(sim->options, s));
     }
     for (uint32_t i = 0; i < sim->options->skip_count; i++)
         move_skip(sim, &sim->options->skips[i], prediction);
@@ -416,8 +400,8 @@ static void read_worker(const struct weir__sim *sim, uint32_t w, double step) {
         .copy = worker->copy,
         .host = worker->host,
         .window = worker->first < 0.0 ? 0.0 : worker->last - worker->first,
-        .peak_activations = worker->activations.peak,
-        .peak_bytes = worker->bytes.peak,
+        .peak_activations = worker->live[WEIR__ACTIVATIONS].peak,
+        .peak_bytes = worker->live[WEIR__BYTES].peak,
     };
     out->imbalance = out->idle - out->copy - out->host;
 }
@@ -463,7 +447,7 @@ static bool take_means(struct weir__sim *sim) {
         assert(stage->values_begin <= stage->gradients_end);
         same = same && stage->value_copy <= 0.0 && stage->gradient_copy <= 0.0;
         stage->value_copy = stage->gradient_copy = 0.0;
-        memcpy(stage->seconds, means, sizeof means);
+        memcpy(stage->facts.seconds, means, sizeof means);
         for (uint32_t i = stage->values_begin; i < stage->gradients_end; i++) {
             same = same && sim->feeds[i].copy <= 0.0;
             sim->feeds[i].copy = 0.0;

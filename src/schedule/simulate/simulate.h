@@ -33,16 +33,13 @@ struct weir__sim_feed {
 };
 
 struct weir__sim_stage {
-    double seconds[WEIR_KIND_COUNT];
+    struct weir__stage_facts facts;
     double value_copy, gradient_copy; /**< of the border's input, and its output's gradient */
     uint32_t values_begin, values_end, gradients_begin, gradients_end; /**< in feeds */
-    uint32_t worker;
     uint32_t backwards;      /**< of its actions, those that write PARAM_GRADS, */
     uint32_t backwards_left; /**< and have not run */
-    uint32_t ahead;          /**< 0, or how far its F runs ahead of the next stage's */
     bool sends;              /**< it has actions that write INPUT_GRADS */
     bool waits_gradient;     /**< its output's gradient comes from the next stage */
-    uint64_t saved, kept;
     struct weir__sim_amount activations;
 };
 
@@ -52,7 +49,7 @@ struct weir__sim_worker {
     double free;          /**< end of its last action */
     double first, last;   /**< of its actions in the step; first < 0: none yet */
     double busy, copy, host;
-    struct weir__sim_amount activations, bytes;
+    struct weir__sim_amount live[WEIR__AMOUNTS];
 };
 
 /** Times of a kind's tasks, for its mean. */
