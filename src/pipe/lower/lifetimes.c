@@ -297,6 +297,11 @@ static void point(struct builder *b, void **where, uint32_t block) {
         weir__memory_fail(&b->prepared->memory);
 }
 
+/* What comes out of a portal of the micro-batch. */
+static void point_home(struct builder *b, uint32_t i, uint32_t portal, uint32_t block) {
+    point(b, &b->prepared->trackers[i].homes[portal], block);
+}
+
 /* ---- what each effect touches ---- */
 
 /* The rows of pipe input `k` that a micro-batch gets, in the caller's memory. */
@@ -363,7 +368,8 @@ static void read_skips(struct builder *b, const struct touching *t, bool kept_on
         if (kept_only && !(use->kept && weir__input_bit(mask, j))) continue;
         uint32_t block = arrive(b, t->action, t->worker, b->values[r].blocks[t->i],
                                 value_copy(b, r, t->i, t->worker));
-        if (t->first) point(b, &t->views->skips[j].data, block);
+        uint32_t at = b->route_first[r] + t->at->skip_readers[j];
+        if (t->first) point_home(b, t->i, b->portal_of[at], block);
     }
 }
 
@@ -466,7 +472,7 @@ static void read_skip_grads(struct builder *b, const struct touching *t, uint64_
         size_t at = (size_t)t->i * route->reader_count + k;
         uint32_t block =
             arrive(b, t->action, t->worker, b->sums[r].blocks[at], &b->sums[r].copies[at]);
-        if (points) point(b, &t->views->skip_grads[j].data, block);
+        if (points) point_home(b, t->i, b->grad_portal_of[b->route_first[r] + k], block);
     }
 }
 

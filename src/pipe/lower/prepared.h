@@ -90,12 +90,10 @@ enum weir__portal_step {
     WEIR__PORTAL_DO_USE_GRADIENT
 };
 struct weir__portal_move {
-    uint32_t action;
-    uint32_t block; /**< PUT, PUT_GRADIENT: what `value` will point to */
-    uint32_t life;  /**< PUT: its full life */
-    uint8_t step;   /**< enum weir__portal_step; uses come before the call, puts after */
+    uint32_t life; /**< PUT: its full life */
+    uint8_t step;  /**< enum weir__portal_step; uses come before the call, puts after */
     struct weir__portal *portal;
-    void *value; /**< PUT, PUT_GRADIENT: where it lies */
+    void **at; /**< puts: the tracker's pointer, which goes in; uses: the view's, which comes out */
     const char *name;
 };
 

@@ -239,9 +239,6 @@ void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__are
     }
     for (uint32_t i = 0; i < prepared->copy_count; i++)
         bind_copy(prepared, arenas, staging, &prepared->copies[i]);
-    for (uint32_t i = 0; i < prepared->move_count; i++)
-        if (prepared->moves[i].block != WEIR__NO_BLOCK)
-            prepared->moves[i].value = address(memory, arenas, prepared->moves[i].block, 0);
 }
 
 /* ---- calls ---- */

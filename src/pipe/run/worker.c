@@ -103,14 +103,13 @@ int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
 
 static int use_portals(struct weir__run *run, const struct weir__call *call) {
     assert(call->portal_end <= run->prepared->move_count);
-    void *memory;
     for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
         const struct weir__portal_move *move = &run->prepared->moves[i];
         int status = WEIR_OK;
         if (move->step == WEIR__PORTAL_DO_USE)
-            status = weir__portal_use(move->portal, &memory, &run->error);
+            status = weir__portal_use(move->portal, move->at, &run->error);
         else if (move->step == WEIR__PORTAL_DO_USE_GRADIENT)
-            status = weir__portal_use_gradient(move->portal, &memory, &run->error);
+            status = weir__portal_use_gradient(move->portal, move->at, &run->error);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -123,11 +122,11 @@ static int put_portals(struct weir__run *run, const struct weir__call *call) {
         int status = WEIR_OK;
         if (move->step == WEIR__PORTAL_DO_PUT) {
             weir__portal_reset(move->portal, move->name, move->life);
-            status = weir__portal_put(move->portal, move->value, &run->error);
+            status = weir__portal_put(move->portal, *move->at, &run->error);
         } else if (move->step == WEIR__PORTAL_DO_RESET_GRADIENT) {
             weir__portal_reset(move->portal, move->name, 0);
         } else if (move->step == WEIR__PORTAL_DO_PUT_GRADIENT) {
-            status = weir__portal_put_gradient(move->portal, move->value, &run->error);
+            status = weir__portal_put_gradient(move->portal, *move->at, &run->error);
         }
         if (status != WEIR_OK) return status;
     }
