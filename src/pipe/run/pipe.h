@@ -286,9 +286,12 @@ int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error);
 void weir__pipe_leave(struct weir_pipe *pipe);
 /** Gives `pipe->command` to all workers and waits. WEIR_OK, the failure, or WEIR_ERR_TIMEOUT. */
 int weir__pipe_command(struct weir_pipe *pipe);
-/** The global gradient norm of the step that ended: sqrt of all stages' partial sums in stage
- * order. */
-double weir__pipe_norm(const struct weir_pipe *pipe);
+/** What the step's gradients are judged by, once every N is done; into `verdict`. */
+static inline struct weir__judgement weir__pipe_judgement(const struct weir_pipe *pipe,
+                                                          struct weir_verdict *verdict) {
+    return (struct weir__judgement){pipe->squares, pipe->square_count,
+                                    pipe->setup.options.clip_norm, verdict};
+}
 /** The event of an action of the step that ran last on its worker. */
 static inline struct weir_trace_event *weir__worker_event(const struct weir__worker *worker,
                                                           uint32_t line_index) {

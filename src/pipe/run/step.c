@@ -249,14 +249,14 @@ static double sum_loss(const struct weir__prepared *prepared) {
 }
 
 /* A failure here means that no worker has updated anything. */
-static int check_norm(const struct weir_pipe *pipe, double norm, struct weir_error *error) {
-    if (!pipe->any_norm || isfinite(norm) || pipe->setup.options.skip_nonfinite ||
-        pipe->command.step.no_update)
+static int check_verdict(const struct weir_pipe *pipe, const struct weir_verdict *verdict,
+                         struct weir_error *error) {
+    if (verdict->applies || pipe->setup.options.skip_nonfinite || pipe->command.step.no_update)
         return WEIR_OK;
     return weir__fail(error, WEIR_ERR_NONFINITE,
                       "the gradient's norm is %g: lower the learning rate, clip, or skip such "
                       "updates (skip_nonfinite)",
-                      norm);
+                      verdict->norm);
 }
 
 /* Takes the events of updates back that were not done, so that the step does not look whole. */
@@ -277,16 +277,18 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
     assert(pipe->command.prepared != NULL && pipe->command.kind == WEIR__COMMAND_RUN);
     const struct weir_step *step = &pipe->command.step;
     bool normed = !infer && step->accumulate_last && status == WEIR_OK;
+    struct weir_verdict verdict = {0};
     if (normed) {
-        result->gradient_norm = weir__pipe_norm(pipe);
-        status = check_norm(pipe, result->gradient_norm, &pipe->error);
+        struct weir__judgement judgement = weir__pipe_judgement(pipe, &verdict);
+        (void)weir__cpu_judge(NULL, &judgement);
+        if (pipe->any_norm) result->gradient_norm = verdict.norm;
+        status = check_verdict(pipe, &verdict, &pipe->error);
         if (status != WEIR_OK) forget_updates(pipe);
     }
     result->error = pipe->error;
     if (status != WEIR_OK) return status;
     result->loss = sum_loss(pipe->command.prepared);
-    bool finite = !pipe->any_norm || isfinite(result->gradient_norm);
-    result->updated = normed && !step->no_update && finite;
+    result->updated = normed && !step->no_update && verdict.applies;
     if (infer) return WEIR_OK;
     pipe->last = pipe->command.prepared;
     for (uint32_t w = 0; w < pipe->worker_count; w++)

@@ -6,7 +6,6 @@
 
 #include "base/portable.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -157,31 +156,26 @@ static int call_stage(struct weir__run *run, const struct weir__call *call) {
     return call->run(context, &run->task);
 }
 
-double weir__pipe_norm(const struct weir_pipe *pipe) {
-    if (!pipe->any_norm) return NAN;
-    assert(pipe->squares != NULL && pipe->square_count > 0);
-    double sum = 0.0;
-    for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++)
-        for (uint32_t i = 0; i < pipe->setup.stages[s].stage.norm_count; i++)
-            sum += pipe->norm_squares[s][i];
-    return sqrt(sum);
-}
-
-/* Every worker whose work is done at once decides alone, from the same numbers: all N are done when
- * any U starts. A step whose norm forbids the update is no failure yet: the caller's thread sees it
- * when all is over. */
-static void decide(struct weir__run *run) {
-    assert(!run->decided && run->worker->device->calls->synchronous);
-    const struct weir_pipe_options *options = &run->pipe->setup.options;
-    double norm = weir__pipe_norm(run->pipe);
-    run->decided = true;
+/* Once in a step, before the first update: all N are done then, or come before it in the stream.
+ * Behind the host nobody knows the verdict yet: there U itself obeys it. A verdict that forbids the
+ * update is no failure yet: the caller's thread sees it when all is over. */
+static int judge(struct weir__run *run) {
+    struct weir__worker *worker = run->worker;
+    struct weir_verdict verdict;
+    if (run->judged) return WEIR_OK;
+    run->judged = true;
     run->updates = !run->pipe->command.step.no_update;
-    run->task.gradient_scale = 1.0;
-    if (!run->pipe->any_norm) return;
-    if (!isfinite(norm)) run->updates = false;
-    /* torch.nn.utils.clip_grad_norm_'s formula */
-    double scale = options->clip_norm / (norm + 1e-6);
-    if (options->clip_norm > 0.0 && scale < 1.0) run->task.gradient_scale = scale;
+    if (!run->updates) return WEIR_OK;
+    bool behind = worker->verdict != NULL;
+    struct weir__judgement judgement =
+        weir__pipe_judgement(run->pipe, behind ? worker->verdict : &verdict);
+    int status = worker->device->calls->judge(worker->stream, &judgement);
+    if (status != WEIR_OK) return weir__run_explain(run, status);
+    run->task.verdict = worker->verdict;
+    if (behind) return WEIR_OK;
+    run->updates = verdict.applies != 0;
+    run->task.gradient_scale = verdict.gradient_scale;
+    return WEIR_OK;
 }
 
 /* From here on a failure tears the parameters. False: something has failed before. The exchange
@@ -192,21 +186,6 @@ static bool begin_update(struct weir_pipe *pipe) {
            none == WEIR__FAILURE_OF_UPDATE;
 }
 
-/* Behind the host nobody knows the norm yet: the device judges, and U obeys the verdict. */
-static int judge(struct weir__run *run) {
-    assert(!run->decided && !run->worker->device->calls->synchronous);
-    run->decided = true;
-    run->updates = !run->pipe->command.step.no_update;
-    return run->updates ? weir__run_judge(run) : WEIR_OK;
-}
-
-static int before_update(struct weir__run *run) {
-    if (run->decided) return WEIR_OK;
-    if (!run->worker->device->calls->synchronous) return judge(run);
-    decide(run);
-    return WEIR_OK;
-}
-
 /* A callback that succeeded may have left a message: the next failure is not of it. */
 static void forget_error(struct weir__run *run) {
     run->error.layer[0] = run->error.message[0] = '\0';
@@ -215,7 +194,7 @@ static void forget_error(struct weir__run *run) {
 static int do_action(struct weir__run *run, const struct weir__call *call) {
     assert(run->prepared->stage_worker[call->action.stage] == run->worker->index);
     if (call->action.kind == WEIR_KIND_U) {
-        int judged = before_update(run);
+        int judged = judge(run);
         if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
     }
     if (call->run == NULL) return WEIR_OK;
@@ -309,7 +288,7 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t line_ind
     return true;
 fail:
     stamp(run, call, line_index, start != 0 ? start : weir__now_ns(), waited_for);
-    status = weir__run_explain(run, status);
+    if (status == WEIR_ERR_DEVICE) status = weir__run_explain(run, status);
     weir__pipe_fail(run->pipe, call, own_status(status), &run->error);
     return false;
 }

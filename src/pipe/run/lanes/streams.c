@@ -176,7 +176,7 @@ static int device_failed(struct weir__run *run, struct weir__device *device, int
 }
 
 int weir__run_explain(struct weir__run *run, int status) {
-    return status == WEIR_ERR_DEVICE ? device_failed(run, run->worker->device, status) : status;
+    return device_failed(run, run->worker->device, status);
 }
 
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
@@ -409,18 +409,6 @@ int weir__run_signal(struct weir__run *run, uint32_t row_index) {
     if (calls->synchronous) return WEIR_OK;
     struct weir__event *signal = weir__signal(&worker->signals, row_index, run->pipe->command.turn);
     int status = calls->event_record(worker->stream, signal);
-    return device_failed(run, worker->device, status);
-}
-
-int weir__run_judge(struct weir__run *run) {
-    struct weir__worker *worker = run->worker;
-    const struct weir_pipe *pipe = run->pipe;
-    struct weir__judgement judgement = {.squares = pipe->squares,
-                                        .count = pipe->any_norm ? pipe->square_count : 0,
-                                        .clip_norm = pipe->setup.options.clip_norm,
-                                        .verdict = worker->verdict};
-    run->task.verdict = worker->verdict;
-    int status = worker->device->calls->judge(worker->stream, &judgement);
     return device_failed(run, worker->device, status);
 }
 
