@@ -234,7 +234,7 @@ static void test_large_units_go_in_pieces(void) {
     uint32_t count = test_is_sanitized() ? 1 : WEIR__COUNT_OF(ways);
     for (uint32_t i = 0; gpu != NULL && i < count; i++) {
         CHECK(open_tied(gpu, i + 1, ways[i]));
-        const struct weir__prepared *p = trial.pipe->prepared[0];
+        const struct weir__row_plan *p = trial.pipe->prepared[0];
         uint64_t most = 0;
         for (uint32_t k = 0; k < p->copy_count; k++)
             if (p->copies[k].unit == k && weir__unit_pieces(p, k) > most)

@@ -29,7 +29,7 @@ static unsigned char *arena_byte(uint32_t worker, size_t offset) {
 }
 
 /* 1: of a lasting block, 2: of one that this table uses. */
-static unsigned char *map_arena(const struct weir__prepared *prepared, uint32_t worker,
+static unsigned char *map_arena(const struct weir__row_plan *prepared, uint32_t worker,
                                 size_t bytes) {
     unsigned char *map = calloc(bytes + 1, 1);
     for (uint32_t i = 0; i < prepared->memory.block_count; i++) {
@@ -41,7 +41,7 @@ static unsigned char *map_arena(const struct weir__prepared *prepared, uint32_t 
 }
 
 static void poison(int value, uint32_t index) {
-    const struct weir__prepared *prepared = trial.pipe->prepared[index];
+    const struct weir__row_plan *prepared = trial.pipe->prepared[index];
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
         unsigned char *map = map_arena(prepared, w, arena_bytes(w));
         for (size_t i = 0; i < arena_bytes(w); i++)
@@ -55,7 +55,7 @@ static bool end_used[BLOCKS_MAX]; /* [block]: its last 64 bytes were written to 
 
 /* Of prepared row count `index`: changed bytes lie in its blocks. */
 static void look_at(int value, uint32_t index) {
-    const struct weir__prepared *prepared = trial.pipe->prepared[index];
+    const struct weir__row_plan *prepared = trial.pipe->prepared[index];
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
         unsigned char *map = map_arena(prepared, w, arena_bytes(w));
         for (size_t i = 0; i < arena_bytes(w) && !test_has_failed(); i++)

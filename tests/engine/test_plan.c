@@ -104,7 +104,7 @@ static void test_an_estimate_is_never_above_the_plan(void) {
 /* ---- hand-overs ---- */
 
 /* Waiting for memory must cost nothing in the times that the plan was made for. */
-static void expect_same_replay(const struct weir__prepared *prepared) {
+static void expect_same_replay(const struct weir__row_plan *prepared) {
     uint32_t count = prepared->table->action_count;
     double *times = calloc(3 * (size_t)count + 1, sizeof *times), makespan = 0.0;
     if (!EXPECT(times != NULL)) return;
@@ -119,7 +119,7 @@ static void expect_same_replay(const struct weir__prepared *prepared) {
 static void test_sharing_memory_does_not_lengthen_the_replay(void) {
     for (uint32_t number = 0; number < 200 && !test_has_failed(); number++) {
         struct weir__setup setup;
-        struct weir__prepared prepared;
+        struct weir__row_plan prepared;
         engine_random_choose(&run, &model);
         bool frozen = false; /* their replay is held back, which the orders do not say */
         for (uint32_t s = 0; s < model.stage_count; s++) frozen |= model.stages[s].frozen;

@@ -169,7 +169,7 @@ static bool make_route(struct builder *b, uint32_t r) {
 /* First of all blocks, and in one order: so they lie at the beginning of the arenas, at the same
  * offsets in every prepared row count. */
 static bool make_lasting(struct builder *b) {
-    struct weir__prepared *prepared = b->prepared;
+    struct weir__row_plan *prepared = b->prepared;
     struct weir__memory *memory = &prepared->memory;
     uint32_t count = b->setup->flow.stage_count;
     prepared->lasting = weir__pool_take(&prepared->pool, count, sizeof *prepared->lasting);
@@ -214,7 +214,7 @@ static bool is_apart(const struct builder *b, uint32_t worker) {
 /* The lane of what comes `from` there; copies between devices whose work is done at once need none.
  */
 static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_t *lane) {
-    struct weir__prepared *prepared = b->prepared;
+    struct weir__row_plan *prepared = b->prepared;
     bool caller = from == WEIR__FROM_CALLER;
     assert(worker < prepared->table->worker_count && worker != from);
     *lane = WEIR__NO_LANE;
@@ -239,7 +239,7 @@ static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_
 
 bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
                           const struct weir__prepared_copy *copy) {
-    struct weir__prepared *prepared = b->prepared;
+    struct weir__row_plan *prepared = b->prepared;
     bool caller = copy->from_block == WEIR__NO_BLOCK;
     assert(copy->action < prepared->table->action_count && copy->bytes > 0);
     assert(!caller || copy->input < b->setup->options.input_count);
@@ -299,7 +299,7 @@ static void point(struct builder *b, void **where, uint32_t block) {
 
 /* What comes out of a portal of the micro-batch. */
 static void point_home(struct builder *b, uint32_t i, uint32_t portal, uint32_t block) {
-    point(b, &b->prepared->trackers[i].homes[portal], block);
+    point(b, &b->prepared->bound.trackers[i].homes[portal], block);
 }
 
 /* ---- what each effect touches ---- */
@@ -377,7 +377,7 @@ static void read_skips(struct builder *b, const struct touching *t, bool kept_on
 static void give_back(struct builder *b, const struct touching *t,
                       const struct weir__return *back) {
     assert(is_apart(b, t->worker) && back->bytes > 0);
-    struct weir__prepared *prepared = b->prepared;
+    struct weir__row_plan *prepared = b->prepared;
     void *returns = prepared->returns;
     if (!weir__pool_grow(&prepared->pool, &returns, prepared->return_count,
                          &prepared->return_capacity, sizeof *prepared->returns)) {
@@ -563,7 +563,7 @@ static void visit(struct builder *b, uint32_t a) {
         weir__memory_block(&b->prepared->memory, WEIR__BLOCK_WORKSPACE,
                            weir__lifetimes_worker_of(b, s), call->run != NULL ? bytes : 0);
     weir__memory_use(&b->prepared->memory, workspace, a);
-    point(b, &call->workspace, workspace);
+    point(b, &b->prepared->bound.workspaces[a], workspace);
     call->copy_begin = b->prepared->copy_count;
     call->return_begin = b->prepared->return_count;
     call->portal_begin = b->prepared->move_count;
@@ -616,9 +616,9 @@ static bool builder_init(struct builder *b) {
     return made && weir__ties_begin(b) && weir__lifetimes_trackers(b);
 }
 
-int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir__setup *setup,
                              const struct weir_stage_bytes *bytes) {
-    assert(prepared->calls != NULL && prepared->views != NULL && bytes != NULL);
+    assert(prepared->calls != NULL && prepared->bound.views != NULL && bytes != NULL);
     struct builder b = {
         .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;

@@ -38,7 +38,7 @@ struct crossing {
 };
 
 struct builder {
-    struct weir__prepared *prepared;
+    struct weir__row_plan *prepared;
     const struct weir__setup *setup;
     const struct weir_stage_bytes *bytes;
     const bool *checkpointed; /* [stage][micro-batch] */

@@ -5,9 +5,9 @@
 /* `view`: where a use's pointer goes; NULL for the others. */
 static bool add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
                      enum weir__portal_step step, void **view, uint32_t life) {
-    struct weir__prepared *prepared = b->prepared;
+    struct weir__row_plan *prepared = b->prepared;
     assert(r < b->setup->route_count);
-    const struct weir__tracker *tracker = &prepared->trackers[t->i];
+    const struct weir__tracker *tracker = &prepared->bound.trackers[t->i];
     assert(t->i < b->m && portal < tracker->portal_count);
     void *moves = prepared->moves;
     if (!weir__pool_grow(&prepared->pool, &moves, prepared->move_count, &prepared->move_capacity,
@@ -77,7 +77,7 @@ static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r
 
 void weir__lifetimes_moves(struct builder *b, const struct touching *t,
                            const struct weir__kind_facts *kind) {
-    assert(b->prepared->trackers != NULL);
+    assert(b->prepared->bound.trackers != NULL);
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
         if (r == WEIR__NO_ROUTE) continue;
@@ -96,9 +96,9 @@ bool weir__lifetimes_trackers(struct builder *b) {
     b->portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
     b->grad_portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
     b->route_first = weir__pool_take(pool, routes, sizeof(uint32_t));
-    b->prepared->trackers = weir__pool_take(pool, b->m, sizeof *b->prepared->trackers);
+    b->prepared->bound.trackers = weir__pool_take(pool, b->m, sizeof *b->prepared->bound.trackers);
     if (b->portal_of == NULL || b->grad_portal_of == NULL || b->route_first == NULL ||
-        b->prepared->trackers == NULL)
+        b->prepared->bound.trackers == NULL)
         return false;
     for (uint32_t r = 0, first = 0; r < routes; first += b->setup->routes[r].reader_count, r++) {
         const struct weir__route *route = &b->setup->routes[r];
@@ -114,7 +114,7 @@ bool weir__lifetimes_trackers(struct builder *b) {
     }
     assert(portals <= 2 * readers);
     for (uint32_t i = 0; i < b->m; i++) {
-        struct weir__tracker *tracker = &b->prepared->trackers[i];
+        struct weir__tracker *tracker = &b->prepared->bound.trackers[i];
         tracker->portal_count = portals;
         tracker->portals = weir__pool_take(pool, portals, sizeof *tracker->portals);
         tracker->homes = weir__pool_take(pool, portals, sizeof *tracker->homes);

@@ -32,7 +32,7 @@ bool weir__ties_begin(struct builder *b) {
     return true;
 }
 
-static uint32_t memory_of(const struct weir__prepared *prepared, const struct weir__setup *setup,
+static uint32_t memory_of(const struct weir__row_plan *prepared, const struct weir__setup *setup,
                           uint32_t stage) {
     return weir__setup_device(setup, prepared->stage_worker[stage]).memory;
 }
@@ -96,7 +96,7 @@ bool weir__ties_copy(struct builder *b, uint32_t action) {
 /* ---- in a prepared plan ---- */
 
 /* Where the stage finds a use's gradient: where it lies, a copy, or nowhere. */
-static bool point_use(struct weir__prepared *prepared, const struct weir__setup *setup,
+static bool point_use(struct weir__row_plan *prepared, const struct weir__setup *setup,
                       uint32_t stage, uint32_t t, uint32_t u, void **where) {
     assert(t < setup->tie_count && u < setup->ties[t].use_count);
     const struct weir__tie_group *tie = &setup->ties[t];
@@ -111,7 +111,7 @@ static bool point_use(struct weir__prepared *prepared, const struct weir__setup 
 }
 
 /* What the stage is given of one tie. */
-static bool take_tied(struct weir__prepared *prepared, const struct weir__setup *setup,
+static bool take_tied(struct weir__row_plan *prepared, const struct weir__setup *setup,
                       uint32_t stage, uint32_t t, struct weir_tied *tied) {
     assert(t < setup->tie_count);
     const struct weir__tie_group *tie = &setup->ties[t];
@@ -123,18 +123,20 @@ static bool take_tied(struct weir__prepared *prepared, const struct weir__setup 
     return pointed;
 }
 
-bool weir__ties_take(struct weir__prepared *prepared, const struct weir__setup *setup) {
-    assert(prepared->lasting != NULL && prepared->tied == NULL);
+bool weir__ties_take(struct weir__row_plan *prepared, const struct weir__setup *setup) {
+    assert(prepared->lasting != NULL && prepared->bound.tied == NULL);
     struct weir__pool *pool = &prepared->pool;
     uint32_t stages = setup->options.stage_count;
-    prepared->tied = weir__pool_take(pool, stages, sizeof *prepared->tied);
-    if (prepared->tied == NULL) return false;
+    prepared->bound.tied = weir__pool_take(pool, stages, sizeof *prepared->bound.tied);
+    if (prepared->bound.tied == NULL) return false;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir__stage_setup *at = &setup->stages[s];
-        prepared->tied[s] = weir__pool_take(pool, at->tied_count, sizeof **prepared->tied);
-        if (prepared->tied[s] == NULL) return false;
+        prepared->bound.tied[s] =
+            weir__pool_take(pool, at->tied_count, sizeof **prepared->bound.tied);
+        if (prepared->bound.tied[s] == NULL) return false;
         for (uint32_t i = 0; i < at->tied_count; i++)
-            if (!take_tied(prepared, setup, s, at->ties[i], &prepared->tied[s][i])) return false;
+            if (!take_tied(prepared, setup, s, at->ties[i], &prepared->bound.tied[s][i]))
+                return false;
     }
     return true;
 }

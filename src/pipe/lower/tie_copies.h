@@ -15,6 +15,6 @@ bool weir__ties_copy(struct builder *b, uint32_t action);
 
 /** Takes the arrays that norm and update will be given, and has them point into the arenas once
  * those are there. After the lifetimes, which know the gradients' blocks. False without memory. */
-bool weir__ties_take(struct weir__prepared *prepared, const struct weir__setup *setup);
+bool weir__ties_take(struct weir__row_plan *prepared, const struct weir__setup *setup);
 
 #endif

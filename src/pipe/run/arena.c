@@ -128,7 +128,7 @@ static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
     return status;
 }
 
-int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *list, uint32_t count,
+int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__row_plan *const *list, uint32_t count,
                          struct weir_faults *faults) {
     int worst = WEIR_OK;
     assert(count > 0);

@@ -134,7 +134,7 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     return status;
 }
 
-static uint32_t longest_line(const struct weir__prepared *prepared) {
+static uint32_t longest_line(const struct weir__row_plan *prepared) {
     uint32_t longest = 1;
     for (uint32_t w = 0; w < prepared->table->worker_count; w++) {
         uint32_t length = prepared->table->lines[w + 1] - prepared->table->lines[w];
@@ -169,7 +169,7 @@ static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
 /* Copies of as many steps as the worker's events are kept of. */
 static int take_copy_events(struct weir__worker *worker) {
     assert(worker->event_capacity > 0 && worker->copy_events == NULL);
-    const struct weir__prepared *prepared = worker->pipe->prepared[0];
+    const struct weir__row_plan *prepared = worker->pipe->prepared[0];
     uint32_t row =
         prepared->table->lines[worker->index + 1] - prepared->table->lines[worker->index];
     size_t units = 0, capacity;
@@ -367,7 +367,7 @@ const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t r
 int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
                          struct weir_attachment *attachment) {
     if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
-    const struct weir__prepared *prepared = pipe->prepared[0];
+    const struct weir__row_plan *prepared = pipe->prepared[0];
     uint32_t worker = prepared->stage_worker[stage];
     const struct weir__lasting *blocks = &prepared->lasting[stage];
     const struct weir__memory *memory = &prepared->memory;

@@ -40,13 +40,13 @@ static inline struct weir__event *weir__signal(const struct weir__signals *signa
 /** A unit of copies by a lane, as it was in a step. Times as in struct weir_trace_event. */
 struct weir__copy_event {
     uint64_t step, start, end;
-    const struct weir__prepared *prepared;
+    const struct weir__row_plan *plan;
     uint32_t copy; /**< the unit's first */
 };
 
 /** A step whose stamps are the host's still. */
 struct weir__unstamped {
-    const struct weir__prepared *prepared;
+    const struct weir__row_plan *plan;
     uint32_t turn;
     bool any;
 };
@@ -148,7 +148,7 @@ enum weir__failure {
 /** What the workers are to do; the caller's until `start` advances. */
 struct weir__command {
     enum weir__command_kind kind;
-    struct weir__prepared *prepared;
+    const struct weir__row_plan *plan;
     struct weir_step step;         /**< arrays point to the pipe's own copies */
     uint32_t turn;                 /**< of the signals */
     struct weir__unstamped before; /**< for workers to stamp when they have nothing better to do */
@@ -171,7 +171,7 @@ struct weir_pipe {
     struct weir__worker *workers;
     uint32_t worker_count;
     uint32_t prepared_count, prepared_capacity;
-    struct weir__prepared **prepared;
+    struct weir__row_plan **prepared;
     struct weir_plan plan;
     bool *attached;        /**< per stage; written by the stage's worker */
     double **norm_squares; /**< per stage; written by N, read by all workers after every N */
@@ -198,7 +198,7 @@ struct weir_pipe {
     _Atomic int failed;        /**< enum weir__failure; who takes it to IN_WRITING writes `error` */
     struct weir_error error;
     uint64_t step_count;
-    const struct weir__prepared *last; /**< of the last completed training step, for the report */
+    const struct weir__row_plan *last; /**< of the last completed training step, for the report */
     struct weir_worker_time *times;
     struct weir__unstamped *unstamped; /**< the last step, between steps; the first reader of the
                                             trace stamps it … */
@@ -234,7 +234,7 @@ int weir__arena_settle_grown(struct weir__worker *worker, struct weir_error *err
 int weir__arena_touch(struct weir__worker *worker);
 /** Acquires larger working parts where one of `list` needs them, to the side; nothing moves yet.
  * WEIR_ERR_MEMORY_LIMIT, WEIR_ERR_OUT_OF_MEMORY: nothing is kept. */
-int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *list, uint32_t count,
+int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__row_plan *const *list, uint32_t count,
                          struct weir_faults *faults);
 /** Gives what was reserved back. */
 void weir__arenas_drop(struct weir_pipe *pipe);
@@ -244,7 +244,7 @@ bool weir__arenas_grow(struct weir_pipe *pipe);
 
 /** Streams and signals for a prepared row count, and what is wanted of host memory (streams.c); on
  * the caller's thread, between steps. What a failure leaves is the worker's, for clean_up. */
-int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared);
+int weir__streams_prepare(struct weir_pipe *pipe, struct weir__row_plan *prepared);
 void weir__streams_clean_up(struct weir__worker *worker);
 
 /** Brings `watched` up to date (watch.c). The caller's thread calls it now and then during a step.

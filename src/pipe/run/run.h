@@ -10,7 +10,7 @@
 struct weir__run {
     struct weir__worker *worker;
     struct weir_pipe *pipe;
-    const struct weir__prepared *prepared;
+    const struct weir__row_plan *plan;
     struct weir_task task; /**< what is the same for every action is filled in once */
     struct weir_error error;
     uint64_t now;          /**< end of the last action */

@@ -97,8 +97,8 @@ static bool watchdog_bites(struct weir_pipe *pipe) {
     struct overdue longest = {0};
     struct weir_error error = {0};
     if (!find_overdue(pipe, &longest)) return false;
-    assert(longest.action < pipe->command.prepared->table->action_count);
-    const struct weir__call *call = &pipe->command.prepared->calls[longest.action];
+    assert(longest.action < pipe->command.plan->table->action_count);
+    const struct weir__call *call = &pipe->command.plan->calls[longest.action];
     weir__fail(&error, WEIR_ERR_TIMEOUT, "%s for %.3g s: the limit is %.3g s", longest.what,
                (double)(weir__now_ns() - longest.since) * 1e-9, (double)longest.limit * 1e-9);
     weir__pipe_fail(pipe, call, WEIR_ERR_TIMEOUT, &error);
@@ -187,7 +187,7 @@ void weir__pipe_leave(struct weir_pipe *pipe) {
 
 /* ---- steps ---- */
 
-static struct weir__prepared *find_prepared(const struct weir_pipe *pipe, int64_t rows,
+static struct weir__row_plan *find_prepared(const struct weir_pipe *pipe, int64_t rows,
                                             bool infer) {
     for (uint32_t i = 0; i < pipe->prepared_count; i++)
         if (pipe->prepared[i]->rows == rows && pipe->prepared[i]->infer == infer)
@@ -203,8 +203,8 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
                           "the step's size member is wrong: start from WEIR_STEP_INIT");
     if (!infer && pipe->setup.options.infer_only)
         return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
-    pipe->command.prepared = find_prepared(pipe, step->rows, infer);
-    if (pipe->command.prepared == NULL)
+    pipe->command.plan = find_prepared(pipe, step->rows, infer);
+    if (pipe->command.plan == NULL)
         return weir__fail(error, WEIR_ERR_ROWS,
                           "a mini-batch of %lld row%s was not prepared: call "
                           "weir_pipe_prepare%s(pipe, %lld) before",
@@ -221,7 +221,7 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
 /* The workers read the pipe's copy, so that a callback that outlives the step finds it valid. */
 static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
     assert(step->inputs != NULL || pipe->setup.options.input_count == 0);
-    assert(pipe->command.prepared != NULL);
+    assert(pipe->command.plan != NULL);
     uint32_t inputs = pipe->setup.options.input_count;
     uint32_t outputs = pipe->setup.stages[pipe->setup.flow.stage_count - 1].stage.output_count;
     pipe->command.kind = WEIR__COMMAND_RUN;
@@ -239,7 +239,7 @@ static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
 }
 
 /* In micro-batch order, then stage order, whatever the schedule. */
-static double sum_loss(const struct weir__prepared *prepared) {
+static double sum_loss(const struct weir__row_plan *prepared) {
     assert(prepared->micro_batch_count > 0);
     double loss = 0.0;
     for (uint32_t i = 0; i < prepared->micro_batch_count; i++)
@@ -274,7 +274,7 @@ static void forget_updates(struct weir_pipe *pipe) {
 
 static int collect(struct weir_pipe *pipe, bool infer, int status,
                    struct weir_step_result *result) {
-    assert(pipe->command.prepared != NULL && pipe->command.kind == WEIR__COMMAND_RUN);
+    assert(pipe->command.plan != NULL && pipe->command.kind == WEIR__COMMAND_RUN);
     const struct weir_step *step = &pipe->command.step;
     bool normed = !infer && step->accumulate_last && status == WEIR_OK;
     struct weir_verdict verdict = {0};
@@ -287,10 +287,10 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
     }
     result->error = pipe->error;
     if (status != WEIR_OK) return status;
-    result->loss = sum_loss(pipe->command.prepared);
+    result->loss = sum_loss(pipe->command.plan);
     result->updated = normed && !step->no_update && verdict.applies;
     if (infer) return WEIR_OK;
-    pipe->last = pipe->command.prepared;
+    pipe->last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
     return WEIR_OK;
@@ -336,7 +336,7 @@ int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
 
 /* ---- further row counts ---- */
 
-static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared **list, uint32_t count) {
+static int keep_prepared(struct weir_pipe *pipe, struct weir__row_plan **list, uint32_t count) {
     assert(count > 0 && pipe->prepared_count > 0);
     uint32_t before = pipe->prepared_count;
     for (uint32_t i = 0; i < count; i++) {
@@ -353,9 +353,9 @@ static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared **list, u
 }
 
 static int command_workers(struct weir_pipe *pipe, enum weir__command_kind kind,
-                           struct weir__prepared *prepared, struct weir_faults *faults) {
+                           struct weir__row_plan *prepared, struct weir_faults *faults) {
     pipe->command.kind = kind;
-    pipe->command.prepared = prepared;
+    pipe->command.plan = prepared;
     int status = weir__pipe_command(pipe);
     if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
     return status;
@@ -372,7 +372,7 @@ static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
 
 /* What is not prepared yet. */
 static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
-                         struct weir__prepared *made[2], uint32_t *count,
+                         struct weir__row_plan *made[2], uint32_t *count,
                          struct weir_faults *faults) {
     for (int infer = !train; infer < 2; infer++) {
         if (find_prepared(pipe, rows, infer != 0) != NULL) continue;
@@ -383,7 +383,7 @@ static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
     return WEIR_OK;
 }
 
-static int prepare_streams(struct weir_pipe *pipe, struct weir__prepared *const *made,
+static int prepare_streams(struct weir_pipe *pipe, struct weir__row_plan *const *made,
                            uint32_t count, struct weir_faults *faults) {
     assert(count > 0);
     for (uint32_t i = 0; i < count; i++) {
@@ -401,7 +401,7 @@ static int prepare_streams(struct weir_pipe *pipe, struct weir__prepared *const 
  * comes with training at the latest: so the stages are asked to prepare for the first. */
 static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
                         struct weir_faults *faults) {
-    struct weir__prepared *made[2];
+    struct weir__row_plan *made[2];
     uint32_t count = 0;
     int status = make_prepared(pipe, rows, train, made, &count, faults);
     if (status != WEIR_OK) goto fail_new;

@@ -48,7 +48,7 @@ static void fill_micro_batch(struct weir__run *run, const struct weir__call *cal
     assert(weir__kinds[call->action.kind].per_micro_batch);
     struct weir_task *task = &run->task;
     struct weir__views *views = call->views;
-    const struct weir_view *nothing = run->prepared->nothing;
+    const struct weir_view *nothing = run->plan->nothing;
     uint32_t reads = weir__kinds[call->action.kind].reads;
     uint32_t writes = weir__kinds[call->action.kind].writes;
     if (call->action.kind == WEIR_KIND_F) place_inputs(run, call);
@@ -87,14 +87,14 @@ static void leave_micro_batch(struct weir_task *task, const struct weir_view *no
 void weir__run_fill_task(struct weir__run *run, const struct weir__call *call) {
     struct weir_task *task = &run->task;
     uint32_t stage = call->action.stage;
-    assert(run->prepared->stage_worker[stage] == run->worker->index);
-    const struct weir__lasting *blocks = &run->prepared->lasting[stage];
-    const struct weir__memory *memory = &run->prepared->memory;
+    assert(run->plan->stage_worker[stage] == run->worker->index);
+    const struct weir__lasting *blocks = &run->plan->lasting[stage];
+    const struct weir__memory *memory = &run->plan->memory;
     const struct weir__arena *arenas = run->pipe->arenas;
     task->phase = call->phase;
     task->stage = stage;
     task->micro_batch = call->action.micro_batch;
-    task->workspace = call->workspace;
+    task->workspace = run->plan->bound.workspaces[call - run->plan->calls];
     task->parameters = weir__arena_block(arenas, memory, blocks->parameters);
     task->gradients = weir__arena_block(arenas, memory, blocks->gradients);
     task->optimizer = weir__arena_block(arenas, memory, blocks->optimizer);
@@ -103,10 +103,10 @@ void weir__run_fill_task(struct weir__run *run, const struct weir__call *call) {
     task->norm_squares = run->pipe->norm_squares[stage];
     task->error = &run->error;
     bool whole = call->views == NULL; /* N and U */
-    task->tied = whole ? run->prepared->tied[stage] : NULL;
+    task->tied = whole ? run->plan->bound.tied[stage] : NULL;
     task->tied_count = whole ? run->pipe->setup.stages[stage].tied_count : 0;
     if (call->views != NULL)
         fill_micro_batch(run, call);
     else
-        leave_micro_batch(task, run->prepared->nothing);
+        leave_micro_batch(task, run->plan->nothing);
 }

@@ -15,7 +15,7 @@
 enum { SPIN_LEAST_NS = 50000, SPIN_MOST_NS = 2000000 };
 
 static bool is_behind(const struct weir_pipe *pipe, const struct weir__call *call) {
-    uint32_t worker = pipe->command.prepared->stage_worker[call->action.stage];
+    uint32_t worker = pipe->command.plan->stage_worker[call->action.stage];
     return !pipe->workers[worker].device->calls->synchronous;
 }
 
@@ -81,10 +81,10 @@ static bool wait_delay(struct weir__run *run, const struct weir__needed_wait *wa
 }
 
 int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
-    assert(begin <= end && end <= run->prepared->wait_count);
+    assert(begin <= end && end <= run->plan->wait_count);
     int32_t waited_for = -1;
     for (uint32_t i = begin; i < end; i++) {
-        const struct weir__needed_wait *wait = &run->prepared->waits[i];
+        const struct weir__needed_wait *wait = &run->plan->waits[i];
         struct weir__worker *from = &run->pipe->workers[wait->worker];
         if (from == run->worker) continue; /* its own copies, and what these follow */
         uint32_t wanted = from->base + wait->count;
@@ -101,9 +101,9 @@ int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
 /* ---- portals and copies ---- */
 
 static int use_portals(struct weir__run *run, const struct weir__call *call) {
-    assert(call->portal_end <= run->prepared->move_count);
+    assert(call->portal_end <= run->plan->move_count);
     for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
-        const struct weir__portal_move *move = &run->prepared->moves[i];
+        const struct weir__portal_move *move = &run->plan->moves[i];
         int status = WEIR_OK;
         if (move->step == WEIR__PORTAL_DO_USE)
             status = weir__portal_use(move->portal, move->at, &run->error);
@@ -115,9 +115,9 @@ static int use_portals(struct weir__run *run, const struct weir__call *call) {
 }
 
 static int put_portals(struct weir__run *run, const struct weir__call *call) {
-    assert(call->portal_end <= run->prepared->move_count);
+    assert(call->portal_end <= run->plan->move_count);
     for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
-        const struct weir__portal_move *move = &run->prepared->moves[i];
+        const struct weir__portal_move *move = &run->plan->moves[i];
         int status = WEIR_OK;
         if (move->step == WEIR__PORTAL_DO_PUT) {
             weir__portal_reset(move->portal, move->name, move->life);
@@ -133,13 +133,14 @@ static int put_portals(struct weir__run *run, const struct weir__call *call) {
 }
 
 static int make_copies(struct weir__run *run, const struct weir__call *call) {
-    assert(call->copy_end <= run->prepared->copy_count);
+    assert(call->copy_end <= run->plan->copy_count);
     const struct weir__device_calls *calls = run->worker->device->calls;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
-        const struct weir__prepared_copy *copy = &run->prepared->copies[i];
+        const struct weir__prepared_copy *copy = &run->plan->copies[i];
         if (copy->lane != WEIR__NO_LANE) continue;
-        assert(copy->to != NULL && copy->from != NULL);
-        int status = calls->copy(run->worker->stream, copy->to, copy->from, copy->bytes);
+        const struct weir__copy_ends *ends = &run->plan->bound.ends[i];
+        assert(ends->to != NULL && ends->from != NULL);
+        int status = calls->copy(run->worker->stream, ends->to, ends->from, copy->bytes);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -192,7 +193,7 @@ static void forget_error(struct weir__run *run) {
 }
 
 static int do_action(struct weir__run *run, const struct weir__call *call) {
-    assert(run->prepared->stage_worker[call->action.stage] == run->worker->index);
+    assert(run->plan->stage_worker[call->action.stage] == run->worker->index);
     if (call->action.kind == WEIR_KIND_U) {
         int judged = judge(run);
         if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
@@ -236,7 +237,7 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
     *waited_for = weir__run_gates(run, call->wait_begin, call->wait_end);
     if (status != WEIR_OK) return status;
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
-        status = weir__run_follow(run, run->worker->stream, &run->prepared->waits[i]);
+        status = weir__run_follow(run, run->worker->stream, &run->plan->waits[i]);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -252,7 +253,7 @@ static bool give_ahead(struct weir__run *run, const struct weir__call *next, uin
 
 /* The copies, the callback, which the watchdog sees as busy, and the signal behind it. */
 static int run_call(struct weir__run *run, uint32_t action, uint32_t line_index, uint64_t *start) {
-    const struct weir__call *call = &run->prepared->calls[action];
+    const struct weir__call *call = &run->plan->calls[action];
     struct weir__worker *worker = run->worker;
     int status = make_copies(run, call);
     *start = weir__now_ns();
@@ -267,10 +268,10 @@ static int run_call(struct weir__run *run, uint32_t action, uint32_t line_index,
 
 /* False: the step is over for this worker. */
 static bool run_action(struct weir__run *run, uint32_t action, uint32_t line_index) {
-    const struct weir__call *call = &run->prepared->calls[action];
+    const struct weir__call *call = &run->plan->calls[action];
     struct weir__worker *worker = run->worker;
     assert(line_index < run->stop);
-    assert(action == run->prepared->table->lines[worker->index] + line_index);
+    assert(action == run->plan->table->lines[worker->index] + line_index);
     int32_t waited_for;
     uint64_t start = 0;
     forget_error(run);
@@ -296,13 +297,13 @@ fail:
 static void run_line(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir_step *step = &pipe->command.step;
-    struct weir__run run = {.worker = worker, .pipe = pipe, .prepared = pipe->command.prepared};
-    const struct weir_table *table = run.prepared->table;
+    struct weir__run run = {.worker = worker, .pipe = pipe, .plan = pipe->command.plan};
+    const struct weir_table *table = run.plan->table;
     uint32_t first = table->lines[worker->index];
     uint32_t length = table->lines[worker->index + 1] - first;
-    run.stop = step->accumulate_last ? length : run.prepared->tail[worker->index];
+    run.stop = step->accumulate_last ? length : run.plan->tail[worker->index];
     assert(run.stop <= length);
-    run.task = (struct weir_task){.micro_batch_count = run.prepared->micro_batch_count,
+    run.task = (struct weir_task){.micro_batch_count = run.plan->micro_batch_count,
                                   .rows_total = step->rows,
                                   .mini_batch = step->mini_batch,
                                   .update = step->update,
@@ -334,7 +335,7 @@ static int refuse(const struct weir_pipe *pipe, uint32_t s, const char *what, in
 
 /* Whether the stage was prepared for micro-batches of that size, in all phases of `prepared`. If
  * that is one of the pipe's own, phases do not count: the stage was measured for all of them. */
-static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepared *prepared,
+static bool is_known_size(const struct weir_pipe *pipe, const struct weir__row_plan *prepared,
                           uint32_t stage, int64_t rows) {
     uint32_t known = 0, i = 0;
     for (; i < pipe->prepared_count && pipe->prepared[i] != prepared; i++) {
@@ -346,7 +347,7 @@ static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepa
     return (prepared->phases[stage] & ~known) == 0;
 }
 
-static int prepare_stage(struct weir__worker *worker, const struct weir__prepared *prepared,
+static int prepare_stage(struct weir__worker *worker, const struct weir__row_plan *prepared,
                          uint32_t s, struct weir_error *error) {
     assert(prepared->stage_worker[s] == worker->index);
     const struct weir_pipe *pipe = worker->pipe;
@@ -361,7 +362,7 @@ static int prepare_stage(struct weir__worker *worker, const struct weir__prepare
     return WEIR_OK;
 }
 
-static int prepare_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
+static int prepare_stages(struct weir__worker *worker, const struct weir__row_plan *prepared,
                           struct weir_error *error) {
     for (uint32_t s = 0; s < worker->pipe->setup.flow.stage_count; s++) {
         if (prepared->stage_worker[s] != worker->index) continue;
@@ -371,7 +372,7 @@ static int prepare_stages(struct weir__worker *worker, const struct weir__prepar
     return WEIR_OK;
 }
 
-static int attach_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
+static int attach_stages(struct weir__worker *worker, const struct weir__row_plan *prepared,
                          struct weir_error *error) {
     struct weir_pipe *pipe = worker->pipe;
     for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
@@ -415,7 +416,7 @@ static int prepare(struct weir__worker *worker, struct weir_error *error) {
     int status = weir__host_memory_settle(worker, error);
     if (status != WEIR_OK) return status;
     if ((status = weir__arena_settle_grown(worker, error)) != WEIR_OK) return status;
-    return prepare_stages(worker, worker->pipe->command.prepared, error);
+    return prepare_stages(worker, worker->pipe->command.plan, error);
 }
 
 /* The stream must have ended its work before a stage frees memory: a prepare callback may have
