@@ -224,17 +224,12 @@ static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_
     for (*lane = 0; *lane < prepared->lane_count; ++*lane)
         if (prepared->lanes[*lane].worker == worker && prepared->lanes[*lane].from == from)
             return true;
-    void *lanes = prepared->lanes;
-    if (!weir__pool_grow(&prepared->pool, &lanes, prepared->lane_count, &prepared->lane_capacity,
-                         sizeof *prepared->lanes))
-        return false;
-    prepared->lanes = lanes;
-    prepared->lanes[prepared->lane_count++] =
-        (struct weir__lane){.worker = worker,
-                            .from = from,
-                            .may_hop = !caller && is_apart(b, worker) && is_apart(b, from),
-                            .hops = !caller && weir__setup_hops(b->setup, worker, from)};
-    return true;
+    const struct weir__lane added = {.worker = worker,
+                                     .from = from,
+                                     .may_hop = !caller && is_apart(b, worker) && is_apart(b, from),
+                                     .hops = !caller && weir__setup_hops(b->setup, worker, from)};
+    return weir__pool_add(&prepared->pool, &prepared->lanes, &prepared->lane_count,
+                          &prepared->lane_capacity, &added, sizeof added);
 }
 
 bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
@@ -244,14 +239,10 @@ bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
     assert(copy->action < prepared->table->action_count && copy->bytes > 0);
     assert(!caller || copy->input < b->setup->options.input_count);
     uint32_t from = caller ? WEIR__FROM_CALLER : prepared->memory.blocks[copy->from_block].worker;
-    void *copies = prepared->copies;
-    if (!weir__pool_grow(&prepared->pool, &copies, prepared->copy_count, &prepared->copy_capacity,
-                         sizeof *prepared->copies))
-        return false;
-    prepared->copies = copies;
-    struct weir__prepared_copy *added = &prepared->copies[prepared->copy_count++];
-    *added = *copy;
-    return find_lane(b, worker, from, &added->lane);
+    struct weir__prepared_copy added = *copy;
+    return find_lane(b, worker, from, &added.lane) &&
+           weir__pool_add(&prepared->pool, &prepared->copies, &prepared->copy_count,
+                          &prepared->copy_capacity, &added, sizeof added);
 }
 
 /* Room in the staging that a worker's rows pass through from or to the caller. */
@@ -378,16 +369,11 @@ static void give_back(struct builder *b, const struct touching *t,
                       const struct weir__return *back) {
     assert(is_apart(b, t->worker) && back->bytes > 0);
     struct weir__row_plan *prepared = b->prepared;
-    void *returns = prepared->returns;
-    if (!weir__pool_grow(&prepared->pool, &returns, prepared->return_count,
-                         &prepared->return_capacity, sizeof *prepared->returns)) {
+    struct weir__return added = *back;
+    added.staging = take_staging(b, t->worker, back->bytes);
+    if (!weir__pool_add(&prepared->pool, &prepared->returns, &prepared->return_count,
+                        &prepared->return_capacity, &added, sizeof added))
         weir__memory_fail(&prepared->memory);
-        return;
-    }
-    prepared->returns = returns;
-    struct weir__return *added = &prepared->returns[prepared->return_count++];
-    *added = *back;
-    added->staging = take_staging(b, t->worker, back->bytes);
 }
 
 static void give_back_output(struct builder *b, const struct touching *t, uint32_t k) {
@@ -596,11 +582,7 @@ static bool builder_init(struct builder *b) {
     bool *split = weir__pool_take(pool, (size_t)stages * b->m, sizeof *split);
     uint32_t workers = b->prepared->table->worker_count;
     b->prepared->staging_bytes = weir__pool_take(pool, workers, sizeof(size_t));
-    if (b->prepared->staging_bytes == NULL) return false;
-    if (b->outputs == NULL || b->grads == NULL || b->entering == NULL || b->areas == NULL ||
-        b->layouts == NULL || b->values == NULL || b->sums == NULL || checkpointed == NULL ||
-        split == NULL)
-        return false;
+    if (pool->failed) return false;
     const struct weir_table *table = b->prepared->table;
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];

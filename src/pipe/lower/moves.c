@@ -9,15 +9,11 @@ static bool add_move(struct builder *b, const struct touching *t, uint32_t r, ui
     assert(r < b->setup->route_count);
     const struct weir__tracker *tracker = &prepared->bound.trackers[t->i];
     assert(t->i < b->m && portal < tracker->portal_count);
-    void *moves = prepared->moves;
-    if (!weir__pool_grow(&prepared->pool, &moves, prepared->move_count, &prepared->move_capacity,
-                         sizeof *prepared->moves))
-        return false;
-    prepared->moves = moves;
-    prepared->moves[prepared->move_count++] = (struct weir__portal_move){
-        life, (uint8_t)step, &tracker->portals[portal],
-        view != NULL ? view : &tracker->homes[portal], b->setup->routes[r].name};
-    return true;
+    const struct weir__portal_move added = {life, (uint8_t)step, &tracker->portals[portal],
+                                            view != NULL ? view : &tracker->homes[portal],
+                                            b->setup->routes[r].name};
+    return weir__pool_add(&prepared->pool, &prepared->moves, &prepared->move_count,
+                          &prepared->move_capacity, &added, sizeof added);
 }
 
 /* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more
@@ -97,9 +93,7 @@ bool weir__lifetimes_trackers(struct builder *b) {
     b->grad_portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
     b->route_first = weir__pool_take(pool, routes, sizeof(uint32_t));
     b->prepared->bound.trackers = weir__pool_take(pool, b->m, sizeof *b->prepared->bound.trackers);
-    if (b->portal_of == NULL || b->grad_portal_of == NULL || b->route_first == NULL ||
-        b->prepared->bound.trackers == NULL)
-        return false;
+    if (pool->failed) return false;
     for (uint32_t r = 0, first = 0; r < routes; first += b->setup->routes[r].reader_count, r++) {
         const struct weir__route *route = &b->setup->routes[r];
         b->route_first[r] = first;

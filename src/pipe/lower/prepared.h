@@ -206,16 +206,16 @@ struct weir__row_plan {
     const struct weir_view *nothing; /**< as many empty views as any stage has of one sort */
     struct weir__needed_wait *waits;
     struct weir__prepared_copy *copies;
-    struct weir__portal_move *moves;
-    struct weir__return *returns;
-    struct weir__lane *lanes;
+    const struct weir__portal_move *moves;
+    const struct weir__return *returns;
+    const struct weir__lane *lanes;
     uint32_t lane_count, lane_capacity;
     size_t *staging_bytes; /**< per worker */
     uint32_t wait_count, copy_count, move_count, return_count;
     uint32_t copy_capacity, move_capacity, return_capacity;
-    struct weir__lasting *lasting;       /**< per stage */
-    struct weir__tie_copies *tie_copies; /**< per tie */
-    struct weir__binding *bindings;      /**< pointers to be filled in when the arenas are there */
+    struct weir__lasting *lasting;        /**< per stage */
+    struct weir__tie_copies *tie_copies;  /**< per tie */
+    const struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
     uint32_t binding_count, binding_capacity;
     struct weir__bound bound;
 };

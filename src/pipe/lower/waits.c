@@ -87,32 +87,26 @@ static int by_end(const void *a, const void *b) {
 static bool list_add(struct clocks *c, uint32_t *count, uint32_t node, bool delayed,
                      enum weir__edge_cause cause) {
     assert(node < c->nodes);
-    void *list = c->list;
-    if (!weir__pool_grow(&c->prepared->pool, &list, *count, &c->list_capacity, sizeof *c->list))
-        return false;
-    c->list = list;
     double end = is_copy(c, node) ? c->start[copy_of(c, node)->action] : c->end[node];
-    c->list[(*count)++] = (struct before){end, node, delayed, (uint8_t)cause};
-    return true;
+    const struct before added = {end, node, delayed, (uint8_t)cause};
+    return weir__pool_add(&c->prepared->pool, &c->list, count, &c->list_capacity, &added,
+                          sizeof added);
 }
 
 static bool add_wait(struct clocks *c, const struct before *before) {
     struct weir__row_plan *p = c->prepared;
-    void *waits = p->waits;
-    if (!weir__pool_grow(&p->pool, &waits, p->wait_count, &c->wait_capacity, sizeof *p->waits))
-        return false;
-    p->waits = waits;
     uint32_t copy =
         is_copy(c, before->node) ? c->copy_of[before->node - c->actions] : WEIR__NO_COPY;
     uint32_t action = copy == WEIR__NO_COPY ? before->node : p->copies[copy].action;
     assert(c->node[action].lane < c->workers && c->node[action].place > 0);
-    p->waits[p->wait_count++] = (struct weir__needed_wait){.worker = c->node[action].lane,
-                                                           .count = c->node[action].place,
-                                                           .action = action,
-                                                           .copy = copy,
-                                                           .delayed = before->delayed,
-                                                           .cause = before->cause};
-    return true;
+    const struct weir__needed_wait added = {.worker = c->node[action].lane,
+                                            .count = c->node[action].place,
+                                            .action = action,
+                                            .copy = copy,
+                                            .delayed = before->delayed,
+                                            .cause = before->cause};
+    return weir__pool_add(&p->pool, &p->waits, &p->wait_count, &c->wait_capacity, &added,
+                          sizeof added);
 }
 
 /* Whether it may go through pinned memory, by another stream than the lane's: then what the lane
@@ -361,9 +355,7 @@ static int take_nodes(struct clocks *c) {
     c->node_of = weir__pool_take(pool, p->copy_count, sizeof *c->node_of);
     c->host = weir__pool_take(pool, (size_t)c->workers * c->lanes, sizeof *c->host);
     c->copy_into = weir__pool_take(pool, p->memory.block_count, sizeof *c->copy_into);
-    if (c->clock == NULL || c->node == NULL || c->latest == NULL || c->copy_of == NULL ||
-        c->node_of == NULL || c->host == NULL || c->copy_into == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (pool->failed) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < c->workers; w++)
         for (uint32_t a = p->table->lines[w]; a < p->table->lines[w + 1]; a++)
             c->node[a] = (struct node){w, a - p->table->lines[w] + 1};

@@ -201,13 +201,9 @@ bool weir__prepared_point(struct weir__row_plan *prepared, void **where, uint32_
                           size_t offset) {
     if (block == WEIR__NO_BLOCK) return true;
     assert(where != NULL && block < prepared->memory.block_count);
-    void *bindings = prepared->bindings;
-    if (!weir__pool_grow(&prepared->pool, &bindings, prepared->binding_count,
-                         &prepared->binding_capacity, sizeof *prepared->bindings))
-        return false;
-    prepared->bindings = bindings;
-    prepared->bindings[prepared->binding_count++] = (struct weir__binding){where, block, offset};
-    return true;
+    const struct weir__binding added = {where, block, offset};
+    return weir__pool_add(&prepared->pool, &prepared->bindings, &prepared->binding_count,
+                          &prepared->binding_capacity, &added, sizeof added);
 }
 
 static void *address(const struct weir__memory *memory, const struct weir__arena *arenas,

@@ -23,13 +23,8 @@ struct arrivals {
 static bool add(struct arrivals *all, uint32_t worker, const struct arrival *arrival) {
     assert(worker < all->prepared->table->worker_count);
     assert(arrival->start < arrival->end);
-    void *list = all->of[worker];
-    if (!weir__pool_grow(&all->scratch, &list, all->count[worker], &all->capacity[worker],
-                         sizeof *arrival))
-        return false;
-    all->of[worker] = list;
-    all->of[worker][all->count[worker]++] = *arrival;
-    return true;
+    return weir__pool_add(&all->scratch, &all->of[worker], &all->count[worker],
+                          &all->capacity[worker], arrival, sizeof *arrival);
 }
 
 static uint32_t worker_of(const struct arrivals *all, uint32_t use) {

@@ -29,12 +29,7 @@ static int take_arrays(struct weir_pipe *pipe) {
     pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
     pipe->input_grads = weir__pool_take(pool, inputs, sizeof *pipe->input_grads);
     pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
-    if (pipe->placements == NULL || pipe->workers == NULL || pipe->times == NULL ||
-        pipe->arenas == NULL || pipe->grown == NULL || pipe->arena_bytes == NULL ||
-        pipe->staging == NULL || pipe->attached == NULL || pipe->norm_squares == NULL ||
-        pipe->unstamped == NULL || pipe->inputs == NULL || pipe->input_grads == NULL ||
-        pipe->outputs == NULL || stamping == NULL || pthread_mutex_init(stamping, NULL) != 0)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (pool->failed || pthread_mutex_init(stamping, NULL) != 0) return WEIR_ERR_OUT_OF_MEMORY;
     pipe->stamping = stamping;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;

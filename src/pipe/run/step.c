@@ -340,14 +340,11 @@ static int keep_prepared(struct weir_pipe *pipe, struct weir__row_plan **list, u
     assert(count > 0 && pipe->prepared_count > 0);
     uint32_t before = pipe->prepared_count;
     for (uint32_t i = 0; i < count; i++) {
-        void *all = pipe->prepared;
-        if (!weir__pool_grow(&pipe->setup.pool, &all, pipe->prepared_count,
-                             &pipe->prepared_capacity, sizeof *pipe->prepared)) {
-            pipe->prepared_count = before;
-            return WEIR_ERR_OUT_OF_MEMORY;
-        }
-        pipe->prepared = all;
-        pipe->prepared[pipe->prepared_count++] = list[i];
+        if (weir__pool_add(&pipe->setup.pool, &pipe->prepared, &pipe->prepared_count,
+                           &pipe->prepared_capacity, &list[i], sizeof list[i]))
+            continue;
+        pipe->prepared_count = before;
+        return WEIR_ERR_OUT_OF_MEMORY;
     }
     return WEIR_OK;
 }
