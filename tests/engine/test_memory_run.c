@@ -21,11 +21,11 @@ static struct engine_trial trial;
 /* ---- the arena, byte by byte ---- */
 
 static size_t arena_bytes(uint32_t worker) {
-    return weir__arena_bytes(&trial.pipe->arenas[worker]);
+    return weir__arena_bytes(&trial.pipe->memory.arenas[worker]);
 }
 
 static unsigned char *arena_byte(uint32_t worker, size_t offset) {
-    return weir__arena_at(&trial.pipe->arenas[worker], offset);
+    return weir__arena_at(&trial.pipe->memory.arenas[worker], offset);
 }
 
 /* 1: of a lasting block, 2: of one that this table uses. */
@@ -202,8 +202,8 @@ static void test_lasting_memory_is_zero_and_where_the_attachment_says(void) {
         EXPECT_EQ_UINT(at.stage, s);
         EXPECT_EQ_UINT(at.worker, s % 2);
         EXPECT(at.threads >= 1);
-        uintptr_t lasting = (uintptr_t)trial.pipe->arenas[at.worker].lasting;
-        size_t bytes = trial.pipe->arenas[at.worker].lasting_bytes;
+        uintptr_t lasting = (uintptr_t)trial.pipe->memory.arenas[at.worker].lasting;
+        size_t bytes = trial.pipe->memory.arenas[at.worker].lasting_bytes;
         EXPECT((uintptr_t)at.parameters - lasting < bytes);
         EXPECT((uintptr_t)at.gradients - lasting < bytes);
         EXPECT((uintptr_t)at.optimizer - lasting < bytes);

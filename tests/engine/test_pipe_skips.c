@@ -334,7 +334,7 @@ static int see_places(void *context, const struct weir_task *task) {
 }
 
 static bool lies_in(const struct weir_pipe *pipe, uint32_t worker, const void *memory) {
-    const struct weir__arena *arena = &pipe->arenas[worker];
+    const struct weir__arena *arena = &pipe->memory.arenas[worker];
     return (uintptr_t)memory - (uintptr_t)arena->working < arena->working_bytes;
 }
 

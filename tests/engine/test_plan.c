@@ -29,7 +29,7 @@ static void expect_sums(const struct weir_plan *plan) {
 static void expect_acquired(const struct weir_pipe *pipe, const struct weir_plan *plan) {
     EXPECT_EQ_UINT(pipe->worker_count, plan->device_count);
     for (uint32_t w = 0; w < plan->device_count && !test_has_failed(); w++) {
-        const struct weir__arena *arena = &pipe->arenas[w];
+        const struct weir__arena *arena = &pipe->memory.arenas[w];
         EXPECT_EQ_UINT(plan->devices[w].total, arena->lasting_bytes + arena->working_bytes);
         EXPECT((arena->working != NULL) == (arena->working_bytes > 0));
         EXPECT_EQ_UINT(arena->lasting_bytes, pipe->prepared[0]->lasting_bytes[w]);

@@ -53,7 +53,7 @@ int weir__run_finish(struct weir__run *run);
  * stream; returns the worker last waited for, or -1 (worker.c). */
 int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end);
 static inline bool weir__run_has_failed(const struct weir__run *run) {
-    int failed = atomic_load_explicit(&run->pipe->failed, memory_order_acquire);
+    int failed = atomic_load_explicit(&run->pipe->outcome.failed, memory_order_acquire);
     return failed == WEIR__FAILURE_IN_WRITING || failed == WEIR__FAILURE_KNOWN;
 }
 

@@ -11,7 +11,7 @@
 static bool all_done(struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         if (pipe->workers[w].started &&
-            !weir__gate_reached(&pipe->workers[w].done, pipe->command_number))
+            !weir__gate_reached(&pipe->workers[w].done, pipe->command.number))
             return false;
     return true;
 }
@@ -103,16 +103,16 @@ static bool watchdog_bites(struct weir_pipe *pipe) {
                (double)(weir__now_ns() - longest.since) * 1e-9, (double)longest.limit * 1e-9);
     weir__pipe_fail(pipe, call, WEIR_ERR_TIMEOUT, &error);
     /* the failure is dropped if the callback has returned meanwhile and updates have begun */
-    int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+    int failed = atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire);
     if (failed == WEIR__FAILURE_OF_UPDATE) return false;
-    pipe->stuck = true;
+    pipe->outcome.stuck = true;
     return true;
 }
 
 static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
     uint64_t limit = pipe->setup.options.watchdog_ns;
     bool watched = limit > 0 && pipe->command.kind == WEIR__COMMAND_RUN;
-    while (!weir__gate_wait(&worker->done, pipe->command_number, 0, watched ? limit / 4 + 1 : 0))
+    while (!weir__gate_wait(&worker->done, pipe->command.number, 0, watched ? limit / 4 + 1 : 0))
         if (watchdog_bites(pipe)) return false;
     return true;
 }
@@ -121,25 +121,25 @@ static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
 static int first_failure(struct weir_pipe *pipe) {
     int failed;
     do {
-        failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+        failed = atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire);
     } while (failed == WEIR__FAILURE_IN_WRITING);
     if (failed != WEIR__FAILURE_KNOWN) return WEIR_OK;
-    if (pipe->error.status == WEIR_ERR_DEVICE && !pipe->lost) {
-        pipe->lost = true;
-        pipe->lost_by = pipe->error;
+    if (pipe->outcome.error.status == WEIR_ERR_DEVICE && !pipe->outcome.lost) {
+        pipe->outcome.lost = true;
+        pipe->outcome.lost_by = pipe->outcome.error;
     }
-    return pipe->error.status;
+    return pipe->outcome.error.status;
 }
 
 int weir__pipe_command(struct weir_pipe *pipe) {
-    atomic_store_explicit(&pipe->failed, WEIR__FAILURE_NONE, memory_order_relaxed);
-    pipe->error = (struct weir_error){WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
+    atomic_store_explicit(&pipe->outcome.failed, WEIR__FAILURE_NONE, memory_order_relaxed);
+    pipe->outcome.error = (struct weir_error){WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
         worker->base = atomic_load_explicit(&worker->progress.value, memory_order_relaxed);
         worker->watched = (struct weir__watched){.copy = WEIR__NO_COPY};
     }
-    weir__gate_advance(&pipe->start, ++pipe->command_number);
+    weir__gate_advance(&pipe->start, ++pipe->command.number);
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         if (!pipe->workers[w].started) continue;
         if (!wait_worker(pipe, &pipe->workers[w])) break;
@@ -151,7 +151,7 @@ int weir__pipe_command(struct weir_pipe *pipe) {
 
 /* With the place and the reason of the failure that did it. */
 static int tell_lost(const struct weir_pipe *pipe, struct weir_error *error) {
-    const struct weir_error *by = &pipe->lost_by;
+    const struct weir_error *by = &pipe->outcome.lost_by;
     const char *name = "a device";
     if (by->stage >= 0)
         name = pipe->workers[pipe->prepared[0]->stage_worker[by->stage]].device->name;
@@ -166,14 +166,14 @@ int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
         return weir__fail(error, WEIR_ERR_BUSY,
                           "another call on this pipe is in progress: use one "
                           "pipe from one thread at a time");
-    if (pipe->stuck && !all_done(pipe)) {
+    if (pipe->outcome.stuck && !all_done(pipe)) {
         atomic_store(&pipe->in_use, false);
         return weir__fail(error, WEIR_ERR_BUSY,
                           "an earlier step has not ended yet: a callback of it has not returned, "
                           "or a device is still at its work");
     }
-    pipe->stuck = false;
-    if (pipe->lost) {
+    pipe->outcome.stuck = false;
+    if (pipe->outcome.lost) {
         atomic_store(&pipe->in_use, false);
         return tell_lost(pipe, error);
     }
@@ -227,15 +227,15 @@ static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
     pipe->command.kind = WEIR__COMMAND_RUN;
     pipe->command.step = *step;
     pipe->command.turn ^= 1;
-    pipe->command.before = *pipe->unstamped;
-    pipe->unstamped->any = false;
+    pipe->command.before = *pipe->trace.unstamped;
+    pipe->trace.unstamped->any = false;
     if (step->loss_weight == 0.0) pipe->command.step.loss_weight = (double)step->rows;
     for (uint32_t k = 0; k < inputs; k++) {
-        pipe->inputs[k] = step->inputs[k];
-        pipe->input_grads[k] = step->input_grads != NULL ? step->input_grads[k] : NULL;
+        pipe->command.inputs[k] = step->inputs[k];
+        pipe->command.input_grads[k] = step->input_grads != NULL ? step->input_grads[k] : NULL;
     }
     for (uint32_t k = 0; k < outputs; k++)
-        pipe->outputs[k] = step->outputs != NULL ? step->outputs[k] : NULL;
+        pipe->command.outputs[k] = step->outputs != NULL ? step->outputs[k] : NULL;
 }
 
 /* In micro-batch order, then stage order, whatever the schedule. */
@@ -282,15 +282,15 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
         struct weir__judgement judgement = weir__pipe_judgement(pipe, &verdict);
         (void)weir__cpu_judge(NULL, &judgement);
         if (pipe->any_norm) result->gradient_norm = verdict.norm;
-        status = check_verdict(pipe, &verdict, &pipe->error);
+        status = check_verdict(pipe, &verdict, &pipe->outcome.error);
         if (status != WEIR_OK) forget_updates(pipe);
     }
-    result->error = pipe->error;
+    result->error = pipe->outcome.error;
     if (status != WEIR_OK) return status;
     result->loss = sum_loss(pipe->command.plan);
     result->updated = normed && !step->no_update && verdict.applies;
     if (infer) return WEIR_OK;
-    pipe->last = pipe->command.plan;
+    pipe->trace.last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
     return WEIR_OK;
@@ -303,7 +303,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     take_step(pipe, step);
     uint64_t before = weir__now_ns();
     pipe->step_count++;
-    if (!infer) pipe->last = NULL;
+    if (!infer) pipe->trace.last = NULL;
     int ran = weir__pipe_command(pipe);
     result->ns = weir__now_ns() - before;
     status = collect(pipe, infer, ran, result);
@@ -354,7 +354,7 @@ static int command_workers(struct weir_pipe *pipe, enum weir__command_kind kind,
     pipe->command.kind = kind;
     pipe->command.plan = prepared;
     int status = weir__pipe_command(pipe);
-    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->outcome.error.message);
     return status;
 }
 

@@ -23,27 +23,30 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
                      const struct weir_error *error) {
     assert(status != WEIR_OK);
     int before = WEIR__FAILURE_NONE;
-    bool first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
+    bool first =
+        atomic_compare_exchange_strong(&pipe->outcome.failed, &before, WEIR__FAILURE_IN_WRITING);
     /* updates may have begun elsewhere when a device tells of a failure, or when its work hangs */
     bool may_be_late = call == NULL || call->action.kind == WEIR_KIND_U ||
                        status == WEIR_ERR_DEVICE || is_behind(pipe, call);
     if (!first && before == WEIR__FAILURE_OF_UPDATE && may_be_late)
-        first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
+        first = atomic_compare_exchange_strong(&pipe->outcome.failed, &before,
+                                               WEIR__FAILURE_IN_WRITING);
     if (!first) return;
     bool torn = before == WEIR__FAILURE_OF_UPDATE && status != WEIR_ERR_DEVICE;
     if (torn) status = WEIR_ERR_TORN;
-    pipe->error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
-    memcpy(pipe->error.layer, error->layer, sizeof pipe->error.layer);
-    memcpy(pipe->error.message, error->message, sizeof pipe->error.message);
+    pipe->outcome.error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
+    memcpy(pipe->outcome.error.layer, error->layer, sizeof pipe->outcome.error.layer);
+    memcpy(pipe->outcome.error.message, error->message, sizeof pipe->outcome.error.message);
     if (call != NULL) {
         bool of_micro_batch = weir__kinds[call->action.kind].per_micro_batch;
-        pipe->error.stage = call->action.stage;
-        pipe->error.micro_batch = of_micro_batch ? (int32_t)call->action.micro_batch : -1;
-        pipe->error.phase = call->phase;
+        pipe->outcome.error.stage = call->action.stage;
+        pipe->outcome.error.micro_batch = of_micro_batch ? (int32_t)call->action.micro_batch : -1;
+        pipe->outcome.error.phase = call->phase;
     }
-    if (pipe->error.message[0] == '\0')
-        snprintf(pipe->error.message, sizeof pipe->error.message, "%s", weir_status_text(status));
-    atomic_store_explicit(&pipe->failed, WEIR__FAILURE_KNOWN, memory_order_release);
+    if (pipe->outcome.error.message[0] == '\0')
+        snprintf(pipe->outcome.error.message, sizeof pipe->outcome.error.message, "%s",
+                 weir_status_text(status));
+    atomic_store_explicit(&pipe->outcome.failed, WEIR__FAILURE_KNOWN, memory_order_release);
 }
 
 /* ---- waiting ---- */
@@ -183,7 +186,7 @@ static int judge(struct weir__run *run) {
  * keeps the watchdog from giving up an earlier callback while updates begin. */
 static bool begin_update(struct weir_pipe *pipe) {
     int none = WEIR__FAILURE_NONE;
-    return atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_OF_UPDATE) ||
+    return atomic_compare_exchange_strong(&pipe->outcome.failed, &none, WEIR__FAILURE_OF_UPDATE) ||
            none == WEIR__FAILURE_OF_UPDATE;
 }
 

@@ -149,7 +149,7 @@ void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped
 /* ---- the caller's ---- */
 
 void weir__stamps_leave(struct weir_pipe *pipe) {
-    *pipe->unstamped =
+    *pipe->trace.unstamped =
         (struct weir__unstamped){pipe->command.plan, pipe->command.turn, pipe->host != NULL};
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
@@ -159,11 +159,11 @@ void weir__stamps_leave(struct weir_pipe *pipe) {
 }
 
 int weir__stamps_read(const struct weir_pipe *pipe) {
-    if (pipe->stuck) return WEIR_ERR_BUSY;
-    pthread_mutex_lock(pipe->stamping);
-    for (uint32_t w = 0; pipe->unstamped->any && w < pipe->worker_count; w++)
-        weir__stamps_fill(&pipe->workers[w], pipe->unstamped);
-    pipe->unstamped->any = false;
-    pthread_mutex_unlock(pipe->stamping);
+    if (pipe->outcome.stuck) return WEIR_ERR_BUSY;
+    pthread_mutex_lock(pipe->trace.stamping);
+    for (uint32_t w = 0; pipe->trace.unstamped->any && w < pipe->worker_count; w++)
+        weir__stamps_fill(&pipe->workers[w], pipe->trace.unstamped);
+    pipe->trace.unstamped->any = false;
+    pthread_mutex_unlock(pipe->trace.stamping);
     return WEIR_OK;
 }

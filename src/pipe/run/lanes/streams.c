@@ -203,7 +203,7 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
 /* From the caller's memory, which the device may not reach, to where it does. */
 static void stage_input(const struct weir__run *run, uint32_t number) {
     const struct weir__prepared_copy *copy = &run->plan->copies[number];
-    const char *rows = run->pipe->inputs[copy->input];
+    const char *rows = run->pipe->command.inputs[copy->input];
     memcpy(run->plan->bound.ends[number].from, rows + copy->input_offset, copy->bytes);
 }
 
@@ -377,7 +377,8 @@ int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, 
 
 /* Where the caller wants it, or NULL. */
 static void *destination(const struct weir_pipe *pipe, const struct weir__return *back) {
-    char *own = back->gradient ? pipe->input_grads[back->index] : pipe->outputs[back->index];
+    char *own = back->gradient ? pipe->command.input_grads[back->index]
+                               : pipe->command.outputs[back->index];
     return own == NULL ? NULL : own + back->offset;
 }
 
