@@ -39,7 +39,7 @@ static bool counts(const struct steps *steps, uint32_t action) {
 
 void steps_take(struct steps *steps, const struct weir_pipe *pipe) {
     const struct weir_table *table = steps->table;
-    assert(pipe->trace.last != NULL && pipe->trace.last->table == table);
+    assert(pipe->trace.last != NULL && pipe->last->table == table);
     assert(steps->count < steps->capacity);
     double *start = &steps->start[(size_t)steps->count * table->action_count];
     double *end = &steps->end[(size_t)steps->count * table->action_count];

@@ -213,26 +213,25 @@ static bool is_apart(const struct builder *b, uint32_t worker) {
 
 /* The lane of what comes `from` there; copies between devices whose work is done at once need none.
  */
-static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_t *lane) {
+static void find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_t *lane) {
     struct weir__row_plan *prepared = b->prepared;
     bool caller = from == WEIR__FROM_CALLER;
     assert(worker < prepared->table->worker_count && worker != from);
     *lane = WEIR__NO_LANE;
     if (weir__setup_device(b->setup, worker).synchronous &&
         (caller || weir__setup_device(b->setup, from).synchronous))
-        return true;
+        return;
     for (*lane = 0; *lane < prepared->lane_count; ++*lane)
-        if (prepared->lanes[*lane].worker == worker && prepared->lanes[*lane].from == from)
-            return true;
+        if (prepared->lanes[*lane].worker == worker && prepared->lanes[*lane].from == from) return;
     const struct weir__lane added = {.worker = worker,
                                      .from = from,
                                      .may_hop = !caller && is_apart(b, worker) && is_apart(b, from),
                                      .hops = !caller && weir__setup_hops(b->setup, worker, from)};
-    return weir__pool_add(&prepared->pool, &prepared->lanes, &prepared->lane_count,
-                          &prepared->lane_capacity, &added, sizeof added);
+    (void)weir__pool_add(&prepared->pool, &prepared->lanes, &prepared->lane_count,
+                         &prepared->lane_capacity, &added, sizeof added);
 }
 
-bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
+void weir__lifetimes_copy(struct builder *b, uint32_t worker,
                           const struct weir__prepared_copy *copy) {
     struct weir__row_plan *prepared = b->prepared;
     bool caller = copy->from_block == WEIR__NO_BLOCK;
@@ -240,9 +239,9 @@ bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
     assert(!caller || copy->input < b->setup->options.input_count);
     uint32_t from = caller ? WEIR__FROM_CALLER : prepared->memory.blocks[copy->from_block].worker;
     struct weir__prepared_copy added = *copy;
-    return find_lane(b, worker, from, &added.lane) &&
-           weir__pool_add(&prepared->pool, &prepared->copies, &prepared->copy_count,
-                          &prepared->copy_capacity, &added, sizeof added);
+    find_lane(b, worker, from, &added.lane);
+    (void)weir__pool_add(&prepared->pool, &prepared->copies, &prepared->copy_count,
+                         &prepared->copy_capacity, &added, sizeof added);
 }
 
 /* Room in the staging that a worker's rows pass through from or to the caller. */
@@ -277,15 +276,14 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
                                             .from_block = from,
                                             .to_block = *copy,
                                             .bytes = bytes};
-        if (!weir__lifetimes_copy(b, worker, &added)) weir__memory_fail(memory);
+        weir__lifetimes_copy(b, worker, &added);
     }
     weir__memory_use(memory, *copy, action);
     return *copy;
 }
 
 static void point(struct builder *b, void **where, uint32_t block) {
-    if (!weir__prepared_point(b->prepared, where, block, 0))
-        weir__memory_fail(&b->prepared->memory);
+    weir__prepared_point(b->prepared, where, block, 0);
 }
 
 /* What comes out of a portal of the micro-batch. */
@@ -322,8 +320,7 @@ static void read_entering(struct builder *b, const struct touching *t, uint32_t 
         *block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, t->worker, copy.bytes);
         copy.to_block = *block;
         copy.staging = take_staging(b, t->worker, copy.bytes);
-        if (*block != WEIR__NO_BLOCK && !weir__lifetimes_copy(b, t->worker, &copy))
-            weir__memory_fail(memory);
+        if (*block != WEIR__NO_BLOCK) weir__lifetimes_copy(b, t->worker, &copy);
     }
     weir__memory_use(memory, *block, t->action);
     if (t->first) point(b, &t->views->inputs[t->at->border_count + e].data, *block);
@@ -371,9 +368,8 @@ static void give_back(struct builder *b, const struct touching *t,
     struct weir__row_plan *prepared = b->prepared;
     struct weir__return added = *back;
     added.staging = take_staging(b, t->worker, back->bytes);
-    if (!weir__pool_add(&prepared->pool, &prepared->returns, &prepared->return_count,
-                        &prepared->return_capacity, &added, sizeof added))
-        weir__memory_fail(&prepared->memory);
+    (void)weir__pool_add(&prepared->pool, &prepared->returns, &prepared->return_count,
+                         &prepared->return_capacity, &added, sizeof added);
 }
 
 static void give_back_output(struct builder *b, const struct touching *t, uint32_t k) {
@@ -481,14 +477,13 @@ static void point_areas(struct builder *b, const struct touching *t, int life, s
     uint32_t block = areas->blocks[life];
     size_t begin = areas->offsets[life];
     assert(block != WEIR__NO_BLOCK && areas->layout != NULL);
-    bool done = areas->pointed[life] || first == 0 ||
-                weir__prepared_point(b->prepared, where, block, begin);
-    for (uint32_t a = 0; done && !areas->pointed[life] && a < bytes->area_count; a++)
-        if ((int)bytes->areas[a].life == life && bytes->areas[a].bytes > 0)
-            done = weir__prepared_point(b->prepared, &t->views->areas[a], block,
-                                        begin + areas->layout->offsets[a]);
-    if (!done) weir__memory_fail(&b->prepared->memory);
+    if (areas->pointed[life]) return;
     areas->pointed[life] = true;
+    if (first > 0) weir__prepared_point(b->prepared, where, block, begin);
+    for (uint32_t a = 0; a < bytes->area_count; a++)
+        if ((int)bytes->areas[a].life == life && bytes->areas[a].bytes > 0)
+            weir__prepared_point(b->prepared, &t->views->areas[a], block,
+                                 begin + areas->layout->offsets[a]);
 }
 
 static void touch_areas(struct builder *b, const struct touching *t, uint32_t effects) {
@@ -561,7 +556,7 @@ static void visit(struct builder *b, uint32_t a) {
         touch(b, &t, kind, call->phase);
         weir__lifetimes_moves(b, &t, kind);
     }
-    if (!weir__ties_copy(b, a)) weir__memory_fail(&b->prepared->memory);
+    weir__ties_copy(b, a);
     call->copy_end = b->prepared->copy_count;
     call->return_end = b->prepared->return_count;
     call->portal_end = b->prepared->move_count;
@@ -605,5 +600,6 @@ int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir_
         .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
-    return prepared->memory.status;
+    if (prepared->memory.status != WEIR_OK) return prepared->memory.status;
+    return prepared->pool.failed ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
 }

@@ -3,7 +3,7 @@
 #include "pipe/lower/lifetimes.h"
 
 /* `view`: where a use's pointer goes; NULL for the others. */
-static bool add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
+static void add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
                      enum weir__portal_step step, void **view, uint32_t life) {
     struct weir__row_plan *prepared = b->prepared;
     assert(r < b->setup->route_count);
@@ -12,8 +12,8 @@ static bool add_move(struct builder *b, const struct touching *t, uint32_t r, ui
     const struct weir__portal_move added = {life, (uint8_t)step, &tracker->portals[portal],
                                             view != NULL ? view : &tracker->homes[portal],
                                             b->setup->routes[r].name};
-    return weir__pool_add(&prepared->pool, &prepared->moves, &prepared->move_count,
-                          &prepared->move_capacity, &added, sizeof added);
+    (void)weir__pool_add(&prepared->pool, &prepared->moves, &prepared->move_count,
+                         &prepared->move_capacity, &added, sizeof added);
 }
 
 /* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more
@@ -31,44 +31,40 @@ static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uin
     return life;
 }
 
-static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t j,
+static void stash_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t j,
                         const struct weir__kind_facts *kind) {
     const struct weir__route *route = &b->setup->routes[r];
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
+    const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
     bool forward = (kind->writes & WEIR__SKIPS_OUT) != 0;
     assert(route->source == t->stage);
     for (uint32_t k = 0; forward && k < route->reader_count; k++) {
         bool again = false; /* an earlier reader on the same worker has put this portal */
         for (uint32_t o = 0; o < k; o++) again |= portal_of[o] == portal_of[k];
-        if (!again &&
-            !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_PUT, NULL, portal_life(b, r, k, t->i)))
-            return false;
-        if (!add_move(b, t, r, b->grad_portal_of[b->route_first[r] + k],
-                      WEIR__PORTAL_DO_RESET_GRADIENT, NULL, 0))
-            return false;
+        if (!again)
+            add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_PUT, NULL, portal_life(b, r, k, t->i));
+        add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_RESET_GRADIENT, NULL, 0);
     }
-    if (!(kind->reads & WEIR__SKIP_GRADS_IN) || !route->tensor.differentiable) return true;
-    return add_move(b, t, r, b->grad_portal_of[b->route_first[r]], WEIR__PORTAL_DO_USE_GRADIENT,
-                    &t->views->skip_grads[j].data, 0);
+    if ((kind->reads & WEIR__SKIP_GRADS_IN) && route->tensor.differentiable)
+        add_move(b, t, r, grad_portal_of[0], WEIR__PORTAL_DO_USE_GRADIENT,
+                 &t->views->skip_grads[j].data, 0);
 }
 
-static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t j,
+static void reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t j,
                          const struct weir__kind_facts *kind) {
     const struct weir__route *route = &b->setup->routes[r];
     uint32_t k = t->at->skip_readers[j];
     assert(k < route->reader_count && route->readers[k] == t->stage);
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
-    if ((kind->reads & WEIR__SKIPS_IN) &&
-        !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, &t->views->skips[j].data, 0))
-        return false;
-    if (!route->tensor.differentiable) return true;
-    if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count &&
-        !add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT,
-                  &t->views->skip_grads[j].data, 0))
-        return false;
-    if (!(kind->writes & WEIR__SKIP_GRADS_OUT)) return true;
-    return add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_PUT_GRADIENT, NULL, 0);
+    if (kind->reads & WEIR__SKIPS_IN)
+        add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, &t->views->skips[j].data, 0);
+    if (!route->tensor.differentiable) return;
+    if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count)
+        add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT,
+                 &t->views->skip_grads[j].data, 0);
+    if (kind->writes & WEIR__SKIP_GRADS_OUT)
+        add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_PUT_GRADIENT, NULL, 0);
 }
 
 void weir__lifetimes_moves(struct builder *b, const struct touching *t,
@@ -77,9 +73,10 @@ void weir__lifetimes_moves(struct builder *b, const struct touching *t,
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
         if (r == WEIR__NO_ROUTE) continue;
-        bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
-        bool done = stash ? stash_moves(b, t, r, j, kind) : reader_moves(b, t, r, j, kind);
-        if (!done) weir__memory_fail(&b->prepared->memory);
+        if (t->at->stage.skips[j].verb == WEIR_SKIP_STASH)
+            stash_moves(b, t, r, j, kind);
+        else
+            reader_moves(b, t, r, j, kind);
     }
 }
 

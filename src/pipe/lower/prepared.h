@@ -244,8 +244,8 @@ int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir_
 int weir__prepared_waits(struct weir__row_plan *prepared, const struct weir__setup *setup,
                          const double *start, const double *end);
 /** `*where` will point to `offset` in the block once the arenas are there; WEIR__NO_BLOCK leaves it
- * alone. */
-bool weir__prepared_point(struct weir__row_plan *prepared, void **where, uint32_t block,
+ * alone. Without memory the pool has failed. */
+void weir__prepared_point(struct weir__row_plan *prepared, void **where, uint32_t block,
                           size_t offset);
 /** The views of (stage, micro-batch). */
 static inline struct weir__views *weir__prepared_views(const struct weir__row_plan *prepared,

@@ -20,7 +20,7 @@ void weir__memory_init(struct weir__memory *memory, struct weir__pool *pool) {
     memory->pool = pool;
 }
 
-void weir__memory_fail(struct weir__memory *memory) {
+static void fail(struct weir__memory *memory) {
     if (memory->status == WEIR_OK) memory->status = WEIR_ERR_OUT_OF_MEMORY;
 }
 
@@ -43,7 +43,7 @@ uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class 
                                       .class_of = (uint8_t)class_of};
     if (!weir__pool_add(memory->pool, &memory->blocks, &memory->block_count,
                         &memory->block_capacity, &added, sizeof added)) {
-        weir__memory_fail(memory);
+        fail(memory);
         return WEIR__NO_BLOCK;
     }
     assert(rounded >= bytes && memory->block_count <= memory->block_capacity);
@@ -59,7 +59,7 @@ void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t acti
                        &added, sizeof added))
         memory->blocks[block].uses = memory->use_count - 1;
     else
-        weir__memory_fail(memory);
+        fail(memory);
 }
 
 void weir__memory_may_part(struct weir__memory *memory, uint32_t block, const size_t *cuts,

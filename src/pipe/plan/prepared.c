@@ -197,13 +197,13 @@ static int make_views(struct weir__row_plan *prepared, const struct weir__setup 
 
 /* ---- bindings ---- */
 
-bool weir__prepared_point(struct weir__row_plan *prepared, void **where, uint32_t block,
+void weir__prepared_point(struct weir__row_plan *prepared, void **where, uint32_t block,
                           size_t offset) {
-    if (block == WEIR__NO_BLOCK) return true;
+    if (block == WEIR__NO_BLOCK) return;
     assert(where != NULL && block < prepared->memory.block_count);
     const struct weir__binding added = {where, block, offset};
-    return weir__pool_add(&prepared->pool, &prepared->bindings, &prepared->binding_count,
-                          &prepared->binding_capacity, &added, sizeof added);
+    (void)weir__pool_add(&prepared->pool, &prepared->bindings, &prepared->binding_count,
+                         &prepared->binding_capacity, &added, sizeof added);
 }
 
 static void *address(const struct weir__memory *memory, const struct weir__arena *arenas,
@@ -310,9 +310,7 @@ static int make_calls(struct weir__row_plan *prepared, const struct weir__setup 
         weir__pool_take(&prepared->pool, table->action_count, sizeof *prepared->calls);
     prepared->bound.workspaces =
         weir__pool_take(&prepared->pool, table->action_count, sizeof(void *));
-    if (checkpointed == NULL || begun == NULL || prepared->calls == NULL ||
-        prepared->bound.workspaces == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
         const struct weir__kind_facts *kind = &weir__kinds[action->kind];
@@ -379,8 +377,7 @@ static int replay_table(struct weir__row_plan *prepared, const struct weir__setu
     double *duration = weir__pool_take(&prepared->pool, table->action_count, sizeof *duration);
     prepared->start = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
     prepared->end = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
-    if (duration == NULL || prepared->start == NULL || prepared->end == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++)
         duration[a] = durations[table->actions[a].kind];
     for (uint32_t s = 0; s < table->stage_count; s++)
@@ -485,8 +482,8 @@ static int build(struct weir__row_plan *prepared, const struct weir__setup *setu
     struct weir__bound *bound = &prepared->bound;
     bound->ends = weir__pool_take(&prepared->pool, prepared->copy_count, sizeof *bound->ends);
     bound->streams = weir__pool_take(&prepared->pool, prepared->lane_count, sizeof(void *));
-    if (bound->ends == NULL || bound->streams == NULL || !weir__ties_take(prepared, setup))
-        return WEIR_ERR_OUT_OF_MEMORY;
+    weir__ties_take(prepared, setup);
+    if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
     return plan(prepared, setup);
 }
 
