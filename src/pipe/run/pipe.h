@@ -274,6 +274,9 @@ void weir__watch(struct weir__worker *worker);
 /** Takes the driver's times for this worker's part of a step into its events and copy_events; where
  * they cannot be had the host's stay. On its own thread, or between steps on any. */
 void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped *of);
+/** Before a step: its workers will stamp what is left. Waits for a reader who is at that, whose
+ * events the step after it records anew. */
+void weir__stamps_take(struct weir_pipe *pipe);
 /** After a step in which nothing failed: leaves it to be stamped. */
 void weir__stamps_leave(struct weir_pipe *pipe);
 /** Between steps, before the trace is read: stamps what is left. Where nothing is it does nothing.

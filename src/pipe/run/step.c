@@ -227,8 +227,7 @@ static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
     pipe->command.kind = WEIR__COMMAND_RUN;
     pipe->command.step = *step;
     pipe->command.turn ^= 1;
-    pipe->command.before = *pipe->trace.unstamped;
-    pipe->trace.unstamped->any = false;
+    weir__stamps_take(pipe);
     if (step->loss_weight == 0.0) pipe->command.step.loss_weight = (double)step->rows;
     for (uint32_t k = 0; k < inputs; k++) {
         pipe->command.inputs[k] = step->inputs[k];

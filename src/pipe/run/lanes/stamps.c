@@ -148,7 +148,15 @@ void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped
 
 /* ---- the caller's ---- */
 
+void weir__stamps_take(struct weir_pipe *pipe) {
+    pthread_mutex_lock(pipe->trace.stamping);
+    pipe->command.before = *pipe->trace.unstamped;
+    pipe->trace.unstamped->any = false;
+    pthread_mutex_unlock(pipe->trace.stamping);
+}
+
 void weir__stamps_leave(struct weir_pipe *pipe) {
+    pthread_mutex_lock(pipe->trace.stamping);
     *pipe->trace.unstamped =
         (struct weir__unstamped){pipe->command.plan, pipe->command.turn, pipe->host != NULL};
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
@@ -156,6 +164,7 @@ void weir__stamps_leave(struct weir_pipe *pipe) {
         worker->unstamped_first = worker->step_first_event;
         worker->unstamped_count = (uint32_t)(worker->event_count - worker->step_first_event);
     }
+    pthread_mutex_unlock(pipe->trace.stamping);
 }
 
 int weir__stamps_read(const struct weir_pipe *pipe) {
