@@ -26,8 +26,9 @@ void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe
                             .options = WEIR_SIMULATE_OPTIONS_INIT,
                             .capacity = capacity,
                             .per_sample = 1};
-    bench_check(weir__predict_options(&pipe->setup, pipe->trace.last, &bench->pool, &steps->options),
-                "a pipe's prediction");
+    bench_check(
+        weir__predict_options(&pipe->setup, pipe->trace.last, &bench->pool, &steps->options),
+        "a pipe's prediction");
     size_t cells = (size_t)capacity * steps->table->action_count;
     steps->start = bench_take(bench, cells, sizeof *steps->start);
     steps->end = bench_take(bench, cells, sizeof *steps->end);

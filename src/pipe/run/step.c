@@ -203,6 +203,10 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
                           "the step's size member is wrong: start from WEIR_STEP_INIT");
     if (!infer && pipe->setup.options.infer_only)
         return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
+    if (!isfinite(step->loss_weight) || step->loss_weight < 0.0)
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "loss_weight is %g: give what all losses weigh, or 0 for the rows",
+                          step->loss_weight);
     pipe->command.plan = find_prepared(pipe, step->rows, infer);
     if (pipe->command.plan == NULL)
         return weir__fail(error, WEIR_ERR_ROWS,
