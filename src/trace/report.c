@@ -101,13 +101,13 @@ int weir__times_report(struct weir__times *t, struct weir_worker_time *workers,
 
 int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report) {
     if (pipe == NULL || report == NULL) return WEIR_ERR_ARGUMENT;
-    if (pipe->trace.last == NULL || !events_are_kept(pipe)) return WEIR_ERR_NOT_FOUND;
+    if (pipe->history.last == NULL || !events_are_kept(pipe)) return WEIR_ERR_NOT_FOUND;
     struct weir__times t;
     int status = weir__stamps_read(pipe);
     if (status != WEIR_OK) return status;
-    status = weir__times_init(&t, pipe, pipe->trace.last, NULL);
+    status = weir__times_init(&t, pipe, pipe->history.last, NULL);
     if (status != WEIR_OK) goto out;
-    status = weir__times_report(&t, pipe->trace.times, report);
+    status = weir__times_report(&t, pipe->history.times, report);
 out:
     weir__times_clean_up(&t);
     return status;

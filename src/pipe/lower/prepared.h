@@ -83,15 +83,15 @@ struct weir__return {
 
 /** What a portal does around a call. */
 enum weir__portal_step {
-    WEIR__PORTAL_DO_PUT,
-    WEIR__PORTAL_DO_RESET_GRADIENT, /**< with the stash's PUT: a failed step leaves no trace */
     WEIR__PORTAL_DO_USE,
-    WEIR__PORTAL_DO_PUT_GRADIENT,
-    WEIR__PORTAL_DO_USE_GRADIENT
+    WEIR__PORTAL_DO_USE_GRADIENT,
+    WEIR__PORTAL_DO_PUT,            /**< from here on behind the call */
+    WEIR__PORTAL_DO_RESET_GRADIENT, /**< with the stash's PUT: a failed step leaves no trace */
+    WEIR__PORTAL_DO_PUT_GRADIENT
 };
 struct weir__portal_move {
     uint32_t life; /**< PUT: its full life */
-    uint8_t step;  /**< enum weir__portal_step; uses come before the call, puts after */
+    uint8_t step;  /**< enum weir__portal_step */
     struct weir__portal *portal;
     void **at; /**< puts: the tracker's pointer, which goes in; uses: the view's, which comes out */
     const char *name;

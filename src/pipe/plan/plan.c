@@ -236,9 +236,7 @@ int weir__plan_fill(const struct weir__setup *setup, struct weir__row_plan *cons
     struct weir_plan_pinned *pinned = weir__pool_take(pool, workers, sizeof *pinned);
     struct weir__moment *moments =
         weir__pool_take(&prepared->pool, 2 * (size_t)prepared->memory.block_count, sizeof *moments);
-    if (devices == NULL || curves == NULL || receives == NULL || copies == NULL || pinned == NULL ||
-        moments == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (pool->failed || moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < workers; w++) {
         snprintf(devices[w].name, sizeof devices[w].name, "%.20s/%u", device_name(setup, w), w);
         copies[w] = weir__ways_count(prepared, w);

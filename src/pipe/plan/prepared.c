@@ -143,10 +143,9 @@ static bool take_views(struct weir__row_plan *prepared, const struct weir__setup
     views->skip_grads_out = next;
     views->grad_places =
         weir__pool_take(pool, setup->stages[stage].entering_count, sizeof *views->grad_places);
-    if (views->grad_places == NULL) return false;
-    if (stage + 1 < setup->flow.stage_count) return true;
-    views->output_places = weir__pool_take(pool, outputs, sizeof *views->output_places);
-    return views->output_places != NULL;
+    if (stage + 1 == setup->flow.stage_count)
+        views->output_places = weir__pool_take(pool, outputs, sizeof *views->output_places);
+    return !pool->failed;
 }
 
 static bool take_nothing(struct weir__row_plan *prepared, const struct weir__setup *setup) {

@@ -17,20 +17,20 @@ static int take_arrays(struct weir_pipe *pipe) {
     uint32_t outputs = pipe->setup.stages[stages - 1].stage.output_count;
     pipe->placements = weir__pool_take(pool, workers, sizeof *pipe->placements);
     pipe->workers = weir__pool_take(pool, workers, sizeof *pipe->workers);
-    pipe->trace.times = weir__pool_take(pool, workers, sizeof *pipe->trace.times);
+    pipe->history.times = weir__pool_take(pool, workers, sizeof *pipe->history.times);
     pipe->memory.arenas = weir__pool_take(pool, workers, sizeof *pipe->memory.arenas);
     pipe->memory.grown = weir__pool_take(pool, workers, sizeof *pipe->memory.grown);
     pipe->memory.arena_bytes = weir__pool_take(pool, workers, sizeof *pipe->memory.arena_bytes);
     pipe->memory.staging = weir__pool_take(pool, workers, sizeof *pipe->memory.staging);
     pipe->attached = weir__pool_take(pool, stages, sizeof *pipe->attached);
     pipe->memory.norm_squares = weir__pool_take(pool, stages, sizeof *pipe->memory.norm_squares);
-    pipe->trace.unstamped = weir__pool_take(pool, 1, sizeof *pipe->trace.unstamped);
+    pipe->history.unstamped = weir__pool_take(pool, 1, sizeof *pipe->history.unstamped);
     pthread_mutex_t *stamping = weir__pool_take(pool, 1, sizeof *stamping);
     pipe->command.inputs = weir__pool_take(pool, inputs, sizeof *pipe->command.inputs);
     pipe->command.input_grads = weir__pool_take(pool, inputs, sizeof *pipe->command.input_grads);
     pipe->command.outputs = weir__pool_take(pool, outputs, sizeof *pipe->command.outputs);
     if (pool->failed || pthread_mutex_init(stamping, NULL) != 0) return WEIR_ERR_OUT_OF_MEMORY;
-    pipe->trace.stamping = stamping;
+    pipe->history.stamping = stamping;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
         pipe->memory.square_count += stage->norm_count;
@@ -339,7 +339,7 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
         drop_worker(&pipe->workers[w]);
     close_devices(pipe);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
-    if (pipe->trace.stamping != NULL) pthread_mutex_destroy(pipe->trace.stamping);
+    if (pipe->history.stamping != NULL) pthread_mutex_destroy(pipe->history.stamping);
     weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);
     weir__setup_clean_up(&pipe->setup);
     weir__release(allocator, pipe, 1, sizeof *pipe);

@@ -190,7 +190,7 @@ struct weir__outcome {
 };
 
 /** What readers of the trace ask for, between steps. */
-struct weir__pipe_trace {
+struct weir__pipe_history {
     const struct weir__row_plan *last; /**< of the last completed training step, for the report */
     struct weir_worker_time *times;
     struct weir__unstamped *unstamped; /**< the last step; the first reader stamps it … */
@@ -214,7 +214,7 @@ struct weir_pipe {
     uint32_t prepared_count, prepared_capacity;
     struct weir__row_plan **prepared;
     struct weir__pipe_memory memory;
-    struct weir__pipe_trace trace;
+    struct weir__pipe_history history;
     uint64_t step_count;
     /* anybody's */
     bool *attached;      /**< per stage; written by the stage's worker */

@@ -293,7 +293,7 @@ static int collect(struct weir_pipe *pipe, bool infer, int status,
     result->loss = sum_loss(pipe->command.plan);
     result->updated = normed && !step->no_update && verdict.applies;
     if (infer) return WEIR_OK;
-    pipe->trace.last = pipe->command.plan;
+    pipe->history.last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
     return WEIR_OK;
@@ -306,7 +306,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     take_step(pipe, step);
     uint64_t before = weir__now_ns();
     pipe->step_count++;
-    if (!infer) pipe->trace.last = NULL;
+    if (!infer) pipe->history.last = NULL;
     int ran = weir__pipe_command(pipe);
     result->ns = weir__now_ns() - before;
     status = collect(pipe, infer, ran, result);

@@ -103,36 +103,26 @@ int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
 
 /* ---- portals and copies ---- */
 
-static int use_portals(struct weir__run *run, const struct weir__call *call) {
+/* Before the call its uses, behind it its puts. */
+static int pass_portals(struct weir__run *run, const struct weir__call *call, bool puts) {
     assert(call->portal_end <= run->plan->move_count);
-    for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
+    int status = WEIR_OK;
+    for (uint32_t i = call->portal_begin; status == WEIR_OK && i < call->portal_end; i++) {
         const struct weir__portal_move *move = &run->plan->moves[i];
-        int status = WEIR_OK;
-        if (move->step == WEIR__PORTAL_DO_USE)
-            status = weir__portal_use(move->portal, move->at, &run->error);
-        else if (move->step == WEIR__PORTAL_DO_USE_GRADIENT)
-            status = weir__portal_use_gradient(move->portal, move->at, &run->error);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
-}
-
-static int put_portals(struct weir__run *run, const struct weir__call *call) {
-    assert(call->portal_end <= run->plan->move_count);
-    for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
-        const struct weir__portal_move *move = &run->plan->moves[i];
-        int status = WEIR_OK;
-        if (move->step == WEIR__PORTAL_DO_PUT) {
+        enum weir__portal_step step = (enum weir__portal_step)move->step;
+        if (puts != (step >= WEIR__PORTAL_DO_PUT)) continue;
+        if (step == WEIR__PORTAL_DO_PUT || step == WEIR__PORTAL_DO_RESET_GRADIENT)
             weir__portal_reset(move->portal, move->name, move->life);
+        if (step == WEIR__PORTAL_DO_USE)
+            status = weir__portal_use(move->portal, move->at, &run->error);
+        else if (step == WEIR__PORTAL_DO_USE_GRADIENT)
+            status = weir__portal_use_gradient(move->portal, move->at, &run->error);
+        else if (step == WEIR__PORTAL_DO_PUT)
             status = weir__portal_put(move->portal, *move->at, &run->error);
-        } else if (move->step == WEIR__PORTAL_DO_RESET_GRADIENT) {
-            weir__portal_reset(move->portal, move->name, 0);
-        } else if (move->step == WEIR__PORTAL_DO_PUT_GRADIENT) {
+        else if (step == WEIR__PORTAL_DO_PUT_GRADIENT)
             status = weir__portal_put_gradient(move->portal, *move->at, &run->error);
-        }
-        if (status != WEIR_OK) return status;
     }
-    return WEIR_OK;
+    return status;
 }
 
 static int make_copies(struct weir__run *run, const struct weir__call *call) {
@@ -202,11 +192,11 @@ static int do_action(struct weir__run *run, const struct weir__call *call) {
         if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
     }
     if (call->run == NULL) return WEIR_OK;
-    int status = use_portals(run, call);
+    int status = pass_portals(run, call, false);
     if (status != WEIR_OK) return status;
     if ((status = call_stage(run, call)) != WEIR_OK) return status;
     forget_error(run);
-    if ((status = put_portals(run, call)) != WEIR_OK) return status;
+    if ((status = pass_portals(run, call, true)) != WEIR_OK) return status;
     return weir__run_returns(run, call);
 }
 

@@ -149,30 +149,30 @@ void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped
 /* ---- the caller's ---- */
 
 void weir__stamps_take(struct weir_pipe *pipe) {
-    pthread_mutex_lock(pipe->trace.stamping);
-    pipe->command.before = *pipe->trace.unstamped;
-    pipe->trace.unstamped->any = false;
-    pthread_mutex_unlock(pipe->trace.stamping);
+    pthread_mutex_lock(pipe->history.stamping);
+    pipe->command.before = *pipe->history.unstamped;
+    pipe->history.unstamped->any = false;
+    pthread_mutex_unlock(pipe->history.stamping);
 }
 
 void weir__stamps_leave(struct weir_pipe *pipe) {
-    pthread_mutex_lock(pipe->trace.stamping);
-    *pipe->trace.unstamped =
+    pthread_mutex_lock(pipe->history.stamping);
+    *pipe->history.unstamped =
         (struct weir__unstamped){pipe->command.plan, pipe->command.turn, pipe->host != NULL};
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
         worker->unstamped_first = worker->step_first_event;
         worker->unstamped_count = (uint32_t)(worker->event_count - worker->step_first_event);
     }
-    pthread_mutex_unlock(pipe->trace.stamping);
+    pthread_mutex_unlock(pipe->history.stamping);
 }
 
 int weir__stamps_read(const struct weir_pipe *pipe) {
     if (pipe->outcome.stuck) return WEIR_ERR_BUSY;
-    pthread_mutex_lock(pipe->trace.stamping);
-    for (uint32_t w = 0; pipe->trace.unstamped->any && w < pipe->worker_count; w++)
-        weir__stamps_fill(&pipe->workers[w], pipe->trace.unstamped);
-    pipe->trace.unstamped->any = false;
-    pthread_mutex_unlock(pipe->trace.stamping);
+    pthread_mutex_lock(pipe->history.stamping);
+    for (uint32_t w = 0; pipe->history.unstamped->any && w < pipe->worker_count; w++)
+        weir__stamps_fill(&pipe->workers[w], pipe->history.unstamped);
+    pipe->history.unstamped->any = false;
+    pthread_mutex_unlock(pipe->history.stamping);
     return WEIR_OK;
 }
