@@ -21,13 +21,14 @@ void steps_run(struct weir_pipe *pipe, int64_t rows, const void *input,
 
 void steps_init(struct bench *bench, struct steps *steps, const struct weir_pipe *pipe,
                 uint32_t capacity) {
-    if (pipe->last == NULL) bench_die("no training step was completed");
-    *steps = (struct steps){.table = pipe->last->table,
+    if (pipe->history.last == NULL) bench_die("no training step was completed");
+    *steps = (struct steps){.table = pipe->history.last->table,
                             .options = WEIR_SIMULATE_OPTIONS_INIT,
                             .capacity = capacity,
                             .per_sample = 1};
-    bench_check(weir__predict_options(&pipe->setup, pipe->last, &bench->pool, &steps->options),
-                "a pipe's prediction");
+    bench_check(
+        weir__predict_options(&pipe->setup, pipe->history.last, &bench->pool, &steps->options),
+        "a pipe's prediction");
     size_t cells = (size_t)capacity * steps->table->action_count;
     steps->start = bench_take(bench, cells, sizeof *steps->start);
     steps->end = bench_take(bench, cells, sizeof *steps->end);
@@ -39,7 +40,7 @@ static bool counts(const struct steps *steps, uint32_t action) {
 
 void steps_take(struct steps *steps, const struct weir_pipe *pipe) {
     const struct weir_table *table = steps->table;
-    assert(pipe->last != NULL && pipe->last->table == table);
+    assert(pipe->history.last != NULL && pipe->history.last->table == table);
     assert(steps->count < steps->capacity);
     double *start = &steps->start[(size_t)steps->count * table->action_count];
     double *end = &steps->end[(size_t)steps->count * table->action_count];

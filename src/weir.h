@@ -441,7 +441,8 @@ struct weir_step {
     void *const *outputs;      /**< one per output of the last stage, or NULL, also singly */
     uint64_t mini_batch;       /**< number since the beginning */
     uint64_t update;           /**< updates done before this one */
-    double loss_weight;        /**< total weight over all accumulated mini-batches; 0: rows */
+    double loss_weight;        /**< total weight over all accumulated mini-batches, finite and not
+                                    negative; 0: rows */
     bool accumulate_first;     /**< gradients start from zero */
     bool accumulate_last;      /**< the update follows */
     bool no_update;            /**< stop after the norm: gradients stay to be read */

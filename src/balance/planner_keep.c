@@ -11,11 +11,9 @@ enum { KEPT_MOST = 128 };
 /* Takes the shape's index of a point that went, or a new one. */
 static int take_point(struct weir_planner *planner, uint32_t stages, uint32_t *index) {
     assert(stages > 0 && stages <= planner->stages_most);
-    void *points = planner->points;
-    if (!weir__pool_grow(&planner->pool, &points, planner->point_count, &planner->point_capacity,
-                         sizeof planner->points[0]))
+    if (!weir__pool_grow(&planner->pool, &planner->points, planner->point_count,
+                         &planner->point_capacity, sizeof planner->points[0]))
         return WEIR_ERR_OUT_OF_MEMORY;
-    planner->points = points;
     struct weir__point *point = &planner->points[planner->point_count];
     memset(point, 0, sizeof *point);
     point->tried.sizes = weir__pool_take(&planner->pool, stages, sizeof(uint32_t));
@@ -75,10 +73,9 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
         const struct weir__point *last = &planner->points[shape->points[shape->count - 1]];
         if (step >= first->step && estimate >= last->estimate) return WEIR_OK;
     }
-    void *points = shape->points;
-    if (!weir__pool_grow(&planner->pool, &points, shape->count, &shape->capacity, sizeof(uint32_t)))
+    if (!weir__pool_grow(&planner->pool, &shape->points, shape->count, &shape->capacity,
+                         sizeof(uint32_t)))
         return WEIR_ERR_OUT_OF_MEMORY;
-    shape->points = points;
     if (index == UINT32_MAX) {
         int status = take_point(planner, planner->stages_most, &index);
         if (status != WEIR_OK) return status;

@@ -14,8 +14,7 @@ struct weir__pool_chunk {
 };
 
 void weir__pool_init(struct weir__pool *pool, const struct weir_allocator *allocator) {
-    pool->allocator = allocator;
-    pool->chunks = NULL;
+    *pool = (struct weir__pool){.allocator = allocator};
 }
 
 static struct weir__pool_chunk *open_chunk(struct weir__pool *pool, size_t need) {
@@ -32,10 +31,11 @@ static struct weir__pool_chunk *open_chunk(struct weir__pool *pool, size_t need)
 
 void *weir__pool_take(struct weir__pool *pool, size_t count, size_t bytes) {
     size_t need;
-    if (!weir__multiply(count, bytes, &need) || !weir__round_up(need, ALIGNMENT, &need))
-        return NULL;
-    struct weir__pool_chunk *chunk = pool->chunks;
-    if (chunk == NULL || chunk->capacity - chunk->used < need) chunk = open_chunk(pool, need);
+    bool fits = weir__multiply(count, bytes, &need) && weir__round_up(need, ALIGNMENT, &need);
+    struct weir__pool_chunk *chunk = fits ? pool->chunks : NULL;
+    if (fits && (chunk == NULL || chunk->capacity - chunk->used < need))
+        chunk = open_chunk(pool, need);
+    pool->failed |= chunk == NULL;
     if (chunk == NULL) return NULL;
     void *memory = (char *)chunk + chunk->used;
     chunk->used += need;
@@ -54,7 +54,7 @@ const char *weir__pool_text(struct weir__pool *pool, const char *text) {
     return weir__pool_copy(pool, text, strlen(text) + 1, 1);
 }
 
-bool weir__pool_grow(struct weir__pool *pool, void **array, uint32_t count, uint32_t *capacity,
+bool weir__pool_grow(struct weir__pool *pool, void *array, uint32_t count, uint32_t *capacity,
                      size_t bytes) {
     assert(count <= *capacity);
     if (count < *capacity) return true;
@@ -62,9 +62,20 @@ bool weir__pool_grow(struct weir__pool *pool, void **array, uint32_t count, uint
     uint32_t doubled = *capacity < 8 ? 16 : *capacity * 2;
     void *larger = weir__pool_take(pool, doubled, bytes);
     if (larger == NULL) return false;
-    if (count > 0) memcpy(larger, *array, count * bytes);
-    *array = larger;
+    void *old;
+    memcpy(&old, array, sizeof old);
+    if (count > 0) memcpy(larger, old, count * bytes);
+    memcpy(array, &larger, sizeof larger);
     *capacity = doubled;
+    return true;
+}
+
+bool weir__pool_add(struct weir__pool *pool, void *array, uint32_t *count, uint32_t *capacity,
+                    const void *element, size_t bytes) {
+    if (!weir__pool_grow(pool, array, *count, capacity, bytes)) return false;
+    char *first;
+    memcpy(&first, array, sizeof first);
+    memcpy(first + (*count)++ * bytes, element, bytes);
     return true;
 }
 

@@ -14,6 +14,7 @@ struct weir__pool_chunk;
 struct weir__pool {
     const struct weir_allocator *allocator;
     struct weir__pool_chunk *chunks; /**< newest first */
+    bool failed;                     /**< something could not be taken */
 };
 
 void weir__pool_init(struct weir__pool *pool, const struct weir_allocator *allocator);
@@ -24,10 +25,13 @@ void *weir__pool_take(struct weir__pool *pool, size_t count, size_t bytes);
 const char *weir__pool_text(struct weir__pool *pool, const char *text);
 /** A copy of `count` elements, or NULL without memory. */
 void *weir__pool_copy(struct weir__pool *pool, const void *source, size_t count, size_t bytes);
-/** Makes room for one more element of `bytes` in *array, whose capacity doubles (the old array
- * stays in the pool). False without memory. */
-bool weir__pool_grow(struct weir__pool *pool, void **array, uint32_t count, uint32_t *capacity,
+/** Makes room for one more element of `bytes` in an array, whose capacity doubles (the old one
+ * stays in the pool). `array` is where the pointer to it is. False without memory. */
+bool weir__pool_grow(struct weir__pool *pool, void *array, uint32_t count, uint32_t *capacity,
                      size_t bytes);
+/** The same, and adds a copy of `element`. */
+bool weir__pool_add(struct weir__pool *pool, void *array, uint32_t *count, uint32_t *capacity,
+                    const void *element, size_t bytes);
 /** Frees everything taken. */
 void weir__pool_clean_up(struct weir__pool *pool);
 

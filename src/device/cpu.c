@@ -8,6 +8,7 @@
 #include "base/portable.h"
 #include "device/device.h"
 #include "device/kinds.h"
+#include "device/verdict.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -197,6 +198,14 @@ static int cpu_copy_set(struct weir_stream *stream, const struct weir__copy_set 
     return WEIR_OK;
 }
 
+int weir__cpu_judge(struct weir_stream *stream, const struct weir__judgement *judgement) {
+    (void)stream;
+    double sum = 0.0;
+    for (size_t i = 0; i < judgement->count; i++) sum += judgement->squares[i];
+    weir__judge_sum(sum, judgement->clip_norm, judgement->verdict);
+    return WEIR_OK;
+}
+
 static bool cpu_reaches(struct weir__device *device, struct weir__device *other) {
     assert(device != NULL && other != NULL);
     return other->memory == device->memory;
@@ -276,6 +285,7 @@ static const struct weir__device_calls cpu_calls = {
     .event_time = cpu_event_time,
     .copy = cpu_copy,
     .copy_set = cpu_copy_set,
+    .judge = weir__cpu_judge,
     .reaches = cpu_reaches,
     .close = cpu_close,
     .synchronous = true,

@@ -35,10 +35,9 @@ struct weir__event {
                                    Any thread that may ask */
 };
 
-/** How an update is judged: weir__pipe_norm's sum in the same order, and
- * torch.nn.utils.clip_grad_norm_'s scale; without squares it applies as it is. */
+/** What an update is judged by (verdict.h): the sum of the squares in this order. */
 struct weir__judgement {
-    const double *squares; /**< pinned host memory */
+    const double *squares; /**< host memory, pinned for a GPU */
     size_t count;
     double clip_norm;             /**< 0: none */
     struct weir_verdict *verdict; /**< the device's memory */
@@ -107,8 +106,7 @@ struct weir__device_calls {
     /** Does what `copy` does with each, in no order, by one launch of a kernel, or one for every 64
      * of many: it begins sooner than a copy engine, but on the processors that compute. */
     int (*copy_set)(struct weir_stream *stream, const struct weir__copy_set *set);
-    /** Writes the verdict on the gradients behind what the stream has been given. NULL where work
-     * is synchronous: there the host judges. */
+    /** Writes the verdict on the gradients behind what the stream has been given. */
     int (*judge)(struct weir_stream *stream, const struct weir__judgement *judgement);
     /** Whether `copy` on this device's streams may read and write `other`'s memory. */
     bool (*reaches)(struct weir__device *device, struct weir__device *other);
@@ -159,6 +157,8 @@ int weir__device_check(const char *name, struct weir_error *error);
  * stores from there on (where the destination is 64-byte aligned). What a device's `copy` does;
  * exposed for the copy bench and the doctor. */
 void weir__cpu_copy(void *destination, const void *source, size_t bytes, size_t stream_min);
+/** A CPU's `judge`; `stream` may be NULL. WEIR_OK. */
+int weir__cpu_judge(struct weir_stream *stream, const struct weir__judgement *judgement);
 /** The best stream_min for cores whose last cache holds `last_cache_bytes` (0: unknown). */
 size_t weir__copy_stream_min(uint64_t last_cache_bytes);
 

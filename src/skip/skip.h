@@ -57,7 +57,8 @@ bool weir__skip_route_is_valid(const struct weir_skip_route *route, uint32_t cou
  * at `put` (1 for each reading stage of that worker, 1 more where the stage's recompute reads it),
  * down by one at each `use`, at zero the value may not be used again. Putting it again in recompute
  * (a stash under recompute) reuses the portal and does not resurrect it. Its gradient is put once
- * and used once. Owned by one tracker; touched by the source's worker until it is put, by the
+ * and used once. What is put is a pointer to the users' memory, and the only way by which it comes
+ * into their views. Owned by one tracker; touched by the source's worker until it is put, by the
  * reading worker from then on (the hand-off is the derived dependency).
  */
 struct weir__portal {
@@ -83,10 +84,11 @@ int weir__portal_put_gradient(struct weir__portal *portal, void *gradient,
 int weir__portal_use_gradient(struct weir__portal *portal, void **gradient,
                               struct weir_error *error);
 
-/** One micro-batch's portals: [route][reading worker]. Plain storage, allocated with the plan. */
+/** One micro-batch's portals: [route][reading worker], and [route][reader] for gradients. */
 struct weir__tracker {
     uint32_t portal_count;
     struct weir__portal *portals;
+    void **homes; /**< what lies ready for each portal's users: the block, or their worker's copy */
 };
 
 #endif

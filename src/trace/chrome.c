@@ -35,7 +35,7 @@ static void open_event(struct chrome *c, const char *phase, uint32_t worker) {
 /* ---- names of tracks ---- */
 
 static void add_stages(struct chrome *c, uint32_t worker) {
-    const struct weir__prepared *prepared = c->pipe->prepared[0];
+    const struct weir__row_plan *prepared = c->pipe->prepared[0];
     const char *before = " · stages ";
     for (uint32_t s = 0; s < prepared->table->stage_count; s++) {
         if (prepared->stage_worker[s] != worker) continue;
@@ -158,7 +158,7 @@ static uint32_t find_action(const struct weir_table *table, uint32_t worker,
 static const struct weir_action *awaited(const struct weir_pipe *pipe,
                                          const struct weir_trace_event *event, uint32_t near) {
     for (uint32_t i = 0; i < pipe->prepared_count; i++) {
-        const struct weir__prepared *prepared = pipe->prepared[i];
+        const struct weir__row_plan *prepared = pipe->prepared[i];
         uint32_t a = find_action(prepared->table, event->worker, &event->action, near);
         if (a == UINT32_MAX) continue;
         uint32_t last = weir__trace_last_wait(prepared, a, (uint32_t)event->waited_for);
@@ -220,7 +220,7 @@ static void add_crossing(struct chrome *c, const struct weir_trace_event *event,
 /* The event of the table's action in the copy's step, NULL if it is not kept. */
 static const struct weir_trace_event *event_of(const struct chrome *c,
                                                const struct weir__copy_event *of, uint32_t action) {
-    const struct weir_table *table = of->prepared->table;
+    const struct weir_table *table = of->plan->table;
     uint32_t w = weir__table_worker_of(table, action);
     const struct weir__worker *worker = &c->pipe->workers[w];
     uint32_t at = weir__trace_step_begin(worker, of->step) + action - table->lines[w];
@@ -231,7 +231,7 @@ static const struct weir_trace_event *event_of(const struct chrome *c,
 
 static void add_copy_arrows(struct chrome *c, const struct weir__copy_event *event,
                             struct slice slice) {
-    const struct weir__prepared *p = event->prepared;
+    const struct weir__row_plan *p = event->plan;
     const struct weir_trace_event *to = event_of(c, event, p->copies[event->copy].action);
     for (uint32_t i = event->copy; i != WEIR__NO_COPY; i = p->copies[i].next) {
         if (p->copies[i].from_block == WEIR__NO_BLOCK) continue;
@@ -243,7 +243,7 @@ static void add_copy_arrows(struct chrome *c, const struct weir__copy_event *eve
 }
 
 static void add_copy(struct chrome *c, const struct weir__copy_event *event) {
-    const struct weir__prepared *p = event->prepared;
+    const struct weir__row_plan *p = event->plan;
     const struct weir__prepared_copy *copy = &p->copies[event->copy];
     assert(copy->unit == event->copy);
     const struct weir__lane *lane = &p->lanes[copy->lane];

@@ -54,7 +54,7 @@ static int take_orders(const struct weir__deps *orders, struct weir__pool *pool,
     return WEIR_OK;
 }
 
-int weir__predict_options(const struct weir__setup *setup, const struct weir__prepared *prepared,
+int weir__predict_options(const struct weir__setup *setup, const struct weir__row_plan *prepared,
                           struct weir__pool *pool, struct weir_simulate_options *options) {
     assert(prepared->table != NULL && prepared->orders.begin != NULL);
     const struct weir_pipe_options *own = &setup->options;

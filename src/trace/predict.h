@@ -11,7 +11,7 @@
  * memory orders. Times are left as they are; pools and all else is borrowed: arrays live as long as
  * `pool`, setup and prepared. With the same times the simulator then gives the makespan of
  * weir__table_replay over prepared->orders. WEIR_ERR_OUT_OF_MEMORY, WEIR_ERR_OVERFLOW. */
-int weir__predict_options(const struct weir__setup *setup, const struct weir__prepared *prepared,
+int weir__predict_options(const struct weir__setup *setup, const struct weir__row_plan *prepared,
                           struct weir__pool *pool, struct weir_simulate_options *options);
 
 #endif

@@ -41,7 +41,7 @@ static void split_worker(const struct weir__times *t, uint32_t w, double model_m
 
 /* When what `from` made for the action was there: as it was made, or copied. */
 static double arrival_of(const struct weir__times *t, uint32_t action, uint32_t from) {
-    const struct weir__prepared *p = t->prepared;
+    const struct weir__row_plan *p = t->plan;
     assert(action < t->table->action_count && from < t->table->action_count);
     const struct weir__call *call = &p->calls[action];
     double arrival = t->end[from] + weir__times_delay(t);
@@ -67,7 +67,7 @@ static double hidden_part(const struct weir__times *t) {
                t->table->actions[b].micro_batch != action->micro_batch)
             b++;
         assert(b < t->table->action_count);
-        const struct weir__deps *deps = &t->prepared->deps;
+        const struct weir__deps *deps = &t->plan->deps;
         double arrival = -1.0;
         for (uint32_t e = deps->begin[b]; e < deps->begin[b + 1]; e++)
             if (deps->edges[e].cause == WEIR__CAUSE_GRADIENT)
@@ -101,13 +101,13 @@ int weir__times_report(struct weir__times *t, struct weir_worker_time *workers,
 
 int weir_pipe_report(struct weir_pipe *pipe, struct weir_step_report *report) {
     if (pipe == NULL || report == NULL) return WEIR_ERR_ARGUMENT;
-    if (pipe->last == NULL || !events_are_kept(pipe)) return WEIR_ERR_NOT_FOUND;
+    if (pipe->history.last == NULL || !events_are_kept(pipe)) return WEIR_ERR_NOT_FOUND;
     struct weir__times t;
     int status = weir__stamps_read(pipe);
     if (status != WEIR_OK) return status;
-    status = weir__times_init(&t, pipe, pipe->last, NULL);
+    status = weir__times_init(&t, pipe, pipe->history.last, NULL);
     if (status != WEIR_OK) goto out;
-    status = weir__times_report(&t, pipe->times, report);
+    status = weir__times_report(&t, pipe->history.times, report);
 out:
     weir__times_clean_up(&t);
     return status;

@@ -10,8 +10,8 @@
 
 const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_state *s,
                                                     uint32_t action) {
-    assert(action < s->of.prepared->table->action_count);
-    const struct weir_table *table = s->of.prepared->table;
+    assert(action < s->of.plan->table->action_count);
+    const struct weir_table *table = s->of.plan->table;
     uint32_t w = weir__table_worker_of(table, action), index = action - table->lines[w];
     if (index >= s->line_begin[w + 1] - s->line_begin[w]) return NULL;
     return weir__trace_event_at(&s->pipe->workers[w], s->event_begin[w] + index);
@@ -19,7 +19,7 @@ const struct weir_trace_event *weir__snapshot_event(const struct weir__snapshot_
 
 /* The index in the snapshot of the table's action, which ran. */
 static uint32_t shown_index(const struct weir__snapshot_state *s, uint32_t action) {
-    const struct weir_table *table = s->of.prepared->table;
+    const struct weir_table *table = s->of.plan->table;
     uint32_t w = weir__table_worker_of(table, action);
     assert(action - table->lines[w] < s->line_begin[w + 1] - s->line_begin[w]);
     return s->line_begin[w] + action - table->lines[w];
@@ -58,7 +58,7 @@ static enum weir_cause cause_of(const struct weir__snapshot_state *s, uint32_t a
                                              [WEIR__CAUSE_SKIP] = WEIR_CAUSE_SKIP,
                                              [WEIR__CAUSE_LOCAL] = WEIR_CAUSE_NOTHING,
                                              [WEIR__CAUSE_MEMORY] = WEIR_CAUSE_MEMORY};
-    const struct weir__prepared *prepared = s->of.prepared;
+    const struct weir__row_plan *prepared = s->of.plan;
     if (!weir__kinds[prepared->table->actions[action].kind].in_step)
         return WEIR_CAUSE_ALL_GRADIENTS;
     for (uint32_t e = prepared->deps.begin[action]; e < prepared->deps.begin[action + 1]; e++)
@@ -71,7 +71,7 @@ static const struct weir__copy_event *last_copy(const struct weir__snapshot_stat
                                                 uint32_t action,
                                                 const struct weir_trace_event *event) {
     assert(event->waited_for < (int32_t)s->pipe->worker_count);
-    const struct weir__prepared *p = s->of.prepared;
+    const struct weir__row_plan *p = s->of.plan;
     const struct weir__copy_event *last = NULL;
     for (uint32_t i = p->calls[action].wait_begin; i < p->calls[action].wait_end; i++) {
         const struct weir__needed_wait *wait = &p->waits[i];
@@ -88,7 +88,7 @@ static const struct weir__copy_event *last_copy(const struct weir__snapshot_stat
 /* The action that made what the copy brings, UINT32_MAX for one that takes from the worker. */
 static uint32_t made_for(const struct weir__snapshot_state *s, const struct weir__copy_event *copy,
                          uint32_t worker) {
-    const struct weir__prepared *p = s->of.prepared;
+    const struct weir__row_plan *p = s->of.plan;
     const struct weir__prepared_copy *of = &p->copies[copy->copy];
     if (p->lanes[of->lane].worker != worker || of->from_block == WEIR__NO_BLOCK) return UINT32_MAX;
     return weir__prepared_made(p, of);
@@ -101,7 +101,7 @@ static uint32_t fill_wait(const struct weir__snapshot_state *s, uint32_t action,
     into->awaited = WEIR_NO_ACTION;
     into->cause = WEIR_CAUSE_NOTHING;
     if (event->waited_for < 0) return UINT32_MAX;
-    uint32_t from = weir__trace_last_wait(s->of.prepared, action, (uint32_t)event->waited_for);
+    uint32_t from = weir__trace_last_wait(s->of.plan, action, (uint32_t)event->waited_for);
     const struct weir__copy_event *copy = last_copy(s, action, event);
     if (copy != NULL && (from == UINT32_MAX || weir__snapshot_event(s, from)->end <= copy->end)) {
         from = made_for(s, copy, event->worker);
@@ -137,7 +137,7 @@ static void split_wait(const struct weir__snapshot_state *s, const struct weir__
 }
 
 static int fill_actions(struct weir__snapshot_state *s, const struct weir__times *t) {
-    const struct weir_table *table = s->of.prepared->table;
+    const struct weir_table *table = s->of.plan->table;
     uint32_t count = s->line_begin[s->pipe->worker_count];
     struct weir_snapshot_action *actions = weir__pool_take(&s->pool, count, sizeof *actions);
     if (actions == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -165,7 +165,7 @@ static int fill_actions(struct weir__snapshot_state *s, const struct weir__times
 static int analyse(struct weir__snapshot_state *s, const uint64_t *first_event,
                    struct weir__times *t) {
     uint32_t workers = s->pipe->worker_count;
-    int status = weir__times_init(t, s->pipe, s->of.prepared, first_event);
+    int status = weir__times_init(t, s->pipe, s->of.plan, first_event);
     if (status != WEIR_OK) return status;
     struct weir_worker_time *times = weir__pool_take(&s->pool, workers, sizeof *times);
     if (times == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -198,7 +198,7 @@ static void fill_stage(const struct weir__snapshot_state *s, uint32_t number, do
         for (uint32_t i = 0; i < s->shown.action_count; i++) {
             const struct weir_snapshot_action *action = &s->shown.actions[i];
             if (action->action.stage != number || action->action.kind != k) continue;
-            assert(count < s->of.prepared->micro_batch_count);
+            assert(count < s->of.plan->micro_batch_count);
             times[count] = (double)(action->end - action->start);
             if (weir__kinds[k].in_step) stage->busy += times[count];
             count++;
@@ -209,9 +209,9 @@ static void fill_stage(const struct weir__snapshot_state *s, uint32_t number, do
 }
 
 static int fill_stages(struct weir__snapshot_state *s) {
-    uint32_t count = s->of.prepared->table->stage_count;
+    uint32_t count = s->of.plan->table->stage_count;
     struct weir_snapshot_stage *stages = weir__pool_take(&s->pool, count, sizeof *stages);
-    double *times = weir__pool_take(&s->pool, s->of.prepared->micro_batch_count, sizeof *times);
+    double *times = weir__pool_take(&s->pool, s->of.plan->micro_batch_count, sizeof *times);
     if (stages == NULL || times == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < count; i++) {
         const struct weir_stage *stage = &s->pipe->setup.stages[i].stage;
@@ -219,7 +219,7 @@ static int fill_stages(struct weir__snapshot_state *s) {
             stages[i].name = weir__pool_text(&s->pool, stage->name);
             if (stages[i].name == NULL) return WEIR_ERR_OUT_OF_MEMORY;
         }
-        stages[i].worker = s->of.prepared->stage_worker[i];
+        stages[i].worker = s->of.plan->stage_worker[i];
         stages[i].parameter_bytes = stage->parameter_bytes;
         fill_stage(s, i, times, &stages[i]);
     }
@@ -250,8 +250,8 @@ static int fill_options(struct weir__snapshot_state *s) {
     const struct weir_pipe_options *options = &s->pipe->setup.options;
     struct weir_snapshot *shown = &s->shown;
     shown->step = s->of.step;
-    shown->rows = s->of.prepared->rows;
-    shown->micro_batch_count = s->of.prepared->micro_batch_count;
+    shown->rows = s->of.plan->rows;
+    shown->micro_batch_count = s->of.plan->micro_batch_count;
     shown->schedule =
         weir__pool_text(&s->pool, options->table_csv != NULL ? "a table" : options->schedule);
     shown->checkpoint = options->checkpoint;
@@ -287,7 +287,7 @@ int weir_snapshot_new(const struct weir_pipe *pipe, uint64_t step,
     weir__pool_init(&s->pool, allocator);
     status = fill(s, step);
     s->pipe = NULL; /* from here on it may be gone */
-    s->of.prepared = NULL;
+    s->of.plan = NULL;
     if (status == WEIR_OK)
         *snapshot = &s->shown;
     else

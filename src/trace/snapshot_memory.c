@@ -7,7 +7,7 @@
 /* False where the step did not touch the block, or for no time. */
 static bool lifetime(const struct weir__snapshot_state *s, const struct weir__block *block,
                      uint64_t *start, uint64_t *end) {
-    const struct weir__memory *memory = &s->of.prepared->memory;
+    const struct weir__memory *memory = &s->of.plan->memory;
     bool any = false;
     for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = memory->uses[u].next) {
         const struct weir_trace_event *event = weir__snapshot_event(s, memory->uses[u].action);
@@ -21,7 +21,7 @@ static bool lifetime(const struct weir__snapshot_state *s, const struct weir__bl
 
 static uint32_t fill_moments(const struct weir__snapshot_state *s, uint32_t worker,
                              struct weir__moment *moments, uint64_t *lasting) {
-    const struct weir__memory *memory = &s->of.prepared->memory;
+    const struct weir__memory *memory = &s->of.plan->memory;
     uint32_t count = 0;
     *lasting = 0;
     for (uint32_t b = 0; b < memory->block_count; b++) {
@@ -70,7 +70,7 @@ static void fill_points(const struct weir__moment *moments, uint32_t count,
 int weir__snapshot_fill_memory(struct weir__snapshot_state *s, uint32_t worker,
                                struct weir_snapshot_worker *into) {
     const struct weir_allocator *allocator = s->pool.allocator;
-    size_t most = 2 * (size_t)s->of.prepared->memory.block_count;
+    size_t most = 2 * (size_t)s->of.plan->memory.block_count;
     struct weir__moment *moments = weir__acquire(allocator, most, sizeof *moments);
     if (moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     uint32_t count = fill_moments(s, worker, moments, &into->lasting);

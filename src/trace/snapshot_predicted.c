@@ -9,9 +9,9 @@
 /* The durations of a stage's actions of a kind in the other steps, s; returns how many. */
 static uint32_t durations_of(const struct weir__snapshot_state *s, uint32_t stage, uint8_t kind,
                              double *durations) {
-    assert(stage < s->of.prepared->table->stage_count && kind < WEIR_KIND_COUNT);
-    const struct weir_table *table = s->of.prepared->table;
-    uint32_t w = s->of.prepared->stage_worker[stage], count = 0;
+    assert(stage < s->of.plan->table->stage_count && kind < WEIR_KIND_COUNT);
+    const struct weir_table *table = s->of.plan->table;
+    uint32_t w = s->of.plan->stage_worker[stage], count = 0;
     const struct weir__worker *worker = &s->pipe->workers[w];
     for (uint32_t i = 0; i < s->other_count; i++) {
         uint32_t begin = weir__trace_step_begin(worker, s->others[i]);
@@ -28,7 +28,7 @@ static uint32_t durations_of(const struct weir__snapshot_state *s, uint32_t stag
 
 /* [stage][kind], of what is in the step. */
 static int fill_medians(struct weir__snapshot_state *s, double *seconds) {
-    uint32_t stages = s->of.prepared->table->stage_count, most = 0;
+    uint32_t stages = s->of.plan->table->stage_count, most = 0;
     for (uint32_t w = 0; w < s->pipe->worker_count; w++) {
         uint32_t count = weir__trace_count(&s->pipe->workers[w]);
         most = count > most ? count : most;
@@ -73,7 +73,7 @@ static int simulate(struct weir__snapshot_state *s, const double *seconds) {
     struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
     struct weir_simulator *simulator;
     struct weir_prediction prediction;
-    int status = weir__predict_options(&s->pipe->setup, s->of.prepared, &s->pool, &options);
+    int status = weir__predict_options(&s->pipe->setup, s->of.plan, &s->pool, &options);
     if (status != WEIR_OK) return status;
     options.stage_seconds = seconds;
     status = weir_simulator_new(s->pool.allocator, &simulator);
@@ -87,7 +87,7 @@ out:
 }
 
 int weir__snapshot_predict(struct weir__snapshot_state *s) {
-    uint32_t stages = s->of.prepared->table->stage_count;
+    uint32_t stages = s->of.plan->table->stage_count;
     if (s->other_count == 0) return WEIR_OK;
     double *seconds = weir__pool_take(&s->pool, (size_t)stages * WEIR_KIND_COUNT, sizeof *seconds);
     if (seconds == NULL) return WEIR_ERR_OUT_OF_MEMORY;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 /* Whether the worker's events of the step are its line; *whole: to the line's end. */
-static bool line_ran(const struct weir__prepared *prepared, const struct weir__worker *worker,
+static bool line_ran(const struct weir__row_plan *prepared, const struct weir__worker *worker,
                      uint64_t step, bool *whole) {
     const struct weir_table *table = prepared->table;
     uint32_t w = worker->index, begin = weir__trace_step_begin(worker, step);
@@ -42,7 +42,7 @@ static double makespan_of(const struct weir_pipe *pipe, uint64_t step) {
 
 static bool read_step(const struct weir_pipe *pipe, uint64_t step, struct weir__kept_step *kept) {
     for (uint32_t i = 0; i < pipe->prepared_count; i++) {
-        const struct weir__prepared *prepared = pipe->prepared[i];
+        const struct weir__row_plan *prepared = pipe->prepared[i];
         bool ran = !prepared->infer, whole = true;
         for (uint32_t w = 0; ran && w < pipe->worker_count; w++)
             ran = line_ran(prepared, &pipe->workers[w], step, &whole);
@@ -70,11 +70,11 @@ static uint32_t drop_odd_ones(struct weir__kept_step *kept, uint32_t count) {
     int64_t rows = 0;
     bool whole = false;
     for (uint32_t i = 0; i < count; i++)
-        if (kept[i].prepared->rows > rows) rows = kept[i].prepared->rows;
-    for (uint32_t i = 0; i < count; i++) whole |= kept[i].prepared->rows == rows && kept[i].whole;
+        if (kept[i].plan->rows > rows) rows = kept[i].plan->rows;
+    for (uint32_t i = 0; i < count; i++) whole |= kept[i].plan->rows == rows && kept[i].whole;
     uint32_t left = 0;
     for (uint32_t i = 0; i < count; i++)
-        if (kept[i].prepared->rows == rows && kept[i].whole == whole) kept[left++] = kept[i];
+        if (kept[i].plan->rows == rows && kept[i].whole == whole) kept[left++] = kept[i];
     assert(0 < left && left <= count);
     return left;
 }
@@ -101,7 +101,7 @@ static int list_others(struct weir__snapshot_state *s, struct weir__kept_step *k
     s->others = weir__pool_take(&s->pool, count, sizeof *s->others);
     if (s->others == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t i = 0; i < count; i++)
-        if (kept[i].prepared == s->of.prepared && kept[i].step != s->of.step)
+        if (kept[i].plan == s->of.plan && kept[i].step != s->of.step)
             s->others[s->other_count++] = kept[i].step;
     return WEIR_OK;
 }

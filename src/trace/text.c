@@ -307,7 +307,7 @@ static bool find_last_step(struct last_step *last) {
 }
 
 static bool has_several_stages(const struct weir_pipe *pipe, uint32_t worker) {
-    const struct weir__prepared *prepared = pipe->prepared[0];
+    const struct weir__row_plan *prepared = pipe->prepared[0];
     uint32_t count = 0;
     for (uint32_t s = 0; s < prepared->table->stage_count; s++)
         count += prepared->stage_worker[s] == worker;

@@ -53,9 +53,9 @@ static void read_events(struct weir__times *t) {
 }
 
 int weir__times_init(struct weir__times *t, const struct weir_pipe *pipe,
-                     const struct weir__prepared *prepared, const uint64_t *first_event) {
+                     const struct weir__row_plan *prepared, const uint64_t *first_event) {
     assert(prepared != NULL && prepared->table->worker_count == pipe->worker_count);
-    *t = (struct weir__times){.pipe = pipe, .prepared = prepared, .table = prepared->table};
+    *t = (struct weir__times){.pipe = pipe, .plan = prepared, .table = prepared->table};
     weir__pool_init(&t->pool, pipe->setup.options.allocator);
     if (!take(t)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < t->table->worker_count; w++)
@@ -77,8 +77,8 @@ double weir__times_delay(const struct weir__times *t) {
 }
 
 double weir__times_delay_of(const struct weir__times *t, uint32_t edge, uint32_t worker) {
-    assert(edge < t->prepared->orders.edge_count);
-    const struct weir__edge *order = &t->prepared->orders.edges[edge];
+    assert(edge < t->plan->orders.edge_count);
+    const struct weir__edge *order = &t->plan->orders.edges[edge];
     bool stays = order->cause == WEIR__CAUSE_MEMORY ||
                  weir__table_worker_of(t->table, order->from) == worker;
     return stays ? 0.0 : weir__times_delay(t);
@@ -87,7 +87,7 @@ double weir__times_delay_of(const struct weir__times *t, uint32_t edge, uint32_t
 struct weir__before weir__times_before(const struct weir__times *t, uint32_t action,
                                        uint32_t worker, double now) {
     assert(action < t->table->action_count && worker < t->table->worker_count);
-    const struct weir__deps *orders = &t->prepared->orders;
+    const struct weir__deps *orders = &t->plan->orders;
     double start = t->start[action], produced = t->first, ready = t->first;
     for (uint32_t e = orders->begin[action]; e < orders->begin[action + 1]; e++) {
         uint32_t from = orders->edges[e].from;
@@ -98,7 +98,7 @@ struct weir__before weir__times_before(const struct weir__times *t, uint32_t act
     produced = fmin(fmax(produced, now), start);
     ready = fmin(fmax(ready, produced), start);
     assert(produced <= ready && ready <= start);
-    const struct weir__call *call = &t->prepared->calls[action];
+    const struct weir__call *call = &t->plan->calls[action];
     struct weir__before before = {.waiting = produced - now, .delay = ready - produced};
     if (call->copy_end > call->copy_begin) {
         before.copying = start - ready; /* it was copied until then */
@@ -161,9 +161,9 @@ static int replay(struct weir__times *t, const struct weir__deps *orders, const 
 }
 
 int weir__times_replay(struct weir__times *t, const double *copy, double *makespan) {
-    return replay(t, &t->prepared->orders, copy, makespan);
+    return replay(t, &t->plan->orders, copy, makespan);
 }
 
 int weir__times_replay_table(struct weir__times *t, double *makespan) {
-    return replay(t, &t->prepared->deps, NULL, makespan);
+    return replay(t, &t->plan->deps, NULL, makespan);
 }

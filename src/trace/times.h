@@ -15,7 +15,7 @@
 /** Times are ns since `origin`, exact: whole numbers far below 2^53. */
 struct weir__times {
     const struct weir_pipe *pipe;
-    const struct weir__prepared *prepared;
+    const struct weir__row_plan *plan;
     const struct weir_table *table;
     struct weir__pool pool;
     uint64_t origin;       /**< CLOCK_MONOTONIC */
@@ -40,7 +40,7 @@ struct weir__before {
  * last completed training step. Its actions in the step must all have run and be kept. Clean up
  * also after a failure: WEIR_ERR_OUT_OF_MEMORY. */
 int weir__times_init(struct weir__times *t, const struct weir_pipe *pipe,
-                     const struct weir__prepared *prepared, const uint64_t *first_event);
+                     const struct weir__row_plan *prepared, const uint64_t *first_event);
 void weir__times_clean_up(struct weir__times *t);
 
 /** Whether the action counts for the step. */
@@ -58,7 +58,7 @@ void weir__times_model_means(struct weir__times *t);
 /** model[a]: the median over the stage's actions of the kind. WEIR_ERR_OUT_OF_MEMORY. */
 int weir__times_model_medians(struct weir__times *t);
 /** Replays `model` in the orders that the step kept: the table's dependencies and what sharing
- * memory adds (weir__prepared.orders), with copy[edge of those] (or NULL) in between. */
+ * memory adds (weir__row_plan.orders), with copy[edge of those] (or NULL) in between. */
 int weir__times_replay(struct weir__times *t, const double *copy, double *makespan);
 /** The same by the table's dependencies alone. */
 int weir__times_replay_table(struct weir__times *t, double *makespan);

@@ -49,7 +49,7 @@ const char *weir__trace_name(const struct weir_action *action, char text[32]) {
     return text;
 }
 
-uint32_t weir__trace_last_wait(const struct weir__prepared *prepared, uint32_t a, uint32_t from) {
+uint32_t weir__trace_last_wait(const struct weir__row_plan *prepared, uint32_t a, uint32_t from) {
     assert(a < prepared->table->action_count && from < prepared->table->worker_count);
     const struct weir__needed_wait *last = NULL;
     for (uint32_t i = prepared->calls[a].wait_begin; i < prepared->calls[a].wait_end; i++) {

@@ -27,7 +27,7 @@ static inline bool weir__trace_same(const struct weir_action *a, const struct we
 
 /** Of the actions that action `a` waits for on worker `from`, the last: its index in the table, or
  * UINT32_MAX. */
-uint32_t weir__trace_last_wait(const struct weir__prepared *prepared, uint32_t a, uint32_t from);
+uint32_t weir__trace_last_wait(const struct weir__row_plan *prepared, uint32_t a, uint32_t from);
 
 /* ---- text ---- */
 

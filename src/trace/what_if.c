@@ -16,7 +16,7 @@ struct parts {
 
 static int take_parts(struct parts *p) {
     struct weir__times *t = p->times;
-    uint32_t actions = t->table->action_count, edges = t->prepared->orders.edge_count;
+    uint32_t actions = t->table->action_count, edges = t->plan->orders.edge_count;
     p->busy = weir__pool_take(&t->pool, actions, sizeof(double));
     p->copying = weir__pool_take(&t->pool, actions, sizeof(double));
     p->host = weir__pool_take(&t->pool, actions, sizeof(double));
@@ -28,7 +28,7 @@ static int take_parts(struct parts *p) {
 static void fill_delays(struct parts *p, uint32_t a, uint32_t worker) {
     assert(a < p->times->table->action_count);
     const struct weir__times *t = p->times;
-    const struct weir__deps *orders = &t->prepared->orders;
+    const struct weir__deps *orders = &t->plan->orders;
     for (uint32_t e = orders->begin[a]; e < orders->begin[a + 1]; e++)
         p->delay[e] = weir__times_delay_of(t, e, worker);
 }

@@ -130,8 +130,8 @@ static uint32_t producer(const struct report_times *t, const struct weir_action 
 
 void report_times_draw(struct report_times *times, const struct report_pipe *p, uint32_t most) {
     memset(times, 0, sizeof *times);
-    times->prepared = p->pipe->prepared[0];
-    times->table = times->prepared->table;
+    times->plan = p->pipe->prepared[0];
+    times->table = times->plan->table;
     times->delay = p->options.copies ? (double)p->options.delay : 0.0;
     for (uint32_t a = 0; a < times->table->action_count; a++) {
         const struct weir_action *action = &times->table->actions[a];
@@ -147,10 +147,10 @@ void report_times_draw(struct report_times *times, const struct report_pipe *p, 
 
 /* When other workers have left the memory that the action writes to; *last: the last to do so. */
 static double memory_free(const struct report_times *t, uint32_t a, uint32_t *last) {
-    const struct weir__call *call = &t->prepared->calls[a];
+    const struct weir__call *call = &t->plan->calls[a];
     double free = 0.0;
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
-        const struct weir__needed_wait *wait = &t->prepared->waits[i];
+        const struct weir__needed_wait *wait = &t->plan->waits[i];
         if (wait->cause != WEIR__CAUSE_MEMORY || t->end[wait->action] < free) continue;
         free = t->end[wait->action];
         *last = wait->action;

@@ -39,7 +39,7 @@ int report_pipe_infer(struct report_pipe *p);
 /** What the simulation knows, by action of the table; in ns. */
 struct report_times {
     const struct weir_table *table;
-    const struct weir__prepared *prepared; /* for its waits for memory */
+    const struct weir__row_plan *plan; /* for its waits for memory */
     double duration[REPORT_ACTIONS_MOST];
     double copying[REPORT_ACTIONS_MOST]; /* before the action, by its worker */
     double host[REPORT_ACTIONS_MOST];    /* before it, for no reason */

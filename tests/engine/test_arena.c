@@ -26,7 +26,7 @@ static void look(struct seen *seen) {
     const struct weir_plan *plan = weir_pipe_plan(trial.pipe);
     memset(seen, 0, sizeof *seen);
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
-        seen->arenas[w] = trial.pipe->arenas[w];
+        seen->arenas[w] = trial.pipe->memory.arenas[w];
         seen->plans[w] = plan->devices[w];
     }
     for (uint32_t s = 0; s < model.stage_count; s++)
@@ -54,7 +54,7 @@ static void expect_unchanged(const struct seen *before) {
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
         EXPECT_EQ_PTR(after.arenas[w].working, before->arenas[w].working);
         EXPECT_EQ_UINT(after.arenas[w].working_bytes, before->arenas[w].working_bytes);
-        EXPECT(trial.pipe->grown[w].working == NULL);
+        EXPECT(trial.pipe->memory.grown[w].working == NULL);
     }
 }
 
@@ -62,7 +62,7 @@ static void expect_unchanged(const struct seen *before) {
 static size_t grown_to(const struct seen *before) {
     size_t most = 0;
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
-        size_t bytes = weir__arena_bytes(&trial.pipe->arenas[w]);
+        size_t bytes = weir__arena_bytes(&trial.pipe->memory.arenas[w]);
         EXPECT(bytes >= weir__arena_bytes(&before->arenas[w]));
         if (bytes > weir__arena_bytes(&before->arenas[w]) && bytes > most) most = bytes;
     }

@@ -323,13 +323,13 @@ static void count_calls(const struct weir_fake_cuda_control *gpu, uint64_t from,
 
 /* What the plan says: a unit is one call, or two where it passes through the host; and what goes
  * back to the caller. */
-static void count_planned(const struct weir__prepared *p, uint64_t *engine, uint64_t *kernels) {
+static void count_planned(const struct weir__row_plan *p, uint64_t *engine, uint64_t *kernels) {
     *engine = p->return_count;
     *kernels = 0;
     for (uint32_t i = 0; i < p->copy_count; i++) {
         const struct weir__prepared_copy *copy = &p->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
-        uint32_t legs = p->lanes[copy->lane].stream->hop.device != NULL ? 2 : 1;
+        uint32_t legs = p->bound.streams[copy->lane]->hop.device != NULL ? 2 : 1;
         *(copy->by_kernel ? kernels : engine) += legs;
     }
 }
@@ -337,7 +337,7 @@ static void count_planned(const struct weir__prepared *p, uint64_t *engine, uint
 /* What people are told of a step's copies. */
 static void expect_told(const struct weir_pipe *pipe) {
     const struct weir_plan *plan = weir_pipe_plan(pipe);
-    const struct weir__prepared *p = pipe->prepared[0];
+    const struct weir__row_plan *p = pipe->prepared[0];
     uint64_t tensors = 0, units = 0, told_tensors = 0, told_units = 0;
     for (uint32_t i = 0; i < p->copy_count; i++) {
         if (p->copies[i].lane == WEIR__NO_LANE) continue;
@@ -549,7 +549,7 @@ static void test_events_are_stamped_by_the_streams(void) {
         if (!engine_trial_open(&trial, &model, &options, NULL)) return;
         engine_trial_step(&trial);
         const struct weir_pipe *pipe = trial.pipe;
-        const struct weir__prepared *p = pipe->prepared[0];
+        const struct weir__row_plan *p = pipe->prepared[0];
         weir__stamps_read(pipe);
         for (uint32_t a = 0; a < p->table->action_count; a++) {
             uint32_t w = weir__table_worker_of(p->table, a);

@@ -187,7 +187,7 @@ static int fail_first_of_last(void *context, const struct weir_task *task) {
     struct timespec little = {.tv_nsec = 1000000}, before = {.tv_nsec = flag->nap_ns};
     if (atomic_load(&flag->raised)) {
         atomic_fetch_add(&flag->later, 1);
-        while (atomic_load(&trial.pipe->failed) == 0) nanosleep(&little, NULL);
+        while (atomic_load(&trial.pipe->outcome.failed) == 0) nanosleep(&little, NULL);
         return 0;
     }
     if (flag->nap_ns > 0) nanosleep(&before, NULL);

@@ -47,9 +47,9 @@ static void expect_pinned(const struct weir_fake_cuda_control *gpu, uint32_t wor
 static uint32_t expect_all_pinned(const struct weir_fake_cuda_control *gpu) {
     const struct weir_pipe *pipe = trial.pipe;
     uint32_t hops = 0;
-    expect_pinned(gpu, 0, pipe->numbers.data);
-    expect_pinned(gpu, 1, pipe->arenas[1].lasting);
-    expect_pinned(gpu, 1, pipe->arenas[1].working);
+    expect_pinned(gpu, 0, pipe->memory.numbers.data);
+    expect_pinned(gpu, 1, pipe->memory.arenas[1].lasting);
+    expect_pinned(gpu, 1, pipe->memory.arenas[1].working);
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         const struct weir__worker *worker = &pipe->workers[w];
         EXPECT_EQ_UINT(worker->staging.bytes % WEIR__HUGE_PAGE, 0);
@@ -66,7 +66,7 @@ static void test_workers_touch_and_pin_what_is_theirs(void) {
     const struct weir_fake_cuda_control *gpu = engine_gpu_open();
     if (gpu == NULL) return;
     CHECK(open_mixed(gpu));
-    EXPECT(trial.pipe->workers[0].staging.data != NULL && trial.pipe->numbers.data != NULL);
+    EXPECT(trial.pipe->workers[0].staging.data != NULL && trial.pipe->memory.numbers.data != NULL);
     EXPECT(expect_all_pinned(gpu) >= 3);
     engine_trial_step(&trial);
     EXPECT_STATUS(weir_pipe_prepare(trial.pipe, 5, NULL), WEIR_OK);
@@ -164,7 +164,8 @@ static void expect_planned(const struct weir_plan *plan) {
         const struct weir_plan_pinned *pinned = &plan->pinned[w];
         EXPECT_EQ_UINT(pinned->staging, pipe->workers[w].staging.bytes);
         EXPECT_EQ_UINT(pinned->hops, hop_bytes(&pipe->workers[w]));
-        EXPECT_EQ_UINT(pinned->numbers, pipe->numbers_worker == w ? pipe->numbers.bytes : 0);
+        EXPECT_EQ_UINT(pinned->numbers,
+                       pipe->memory.numbers_worker == w ? pipe->memory.numbers.bytes : 0);
         hops += pinned->hops;
     }
     EXPECT(hops > 0);
@@ -234,7 +235,7 @@ static void test_large_units_go_in_pieces(void) {
     uint32_t count = test_is_sanitized() ? 1 : WEIR__COUNT_OF(ways);
     for (uint32_t i = 0; gpu != NULL && i < count; i++) {
         CHECK(open_tied(gpu, i + 1, ways[i]));
-        const struct weir__prepared *p = trial.pipe->prepared[0];
+        const struct weir__row_plan *p = trial.pipe->prepared[0];
         uint64_t most = 0;
         for (uint32_t k = 0; k < p->copy_count; k++)
             if (p->copies[k].unit == k && weir__unit_pieces(p, k) > most)

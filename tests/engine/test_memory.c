@@ -17,7 +17,7 @@ enum { ACTIONS_MAX = 1024, WORDS = ACTIONS_MAX / 64 };
 static struct engine_model model;
 static struct engine_random run;
 static struct weir__setup setup;
-static struct weir__prepared prepared;
+static struct weir__row_plan prepared;
 
 static bool open_plan(const struct weir_pipe_options *options, bool infer) {
     struct weir_faults faults = {.allocator = test_allocator()};
@@ -629,7 +629,8 @@ static void test_a_portals_life_counts_reading_stages_and_recomputes(void) {
     options.rows = options.chunks = 1, options.stage_checkpoint = modes;
     options.table_csv = table, options.table_csv_bytes = sizeof table - 1;
     CHECK(open_plan(&options, false));
-    EXPECT_EQ_UINT(prepared.trackers[0].portal_count, 1 + 2); /* and a gradient of each reader */
+    EXPECT_EQ_UINT(prepared.bound.trackers[0].portal_count,
+                   1 + 2); /* and a gradient of each reader */
     EXPECT_EQ_UINT(life_of(0, 0), 3);
     close_plan();
 }

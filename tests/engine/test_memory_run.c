@@ -21,15 +21,15 @@ static struct engine_trial trial;
 /* ---- the arena, byte by byte ---- */
 
 static size_t arena_bytes(uint32_t worker) {
-    return weir__arena_bytes(&trial.pipe->arenas[worker]);
+    return weir__arena_bytes(&trial.pipe->memory.arenas[worker]);
 }
 
 static unsigned char *arena_byte(uint32_t worker, size_t offset) {
-    return weir__arena_at(&trial.pipe->arenas[worker], offset);
+    return weir__arena_at(&trial.pipe->memory.arenas[worker], offset);
 }
 
 /* 1: of a lasting block, 2: of one that this table uses. */
-static unsigned char *map_arena(const struct weir__prepared *prepared, uint32_t worker,
+static unsigned char *map_arena(const struct weir__row_plan *prepared, uint32_t worker,
                                 size_t bytes) {
     unsigned char *map = calloc(bytes + 1, 1);
     for (uint32_t i = 0; i < prepared->memory.block_count; i++) {
@@ -41,7 +41,7 @@ static unsigned char *map_arena(const struct weir__prepared *prepared, uint32_t 
 }
 
 static void poison(int value, uint32_t index) {
-    const struct weir__prepared *prepared = trial.pipe->prepared[index];
+    const struct weir__row_plan *prepared = trial.pipe->prepared[index];
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
         unsigned char *map = map_arena(prepared, w, arena_bytes(w));
         for (size_t i = 0; i < arena_bytes(w); i++)
@@ -55,7 +55,7 @@ static bool end_used[BLOCKS_MAX]; /* [block]: its last 64 bytes were written to 
 
 /* Of prepared row count `index`: changed bytes lie in its blocks. */
 static void look_at(int value, uint32_t index) {
-    const struct weir__prepared *prepared = trial.pipe->prepared[index];
+    const struct weir__row_plan *prepared = trial.pipe->prepared[index];
     for (uint32_t w = 0; w < trial.pipe->worker_count; w++) {
         unsigned char *map = map_arena(prepared, w, arena_bytes(w));
         for (size_t i = 0; i < arena_bytes(w) && !test_has_failed(); i++)
@@ -202,8 +202,8 @@ static void test_lasting_memory_is_zero_and_where_the_attachment_says(void) {
         EXPECT_EQ_UINT(at.stage, s);
         EXPECT_EQ_UINT(at.worker, s % 2);
         EXPECT(at.threads >= 1);
-        uintptr_t lasting = (uintptr_t)trial.pipe->arenas[at.worker].lasting;
-        size_t bytes = trial.pipe->arenas[at.worker].lasting_bytes;
+        uintptr_t lasting = (uintptr_t)trial.pipe->memory.arenas[at.worker].lasting;
+        size_t bytes = trial.pipe->memory.arenas[at.worker].lasting_bytes;
         EXPECT((uintptr_t)at.parameters - lasting < bytes);
         EXPECT((uintptr_t)at.gradients - lasting < bytes);
         EXPECT((uintptr_t)at.optimizer - lasting < bytes);

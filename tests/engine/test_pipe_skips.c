@@ -101,7 +101,7 @@ static void test_nothing_may_be_stashed_and_pops_as_nothing(void) {
         options.checkpoint = (enum weir_checkpoint)mode;
         CHECK(engine_trial_open(&trial, &model, &options, NULL));
         engine_trial_step(&trial); /* the callbacks check for NULL */
-        EXPECT_EQ_UINT(trial.pipe->prepared[0]->trackers[0].portal_count, 0);
+        EXPECT_EQ_UINT(trial.pipe->prepared[0]->bound.trackers[0].portal_count, 0);
         for (uint32_t w = 0; w < 3; w++)
             EXPECT_EQ_UINT(weir_pipe_plan(trial.pipe)->devices[w].portals, 0);
         engine_trial_close(&trial);
@@ -287,7 +287,8 @@ static void check_schedule(const char *schedule, enum weir_checkpoint mode, enum
     options.rows = 7, options.chunks = 4; /* the last micro-batch is shorter */
     options.schedule = schedule, options.checkpoint = mode, options.link = link;
     CHECK(engine_trial_open(&trial, &model, &options, NULL));
-    EXPECT(trial.pipe->worker_count >= 2 && trial.pipe->prepared[0]->trackers[0].portal_count > 0);
+    EXPECT(trial.pipe->worker_count >= 2 &&
+           trial.pipe->prepared[0]->bound.trackers[0].portal_count > 0);
     EXPECT((trial.pipe->prepared[0]->copy_count > 0) == (link == WEIR_LINK_COPY));
     bool same = engine_trial_step(&trial) && engine_trial_step(&trial);
     if (!same)
@@ -312,7 +313,7 @@ static void test_a_plain_model_makes_no_portal(void) {
     struct weir_pipe_options options = engine_options(&model);
     CHECK(engine_trial_open(&trial, &model, &options, NULL));
     engine_trial_step(&trial);
-    EXPECT_EQ_UINT(trial.pipe->prepared[0]->trackers[0].portal_count, 0);
+    EXPECT_EQ_UINT(trial.pipe->prepared[0]->bound.trackers[0].portal_count, 0);
     EXPECT_EQ_UINT(trial.pipe->prepared[0]->move_count, 0);
     EXPECT_EQ_UINT(weir_pipe_plan(trial.pipe)->devices[0].portals, 0);
     engine_trial_close(&trial);
@@ -333,7 +334,7 @@ static int see_places(void *context, const struct weir_task *task) {
 }
 
 static bool lies_in(const struct weir_pipe *pipe, uint32_t worker, const void *memory) {
-    const struct weir__arena *arena = &pipe->arenas[worker];
+    const struct weir__arena *arena = &pipe->memory.arenas[worker];
     return (uintptr_t)memory - (uintptr_t)arena->working < arena->working_bytes;
 }
 

@@ -190,6 +190,13 @@ static void test_a_step_that_is_no_step_is_refused(void) {
     step.inputs = NULL;
     EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), WEIR_ERR_ARGUMENT);
     EXPECT_CONTAINS(trial.result.error.message, "input 0 (x) is NULL");
+    static const double weights[3] = {-1.0, NAN, INFINITY};
+    for (size_t i = 0; i < 3; i++) {
+        step = engine_step(&trial.batch);
+        step.loss_weight = weights[i];
+        EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), WEIR_ERR_ARGUMENT);
+        EXPECT_CONTAINS(trial.result.error.message, "loss_weight is ");
+    }
     step = engine_step(&trial.batch);
     step.outputs = NULL, step.input_grads = NULL;
     EXPECT_STATUS(weir_pipe_step(trial.pipe, &step, &trial.result), WEIR_OK);

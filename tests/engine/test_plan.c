@@ -29,7 +29,7 @@ static void expect_sums(const struct weir_plan *plan) {
 static void expect_acquired(const struct weir_pipe *pipe, const struct weir_plan *plan) {
     EXPECT_EQ_UINT(pipe->worker_count, plan->device_count);
     for (uint32_t w = 0; w < plan->device_count && !test_has_failed(); w++) {
-        const struct weir__arena *arena = &pipe->arenas[w];
+        const struct weir__arena *arena = &pipe->memory.arenas[w];
         EXPECT_EQ_UINT(plan->devices[w].total, arena->lasting_bytes + arena->working_bytes);
         EXPECT((arena->working != NULL) == (arena->working_bytes > 0));
         EXPECT_EQ_UINT(arena->lasting_bytes, pipe->prepared[0]->lasting_bytes[w]);
@@ -104,7 +104,7 @@ static void test_an_estimate_is_never_above_the_plan(void) {
 /* ---- hand-overs ---- */
 
 /* Waiting for memory must cost nothing in the times that the plan was made for. */
-static void expect_same_replay(const struct weir__prepared *prepared) {
+static void expect_same_replay(const struct weir__row_plan *prepared) {
     uint32_t count = prepared->table->action_count;
     double *times = calloc(3 * (size_t)count + 1, sizeof *times), makespan = 0.0;
     if (!EXPECT(times != NULL)) return;
@@ -119,7 +119,7 @@ static void expect_same_replay(const struct weir__prepared *prepared) {
 static void test_sharing_memory_does_not_lengthen_the_replay(void) {
     for (uint32_t number = 0; number < 200 && !test_has_failed(); number++) {
         struct weir__setup setup;
-        struct weir__prepared prepared;
+        struct weir__row_plan prepared;
         engine_random_choose(&run, &model);
         bool frozen = false; /* their replay is held back, which the orders do not say */
         for (uint32_t s = 0; s < model.stage_count; s++) frozen |= model.stages[s].frozen;

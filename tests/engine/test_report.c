@@ -93,8 +93,8 @@ static void test_no_text_changes_the_page(void) {
         CHECK(report_pipe_new(&p, &options));
         CHECK_OK(report_pipe_step(&p, REPORT_ROWS, true));
         if (i == 0) report_times_draw(&times, &p, 1000); /* the same times for all */
-        times.prepared = p.pipe->prepared[0];
-        times.table = times.prepared->table;
+        times.plan = p.pipe->prepared[0];
+        times.table = times.plan->table;
         report_times_simulate(&times);
         report_times_stamp(&times, &p, 1000);
         CHECK_OK(weir_snapshot_new(p.pipe, 0, test_allocator(), &snapshot));

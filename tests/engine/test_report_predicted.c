@@ -65,7 +65,7 @@ static double median_of_others(const struct trial *trial, uint32_t stage, uint8_
 
 /* order_begin and order_from: the waits of CAUSE_MEMORY. */
 static void fill_orders(const struct trial *trial, uint32_t *begin, uint32_t *from) {
-    const struct weir__deps *orders = &trial->times[0].prepared->orders;
+    const struct weir__deps *orders = &trial->times[0].plan->orders;
     uint32_t count = 0;
     for (uint32_t a = 0; a < orders->action_count; a++) {
         begin[a] = count;
@@ -101,7 +101,7 @@ static void check_against_simulator(const struct trial *trial, uint32_t *ordered
     struct weir_simulator *simulator;
     struct weir_prediction prediction;
     const struct report_options *how = &trial->p.options;
-    CHECK(trial->times[0].prepared->orders.edge_count <= WEIR__COUNT_OF(from));
+    CHECK(trial->times[0].plan->orders.edge_count <= WEIR__COUNT_OF(from));
     for (uint32_t s = 0; s < how->stages; s++)
         for (uint8_t k = 0; k < WEIR_KIND_N; k++)
             seconds[s * WEIR_KIND_COUNT + k] = median_of_others(trial, s, k);

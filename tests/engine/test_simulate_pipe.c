@@ -64,13 +64,13 @@ static struct weir_pipe *pipe_of(const char *schedule, uint32_t stages, uint32_t
     return weir_pipe_new(&options, NULL, &pipe) == WEIR_OK ? pipe : NULL;
 }
 
-static const struct weir__prepared *training_of(const struct weir_pipe *pipe) {
+static const struct weir__row_plan *training_of(const struct weir_pipe *pipe) {
     uint32_t i = 0;
     while (pipe->prepared[i]->infer) i++;
     return pipe->prepared[i];
 }
 
-static double replayed(const struct weir__prepared *prepared, const double *seconds, double delay) {
+static double replayed(const struct weir__row_plan *prepared, const double *seconds, double delay) {
     const struct weir_table *table = prepared->table;
     const struct weir__deps *orders = &prepared->orders;
     uint32_t actions = table->action_count;
@@ -92,7 +92,7 @@ static double replayed(const struct weir__prepared *prepared, const double *seco
 }
 
 static void compare(const struct weir_pipe *pipe, struct weir_simulator *simulator) {
-    const struct weir__prepared *prepared = training_of(pipe);
+    const struct weir__row_plan *prepared = training_of(pipe);
     struct weir_simulate_options options = WEIR_SIMULATE_OPTIONS_INIT;
     struct weir_prediction prediction;
     struct weir__pool pool;

@@ -117,9 +117,9 @@ static void test_a_pipe_in_use_is_refused(void) {
     CHECK_OK(report_pipe_step(&p, REPORT_ROWS, true));
     EXPECT_STATUS(weir_snapshot_new(NULL, 0, NULL, &s), WEIR_ERR_ARGUMENT);
     EXPECT_STATUS(weir_snapshot_new(p.pipe, 0, NULL, NULL), WEIR_ERR_ARGUMENT);
-    p.pipe->stuck = true;
+    p.pipe->outcome.stuck = true;
     EXPECT_STATUS(weir_snapshot_new(p.pipe, 0, NULL, &s), WEIR_ERR_BUSY);
-    p.pipe->stuck = false;
+    p.pipe->outcome.stuck = false;
     atomic_store(&p.pipe->in_use, true);
     EXPECT_STATUS(weir_snapshot_new(p.pipe, 0, NULL, &s), WEIR_ERR_BUSY);
     atomic_store(&p.pipe->in_use, false);

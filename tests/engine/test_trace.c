@@ -88,7 +88,7 @@ static int run_step(struct fixture *fixture) {
 static bool replace_times(struct weir_pipe *pipe) {
     static const double ms[WEIR_KIND_COUNT] = {
         [WEIR_KIND_F] = 2, [WEIR_KIND_B] = 4, [WEIR_KIND_N] = 1, [WEIR_KIND_U] = 1};
-    const struct weir__prepared *prepared = pipe->prepared[0];
+    const struct weir__row_plan *prepared = pipe->prepared[0];
     const struct weir_table *table = prepared->table;
     double duration[64], start[64], end[64], makespan;
     if (!EXPECT(table->action_count <= 64)) return false;

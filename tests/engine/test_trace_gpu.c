@@ -355,7 +355,7 @@ static void test_several_readers_stamp_a_step_once(void) {
         for (int i = 0; i < READERS; i++)
             CHECK_EQ_INT(pthread_create(&threads[i], NULL, read_at_once, NULL), 0);
         for (int i = 0; i < READERS; i++) pthread_join(threads[i], NULL);
-        const struct weir__prepared *p = pipe_->prepared[0];
+        const struct weir__row_plan *p = pipe_->prepared[0];
         for (int w = 0; w < 2; w++, each = 0) {
             for (uint32_t i = 0; i < p->copy_count; i++)
                 each += p->copies[i].unit == i && p->lanes[p->copies[i].lane].worker == (uint32_t)w;
@@ -370,7 +370,7 @@ static void test_several_readers_stamp_a_step_once(void) {
 /* ---- what is not waited for ---- */
 
 static uint32_t own_waits(void) {
-    const struct weir__prepared *p = pipe_->prepared[0];
+    const struct weir__row_plan *p = pipe_->prepared[0];
     uint32_t count = 0;
     for (uint32_t i = 0; i < p->copy_count; i++) {
         const struct weir__prepared_copy *copy = &p->copies[i];

@@ -175,7 +175,7 @@ static void test_a_step_of_short_actions_may_take_longer(void) {
 static int wait_for_all(void *context, const struct weir_task *task) {
     if (task->phase != WEIR_UPDATE) return dawdle(context, task);
     const struct weir_pipe *pipe = trial.pipe;
-    const uint32_t *rows = pipe->command.prepared->table->lines;
+    const uint32_t *rows = pipe->command.plan->table->lines;
     uint32_t given = atomic_load(&pipe->workers[0].progress.value) - pipe->workers[0].base;
     int status = given > 8 && given <= rows[1] ? WEIR_OK : WEIR_ERR_CALLBACK;
     for (uint32_t i = 0; status == WEIR_OK && i < given; i++) {

@@ -40,7 +40,7 @@ static void test_engines_begin_sooner_and_disturb_less(void) {
 /* ---- plans ---- */
 
 static bool prepare(const struct weir_pipe_options *options, struct weir__setup *setup,
-                    struct weir__prepared *prepared) {
+                    struct weir__row_plan *prepared) {
     if (!EXPECT_STATUS(weir__setup_init(setup, options, NULL), WEIR_OK)) return false;
     int status = weir__prepared_init(prepared, setup, options->rows, options->infer_only, NULL);
     if (EXPECT_STATUS(status, WEIR_OK)) return true;
@@ -48,7 +48,7 @@ static bool prepare(const struct weir_pipe_options *options, struct weir__setup 
     return false;
 }
 
-static void forget(struct weir__setup *setup, struct weir__prepared *prepared) {
+static void forget(struct weir__setup *setup, struct weir__row_plan *prepared) {
     weir__prepared_clean_up(prepared);
     weir__setup_clean_up(setup);
 }
@@ -67,7 +67,7 @@ static enum weir__link_kind kind_of(const struct weir__setup *setup,
 
 /* Whether an action of the device that copies has begun and not ended, or begins, until the one
  * that the copy is for does. */
-static bool is_busy(const struct weir__setup *setup, const struct weir__prepared *p,
+static bool is_busy(const struct weir__setup *setup, const struct weir__row_plan *p,
                     const struct weir__prepared_copy *copy) {
     const struct weir__lane *lane = &p->lanes[copy->lane];
     uint32_t worker =
@@ -87,7 +87,7 @@ struct seen {
 };
 
 /* Alone: what is predicted to cost less. */
-static void expect_cheapest(const struct weir__setup *setup, const struct weir__prepared *p,
+static void expect_cheapest(const struct weir__setup *setup, const struct weir__row_plan *p,
                             const struct weir__prepared_copy *copy, struct seen *seen) {
     enum weir__link_kind kind = kind_of(setup, &p->lanes[copy->lane]);
     bool busy = is_busy(setup, p, copy);
@@ -102,7 +102,7 @@ static void expect_cheapest(const struct weir__setup *setup, const struct weir__
 }
 
 /* One lane, one action, one place, in order, each once. */
-static uint32_t expect_unit(const struct weir__prepared *p, uint32_t first) {
+static uint32_t expect_unit(const struct weir__row_plan *p, uint32_t first) {
     const struct weir__prepared_copy *copies = p->copies;
     uint32_t count = 0;
     for (uint32_t i = first; i != WEIR__NO_COPY && count <= WEIR__UNIT_COPIES; i = copies[i].next) {
@@ -116,7 +116,7 @@ static uint32_t expect_unit(const struct weir__prepared *p, uint32_t first) {
     return count;
 }
 
-static void expect_ways(const struct weir__setup *setup, const struct weir__prepared *p,
+static void expect_ways(const struct weir__setup *setup, const struct weir__row_plan *p,
                         struct seen *seen) {
     enum weir_copy_by by = setup->options.copy_by;
     uint32_t in_lanes = 0, in_units = 0;
@@ -141,7 +141,7 @@ static void expect_ways(const struct weir__setup *setup, const struct weir__prep
     EXPECT_EQ_UINT(in_units, in_lanes);
 }
 
-static void expect_counts(const struct weir__prepared *p) {
+static void expect_counts(const struct weir__row_plan *p) {
     struct weir_plan_copies all = {0};
     uint32_t in_lanes = 0;
     for (uint32_t w = 0; w < p->table->worker_count; w++) {
@@ -156,7 +156,7 @@ static void expect_counts(const struct weir__prepared *p) {
 
 static void judge(const struct weir_pipe_options *options, struct seen *seen) {
     struct weir__setup setup;
-    struct weir__prepared prepared;
+    struct weir__row_plan prepared;
     if (!prepare(options, &setup, &prepared)) return;
     expect_ways(&setup, &prepared, seen);
     expect_counts(&prepared);
@@ -257,7 +257,7 @@ static void test_a_launch_takes_no_more_than_it_can(void) {
     options.infer_only = true;
     options.devices = devices, options.device_count = 2;
     struct weir__setup setup;
-    struct weir__prepared prepared;
+    struct weir__row_plan prepared;
     CHECK(prepare(&options, &setup, &prepared));
     struct weir_plan_copies count = weir__ways_count(&prepared, 1);
     EXPECT_EQ_UINT(count.batched, OUTPUTS - 1);

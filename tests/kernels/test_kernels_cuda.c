@@ -431,7 +431,10 @@ static struct weir_verdict decide(const struct sum *sum, double clip_norm) {
 static void expect_verdict(const struct sum *sum, double clip_norm) {
     double scale = clip_norm / (sum->norm + 1e-6);
     double expected = clip_norm > 0.0 && scale < 1.0 ? scale : 1.0;
-    struct weir_verdict verdict = decide(sum, clip_norm);
+    struct weir_verdict verdict = decide(sum, clip_norm), host;
+    const struct weir__judgement judgement = {sum->squares, sum->count, clip_norm, &host};
+    EXPECT_STATUS(weir__cpu_judge(NULL, &judgement), WEIR_OK);
+    EXPECT_EQ_BYTES(&verdict, &host, offsetof(struct weir_verdict, reserved));
     EXPECT_EQ_BYTES(&verdict.norm, &sum->norm, sizeof sum->norm);
     EXPECT_EQ_BYTES(&verdict.gradient_scale, &expected, sizeof expected);
     EXPECT_EQ_INT(verdict.applies, 1);

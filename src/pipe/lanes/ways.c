@@ -52,13 +52,13 @@ double weir__way_kernel_ns(enum weir__link_kind kind, uint64_t bytes, uint32_t b
 /* ---- what runs beside ---- */
 
 struct choosing {
-    struct weir__prepared *prepared;
+    struct weir__row_plan *prepared;
     const struct weir__setup *setup;
     enum weir_copy_by by;
 };
 
 /* The first action of the row that has not ended by then. */
-static uint32_t first_after(const struct weir__prepared *p, uint32_t worker, double moment) {
+static uint32_t first_after(const struct weir__row_plan *p, uint32_t worker, double moment) {
     uint32_t low = p->table->lines[worker], high = p->table->lines[worker + 1];
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
@@ -72,7 +72,7 @@ static uint32_t first_after(const struct weir__prepared *p, uint32_t worker, dou
 
 /* Whether a row computes between the two moments, or from the first on; but for `action`, which
  * waits for the copy. */
-static bool computes(const struct weir__prepared *p, uint32_t worker, uint32_t action, double from,
+static bool computes(const struct weir__row_plan *p, uint32_t worker, uint32_t action, double from,
                      double until) {
     uint32_t found = first_after(p, worker, from);
     if (found == p->table->lines[worker + 1] || found == action) return false;
@@ -85,7 +85,7 @@ static uint32_t copier(const struct choosing *c, const struct weir__lane *lane) 
 }
 
 static bool is_busy(const struct choosing *c, const struct weir__prepared_copy *copy) {
-    const struct weir__prepared *p = c->prepared;
+    const struct weir__row_plan *p = c->prepared;
     uint32_t worker = copier(c, &p->lanes[copy->lane]);
     uint32_t memory = weir__setup_device(c->setup, worker).memory;
     bool busy = false;
@@ -187,13 +187,13 @@ static void choose_call(const struct choosing *c, const struct weir__call *call)
     }
 }
 
-void weir__ways_choose(struct weir__prepared *prepared, const struct weir__setup *setup) {
+void weir__ways_choose(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     const struct choosing c = {prepared, setup, setup->options.copy_by};
     for (uint32_t a = 0; prepared->lane_count > 0 && a < prepared->table->action_count; a++)
         choose_call(&c, &prepared->calls[a]);
 }
 
-struct weir_plan_copies weir__ways_count(const struct weir__prepared *prepared, uint32_t worker) {
+struct weir_plan_copies weir__ways_count(const struct weir__row_plan *prepared, uint32_t worker) {
     struct weir_plan_copies count = {0};
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
         const struct weir__prepared_copy *copy = &prepared->copies[i];
@@ -207,7 +207,7 @@ struct weir_plan_copies weir__ways_count(const struct weir__prepared *prepared, 
     return count;
 }
 
-size_t weir__unit_bytes(const struct weir__prepared *prepared, uint32_t first) {
+size_t weir__unit_bytes(const struct weir__row_plan *prepared, uint32_t first) {
     size_t bytes = 0;
     for (uint32_t i = first; i != WEIR__NO_COPY; i = prepared->copies[i].next) {
         size_t rounded;

@@ -74,9 +74,9 @@ double weir__way_kernel_ns(enum weir__link_kind kind, uint64_t bytes, uint32_t b
 
 /** Sets unit, next, by_kernel and blocks_max of every copy of a lane. After look-ahead has set when
  * they start; before waits are made. */
-void weir__ways_choose(struct weir__prepared *prepared, const struct weir__setup *setup);
+void weir__ways_choose(struct weir__row_plan *prepared, const struct weir__setup *setup);
 
 /** What the worker's actions need by lanes. */
-struct weir_plan_copies weir__ways_count(const struct weir__prepared *prepared, uint32_t worker);
+struct weir_plan_copies weir__ways_count(const struct weir__row_plan *prepared, uint32_t worker);
 
 #endif

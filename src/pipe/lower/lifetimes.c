@@ -169,7 +169,7 @@ static bool make_route(struct builder *b, uint32_t r) {
 /* First of all blocks, and in one order: so they lie at the beginning of the arenas, at the same
  * offsets in every prepared row count. */
 static bool make_lasting(struct builder *b) {
-    struct weir__prepared *prepared = b->prepared;
+    struct weir__row_plan *prepared = b->prepared;
     struct weir__memory *memory = &prepared->memory;
     uint32_t count = b->setup->flow.stage_count;
     prepared->lasting = weir__pool_take(&prepared->pool, count, sizeof *prepared->lasting);
@@ -213,45 +213,35 @@ static bool is_apart(const struct builder *b, uint32_t worker) {
 
 /* The lane of what comes `from` there; copies between devices whose work is done at once need none.
  */
-static bool find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_t *lane) {
-    struct weir__prepared *prepared = b->prepared;
+static void find_lane(struct builder *b, uint32_t worker, uint32_t from, uint32_t *lane) {
+    struct weir__row_plan *prepared = b->prepared;
     bool caller = from == WEIR__FROM_CALLER;
     assert(worker < prepared->table->worker_count && worker != from);
     *lane = WEIR__NO_LANE;
     if (weir__setup_device(b->setup, worker).synchronous &&
         (caller || weir__setup_device(b->setup, from).synchronous))
-        return true;
+        return;
     for (*lane = 0; *lane < prepared->lane_count; ++*lane)
-        if (prepared->lanes[*lane].worker == worker && prepared->lanes[*lane].from == from)
-            return true;
-    void *lanes = prepared->lanes;
-    if (!weir__pool_grow(&prepared->pool, &lanes, prepared->lane_count, &prepared->lane_capacity,
-                         sizeof *prepared->lanes))
-        return false;
-    prepared->lanes = lanes;
-    prepared->lanes[prepared->lane_count++] =
-        (struct weir__lane){.worker = worker,
-                            .from = from,
-                            .may_hop = !caller && is_apart(b, worker) && is_apart(b, from),
-                            .hops = !caller && weir__setup_hops(b->setup, worker, from)};
-    return true;
+        if (prepared->lanes[*lane].worker == worker && prepared->lanes[*lane].from == from) return;
+    const struct weir__lane added = {.worker = worker,
+                                     .from = from,
+                                     .may_hop = !caller && is_apart(b, worker) && is_apart(b, from),
+                                     .hops = !caller && weir__setup_hops(b->setup, worker, from)};
+    (void)weir__pool_add(&prepared->pool, &prepared->lanes, &prepared->lane_count,
+                         &prepared->lane_capacity, &added, sizeof added);
 }
 
-bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
+void weir__lifetimes_copy(struct builder *b, uint32_t worker,
                           const struct weir__prepared_copy *copy) {
-    struct weir__prepared *prepared = b->prepared;
+    struct weir__row_plan *prepared = b->prepared;
     bool caller = copy->from_block == WEIR__NO_BLOCK;
     assert(copy->action < prepared->table->action_count && copy->bytes > 0);
     assert(!caller || copy->input < b->setup->options.input_count);
     uint32_t from = caller ? WEIR__FROM_CALLER : prepared->memory.blocks[copy->from_block].worker;
-    void *copies = prepared->copies;
-    if (!weir__pool_grow(&prepared->pool, &copies, prepared->copy_count, &prepared->copy_capacity,
-                         sizeof *prepared->copies))
-        return false;
-    prepared->copies = copies;
-    struct weir__prepared_copy *added = &prepared->copies[prepared->copy_count++];
-    *added = *copy;
-    return find_lane(b, worker, from, &added->lane);
+    struct weir__prepared_copy added = *copy;
+    find_lane(b, worker, from, &added.lane);
+    (void)weir__pool_add(&prepared->pool, &prepared->copies, &prepared->copy_count,
+                         &prepared->copy_capacity, &added, sizeof added);
 }
 
 /* Room in the staging that a worker's rows pass through from or to the caller. */
@@ -286,15 +276,19 @@ static uint32_t arrive(struct builder *b, uint32_t action, uint32_t worker, uint
                                             .from_block = from,
                                             .to_block = *copy,
                                             .bytes = bytes};
-        if (!weir__lifetimes_copy(b, worker, &added)) weir__memory_fail(memory);
+        weir__lifetimes_copy(b, worker, &added);
     }
     weir__memory_use(memory, *copy, action);
     return *copy;
 }
 
 static void point(struct builder *b, void **where, uint32_t block) {
-    if (!weir__prepared_point(b->prepared, where, block, 0))
-        weir__memory_fail(&b->prepared->memory);
+    weir__prepared_point(b->prepared, where, block, 0);
+}
+
+/* What comes out of a portal of the micro-batch. */
+static void point_home(struct builder *b, uint32_t i, uint32_t portal, uint32_t block) {
+    point(b, &b->prepared->bound.trackers[i].homes[portal], block);
 }
 
 /* ---- what each effect touches ---- */
@@ -326,8 +320,7 @@ static void read_entering(struct builder *b, const struct touching *t, uint32_t 
         *block = weir__memory_block(memory, WEIR__BLOCK_BORDERS, t->worker, copy.bytes);
         copy.to_block = *block;
         copy.staging = take_staging(b, t->worker, copy.bytes);
-        if (*block != WEIR__NO_BLOCK && !weir__lifetimes_copy(b, t->worker, &copy))
-            weir__memory_fail(memory);
+        if (*block != WEIR__NO_BLOCK) weir__lifetimes_copy(b, t->worker, &copy);
     }
     weir__memory_use(memory, *block, t->action);
     if (t->first) point(b, &t->views->inputs[t->at->border_count + e].data, *block);
@@ -363,7 +356,8 @@ static void read_skips(struct builder *b, const struct touching *t, bool kept_on
         if (kept_only && !(use->kept && weir__input_bit(mask, j))) continue;
         uint32_t block = arrive(b, t->action, t->worker, b->values[r].blocks[t->i],
                                 value_copy(b, r, t->i, t->worker));
-        if (t->first) point(b, &t->views->skips[j].data, block);
+        uint32_t at = b->route_first[r] + t->at->skip_readers[j];
+        if (t->first) point_home(b, t->i, b->portal_of[at], block);
     }
 }
 
@@ -371,17 +365,11 @@ static void read_skips(struct builder *b, const struct touching *t, bool kept_on
 static void give_back(struct builder *b, const struct touching *t,
                       const struct weir__return *back) {
     assert(is_apart(b, t->worker) && back->bytes > 0);
-    struct weir__prepared *prepared = b->prepared;
-    void *returns = prepared->returns;
-    if (!weir__pool_grow(&prepared->pool, &returns, prepared->return_count,
-                         &prepared->return_capacity, sizeof *prepared->returns)) {
-        weir__memory_fail(&prepared->memory);
-        return;
-    }
-    prepared->returns = returns;
-    struct weir__return *added = &prepared->returns[prepared->return_count++];
-    *added = *back;
-    added->staging = take_staging(b, t->worker, back->bytes);
+    struct weir__row_plan *prepared = b->prepared;
+    struct weir__return added = *back;
+    added.staging = take_staging(b, t->worker, back->bytes);
+    (void)weir__pool_add(&prepared->pool, &prepared->returns, &prepared->return_count,
+                         &prepared->return_capacity, &added, sizeof added);
 }
 
 static void give_back_output(struct builder *b, const struct touching *t, uint32_t k) {
@@ -466,7 +454,7 @@ static void read_skip_grads(struct builder *b, const struct touching *t, uint64_
         size_t at = (size_t)t->i * route->reader_count + k;
         uint32_t block =
             arrive(b, t->action, t->worker, b->sums[r].blocks[at], &b->sums[r].copies[at]);
-        if (points) point(b, &t->views->skip_grads[j].data, block);
+        if (points) point_home(b, t->i, b->grad_portal_of[b->route_first[r] + k], block);
     }
 }
 
@@ -489,14 +477,13 @@ static void point_areas(struct builder *b, const struct touching *t, int life, s
     uint32_t block = areas->blocks[life];
     size_t begin = areas->offsets[life];
     assert(block != WEIR__NO_BLOCK && areas->layout != NULL);
-    bool done = areas->pointed[life] || first == 0 ||
-                weir__prepared_point(b->prepared, where, block, begin);
-    for (uint32_t a = 0; done && !areas->pointed[life] && a < bytes->area_count; a++)
-        if ((int)bytes->areas[a].life == life && bytes->areas[a].bytes > 0)
-            done = weir__prepared_point(b->prepared, &t->views->areas[a], block,
-                                        begin + areas->layout->offsets[a]);
-    if (!done) weir__memory_fail(&b->prepared->memory);
+    if (areas->pointed[life]) return;
     areas->pointed[life] = true;
+    if (first > 0) weir__prepared_point(b->prepared, where, block, begin);
+    for (uint32_t a = 0; a < bytes->area_count; a++)
+        if ((int)bytes->areas[a].life == life && bytes->areas[a].bytes > 0)
+            weir__prepared_point(b->prepared, &t->views->areas[a], block,
+                                 begin + areas->layout->offsets[a]);
 }
 
 static void touch_areas(struct builder *b, const struct touching *t, uint32_t effects) {
@@ -557,7 +544,7 @@ static void visit(struct builder *b, uint32_t a) {
                                             weir__lifetimes_worker_of(b, s),
                                             call->run != NULL ? bytes[call->phase] : 0);
     weir__memory_use(&b->prepared->memory, workspace, a);
-    point(b, &call->workspace, workspace);
+    point(b, &b->prepared->bound.workspaces[a], workspace);
     call->copy_begin = b->prepared->copy_count;
     call->return_begin = b->prepared->return_count;
     call->portal_begin = b->prepared->move_count;
@@ -569,7 +556,7 @@ static void visit(struct builder *b, uint32_t a) {
         touch(b, &t, kind, call->phase);
         weir__lifetimes_moves(b, &t, kind);
     }
-    if (!weir__ties_copy(b, a)) weir__memory_fail(&b->prepared->memory);
+    weir__ties_copy(b, a);
     call->copy_end = b->prepared->copy_count;
     call->return_end = b->prepared->return_count;
     call->portal_end = b->prepared->move_count;
@@ -590,11 +577,7 @@ static bool builder_init(struct builder *b) {
     bool *split = weir__pool_take(pool, (size_t)stages * b->m, sizeof *split);
     uint32_t workers = b->prepared->table->worker_count;
     b->prepared->staging_bytes = weir__pool_take(pool, workers, sizeof(size_t));
-    if (b->prepared->staging_bytes == NULL) return false;
-    if (b->outputs == NULL || b->grads == NULL || b->entering == NULL || b->areas == NULL ||
-        b->layouts == NULL || b->values == NULL || b->sums == NULL || checkpointed == NULL ||
-        split == NULL)
-        return false;
+    if (pool->failed) return false;
     const struct weir_table *table = b->prepared->table;
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
@@ -610,12 +593,13 @@ static bool builder_init(struct builder *b) {
     return made && weir__ties_begin(b) && weir__lifetimes_trackers(b);
 }
 
-int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir__setup *setup,
                              const struct weir_stage_bytes *bytes) {
-    assert(prepared->calls != NULL && prepared->views != NULL && bytes != NULL);
+    assert(prepared->calls != NULL && prepared->bound.views != NULL && bytes != NULL);
     struct builder b = {
         .prepared = prepared, .setup = setup, .bytes = bytes, .m = prepared->micro_batch_count};
     if (!builder_init(&b)) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < prepared->table->action_count; a++) visit(&b, a);
-    return prepared->memory.status;
+    if (prepared->memory.status != WEIR_OK) return prepared->memory.status;
+    return prepared->pool.failed ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK;
 }

@@ -38,7 +38,7 @@ struct crossing {
 };
 
 struct builder {
-    struct weir__prepared *prepared;
+    struct weir__row_plan *prepared;
     const struct weir__setup *setup;
     const struct weir_stage_bytes *bytes;
     const bool *checkpointed; /* [stage][micro-batch] */
@@ -76,8 +76,8 @@ static inline int64_t weir__lifetimes_rows_of(const struct builder *b, uint32_t 
 
 /** So many places for block numbers, WEIR__NO_BLOCK in each; NULL without memory. */
 uint32_t *weir__lifetimes_none(struct weir__pool *pool, size_t count);
-/** A copy to the worker, for an action of its. False without memory. */
-bool weir__lifetimes_copy(struct builder *b, uint32_t worker,
+/** A copy to the worker, for an action of its. */
+void weir__lifetimes_copy(struct builder *b, uint32_t worker,
                           const struct weir__prepared_copy *copy);
 /** Numbers the portals of every micro-batch. */
 bool weir__lifetimes_trackers(struct builder *b);

@@ -2,25 +2,18 @@
 /* Portals: how many there are, and what each action puts into them and uses of them. */
 #include "pipe/lower/lifetimes.h"
 
-static bool add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
-                     enum weir__portal_step step, uint32_t block, uint32_t life) {
-    struct weir__prepared *prepared = b->prepared;
+/* `view`: where a use's pointer goes; NULL for the others. */
+static void add_move(struct builder *b, const struct touching *t, uint32_t r, uint32_t portal,
+                     enum weir__portal_step step, void **view, uint32_t life) {
+    struct weir__row_plan *prepared = b->prepared;
     assert(r < b->setup->route_count);
-    assert(t->i < b->m && portal < prepared->trackers[t->i].portal_count);
-    void *moves = prepared->moves;
-    if (!weir__pool_grow(&prepared->pool, &moves, prepared->move_count, &prepared->move_capacity,
-                         sizeof *prepared->moves))
-        return false;
-    prepared->moves = moves;
-    prepared->moves[prepared->move_count++] =
-        (struct weir__portal_move){t->action,
-                                   block,
-                                   life,
-                                   (uint8_t)step,
-                                   &prepared->trackers[t->i].portals[portal],
-                                   NULL,
-                                   b->setup->routes[r].name};
-    return true;
+    const struct weir__tracker *tracker = &prepared->bound.trackers[t->i];
+    assert(t->i < b->m && portal < tracker->portal_count);
+    const struct weir__portal_move added = {life, (uint8_t)step, &tracker->portals[portal],
+                                            view != NULL ? view : &tracker->homes[portal],
+                                            b->setup->routes[r].name};
+    (void)weir__pool_add(&prepared->pool, &prepared->moves, &prepared->move_count,
+                         &prepared->move_capacity, &added, sizeof added);
 }
 
 /* Uses of the portal that leads to the k-th reader's worker: 1 per reading stage there, 1 more
@@ -38,56 +31,52 @@ static uint32_t portal_life(const struct builder *b, uint32_t r, uint32_t k, uin
     return life;
 }
 
-static bool stash_moves(struct builder *b, const struct touching *t, uint32_t r,
+static void stash_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t j,
                         const struct weir__kind_facts *kind) {
     const struct weir_skip_route *route = &b->setup->routes[r];
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
+    const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
     bool forward = (kind->writes & WEIR__SKIPS_OUT) != 0;
     assert(route->source == t->stage);
     for (uint32_t k = 0; forward && k < route->reader_count; k++) {
         bool again = false; /* an earlier reader on the same worker has put this portal */
         for (uint32_t o = 0; o < k; o++) again |= portal_of[o] == portal_of[k];
-        if (!again && !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_PUT,
-                                b->values[r].blocks[t->i], portal_life(b, r, k, t->i)))
-            return false;
-        if (!add_move(b, t, r, b->grad_portal_of[b->route_first[r] + k],
-                      WEIR__PORTAL_DO_RESET_GRADIENT, WEIR__NO_BLOCK, 0))
-            return false;
+        if (!again)
+            add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_PUT, NULL, portal_life(b, r, k, t->i));
+        add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_RESET_GRADIENT, NULL, 0);
     }
-    if (!(kind->reads & WEIR__SKIP_GRADS_IN) || !route->differentiable) return true;
-    return add_move(b, t, r, b->grad_portal_of[b->route_first[r]], WEIR__PORTAL_DO_USE_GRADIENT,
-                    WEIR__NO_BLOCK, 0);
+    if ((kind->reads & WEIR__SKIP_GRADS_IN) && route->differentiable)
+        add_move(b, t, r, grad_portal_of[0], WEIR__PORTAL_DO_USE_GRADIENT,
+                 &t->views->skip_grads[j].data, 0);
 }
 
-static bool reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t k,
+static void reader_moves(struct builder *b, const struct touching *t, uint32_t r, uint32_t j,
                          const struct weir__kind_facts *kind) {
     const struct weir_skip_route *route = &b->setup->routes[r];
+    uint32_t k = t->at->skip_readers[j];
     assert(k < route->reader_count && route->readers[k] == t->stage);
     const uint32_t *portal_of = &b->portal_of[b->route_first[r]];
     const uint32_t *grad_portal_of = &b->grad_portal_of[b->route_first[r]];
-    if ((kind->reads & WEIR__SKIPS_IN) &&
-        !add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, WEIR__NO_BLOCK, 0))
-        return false;
-    if (!route->differentiable) return true;
-    if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count &&
-        !add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT, WEIR__NO_BLOCK, 0))
-        return false;
-    if (!(kind->writes & WEIR__SKIP_GRADS_OUT)) return true;
-    size_t sum = (size_t)t->i * route->reader_count + k;
-    return add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_PUT_GRADIENT,
-                    b->sums[r].blocks[sum], 0);
+    if (kind->reads & WEIR__SKIPS_IN)
+        add_move(b, t, r, portal_of[k], WEIR__PORTAL_DO_USE, &t->views->skips[j].data, 0);
+    if (!route->differentiable) return;
+    if ((kind->reads & WEIR__SKIP_GRADS_IN) && k + 1 < route->reader_count)
+        add_move(b, t, r, grad_portal_of[k + 1], WEIR__PORTAL_DO_USE_GRADIENT,
+                 &t->views->skip_grads[j].data, 0);
+    if (kind->writes & WEIR__SKIP_GRADS_OUT)
+        add_move(b, t, r, grad_portal_of[k], WEIR__PORTAL_DO_PUT_GRADIENT, NULL, 0);
 }
 
 void weir__lifetimes_moves(struct builder *b, const struct touching *t,
                            const struct weir__kind_facts *kind) {
-    assert(b->prepared->trackers != NULL);
+    assert(b->prepared->bound.trackers != NULL);
     for (uint32_t j = 0; j < t->at->stage.skip_count; j++) {
         uint32_t r = t->at->skip_routes[j];
         if (r == WEIR__NO_ROUTE) continue;
-        bool stash = t->at->stage.skips[j].verb == WEIR_SKIP_STASH;
-        bool done = stash ? stash_moves(b, t, r, kind)
-                          : reader_moves(b, t, r, t->at->skip_readers[j], kind);
-        if (!done) weir__memory_fail(&b->prepared->memory);
+        if (t->at->stage.skips[j].verb == WEIR_SKIP_STASH)
+            stash_moves(b, t, r, j, kind);
+        else
+            reader_moves(b, t, r, j, kind);
     }
 }
 
@@ -100,10 +89,8 @@ bool weir__lifetimes_trackers(struct builder *b) {
     b->portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
     b->grad_portal_of = weir__pool_take(pool, readers, sizeof(uint32_t));
     b->route_first = weir__pool_take(pool, routes, sizeof(uint32_t));
-    b->prepared->trackers = weir__pool_take(pool, b->m, sizeof *b->prepared->trackers);
-    if (b->portal_of == NULL || b->grad_portal_of == NULL || b->route_first == NULL ||
-        b->prepared->trackers == NULL)
-        return false;
+    b->prepared->bound.trackers = weir__pool_take(pool, b->m, sizeof *b->prepared->bound.trackers);
+    if (pool->failed) return false;
     for (uint32_t r = 0, first = 0; r < routes; first += b->setup->routes[r].reader_count, r++) {
         const struct weir_skip_route *route = &b->setup->routes[r];
         b->route_first[r] = first;
@@ -118,10 +105,11 @@ bool weir__lifetimes_trackers(struct builder *b) {
     }
     assert(portals <= 2 * readers);
     for (uint32_t i = 0; i < b->m; i++) {
-        b->prepared->trackers[i].portal_count = portals;
-        b->prepared->trackers[i].portals =
-            weir__pool_take(pool, portals, sizeof(struct weir__portal));
-        if (b->prepared->trackers[i].portals == NULL) return false;
+        struct weir__tracker *tracker = &b->prepared->bound.trackers[i];
+        tracker->portal_count = portals;
+        tracker->portals = weir__pool_take(pool, portals, sizeof *tracker->portals);
+        tracker->homes = weir__pool_take(pool, portals, sizeof *tracker->homes);
+        if (tracker->portals == NULL || tracker->homes == NULL) return false;
     }
     return true;
 }

@@ -3,6 +3,8 @@
  * A prepared row count: the action table lowered to calls that a worker only has to make.
  * Everything that a step needs is decided here: micro-batches, memory, views, copies, portals, and
  * the few waits that the dependencies and the memory plan leave once what is implied is taken away.
+ * It has three lives: the plan (struct weir__row_plan), which is const to all who run; where it is
+ * bound (struct weir__bound); and a worker's run of a step (struct weir__run, pipe/run/run.h).
  */
 #ifndef WEIR_PREPARED_H
 #define WEIR_PREPARED_H
@@ -33,7 +35,6 @@ struct weir__lane {
                         pass through WEIR__HOP_SLOTS slots of pinned memory. Else the waits of its
                         units for each other are dropped where the pipe is prepared */
     bool hops;     /**< they probably do (weir__setup_hops): their ways are chosen for that */
-    struct weir__copy_stream *stream; /**< the pipe's; set where the pipe is prepared */
 };
 #define WEIR__FROM_CALLER UINT32_MAX
 #define WEIR__NO_LANE UINT32_MAX
@@ -66,7 +67,6 @@ struct weir__prepared_copy {
     size_t input_offset;           /**< … and where in it */
     size_t staging;                /**< where in the worker's staging it passes through */
     double start;                  /**< replay time from which its destination is held */
-    void *from, *to;
     size_t bytes;
 };
 
@@ -83,19 +83,17 @@ struct weir__return {
 
 /** What a portal does around a call. */
 enum weir__portal_step {
-    WEIR__PORTAL_DO_PUT,
-    WEIR__PORTAL_DO_RESET_GRADIENT, /**< with the stash's PUT: a failed step leaves no trace */
     WEIR__PORTAL_DO_USE,
-    WEIR__PORTAL_DO_PUT_GRADIENT,
-    WEIR__PORTAL_DO_USE_GRADIENT
+    WEIR__PORTAL_DO_USE_GRADIENT,
+    WEIR__PORTAL_DO_PUT,            /**< from here on behind the call */
+    WEIR__PORTAL_DO_RESET_GRADIENT, /**< with the stash's PUT: a failed step leaves no trace */
+    WEIR__PORTAL_DO_PUT_GRADIENT
 };
 struct weir__portal_move {
-    uint32_t action;
-    uint32_t block; /**< PUT, PUT_GRADIENT: what `value` will point to */
-    uint32_t life;  /**< PUT: its full life */
-    uint8_t step;   /**< enum weir__portal_step; uses come before the call, puts after */
+    uint32_t life; /**< PUT: its full life */
+    uint8_t step;  /**< enum weir__portal_step */
     struct weir__portal *portal;
-    void *value; /**< PUT, PUT_GRADIENT: where it lies */
+    void **at; /**< puts: the tracker's pointer, which goes in; uses: the view's, which comes out */
     const char *name;
 };
 
@@ -118,7 +116,6 @@ struct weir__call {
     enum weir_phase phase;
     weir_task_fn *run;         /**< NULL: nothing to do (a stage without norm or update) */
     struct weir__views *views; /**< NULL for N and U */
-    void *workspace;
     uint32_t wait_begin, wait_end;
     uint32_t copy_begin, copy_end;
     uint32_t portal_begin, portal_end;
@@ -169,7 +166,24 @@ static inline size_t weir__arena_bytes(const struct weir__arena *arena) {
     return arena->lasting_bytes + arena->working_bytes;
 }
 
-struct weir__prepared {
+/** Where a plan's tensors lie. weir__prepared_bind fills the arrays in whenever memory has moved,
+ * between commands. In a step a worker writes what is of its own stages and micro-batches: views of
+ * the caller's rows and of what comes out of portals, and the portals whose turn is its. */
+struct weir__bound {
+    struct weir__views *views;          /**< [stage][micro-batch] */
+    struct weir__tracker *trackers;     /**< per micro-batch */
+    struct weir_tied **tied;            /**< [stage]: what its norm and update are given */
+    void **workspaces;                  /**< per action of the table */
+    struct weir__copy_ends *ends;       /**< per copy */
+    struct weir__copy_stream **streams; /**< per lane, the pipe's */
+};
+struct weir__copy_ends {
+    void *from, *to;
+};
+
+/** Fixed, but for `bound`'s arrays, once weir__streams_prepare has dropped waits that no device
+ * needs. */
+struct weir__row_plan {
     struct weir__pool pool;
     int64_t rows;
     bool infer;
@@ -189,60 +203,58 @@ struct weir__prepared {
     uint32_t *phases;                /**< per stage: bits of those that it is called in */
     uint32_t *tail;                  /**< per worker: index in its line of its first N or U */
     struct weir__call *calls;        /**< per action of the table */
-    struct weir__views *views;       /**< [stage][micro-batch] */
     const struct weir_view *nothing; /**< as many empty views as any stage has of one sort */
     struct weir__needed_wait *waits;
     struct weir__prepared_copy *copies;
-    struct weir__portal_move *moves;
-    struct weir__return *returns;
-    struct weir__lane *lanes;
+    const struct weir__portal_move *moves;
+    const struct weir__return *returns;
+    const struct weir__lane *lanes;
     uint32_t lane_count, lane_capacity;
-    size_t *staging_bytes;          /**< per worker */
-    struct weir__tracker *trackers; /**< per micro-batch */
+    size_t *staging_bytes; /**< per worker */
     uint32_t wait_count, copy_count, move_count, return_count;
     uint32_t copy_capacity, move_capacity, return_capacity;
-    struct weir__lasting *lasting;       /**< per stage */
-    struct weir__tie_copies *tie_copies; /**< per tie */
-    struct weir_tied **tied;             /**< [stage]: what its norm and update are given */
-    struct weir__binding *bindings;      /**< pointers to be filled in when the arenas are there */
+    struct weir__lasting *lasting;        /**< per stage */
+    struct weir__tie_copies *tie_copies;  /**< per tie */
+    const struct weir__binding *bindings; /**< pointers to be filled in when the arenas are there */
     uint32_t binding_count, binding_capacity;
+    struct weir__bound bound;
 };
 
 /** For a row count, of training or of inference, appended to list[*count]; touches no arena, and
  * memory_limit and such are the pipe's business. */
 int weir__prepared_new(const struct weir__setup *setup, int64_t rows, bool infer,
-                       struct weir__prepared **list, uint32_t *count, struct weir_faults *faults);
-void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__prepared **list,
+                       struct weir__row_plan **list, uint32_t *count, struct weir_faults *faults);
+void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__row_plan **list,
                             uint32_t count);
 /** Makes the table, the plan and the calls of one. */
-int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_init(struct weir__row_plan *prepared, const struct weir__setup *setup,
                         int64_t rows, bool infer, struct weir_faults *faults);
 /** The training table, its dependencies, views and replay alone: enough for times. No callback is
  * called. Clean up what succeeds. */
-int weir__prepared_outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_outline(struct weir__row_plan *prepared, const struct weir__setup *setup,
                            int64_t rows);
-void weir__prepared_clean_up(struct weir__prepared *prepared);
+void weir__prepared_clean_up(struct weir__row_plan *prepared);
 /** Resolves all pointers: arenas[worker], staging[worker], losses[stage * micro-batches + i]. */
-void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
+void weir__prepared_bind(const struct weir__row_plan *prepared, const struct weir__arena *arenas,
                          void *const *staging, double *losses);
 /** Blocks, copies and portal moves of every action (lifetimes.c). Fills views through bindings. */
-int weir__prepared_lifetimes(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_lifetimes(struct weir__row_plan *prepared, const struct weir__setup *setup,
                              const struct weir_stage_bytes *bytes);
 /** The waits of every call (waits.c), from dependencies and hand-overs, without what is implied. */
-int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_waits(struct weir__row_plan *prepared, const struct weir__setup *setup,
                          const double *start, const double *end);
 /** `*where` will point to `offset` in the block once the arenas are there; WEIR__NO_BLOCK leaves it
- * alone. */
-bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block,
+ * alone. Without memory the pool has failed. */
+void weir__prepared_point(struct weir__row_plan *prepared, void **where, uint32_t block,
                           size_t offset);
 /** The views of (stage, micro-batch). */
-static inline struct weir__views *weir__prepared_views(const struct weir__prepared *prepared,
+static inline struct weir__views *weir__prepared_views(const struct weir__row_plan *prepared,
                                                        uint32_t stage, uint32_t micro_batch) {
     assert(stage < prepared->table->stage_count && micro_batch < prepared->micro_batch_count);
-    return &prepared->views[(size_t)stage * prepared->micro_batch_count + micro_batch];
+    return &prepared->bound.views[(size_t)stage * prepared->micro_batch_count + micro_batch];
 }
 /** The action after which a copy that is not the caller's can be made; after the replay. */
-static inline uint32_t weir__prepared_made(const struct weir__prepared *prepared,
+static inline uint32_t weir__prepared_made(const struct weir__row_plan *prepared,
                                            const struct weir__prepared_copy *copy) {
     assert(copy->from_block < prepared->memory.block_count);
     if (copy->made != WEIR__NO_ACTION) return copy->made;
@@ -250,20 +262,20 @@ static inline uint32_t weir__prepared_made(const struct weir__prepared *prepared
 }
 /** What a unit's copies take side by side, each from the beginning of a line on; SIZE_MAX for more
  * than that. */
-size_t weir__unit_bytes(const struct weir__prepared *prepared, uint32_t first);
+size_t weir__unit_bytes(const struct weir__row_plan *prepared, uint32_t first);
 /** How many pieces a unit is that hops, at least 1. */
-static inline uint64_t weir__unit_pieces(const struct weir__prepared *prepared, uint32_t first) {
+static inline uint64_t weir__unit_pieces(const struct weir__row_plan *prepared, uint32_t first) {
     size_t bytes = weir__unit_bytes(prepared, first);
     size_t pieces = bytes / WEIR__HOP_PIECE_BYTES + (bytes % WEIR__HOP_PIECE_BYTES != 0);
     return pieces > 0 ? pieces : 1;
 }
 /** What a slot must hold for it. */
-static inline size_t weir__unit_slot_bytes(const struct weir__prepared *prepared, uint32_t first) {
+static inline size_t weir__unit_slot_bytes(const struct weir__row_plan *prepared, uint32_t first) {
     size_t bytes = weir__unit_bytes(prepared, first);
     return bytes < WEIR__HOP_PIECE_BYTES ? bytes : WEIR__HOP_PIECE_BYTES;
 }
 /** Whom `worker` waits for: of a copy, the worker at its other end; -1: the caller. */
-static inline int32_t weir__wait_for_whom(const struct weir__prepared *prepared, uint32_t worker,
+static inline int32_t weir__wait_for_whom(const struct weir__row_plan *prepared, uint32_t worker,
                                           const struct weir__needed_wait *wait) {
     if (wait->copy == WEIR__NO_COPY) return (int32_t)wait->worker;
     assert(wait->copy < prepared->copy_count);
@@ -272,6 +284,6 @@ static inline int32_t weir__wait_for_whom(const struct weir__prepared *prepared,
     return (int32_t)(lane->from == worker ? lane->worker : lane->from);
 }
 /** The rows of micro-batches that occur: 1 or 2 sizes into sizes[2]; returns how many. */
-uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t sizes[2]);
+uint32_t weir__prepared_sizes(const struct weir__row_plan *prepared, int64_t sizes[2]);
 
 #endif

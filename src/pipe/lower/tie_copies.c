@@ -21,24 +21,23 @@ bool weir__ties_begin(struct builder *b) {
     struct weir__tie_copies *copies = weir__pool_take(pool, count, sizeof *copies);
     b->last_gradient = weir__pool_take(pool, b->setup->flow.stage_count, sizeof(uint32_t));
     b->norm = weir__pool_take(pool, b->setup->flow.stage_count, sizeof(uint32_t));
-    if (copies == NULL || b->last_gradient == NULL || b->norm == NULL) return false;
+    if (pool->failed) return false;
     for (uint32_t t = 0; t < count; t++) {
         copies[t].arrived = weir__lifetimes_none(pool, b->setup->ties[t].use_count);
         copies[t].whole = weir__lifetimes_none(pool, workers);
-        if (copies[t].arrived == NULL || copies[t].whole == NULL) return false;
     }
     b->prepared->tie_copies = copies;
     find_writers(b);
-    return true;
+    return !pool->failed;
 }
 
-static uint32_t memory_of(const struct weir__prepared *prepared, const struct weir__setup *setup,
+static uint32_t memory_of(const struct weir__row_plan *prepared, const struct weir__setup *setup,
                           uint32_t stage) {
     return weir__setup_device(setup, prepared->stage_worker[stage]).memory;
 }
 
 /* The use's gradient, which `made` writes last, into a block that the action reads. */
-static bool copy_use(struct builder *b, uint32_t action, const struct weir__tie_group *tie,
+static void copy_use(struct builder *b, uint32_t action, const struct weir__tie_group *tie,
                      uint32_t use, uint32_t made, uint32_t *block) {
     assert(use < tie->use_count);
     assert(made < b->prepared->table->action_count && made != action);
@@ -53,88 +52,81 @@ static bool copy_use(struct builder *b, uint32_t action, const struct weir__tie_
             .from_offset = tie->uses[use].offset,
             .to_block = *block,
             .bytes = tie->bytes};
-        if (*block == WEIR__NO_BLOCK || !weir__lifetimes_copy(b, worker, &copy)) return false;
+        if (*block == WEIR__NO_BLOCK) return;
+        weir__lifetimes_copy(b, worker, &copy);
     }
     weir__memory_use(memory, *block, action);
-    return true;
 }
 
-static bool copy_uses(struct builder *b, uint32_t action, uint32_t t) {
+static void copy_uses(struct builder *b, uint32_t action, uint32_t t) {
     const struct weir__tie_group *tie = &b->setup->ties[t];
     uint32_t *arrived = b->prepared->tie_copies[t].arrived;
     assert(tie->use_count > 1);
     uint32_t own = memory_of(b->prepared, b->setup, tie->uses[0].stage);
-    bool made = true;
-    for (uint32_t u = 1; made && u < tie->use_count; u++) {
+    for (uint32_t u = 1; u < tie->use_count; u++) {
         uint32_t stage = tie->uses[u].stage;
         if (memory_of(b->prepared, b->setup, stage) != own)
-            made = copy_use(b, action, tie, u, b->last_gradient[stage], &arrived[u]);
+            copy_use(b, action, tie, u, b->last_gradient[stage], &arrived[u]);
     }
-    return made;
 }
 
-bool weir__ties_copy(struct builder *b, uint32_t action) {
+void weir__ties_copy(struct builder *b, uint32_t action) {
     assert(action < b->prepared->table->action_count);
     const struct weir__call *call = &b->prepared->calls[action];
     const struct weir__kind_facts *kind = &weir__kinds[call->action.kind];
     uint32_t stage = call->action.stage, worker = weir__lifetimes_worker_of(b, stage);
     const struct weir__stage_setup *at = &b->setup->stages[stage];
-    bool made = true;
-    for (uint32_t i = 0; made && call->run != NULL && i < at->tied_count; i++) {
+    for (uint32_t i = 0; call->run != NULL && i < at->tied_count; i++) {
         uint32_t t = at->ties[i], owner = b->setup->ties[t].uses[0].stage;
         assert(t < b->setup->tie_count);
         bool apart =
             memory_of(b->prepared, b->setup, owner) != memory_of(b->prepared, b->setup, stage);
-        if ((kind->reads & WEIR__TIED_GRADS) && owner == stage) made = copy_uses(b, action, t);
+        if ((kind->reads & WEIR__TIED_GRADS) && owner == stage) copy_uses(b, action, t);
         if ((kind->writes & WEIR__PARAMETERS) && apart)
-            made = copy_use(b, action, &b->setup->ties[t], 0, b->norm[owner],
-                            &b->prepared->tie_copies[t].whole[worker]);
+            copy_use(b, action, &b->setup->ties[t], 0, b->norm[owner],
+                     &b->prepared->tie_copies[t].whole[worker]);
     }
-    return made;
 }
 
 /* ---- in a prepared plan ---- */
 
 /* Where the stage finds a use's gradient: where it lies, a copy, or nowhere. */
-static bool point_use(struct weir__prepared *prepared, const struct weir__setup *setup,
+static void point_use(struct weir__row_plan *prepared, const struct weir__setup *setup,
                       uint32_t stage, uint32_t t, uint32_t u, void **where) {
     assert(t < setup->tie_count && u < setup->ties[t].use_count);
     const struct weir__tie_group *tie = &setup->ties[t];
     const struct weir__tie_use *use = &tie->uses[u];
     const struct weir__tie_copies *copies = &prepared->tie_copies[t];
-    if (memory_of(prepared, setup, use->stage) == memory_of(prepared, setup, stage))
-        return weir__prepared_point(prepared, where, prepared->lasting[use->stage].gradients,
-                                    use->offset);
+    if (memory_of(prepared, setup, use->stage) == memory_of(prepared, setup, stage)) {
+        weir__prepared_point(prepared, where, prepared->lasting[use->stage].gradients, use->offset);
+        return;
+    }
     uint32_t copy = tie->uses[0].stage == stage ? copies->arrived[u] : WEIR__NO_BLOCK;
     if (u == 0) copy = copies->whole[prepared->stage_worker[stage]];
-    return weir__prepared_point(prepared, where, copy, 0);
+    weir__prepared_point(prepared, where, copy, 0);
 }
 
 /* What the stage is given of one tie. */
-static bool take_tied(struct weir__prepared *prepared, const struct weir__setup *setup,
+static void take_tied(struct weir__row_plan *prepared, const struct weir__setup *setup,
                       uint32_t stage, uint32_t t, struct weir_tied *tied) {
     assert(t < setup->tie_count);
     const struct weir__tie_group *tie = &setup->ties[t];
     void **gradients = weir__pool_take(&prepared->pool, tie->use_count, sizeof *gradients);
-    bool pointed = gradients != NULL;
-    for (uint32_t u = 0; pointed && u < tie->use_count; u++)
-        pointed = point_use(prepared, setup, stage, t, u, &gradients[u]);
+    for (uint32_t u = 0; gradients != NULL && u < tie->use_count; u++)
+        point_use(prepared, setup, stage, t, u, &gradients[u]);
     *tied = (struct weir_tied){tie->name, tie->use_count, gradients};
-    return pointed;
 }
 
-bool weir__ties_take(struct weir__prepared *prepared, const struct weir__setup *setup) {
-    assert(prepared->lasting != NULL && prepared->tied == NULL);
+void weir__ties_take(struct weir__row_plan *prepared, const struct weir__setup *setup) {
+    assert(prepared->lasting != NULL && prepared->bound.tied == NULL);
     struct weir__pool *pool = &prepared->pool;
     uint32_t stages = setup->options.stage_count;
-    prepared->tied = weir__pool_take(pool, stages, sizeof *prepared->tied);
-    if (prepared->tied == NULL) return false;
-    for (uint32_t s = 0; s < stages; s++) {
+    prepared->bound.tied = weir__pool_take(pool, stages, sizeof *prepared->bound.tied);
+    for (uint32_t s = 0; !pool->failed && s < stages; s++) {
         const struct weir__stage_setup *at = &setup->stages[s];
-        prepared->tied[s] = weir__pool_take(pool, at->tied_count, sizeof **prepared->tied);
-        if (prepared->tied[s] == NULL) return false;
-        for (uint32_t i = 0; i < at->tied_count; i++)
-            if (!take_tied(prepared, setup, s, at->ties[i], &prepared->tied[s][i])) return false;
+        struct weir_tied *tied = weir__pool_take(pool, at->tied_count, sizeof *tied);
+        for (uint32_t i = 0; tied != NULL && i < at->tied_count; i++)
+            take_tied(prepared, setup, s, at->ties[i], &tied[i]);
+        prepared->bound.tied[s] = tied;
     }
-    return true;
 }

@@ -28,7 +28,7 @@ struct before {
 };
 
 struct clocks {
-    struct weir__prepared *prepared;
+    struct weir__row_plan *prepared;
     const double *start, *end;
     uint32_t workers, lanes, actions, nodes;
     struct node *node;
@@ -87,32 +87,26 @@ static int by_end(const void *a, const void *b) {
 static bool list_add(struct clocks *c, uint32_t *count, uint32_t node, bool delayed,
                      enum weir__edge_cause cause) {
     assert(node < c->nodes);
-    void *list = c->list;
-    if (!weir__pool_grow(&c->prepared->pool, &list, *count, &c->list_capacity, sizeof *c->list))
-        return false;
-    c->list = list;
     double end = is_copy(c, node) ? c->start[copy_of(c, node)->action] : c->end[node];
-    c->list[(*count)++] = (struct before){end, node, delayed, (uint8_t)cause};
-    return true;
+    const struct before added = {end, node, delayed, (uint8_t)cause};
+    return weir__pool_add(&c->prepared->pool, &c->list, count, &c->list_capacity, &added,
+                          sizeof added);
 }
 
 static bool add_wait(struct clocks *c, const struct before *before) {
-    struct weir__prepared *p = c->prepared;
-    void *waits = p->waits;
-    if (!weir__pool_grow(&p->pool, &waits, p->wait_count, &c->wait_capacity, sizeof *p->waits))
-        return false;
-    p->waits = waits;
+    struct weir__row_plan *p = c->prepared;
     uint32_t copy =
         is_copy(c, before->node) ? c->copy_of[before->node - c->actions] : WEIR__NO_COPY;
     uint32_t action = copy == WEIR__NO_COPY ? before->node : p->copies[copy].action;
     assert(c->node[action].lane < c->workers && c->node[action].place > 0);
-    p->waits[p->wait_count++] = (struct weir__needed_wait){.worker = c->node[action].lane,
-                                                           .count = c->node[action].place,
-                                                           .action = action,
-                                                           .copy = copy,
-                                                           .delayed = before->delayed,
-                                                           .cause = before->cause};
-    return true;
+    const struct weir__needed_wait added = {.worker = c->node[action].lane,
+                                            .count = c->node[action].place,
+                                            .action = action,
+                                            .copy = copy,
+                                            .delayed = before->delayed,
+                                            .cause = before->cause};
+    return weir__pool_add(&p->pool, &p->waits, &p->wait_count, &c->wait_capacity, &added,
+                          sizeof added);
 }
 
 /* Whether it may go through pinned memory, by another stream than the lane's: then what the lane
@@ -137,7 +131,7 @@ static bool gather_handovers(struct clocks *c, uint32_t node, uint32_t *count) {
 /* Everything of other lanes that must have ended before `action`, into the scratch list. */
 static bool gather_action(struct clocks *c, uint32_t action, uint32_t *count) {
     assert(!is_copy(c, action));
-    const struct weir__prepared *p = c->prepared;
+    const struct weir__row_plan *p = c->prepared;
     const struct weir__call *call = &p->calls[action];
     uint32_t own = c->node[action].lane;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++)
@@ -176,7 +170,7 @@ static uint32_t former_in_slot(const struct clocks *c, uint32_t node) {
 
 static bool gather_copy(struct clocks *c, uint32_t node, uint32_t *count) {
     assert(is_copy(c, node) && copy_of(c, node)->lane != WEIR__NO_LANE);
-    const struct weir__prepared *p = c->prepared;
+    const struct weir__row_plan *p = c->prepared;
     for (uint32_t i = copy_of(c, node)->unit; i != WEIR__NO_COPY; i = p->copies[i].next) {
         if (p->copies[i].from_block == WEIR__NO_BLOCK) continue;
         uint32_t made = weir__prepared_made(p, &p->copies[i]);
@@ -209,7 +203,7 @@ static void learn(const struct clocks *c, uint32_t *clock, uint32_t node) {
 /* What is known when the node's turn comes: by its lane, by its thread, and where the thread does
  * its actions itself, all that it knew when it began the one before the one that a copy is for. */
 static uint32_t *begin_clock(struct clocks *c, uint32_t node) {
-    const struct weir__prepared *p = c->prepared;
+    const struct weir__row_plan *p = c->prepared;
     uint32_t own = c->node[node].lane, worker = owner(c, node), last = c->latest[own];
     uint32_t *clock = &c->clock[(size_t)node * c->lanes];
     assert(last == NO_NODE || c->node[last].place + 1 == c->node[node].place);
@@ -248,7 +242,7 @@ static bool find_waits(struct clocks *c, uint32_t node) {
 
 static bool visit(struct clocks *c, uint32_t node) {
     assert(node < c->nodes);
-    struct weir__prepared *p = c->prepared;
+    struct weir__row_plan *p = c->prepared;
     uint32_t begin = p->wait_count;
     if (!find_waits(c, node)) return false;
     if (is_copy(c, node)) {
@@ -308,7 +302,7 @@ static int take_handovers(struct clocks *c) {
 
 /* ---- nodes ---- */
 
-static uint32_t count_nodes(const struct weir__prepared *p) {
+static uint32_t count_nodes(const struct weir__row_plan *p) {
     uint32_t count = p->table->action_count;
     for (uint32_t i = 0; i < p->copy_count; i++)
         count += p->copies[i].lane != WEIR__NO_LANE && p->copies[i].unit == i;
@@ -331,7 +325,7 @@ static void number_unit(struct clocks *c, uint32_t first, uint32_t node) {
 }
 
 static void number_copies(struct clocks *c) {
-    const struct weir__prepared *p = c->prepared;
+    const struct weir__row_plan *p = c->prepared;
     uint32_t next = c->actions;
     for (uint32_t b = 0; b < p->memory.block_count; b++) c->copy_into[b] = WEIR__NO_COPY;
     for (uint32_t i = 0; i < p->copy_count; i++) {
@@ -350,7 +344,7 @@ static void number_copies(struct clocks *c) {
 
 static int take_nodes(struct clocks *c) {
     assert(c->nodes >= c->actions && c->lanes >= c->workers);
-    struct weir__prepared *p = c->prepared;
+    struct weir__row_plan *p = c->prepared;
     struct weir__pool *pool = &p->pool;
     size_t cells;
     if (!weir__multiply(c->nodes, c->lanes, &cells)) return WEIR_ERR_OVERFLOW;
@@ -361,9 +355,7 @@ static int take_nodes(struct clocks *c) {
     c->node_of = weir__pool_take(pool, p->copy_count, sizeof *c->node_of);
     c->host = weir__pool_take(pool, (size_t)c->workers * c->lanes, sizeof *c->host);
     c->copy_into = weir__pool_take(pool, p->memory.block_count, sizeof *c->copy_into);
-    if (c->clock == NULL || c->node == NULL || c->latest == NULL || c->copy_of == NULL ||
-        c->node_of == NULL || c->host == NULL || c->copy_into == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (pool->failed) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < c->workers; w++)
         for (uint32_t a = p->table->lines[w]; a < p->table->lines[w + 1]; a++)
             c->node[a] = (struct node){w, a - p->table->lines[w] + 1};
@@ -375,7 +367,7 @@ static int take_nodes(struct clocks *c) {
 /* ---- the orders that the waits keep ---- */
 
 /* What a copy must follow, the action that it is for must too. */
-static uint32_t add_orders(const struct weir__prepared *p, uint32_t begin, uint32_t end,
+static uint32_t add_orders(const struct weir__row_plan *p, uint32_t begin, uint32_t end,
                            struct weir__edge *edges) {
     uint32_t count = 0;
     for (uint32_t i = begin; i < end; i++)
@@ -384,7 +376,7 @@ static uint32_t add_orders(const struct weir__prepared *p, uint32_t begin, uint3
     return count;
 }
 
-static void fill_orders(const struct weir__prepared *p, struct weir__deps *orders) {
+static void fill_orders(const struct weir__row_plan *p, struct weir__deps *orders) {
     uint32_t count = 0;
     for (uint32_t a = 0; a < p->table->action_count; a++) {
         orders->begin[a] = count;
@@ -401,7 +393,7 @@ static void fill_orders(const struct weir__prepared *p, struct weir__deps *order
     assert(count == orders->edge_count);
 }
 
-static int make_orders(struct weir__prepared *p) {
+static int make_orders(struct weir__row_plan *p) {
     assert(p->orders.begin == NULL && p->orders.edges == NULL);
     struct weir__deps *orders = &p->orders;
     size_t edges = p->deps.edge_count;
@@ -418,7 +410,7 @@ static int make_orders(struct weir__prepared *p) {
     return WEIR_OK;
 }
 
-int weir__prepared_waits(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_waits(struct weir__row_plan *prepared, const struct weir__setup *setup,
                          const double *start, const double *end) {
     const struct weir_table *table = prepared->table;
     assert(prepared->waits == NULL && prepared->memory.worker_begin != NULL);

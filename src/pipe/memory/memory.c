@@ -20,7 +20,7 @@ void weir__memory_init(struct weir__memory *memory, struct weir__pool *pool) {
     memory->pool = pool;
 }
 
-void weir__memory_fail(struct weir__memory *memory) {
+static void fail(struct weir__memory *memory) {
     if (memory->status == WEIR_OK) memory->status = WEIR_ERR_OUT_OF_MEMORY;
 }
 
@@ -28,43 +28,38 @@ uint32_t weir__memory_block(struct weir__memory *memory, enum weir__block_class 
                             uint32_t worker, size_t bytes) {
     assert((unsigned)class_of < WEIR__BLOCK_CLASS_COUNT);
     if (bytes == 0 || memory->status != WEIR_OK) return WEIR__NO_BLOCK;
-    void *blocks = memory->blocks;
     size_t rounded, all;
     if (!weir__round_up(bytes, WEIR__ALIGNMENT, &rounded) ||
         !weir__add(memory->all_bytes, rounded, &all) || all > INT64_MAX) {
         memory->status = WEIR_ERR_OVERFLOW;
         return WEIR__NO_BLOCK;
     }
-    if (!weir__pool_grow(memory->pool, &blocks, memory->block_count, &memory->block_capacity,
-                         sizeof *memory->blocks)) {
-        weir__memory_fail(memory);
+    const struct weir__block added = {.bytes = rounded,
+                                      .worker = worker,
+                                      .first = WEIR__NO_BLOCK,
+                                      .uses = WEIR__NO_BLOCK,
+                                      .ahead = HUGE_VAL,
+                                      .rest = WEIR__NO_BLOCK,
+                                      .class_of = (uint8_t)class_of};
+    if (!weir__pool_add(memory->pool, &memory->blocks, &memory->block_count,
+                        &memory->block_capacity, &added, sizeof added)) {
+        fail(memory);
         return WEIR__NO_BLOCK;
     }
-    assert(rounded >= bytes && memory->block_count < memory->block_capacity);
+    assert(rounded >= bytes && memory->block_count <= memory->block_capacity);
     memory->all_bytes = all;
-    memory->blocks = blocks;
-    memory->blocks[memory->block_count] = (struct weir__block){.bytes = rounded,
-                                                               .worker = worker,
-                                                               .first = WEIR__NO_BLOCK,
-                                                               .uses = WEIR__NO_BLOCK,
-                                                               .ahead = HUGE_VAL,
-                                                               .rest = WEIR__NO_BLOCK,
-                                                               .class_of = (uint8_t)class_of};
-    return memory->block_count++;
+    return memory->block_count - 1;
 }
 
 void weir__memory_use(struct weir__memory *memory, uint32_t block, uint32_t action) {
     if (block == WEIR__NO_BLOCK || memory->status != WEIR_OK) return;
     assert(block < memory->block_count);
-    void *uses = memory->uses;
-    if (!weir__pool_grow(memory->pool, &uses, memory->use_count, &memory->use_capacity,
-                         sizeof *memory->uses)) {
-        weir__memory_fail(memory);
-        return;
-    }
-    memory->uses = uses;
-    memory->uses[memory->use_count] = (struct weir__block_use){action, memory->blocks[block].uses};
-    memory->blocks[block].uses = memory->use_count++;
+    const struct weir__block_use added = {action, memory->blocks[block].uses};
+    if (weir__pool_add(memory->pool, &memory->uses, &memory->use_count, &memory->use_capacity,
+                       &added, sizeof added))
+        memory->blocks[block].uses = memory->use_count - 1;
+    else
+        fail(memory);
 }
 
 void weir__memory_may_part(struct weir__memory *memory, uint32_t block, const size_t *cuts,
@@ -213,16 +208,13 @@ static bool part_block(struct weir__memory *memory, uint32_t number, const struc
     struct weir__block block = memory->blocks[number];
     assert(block.rest == WEIR__NO_BLOCK && block.first != WEIR__NO_BLOCK);
     for (size_t at = 0; at < block.bytes; at = part_end(&block, way, at)) {
-        void *blocks = memory->blocks;
         if (at > 0) {
-            if (!weir__pool_grow(memory->pool, &blocks, memory->block_count,
-                                 &memory->block_capacity, sizeof *memory->blocks))
-                return false;
-            memory->blocks = blocks;
             memory->blocks[number].rest = memory->block_count;
-            number = memory->block_count++;
+            number = memory->block_count;
+            if (!weir__pool_add(memory->pool, &memory->blocks, &memory->block_count,
+                                &memory->block_capacity, &block, sizeof block))
+                return false;
         }
-        memory->blocks[number] = block;
         memory->blocks[number].bytes = (*items)->bytes;
         memory->blocks[number].offset = (*items)++->offset;
         if (memory->blocks[number].bytes < block.bytes) memory->blocks[number].cut_count = 0;
@@ -422,12 +414,8 @@ struct handover_list {
 
 static bool add_handover(struct handover_list *list, const struct weir__handover *handover) {
     assert(handover->before != handover->after && handover->leaves != handover->comes);
-    void *items = list->items;
-    if (!weir__pool_grow(list->pool, &items, list->count, &list->capacity, sizeof *list->items))
-        return false;
-    list->items = items;
-    list->items[list->count++] = *handover;
-    return true;
+    return weir__pool_add(list->pool, &list->items, &list->count, &list->capacity, handover,
+                          sizeof *handover);
 }
 
 /* Which block was the last to hold [at, end); ascending, and without overlap. */

@@ -70,9 +70,6 @@ void weir__memory_may_part(struct weir__memory *memory, uint32_t block, const si
 /** Where in its worker's arena that byte of the block, or of what it has been parted into, lies. */
 size_t weir__memory_at(const struct weir__memory *memory, uint32_t block, size_t offset);
 
-/** Makes WEIR_ERR_OUT_OF_MEMORY the status, unless there is a failure already. */
-void weir__memory_fail(struct weir__memory *memory);
-
 /** Finds lifetimes from the replay's times and offsets that keep each worker's arena small; blocks
  * that may be parted are where that helps. Fills
  * arena_bytes[worker_count], on entry of each what the plan should fit into (tried harder for, not

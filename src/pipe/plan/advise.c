@@ -23,7 +23,7 @@ struct candidates {
 
 /* ---- steps ---- */
 
-double weir__plan_step(const struct weir__prepared *prepared) {
+double weir__plan_step(const struct weir__row_plan *prepared) {
     assert(prepared->rows > 0 && prepared->makespan > 0.0);
     int64_t sizes[2];
     (void)weir__prepared_sizes(prepared, sizes);
@@ -33,7 +33,7 @@ double weir__plan_step(const struct weir__prepared *prepared) {
 /* False where the candidate cannot be: it is refused without a word. */
 static bool predict(struct candidate *candidate, int *status) {
     struct weir__setup setup;
-    struct weir__prepared outline;
+    struct weir__row_plan outline;
     *status = weir__setup_init(&setup, &candidate->options, NULL);
     if (*status != WEIR_OK) return false;
     *status = weir__prepared_outline(&outline, &setup, candidate->options.rows);
@@ -120,7 +120,7 @@ static int by_step(const void *a, const void *b) {
 
 static int largest_arena(const struct weir_pipe_options *options, bool estimate, size_t *bytes) {
     struct weir__setup setup;
-    struct weir__prepared *prepared[WEIR__PREPARED_MAX];
+    struct weir__row_plan *prepared[WEIR__PREPARED_MAX];
     uint32_t count = 0;
     *bytes = 0;
     int status = weir__setup_init(&setup, options, NULL);

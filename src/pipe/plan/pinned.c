@@ -19,7 +19,7 @@ static bool add_pages(uint64_t *sum, size_t bytes) {
 }
 
 /* The largest slot that a row count wants for what comes from one worker to the other. */
-static size_t slot_bytes(const struct weir__prepared *p, uint32_t worker, uint32_t from) {
+static size_t slot_bytes(const struct weir__row_plan *p, uint32_t worker, uint32_t from) {
     assert(worker < p->table->worker_count && from < p->table->worker_count);
     size_t most = 0;
     for (uint32_t i = 0; i < p->copy_count; i++) {
@@ -33,7 +33,7 @@ static size_t slot_bytes(const struct weir__prepared *p, uint32_t worker, uint32
     return most;
 }
 
-static bool fill_worker(struct weir__prepared *const *prepared, uint32_t count, uint32_t worker,
+static bool fill_worker(struct weir__row_plan *const *prepared, uint32_t count, uint32_t worker,
                         struct weir_plan_pinned *pinned) {
     assert(count > 0 && worker < prepared[0]->table->worker_count);
     uint32_t workers = prepared[0]->table->worker_count;
@@ -53,7 +53,7 @@ static bool fill_worker(struct weir__prepared *const *prepared, uint32_t count, 
     return fits;
 }
 
-int weir__plan_count_pinned(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+int weir__plan_count_pinned(const struct weir__setup *setup, struct weir__row_plan *const *prepared,
                             uint32_t count, struct weir_plan_pinned *pinned) {
     assert(count > 0);
     size_t numbers;

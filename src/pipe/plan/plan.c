@@ -105,7 +105,7 @@ static bool check_apart(const struct weir__setup *setup, uint32_t workers,
     return right;
 }
 
-int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **prepared,
+int weir__plan_prepare(const struct weir__setup *setup, struct weir__row_plan **prepared,
                        uint32_t *count, struct weir_faults *faults) {
     int64_t rows[WEIR__ROW_COUNTS];
     uint32_t row_counts = worst_rows(setup, rows);
@@ -177,7 +177,7 @@ static int refuse(const struct weir_pipe_options *options, double step, size_t m
 }
 
 /* The largest of all row counts, without asking whether it fits. */
-static void largest(struct weir__prepared *const *prepared, uint32_t count, size_t *bytes) {
+static void largest(struct weir__row_plan *const *prepared, uint32_t count, size_t *bytes) {
     assert(count > 0 && count <= WEIR__PREPARED_MAX);
     for (uint32_t w = 0; w < prepared[0]->table->worker_count; w++) {
         bytes[w] = 0;
@@ -187,7 +187,7 @@ static void largest(struct weir__prepared *const *prepared, uint32_t count, size
 }
 
 int weir__plan_arenas(const struct weir__setup *setup, const struct weir_pipe_options *options,
-                      struct weir__prepared *const *prepared, uint32_t count, size_t *bytes,
+                      struct weir__row_plan *const *prepared, uint32_t count, size_t *bytes,
                       struct weir_faults *faults) {
     uint32_t workers = prepared[0]->table->worker_count;
     uint64_t limit = setup->options.memory_limit;
@@ -203,7 +203,7 @@ int weir__plan_arenas(const struct weir__setup *setup, const struct weir_pipe_op
 
 /* ---- what people are told ---- */
 
-static int fill_curve(struct weir__prepared *prepared, uint32_t worker,
+static int fill_curve(struct weir__row_plan *prepared, uint32_t worker,
                       struct weir__moment *moments, struct weir__pool *pool,
                       struct weir_plan_curve *curve) {
     assert(worker < prepared->table->worker_count && curve->point_count == 0);
@@ -223,11 +223,11 @@ static int fill_curve(struct weir__prepared *prepared, uint32_t worker,
     return WEIR_OK;
 }
 
-int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *const *list,
+int weir__plan_fill(const struct weir__setup *setup, struct weir__row_plan *const *list,
                     uint32_t count, const size_t *bytes, struct weir__pool *pool,
                     struct weir_plan *plan) {
     assert(count > 0 && list[0]->memory.worker_begin != NULL);
-    struct weir__prepared *prepared = list[0];
+    struct weir__row_plan *prepared = list[0];
     uint32_t workers = prepared->table->worker_count;
     struct weir_device_plan *devices = weir__pool_take(pool, workers, sizeof *devices);
     struct weir_plan_curve *curves = weir__pool_take(pool, workers, sizeof *curves);
@@ -236,9 +236,7 @@ int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *cons
     struct weir_plan_pinned *pinned = weir__pool_take(pool, workers, sizeof *pinned);
     struct weir__moment *moments =
         weir__pool_take(&prepared->pool, 2 * (size_t)prepared->memory.block_count, sizeof *moments);
-    if (devices == NULL || curves == NULL || receives == NULL || copies == NULL || pinned == NULL ||
-        moments == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (pool->failed || moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < workers; w++) {
         snprintf(devices[w].name, sizeof devices[w].name, "%.20s/%u", device_name(setup, w), w);
         copies[w] = weir__ways_count(prepared, w);
@@ -276,7 +274,7 @@ static int check_places(struct weir__setup *setup, uint32_t workers, struct weir
 }
 
 static int fill(const struct weir_pipe_options *options, struct weir__setup *setup,
-                struct weir__prepared *const *prepared, uint32_t count, struct weir_faults *faults,
+                struct weir__row_plan *const *prepared, uint32_t count, struct weir_faults *faults,
                 struct plan_storage *own) {
     uint32_t workers = prepared[0]->table->worker_count;
     size_t *bytes = weir__pool_take(&setup->pool, workers, sizeof *bytes);
@@ -294,7 +292,7 @@ static int fill(const struct weir_pipe_options *options, struct weir__setup *set
 
 static int make_plan(const struct weir_pipe_options *options, struct weir__setup *setup,
                      struct weir_faults *faults, struct plan_storage *own) {
-    struct weir__prepared *prepared[WEIR__PREPARED_MAX];
+    struct weir__row_plan *prepared[WEIR__PREPARED_MAX];
     uint32_t count = 0;
     weir__pool_init(&own->pool, options->allocator);
     int status = weir__plan_prepare(setup, prepared, &count, faults);

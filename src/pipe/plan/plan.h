@@ -14,30 +14,30 @@ enum { WEIR__ROW_COUNTS = 3, WEIR__PREPARED_MAX = 2 * WEIR__ROW_COUNTS };
 /** Prepares every row count that the arenas are sized for, the largest first, into `prepared`
  * [WEIR__PREPARED_MAX]; and sees whether the devices are there. After a failure too the caller
  * destroys the first *count. */
-int weir__plan_prepare(const struct weir__setup *setup, struct weir__prepared **prepared,
+int weir__plan_prepare(const struct weir__setup *setup, struct weir__row_plan **prepared,
                        uint32_t *count, struct weir_faults *faults);
 /** The arenas' sizes into bytes[worker]: what the largest of all needs. WEIR_ERR_MEMORY_LIMIT, with
  * a fault for each worker that needs more than the limit, and then one with the smallest limit that
  * would do and the cheapest change that fits within the one given. `options` are those that the
  * setup was made from. */
 int weir__plan_arenas(const struct weir__setup *setup, const struct weir_pipe_options *options,
-                      struct weir__prepared *const *prepared, uint32_t count, size_t *bytes,
+                      struct weir__row_plan *const *prepared, uint32_t count, size_t *bytes,
                       struct weir_faults *faults);
 /** Fills the plan of the first of `count` prepared. Its arrays are the pool's. */
-int weir__plan_fill(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+int weir__plan_fill(const struct weir__setup *setup, struct weir__row_plan *const *prepared,
                     uint32_t count, const size_t *bytes, struct weir__pool *pool,
                     struct weir_plan *plan);
 /** Bytes of the memory that losses and norms are told in, of the most micro-batches that there can
  * be. WEIR_ERR_OVERFLOW. */
 int weir__plan_numbers(const struct weir__setup *setup, size_t *bytes);
 /** What is pinned for each worker's device (pinned.c): pinned[workers], zeroed. */
-int weir__plan_count_pinned(const struct weir__setup *setup, struct weir__prepared *const *prepared,
+int weir__plan_count_pinned(const struct weir__setup *setup, struct weir__row_plan *const *prepared,
                             uint32_t count, struct weir_plan_pinned *pinned);
 int weir__plan_device(const struct weir__setup *setup, uint32_t worker, struct weir_faults *faults,
                       struct weir__device **device);
 
 /** Receive slots, by worker (receive.c). */
-int weir__plan_receives(struct weir__prepared *prepared, struct weir_plan_receive *receives);
+int weir__plan_receives(struct weir__row_plan *prepared, struct weir_plan_receive *receives);
 
 /** What would fit. */
 struct weir__advice {
@@ -54,6 +54,6 @@ struct weir__advice {
 int weir__plan_advise(const struct weir_pipe_options *options, double step,
                       struct weir__advice *advice);
 /** The predicted step, in forwards of the whole mini-batch. */
-double weir__plan_step(const struct weir__prepared *prepared);
+double weir__plan_step(const struct weir__row_plan *prepared);
 
 #endif

@@ -30,7 +30,7 @@ static void lower_line(struct weir__table_builder *builder, const struct weir_ta
 }
 
 /* All N of a worker go before its first U: the norm is known before any parameter changes. */
-static int lower(struct weir__prepared *prepared, const struct weir_allocator *allocator) {
+static int lower(struct weir__row_plan *prepared, const struct weir_allocator *allocator) {
     assert(prepared->table == NULL && prepared->exported != NULL);
     const struct weir_table *table = prepared->exported;
     struct weir__table_builder builder;
@@ -43,7 +43,7 @@ static int lower(struct weir__prepared *prepared, const struct weir_allocator *a
     return weir__table_finish(&builder, &prepared->table);
 }
 
-static int make_table(struct weir__prepared *prepared, const struct weir__setup *setup,
+static int make_table(struct weir__row_plan *prepared, const struct weir__setup *setup,
                       struct weir_faults *faults) {
     const struct weir_allocator *allocator = setup->options.allocator;
     const struct weir_table *placed = setup->placed;
@@ -58,7 +58,7 @@ static int make_table(struct weir__prepared *prepared, const struct weir__setup 
     return weir__table_new_infer(placed, prepared->micro_batch_count, allocator, &prepared->table);
 }
 
-static int derive(struct weir__prepared *prepared, const struct weir__setup *setup) {
+static int derive(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     assert(prepared->table != NULL && prepared->deps.begin == NULL);
     struct weir__flow flow = setup->flow;
     flow.infer = prepared->infer;
@@ -67,8 +67,8 @@ static int derive(struct weir__prepared *prepared, const struct weir__setup *set
 
 /* ---- measures ---- */
 
-uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t sizes[2]) {
-    assert(prepared->views != NULL && prepared->micro_batch_count > 0);
+uint32_t weir__prepared_sizes(const struct weir__row_plan *prepared, int64_t sizes[2]) {
+    assert(prepared->bound.views != NULL && prepared->micro_batch_count > 0);
     uint32_t last = prepared->micro_batch_count - 1;
     sizes[0] = weir__prepared_views(prepared, 0, 0)->rows;
     sizes[1] = weir__prepared_views(prepared, 0, last)->rows;
@@ -76,7 +76,7 @@ uint32_t weir__prepared_sizes(const struct weir__prepared *prepared, int64_t siz
     return sizes[0] == sizes[1] ? 1 : 2;
 }
 
-static int find_phases(struct weir__prepared *prepared) {
+static int find_phases(struct weir__row_plan *prepared) {
     _Static_assert(WEIR_PHASE_COUNT <= 32, "a bit for each phase");
     const struct weir_table *table = prepared->table;
     assert(prepared->calls != NULL);
@@ -100,7 +100,7 @@ static int measure_size(const struct weir_stage *stage, int64_t rows,
 }
 
 /* bytes[stage * 2 + size] */
-static int measure(const struct weir__prepared *prepared, const struct weir__setup *setup,
+static int measure(const struct weir__row_plan *prepared, const struct weir__setup *setup,
                    struct weir_stage_bytes *bytes, struct weir_faults *faults) {
     int64_t sizes[2];
     uint32_t count = weir__prepared_sizes(prepared, sizes);
@@ -123,7 +123,7 @@ static int measure(const struct weir__prepared *prepared, const struct weir__set
 
 /* ---- views ---- */
 
-static bool take_views(struct weir__prepared *prepared, const struct weir__setup *setup,
+static bool take_views(struct weir__row_plan *prepared, const struct weir__setup *setup,
                        uint32_t stage, struct weir__views *views) {
     assert(views->rows > 0 && stage < setup->flow.stage_count);
     struct weir__pool *pool = &prepared->pool;
@@ -143,13 +143,12 @@ static bool take_views(struct weir__prepared *prepared, const struct weir__setup
     views->skip_grads_out = next;
     views->grad_places =
         weir__pool_take(pool, setup->stages[stage].entering_count, sizeof *views->grad_places);
-    if (views->grad_places == NULL) return false;
-    if (stage + 1 < setup->flow.stage_count) return true;
-    views->output_places = weir__pool_take(pool, outputs, sizeof *views->output_places);
-    return views->output_places != NULL;
+    if (stage + 1 == setup->flow.stage_count)
+        views->output_places = weir__pool_take(pool, outputs, sizeof *views->output_places);
+    return !pool->failed;
 }
 
-static bool take_nothing(struct weir__prepared *prepared, const struct weir__setup *setup) {
+static bool take_nothing(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     uint32_t most = 1;
     for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
         const struct weir_stage *stage = &setup->stages[s].stage;
@@ -175,13 +174,14 @@ static void set_entering_rows(const struct weir__setup *setup, uint32_t stage,
     }
 }
 
-static int make_views(struct weir__prepared *prepared, const struct weir__setup *setup) {
-    assert(prepared->table != NULL && prepared->views == NULL);
+static int make_views(struct weir__row_plan *prepared, const struct weir__setup *setup) {
+    assert(prepared->table != NULL && prepared->bound.views == NULL);
     uint32_t m = prepared->micro_batch_count, chunks = setup->options.chunks;
     size_t count;
     if (!weir__multiply(setup->flow.stage_count, m, &count)) return WEIR_ERR_OVERFLOW;
-    prepared->views = weir__pool_take(&prepared->pool, count, sizeof *prepared->views);
-    if (prepared->views == NULL || !take_nothing(prepared, setup)) return WEIR_ERR_OUT_OF_MEMORY;
+    prepared->bound.views = weir__pool_take(&prepared->pool, count, sizeof *prepared->bound.views);
+    if (prepared->bound.views == NULL || !take_nothing(prepared, setup))
+        return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t s = 0; s < setup->flow.stage_count; s++) {
         for (uint32_t i = 0; i < m; i++) {
             struct weir__views *views = weir__prepared_views(prepared, s, i);
@@ -196,17 +196,13 @@ static int make_views(struct weir__prepared *prepared, const struct weir__setup 
 
 /* ---- bindings ---- */
 
-bool weir__prepared_point(struct weir__prepared *prepared, void **where, uint32_t block,
+void weir__prepared_point(struct weir__row_plan *prepared, void **where, uint32_t block,
                           size_t offset) {
-    if (block == WEIR__NO_BLOCK) return true;
+    if (block == WEIR__NO_BLOCK) return;
     assert(where != NULL && block < prepared->memory.block_count);
-    void *bindings = prepared->bindings;
-    if (!weir__pool_grow(&prepared->pool, &bindings, prepared->binding_count,
-                         &prepared->binding_capacity, sizeof *prepared->bindings))
-        return false;
-    prepared->bindings = bindings;
-    prepared->bindings[prepared->binding_count++] = (struct weir__binding){where, block, offset};
-    return true;
+    const struct weir__binding added = {where, block, offset};
+    (void)weir__pool_add(&prepared->pool, &prepared->bindings, &prepared->binding_count,
+                         &prepared->binding_capacity, &added, sizeof added);
 }
 
 static void *address(const struct weir__memory *memory, const struct weir__arena *arenas,
@@ -216,32 +212,30 @@ static void *address(const struct weir__memory *memory, const struct weir__arena
                           weir__memory_at(memory, block, offset));
 }
 
-static void bind_copy(struct weir__prepared *prepared, const struct weir__arena *arenas,
-                      void *const *staging, struct weir__prepared_copy *copy) {
+static void bind_copy(const struct weir__row_plan *prepared, const struct weir__arena *arenas,
+                      void *const *staging, uint32_t number) {
+    const struct weir__prepared_copy *copy = &prepared->copies[number];
+    struct weir__copy_ends *ends = &prepared->bound.ends[number];
     assert(copy->to_block != WEIR__NO_BLOCK && copy->from_block != copy->to_block);
     const struct weir__memory *memory = &prepared->memory;
     uint32_t worker = memory->blocks[copy->to_block].worker;
-    copy->to = address(memory, arenas, copy->to_block, 0);
-    copy->from = copy->from_block == WEIR__NO_BLOCK
+    ends->to = address(memory, arenas, copy->to_block, 0);
+    ends->from = copy->from_block == WEIR__NO_BLOCK
                      ? (char *)staging[worker] + copy->staging
                      : address(memory, arenas, copy->from_block, copy->from_offset);
 }
 
-void weir__prepared_bind(struct weir__prepared *prepared, const struct weir__arena *arenas,
+void weir__prepared_bind(const struct weir__row_plan *prepared, const struct weir__arena *arenas,
                          void *const *staging, double *losses) {
     assert(arenas != NULL && staging != NULL && losses != NULL);
     const struct weir__memory *memory = &prepared->memory;
     size_t views = (size_t)prepared->table->stage_count * prepared->micro_batch_count;
-    for (size_t i = 0; i < views; i++) prepared->views[i].loss = &losses[i];
+    for (size_t i = 0; i < views; i++) prepared->bound.views[i].loss = &losses[i];
     for (uint32_t i = 0; i < prepared->binding_count; i++) {
         const struct weir__binding *binding = &prepared->bindings[i];
         *binding->where = address(memory, arenas, binding->block, binding->offset);
     }
-    for (uint32_t i = 0; i < prepared->copy_count; i++)
-        bind_copy(prepared, arenas, staging, &prepared->copies[i]);
-    for (uint32_t i = 0; i < prepared->move_count; i++)
-        if (prepared->moves[i].block != WEIR__NO_BLOCK)
-            prepared->moves[i].value = address(memory, arenas, prepared->moves[i].block, 0);
+    for (uint32_t i = 0; i < prepared->copy_count; i++) bind_copy(prepared, arenas, staging, i);
 }
 
 /* ---- calls ---- */
@@ -261,7 +255,7 @@ static weir_task_fn *callback(const struct weir_stage_calls *calls, enum weir_ph
     return by_phase[phase];
 }
 
-static enum weir_phase phase_of(const struct weir__prepared *prepared, const bool *checkpointed,
+static enum weir_phase phase_of(const struct weir__row_plan *prepared, const bool *checkpointed,
                                 const struct weir_action *action) {
     if (!weir__writes(action->kind, WEIR__OUTPUTS)) return weir__kinds[action->kind].phase;
     if (prepared->infer) return WEIR_INFER;
@@ -270,7 +264,7 @@ static enum weir_phase phase_of(const struct weir__prepared *prepared, const boo
     return checkpointed[at] ? WEIR_FORWARD_CHECKPOINT : WEIR_FORWARD;
 }
 
-static bool *find_checkpointed(struct weir__prepared *prepared) {
+static bool *find_checkpointed(struct weir__row_plan *prepared) {
     const struct weir_table *table = prepared->table;
     size_t count = (size_t)table->stage_count * table->micro_batch_count;
     bool *checkpointed = weir__pool_take(&prepared->pool, count, sizeof *checkpointed);
@@ -285,7 +279,7 @@ static bool *find_checkpointed(struct weir__prepared *prepared) {
 }
 
 /* Every callback that the table asks for must be there: each that is not is told once. */
-static int check_callbacks(struct weir__prepared *prepared, const struct weir__setup *setup,
+static int check_callbacks(struct weir__row_plan *prepared, const struct weir__setup *setup,
                            struct weir_faults *faults) {
     const struct weir_table *table = prepared->table;
     uint32_t *told = weir__pool_take(&prepared->pool, table->stage_count, sizeof *told);
@@ -307,15 +301,16 @@ static int check_callbacks(struct weir__prepared *prepared, const struct weir__s
     return status;
 }
 
-static int make_calls(struct weir__prepared *prepared, const struct weir__setup *setup) {
-    assert(prepared->views != NULL && prepared->calls == NULL);
+static int make_calls(struct weir__row_plan *prepared, const struct weir__setup *setup) {
+    assert(prepared->bound.views != NULL && prepared->calls == NULL);
     const struct weir_table *table = prepared->table;
     bool *checkpointed = find_checkpointed(prepared);
     bool *begun = weir__pool_take(&prepared->pool, table->stage_count, sizeof *begun);
     prepared->calls =
         weir__pool_take(&prepared->pool, table->action_count, sizeof *prepared->calls);
-    if (checkpointed == NULL || begun == NULL || prepared->calls == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    prepared->bound.workspaces =
+        weir__pool_take(&prepared->pool, table->action_count, sizeof(void *));
+    if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t a = 0; a < table->action_count; a++) {
         const struct weir_action *action = &table->actions[a];
         const struct weir__kind_facts *kind = &weir__kinds[action->kind];
@@ -333,7 +328,7 @@ static int make_calls(struct weir__prepared *prepared, const struct weir__setup 
     return WEIR_OK;
 }
 
-static int find_tails(struct weir__prepared *prepared) {
+static int find_tails(struct weir__row_plan *prepared) {
     assert(prepared->tail == NULL);
     const struct weir_table *table = prepared->table;
     prepared->tail = weir__pool_take(&prepared->pool, table->worker_count, sizeof(uint32_t));
@@ -348,14 +343,14 @@ static int find_tails(struct weir__prepared *prepared) {
 
 /* ---- the plan ---- */
 
-static int replay(struct weir__prepared *prepared, const struct weir__setup *setup,
+static int replay(struct weir__row_plan *prepared, const struct weir__setup *setup,
                   const struct weir__deps *deps, const double *duration) {
     assert(prepared->start != NULL && prepared->end != NULL);
     return weir__table_replay(prepared->table, deps, duration, NULL, prepared->start, prepared->end,
                               &prepared->makespan, setup->options.allocator);
 }
 
-static int replay_held(struct weir__prepared *prepared, const struct weir__setup *setup,
+static int replay_held(struct weir__row_plan *prepared, const struct weir__setup *setup,
                        uint32_t ahead, const double *duration) {
     assert(ahead > 0 && ahead < prepared->micro_batch_count);
     struct weir__deps held;
@@ -369,15 +364,14 @@ static int replay_held(struct weir__prepared *prepared, const struct weir__setup
 
 /* Stages without backward run two micro-batches ahead, so that one is made while the next stage
  * reads the other; or, where the lines do not allow that, as few more as they do. */
-static int replay_table(struct weir__prepared *prepared, const struct weir__setup *setup) {
+static int replay_table(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     assert(prepared->start == NULL && prepared->end == NULL);
     const struct weir_table *table = prepared->table;
     bool any = false;
     double *duration = weir__pool_take(&prepared->pool, table->action_count, sizeof *duration);
     prepared->start = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
     prepared->end = weir__pool_take(&prepared->pool, table->action_count, sizeof(double));
-    if (duration == NULL || prepared->start == NULL || prepared->end == NULL)
-        return WEIR_ERR_OUT_OF_MEMORY;
+    if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
     /* None is zero, so that start order is a topological order. */
     for (uint32_t a = 0; a < table->action_count; a++)
         duration[a] = weir__kinds[table->actions[a].kind].units;
@@ -393,7 +387,7 @@ static int replay_table(struct weir__prepared *prepared, const struct weir__setu
 /* The block of what comes by a lane is held while the copy may run: from when its source is made,
  * but at most during the one action before the one that needs it. All copies for an action begin at
  * the same moment, so that a lane's copies are in its order. */
-static void look_ahead(struct weir__prepared *prepared, const struct weir__call *call,
+static void look_ahead(struct weir__row_plan *prepared, const struct weir__call *call,
                        double before) {
     assert(before >= 0.0 && call->copy_begin <= call->copy_end);
     struct weir__memory *memory = &prepared->memory;
@@ -414,7 +408,7 @@ static void look_ahead(struct weir__prepared *prepared, const struct weir__call 
 
 /* A worker that does its actions itself gives copies to their streams before it begins the one
  * before theirs (worker.c). */
-static void look_ahead_all(struct weir__prepared *prepared) {
+static void look_ahead_all(struct weir__row_plan *prepared) {
     const struct weir_table *table = prepared->table;
     for (uint32_t w = 0; w < table->worker_count; w++)
         for (uint32_t a = table->lines[w]; a < table->lines[w + 1]; a++)
@@ -422,7 +416,7 @@ static void look_ahead_all(struct weir__prepared *prepared) {
                        a == table->lines[w] ? 0.0 : prepared->start[a - 1]);
 }
 
-static int plan(struct weir__prepared *prepared, const struct weir__setup *setup) {
+static int plan(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     const struct weir_table *table = prepared->table;
     assert(prepared->arena_bytes == NULL && prepared->bounds == NULL);
     const double *start = prepared->start, *end = prepared->end;
@@ -443,7 +437,7 @@ static int plan(struct weir__prepared *prepared, const struct weir__setup *setup
     return weir__prepared_waits(prepared, setup, start, end);
 }
 
-static int make_stage_workers(struct weir__prepared *prepared) {
+static int make_stage_workers(struct weir__row_plan *prepared) {
     assert(prepared->table != NULL && prepared->stage_worker == NULL);
     uint32_t *workers =
         weir__pool_take(&prepared->pool, prepared->table->stage_count, sizeof *workers);
@@ -453,7 +447,7 @@ static int make_stage_workers(struct weir__prepared *prepared) {
     return WEIR_OK;
 }
 
-static int outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+static int outline(struct weir__row_plan *prepared, const struct weir__setup *setup,
                    struct weir_faults *faults) {
     int status = make_table(prepared, setup, faults);
     if (status != WEIR_OK) return status;
@@ -463,7 +457,7 @@ static int outline(struct weir__prepared *prepared, const struct weir__setup *se
     return replay_table(prepared, setup);
 }
 
-static int build(struct weir__prepared *prepared, const struct weir__setup *setup,
+static int build(struct weir__row_plan *prepared, const struct weir__setup *setup,
                  struct weir_faults *faults) {
     assert(setup->flow.stage_count > 0);
     int status = outline(prepared, setup, faults);
@@ -480,11 +474,15 @@ static int build(struct weir__prepared *prepared, const struct weir__setup *setu
     if (status == WEIR_ERR_OVERFLOW)
         weir_faults_add(faults, "all sizes together overflow: use fewer rows or smaller stages");
     if (status != WEIR_OK) return status;
-    if (!weir__ties_take(prepared, setup)) return WEIR_ERR_OUT_OF_MEMORY;
+    struct weir__bound *bound = &prepared->bound;
+    bound->ends = weir__pool_take(&prepared->pool, prepared->copy_count, sizeof *bound->ends);
+    bound->streams = weir__pool_take(&prepared->pool, prepared->lane_count, sizeof(void *));
+    weir__ties_take(prepared, setup);
+    if (prepared->pool.failed) return WEIR_ERR_OUT_OF_MEMORY;
     return plan(prepared, setup);
 }
 
-static void begin(struct weir__prepared *prepared, const struct weir__setup *setup, int64_t rows,
+static void begin(struct weir__row_plan *prepared, const struct weir__setup *setup, int64_t rows,
                   bool infer) {
     assert(rows >= 1 && rows <= setup->options.rows);
     memset(prepared, 0, sizeof *prepared);
@@ -494,7 +492,7 @@ static void begin(struct weir__prepared *prepared, const struct weir__setup *set
     prepared->infer = infer;
 }
 
-int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_init(struct weir__row_plan *prepared, const struct weir__setup *setup,
                         int64_t rows, bool infer, struct weir_faults *faults) {
     begin(prepared, setup, rows, infer);
     int status = build(prepared, setup, faults);
@@ -502,7 +500,7 @@ int weir__prepared_init(struct weir__prepared *prepared, const struct weir__setu
     return status;
 }
 
-int weir__prepared_outline(struct weir__prepared *prepared, const struct weir__setup *setup,
+int weir__prepared_outline(struct weir__row_plan *prepared, const struct weir__setup *setup,
                            int64_t rows) {
     begin(prepared, setup, rows, setup->options.infer_only);
     int status = outline(prepared, setup, NULL);
@@ -510,7 +508,7 @@ int weir__prepared_outline(struct weir__prepared *prepared, const struct weir__s
     return status;
 }
 
-void weir__prepared_clean_up(struct weir__prepared *prepared) {
+void weir__prepared_clean_up(struct weir__row_plan *prepared) {
     weir__deps_clean_up(&prepared->deps);
     weir__deps_clean_up(&prepared->orders);
     weir_table_destroy(prepared->table);
@@ -520,10 +518,10 @@ void weir__prepared_clean_up(struct weir__prepared *prepared) {
 }
 
 int weir__prepared_new(const struct weir__setup *setup, int64_t rows, bool infer,
-                       struct weir__prepared **list, uint32_t *count, struct weir_faults *faults) {
+                       struct weir__row_plan **list, uint32_t *count, struct weir_faults *faults) {
     assert(list != NULL && count != NULL);
     const struct weir_allocator *allocator = setup->options.allocator;
-    struct weir__prepared *made = weir__acquire(allocator, 1, sizeof *made);
+    struct weir__row_plan *made = weir__acquire(allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     int status = weir__prepared_init(made, setup, rows, infer, faults);
     if (status != WEIR_OK) {
@@ -534,7 +532,7 @@ int weir__prepared_new(const struct weir__setup *setup, int64_t rows, bool infer
     return WEIR_OK;
 }
 
-void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__prepared **list,
+void weir__prepared_destroy(const struct weir_allocator *allocator, struct weir__row_plan **list,
                             uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         weir__prepared_clean_up(list[i]);

@@ -12,7 +12,7 @@ struct arrival {
 };
 
 struct arrivals {
-    struct weir__prepared *prepared;
+    struct weir__row_plan *prepared;
     struct weir__pool scratch;
     uint32_t *copy_of;   /* [block]: a copy that is made of it, or WEIR__NO_COPY … */
     uint32_t *copy_next; /* … [copy]: the next one of the same block */
@@ -23,13 +23,8 @@ struct arrivals {
 static bool add(struct arrivals *all, uint32_t worker, const struct arrival *arrival) {
     assert(worker < all->prepared->table->worker_count);
     assert(arrival->start < arrival->end);
-    void *list = all->of[worker];
-    if (!weir__pool_grow(&all->scratch, &list, all->count[worker], &all->capacity[worker],
-                         sizeof *arrival))
-        return false;
-    all->of[worker] = list;
-    all->of[worker][all->count[worker]++] = *arrival;
-    return true;
+    return weir__pool_add(&all->scratch, &all->of[worker], &all->count[worker],
+                          &all->capacity[worker], arrival, sizeof *arrival);
 }
 
 static uint32_t worker_of(const struct arrivals *all, uint32_t use) {
@@ -41,7 +36,7 @@ static uint32_t worker_of(const struct arrivals *all, uint32_t use) {
 /* All uses of the block by the worker. */
 static struct arrival span(const struct arrivals *all, const struct weir__block *block,
                            uint32_t worker) {
-    const struct weir__prepared *p = all->prepared;
+    const struct weir__row_plan *p = all->prepared;
     const struct weir__block_use *uses = p->memory.uses;
     struct arrival span = {0.0, -1.0};
     for (uint32_t u = block->uses; u != WEIR__NO_BLOCK; u = uses[u].next) {
@@ -62,7 +57,7 @@ static bool comes_first(const struct arrivals *all, const struct weir__block *bl
 
 /* What the worker's use of the block is then, for the copy reads it and not the action. */
 static bool is_copied(const struct arrivals *all, uint32_t block, uint32_t worker) {
-    const struct weir__prepared *p = all->prepared;
+    const struct weir__row_plan *p = all->prepared;
     for (uint32_t i = all->copy_of[block]; i != WEIR__NO_COPY; i = all->copy_next[i])
         if (p->memory.blocks[p->copies[i].to_block].worker == worker) return true;
     return false;
@@ -84,7 +79,7 @@ static bool list_readers(struct arrivals *all, uint32_t number) {
 }
 
 static bool group_copies(struct arrivals *all) {
-    const struct weir__prepared *p = all->prepared;
+    const struct weir__row_plan *p = all->prepared;
     uint32_t blocks = p->memory.block_count;
     all->copy_of = weir__pool_take(&all->scratch, blocks, sizeof *all->copy_of);
     all->copy_next = weir__pool_take(&all->scratch, p->copy_count, sizeof *all->copy_next);
@@ -102,7 +97,7 @@ static bool group_copies(struct arrivals *all) {
 
 /* A pipe may have both: workers that share a device's memory beside others that do not. */
 static bool list_arrivals(struct arrivals *all) {
-    const struct weir__prepared *p = all->prepared;
+    const struct weir__row_plan *p = all->prepared;
     if (!group_copies(all)) return false;
     for (uint32_t i = 0; i < p->copy_count; i++) {
         if (p->copies[i].from_block == WEIR__NO_BLOCK) continue; /* from the caller */
@@ -155,7 +150,7 @@ static bool fill_slots(struct arrivals *all, uint32_t worker, struct weir_plan_r
     return true;
 }
 
-int weir__plan_receives(struct weir__prepared *prepared, struct weir_plan_receive *receives) {
+int weir__plan_receives(struct weir__row_plan *prepared, struct weir_plan_receive *receives) {
     struct arrivals all = {.prepared = prepared};
     uint32_t workers = prepared->table->worker_count;
     weir__pool_init(&all.scratch, prepared->pool.allocator);

@@ -56,7 +56,7 @@ static int settle(struct weir__worker *worker, void *memory, size_t bytes, bool 
 
 int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t bytes) {
     assert(lasting_bytes <= bytes);
-    struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    struct weir__arena *arena = &worker->pipe->memory.arenas[worker->index];
     *arena = (struct weir__arena){.lasting_bytes = lasting_bytes,
                                   .working_bytes = bytes - lasting_bytes};
     int status = acquire(worker, arena->lasting_bytes, &arena->lasting);
@@ -65,14 +65,14 @@ int weir__arena_init(struct weir__worker *worker, size_t lasting_bytes, size_t b
 }
 
 void weir__arena_clean_up(struct weir__worker *worker) {
-    struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    struct weir__arena *arena = &worker->pipe->memory.arenas[worker->index];
     release(worker, arena->working, arena->working_bytes, arena->working_pinned);
     release(worker, arena->lasting, arena->lasting_bytes, arena->lasting_pinned);
     *arena = (struct weir__arena){0};
 }
 
 int weir__arena_settle(struct weir__worker *worker, struct weir_error *error) {
-    struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    struct weir__arena *arena = &worker->pipe->memory.arenas[worker->index];
     assert(!arena->touched);
     arena->touched = false;
     int status =
@@ -84,7 +84,7 @@ int weir__arena_settle(struct weir__worker *worker, struct weir_error *error) {
 }
 
 int weir__arena_settle_grown(struct weir__worker *worker, struct weir_error *error) {
-    struct weir__arena *grown = &worker->pipe->grown[worker->index];
+    struct weir__arena *grown = &worker->pipe->memory.grown[worker->index];
     if (pinner(worker) == NULL) return WEIR_OK;
     int status =
         settle(worker, grown->working, grown->working_bytes, &grown->working_pinned, error);
@@ -93,7 +93,7 @@ int weir__arena_settle_grown(struct weir__worker *worker, struct weir_error *err
 }
 
 int weir__arena_touch(struct weir__worker *worker) {
-    struct weir__arena *arena = &worker->pipe->arenas[worker->index];
+    struct weir__arena *arena = &worker->pipe->memory.arenas[worker->index];
     if (arena->touched) return WEIR_OK;
     int status = touch(worker, arena->working, arena->working_bytes);
     arena->touched = status == WEIR_OK;
@@ -106,8 +106,8 @@ int weir__arena_touch(struct weir__worker *worker) {
 static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
                        struct weir_faults *faults) {
     const struct weir_pipe *pipe = worker->pipe;
-    const struct weir__arena *arena = &pipe->arenas[worker->index];
-    struct weir__arena *grown = &pipe->grown[worker->index];
+    const struct weir__arena *arena = &pipe->memory.arenas[worker->index];
+    struct weir__arena *grown = &pipe->memory.grown[worker->index];
     assert(grown->working == NULL);
     uint64_t limit = pipe->setup.options.memory_limit;
     *grown = (struct weir__arena){0};
@@ -128,7 +128,7 @@ static int reserve_one(struct weir__worker *worker, size_t need, int64_t rows,
     return status;
 }
 
-int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *list, uint32_t count,
+int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__row_plan *const *list, uint32_t count,
                          struct weir_faults *faults) {
     int worst = WEIR_OK;
     assert(count > 0);
@@ -145,16 +145,16 @@ int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *l
 
 void weir__arenas_drop(struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
-        const struct weir__arena *grown = &pipe->grown[w];
+        const struct weir__arena *grown = &pipe->memory.grown[w];
         release(&pipe->workers[w], grown->working, grown->working_bytes, grown->working_pinned);
-        pipe->grown[w] = (struct weir__arena){0};
+        pipe->memory.grown[w] = (struct weir__arena){0};
     }
 }
 
 bool weir__arenas_grow(struct weir_pipe *pipe) {
     bool any = false;
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
-        struct weir__arena *arena = &pipe->arenas[w], *grown = &pipe->grown[w];
+        struct weir__arena *arena = &pipe->memory.arenas[w], *grown = &pipe->memory.grown[w];
         if (grown->working == NULL) continue;
         assert(grown->working_bytes > arena->working_bytes);
         assert(!arena->working_pinned || grown->working_pinned);
@@ -163,7 +163,7 @@ bool weir__arenas_grow(struct weir_pipe *pipe) {
         arena->working_pinned = grown->working_pinned;
         arena->working_bytes = grown->working_bytes;
         arena->touched = grown->touched;
-        pipe->arena_bytes[w] = weir__arena_bytes(arena);
+        pipe->memory.arena_bytes[w] = weir__arena_bytes(arena);
         *grown = (struct weir__arena){0};
         any = true;
     }

@@ -17,28 +17,23 @@ static int take_arrays(struct weir_pipe *pipe) {
     uint32_t outputs = pipe->setup.stages[stages - 1].stage.output_count;
     pipe->placements = weir__pool_take(pool, workers, sizeof *pipe->placements);
     pipe->workers = weir__pool_take(pool, workers, sizeof *pipe->workers);
-    pipe->times = weir__pool_take(pool, workers, sizeof *pipe->times);
-    pipe->arenas = weir__pool_take(pool, workers, sizeof *pipe->arenas);
-    pipe->grown = weir__pool_take(pool, workers, sizeof *pipe->grown);
-    pipe->arena_bytes = weir__pool_take(pool, workers, sizeof *pipe->arena_bytes);
-    pipe->staging = weir__pool_take(pool, workers, sizeof *pipe->staging);
+    pipe->history.times = weir__pool_take(pool, workers, sizeof *pipe->history.times);
+    pipe->memory.arenas = weir__pool_take(pool, workers, sizeof *pipe->memory.arenas);
+    pipe->memory.grown = weir__pool_take(pool, workers, sizeof *pipe->memory.grown);
+    pipe->memory.arena_bytes = weir__pool_take(pool, workers, sizeof *pipe->memory.arena_bytes);
+    pipe->memory.staging = weir__pool_take(pool, workers, sizeof *pipe->memory.staging);
     pipe->attached = weir__pool_take(pool, stages, sizeof *pipe->attached);
-    pipe->norm_squares = weir__pool_take(pool, stages, sizeof *pipe->norm_squares);
-    pipe->unstamped = weir__pool_take(pool, 1, sizeof *pipe->unstamped);
+    pipe->memory.norm_squares = weir__pool_take(pool, stages, sizeof *pipe->memory.norm_squares);
+    pipe->history.unstamped = weir__pool_take(pool, 1, sizeof *pipe->history.unstamped);
     pthread_mutex_t *stamping = weir__pool_take(pool, 1, sizeof *stamping);
-    pipe->inputs = weir__pool_take(pool, inputs, sizeof *pipe->inputs);
-    pipe->input_grads = weir__pool_take(pool, inputs, sizeof *pipe->input_grads);
-    pipe->outputs = weir__pool_take(pool, outputs, sizeof *pipe->outputs);
-    if (pipe->placements == NULL || pipe->workers == NULL || pipe->times == NULL ||
-        pipe->arenas == NULL || pipe->grown == NULL || pipe->arena_bytes == NULL ||
-        pipe->staging == NULL || pipe->attached == NULL || pipe->norm_squares == NULL ||
-        pipe->unstamped == NULL || pipe->inputs == NULL || pipe->input_grads == NULL ||
-        pipe->outputs == NULL || stamping == NULL || pthread_mutex_init(stamping, NULL) != 0)
-        return WEIR_ERR_OUT_OF_MEMORY;
-    pipe->stamping = stamping;
+    pipe->command.inputs = weir__pool_take(pool, inputs, sizeof *pipe->command.inputs);
+    pipe->command.input_grads = weir__pool_take(pool, inputs, sizeof *pipe->command.input_grads);
+    pipe->command.outputs = weir__pool_take(pool, outputs, sizeof *pipe->command.outputs);
+    if (pool->failed || pthread_mutex_init(stamping, NULL) != 0) return WEIR_ERR_OUT_OF_MEMORY;
+    pipe->history.stamping = stamping;
     for (uint32_t s = 0; s < stages; s++) {
         const struct weir_stage *stage = &pipe->setup.stages[s].stage;
-        pipe->square_count += stage->norm_count;
+        pipe->memory.square_count += stage->norm_count;
         pipe->any_norm |= stage->norm_count > 0 && stage->calls->norm != NULL;
     }
     return WEIR_OK;
@@ -59,31 +54,32 @@ static uint32_t any_behind(const struct weir_pipe *pipe) {
 /* What stages tell the host: norms and losses, of the most micro-batches that there can be. Where
  * devices write them late, that worker makes their memory. */
 static int take_numbers(struct weir_pipe *pipe) {
-    pipe->numbers_worker = any_behind(pipe);
-    int status = weir__plan_numbers(&pipe->setup, &pipe->numbers_bytes);
-    if (status != WEIR_OK || pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) return status;
-    pipe->squares = weir__pool_take(&pipe->setup.pool, pipe->numbers_bytes, 1);
-    return pipe->squares != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    pipe->memory.numbers_worker = any_behind(pipe);
+    int status = weir__plan_numbers(&pipe->setup, &pipe->memory.numbers_bytes);
+    if (status != WEIR_OK || pipe->memory.numbers_worker != WEIR__NUMBERS_NO_WORKER) return status;
+    pipe->memory.squares = weir__pool_take(&pipe->setup.pool, pipe->memory.numbers_bytes, 1);
+    return pipe->memory.squares != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
 /* All are zero: nobody has written any. */
 static void share_numbers(struct weir_pipe *pipe) {
-    if (pipe->numbers_worker != WEIR__NUMBERS_NO_WORKER) pipe->squares = pipe->numbers.data;
-    double *next = pipe->squares;
+    if (pipe->memory.numbers_worker != WEIR__NUMBERS_NO_WORKER)
+        pipe->memory.squares = pipe->memory.numbers.data;
+    double *next = pipe->memory.squares;
     assert(next != NULL);
     for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
-        pipe->norm_squares[s] = next;
+        pipe->memory.norm_squares[s] = next;
         next += pipe->setup.stages[s].stage.norm_count;
     }
-    assert(next == pipe->squares + pipe->square_count);
-    pipe->losses = next;
+    assert(next == pipe->memory.squares + pipe->memory.square_count);
+    pipe->memory.losses = next;
 }
 
 static int make_plan(struct weir_pipe *pipe, const struct weir_pipe_options *options,
                      struct weir_faults *faults) {
-    assert(pipe->prepared_count > 0 && pipe->arena_bytes != NULL);
+    assert(pipe->prepared_count > 0 && pipe->memory.arena_bytes != NULL);
     struct weir__setup *setup = &pipe->setup;
-    size_t *bytes = pipe->arena_bytes;
+    size_t *bytes = pipe->memory.arena_bytes;
     int status =
         weir__plan_arenas(setup, options, pipe->prepared, pipe->prepared_count, bytes, faults);
     if (status != WEIR_OK) return status;
@@ -134,7 +130,7 @@ static int place(struct weir_pipe *pipe, struct weir_faults *faults) {
     return status;
 }
 
-static uint32_t longest_line(const struct weir__prepared *prepared) {
+static uint32_t longest_line(const struct weir__row_plan *prepared) {
     uint32_t longest = 1;
     for (uint32_t w = 0; w < prepared->table->worker_count; w++) {
         uint32_t length = prepared->table->lines[w + 1] - prepared->table->lines[w];
@@ -169,7 +165,7 @@ static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
 /* Copies of as many steps as the worker's events are kept of. */
 static int take_copy_events(struct weir__worker *worker) {
     assert(worker->event_capacity > 0 && worker->copy_events == NULL);
-    const struct weir__prepared *prepared = worker->pipe->prepared[0];
+    const struct weir__row_plan *prepared = worker->pipe->prepared[0];
     uint32_t row =
         prepared->table->lines[worker->index + 1] - prepared->table->lines[worker->index];
     size_t units = 0, capacity;
@@ -204,12 +200,13 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
     worker->device->stream_min = weir__copy_stream_min(facts.l3_bytes);
     status = worker->device->calls->stream_new(worker->device, &worker->stream);
     if (status != WEIR_OK) return status;
-    status = weir__arena_init(worker, pipe->prepared[0]->lasting_bytes[w], pipe->arena_bytes[w]);
+    status =
+        weir__arena_init(worker, pipe->prepared[0]->lasting_bytes[w], pipe->memory.arena_bytes[w]);
     if (status != WEIR_OK)
         weir_faults_add(faults,
                         "worker %u: no %zu bytes for its arena: use fewer rows, more "
                         "checkpointing or more stages",
-                        w, pipe->arena_bytes[w]);
+                        w, pipe->memory.arena_bytes[w]);
     return status;
 }
 
@@ -229,16 +226,17 @@ static int start_workers(struct weir_pipe *pipe, struct weir_faults *faults) {
 static int attach_stages(struct weir_pipe *pipe, struct weir_faults *faults) {
     pipe->command.kind = WEIR__COMMAND_ATTACH;
     int status = weir__pipe_command(pipe);
-    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->outcome.error.message);
     return status;
 }
 
 void weir__pipe_bind(struct weir_pipe *pipe) {
-    assert(pipe->losses != NULL);
+    assert(pipe->memory.losses != NULL);
     for (uint32_t w = 0; w < pipe->worker_count; w++)
-        pipe->staging[w] = pipe->workers[w].staging.data;
+        pipe->memory.staging[w] = pipe->workers[w].staging.data;
     for (uint32_t i = 0; i < pipe->prepared_count; i++)
-        weir__prepared_bind(pipe->prepared[i], pipe->arenas, pipe->staging, pipe->losses);
+        weir__prepared_bind(pipe->prepared[i], pipe->memory.arenas, pipe->memory.staging,
+                            pipe->memory.losses);
 }
 
 static int build(struct weir_pipe *pipe, const struct weir_pipe_options *options,
@@ -307,7 +305,7 @@ static void stop_workers(struct weir_pipe *pipe) {
         /* a callback that never came back must first: its worker takes commands in order */
         for (uint32_t w = 0; w < pipe->worker_count; w++)
             if (pipe->workers[w].started)
-                weir__gate_wait(&pipe->workers[w].done, pipe->command_number, 0, 0);
+                weir__gate_wait(&pipe->workers[w].done, pipe->command.number, 0, 0);
         pipe->command.kind = (enum weir__command_kind)kind;
         weir__pipe_command(pipe);
     }
@@ -326,7 +324,7 @@ static void drop_worker(struct weir__worker *worker) {
 
 /* Only when all workers are dropped: one may have streams on another's device. */
 static void close_devices(struct weir_pipe *pipe) {
-    weir__host_memory_clean_up(&pipe->numbers);
+    weir__host_memory_clean_up(&pipe->memory.numbers);
     for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
         if (pipe->workers[w].device != NULL)
             pipe->workers[w].device->calls->close(pipe->workers[w].device);
@@ -341,7 +339,7 @@ void weir_pipe_destroy(struct weir_pipe *pipe) {
         drop_worker(&pipe->workers[w]);
     close_devices(pipe);
     if (pipe->machine != NULL) weir__machine_destroy(pipe->machine);
-    if (pipe->stamping != NULL) pthread_mutex_destroy(pipe->stamping);
+    if (pipe->history.stamping != NULL) pthread_mutex_destroy(pipe->history.stamping);
     weir__prepared_destroy(allocator, pipe->prepared, pipe->prepared_count);
     weir__setup_clean_up(&pipe->setup);
     weir__release(allocator, pipe, 1, sizeof *pipe);
@@ -367,15 +365,15 @@ const struct weir_table *weir_pipe_table(const struct weir_pipe *pipe, int64_t r
 int weir_pipe_attachment(const struct weir_pipe *pipe, uint32_t stage,
                          struct weir_attachment *attachment) {
     if (stage >= pipe->setup.flow.stage_count) return WEIR_ERR_ARGUMENT;
-    const struct weir__prepared *prepared = pipe->prepared[0];
+    const struct weir__row_plan *prepared = pipe->prepared[0];
     uint32_t worker = prepared->stage_worker[stage];
     const struct weir__lasting *blocks = &prepared->lasting[stage];
     const struct weir__memory *memory = &prepared->memory;
     *attachment = (struct weir_attachment){
-        .parameters = weir__arena_block(pipe->arenas, memory, blocks->parameters),
-        .gradients = weir__arena_block(pipe->arenas, memory, blocks->gradients),
-        .optimizer = weir__arena_block(pipe->arenas, memory, blocks->optimizer),
-        .state = weir__arena_block(pipe->arenas, memory, blocks->state),
+        .parameters = weir__arena_block(pipe->memory.arenas, memory, blocks->parameters),
+        .gradients = weir__arena_block(pipe->memory.arenas, memory, blocks->gradients),
+        .optimizer = weir__arena_block(pipe->memory.arenas, memory, blocks->optimizer),
+        .state = weir__arena_block(pipe->memory.arenas, memory, blocks->state),
         .stream = pipe->workers[worker].stream,
         .stage = stage,
         .worker = worker,

@@ -40,13 +40,13 @@ static inline struct weir__event *weir__signal(const struct weir__signals *signa
 /** A unit of copies by a lane, as it was in a step. Times as in struct weir_trace_event. */
 struct weir__copy_event {
     uint64_t step, start, end;
-    const struct weir__prepared *prepared;
+    const struct weir__row_plan *plan;
     uint32_t copy; /**< the unit's first */
 };
 
 /** A step whose stamps are the host's still. */
 struct weir__unstamped {
-    const struct weir__prepared *prepared;
+    const struct weir__row_plan *plan;
     uint32_t turn;
     bool any;
 };
@@ -145,11 +145,15 @@ enum weir__failure {
     WEIR__FAILURE_KNOWN
 };
 
-/** What the workers are to do; the caller's until `start` advances. */
+/** What the workers are to do; the caller's until `start` advances, then read by all. */
 struct weir__command {
+    uint32_t number; /**< of the last one given */
     enum weir__command_kind kind;
-    struct weir__prepared *prepared;
-    struct weir_step step;         /**< arrays point to the pipe's own copies */
+    const struct weir__row_plan *plan;
+    struct weir_step step; /**< its arrays are the caller's: workers read the pipe's copies … */
+    const void **inputs;   /**< … which these are */
+    void **input_grads;
+    void **outputs;
     uint32_t turn;                 /**< of the signals */
     struct weir__unstamped before; /**< for workers to stamp when they have nothing better to do */
     struct weir__transfer {
@@ -161,48 +165,61 @@ struct weir__command {
     } transfer;
 };
 
+/** Where everything lies; the caller moves it between commands, and binds all plans anew. */
+struct weir__pipe_memory {
+    struct weir__arena *arenas; /**< per worker */
+    struct weir__arena *grown;  /**< per worker: working memory on its way in (arena.c) */
+    size_t *arena_bytes;        /**< per worker: the sizes of `arenas` */
+    void **staging;             /**< per worker: its staging */
+    double **norm_squares;      /**< per stage; written by N, read by all workers after every N */
+    double *squares;            /**< all of these, in the order of stages */
+    size_t square_count;
+    double *losses;                   /**< [stage][micro-batch] */
+    struct weir__host_memory numbers; /**< squares and losses, where devices write them */
+    size_t numbers_bytes;
+    uint32_t numbers_worker; /**< whose GPU's node they lie on; none: no device writes late */
+};
+
+/** How the last command ended, and whether another can follow. */
+struct weir__outcome {
+    _Atomic int failed;        /**< enum weir__failure; who takes it to IN_WRITING writes `error` */
+    struct weir_error error;   /**< all read it when it is KNOWN */
+    bool stuck;                /**< the watchdog gave up on the last command */
+    bool lost;                 /**< a device has failed: no step can follow */
+    struct weir_error lost_by; /**< the failure that did it */
+};
+
+/** What readers of the trace ask for, between steps. */
+struct weir__pipe_history {
+    const struct weir__row_plan *last; /**< of the last completed training step, for the report */
+    struct weir_worker_time *times;
+    struct weir__unstamped *unstamped; /**< the last step; the first reader stamps it … */
+    pthread_mutex_t *stamping;         /**< … under this lock, others wait for that */
+};
+
 struct weir_pipe {
     struct weir__gate start; /**< number of the last command given */
-    uint32_t command_number;
     struct weir__command command;
+    /* fixed when the pipe is built; of `workers` each has its own */
     struct weir__setup setup;
     struct weir__machine *machine;
     struct weir__worker_place *placements; /**< per worker */
     struct weir__worker *workers;
     uint32_t worker_count;
-    uint32_t prepared_count, prepared_capacity;
-    struct weir__prepared **prepared;
+    struct weir__device *host; /**< the CPU; where some device runs behind its host */
     struct weir_plan plan;
-    bool *attached;        /**< per stage; written by the stage's worker */
-    double **norm_squares; /**< per stage; written by N, read by all workers after every N */
-    double *squares;       /**< all of these, in the order of stages */
-    size_t square_count;
-    double *losses; /**< [stage][micro-batch] */
     bool any_norm;
-    struct weir__device *host;        /**< the CPU; where some device runs behind its host */
-    struct weir__host_memory numbers; /**< squares and losses, likewise: devices write them */
-    size_t numbers_bytes;
-    uint32_t numbers_worker;    /**< whose GPU's node they lie on; none: no device writes late */
-    struct weir__arena *arenas; /**< per worker */
-    struct weir__arena *grown;  /**< per worker: working memory on its way in (arena.c) */
-    size_t *arena_bytes;        /**< per worker: the sizes of `arenas` */
-    void **staging;             /**< per worker: its staging */
-    const void **inputs;        /**< copies of the step's arrays */
-    void **input_grads;
-    void **outputs;
-    bool spins;                /**< every worker has a core of its own */
-    _Atomic bool in_use;       /**< a call is in progress */
-    bool stuck;                /**< the watchdog gave up on the last command */
-    bool lost;                 /**< a device has failed: no step can follow */
-    struct weir_error lost_by; /**< the failure that did it */
-    _Atomic int failed;        /**< enum weir__failure; who takes it to IN_WRITING writes `error` */
-    struct weir_error error;
+    bool spins; /**< every worker has a core of its own */
+    /* the caller's, between commands */
+    uint32_t prepared_count, prepared_capacity;
+    struct weir__row_plan **prepared;
+    struct weir__pipe_memory memory;
+    struct weir__pipe_history history;
     uint64_t step_count;
-    const struct weir__prepared *last; /**< of the last completed training step, for the report */
-    struct weir_worker_time *times;
-    struct weir__unstamped *unstamped; /**< the last step, between steps; the first reader of the
-                                            trace stamps it … */
-    pthread_mutex_t *stamping;         /**< … under this lock, others wait for that */
+    /* anybody's */
+    bool *attached;      /**< per stage; written by the stage's worker */
+    _Atomic bool in_use; /**< a call is in progress */
+    struct weir__outcome outcome;
 };
 
 #define WEIR__NUMBERS_NO_WORKER UINT32_MAX
@@ -234,7 +251,7 @@ int weir__arena_settle_grown(struct weir__worker *worker, struct weir_error *err
 int weir__arena_touch(struct weir__worker *worker);
 /** Acquires larger working parts where one of `list` needs them, to the side; nothing moves yet.
  * WEIR_ERR_MEMORY_LIMIT, WEIR_ERR_OUT_OF_MEMORY: nothing is kept. */
-int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__prepared *const *list, uint32_t count,
+int weir__arenas_reserve(struct weir_pipe *pipe, struct weir__row_plan *const *list, uint32_t count,
                          struct weir_faults *faults);
 /** Gives what was reserved back. */
 void weir__arenas_drop(struct weir_pipe *pipe);
@@ -244,7 +261,7 @@ bool weir__arenas_grow(struct weir_pipe *pipe);
 
 /** Streams and signals for a prepared row count, and what is wanted of host memory (streams.c); on
  * the caller's thread, between steps. What a failure leaves is the worker's, for clean_up. */
-int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared);
+int weir__streams_prepare(struct weir_pipe *pipe, struct weir__row_plan *prepared);
 void weir__streams_clean_up(struct weir__worker *worker);
 
 /** Brings `watched` up to date (watch.c). The caller's thread calls it now and then during a step.
@@ -257,6 +274,9 @@ void weir__watch(struct weir__worker *worker);
 /** Takes the driver's times for this worker's part of a step into its events and copy_events; where
  * they cannot be had the host's stay. On its own thread, or between steps on any. */
 void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped *of);
+/** Before a step: its workers will stamp what is left. Waits for a reader who is at that, whose
+ * events the step after it records anew. */
+void weir__stamps_take(struct weir_pipe *pipe);
 /** After a step in which nothing failed: leaves it to be stamped. */
 void weir__stamps_leave(struct weir_pipe *pipe);
 /** Between steps, before the trace is read: stamps what is left. Where nothing is it does nothing.
@@ -286,9 +306,12 @@ int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error);
 void weir__pipe_leave(struct weir_pipe *pipe);
 /** Gives `pipe->command` to all workers and waits. WEIR_OK, the failure, or WEIR_ERR_TIMEOUT. */
 int weir__pipe_command(struct weir_pipe *pipe);
-/** The global gradient norm of the step that ended: sqrt of all stages' partial sums in stage
- * order. */
-double weir__pipe_norm(const struct weir_pipe *pipe);
+/** What the step's gradients are judged by, once every N is done; into `verdict`. */
+static inline struct weir__judgement weir__pipe_judgement(const struct weir_pipe *pipe,
+                                                          struct weir_verdict *verdict) {
+    return (struct weir__judgement){pipe->memory.squares, pipe->memory.square_count,
+                                    pipe->setup.options.clip_norm, verdict};
+}
 /** The event of an action of the step that ran last on its worker. */
 static inline struct weir_trace_event *weir__worker_event(const struct weir__worker *worker,
                                                           uint32_t line_index) {

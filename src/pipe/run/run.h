@@ -10,13 +10,13 @@
 struct weir__run {
     struct weir__worker *worker;
     struct weir_pipe *pipe;
-    const struct weir__prepared *prepared;
+    const struct weir__row_plan *plan;
     struct weir_task task; /**< what is the same for every action is filled in once */
     struct weir_error error;
     uint64_t now;          /**< end of the last action */
     uint32_t copies_given; /**< the worker's copies by lanes before this number are given */
     uint32_t stop;         /**< how many actions of the line are to be done */
-    bool decided, updates; /**< what the norm says about U */
+    bool judged, updates;  /**< what the verdict says about U, where the host knows it */
 };
 
 /** Fills in the task for the call (task.c). */
@@ -35,8 +35,8 @@ int weir__run_lanes(struct weir__run *run, const struct weir__call *call);
  * other copies are given when it comes to `next`. So recomputation overlaps the copy of the
  * gradient, if the gradient's action has been given to its device when the recomputation begins. */
 int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done);
-/** The status; where the worker's device is lost, and nobody has said so yet, its reason becomes
- * the error's message. */
+/** The status, a failure of the worker's device; where nobody has said so yet, the device's reason
+ * becomes the error's message. */
 int weir__run_explain(struct weir__run *run, int status);
 /** Makes the stream wait for the event behind a wait whose gate was passed. */
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
@@ -45,8 +45,6 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
 int weir__run_returns(struct weir__run *run, const struct weir__call *call);
 /** Records the action's signal, which is done when the worker's stream has come to its end. */
 int weir__run_signal(struct weir__run *run, uint32_t line_index);
-/** Lets the device judge the gradients, once in a step, before the first update. */
-int weir__run_judge(struct weir__run *run);
 /** Stamps the events of the step before. Then waits until all that this worker has given to streams
  * is done. */
 int weir__run_finish(struct weir__run *run);
@@ -55,7 +53,7 @@ int weir__run_finish(struct weir__run *run);
  * stream; returns the worker last waited for, or -1 (worker.c). */
 int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end);
 static inline bool weir__run_has_failed(const struct weir__run *run) {
-    int failed = atomic_load_explicit(&run->pipe->failed, memory_order_acquire);
+    int failed = atomic_load_explicit(&run->pipe->outcome.failed, memory_order_acquire);
     return failed == WEIR__FAILURE_IN_WRITING || failed == WEIR__FAILURE_KNOWN;
 }
 

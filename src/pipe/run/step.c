@@ -11,7 +11,7 @@
 static bool all_done(struct weir_pipe *pipe) {
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         if (pipe->workers[w].started &&
-            !weir__gate_reached(&pipe->workers[w].done, pipe->command_number))
+            !weir__gate_reached(&pipe->workers[w].done, pipe->command.number))
             return false;
     return true;
 }
@@ -97,22 +97,22 @@ static bool watchdog_bites(struct weir_pipe *pipe) {
     struct overdue longest = {0};
     struct weir_error error = {0};
     if (!find_overdue(pipe, &longest)) return false;
-    assert(longest.action < pipe->command.prepared->table->action_count);
-    const struct weir__call *call = &pipe->command.prepared->calls[longest.action];
+    assert(longest.action < pipe->command.plan->table->action_count);
+    const struct weir__call *call = &pipe->command.plan->calls[longest.action];
     weir__fail(&error, WEIR_ERR_TIMEOUT, "%s for %.3g s: the limit is %.3g s", longest.what,
                (double)(weir__now_ns() - longest.since) * 1e-9, (double)longest.limit * 1e-9);
     weir__pipe_fail(pipe, call, WEIR_ERR_TIMEOUT, &error);
     /* the failure is dropped if the callback has returned meanwhile and updates have begun */
-    int failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+    int failed = atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire);
     if (failed == WEIR__FAILURE_OF_UPDATE) return false;
-    pipe->stuck = true;
+    pipe->outcome.stuck = true;
     return true;
 }
 
 static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
     uint64_t limit = pipe->setup.options.watchdog_ns;
     bool watched = limit > 0 && pipe->command.kind == WEIR__COMMAND_RUN;
-    while (!weir__gate_wait(&worker->done, pipe->command_number, 0, watched ? limit / 4 + 1 : 0))
+    while (!weir__gate_wait(&worker->done, pipe->command.number, 0, watched ? limit / 4 + 1 : 0))
         if (watchdog_bites(pipe)) return false;
     return true;
 }
@@ -121,25 +121,25 @@ static bool wait_worker(struct weir_pipe *pipe, struct weir__worker *worker) {
 static int first_failure(struct weir_pipe *pipe) {
     int failed;
     do {
-        failed = atomic_load_explicit(&pipe->failed, memory_order_acquire);
+        failed = atomic_load_explicit(&pipe->outcome.failed, memory_order_acquire);
     } while (failed == WEIR__FAILURE_IN_WRITING);
     if (failed != WEIR__FAILURE_KNOWN) return WEIR_OK;
-    if (pipe->error.status == WEIR_ERR_DEVICE && !pipe->lost) {
-        pipe->lost = true;
-        pipe->lost_by = pipe->error;
+    if (pipe->outcome.error.status == WEIR_ERR_DEVICE && !pipe->outcome.lost) {
+        pipe->outcome.lost = true;
+        pipe->outcome.lost_by = pipe->outcome.error;
     }
-    return pipe->error.status;
+    return pipe->outcome.error.status;
 }
 
 int weir__pipe_command(struct weir_pipe *pipe) {
-    atomic_store_explicit(&pipe->failed, WEIR__FAILURE_NONE, memory_order_relaxed);
-    pipe->error = (struct weir_error){WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
+    atomic_store_explicit(&pipe->outcome.failed, WEIR__FAILURE_NONE, memory_order_relaxed);
+    pipe->outcome.error = (struct weir_error){WEIR_OK, -1, -1, WEIR_FORWARD, "", ""};
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
         worker->base = atomic_load_explicit(&worker->progress.value, memory_order_relaxed);
         worker->watched = (struct weir__watched){.copy = WEIR__NO_COPY};
     }
-    weir__gate_advance(&pipe->start, ++pipe->command_number);
+    weir__gate_advance(&pipe->start, ++pipe->command.number);
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         if (!pipe->workers[w].started) continue;
         if (!wait_worker(pipe, &pipe->workers[w])) break;
@@ -151,7 +151,7 @@ int weir__pipe_command(struct weir_pipe *pipe) {
 
 /* With the place and the reason of the failure that did it. */
 static int tell_lost(const struct weir_pipe *pipe, struct weir_error *error) {
-    const struct weir_error *by = &pipe->lost_by;
+    const struct weir_error *by = &pipe->outcome.lost_by;
     const char *name = "a device";
     if (by->stage >= 0)
         name = pipe->workers[pipe->prepared[0]->stage_worker[by->stage]].device->name;
@@ -166,14 +166,14 @@ int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
         return weir__fail(error, WEIR_ERR_BUSY,
                           "another call on this pipe is in progress: use one "
                           "pipe from one thread at a time");
-    if (pipe->stuck && !all_done(pipe)) {
+    if (pipe->outcome.stuck && !all_done(pipe)) {
         atomic_store(&pipe->in_use, false);
         return weir__fail(error, WEIR_ERR_BUSY,
                           "an earlier step has not ended yet: a callback of it has not returned, "
                           "or a device is still at its work");
     }
-    pipe->stuck = false;
-    if (pipe->lost) {
+    pipe->outcome.stuck = false;
+    if (pipe->outcome.lost) {
         atomic_store(&pipe->in_use, false);
         return tell_lost(pipe, error);
     }
@@ -187,7 +187,7 @@ void weir__pipe_leave(struct weir_pipe *pipe) {
 
 /* ---- steps ---- */
 
-static struct weir__prepared *find_prepared(const struct weir_pipe *pipe, int64_t rows,
+static struct weir__row_plan *find_prepared(const struct weir_pipe *pipe, int64_t rows,
                                             bool infer) {
     for (uint32_t i = 0; i < pipe->prepared_count; i++)
         if (pipe->prepared[i]->rows == rows && pipe->prepared[i]->infer == infer)
@@ -202,8 +202,12 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
         return weir__fail(error, WEIR_ERR_ARGUMENT, WEIR__BEGIN_WITH, "WEIR_STEP_INIT");
     if (!infer && pipe->setup.options.infer_only)
         return weir__fail(error, WEIR_ERR_ARGUMENT, "this pipe was built with infer_only");
-    pipe->command.prepared = find_prepared(pipe, step->rows, infer);
-    if (pipe->command.prepared == NULL)
+    if (!isfinite(step->loss_weight) || step->loss_weight < 0.0)
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "loss_weight is %g: give what all losses weigh, or 0 for the rows",
+                          step->loss_weight);
+    pipe->command.plan = find_prepared(pipe, step->rows, infer);
+    if (pipe->command.plan == NULL)
         return weir__fail(error, WEIR_ERR_ROWS,
                           "a mini-batch of %lld row%s was not prepared: call "
                           "weir_pipe_prepare%s(pipe, %lld) before",
@@ -220,25 +224,24 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
 /* The workers read the pipe's copy, so that a callback that outlives the step finds it valid. */
 static void take_step(struct weir_pipe *pipe, const struct weir_step *step) {
     assert(step->inputs != NULL || pipe->setup.options.input_count == 0);
-    assert(pipe->command.prepared != NULL);
+    assert(pipe->command.plan != NULL);
     uint32_t inputs = pipe->setup.options.input_count;
     uint32_t outputs = pipe->setup.stages[pipe->setup.flow.stage_count - 1].stage.output_count;
     pipe->command.kind = WEIR__COMMAND_RUN;
     pipe->command.step = *step;
     pipe->command.turn ^= 1;
-    pipe->command.before = *pipe->unstamped;
-    pipe->unstamped->any = false;
+    weir__stamps_take(pipe);
     if (step->loss_weight == 0.0) pipe->command.step.loss_weight = (double)step->rows;
     for (uint32_t k = 0; k < inputs; k++) {
-        pipe->inputs[k] = step->inputs[k];
-        pipe->input_grads[k] = step->input_grads != NULL ? step->input_grads[k] : NULL;
+        pipe->command.inputs[k] = step->inputs[k];
+        pipe->command.input_grads[k] = step->input_grads != NULL ? step->input_grads[k] : NULL;
     }
     for (uint32_t k = 0; k < outputs; k++)
-        pipe->outputs[k] = step->outputs != NULL ? step->outputs[k] : NULL;
+        pipe->command.outputs[k] = step->outputs != NULL ? step->outputs[k] : NULL;
 }
 
 /* In micro-batch order, then stage order, whatever the schedule. */
-static double sum_loss(const struct weir__prepared *prepared) {
+static double sum_loss(const struct weir__row_plan *prepared) {
     assert(prepared->micro_batch_count > 0);
     double loss = 0.0;
     for (uint32_t i = 0; i < prepared->micro_batch_count; i++)
@@ -248,14 +251,14 @@ static double sum_loss(const struct weir__prepared *prepared) {
 }
 
 /* A failure here means that no worker has updated anything. */
-static int check_norm(const struct weir_pipe *pipe, double norm, struct weir_error *error) {
-    if (!pipe->any_norm || isfinite(norm) || pipe->setup.options.skip_nonfinite ||
-        pipe->command.step.no_update)
+static int check_verdict(const struct weir_pipe *pipe, const struct weir_verdict *verdict,
+                         struct weir_error *error) {
+    if (verdict->applies || pipe->setup.options.skip_nonfinite || pipe->command.step.no_update)
         return WEIR_OK;
     return weir__fail(error, WEIR_ERR_NONFINITE,
                       "the gradient's norm is %g: lower the learning rate, clip, or skip such "
                       "updates (skip_nonfinite)",
-                      norm);
+                      verdict->norm);
 }
 
 /* Takes the events of updates back that were not done, so that the step does not look whole. */
@@ -273,21 +276,23 @@ static void forget_updates(struct weir_pipe *pipe) {
 
 static int collect(struct weir_pipe *pipe, bool infer, int status,
                    struct weir_step_result *result) {
-    assert(pipe->command.prepared != NULL && pipe->command.kind == WEIR__COMMAND_RUN);
+    assert(pipe->command.plan != NULL && pipe->command.kind == WEIR__COMMAND_RUN);
     const struct weir_step *step = &pipe->command.step;
     bool normed = !infer && step->accumulate_last && status == WEIR_OK;
+    struct weir_verdict verdict = {0};
     if (normed) {
-        result->gradient_norm = weir__pipe_norm(pipe);
-        status = check_norm(pipe, result->gradient_norm, &pipe->error);
+        struct weir__judgement judgement = weir__pipe_judgement(pipe, &verdict);
+        (void)weir__cpu_judge(NULL, &judgement);
+        if (pipe->any_norm) result->gradient_norm = verdict.norm;
+        status = check_verdict(pipe, &verdict, &pipe->outcome.error);
         if (status != WEIR_OK) forget_updates(pipe);
     }
-    result->error = pipe->error;
+    result->error = pipe->outcome.error;
     if (status != WEIR_OK) return status;
-    result->loss = sum_loss(pipe->command.prepared);
-    bool finite = !pipe->any_norm || isfinite(result->gradient_norm);
-    result->updated = normed && !step->no_update && finite;
+    result->loss = sum_loss(pipe->command.plan);
+    result->updated = normed && !step->no_update && verdict.applies;
     if (infer) return WEIR_OK;
-    pipe->last = pipe->command.prepared;
+    pipe->history.last = pipe->command.plan;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         pipe->workers[w].last_first_event = pipe->workers[w].step_first_event;
     return WEIR_OK;
@@ -300,7 +305,7 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
     take_step(pipe, step);
     uint64_t before = weir__now_ns();
     pipe->step_count++;
-    if (!infer) pipe->last = NULL;
+    if (!infer) pipe->history.last = NULL;
     int ran = weir__pipe_command(pipe);
     result->ns = weir__now_ns() - before;
     status = collect(pipe, infer, ran, result);
@@ -333,28 +338,25 @@ int weir_pipe_infer(struct weir_pipe *pipe, const struct weir_step *step,
 
 /* ---- further row counts ---- */
 
-static int keep_prepared(struct weir_pipe *pipe, struct weir__prepared **list, uint32_t count) {
+static int keep_prepared(struct weir_pipe *pipe, struct weir__row_plan **list, uint32_t count) {
     assert(count > 0 && pipe->prepared_count > 0);
     uint32_t before = pipe->prepared_count;
     for (uint32_t i = 0; i < count; i++) {
-        void *all = pipe->prepared;
-        if (!weir__pool_grow(&pipe->setup.pool, &all, pipe->prepared_count,
-                             &pipe->prepared_capacity, sizeof *pipe->prepared)) {
-            pipe->prepared_count = before;
-            return WEIR_ERR_OUT_OF_MEMORY;
-        }
-        pipe->prepared = all;
-        pipe->prepared[pipe->prepared_count++] = list[i];
+        if (weir__pool_add(&pipe->setup.pool, &pipe->prepared, &pipe->prepared_count,
+                           &pipe->prepared_capacity, &list[i], sizeof list[i]))
+            continue;
+        pipe->prepared_count = before;
+        return WEIR_ERR_OUT_OF_MEMORY;
     }
     return WEIR_OK;
 }
 
 static int command_workers(struct weir_pipe *pipe, enum weir__command_kind kind,
-                           struct weir__prepared *prepared, struct weir_faults *faults) {
+                           struct weir__row_plan *prepared, struct weir_faults *faults) {
     pipe->command.kind = kind;
-    pipe->command.prepared = prepared;
+    pipe->command.plan = prepared;
     int status = weir__pipe_command(pipe);
-    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->error.message);
+    if (status != WEIR_OK) weir_faults_add(faults, "%s", pipe->outcome.error.message);
     return status;
 }
 
@@ -369,7 +371,7 @@ static int take_arenas(struct weir_pipe *pipe, struct weir_faults *faults) {
 
 /* What is not prepared yet. */
 static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
-                         struct weir__prepared *made[2], uint32_t *count,
+                         struct weir__row_plan *made[2], uint32_t *count,
                          struct weir_faults *faults) {
     for (int infer = !train; infer < 2; infer++) {
         if (find_prepared(pipe, rows, infer != 0) != NULL) continue;
@@ -380,7 +382,7 @@ static int make_prepared(struct weir_pipe *pipe, int64_t rows, bool train,
     return WEIR_OK;
 }
 
-static int prepare_streams(struct weir_pipe *pipe, struct weir__prepared *const *made,
+static int prepare_streams(struct weir_pipe *pipe, struct weir__row_plan *const *made,
                            uint32_t count, struct weir_faults *faults) {
     assert(count > 0);
     for (uint32_t i = 0; i < count; i++) {
@@ -398,7 +400,7 @@ static int prepare_streams(struct weir_pipe *pipe, struct weir__prepared *const 
  * comes with training at the latest: so the stages are asked to prepare for the first. */
 static int prepare_rows(struct weir_pipe *pipe, int64_t rows, bool train,
                         struct weir_faults *faults) {
-    struct weir__prepared *made[2];
+    struct weir__row_plan *made[2];
     uint32_t count = 0;
     int status = make_prepared(pipe, rows, train, made, &count, faults);
     if (status != WEIR_OK) goto fail_new;

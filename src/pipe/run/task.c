@@ -18,10 +18,10 @@ static void place_inputs(struct weir__run *run, const struct weir__call *call) {
         const struct weir_input *input = &setup->options.inputs[k];
         int64_t first = input->replicated ? 0 : views->row_first * input->rows_factor;
         views->inputs[at->border_count + e].data =
-            (char *)run->pipe->inputs[k] + (size_t)first * setup->input_row_bytes[k];
+            (char *)run->pipe->command.inputs[k] + (size_t)first * setup->input_row_bytes[k];
     }
     for (uint32_t k = 0; views->output_places != NULL && k < at->stage.output_count; k++) {
-        char *own = is_apart(run) ? NULL : run->pipe->outputs[k];
+        char *own = is_apart(run) ? NULL : run->pipe->command.outputs[k];
         views->outputs[k].data = own == NULL
                                      ? views->output_places[k]
                                      : own + (size_t)views->row_first * setup->output_row_bytes[k];
@@ -36,7 +36,7 @@ static void place_input_grads(struct weir__run *run, const struct weir__call *ca
     for (uint32_t e = 0; e < at->entering_count; e++) {
         uint32_t k = at->entering[e];
         const struct weir_input *input = &setup->options.inputs[k];
-        char *own = input->tensor.differentiable ? run->pipe->input_grads[k] : NULL;
+        char *own = input->tensor.differentiable ? run->pipe->command.input_grads[k] : NULL;
         size_t first = (size_t)(call->views->row_first * input->rows_factor);
         void **data = &call->views->input_grads[at->border_count + e].data;
         *data = own == NULL ? NULL : own + first * setup->input_row_bytes[k];
@@ -48,7 +48,7 @@ static void fill_micro_batch(struct weir__run *run, const struct weir__call *cal
     assert(weir__kinds[call->action.kind].per_micro_batch);
     struct weir_task *task = &run->task;
     struct weir__views *views = call->views;
-    const struct weir_view *nothing = run->prepared->nothing;
+    const struct weir_view *nothing = run->plan->nothing;
     uint32_t reads = weir__kinds[call->action.kind].reads;
     uint32_t writes = weir__kinds[call->action.kind].writes;
     if (writes & WEIR__OUTPUTS) place_inputs(run, call);
@@ -87,26 +87,26 @@ static void leave_micro_batch(struct weir_task *task, const struct weir_view *no
 void weir__run_fill_task(struct weir__run *run, const struct weir__call *call) {
     struct weir_task *task = &run->task;
     uint32_t stage = call->action.stage;
-    assert(run->prepared->stage_worker[stage] == run->worker->index);
-    const struct weir__lasting *blocks = &run->prepared->lasting[stage];
-    const struct weir__memory *memory = &run->prepared->memory;
-    const struct weir__arena *arenas = run->pipe->arenas;
+    assert(run->plan->stage_worker[stage] == run->worker->index);
+    const struct weir__lasting *blocks = &run->plan->lasting[stage];
+    const struct weir__memory *memory = &run->plan->memory;
+    const struct weir__arena *arenas = run->pipe->memory.arenas;
     task->phase = call->phase;
     task->stage = stage;
     task->micro_batch = call->action.micro_batch;
-    task->workspace = call->workspace;
+    task->workspace = run->plan->bound.workspaces[call - run->plan->calls];
     task->parameters = weir__arena_block(arenas, memory, blocks->parameters);
     task->gradients = weir__arena_block(arenas, memory, blocks->gradients);
     task->optimizer = weir__arena_block(arenas, memory, blocks->optimizer);
     task->state = weir__arena_block(arenas, memory, blocks->state);
     task->gradients_first = call->gradients_first && run->pipe->command.step.accumulate_first;
-    task->norm_squares = run->pipe->norm_squares[stage];
+    task->norm_squares = run->pipe->memory.norm_squares[stage];
     task->error = &run->error;
     bool whole = call->views == NULL; /* N and U */
-    task->tied = whole ? run->prepared->tied[stage] : NULL;
+    task->tied = whole ? run->plan->bound.tied[stage] : NULL;
     task->tied_count = whole ? run->pipe->setup.stages[stage].tied_count : 0;
     if (call->views != NULL)
         fill_micro_batch(run, call);
     else
-        leave_micro_batch(task, run->prepared->nothing);
+        leave_micro_batch(task, run->plan->nothing);
 }

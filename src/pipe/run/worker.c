@@ -6,7 +6,6 @@
 
 #include "base/portable.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -16,7 +15,7 @@
 enum { SPIN_LEAST_NS = 50000, SPIN_MOST_NS = 2000000 };
 
 static bool is_behind(const struct weir_pipe *pipe, const struct weir__call *call) {
-    uint32_t worker = pipe->command.prepared->stage_worker[call->action.stage];
+    uint32_t worker = pipe->command.plan->stage_worker[call->action.stage];
     return !pipe->workers[worker].device->calls->synchronous;
 }
 
@@ -24,27 +23,30 @@ void weir__pipe_fail(struct weir_pipe *pipe, const struct weir__call *call, int 
                      const struct weir_error *error) {
     assert(status != WEIR_OK);
     int before = WEIR__FAILURE_NONE;
-    bool first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
+    bool first =
+        atomic_compare_exchange_strong(&pipe->outcome.failed, &before, WEIR__FAILURE_IN_WRITING);
     /* updates may have begun elsewhere when a device tells of a failure, or when its work hangs */
     bool may_be_late = call == NULL || weir__writes(call->action.kind, WEIR__PARAMETERS) ||
                        status == WEIR_ERR_DEVICE || is_behind(pipe, call);
     if (!first && before == WEIR__FAILURE_OF_UPDATE && may_be_late)
-        first = atomic_compare_exchange_strong(&pipe->failed, &before, WEIR__FAILURE_IN_WRITING);
+        first = atomic_compare_exchange_strong(&pipe->outcome.failed, &before,
+                                               WEIR__FAILURE_IN_WRITING);
     if (!first) return;
     bool torn = before == WEIR__FAILURE_OF_UPDATE && status != WEIR_ERR_DEVICE;
     if (torn) status = WEIR_ERR_TORN;
-    pipe->error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
-    memcpy(pipe->error.layer, error->layer, sizeof pipe->error.layer);
-    memcpy(pipe->error.message, error->message, sizeof pipe->error.message);
+    pipe->outcome.error = (struct weir_error){status, -1, -1, WEIR_FORWARD, "", ""};
+    memcpy(pipe->outcome.error.layer, error->layer, sizeof pipe->outcome.error.layer);
+    memcpy(pipe->outcome.error.message, error->message, sizeof pipe->outcome.error.message);
     if (call != NULL) {
         bool of_micro_batch = weir__kinds[call->action.kind].per_micro_batch;
-        pipe->error.stage = call->action.stage;
-        pipe->error.micro_batch = of_micro_batch ? (int32_t)call->action.micro_batch : -1;
-        pipe->error.phase = call->phase;
+        pipe->outcome.error.stage = call->action.stage;
+        pipe->outcome.error.micro_batch = of_micro_batch ? (int32_t)call->action.micro_batch : -1;
+        pipe->outcome.error.phase = call->phase;
     }
-    if (pipe->error.message[0] == '\0')
-        snprintf(pipe->error.message, sizeof pipe->error.message, "%s", weir_status_text(status));
-    atomic_store_explicit(&pipe->failed, WEIR__FAILURE_KNOWN, memory_order_release);
+    if (pipe->outcome.error.message[0] == '\0')
+        snprintf(pipe->outcome.error.message, sizeof pipe->outcome.error.message, "%s",
+                 weir_status_text(status));
+    atomic_store_explicit(&pipe->outcome.failed, WEIR__FAILURE_KNOWN, memory_order_release);
 }
 
 /* ---- waiting ---- */
@@ -82,10 +84,10 @@ static bool wait_delay(struct weir__run *run, const struct weir__needed_wait *wa
 }
 
 int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
-    assert(begin <= end && end <= run->prepared->wait_count);
+    assert(begin <= end && end <= run->plan->wait_count);
     int32_t waited_for = -1;
     for (uint32_t i = begin; i < end; i++) {
-        const struct weir__needed_wait *wait = &run->prepared->waits[i];
+        const struct weir__needed_wait *wait = &run->plan->waits[i];
         struct weir__worker *from = &run->pipe->workers[wait->worker];
         if (from == run->worker) continue; /* its own copies, and what these follow */
         uint32_t wanted = from->base + wait->count;
@@ -101,47 +103,37 @@ int32_t weir__run_gates(struct weir__run *run, uint32_t begin, uint32_t end) {
 
 /* ---- portals and copies ---- */
 
-static int use_portals(struct weir__run *run, const struct weir__call *call) {
-    assert(call->portal_end <= run->prepared->move_count);
-    void *memory;
-    for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
-        const struct weir__portal_move *move = &run->prepared->moves[i];
-        int status = WEIR_OK;
-        if (move->step == WEIR__PORTAL_DO_USE)
-            status = weir__portal_use(move->portal, &memory, &run->error);
-        else if (move->step == WEIR__PORTAL_DO_USE_GRADIENT)
-            status = weir__portal_use_gradient(move->portal, &memory, &run->error);
-        if (status != WEIR_OK) return status;
-    }
-    return WEIR_OK;
-}
-
-static int put_portals(struct weir__run *run, const struct weir__call *call) {
-    assert(call->portal_end <= run->prepared->move_count);
-    for (uint32_t i = call->portal_begin; i < call->portal_end; i++) {
-        const struct weir__portal_move *move = &run->prepared->moves[i];
-        int status = WEIR_OK;
-        if (move->step == WEIR__PORTAL_DO_PUT) {
+/* Before the call its uses, behind it its puts. */
+static int pass_portals(struct weir__run *run, const struct weir__call *call, bool puts) {
+    assert(call->portal_end <= run->plan->move_count);
+    int status = WEIR_OK;
+    for (uint32_t i = call->portal_begin; status == WEIR_OK && i < call->portal_end; i++) {
+        const struct weir__portal_move *move = &run->plan->moves[i];
+        enum weir__portal_step step = (enum weir__portal_step)move->step;
+        if (puts != (step >= WEIR__PORTAL_DO_PUT)) continue;
+        if (step == WEIR__PORTAL_DO_PUT || step == WEIR__PORTAL_DO_RESET_GRADIENT)
             weir__portal_reset(move->portal, move->name, move->life);
-            status = weir__portal_put(move->portal, move->value, &run->error);
-        } else if (move->step == WEIR__PORTAL_DO_RESET_GRADIENT) {
-            weir__portal_reset(move->portal, move->name, 0);
-        } else if (move->step == WEIR__PORTAL_DO_PUT_GRADIENT) {
-            status = weir__portal_put_gradient(move->portal, move->value, &run->error);
-        }
-        if (status != WEIR_OK) return status;
+        if (step == WEIR__PORTAL_DO_USE)
+            status = weir__portal_use(move->portal, move->at, &run->error);
+        else if (step == WEIR__PORTAL_DO_USE_GRADIENT)
+            status = weir__portal_use_gradient(move->portal, move->at, &run->error);
+        else if (step == WEIR__PORTAL_DO_PUT)
+            status = weir__portal_put(move->portal, *move->at, &run->error);
+        else if (step == WEIR__PORTAL_DO_PUT_GRADIENT)
+            status = weir__portal_put_gradient(move->portal, *move->at, &run->error);
     }
-    return WEIR_OK;
+    return status;
 }
 
 static int make_copies(struct weir__run *run, const struct weir__call *call) {
-    assert(call->copy_end <= run->prepared->copy_count);
+    assert(call->copy_end <= run->plan->copy_count);
     const struct weir__device_calls *calls = run->worker->device->calls;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
-        const struct weir__prepared_copy *copy = &run->prepared->copies[i];
+        const struct weir__prepared_copy *copy = &run->plan->copies[i];
         if (copy->lane != WEIR__NO_LANE) continue;
-        assert(copy->to != NULL && copy->from != NULL);
-        int status = calls->copy(run->worker->stream, copy->to, copy->from, copy->bytes);
+        const struct weir__copy_ends *ends = &run->plan->bound.ends[i];
+        assert(ends->to != NULL && ends->from != NULL);
+        int status = calls->copy(run->worker->stream, ends->to, ends->from, copy->bytes);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -158,54 +150,34 @@ static int call_stage(struct weir__run *run, const struct weir__call *call) {
     return call->run(context, &run->task);
 }
 
-double weir__pipe_norm(const struct weir_pipe *pipe) {
-    if (!pipe->any_norm) return NAN;
-    assert(pipe->squares != NULL && pipe->square_count > 0);
-    double sum = 0.0;
-    for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++)
-        for (uint32_t i = 0; i < pipe->setup.stages[s].stage.norm_count; i++)
-            sum += pipe->norm_squares[s][i];
-    return sqrt(sum);
-}
-
-/* Every worker whose work is done at once decides alone, from the same numbers: all N are done when
- * any U starts. A step whose norm forbids the update is no failure yet: the caller's thread sees it
- * when all is over. */
-static void decide(struct weir__run *run) {
-    assert(!run->decided && run->worker->device->calls->synchronous);
-    const struct weir_pipe_options *options = &run->pipe->setup.options;
-    double norm = weir__pipe_norm(run->pipe);
-    run->decided = true;
+/* Once in a step, before the first update: all N are done then, or come before it in the stream.
+ * Behind the host nobody knows the verdict yet: there U itself obeys it. A verdict that forbids the
+ * update is no failure yet: the caller's thread sees it when all is over. */
+static int judge(struct weir__run *run) {
+    struct weir__worker *worker = run->worker;
+    struct weir_verdict verdict;
+    if (run->judged) return WEIR_OK;
+    run->judged = true;
     run->updates = !run->pipe->command.step.no_update;
-    run->task.gradient_scale = 1.0;
-    if (!run->pipe->any_norm) return;
-    if (!isfinite(norm)) run->updates = false;
-    /* torch.nn.utils.clip_grad_norm_'s formula */
-    double scale = options->clip_norm / (norm + 1e-6);
-    if (options->clip_norm > 0.0 && scale < 1.0) run->task.gradient_scale = scale;
+    if (!run->updates) return WEIR_OK;
+    bool behind = worker->verdict != NULL;
+    struct weir__judgement judgement =
+        weir__pipe_judgement(run->pipe, behind ? worker->verdict : &verdict);
+    int status = worker->device->calls->judge(worker->stream, &judgement);
+    if (status != WEIR_OK) return weir__run_explain(run, status);
+    run->task.verdict = worker->verdict;
+    if (behind) return WEIR_OK;
+    run->updates = verdict.applies != 0;
+    run->task.gradient_scale = verdict.gradient_scale;
+    return WEIR_OK;
 }
 
 /* From here on a failure tears the parameters. False: something has failed before. The exchange
  * keeps the watchdog from giving up an earlier callback while updates begin. */
 static bool begin_update(struct weir_pipe *pipe) {
     int none = WEIR__FAILURE_NONE;
-    return atomic_compare_exchange_strong(&pipe->failed, &none, WEIR__FAILURE_OF_UPDATE) ||
+    return atomic_compare_exchange_strong(&pipe->outcome.failed, &none, WEIR__FAILURE_OF_UPDATE) ||
            none == WEIR__FAILURE_OF_UPDATE;
-}
-
-/* Behind the host nobody knows the norm yet: the device judges, and U obeys the verdict. */
-static int judge(struct weir__run *run) {
-    assert(!run->decided && !run->worker->device->calls->synchronous);
-    run->decided = true;
-    run->updates = !run->pipe->command.step.no_update;
-    return run->updates ? weir__run_judge(run) : WEIR_OK;
-}
-
-static int before_update(struct weir__run *run) {
-    if (run->decided) return WEIR_OK;
-    if (!run->worker->device->calls->synchronous) return judge(run);
-    decide(run);
-    return WEIR_OK;
 }
 
 /* A callback that succeeded may have left a message: the next failure is not of it. */
@@ -214,17 +186,17 @@ static void forget_error(struct weir__run *run) {
 }
 
 static int do_action(struct weir__run *run, const struct weir__call *call) {
-    assert(run->prepared->stage_worker[call->action.stage] == run->worker->index);
+    assert(run->plan->stage_worker[call->action.stage] == run->worker->index);
     if (weir__writes(call->action.kind, WEIR__PARAMETERS)) {
-        int judged = before_update(run);
+        int judged = judge(run);
         if (judged != WEIR_OK || !run->updates || !begin_update(run->pipe)) return judged;
     }
     if (call->run == NULL) return WEIR_OK;
-    int status = use_portals(run, call);
+    int status = pass_portals(run, call, false);
     if (status != WEIR_OK) return status;
     if ((status = call_stage(run, call)) != WEIR_OK) return status;
     forget_error(run);
-    if ((status = put_portals(run, call)) != WEIR_OK) return status;
+    if ((status = pass_portals(run, call, true)) != WEIR_OK) return status;
     return weir__run_returns(run, call);
 }
 
@@ -258,7 +230,7 @@ static int wait_inputs(struct weir__run *run, const struct weir__call *call, int
     *waited_for = weir__run_gates(run, call->wait_begin, call->wait_end);
     if (status != WEIR_OK) return status;
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
-        status = weir__run_follow(run, run->worker->stream, &run->prepared->waits[i]);
+        status = weir__run_follow(run, run->worker->stream, &run->plan->waits[i]);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
@@ -274,7 +246,7 @@ static bool give_ahead(struct weir__run *run, const struct weir__call *next, uin
 
 /* The copies, the callback, which the watchdog sees as busy, and the signal behind it. */
 static int run_call(struct weir__run *run, uint32_t action, uint32_t line_index, uint64_t *start) {
-    const struct weir__call *call = &run->prepared->calls[action];
+    const struct weir__call *call = &run->plan->calls[action];
     struct weir__worker *worker = run->worker;
     int status = make_copies(run, call);
     *start = weir__now_ns();
@@ -289,10 +261,10 @@ static int run_call(struct weir__run *run, uint32_t action, uint32_t line_index,
 
 /* False: the step is over for this worker. */
 static bool run_action(struct weir__run *run, uint32_t action, uint32_t line_index) {
-    const struct weir__call *call = &run->prepared->calls[action];
+    const struct weir__call *call = &run->plan->calls[action];
     struct weir__worker *worker = run->worker;
     assert(line_index < run->stop);
-    assert(action == run->prepared->table->lines[worker->index] + line_index);
+    assert(action == run->plan->table->lines[worker->index] + line_index);
     int32_t waited_for;
     uint64_t start = 0;
     forget_error(run);
@@ -310,7 +282,7 @@ static bool run_action(struct weir__run *run, uint32_t action, uint32_t line_ind
     return true;
 fail:
     stamp(run, call, line_index, start != 0 ? start : weir__now_ns(), waited_for);
-    status = weir__run_explain(run, status);
+    if (status == WEIR_ERR_DEVICE) status = weir__run_explain(run, status);
     weir__pipe_fail(run->pipe, call, own_status(status), &run->error);
     return false;
 }
@@ -318,13 +290,13 @@ fail:
 static void run_line(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir_step *step = &pipe->command.step;
-    struct weir__run run = {.worker = worker, .pipe = pipe, .prepared = pipe->command.prepared};
-    const struct weir_table *table = run.prepared->table;
+    struct weir__run run = {.worker = worker, .pipe = pipe, .plan = pipe->command.plan};
+    const struct weir_table *table = run.plan->table;
     uint32_t first = table->lines[worker->index];
     uint32_t length = table->lines[worker->index + 1] - first;
-    run.stop = step->accumulate_last ? length : run.prepared->tail[worker->index];
+    run.stop = step->accumulate_last ? length : run.plan->tail[worker->index];
     assert(run.stop <= length);
-    run.task = (struct weir_task){.micro_batch_count = run.prepared->micro_batch_count,
+    run.task = (struct weir_task){.micro_batch_count = run.plan->micro_batch_count,
                                   .rows_total = step->rows,
                                   .mini_batch = step->mini_batch,
                                   .update = step->update,
@@ -356,7 +328,7 @@ static int refuse(const struct weir_pipe *pipe, uint32_t s, const char *what, in
 
 /* Whether the stage was prepared for micro-batches of that size, in all phases of `prepared`. If
  * that is one of the pipe's own, phases do not count: the stage was measured for all of them. */
-static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepared *prepared,
+static bool is_known_size(const struct weir_pipe *pipe, const struct weir__row_plan *prepared,
                           uint32_t stage, int64_t rows) {
     uint32_t known = 0, i = 0;
     for (; i < pipe->prepared_count && pipe->prepared[i] != prepared; i++) {
@@ -368,7 +340,7 @@ static bool is_known_size(const struct weir_pipe *pipe, const struct weir__prepa
     return (prepared->phases[stage] & ~known) == 0;
 }
 
-static int prepare_stage(struct weir__worker *worker, const struct weir__prepared *prepared,
+static int prepare_stage(struct weir__worker *worker, const struct weir__row_plan *prepared,
                          uint32_t s, struct weir_error *error) {
     assert(prepared->stage_worker[s] == worker->index);
     const struct weir_pipe *pipe = worker->pipe;
@@ -383,7 +355,7 @@ static int prepare_stage(struct weir__worker *worker, const struct weir__prepare
     return WEIR_OK;
 }
 
-static int prepare_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
+static int prepare_stages(struct weir__worker *worker, const struct weir__row_plan *prepared,
                           struct weir_error *error) {
     for (uint32_t s = 0; s < worker->pipe->setup.flow.stage_count; s++) {
         if (prepared->stage_worker[s] != worker->index) continue;
@@ -393,7 +365,7 @@ static int prepare_stages(struct weir__worker *worker, const struct weir__prepar
     return WEIR_OK;
 }
 
-static int attach_stages(struct weir__worker *worker, const struct weir__prepared *prepared,
+static int attach_stages(struct weir__worker *worker, const struct weir__row_plan *prepared,
                          struct weir_error *error) {
     struct weir_pipe *pipe = worker->pipe;
     for (uint32_t s = 0; s < pipe->setup.flow.stage_count; s++) {
@@ -437,7 +409,7 @@ static int prepare(struct weir__worker *worker, struct weir_error *error) {
     int status = weir__host_memory_settle(worker, error);
     if (status != WEIR_OK) return status;
     if ((status = weir__arena_settle_grown(worker, error)) != WEIR_OK) return status;
-    return prepare_stages(worker, worker->pipe->command.prepared, error);
+    return prepare_stages(worker, worker->pipe->command.plan, error);
 }
 
 /* The stream must have ended its work before a stage frees memory: a prepare callback may have

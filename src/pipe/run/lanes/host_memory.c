@@ -93,6 +93,6 @@ int weir__host_memory_settle(struct weir__worker *worker, struct weir_error *err
     }
     for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next)
         if ((status = grow_hop(worker, &s->hop, error)) != WEIR_OK) return status;
-    if (pipe->numbers_worker != worker->index) return WEIR_OK;
-    return grow(worker, &pipe->numbers, worker->device, pipe->numbers_bytes, error);
+    if (pipe->memory.numbers_worker != worker->index) return WEIR_OK;
+    return grow(worker, &pipe->memory.numbers, worker->device, pipe->memory.numbers_bytes, error);
 }

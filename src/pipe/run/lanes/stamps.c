@@ -7,8 +7,8 @@
 #include "pipe/run/run.h"
 
 static struct weir__event *signal_of_copy(const struct weir__unstamped *of, uint32_t index) {
-    const struct weir__prepared_copy *copy = &of->prepared->copies[index];
-    const struct weir__copy_stream *stream = of->prepared->lanes[copy->lane].stream;
+    const struct weir__prepared_copy *copy = &of->plan->copies[index];
+    const struct weir__copy_stream *stream = of->plan->bound.streams[copy->lane];
     return weir__signal(&stream->signals, copy->place, of->turn);
 }
 
@@ -35,7 +35,7 @@ static int time_of(const struct weir__unstamped *of, const struct weir_pipe *pip
 /* The last of the waits, if it is over after `*ns`: when, and for whom that was. */
 static int last_of(const struct weir__unstamped *of, const struct weir__worker *worker,
                    const struct weir__call *call, uint64_t *ns, int32_t *waited_for) {
-    const struct weir__prepared *p = of->prepared;
+    const struct weir__row_plan *p = of->plan;
     for (uint32_t i = call->wait_begin; i < call->wait_end; i++) {
         uint64_t ready = 0;
         int status = time_of(of, worker->pipe, &p->waits[i], &ready);
@@ -57,9 +57,9 @@ static void record_copy(struct weir__worker *worker, const struct weir__copy_eve
 /* It began when its stream had come there, what it follows was done, and the host had given it. */
 static int stamp_copy(const struct weir__unstamped *of, struct weir__worker *worker, uint32_t first,
                       const struct weir_trace_event *action) {
-    const struct weir__prepared *p = of->prepared;
+    const struct weir__row_plan *p = of->plan;
     const struct weir__prepared_copy *copy = &p->copies[first];
-    struct weir__copy_stream *stream = p->lanes[copy->lane].stream;
+    struct weir__copy_stream *stream = p->bound.streams[copy->lane];
     struct weir__event *signal = signal_of_copy(of, first);
     uint64_t given = stream->given_ns[2 * copy->place + of->turn], end = 0;
     uint64_t start = stream->free_ns > given ? stream->free_ns : given;
@@ -80,7 +80,7 @@ static int stamp_copy(const struct weir__unstamped *of, struct weir__worker *wor
 static int stamp_copies(const struct weir__unstamped *of, struct weir__worker *worker,
                         const struct weir__call *call, const struct weir_trace_event *action) {
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
-        const struct weir__prepared_copy *copy = &of->prepared->copies[i];
+        const struct weir__prepared_copy *copy = &of->plan->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
         int status = stamp_copy(of, worker, i, action);
         if (status != WEIR_OK) return status;
@@ -95,7 +95,7 @@ const struct weir__copy_event *weir__stamps_copy(const struct weir__worker *work
         const struct weir__copy_event *event =
             &worker->copy_events[(count - 1 - i) % worker->copy_event_capacity];
         if (event->step < step) return NULL;
-        if (event->step == step && event->copy == event->prepared->copies[copy].unit) return event;
+        if (event->step == step && event->copy == event->plan->copies[copy].unit) return event;
     }
     return NULL;
 }
@@ -106,7 +106,7 @@ const struct weir__copy_event *weir__stamps_copy(const struct weir__worker *work
 static int stamp_action(const struct weir__unstamped *of, struct weir__worker *worker,
                         uint32_t line_index, uint64_t *before) {
     const struct weir__call *call =
-        &of->prepared->calls[of->prepared->table->lines[worker->index] + line_index];
+        &of->plan->calls[of->plan->table->lines[worker->index] + line_index];
     struct weir_trace_event *event = event_of(worker, line_index);
     struct weir__event *signal = weir__signal(&worker->signals, line_index, of->turn);
     uint64_t start = *before, end = 0;
@@ -136,7 +136,7 @@ void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped
     for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next) s->free_ns = 0;
     uint64_t before = worker->unstamped_count > 0 ? event_of(worker, 0)->waited : 0;
     for (uint32_t i = 0; i < worker->unstamped_count; i++) {
-        const struct weir__prepared *p = of->prepared;
+        const struct weir__row_plan *p = of->plan;
         const struct weir__call *call = &p->calls[p->table->lines[worker->index] + i];
         int status = stamp_copies(of, worker, call, event_of(worker, i));
         if (status != WEIR_OK) return;
@@ -148,22 +148,31 @@ void weir__stamps_fill(struct weir__worker *worker, const struct weir__unstamped
 
 /* ---- the caller's ---- */
 
+void weir__stamps_take(struct weir_pipe *pipe) {
+    pthread_mutex_lock(pipe->history.stamping);
+    pipe->command.before = *pipe->history.unstamped;
+    pipe->history.unstamped->any = false;
+    pthread_mutex_unlock(pipe->history.stamping);
+}
+
 void weir__stamps_leave(struct weir_pipe *pipe) {
-    *pipe->unstamped =
-        (struct weir__unstamped){pipe->command.prepared, pipe->command.turn, pipe->host != NULL};
+    pthread_mutex_lock(pipe->history.stamping);
+    *pipe->history.unstamped =
+        (struct weir__unstamped){pipe->command.plan, pipe->command.turn, pipe->host != NULL};
     for (uint32_t w = 0; w < pipe->worker_count; w++) {
         struct weir__worker *worker = &pipe->workers[w];
         worker->unstamped_first = worker->step_first_event;
         worker->unstamped_count = (uint32_t)(worker->event_count - worker->step_first_event);
     }
+    pthread_mutex_unlock(pipe->history.stamping);
 }
 
 int weir__stamps_read(const struct weir_pipe *pipe) {
-    if (pipe->stuck) return WEIR_ERR_BUSY;
-    pthread_mutex_lock(pipe->stamping);
-    for (uint32_t w = 0; pipe->unstamped->any && w < pipe->worker_count; w++)
-        weir__stamps_fill(&pipe->workers[w], pipe->unstamped);
-    pipe->unstamped->any = false;
-    pthread_mutex_unlock(pipe->stamping);
+    if (pipe->outcome.stuck) return WEIR_ERR_BUSY;
+    pthread_mutex_lock(pipe->history.stamping);
+    for (uint32_t w = 0; pipe->history.unstamped->any && w < pipe->worker_count; w++)
+        weir__stamps_fill(&pipe->workers[w], pipe->history.unstamped);
+    pipe->history.unstamped->any = false;
+    pthread_mutex_unlock(pipe->history.stamping);
     return WEIR_OK;
 }

@@ -62,12 +62,13 @@ static int make_hop(struct weir__copy_stream *made, struct weir__device *source)
     return status;
 }
 
-static int find_stream(struct weir_pipe *pipe, struct weir__lane *lane) {
+static int find_stream(struct weir_pipe *pipe, const struct weir__lane *lane,
+                       struct weir__copy_stream **stream) {
     struct weir__worker *worker = &pipe->workers[lane->worker];
     struct weir__pool *pool = &pipe->setup.pool;
     for (struct weir__copy_stream *s = worker->copy_streams; s != NULL; s = s->next) {
         if (s->from != lane->from) continue;
-        lane->stream = s;
+        *stream = s;
         return WEIR_OK;
     }
     struct weir__copy_stream *made = weir__pool_take(pool, 1, sizeof *made);
@@ -82,13 +83,13 @@ static int find_stream(struct weir_pipe *pipe, struct weir__lane *lane) {
         return status;
     }
     made->next = worker->copy_streams;
-    worker->copy_streams = lane->stream = made;
+    worker->copy_streams = *stream = made;
     return WEIR_OK;
 }
 
 /* Slots of pinned memory between two devices that do not reach each other. */
 static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
-                    const struct weir__prepared *prepared, uint32_t first) {
+                    const struct weir__row_plan *prepared, uint32_t first) {
     struct weir__hop *hop = &stream->hop;
     _Static_assert(WEIR__HOP_SLOTS % 2 == 0, "signals come in pairs");
     if (hop->device == NULL) return WEIR_OK;
@@ -100,7 +101,7 @@ static int grow_hop(struct weir_pipe *pipe, struct weir__copy_stream *stream,
     return status;
 }
 
-static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *prepared,
+static int prepare_worker(struct weir_pipe *pipe, const struct weir__row_plan *prepared,
                           uint32_t w) {
     struct weir__worker *worker = &pipe->workers[w];
     const struct weir_table *table = prepared->table;
@@ -114,10 +115,10 @@ static int prepare_worker(struct weir_pipe *pipe, const struct weir__prepared *p
 
 /* A plan is made before devices say whom they reach. Where a lane does not hop after all, its order
  * says what its units would wait for among themselves. */
-static void drop_own_waits(struct weir__prepared *prepared, uint32_t first) {
+static void drop_own_waits(struct weir__row_plan *prepared, uint32_t first) {
     struct weir__prepared_copy *copy = &prepared->copies[first];
     uint32_t kept = copy->wait_begin;
-    if (prepared->lanes[copy->lane].stream->hop.device != NULL) return;
+    if (prepared->bound.streams[copy->lane]->hop.device != NULL) return;
     for (uint32_t i = copy->wait_begin; i < copy->wait_end; i++) {
         const struct weir__needed_wait *wait = &prepared->waits[i];
         bool own = wait->copy != WEIR__NO_COPY && prepared->copies[wait->copy].lane == copy->lane;
@@ -126,17 +127,19 @@ static void drop_own_waits(struct weir__prepared *prepared, uint32_t first) {
     copy->wait_end = kept;
 }
 
-int weir__streams_prepare(struct weir_pipe *pipe, struct weir__prepared *prepared) {
+int weir__streams_prepare(struct weir_pipe *pipe, struct weir__row_plan *prepared) {
     int status;
     for (uint32_t w = 0; w < pipe->worker_count; w++)
         if ((status = prepare_worker(pipe, prepared, w)) != WEIR_OK) return status;
     for (uint32_t l = 0; l < prepared->lane_count; l++)
-        if ((status = find_stream(pipe, &prepared->lanes[l])) != WEIR_OK) return status;
+        if ((status = find_stream(pipe, &prepared->lanes[l], &prepared->bound.streams[l])) !=
+            WEIR_OK)
+            return status;
     /* the last of a lane first: it has the highest place */
     for (uint32_t i = prepared->copy_count; i-- > 0;) {
         const struct weir__prepared_copy *copy = &prepared->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i) continue;
-        struct weir__copy_stream *stream = prepared->lanes[copy->lane].stream;
+        struct weir__copy_stream *stream = prepared->bound.streams[copy->lane];
         drop_own_waits(prepared, i);
         status = grow_signals(pipe, stream->device, copy->place + 1, &stream->signals);
         if (status != WEIR_OK) return status;
@@ -176,7 +179,7 @@ static int device_failed(struct weir__run *run, struct weir__device *device, int
 }
 
 int weir__run_explain(struct weir__run *run, int status) {
-    return status == WEIR_ERR_DEVICE ? device_failed(run, run->worker->device, status) : status;
+    return device_failed(run, run->worker->device, status);
 }
 
 int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
@@ -185,8 +188,8 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
     uint32_t turn = run->pipe->command.turn;
     struct weir__event *event;
     if (wait->copy != WEIR__NO_COPY) {
-        const struct weir__prepared_copy *copy = &run->prepared->copies[wait->copy];
-        event = weir__signal(&run->prepared->lanes[copy->lane].stream->signals, copy->place, turn);
+        const struct weir__prepared_copy *copy = &run->plan->copies[wait->copy];
+        event = weir__signal(&run->plan->bound.streams[copy->lane]->signals, copy->place, turn);
     } else {
         struct weir__worker *from = &run->pipe->workers[wait->worker];
         if (from->device->calls->synchronous) return WEIR_OK;
@@ -198,9 +201,10 @@ int weir__run_follow(struct weir__run *run, struct weir_stream *stream,
 }
 
 /* From the caller's memory, which the device may not reach, to where it does. */
-static void stage_input(const struct weir__run *run, const struct weir__prepared_copy *copy) {
-    const char *rows = run->pipe->inputs[copy->input];
-    memcpy(copy->from, rows + copy->input_offset, copy->bytes);
+static void stage_input(const struct weir__run *run, uint32_t number) {
+    const struct weir__prepared_copy *copy = &run->plan->copies[number];
+    const char *rows = run->pipe->command.inputs[copy->input];
+    memcpy(run->plan->bound.ends[number].from, rows + copy->input_offset, copy->bytes);
 }
 
 static int enqueue_set(struct weir__run *run, struct weir_stream *stream, bool by_kernel,
@@ -220,17 +224,18 @@ struct cut {
 };
 
 /* The next piece, as copies into the slot and out of it; returns how many. */
-static uint32_t cut_piece(const struct weir__prepared *p, struct cut *cut, char *slot,
+static uint32_t cut_piece(const struct weir__row_plan *p, struct cut *cut, char *slot,
                           struct weir__copy_item *in, struct weir__copy_item *out) {
     size_t used = 0;
     uint32_t count = 0;
     while (cut->copy != WEIR__NO_COPY && used < WEIR__HOP_PIECE_BYTES) {
         const struct weir__prepared_copy *copy = &p->copies[cut->copy];
+        const struct weir__copy_ends *ends = &p->bound.ends[cut->copy];
         size_t rest = copy->bytes - cut->done, room = WEIR__HOP_PIECE_BYTES - used;
         size_t part = rest < room ? rest : room;
         assert(count < WEIR__UNIT_COPIES);
-        in[count] = (struct weir__copy_item){slot + used, (char *)copy->from + cut->done, part};
-        out[count++] = (struct weir__copy_item){(char *)copy->to + cut->done, slot + used, part};
+        in[count] = (struct weir__copy_item){slot + used, (char *)ends->from + cut->done, part};
+        out[count++] = (struct weir__copy_item){(char *)ends->to + cut->done, slot + used, part};
         used += (part + WEIR__ALIGNMENT - 1) / WEIR__ALIGNMENT * WEIR__ALIGNMENT;
         *cut =
             part < rest ? (struct cut){cut->copy, cut->done + part} : (struct cut){copy->next, 0};
@@ -245,7 +250,7 @@ static int hop_piece(struct weir__run *run, const struct weir__copy_stream *lane
     struct weir__event *filled = &hop->filled.events[slot];
     struct weir__copy_item in[WEIR__UNIT_COPIES], out[WEIR__UNIT_COPIES];
     char *memory = (char *)hop->slots.data + slot * hop->slot_bytes;
-    uint32_t count = cut_piece(run->prepared, cut, memory, in, out);
+    uint32_t count = cut_piece(run->plan, cut, memory, in, out);
     struct weir__copy_set inwards = {in, count, 0, hop->device->memory, first->blocks_max};
     struct weir__copy_set outwards = {out, count, lane->device->memory, 0, first->blocks_max};
     int status = enqueue_set(run, hop->stream, first->by_kernel, &inwards);
@@ -261,10 +266,10 @@ static int hop_piece(struct weir__run *run, const struct weir__copy_stream *lane
 
 /* That the slots are free of what other units left there is one of the copy's waits. */
 static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane, uint32_t number) {
-    const struct weir__prepared_copy *first = &run->prepared->copies[number];
+    const struct weir__prepared_copy *first = &run->plan->copies[number];
     const struct weir__hop *hop = &lane->hop;
     struct cut cut = {number, 0};
-    uint64_t pieces = weir__unit_pieces(run->prepared, number);
+    uint64_t pieces = weir__unit_pieces(run->plan, number);
     int status;
     for (uint64_t k = 0; k < pieces; k++) {
         uint32_t slot = (uint32_t)((first->piece + k) % WEIR__HOP_SLOTS);
@@ -285,13 +290,12 @@ static int hop_unit(struct weir__run *run, const struct weir__copy_stream *lane,
 
 static int enqueue_unit(struct weir__run *run, const struct weir__copy_stream *lane,
                         uint32_t first) {
-    const struct weir__prepared_copy *copies = run->prepared->copies;
+    const struct weir__prepared_copy *copies = run->plan->copies;
     if (lane->hop.device != NULL) return hop_unit(run, lane, first);
-    const struct weir__lane *of = &run->prepared->lanes[copies[first].lane];
+    const struct weir__lane *of = &run->plan->lanes[copies[first].lane];
     bool caller = of->from == WEIR__FROM_CALLER;
     const struct weir__worker *workers = run->pipe->workers;
-    for (uint32_t i = first; caller && i != WEIR__NO_COPY; i = copies[i].next)
-        stage_input(run, &copies[i]);
+    for (uint32_t i = first; caller && i != WEIR__NO_COPY; i = copies[i].next) stage_input(run, i);
     struct weir__copy_item items[WEIR__UNIT_COPIES];
     struct weir__copy_set set = {.items = items,
                                  .to_memory = workers[of->worker].device->memory,
@@ -299,16 +303,16 @@ static int enqueue_unit(struct weir__run *run, const struct weir__copy_stream *l
                                  .blocks_max = copies[first].blocks_max};
     for (uint32_t i = first; i != WEIR__NO_COPY; i = copies[i].next) {
         assert(set.count < WEIR__UNIT_COPIES);
-        items[set.count++] =
-            (struct weir__copy_item){copies[i].to, copies[i].from, copies[i].bytes};
+        const struct weir__copy_ends *ends = &run->plan->bound.ends[i];
+        items[set.count++] = (struct weir__copy_item){ends->to, ends->from, copies[i].bytes};
     }
     return enqueue_set(run, lane->stream, copies[first].by_kernel, &set);
 }
 
 /* On the stream that reads first. */
 static int run_unit(struct weir__run *run, uint32_t first) {
-    const struct weir__prepared_copy *copy = &run->prepared->copies[first];
-    const struct weir__copy_stream *lane = run->prepared->lanes[copy->lane].stream;
+    const struct weir__prepared_copy *copy = &run->plan->copies[first];
+    const struct weir__copy_stream *lane = run->plan->bound.streams[copy->lane];
     bool hops = lane->hop.device != NULL;
     struct weir_stream *stream = hops ? lane->hop.stream : lane->stream;
     struct weir__device *device = stream->device;
@@ -317,7 +321,7 @@ static int run_unit(struct weir__run *run, uint32_t first) {
     if (device != run->worker->device)
         status = device_failed(run, device, device->calls->enter(device));
     for (uint32_t i = copy->wait_begin; status == WEIR_OK && i < copy->wait_end; i++)
-        status = weir__run_follow(run, stream, &run->prepared->waits[i]);
+        status = weir__run_follow(run, stream, &run->plan->waits[i]);
     if (status != WEIR_OK || weir__run_has_failed(run)) return status;
     lane->given_ns[2 * copy->place + run->pipe->command.turn] = weir__now_ns();
     status = enqueue_unit(run, lane, first);
@@ -328,7 +332,7 @@ static int run_unit(struct weir__run *run, uint32_t first) {
 }
 
 static int give_unit(struct weir__run *run, uint32_t number) {
-    const struct weir__prepared_copy *copy = &run->prepared->copies[number];
+    const struct weir__prepared_copy *copy = &run->plan->copies[number];
     bool begins = copy->lane != WEIR__NO_LANE && copy->unit == number;
     run->copies_given = number + 1;
     return begins ? run_unit(run, number) : WEIR_OK;
@@ -336,7 +340,7 @@ static int give_unit(struct weir__run *run, uint32_t number) {
 
 int weir__run_lanes(struct weir__run *run, const struct weir__call *call) {
     int status = WEIR_OK;
-    if (run->prepared->lane_count == 0) return WEIR_OK;
+    if (run->plan->lane_count == 0) return WEIR_OK;
     uint32_t i = call->copy_begin > run->copies_given ? call->copy_begin : run->copies_given;
     for (; status == WEIR_OK && i < call->copy_end; i++) status = give_unit(run, i);
     return status;
@@ -348,7 +352,7 @@ static bool is_ready(const struct weir__run *run, const struct weir__prepared_co
                      uint32_t done) {
     bool ready = true;
     for (uint32_t i = copy->wait_begin; ready && i < copy->wait_end; i++) {
-        const struct weir__needed_wait *wait = &run->prepared->waits[i];
+        const struct weir__needed_wait *wait = &run->plan->waits[i];
         struct weir__worker *from = &run->pipe->workers[wait->worker];
         if (from != run->worker)
             ready = weir__gate_reached(&from->progress, from->base + wait->count);
@@ -363,7 +367,7 @@ static bool is_ready(const struct weir__run *run, const struct weir__prepared_co
 int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, uint32_t done) {
     int status = WEIR_OK;
     for (uint32_t i = next->copy_begin; status == WEIR_OK && i < next->copy_end; i++) {
-        const struct weir__prepared_copy *copy = &run->prepared->copies[i];
+        const struct weir__prepared_copy *copy = &run->plan->copies[i];
         bool begins = copy->lane != WEIR__NO_LANE && copy->unit == i;
         if (begins && !is_ready(run, copy, done)) break;
         status = give_unit(run, i);
@@ -373,7 +377,8 @@ int weir__run_lanes_ahead(struct weir__run *run, const struct weir__call *next, 
 
 /* Where the caller wants it, or NULL. */
 static void *destination(const struct weir_pipe *pipe, const struct weir__return *back) {
-    char *own = back->gradient ? pipe->input_grads[back->index] : pipe->outputs[back->index];
+    char *own = back->gradient ? pipe->command.input_grads[back->index]
+                               : pipe->command.outputs[back->index];
     return own == NULL ? NULL : own + back->offset;
 }
 
@@ -381,7 +386,7 @@ int weir__run_returns(struct weir__run *run, const struct weir__call *call) {
     struct weir__device *device = run->worker->device;
     int status = WEIR_OK;
     for (uint32_t i = call->return_begin; status == WEIR_OK && i < call->return_end; i++) {
-        const struct weir__return *back = &run->prepared->returns[i];
+        const struct weir__return *back = &run->plan->returns[i];
         if (destination(run->pipe, back) == NULL) continue;
         char *staging = (char *)run->worker->staging.data + back->staging;
         status = device->calls->copy(run->worker->stream, staging, *back->where, back->bytes);
@@ -390,7 +395,7 @@ int weir__run_returns(struct weir__run *run, const struct weir__call *call) {
 }
 
 static void hand_returns(struct weir__run *run) {
-    const struct weir__prepared *p = run->prepared;
+    const struct weir__row_plan *p = run->plan;
     uint32_t begin = p->table->lines[run->worker->index];
     uint32_t end = p->table->lines[run->worker->index + 1];
     for (uint32_t a = begin; a < end; a++) {
@@ -409,18 +414,6 @@ int weir__run_signal(struct weir__run *run, uint32_t row_index) {
     if (calls->synchronous) return WEIR_OK;
     struct weir__event *signal = weir__signal(&worker->signals, row_index, run->pipe->command.turn);
     int status = calls->event_record(worker->stream, signal);
-    return device_failed(run, worker->device, status);
-}
-
-int weir__run_judge(struct weir__run *run) {
-    struct weir__worker *worker = run->worker;
-    const struct weir_pipe *pipe = run->pipe;
-    struct weir__judgement judgement = {.squares = pipe->squares,
-                                        .count = pipe->any_norm ? pipe->square_count : 0,
-                                        .clip_norm = pipe->setup.options.clip_norm,
-                                        .verdict = worker->verdict};
-    run->task.verdict = worker->verdict;
-    int status = worker->device->calls->judge(worker->stream, &judgement);
     return device_failed(run, worker->device, status);
 }
 

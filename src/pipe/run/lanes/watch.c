@@ -12,9 +12,9 @@ static bool is_done(struct weir__event *event) {
 }
 
 static struct weir__event *signal_of_copy(const struct weir_pipe *pipe, uint32_t copy) {
-    const struct weir__prepared *p = pipe->command.prepared;
-    const struct weir__lane *lane = &p->lanes[p->copies[copy].lane];
-    return weir__signal(&lane->stream->signals, p->copies[copy].place, pipe->command.turn);
+    const struct weir__row_plan *p = pipe->command.plan;
+    const struct weir__copy_stream *stream = p->bound.streams[p->copies[copy].lane];
+    return weir__signal(&stream->signals, p->copies[copy].place, pipe->command.turn);
 }
 
 /* Of what has been given to its stream: then the gates of its waits were passed, so events that
@@ -22,7 +22,7 @@ static struct weir__event *signal_of_copy(const struct weir_pipe *pipe, uint32_t
 static bool waits_are_over(const struct weir_pipe *pipe, uint32_t begin, uint32_t end) {
     bool over = true;
     for (uint32_t i = begin; over && i < end; i++) {
-        const struct weir__needed_wait *wait = &pipe->command.prepared->waits[i];
+        const struct weir__needed_wait *wait = &pipe->command.plan->waits[i];
         const struct weir__worker *from = &pipe->workers[wait->worker];
         if (wait->copy != WEIR__NO_COPY)
             over = is_done(signal_of_copy(pipe, wait->copy));
@@ -34,7 +34,7 @@ static bool waits_are_over(const struct weir_pipe *pipe, uint32_t begin, uint32_
 
 /* A copy that has not been given in this step has an old event, which is done. */
 static uint32_t running_copy(const struct weir_pipe *pipe, const struct weir__call *call) {
-    const struct weir__prepared *p = pipe->command.prepared;
+    const struct weir__row_plan *p = pipe->command.plan;
     for (uint32_t i = call->copy_begin; i < call->copy_end; i++) {
         const struct weir__prepared_copy *copy = &p->copies[i];
         if (copy->lane == WEIR__NO_LANE || copy->unit != i || is_done(signal_of_copy(pipe, i)))
@@ -51,7 +51,7 @@ static uint32_t given(struct weir__worker *worker) {
 
 void weir__watch(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
-    const struct weir__prepared *p = pipe->command.prepared;
+    const struct weir__row_plan *p = pipe->command.plan;
     const uint32_t *rows = &p->table->lines[worker->index];
     struct weir__watched *watched = &worker->watched, before = *watched;
     uint32_t turn = pipe->command.turn, most = given(worker);
