@@ -30,6 +30,7 @@ const compileWithClang = clang_tools.compileWithClang;
 const endLink = clang_tools.endLink;
 const engineSources = files.engineSources;
 const findClang = clang_tools.findClang;
+const fresh = files.fresh;
 const findOneDnn = onednn_library.findOneDnn;
 const linkWithClang = clang_tools.linkWithClang;
 const listSources = files.listSources;
@@ -189,7 +190,7 @@ fn addEngine(b: *Build, options: Options) *Compile {
     for (page.texts) |text| module.addCSourceFile(.{ .file = page.textSource(b, text) });
     addImages(b, options, module, cuda.engine_images);
     linkSystem(module, "hwloc");
-    const library = b.addLibrary(.{ .name = "weir", .root_module = module });
+    const library = fresh(b, b.addLibrary(.{ .name = "weir", .root_module = module }));
     for (listSources(b, "src", ".h", .flat)) |header| { // the net's come along
         library.installHeader(b.path(header), std.fs.path.basename(header));
     }
@@ -203,7 +204,7 @@ fn addNet(b: *Build, options: Options) *Compile {
     addImages(b, options, module, cuda.net_images);
     linkSystem(module, "jansson");
     linkOneDnn(module, options);
-    return b.addLibrary(.{ .name = "weir_net", .root_module = module });
+    return fresh(b, b.addLibrary(.{ .name = "weir_net", .root_module = module }));
 }
 
 /// A program made of `sources`, which include from `folder`.
@@ -218,7 +219,8 @@ fn addProgram(
     addParts(b, options, module, sources, &.{ folder, "tools", "tests" });
     if (libraries.counted) |counted| module.linkLibrary(counted);
     linkLibraries(module, options, libraries);
-    return b.addExecutable(.{ .name = b.fmt("weir_{s}", .{folder}), .root_module = module });
+    const name = b.fmt("weir_{s}", .{folder});
+    return fresh(b, b.addExecutable(.{ .name = name, .root_module = module }));
 }
 
 /// On two cores the compiler takes a library's files one by one, so each folder's become a library
@@ -242,7 +244,7 @@ fn addParts(
         linkSystem(part, "jansson"); // for their headers
         linkSystem(part, "hwloc");
         const name = std.mem.replaceOwned(u8, b.allocator, folder, "/", "_") catch @panic("OOM");
-        module.linkLibrary(b.addLibrary(.{ .name = name, .root_module = part }));
+        module.linkLibrary(fresh(b, b.addLibrary(.{ .name = name, .root_module = part })));
         begin = end;
     }
 }
@@ -262,7 +264,7 @@ fn addCounted(b: *Build, options: Options) *Compile {
     module.addIncludePath(b.path("tools"));
     addSources(b, options, module, files.countedSources(b), counts);
     linkSystem(module, "jansson"); // its headers are in folders that only a linked library brings
-    return b.addLibrary(.{ .name = "weir_counted", .root_module = module });
+    return fresh(b, b.addLibrary(.{ .name = "weir_counted", .root_module = module }));
 }
 
 fn addBench(b: *Build, options: Options, libraries: Libraries) *Compile {
@@ -375,25 +377,25 @@ fn addFakeCuda(b: *Build, options: Options) *Compile {
         part.addIncludePath(b.path("tests/fake_cuda"));
         part.addCSourceFile(.{ .file = b.path(source), .flags = flags, .language = .cpp });
         const name = std.fs.path.stem(source);
-        module.addObject(b.addObject(.{ .name = name, .root_module = part }));
+        module.addObject(fresh(b, b.addObject(.{ .name = name, .root_module = part })));
     }
     module.addCSourceFile(.{ .file = cuda.kernelTable(b), .flags = flags });
-    return b.addLibrary(.{
+    return fresh(b, b.addLibrary(.{
         .name = "weir_fake_cuda",
         .linkage = .dynamic,
         .root_module = module,
-    });
+    }));
 }
 
 /// The machine's driver, with memory that the host's code may touch.
 fn addManagedCuda(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     addSources(b, options, module, listSources(b, "tests/managed_cuda", ".c", .flat), &.{});
-    return b.addLibrary(.{
+    return fresh(b, b.addLibrary(.{
         .name = "weir_managed_cuda",
         .linkage = .dynamic,
         .root_module = module,
-    });
+    }));
 }
 
 fn runOnGpu(b: *Build, options: Options, libraries: Libraries) *Step {
@@ -443,7 +445,7 @@ fn addExamples(b: *Build, options: Options, libraries: Libraries, step: *Step) *
         addSources(b, options, module, &.{source}, &.{});
         linkLibraries(module, options, libraries);
         const name = std.fs.path.stem(source);
-        const program = b.addExecutable(.{ .name = name, .root_module = module });
+        const program = fresh(b, b.addExecutable(.{ .name = name, .root_module = module }));
         const folder: Build.InstallDir = .{ .custom = "examples" };
         const install = b.addInstallArtifact(program, .{ .dest_dir = .{ .override = folder } });
         installed.dependOn(&install.step);
@@ -571,7 +573,7 @@ fn runHere(b: *Build, run: *Run) *Step {
 fn addTidy(b: *Build, options: Options, libraries: Libraries, step: *Step) void {
     const module = createModule(b, options);
     addSources(b, options, module, listSources(b, "tests/tidy", ".c", .flat), &.{});
-    const program = b.addExecutable(.{ .name = "weir_tidy", .root_module = module });
+    const program = fresh(b, b.addExecutable(.{ .name = "weir_tidy", .root_module = module }));
 
     const sources = b.addRunArtifact(program);
     sources.setName("tidy sources");
@@ -612,7 +614,7 @@ fn checkHeaders(b: *Build, options: Options, language: enum { c, cpp }) *Step {
         .flags = if (language == .c) language_flags else cpp_flags,
     });
     const name = b.fmt("headers_{t}", .{language});
-    return &b.addLibrary(.{ .name = name, .root_module = module }).step;
+    return &fresh(b, b.addLibrary(.{ .name = name, .root_module = module })).step;
 }
 
 // ---- sanitizers --------------------------------------------------------------------------------

@@ -159,6 +159,39 @@ pub fn readTracked(b: *Build, path: []const u8) ?[]const u8 {
     return std.mem.trim(u8, text, " \r\n");
 }
 
+/// Zig's record of an archive or a program names the headers of those files only that it compiled
+/// when it wrote the record, so that later changes of the others' headers pass unseen. With a build
+/// ID that changes with any header it looks at its files again, each of which has a record of its
+/// own that is whole.
+pub fn fresh(b: *Build, compile: *Build.Step.Compile) *Build.Step.Compile {
+    compile.build_id = headersDigest(b);
+    return compile;
+}
+
+var digest: ?std.zig.BuildId = null;
+
+/// Of all that sources include.
+fn headersDigest(b: *Build) std.zig.BuildId {
+    if (digest) |known| return known;
+    var md5 = std.crypto.hash.Md5.init(.{});
+    // Tests include some of the command's files whole.
+    const endings: []const []const u8 = &.{
+        ".h",       ".cuh",       ".inc",      "/args.c",    "/args_help.c", "/generator.c",
+        "/rooms.c", "/net_run.c", "/output.c", "/sampler.c",
+    };
+    for ([_][]const u8{ "src", "tools", "tests", "bench", "kernels" }) |folder| {
+        for (endings) |ending| {
+            for (listSources(b, folder, ending, .recursive)) |header| {
+                md5.update(readTracked(b, header) orelse "");
+            }
+        }
+    }
+    var bytes: [16]u8 = undefined;
+    md5.final(&bytes);
+    digest = .initHexString(&bytes);
+    return digest.?;
+}
+
 /// Makes the configuration depend on a file, or, since Zig cannot track what is not there yet, on
 /// the listing of the nearest folder above it.
 pub fn track(b: *Build, path: []const u8) void {
