@@ -13,6 +13,7 @@ const clang_parts = @import("build/clang_parts.zig");
 const clang_tools = @import("build/clang.zig");
 const cuda = @import("build/cuda.zig");
 const files = @import("build/files.zig");
+const flags_of = @import("build/flags.zig");
 const gpu = @import("build/gpu.zig");
 const onednn_library = @import("build/onednn.zig");
 const package = @import("build/package.zig");
@@ -46,33 +47,6 @@ comptime {
             "'pip install ziglang==" ++ zig_wanted ++ "'",
     );
 }
-
-/// Bits matter: no fast-math, and multiply and add are fused only where the source says so.
-const language_flags: []const []const u8 = &.{
-    "-std=c11",
-    "-D_GNU_SOURCE",
-    "-fno-math-errno",
-    "-ffp-contract=off",
-};
-const warning_flags: []const []const u8 = &.{
-    "-Wall",
-    "-Wextra",
-    "-Wshadow",
-    "-Wstrict-prototypes",
-    "-Wmissing-prototypes",
-    "-Wvla",
-    "-Wno-missing-field-initializers",
-    "-Wno-unused-parameter", // callbacks have them
-    "-Werror=implicit-function-declaration",
-    "-Werror=incompatible-pointer-types",
-    "-Werror=int-conversion",
-    "-Werror=return-type",
-};
-const c_flags = language_flags ++ warning_flags;
-const sanitizer_flags: []const []const u8 = &.{
-    "-O1",                       "-g",            "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all", "-march=native", "-fno-omit-frame-pointer",
-};
 
 const Options = struct {
     target: Build.ResolvedTarget,
@@ -200,11 +174,34 @@ fn addEngine(b: *Build, options: Options) *Compile {
 /// Its programs link the engine beside it: neither waits for the other to be compiled.
 fn addNet(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
-    addSources(b, options, module, netSources(b, options), oneDnnFlags(b, options));
+    const flags = flags_of.oneDnnFlags(b, options.onednn);
+    var rest: std.ArrayList([]const u8) = .empty;
+    for (netSources(b, options)) |source| {
+        if (std.mem.startsWith(u8, source, "src/net/cpu/")) {
+            addApart(b, options, module, source, flags);
+        } else {
+            rest.append(b.allocator, source) catch @panic("OOM");
+        }
+    }
+    addSources(b, options, module, rest.items, flags);
     addImages(b, options, module, cuda.net_images);
     linkSystem(module, "jansson");
     linkOneDnn(module, options);
     return fresh(b, b.addLibrary(.{ .name = "weir_net", .root_module = module }));
+}
+
+/// A file that takes long: beside the others, and without waiting for nvcc.
+fn addApart(
+    b: *Build,
+    options: Options,
+    module: *Build.Module,
+    source: []const u8,
+    flags: []const []const u8,
+) void {
+    const part = createModule(b, options);
+    addSources(b, options, part, &.{source}, flags);
+    const name = std.fs.path.stem(source);
+    module.addObject(fresh(b, b.addObject(.{ .name = name, .root_module = part })));
 }
 
 /// A program made of `sources`, which include from `folder`.
@@ -216,7 +213,8 @@ fn addProgram(
     sources: []const []const u8,
 ) *Compile {
     const module = createModule(b, options);
-    addParts(b, options, module, sources, &.{ folder, "tools", "tests" });
+    const beside = if (std.mem.eql(u8, folder, "bench")) "tests" else "tools";
+    addParts(b, options, module, sources, &.{ folder, beside });
     if (libraries.counted) |counted| module.linkLibrary(counted);
     linkLibraries(module, options, libraries);
     const name = b.fmt("weir_{s}", .{folder});
@@ -240,7 +238,7 @@ fn addParts(
         }
         const part = createModule(b, options);
         for (includes) |include| part.addIncludePath(b.path(include));
-        addSources(b, options, part, sources[begin..end], oneDnnFlags(b, options));
+        addSources(b, options, part, sources[begin..end], flags_of.oneDnnFlags(b, options.onednn));
         linkSystem(part, "jansson"); // for their headers
         linkSystem(part, "hwloc");
         const name = std.mem.replaceOwned(u8, b.allocator, folder, "/", "_") catch @panic("OOM");
@@ -288,7 +286,7 @@ fn netSources(b: *Build, options: Options) []const []const u8 {
 
 fn addImages(b: *Build, options: Options, module: *Build.Module, images: cuda.Images) void {
     const source = cuda.imagesSource(b, options.nvcc, images);
-    module.addCSourceFile(.{ .file = source, .flags = language_flags });
+    module.addCSourceFile(.{ .file = source, .flags = flags_of.language_flags });
 }
 
 fn linkLibraries(module: *Build.Module, options: Options, libraries: Libraries) void {
@@ -323,7 +321,7 @@ fn addSources(
 ) void {
     const errors: []const []const u8 = &.{ "-Werror", "-Wno-error=deprecated-declarations" };
     const strict = if (options.strict) errors else &.{};
-    const all: []const []const []const u8 = &.{ c_flags, strict, flags };
+    const all: []const []const []const u8 = &.{ flags_of.c_flags, strict, flags };
     module.addIncludePath(b.path("src"));
     if (sources.len > 0) module.addCSourceFiles(.{
         .files = sources,
@@ -346,14 +344,6 @@ fn linkOneDnn(module: *Build.Module, options: Options) void {
     linkSystem(module, "dnnl");
 }
 
-fn oneDnnFlags(b: *Build, options: Options) []const []const u8 {
-    const onednn = options.onednn orelse return &.{};
-    const prefix = onednn.prefix orelse return &.{"-DWEIR_ONEDNN=1"};
-    // Before the system's folders, which -isystem is not; its warnings are not ours all the same.
-    const include = b.fmt("-I{s}/include", .{prefix});
-    return b.graph.dupeStrings(&.{ "-DWEIR_ONEDNN=1", include, "--system-header-prefix=oneapi/" });
-}
-
 // ---- CUDA --------------------------------------------------------------------------------------
 
 /// The kernels, compiled for the host, and a driver that runs them: the tests open it.
@@ -368,7 +358,7 @@ fn addFakeCuda(b: *Build, options: Options) *Compile {
     const strict: []const []const u8 = if (options.strict) &.{"-Werror"} else &.{};
     const both: []const []const []const u8 = &.{ cuda.emulation_flags, strict };
     const flags = std.mem.concat(b.allocator, []const u8, both) catch @panic("OOM");
-    for (cuda.emulatedSources(b)) |source| { // side by side, each as the archive of one file
+    for (cuda.emulatedSources(b)) |source| { // side by side
         const part = createModule(b, options);
         part.sanitize_c = .trap;
         part.sanitize_thread = false;
@@ -553,8 +543,8 @@ fn runFormat(b: *Build) *Step {
 fn writeCompileCommands(b: *Build, options: Options) *Step {
     const run = b.addSystemCommand(&.{ "sh", "build/compile_commands.sh" });
     run.setName("compile-commands");
-    run.addArgs(c_flags);
-    run.addArgs(oneDnnFlags(b, options));
+    run.addArgs(flags_of.c_flags);
+    run.addArgs(flags_of.oneDnnFlags(b, options.onednn));
     run.addArg("--");
     run.addArgs(cuda.emulation_flags);
     return runHere(b, run);
@@ -611,7 +601,7 @@ fn checkHeaders(b: *Build, options: Options, language: enum { c, cpp }) *Step {
     module.addCSourceFiles(.{
         .root = written.getDirectory(),
         .files = names.items,
-        .flags = if (language == .c) language_flags else cpp_flags,
+        .flags = if (language == .c) flags_of.language_flags else cpp_flags,
     });
     const name = b.fmt("headers_{t}", .{language});
     return &fresh(b, b.addLibrary(.{ .name = name, .root_module = module })).step;
@@ -632,9 +622,13 @@ fn runThreadSanitizer(b: *Build, options: Options) *Step {
 
 /// Zig has no AddressSanitizer runtime, so the system's clang compiles the same files.
 fn runAddressSanitizer(b: *Build, options: Options) *Step {
-    const clang: Clang = .{ .program = findClang(b), .dialect = c_flags, .flags = sanitizer_flags };
+    const clang: Clang = .{
+        .program = findClang(b),
+        .dialect = flags_of.c_flags,
+        .flags = flags_of.sanitizer_flags,
+    };
     const link = linkWithClang(b, clang, "the tests");
-    const net_flags = oneDnnFlags(b, options);
+    const net_flags = flags_of.oneDnnFlags(b, options.onednn);
     addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
     addObjects(link, clang_parts.compileGenerated(b, clang));
     addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
@@ -669,8 +663,8 @@ fn runFuzzers(b: *Build, options: Options) *Step {
     check.addArgs(clang_tools.clang_names);
     const clang: Clang = .{
         .program = findClang(b),
-        .dialect = c_flags,
-        .flags = sanitizer_flags ++ .{"-fsanitize=fuzzer-no-link"},
+        .dialect = flags_of.c_flags,
+        .flags = flags_of.sanitizer_flags ++ .{"-fsanitize=fuzzer-no-link"},
         .after = &check.step,
     };
     const run = b.addSystemCommand(&.{ "sh", "tests/fuzz/run.sh" });

@@ -124,7 +124,7 @@ fn compileKernel(b: *Build, nvcc: []const u8, source: []const u8) LazyPath {
     const run = b.addSystemCommand(&.{"sh"});
     run.setName(b.fmt("nvcc {s}", .{source}));
     run.addFileArg(b.path("build/nvcc.sh"));
-    run.addArgs(&.{ nvcc, "-fatbin" });
+    run.addArgs(&.{ nvcc, "-fatbin", "--threads=2" }); // targets side by side: short ends
     run.addArgs(nvcc_flags);
     run.addDirectoryArg2(b.path("src"), .{ .prefix = "-I" });
     run.addDirectoryArg2(b.path("kernels"), .{ .prefix = "-I" });

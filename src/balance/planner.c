@@ -177,7 +177,7 @@ static void check_chunks(const struct weir_planner_options *options, struct weir
 }
 
 static bool are_sound(const struct weir_planner_options *options) {
-    bool sound = options->size == sizeof *options && options->costs != NULL &&
+    bool sound = weir__is_sized(options) && options->costs != NULL &&
                  options->other_count <= WEIR_PLANNER_OTHERS_MOST &&
                  (options->other_count == 0 || options->others != NULL);
     for (uint32_t i = 0; sound && i < options->other_count; i++)

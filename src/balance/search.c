@@ -18,7 +18,7 @@ uint32_t weir_placement_worker(enum weir_placement placement, uint32_t workers, 
 }
 
 static bool is_valid(const struct weir_partition_options *options) {
-    if (options->size != sizeof *options || options->weights == NULL || options->parts < 1 ||
+    if (!weir__is_sized(options) || options->weights == NULL || options->parts < 1 ||
         options->parts > options->count || options->workers > options->parts)
         return false;
     uint32_t workers = options->workers == 0 ? options->parts : options->workers;

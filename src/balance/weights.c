@@ -37,8 +37,8 @@ int weir_layer_weights(const struct weir_layer_costs *costs,
                        const struct weir_balance_options *options, double *weights) {
     assert(costs != NULL && weights != NULL);
     size_t readers;
+    if (!weir__is_sized(options) || options->micro_batches == 0) return WEIR_ERR_ARGUMENT;
     uint32_t total = options->micro_batches;
-    if (options->size != sizeof *options || total == 0) return WEIR_ERR_ARGUMENT;
     enum weir_checkpoint mode = options->checkpoint == WEIR_CHECKPOINT_DEFAULT
                                     ? WEIR_CHECKPOINT_EXCEPT_LAST
                                     : options->checkpoint;

@@ -25,17 +25,18 @@ struct weir__spans {
 /** An update as torch.optim's AdamW (decoupled weight decay) or SGD makes it. */
 struct weir__update {
     const struct weir_optimizer *optimizer;
-    double lr;                          /**< instead of the optimizer's */
-    uint64_t number;                    /**< counts updates from 1 */
-    double gradient_scale;              /**< gradients are multiplied by this on a CPU */
+    double lr;             /**< instead of the optimizer's */
+    uint64_t number;       /**< counts updates from 1 */
+    double gradient_scale; /**< gradients are multiplied by this on a CPU; a GPU does not read it */
     const struct weir_verdict *verdict; /**< on a GPU, the device's: that has the factor, and says
-                                             whether anything is done */
+                                             whether anything is done. A CPU does not read it */
     void *parameters;
     const void *gradients;
     void *first, *second; /**< the optimizer's arrays; NULL: it has not so many */
 };
 
-/** What is done to flat arrays of one dtype. What the calls take by pointer is the caller's again
+/** What is done to flat arrays of one dtype, on the thread of the stream's worker. No span, or a
+ * count of 0, is WEIR_OK without a launch. What the calls take by pointer is the caller's again
  * when they return, but for arrays, workspace and squares on a GPU. WEIR_OK, or a launch that
  * failed. */
 struct weir__flat_calls {

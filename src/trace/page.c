@@ -183,8 +183,7 @@ static void add_sections(struct weir__page *page) {
 
 int weir_report_html(const struct weir_report_options *options, weir_write_fn *write,
                      void *context) {
-    if (options == NULL || write == NULL) return WEIR_ERR_ARGUMENT;
-    if (options->size != sizeof *options) return WEIR_ERR_ARGUMENT;
+    if (!weir__is_sized(options) || write == NULL) return WEIR_ERR_ARGUMENT;
     struct weir__page page = {.options = options, .snapshot = options->snapshot};
     if (page.snapshot != NULL) {
         page.time = weir__unit_of_time((double)page.snapshot->span);

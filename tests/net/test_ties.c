@@ -265,6 +265,42 @@ static void test_uses_are_summed_in_layer_order_wherever_the_cuts_are(void) {
     weir_model_destroy(model);
 }
 
+static struct weir_value *build_idle(struct weir_builder *b, const struct weir_layer *layer,
+                                     struct weir_value *x) {
+    (void)layer;
+    weir_tied_parameter(b, "shared");
+    return x;
+}
+
+static const struct weir_layer_type idle_layer = {.name = "idle", .build = build_idle};
+
+/* A copy without a gradient would not be updated as its original is. */
+static void test_a_copy_that_nothing_uses_is_refused(void) {
+    struct weir_tensor row = {.dtype = WEIR_F64, .rank = 1, .shape = {4}};
+    struct weir_model *model = trial_model(row, row, "mse");
+    struct weir_faults faults = {.allocator = test_allocator()};
+    struct weir_net *net = NULL;
+    CHECK(model != NULL);
+    CHECK_OK(weir_model_add_type(model, &first_layer));
+    CHECK_OK(weir_model_add_type(model, &again_layer));
+    CHECK_OK(weir_model_add_type(model, &idle_layer));
+    trial_add(model, "first", WEIR_NO_ATTRS);
+    trial_add(model, "again", WEIR_NO_ATTRS);
+    trial_add(model, "idle", WEIR_NO_ATTRS);
+    trial_add(model, "again", WEIR_NO_ATTRS);
+    struct weir_net_options options = trial_options(4, 4, 2);
+    options.balance = (const uint32_t[]){1, 1, 1, 1};
+    EXPECT_STATUS(weir_net_new(model, &options, &faults, &net), WEIR_ERR_CONFIG);
+    if (EXPECT_EQ_UINT(faults.count, 1))
+        EXPECT_CONTAINS(faults.lines[0], "but stage 2 does not use it");
+    weir_faults_clean_up(&faults);
+    options.stages = 2;
+    options.balance = (const uint32_t[]){1, 3}; /* beside a use of it nothing drifts */
+    CHECK_OK(weir_net_new(model, &options, NULL, &net));
+    weir_net_destroy(net);
+    weir_model_destroy(model);
+}
+
 static const void *data_of(const struct weir_net *net,
                            const struct weir__parameter_decl *parameter) {
     return (const char *)net->stages[parameter->stage].at.parameters + parameter->offset;
@@ -327,6 +363,6 @@ static void test_copies_stay_equal_and_stand_once_in_files(void) {
 
 WEIR_TEST_SUITE(ties, TEST(the_first_stage_adds_up_when_the_last_is_done),
                 TEST(the_owners_norm_waits_for_the_other_gradients),
-                TEST(ties_that_cannot_be_are_refused),
+                TEST(ties_that_cannot_be_are_refused), TEST(a_copy_that_nothing_uses_is_refused),
                 TEST(uses_are_summed_in_layer_order_wherever_the_cuts_are),
                 TEST(copies_stay_equal_and_stand_once_in_files))

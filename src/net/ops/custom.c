@@ -9,7 +9,7 @@
 static bool op_is_valid(struct weir_builder *builder, const struct weir_op *op,
                         uint32_t input_count) {
     if (builder->status != WEIR_OK) return false;
-    bool valid = op != NULL && op->size == sizeof *op && op->name != NULL && op->shape != NULL &&
+    bool valid = weir__is_sized(op) && op->name != NULL && op->shape != NULL &&
                  op->forward != NULL && input_count >= 1 && input_count <= WEIR_OP_INPUTS_MAX;
     if (!valid)
         weir_builder_fail(builder, WEIR_ERR_ARGUMENT,

@@ -58,6 +58,10 @@ int weir_profile_estimate(const struct weir_model *model, const struct weir_net_
     struct weir_profile_options options = WEIR_PROFILE_OPTIONS_INIT;
     struct weir_profile *made;
     struct weir_layer_facts *facts;
+    if (!weir__is_sized(net)) {
+        weir_faults_add(faults, WEIR__BEGIN_WITH, "WEIR_NET_OPTIONS_INIT");
+        return WEIR_ERR_ARGUMENT;
+    }
     options.net = *net;
     options.bytes_only = true;
     int status = weir_profile_new(model, &options, faults, &made);

@@ -131,9 +131,13 @@ int weir_net_search(struct weir_planner *planner, const struct weir_model *model
                     const struct weir_net_options *net, const struct weir_layer_costs *costs,
                     const struct weir_planner_options *search, struct weir_faults *faults,
                     struct weir_planner_result *result) {
+    if (!weir__is_sized(search) || !weir__is_sized(net)) {
+        weir_faults_add(faults, WEIR__BEGIN_WITH,
+                        "WEIR_PLANNER_OPTIONS_INIT and WEIR_NET_OPTIONS_INIT");
+        return WEIR_ERR_ARGUMENT;
+    }
     struct weir_planner_options options = *search;
     struct asking asking = {model, net};
-    if (search->size != sizeof *search || net->size != sizeof *net) return WEIR_ERR_ARGUMENT;
     if (net->pipe.rows < 1 || net->pipe.chunks < 1) {
         weir_faults_add(faults, "no rows, or no chunks: ask for 1 or more of each");
         return WEIR_ERR_ARGUMENT;

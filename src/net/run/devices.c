@@ -61,9 +61,9 @@ static int find_workers(const struct weir_net_options *options, const bool *no_b
     struct weir_search_options quick = WEIR_SEARCH_OPTIONS_INIT;
     struct weir_pipe_options pipe = options->pipe;
     struct weir_table *table;
-    if (pipe.search != NULL && pipe.search->size == sizeof quick) quick = *pipe.search;
+    if (weir__is_sized(pipe.search)) quick = *pipe.search;
     quick.effort = 1;
-    if (pipe.search == NULL || pipe.search->size == sizeof quick) pipe.search = &quick;
+    if (pipe.search == NULL || weir__is_sized(pipe.search)) pipe.search = &quick;
     pipe.stage_count = options->stages;
     pipe.log = NULL; /* the pipe will say it */
     int status = weir__make_table(&pipe, pipe.rows, no_backward, false, faults, &table);
@@ -111,6 +111,7 @@ int weir__net_backends(const struct weir_model *model, const struct weir_net_opt
     const struct weir__backend *sole;
     bool alike = weir__net_sole_backend(options, &sole);
     assert(sole != NULL);
+    if (!alike) sole = backend_of(options, false);
     for (uint32_t s = 0; s < options->stages; s++) backends[s] = sole;
     bool sound =
         options->pipe.rows > 0 && options->pipe.chunks > 0; /* or the pipe says what is not */

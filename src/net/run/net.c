@@ -110,7 +110,7 @@ static int make_stages(struct weir_net *net, const struct weir_net_options *opti
         if (kernels == WEIR_OK)
             kernels =
                 weir__net_check_kernels(&net->network, &stage->slices, net->backends[s], faults);
-        status = weir__stage_describe(stage, &net->network, s, net->infer_only, &list[s]);
+        status = weir__stage_describe(stage, &net->network, s, net->infer_only, &list[s], faults);
         if (status != WEIR_OK) return status;
     }
     net->pipe_options.stages = list;

@@ -55,9 +55,11 @@ struct weir__net_stage {
 int weir__stage_init(struct weir__net_stage *stage, struct weir__network *network, uint32_t index);
 /** Frees the instances. */
 void weir__stage_clean_up(struct weir__net_stage *stage);
-/** The description for the engine; arrays in the network's pool. */
+/** The description for the engine; arrays in the network's pool. WEIR_ERR_CONFIG, and why: a
+ * parameter is tied over stages and has no gradient in this one. */
 int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *network,
-                         uint32_t index, bool infer_only, struct weir_stage *description);
+                         uint32_t index, bool infer_only, struct weir_stage *description,
+                         struct weir_faults *faults);
 
 /** Optimizer arrays per parameter: 2 for AdamW, 1 for SGD with momentum, else 0. */
 uint32_t weir__optimizer_arrays(const struct weir_optimizer *optimizer);

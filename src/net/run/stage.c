@@ -298,6 +298,9 @@ static int update(void *context, const struct weir_task *task) {
                                   .gradients = task->gradients,
                                   .first = task->optimizer,
                                   .second = at(task->optimizer, stage->compiled->trainable_bytes)};
+    uint32_t arrays = weir__optimizer_arrays(&stage->optimizer);
+    if (arrays < 1) update.first = NULL;
+    if (arrays < 2) update.second = NULL;
     struct weir__spans spans = {stage->spans, stage->own_count, task->stream};
     if (stage->optimizer.kind == WEIR_OPTIMIZER_NONE) return WEIR_OK;
     int status = stage->flat->update[stage->optimizer.kind](&spans, &update);
@@ -386,9 +389,28 @@ void weir__stage_clean_up(struct weir__net_stage *stage) {
                   sizeof stage->instances[0]);
 }
 
+/** What learns and is shared needs a gradient here, or its copies would drift apart. */
+static int check_ties(const struct weir__net_stage *stage, uint32_t index, uint32_t names,
+                      struct weir_faults *faults) {
+    for (uint32_t i = 0; i < stage->compiled->parameter_count; i++) {
+        const struct weir__parameter_decl *parameter = parameter_of(stage, i);
+        uint32_t number = stage->compiled->parameter_first + i, k = 0;
+        if (parameter->frozen || !weir__parameter_is_shared(parameter)) continue;
+        while (k < names && stage->tied[k] != number) k++;
+        if (k < names) continue;
+        weir_faults_add(faults,
+                        "'%s' is tied over stages, but stage %u does not use it on the way to the "
+                        "loss: use it there, freeze it or cut elsewhere",
+                        parameter->name, index);
+        return WEIR_ERR_CONFIG;
+    }
+    return WEIR_OK;
+}
+
 /** Every use, in layer order, of a parameter that another stage uses too. */
 static int describe_ties(struct weir__net_stage *stage, struct weir__network *network,
-                         struct weir_stage *description) {
+                         uint32_t index, struct weir_stage *description,
+                         struct weir_faults *faults) {
     const struct weir__graph *graph = &stage->compiled->graph;
     struct weir_tie *ties = weir__pool_take(&network->pool, graph->accumulator_count, sizeof *ties);
     stage->tied = weir__pool_take(&network->pool, graph->accumulator_count, sizeof stage->tied[0]);
@@ -408,11 +430,12 @@ static int describe_ties(struct weir__net_stage *stage, struct weir__network *ne
     }
     description->ties = ties;
     description->tie_count = count;
-    return WEIR_OK;
+    return check_ties(stage, index, names, faults);
 }
 
 int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *network,
-                         uint32_t index, bool infer_only, struct weir_stage *description) {
+                         uint32_t index, bool infer_only, struct weir_stage *description,
+                         struct weir_faults *faults) {
     struct weir__stage_graph *compiled = stage->compiled;
     uint32_t skips = compiled->graph.skip_count;
     struct weir_tensor *output = weir__pool_take(&network->pool, 1, sizeof *output);
@@ -443,5 +466,5 @@ int weir__stage_describe(struct weir__net_stage *stage, struct weir__network *ne
     description->optimizer_bytes =
         compiled->trainable_bytes * weir__optimizer_arrays(&stage->optimizer);
     description->norm_count = compiled->parameter_count;
-    return describe_ties(stage, network, description);
+    return describe_ties(stage, network, index, description, faults);
 }

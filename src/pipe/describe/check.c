@@ -52,7 +52,7 @@ static void check_frozen(const struct weir_pipe_options *options, uint32_t s,
     assert(options->stages[s].no_backward);
     const struct weir_stage *stage = &options->stages[s], *before = s > 0 ? stage - 1 : NULL;
     static const char mend[] = "clear `differentiable` there, or no_backward";
-    if (before != NULL && (before->size != sizeof *before || before->no_backward)) before = NULL;
+    if (before != NULL && (!weir__is_sized(before) || before->no_backward)) before = NULL;
     for (uint32_t k = 0; before != NULL && before->outputs != NULL && k < before->output_count; k++)
         if (before->outputs[k].differentiable)
             weir_faults_add(faults,
@@ -105,7 +105,7 @@ static void check_stage(const struct weir_pipe_options *options, uint32_t s,
     assert(s < options->stage_count);
     const struct weir_stage *stage = &options->stages[s];
     char what[64];
-    if (stage->size != sizeof *stage) {
+    if (!weir__is_sized(stage)) {
         weir_faults_add(faults, "stage %u: " WEIR__BEGIN_WITH, s, "WEIR_STAGE_INIT");
         return;
     }
@@ -223,7 +223,7 @@ static void check_clipping(const struct weir_pipe_options *options, struct weir_
     bool any = false;
     for (uint32_t s = 0; s < options->stage_count; s++) {
         const struct weir_stage *stage = &options->stages[s];
-        bool learns = stage->size == sizeof *stage && !stage->no_backward;
+        bool learns = weir__is_sized(stage) && !stage->no_backward;
         any |=
             learns && stage->calls != NULL && stage->calls->norm != NULL && stage->norm_count > 0;
     }

@@ -290,7 +290,7 @@ static void list_skip_faults(struct weir__setup *setup, const struct weir_pipe_o
     uint32_t count;
     for (uint32_t s = 0; s < options->stage_count; s++) {
         const struct weir_stage *stage = &options->stages[s];
-        if (stage->size != sizeof *stage) return;
+        if (!weir__is_sized(stage)) return;
         for (uint32_t j = 0; j < stage->skip_count; j++)
             if (stage->skips == NULL || stage->skips[j].name == NULL) return;
     }

@@ -36,20 +36,20 @@ static struct areas *areas_of(const struct builder *b, uint32_t s, uint32_t i) {
     return &b->areas[(size_t)s * b->m + i];
 }
 
-static bool lengthen(struct span *span, size_t bytes) {
+static bool lengthen(struct stretch *span, size_t bytes) {
     return weir__round_up(bytes, WEIR__ALIGNMENT, &bytes) &&
            weir__add(span->bytes, bytes, &span->bytes);
 }
 
 /* What no sum can be is refused when the block is made. */
-static void append(struct span *span, size_t bytes) {
+static void append(struct stretch *span, size_t bytes) {
     if (bytes == 0) return;
     assert(span->bytes == SIZE_MAX || span->bytes % WEIR__ALIGNMENT == 0);
     if (span->bytes > 0) span->cuts[span->cut_count++] = span->bytes;
     if (!lengthen(span, bytes)) span->bytes = SIZE_MAX;
 }
 
-static void join(struct span *joined, const struct span *parts) {
+static void join(struct stretch *joined, const struct stretch *parts) {
     assert(joined->cut_count == 0);
     joined->bytes = 0;
     for (int life = WEIR_AREA_SAVED; life <= WEIR_AREA_SAVED_FOR_INPUT; life++) {
@@ -75,7 +75,7 @@ static bool make_layout(struct builder *b, const struct weir_stage_bytes *bytes,
     }
     for (uint32_t a = 0; a < bytes->area_count; a++) {
         assert((unsigned)bytes->areas[a].life < WEIR__AREA_LIVES);
-        struct span *span = &layout->spans[bytes->areas[a].life];
+        struct stretch *span = &layout->spans[bytes->areas[a].life];
         layout->offsets[a] = span->bytes;
         append(span, bytes->areas[a].bytes);
     }
@@ -84,7 +84,7 @@ static bool make_layout(struct builder *b, const struct weir_stage_bytes *bytes,
     return true;
 }
 
-static uint32_t block_of(struct builder *b, uint32_t worker, const struct span *span) {
+static uint32_t block_of(struct builder *b, uint32_t worker, const struct stretch *span) {
     struct weir__memory *memory = &b->prepared->memory;
     uint32_t block = weir__memory_block(memory, WEIR__BLOCK_ACTIVATIONS, worker, span->bytes);
     weir__memory_may_part(memory, block, span->cuts, span->cut_count);

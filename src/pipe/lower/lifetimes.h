@@ -11,7 +11,7 @@
 enum { WEIR__AREA_LIVES = 3 }; /* of enum weir_area_life */
 
 /* Areas side by side, and where they may be parted. */
-struct span {
+struct stretch {
     size_t bytes;
     size_t *cuts;
     uint32_t cut_count;
@@ -20,7 +20,7 @@ struct span {
 /* The areas of one stage and size of micro-batch. A backward that is not split has those of the
  * first two lives in one block: `joined`. */
 struct layout {
-    struct span spans[WEIR__AREA_LIVES], joined;
+    struct stretch spans[WEIR__AREA_LIVES], joined;
     size_t *offsets; /* [further area] in the span of its life */
 };
 

@@ -390,7 +390,7 @@ int weir_search(struct weir_simulator *simulator, const struct weir_search_optio
     if (simulator == NULL || result == NULL ||
         read_options(options, &search.options, &search.costs) != WEIR_OK) {
         weir_faults_add(faults, "weir_search: an argument is NULL, or " WEIR__BEGIN_WITH,
-                        "WEIR_SEARCH_OPTIONS_INIT");
+                        "WEIR_SEARCH_OPTIONS_INIT, costs with WEIR_SIMULATE_OPTIONS_INIT");
         return WEIR_ERR_ARGUMENT;
     }
     uint32_t before = search.faults->count;
