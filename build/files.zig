@@ -174,22 +174,21 @@ var digest: ?std.zig.BuildId = null;
 fn headersDigest(b: *Build) std.zig.BuildId {
     if (digest) |known| return known;
     var md5 = std.crypto.hash.Md5.init(.{});
-    // Tests include some of the command's files whole.
-    const endings: []const []const u8 = &.{
-        ".h",       ".cuh",       ".inc",      "/args.c",    "/args_help.c", "/generator.c",
-        "/rooms.c", "/net_run.c", "/output.c", "/sampler.c",
-    };
     for ([_][]const u8{ "src", "tools", "tests", "bench", "kernels" }) |folder| {
-        for (endings) |ending| {
-            for (listSources(b, folder, ending, .recursive)) |header| {
-                md5.update(readTracked(b, header) orelse "");
-            }
-        }
+        for ([_][]const u8{ ".h", ".cuh", ".inc" }) |ending| addAll(b, &md5, folder, ending);
     }
+    // Tests include some of these whole.
+    for ([_][]const u8{ "tools", "tests/tidy" }) |folder| addAll(b, &md5, folder, ".c");
     var bytes: [16]u8 = undefined;
     md5.final(&bytes);
     digest = .initHexString(&bytes);
     return digest.?;
+}
+
+fn addAll(b: *Build, md5: *std.crypto.hash.Md5, folder: []const u8, ending: []const u8) void {
+    for (listSources(b, folder, ending, .recursive)) |path| {
+        md5.update(readTracked(b, path) orelse "");
+    }
 }
 
 /// Makes the configuration depend on a file, or, since Zig cannot track what is not there yet, on

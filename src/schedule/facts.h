@@ -103,14 +103,14 @@ void weir__unit_seconds(double seconds[WEIR_KIND_COUNT]);
 static inline double weir__pass_seconds(const double *seconds, enum weir__pass pass) {
     return seconds[weir__pass_kind(pass, false)];
 }
-/** The least that a backward takes, whole or as halves, unless it must be whole; */
+/** The least that a backward takes: as a whole, or in halves where it need not be whole. */
 static inline double weir__least_backward(const double *seconds, bool whole) {
     double b = seconds[weir__pass_kind(WEIR__PASS_GRADIENT, true)];
     double halves = weir__pass_seconds(seconds, WEIR__PASS_GRADIENT) +
                     weir__pass_seconds(seconds, WEIR__PASS_WEIGHT);
     return whole || b < halves ? b : halves;
 }
-/** and until it gives its gradient on. */
+/** The least time until a backward has given its gradient on. */
 static inline double weir__least_gradient(const double *seconds, bool whole) {
     double b = seconds[weir__pass_kind(WEIR__PASS_GRADIENT, true)];
     double half = weir__pass_seconds(seconds, WEIR__PASS_GRADIENT);
@@ -119,7 +119,7 @@ static inline double weir__least_gradient(const double *seconds, bool whole) {
 
 /* ---- kinds in a stage ---- */
 
-/** What a stage keeps of a micro-batch until its backward is done is counted in both. */
+/** What is kept of a micro-batch until its backward is done counts in bytes, and as one. */
 enum { WEIR__BYTES, WEIR__ACTIVATIONS, WEIR__AMOUNTS };
 
 struct weir__stage_facts {

@@ -39,7 +39,7 @@ int weir__portal_use(struct weir__portal *portal, void **value, struct weir_erro
                           name_of(portal), portal->life_full, weir__s(portal->life_full));
     }
     assert(portal->life <= portal->life_full);
-    *value = portal->value;
+    if (*value != portal->value) *value = portal->value;
     portal->life--;
     if (portal->life == 0) {
         portal->value = NULL; /* its memory may hold something else from now on */

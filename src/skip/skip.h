@@ -75,7 +75,8 @@ struct weir__portal {
 void weir__portal_reset(struct weir__portal *portal, const char *name, uint32_t life_full);
 /** The value is there. Again after the first time (recompute): keeps value and life. WEIR_OK. */
 int weir__portal_put(struct weir__portal *portal, void *value, struct weir_error *error);
-/** One use: *value is the memory. WEIR_ERR_PORTAL before put or at life 0, naming the skip. */
+/** One use: *value is the memory. It is written only where it was another, so that who has seen it
+ * may go on reading it. WEIR_ERR_PORTAL before put or at life 0, naming the skip. */
 int weir__portal_use(struct weir__portal *portal, void **value, struct weir_error *error);
 /** Once a step: WEIR_ERR_PORTAL the second time. */
 int weir__portal_put_gradient(struct weir__portal *portal, void *gradient,

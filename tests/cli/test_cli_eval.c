@@ -263,7 +263,7 @@ struct refusal {
     const char *options, *message;
 };
 
-static void test_what_cannot_be_judged_is_refused(void) {
+static void test_what_cannot_be_evaluated_is_refused(void) {
     static const struct refusal refusals[] = {
         {"", "--load is missing: give a file of weights"},
         {"--load w", "--data is missing: give PATH..."},
@@ -275,7 +275,7 @@ static void test_what_cannot_be_judged_is_refused(void) {
         {"--load w --data text --json /none/j", "--json /none/j: its folder: No such file"},
         {"--load w --data text --batch 0", "--batch 0: too small: give at least 1"},
         {"--load w --data text --stages 9", "--stages 9: the model has 4 layers: choose 1 to 4"},
-        {"--load w --data text --model m.json", "the model has no loss: there is nothing to judge"},
+        {"--load w --data text --model m.json", "the model has no loss: there is nothing to evaluate"},
         {"--load w --data text --model unet", "the data are text, bytes in rows, but the model"},
         {"--load w --data text --dat x", "unknown option --dat: did you mean --data?"},
     };
@@ -320,5 +320,5 @@ WEIR_TEST_SUITE(cli_eval, TEST(a_texts_loss_is_the_mean_over_its_rows),
                 TEST(other_targets_are_judged_by_the_loss_alone),
                 TEST(labels_that_are_all_ignored_are_no_zero_by_zero),
                 TEST(batch_may_be_larger_than_the_data), TEST(a_checkpoint_is_judged_as_train_does),
-                TEST(what_cannot_be_judged_is_refused),
+                TEST(what_cannot_be_evaluated_is_refused),
                 TEST(every_fault_is_listed_and_no_file_appears))

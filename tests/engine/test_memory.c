@@ -370,7 +370,7 @@ static void test_arenas_are_near_the_largest_live_sum(void) {
                 if (100 * prepared.arena_bytes[w] > 104 * least)
                     TEST_FAIL("%s, %u stages, checkpoint %d, worker %u: %zu bytes for %zu",
                               options.schedule, stages, k / 2, w, prepared.arena_bytes[w], least);
-                EXPECT_EQ_UINT(prepared.bounds[w], least);
+                EXPECT_EQ_UINT(prepared.least_bytes[w], least);
             }
             close_plan();
             CHECK_HELPERS();

@@ -400,7 +400,7 @@ enum { SQUARES_MAX = 300 };
 struct sum {
     double squares[SQUARES_MAX];
     uint64_t count;
-    double norm; /* as weir__pipe_norm sums */
+    double norm; /* as weir__judge_sum sums */
 };
 
 static void make_sum(struct sum *sum) {

@@ -37,7 +37,7 @@ uint32_t search_threads(const struct pipe_options *options, uint32_t workers) {
 
 /* ---- what is fixed ---- */
 
-/* The options without what only a chosen schedule can judge. */
+/* The options without what only a chosen schedule can tell. */
 static struct pipe_options plain_options(const struct pipe_options *options) {
     struct pipe_options plain = *options;
     uint32_t v = options->virtual_stages, stages = options->stages;

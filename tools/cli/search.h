@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * The search for a pipeline, as `plan --search` and `--plan auto` share it: what it may change, by
- * what costs it judges, and what is said of it. What was chosen is written back into the pipeline's
- * options, as if it had been given on the command line: so the options that are printed are those
- * that are run.
+ * what costs it goes by, and what is said of it. What was chosen is written back into the
+ * pipeline's options, as if it had been given on the command line: so the options that are printed
+ * are those that are run.
  */
 #ifndef WEIR_TOOLS_SEARCH_H
 #define WEIR_TOOLS_SEARCH_H
@@ -33,7 +33,7 @@ struct search {
     bool measures;    /**< times are measured where that is quick */
     double measured;  /**< seconds that this has taken */
     struct weir_planner_result result;
-    char costs[128];       /**< what was judged by: "measured in 1.2 s", "estimated" … */
+    char costs[128];       /**< what it went by: "measured in 1.2 s", "estimated" … */
     char checkpoint[4096]; /**< of the pipe options chosen */
     char repeat[8192];     /**< "--schedule zb-v --workers 2 …" */
     double seconds;        /**< the search took, without measuring */

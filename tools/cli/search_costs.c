@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * What a search judges by. Only the chunks that were asked for are measured at first, and the times
+ * What a search goes by. Only the chunks that were asked for are measured at first, and the times
  * of others follow from theirs; then those that win are measured, and their neighbours, until what
  * wins is measured itself.
  */

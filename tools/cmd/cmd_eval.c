@@ -49,7 +49,7 @@ struct eval {
     struct weir_net_options options;
     struct task task;
     struct task_tally tally;
-    uint64_t rows; /**< judged */
+    uint64_t rows; /**< evaluated */
     double seconds;
 };
 
@@ -88,8 +88,9 @@ static int build_model(struct eval *e, const struct args *args) {
 static int bind(struct eval *e) {
     const char *loss = task_take_model(&e->task, e->model, e->options.dtype);
     if (loss == NULL) {
-        weir_faults_add(e->faults, "the model has no loss: there is nothing to judge it by: give "
-                                   "its file a \"target\" and a \"loss\"");
+        weir_faults_add(e->faults,
+                        "the model has no loss: there is nothing to evaluate it by: give "
+                        "its file a \"target\" and a \"loss\"");
         return WEIR_ERR_CONFIG;
     }
     return e->task.dataset != NULL ? task_bind(&e->task, e->values->batch, e->faults, e->error)
@@ -142,13 +143,13 @@ static void clear_progress(const struct eval *e) {
     if (e->people.terminal) fprintf(e->people.stream, "\r%*s\r", 50, "");
 }
 
-static int judge(struct eval *e) {
+static int evaluate(struct eval *e) {
     uint64_t total = e->task.data->held_out_rows, start = weir__now_ns();
     int status = WEIR_OK;
     while (status == WEIR_OK && e->rows < total && !interrupt_came()) {
         uint64_t left = total - e->rows;
         uint32_t rows = left < e->task.batch ? (uint32_t)left : e->task.batch;
-        status = task_judge(&e->task, e->net, e->rows, rows, &e->tally, e->error);
+        status = task_evaluate(&e->task, e->net, e->rows, rows, &e->tally, e->error);
         if (status == WEIR_OK) e->rows += rows;
         show_progress(e, total);
     }
@@ -195,20 +196,20 @@ static int write_json(const struct eval *e, const struct task_score *score) {
 }
 
 /* Of nothing there is no mean. */
-static int check_judged(const struct eval *e) {
+static int check_evaluated(const struct eval *e) {
     if (e->tally.weight > 0) return WEIR_OK;
     if (e->rows == 0) return weir__fail(e->error, WEIR_ERR_CONFIG, "interrupted before any row");
     return weir__fail(e->error, WEIR_ERR_CONFIG,
                       "every target is the ignored label %" PRId64
-                      ": give data with labels to judge by",
+                      ": give data with labels to evaluate by",
                       weir_model_ignored(e->model));
 }
 
 static int run(struct eval *e) {
     interrupt_catch();
-    int status = judge(e);
+    int status = evaluate(e);
     if (status != WEIR_OK) return status;
-    status = check_judged(e);
+    status = check_evaluated(e);
     if (status != WEIR_OK) return status;
     struct task_score score = task_score_of(&e->tally);
     print(e, &score);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * `weir schedule`: prints the action table of a schedule as CSV, or judges a table that somebody
+ * `weir schedule`: prints the action table of a schedule as CSV, or checks a table that somebody
  * else made. No model is needed: a table follows from stages, workers and micro-batches alone. So
  * that a table is printed as the schedule is drawn in the papers, the default here is no
  * checkpoint.
@@ -65,7 +65,7 @@ static const struct arg_option search_options[] = {
 
 static const struct arg_option check_options[] = {
     {"check", ARG_TEXT, AT(check),
-     "judge this table instead: complete, without duplicates, without deadlock. Where "
+     "check this table instead: complete, without duplicates, without deadlock. Where "
      "--stages, --workers or --chunks are given, it must be for those",
      .value = "FILE.csv"},
     PIPE_CHOICE_OPTION("links", link_names, AT(links), .fallback = "all",
@@ -222,8 +222,8 @@ static void print_links(const struct schedule_values *values, const struct weir_
     }
 }
 
-static int judge_links(const struct schedule_values *values, const struct weir_table *table,
-                       struct weir_faults *faults) {
+static int check_all_links(const struct schedule_values *values, const struct weir_table *table,
+                           struct weir_faults *faults) {
     int status = WEIR_OK;
     for (uint32_t k = 1; k <= 3; k++) {
         if (values->links != 0 && values->links != k) continue;
@@ -233,8 +233,8 @@ static int judge_links(const struct schedule_values *values, const struct weir_t
     return status;
 }
 
-static int judge(const struct schedule_values *values, const struct weir__bytes *text,
-                 struct weir_faults *faults) {
+static int check_table(const struct schedule_values *values, const struct weir__bytes *text,
+                       struct weir_faults *faults) {
     struct weir_faults found = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
     struct weir_table_options options = options_of(values);
     struct weir_table *table = NULL;
@@ -243,7 +243,7 @@ static int judge(const struct schedule_values *values, const struct weir__bytes 
         status = weir_table_check(table, NULL, &found);
     }
     if (!status) {
-        status = judge_links(values, table, &found);
+        status = check_all_links(values, table, &found);
     }
     if (status && !found.count) {
         weir_faults_add(&found, "%s", weir_status_text(status));
@@ -280,7 +280,7 @@ static int check(struct schedule_values *values, const struct args *args,
     if (weir__file_read(&io, values->check, TABLE_BYTES_MAX, &text)) {
         weir_faults_add(faults, "%s", error.message);
     } else {
-        judge(values, &text, faults);
+        check_table(values, &text, faults);
     }
     weir__bytes_release(NULL, &text);
     return faults->count ? args_refuse(&command, faults) : EXIT_DONE;

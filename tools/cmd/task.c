@@ -90,13 +90,14 @@ static void *take(size_t bytes) {
 }
 
 int task_take_memory(struct task *task) {
-    bool judged = task->metric == TASK_ACCURACY || task->metric == TASK_IOU;
+    bool by_outputs = task->metric == TASK_ACCURACY || task->metric == TASK_IOU;
     int status = measure(task);
     if (status != WEIR_OK) return status;
     task->inputs = take(task->input_bytes);
     task->targets = take(task->target_bytes);
-    task->outputs = judged ? take(task->output_bytes) : NULL;
-    bool all = task->inputs != NULL && task->targets != NULL && judged == (task->outputs != NULL);
+    task->outputs = by_outputs ? take(task->output_bytes) : NULL;
+    bool all =
+        task->inputs != NULL && task->targets != NULL && by_outputs == (task->outputs != NULL);
     return all ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
@@ -154,8 +155,8 @@ int task_prepare(const struct task *task, struct weir_net *net, uint64_t rows,
     return rest == 0 ? WEIR_OK : weir_pipe_prepare_infer(weir_net_pipe(net), rest, faults);
 }
 
-int task_judge(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
-               struct task_tally *tally, struct weir_error *error) {
+int task_evaluate(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
+                  struct task_tally *tally, struct weir_error *error) {
     struct weir__io io = {.error = error};
     struct weir_step_result result;
     struct weir_net_batch batch = {.rows = rows,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * What a model is asked and how its answers are judged: rows of a data set in the dtypes of steps,
- * and over them the loss, for classes how many labels are right, for masks how well they overlap.
- * Shared by the validation of `weir train` and by `weir eval`. Nothing here knows models by their
- * names: their input, target and loss decide.
+ * What a model is asked and how its answers are evaluated: rows of a data set in the dtypes of
+ * steps, and over them the loss, for classes how many labels are right, for masks how well they
+ * overlap. Shared by the validation of `weir train` and by `weir eval`. Nothing here knows models
+ * by their names: their input, target and loss decide.
  */
 #ifndef WEIR_TOOLS_TASK_H
 #define WEIR_TOOLS_TASK_H
@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-/** What is judged by. */
+/** What it is evaluated by. */
 enum task_metric {
     TASK_NATS,     /**< of text and tokens: the loss per byte or token */
     TASK_ACCURACY, /**< of classes: how many labels are right */
@@ -34,7 +34,7 @@ struct task {
     enum task_metric metric;
     uint32_t batch; /**< rows of a mini-batch; may be lowered until there is memory for it */
     size_t input_bytes, target_bytes, output_bytes;
-    void *inputs, *targets, *outputs; /**< of a mini-batch; outputs only where they are judged */
+    void *inputs, *targets, *outputs; /**< of a mini-batch; outputs only where they are looked at */
 };
 
 /** Takes the model's border, in the dtypes of steps at `dtype`. Returns its loss, or NULL. The
@@ -64,13 +64,13 @@ struct task_tally {
     uint64_t both, either; /**< numbers that are of the mask by both, by one or the other */
 };
 
-/** Prepares the steps that judge `rows` rows, mini-batch by mini-batch and last what is left over,
- * so that none fails for memory at the end. */
+/** Prepares the steps that evaluate `rows` rows, mini-batch by mini-batch and last what is left
+ * over, so that none fails for memory at the end. */
 int task_prepare(const struct task *task, struct weir_net *net, uint64_t rows,
                  struct weir_faults *faults);
 /** Judges held-out rows first … first + rows - 1, at most a mini-batch. */
-int task_judge(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
-               struct task_tally *tally, struct weir_error *error);
+int task_evaluate(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
+                  struct task_tally *tally, struct weir_error *error);
 struct task_score task_score_of(const struct task_tally *tally);
 
 /** "1.3612 nats/byte", "loss 0.0712, accuracy 97.85%" into `text`; returns it. */

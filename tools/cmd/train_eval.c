@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Validation: the first rows of what is held out, judged. */
+/* Validation: the first rows of what is held out, evaluated. */
 #include "cmd/train.h"
 
 uint64_t train_eval_rows(const struct train *t) {
@@ -18,7 +18,7 @@ int train_evaluate(struct train *t, struct task_score *score) {
     for (uint64_t first = 0; first < t->eval_rows; first += t->values->batch) {
         uint64_t left = t->eval_rows - first;
         uint32_t rows = left < t->values->batch ? (uint32_t)left : t->values->batch;
-        int status = task_judge(&t->task, t->net, first, rows, &tally, t->error);
+        int status = task_evaluate(&t->task, t->net, first, rows, &tally, t->error);
         if (status != WEIR_OK) return status;
     }
     *score = task_score_of(&tally);

@@ -57,7 +57,7 @@ struct choosing {
     enum weir_copy_by by;
 };
 
-/* The first action of the row that has not ended by then. */
+/* The first action of the line that has not ended by then. */
 static uint32_t first_after(const struct weir__row_plan *p, uint32_t worker, double moment) {
     uint32_t low = p->table->lines[worker], high = p->table->lines[worker + 1];
     while (low < high) {
@@ -70,7 +70,7 @@ static uint32_t first_after(const struct weir__row_plan *p, uint32_t worker, dou
     return low;
 }
 
-/* Whether a row computes between the two moments, or from the first on; but for `action`, which
+/* Whether a worker computes between the two moments, or from the first on; but for `action`, which
  * waits for the copy. */
 static bool computes(const struct weir__row_plan *p, uint32_t worker, uint32_t action, double from,
                      double until) {

@@ -197,7 +197,7 @@ struct weir__row_plan {
     double *start, *end;   /**< per action: the replay that lifetimes are taken from */
     double makespan;       /**< its, in forwards of a micro-batch */
     size_t *arena_bytes;   /**< per worker: what this plan needs */
-    size_t *bounds;        /**< per worker: the largest sum of its blocks that live at once */
+    size_t *least_bytes;   /**< per worker: the largest sum of its blocks that live at once */
     size_t *lasting_bytes; /**< per worker: of it, at the beginning, what lasts */
     const uint32_t *stage_worker;
     uint32_t *phases;                /**< per stage: bits of those that it is called in */

@@ -303,14 +303,15 @@ static int find_lifetimes(struct weir__memory *memory, const struct weir_table *
 }
 
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
-                      const double *start, const double *end, size_t *arena_bytes, size_t *bounds) {
+                      const double *start, const double *end, size_t *arena_bytes,
+                      size_t *least_bytes) {
     int status = find_lifetimes(memory, table, start, end);
     if (status != WEIR_OK) return status;
     struct weir__pack_item *items[2];
     if (!take_items(memory, table->worker_count, items)) return WEIR_ERR_OUT_OF_MEMORY;
     uint32_t whole = memory->block_count;
     for (uint32_t w = 0; w < table->worker_count; w++) {
-        status = pack_worker(memory, w, items, &arena_bytes[w], &bounds[w]);
+        status = pack_worker(memory, w, items, &arena_bytes[w], &least_bytes[w]);
         if (status != WEIR_OK) return status;
     }
     assert(memory->block_count >= whole);
@@ -364,8 +365,8 @@ static struct weir__live_point find_peak(const struct weir__memory *memory, uint
     return peak;
 }
 
-int weir__memory_bounds(struct weir__memory *memory, const struct weir_table *table,
-                        const double *start, const double *end, size_t *bounds) {
+int weir__memory_least(struct weir__memory *memory, const struct weir_table *table,
+                       const double *start, const double *end, size_t *least_bytes) {
     int status = find_lifetimes(memory, table, start, end);
     if (status != WEIR_OK) return status;
     for (uint32_t b = 0; b < memory->block_count; b++) {
@@ -377,7 +378,7 @@ int weir__memory_bounds(struct weir__memory *memory, const struct weir_table *ta
         weir__pool_take(memory->pool, 2 * (size_t)memory->block_count, sizeof *moments);
     if (moments == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     for (uint32_t w = 0; w < table->worker_count; w++)
-        bounds[w] = (size_t)find_peak(memory, w, moments).sum;
+        least_bytes[w] = (size_t)find_peak(memory, w, moments).sum;
     return WEIR_OK;
 }
 

@@ -73,13 +73,14 @@ size_t weir__memory_at(const struct weir__memory *memory, uint32_t block, size_t
 /** Finds lifetimes from the replay's times and offsets that keep each worker's arena small; blocks
  * that may be parted are where that helps. Fills
  * arena_bytes[worker_count], on entry of each what the plan should fit into (tried harder for, not
- * promised) or 0, and bounds[worker_count]: the largest sum of bytes that live at once, below which
- * no arena can be. */
+ * promised) or 0, and least_bytes[worker_count]: the largest sum of bytes that live at once, below
+ * which no arena can be. */
 int weir__memory_pack(struct weir__memory *memory, const struct weir_table *table,
-                      const double *start, const double *end, size_t *arena_bytes, size_t *bounds);
-/** The same without packing: lifetimes and bounds. */
-int weir__memory_bounds(struct weir__memory *memory, const struct weir_table *table,
-                        const double *start, const double *end, size_t *bounds);
+                      const double *start, const double *end, size_t *arena_bytes,
+                      size_t *least_bytes);
+/** The same without packing: lifetimes and what is the least. */
+int weir__memory_least(struct weir__memory *memory, const struct weir_table *table,
+                       const double *start, const double *end, size_t *least_bytes);
 /** The moments of a worker's blocks, not sorted, into as many as twice all blocks; returns how
  * many. What lasts begins at 0 and does not end. */
 uint32_t weir__memory_moments(const struct weir__memory *memory, uint32_t worker,

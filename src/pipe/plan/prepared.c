@@ -418,21 +418,23 @@ static void look_ahead_all(struct weir__row_plan *prepared) {
 
 static int plan(struct weir__row_plan *prepared, const struct weir__setup *setup) {
     const struct weir_table *table = prepared->table;
-    assert(prepared->arena_bytes == NULL && prepared->bounds == NULL);
+    assert(prepared->arena_bytes == NULL && prepared->least_bytes == NULL);
     const double *start = prepared->start, *end = prepared->end;
     struct weir__memory *memory = &prepared->memory;
-    prepared->bounds = weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
+    prepared->least_bytes = weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
     prepared->arena_bytes =
-        setup->estimate ? prepared->bounds
+        setup->estimate ? prepared->least_bytes
                         : weir__pool_take(&prepared->pool, table->worker_count, sizeof(size_t));
-    if (prepared->arena_bytes == NULL || prepared->bounds == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    if (prepared->arena_bytes == NULL || prepared->least_bytes == NULL)
+        return WEIR_ERR_OUT_OF_MEMORY;
     look_ahead_all(prepared);
     weir__ways_choose(prepared, setup);
-    if (setup->estimate) return weir__memory_bounds(memory, table, start, end, prepared->bounds);
+    if (setup->estimate)
+        return weir__memory_least(memory, table, start, end, prepared->least_bytes);
     for (uint32_t w = 0; setup->arena_bytes != NULL && w < table->worker_count; w++)
         prepared->arena_bytes[w] = setup->arena_bytes[w];
     int status =
-        weir__memory_pack(memory, table, start, end, prepared->arena_bytes, prepared->bounds);
+        weir__memory_pack(memory, table, start, end, prepared->arena_bytes, prepared->least_bytes);
     if (status != WEIR_OK) return status;
     return weir__prepared_waits(prepared, setup, start, end);
 }

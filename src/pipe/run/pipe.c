@@ -166,7 +166,7 @@ static int open_devices(struct weir_pipe *pipe, struct weir_faults *faults) {
 static int take_copy_events(struct weir__worker *worker) {
     assert(worker->event_capacity > 0 && worker->copy_events == NULL);
     const struct weir__row_plan *prepared = worker->pipe->prepared[0];
-    uint32_t row =
+    uint32_t line =
         prepared->table->lines[worker->index + 1] - prepared->table->lines[worker->index];
     size_t units = 0, capacity;
     for (uint32_t i = 0; i < prepared->copy_count; i++) {
@@ -174,7 +174,7 @@ static int take_copy_events(struct weir__worker *worker) {
         units += copy->lane != WEIR__NO_LANE && copy->unit == i &&
                  prepared->lanes[copy->lane].worker == worker->index;
     }
-    size_t steps = worker->event_capacity / (row > 0 ? row : 1);
+    size_t steps = worker->event_capacity / (line > 0 ? line : 1);
     if (!weir__multiply(units, steps, &capacity) || capacity > UINT32_MAX) return WEIR_ERR_OVERFLOW;
     worker->copy_event_capacity = (uint32_t)capacity;
     if (capacity == 0) return WEIR_OK;

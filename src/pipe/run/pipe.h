@@ -104,16 +104,16 @@ struct weir__worker {
     struct weir__host_memory staging;       /**< the caller's rows on their way, likewise; and what
                                                  is read and written between steps */
     size_t staging_wanted;
-    struct weir_verdict *verdict;    /**< in the device's memory, likewise */
+    struct weir_verdict *verdict;    /**< in the memory of a device behind its host; else NULL */
     struct weir_trace_event *events; /**< a ring, written by this worker; others read an event after
                                           they saw its action's progress */
     uint32_t event_capacity;
     uint64_t event_count;
     uint64_t step_first_event; /**< event_count when the step began */
-    uint64_t
-        last_first_event; /**< of the last completed training step: the caller's, as `last` is */
-    uint64_t unstamped_first; /**< of the unstamped step's events, of which there are … */
-    uint32_t unstamped_count; /**< … so many; the caller's, set between steps */
+    uint64_t last_first_event; /**< of the last completed training step: the caller's, as
+                                  `history.last` is */
+    uint64_t unstamped_first;  /**< of the unstamped step's events, of which there are … */
+    uint32_t unstamped_count;  /**< … so many; the caller's, set between steps */
     struct weir__copy_event *copy_events; /**< a ring, of copies to this worker; written with
                                                stamps */
     uint32_t copy_event_capacity;

@@ -160,7 +160,7 @@ static int judge(struct weir__run *run) {
     run->judged = true;
     run->updates = !run->pipe->command.step.no_update;
     if (!run->updates) return WEIR_OK;
-    bool behind = worker->verdict != NULL;
+    bool behind = !worker->device->calls->synchronous;
     struct weir__judgement judgement =
         weir__pipe_judgement(run->pipe, behind ? worker->verdict : &verdict);
     int status = worker->device->calls->judge(worker->stream, &judgement);

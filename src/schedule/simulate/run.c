@@ -40,8 +40,11 @@ static void account(struct weir__sim *sim, const struct weir_action *action, dou
                     double end) {
     struct weir__sim_stage *stage = &sim->stages[action->stage];
     struct weir__sim_worker *worker = &sim->workers[stage->facts.worker];
-    if (stage->backwards == 0) return;
-    bool later = weir__sim_is_recomputed(sim, action->stage, action->micro_batch);
+    uint32_t writes = weir__kinds[action->kind].writes;
+    bool counts = (writes & (WEIR__OUTPUTS | WEIR__SAVED | WEIR__PARAM_GRADS)) != 0;
+    if (stage->backwards == 0 || !counts) return;
+    bool later = (writes & WEIR__OUTPUTS) != 0 &&
+                 weir__sim_is_recomputed(sim, action->stage, action->micro_batch);
     for (int amount = 0; amount < WEIR__AMOUNTS; amount++) {
         uint64_t begins = weir__stage_begins(&stage->facts, action->kind, later, amount);
         uint64_t ends = weir__stage_frees(&stage->facts, action->kind, amount);

@@ -408,11 +408,12 @@ static void hand_returns(struct weir__run *run) {
     }
 }
 
-int weir__run_signal(struct weir__run *run, uint32_t row_index) {
+int weir__run_signal(struct weir__run *run, uint32_t line_index) {
     struct weir__worker *worker = run->worker;
     const struct weir__device_calls *calls = worker->device->calls;
     if (calls->synchronous) return WEIR_OK;
-    struct weir__event *signal = weir__signal(&worker->signals, row_index, run->pipe->command.turn);
+    struct weir__event *signal =
+        weir__signal(&worker->signals, line_index, run->pipe->command.turn);
     int status = calls->event_record(worker->stream, signal);
     return device_failed(run, worker->device, status);
 }

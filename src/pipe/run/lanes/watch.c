@@ -52,18 +52,18 @@ static uint32_t given(struct weir__worker *worker) {
 void weir__watch(struct weir__worker *worker) {
     struct weir_pipe *pipe = worker->pipe;
     const struct weir__row_plan *p = pipe->command.plan;
-    const uint32_t *rows = &p->table->lines[worker->index];
+    const uint32_t *line = &p->table->lines[worker->index];
     struct weir__watched *watched = &worker->watched, before = *watched;
     uint32_t turn = pipe->command.turn, most = given(worker);
     bool behind = !worker->device->calls->synchronous;
-    assert(most <= rows[1] - rows[0]);
+    assert(most <= line[1] - line[0]);
     if (!behind) watched->done = most;
     while (watched->done < most && is_done(weir__signal(&worker->signals, watched->done, turn)))
         watched->done++;
-    watched->action = rows[0] + watched->done;
+    watched->action = line[0] + watched->done;
     watched->copy = WEIR__NO_COPY;
     bool runs = false;
-    if (watched->action < rows[1]) {
+    if (watched->action < line[1]) {
         const struct weir__call *call = &p->calls[watched->action];
         watched->copy = running_copy(pipe, call);
         runs = watched->copy != WEIR__NO_COPY ||
