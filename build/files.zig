@@ -188,6 +188,8 @@ fn headersDigest(b: *Build) std.zig.BuildId {
     }
     var bytes: [16]u8 = undefined;
     md5.final(&bytes);
+    // Zig stops at an ID with a zero in it.
+    for (&bytes) |*byte| byte.* = @max(byte.*, 1);
     digest = .initHexString(&bytes);
     return digest.?;
 }
