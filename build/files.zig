@@ -181,6 +181,8 @@ fn headersDigest(b: *Build) std.zig.BuildId {
     for ([_][]const u8{ "tools", "tests/tidy" }) |folder| addAll(b, &md5, folder, ".c");
     var bytes: [16]u8 = undefined;
     md5.final(&bytes);
+    // Zig stops at an ID with a zero in it.
+    for (&bytes) |*byte| byte.* = @max(byte.*, 1);
     digest = .initHexString(&bytes);
     return digest.?;
 }

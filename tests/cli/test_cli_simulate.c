@@ -6,6 +6,7 @@
  */
 #include "cli/cli.h"
 #include "io/io_faults.h"
+#include "schedule/facts.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -479,6 +480,10 @@ static void test_a_picture_shows_every_action_and_nothing_from_elsewhere(void) {
     EXPECT_EQ_UINT(count_of(text, "http"), 1); /* the name of SVG itself */
     EXPECT_EQ_UINT(count_of(text, "url("), 0);
     EXPECT_CONTAINS(text, "prefers-color-scheme:dark");
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) { /* what has no rule is black */
+        char rule[] = {'r', 'e', 'c', 't', '.', weir__kinds[k].letter, '{', 0};
+        EXPECT_CONTAINS(text, rule);
+    }
     free(text);
     cli_same_files(path, "docs/schedules.svg"); /* the README's; make it anew if this differs */
 }

@@ -7,7 +7,9 @@
 #include "engine/html.h"
 #include "engine/report_pipe.h"
 
+#include "schedule/facts.h"
 #include "trace/html.h"
+#include "trace/page.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -281,6 +283,14 @@ static void test_the_events_are_those_of_the_trace(void) {
 
 /* ---- what is drawn ---- */
 
+/* Without a rule of its own a kind is black. */
+static void test_every_kind_has_a_colour(void) {
+    for (uint32_t k = 0; k < WEIR_KIND_COUNT; k++) {
+        char rule[] = {'\n', '.', weir__kinds[k].letter, ' ', '{', 0};
+        EXPECT_CONTAINS(weir__page_style, rule);
+    }
+}
+
 static void test_every_action_is_drawn_once(void) {
     struct report_options options = {.stages = 4, .workers = 2, .chunks = 6};
     struct report_pipe p;
@@ -530,9 +540,10 @@ static void test_ticks_are_round(void) {
 
 WEIR_TEST_SUITE(report, TEST(no_text_changes_the_page), TEST(texts_are_shown_as_they_are),
                 TEST(the_page_asks_for_nothing), TEST(the_data_are_the_snapshots),
-                TEST(the_events_are_those_of_the_trace), TEST(every_action_is_drawn_once),
-                TEST(a_page_without_a_step_says_so), TEST(odd_numbers_leave_a_sound_page),
-                TEST(a_large_run_fits_a_megabyte), TEST(the_first_failure_of_write_ends_it),
-                TEST(writing_allocates_nothing), TEST(wrong_arguments_are_refused),
-                TEST(numbers_are_written_for_people), TEST(numbers_are_written_for_programs),
-                TEST(units_suit_their_numbers), TEST(ticks_are_round))
+                TEST(the_events_are_those_of_the_trace), TEST(every_kind_has_a_colour),
+                TEST(every_action_is_drawn_once), TEST(a_page_without_a_step_says_so),
+                TEST(odd_numbers_leave_a_sound_page), TEST(a_large_run_fits_a_megabyte),
+                TEST(the_first_failure_of_write_ends_it), TEST(writing_allocates_nothing),
+                TEST(wrong_arguments_are_refused), TEST(numbers_are_written_for_people),
+                TEST(numbers_are_written_for_programs), TEST(units_suit_their_numbers),
+                TEST(ticks_are_round))

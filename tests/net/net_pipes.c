@@ -3,6 +3,7 @@
 
 #include "harness.h"
 #include "net/cuda/numerics.h"
+#include "schedule/schedule_facts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ void net_pipe_schedule(struct weir_net_options *options, bool descending) {
     want.stages = options->stages;
     want.micro_batches = (uint32_t)((rows + size - 1) / size);
     do {
-        want.schedule = weir_schedule_name(between(0, 9));
+        want.schedule = schedule_any();
         want.workers = coin() ? 0 : between(1, options->stages);
         bool last_first =
             strcmp(want.schedule, "gpipe") == 0 || strcmp(want.schedule, "looped-bfs") == 0;

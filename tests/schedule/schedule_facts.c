@@ -10,6 +10,14 @@
 const double schedule_unit_times[WEIR_KIND_COUNT] = {
     [WEIR_KIND_F] = 1, [WEIR_KIND_R] = 1, [WEIR_KIND_B] = 2, [WEIR_KIND_I] = 1, [WEIR_KIND_W] = 1};
 
+const char *schedule_any(void) {
+    uint32_t count = 0;
+    while (weir_schedule_name(count) != NULL &&
+           !weir_schedule_is_searched(weir_schedule_name(count)))
+        count++;
+    return weir_schedule_name((uint32_t)test_random_below(count));
+}
+
 struct weir_table_options schedule_options(const char *schedule, struct schedule_counts counts,
                                            enum weir_checkpoint checkpoint) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;

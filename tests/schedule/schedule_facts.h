@@ -28,6 +28,8 @@ struct schedule_facts {
 /* F = R = I = W = 1, B = 2. */
 extern const double schedule_unit_times[WEIR_KIND_COUNT];
 
+/* The name of a random schedule; not "auto". */
+const char *schedule_any(void);
 struct weir_table_options schedule_options(const char *schedule, struct schedule_counts counts,
                                            enum weir_checkpoint checkpoint);
 /* NULL if the schedule refuses; the reason, if there is one, into `reason` (>= 256, or NULL). */

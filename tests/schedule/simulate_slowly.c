@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "schedule/simulate_slowly.h"
 
+#include "schedule/facts.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,11 +26,10 @@ static uint32_t row_of(const struct weir_table *table, uint32_t action) {
 
 /* The first action of one of the kinds, or -1. */
 static int64_t find(const struct slow *s, const char *kinds, uint32_t stage, uint32_t micro_batch) {
-    static const char letters[] = "FRBIWNU";
     for (uint32_t a = 0; a < s->table->action_count; a++) {
         const struct weir_action *action = &s->table->actions[a];
         if (action->stage == stage && action->micro_batch == micro_batch &&
-            strchr(kinds, letters[action->kind]) != NULL)
+            strchr(kinds, weir__kinds[action->kind].letter) != NULL)
             return a;
     }
     return -1;

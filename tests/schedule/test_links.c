@@ -219,7 +219,7 @@ static uint32_t find(const struct second *second, uint32_t stage, uint32_t micro
                      const char *kinds) {
     const struct weir_table *table = second->table;
     for (uint32_t a = 0; a < table->action_count; a++) {
-        char letter = "FRBIWNU"[table->actions[a].kind];
+        char letter = weir__kinds[table->actions[a].kind].letter;
         if (table->actions[a].stage == stage && table->actions[a].micro_batch == micro_batch &&
             strchr(kinds, letter) != NULL) {
             return a;

@@ -524,9 +524,9 @@ static void test_unknown_schedule_lists_the_known(void) {
                    "there is no schedule ''");
     CHECK_EQ_STR(weir_schedule_name(0), "gpipe");
     CHECK_EQ_STR(weir_schedule_name(1), "1f1b");
-    CHECK_EQ_STR(weir_schedule_name(9), "dualpipe-v");
-    CHECK_EQ_STR(weir_schedule_name(10), "auto");
-    CHECK_EQ_STR(weir_schedule_name(11), NULL);
+    uint32_t count = 0;
+    while (weir_schedule_name(count) != NULL) count++;
+    CHECK_EQ_STR(weir_schedule_name(count - 1), "auto");
 }
 
 static void test_all_reasons_are_listed(void) {

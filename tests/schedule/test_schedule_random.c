@@ -60,8 +60,7 @@ static void random_configuration(struct configuration *c) {
     struct schedule_counts counts = {.workers = 1 + below(4), .micro_batches = 1 + below(8)};
     counts.stages = counts.workers * (1 + below(3));
     if (below(8) == 0) counts.stages = counts.workers + below(STAGES - counts.workers + 1);
-    c->options = schedule_options(weir_schedule_name(below(10)), counts,
-                                  (enum weir_checkpoint)(1 + below(3)));
+    c->options = schedule_options(schedule_any(), counts, (enum weir_checkpoint)(1 + below(3)));
     c->options.recompute_late = below(4) == 0;
     if (below(4) == 0) {
         for (uint32_t s = 0; s < STAGES; s++) c->modes[s] = (enum weir_checkpoint)below(4);

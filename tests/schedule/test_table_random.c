@@ -5,9 +5,7 @@
  * kinds written out by hand; random mutations of good tables under random flows; both must agree.
  * The derived dependencies must let the same tables run in the replay, and in no earlier order.
  */
-#include "harness.h"
-
-#include "schedule/action.h"
+#include "schedule/schedule_facts.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +63,7 @@ static void append(struct draft *draft, uint32_t worker, struct weir_action acti
 static struct weir_table_options random_options(void) {
     struct weir_table_options options = WEIR_TABLE_OPTIONS_INIT;
     options.allocator = test_allocator();
-    options.schedule = weir_schedule_name((uint32_t)test_random_below(10));
+    options.schedule = schedule_any();
     options.stages = 1 + (uint32_t)test_random_below(STAGES);
     options.workers = 1 + (uint32_t)test_random_below(options.stages);
     options.micro_batches = 1 + (uint32_t)test_random_below(MICRO_BATCHES);
