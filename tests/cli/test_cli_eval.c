@@ -275,7 +275,8 @@ static void test_what_cannot_be_evaluated_is_refused(void) {
         {"--load w --data text --json /none/j", "--json /none/j: its folder: No such file"},
         {"--load w --data text --batch 0", "--batch 0: too small: give at least 1"},
         {"--load w --data text --stages 9", "--stages 9: the model has 4 layers: choose 1 to 4"},
-        {"--load w --data text --model m.json", "the model has no loss: there is nothing to evaluate"},
+        {"--load w --data text --model m.json",
+         "the model has no loss: there is nothing to evaluate"},
         {"--load w --data text --model unet", "the data are text, bytes in rows, but the model"},
         {"--load w --data text --dat x", "unknown option --dat: did you mean --data?"},
     };
