@@ -200,6 +200,7 @@ fn addApart(
 ) void {
     const part = createModule(b, options);
     addSources(b, options, part, &.{source}, flags);
+    linkSystem(part, "jansson"); // for the folders of headers, which only a library brings
     const name = std.fs.path.stem(source);
     module.addObject(fresh(b, b.addObject(.{ .name = name, .root_module = part })));
 }
@@ -239,7 +240,7 @@ fn addParts(
         const part = createModule(b, options);
         for (includes) |include| part.addIncludePath(b.path(include));
         addSources(b, options, part, sources[begin..end], flags_of.oneDnnFlags(b, options.onednn));
-        linkSystem(part, "jansson"); // for their headers
+        linkSystem(part, "jansson"); // likewise
         linkSystem(part, "hwloc");
         const name = std.mem.replaceOwned(u8, b.allocator, folder, "/", "_") catch @panic("OOM");
         module.linkLibrary(fresh(b, b.addLibrary(.{ .name = name, .root_module = part })));
