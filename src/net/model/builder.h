@@ -41,7 +41,7 @@ static inline bool weir__parameter_is_shared(const struct weir__parameter_decl *
 
 /** A skip of the network. */
 struct weir__skip {
-    struct weir_skip_route route; /**< of layers; without bytes */
+    struct weir_skip_route route; /**< of layers; `bytes` and `differentiable` are not set */
     uint32_t source_stage, last_stage;
     uint32_t reading_stage; /**< the last one that was built; 0: none yet, the first reads none */
     uint32_t reading_use;   /**< its use there */

@@ -13,30 +13,39 @@
 /* ---- row counts ---- */
 
 /* A row count that the schedule refuses will not come: preparing it is refused. */
-static bool may_come(const struct weir__setup *setup, int64_t rows) {
+static int may_come(const struct weir__setup *setup, int64_t rows, bool *may) {
     struct weir_table *table;
+    *may = false;
     if (rows <= 0 || setup->options.table_csv != NULL ||
-        weir__setup_check_rows(setup, rows, NULL) != WEIR_OK ||
-        weir__setup_table(setup, rows, NULL, &table) != WEIR_OK)
-        return false;
+        weir__setup_check_rows(setup, rows, NULL) != WEIR_OK)
+        return WEIR_OK;
+    int status = weir__setup_table(setup, rows, NULL, &table);
+    if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
     weir_table_destroy(table);
-    return true;
+    *may = true;
+    return WEIR_OK;
 }
 
 /* Fewer rows may need more memory: without the ragged last micro-batch (17 rows in 9 chunks, 16
  * rows) the last one is larger, and where the chunks do not divide the rows fewer rows make more
- * micro-batches (9 rows in 8 chunks are 5, 8 rows are 8). Returns how many. */
-static uint32_t worst_rows(const struct weir__setup *setup, int64_t rows[WEIR__ROW_COUNTS]) {
+ * micro-batches (9 rows in 8 chunks are 5, 8 rows are 8). */
+static int worst_rows(const struct weir__setup *setup, int64_t rows[WEIR__ROW_COUNTS],
+                      uint32_t *count) {
     int64_t most = setup->options.rows;
     assert(most >= 1);
     int64_t size = weir__chunk_first(most, setup->options.chunks, 1);
     const int64_t fewer[] = {most - most % size, most - most % setup->options.chunks};
-    uint32_t count = 1;
     rows[0] = most;
-    for (int i = 0; i < 2; i++)
-        if (fewer[i] < rows[count - 1] && may_come(setup, fewer[i])) rows[count++] = fewer[i];
-    assert(count <= WEIR__ROW_COUNTS);
-    return count;
+    *count = 1;
+    for (int i = 0; i < 2; i++) {
+        bool may = false;
+        if (fewer[i] >= rows[*count - 1]) continue;
+        int status = may_come(setup, fewer[i], &may);
+        if (status != WEIR_OK) return status;
+        if (may) rows[(*count)++] = fewer[i];
+    }
+    assert(*count <= WEIR__ROW_COUNTS);
+    return WEIR_OK;
 }
 
 static const char *device_name(const struct weir__setup *setup, uint32_t worker) {
@@ -108,17 +117,19 @@ static bool check_apart(const struct weir__setup *setup, uint32_t workers,
 int weir__plan_prepare(const struct weir__setup *setup, struct weir__row_plan **prepared,
                        uint32_t *count, struct weir_faults *faults) {
     int64_t rows[WEIR__ROW_COUNTS];
-    uint32_t row_counts = worst_rows(setup, rows);
+    uint32_t row_counts;
     *count = 0;
+    int status = worst_rows(setup, rows, &row_counts);
+    if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < row_counts; i++) {
         for (int infer = setup->options.infer_only; infer < 2; infer++) {
-            int status = weir__prepared_new(setup, rows[i], infer != 0, prepared, count, faults);
+            status = weir__prepared_new(setup, rows[i], infer != 0, prepared, count, faults);
             if (status != WEIR_OK) return status;
         }
     }
     assert(*count <= WEIR__PREPARED_MAX);
     bool right = check_apart(setup, prepared[0]->table->worker_count, faults);
-    int status = check_devices(setup, prepared[0]->table->worker_count, faults);
+    status = check_devices(setup, prepared[0]->table->worker_count, faults);
     if (status != WEIR_OK) return status;
     return right ? WEIR_OK : WEIR_ERR_CONFIG;
 }
