@@ -251,6 +251,16 @@ static void test_an_interrupt_ends_the_step_and_saves(void) {
     CHECK_CONTAINS(last, line);
 }
 
+/* To the last byte, so that the next line that somebody writes waits. */
+static void fill_pipe(int end) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", end);
+    int writes = open(path, O_WRONLY | O_NONBLOCK);
+    CHECK(writes >= 0);
+    while (write(writes, "\n", 1) == 1) continue;
+    close(writes);
+}
+
 static void test_a_second_interrupt_ends_at_once(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
     const char *text = cli_text();
@@ -258,7 +268,8 @@ static void test_a_second_interrupt_ends_at_once(void) {
     int ends[2];
     pid_t process = start_endless(ends, text, first);
     CHECK(process > 0);
-    cli_sleep_ms(300); /* it writes, nobody reads: it cannot end */
+    fill_pipe(ends[0]);
+    cli_sleep_ms(1000); /* it writes its next step, which nobody reads: it cannot end */
     kill(process, SIGINT);
     cli_sleep_ms(100);
     kill(process, SIGINT);
