@@ -12,6 +12,7 @@ const builtin = @import("builtin");
 const clang_parts = @import("build/clang_parts.zig");
 const clang_tools = @import("build/clang.zig");
 const cuda = @import("build/cuda.zig");
+const embed = @import("build/embed.zig");
 const files = @import("build/files.zig");
 const flags_of = @import("build/flags.zig");
 const gpu = @import("build/gpu.zig");
@@ -88,11 +89,15 @@ pub fn build(b: *Build) void {
     const portable_help = "Gather programs and libraries for machines without Zig or packages";
     const portable = b.step("portable", portable_help);
     const fuzz = b.step("fuzz", "Fuzz what reads files; -runs=N and formats after --; needs clang");
+    const install_help = "Install weir, its completion and its man pages into ~/.local, or -- DIR";
+    const install_user = b.step("install-user", install_help);
     const commands = b.step("compile-commands", "Write compile_commands.json, for clangd");
 
     const options = parseOptions(b);
     const libraries = addLibraries(b, options);
-    installLibraries(b, options, libraries);
+    const both: embed.Archives = .{ .engine = libraries.engine, .net = libraries.net };
+    const shared = embed.install(b, options.target, both, version, options.onednn);
+    embed.addZigModules(b, options.target, both);
     if (!b.isRoot()) return;
 
     installCommand(b, options, libraries);
@@ -106,6 +111,7 @@ pub fn build(b: *Build) void {
         .fake_cuda = addFakeCuda(b, options),
         .managed_cuda = addManagedCuda(b, options),
     };
+    test_program.tests.step.dependOn(shared);
     tests.dependOn(runTests(b, test_program, &.{}));
     tests_full.dependOn(runTests(b, test_program, &.{"--full"}));
     addTidy(b, options, libraries, tidy);
@@ -117,6 +123,7 @@ pub fn build(b: *Build) void {
     kernel_report.dependOn(runHere(b, cuda.reportKernels(b, options.nvcc)));
     test_gpu.dependOn(runOnGpu(b, options, libraries));
     portable.dependOn(makePortable(b, options));
+    install_user.dependOn(installForUser(b));
     fuzz.dependOn(runFuzzers(b, options));
     commands.dependOn(writeCompileCommands(b, options));
 }
@@ -146,7 +153,8 @@ fn parseOptions(b: *Build) Options {
         },
         .strict = b.option(bool, "strict", strict_help) orelse b.isRoot(),
         .onednn = findOneDnn(b, wanted, prefix),
-        .nvcc = cuda.findNvcc(b, with_cuda, cuda_path),
+        // A project that depends on Weir asks for the kernels, which take nvcc minutes.
+        .nvcc = cuda.findNvcc(b, with_cuda orelse if (b.isRoot()) null else false, cuda_path),
         .sanitizer = gpu.sanitizerOption(b),
     };
 }
@@ -165,9 +173,9 @@ fn addEngine(b: *Build, options: Options) *Compile {
     addImages(b, options, module, cuda.engine_images);
     linkSystem(module, "hwloc");
     const library = fresh(b, b.addLibrary(.{ .name = "weir", .root_module = module }));
-    for (listSources(b, "src", ".h", .flat)) |header| { // the net's come along
-        library.installHeader(b.path(header), std.fs.path.basename(header));
-    }
+    inline for (.{ ".h", ".hpp" }) |ending| for (listSources(b, "src", ending, .flat)) |header| {
+        library.installHeader(b.path(header), std.fs.path.basename(header)); // the net's too
+    };
     return library;
 }
 
@@ -397,23 +405,6 @@ fn runOnGpu(b: *Build, options: Options, libraries: Libraries) *Step {
 
 // ---- installation ------------------------------------------------------------------------------
 
-fn installLibraries(b: *Build, options: Options, libraries: Libraries) void {
-    b.installArtifact(libraries.engine);
-    b.installArtifact(libraries.net);
-    const written = b.addWriteFiles();
-    inline for (.{
-        .{ "weir.pc", "lib/pkgconfig/" },
-        .{ "weir_net.pc", "lib/pkgconfig/" },
-        .{ "WeirConfig.cmake", "lib/cmake/Weir/" },
-        .{ "WeirConfigVersion.cmake", "lib/cmake/Weir/" },
-    }) |file| {
-        const template = @embedFile("cmake/" ++ file[0] ++ ".in");
-        const text = package.fillTemplate(b, version, options.onednn, template);
-        const install = b.addInstallFile(written.add(file[0], text), file[1] ++ file[0]);
-        b.getInstallStep().dependOn(&install.step);
-    }
-}
-
 fn addCommand(b: *Build, options: Options, libraries: Libraries) *Compile {
     const command = addProgram(b, options, libraries, "tools", files.toolSources(b));
     addCommit(b, command);
@@ -494,6 +485,14 @@ fn runTrain(b: *Build) *Step {
     // Where the README says; an option given after -- comes later and counts.
     run.addArgs(&.{ "train", "--save", "zig-out/gpt.safetensors" });
     run.addArgs(&.{ "--trace", "zig-out/trace.json", "--report", "zig-out/report.html" });
+    return runHere(b, run);
+}
+
+fn installForUser(b: *Build) *Step {
+    const run = b.addSystemCommand(&.{ "sh", "build/install_user.sh" });
+    run.setName("install-user");
+    run.addFileArg2(b.graph.path(.install_bin, "weir"), .{ .make_absolute = true });
+    run.step.dependOn(b.getInstallStep());
     return runHere(b, run);
 }
 

@@ -84,16 +84,17 @@ static void make_net(struct net_case *one) {
         bench_check(weir_pipe_prepare(weir_net_pipe(one->net), rows, NULL), "overhead/net");
     for (uint32_t i = 0; i < 2 * one->schedule->stages; i++)
         *(float *)parameter_of(one, i).data = parameters[i / 2][i % 2];
+    bench_check(weir_net_share(one->net), "overhead/net");
     fill_data(one);
 }
 
 static void run_step(struct net_case *one, uint32_t rows, struct weir_step_result *result) {
-    struct weir_net_batch batch = {.rows = rows,
-                                   .input = one->input,
-                                   .target = one->target,
-                                   .mini_batch = one->mini_batch++,
-                                   .no_update = true,
-                                   .lr = -1.0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = rows;
+    batch.input = one->input;
+    batch.target = one->target;
+    batch.mini_batch = one->mini_batch++;
+    batch.no_update = true;
     int status = weir_net_step(one->net, &batch, result);
     if (status != WEIR_OK) bench_die("overhead/net: a step failed: %s", result->error.message);
 }

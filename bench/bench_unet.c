@@ -94,13 +94,13 @@ static void make_training(struct bench *bench, const struct data *data, struct s
 }
 
 static double run_step(struct training *training, bool update, struct weir_step_result *result) {
-    struct weir_net_batch batch = {.rows = ROWS,
-                                   .input = training->data->input,
-                                   .target = training->data->target,
-                                   .mini_batch = training->steps,
-                                   .update = training->steps,
-                                   .no_update = !update,
-                                   .lr = -1.0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = ROWS;
+    batch.input = training->data->input;
+    batch.target = training->data->target;
+    batch.mini_batch = training->steps;
+    batch.update = training->steps;
+    batch.no_update = !update;
     int status = weir_net_step(training->net, &batch, result);
     if (status != WEIR_OK) bench_die("unet: %s: %s", training->shape.name, result->error.message);
     training->steps += update;

@@ -71,12 +71,12 @@ static bool build(struct training *out, char why[256]) {
 static double step(struct training *training) {
     const struct gpu_job *job = training->job;
     struct weir_step_result result;
-    const struct weir_net_batch batch = {.rows = job->rows,
-                                         .input = job->input,
-                                         .target = job->target,
-                                         .mini_batch = training->steps,
-                                         .update = training->steps,
-                                         .lr = -1.0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = job->rows;
+    batch.input = job->input;
+    batch.target = job->target;
+    batch.mini_batch = training->steps;
+    batch.update = training->steps;
     if (weir_net_step(training->net, &batch, &result) != WEIR_OK)
         bench_die("%s: %s: %s", job->topic, training->name, result.error.message);
     training->steps++;
@@ -87,8 +87,10 @@ static double step(struct training *training) {
 static double loss_of(struct training *training) {
     const struct gpu_job *job = training->job;
     struct weir_step_result result;
-    const struct weir_net_batch batch = {
-        .rows = job->rows, .input = job->input, .target = job->target};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = job->rows;
+    batch.input = job->input;
+    batch.target = job->target;
     if (weir_net_infer(training->net, &batch, &result) != WEIR_OK)
         bench_die("%s: %s: %s", job->topic, training->name, result.error.message);
     return result.loss;

@@ -12,7 +12,7 @@ struct net_kernel {
     int (*run)(struct weir_stream *stream, const struct net_kernel *kernel);
 };
 
-enum { NET_KERNELS_MOST = 128 };
+enum { NET_KERNELS_MOST = 160 };
 
 struct net_kernels {
     const struct net_kernel *list[NET_KERNELS_MOST];

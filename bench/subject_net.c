@@ -114,11 +114,11 @@ static struct weir_pipe *net_pipe(void *trial) {
 
 static void net_step(void *trial, struct weir_step_result *result) {
     struct trial *own = trial;
-    struct weir_net_batch batch = {.rows = own->rows,
-                                   .input = own->data->input,
-                                   .target = own->data->target,
-                                   .no_update = true,
-                                   .lr = -1.0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = own->rows;
+    batch.input = own->data->input;
+    batch.target = own->data->target;
+    batch.no_update = true;
     if (weir_net_step(own->net, &batch, result) != WEIR_OK)
         bench_die("a net: a step failed: %s", result->error.message);
 }

@@ -105,7 +105,7 @@ static double rms_flops(const void *options) {
 
 static const struct weir_op rms_norm = {
     .size = sizeof(struct weir_op),
-    .name = "rms_norm",
+    .name = "own_rms_norm",
     .shape = rms_shape,
     .forward = rms_forward,
     .backward = rms_backward,
@@ -132,7 +132,7 @@ static struct weir_value *build_rms_norm(struct weir_builder *b, const struct we
 }
 
 static const struct weir_layer_type rms_norm_layer = {
-    .name = "rms_norm", .attrs = attributes, .attr_count = 1, .build = build_rms_norm};
+    .name = "own_rms_norm", .attrs = attributes, .attr_count = 1, .build = build_rms_norm};
 
 /* ---- a network with it -------------------------------------------------------------------------
  */
@@ -146,11 +146,11 @@ static int make_model(struct weir_faults *faults, struct weir_model **model) {
         struct weir_attrs attrs;
     } layers[] = {{"linear", wide},
                   {"stash", skip},
-                  {"rms_norm", WEIR_NO_ATTRS},
+                  {"own_rms_norm", WEIR_NO_ATTRS},
                   {"linear", wide},
                   {"gelu", {0, 0}},
                   {"pop_add", skip},
-                  {"rms_norm", WEIR_ATTRS(WEIR_ATTR_REAL("eps", 1e-5))},
+                  {"own_rms_norm", WEIR_ATTRS(WEIR_ATTR_REAL("eps", 1e-5))},
                   {"linear", wide}};
     int status = weir_model_new(NULL, &row, &row, "mse", model);
     if (status == WEIR_OK) status = weir_model_add_type(*model, &rms_norm_layer);
@@ -189,8 +189,12 @@ static int train(struct weir_net *net, const float *x, const float *y) {
     struct weir_step_result result;
     double first = 0;
     for (uint64_t step = 0; step < STEPS; step++) {
-        struct weir_net_batch batch = {
-            .rows = ROWS, .input = x, .target = y, .mini_batch = step, .update = step, .lr = -1};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = ROWS;
+        batch.input = x;
+        batch.target = y;
+        batch.mini_batch = step;
+        batch.update = step;
         int status = weir_net_step(net, &batch, &result);
         if (status != WEIR_OK) return status;
         if (step == 0) first = result.loss;
@@ -225,8 +229,11 @@ static int check_parameter(struct weir_net *net, const struct weir_net_batch *ba
 }
 
 static int check(struct weir_net *net, const double *x, const double *y) {
-    struct weir_net_batch batch = {
-        .rows = ROWS, .input = x, .target = y, .no_update = true, .lr = -1};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = ROWS;
+    batch.input = x;
+    batch.target = y;
+    batch.no_update = true;
     double worst = 0;
     int status = WEIR_OK;
     for (uint32_t i = 0; status == WEIR_OK && i < weir_net_parameter_count(net); i++) {

@@ -14,6 +14,8 @@
  * through out-parameters, which are written only on success unless the function says otherwise.
  * The library never exits, aborts on an operating error, prints, or touches signals.
  *
+ * Losses of micro-batches are summed: `loss_weight` makes means of them (struct weir_task).
+ *
  * Life. (1) Describe stages and inputs; the descriptions are copied, their contexts are not and
  * must outlive the pipe. (2) weir_pipe_new checks everything, lists every fault, plans, allocates
  * all memory and starts the workers. (3) weir_pipe_prepare and _infer add further row counts. (4)
@@ -75,10 +77,11 @@ enum weir_phase {
     WEIR_PHASE_COUNT
 };
 
-/** "forward", "recompute", … Static storage. */
+/** "forward", "recompute", …; "none" for WEIR_PHASE_COUNT. Static storage. */
 const char *weir_phase_name(enum weir_phase phase);
 
-/** What went wrong, where. -1 where a place does not apply. */
+/** What went wrong, where. -1 where a place does not apply, and then the phase is
+ * WEIR_PHASE_COUNT, whose name is "none". */
 struct weir_error {
     int status;
     int32_t stage;
@@ -88,65 +91,10 @@ struct weir_error {
     char message[256]; /**< filled by the stage or by Weir: the reason, and how to mend it */
 };
 
-/** A use of a parameter that stages share (tied weights): each of them holds a copy of it, and each
- * use has a gradient of its own, so that no sum depends on the partition. Uses of one name belong
- * together, in ascending order of stages and, within a stage, of its list. */
-struct weir_tie {
-    const char *name;
-    size_t gradient_offset; /**< of this use's gradient, in the stage's gradients */
-    size_t bytes;           /**< the same at every use */
-};
-
-/** All uses of one name: what norm and update of its stages get. The first use's stage owns the
- * sum: its norm, which runs when the gradients of all uses are complete, adds them up in this order
- * into the first and counts the parameter in its norm_squares; the other stages' norm leaves theirs
- * alone and counts 0. Update of every stage reads the first, so that the copies stay equal. */
-struct weir_tied {
-    const char *name;
-    uint32_t use_count;
-    void *const *gradients; /**< [use_count]; in other stages' memory, whatever the link. Where a
-                                 device does not share it, they are copies: for the owner's norm of
-                                 the others, for other stages' update of the first. What is for
-                                 neither is NULL there, or not to be read */
-};
-
-/** Whether an update is to be done and how its gradients are to be scaled, where that is not known
- * when update is called: on a device that runs behind its host it stands in the device's memory
- * when the stream comes to the update, which must leave everything as it is unless `applies`, and
- * multiply by `gradient_scale` from here instead of the task's. */
-struct weir_verdict {
-    double gradient_scale;
-    double norm; /**< of the gradients before that */
-    int32_t applies;
-    int32_t reserved;
-};
-
+struct weir_tie; /**< these four are for tied parameters and GPUs: see below the pipe */
+struct weir_tied;
+struct weir_verdict;
 struct weir_stream; /**< where a device runs work in order; a CPU stage's work runs at once */
-
-/** A CUDA stage's stream as what CUDA's driver API calls a CUstream (cudaStream_t in its runtime),
- * for kernels of your own; NULL for a CPU's. A stage whose worker's device is a GPU is called as on
- * a CPU, on the worker's thread, with the GPU's primary context current; examples/engine_cuda.cu is
- * a whole program. What is different:
- *  - A callback enqueues kernels, copies and graphs on the task's stream and returns: it waits for
- *    nothing. What synchronises (a plain cudaMemcpy, cudaMalloc, cudaFree) gives no wrong results,
- *    but nobody runs ahead meanwhile: get memory in attach, or as state_bytes and workspace.
- *  - What a task points at is the GPU's memory, `verdict` too, and the host must not touch it. But
- *    `loss` and `norm_squares` are pinned host memory, which kernels reach at the same address:
- *    the stream writes them, callbacks do not read them, Weir does when the step is over (and, of
- *    norm_squares, on each GPU that judges by them before its updates). The task itself, its lists
- *    of views and areas, and `tied` are the host's and gone after the call: kernels get values.
- *  - This stream alone is in order with all that comes before and after. It is non-blocking: work
- *    on the default stream is not. A stream of your own must wait for an event of this one first,
- *    and this one for an event of that one before the callback returns.
- *  - The stream, the context and the thread's choice of a GPU stay as they are: nothing is reset,
- *    destroyed, or left being captured. A capture is thread local or relaxed, not global, which
- *    other threads of Weir's that ask for their events would break.
- *  - A status tells what the host was told, as that a launch is refused; WEIR_ERR_DEVICE that the
- *    GPU is lost: the pipe then refuses every later step. How the work itself fares Weir learns at
- *    the step's end.
- * The caller's rows stay host memory of any kind, and Weir copies them. Between steps all streams
- * are idle. */
-void *weir_stream_cuda(const struct weir_stream *stream);
 
 /** One call of a stage, for one micro-batch. All memory belongs to Weir (or, for inputs, outputs
  * and input gradients of the pipe, to the caller of the step) and is valid until the callback
@@ -200,7 +148,9 @@ struct weir_task {
     const struct weir_tied *tied; /**< norm, update: per name of the stage's ties, in the order in
                                        which it names them first; else NULL */
     uint32_t tied_count;
-    double *loss;             /**< F, infer: this stage's part of the step's loss, written ("=") */
+    double *loss;             /**< F, infer: what this micro-batch and stage add to the step's loss,
+                                   written ("="): Weir sums all, so a mean is a part of it, the
+                                   sum of its rows' losses / loss_weight */
     struct weir_error *error; /**< layer and message may be filled before returning non-zero */
 };
 
@@ -242,7 +192,8 @@ struct weir_attachment {
     struct weir_stream *stream; /**< the worker's; Weir waits for what attach gives to it */
     uint32_t stage;
     uint32_t worker;
-    uint32_t threads; /**< cores of this worker, which may all be used by a call */
+    uint32_t threads; /**< cores of this worker, which may all be used by a call. A network's
+                           kernels share them by threads that are bound as the worker is */
 };
 
 /** Returns 0, or any other value: the step then ends with it (a positive value unchanged). Called
@@ -253,7 +204,8 @@ typedef int weir_task_fn(void *context, const struct weir_task *task);
  * `backward`, or both of the split pair, for training, unless the stage has no_backward. The others
  * are optional. */
 struct weir_stage_calls {
-    weir_task_fn *forward; /**< FORWARD, FORWARD_CHECKPOINT and INFER */
+    weir_task_fn *forward; /**< FORWARD, INFER and, where recompute will make `saved` later,
+                                FORWARD_CHECKPOINT: `saved` is there in the first alone */
     weir_task_fn *recompute;
     weir_task_fn *backward; /**< asked for by tables with B, as gpipe's and 1f1b's are */
     weir_task_fn *backward_input;
@@ -402,7 +354,8 @@ struct weir_pipe_options {
     bool infer_only;     /**< no backward, no gradients, no optimizer state */
     bool debug_inputs;   /**< catch stages that write to what is read-only (slow; on CPUs) */
     uint32_t threads_per_worker; /**< 0: the cores divided among the workers. One on a GPU has 1,
-                                      on a core near the GPU that "auto" takes from nobody */
+                                      on a core near the GPU that "auto" takes from nobody. No bit
+                                      of a network depends on it */
     const char *bind;            /**< "auto", "none", or a core list like "0-3,8", dealt to the
                                       workers in order; NULL: the environment's WEIR_BIND, else
                                       "auto" */
@@ -465,9 +418,10 @@ struct weir_pipe;
  * behind. Blocks until every stage is attached. */
 int weir_pipe_new(const struct weir_pipe_options *options, struct weir_faults *faults,
                   struct weir_pipe **pipe);
-/** Joins the workers and frees everything; waits for a callback that has not returned, and for a
- * device's work that has not ended, as long as that takes. Accepts NULL. No step may be in progress
- * on this pipe; others are not disturbed. */
+/** Joins the workers and frees everything; waits for a step or any other call on the pipe that is
+ * in progress on another thread, for a callback that has not returned, and for a device's work that
+ * has not ended, as long as that takes. Accepts NULL. No call may begin once this one has; not from
+ * a callback of this pipe. Other pipes are not disturbed. */
 void weir_pipe_destroy(struct weir_pipe *pipe);
 /** Adds table and plan for mini-batches of `rows` rows (at most options.rows). Allocates; not
  * during a step. Prepared already: does nothing. Arenas are as large as the pipe's plan says; where
@@ -484,7 +438,7 @@ int weir_pipe_prepare_infer(struct weir_pipe *pipe, int64_t rows, struct weir_fa
  * what failed; gradients are not, so an accumulation begins again with accumulate_first.
  * WEIR_ERR_TIMEOUT: a callback has not returned, or a device's work or a copy has not ended; every
  * later call, what reads the trace too, gives WEIR_ERR_BUSY until it has, and so long it may use
- * the step's inputs, input_grads and outputs. `result` is always written. */
+ * the step's inputs, input_grads and outputs. `result` is always written; NULL: nobody asks. */
 int weir_pipe_step(struct weir_pipe *pipe, const struct weir_step *step,
                    struct weir_step_result *result);
 /** Forward only, phase WEIR_INFER: nothing saved, no checkpoint, no recompute. */
@@ -507,6 +461,68 @@ int weir_pipe_read(struct weir_pipe *pipe, uint32_t stage, void *to, const void 
  * WEIR_ERR_ARGUMENT without such a stage. */
 int weir_pipe_write(struct weir_pipe *pipe, uint32_t stage, void *to, const void *from,
                     size_t bytes);
+
+/* ---- parameters that stages share ------------------------------------------------------------ */
+
+/** A use of a parameter that stages share (tied weights): each of them holds a copy of it, and each
+ * use has a gradient of its own, so that no sum depends on the partition. Uses of one name belong
+ * together, in ascending order of stages and, within a stage, of its list. */
+struct weir_tie {
+    const char *name;
+    size_t gradient_offset; /**< of this use's gradient, in the stage's gradients */
+    size_t bytes;           /**< the same at every use */
+};
+
+/** All uses of one name: what norm and update of its stages get. The first use's stage owns the
+ * sum: its norm, which runs when the gradients of all uses are complete, adds them up in this order
+ * into the first and counts the parameter in its norm_squares; the other stages' norm leaves theirs
+ * alone and counts 0. Update of every stage reads the first, so that the copies stay equal. */
+struct weir_tied {
+    const char *name;
+    uint32_t use_count;
+    void *const *gradients; /**< [use_count]; in other stages' memory, whatever the link. Where a
+                                 device does not share it, they are copies: for the owner's norm of
+                                 the others, for other stages' update of the first. What is for
+                                 neither is NULL there, or not to be read */
+};
+
+/* ---- GPUs ------------------------------------------------------------------------------------ */
+
+/** Whether an update is to be done and how its gradients are to be scaled, where that is not known
+ * when update is called: on a device that runs behind its host it stands in the device's memory
+ * when the stream comes to the update, which must leave everything as it is unless `applies`, and
+ * multiply by `gradient_scale` from here instead of the task's. */
+struct weir_verdict {
+    double gradient_scale;
+    double norm; /**< of the gradients before that */
+    int32_t applies;
+    int32_t reserved;
+};
+
+/** A CUDA stage's stream as what CUDA's driver API calls a CUstream (cudaStream_t in its runtime),
+ * for kernels of your own; NULL for a CPU's. A stage whose worker's device is a GPU is called as on
+ * a CPU, on the worker's thread, with the GPU's primary context current; examples/engine_cuda.cu is
+ * a whole program. What is different:
+ *  - A callback enqueues kernels, copies and graphs on the task's stream and returns: it waits for
+ *    nothing. What synchronises (a plain cudaMemcpy, cudaMalloc, cudaFree) gives no wrong results,
+ *    but nobody runs ahead meanwhile: get memory in attach, or as state_bytes and workspace.
+ *  - What a task points at is the GPU's memory, `verdict` too, and the host must not touch it. But
+ *    `loss` and `norm_squares` are pinned host memory, which kernels reach at the same address:
+ *    the stream writes them, callbacks do not read them, Weir does when the step is over (and, of
+ *    norm_squares, on each GPU that judges by them before its updates). The task itself, its lists
+ *    of views and areas, and `tied` are the host's and gone after the call: kernels get values.
+ *  - This stream alone is in order with all that comes before and after. It is non-blocking: work
+ *    on the default stream is not. A stream of your own must wait for an event of this one first,
+ *    and this one for an event of that one before the callback returns.
+ *  - The stream, the context and the thread's choice of a GPU stay as they are: nothing is reset,
+ *    destroyed, or left being captured. A capture is thread local or relaxed, not global, which
+ *    other threads of Weir's that ask for their events would break.
+ *  - A status tells what the host was told, as that a launch is refused; WEIR_ERR_DEVICE that the
+ *    GPU is lost: the pipe then refuses every later step. How the work itself fares Weir learns at
+ *    the step's end.
+ * The caller's rows stay host memory of any kind, and Weir copies them. Between steps all streams
+ * are idle. */
+void *weir_stream_cuda(const struct weir_stream *stream);
 
 /* ---- the memory plan ------------------------------------------------------------------------- */
 
@@ -627,6 +643,7 @@ struct weir_trace_event {
     int32_t waited_for; /**< the worker whose action was waited for last, or -1; of a copy between
                              memories: the worker at its other end */
     int64_t rows;       /**< of the step's mini-batch */
+    uint64_t update;    /**< updates done before it, as the step said */
 };
 
 /** Copies a worker's newest events, oldest first, at most `capacity`; returns how many. Not during

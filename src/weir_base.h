@@ -53,7 +53,9 @@ extern "C" {
     X(ERR_OVERFLOW, -20, "a size overflows")                                                       \
     X(ERR_CALLBACK, -21, "a callback failed")                                                      \
     X(ERR_BACKEND, -22, "a numerical library, or a device's driver, failed")                       \
-    X(ERR_DEVICE, -23, "a device failed")
+    X(ERR_DEVICE, -23, "a device failed")                                                          \
+    X(ERR_LOSS, -24,                                                                               \
+      "no such loss, or one without target: take cross_entropy, bce_with_logits, mse, or NULL")
 
 enum weir_status {
 #define WEIR_STATUS_ENUM(name, value, text) WEIR_##name = (value),
@@ -89,8 +91,9 @@ typedef void weir_log_fn(void *context, const char *line);
 /** A list of everything that is wrong with a configuration, one line per fault, each saying how to
  * mend it. Lives in the caller's memory: WEIR_FAULTS_INIT, then weir_faults_clean_up. Bounded: at
  * most 256 lines of 512 bytes are kept, the count goes on. Lines that no memory could be had for
- * are counted too. What a name from a file brings along stays one line that does nothing to a
- * terminal: control characters and bytes that are no UTF-8 are written like \x1b or \n. */
+ * are counted too; one that is there already is not added again. What a name from a file brings
+ * along stays one line that does nothing to a terminal: control characters and bytes that are no
+ * UTF-8 are written like \x1b or \n. */
 struct weir_faults {
     const struct weir_allocator *allocator; /**< NULL: the default */
     char **lines;                           /**< owned; `kept` of them */
@@ -283,6 +286,15 @@ size_t weir_table_format(const struct weir_table *table, bool plain, char *text,
  * action (or the actions that wait for each other). */
 int weir_table_check(const struct weir_table *table, const struct weir_allocator *allocator,
                      struct weir_faults *faults);
+/** Room for the text below. */
+#define WEIR_ORDER_BYTES 24
+/** In which order a stage adds the gradients of its micro-batches up, as its B or W stand in its
+ * line: "ascending", "descending", or 16 hexadecimal digits that are the same for the same order.
+ * Rounding makes it part of what decides a result's bits, so who continues what another table began
+ * compares these. Returns whether all stages have one order: then it is that order's text, however
+ * many stages there are. Else it is of all stages together, and the cut into stages decides bits
+ * too. Where nothing is added up it is ascending. */
+bool weir_table_order(const struct weir_table *table, char text[WEIR_ORDER_BYTES]);
 /** Accepts NULL. */
 void weir_table_destroy(struct weir_table *table);
 

@@ -27,7 +27,8 @@
  *   struct weir_net *net;
  *   int status = weir_net_new(model, &options, &faults, &net);
  *   weir_net_init(net, 1);
- *   struct weir_net_batch batch = {.rows = 32, .input = images, .target = labels, .lr = -1};
+ *   struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+ *   batch.rows = 32, batch.input = images, batch.target = labels;
  *   status = weir_net_step(net, &batch, &result);
  * @endcode
  */
@@ -86,12 +87,14 @@ struct weir_attrs {
 struct weir_model;
 
 /** An empty model. `input` and `target` are one row (target may be NULL: no loss, inference only);
- * `loss` is "cross_entropy", "bce_with_logits", "mse" or NULL. The caller's: weir_model_destroy. */
+ * `loss` is "cross_entropy", "bce_with_logits", "mse" or NULL; anything else, and one without a
+ * target, is WEIR_ERR_LOSS. The caller's: weir_model_destroy. */
 int weir_model_new(const struct weir_allocator *allocator, const struct weir_tensor *input,
                    const struct weir_tensor *target, const char *loss, struct weir_model **model);
 /** Accepts NULL. No net of the model may live. */
 void weir_model_destroy(struct weir_model *model);
-/** Targets with this value weigh nothing in cross_entropy (default -100). */
+/** Targets with this value weigh nothing in cross_entropy (default -100). Other losses have none:
+ * there it changes nothing. */
 void weir_model_ignore_index(struct weir_model *model, int64_t ignore_index);
 /** Adds a layer. `name` (may be NULL) replaces its index in parameter names and must be new: the
  * same layer added twice is refused (WEIR_ERR_EXISTS). Unknown types, unknown, missing or bad
@@ -125,8 +128,9 @@ struct weir_layer_hash {
  * and loss for `index` = weir_model_layer_count. Lists whose hashes are all equal are one model.
  * WEIR_ERR_NOT_FOUND. */
 int weir_model_hash(const struct weir_model *model, uint32_t index, struct weir_layer_hash *hash);
-/** The i-th layer type, NULL after the last: "linear", "gpt_block", … */
-const char *weir_layer_type_name(uint32_t index);
+/** The i-th layer type that the library has, NULL after the last: what it takes, what it makes of
+ * its input, what PyTorch calls it. */
+const struct weir_layer_type *weir_layer_type_at(uint32_t index);
 
 /** The GPT of the built-in list: gpt_embedding, layers x gpt_block, gpt_head. */
 struct weir_gpt_options {
@@ -275,15 +279,23 @@ int weir_net_parameter(const struct weir_net *net, uint32_t index,
 
 /** Weights that are tied across stages have a copy in each of them, which stay equal by themselves:
  * every stage updates its own by the sum of all uses' gradients. A parameter above is the first
- * stage's. Whoever writes its data or optimizer state calls this afterwards, which copies them to
- * the others; weir_net_init and weir_net_load have done so. Fails as a device does. */
+ * stage's. Whoever writes data or optimizer state, tied or not, calls this afterwards, which copies
+ * them to the others; weir_net_init and weir_net_load have done so. Fails as a device does. */
 int weir_net_share(struct weir_net *net);
 
 /** Fills the parameters from the seed: PyTorch's distributions (GPT: GPT-2's). The values depend on
- * the seed and the parameter's place in the list alone. */
+ * the seed and the parameter's place in the list alone. A net steps and infers only after this,
+ * weir_net_load or, for values of the caller's own, weir_net_share. */
 int weir_net_init(struct weir_net *net, uint64_t seed);
 
+/** As a mini-batch's or an update's number: the one after the last that this net did. The net
+ * begins with 0, and after weir_net_load where the checkpoint ends; steps with no_update count for
+ * neither, updates that were skipped are none. */
+#define WEIR_NET_NEXT UINT64_MAX
+
+/** A mini-batch. All memory is the caller's, rows first and contiguous. */
 struct weir_net_batch {
+    size_t size;
     int64_t rows;
     const void *input;
     const void *target;
@@ -291,25 +303,36 @@ struct weir_net_batch {
     const uint32_t *place;    /**< [rows]: where in it, from 0 */
     void *output;             /**< the model's output, rows first, or NULL */
     void *input_grad;         /**< or NULL */
-    uint64_t mini_batch;      /**< number since the beginning */
-    uint64_t update;          /**< updates done before this one */
+    uint64_t mini_batch;      /**< number since the beginning: what dropout draws by */
+    uint64_t update;          /**< updates done before this one, but for those that were skipped:
+                                   AdamW's bias correction */
     double loss_weight;       /**< 0: this mini-batch's own: weir_net_loss_weight */
     bool accumulate_more;     /**< more mini-batches follow before the update */
     bool accumulate_next;     /**< not the first since the last update */
     bool no_update;           /**< gradients only */
     double lr;                /**< of this update; < 0: the optimizer's */
+    bool look;                /**< at every result, which is slow: the first number that is not
+                                   finite fails the step with WEIR_ERR_NONFINITE, and the error
+                                   says in which layer, op, micro-batch and phase it came up */
 };
+#define WEIR_NET_BATCH_INIT                                                                        \
+    {                                                                                              \
+        .size = sizeof(struct weir_net_batch), .mini_batch = WEIR_NET_NEXT,                        \
+        .update = WEIR_NET_NEXT, .lr = -1                                                          \
+    }
+
 /** The weight of a target: tokens that are not ignored for cross_entropy, elements for mse. */
 double weir_net_loss_weight(const struct weir_net *net, const void *target, int64_t rows);
 /** One training step, as weir_pipe_step. Rows that were not prepared are prepared first (which
- * allocates, and may be refused; call weir_pipe_prepare before to see to it in time). */
+ * allocates, and may be refused; call weir_pipe_prepare before to see to it in time). `result` may
+ * be NULL. */
 int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
                   struct weir_step_result *result);
 /** Forward only: output, and the loss where there is a target. Dropout is the identity. */
 int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
                    struct weir_step_result *result);
 
-/** Which kernels run, e.g. "oneDNN 2.6.3: linear; vector: gelu, layer_norm, …; reference: none",
+/** Which kernels run, e.g. "oneDNN 2.6.3: conv2d; vector: linear, gelu, …; reference: none",
  * into text. Returns the number of distinct ops that run on reference kernels. */
 uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacity);
 /** The regenerated dropout masks of a mini-batch (u8, 1 = kept), for `weir grad --masks`: calls
@@ -325,7 +348,7 @@ int weir_net_masks(const struct weir_net *net, uint64_t mini_batch, int64_t rows
 
 /** A line of a checkpoint's metadata, for the caller's own use. */
 struct weir_note {
-    const char *key; /**< not "step", "mini_batch", "seed" or "heads"; unique */
+    const char *key; /**< not "step", "mini_batch", "seed", "skipped" or "heads"; unique */
     const char *value;
 };
 
@@ -336,18 +359,47 @@ struct weir_progress {
     uint64_t seed;
     const struct weir_note *notes; /**< what was trained with; for saving, borrowed */
     uint32_t note_count;
+    uint64_t skipped; /**< of `step`: updates whose gradients were not finite, which were no steps
+                           of the optimizer */
 };
 /** Writes safetensors: parameters under their names, and for a GPT the metadata "heads" (of its
  * attention: no shape tells how many); with `progress` also optimizer state
- * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed", and the notes).
- * Atomic: the old file stays until the new one is whole. */
+ * ("optimizer.<parameter>.exp_avg" …) and metadata ("step", "mini_batch", "seed", "skipped" if it
+ * is not 0, and the notes). Atomic: the old file stays until the new one is whole. */
 int weir_net_save(const struct weir_net *net, const char *path,
                   const struct weir_progress *progress, struct weir_error *error);
-/** Reads parameters, and with `progress` the rest, but no notes: those of `progress` stay. Every
- * missing, superfluous or misshapen tensor is a line in `faults`; on failure the net is unchanged.
+
+/** A copy in the host's memory of all that a training checkpoint holds: taken between two steps, it
+ * can be written while the next ones run. */
+struct weir_net_copy;
+/** The bytes of its numbers, for a net that would be made so; 0 for a model that has faults, or
+ * without memory. */
+uint64_t weir_net_copy_bytes(const struct weir_model *model,
+                             const struct weir_net_options *options);
+/** Memory for one, which is touched. The net must outlive it. The caller's: weir_net_copy_destroy.
+ * WEIR_ERR_OUT_OF_MEMORY, or as a device fails. */
+int weir_net_copy_new(const struct weir_net *net, struct weir_net_copy **copy);
+/** Accepts NULL. */
+void weir_net_copy_destroy(struct weir_net_copy *copy);
+/** Copies the numbers as they are, with `progress` and its notes; between steps, and not while the
+ * copy is being written. After a failure there is nothing to write. */
+int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *progress,
+                       struct weir_error *error);
+/** Writes what was taken, as weir_net_save does. On any thread, also during a step, if the net's
+ * allocator allows that. */
+int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
+                       struct weir_error *error);
+
+/** Reads parameters (of F32, F64, BF16 or F16), and with `progress` the rest, but no notes: those
+ * of `progress` stay. Every missing, superfluous or misshapen tensor is a line in `faults`; on
+ * failure the net is unchanged.
  */
 int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                   struct weir_faults *faults);
+/** Reads those parameters that the file has; the others stay. Which are missing, and which tensors
+ * of the file are left over, is told in `notes`, a line each. A misshapen one is still a fault. */
+int weir_net_load_some(struct weir_net *net, const char *path, struct weir_faults *notes,
+                       struct weir_faults *faults);
 
 /* ---- layers and ops of one's own ------------------------------------------------------------- */
 
@@ -402,6 +454,10 @@ struct weir_attr_rule {
     int64_t least;       /**< INT, PAIR: the smallest value */
     double below;        /**< REAL: 0 <= value < below */
     const char *choices; /**< TEXT: "none|tanh"; NULL: anything */
+    /** INT: a size that follows from the input and may be repeated, as PyTorch's lists do: 1 is a
+     * row's first dimension, -1 its last. Another one is refused. 0: no such size. */
+    int32_t of_input;
+    bool fixed; /**< PyTorch's attribute of which one case is offered, the default */
 };
 
 /** A skip that a type uses, whose name and namespace are attributes (TEXT) of the layer. */
@@ -428,6 +484,9 @@ struct weir_layer_type {
     struct weir_skip_rule skips[WEIR_LAYER_SKIPS_MAX];
     enum weir_prefix prefix; /**< unless the layer has a name */
     bool composite;          /**< its dropouts are numbered: "mask.h.0.1" */
+    /** For `weir layers`; NULL: nothing to say. PyTorch's name ("nn.Linear"), a row's shape before
+     * and after ("..., in_features"), and a line for what these do not say. */
+    const char *torch, *input, *output, *about;
     /** Emits the layer's ops for input x; called once per net that is built, and for shapes. */
     struct weir_value *(*build)(struct weir_builder *builder, const struct weir_layer *layer,
                                 struct weir_value *x);
@@ -438,8 +497,8 @@ struct weir_layer_type {
  * is no TEXT attribute that is required or has a default. */
 int weir_model_add_type(struct weir_model *model, const struct weir_layer_type *type);
 
-/** An attribute of the layer, an INT, or its default. The key must be one of the type's, here and
- * below. */
+/** An attribute of the layer, an INT, or its default. A key that the type does not list as of that
+ * kind gives 0 (an empty text), here and below, and the net is refused with its name. */
 int64_t weir_layer_int(const struct weir_layer *layer, const char *key);
 /** A REAL. */
 double weir_layer_real(const struct weir_layer *layer, const char *key);
@@ -495,12 +554,16 @@ struct weir_value *weir_embedding(struct weir_builder *builder, struct weir_valu
 /** x [T, C] + the table's first T rows. */
 struct weir_value *weir_position_add(struct weir_builder *builder, struct weir_value *x,
                                      struct weir_value *table);
-/** Causal self-attention of qkv [T, 3 C]. */
+/** Self-attention of qkv [T, 3 C]: of each token to all, or, causal, to those up to itself. */
 struct weir_value *weir_attention(struct weir_builder *builder, struct weir_value *qkv,
-                                  int64_t heads);
+                                  int64_t heads, bool causal);
 /** Over the last dimension. */
 struct weir_value *weir_layer_norm(struct weir_builder *builder, struct weir_value *x,
                                    struct weir_value *weight, struct weir_value *bias, double eps);
+/** x over the root of its squares' mean, over the last dimension. weight may be NULL; eps < 0: the
+ * epsilon of the numbers, PyTorch's default (in BF16 of F32). */
+struct weir_value *weir_rms_norm(struct weir_builder *builder, struct weir_value *x,
+                                 struct weir_value *weight, double eps);
 /** Over dimension `dim` of a row (0 is the first behind the rows). */
 struct weir_value *weir_softmax(struct weir_builder *builder, struct weir_value *x, uint32_t dim);
 /** x times the normal distribution's share below x, exact or in its tanh form. */
@@ -522,6 +585,9 @@ struct weir_value *weir_dropout(struct weir_builder *builder, struct weir_value 
 /** a + b, of equal shapes. */
 struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
                             struct weir_value *b);
+/** a * b, number by number, of equal shapes. */
+struct weir_value *weir_product(struct weir_builder *builder, struct weir_value *a,
+                                struct weir_value *b);
 /** Another shape of as many elements per row, in PyTorch's order. */
 struct weir_value *weir_reshape(struct weir_builder *builder, struct weir_value *x, uint32_t rank,
                                 const int64_t *shape);
@@ -532,11 +598,17 @@ struct weir_value *weir_reshape(struct weir_builder *builder, struct weir_value 
 struct weir_conv_options {
     int64_t stride[2], padding[2];
     int64_t groups;
+    int64_t output_padding[2]; /**< of conv_transpose2d, below the stride */
 };
 /** weight [out, in / groups, kernel height, kernel width], bias [out] or NULL. */
 struct weir_value *weir_conv2d(struct weir_builder *builder, struct weir_value *x,
                                struct weir_value *weight, struct weir_value *bias,
                                const struct weir_conv_options *options);
+/** conv2d's gradient of its input, as a layer: PyTorch's transposed convolution. weight [in, out /
+ * groups, kernel height, kernel width], bias [out] or NULL. */
+struct weir_value *weir_conv_transpose2d(struct weir_builder *builder, struct weir_value *x,
+                                         struct weir_value *weight, struct weir_value *bias,
+                                         const struct weir_conv_options *options);
 /** Weight and bias [channels], both or neither (NULL). */
 struct weir_value *weir_instance_norm2d(struct weir_builder *builder, struct weir_value *x,
                                         struct weir_value *weight, struct weir_value *bias,

@@ -284,9 +284,10 @@ enum weir_planner_effort {
      * time, with the checkpoint modes that the limit asks for. For plans between steps. */
     WEIR_PLANNER_QUICK,
     /** (QUICK all the same where workers times micro-batches are above 4,096.) Every number of
-     * stages per worker up to 4; where few enough, every partition with every
-     * checkpoint mode per stage, so that the winner is the best there is by estimate; else from
-     * even cuts downhill in step and memory. */
+     * stages per worker up to 4, and with up to 16 layers those that workers share unevenly; where
+     * few enough, every partition with every checkpoint mode per stage, so that the winner is the
+     * best there is, and `is_smallest` says that no smaller limit will do; else from even cuts
+     * downhill in step and memory. */
     WEIR_PLANNER_FULL
 };
 
@@ -316,12 +317,15 @@ struct weir_planner_options {
     enum weir_planner_effort effort;
     weir_planner_memory_fn *memory; /**< NULL: estimates decide */
     void *memory_context;
-    uint32_t memory_asks; /**< how often `memory` may be asked for the front; 0: 48. Winner,
-                               runner-up, plain and refusal ask up to 33 more times */
+    uint32_t memory_asks; /**< how often `memory` may be asked for the front; 0: 48, and where
+                               everything can be tried up to 1,000 times each for the least limit
+                               and for the fastest that fits. Winner, runner-up, plain and refusal
+                               ask up to 33 more times */
     /* What is fixed, instead of being searched. */
     const char *schedule; /**< or NULL */
-    bool any_order;       /**< also schedules that add up gradients in another order than ascending
-                               micro-batches, as gpipe does; one that is fixed may */
+    const char *order;    /**< as weir_table_order says it: of the schedules, only those that add
+                               gradients up so; NULL: ascending. One that is fixed may have any */
+    bool any_order;       /**< also schedules of another order, as gpipe has it */
     uint32_t stages;      /**< or 0 */
     const uint32_t *balance;                      /**< [stages], or NULL */
     enum weir_checkpoint checkpoint;              /**< of all stages, or DEFAULT */
@@ -353,6 +357,8 @@ struct weir_planner_result {
                                                   `checkpoint` says); NULL: it cannot be */
     uint64_t smallest_limit; /**< the least of all tries, but those made towards a limit: as
                                 memory_limit it is enough */
+    bool is_smallest;        /**< no smaller one would do: nothing fits, everything was tried, and
+                                memory asked of all that could need less */
     uint32_t tries;          /**< simulated */
     uint32_t asks;           /**< of `memory` */
 };

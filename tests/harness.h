@@ -115,6 +115,18 @@ uint64_t test_allocator_count(void);
 size_t test_allocator_live_blocks(void);
 size_t test_allocator_live_bytes(void);
 
+/** What the process took meanwhile, on any thread and in any library. */
+struct test_memory_use {
+    uint64_t blocks;   /**< from malloc and its like */
+    uint64_t largest;  /**< bytes of the largest one */
+    uint64_t mappings; /**< by mmap, but for malloc's own */
+};
+/** Whether that can be told here: not under a sanitizer, nor without glibc. */
+bool test_can_watch_memory(void);
+/** Counts from now on, until it is asked for. */
+void test_watch_memory(void);
+struct test_memory_use test_memory_used(void);
+
 /** Makes a fresh, empty directory, removed with all its contents after the test. The path lives
  * until then; NULL (and the test failed) if it cannot be made. */
 const char *test_temporary_directory(void);

@@ -168,6 +168,7 @@ static void start(struct run *run, struct job *job, size_t at) {
     if (job->process == 0) {
         own = &run->records[at];
         prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGHUP, SIG_DFL); /* which nohup has ignored */
         if (getppid() == parent) run_test(run, at);
         _exit(0);
     }

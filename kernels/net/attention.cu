@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * attention_<bucket>: y = softmax(scale * q k^T, over the keys up to the query's own) v,
+ * attention_<bucket>: y = softmax(scale * q k^T, over the keys up to the query's own, or all) v,
  *                     lse = log of the sum of exp of the scaled scores
  *
  * For each row of the micro-batch and head. As FlashAttention does, a block keeps 64 queries and
@@ -13,9 +13,9 @@
  *
  * Memory: y and lse are overwritten (=). Fast if heads are multiples of 16 bytes.
  * Bytes: reads qkv, writes y and lse: little beside the work, 2 x T^2 x size multiplications for
- *   each row and head, of which about (T + 64) / 2T are done. Floor: 4 x half of that / 67 TFLOP/s
- *   on an H200, without the tensor cores.
- * Launch: threads 256, blocks ceil(T / 64) x heads x R, shared memory 2 tiles (34 KB).
+ *   each row and head, of which about (T + 64) / 2T are done where keys end at the query. Floor: 4
+ * x half of that / 67 TFLOP/s on an H200, without the tensor cores. Launch: threads 256, blocks
+ * ceil(T / 64) x heads x R, shared memory 2 tiles (34 KB).
  */
 #include "net/attention_tile.cuh"
 
@@ -48,14 +48,17 @@ __device__ __forceinline__ void share_out(struct softmax &state, float (&score)[
     }
 }
 
-/* Scaled, and -inf where the key comes after the query. */
-__device__ __forceinline__ void mask(float (&score)[OWN][OWN], float scale, uint32_t query,
+/* Scaled, and -inf where the query does not see the key. */
+__device__ __forceinline__ void mask(float (&score)[OWN][OWN],
+                                     const struct weir__cuda_attention &pass, uint32_t query,
                                      uint32_t key) {
 #pragma unroll
-    for (int i = 0; i < OWN; i++)
+    for (int i = 0; i < OWN; i++) {
+        const uint32_t seen = keys_seen(pass, query + i);
 #pragma unroll
         for (int j = 0; j < OWN; j++)
-            score[i][j] = key + j * ACROSS <= query + i ? score[i][j] * scale : -INFINITY;
+            score[i][j] = key + j * ACROSS < seen ? score[i][j] * pass.scale : -INFINITY;
+    }
 }
 
 template <int pieces>
@@ -84,12 +87,12 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
     struct softmax state = {{-INFINITY, -INFINITY, -INFINITY, -INFINITY}, {}};
 
 #pragma unroll 1
-    for (uint32_t key = 0; key <= part.first; key += TILE) {
+    for (uint32_t key = 0; key < keys_seen(pass, part.first); key += TILE) {
         const uint32_t keys = pass.tokens - key < TILE ? pass.tokens - key : TILE;
         float score[OWN][OWN] = {};
         multiply_heads<(pieces > 2 ? 1 : 2)>(score, a, b, q, step, rows, k + key * step, step, keys,
                                              pass.size);
-        mask(score, pass.scale, query, key + lane);
+        mask(score, pass, query, key + lane);
         share_out(state, score, factor);
         scale_rows(out, factor);
         __syncthreads();

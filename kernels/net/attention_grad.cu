@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * attention_grad_q_<bucket>, attention_grad_kv_<bucket>: with p = exp(scale * q k^T - lse) over the
- *   keys up to the query's own, and ds = scale * p * (dy v^T - delta), delta = dy . y:
+ *   keys up to the query's own, or all, and ds = scale * p * (dy v^T - delta), delta = dy . y:
  *   dq = ds k;  dk = ds^T q, dv = p^T dy
  *
  * For each row of the micro-batch and head. Nothing of the forward pass's 64 x 64 shares is kept:
- * they are made again, by a block for each 64 queries, which goes over the keys up to theirs and
- * sums dq, and by one for each 64 keys, which goes over the queries from theirs on and sums dk and
+ * they are made again, by a block for each 64 queries, which goes over the keys that they see and
+ * sums dq, and by one for each 64 keys, which goes over the queries that see them and sums dk and
  * dv. So every sum has one owner and one order; the price is that p and dy v^T are made twice, 7
  * products instead of 5. dq's kernel also makes delta, which the other one needs: it goes first.
  *
  * Memory: dqkv is overwritten (=), a third of it by the first kernel, the rest by the second; delta
  *   is written by the first. Fast if heads are multiples of 16 bytes.
  * Bytes: dy, qkv, y, lse and dqkv once: little beside the work, 7 x T^2 x size multiplications for
- *   each row and head, of which about (T + 64) / 2T are done. Floor: 14 x half of that / 67 TFLOP/s
+ *   each row and head, of which about (T + 64) / 2T are done where keys end
+ *   at the query. Floor: 14 x half of that / 67 TFLOP/s
  *   on an H200, without the tensor cores.
  * Launch: threads 256, blocks ceil(T / 64) x heads x R, shared memory 2 tiles and 2 x 64 numbers
  *   (34.5 KB).
@@ -52,7 +53,7 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
     for (int i = 0; i < OWN; i++) lse[i] = query + i < pass.tokens ? head.lse[query + i] : 0.0f;
 
 #pragma unroll 1
-    for (uint32_t key = 0; key <= part.first; key += TILE) {
+    for (uint32_t key = 0; key < keys_seen(pass, part.first); key += TILE) {
         const uint32_t keys = pass.tokens - key < TILE ? pass.tokens - key : TILE;
         float dp[OWN][OWN] = {}, score[OWN][OWN] = {};
         multiply_heads<(pieces > 2 ? 1 : 2)>(dp, a, b, dy, head.width, rows,
@@ -60,13 +61,15 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
         multiply_heads<(pieces > 2 ? 1 : 2)>(score, a, b, q, head.step, rows,
                                              head.k + key * head.step, head.step, keys, pass.size);
 #pragma unroll
-        for (int i = 0; i < OWN; i++)
+        for (int i = 0; i < OWN; i++) {
+            const uint32_t end = keys_seen(pass, query + i);
 #pragma unroll
             for (int j = 0; j < OWN; j++) {
-                const bool seen = key + lane + j * ACROSS <= query + i;
+                const bool seen = key + lane + j * ACROSS < end;
                 const float p = seen ? expf(score[i][j] * pass.scale - lse[i]) : 0.0f;
                 score[i][j] = pass.scale * p * (dp[i][j] - delta[own_row() + i]);
             }
+        }
         __syncthreads();
         keep_tile(a, score);
         add_product(dq, a, b, head.k + key * head.step, head.step, keys, pass.size, true);
@@ -78,16 +81,18 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
 /* Shares p of the queries (columns) in the keys (rows), and dp becomes ds. lse and delta are the
  * queries'. */
 __device__ __forceinline__ void make_shares(float (&p)[OWN][OWN], float (&dp)[OWN][OWN],
-                                            float scale, const float *lse, const float *delta,
-                                            uint32_t key, uint32_t query, uint32_t tokens) {
+                                            const struct weir__cuda_attention &pass,
+                                            const float *lse, const float *delta, uint32_t key,
+                                            uint32_t query) {
 #pragma unroll
     for (int i = 0; i < OWN; i++)
 #pragma unroll
         for (int j = 0; j < OWN; j++) {
             const uint32_t column = threadIdx.x % ACROSS + j * ACROSS;
-            const bool seen = key + own_row() + i <= query + column && query + column < tokens;
-            p[i][j] = seen ? expf(p[i][j] * scale - lse[column]) : 0.0f;
-            dp[i][j] = scale * p[i][j] * (dp[i][j] - delta[column]);
+            const bool seen = key + own_row() + i < keys_seen(pass, query + column) &&
+                              query + column < pass.tokens;
+            p[i][j] = seen ? expf(p[i][j] * pass.scale - lse[column]) : 0.0f;
+            dp[i][j] = pass.scale * p[i][j] * (dp[i][j] - delta[column]);
         }
 }
 
@@ -102,7 +107,7 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
     float dk[pieces][OWN][OWN] = {}, dv[pieces][OWN][OWN] = {};
 
 #pragma unroll 1
-    for (uint32_t query = part.first; query < pass.tokens; query += TILE) {
+    for (uint32_t query = first_reader(pass, part.first); query < pass.tokens; query += TILE) {
         const uint32_t left = pass.tokens - query, queries = left < TILE ? left : TILE;
         const T *q = head.q + query * head.step, *dy = head.dy + query * head.width;
         float p[OWN][OWN] = {}, dp[OWN][OWN] = {};
@@ -114,7 +119,7 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
         }
         multiply_heads<(pieces > 2 ? 1 : 2)>(dp, a, b, v, head.step, keys, dy, head.width, queries,
                                              pass.size);
-        make_shares(p, dp, pass.scale, lse, delta, part.first, query, pass.tokens);
+        make_shares(p, dp, pass, lse, delta, part.first, query);
         __syncthreads();
         keep_tile(a, p);
         add_product(dv, a, b, dy, head.width, queries, pass.size, true);

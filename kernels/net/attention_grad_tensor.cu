@@ -10,7 +10,8 @@
  *
  * Memory: dqkv is overwritten (=), a third of it by the first kernel, the rest by the second; delta
  *   is written by the first. Pointers are multiples of 16 bytes.
- * Work: 14 x T^2 x size operations for each row and head, of which about (T + 64) / 2T are done, at
+ * Work: 14 x T^2 x size operations for each row and head, of which about (T + 64) / 2T are done
+ *   where keys end at the query, at
  *   up to 60% of an H200's 990 TFLOP/s.
  * Launch: threads 128, blocks ceil(T / 64) x heads x R, shared memory 4 tiles and 1 KB: 37 KB, 35
  *   KB.
@@ -71,17 +72,19 @@ __device__ __forceinline__ void make_delta(float (&delta)[2], const struct strip
 
 /* score and dp of the warp's queries become ds (without scale), in dp. */
 template <int count>
-__device__ __forceinline__ void make_ds(sums<count> &dp, const sums<count> &score, float scale,
+__device__ __forceinline__ void make_ds(sums<count> &dp, const sums<count> &score,
+                                        const struct weir__cuda_attention &pass,
                                         const float (&lse)[2], const float (&delta)[2],
                                         uint32_t query, uint32_t key) {
     const uint32_t lane = threadIdx.x % 32;
+    const float scale = pass.scale * log2_e;
     query += lane / 4;
     key += lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < count; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const bool seen = key + n * EIGHT + i % 2 <= query + i / 2 * EIGHT;
+            const bool seen = key + n * EIGHT + i % 2 < keys_seen(pass, query + i / 2 * EIGHT);
             const float p = exp2f(fmaf(score[n][i], scale, -lse[i / 2]));
             dp[n][i] = seen ? p * (dp[n][i] - delta[i / 2]) : 0.0f;
         }
@@ -114,18 +117,19 @@ __device__ __forceinline__ void grad_q(const struct weir__cuda_attention &pass) 
 
     uint32_t which = 0;
 #pragma unroll 1
-    for (uint32_t key = 0; key < end; key += keys, which ^= 1) {
+    for (uint32_t key = 0; key < keys_seen(pass, end - 1); key += keys, which ^= 1) {
         copy_async_wait();
         __syncthreads();
-        if (key + keys < end)
+        if (key + keys < keys_seen(pass, end - 1))
             fetch_both(&buffers[which ^ 1], at.k, at.step, at.v, at.step, key + keys, pass.tokens,
                        pass.size);
-        if (rows == 0 || key >= first + WARP_ROWS) continue; /* the warp sees none of them */
+        if (rows == 0 || key >= keys_seen(pass, first + WARP_ROWS - 1))
+            continue; /* the warp sees none of them */
         const bf16 *k = buffers[which].tile[0], *v = buffers[which].tile[1];
         float score[keys / EIGHT][4] = {}, dp[keys / EIGHT][4] = {};
         rows_by_rows<head, keys / EIGHT>(score, q, k, pass.size);
         rows_by_rows<head, keys / EIGHT>(dp, dy, v, pass.size);
-        make_ds<keys / EIGHT>(dp, score, pass.scale * log2_e, lse, delta, first, key);
+        make_ds<keys / EIGHT>(dp, score, pass, lse, delta, first, key);
         rows_by_columns<head, keys / EIGHT>(dq, dp, k, pass.size);
     }
     const float factor[2] = {pass.scale, pass.scale};
@@ -148,10 +152,12 @@ __device__ __forceinline__ void take_statistics(struct statistics<rows> *to,
 
 /* The transposed product of scores becomes p, and that of dp becomes ds (without scale). */
 template <int count>
-__device__ __forceinline__ void make_shares(sums<count> &p, sums<count> &dp, float scale,
+__device__ __forceinline__ void make_shares(sums<count> &p, sums<count> &dp,
+                                            const struct weir__cuda_attention &pass,
                                             const struct statistics<count * EIGHT> &of,
                                             uint32_t key, uint32_t query) {
     const uint32_t lane = threadIdx.x % 32, pair = lane % 4 * 2;
+    const float scale = pass.scale * log2_e;
     key += lane / 4;
     query += pair;
 #pragma unroll
@@ -159,7 +165,7 @@ __device__ __forceinline__ void make_shares(sums<count> &p, sums<count> &dp, flo
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint32_t column = n * EIGHT + i % 2;
-            const bool seen = key + i / 2 * EIGHT <= query + column;
+            const bool seen = key + i / 2 * EIGHT < keys_seen(pass, query + column);
             const float share = exp2f(fmaf(p[n][i], scale, -of.lse[column + pair]));
             p[n][i] = seen ? share : 0.0f;
             dp[n][i] = seen ? share * (dp[n][i] - of.delta[column + pair]) : 0.0f;
@@ -181,12 +187,13 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
     float dk[head / 64][EIGHT][4] = {}, dv[head / 64][EIGHT][4] = {};
     take_operand(k, buffers, at.k + part.first * at.step, at.step, left, pass.size);
     take_operand(v, buffers, at.v + part.first * at.step, at.step, left, pass.size);
-    fetch_both(&buffers[0], at.q, at.step, at.dy, at.width, part.first, pass.tokens, pass.size);
-    take_statistics(&of[0], at, part.first, pass.tokens);
+    const uint32_t begin = first_reader(pass, part.first);
+    fetch_both(&buffers[0], at.q, at.step, at.dy, at.width, begin, pass.tokens, pass.size);
+    take_statistics(&of[0], at, begin, pass.tokens);
 
     uint32_t which = 0;
 #pragma unroll 1
-    for (uint32_t query = part.first; query < pass.tokens; query += queries, which ^= 1) {
+    for (uint32_t query = begin; query < pass.tokens; query += queries, which ^= 1) {
         copy_async_wait();
         __syncthreads();
         if (query + queries < pass.tokens) {
@@ -194,12 +201,13 @@ __device__ __forceinline__ void grad_kv(const struct weir__cuda_attention &pass)
                        pass.tokens, pass.size);
             take_statistics(&of[which ^ 1], at, query + queries, pass.tokens);
         }
-        if (rows == 0 || query + queries <= first) continue; /* none of them sees the warp's keys */
+        if (rows == 0 || query + queries <= first_reader(pass, first))
+            continue; /* none of them sees the warp's keys */
         const bf16 *q = buffers[which].tile[0], *dy = buffers[which].tile[1];
         float p[queries / EIGHT][4] = {}, dp[queries / EIGHT][4] = {};
         rows_by_rows<head, queries / EIGHT>(p, k, q, pass.size);
         rows_by_rows<head, queries / EIGHT>(dp, v, dy, pass.size);
-        make_shares<queries / EIGHT>(p, dp, pass.scale * log2_e, of[which], first, query);
+        make_shares<queries / EIGHT>(p, dp, pass, of[which], first, query);
         rows_by_columns<head, queries / EIGHT>(dv, p, dy, pass.size);
         rows_by_columns<head, queries / EIGHT>(dk, dp, q, pass.size);
     }

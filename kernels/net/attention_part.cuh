@@ -22,6 +22,18 @@ __device__ __forceinline__ struct block_part part_of_block(const struct weir__cu
     return {(last_first ? tiles - 1 - index : index) * tile, rest % pass.heads, rest / pass.heads};
 }
 
+/** A query sees the keys before this one: those up to its own, or all. */
+__device__ __forceinline__ uint32_t keys_seen(const struct weir__cuda_attention &pass,
+                                              uint32_t query) {
+    return pass.sees_all ? pass.tokens : query + 1;
+}
+
+/** The first query that sees a key. */
+__device__ __forceinline__ uint32_t first_reader(const struct weir__cuda_attention &pass,
+                                                 uint32_t key) {
+    return pass.sees_all ? 0 : key;
+}
+
 /** The first of a head's numbers in (R, T, parts, heads, size). */
 __device__ __forceinline__ uint64_t head_at(const struct weir__cuda_attention &pass,
                                             const struct block_part &part, uint32_t parts,

@@ -7,7 +7,8 @@
  * time. Shares are rounded to BF16 before they are multiplied by v, their sum is not.
  *
  * Memory: y and lse are overwritten (=). qkv, y are multiples of 16 bytes.
- * Work: 4 x T^2 x size operations for each row and head, of which about (T + 128) / 2T are done.
+ * Work: 4 x T^2 x size operations for each row and head, of which about (T + 128) / 2T are done
+ *   where keys end at the query.
  *   mma.sync reaches some 60% of an H200's 990 TFLOP/s; besides, a multiprocessor makes 16
  *   exponentials a cycle, which for heads of 64 numbers takes 60% of what the products do.
  * Launch: threads 256, blocks ceil(T / 128) x heads x R, shared memory 4 tiles: 36 KB, 34 KB.
@@ -23,17 +24,19 @@ struct tile_softmax {
     float largest[2], sum[2];
 };
 
-/* -inf where the key comes after the query. */
+/* -inf where the query does not see the key. */
 template <int count>
-__device__ __forceinline__ void mask(sums<count> &score, uint32_t query, uint32_t key) {
+__device__ __forceinline__ void mask(sums<count> &score, const struct weir__cuda_attention &pass,
+                                     uint32_t query, uint32_t key) {
     const uint32_t lane = threadIdx.x % 32;
     query += lane / 4;
     key += lane % 4 * 2;
+    const uint32_t seen[2] = {keys_seen(pass, query), keys_seen(pass, query + EIGHT)};
 #pragma unroll
     for (int n = 0; n < count; n++)
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            if (key + n * EIGHT + i % 2 > query + i / 2 * EIGHT) score[n][i] = -INFINITY;
+            if (key + n * EIGHT + i % 2 >= seen[i / 2]) score[n][i] = -INFINITY;
 }
 
 /* Scores become shares, relative to the largest so far; factor: what older ones are worth. */
@@ -96,7 +99,8 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
     const uint64_t width = static_cast<uint64_t>(pass.heads) * pass.size;
     const bf16 *q = static_cast<const bf16 *>(pass.qkv) + head_at(pass, part, 3, 0), *k = q + width;
     const uint32_t left = pass.tokens - part.first,
-                   end = left < QUERIES ? pass.tokens : part.first + QUERIES;
+                   end = left < QUERIES ? pass.tokens : part.first + QUERIES,
+                   keys_end = keys_seen(pass, end - 1);
     const uint32_t warp = threadIdx.x / 32, first = part.first + warp * WARP_ROWS;
     struct tile_softmax state = {pass.scale * log2_e, {-INFINITY, -INFINITY}, {}};
     struct strip<head> queries;
@@ -112,14 +116,15 @@ __device__ __forceinline__ void attend(const struct weir__cuda_attention &pass) 
     fetch_keys(&buffers[0], k, width, 0, pass);
     uint32_t at = 0;
 #pragma unroll 1
-    for (uint32_t key = 0; key < end; key += keys, at ^= 1) {
+    for (uint32_t key = 0; key < keys_end; key += keys, at ^= 1) {
         copy_async_wait();
         __syncthreads();
-        if (key + keys < end) fetch_keys(&buffers[at ^ 1], k, width, key + keys, pass);
-        if (first >= end || key >= first + WARP_ROWS) continue; /* the warp sees none of them */
+        if (key + keys < keys_end) fetch_keys(&buffers[at ^ 1], k, width, key + keys, pass);
+        if (first >= end || key >= keys_seen(pass, first + WARP_ROWS - 1))
+            continue; /* the warp sees none of them */
         float score[keys / EIGHT][4] = {};
         rows_by_rows<head, keys / EIGHT>(score, queries, buffers[at].tile[0], pass.size);
-        if (key + keys > first) mask<keys / EIGHT>(score, first, key);
+        if (key + keys > keys_seen(pass, first)) mask<keys / EIGHT>(score, pass, first, key);
         share_out<keys / EIGHT>(state, score, factor);
         scale_rows<head>(out, factor);
         rows_by_columns<head, keys / EIGHT>(out, score, buffers[at].tile[1], pass.size);

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * cross_entropy: lse = log(sum(exp(logits))), partial = lse - logits[target]: each row's loss,
- * which loss.cu adds up; 0 where the target is ignored, NaN where it is outside of the row
- * cross_entropy_grad: dlogits = (exp(logits - lse) - onehot(target)) / weight; 0 where ignored, NaN
- *   where the target is outside. Probabilities are never in memory.
+ * cross_entropy: largest = max(logits), total = sum(exp(logits - largest)),
+ *   partial = log(total) + largest - logits[target]: each row's loss, which loss.cu adds up; 0
+ * where the target is ignored, NaN where it is outside of the row cross_entropy_grad: dlogits =
+ * (exp(logits - largest) / total - onehot(target)) / weight; 0 where ignored, NaN where the target
+ * is outside. Probabilities are never in memory.
  *
  * The sum is one pass. A thread keeps sum(2^(x log2(e) - c)) with a whole number c, which grows
  * with the numbers that it meets: then the exponent is rounded once, and sums of different c are
- * brought together by exact powers of two.
+ * brought together by exact powers of two. The row's one is turned into `total` last: log2(e) being
+ * the same rounded number there, its error drops out.
  *
- * Memory: lse, partial, dlogits are overwritten (=); dlogits may be the logits.
+ * Memory: largest, total, partial, dlogits are overwritten (=); dlogits may be the logits.
  * Bytes: reads M x V numbers (the gradient writes as many). Floor: that / bandwidth.
  * A row of an odd number of numbers begins anywhere: which numbers a thread adds may not depend on
  *   that, so chunks are put together from the two aligned ones that they lie in. The gradient needs
@@ -85,7 +87,7 @@ __device__ __forceinline__ floats<chunk_width<T>> load_logits(const T *row, uint
 /* sum x 2^scale, of the numbers met. The largest is more than a half of the sum, so what exp2_fast
  * takes for 0 would not change it. */
 struct power_sum {
-    float scale, sum;
+    float largest, scale, sum;
 
     __device__ __forceinline__ void rescale(float to) {
         sum *= exp2f(scale - to);
@@ -93,9 +95,8 @@ struct power_sum {
     }
 
     template <uint32_t count> __device__ __forceinline__ void add(floats<count> v) {
-        float largest = v.at[0];
 #pragma unroll
-        for (uint32_t e = 1; e < count; e++) largest = fmaxf(largest, v.at[e]);
+        for (uint32_t e = 0; e < count; e++) largest = fmaxf(largest, v.at[e]);
         if (largest * LOG2_E > scale) rescale(ceilf(largest * LOG2_E));
 #pragma unroll
         for (uint32_t e = 0; e < count; e++) v.at[e] = exp2_fast(fmaf(v.at[e], LOG2_E, -scale));
@@ -111,7 +112,8 @@ struct power_sum {
 template <enum lie lie, typename T, uint32_t threads>
 __device__ __forceinline__ struct power_sum sum_logits(const T *row, uint32_t n, uint32_t lane) {
     constexpr uint32_t width = chunk_width<T>, step = threads * width;
-    struct power_sum sum = {-1e30f, 0.0f}; /* not -infinity: that minus itself is a NaN */
+    /* The scale is not -infinity: that minus itself is a NaN. */
+    struct power_sum sum = {f32_from_bits(0xff800000), -1e30f, 0.0f};
     uint32_t i = lane * width;
     if constexpr (lie != ALONE) {
 #pragma unroll 1
@@ -132,9 +134,14 @@ __device__ __forceinline__ struct power_sum sum_logits(const T *row, uint32_t n,
     return sum;
 }
 
+/* The row's largest number, and the sum of exp(x - largest). */
+struct row_total {
+    float largest, total;
+};
+
 template <typename T, uint32_t threads>
-__device__ __forceinline__ float log_sum_exp(const T *row, uint32_t n, bool fast, uint32_t lane,
-                                             float (*shared)[32]) {
+__device__ __forceinline__ struct row_total total_of(const T *row, uint32_t n, bool fast,
+                                                     uint32_t lane, float (*shared)[32]) {
     struct power_sum sum;
     if (fast && is_aligned(row))
         sum = sum_logits<ALIGNED, T, threads>(row, n, lane);
@@ -142,9 +149,10 @@ __device__ __forceinline__ float log_sum_exp(const T *row, uint32_t n, bool fast
         sum = sum_logits<SHIFTED, T, threads>(row, n, lane);
     else
         sum = sum_logits<ALONE, T, threads>(row, n, lane);
-    sum.rescale(reduce_block<threads / 32, struct larger>(sum.scale, shared[0]));
+    const float largest = reduce_block<threads / 32, struct larger>(sum.largest, shared[0]);
+    sum.rescale(fmaxf(ceilf(largest * LOG2_E), -1e30f));
     const float all = reduce_block<threads / 32, struct add>(sum.sum, shared[1]);
-    return (sum.scale + log2f(all)) * LN_2;
+    return {largest, all * exp2f(fmaf(-largest, LOG2_E, sum.scale))};
 }
 
 template <typename T, uint32_t threads>
@@ -157,16 +165,18 @@ __device__ __forceinline__ void cross_entropy(const struct weir__cuda_cross_entr
 #pragma unroll 1
     for (uint64_t m = blockIdx.x * per_block + threadIdx.x / threads; m < call.rows; m += step) {
         const T *row = static_cast<const T *>(call.logits) + m * n;
-        const float lse = log_sum_exp<T, threads>(row, n, fast, lane, shared);
+        const struct row_total of = total_of<T, threads>(row, n, fast, lane, shared);
         if (lane != 0) continue;
         const int64_t target = call.target[m];
         double loss = 0.0;
         if (target != call.ignore_index) {
             const bool inside = static_cast<uint64_t>(target) < n;
             const float logit = inside ? widen(row[target]) : f32_from_bits(0x7fffffff);
-            loss = static_cast<double>(lse) - static_cast<double>(logit);
+            loss = static_cast<double>(log2f(of.total) * LN_2) +
+                   (static_cast<double>(of.largest) - static_cast<double>(logit));
         }
-        call.lse[m] = lse;
+        call.largest[m] = of.largest;
+        call.total[m] = of.total;
         call.partial[m] = loss;
     }
 }
@@ -175,23 +185,24 @@ __device__ __forceinline__ void cross_entropy(const struct weir__cuda_cross_entr
 
 /* What number i of a row becomes. */
 template <typename T> struct logit_slope {
-    float lse, share;
+    float largest, total, share, factor; /* factor: share / total */
     int64_t target;
     bool ignored;
 
     __device__ __forceinline__ float power(T logit) const {
-        if constexpr (sizeof(T) == 2) return exp2_fast((widen(logit) - lse) * LOG2_E);
-        return exp2f((widen(logit) - lse) * LOG2_E);
+        if constexpr (sizeof(T) == 2) return exp2_fast((widen(logit) - largest) * LOG2_E);
+        return exp2f((widen(logit) - largest) * LOG2_E);
     }
     __device__ __forceinline__ float of(T logit, uint32_t i) const {
-        const float excess = power(logit) - (static_cast<int64_t>(i) == target ? 1.0f : 0.0f);
-        return ignored ? 0.0f : excess * share;
+        if (ignored) return 0.0f;
+        if (static_cast<int64_t>(i) == target) return (power(logit) / total - 1.0f) * share;
+        return power(logit) * factor;
     }
     /* A chunk that begins with number i. */
     __device__ __forceinline__ chunk<T> of(const chunk<T> &logits, uint32_t i) const {
         float made[chunk_width<T>];
 #pragma unroll
-        for (uint32_t e = 0; e < chunk_width<T>; e++) made[e] = power(logits.at[e]) * share;
+        for (uint32_t e = 0; e < chunk_width<T>; e++) made[e] = power(logits.at[e]) * factor;
         if (ignored || static_cast<uint64_t>(target) - i < chunk_width<T>)
 #pragma unroll
             for (uint32_t e = 0; e < chunk_width<T>; e++) made[e] = of(logits.at[e], i + e);
@@ -239,7 +250,10 @@ __device__ __forceinline__ void cross_entropy_grad(
         const bool ignored = target == call.ignore_index;
         const bool inside = static_cast<uint64_t>(target) < n;
         const float share = inside ? call.share : f32_from_bits(0x7fffffff);
-        const struct logit_slope<T> slope = { call.lse[m], share, target, ignored };
+        const float largest = call.largest[m], total = call.total[m];
+        const struct logit_slope<T> slope = {
+            largest, total, share, share / total, target, ignored
+        };
         slope_row<T, threads>(static_cast<T *>(call.dlogits) + m * n,
                               static_cast<const T *>(call.logits) + m * n, n, lane, slope);
     }

@@ -2,6 +2,8 @@
 /*
  * layer_norm: mean = sum(x) / C, rstd = 1 / sqrt(sum((x - mean)^2) / C + eps),
  *             y = (x - mean) * rstd * weight + bias
+ *   The mean is made twice: the second one, of distances to the first, has the first one's error. A
+ *   row whose squares have no sum is scaled by a power of two, and looked at once more.
  * add_layer_norm: sum = x + b, rounded as it is stored, and the same of that sum
  *
  * Memory: y, mean, rstd (and sum) are overwritten (=). Fast if rows and pointers are multiples of
@@ -19,13 +21,28 @@ template <typename T, typename Form, bool added> struct layer_norm_row {
     static constexpr bool whole = Form::whole, full = Form::is_full;
     const struct weir__cuda_layer_norm &call;
     uint32_t n, lane;
+    float scale; /* of the numbers that are visited; of those in memory 1 */
     kept<T, held> keep;
 
     /** visit(chunk, i) for each of this lane's chunks. */
     template <typename Visit> __device__ __forceinline__ void each(const T *row, Visit visit) {
         walk_row<Form>(
             lane, n, [&](uint32_t k, uint32_t i) { visit(keep.at[k], i); },
-            [&](uint32_t i) { visit(load_chunk<whole>(row, i, n), i); });
+            [&](uint32_t i) { visit(scaled(load_chunk<whole>(row, i, n)), i); });
+    }
+
+    __device__ __forceinline__ chunk<T> scaled(const chunk<T> &v) {
+        float made[width];
+#pragma unroll
+        for (uint32_t e = 0; e < width; e++) made[e] = widen(v.at[e]) * scale;
+        return narrow_all<T>(made);
+    }
+
+    __device__ __forceinline__ void scale_by(float power) {
+        scale = power;
+        walk_row<Form>(
+            lane, n, [&](uint32_t k, uint32_t) { keep.at[k] = scaled(keep.at[k]); },
+            [](uint32_t) {});
     }
 
     /** x + b, to memory and to what is kept. */
@@ -54,17 +71,23 @@ template <typename T, typename Form, bool added> struct layer_norm_row {
         return reduce_block<threads / 32, struct add>(sum, shared) / static_cast<float>(n);
     }
 
-    __device__ __forceinline__ float rstd_of(const T *row, float mean, float *shared) {
-        float squares = 0.0f;
+    /** The variance, by a mean that it makes better. */
+    __device__ __forceinline__ float variance_of(const T *row, float *mean, float (*shared)[32]) {
+        float squares = 0.0f, rest = 0.0f;
         each(row, [&](const chunk<T> &v, uint32_t i) {
 #pragma unroll
             for (uint32_t e = 0; e < width; e++) {
-                const float distance = widen(v.at[e]) - mean;
-                if (whole || i + e < n) squares += distance * distance;
+                const float distance = widen(v.at[e]) - *mean;
+                if (!whole && i + e >= n) continue;
+                squares += distance * distance;
+                rest += distance;
             }
         });
-        squares = reduce_block<threads / 32, struct add>(squares, shared);
-        return 1.0f / sqrtf(squares / static_cast<float>(n) + call.eps);
+        rest = reduce_block<threads / 32, struct add>(rest, shared[0]) / static_cast<float>(n);
+        squares = reduce_block<threads / 32, struct add>(squares, shared[1]);
+        *mean += rest;
+        const float variance = squares / static_cast<float>(n) - rest * rest;
+        return variance < 0.0f ? 0.0f : variance;
     }
 
     __device__ __forceinline__ void run(uint64_t m, float (*shared)[32]) {
@@ -76,7 +99,17 @@ template <typename T, typename Form, bool added> struct layer_norm_row {
         } else {
             keep_row<whole, threads, full>(keep, x, lane, n);
         }
-        const float mean = mean_of(x, shared[0]), rstd = rstd_of(x, mean, shared[1]);
+        float mean, variance;
+#pragma unroll 1
+        for (;;) {
+            mean = mean_of(x, shared[0]);
+            variance = variance_of(x, &mean, shared + 1);
+            if (variance < f32_from_bits(0x7f800000) || scale < 1.0f) break;
+            scale_by(0x1p-80f);
+        }
+        /* of a scaled constant row eps is all that is left: it must not vanish */
+        const float least = scale < 1.0f && call.eps > 0.0f ? 0x1p-126f : 0.0f;
+        const float rstd = 1.0f / sqrtf(variance + fmaxf(call.eps * scale * scale, least));
         T *y = static_cast<T *>(call.y) + m * n;
         each(x, [&](const chunk<T> &v, uint32_t i) {
             const floats<width> weight = load_floats<whole, width>(call.weight, i, n);
@@ -88,8 +121,8 @@ template <typename T, typename Form, bool added> struct layer_norm_row {
             store_chunk<whole>(y, i, n, narrow_all<T>(made));
         });
         if (lane != 0) return;
-        call.mean[m] = mean;
-        call.rstd[m] = rstd;
+        call.mean[m] = scale < 1.0f ? mean * 0x1p80f : mean;
+        call.rstd[m] = rstd * scale;
     }
 };
 
@@ -97,7 +130,7 @@ template <typename T, bool added> struct layer_norm_rows {
     template <typename Form>
     static __device__ __forceinline__ void run(const struct weir__cuda_layer_norm &call) {
         walk_rows<Form::threads>(call.rows, [&](uint64_t m, uint32_t lane, float(*shared)[32]) {
-            layer_norm_row<T, Form, added>{call, call.width, lane, {}}.run(m, shared);
+            layer_norm_row<T, Form, added>{call, call.width, lane, 1.0f, {}}.run(m, shared);
         });
     }
 };

@@ -2,7 +2,7 @@
 /*
  * layer_norm_grad_weight, first half: for each part of the rows,
  *   partial[0] = sum over its rows of dy * (x - mean) * rstd, partial[1] = sum of dy
- * fold.cu adds the parts up.
+ * fold.cu adds the parts up. Without a mean it is 0: rms_norm's, whose partial[1] nobody wants.
  *
  * Memory: partial is overwritten (=). Fast if rows and pointers are multiples of 16 bytes.
  * Bytes: reads 2 x M x C numbers and 8 M; writes 8 C for each part. Floor: that / bandwidth.
@@ -42,7 +42,7 @@ __device__ __forceinline__ void add_rows(column_sums<T> &sums,
         const uint64_t row = m + static_cast<uint64_t>(k * WARPS);
         dy[k] = load_chunk<whole>(static_cast<const T *>(call.dy) + row * n, i, n);
         x[k] = load_chunk<whole>(static_cast<const T *>(call.x) + row * n, i, n);
-        mean[k] = call.mean[row];
+        mean[k] = call.mean != nullptr ? call.mean[row] : 0.0f;
         rstd[k] = call.rstd[row];
     }
 #pragma unroll

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * mse: partial = sum over a tile of (x - t)^2; mse_grad: dx = 2 / weight * (x - t)
- * bce: partial = sum over a tile of max(x, 0) - x t + log(1 + exp(-|x|));
+ * bce: partial = sum over a tile of max(x, 0) - x t + log(1 + exp(-|x|)): finite for an infinite x
+ *   that its t agrees with;
  * bce_grad: dx = (sigmoid(x) - t) / weight
  * loss: loss = the sum of all partial sums / weight; 0 where the weight is 0
  *
@@ -26,17 +27,19 @@ struct squared_error {
     }
 };
 
-/* As BF16, x t is exact as a float, and the logarithm is within 2^-21. */
+/* max(x, 0) - x t is one product; where its factor is 0 a NaN comes through by the rest. As BF16
+ * the product is rounded once, and the logarithm is within 2^-21. */
 struct binary_entropy {
     template <typename T> static __device__ __forceinline__ double of(float x, float t) {
         if constexpr (sizeof(T) == 2) {
+            const float share = (x > 0.0f ? 1.0f : 0.0f) - t;
             const float power = exp2_fast(-fabsf(x) * 1.44269504088896341f);
             const float rest = log2_fast(1.0f + power) * 0.693147180559945309f;
-            return static_cast<double>((x <= 0.0f ? 0.0f : x) - x * t + rest);
+            return static_cast<double>((share == 0.0f ? 0.0f : x * share) + rest);
         }
-        const double worst = x <= 0.0f ? 0.0 : static_cast<double>(x); /* a NaN comes through */
+        const double share = (x > 0.0f ? 1.0 : 0.0) - static_cast<double>(t);
         const float rest = log1pf(expf(-fabsf(x)));
-        return worst - static_cast<double>(x) * static_cast<double>(t) + static_cast<double>(rest);
+        return (share == 0.0 ? 0.0 : static_cast<double>(x) * share) + static_cast<double>(rest);
     }
 };
 

@@ -61,7 +61,7 @@ __device__ __forceinline__ void by_form(const Call &call, bool whole) {
 /** visit(m, lane, shared) for every row m: all threads, `threads` of them a row. */
 template <uint32_t threads, typename Visit>
 __device__ __forceinline__ void walk_rows(uint64_t rows, Visit visit) {
-    __shared__ float shared[2][32];
+    __shared__ float shared[3][32];
     constexpr uint64_t per_block = 256 / threads;
     const uint64_t step = gridDim.x * per_block;
 #pragma unroll 1

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * each: y = f(x), for relu, leaky_relu, silu, sigmoid, tanh
- * each_pair: y = f(a, b), for add, and the gradients of the above from dy and x (silu, relu) or y
+ * each_pair: y = f(a, b), for add, multiply, and the gradients of the above from dy and x (silu,
+ *   relu) or y
  *
  * Memory: y is overwritten (=) and may be an input. Fast if pointers are multiples of 16.
  * Bytes: reads n or 2 n, writes n numbers. Floor: 2 n or 3 n x (4 or 2) / bandwidth.
@@ -42,6 +43,9 @@ template <typename T> __device__ __forceinline__ void map_pair(const struct weir
     const float slope = call.slope;
     switch (call.map) {
     case WEIR__CUDA_MAP_ADD: for_each<2, T>(call, [](float u, float v) { return u + v; }); break;
+    case WEIR__CUDA_MAP_MULTIPLY:
+        for_each<2, T>(call, [](float u, float v) { return u * v; });
+        break;
     case WEIR__CUDA_MAP_RELU_GRAD:
         for_each<2, T>(call, [](float d, float v) { return v <= 0.0f ? 0.0f : d; });
         break;

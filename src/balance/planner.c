@@ -224,9 +224,8 @@ static int by_rank(const void *a, const void *b) {
     return (x->point > y->point) - (x->point < y->point);
 }
 
-/* All that is kept, the fastest first, or the smallest. */
-static int rank(struct weir_planner *planner, bool smallest, bool base_only, uint32_t **order,
-                uint32_t *count) {
+int weir__planner_rank(struct weir_planner *planner, enum weir__rank by, bool base_only,
+                       uint32_t **order, uint32_t *count) {
     struct ranked *list = weir__pool_take(&planner->pool, planner->point_count, sizeof *list);
     *order = weir__pool_take(&planner->pool, planner->point_count, sizeof **order);
     *count = 0;
@@ -235,10 +234,11 @@ static int rank(struct weir_planner *planner, bool smallest, bool base_only, uin
         for (uint32_t k = 0; k < planner->shapes[i].count; k++) {
             uint32_t index = planner->shapes[i].points[k];
             const struct weir__point *point = &planner->points[index];
-            double estimate = (double)point->estimate;
+            double bytes = (double)(by == WEIR__BY_LEAST ? point->least : point->estimate);
+            bool steps = by == WEIR__BY_STEP;
             if (base_only && !point->base) continue;
-            list[(*count)++] = (struct ranked){smallest ? estimate : point->step,
-                                               smallest ? point->step : estimate, index};
+            list[(*count)++] =
+                (struct ranked){steps ? point->step : bytes, steps ? bytes : point->step, index};
         }
     assert(*count <= planner->point_count);
     qsort(list, *count, sizeof *list, by_rank);
@@ -271,7 +271,7 @@ static double gap_for(const struct weir_planner *planner, const uint32_t *order,
 static int ask_front(struct weir_planner *planner) {
     uint32_t *order, count, most = planner->options->memory_asks;
     double least = HUGE_VAL, gap = 1.0;
-    int status = rank(planner, false, false, &order, &count);
+    int status = weir__planner_rank(planner, WEIR__BY_STEP, false, &order, &count);
     if (status != WEIR_OK) return status;
     if (most == 0) most = ASKS_DEFAULT;
     if (planner->options->memory == NULL)
@@ -292,7 +292,7 @@ static int ask_front(struct weir_planner *planner) {
 static int ask_smallest(struct weir_planner *planner, uint64_t *least) {
     bool quick = weir__planner_is_quick(planner->options);
     uint32_t *order, count;
-    int status = rank(planner, true, quick, &order, &count);
+    int status = weir__planner_rank(planner, WEIR__BY_ESTIMATE, quick, &order, &count);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < count && i < LEAST_ASKS; i++) {
         struct weir__point *point = &planner->points[order[i]];
@@ -335,7 +335,7 @@ struct wish {
 static int ask_within(struct weir_planner *planner, struct wish wish) {
     uint32_t *order, count;
     double limit = (double)planner->options->memory_limit;
-    int status = rank(planner, false, false, &order, &count);
+    int status = weir__planner_rank(planner, WEIR__BY_STEP, false, &order, &count);
     if (status != WEIR_OK) return status;
     for (uint32_t i = 0; i < count && wish.most > 0; i++) {
         struct weir__point *point = &planner->points[order[i]];
@@ -433,7 +433,7 @@ static int tell_plain(struct weir_planner *planner, const struct weir_planner_ch
 
 static int fill_front(struct weir_planner *planner, struct weir_planner_result *result) {
     uint32_t *order, count;
-    int status = rank(planner, false, false, &order, &count);
+    int status = weir__planner_rank(planner, WEIR__BY_STEP, false, &order, &count);
     if (status != WEIR_OK) return status;
     struct weir_planner_choice *front = weir__pool_take(&planner->pool, count, sizeof *front);
     if (front == NULL) return WEIR_ERR_OUT_OF_MEMORY;
@@ -494,6 +494,18 @@ static int tell_best(struct weir_planner *planner, struct weir_planner_result *r
     return second != NULL ? tell(planner, second, &result->runner_up) : WEIR_OK;
 }
 
+/* What a refusal names is the least of everything, if that can be known. */
+static int ask_least(struct weir_planner *planner, struct weir_planner_result *result) {
+    bool quick = weir__planner_is_quick(planner->options);
+    uint64_t limit = planner->options->memory_limit;
+    int status = ask_smallest(planner, &result->smallest_limit);
+    if (status != WEIR_OK) return status;
+    if (!quick) find_least(planner, result);
+    if (limit == 0 || (result->smallest_limit != 0 && limit >= result->smallest_limit))
+        return WEIR_OK;
+    return weir__planner_prove_least(planner, &result->smallest_limit, &result->is_smallest);
+}
+
 /* The smallest limit is found before anything is tried towards the limit, so that what a refusal
  * names does not depend on it. */
 static int conclude(struct weir_planner *planner, struct weir_planner_result *result) {
@@ -501,8 +513,7 @@ static int conclude(struct weir_planner *planner, struct weir_planner_result *re
     bool quick = weir__planner_is_quick(planner->options);
     int status = ask_front(planner);
     if (status != WEIR_OK) return status;
-    if ((status = ask_smallest(planner, &result->smallest_limit)) != WEIR_OK) return status;
-    if (!quick) find_least(planner, result);
+    if ((status = ask_least(planner, result)) != WEIR_OK) return status;
     const struct weir__point *fastest = best(planner, UINT32_MAX);
     double step = fastest != NULL ? fastest->step : HUGE_VAL;
     if (planner->options->memory_limit >= result->smallest_limit &&
@@ -512,6 +523,9 @@ static int conclude(struct weir_planner *planner, struct weir_planner_result *re
     if (status != WEIR_OK) return status;
     struct wish kept = {UINT32_MAX, true, RUNNER_ASKS};
     if (planner->chunk_count > 1 && (status = ask_within(planner, kept)) != WEIR_OK) return status;
+    if (planner->options->memory_limit >= result->smallest_limit &&
+        (status = weir__planner_prove_fastest(planner)) != WEIR_OK)
+        return status;
     if ((status = tell_best(planner, result)) != WEIR_OK) return status;
     if (quick && result->winner != NULL) find_least(planner, result);
     if ((status = fill_front(planner, result)) != WEIR_OK) return status;

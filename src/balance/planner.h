@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /** Inside the planner: what is tried (planner_walk.c), and towards a limit (planner_limit.c), how
  * (planner_try.c), what need not be tried (planner_bound.c), what is kept of it (planner_keep.c),
- * and what comes of it (planner.c). */
+ * what is certain of it (planner_exact.c), and what comes of it (planner.c). */
 #ifndef WEIR_BALANCE_PLANNER_H
 #define WEIR_BALANCE_PLANNER_H
 
@@ -51,6 +51,7 @@ struct weir__point {
     struct weir__try tried; /**< its arrays are the point's own */
     double step;
     uint64_t estimate;
+    uint64_t least; /**< no exact bytes are below */
     uint64_t bytes; /**< exact, or the estimate where nobody can be asked; 0: not asked yet */
     bool asked, refused;
     bool base; /**< stays, whatever is better */
@@ -150,6 +151,20 @@ bool weir__planner_evaluate(struct weir_planner *planner, uint32_t shape, const 
 /** A point as others see it, without `exact` and `fits`. Its arrays are the point's. */
 struct weir_planner_choice weir__planner_choose(const struct weir_planner *planner,
                                                 const struct weir__point *point);
+/** All that is kept, in ascending order, or only the base: the planner's list. */
+enum weir__rank { WEIR__BY_STEP, WEIR__BY_ESTIMATE, WEIR__BY_LEAST };
+int weir__planner_rank(struct weir_planner *planner, enum weir__rank by, bool base_only,
+                       uint32_t **order, uint32_t *count);
+
+/** Whether all that is searched was tried. */
+bool weir__planner_is_complete(const struct weir_planner *planner);
+/** Bytes that the exact ones of the last try are not below. */
+uint64_t weir__planner_least(const struct weir_planner *planner, const struct weir__try *tried);
+/** Asks until *least (0: unknown) is the least of all, which *proven tells. */
+int weir__planner_prove_least(struct weir_planner *planner, uint64_t *least, bool *proven);
+/** Asks until nothing faster than the fastest that fits can fit. */
+int weir__planner_prove_fastest(struct weir_planner *planner);
+
 /** Asks for a point's bytes, once. */
 int weir__planner_ask(struct weir_planner *planner, struct weir__point *point);
 

@@ -39,6 +39,11 @@ static void fill(struct weir__point *point, const struct weir__try *tried, uint3
     point->base = base;
 }
 
+/* What is beaten by estimate may be the smallest when it is asked for. */
+static bool keeps_all(const struct weir_planner *planner, const struct weir__shape *shape) {
+    return shape->complete && planner->options->memory != NULL;
+}
+
 /* Drops what is beaten; returns the index of one of them, or UINT32_MAX. */
 static uint32_t drop_beaten(struct weir_planner *planner, struct weir__shape *shape, double step,
                             uint64_t estimate) {
@@ -61,14 +66,15 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
                        uint64_t estimate, bool base) {
     assert(tried->shape < planner->shape_count);
     struct weir__shape *shape = &planner->shapes[tried->shape];
+    bool all = keeps_all(planner, shape);
     if (step >= HUGE_VAL) return WEIR_OK;
-    for (uint32_t i = 0; i < shape->count; i++) {
+    for (uint32_t i = 0; i < shape->count && !all; i++) {
         const struct weir__point *point = &planner->points[shape->points[i]];
         if (beats(point, step, estimate) && (point->base || !base)) return WEIR_OK;
     }
-    uint32_t index = drop_beaten(planner, shape, step, estimate);
+    uint32_t index = all ? UINT32_MAX : drop_beaten(planner, shape, step, estimate);
     /* full: only what is faster or smaller than all is worth more than what is there */
-    if (index == UINT32_MAX && shape->count >= KEPT_MOST && !base) {
+    if (index == UINT32_MAX && shape->count >= KEPT_MOST && !base && !all) {
         const struct weir__point *first = &planner->points[shape->points[0]];
         const struct weir__point *last = &planner->points[shape->points[shape->count - 1]];
         if (step >= first->step && estimate >= last->estimate) return WEIR_OK;
@@ -82,6 +88,8 @@ int weir__planner_keep(struct weir_planner *planner, const struct weir__try *tri
     }
     assert(index < planner->point_count && shape->count < shape->capacity);
     fill(&planner->points[index], tried, shape->stages, step, estimate, base);
+    if (planner->options->memory != NULL)
+        planner->points[index].least = weir__planner_least(planner, tried);
     uint32_t at = shape->count++;
     for (; at > 0 && planner->points[shape->points[at - 1]].step > step; at--)
         shape->points[at] = shape->points[at - 1];

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { EXHAUSTIVE_MOST = 4000, MIXED_MOST = 3 };
+enum { EXHAUSTIVE_MOST = 4000, MIXED_MOST = 3, LAYERS_FEW = 16 };
 static const uint64_t budget_actions = 40000000;
 static const double mixtures[] = {0.0, 0.3, 1.0, HUGE_VAL};
 static const enum weir_checkpoint uniform[] = {WEIR_CHECKPOINT_NEVER, WEIR_CHECKPOINT_ALWAYS,
@@ -20,17 +20,13 @@ enum { UNIFORM = 3, MIXTURES = 4, DOWNHILL_LEAST = 24 };
 
 /* ---- shapes ---- */
 
-/* Each stage adds up its gradients by ascending micro-batches. */
-static int has_own_order(const struct weir_planner *planner, const struct weir_table *table,
-                         bool *own) {
-    const struct weir_planner_options *options = planner->options;
-    *own = options->any_order || options->schedule != NULL;
-    if (*own) return WEIR_OK;
-    uint32_t *next = weir__acquire(planner->allocator, table->stage_count, sizeof *next);
-    if (next == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    *own = weir__table_is_ascending(table, next);
-    weir__release(planner->allocator, next, table->stage_count, sizeof *next);
-    return WEIR_OK;
+/* Each stage adds up its gradients in the order that is asked for. */
+static bool has_own_order(const struct weir_planner_options *options,
+                          const struct weir_table *table) {
+    char order[WEIR_ORDER_BYTES];
+    if (options->any_order || options->schedule != NULL) return true;
+    const char *wanted = options->order != NULL ? options->order : "ascending";
+    return weir_table_order(table, order) && strcmp(order, wanted) == 0;
 }
 
 /* Unless its sums have another order than asked for. */
@@ -38,9 +34,7 @@ static int add_shape(struct weir_planner *planner, const char *schedule, uint32_
                      const struct weir_table *table) {
     assert(table->worker_count == planner->options->workers);
     struct weir__shape *shape = &planner->shapes[planner->shape_count];
-    bool own;
-    int status = has_own_order(planner, table, &own);
-    if (status != WEIR_OK || !own) return status;
+    if (!has_own_order(planner->options, table)) return WEIR_OK;
     *shape =
         (struct weir__shape){.schedule = schedule, .stages = table->stage_count, .chunks = chunks};
     shape->workers = weir__pool_take(&planner->pool, table->stage_count, sizeof(uint32_t));
@@ -69,16 +63,23 @@ static int try_shape(struct weir_planner *planner, const char *schedule, uint32_
     return status;
 }
 
+/* Among few layers every number of stages is tried, else as many on each worker. */
+static bool is_looked_at(const struct weir_planner_options *options, uint32_t stages) {
+    return stages % options->workers == 0 || options->costs->layer_count <= LAYERS_FEW;
+}
+
 /* All that the schedule takes, the fewest stages first; with little effort only these. */
 static int try_schedule(struct weir_planner *planner, const char *schedule, uint32_t chunks,
                         uint32_t most, struct weir_faults *faults) {
     assert(most > 0 && planner->options->workers > 0);
     const struct weir_planner_options *options = planner->options;
     uint32_t layers = options->costs->layer_count, before = planner->shape_count;
-    for (uint32_t v = 1; v <= most && v <= layers / options->workers; v++) {
-        uint32_t stages = options->stages > 0 ? options->stages : v * options->workers;
+    uint32_t first = options->stages > 0 ? options->stages : options->workers;
+    uint64_t last = options->stages > 0 ? first : (uint64_t)most * options->workers;
+    for (uint32_t stages = first; stages <= last && stages <= layers; stages++) {
+        if (options->stages == 0 && !is_looked_at(options, stages)) continue;
         /* why not, is said of what was asked for */
-        bool told = faults != NULL && chunks == 0 && (options->stages > 0 || v == 1);
+        bool told = faults != NULL && chunks == 0 && stages == first;
         struct weir_faults own = WEIR_FAULTS_INIT;
         own.allocator = planner->allocator;
         int status = try_shape(planner, schedule, chunks, stages, told ? &own : NULL);
@@ -87,7 +88,6 @@ static int try_schedule(struct weir_planner *planner, const char *schedule, uint
         weir_faults_clean_up(&own);
         if (status != WEIR_OK && status != WEIR_ERR_ARGUMENT && status != WEIR_ERR_CONFIG)
             return status;
-        if (options->stages > 0) break;
         bool enough = weir__planner_is_quick(options) && planner->shape_count > before;
         if (enough) break;
     }
@@ -111,17 +111,18 @@ int weir__planner_shapes(struct weir_planner *planner, uint32_t most, struct wei
     assert(most > 0 && planner->shape_count == 0);
     const struct weir_planner_options *options = planner->options;
     struct weir_faults own = WEIR_FAULTS_INIT;
-    size_t names = 1;
+    size_t names = 1, counts = most;
+    if (options->costs->layer_count <= LAYERS_FEW) counts = options->costs->layer_count;
     while (weir_schedule_name((uint32_t)names) != NULL) names++;
     planner->shapes =
-        weir__pool_take(&planner->pool, names * most * planner->chunk_count + 1, /* and plain */
+        weir__pool_take(&planner->pool, names * counts * planner->chunk_count + 1, /* and plain */
                         sizeof planner->shapes[0]);
     if (planner->shapes == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     own.allocator = planner->allocator;
     int status = WEIR_OK;
     for (uint32_t c = 0; c < planner->chunk_count && status == WEIR_OK; c++)
         status = try_schedules(planner, c, most, &own);
-    assert(planner->shape_count <= names * most * planner->chunk_count);
+    assert(planner->shape_count <= names * counts * planner->chunk_count);
     bool none = status == WEIR_OK && planner->shape_count == 0;
     for (uint32_t i = 0; none && i < own.kept; i++) weir_faults_add(faults, "%s", own.lines[i]);
     if (none && own.kept == 0)

@@ -64,6 +64,12 @@ int weir__fail(struct weir_error *error, int status, const char *format, ...);
  * `to`. */
 char *weir__text_visible(const char *from, char *to, size_t capacity);
 
+/** The one of `names` (NULL-terminated) that `text` may have been meant to be: the nearest in
+ * insertions, deletions, replacements and swaps of neighbours, if it is near; else NULL. */
+const char *weir__nearest(const char *text, const char *const *names);
+/** That distance; texts are compared up to 63 bytes. */
+uint32_t weir__edit_distance(const char *a, const char *b);
+
 /** What a counted word ends with: "%u worker%s", "%u micro-batch%s". */
 static inline const char *weir__s(uint64_t count) {
     return count == 1 ? "" : "s";

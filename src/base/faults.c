@@ -22,6 +22,12 @@ static bool grow(struct weir_faults *faults) {
     return true;
 }
 
+static bool is_known(const struct weir_faults *faults, const char *line) {
+    uint32_t i = 0;
+    while (i < faults->kept && strcmp(faults->lines[i], line) != 0) i++;
+    return i < faults->kept;
+}
+
 /* A line that will not be kept is not formatted either: a hostile file has millions. */
 void weir__faults_add_list(struct weir_faults *faults, const char *format, va_list arguments) {
     if (faults == NULL) return;
@@ -33,6 +39,10 @@ void weir__faults_add_list(struct weir_faults *faults, const char *format, va_li
     int length = vsnprintf(line, sizeof line, format, arguments);
     if (length < 0) return;
     weir__text_visible(line, visible, sizeof visible);
+    if (is_known(faults, visible)) { /* found by two checks */
+        faults->count--;
+        return;
+    }
     if (weir__text_copy(faults->allocator, visible, &copy) != WEIR_OK) return;
     faults->lines[faults->kept++] = copy;
 }

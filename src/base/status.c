@@ -48,6 +48,7 @@ const char *weir_phase_name(enum weir_phase phase) {
         [WEIR_INFER] = "infer",
     };
     _Static_assert(WEIR__COUNT_OF(names) == WEIR_PHASE_COUNT, "every phase has a name");
+    if (phase == WEIR_PHASE_COUNT) return "none";
     return (size_t)phase < WEIR_PHASE_COUNT ? names[phase] : "unknown";
 }
 

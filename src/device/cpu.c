@@ -6,6 +6,7 @@
  * first touch runs at 14 GB/s instead of 3 and the TLB reaches far. It is never pre-populated:
  * pages belong near the thread that touches them (memory_touch), not near the one that maps. */
 #include "base/portable.h"
+#include "base/team.h"
 #include "device/device.h"
 #include "device/kinds.h"
 #include "device/verdict.h"
@@ -134,6 +135,7 @@ static int cpu_stream_new(struct weir__device *device, struct weir_stream **stre
 static void cpu_stream_destroy(struct weir_stream *stream) {
     if (stream == NULL) return;
     struct cpu_stream *own = cpu_stream(stream);
+    weir__team_destroy(stream->team);
     weir__release(own->allocator, own, 1, sizeof *own);
 }
 

@@ -23,6 +23,10 @@ struct weir__device;
 /** Work in order. One owner thread at a time. */
 struct weir_stream {
     struct weir__device *device;
+    /** Threads that share a kernel's work on a CPU, whose head is the stream's worker, or NULL:
+     * made by whoever first wants them there, gone with the stream. */
+    struct weir__team *team;
+    bool spins; /**< whether the team may spin; the pipe says so before its worker begins */
 };
 
 /** A point in a stream. Written by record (owner of the stream), read by wait and query after the

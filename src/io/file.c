@@ -52,6 +52,7 @@ const struct weir__io_calls weir__io_calls_system = {
     .close = close,
     .rename = rename,
     .unlink = unlink,
+    .link = link,
     .stat = system_stat,
     .lstat = system_lstat,
     .fstat = system_fstat,
@@ -457,6 +458,25 @@ int weir__file_commit(struct weir__file *file) {
     }
     drop(file);
     return status;
+}
+
+bool weir__file_alias(const struct weir__io *io, const char *from, const char *to) {
+    assert(from != NULL && to != NULL);
+    const struct weir__io_calls *calls = weir__io_calls_of(io);
+    struct weir__io quiet = {.allocator = io->allocator, .calls = io->calls};
+    struct weir__file file = {.io = quiet, .descriptor = -1, .folder = -1};
+    unsigned mode = 0;
+    if (choose_target(&file, to, &mode) != WEIR_OK) return false;
+    if (file.direct || name_partial(&file) != WEIR_OK) {
+        drop(&file);
+        return false;
+    }
+    calls->unlink(file.partial);
+    file.partial_made = calls->link(from, file.partial) == 0;
+    bool done = file.partial_made && calls->rename(file.partial, file.path) == 0;
+    /* two names of one file: such a rename does nothing, and the partial one goes */
+    drop(&file);
+    return done;
 }
 
 void weir__file_abort(struct weir__file *file) {

@@ -29,6 +29,7 @@ struct weir__io_calls {
     int (*close)(int descriptor);
     int (*rename)(const char *from, const char *to);
     int (*unlink)(const char *path);
+    int (*link)(const char *from, const char *to);
     int (*stat)(const char *path, struct stat *facts);
     int (*lstat)(const char *path, struct stat *facts);
     int (*fstat)(int descriptor, struct stat *facts);
@@ -116,6 +117,10 @@ int weir__file_write(struct weir__file *file, const void *data, size_t bytes);
 /** Flushes to the disk, renames, flushes the folder. If only the last fails, the new file is in
  * place and the message says so. `file` is empty afterwards in every case. */
 int weir__file_commit(struct weir__file *file);
+/** Makes `to` another name of the file `from`, without a copy, as a commit replaces a file. False
+ * where that cannot be done (other file systems, or such as have no links, and any failure): `to`
+ * is then as it was. */
+bool weir__file_alias(const struct weir__io *io, const char *from, const char *to);
 /** Gives up: the old file stays. Does nothing after a commit, a failure (of begin as well) or
  * another abort. */
 void weir__file_abort(struct weir__file *file);

@@ -133,6 +133,15 @@ static uint64_t little_endian(const unsigned char *bytes) {
     return value;
 }
 
+/* What a file is that has no header, and what to do about it; "" where one is there. */
+static const char *what_else(const char *map, size_t bytes) {
+    if (bytes > LENGTH_BYTES && map[LENGTH_BYTES] == '{') return "";
+    if (memcmp(map, "PK\3\4", 4) == 0 || (map[0] == '\x80' && map[1] < 6))
+        return ": it is one of torch.save: save the weights by safetensors.torch.save_file";
+    if (memcmp(map, "GGUF", 4) == 0) return ": it is a GGUF file, which is not read";
+    return ": give weights that Weir or the package safetensors saved";
+}
+
 /* Rules 1 to 5; what follows the header is the buffer. */
 static int find_header(struct opening *opening) {
     assert(opening->file->map_bytes >= LENGTH_BYTES);
@@ -141,8 +150,9 @@ static int find_header(struct opening *opening) {
     size_t rest = opening->file->map_bytes - LENGTH_BYTES;
     uint64_t length = little_endian((const unsigned char *)map);
     if (length > opening->header_bytes_max)
-        return REFUSE(opening, "the header has %llu bytes, more than the limit of %zu",
-                      (unsigned long long)length, opening->header_bytes_max);
+        return REFUSE(opening, "the header has %llu bytes, more than the limit of %zu%s",
+                      (unsigned long long)length, opening->header_bytes_max,
+                      what_else(map, opening->file->map_bytes));
     if (length > rest)
         return REFUSE(opening,
                       "the header has %llu byte%s, but only %zu follow its length: the file is cut",
@@ -150,7 +160,8 @@ static int find_header(struct opening *opening) {
     source->text = map + LENGTH_BYTES;
     source->text_bytes = (size_t)length;
     if (length == 0 || source->text[0] != '{') {
-        return REFUSE(opening, "the header does not begin with '{': not a safetensors file");
+        return REFUSE(opening, "the header does not begin with '{': not a safetensors file%s",
+                      what_else(map, opening->file->map_bytes));
     }
     if (!weir__utf8_valid(source->text, source->text_bytes))
         return REFUSE(opening, "the header is not UTF-8");

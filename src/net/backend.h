@@ -65,12 +65,13 @@ struct weir__backend {
     struct weir__kernel move, zero;
     const struct weir__flat_calls *flat[WEIR_DTYPE_COUNT]; /**< by dtype; NULL: it has not that */
     /** Readies the thread, a worker's, whose kernels may use so many threads and give their work to
-     * `stream`. WEIR_OK, or what loading kernels gave. */
+     * `stream`: on a CPU makes the stream's team. WEIR_OK, or what loading kernels or making
+     * threads gave. */
     int (*attach)(struct weir_stream *stream, uint32_t threads);
 };
 
 extern const struct weir__backend weir__backend_reference; /**< plain loops: F32, F64 */
-/** A CPU's fastest: oneDNN's products where the build has them, else our vector kernels, else the
+/** A CPU's fastest: our vector kernels, oneDNN's convolutions where the build has them, else the
  * reference's, which has all of F64. */
 extern const struct weir__backend weir__backend_vector;
 extern const struct weir__backend weir__backend_cuda; /**< F32, BF16 (net/cuda/cuda.h) */

@@ -13,3 +13,15 @@ const char *weir__op_name(enum weir__op_code op) {
     assert((unsigned)op < WEIR__OP_COUNT);
     return op_names[op];
 }
+
+int weir__kernel_workspace(const struct weir__kernel *kernel, const struct weir__op_shape *shape,
+                           size_t *bytes) {
+    assert(shape->threads > 0);
+    *bytes = 0;
+    if (kernel->measure == NULL) return WEIR_OK;
+    int status = kernel->measure(shape, bytes);
+    if (status != WEIR_OK || kernel->cut == WEIR__CUT_NOT) return status;
+    bool fits = weir__round_up(*bytes, WEIR__CACHE_LINE, bytes) &&
+                weir__multiply(*bytes, shape->threads, bytes);
+    return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
+}

@@ -6,7 +6,7 @@
  *
  * Contracts that hold for every kernel:
  *  - operands are contiguous, 64-byte aligned, and never overlap unless a row says "in place ok";
- *  - results depend on shapes, values, `threads` and the instruction set only: never on addresses,
+ *  - results depend on shapes, values and the instruction set only: never on threads, addresses,
  *    neighbours, or the number of calls before; a row of M is computed the same way whatever the
  *    task, so that chunk, partition and recompute give the same bits;
  *  - outputs are written with "=", except those marked "acc", which are "=" when
@@ -14,7 +14,11 @@
  *    first, then added once);
  *  - f32 sums over long ranges (norms, column sums, losses) accumulate in a fixed order written in
  *    the code; losses and norm squares accumulate in double;
- *  - no allocation, no lock, no I/O in run; threads > 1 may use OpenMP through oneDNN only.
+ *  - no allocation, no lock, no I/O in run. But one of oneDNN's convolutions (2.6, 3.x) takes some
+ *    small blocks from malloc for the list of its arguments, in dnnl_primitive_execute, and frees
+ *    them before it returns: there is no other way to call it;
+ *  - threads share parts of the result, never of a sum: the stream's team (base/team.h), of which
+ *    `threads` members at most take part. A library is always told that it has one thread.
  */
 #ifndef WEIR_KERNEL_H
 #define WEIR_KERNEL_H
@@ -23,7 +27,8 @@
 
 /**
  * The ops: X(name). R = rows of the micro-batch, T = tokens per row (product of the leading
- * dimensions), M = R*T, C = width, V = classes. Residuals mean, rstd and lse, parameters
+ * dimensions), M = R*T, C = width, V = classes. Residuals mean, rstd, lse, largest and
+ * total, parameters
  * and their gradients have the kernel's dtype, but F32 where that is BF16. "acc": see above. "?":
  * there only if has_bias; else call->in may end before it, and it is not looked at.
  *
@@ -42,7 +47,8 @@
  * Normalisation and attention
  *
  * - layer_norm: x (M, C), weight (C), bias (C) -> y (M, C), mean (M), rstd (M); biased variance,
- *   eps inside the root
+ *   eps inside the root. Squares that overflow are scaled; numbers that are all the same are their
+ *   mean exactly
  * - layer_norm_grad_input: dy, x (M, C), mean, rstd (M), weight (C) -> dx (M, C)
  * - layer_norm_grad_weight: dy, x (M, C), mean, rstd (M) -> dweight (C) acc, dbias (C) acc
  * - add_layer_norm: a, b (M, C), weight (C), bias (C) -> y (M, C), mean (M), rstd (M), sum (M, C):
@@ -50,9 +56,14 @@
  * - add_layer_norm_grad_input: dy, dsum, sum (M, C), mean, rstd (M), weight (C) -> dx (M, C) =
  *   dsum + layer_norm_grad_input of dy and sum; dsum is what the sum's other readers gave. The same
  *   bits as its parts
+ * - rms_norm: x (M, C), weight (C)? -> y (M, C), rstd (M) = 1 / sqrt(the squares' mean + eps);
+ *   rms_norm_grad_input: dy, x (M, C), rstd (M), weight (C)? -> dx (M, C); rms_norm_grad_weight:
+ *   dy, x, rstd -> dweight (C) acc. has_bias says that the weight is there
  * - attention: qkv (R, T, 3C): per token q, k, v, each (heads, C / heads) -> y (R, T, C),
- *   lse (R, heads, T). Causal; scores / sqrt(C / heads); never more than a block of scores in
- *   workspace. lse = log of the sum of exp of the scaled scores
+ *   lse (R, heads, T). A query sees the keys up to its own, or, with sees_all, all; scores / sqrt(C
+ *   / heads); never more than a block of scores in workspace. lse = log of the sum of exp of the
+ *   scaled scores. In one number, as libraries keep it: what its rounding costs a gradient is what
+ *   the rounding of the largest score itself does
  * - attention_grad: dy (R, T, C), qkv, y, lse -> dqkv (R, T, 3C)
  * - softmax: x (M, C) -> y over the last dimension; the largest of each M is subtracted first
  * - softmax_grad: dy, y (M, C) -> dx = y * (dy - sum(dy * y))
@@ -75,7 +86,9 @@
  * - dropout_add: x, residual (R, N) -> y = residual + dropout(x); the same bits as its parts
  * - dropout2d: x (R, T pixels, C) -> y: a whole channel of a row is kept or dropped; as dropout,
  *   with the channel as the element. In place ok; its own gradient
- * - add: a, b -> y; in place ok. copy: x -> y
+ * - add: a, b -> y; in place ok. multiply: a, b -> y = a * b; in place ok; its own gradient, from
+ * dy and the other operand. copy: x -> y
+ * - bias_add: x (R, N), bias (out) -> y = x + bias: N = tokens * out, the bias repeats; in place ok
  * - bias_gelu: x (R, N), bias (out) -> y = gelu(x + bias): N = tokens * out, the bias repeats.
  *   bias_gelu_grad: dy, x, bias -> dx, which is also the gradient of what the bias was added to.
  *   bias_dropout_add: x (R, N), bias (out), residual (R, N) -> y = residual + dropout(x + bias).
@@ -89,7 +102,8 @@
  *
  * - conv2d: x (R, in plane, in), weight (out, in / groups, kernel) in PyTorch's order OIHW,
  *   bias (out)? -> y (R, out plane, out). Zero padding. May keep packed weights (see `pack`)
- * - conv2d_grad_input: dy (R, out plane, out), weight -> dx (R, in plane, in)
+ * - conv2d_grad_input: dy (R, out plane, out), weight -> dx (R, in plane, in): conv_transpose2d
+ *   forward, whose gradients are conv2d and conv2d_grad_weight
  * - conv2d_grad_weight: x, dy -> dweight (OIHW) acc
  * - instance_norm: x (R, T pixels, C), weight (C)?, bias (C)? -> y, mean (R, C), rstd (R, C) over
  *   the pixels of each row and channel; biased variance, eps inside the root. has_bias says that
@@ -115,14 +129,17 @@
  *
  * Losses: one double, the sum / weight; 0 where the weight is 0 (PyTorch: NaN)
  *
- * - cross_entropy: logits (M, V), target (M) i64 -> loss (over those not ignored), lse (M).
+ * - cross_entropy: logits (M, V), target (M) i64 -> loss (over those not ignored), largest (M):
+ *   the largest of each M, total (M): the sum of exp(logits - largest). They stay apart: their log
+ *   of sum of exp in one number would be rounded to the unit of the largest logit.
  *   WEIR_ERR_ARGUMENT for a target outside [0, V) that is not ignored
- * - cross_entropy_grad: logits, target, lse -> dlogits = (softmax - onehot) / weight, 0 where
- *   ignored
+ * - cross_entropy_grad: logits, target, largest, total -> dlogits = (exp(logits - largest) / total
+ * - onehot) / weight, 0 where ignored
  * - mse: y, t (R, N) -> loss of the squares; weight counts elements. mse_grad: y, t -> dy = 2 (y -
  * t) / weight
  * - bce_with_logits: x, t (R, N) -> loss: max(x, 0) - x t + log(1 + exp(-|x|)); weight counts
- *   elements. bce_with_logits_grad: x, t -> dx = (sigmoid(x) - t) / weight
+ *   elements. An infinite x is taken as the limit: 0 where t agrees with it, else infinite.
+ *   bce_with_logits_grad: x, t -> dx = (sigmoid(x) - t) / weight
  *
  * Inference of one token at a time: a row is one token of one sequence, which call->places names
  *
@@ -149,6 +166,9 @@
     X(layer_norm_grad_weight)                                                                      \
     X(add_layer_norm)                                                                              \
     X(add_layer_norm_grad_input)                                                                   \
+    X(rms_norm)                                                                                    \
+    X(rms_norm_grad_input)                                                                         \
+    X(rms_norm_grad_weight)                                                                        \
     X(attention)                                                                                   \
     X(attention_grad)                                                                              \
     X(softmax)                                                                                     \
@@ -168,10 +188,12 @@
     X(dropout)                                                                                     \
     X(dropout_add)                                                                                 \
     X(dropout2d)                                                                                   \
+    X(bias_add)                                                                                    \
     X(bias_gelu)                                                                                   \
     X(bias_gelu_grad)                                                                              \
     X(bias_dropout_add)                                                                            \
     X(add)                                                                                         \
+    X(multiply)                                                                                    \
     X(copy)                                                                                        \
     X(narrow)                                                                                      \
     X(widen)                                                                                       \
@@ -229,7 +251,7 @@ struct weir__custom;
 struct weir__op_shape {
     enum weir__op_code op;
     enum weir_dtype dtype;
-    uint32_t threads;
+    uint32_t threads; /**< how many at most share a call; each has its workspace */
     int64_t rows;     /**< R */
     int64_t tokens;   /**< T: rows of a matrix per row of the micro-batch */
     int64_t rows_max; /**< the most rows of any call of this node: packed weights are made for it */
@@ -242,6 +264,7 @@ struct weir__op_shape {
     bool weight_in_out; /**< GPT-2's Conv1D layout */
     bool has_bias;      /**< operands marked "?" are there */
     bool gelu_tanh;
+    bool sees_all; /**< attention */
     double eps;
     double p;         /**< dropout */
     double slope;     /**< leaky_relu */
@@ -275,6 +298,16 @@ struct weir__op_call {
     struct weir_error *error; /**< message may be filled; may be NULL */
 };
 
+/** How a call may be shared: as calls with fewer rows, each for some of the units of all operands
+ * that have the row dimension. Those without are read by all parts, and nothing is added to. Such
+ * kernels have no state. */
+enum weir__cut {
+    WEIR__CUT_NOT,     /**< the kernel itself shares its work, or nobody does */
+    WEIR__CUT_ROWS,    /**< with row_first moved */
+    WEIR__CUT_TOKENS,  /**< as rows of one token */
+    WEIR__CUT_NUMBERS, /**< as rows of width 1 */
+};
+
 /** A backend's row for an op. */
 struct weir__kernel {
     /** Bytes of workspace for a shape; NULL: none. On the thread that builds. */
@@ -294,13 +327,17 @@ struct weir__kernel {
     /** What rows of the same `pack` make of the same weights, in[1], begins with what this one
      * does: an earlier node's packed weights are this one's, too. */
     bool shares_pack;
+    enum weir__cut cut;
     const char *library; /**< "reference", "vector", "oneDNN", "CUDA", "cuBLASLt", "cuDNN" */
 };
 
 const char *weir__op_name(enum weir__op_code op);
+/** What measure gives, for each of shape->threads parts at once where a call may be cut. */
+int weir__kernel_workspace(const struct weir__kernel *kernel, const struct weir__op_shape *shape,
+                           size_t *bytes);
 /** "oneDNN 2.6.3", or "" when built without. */
 const char *weir__onednn_version(void);
-/** Tells the worker's thread how many threads its library calls may use (omp_set_num_threads, where
+/** Tells the calling thread how many threads its library calls may use (omp_set_num_threads, where
  * an OpenMP is loaded); 0 only asks. Returns the former number, 0 if unknown. */
 uint32_t weir__kernel_threads(uint32_t threads);
 

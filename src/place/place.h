@@ -93,9 +93,9 @@ struct weir__worker_place {
 };
 
 /** Plans a placement of `threads` cores for each worker without a GPU, of one for the others.
- * `threads` is never changed, for results are the same bits only for the same number. With a list,
- * its processing units are dealt to the workers in order, as many each; where all workers have
- * GPUs, `threads` each (0: divided).
+ * `threads` is never changed: the plan's memory counts on it. With a list, its processing units are
+ * dealt to the workers in order, as many each; where all workers have GPUs, `threads` each (0:
+ * divided).
  * More cores wanted than are there, or left by a quota or other processes: unbound, not exclusive;
  * "none" too. WEIR_ERR_ARGUMENT for a malformed list, a core that is not there or not allowed, or
  * too few: named in `faults`. Gives back what an earlier plan of this machine claimed. */

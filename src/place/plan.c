@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* From "--bind" to each worker's cores; auto.c has "auto". How many threads a worker has depends on
- * the machine and the options alone, never on who else runs: results are the same bits only for the
- * same number. Other processes' claims decide just where workers go, or that they go nowhere in
- * particular. */
+ * the machine and the options alone, never on who else runs: the plan's memory counts on it. Other
+ * processes' claims decide just where workers go, or that they go nowhere in particular. */
 #include "place/machine.h"
 
 #include <stdlib.h>

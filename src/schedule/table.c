@@ -6,6 +6,8 @@
  */
 #include "schedule/action.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 /** What weir_table_destroy needs; the table is its first member. */
@@ -142,6 +144,49 @@ bool weir__table_is_ascending(const struct weir_table *table, uint32_t *summed) 
         if (sums && action->micro_batch != summed[action->stage]++) return false;
     }
     return true;
+}
+
+/* How one stage adds up. */
+struct sum_order {
+    uint32_t count;
+    bool ascending, descending;
+    uint64_t digest;
+};
+
+static struct sum_order order_of(const struct weir_table *table, uint32_t stage) {
+    struct sum_order order = {0, true, true, WEIR__HASH_BEGIN};
+    for (uint32_t a = 0; a < table->action_count; a++) {
+        const struct weir_action *action = &table->actions[a];
+        uint32_t i = action->micro_batch;
+        if (action->stage != stage || !weir__writes(action->kind, WEIR__PARAM_GRADS)) continue;
+        const uint8_t bytes[4] = {(uint8_t)i, (uint8_t)(i >> 8), (uint8_t)(i >> 16),
+                                  (uint8_t)(i >> 24)};
+        order.ascending &= i == order.count;
+        order.descending &= i + order.count + 1 == table->micro_batch_count;
+        order.digest = weir__hash(order.digest, bytes, sizeof bytes);
+        order.count++;
+    }
+    return order;
+}
+
+bool weir_table_order(const struct weir_table *table, char text[WEIR_ORDER_BYTES]) {
+    assert(table != NULL && text != NULL);
+    struct sum_order first = {0, true, true, WEIR__HASH_BEGIN};
+    uint64_t all = WEIR__HASH_BEGIN;
+    bool shared = true;
+    for (uint32_t s = 0; s < table->stage_count; s++) {
+        struct sum_order order = order_of(table, s);
+        all = weir__hash(all, &order.digest, sizeof order.digest);
+        if (order.count == 0) continue; /* nothing of it learns */
+        if (first.count == 0) first = order;
+        shared = shared && order.digest == first.digest;
+    }
+    const char *name = first.ascending ? "ascending" : first.descending ? "descending" : NULL;
+    if (shared && name != NULL)
+        snprintf(text, WEIR_ORDER_BYTES, "%s", name);
+    else
+        snprintf(text, WEIR_ORDER_BYTES, "%016" PRIx64, shared ? first.digest : all);
+    return shared;
 }
 
 bool weir__table_is_split(const struct weir_table *table) {

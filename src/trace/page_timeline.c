@@ -236,7 +236,10 @@ static void add_head(struct weir__page *page) {
         weir__html_with(text, &page->time, s->kept_most);
         weir__text_string(text, "; ");
     }
-    weir__text_add(text, "step %" PRIu64 " of the trace", s->step);
+    if (s->update > 0)
+        weir__text_add(text, "update %" PRIu64, s->update + 1);
+    else
+        weir__text_add(text, "step %" PRIu64 " of the trace", s->step);
     weir__text_string(text, "</small></h2>\n"
                             "<p class=\"buttons\"><button type=\"button\" data-zoom=\"0.5\" "
                             "title=\"zoom out\">−</button><button type=\"button\" data-zoom=\"2\" "

@@ -250,6 +250,7 @@ static int fill_options(struct weir__snapshot_state *s) {
     const struct weir_pipe_options *options = &s->pipe->setup.options;
     struct weir_snapshot *shown = &s->shown;
     shown->step = s->of.step;
+    shown->update = s->of.update;
     shown->rows = s->of.plan->rows;
     shown->micro_batch_count = s->of.plan->micro_batch_count;
     shown->schedule =

@@ -9,7 +9,7 @@
 
 /** A training step whose events are all kept. */
 struct weir__kept_step {
-    uint64_t step;
+    uint64_t step, update;
     const struct weir__row_plan *plan;
     bool whole; /**< with norm and update, which a mini-batch to accumulate goes without */
     double makespan;

@@ -47,7 +47,7 @@ static bool read_step(const struct weir_pipe *pipe, uint64_t step, struct weir__
         for (uint32_t w = 0; ran && w < pipe->worker_count; w++)
             ran = line_ran(prepared, &pipe->workers[w], step, &whole);
         if (!ran) continue;
-        *kept = (struct weir__kept_step){step, prepared, whole, makespan_of(pipe, step)};
+        *kept = (struct weir__kept_step){step, 0, prepared, whole, makespan_of(pipe, step)};
         return true;
     }
     return false;
@@ -58,8 +58,9 @@ static uint32_t read_steps(const struct weir_pipe *pipe, struct weir__kept_step 
     const struct weir__worker *worker = &pipe->workers[0];
     uint32_t events = weir__trace_count(worker), count = 0;
     for (uint32_t i = 0; i < events;) {
-        uint64_t step = weir__trace_event_at(worker, i)->step;
-        if (read_step(pipe, step, &kept[count])) count++;
+        const struct weir_trace_event *event = weir__trace_event_at(worker, i);
+        uint64_t step = event->step;
+        if (read_step(pipe, step, &kept[count])) kept[count++].update = event->update;
         i = weir__trace_step_begin(worker, step + 1);
     }
     return count;

@@ -2,7 +2,7 @@
 /*
  * A step as a drawing: a line per worker, a scale, a legend. A pipe's last one, or a predicted one.
  *
- *   step 20: 12.6 ms, 2 workers, 2 stages, 4 micro-batches
+ *   update 20: 12.6 ms, 2 workers, 2 stages, 4 micro-batches
  *   worker 0 |F0fffF1fff.....B0bbbbb.F2fff..B1bbbbbF3fff...B2bbbbb......B3bbbbbN| 71%
  *   worker 1 |......F0fffB0bbbbbF1fffB1bbbbb..F2fffB2bbbbb..F3fffB3bbbbb........| 75%
  *             |0                 |4 ms             |8 ms             |12 ms       busy
@@ -290,7 +290,7 @@ int weir__timeline_text(const struct weir__timeline *source, uint32_t columns, b
 
 struct last_step {
     const struct weir_pipe *pipe;
-    uint64_t step;
+    uint64_t step, update;
 };
 
 static bool find_last_step(struct last_step *last) {
@@ -299,8 +299,9 @@ static bool find_last_step(struct last_step *last) {
         const struct weir__worker *worker = &last->pipe->workers[w];
         uint32_t count = weir__trace_count(worker);
         if (count == 0) continue;
-        uint64_t step = weir__trace_event_at(worker, count - 1)->step;
-        if (!any || step > last->step) last->step = step;
+        const struct weir_trace_event *event = weir__trace_event_at(worker, count - 1);
+        if (!any || event->step > last->step) last->step = event->step;
+        if (event->step == last->step) last->update = event->update;
         any = true;
     }
     return any;
@@ -336,7 +337,10 @@ int weir_pipe_trace_text(const struct weir_pipe *pipe, uint32_t columns, bool co
     int status = weir__stamps_read(pipe);
     if (status != WEIR_OK) return status;
     if (!find_last_step(&last)) return WEIR_ERR_NOT_FOUND;
-    snprintf(title, sizeof title, "step %" PRIu64, last.step);
+    /* steps are what a pipe counts, updates what people do, if the caller counts them */
+    bool counted = last.update > 0;
+    snprintf(title, sizeof title, counted ? "update %" PRIu64 : "step %" PRIu64,
+             counted ? last.update + 1 : last.step);
     struct weir__timeline source = {.title = title,
                                     .worker_count = pipe->worker_count,
                                     .stage_count = pipe->prepared[0]->table->stage_count,

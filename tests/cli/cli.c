@@ -77,6 +77,22 @@ void cli_sleep_ms(unsigned ms) {
     nanosleep(&time, NULL);
 }
 
+bool cli_catches(pid_t process, int signal_number) {
+    char path[64], line[256];
+    snprintf(path, sizeof path, "/proc/%ld/status", (long)process);
+    for (uint32_t i = 0; i < 60000; i++, cli_sleep_ms(1)) {
+        FILE *file = fopen(path, "r");
+        unsigned long long caught = 0;
+        while (file != NULL && fgets(line, sizeof line, file) != NULL)
+            if (strncmp(line, "SigCgt:", 7) == 0) caught = strtoull(line + 7, NULL, 16);
+        if (file != NULL) fclose(file);
+        if (caught >> (signal_number - 1) & 1) return true;
+        if (kill(process, 0) != 0) break;
+    }
+    TEST_FAIL("the command does not catch signal %d", signal_number);
+    return false;
+}
+
 /* ---- making ---- */
 
 /* Sentences of a few words, drawn by a small generator: a bigram model finds much in them. */

@@ -55,6 +55,8 @@ pid_t cli_start(int output, const char *format, ...) __attribute__((format(print
 /** Waits for its end, a minute at most; the exit code, or 128 + signal. */
 int cli_wait(pid_t process);
 void cli_sleep_ms(unsigned ms);
+/** Waits until the process catches the signal, as Linux tells; false if it ended before. */
+bool cli_catches(pid_t process, int signal_number);
 
 /** `step` of a training checkpoint; -1: no file, -2: a file that is not whole (the test fails). */
 int64_t cli_saved_step(const char *path);

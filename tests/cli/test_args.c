@@ -5,7 +5,9 @@
  * the command and is in no library, so its source is compiled in here.
  */
 #include "../../tools/cli/args.c"
+#include "../../tools/cli/args_complete.c"
 #include "../../tools/cli/args_help.c"
+#include "../../tools/cli/args_man.c"
 #include "harness.h"
 
 struct inner {
@@ -285,21 +287,21 @@ static void test_environment_replaces_defaults_only(void) {
 }
 
 static void test_distance_counts_edits_and_swaps(void) {
-    CHECK_EQ_UINT(args_distance("", ""), 0);
-    CHECK_EQ_UINT(args_distance("", "abc"), 3);
-    CHECK_EQ_UINT(args_distance("abc", ""), 3);
-    CHECK_EQ_UINT(args_distance("kitten", "sitting"), 3);
-    CHECK_EQ_UINT(args_distance("stages", "satges"), 1);
-    CHECK_EQ_UINT(args_distance("ab", "ba"), 1);
-    CHECK_EQ_UINT(args_distance("schedule", "schedule"), 0);
+    CHECK_EQ_UINT(weir__edit_distance("", ""), 0);
+    CHECK_EQ_UINT(weir__edit_distance("", "abc"), 3);
+    CHECK_EQ_UINT(weir__edit_distance("abc", ""), 3);
+    CHECK_EQ_UINT(weir__edit_distance("kitten", "sitting"), 3);
+    CHECK_EQ_UINT(weir__edit_distance("stages", "satges"), 1);
+    CHECK_EQ_UINT(weir__edit_distance("ab", "ba"), 1);
+    CHECK_EQ_UINT(weir__edit_distance("schedule", "schedule"), 0);
     static const char *const names[] = {"gpipe", "1f1b", NULL};
-    CHECK_EQ_STR(args_nearest("gpip", names), "gpipe");
-    CHECK_EQ_STR(args_nearest("1b1f", names), "1f1b");
-    CHECK_EQ_STR(args_nearest("interleaved", names), NULL);
+    CHECK_EQ_STR(weir__nearest("gpip", names), "gpipe");
+    CHECK_EQ_STR(weir__nearest("1b1f", names), "1f1b");
+    CHECK_EQ_STR(weir__nearest("interleaved", names), NULL);
     char endless[4000];
     memset(endless, 'x', sizeof(endless) - 1);
     endless[sizeof(endless) - 1] = 0;
-    CHECK_EQ_STR(args_nearest(endless, names), NULL);
+    CHECK_EQ_STR(weir__nearest(endless, names), NULL);
 }
 
 /* A surplus of faults, long words and no memory for them are no trouble. */

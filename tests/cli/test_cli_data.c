@@ -62,7 +62,7 @@ static void test_images_are_learnt_and_scored_by_accuracy(void) {
     CLI_CODE(&run, 0,
              DIGITS " --epochs 8 --batch 50 --eval-every 100 --json %s --stages 2 --chunks 3",
              folder, folder, path);
-    CHECK_CONTAINS(run.output, "train-images-idx3-ubyte u8 [1000, 28, 28] and "
+    CHECK_CONTAINS(run.output, "train-images-idx3-ubyte u8 [1000, 28, 28] / 255 and "
                                "train-labels-idx1-ubyte u8 [1000]: 1000 samples, 90 more held out");
     CHECK_CONTAINS(run.output, "f32 [1, 28, 28] to f32 [10], cross_entropy");
     CHECK_CONTAINS(run.output, " samples/s ");
@@ -130,7 +130,7 @@ static void test_masks_are_scored_by_their_overlap(void) {
              folder, path);
     CHECK_CONTAINS(run.output, "f32 [3, 24, 24] to f32 [1, 24, 24], bce_with_logits");
     CHECK_CONTAINS(run.output,
-                   "train_images.npy u8 [40, 3, 24, 24] and train_masks.npy u8 [40, 1,");
+                   "train_images.npy u8 [40, 3, 24, 24] / 255 and train_masks.npy u8 [40, 1,");
     CHECK_CONTAINS(run.output, ", IoU ");
     CHECK_CONTAINS(run.output, "% over 8 samples");
     json_t *lines = cli_json_lines(path);
@@ -384,12 +384,11 @@ static void test_what_breaks_the_bits_of_a_resumed_run_is_said(void) {
         {"--clip 0", "--clip is 0, but FILE was trained with 1"},
         {"--on-nonfinite skip", "--on-nonfinite is skip, but FILE was trained with stop"},
         {"--chunks 2", "--chunks is 2, but FILE was trained with 3"},
-        {"--threads-per-stage 2", "--threads-per-stage is 2, but FILE was trained with 1"},
         {"--dtype f64", "--dtype is f64, but FILE was trained with f32"},
-        {"--steps 6", "--steps is 6, but FILE was trained with 5"},
+        {"--steps 6", ""}, /* in the warm-up the end changes no rate */
         {"--dropout 0.2", "layer 0 (gpt_embedding) has other numbers (a dropout's p, an eps) than"},
         {"--eval-data TEXT/1.txt", ""},
-        {"--log-every 2 --stages 1 --checkpoint never", ""},
+        {"--log-every 2 --stages 1 --checkpoint never --threads-per-stage 3", ""},
     };
     struct cli_run run;
     const char *text = cli_text();
@@ -402,7 +401,8 @@ static void test_what_breaks_the_bits_of_a_resumed_run_is_said(void) {
         if (test_shell(warning, sizeof warning, "printf '%%s' \"%s\" | sed 's|FILE|%s/a|'",
                        cases[i].warning, text) != 0)
             TEST_FAIL("no sed");
-        CLI_CODE(&run, 0, TEXT " --steps 5 --resume %s/a %s", text, text, options);
+        CLI_CODE(&run, 0, TEXT " --steps 5 --resume %s/a --save %s/b %s", text, text, text,
+                 options);
         bool none = cases[i].warning[0] == '\0';
         EXPECT_EQ_UINT(count_of(run.output, "weir: train: warning: "), none ? 0 : 1);
         if (!none) {

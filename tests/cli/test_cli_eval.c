@@ -211,6 +211,21 @@ static void test_labels_that_are_all_ignored_are_no_zero_by_zero(void) {
     CHECK(test_shell(run.output, sizeof run.output, "ls %s/j", folder) != 0);
 }
 
+/* As `generate`: what cannot be judged is no score. */
+static void test_weights_that_are_not_finite_are_no_score(void) {
+    struct cli_run run;
+    const char *folder = test_temporary_directory(), *text = cli_text();
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN " --data %s/0.txt --steps 1 --lr 1e38 --warmup 0 --save-weights "
+             "%s/w",
+             text, folder);
+    CLI_CODE(&run, 1, "eval --load %s/w --data %s/0.txt --heads 2 --json %s/j" PLACE, folder, text,
+             folder);
+    CHECK_CONTAINS(run.output, "weir: eval: the loss is not finite: the weights are damaged, their "
+                               "training had diverged");
+    CHECK(test_shell(run.output, sizeof run.output, "ls %s/j", folder) != 0);
+}
+
 /* A million rows of these would be terabytes: memory is for those that there are. */
 static void test_batch_may_be_larger_than_the_data(void) {
     static const char model[] =
@@ -320,6 +335,7 @@ WEIR_TEST_SUITE(cli_eval, TEST(a_texts_loss_is_the_mean_over_its_rows),
                 TEST(masks_are_judged_by_their_overlap),
                 TEST(other_targets_are_judged_by_the_loss_alone),
                 TEST(labels_that_are_all_ignored_are_no_zero_by_zero),
+                TEST(weights_that_are_not_finite_are_no_score),
                 TEST(batch_may_be_larger_than_the_data), TEST(a_checkpoint_is_judged_as_train_does),
                 TEST(what_cannot_be_evaluated_is_refused),
                 TEST(every_fault_is_listed_and_no_file_appears))

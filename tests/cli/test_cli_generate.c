@@ -234,23 +234,46 @@ static void test_an_empty_prompt_is_the_beginning_of_a_line(void) {
     json_decref(empty);
 }
 
-static void test_a_full_context_ends_a_text_with_a_note(void) {
+static void test_a_full_context_ends_a_text_unless_more_is_asked_for(void) {
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
-    struct cli_run run;
+    static struct cli_run run, other;
     char path[512];
     const char *directory = make_weights(path, "");
-    CLI_CODE(&run, 0,
-             "generate --load %s --prompt 12345678 --tokens 100 --json %s/j 2>&1 "
-             ">/dev/null",
-             path, directory);
-    CHECK_CONTAINS(run.output, "weir: generate: note: prompt 1 ends after 33 of 100 tokens: the "
-                               "model's context of 40 is full");
-    /* without --tokens that is what is asked for */
-    CLI_CODE(&run, 0, "generate --load %s --prompt 12345678 --json - 2>%s/notes", path, directory);
+    CLI_CODE(&run, 0, "generate --load %s --prompt 12345678 --json - 2>/dev/null", path);
     CHECK_CONTAINS(run.output, "\"end\":\"context\"");
     CHECK_CONTAINS(run.output, "\"summary\":{\"texts\":1,\"tokens\":33,");
-    CLI_CODE(&run, 0, "--version >/dev/null; cat %s/notes", directory);
-    CHECK(strstr(run.output, "note:") == NULL);
+    CLI_CODE(
+        &run, 0,
+        "generate --load %s --prompt 12345678 --prompt abc --tokens 100 --json %s/j 2>/dev/null",
+        path, directory);
+    CLI_CODE(&other, 0,
+             "generate --load %s --prompt 12345678 --prompt abc --tokens 100 --stages 3 --batch 1 "
+             "--chunks 1 2>/dev/null",
+             path);
+    CHECK_EQ_STR(run.output, other.output);
+    snprintf(path, sizeof path, "%s/j", directory);
+    json_t *lines = cli_json_lines(path);
+    CHECK_EQ_STR(json_string_value(text_at(lines, 0, "end")), "tokens");
+    CHECK_EQ_UINT(json_array_size(text_at(lines, 0, "tokens")), 100);
+    json_decref(lines);
+}
+
+static void test_prompts_come_from_stdin(void) {
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    static struct cli_run run, other;
+    char path[512];
+    make_weights(path, "");
+    CLI_CODE(&run, 0, "generate --load %s --tokens 5 --prompt ab --prompt 'c d' 2>/dev/null", path);
+    CLI_CODE(&other, 0,
+             "--version >/dev/null; printf 'ab\\nc d\\n' | '%s/bin/weir' generate --load %s "
+             "--tokens 5 --prompt-file - 2>/dev/null",
+             test_install_prefix(), path);
+    CHECK_CONTAINS(other.output, "--- stdin, line 2 ---\nc d");
+    CHECK_EQ_STR(strstr(run.output, "\nc d"), strstr(other.output, "\nc d"));
+    CLI_CODE(&run, 2, "generate --load %s --prompt-file - </dev/null 2>&1", path);
+    CHECK_CONTAINS(run.output, "--prompt-file - holds no prompt: write one per line");
+    CLI_CODE(&run, 2, "generate --load %s --prompt a --top-p 1.5 2>&1", path);
+    CHECK_CONTAINS(run.output, "--top-p 1.5: too large: give at most 1");
 }
 
 /* ---- models ---- */
@@ -277,6 +300,13 @@ static void test_tokens_that_are_no_bytes_go_by_numbers(void) {
              "2>/dev/null",
              path);
     CHECK_CONTAINS(run.output, "\"text\":");
+    CLI_CODE(&run, 0, "generate %s --prompt-ids 5 --json - 2>/dev/null", arguments);
+    CHECK_CONTAINS(run.output, "\"prompt_tokens\":[299,0,7]");
+    CHECK_CONTAINS(run.output, "\"prompt_tokens\":[5]");
+    CHECK_CONTAINS(run.output, "{\"summary\":{\"texts\":2,\"tokens\":10,");
+    CLI_CODE(&run, 0, "generate %s --top-k 300 2>/dev/null", arguments);
+    CLI_CODE(&run, 2, "generate %s --top-k 301", arguments);
+    CHECK_CONTAINS(run.output, "--top-k 301: tokens are drawn among 300: give at most that, or 0");
     CLI_CODE(&run, 2, "generate --load %s --prompt-ids 1,300,2", path);
     CHECK_CONTAINS(run.output, "--prompt-ids 300: the model's tokens are 0 to 299");
 }
@@ -332,6 +362,12 @@ static void test_what_cannot_be_continued_is_refused(void) {
         {"--prompt a --load /none", "--load /none: No such file or directory: check the path"},
         {"", "there is no prompt: give --prompt TEXT or --prompt-file FILE"},
         {"--prompt a --prompt-ids 1", "--prompt-ids goes with neither --prompt nor --prompt-file"},
+        {"--prompt-ids 1,,2", "--prompt-ids 1,,2: not token numbers: write them like 15496,995"},
+        {"--prompt-ids 1,-2", "--prompt-ids 1,-2: not token numbers"},
+        {"--prompt-ids 4294967296", "--prompt-ids 4294967296: not token numbers"},
+        {"--prompt-ids 7x", "--prompt-ids 7x: not token numbers"},
+        {"--prompt-ids ''", "--prompt-ids : not token numbers"},
+        {"--prompt a --top-k 257", "--top-k 257: tokens are drawn among 256: give at most that"},
         {"--prompt-file /none", "--prompt-file /none: cannot open /none: No such file"},
         {"--prompt-file /dev/null", "--prompt-file /dev/null holds no prompt: write one per line"},
         {"--prompt 12345678901234567890123456789012345678901",
@@ -343,7 +379,7 @@ static void test_what_cannot_be_continued_is_refused(void) {
         {"--prompt a --stages 9", "--stages 9: the model has 4 layers: choose 1 to 4"},
         {"--prompt a --layers 3", "tensor 'h.2.ln_1.weight' f32 [16] is missing"},
         {"--prompt a --width 32", "tensor 'wte.weight' is F32 [256, 16], but the model has f32"},
-        {"--prompt a --heads 3", "--width 16 is not a multiple of --heads 3"},
+        {"--prompt a --heads 4", " was trained with 2: leave --heads away"},
         {"--prompt a --model unet", "the model does not continue texts: it would have to take"},
         {"--promt a", "unknown option --promt: did you mean --prompt?"},
         {"--prompt a --memory-limit 1KiB", "more than the limit of 1024: raise the limit to"},
@@ -414,8 +450,8 @@ WEIR_TEST_SUITE(cli_generate, TEST(a_text_is_written_whole_and_told_to_programs)
                 TEST(one_candidate_is_the_likeliest), TEST(the_sample_of_train_is_a_generated_text),
                 TEST(a_sample_may_be_longer_than_the_context), TEST(a_file_holds_a_prompt_per_line),
                 TEST(an_empty_prompt_is_the_beginning_of_a_line),
-                TEST(a_full_context_ends_a_text_with_a_note),
-                TEST(tokens_that_are_no_bytes_go_by_numbers),
+                TEST(a_full_context_ends_a_text_unless_more_is_asked_for),
+                TEST(prompts_come_from_stdin), TEST(tokens_that_are_no_bytes_go_by_numbers),
                 TEST(a_schedule_takes_as_many_rows_as_there_are),
                 TEST(a_model_file_continues_texts_too), TEST(what_cannot_be_continued_is_refused),
                 TEST(lines_of_a_prompt_file_are_faulted_one_by_one),

@@ -59,18 +59,37 @@ static void test_weights_do_not_depend_on_how_many_gpus_train_them(void) {
 
 static void test_what_a_gpu_began_a_cpu_goes_on_with(void) {
     struct cli_run run;
+    char early[600], later[600];
     TAKE_FAKE_GPUS();
     const char *folder = test_temporary_directory();
-    CLI_CODE(&run, 0, TRAIN "--stages 2 --device cuda --save %s/c.safetensors", cli_text(), folder);
+    CLI_CODE(&run, 0, TRAIN "--stages 2 --device cuda --save %s/c --save-every 1 --keep 2",
+             cli_text(), folder);
     CLI_CODE(&run, 0,
              "train " CLI_TRAIN " --steps 5 --seed 4 --schedule 1f1b --data %s --stages 2 "
-             "--resume %s/c.safetensors --json %s/cpu",
+             "--resume %s/c --save %s/d",
              cli_text(), folder, folder);
-    CHECK_CONTAINS(run.output, "5");
+    CHECK_CONTAINS(run.output, " computes here, but Weir ");
     CLI_CODE(&run, 0,
-             "train " CLI_TRAIN " --steps 5 --seed 4 --schedule 1f1b --data %s --stages 1 "
-             "--device cuda:1 --resume %s/c.safetensors --json %s/gpu",
-             cli_text(), folder, folder);
+             "train " CLI_TRAIN " --steps 3 --seed 4 --schedule 1f1b --data %s --stages 1 "
+             "--device cuda:1 --resume %s/c-2",
+             cli_text(), folder);
+    CHECK(strstr(run.output, "warning") == NULL);
+    /* what was copied between updates is what the GPU had then */
+    snprintf(early, sizeof early, "%s/c", folder);
+    snprintf(later, sizeof later, "%s/c-3", folder);
+    CHECK(cli_same_files(early, later));
+}
+
+static void test_what_is_not_finite_is_traced_to_its_layer(void) {
+    static const char *const dtypes[] = {"f32", "bf16"};
+    struct cli_run run;
+    TAKE_FAKE_GPUS();
+    for (int i = 0; i < 2; i++) {
+        CLI_CODE(&run, 1, TRAIN "--stages 2 --device cuda --dtype %s --lr 1e30", cli_text(),
+                 dtypes[i]);
+        CHECK_CONTAINS(run.output, "update 2: its gradient is not finite: layer ");
+        CHECK_CONTAINS(run.output, " is the first that gives a number that is not finite: lower");
+    }
 }
 
 static void test_bf16_trains(void) {
@@ -220,10 +239,14 @@ static const struct told pinned_told = {
 /* The lines as the JSON has them. */
 static void expect_told(const struct told *told, const char *output, const json_t *devices) {
     char text[512];
-    size_t used = (size_t)snprintf(text, sizeof text, "\n%s\n", told->title), index;
+    size_t used = (size_t)snprintf(text, sizeof text, "\n%-19s", told->title), index;
     const json_t *device;
+    json_array_foreach(devices, index, device) used +=
+        (size_t)snprintf(text + used, sizeof text - used, " %15s",
+                         json_string_value(json_object_get(device, "name")));
+    used += (size_t)snprintf(text + used, sizeof text - used, "\n");
     for (size_t i = 0; i < 4 && told->rows[i][0] != NULL; i++) {
-        used += (size_t)snprintf(text + used, sizeof text - used, "%-12s", told->rows[i][0]);
+        used += (size_t)snprintf(text + used, sizeof text - used, "%-19s", told->rows[i][0]);
         json_array_foreach(devices, index, device) {
             const json_t *numbers = json_object_get(device, told->key);
             used += (size_t)snprintf(text + used, sizeof text - used, " %15.0f",
@@ -341,7 +364,8 @@ static void test_what_gpus_cannot_do_is_refused(void) {
 }
 
 WEIR_TEST_SUITE(cli_gpu, TEST(weights_do_not_depend_on_how_many_gpus_train_them),
-                TEST(what_a_gpu_began_a_cpu_goes_on_with), TEST(bf16_trains),
+                TEST(what_a_gpu_began_a_cpu_goes_on_with),
+                TEST(what_is_not_finite_is_traced_to_its_layer), TEST(bf16_trains),
                 TEST(layers_are_measured_on_a_gpu), TEST(a_plan_is_searched_for_gpus),
                 TEST(bf16_goes_on_as_if_never_stopped),
                 TEST(a_checkpoint_goes_between_bf16_and_f32), TEST(bf16_continues_texts),

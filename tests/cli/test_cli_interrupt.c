@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Goal: Ctrl-C once ends what is under way in good order, with what was asked for and exit code
- * 130; twice ends at once. Method: the installed command on a pseudo-terminal, where the key is
- * pressed, and behind a pipe that nobody reads, where only the second time helps.
+ * Goal: Ctrl-C, SIGTERM and SIGHUP once end what is under way in good order, with what was asked
+ * for and exit code 128 + n; twice end at once. Method: the installed command on a pseudo-terminal,
+ * where the key is pressed, with signals from outside, and behind a pipe that nobody reads, where
+ * only the second time helps. Signals at random moments: test_cli_kill.c.
  */
 #include "cli/cli_terminal.h"
 #include "io/io_faults.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -104,11 +106,99 @@ static void test_an_evaluation_says_how_far_it_came(void) {
     json_decref(found);
 }
 
+/* ---- the other signals ---- */
+
+#define ENDLESS "train " CLI_TRAIN " --data %s/0.txt --steps 100000000 --lr 1e-6"
+
+/* A run that saves to `path`; it is under way when its first line has come. */
+static pid_t start_endless(const char *text, const char *path, int *output) {
+    int ends[2];
+    char first;
+    if (pipe2(ends, O_CLOEXEC) != 0) return -1;
+    pid_t process = cli_start(ends[1], ENDLESS " --save %s --json -", text, path);
+    close(ends[1]);
+    EXPECT_EQ_INT(read(ends[0], &first, 1), 1);
+    *output = ends[0];
+    return process;
+}
+
+/* Reads on until the run has ended. */
+static int read_to_the_end(pid_t process, int output) {
+    char some[4096];
+    while (read(output, some, sizeof some) > 0) continue;
+    close(output);
+    return cli_wait(process);
+}
+
+static void test_schedulers_and_closed_terminals_lose_nothing(void) {
+    NEEDS_COMMAND;
+    static const int signals[] = {SIGTERM, SIGHUP};
+    const char *text = cli_text();
+    char path[512];
+    for (int i = 0; i < 2; i++) {
+        int output;
+        snprintf(path, sizeof path, "%s/a%d", text, i);
+        pid_t process = start_endless(text, path, &output);
+        CHECK(process > 0);
+        kill(process, signals[i]);
+        CHECK_EQ_INT(read_to_the_end(process, output), 128 + signals[i]);
+        CHECK(cli_saved_step(path) >= 1);
+    }
+}
+
+static void test_one_request_may_be_several_signals(void) {
+    NEEDS_COMMAND;
+    const char *text = cli_text();
+    char path[512];
+    int output;
+    snprintf(path, sizeof path, "%s/a", text);
+    pid_t process = start_endless(text, path, &output);
+    CHECK(process > 0);
+    kill(process, SIGTERM); /* all of them are delivered, one by one */
+    kill(process, SIGHUP);
+    kill(process, SIGINT);
+    int code = read_to_the_end(process, output);
+    CHECK(code == 143 || code == 129 || code == 130);
+    CHECK(cli_saved_step(path) >= 1);
+}
+
+static void test_a_hangup_that_is_ignored_stays_so(void) {
+    NEEDS_COMMAND;
+    const char *text = cli_text();
+    char path[512];
+    int output;
+    snprintf(path, sizeof path, "%s/a", text);
+    void (*former)(int) = signal(SIGHUP, SIG_IGN); /* handed down, as nohup does */
+    pid_t process = start_endless(text, path, &output);
+    signal(SIGHUP, former);
+    CHECK(process > 0);
+    kill(process, SIGHUP);
+    cli_sleep_ms(100);
+    kill(process, SIGTERM);
+    CHECK_EQ_INT(read_to_the_end(process, output), 143);
+    CHECK(cli_saved_step(path) >= 1);
+}
+
+static void test_a_reader_that_leaves_costs_no_training(void) {
+    NEEDS_COMMAND;
+    const char *text = cli_text();
+    char path[512];
+    int output;
+    snprintf(path, sizeof path, "%s/a", text);
+    void (*former)(int) = signal(SIGPIPE, SIG_DFL); /* whoever runs the tests may ignore it */
+    pid_t process = start_endless(text, path, &output);
+    signal(SIGPIPE, former);
+    CHECK(process > 0);
+    close(output);
+    CHECK_EQ_INT(cli_wait(process), 128 + SIGPIPE);
+    CHECK(cli_saved_step(path) >= 1);
+}
+
 /* ---- twice ---- */
 
-/* The command writes more than a pipe holds, and nobody reads: it can end by a second Ctrl-C only.
+/* The command writes more than a pipe holds, and nobody reads: it can end by a second signal only.
  */
-static void check_twice(const char *arguments) {
+static void check_twice(const char *arguments, int first_signal, int second) {
     siginfo_t state = {.si_pid = 0};
     int ends[2];
     char first;
@@ -117,12 +207,12 @@ static void check_twice(const char *arguments) {
     close(ends[1]);
     CHECK(process > 0);
     EXPECT_EQ_INT(read(ends[0], &first, 1), 1); /* it is writing */
-    kill(process, SIGINT);
+    kill(process, first_signal);
     cli_sleep_ms(100);
     waitid(P_PID, (id_t)process, &state, WEXITED | WNOHANG | WNOWAIT);
     EXPECT_EQ_INT(state.si_pid, 0); /* it lives on */
-    kill(process, SIGINT);
-    EXPECT_EQ_INT(cli_wait(process), 130);
+    kill(process, second);
+    EXPECT_EQ_INT(cli_wait(process), 128 + second);
     close(ends[0]);
 }
 
@@ -137,9 +227,12 @@ static void test_a_second_time_ends_at_once(void) {
     fclose(file);
     snprintf(arguments, sizeof arguments,
              "generate --load %s/w --tokens 1 --batch 2000 --prompt-file %s" PLACE, folder, path);
-    check_twice(arguments);
+    check_twice(arguments, SIGINT, SIGINT);
+    check_twice(arguments, SIGTERM, SIGHUP);
 }
 
 WEIR_TEST_SUITE(cli_interrupt, TEST(training_ends_with_its_files_and_summary),
                 TEST(a_text_ends_where_it_is), TEST(an_evaluation_says_how_far_it_came),
-                TEST(a_second_time_ends_at_once))
+                TEST(schedulers_and_closed_terminals_lose_nothing),
+                TEST(one_request_may_be_several_signals), TEST(a_hangup_that_is_ignored_stays_so),
+                TEST(a_reader_that_leaves_costs_no_training), TEST(a_second_time_ends_at_once))

@@ -78,25 +78,34 @@ static int64_t whole_step(const char *path) {
 struct killed {
     const char *text; /* folder */
     char path[512], partial[520];
-    int64_t reached;   /* the file's step; -1: none yet */
-    uint32_t advanced; /* kills that found the file further on, and a partial one */
+    int64_t reached; /* the file's step; -1: none yet */
 };
 
-/* Starts or resumes, and kills after a while. */
-static void run_and_kill(struct killed *killed) {
+/* However slow the machine is at the moment. */
+static void wait_for_a_save(const struct killed *killed) {
+    enum { LIMIT_MS = 60000 };
+    for (int ms = 0; ms < LIMIT_MS; ms++) {
+        if (whole_step(killed->path) > killed->reached) return;
+        cli_sleep_ms(1);
+    }
+}
+
+/* Starts or resumes, and kills after a while, every other time when it has saved. */
+static void run_and_kill(struct killed *killed, bool saved) {
     char resume[600] = "";
     if (killed->reached > 0) snprintf(resume, sizeof resume, "--resume %s", killed->path);
     pid_t process =
         cli_start(-1, TRAIN " --steps 100000000 --save %s --save-every 1 --json %s/j %s",
                   killed->text, killed->path, killed->text, resume);
     CHECK(process > 0);
-    cli_sleep_ms((unsigned)(5 + test_random_below(150)));
+    if (saved) wait_for_a_save(killed);
+    cli_sleep_ms((unsigned)test_random_below(saved ? 20 : 150));
     kill(process, SIGKILL);
     CHECK_EQ_INT(cli_wait(process), 128 + SIGKILL);
     int64_t step = whole_step(killed->path);
     CHECK(step >= killed->reached && step != 0);
+    CHECK(!saved || step > killed->reached);
     CHECK_EQ_INT(cli_saved_step(killed->path), step);
-    killed->advanced += step > killed->reached;
     killed->reached = step;
 }
 
@@ -110,10 +119,9 @@ static void test_a_killed_run_leaves_a_whole_checkpoint(void) {
     snprintf(straight, sizeof straight, "%s/b", killed.text);
     if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
     for (uint32_t i = 0; i < KILLS; i++) {
-        run_and_kill(&killed);
+        run_and_kill(&killed, i % 2 == 0);
         CHECK_HELPERS();
     }
-    CHECK(killed.advanced >= KILLS / 4);
     /* The lines for programs are whole or not there. */
     CHECK(access(lines, F_OK) != 0);
     long long end = (long long)killed.reached + 1;
@@ -122,6 +130,45 @@ static void test_a_killed_run_leaves_a_whole_checkpoint(void) {
     CHECK(access(killed.partial, F_OK) != 0);
     CLI_CODE(&run, 0, TRAIN " --steps %lld --save %s", killed.text, end, straight);
     CHECK(cli_same_files(straight, killed.path));
+}
+
+/* ---- SIGTERM and SIGHUP ---- */
+
+/* Starts or resumes, and asks to end after a while. */
+static void run_and_ask(struct killed *run) {
+    static const char *const saves[] = {"", "--save-every 1", "--save-every 3 --keep 2"};
+    char resume[600] = "";
+    int signal_number = test_random_below(2) == 0 ? SIGTERM : SIGHUP;
+    if (run->reached >= 0) snprintf(resume, sizeof resume, "--resume %s", run->path);
+    pid_t process = cli_start(-1, TRAIN " --steps 100000000 --save %s %s %s", run->text, run->path,
+                              saves[test_random_below(3)], resume);
+    CHECK(process > 0);
+    CHECK(cli_catches(process, signal_number));
+    cli_sleep_ms((unsigned)test_random_below(40));
+    kill(process, signal_number);
+    CHECK_EQ_INT(cli_wait(process), 128 + signal_number);
+    int64_t step = whole_step(run->path);
+    CHECK(step >= 0 && step >= run->reached);
+    CHECK_EQ_INT(cli_saved_step(run->path), step);
+    run->reached = step;
+}
+
+static void test_a_run_that_is_asked_to_end_loses_no_update(void) {
+    struct cli_run run;
+    struct killed asked = {.text = cli_text(), .reached = -1};
+    char straight[512];
+    size_t count = test_count(40, 1000);
+    snprintf(asked.path, sizeof asked.path, "%s/a", asked.text);
+    snprintf(straight, sizeof straight, "%s/b", asked.text);
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    for (size_t i = 0; i < count; i++) {
+        run_and_ask(&asked);
+        CHECK_HELPERS();
+    }
+    long long end = (long long)asked.reached + 1;
+    CLI_CODE(&run, 0, TRAIN " --steps %lld --resume %s", asked.text, end, asked.path);
+    CLI_CODE(&run, 0, TRAIN " --steps %lld --save %s", asked.text, end, straight);
+    CHECK(cli_same_files(straight, asked.path));
 }
 
 /* ---- a full disk ---- */
@@ -180,5 +227,6 @@ static void test_a_limit_on_files_leaves_the_old_checkpoint(void) {
 }
 
 WEIR_TEST_SUITE(cli_kill, TEST(a_killed_run_leaves_a_whole_checkpoint),
+                TEST(a_run_that_is_asked_to_end_loses_no_update),
                 TEST(a_full_disk_leaves_the_old_checkpoint),
                 TEST(a_limit_on_files_leaves_the_old_checkpoint))

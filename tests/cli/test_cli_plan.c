@@ -222,13 +222,32 @@ static void test_the_advice_of_a_refusal_fits(void) {
     }
 }
 
+/* Of eight workers, each has its column, and no line is wider than 100 columns; the curves are of
+ * characters of three bytes. */
+static void test_many_workers_stand_below_each_other(void) {
+    struct cli_run run;
+    CLI_CODE(&run, 0, "plan --layers 9 --width 16 --heads 2 --context 8 --stages 8");
+    char *end = strstr(run.output, "in use over the step");
+    CHECK(end != NULL);
+    *end = '\0';
+    for (int w = 0; w < 8; w++) {
+        char name[16];
+        snprintf(name, sizeof name, " cpu/%d", w);
+        CHECK_CONTAINS(run.output, name);
+    }
+    for (const char *line = run.output; *line != '\0'; line += strcspn(line, "\n") + 1)
+        if (strcspn(line, "\n") > 100) TEST_FAIL("%.120s", line);
+}
+
 static void test_a_plan_shows_memory_over_the_step(void) {
     struct cli_run run;
     char path[512];
     snprintf(path, sizeof path, "%s/p", test_temporary_directory());
     CLI_CODE(&run, 0, "plan " CLI_MODEL " --stages 2 --batch 16 --chunks 8 --json %s", path);
     CHECK_CONTAINS(run.output, "in use over the step");
-    CHECK_CONTAINS(run.output, "receive slots");
+    CHECK_CONTAINS(run.output,
+                   "Receive slots are places for tensors that come from other workers.");
+    CHECK_CONTAINS(run.output, "\nplanned, handed on ");
     json_t *plan = cli_json(path), *device;
     size_t d;
     json_array_foreach(json_object_get(plan, "devices"), d, device) {
@@ -418,6 +437,7 @@ WEIR_TEST_SUITE(cli_plan, TEST(a_process_takes_little_besides_its_plan),
                 TEST(a_plan_names_what_was_chosen),
                 TEST(a_memory_limit_is_exact_and_names_what_is_missing),
                 TEST(the_advice_of_a_refusal_fits), TEST(a_plan_shows_memory_over_the_step),
+                TEST(many_workers_stand_below_each_other),
                 TEST(describe_lists_the_layers_in_the_model_files_form),
                 TEST(describe_shows_a_partition), TEST(doctor_names_the_machine),
                 TEST(doctor_shows_gpus_links_and_libraries), TEST(doctor_says_why_there_is_no_gpu),

@@ -67,7 +67,15 @@ static const struct refusal of_training[] = {
     {"--resume /none/a", "cannot open /none/a: No such file or directory"},
     {"--resume /proc/self/cmdline", "/proc/self/cmdline"},
     {"--optimizer adam", "adamw"},
-    {"--nesterov", "--nesterov needs --momentum above 0"},
+    {"--optimizer sgd --nesterov", "--nesterov needs --momentum above 0"},
+    {"--momentum 0.9", "--momentum means nothing to --optimizer adamw: leave it away, or give "
+                       "--optimizer sgd"},
+    {"--nesterov", "--nesterov means nothing to --optimizer adamw"},
+    {"--optimizer sgd --beta2 0.9", "--beta2 means nothing to --optimizer sgd: leave it away, or "
+                                    "give --optimizer adamw"},
+    {"--beta1 1", "--beta1 1: give a number from 0 on and below 1, like 0.9"},
+    {"--beta2 1", "--beta2 1: give a number from 0 on and below 1, like 0.999"},
+    {"--tied --untied", "--tied and --untied: give one of them"},
     {"--vocab 100", "the model's vocabulary has 100: use at least 256 (--vocab)"},
     {"--batch 0", "--batch 0: too small"},
     {"--bind 4000", "no core 4000"},
@@ -102,6 +110,18 @@ static void test_train_refuses_what_it_could_not_do(void) {
     char command[600];
     snprintf(command, sizeof command, "train --data %s " CLI_TRAIN, cli_text());
     check_refusals(command, of_training, COUNT(of_training));
+}
+
+/* Two checks find it. */
+static void test_a_fault_is_listed_once(void) {
+    static const char *const commands[] = {"train", "plan", "describe", "init --out w"};
+    struct cli_run run;
+    for (size_t i = 0; i < COUNT(commands); i++) {
+        CLI_CODE(&run, 2, "%s --freeze zz", commands[i]);
+        const char *found = strstr(run.output, "no parameter matches the pattern 'zz'");
+        CHECK(found != NULL);
+        CHECK(strstr(found + 1, "no parameter matches") == NULL);
+    }
 }
 
 // PI-3
@@ -204,7 +224,7 @@ static void test_help_shows_units_and_defaults_everywhere(void) {
 
 WEIR_TEST_SUITE(cli_refuse, TEST(train_and_plan_refuse_pipelines_that_cannot_be),
                 TEST(train_refuses_what_it_could_not_do),
-                TEST(every_fault_is_listed_and_no_file_appears),
+                TEST(every_fault_is_listed_and_no_file_appears), TEST(a_fault_is_listed_once),
                 TEST(a_gpu_that_cannot_be_used_is_refused_with_the_way_out),
                 TEST(devices_are_named_by_kind_and_number),
                 TEST(help_shows_units_and_defaults_everywhere))

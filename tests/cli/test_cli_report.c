@@ -228,7 +228,7 @@ static void test_a_run_that_fails_late_leaves_a_page(void) {
     const char *text = cli_text();
     CLI_CODE(&run, 1, "train " CLI_TRAIN " --data %s/0.txt --steps 5 --lr 1e30 --report %s/r", text,
              text);
-    CHECK_CONTAINS(run.output, "weir: train: update 2: its gradient is not finite: lower --lr");
+    CHECK_CONTAINS(run.output, "weir: train: update 2: its gradient is not finite: layer ");
     char *page = read_page(text, "r");
     CHECK(page != NULL);
     EXPECT_CONTAINS(page, "The run failed after 1 of 5 updates: update 2: its gradient is not");
@@ -305,9 +305,30 @@ static void test_the_page_can_go_to_standard_output(void) {
     free(page);
 }
 
-WEIR_TEST_SUITE(cli_report, TEST(the_page_says_what_trace_and_json_say),
-                TEST(the_command_repeats_the_run), TEST(names_cannot_break_the_page),
-                TEST(a_run_that_fails_late_leaves_a_page), TEST(an_interrupted_run_leaves_a_page),
-                TEST(a_run_of_no_steps_leaves_a_page),
+/* Of two mini-batches an update, and options that nobody gave. */
+static void test_the_page_says_updates_and_what_the_run_took(void) {
+    static const char *const wanted[] = {"<dt><bdi>stages</bdi></dt><dd><bdi>2</bdi>",
+                                         "<dt><bdi>balance</bdi></dt><dd><bdi>3,1</bdi>",
+                                         "<dt><bdi>workers</bdi></dt><dd><bdi>2</bdi>",
+                                         "<dt><bdi>device</bdi></dt><dd><bdi>cpu</bdi>",
+                                         "<dt><bdi>virtual-stages</bdi></dt><dd><bdi>1</bdi>",
+                                         "; update "};
+    struct cli_run run;
+    const char *text = cli_text();
+    CLI_CODE(&run, 0, "train " CLI_TRAIN " --data %s/0.txt --steps 6 --accumulate 2 --report %s/r",
+             text, text);
+    CHECK_CONTAINS(run.output, "\nthe last update, its last mini-batch\nupdate 6: ");
+    char *page = read_page(text, "r");
+    CHECK(page != NULL);
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) EXPECT_CONTAINS(page, wanted[i]);
+    const char *update = strstr(page, "; update ");
+    EXPECT(update != NULL && strtol(update + 9, NULL, 10) <= 6);
+    free(page);
+}
+
+WEIR_TEST_SUITE(cli_report, TEST(the_page_says_updates_and_what_the_run_took),
+                TEST(the_page_says_what_trace_and_json_say), TEST(the_command_repeats_the_run),
+                TEST(names_cannot_break_the_page), TEST(a_run_that_fails_late_leaves_a_page),
+                TEST(an_interrupted_run_leaves_a_page), TEST(a_run_of_no_steps_leaves_a_page),
                 TEST(a_path_that_cannot_be_written_is_refused_first),
                 TEST(the_page_can_go_to_standard_output))

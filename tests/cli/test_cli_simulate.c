@@ -568,7 +568,33 @@ static void test_what_cannot_be_is_refused(void) {
     CHECK_CONTAINS(run.output, "none.csv");
 }
 
-WEIR_TEST_SUITE(cli_simulate, TEST(closed_forms_hold_for_every_schedule),
+/* The same question, asked alone and among others. */
+static void test_alone_and_compared_a_schedule_takes_the_same(void) {
+    static const char *const options[] = {"--workers 4 --chunks 8", "--stages 8 --chunks 8",
+                                          "--workers 2 --chunks 4 --time F=3,B=5,I=2,W=3",
+                                          "--virtual-stages 2 --workers 3 --chunks 6"};
+    struct cli_run run;
+    char path[512];
+    snprintf(path, sizeof path, "%s/j", test_temporary_directory());
+    for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        CLI_CODE(&run, 0, "simulate --schedule zb-v %s --json %s", options[i], path);
+        json_t *one = cli_json(path);
+        CLI_CODE(&run, 0, "simulate --compare zb-v %s --json %s", options[i], path);
+        json_t *all = cli_json(path);
+        const json_t *other = json_array_get(json_object_get(all, "schedules"), 0);
+        EXPECT_NEAR(cli_number(one, "step"), cli_number(other, "step"), 0);
+        EXPECT_NEAR(cli_number(one, "stage_share"), cli_number(other, "stage_share"), 0);
+        json_decref(one);
+        json_decref(all);
+    }
+    CLI_CODE(&run, 0, "simulate --schedule zb-v --workers 4 --chunks 8");
+    CHECK_CONTAINS(run.output, "step 25.5 s, bubble 5.88%");
+    CHECK_CONTAINS(run.output, "a stage takes 0.5 of --time, which is a worker's share");
+    CHECK_CONTAINS(run.output, "0 s            4            4\n"); /* activations, bytes */
+}
+
+WEIR_TEST_SUITE(cli_simulate, TEST(alone_and_compared_a_schedule_takes_the_same),
+                TEST(closed_forms_hold_for_every_schedule),
                 TEST(late_recompute_costs_a_forward_per_stage_but_one),
                 TEST(late_recompute_runs_under_every_schedule),
                 TEST(slow_links_turn_the_ranking_round), TEST(parts_of_idle_time_add_up),

@@ -4,6 +4,8 @@
  * file. Method: the installed command on a tiny model and text; what it wrote is read back.
  */
 #include "cli/cli.h"
+#include "io/data_files.h"
+#include "io/io_faults.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -12,6 +14,50 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* ---- bits ---- */
+
+/* Trains what `job` says in each of these ways, first by defaults alone: the same weights. */
+static void expect_one_result(const char *job) {
+    static const char *const ways[] = {"",
+                                       "--stages 1",
+                                       "--stages 2",
+                                       "--threads-per-stage 1",
+                                       "--stages 1 --threads-per-stage 2",
+                                       "--threads-per-stage 3 --checkpoint never",
+                                       "--stages 4 --threads-per-stage 4 --bind none"};
+    struct cli_run run;
+    const char *folder = test_temporary_directory();
+    char first[512], path[512];
+    snprintf(first, sizeof first, "%s/0", folder);
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0] && !test_has_failed(); i++) {
+        snprintf(path, sizeof path, "%s/%zu", folder, i);
+        CLI_CODE(&run, 0, "train %s %s --steps 3 --eval-batches 1 --sample 0 --save-weights %s",
+                 job, ways[i], path);
+        if (!cli_same_files(first, path)) TEST_FAIL("with %s", ways[i]);
+    }
+}
+
+static void test_stages_and_threads_are_not_in_the_bits_of_a_gpt(void) {
+    char job[512];
+    snprintf(job, sizeof job, "--data %s --layers 2 --width 64 --heads 2 --context 48 --batch 16",
+             cli_text());
+    expect_one_result(job);
+}
+
+static void test_stages_and_threads_are_not_in_the_bits_of_a_unet(void) {
+    char job[512], output[512];
+    const char *folder = test_temporary_directory();
+    if (!test_install_prefix()) SKIP("no installed command: run by 'zig build test'");
+    int made = test_shell(output, sizeof output, "'%s/examples/make_shapes' %s/shapes 40 9 32 3",
+                          test_install_prefix(), folder);
+    if (made != 0) SKIP("no installed examples: run by 'zig build test'");
+    snprintf(job, sizeof job,
+             "--data %s/shapes --model unet --depth 2 --num-convs 2 --base-channels 8 --batch 16 "
+             "--chunks 2",
+             folder);
+    expect_one_result(job);
+}
 
 /* ---- what is reported ---- */
 
@@ -183,7 +229,9 @@ static void test_gradients_that_are_not_finite_stop_the_run_or_are_skipped(void)
     CLI_CODE(&run, 1,
              "train " CLI_TRAIN " --data %s/0.txt --steps 5 --lr 1e30 --save %s/a --json -", text,
              text);
-    CHECK_CONTAINS(run.output, "weir: train: update 2: its gradient is not finite: lower --lr");
+    CHECK_CONTAINS(run.output, "weir: train: update 2: its gradient is not finite: layer 1 'h.0' "
+                               "(gpt_block), forward ");
+    CHECK_CONTAINS(run.output, ": lower --lr, or go on without it by --on-nonfinite skip");
     CHECK_CONTAINS(run.output, "{\"summary\":{\"steps\":1,\"failed\":\"update 2: ");
     CHECK(test_shell(run.output, sizeof run.output, "ls %s/a", text) != 0);
     CLI_CODE(&run, 0,
@@ -191,6 +239,140 @@ static void test_gradients_that_are_not_finite_stop_the_run_or_are_skipped(void)
              " --data %s/0.txt --steps 3 --lr 1e30 --on-nonfinite skip --json %s/j",
              text, text);
     CHECK_CONTAINS(run.output, "gradient not finite: update skipped");
+    /* the last one too */
+    CLI_CODE(&run, 0,
+             "train " CLI_TRAIN
+             " --data %s/0.txt --steps 2 --lr 1e30 --on-nonfinite skip --trace %s/t",
+             text, text);
+    CHECK_CONTAINS(run.output, "warning: update 2 is skipped, its gradient is not finite: layer ");
+    CHECK_CONTAINS(run.output, "\nthe last update\nupdate 2: ");
+}
+
+/* Twelve rows that are alike, but for one of the bad ones, which is no number. */
+static void make_rows(const char *folder, bool bad) {
+    enum { ROWS = 12, WIDTH = 3 };
+    float inputs[ROWS][WIDTH], targets[ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        for (int k = 0; k < WIDTH; k++) inputs[i][k] = (float)(k + 1);
+        targets[i] = 2.0f;
+    }
+    if (bad) inputs[4][1] = NAN;
+    data_make_npy(folder, bad ? "bad_inputs.npy" : "good_inputs.npy", "<f4", "12, 3", inputs,
+                  sizeof inputs);
+    data_make_npy(folder, bad ? "bad_targets.npy" : "good_targets.npy", "<f4", "12, 1", targets,
+                  sizeof targets);
+}
+
+static void test_held_out_data_that_hold_no_numbers_are_told(void) {
+    static const char model[] =
+        "{\"input\": {\"dtype\": \"f32\", \"shape\": [3]}, \"target\": {\"dtype\": \"f32\", "
+        "\"shape\": [1]}, \"layers\": [{\"type\": \"linear\", \"out_features\": 1}], \"loss\": "
+        "\"mse\"}";
+    struct cli_run run;
+    char path[600];
+    const char *folder = test_temporary_directory();
+    io_make_file(folder, "m.json", model, strlen(model), path);
+    make_rows(folder, false);
+    make_rows(folder, true);
+    CLI_CODE(&run, 0,
+             "train --model %s/m.json --data %s/good_inputs.npy %s/good_targets.npy --eval-data "
+             "%s/bad_inputs.npy %s/good_targets.npy --batch 2 --stages 1 --bind none --steps 2 "
+             "--eval-every 1 2>&1",
+             folder, folder, folder, folder, folder);
+    CHECK_CONTAINS(run.output, "warning: the validation's loss after update 1 is not finite: ");
+    CHECK_CONTAINS(run.output, "warning: the validation's loss after update 2 is not finite: ");
+}
+
+/* As if it had never come, in the optimizer's corrections too, and over a resume: two passes over
+ * the bad rows end as 22 updates with good ones. */
+static void test_an_update_that_is_skipped_is_no_step(void) {
+    static const char model[] =
+        "{\"input\": {\"dtype\": \"f32\", \"shape\": [3]}, \"target\": {\"dtype\": \"f32\", "
+        "\"shape\": [1]}, \"layers\": [{\"type\": \"linear\", \"out_features\": 1}], \"loss\": "
+        "\"mse\"}";
+    static const char options[] =
+        "--batch 1 --chunks 1 --stages 1 --lr-schedule constant --warmup 0 --lr 0.01 "
+        "--on-nonfinite skip --threads-per-stage 1 --bind none --log-every 1";
+    static const char *const optimizers[] = {"adamw", "sgd --momentum 0.9 --nesterov"};
+    struct cli_run run;
+    char data[2][1200], weights[2][600], path[600];
+    const char *folder = test_temporary_directory();
+    io_make_file(folder, "m.json", model, strlen(model), path);
+    for (int bad = 0; bad < 2; bad++) {
+        make_rows(folder, bad == 1);
+        const char *name = bad == 1 ? "bad" : "good";
+        snprintf(data[bad], sizeof data[bad],
+                 "--model %s/m.json --data %s/%s_inputs.npy %s/%s_targets.npy --eval-data "
+                 "%s/good_inputs.npy %s/good_targets.npy",
+                 folder, folder, name, folder, name, folder, folder);
+        snprintf(weights[bad], sizeof weights[bad], "%s/w%d", folder, bad);
+    }
+    for (int i = 0; i < 2; i++) {
+        CLI_CODE(&run, 0, "train %s %s --optimizer %s --steps 22 --save-weights %s", data[0],
+                 options, optimizers[i], weights[0]);
+        CLI_CODE(&run, 0, "train %s %s --optimizer %s --steps 24 --save-weights %s", data[1],
+                 options, optimizers[i], weights[1]);
+        CHECK_CONTAINS(run.output, "gradient not finite: update skipped");
+        CHECK_CONTAINS(run.output, "is skipped, its gradient is not finite: row 0 of mini-batch ");
+        CHECK_CONTAINS(run.output, "'s input holds nan: mend the data\n");
+        CHECK(cli_same_files(weights[0], weights[1]));
+        CLI_CODE(&run, 0, "train %s %s --optimizer %s --steps 13 --save %s/c", data[1], options,
+                 optimizers[i], folder);
+        CLI_CODE(&run, 0, "train %s %s --optimizer %s --steps 24 --resume %s/c --save-weights %s",
+                 data[1], options, optimizers[i], folder, weights[1]);
+        CHECK(cli_same_files(weights[0], weights[1]));
+    }
+}
+
+/* What went in, what the weights were, or the layer that made it, forward or backward; whatever the
+ * stages and the mini-batch of an update. */
+static void test_what_is_not_finite_is_traced_to_its_origin(void) {
+    struct cli_run run;
+    char path[600];
+    const char *folder = test_temporary_directory();
+    /* 1e25 is finite, its square is not; a product of 1e20 and the weight of the last layer neither
+     */
+    static const char model[] =
+        "{\"input\": {\"dtype\": \"f32\", \"shape\": [3]}, \"target\": {\"dtype\": \"f32\", "
+        "\"shape\": [1]}, \"layers\": [{\"type\": \"linear\", \"out_features\": 3}, "
+        "{\"type\": \"relu\"}, {\"type\": \"linear\", \"out_features\": 1, \"name\": \"last\"}], "
+        "\"loss\": \"mse\"}";
+    static float weights[4][12] = {{1, 1, 1, 1, 1, 1, 1, 1, 1}, {0}, {1, 1, 1}, {0}};
+    static const struct {
+        float weight, value, bias; /* of the last layer, of the first input and of the last layer */
+        const char *said;
+    } cases[] = {
+        {1, 0, NAN, "parameter 'last.bias' held nan before it: go on from an earlier checkpoint"},
+        {1, INFINITY, 0, "'s input holds inf: mend the data"},
+        {1e38f, 1e20f, 0, "layer 2 'last' (linear), forward"},
+        {1, 1e25f, 0, "layer 2 'last' (linear), backward of micro-batch "}, /* the loss is finite */
+    };
+    io_make_file(folder, "m.json", model, strlen(model), path);
+    make_rows(folder, false);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        float inputs[12][3] = {{0}};
+        for (int k = 0; k < 12; k++) inputs[k][0] = cases[i].value;
+        data_make_npy(folder, "bad_inputs.npy", "<f4", "12, 3", inputs, sizeof inputs);
+        for (int k = 0; k < 3; k++) weights[2][k] = cases[i].weight;
+        weights[3][0] = cases[i].bias;
+        struct weir__io io = {.allocator = test_allocator()};
+        struct weir__safetensors_item items[] = {
+            {.name = "0.weight", .dtype = WEIR_F32, .rank = 2, .shape = {3, 3}, .data = weights[0]},
+            {.name = "0.bias", .dtype = WEIR_F32, .rank = 1, .shape = {3}, .data = weights[1]},
+            {.name = "last.weight", .rank = 2, .shape = {1, 3}, .data = weights[2]},
+            {.name = "last.bias", .rank = 1, .shape = {1}, .data = weights[3]}};
+        snprintf(path, sizeof path, "%s/w", folder);
+        CHECK_STATUS(weir__safetensors_save(&io, path, items, 4, NULL, 0), WEIR_OK);
+        for (int stages = 1; stages <= 2; stages++) {
+            CLI_CODE(
+                &run, 1,
+                "train --model %s/m.json --data %s/bad_inputs.npy %s/good_targets.npy --batch 2 "
+                "--accumulate 2 --load %s/w --stages %d --threads-per-stage 1 --bind none",
+                folder, folder, folder, folder, stages);
+            CHECK_CONTAINS(run.output, "update 1: its gradient is not finite: ");
+            CHECK_CONTAINS(strstr(run.output, "weir: train: update"), cases[i].said);
+        }
+    }
 }
 
 /* The last update leaves weights that nothing can be drawn with. */
@@ -279,10 +461,27 @@ static void test_a_second_interrupt_ends_at_once(void) {
     CHECK_EQ_INT(cli_saved_step(path), -1);
 }
 
-WEIR_TEST_SUITE(cli_train, TEST(a_run_reports_every_step_and_writes_its_files),
+/* One stage has the embedding alone, the other one everything else. */
+static void test_a_worker_with_little_to_do_is_explained(void) {
+    struct cli_run run;
+    CLI_CODE(&run, 0,
+             "train --layers 2 --width 64 --heads 2 --context 32 --threads-per-stage 1 --bind none "
+             "--batch 8 --eval-batches 1 --sample 0 --data %s/0.txt --steps 3 --balance 1,3",
+             cli_text());
+    CHECK_CONTAINS(run.output, "uneven      worker 0 is busy ");
+    CHECK_CONTAINS(run.output, "the model has few layers to divide, and a layer");
+}
+
+WEIR_TEST_SUITE(cli_train, TEST(stages_and_threads_are_not_in_the_bits_of_a_gpt),
+                TEST(stages_and_threads_are_not_in_the_bits_of_a_unet),
+                TEST(a_worker_with_little_to_do_is_explained),
+                TEST(held_out_data_that_hold_no_numbers_are_told),
+                TEST(a_run_reports_every_step_and_writes_its_files),
                 TEST(standard_output_holds_nothing_but_the_json),
                 TEST(data_default_to_the_projects_text), TEST(epochs_become_updates),
                 TEST(a_seed_says_everything),
                 TEST(gradients_that_are_not_finite_stop_the_run_or_are_skipped),
+                TEST(an_update_that_is_skipped_is_no_step),
+                TEST(what_is_not_finite_is_traced_to_its_origin),
                 TEST(a_sample_that_fails_is_no_failure_of_the_run),
                 TEST(an_interrupt_ends_the_step_and_saves), TEST(a_second_interrupt_ends_at_once))

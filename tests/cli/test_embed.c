@@ -58,10 +58,14 @@ static void test_c_program_links_by_cmake(void) {
 
 static void test_zig_project_depends_on_weir(void) {
     if (!test_zig()) SKIP("no --zig was given");
-    build_and_run("zig");
+    build_and_run(test_is_full() ? "zig-net" : "zig");
+}
+
+static void test_programs_link_the_shared_library(void) {
+    build_and_run("shared");
 }
 
 WEIR_TEST_SUITE(embed, TEST(c_program_links_by_pkg_config), TEST(cpp_program_links_by_pkg_config),
                 TEST(cuda_program_links_and_says_where_no_gpu_is),
                 TEST(engine_example_has_the_same_bits_over_stages), TEST(c_program_links_by_cmake),
-                TEST(zig_project_depends_on_weir))
+                TEST(zig_project_depends_on_weir), TEST(programs_link_the_shared_library))

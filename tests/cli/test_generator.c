@@ -6,6 +6,7 @@
  * whole rows. The generator belongs to the command and is in no library, so its sources are
  * compiled in here.
  */
+#include "../../tools/cli/interrupt.c"
 #include "../../tools/cmd/generator.c"
 #include "../../tools/cli/net_run.c"
 #include "../../tools/cli/output.c"
@@ -49,7 +50,7 @@ struct cut {
 static bool make_generator(struct generator *g, const struct weir_model *model,
                            const struct cut *cut, uint64_t prompt_tokens) {
     struct generator_options options = {model, trial_options(cut->stages, 1, cut->chunks),
-                                        cut->texts, prompt_tokens};
+                                        cut->texts, prompt_tokens, false};
     struct weir_faults faults = WEIR_FAULTS_INIT;
     options.net.dtype = cut->dtype;
     options.net.reference = cut->reference;
@@ -77,7 +78,7 @@ static void make_texts(struct texts *texts, const uint32_t *numbers, uint32_t co
 
 static const uint32_t in_order[TEXTS] = {0, 1, 2, 3, 4};
 
-static const struct sampler greedy = {1, 0.0, 0, VOCAB}, warm = {1, 1.0, 0, VOCAB};
+static const struct sampler greedy = {1, 0.0, 0, 1.0, VOCAB}, warm = {1, 1.0, 0, 1.0, VOCAB};
 
 static void continue_all(struct generator *g, const struct generator_run *run, struct texts *texts,
                          uint32_t count) {
@@ -117,8 +118,10 @@ static void infer_whole(const struct weir_model *model, const struct cut *cut,
     for (uint32_t i = 0; i < TEXTS; i++)
         for (uint32_t k = 0; k < CONTEXT; k++)
             input[i][k] = k < texts->list[i].count ? texts->tokens[i][k] : 0;
-    struct weir_net_batch batch = {
-        .rows = TEXTS, .input = input, .output = cut->dtype == WEIR_F64 ? (void *)output : narrow};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = TEXTS;
+    batch.input = input;
+    batch.output = cut->dtype == WEIR_F64 ? (void *)output : narrow;
     struct weir_step_result result;
     if (net == NULL) return;
     fill_parameters(net);
@@ -277,6 +280,92 @@ done:
     weir_model_destroy(model);
 }
 
+/* ---- contexts that slide ---- */
+
+enum { LONG = 3 * CONTEXT + 5 };
+
+struct long_texts {
+    struct generator *generator;
+    uint32_t done; /**< texts before those that are being continued */
+    struct generator_text list[3];
+    uint32_t tokens[3][LONG];
+    double logits[3][LONG][VOCAB]; /**< that the token at an index was drawn from */
+};
+
+static void record_long(void *context, uint32_t number, uint32_t token) {
+    struct long_texts *texts = context;
+    uint32_t i = texts->done + number;
+    (void)token;
+    memcpy(texts->logits[i][texts->list[i].count - 1], texts->generator->logits,
+           sizeof texts->logits[0][0]);
+}
+
+/* After prompts of 1, 3 and 5 tokens. */
+static void write_long(const struct weir_model *model, const struct cut *cut,
+                       struct long_texts *texts) {
+    struct generator g;
+    struct generator_times times = {0};
+    struct generator_run run = {.sampler = warm,
+                                .tokens = LONG - 5,
+                                .slides = true,
+                                .visit = record_long,
+                                .context = texts};
+    if (!make_generator(&g, model, cut, 9)) return;
+    texts->generator = &g;
+    for (uint32_t i = 0; i < 3; i++) {
+        uint32_t *tokens = texts->tokens[i], prompt = 1 + 2 * i;
+        texts->list[i] = (struct generator_text){
+            .tokens = tokens, .prompt = prompt, .count = prompt, .identity = {i, 0}};
+        for (uint32_t k = 0; k < prompt; k++) tokens[k] = (i * 11 + k * 7 + 3) % VOCAB;
+    }
+    for (texts->done = 0; texts->done < 3; texts->done += cut->texts) {
+        struct generator_text *list = texts->list + texts->done;
+        EXPECT_STATUS(generator_continue(&g, &run, list, cut->texts, &times, NULL), WEIR_OK);
+    }
+    generator_clean_up(&g);
+}
+
+/* What a net on whole rows says of the token at index `at`, after those from `first` on. */
+static void infer_window(struct weir_net *net, const uint32_t *tokens, uint32_t first, uint32_t at,
+                         double logits[VOCAB]) {
+    int64_t input[CONTEXT] = {0};
+    static double output[CONTEXT][VOCAB];
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = 1, batch.input = input, batch.output = output;
+    struct weir_step_result result;
+    for (uint32_t i = first; i < at; i++) input[i - first] = tokens[i];
+    EXPECT_STATUS(weir_net_infer(net, &batch, &result), WEIR_OK);
+    memcpy(logits, output[at - first - 1], sizeof output[0]);
+}
+
+static void test_a_context_that_slides_is_the_whole_models_window(void) {
+    static struct long_texts one, together;
+    struct weir_model *model = make_model(LAYERS);
+    const struct cut alone = {1, 1, 1, WEIR_F64, true}, beside = {3, 2, 3, WEIR_F64, true};
+    struct weir_net_options options = trial_options(1, 1, 1);
+    options.dtype = WEIR_F64;
+    options.reference = options.pipe.infer_only = true;
+    write_long(model, &alone, &one);
+    write_long(model, &beside, &together);
+    struct weir_net *net = trial_net(model, &options);
+    if (net != NULL) fill_parameters(net);
+    for (uint32_t i = 0; net != NULL && i < 3 && !test_has_failed(); i++) {
+        uint32_t first = 0, prompt = 1 + 2 * i, count = one.list[i].count;
+        EXPECT_EQ_UINT(count, prompt + LONG - 5);
+        EXPECT_EQ_UINT(together.list[i].count, count);
+        EXPECT_EQ_BYTES(one.tokens[i], together.tokens[i], count * sizeof one.tokens[0][0]);
+        for (uint32_t at = prompt; at < count && !test_has_failed(); at++) {
+            double wanted[VOCAB];
+            if (at - first > CONTEXT) first = at - CONTEXT / 2;
+            infer_window(net, one.tokens[i], first, at, wanted);
+            EXPECT_EQ_BYTES(one.logits[i][at], wanted, sizeof wanted);
+            EXPECT_EQ_BYTES(together.logits[i][at], wanted, sizeof wanted);
+        }
+    }
+    weir_net_destroy(net);
+    weir_model_destroy(model);
+}
+
 static _Atomic int asked;
 static bool stop_at_third(void) {
     return ++asked > 3;
@@ -308,7 +397,7 @@ done:
 /* ---- what is refused, and what fails ---- */
 
 static void refuse(struct weir_model *model, const char *message) {
-    struct generator_options options = {model, trial_options(1, 1, 1), 1, 1};
+    struct generator_options options = {model, trial_options(1, 1, 1), 1, 1, false};
     struct weir_faults faults = WEIR_FAULTS_INIT;
     struct generator g;
     EXPECT(generator_init(&g, &options, &faults) != WEIR_OK);
@@ -366,7 +455,7 @@ static void test_the_largest_k_are_drawn_from_and_the_first_of_equals(void) {
     uint32_t scratch[VOCAB], token;
     for (int i = 0; i < 300 && !test_has_failed(); i++) {
         struct sampler sampler = {test_random_u64(), 0.5 + test_random_unit(),
-                                  1 + (uint32_t)test_random_below(VOCAB + 3), VOCAB};
+                                  1 + (uint32_t)test_random_below(VOCAB + 3), 1.0, VOCAB};
         struct sampler_text text = {test_random_u64(), 0};
         draw_logits(logits, VOCAB, 1 + (uint32_t)test_random_below(9));
         CHECK_OK(sampler_draw(&sampler, &text, (uint32_t)i, logits, scratch, &token));
@@ -387,7 +476,7 @@ static void test_the_largest_k_are_drawn_from_and_the_first_of_equals(void) {
 static void test_draws_follow_the_distribution(void) {
     enum { DRAWS = 20000, FEW = 6 };
     const double logits[FEW] = {0.0, 1.0, -1.0, 2.0, -INFINITY, 0.5};
-    struct sampler sampler = {test_random_u64(), 0.7, 0, FEW};
+    struct sampler sampler = {test_random_u64(), 0.7, 0, 1.0, FEW};
     uint32_t scratch[FEW], counts[FEW] = {0}, token;
     double sum = 0;
     for (uint32_t i = 0; i < DRAWS; i++) {
@@ -403,10 +492,54 @@ static void test_draws_follow_the_distribution(void) {
     CHECK_EQ_UINT(counts[4], 0);
 }
 
+/* The fewest likeliest tokens that make a share of the top k, found by sorting. */
+static uint32_t find_nucleus(const struct sampler *sampler, const double *logits, bool *inside) {
+    uint32_t order[VOCAB], k = sampler->top_k == 0 ? VOCAB : sampler->top_k, count = 0;
+    double sum = 0, so_far = 0;
+    for (uint32_t t = 0; t < VOCAB; t++) {
+        uint32_t before = 0;
+        for (uint32_t other = 0; other < VOCAB; other++) before += precedes(logits, other, t);
+        order[before] = t;
+        inside[t] = false;
+    }
+    if (k > VOCAB) k = VOCAB;
+    for (uint32_t i = 0; i < k; i++) sum += exp(logits[order[i]] / sampler->temperature);
+    while (count < k && so_far < sampler->top_p * sum) {
+        so_far += exp(logits[order[count]] / sampler->temperature);
+        inside[order[count++]] = true;
+    }
+    return count;
+}
+
+static void test_the_likeliest_that_make_p_are_drawn_from(void) {
+    uint32_t scratch[VOCAB], token, seen_all = 0;
+    for (int i = 0; i < 60 && !test_has_failed(); i++) {
+        struct sampler sampler = {test_random_u64(), 0.5 + test_random_unit(),
+                                  (uint32_t)test_random_below(VOCAB),
+                                  0.05 + 0.9 * test_random_unit(), VOCAB};
+        double logits[VOCAB];
+        bool inside[VOCAB], seen[VOCAB] = {false};
+        draw_logits(logits, VOCAB, 9);
+        uint32_t count = find_nucleus(&sampler, logits, inside), found = 0;
+        for (uint32_t n = 0; n < 2000 && !test_has_failed(); n++) {
+            struct sampler_text text = {n, (uint32_t)i};
+            CHECK_OK(sampler_draw(&sampler, &text, n, logits, scratch, &token));
+            if (!inside[token]) TEST_FAIL("token %u of %u, p %.17g", token, count, sampler.top_p);
+            found += !seen[token];
+            seen[token] = true;
+        }
+        seen_all += found == count;
+        sampler.top_p = 1e-9; /* one is always left */
+        CHECK_OK(sampler_draw(&sampler, &(struct sampler_text){0}, 0, logits, scratch, &token));
+        for (uint32_t t = 0; t < VOCAB; t++) CHECK(!precedes(logits, t, token));
+    }
+    CHECK(seen_all > 50); /* rare ones may be missed, nothing else */
+}
+
 static void test_logits_without_a_largest_are_refused(void) {
     double logits[3] = {0, NAN, 1};
     uint32_t scratch[3], token;
-    struct sampler sampler = {1, 1.0, 0, 3};
+    struct sampler sampler = {1, 1.0, 0, 1.0, 3};
     struct sampler_text text = {0};
     CHECK_STATUS(sampler_draw(&sampler, &text, 0, logits, scratch, &token), WEIR_ERR_NONFINITE);
     logits[1] = INFINITY;
@@ -422,6 +555,8 @@ static void test_logits_without_a_largest_are_refused(void) {
 WEIR_TEST_SUITE(generator, TEST(every_token_is_the_whole_models_best),
                 TEST(a_text_does_not_depend_on_how_the_work_is_cut),
                 TEST(seeds_and_numbers_make_other_texts), TEST(texts_end_where_they_should),
+                TEST(a_context_that_slides_is_the_whole_models_window),
+                TEST(the_likeliest_that_make_p_are_drawn_from),
                 TEST(a_stop_ends_all_texts_between_steps),
                 TEST(models_that_continue_nothing_are_refused), TEST(broken_weights_are_named),
                 TEST(the_largest_k_are_drawn_from_and_the_first_of_equals),

@@ -86,9 +86,10 @@ static void test_a_model_without_target_only_infers(void) {
     struct weir_model *model;
     struct weir_tensor input, target;
     const char *loss;
-    CHECK_OK(read_text("{\"input\": {\"dtype\": \"i64\", \"shape\": [4]}, \"layers\": [],"
-                       " \"target\": null, \"loss\": null}",
-                       &faults, &model));
+    CHECK_OK(read_text(
+        "{\"input\": {\"dtype\": \"i64\", \"shape\": [4]}, \"layers\": [{\"type\": \"identity\"}],"
+        " \"target\": null, \"loss\": null}",
+        &faults, &model));
     weir_model_border(model, &input, &target, &loss);
     EXPECT(loss == NULL);
     weir_model_destroy(model);
@@ -98,6 +99,20 @@ static void expect_line(const struct weir_faults *faults, const char *line) {
     for (uint32_t i = 0; i < faults->kept; i++)
         if (strstr(faults->lines[i], line) != NULL) return;
     TEST_FAIL("no fault says '%s'", line);
+}
+
+static void test_only_cross_entropy_ignores_a_label(void) {
+    struct weir_faults faults;
+    struct weir_model *model = NULL;
+    CHECK_STATUS(
+        read_text("{\"input\": {\"dtype\": \"f32\", \"shape\": [4]}, \"target\": {\"dtype\": "
+                  "\"f32\", \"shape\": [4]}, \"loss\": \"mse\", \"ignore_index\": -1, "
+                  "\"layers\": [{\"type\": \"relu\"}]}",
+                  &faults, &model),
+        WEIR_ERR_ARGUMENT);
+    expect_line(&faults,
+                "ignore_index means nothing without the loss cross_entropy: leave it away");
+    weir_faults_clean_up(&faults);
 }
 
 static void test_all_faults_of_a_file_are_listed(void) {
@@ -119,7 +134,7 @@ static void test_all_faults_of_a_file_are_listed(void) {
         "m.json: target.dtype is f16, but must be f32 or i64",
         "m.json: no member 'extra'; a model has: input target layers loss ignore_index",
         "m.json: ignore_index must be a whole number",
-        "layer 0 (conv2d): no attribute 'out_chanels'; it takes: out_channels, kernel_size",
+        "layer 0 (conv2d): no attribute 'out_chanels': did you mean 'out_channels'? It takes: ",
         "layer 0 (conv2d): kernel_size must be a whole number or two",
         "layer 0 (conv2d): bias must be true or false",
         "layer 0 (conv2d): out_channels is missing",
@@ -152,7 +167,15 @@ static void test_what_is_no_model_is_refused_with_the_reason(void) {
         {"{\"layers\": {}}", WEIR_ERR_ARGUMENT, "layers must be a list of at most 65536 layers"},
         {"{\"layers\": [5]}", WEIR_ERR_ARGUMENT, "layer 0: it must be an object with a type"},
         {"{\"layers\": [{\"type\": \"conv\"}]}", WEIR_ERR_ARGUMENT,
-         "layer 0: there is no type 'conv'; types are: linear"},
+         "layer 0: there is no type 'conv': did you mean 'conv2d'?"},
+        {"{\"layers\": [{\"type\": \"transformer\"}]}", WEIR_ERR_ARGUMENT,
+         "layer 0: there is no type 'transformer'; types are: linear"},
+        {"{\"layers\": [{\"type\": \"nn.LayerNorm\"}, {\"type\": \"ReLU\"}]}", WEIR_ERR_ARGUMENT,
+         "layer 1: there is no type 'ReLU': did you mean 'relu'?"},
+        {"{\"layers\": [{\"type\": \"nn.LayerNorm\"}]}", WEIR_ERR_ARGUMENT,
+         "layer 0: there is no type 'nn.LayerNorm': did you mean 'layer_norm'?"},
+        {"{\"layers\": []}", WEIR_ERR_ARGUMENT, "m.json: layers is empty: give at least one"},
+        {"FROM nvidia/cuda", WEIR_ERR_FORMAT, "a model file is JSON, like what 'weir describe"},
         {"{\"input\": {\"dtype\": \"f32\", \"shape\": [1]}, \"layers\": [], \"loss\": \"mse\"}",
          WEIR_ERR_ARGUMENT, "target and loss go together, but target is missing"},
         {"{\"input\": {\"dtype\": \"f32\", \"shape\": [1]}, \"layers\": [], \"loss\": \"l1\","
@@ -296,8 +319,8 @@ static void test_describe_lists_skips_and_their_routes(void) {
 }
 
 WEIR_TEST_SUITE(model_file, TEST(layers_attributes_names_and_the_border_are_read),
-                TEST(what_is_frozen_is_read), TEST(a_model_without_target_only_infers),
-                TEST(all_faults_of_a_file_are_listed),
+                TEST(what_is_frozen_is_read), TEST(only_cross_entropy_ignores_a_label),
+                TEST(a_model_without_target_only_infers), TEST(all_faults_of_a_file_are_listed),
                 TEST(what_is_no_model_is_refused_with_the_reason),
                 TEST(built_in_models_come_back_from_their_files),
                 TEST(what_is_frozen_and_ignored_comes_back), TEST(shape_faults_name_the_layer),

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# run.sh c|cpp|cuda|cmake|zig FOLDER PREFIX [ZIG]: builds an example outside the project's own
-# build, in the empty FOLDER against what is installed in PREFIX, and runs it. Exit 77 after a last
-# line that says what is missing here.
+# run.sh c|cpp|shared|cuda|cmake|zig|zig-net FOLDER PREFIX [ZIG]: builds an example outside the
+# project's own build, in the empty FOLDER against what is installed in PREFIX, and runs it. Exit 77
+# after a last line that says what is missing here.
 set -eu
 language=$1 folder=$2 prefix=$3 zig=${4:-zig}
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -26,6 +26,25 @@ with_pkg_config() {
 case $language in
   c) with_pkg_config gcc -std=c11 -Wall -Wextra -Werror "$here/embed.c" -lm ;;
   cpp) with_pkg_config g++ -std=c++17 -Wall -Wextra -Werror "$here/embed.cpp" ;;
+  shared)
+    # Engine and networks, and the symbols that the library promises: one that goes, or changes its
+    # version, breaks programs that are built.
+    need g++
+    need pkg-config
+    need nm
+    export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+    # shellcheck disable=SC2046  # lists of words
+    g++ -std=c++17 -Wall -Wextra -Werror -DWITH_NET "$here/embed.cpp" -o "$folder/embed" \
+      $(pkg-config --cflags --libs weir_shared)
+    "$folder/embed"
+    nm -D --defined-only "$prefix/lib/shared/libweir.so.0" | sed 's/.* //; /^WEIR_/d' |
+      LC_ALL=C sort >"$folder/symbols"
+    if ! diff "$here/symbols" "$folder/symbols"; then
+      echo "tests/embed/symbols is not what libweir.so has: add new lines to it; lines that are" \
+        "missing need a new version in build/weir.map"
+      exit 1
+    fi
+    ;;
   cuda)
     # CUDA's runtime is nvcc's, in an archive: nothing but the driver is looked for when it runs.
     need nvcc
@@ -50,9 +69,11 @@ case $language in
     cmake --build "$folder"
     "$folder/embed"
     ;;
-  zig)
+  zig | zig-net)
     cd "$here/zig"
-    "$zig" build --cache-dir "$folder/cache" --prefix "$folder" --error-style minimal
+    net=
+    [ "$language" = zig ] || net=-Dnet
+    "$zig" build $net --cache-dir "$folder/cache" --prefix "$folder" --error-style minimal
     "$folder/bin/embed"
     ;;
   *) echo "run.sh: $language: unknown language" >&2; exit 2 ;;

@@ -36,7 +36,8 @@ static void test_every_phase_has_a_name_of_its_own(void) {
             CHECK(strcmp(weir_phase_name((enum weir_phase)a), weir_phase_name((enum weir_phase)b)));
         }
     }
-    CHECK_EQ_STR(weir_phase_name(WEIR_PHASE_COUNT), "unknown");
+    CHECK_EQ_STR(weir_phase_name(WEIR_PHASE_COUNT), "none");
+    CHECK_EQ_STR(weir_phase_name((enum weir_phase)(WEIR_PHASE_COUNT + 1)), "unknown");
 }
 
 static void test_a_task_tells_checkpointing_and_recomputing(void) {
@@ -193,11 +194,22 @@ static void test_faults_are_bounded_and_go_on_counting(void) {
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
     text[1] = '\n';
-    for (int i = 0; i < 300; i++) weir_faults_add(&faults, "%s", text);
+    for (int i = 0; i < 300; i++) weir_faults_add(&faults, "%d%s", i, text);
     EXPECT_EQ_UINT(faults.count, 300);
     EXPECT_EQ_UINT(faults.kept, 256);
     EXPECT_EQ_UINT(strlen(faults.lines[255]), 511);
     EXPECT(strchr(faults.lines[0], '\n') == NULL);
+    weir_faults_clean_up(&faults);
+}
+
+/** Checks may meet the same one. */
+static void test_a_fault_is_listed_once(void) {
+    struct weir_faults faults = WEIR_FAULTS_INIT;
+    faults.allocator = test_allocator();
+    for (int i = 0; i < 6; i++) weir_faults_add(&faults, "fault %d", i / 2);
+    EXPECT_EQ_UINT(faults.count, 3);
+    EXPECT_EQ_UINT(faults.kept, 3);
+    if (faults.kept == 3) EXPECT_EQ_STR(faults.lines[2], "fault 2");
     weir_faults_clean_up(&faults);
 }
 
@@ -523,10 +535,10 @@ WEIR_TEST_SUITE(
     TEST(an_overflowing_or_refused_acquisition_gives_null),
     TEST(the_default_allocator_honours_every_alignment), TEST(texts_are_copied_and_null_stays_null),
     TEST(faults_keep_lines_in_order), TEST(what_would_upset_a_terminal_is_written_out),
-    TEST(faults_are_bounded_and_go_on_counting), TEST(faults_without_memory_are_counted),
-    TEST(sums_and_products_refuse_to_overflow), TEST(every_dtype_has_its_size_and_name),
-    TEST(tensor_bytes_are_checked), TEST(tensors_read_as_text),
-    TEST(tensors_compare_by_dtype_shape_and_differentiability),
+    TEST(faults_are_bounded_and_go_on_counting), TEST(a_fault_is_listed_once),
+    TEST(faults_without_memory_are_counted), TEST(sums_and_products_refuse_to_overflow),
+    TEST(every_dtype_has_its_size_and_name), TEST(tensor_bytes_are_checked),
+    TEST(tensors_read_as_text), TEST(tensors_compare_by_dtype_shape_and_differentiability),
     TEST(philox_gives_the_published_answers), TEST(random_words_come_from_their_place),
     TEST(names_are_found_and_others_are_not), TEST(a_name_that_finds_no_memory_changes_nothing),
     TEST(the_clock_never_goes_back), TEST(a_gate_is_reached_across_the_wrap),

@@ -235,6 +235,46 @@ static void test_a_pipe_in_use_is_busy(void) {
     engine_trial_close(&trial);
 }
 
+/* A step that has begun, to be destroyed under. */
+struct stepping {
+    struct weir_pipe *pipe;
+    struct weir_step step;
+    int status;
+    _Atomic bool begun;
+};
+
+static int begin(void *context, const struct weir_task *task) {
+    struct stepping *stepping = context;
+    (void)task;
+    atomic_store(&stepping->begun, true);
+    return WEIR_OK;
+}
+
+static void *step_once(void *argument) {
+    struct stepping *stepping = argument;
+    stepping->status = weir_pipe_step(stepping->pipe, &stepping->step, NULL);
+    return NULL;
+}
+
+static void test_destroying_waits_for_a_step(void) {
+    struct weir_pipe_options options = chain(&model, 2);
+    for (int i = 0; i < 1000 && !test_has_failed(); i++) {
+        struct stepping stepping = {.status = WEIR_ERR_BUSY};
+        pthread_t thread;
+        model.hook = begin, model.hook_context = &stepping;
+        CHECK(engine_trial_open(&trial, &model, &options, NULL));
+        stepping.pipe = trial.pipe;
+        stepping.step = engine_step(&trial.batch);
+        CHECK_EQ_INT(pthread_create(&thread, NULL, step_once, &stepping), 0);
+        while (!atomic_load(&stepping.begun)) sched_yield();
+        uint64_t stop = weir__now_ns() + test_random_below(200000);
+        while (weir__now_ns() < stop) sched_yield();
+        engine_trial_close(&trial);
+        pthread_join(thread, NULL);
+        EXPECT_STATUS(stepping.status, WEIR_OK);
+    }
+}
+
 /* ---- the watchdog ---- */
 
 static void expect_timeout(enum weir_phase phase, uint32_t stage, int status, bool of_micro_batch) {
@@ -429,6 +469,7 @@ WEIR_TEST_SUITE(pipe_life, TEST(a_thousand_pipes_leave_nothing_behind),
                 TEST(destroying_nothing_does_nothing), TEST(two_pipes_share_the_cores),
                 TEST(destroying_a_pipe_does_not_disturb_another),
                 TEST(a_pipe_may_be_used_from_any_thread), TEST(a_pipe_in_use_is_busy),
+                TEST(destroying_waits_for_a_step),
                 TEST(a_callback_that_does_not_return_is_reported),
                 TEST(destroying_waits_for_a_callback_that_does_not_return),
                 TEST(many_short_callbacks_are_no_timeout), TEST(workers_run_at_the_same_time),

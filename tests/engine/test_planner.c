@@ -76,15 +76,17 @@ static bool try_partitions(struct brute *brute, struct weir_planner_options *fix
 
 static void try_all(struct brute *brute) {
     uint32_t layers = brute->options->costs->layer_count, sizes[LAYERS];
-    for (uint32_t i = 0; weir_schedule_name(i) != NULL; i++)
-        for (uint32_t v = weir_schedule_is_searched(weir_schedule_name(i)) ? SHARING + 1 : 1;
-             v <= SHARING && v * brute->options->workers <= layers; v++) {
+    uint32_t workers = brute->options->workers;
+    for (uint32_t i = 0; weir_schedule_name(i) != NULL; i++) {
+        if (weir_schedule_is_searched(weir_schedule_name(i))) continue;
+        for (uint32_t stages = workers; stages <= SHARING * workers && stages <= layers; stages++) {
             struct weir_planner_options fixed = *brute->options;
             fixed.memory_limit = 0;
             fixed.schedule = weir_schedule_name(i);
-            fixed.stages = v * fixed.workers;
+            fixed.stages = stages;
             (void)try_partitions(brute, &fixed, sizes, 0, layers);
         }
+    }
 }
 
 static void check_front(const struct weir_planner_result *result, uint64_t limit) {

@@ -13,6 +13,7 @@ Tensors of a file:  param.<name>            parameters at the beginning (F32)
                     losses norms            [updates] of the training run
                     after.<name>            parameters after all updates
 """
+import json
 import math
 import os
 
@@ -161,6 +162,89 @@ def nested_batch():
     return noise(NESTED_ROWS, *NESTED_SHAPE), noise(NESTED_ROWS, 6)
 
 
+# ---- models in files, by PyTorch's modules ---------------------------------------------------------
+
+
+def written_out(layers, stashed=(), spaces=()):
+    """The layers of a file without blocks. `stashed`, `spaces`: of the blocks around them."""
+    for layer in layers:
+        if layer["type"] == "block":
+            inner = [l["skip"] for l in layer["layers"] if l["type"] == "stash"]
+            for k in range(layer["repeat"]):
+                yield from written_out(layer["layers"], (*stashed, inner),
+                                       (*spaces, f"{layer['namespace']}.{k}"))
+        elif "skip" in layer:
+            own = [space for space, names in zip(spaces, stashed) if layer["skip"] in names]
+            yield {**layer, "skip": (*own, layer["skip"])}
+        else:
+            yield layer
+
+
+def module_of(layer, x):
+    kind, get = layer["type"], layer.get
+    if kind == "linear":
+        return nn.Linear(x.shape[-1], layer["out_features"])
+    if kind == "embedding":
+        return nn.Embedding(layer["num_embeddings"], layer["embedding_dim"])
+    if kind == "rms_norm":
+        return nn.RMSNorm(x.shape[-1], get("eps"), get("elementwise_affine", True))
+    if kind == "multihead_attention":
+        return nn.MultiheadAttention(x.shape[-1], layer["num_heads"], bias=get("bias", True),
+                                     batch_first=True)
+    sides = [layer.get(key, default) for key, default in
+             (("kernel_size", None), ("stride", 1), ("padding", 0))]
+    if kind == "conv2d":
+        return nn.Conv2d(x.shape[1], layer["out_channels"], *sides)
+    if kind == "conv_transpose2d":
+        return nn.ConvTranspose2d(x.shape[1], layer["out_channels"], *sides,
+                                  get("output_padding", 0), get("groups", 1), get("bias", True))
+    return {"silu": nn.SiLU, "gelu": nn.GELU, "flatten": nn.Flatten}[kind]()
+
+
+class FileNet:
+    """Parameters are called as in nn.Sequential of the list."""
+
+    def __init__(self, name, x):
+        with open(os.path.join(FOLDER, name)) as file:
+            self.layers = list(written_out(json.load(file)["layers"]))
+        self.modules, self.p = {}, {}
+        self.run(None, x)
+
+    def make(self, i, layer, x):
+        module = self.modules[i] = module_of(layer, x).double()
+        for name, parameter in module.named_parameters():
+            is_norm = parameter.dim() == 1 and name == "weight"
+            scale = 0.2 if parameter.dim() == 1 else 0.8 / math.sqrt(parameter[0].numel())
+            self.p[f"{i}.{name}"] = noise(*parameter.shape, scale=scale, mean=float(is_norm))
+
+    def run(self, p, x):
+        skips = {}
+        for i, layer in enumerate(self.layers):
+            kind = layer["type"]
+            if kind == "stash":
+                skips[layer["skip"]] = x
+            elif "skip" in layer:
+                skip = (skips.pop if kind.startswith("pop") else skips.get)(layer["skip"])
+                x = x * skip if kind.endswith("multiply") else x + skip
+            else:
+                if p is None:
+                    self.make(i, layer, x)
+                of = self.p if p is None else p
+                own = {k.split(".", 1)[1]: v for k, v in of.items() if k.startswith(f"{i}.")}
+                if kind == "multihead_attention":
+                    length, causal = x.shape[1], layer.get("is_causal", False)
+                    mask = torch.ones(length, length, dtype=torch.bool).triu(1) if causal else None
+                    x = torch.func.functional_call(self.modules[i], own, (x, x, x), {
+                        "need_weights": False, "attn_mask": mask})[0]
+                else:
+                    x = torch.func.functional_call(self.modules[i], own, (x,))
+        assert not skips
+        return x
+
+    def __call__(self, p, x):
+        return self.run(p, x)
+
+
 # ---- running --------------------------------------------------------------------------------------
 
 
@@ -246,6 +330,15 @@ def make_mlp(name, layers, width, make_batch, loss, optimizer, clip):
     save(name, net.p, batches, made)
 
 
+def make_file(name, make_batch, loss):
+    batches = [make_batch() for _ in range(UPDATES)]
+    net = FileNet(name + ".json", batches[0][0])
+    made = gradients(net, loss, net.p, batches[0])
+    sgd = lambda p: torch.optim.SGD(p.values(), momentum=0.8)
+    made.update(train(net, loss, net.p, batches, sgd, 0.0, lambda update: 0.05))
+    save(name + ".safetensors", net.p, batches, made)
+
+
 torch.manual_seed(20)
 torch.set_num_threads(1)
 make_gpt()
@@ -253,3 +346,6 @@ make_mlp("crossing.safetensors", CROSSING, 6, crossing_batch, crossing_loss,
          lambda p: torch.optim.SGD(p.values(), momentum=0.9, nesterov=True, weight_decay=0.02), 0.0)
 make_mlp("nested.safetensors", NESTED, 3, nested_batch, F.mse_loss,
          lambda p: torch.optim.SGD(p.values(), momentum=0.8), 0.7)
+make_file("text_layers", lambda: (torch.randint(0, 11, (7, 6)), torch.randint(0, 5, (7,))),
+          F.cross_entropy)
+make_file("image_layers", lambda: (noise(7, 2, 5, 4), noise(7, 4)), F.mse_loss)

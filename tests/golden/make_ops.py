@@ -4,7 +4,7 @@
 Run by hand with a Python that has torch and safetensors: python tests/golden/make_ops.py
 The tests read the file and need no Python.
 
-A case is `op/number`. Its tensors: `shape` (the integers in SHAPE's order), `reals` (eps, p, loss
+A case is `op/number`. Its tensors: `shape` (the integers in SHAPE's order, the planes, sees_all), `reals` (eps, p, loss
 weight, slope), `in0` … and `out0` … in the order of kernel.h; of ops with a cache `places` (each
 row's sequence, then each row's place) and, where it is written, `cache` before the call and after
 it as the last output. Inputs are numbers that f32 has too; residuals (what a gradient takes from
@@ -31,9 +31,10 @@ def case(op, shape, ins, outs, eps=0.0, p=0.0, weight=1.0, slope=0.0, **more):
     name = f"{op}/{counts.setdefault(op, 0)}"
     counts[op] += 1
     shape = {"ignore_index": -100, **shape}
-    assert set(shape) <= {*SHAPE, *PLANES}
+    assert set(shape) <= {*SHAPE, *PLANES, "sees_all"}
     tensors[f"{name}/shape"] = torch.tensor(
-        [int(shape.get(k, 0)) for k in SHAPE] + [n for k in PLANES for n in shape.get(k, (0, 0))])
+        [int(shape.get(k, 0)) for k in SHAPE] + [n for k in PLANES for n in shape.get(k, (0, 0))] +
+        [int(shape.get("sees_all", 0))])
     tensors[f"{name}/reals"] = torch.tensor([eps, p, weight, slope], dtype=torch.float64)
     for key, value in more.items():
         tensors[f"{name}/{key}"] = value.detach().clone().contiguous()
@@ -96,16 +97,32 @@ def layer_norm(rows, tokens, width, eps):
     case("layer_norm_grad_weight", shape, residuals, [dweight, dbias], eps=eps)
 
 
-def attention(rows, tokens, heads, size):
+def rms_norm(rows, tokens, width, affine, eps):
+    m = rows * tokens
+    x, weight, dy = random(m, width), random(width), random(m, width)
+    y = F.rms_norm(x, (width,), weight if affine else None, eps)
+    rstd = torch.rsqrt((x * x).mean(1) + (torch.finfo(x.dtype).eps if eps is None else eps))
+    shape = {"rows": rows, "tokens": tokens, "width": width, "has_bias": affine}
+    extra, eps = [weight] * affine, torch.finfo(x.dtype).eps if eps is None else eps
+    case("rms_norm", shape, [x] + extra, [y, rstd], eps=eps)
+    dx = gradients(y, dy, x)[0] if not affine else None
+    if affine:
+        dx, dweight = gradients(y, dy, x, weight)
+        case("rms_norm_grad_weight", shape, [dy, x, rstd], [dweight], eps=eps)
+    case("rms_norm_grad_input", shape, [dy, x, rstd] + extra, [dx], eps=eps)
+
+
+def attention(rows, tokens, heads, size, sees_all=False):
     qkv, dy = random(rows, tokens, 3 * heads * size), random(rows, tokens, heads * size)
     q, k, v = (part.view(rows, tokens, heads, size).transpose(1, 2)
                for part in qkv.split(heads * size, dim=2))
-    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=not sees_all)
     y = y.transpose(1, 2).reshape(rows, tokens, heads * size)
     scores = (q @ k.transpose(2, 3)) / size**0.5
-    unseen = torch.ones(tokens, tokens, dtype=torch.bool).triu(1)
+    unseen = torch.ones(tokens, tokens, dtype=torch.bool).triu(tokens if sees_all else 1)
     lse = scores.masked_fill(unseen, float("-inf")).logsumexp(3)
-    shape = {"rows": rows, "tokens": tokens, "width": heads * size, "heads": heads}
+    shape = {"rows": rows, "tokens": tokens, "width": heads * size, "heads": heads,
+             "sees_all": sees_all}
     case("attention", shape, [qkv], [y, lse])
     case("attention_grad", shape, [dy, qkv, y, lse], gradients(y, dy, qkv))
 
@@ -151,6 +168,26 @@ def conv2d(rows, fan_in, fan_out, plane, kernel, stride, padding, groups=1, has_
     if has_bias:
         case("bias_grad", shape, [rows_of[3]], gradients(
             F.conv2d(x, weight, bias, stride, padding, groups=groups), dy, bias))
+
+
+def conv_transpose2d(rows, fan_in, fan_out, plane, kernel, stride, padding, extra, groups=1):
+    """As the convolution that it is the gradient of: its `in` is our output."""
+    x, weight = random(rows, fan_in, *plane), random(fan_in, fan_out // groups, *kernel)
+    y = F.conv_transpose2d(x, weight, None, stride, padding, extra, groups)
+    dy = random(*y.shape)
+    shape = {"rows": rows, "in": fan_out, "out": fan_in, "in_plane": plane_of(y), "groups": groups,
+             "out_plane": plane, "kernel": kernel, "stride": stride, "padding": padding,
+             "tokens": plane[0] * plane[1]}
+    dx, dweight = gradients(y, dy, x, weight)
+    case("conv2d_grad_input", shape, [channels_last(x), weight], [channels_last(y)])
+    case("conv2d", shape, [channels_last(dy), weight], [channels_last(dx)])
+    case("conv2d_grad_weight", shape, [channels_last(dy), channels_last(x)], [dweight])
+
+
+def bias_add(rows, tokens, width):
+    x, bias = random(rows, tokens, width), random(width)
+    shape = {"rows": rows, "tokens": tokens, "width": tokens * width, "out": width}
+    case("bias_add", shape, [x, bias], [x + bias])
 
 
 def moments(x, eps):
@@ -266,17 +303,19 @@ def position_cached(place, table_rows, width):
          places=torch.tensor([[0] * len(place), place]))
 
 
-def cross_entropy(rows, tokens, width, ignored):
+def cross_entropy(rows, tokens, width, ignored, offset=0.0):
     m = rows * tokens
     logits, target = random(m, width), torch.randint(width, (m,))
     target[torch.randperm(m)[:ignored]] = -100
+    logits = (logits.detach() + offset).float().double().requires_grad_()
     loss = F.cross_entropy(logits, target, ignore_index=-100)
     shape = {"rows": rows, "tokens": tokens, "width": width}
     weight = float(m - ignored)
-    lse = logits.logsumexp(1)
-    case("cross_entropy", shape, [logits, target], [loss, lse], weight=weight)
-    case("cross_entropy_grad", shape, [logits, target, lse], gradients(loss, None, logits),
-         weight=weight)
+    largest = logits.amax(1)
+    total = (logits - largest[:, None]).exp().sum(1)
+    case("cross_entropy", shape, [logits, target], [loss, largest, total], weight=weight)
+    case("cross_entropy_grad", shape, [logits, target, largest, total],
+         gradients(loss, None, logits), weight=weight)
 
 
 def mse(rows, width):
@@ -401,6 +440,22 @@ position_cached([4, 0, 4, 2], 5, 7)
 position_cached([1, 8], 9, 16)
 bce_with_logits(4, 9, 1.0)
 bce_with_logits(2, 40, 16.0)
+cross_entropy(2, 3, 65, 1, offset=1e6)
+a, b, dy = random(3, 19), random(3, 19), random(3, 19)
+shape = {"rows": 3, "tokens": 1, "width": 19}
+case("multiply", shape, [a, b], [a * b])
+for x, other in ((a, b), (b, a)):
+    case("multiply", shape, [dy, other], gradients(a * b, dy, x))
+conv_transpose2d(2, 3, 5, (4, 3), (3, 3), (2, 2), (1, 1), (1, 1))
+conv_transpose2d(1, 4, 6, (5, 4), (3, 2), (1, 1), (0, 1), (0, 0), groups=2)
+conv_transpose2d(2, 3, 4, (3, 4), (2, 4), (2, 3), (0, 1), (0, 2))
+bias_add(2, 3, 5)
+bias_add(1, 4, 33)
+attention(2, 7, 2, 5, True)
+attention(1, 70, 1, 8, True)
+rms_norm(2, 3, 7, True, 1e-5)
+rms_norm(1, 4, 33, False, None)
+rms_norm(2, 2, 70, True, 0.1)
 
 path = pathlib.Path(__file__).with_name("ops.safetensors")
 save_file(tensors, path, metadata={"torch": torch.__version__})

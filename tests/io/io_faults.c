@@ -115,6 +115,10 @@ static int faulty_unlink(const char *path) {
     return fails() ? -1 : real()->unlink(path);
 }
 
+static int faulty_link(const char *from, const char *to) {
+    return fails() ? -1 : real()->link(from, to);
+}
+
 static int faulty_stat(const char *path, struct stat *facts) {
     return fails() ? -1 : real()->stat(path, facts);
 }
@@ -159,6 +163,7 @@ const struct weir__io_calls *io_faults_calls(void) {
         .close = faulty_close,
         .rename = faulty_rename,
         .unlink = faulty_unlink,
+        .link = faulty_link,
         .stat = faulty_stat,
         .lstat = faulty_lstat,
         .fstat = faulty_fstat,

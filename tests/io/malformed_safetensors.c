@@ -49,7 +49,8 @@ static const struct malformed list[] = {
         "\0\0\0\0\0\0\0\2{}"),
     RAW("a length of four bytes", "bytes, more than the limit", "\6\0\0\0{}    "),
     RAW("a header without its length", "bytes, more than the limit", "{\"x\":{\"dtype\":\"U8\"}}"),
-    RAW("a zip archive", "bytes, more than the limit", "PK\3\4\0\0\10\10\0\0\0\0\0\0archive/data"),
+    RAW("a zip archive", "it is one of torch.save: save the weights by safetensors.torch.save_file",
+        "PK\3\4\0\0\10\10\0\0\0\0\0\0archive/data"),
     RAW("a GGUF file", "bytes, more than the limit", "GGUF\0\0\0\0\3\0\0\0"),
 
     /* where it begins */

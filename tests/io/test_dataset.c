@@ -200,7 +200,8 @@ static void test_pairs_that_do_not_belong_together_are_refused(void) {
     refuse(&place, "x.npy none", "", WEIR_ERR_IO, "No such file");
     data_make_npy(place.directory, "bad.npy", "<c8", "1,", &number, 4);
     refuse(&place, "bad.npy bad.npy", "", WEIR_ERR_UNSUPPORTED, "dtype '<c8' is not read");
-    EXPECT_STATUS(dataset_open(&place, "bad.npy bad.npy", ""), WEIR_ERR_UNSUPPORTED);
+    data_make_npy(place.directory, "worse.npy", "<c16", "1,", &number, 4);
+    EXPECT_STATUS(dataset_open(&place, "bad.npy worse.npy", ""), WEIR_ERR_UNSUPPORTED);
     EXPECT_EQ_UINT(place.faults.count, 2);
     dataset_end(&place);
 }

@@ -194,6 +194,34 @@ static void test_old_file_survives_any_failing_allocation(void) {
     }
 }
 
+static void test_a_file_gets_another_name_whole_or_not_at_all(void) {
+    struct place place;
+    char other[512], link[512];
+    place_init(&place);
+    io_make_file(test_temporary_directory(), "other", new_text, strlen(new_text), other);
+    for (uint64_t k = 1, fired = 1; fired; k++) {
+        io_faults_at(k, false, IO_FAULT_FAIL, EIO);
+        bool done = weir__file_alias(&place.io, other, place.path);
+        fired = io_faults_fired();
+        io_faults_at(0, false, IO_FAULT_FAIL, 0);
+        const char *text = done ? new_text : old_text;
+        CHECK(io_file_is(place.path, text, strlen(text)));
+        CHECK(is_absent(place.partial));
+        CHECK(unlink(place.path) == 0);
+        io_make_file(test_temporary_directory(), "file", old_text, strlen(old_text), place.path);
+    }
+    CHECK(io_file_is(other, new_text, strlen(new_text)));
+    /* where a link leads is replaced, as in a save */
+    snprintf(link, sizeof link, "%s/link", test_temporary_directory());
+    CHECK(symlink(place.path, link) == 0);
+    CHECK(weir__file_alias(&place.io, other, link));
+    CHECK(io_file_is(place.path, new_text, strlen(new_text)));
+    CHECK(weir__file_alias(&place.io, other, place.path)); /* its own name already */
+    CHECK(is_absent(place.partial));
+    CHECK(!weir__file_alias(&place.io, other, "/dev/null"));
+    CHECK(!weir__file_alias(&place.io, "/nowhere", place.path));
+}
+
 static void test_failure_stays_until_the_commit(void) {
     struct place place;
     struct weir__file file;
@@ -390,9 +418,10 @@ WEIR_TEST_SUITE(
     TEST(aborted_file_never_appears), TEST(old_file_survives_any_failing_call),
     TEST(short_and_interrupted_calls_go_unnoticed), TEST(endless_interruptions_end),
     TEST(file_that_takes_nothing_is_an_error), TEST(old_file_survives_any_failing_allocation),
-    TEST(failure_stays_until_the_commit), TEST(left_over_partial_is_replaced),
-    TEST(partial_that_is_a_link_is_not_followed), TEST(link_to_a_file_stays_a_link),
-    TEST(permissions_of_the_old_file_are_kept), TEST(pipe_or_device_is_written_straight),
-    TEST(folder_and_missing_folder_are_refused), TEST(long_path_leaves_room_for_the_reason),
-    TEST(whole_file_is_read_under_its_limit), TEST(pipe_is_read_to_its_end),
-    TEST(reading_survives_any_failing_call), TEST(reading_survives_any_failing_allocation))
+    TEST(a_file_gets_another_name_whole_or_not_at_all), TEST(failure_stays_until_the_commit),
+    TEST(left_over_partial_is_replaced), TEST(partial_that_is_a_link_is_not_followed),
+    TEST(link_to_a_file_stays_a_link), TEST(permissions_of_the_old_file_are_kept),
+    TEST(pipe_or_device_is_written_straight), TEST(folder_and_missing_folder_are_refused),
+    TEST(long_path_leaves_room_for_the_reason), TEST(whole_file_is_read_under_its_limit),
+    TEST(pipe_is_read_to_its_end), TEST(reading_survives_any_failing_call),
+    TEST(reading_survives_any_failing_allocation))

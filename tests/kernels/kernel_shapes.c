@@ -100,6 +100,7 @@ static void choose_attention(struct weir__op_shape *shape) {
     shape->tokens = any_size();
     shape->heads = between(1, 3);
     shape->width = shape->heads * head_sizes[test_random_below(WEIR__COUNT_OF(head_sizes))];
+    shape->sees_all = shape->op != WEIR__OP_attention_cached && test_random_below(2) == 0;
     if (shape->op != WEIR__OP_attention_cached) return;
     shape->rows = small_size();
     shape->tokens = 1;
@@ -144,6 +145,9 @@ static void choose_sizes(struct weir__op_shape *shape) {
     case WEIR__OP_layer_norm_grad_input:
     case WEIR__OP_layer_norm_grad_weight:
     case WEIR__OP_add_layer_norm:
+    case WEIR__OP_rms_norm:
+    case WEIR__OP_rms_norm_grad_input:
+    case WEIR__OP_rms_norm_grad_weight:
     case WEIR__OP_add_layer_norm_grad_input:
     case WEIR__OP_softmax:
     case WEIR__OP_softmax_grad:
@@ -167,6 +171,7 @@ static void choose_sizes(struct weir__op_shape *shape) {
     case WEIR__OP_position_cached: shape->table = shape->rows + small_size(); break;
     case WEIR__OP_dropout:
     case WEIR__OP_dropout_add: choose_dropout(shape); break;
+    case WEIR__OP_bias_add:
     case WEIR__OP_bias_gelu:
     case WEIR__OP_bias_gelu_grad:
     case WEIR__OP_bias_dropout_add:

@@ -77,6 +77,8 @@ static const struct residual residuals[] = {
     RESIDUAL(layer_norm_grad_input, layer_norm, {1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(layer_norm_grad_weight, layer_norm, {1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(add_layer_norm_grad_input, layer_norm, {2, -1, -1}, {-1, 3, 4}),
+    RESIDUAL(rms_norm_grad_input, rms_norm, {1, -1}, {-1, 2}),
+    RESIDUAL(rms_norm_grad_weight, rms_norm, {1, -1}, {-1, 2}),
     RESIDUAL(attention_grad, attention, {1}, {2, 3}),
     RESIDUAL(softmax_grad, softmax, {1}, {1}),
     RESIDUAL(sigmoid_grad, sigmoid, {1}, {1}),
@@ -84,7 +86,7 @@ static const struct residual residuals[] = {
     RESIDUAL(instance_norm_grad_input, instance_norm, {1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(instance_norm_grad_weight, instance_norm, {1, -1, -1}, {-1, 2, 3}),
     RESIDUAL(instance_norm_act_grad, instance_norm_act, {2}, {1, 3, 4}),
-    RESIDUAL(cross_entropy_grad, cross_entropy, {0}, {-1, 2}),
+    RESIDUAL(cross_entropy_grad, cross_entropy, {0}, {-1, 2, 3}),
 };
 
 /** Runs the forward op in f64 on the gradient's inputs, and puts its outputs there. */
@@ -136,7 +138,7 @@ static bool has_places(enum weir__op_code op) {
 
 void kernel_case_empty(struct kernel_case *test, const struct weir__op_shape *shape) {
     *test = (struct kernel_case){.shape = *shape, .overwrite = true, .loss_weight = 1};
-    test->shape.threads = 1;
+    if (shape->threads == 0) test->shape.threads = 1;
     kernel_operands(shape, &test->operands);
     for (int i = 0; i < KERNEL_INS; i++) {
         struct operand operand = test->operands.in[i];
@@ -244,8 +246,14 @@ static void narrow(double *numbers, const struct operand *operand) {
         numbers[i] = narrowed((float)numbers[i]);
 }
 
-void kernel_case_narrow(struct kernel_case *test) {
+static void narrow_inputs(struct kernel_case *test) {
     for (int i = 0; i < KERNEL_INS; i++) narrow(test->in[i], &test->operands.in[i]);
+}
+
+void kernel_case_narrow(struct kernel_case *test) {
+    narrow_inputs(test);
+    fill_residuals(test);
+    narrow_inputs(test);
     for (int i = 0; i < KERNEL_OUTS; i++) narrow(test->old[i], &test->operands.out[i]);
 }
 
@@ -382,7 +390,7 @@ static void upload(struct memory *memory) {
 }
 
 static int call_kernel(const struct kernel_case *test, const struct weir__kernel *kernel,
-                       size_t shift, struct memory *memory) {
+                       size_t shift, struct weir_stream *stream, struct memory *memory) {
     struct weir__op_shape shape = test->shape;
     shape.dtype = memory->dtype;
     if (shape.rows_max < shape.rows) shape.rows_max = shape.rows;
@@ -391,7 +399,7 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
     size_t bytes = 0;
     int status = kernel->measure != NULL ? kernel->measure(&shape, &bytes) : WEIR_OK;
     if (status == WEIR_OK && kernel->prepare != NULL && !test->own)
-        status = kernel->prepare(&shape, memory->gpu.stream, &state);
+        status = kernel->prepare(&shape, stream, &state);
     if (status != WEIR_OK) return status;
     void *workspace = buffer_init(&memory->workspace, bytes, shift);
     status = make_room_to_pack(kernel, &shape, shift, memory, &packed);
@@ -405,7 +413,7 @@ static int call_kernel(const struct kernel_case *test, const struct weir__kernel
                                  .packed = there(memory, packed),
                                  .cache = cache_of(test, memory, outs),
                                  .places = &memory->places,
-                                 .stream = memory->gpu.stream,
+                                 .stream = stream,
                                  .overwrite = test->overwrite,
                                  .infer = test->infer,
                                  .seed = test->seed,
@@ -440,7 +448,12 @@ int kernel_run(const struct kernel_case *test, enum kernel_backend backend, size
     bool on_gpu = backend == KERNEL_CUDA || backend == KERNEL_CUDA_BF16;
     if (on_gpu && !kernel_gpu_init(&memory.gpu)) return WEIR_ERR_NOT_FOUND;
     memory_init(&memory, test, shift);
-    int status = call_kernel(test, kernel, shift, &memory);
+    struct weir_stream of_cpu = {.spins = false};
+    if (!on_gpu && test->shape.threads > 1)
+        EXPECT_STATUS(weir__team_new(test_allocator(), test->shape.threads, false, &of_cpu.team),
+                      WEIR_OK);
+    int status = call_kernel(test, kernel, shift, on_gpu ? memory.gpu.stream : &of_cpu, &memory);
+    weir__team_destroy(of_cpu.team);
     kernel_gpu_clean_up(&memory.gpu);
     for (int i = 0; i < KERNEL_OUTS; i++) {
         struct operand operand = test->operands.out[i];
@@ -504,6 +517,8 @@ static void expect_output(const struct kernel_results *got, const struct kernel_
 /** The input of a norm's gradient that holds 1 / deviation; -1 for other ops. */
 static int rstd_input(enum weir__op_code op) {
     switch (op) {
+    case WEIR__OP_rms_norm_grad_input:
+    case WEIR__OP_rms_norm_grad_weight: return 2;
     case WEIR__OP_layer_norm_grad_input:
     case WEIR__OP_layer_norm_grad_weight:
     case WEIR__OP_instance_norm_grad_input:
@@ -553,6 +568,7 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_embedding_grad:
     case WEIR__OP_position_grad:
     case WEIR__OP_layer_norm_grad_weight:
+    case WEIR__OP_rms_norm_grad_weight:
     case WEIR__OP_instance_norm_grad_weight: return (double)(shape->rows * shape->tokens);
     case WEIR__OP_attention:
     case WEIR__OP_attention_grad: return (double)(shape->tokens + shape->width / shape->heads);
@@ -561,6 +577,8 @@ static double sum_length(const struct weir__op_shape *shape) {
     case WEIR__OP_layer_norm_grad_input:
     case WEIR__OP_add_layer_norm:
     case WEIR__OP_add_layer_norm_grad_input:
+    case WEIR__OP_rms_norm:
+    case WEIR__OP_rms_norm_grad_input:
     case WEIR__OP_softmax:
     case WEIR__OP_softmax_grad:
     case WEIR__OP_cross_entropy: return (double)shape->width;
@@ -579,6 +597,7 @@ static double least_magnitude(const struct kernel_case *test) {
     switch (test->shape.op) {
     case WEIR__OP_layer_norm_grad_input:
     case WEIR__OP_add_layer_norm_grad_input:
+    case WEIR__OP_rms_norm_grad_input:
     case WEIR__OP_instance_norm_grad_input:
     case WEIR__OP_instance_norm_act_grad: return 4 * largest_rstd(test);
     case WEIR__OP_linear:
@@ -589,6 +608,8 @@ static double least_magnitude(const struct kernel_case *test) {
     case WEIR__OP_position_grad:
     case WEIR__OP_layer_norm:
     case WEIR__OP_layer_norm_grad_weight:
+    case WEIR__OP_rms_norm:
+    case WEIR__OP_rms_norm_grad_weight:
     case WEIR__OP_add_layer_norm:
     case WEIR__OP_instance_norm:
     case WEIR__OP_instance_norm_act:
@@ -600,13 +621,23 @@ static double least_magnitude(const struct kernel_case *test) {
     }
 }
 
+/** The largest magnitude of what the op added to an output, 0 where it adds to none. */
+static double largest_added(const struct kernel_results *wanted, int output) {
+    const struct kernel_case *test = wanted->test;
+    double largest = 0;
+    if (!test->operands.accumulates || test->overwrite || test->old[output] == NULL) return 0;
+    for (int64_t i = 0; i < test->operands.out[output].count; i++)
+        largest = fmax(largest, fabs(wanted->out[output][i] - test->old[output][i]));
+    return largest;
+}
+
 void kernel_expect_near(const struct kernel_results *got, const struct kernel_results *wanted,
                         double tolerance, const char *what) {
-    for (int i = 0; i < KERNEL_OUTS; i++)
-        if (got->test->operands.out[i].kind != OPERAND_NONE)
-            expect_output(got, wanted, i,
-                          tolerance * kernel_largest(wanted, i, least_magnitude(wanted->test)),
-                          what);
+    for (int i = 0; i < KERNEL_OUTS; i++) {
+        if (got->test->operands.out[i].kind == OPERAND_NONE) continue;
+        double least = fmax(least_magnitude(wanted->test), largest_added(wanted, i));
+        expect_output(got, wanted, i, tolerance * kernel_largest(wanted, i, least), what);
+    }
 }
 
 void kernel_expect_same(const struct kernel_results *got, const struct kernel_results *wanted,
@@ -620,6 +651,7 @@ static double steepness(const struct kernel_results *wanted) {
     enum weir__op_code op = wanted->test->shape.op;
     bool forward = op == WEIR__OP_layer_norm || op == WEIR__OP_add_layer_norm ||
                    op == WEIR__OP_instance_norm || op == WEIR__OP_instance_norm_act;
+    if (op == WEIR__OP_rms_norm) return kernel_largest(wanted, 1, 1);
     return forward ? kernel_largest(wanted, 2, 1) : largest_rstd(wanted->test);
 }
 
@@ -628,10 +660,29 @@ double kernel_tolerance(const struct kernel_results *wanted) {
     return 0x1p-24 * (16 + 4 * sqrt(length)) * steepness(wanted);
 }
 
-/** Whether a part before or after a norm rounds what it would store. */
-static bool rounds_beside_norm(enum weir__op_code op) {
-    return op == WEIR__OP_add_layer_norm || op == WEIR__OP_add_layer_norm_grad_input ||
-           op == WEIR__OP_instance_norm_act || op == WEIR__OP_instance_norm_act_grad;
+/** The largest number that dropout2d leaves of input `input`. */
+static double largest_dropped(const struct kernel_case *test, int input) {
+    double largest = 1;
+    for (int64_t i = 0; i < test->operands.in[input].count; i++)
+        largest = fmax(largest, fabs(test->in[input][i]));
+    return largest / (1 - test->shape.p);
+}
+
+/** Units of the result for what a part before or after a norm would store rounded. Before: a number
+ * v that is off by |v| / 2^8 moves the normalised one by up to |v| / deviation of these units; a
+ * gradient has that twice as a factor. */
+static double units_beside_norm(const struct kernel_results *wanted) {
+    enum { SUM = 3, NORM_X = 0, GRAD_X = 2 };
+    double before, steep = steepness(wanted);
+    switch (wanted->test->shape.op) {
+    case WEIR__OP_add_layer_norm: return 1 + steep * kernel_largest(wanted, SUM, 1);
+    case WEIR__OP_add_layer_norm_grad_input: return 1 + steep;
+    case WEIR__OP_instance_norm_act: return 1 + steep * largest_dropped(wanted->test, NORM_X);
+    case WEIR__OP_instance_norm_act_grad:
+        before = steep * largest_dropped(wanted->test, GRAD_X);
+        return 1 + 2 * before + before * before * 0x1p-8;
+    default: return 1;
+    }
 }
 
 double kernel_tolerance_bf16(const struct kernel_results *wanted) {
@@ -639,6 +690,6 @@ double kernel_tolerance_bf16(const struct kernel_results *wanted) {
     double units = shape->op == WEIR__OP_conv2d && shape->has_bias ? 2 : 1;
     if (shape->op == WEIR__OP_attention) units = 2;
     if (shape->op == WEIR__OP_attention_grad) units = 3;
-    if (rounds_beside_norm(shape->op)) units *= 1 + steepness(wanted);
+    units *= units_beside_norm(wanted);
     return kernel_tolerance(wanted) + units * 0x1p-8;
 }

@@ -55,8 +55,8 @@ const char *kernel_backend_name(enum kernel_backend backend);
  * for ops that kernel_lacks_vector. NULL: CUDA has none. */
 const struct weir__kernel *kernel_of(enum weir__op_code op, enum kernel_backend backend);
 
-/** Rounds the inputs, and what outputs held, to what BF16 has, where KERNEL_CUDA_BF16 stores that.
- */
+/** Rounds the inputs, and what outputs held, to what BF16 has, where KERNEL_CUDA_BF16 stores that;
+ * residuals are those of the rounded inputs. */
 void kernel_case_narrow(struct kernel_case *test);
 
 /** Results, as doubles. */
@@ -64,9 +64,9 @@ struct kernel_results {
     const struct kernel_case *test;
     double *out[KERNEL_OUTS];
 };
-/** Runs the op in buffers that begin `shift` bytes after the allocator's alignment; workspace and
- * outputs hold rubbish before; weights are packed by another state, for shape.rows_max rows. The
- * status of the first call that failed is returned. */
+/** Runs the op, by a team of shape.threads on a CPU, in buffers that begin `shift` bytes after the
+ * allocator's alignment; workspace and outputs hold rubbish before; weights are packed by another
+ * state, for shape.rows_max rows. The status of the first call that failed is returned. */
 int kernel_run(const struct kernel_case *test, enum kernel_backend backend, size_t shift,
                struct kernel_results *results);
 /** Empty results to be filled: what another source wants. */
@@ -88,10 +88,10 @@ void kernel_expect_same(const struct kernel_results *got, const struct kernel_re
  * this, by the largest one. */
 double kernel_tolerance(const struct kernel_results *wanted);
 /** BF16's: half a unit, 2^-8, of what is stored more; as much again where a convolution is rounded
- * before its bias is added; half a unit times 1 / deviation more where a part's result is rounded
- * beside a norm; and where an op rounds operands of a product, which attention does with its
- * shares, and its gradient with those and theirs, as much for each: their errors have random signs,
- * but so have the terms that they are part of. */
+ * before its bias is added; where a part's result is rounded beside a norm, half a unit of that
+ * times 1 / deviation more; and where an op rounds operands of a product, which attention does with
+ * its shares, and its gradient with those and theirs, as much for each: their errors have random
+ * signs, but so have the terms that they are part of. */
 double kernel_tolerance_bf16(const struct kernel_results *wanted);
 
 #endif

@@ -71,12 +71,21 @@ static void test_indices_out_of_range_are_named(void) {
 }
 
 static void test_nan_passes_through(void) {
-    static const enum weir__op_code ops[] = {
-        WEIR__OP_relu,       WEIR__OP_gelu,           WEIR__OP_add,
-        WEIR__OP_leaky_relu, WEIR__OP_silu,           WEIR__OP_sigmoid,
-        WEIR__OP_tanh,       WEIR__OP_softmax,        WEIR__OP_layer_norm,
-        WEIR__OP_attention,  WEIR__OP_instance_norm,  WEIR__OP_instance_norm_act,
-        WEIR__OP_dropout2d,  WEIR__OP_bce_with_logits};
+    static const enum weir__op_code ops[] = {WEIR__OP_relu,
+                                             WEIR__OP_gelu,
+                                             WEIR__OP_add,
+                                             WEIR__OP_leaky_relu,
+                                             WEIR__OP_silu,
+                                             WEIR__OP_sigmoid,
+                                             WEIR__OP_tanh,
+                                             WEIR__OP_softmax,
+                                             WEIR__OP_layer_norm,
+                                             WEIR__OP_rms_norm,
+                                             WEIR__OP_attention,
+                                             WEIR__OP_instance_norm,
+                                             WEIR__OP_instance_norm_act,
+                                             WEIR__OP_dropout2d,
+                                             WEIR__OP_bce_with_logits};
     FOR_BACKENDS(b)
     for (size_t i = 0; i < WEIR__COUNT_OF(ops); i++) {
         struct weir__op_shape shape = {
@@ -111,6 +120,16 @@ static void run_row(enum weir__op_code op, enum kernel_backend backend, int64_t 
     memcpy(y, got.out[0], (size_t)test.operands.out[0].count * sizeof *y);
     kernel_results_clean_up(&got);
     kernel_case_clean_up(&test);
+}
+
+/** Squares that no float holds. */
+static void test_an_rms_norm_of_large_numbers(void) {
+    static const double x[] = {1e30, 0, -1e30, 0}, wanted[] = {1, 0, -1, 0};
+    FOR_BACKENDS(b) {
+        double y[4], root = 1 / sqrt(2);
+        run_row(WEIR__OP_rms_norm, backends[b], 4, x, NULL, y);
+        for (int i = 0; i < 4; i++) EXPECT_NEAR(y[i] * root, wanted[i], 0x1p-7);
+    }
 }
 
 static void test_large_numbers_overflow_nothing(void) {
@@ -171,70 +190,41 @@ static void test_every_op_not_listed_has_a_vector_kernel(void) {
     }
 }
 
-static void test_products_come_from_onednn_where_it_is(void) {
-    const struct weir__kernel *kernel = weir__backend_vector.kernel(WEIR__OP_linear, WEIR_F32);
-    const struct weir__op_shape tiny = {
-        .op = WEIR__OP_linear, .rows = 1, .tokens = 1, .in = 1, .out = 1, .threads = 1};
-    const struct weir__op_shape large = {
-        .op = WEIR__OP_linear, .rows = 4, .tokens = 16, .in = 64, .out = 64, .threads = 1};
-    void *state = NULL;
-    if (weir__onednn_version()[0] == 0) SKIP("built without oneDNN");
-    CHECK_EQ_STR(kernel->library, "oneDNN");
-    CHECK_CONTAINS(weir__onednn_version(), "oneDNN ");
-    CHECK_OK(kernel->prepare(&tiny, NULL, &state));
-    CHECK_EQ_PTR(state, NULL); /* our own is faster */
-    CHECK_OK(kernel->prepare(&large, NULL, &state));
-#if defined(__AVX512F__) /* elsewhere it depends on oneDNN's version */
-    EXPECT(state != NULL);
-#endif
-    kernel->release(state);
-}
+/* ---- teams ---- */
 
-/** Building a plan must not change how many threads the caller may use. */
-static void test_measuring_leaves_the_callers_threads(void) {
-    uint32_t former = weir__kernel_threads(3);
-    if (former == 0) SKIP("no OpenMP is loaded");
-    struct weir__op_shape shape = {.op = WEIR__OP_linear_grad_weight,
-                                   .rows = 4,
-                                   .tokens = 16,
-                                   .in = 64,
-                                   .out = 64,
-                                   .threads = 2};
-    const struct weir__kernel *kernel = weir__backend_vector.kernel(shape.op, WEIR_F32);
-    size_t bytes;
-    void *state = NULL;
-    EXPECT_STATUS(kernel->measure(&shape, &bytes), WEIR_OK);
-    EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
-    EXPECT_STATUS(kernel->prepare(&shape, NULL, &state), WEIR_OK);
-    EXPECT_EQ_UINT(weir__kernel_threads(0), 3);
-    kernel->release(state);
-    EXPECT_EQ_UINT(weir__kernel_threads(former), 3);
-}
-
-static void test_two_threads_give_near_results(void) {
-    uint32_t former = weir__kernel_threads(2);
-    for (int op = WEIR__OP_linear; op <= WEIR__OP_linear_grad_weight; op++) {
-        struct weir__op_shape shape = {.op = (enum weir__op_code)op,
-                                       .rows = 4,
-                                       .tokens = 33,
-                                       .in = 70,
-                                       .out = 130,
-                                       .weight_in_out = op == WEIR__OP_linear};
-        struct kernel_case test;
-        struct kernel_results wanted, got, again;
-        kernel_case_init(&test, &shape);
-        test.shape.threads = 2;
-        EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
-        EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 0, &got), WEIR_OK);
-        EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 64, &again), WEIR_OK);
-        kernel_expect_near(&got, &wanted, kernel_tolerance(&wanted), "two threads");
-        kernel_expect_same(&again, &got, "two threads");
-        kernel_results_clean_up(&wanted);
-        kernel_results_clean_up(&got);
-        kernel_results_clean_up(&again);
-        kernel_case_clean_up(&test);
+/** Whoever shares the work: the same bits as alone. */
+static void expect_one_result(const struct weir__op_shape *shape, bool overwrite) {
+    struct kernel_case test;
+    struct kernel_results wanted, alone, shared;
+    kernel_case_init(&test, shape);
+    test.overwrite = overwrite;
+    EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
+    EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 0, &alone), WEIR_OK);
+    kernel_expect_near(&alone, &wanted, kernel_tolerance(&wanted), "one thread");
+    for (uint32_t threads = 2; threads <= 5; threads++) {
+        test.shape.threads = threads;
+        EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 64, &shared), WEIR_OK);
+        kernel_expect_same(&shared, &alone, "several threads");
+        kernel_results_clean_up(&shared);
     }
-    if (former != 0) weir__kernel_threads(former);
+    kernel_results_clean_up(&alone);
+    kernel_results_clean_up(&wanted);
+    kernel_case_clean_up(&test);
+}
+
+static void test_threads_are_not_in_the_bits_of_products(void) {
+    static const int64_t sides[] = {5, 33, 96, 130, 257, 515, 1024};
+    enum { COUNT = WEIR__COUNT_OF(sides) };
+    for (int i = 0; i < 24 && !test_has_failed(); i++) {
+        struct weir__op_shape shape = {.op = (enum weir__op_code)(WEIR__OP_linear + i % 3),
+                                       .rows = 3,
+                                       .tokens = 1 + (int64_t)test_random_below(200),
+                                       .in = sides[test_random_below(COUNT)],
+                                       .out = sides[test_random_below(COUNT)],
+                                       .has_bias = test_random_below(2) == 0,
+                                       .weight_in_out = test_random_below(2) == 0};
+        expect_one_result(&shape, test_random_below(2) == 0);
+    }
 }
 
 /* ---- flat arrays ---- */
@@ -425,10 +415,9 @@ static void test_accumulate_adds(void) {
 WEIR_TEST_SUITE(kernel_cases,
 
                 TEST(ignored_targets_weigh_nothing), TEST(indices_out_of_range_are_named),
-                TEST(nan_passes_through), TEST(large_numbers_overflow_nothing),
-                TEST(relus_have_their_lower_slope_at_zero), TEST(every_op_has_a_kernel),
-                TEST(every_op_not_listed_has_a_vector_kernel),
-                TEST(products_come_from_onednn_where_it_is),
-                TEST(measuring_leaves_the_callers_threads), TEST(two_threads_give_near_results),
-                TEST(adamw_follows_its_formulas), TEST(sgd_follows_its_formulas),
-                TEST(square_sums_are_in_double), TEST(accumulate_adds))
+                TEST(nan_passes_through), TEST(an_rms_norm_of_large_numbers),
+                TEST(large_numbers_overflow_nothing), TEST(relus_have_their_lower_slope_at_zero),
+                TEST(every_op_has_a_kernel), TEST(every_op_not_listed_has_a_vector_kernel),
+                TEST(threads_are_not_in_the_bits_of_products), TEST(adamw_follows_its_formulas),
+                TEST(sgd_follows_its_formulas), TEST(square_sums_are_in_double),
+                TEST(accumulate_adds))

@@ -51,41 +51,32 @@ static struct weir__op_shape shape_of(const struct sizes *sizes, enum weir__op_c
                                               .groups = sizes->groups}};
 }
 
-static void compare(const struct sizes *sizes, enum weir__op_code op, uint32_t threads,
-                    bool has_bias) {
+/** Against the reference, and the same bits by several threads, wherever operands lie. */
+static void compare(const struct sizes *sizes, enum weir__op_code op, bool has_bias) {
     struct weir__op_shape shape = shape_of(sizes, op);
     struct kernel_case test;
     struct kernel_results got, again, wanted;
     shape.has_bias = has_bias;
     kernel_case_init(&test, &shape);
-    test.shape.threads = threads;
     test.overwrite = has_bias;
     EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &wanted), WEIR_OK);
     EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 0, &got), WEIR_OK);
-    EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 64, &again), WEIR_OK);
-    kernel_expect_near(&got, &wanted, kernel_tolerance(&wanted), threads == 1 ? "one" : "two");
-    kernel_expect_same(&again, &got, threads == 1 ? "one" : "two");
-    kernel_results_clean_up(&again);
+    kernel_expect_near(&got, &wanted, kernel_tolerance(&wanted), "convolution");
+    for (uint32_t threads = 1; threads <= 4; threads++) {
+        test.shape.threads = threads;
+        EXPECT_STATUS(kernel_run(&test, KERNEL_FAST, 64, &again), WEIR_OK);
+        kernel_expect_same(&again, &got, "several threads");
+        kernel_results_clean_up(&again);
+    }
     kernel_results_clean_up(&got);
     kernel_results_clean_up(&wanted);
     kernel_case_clean_up(&test);
 }
 
-/** Every shape for one thread; fewer for more, which wait for each other on a busy machine. */
-static void compare_all(uint32_t threads) {
-    uint32_t former = weir__kernel_threads(threads);
-    for (size_t i = 0; i < WEIR__COUNT_OF(nets); i += threads)
+static void test_results_are_near_the_reference_whatever_the_threads(void) {
+    for (size_t i = 0; i < WEIR__COUNT_OF(nets); i++)
         for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)
-            compare(&nets[i], ops[o], threads, (i + o) % 2 == 0);
-    if (former != 0) weir__kernel_threads(former);
-}
-
-static void test_one_thread_is_near_the_reference(void) {
-    compare_all(1);
-}
-
-static void test_two_threads_are_near_the_reference(void) {
-    compare_all(2);
+            compare(&nets[i], ops[o], (i + o) % 2 == 0);
 }
 
 /** Whatever has the largest row count, and whatever its number of threads. */
@@ -129,7 +120,6 @@ static void test_planning_leaves_the_callers_threads(void) {
     weir__kernel_threads(former);
 }
 
-WEIR_TEST_SUITE(kernel_conv, TEST(one_thread_is_near_the_reference),
-                TEST(two_threads_are_near_the_reference),
+WEIR_TEST_SUITE(kernel_conv, TEST(results_are_near_the_reference_whatever_the_threads),
                 TEST(packed_weights_depend_on_the_largest_row_count_only),
                 TEST(planning_leaves_the_callers_threads))

@@ -42,6 +42,8 @@ static const struct pair pairs[] = {
     PAIR(layer_norm, layer_norm_grad_weight, 1, 0, DY, IN0, OUT1, OUT2),
     PAIR(layer_norm, layer_norm_grad_weight, 2, 1, DY, IN0, OUT1, OUT2),
     PAIR(add_layer_norm, add_layer_norm_grad_input, 1, 0, DY, NONE, OUT3, OUT1, OUT2, IN2),
+    PAIR(rms_norm, rms_norm_grad_input, 0, 0, DY, IN0, OUT1, IN1),
+    PAIR(rms_norm, rms_norm_grad_weight, 1, 0, DY, IN0, OUT1),
     PAIR(attention, attention_grad, 0, 0, DY, IN0, OUT0, OUT1),
     PAIR(softmax, softmax_grad, 0, 0, DY, OUT0),
     PAIR(gelu, gelu_grad, 0, 0, DY, IN0),
@@ -55,14 +57,19 @@ static const struct pair pairs[] = {
     PAIR(dropout_add, dropout, 0, 0, DY),
     PAIR(dropout_add, copy, 1, 0, DY),
     PAIR(dropout2d, dropout2d, 0, 0, DY),
+    PAIR(bias_add, copy, 0, 0, DY),
     PAIR(bias_gelu, bias_gelu_grad, 0, 0, DY, IN0, IN1),
     PAIR(bias_dropout_add, dropout, 0, 0, DY),
     PAIR(bias_dropout_add, copy, 2, 0, DY),
     PAIR(add, copy, 1, 0, DY),
+    PAIR(multiply, multiply, 0, 0, DY, IN1),
+    PAIR(multiply, multiply, 1, 0, DY, IN0),
     PAIR(transpose, transpose, 0, 0, DY),
     PAIR(conv2d, conv2d_grad_input, 0, 0, DY, IN1),
     PAIR(conv2d, conv2d_grad_weight, 1, 0, IN0, DY),
     PAIR(conv2d, bias_grad, 2, 0, DY),
+    PAIR(conv2d_grad_input, conv2d, 0, 0, DY, IN1),
+    PAIR(conv2d_grad_input, conv2d_grad_weight, 1, 0, DY, IN0),
     PAIR(instance_norm, instance_norm_grad_input, 0, 0, DY, IN0, OUT1, OUT2, IN1),
     PAIR(instance_norm, instance_norm_grad_weight, 1, 0, DY, IN0, OUT1, OUT2),
     PAIR(instance_norm, instance_norm_grad_weight, 2, 1, DY, IN0, OUT1, OUT2),
@@ -72,7 +79,7 @@ static const struct pair pairs[] = {
     PAIR(upsample, upsample_grad, 0, 0, DY),
     PAIR(concat, concat_grad_a, 0, 0, DY),
     PAIR(concat, concat_grad_b, 1, 0, DY),
-    PAIR(cross_entropy, cross_entropy_grad, 0, 0, IN0, IN1, OUT1),
+    PAIR(cross_entropy, cross_entropy_grad, 0, 0, IN0, IN1, OUT1, OUT2),
     PAIR(mse, mse_grad, 0, 0, IN0, IN1),
     PAIR(bce_with_logits, bce_with_logits_grad, 0, 0, IN0, IN1),
 };
@@ -86,7 +93,8 @@ static void choose_window(struct weir__op_shape *shape, int variant) {
                                     .padding = {1, 1},
                                     .out = {3, 5},
                                     .count_padding = variant == 1};
-    if (shape->op == WEIR__OP_conv2d) shape->in = 4, shape->out = 6;
+    if (shape->op == WEIR__OP_conv2d || shape->op == WEIR__OP_conv2d_grad_input)
+        shape->in = 4, shape->out = 6;
     if (shape->op == WEIR__OP_avg_pool2d && variant == 1)
         *window = (struct weir__window){.in = {5, 4}, .out = {3, 6}, .adaptive = true};
     if (shape->op == WEIR__OP_upsample)
@@ -112,9 +120,12 @@ static struct weir__op_shape shape_of(const struct pair *pair, int variant) {
                                    .random_op = 77,
                                    .has_bias = true,
                                    .weight_in_out = variant == 1,
-                                   .gelu_tanh = variant == 1};
+                                   .gelu_tanh = variant == 1,
+                                   .sees_all = variant == 1};
     choose_window(&shape, variant);
     if (pair->forward == WEIR__OP_embedding) shape.width = shape.out;
+    if (pair->forward == WEIR__OP_conv2d_grad_input) shape.has_bias = false;
+    if (pair->gradient == WEIR__OP_rms_norm_grad_input) shape.has_bias = variant == 0;
     if (pair->forward == WEIR__OP_instance_norm) shape.has_bias = variant == 0;
     if (pair->forward == WEIR__OP_dropout && variant == 1) shape.channels = 3;
     if (pair->gradient == WEIR__OP_copy) shape.width = variant == 1 ? 1 : 11;

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: instance norm stays exact on large planes, wherever the mean lies, for any number of
- * channels. Method: the vector kernels against the f64 reference, on planes of many tiles and
- * ragged ends; bounds are those of a mean that is a float.
+ * channels; layer norm has rows of one number exactly, and rows whose squares overflow as any
+ * other. Method: the vector kernels against the f64 reference, on planes of many tiles and ragged
+ * ends; bounds are those of a mean that is a float. Layer norm of every back end against what a row
+ * times a power of two must give.
  */
 #include "harness.h"
+#include "cuda/kernel_gpu.h"
 #include "kernels/kernels.h"
 
 #include <math.h>
+#include <string.h>
 
 static const struct {
     int64_t pixels, channels;
@@ -147,6 +151,113 @@ static void test_gradients_of_large_planes_keep_their_digits(void) {
             check_backward(ops[k], i);
 }
 
+/* ---- layer norm ---- */
+
+static const enum kernel_backend backends[] = {KERNEL_F64, KERNEL_F32, KERNEL_VECTOR, KERNEL_CUDA,
+                                               KERNEL_CUDA_BF16};
+#define FOR_BACKENDS(b)                                                                            \
+    for (size_t b = 0; b < WEIR__COUNT_OF(backends); b++)                                          \
+        if (backends[b] < KERNEL_CUDA || kernel_gpu_is_there())
+
+static struct weir__op_shape row_shape(enum weir__op_code op, int64_t width, double eps) {
+    return (struct weir__op_shape){
+        .op = op, .rows = 2, .tokens = 1, .threads = 1, .width = width, .eps = eps};
+}
+
+static void check_constant_row(enum kernel_backend backend, int64_t width, double number) {
+    struct weir__op_shape shape = row_shape(WEIR__OP_layer_norm, width, 1e-5);
+    struct kernel_case test;
+    struct kernel_results got;
+    kernel_case_init(&test, &shape);
+    for (int64_t i = 0; i < width; i++) test.in[0][i] = number;
+    if (backend == KERNEL_CUDA_BF16) kernel_case_narrow(&test);
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
+    if (!EXPECT(got.out[1][0] == test.in[0][0]))
+        TEST_FAIL("%s: the mean of %lld times %.9g is %.9g", kernel_backend_name(backend),
+                  (long long)width, number, got.out[1][0]);
+    for (int64_t i = 0; i < width && backend < KERNEL_CUDA_BF16; i++)
+        EXPECT(got.out[0][i] == test.in[2][i]);
+    kernel_results_clean_up(&got);
+    kernel_case_clean_up(&test);
+}
+
+static void test_a_row_of_one_number_is_its_mean(void) {
+    static const int64_t widths[] = {1, 3, 7, 40, 768, 1000, 1025, 4097};
+    FOR_BACKENDS(b)
+    for (size_t w = 0; w < WEIR__COUNT_OF(widths) && !test_has_failed(); w++) {
+        check_constant_row(backends[b], widths[w], (double)1000.1f);
+        check_constant_row(backends[b], widths[w], (double)-0.3f);
+        check_constant_row(backends[b], widths[w], (double)16777213.0f);
+        check_constant_row(backends[b], widths[w], (double)0x1p53f); /* as one that is scaled */
+    }
+}
+
+/** Layer norm of x * scale, and its gradient by x: what they are of x, the gradient / scale. */
+static void check_scaled(enum kernel_backend backend, int64_t width, double scale) {
+    struct weir__op_shape forward = row_shape(WEIR__OP_layer_norm, width, 0);
+    struct weir__op_shape backward = row_shape(WEIR__OP_layer_norm_grad_input, width, 0);
+    struct kernel_case test, gradient;
+    struct kernel_results near, far, near_dx, far_dx;
+    kernel_case_init(&test, &forward);
+    kernel_case_init(&gradient, &backward);
+    EXPECT_STATUS(kernel_run(&test, KERNEL_F64, 0, &near), WEIR_OK);
+    memcpy(gradient.in[1], test.in[0], (size_t)(2 * width) * sizeof(double));
+    for (int i = 0; i < 2; i++) memcpy(gradient.in[2 + i], near.out[1 + i], 2 * sizeof(double));
+    EXPECT_STATUS(kernel_run(&gradient, KERNEL_F64, 0, &near_dx), WEIR_OK);
+    for (int64_t i = 0; i < 2 * width; i++) test.in[0][i] = gradient.in[1][i] *= scale;
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &far), WEIR_OK);
+    for (int i = 0; i < 2; i++) memcpy(gradient.in[2 + i], far.out[1 + i], 2 * sizeof(double));
+    EXPECT_STATUS(kernel_run(&gradient, backend, 0, &far_dx), WEIR_OK);
+    for (int64_t i = 0; i < 2 * width; i++) far_dx.out[0][i] *= scale;
+    for (int i = 0; i < 2; i++) far.out[1][i] /= scale, far.out[2][i] *= scale;
+    double tolerance = kernel_tolerance(&near);
+    kernel_expect_near(&far, &near, tolerance, kernel_backend_name(backend));
+    kernel_expect_near(&far_dx, &near_dx, 4 * tolerance, kernel_backend_name(backend));
+    kernel_results_clean_up(&near);
+    kernel_results_clean_up(&far);
+    kernel_results_clean_up(&near_dx);
+    kernel_results_clean_up(&far_dx);
+    kernel_case_clean_up(&test);
+    kernel_case_clean_up(&gradient);
+}
+
+static void test_rows_whose_squares_overflow_are_scaled(void) {
+    static const int64_t widths[] = {4, 37, 768, 1200};
+    FOR_BACKENDS(b)
+    for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
+        if (backends[b] != KERNEL_CUDA_BF16 && !test_has_failed())
+            check_scaled(backends[b], widths[w], backends[b] == KERNEL_F64 ? 0x1p900 : 0x1p100);
+}
+
+/** One number beyond all others takes the whole deviation; one without a size takes all numbers. */
+static void check_outlier(enum kernel_backend backend, double outlier) {
+    struct weir__op_shape shape = row_shape(WEIR__OP_layer_norm, 4, 1e-5);
+    struct kernel_case test;
+    struct kernel_results got;
+    kernel_case_empty(&test, &shape);
+    for (int64_t i = 0; i < 4; i++) {
+        test.in[0][i] = i == 0 ? outlier : (double)i;
+        test.in[1][i] = 1;
+    }
+    EXPECT_STATUS(kernel_run(&test, backend, 0, &got), WEIR_OK);
+    double unit = backend == KERNEL_CUDA_BF16 ? 0x1p-8 : 0x1p-22;
+    for (int64_t i = 0; i < 4 && isfinite(outlier); i++)
+        EXPECT_NEAR(got.out[0][i], i == 0 ? sqrt(3) : -sqrt(1 / 3.0), 2 * unit);
+    for (int64_t i = 0; i < 4 && !isfinite(outlier); i++) EXPECT(isnan(got.out[0][i]));
+    kernel_results_clean_up(&got);
+    kernel_case_clean_up(&test);
+}
+
+static void test_one_number_beyond_all_others_is_no_constant(void) {
+    FOR_BACKENDS(b) {
+        check_outlier(backends[b], 1e30);
+        check_outlier(backends[b], INFINITY);
+        check_outlier(backends[b], NAN);
+    }
+}
+
 WEIR_TEST_SUITE(kernel_norm, TEST(large_planes_far_from_0_keep_their_digits),
                 TEST(a_bright_corner_costs_no_digits),
-                TEST(gradients_of_large_planes_keep_their_digits))
+                TEST(gradients_of_large_planes_keep_their_digits),
+                TEST(a_row_of_one_number_is_its_mean), TEST(rows_whose_squares_overflow_are_scaled),
+                TEST(one_number_beyond_all_others_is_no_constant))

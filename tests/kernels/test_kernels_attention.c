@@ -65,6 +65,7 @@ static void test_heads_of_any_size(void) {
     for (size_t i = 0; i < WEIR__COUNT_OF(sizes) && !test_has_failed(); i++) {
         int64_t tokens = 60 + (int64_t)test_random_below(12);
         struct weir__op_shape shape = shape_of(WEIR__OP_attention, 1, tokens, HEADS, sizes[i]);
+        shape.sees_all = test_random_below(2) == 0;
         compare(&shape, way);
         shape.op = WEIR__OP_attention_grad;
         compare(&shape, way);
@@ -88,7 +89,11 @@ static void test_a_long_sequence(void) {
     FOR_WAYS(way) {
         struct weir__op_shape shape = shape_of(WEIR__OP_attention, 1, 300, HEADS, 64);
         compare(&shape, way);
+        shape.sees_all = true;
+        compare(&shape, way);
         shape.op = WEIR__OP_attention_grad;
+        compare(&shape, way);
+        shape.sees_all = false;
         compare(&shape, way);
     }
 }

@@ -34,9 +34,14 @@ static void check(const struct weir__op_shape *shape) {
 /* A warp keeps 1024 numbers of a row, a block 8192. */
 static void test_layer_norm_of_long_rows(void) {
     static const int64_t widths[] = {768, 1024, 1025, 1032, 2048, 8200, 10001};
-    static const enum weir__op_code ops[] = {
-        WEIR__OP_layer_norm, WEIR__OP_layer_norm_grad_input, WEIR__OP_layer_norm_grad_weight,
-        WEIR__OP_add_layer_norm, WEIR__OP_add_layer_norm_grad_input};
+    static const enum weir__op_code ops[] = {WEIR__OP_layer_norm,
+                                             WEIR__OP_layer_norm_grad_input,
+                                             WEIR__OP_layer_norm_grad_weight,
+                                             WEIR__OP_add_layer_norm,
+                                             WEIR__OP_add_layer_norm_grad_input,
+                                             WEIR__OP_rms_norm,
+                                             WEIR__OP_rms_norm_grad_input,
+                                             WEIR__OP_rms_norm_grad_weight};
     if (!kernel_gpu_is_there()) SKIP(NO_DRIVER);
     for (size_t w = 0; w < WEIR__COUNT_OF(widths); w++)
         for (size_t o = 0; o < WEIR__COUNT_OF(ops) && !test_has_failed(); o++)

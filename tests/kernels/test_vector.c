@@ -187,7 +187,7 @@ static void test_packing_moves_every_number_to_its_place(void) {
         int64_t columns = 1 + (int64_t)test_random_below(WEIR__PANEL);
         int64_t depth = 1 + (int64_t)test_random_below(SIDE);
         fill(from, WEIR__COUNT_OF(from));
-        weir__panel_pack_rows(to, from, 50, columns, depth, 2);
+        weir__panel_pack_rows(to, WEIR__PANEL, from, 50, columns, depth, 2);
         for (int64_t k = 0; k < depth; k++)
             for (int64_t j = 0; j < WEIR__PANEL; j++)
                 CHECK(to[k * WEIR__PANEL + j] == (j < columns ? 2 * from[j * 50 + k] : 0));

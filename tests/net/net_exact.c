@@ -85,8 +85,8 @@ static void *room_for(size_t count) {
     return room;
 }
 
-static void *rounded_weights(const struct rounder *rounder, const void *weights) {
-    const struct weir_value *value = rounder->node->in[1];
+static void *rounded_weights(const struct rounder *rounder, uint32_t k, const void *weights) {
+    const struct weir_value *value = rounder->node->in[k];
     size_t count = numbers_of(value, 1);
     void *own = room_for(count);
     memcpy(own, weights, count * weir_dtype_bytes(value->dtype));
@@ -181,9 +181,12 @@ static int run_rounded(const struct weir__op_call *call) {
     const struct weir__node *node = rounder->node;
     struct weir__op_call own = *call;
     const void *in[WEIR__NODE_IN_MAX];
-    void *weights = NULL;
+    void *weights = NULL, *bias = NULL;
     for (uint32_t k = 0; k < node->in_count; k++) in[k] = call->in[k];
-    if (takes_weights(node->op)) in[1] = weights = rounded_weights(rounder, call->in[1]);
+    if (takes_weights(node->op)) in[1] = weights = rounded_weights(rounder, 1, call->in[1]);
+    /* A product's bias is cast with its weights; a convolution's is added in F32. */
+    if (node->op == WEIR__OP_linear && call->shape->has_bias)
+        in[2] = bias = rounded_weights(rounder, 2, call->in[2]);
     own.in = in;
     int status = run_within(rounder, &own);
     for (uint32_t k = 0; status == WEIR_OK && k < node->out_count; k++)
@@ -191,6 +194,7 @@ static int run_rounded(const struct weir__op_call *call) {
             round_all(call->out[k], call->shape->dtype, numbers_of(node->out[k], call->shape->rows),
                       digits_of(rounder, k), rounder->rounding.seed);
     free(weights);
+    free(bias);
     return status;
 }
 

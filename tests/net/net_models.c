@@ -60,7 +60,11 @@ static bool add_reader(struct sketch *sketch, bool pop) {
     const struct extent *its = &skip->extent, *now = &sketch->now;
     if (its->height < now->height || its->width < now->width) return false;
     bool equal = memcmp(its, now, sizeof *now) == 0, concat = !equal || test_random_below(3) == 0;
-    const char *type = concat ? (pop ? "pop_concat" : "read_concat") : pop ? "pop_add" : "read_add";
+    bool multiply = !concat && test_random_below(4) == 0;
+    const char *type = concat     ? (pop ? "pop_concat" : "read_concat")
+                       : multiply ? (pop ? "pop_multiply" : "read_multiply")
+                       : pop      ? "pop_add"
+                                  : "read_add";
     trial_add_skip(sketch->model, type, skip->name, "");
     if (concat)
         sketch->now = (struct extent){now->channels + its->channels, its->height, its->width};
@@ -116,7 +120,7 @@ static void add_chain_layer(struct sketch *sketch) {
     } else if (pick < 7) {
         add_reader(sketch, pick == 6);
     } else if (pick == 7) {
-        trial_add(sketch->model, "layer_norm", WEIR_NO_ATTRS);
+        trial_add(sketch->model, coin() ? "layer_norm" : "rms_norm", WEIR_NO_ATTRS);
         note_parameters(sketch);
     } else if (pick == 8) {
         trial_add(sketch->model, "softmax", WEIR_NO_ATTRS);
@@ -180,6 +184,22 @@ static void add_conv(struct sketch *sketch) {
     note_parameters(sketch);
 }
 
+static void add_transposed(struct sketch *sketch) {
+    struct extent *now = &sketch->now;
+    int64_t groups = now->channels % 2 == 0 && test_random_below(3) == 0 ? 2 : 1;
+    int64_t out = groups * between(1, 4), stride = now->height * now->width <= 36 ? 2 : 1;
+    bool odd = stride == 2 && coin();
+    trial_add(sketch->model, "conv_transpose2d",
+              WEIR_ATTRS(WEIR_ATTR_INT("out_channels", out), WEIR_ATTR_INT("kernel_size", 3),
+                         WEIR_ATTR_INT("padding", 1), WEIR_ATTR_INT("stride", stride),
+                         WEIR_ATTR_PAIR("output_padding", odd, 0), WEIR_ATTR_INT("groups", groups),
+                         WEIR_ATTR_FLAG("bias", coin())));
+    now->channels = out;
+    now->height = (now->height - 1) * stride + 1 + odd;
+    now->width = (now->width - 1) * stride + 1;
+    note_parameters(sketch);
+}
+
 static void add_norm(struct sketch *sketch) {
     bool affine = coin();
     if (sketch->now.height * sketch->now.width == 1) return;
@@ -211,7 +231,7 @@ static void add_resizing(struct sketch *sketch) {
 }
 
 static void add_image_layer(struct sketch *sketch) {
-    switch (test_random_below(10)) {
+    switch (test_random_below(11)) {
     case 0: add_conv(sketch); break;
     case 1:
     case 2: add_unit(sketch); break;
@@ -221,6 +241,7 @@ static void add_image_layer(struct sketch *sketch) {
     case 6: add_reader(sketch, false); break;
     case 7: add_reader(sketch, true); break;
     case 8: add_resizing(sketch); break;
+    case 9: add_transposed(sketch); break;
     default: add_activation(sketch); break;
     }
 }

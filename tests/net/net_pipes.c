@@ -88,12 +88,12 @@ void net_pipe_train_net(const struct net_problem *problem, struct weir_net *net,
                         const struct trial_data *data, struct trial_result results[2]) {
     trial_step(net, problem->model, data, &results[0]);
     for (uint64_t i = 0; i < 2; i++) {
-        struct weir_net_batch batch = {.rows = data->rows,
-                                       .input = data->input,
-                                       .target = data->target,
-                                       .mini_batch = 4 + i,
-                                       .update = i,
-                                       .lr = -1};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = data->rows;
+        batch.input = data->input;
+        batch.target = data->target;
+        batch.mini_batch = 4 + i;
+        batch.update = i;
         struct weir_step_result result;
         EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
     }

@@ -202,10 +202,10 @@ static void take_gradients(struct weir_net *net, struct trial_result *result) {
 }
 
 static size_t output_bytes(const struct weir_model *model, enum weir_dtype dtype, int64_t rows) {
-    struct weir_layer_facts facts[64];
+    struct weir_layer_facts facts[128];
     size_t bytes = 0;
     uint32_t count = weir_model_layer_count(model);
-    if (!EXPECT(count > 0 && count <= 64)) return 0;
+    if (!EXPECT(count > 0 && count <= 128)) return 0;
     EXPECT_STATUS(weir_model_infer(model, dtype, facts, NULL), WEIR_OK);
     EXPECT_STATUS(weir__tensor_bytes(&facts[count - 1].output, rows, &bytes), WEIR_OK);
     return bytes;
@@ -221,13 +221,14 @@ void trial_step(struct weir_net *net, const struct weir_model *model, const stru
     result->input_grad_bytes = data->input_bytes;
     result->input_grad = weir__acquire(test_allocator(), result->input_grad_bytes, 1);
     if (!EXPECT(result->output != NULL && result->input_grad != NULL)) return;
-    struct weir_net_batch batch = {.rows = data->rows,
-                                   .input = data->input,
-                                   .target = data->target,
-                                   .output = result->output,
-                                   .input_grad = result->input_grad,
-                                   .mini_batch = 3,
-                                   .no_update = true};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = data->rows;
+    batch.input = data->input;
+    batch.target = data->target;
+    batch.output = result->output;
+    batch.input_grad = result->input_grad;
+    batch.mini_batch = 3;
+    batch.no_update = true;
     struct weir_step_result step;
     int status = weir_net_step(net, &batch, &step);
     if (!EXPECT_STATUS(status, WEIR_OK)) TEST_FAIL("%s: %s", step.error.layer, step.error.message);
@@ -266,11 +267,12 @@ void trial_result_compare(const struct trial_result *a, const struct trial_resul
 /* ---- central differences ---- */
 
 static double loss_of(struct weir_net *net, const struct trial_data *data) {
-    struct weir_net_batch batch = {.rows = data->rows,
-                                   .input = data->input,
-                                   .target = data->target,
-                                   .mini_batch = 3,
-                                   .no_update = true};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = data->rows;
+    batch.input = data->input;
+    batch.target = data->target;
+    batch.mini_batch = 3;
+    batch.no_update = true;
     struct weir_step_result step;
     EXPECT_STATUS(weir_net_step(net, &batch, &step), WEIR_OK);
     return step.loss;

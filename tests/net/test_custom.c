@@ -269,7 +269,7 @@ static struct weir_value *build_slip(struct weir_builder *b, const struct weir_l
     if (strcmp(slip, "reshape") == 0) return weir_reshape(b, x, 2, (int64_t[]){2, 3});
     if (strcmp(slip, "flat") == 0) return weir_reshape(b, w, 2, (int64_t[]){2, 2});
     if (strcmp(slip, "heads") == 0)
-        return weir_attention(b, weir_reshape(b, x, 2, (int64_t[]){1, 4}), 0);
+        return weir_attention(b, weir_reshape(b, x, 2, (int64_t[]){1, 4}), 0, true);
     return w;
 }
 

@@ -138,8 +138,10 @@ static void test_updates_leave_them_alone(void) {
         EXPECT_STATUS(weir_net_parameter(net, p, &parameter), WEIR_OK);
         memcpy(before[p], parameter.data, parameter.count * sizeof(double));
     }
-    struct weir_net_batch batch = {
-        .rows = ROWS, .input = data.input, .target = data.target, .lr = -1};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = ROWS;
+    batch.input = data.input;
+    batch.target = data.target;
     struct weir_step_result result;
     EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
     for (uint32_t p = 0; p < 8; p++) {

@@ -3,7 +3,7 @@
  * Goal: whole networks give PyTorch's numbers: losses, outputs, all gradients, and parameters after
  * clipped AdamW and momentum SGD updates, whatever the partition, chunks, schedule and checkpoint
  * mode, with backward whole or split. Method: files written once by tests/golden/make_nets.py in
- * float64, read here; the models are built by calls.
+ * float64, read here; the models are built by calls, or read from their files.
  *
  * Tolerances are relative, per tensor, in the 2-norm. f64: 1e-12. f32: rounding errors add up like
  * a random walk along the longest chain of additions, so epsilon sqrt(length), where `length` is
@@ -48,7 +48,8 @@ static const struct layer nested_layers[] = {
 
 struct golden {
     const char *path;
-    const struct layer *layers; /* NULL: the GPT */
+    const char *json;           /* the model's own file, or NULL */
+    const struct layer *layers; /* NULL without a file: the GPT */
     uint32_t layer_count;
     struct weir_tensor input, target, output;
     const char *loss;
@@ -94,6 +95,27 @@ static const struct golden nested = {
     .clip = 0.7,
     .length = 3 * (12 + 10 + 10 + 10 + 10 + 10 + 6) + 7,
 };
+static const struct golden text = {
+    .path = "tests/golden/text_layers.safetensors",
+    .json = "tests/golden/text_layers.json",
+    .input = {.dtype = WEIR_I64, .rank = 1, .shape = {6}},
+    .target = {.dtype = WEIR_I64},
+    .output = {.dtype = WEIR_F64, .rank = 1, .shape = {5}},
+    .rows = 7,
+    .optimizer = {WEIR_OPTIMIZER_SGD, 0.05, 0.0, 0.0, 0.0, 0.0, 0.8, false, false},
+    /* norm, two products, scores and mix, in each block a linear more; the last linear */
+    .length = 3 * (2 * (8 + 16 + 4 + 6 + 8) + 8 + 16 + 2 + 6 + 48) + 7 * 6,
+};
+static const struct golden image = {
+    .path = "tests/golden/image_layers.safetensors",
+    .json = "tests/golden/image_layers.json",
+    .input = {.dtype = WEIR_F32, .rank = 3, .shape = {2, 5, 4}},
+    .target = {.dtype = WEIR_F32, .rank = 1, .shape = {4}},
+    .output = {.dtype = WEIR_F64, .rank = 1, .shape = {4}},
+    .rows = 7,
+    .optimizer = {WEIR_OPTIMIZER_SGD, 0.05, 0.0, 0.0, 0.0, 0.0, 0.8, false, false},
+    .length = 3 * (18 + 18 + 18 + 120) + 7 * 20,
+};
 
 static void add_layer(struct weir_model *model, const struct layer *layer) {
     struct weir_attr attrs[2];
@@ -117,9 +139,17 @@ static void add_layer(struct weir_model *model, const struct layer *layer) {
     CHECK_OK(weir_model_add(model, layer->type, NULL, given, NULL));
 }
 
+static bool is_gpt(const struct golden *golden) {
+    return golden->layers == NULL && golden->json == NULL;
+}
+
 static struct weir_model *make_model(const struct golden *golden) {
     struct weir_model *model = NULL;
-    if (golden->layers == NULL) {
+    if (golden->json != NULL) {
+        EXPECT_STATUS(weir_model_read(test_allocator(), golden->json, NULL, &model), WEIR_OK);
+        return model;
+    }
+    if (is_gpt(golden)) {
         struct weir_gpt_options options = {2, 16, 2, 8, 32, golden->tied, 0.0};
         EXPECT_STATUS(weir_model_gpt(test_allocator(), &options, NULL, &model), WEIR_OK);
         return model;
@@ -261,7 +291,7 @@ static void trial_begin(struct trial *trial, const struct config *config, bool t
     options.pipe.clip_norm = golden->clip;
     options.stages = config->stages;
     options.dtype = trial->dtype;
-    options.input_grads = golden->layers != NULL;
+    options.input_grads = golden->input.dtype == WEIR_F32;
     options.optimizer = golden->optimizer;
     if (!training) options.optimizer.kind = WEIR_OPTIMIZER_NONE;
     if (config->splits) trial_split(&options, 100, table);
@@ -304,15 +334,16 @@ static void check_mini_batch(const struct trial *trial) {
     size_t rows = (size_t)golden->rows;
     void *input = load(trial, "", "input.0"), *target = load(trial, "", "target.0");
     void *output = malloc(rows * row_count(&golden->output) * sizeof(double));
-    void *grad =
-        golden->layers == NULL ? NULL : malloc(rows * row_count(&golden->input) * sizeof(double));
-    struct weir_net_batch batch = {.rows = golden->rows,
-                                   .input = input,
-                                   .target = target,
-                                   .output = output,
-                                   .input_grad = grad,
-                                   .no_update = true,
-                                   .lr = -1.0};
+    void *grad = golden->input.dtype != WEIR_F32
+                     ? NULL
+                     : malloc(rows * row_count(&golden->input) * sizeof(double));
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = golden->rows;
+    batch.input = input;
+    batch.target = target;
+    batch.output = output;
+    batch.input_grad = grad;
+    batch.no_update = true;
     if (EXPECT_STATUS(weir_net_step(trial->net, &batch, &result), WEIR_OK)) {
         compare(trial, "", "loss", WEIR_F64, &result.loss, trial->tolerance);
         compare(trial, "", "output", trial->dtype, output, trial->tolerance);
@@ -334,13 +365,14 @@ static void run_updates(const struct trial *trial, double *losses, double *norms
         struct weir_step_result result = {0};
         snprintf(input, sizeof input, "input.%u", (unsigned)k);
         snprintf(target, sizeof target, "target.%u", (unsigned)k);
-        double lr = golden->layers != NULL ? -1.0 : weir_lr(WEIR_LR_COSINE, 0.01, 0.1, k, 2, 6);
-        struct weir_net_batch batch = {.rows = golden->rows,
-                                       .input = load(trial, "", input),
-                                       .target = load(trial, "", target),
-                                       .mini_batch = k,
-                                       .update = k,
-                                       .lr = lr};
+        double lr = !is_gpt(golden) ? -1.0 : weir_lr(WEIR_LR_COSINE, 0.01, 0.1, k, 2, 6);
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = golden->rows;
+        batch.input = load(trial, "", input);
+        batch.target = load(trial, "", target);
+        batch.mini_batch = k;
+        batch.update = k;
+        batch.lr = lr;
         int status = weir_net_step(trial->net, &batch, &result);
         free((void *)batch.input);
         free((void *)batch.target);
@@ -398,12 +430,12 @@ static void check_tied(const struct trial *trial) {
     struct weir_step_result result;
     void *input = load(trial, "", "input.0"), *target = load(trial, "", "target.0");
     void *output = malloc(5 * 8 * 32 * sizeof(double));
-    struct weir_net_batch batch = {.rows = 5,
-                                   .input = input,
-                                   .target = target,
-                                   .output = output,
-                                   .no_update = true,
-                                   .lr = -1.0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = 5;
+    batch.input = input;
+    batch.target = target;
+    batch.output = output;
+    batch.no_update = true;
     if (EXPECT_STATUS(weir_net_step(trial->net, &batch, &result), WEIR_OK)) {
         compare(trial, "tied.", "output", trial->dtype, output, trial->tolerance);
         for (uint32_t i = 0; i < weir_net_parameter_count(trial->net); i++) {
@@ -455,9 +487,33 @@ static void test_nested_skips_train_as_pytorch_with_momentum(void) {
     run(&nested, WEIR_F32, true, check_training);
 }
 
+static void test_a_file_of_text_layers_gives_pytorchs_gradients(void) {
+    run(&text, WEIR_F64, false, check_mini_batch);
+    run(&text, WEIR_F32, false, check_mini_batch);
+}
+
+static void test_a_file_of_text_layers_trains_as_pytorch(void) {
+    run(&text, WEIR_F64, true, check_training);
+    run(&text, WEIR_F32, true, check_training);
+}
+
+static void test_a_file_of_image_layers_gives_pytorchs_gradients(void) {
+    run(&image, WEIR_F64, false, check_mini_batch);
+    run(&image, WEIR_F32, false, check_mini_batch);
+}
+
+static void test_a_file_of_image_layers_trains_as_pytorch(void) {
+    run(&image, WEIR_F64, true, check_training);
+    run(&image, WEIR_F32, true, check_training);
+}
+
 WEIR_TEST_SUITE(golden_nets, TEST(gpt_gives_pytorchs_gradients),
                 TEST(tied_head_sums_both_gradients), TEST(gpt_trains_as_pytorch_with_clipped_adamw),
                 TEST(crossing_skips_give_pytorchs_gradients),
                 TEST(crossing_skips_train_as_pytorch_with_nesterov),
                 TEST(nested_skips_give_pytorchs_gradients),
-                TEST(nested_skips_train_as_pytorch_with_momentum))
+                TEST(nested_skips_train_as_pytorch_with_momentum),
+                TEST(a_file_of_text_layers_gives_pytorchs_gradients),
+                TEST(a_file_of_text_layers_trains_as_pytorch),
+                TEST(a_file_of_image_layers_gives_pytorchs_gradients),
+                TEST(a_file_of_image_layers_trains_as_pytorch))

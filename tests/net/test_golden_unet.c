@@ -138,13 +138,14 @@ static void step(struct trial *t) {
         if (from != NULL && EXPECT_EQ_UINT(count_of(from), parameter.count))
             copy_numbers(t, from, parameter.data);
     }
-    struct weir_net_batch batch = {.rows = t->unet->rows,
-                                   .input = t->input,
-                                   .target = t->target,
-                                   .output = t->output,
-                                   .input_grad = t->input_grad,
-                                   .no_update = true,
-                                   .lr = -1};
+    EXPECT_STATUS(weir_net_share(t->net), WEIR_OK);
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = t->unet->rows;
+    batch.input = t->input;
+    batch.target = t->target;
+    batch.output = t->output;
+    batch.input_grad = t->input_grad;
+    batch.no_update = true;
     EXPECT_STATUS(weir_net_step(t->net, &batch, &result), WEIR_OK);
     EXPECT_NEAR(result.loss, number(WEIR_F64, find(t, "", "loss")->data, 0), tolerance(t));
     compare(t, "", "output", t->output);

@@ -35,17 +35,23 @@ static void expect_add_refused(const char *type, const char *name, struct weir_a
 static void test_bad_attributes_are_refused(void) {
     struct weir_attr out = WEIR_ATTR_INT("out_features", 3);
     expect_add_refused("conv9d", NULL, WEIR_NO_ATTRS, WEIR_ERR_ARGUMENT,
-                       "no type 'conv9d'; types are: linear embedding");
+                       "no type 'conv9d': did you mean 'conv2d'?");
+    expect_add_refused("lstm", NULL, WEIR_NO_ATTRS, WEIR_ERR_ARGUMENT,
+                       "no type 'lstm'; types are: linear embedding");
+    expect_add_refused("block", NULL, WEIR_NO_ATTRS, WEIR_ERR_ARGUMENT,
+                       "a block stands in files only: add its layers");
     expect_add_refused("linear", NULL, WEIR_NO_ATTRS, WEIR_ERR_ARGUMENT,
                        "layer 0 (linear): out_features is missing");
     expect_add_refused("linear", NULL, WEIR_ATTRS(out, WEIR_ATTR_INT("wide", 1)), WEIR_ERR_ARGUMENT,
                        "no attribute 'wide'; it takes: out_features, bias");
+    expect_add_refused("linear", NULL, WEIR_ATTRS(out, WEIR_ATTR_INT("biass", 1)),
+                       WEIR_ERR_ARGUMENT, "no attribute 'biass': did you mean 'bias'? It takes: ");
     expect_add_refused("linear", NULL, WEIR_ATTRS(out, out), WEIR_ERR_ARGUMENT,
                        "out_features is given twice");
     expect_add_refused("linear", NULL, WEIR_ATTRS(WEIR_ATTR_INT("out_features", 0)),
                        WEIR_ERR_ARGUMENT, "out_features is 0, but must be from 1");
     expect_add_refused("linear", NULL, WEIR_ATTRS(WEIR_ATTR_TEXT("out_features", "3")),
-                       WEIR_ERR_ARGUMENT, "out_features must be a whole number");
+                       WEIR_ERR_ARGUMENT, "out_features must be a whole number, not a text");
     expect_add_refused("dropout", NULL, WEIR_ATTRS(WEIR_ATTR_REAL("p", 1)), WEIR_ERR_ARGUMENT,
                        "p is 1, but must be from 0 to below 1");
     expect_add_refused("gelu", NULL, WEIR_ATTRS(WEIR_ATTR_TEXT("approximate", "tan")),
@@ -69,9 +75,9 @@ static void test_a_bad_model_is_refused(void) {
     struct weir_model *model;
     struct weir_tensor bad = {.dtype = WEIR_F32, .rank = 1, .shape = {0}};
     EXPECT_STATUS(weir_model_new(test_allocator(), &bad, &label, "mse", &model), WEIR_ERR_SHAPE);
-    EXPECT_STATUS(weir_model_new(test_allocator(), &row4, &label, "hinge", &model),
-                  WEIR_ERR_ARGUMENT);
-    EXPECT_STATUS(weir_model_new(test_allocator(), &row4, NULL, "mse", &model), WEIR_ERR_ARGUMENT);
+    EXPECT_STATUS(weir_model_new(test_allocator(), &row4, &label, "hinge", &model), WEIR_ERR_LOSS);
+    EXPECT_STATUS(weir_model_new(test_allocator(), &row4, NULL, "mse", &model), WEIR_ERR_LOSS);
+    EXPECT_CONTAINS(weir_status_text(WEIR_ERR_LOSS), "take cross_entropy, bce_with_logits, mse");
     weir_model_destroy(NULL);
 }
 
@@ -108,7 +114,7 @@ static void test_layers_can_be_counted_listed_and_indexed(void) {
     CHECK_OK(weir_model_layer(model, 1, &type, &name, &attrs));
     EXPECT_EQ_STR(name, "act");
     EXPECT_STATUS(weir_model_layer(model, 2, &type, &name, &attrs), WEIR_ERR_NOT_FOUND);
-    for (uint32_t i = 0; weir_layer_type_name(i) != NULL; i++) EXPECT(i < 100);
+    for (uint32_t i = 0; weir_layer_type_at(i) != NULL; i++) EXPECT(i < 100);
     weir_model_destroy(model);
 }
 
@@ -146,6 +152,69 @@ static void test_shapes_that_do_not_fit_are_refused_with_the_layer(void) {
     model = trial_model(row4, label, "mse");
     trial_add(model, "relu", WEIR_NO_ATTRS);
     expect_infer_refused(model, WEIR_ERR_SHAPE, "loss: mse takes a target like the output");
+}
+
+/* PyTorch's lists repeat what follows from the input. */
+static void test_sizes_of_the_input_may_be_repeated_and_must_be_right(void) {
+    struct weir_tensor image = {.dtype = WEIR_F32, .rank = 3, .shape = {3, 8, 8}};
+    struct weir_layer_facts facts[4];
+    for (int64_t wrong = 0; wrong < 2; wrong++) {
+        struct weir_model *model = trial_model(image, label, "cross_entropy");
+        trial_add(model, "conv2d",
+                  WEIR_ATTRS(WEIR_ATTR_INT("in_channels", 3 + wrong),
+                             WEIR_ATTR_INT("out_channels", 4), WEIR_ATTR_INT("kernel_size", 3),
+                             WEIR_ATTR_INT("dilation", 1),
+                             WEIR_ATTR_TEXT("padding_mode", "zeros")));
+        trial_add(model, "instance_norm2d", WEIR_ATTRS(WEIR_ATTR_INT("num_features", 4 + wrong)));
+        trial_add(model, "linear",
+                  WEIR_ATTRS(WEIR_ATTR_INT("in_features", 6), WEIR_ATTR_INT("out_features", 5)));
+        trial_add(model, "layer_norm", WEIR_ATTRS(WEIR_ATTR_INT("normalized_shape", 5 + wrong)));
+        struct weir_faults faults = WEIR_FAULTS_INIT;
+        int status = weir_model_infer(model, WEIR_F32, facts, &faults);
+        expect_fault(&faults, wrong
+                                  ? "layer 0 (conv2d): in_channels is 4, but its input has 3 (f32 "
+                                    "[3, 8, 8]): leave it out, or give 3"
+                                  : "loss: cross_entropy takes an i64 target");
+        EXPECT_STATUS(status, WEIR_ERR_SHAPE);
+        if (wrong) expect_fault(&faults, "num_features is 5, but its input has 4");
+        if (wrong) expect_fault(&faults, "normalized_shape is 6, but its input has 5");
+        weir_faults_clean_up(&faults);
+        weir_model_destroy(model);
+    }
+}
+
+static void expect_transposed_refused(struct weir_attrs attrs, const char *part) {
+    struct weir_tensor image = {.dtype = WEIR_F32, .rank = 3, .shape = {3, 4, 4}};
+    struct weir_model *model = trial_model(image, label, "cross_entropy");
+    trial_add(model, "conv_transpose2d", attrs);
+    expect_infer_refused(model, WEIR_ERR_SHAPE, part);
+}
+
+static void test_impossible_transposed_convolutions_are_refused(void) {
+    struct weir_attr out = WEIR_ATTR_INT("out_channels", 4), size = WEIR_ATTR_INT("kernel_size", 2);
+    struct weir_attr groups = WEIR_ATTR_INT("groups", 2);
+    expect_transposed_refused(WEIR_ATTRS(out, size, groups),
+                              "layer 0 (conv_transpose2d): conv_transpose2d's 2 groups must divide "
+                              "its 3 input and 4 output channels");
+    expect_transposed_refused(WEIR_ATTRS(WEIR_ATTR_INT("out_channels", 5), size, groups),
+                              "groups must divide its 5 output channels");
+    expect_transposed_refused(WEIR_ATTRS(out, size, WEIR_ATTR_PAIR("output_padding", 0, 1)),
+                              "output_padding must be below its stride");
+    expect_transposed_refused(WEIR_ATTRS(out, size, WEIR_ATTR_INT("padding", 3)),
+                              "padding leaves no pixel of an input f32 [3, 4, 4]");
+    expect_transposed_refused(WEIR_ATTRS(out, size, WEIR_ATTR_INT("in_channels", 5)),
+                              "in_channels is 5, but its input has 3");
+}
+
+static void test_other_cases_of_pytorch_are_refused(void) {
+    struct weir_attr out = WEIR_ATTR_INT("out_channels", 3), size = WEIR_ATTR_INT("kernel_size", 3);
+    expect_add_refused("conv2d", NULL, WEIR_ATTRS(out, size, WEIR_ATTR_PAIR("dilation", 1, 2)),
+                       WEIR_ERR_ARGUMENT, "dilation may only be 1: nothing else is offered");
+    expect_add_refused("conv2d", NULL,
+                       WEIR_ATTRS(out, size, WEIR_ATTR_TEXT("padding_mode", "reflect")),
+                       WEIR_ERR_ARGUMENT, "padding_mode may only be zeros");
+    expect_add_refused("max_pool2d", NULL, WEIR_ATTRS(size, WEIR_ATTR_FLAG("ceil_mode", 1)),
+                       WEIR_ERR_ARGUMENT, "ceil_mode may only be false");
 }
 
 static void test_two_unnamed_layers_with_one_parameter_name_are_refused(void) {
@@ -307,6 +376,8 @@ static void test_hashes_see_every_kind_of_attribute(void) {
     EXPECT(form == conv_form(WEIR_ATTRS(WEIR_ATTR_PAIR("kernel_size", 3, 3), out)));
     EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("padding", 0))));
     EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_FLAG("bias", 1))));
+    EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("in_channels", 7))));
+    EXPECT(form == conv_form(WEIR_ATTRS(out, size, WEIR_ATTR_INT("dilation", 1))));
     EXPECT(form != conv_form(WEIR_ATTRS(out, WEIR_ATTR_PAIR("kernel_size", 3, 1))));
     EXPECT(form != conv_form(WEIR_ATTRS(out, WEIR_ATTR_PAIR("kernel_size", 1, 3))));
     EXPECT(form != conv_form(WEIR_ATTRS(size, WEIR_ATTR_INT("out_channels", 4))));
@@ -332,15 +403,15 @@ static void test_hash_of_the_border_sees_shapes_and_loss(void) {
     EXPECT(hashes[0].numbers != hashes[1].numbers && hashes[0].numbers == hashes[2].numbers);
 }
 
-WEIR_TEST_SUITE(model, TEST(bad_attributes_are_refused),
-                TEST(several_bad_attributes_are_all_listed), TEST(a_bad_model_is_refused),
-                TEST(a_layer_added_twice_is_refused),
-                TEST(layers_can_be_counted_listed_and_indexed),
-                TEST(shapes_that_do_not_fit_are_refused_with_the_layer),
-                TEST(two_unnamed_layers_with_one_parameter_name_are_refused),
-                TEST(facts_of_known_layers), TEST(gpt2_has_its_published_number_of_parameters),
-                TEST(impossible_gpts_are_refused), TEST(partitions_that_do_not_fit_are_refused),
-                TEST(training_without_a_loss_is_refused),
-                TEST(the_automatic_partition_follows_the_costs), TEST(hashes_tell_layers_apart),
-                TEST(hashes_see_every_kind_of_attribute),
-                TEST(hash_of_the_border_sees_shapes_and_loss))
+WEIR_TEST_SUITE(
+    model, TEST(bad_attributes_are_refused), TEST(several_bad_attributes_are_all_listed),
+    TEST(a_bad_model_is_refused), TEST(a_layer_added_twice_is_refused),
+    TEST(layers_can_be_counted_listed_and_indexed),
+    TEST(shapes_that_do_not_fit_are_refused_with_the_layer),
+    TEST(sizes_of_the_input_may_be_repeated_and_must_be_right),
+    TEST(impossible_transposed_convolutions_are_refused), TEST(other_cases_of_pytorch_are_refused),
+    TEST(two_unnamed_layers_with_one_parameter_name_are_refused), TEST(facts_of_known_layers),
+    TEST(gpt2_has_its_published_number_of_parameters), TEST(impossible_gpts_are_refused),
+    TEST(partitions_that_do_not_fit_are_refused), TEST(training_without_a_loss_is_refused),
+    TEST(the_automatic_partition_follows_the_costs), TEST(hashes_tell_layers_apart),
+    TEST(hashes_see_every_kind_of_attribute), TEST(hash_of_the_border_sees_shapes_and_loss))

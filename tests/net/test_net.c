@@ -54,6 +54,7 @@ static void test_pointwise_layers_have_true_gradients(void) {
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 6)));
     trial_add(model, "gelu", WEIR_NO_ATTRS);
     trial_add(model, "layer_norm", WEIR_NO_ATTRS);
+    trial_add(model, "rms_norm", WEIR_ATTRS(WEIR_ATTR_REAL("eps", 1e-3)));
     trial_add(model, "dropout", WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.3)));
     trial_add(model, "gelu", WEIR_ATTRS(WEIR_ATTR_TEXT("approximate", "tanh")));
     trial_add(model, "identity", WEIR_NO_ATTRS);
@@ -78,6 +79,10 @@ static void test_image_layers_have_true_gradients(void) {
     trial_add(model, "conv2d",
               WEIR_ATTRS(WEIR_ATTR_INT("out_channels", 4), WEIR_ATTR_PAIR("kernel_size", 3, 2),
                          WEIR_ATTR_PAIR("padding", 1, 1), WEIR_ATTR_INT("groups", 2)));
+    trial_add(model, "conv_transpose2d",
+              WEIR_ATTRS(WEIR_ATTR_INT("out_channels", 4), WEIR_ATTR_PAIR("kernel_size", 3, 2),
+                         WEIR_ATTR_PAIR("padding", 1, 0), WEIR_ATTR_PAIR("stride", 1, 2),
+                         WEIR_ATTR_PAIR("output_padding", 0, 1), WEIR_ATTR_INT("groups", 2)));
     trial_add(model, "dropout", WEIR_ATTRS(WEIR_ATTR_REAL("p", 0.2)));
     trial_add(model, "instance_norm2d", WEIR_ATTRS(WEIR_ATTR_FLAG("affine", true)));
     trial_add(model, "silu", WEIR_NO_ATTRS);
@@ -97,8 +102,8 @@ static void test_skips_have_true_gradients(void) {
     trial_add(model, "gelu", WEIR_NO_ATTRS);
     trial_add_skip(model, "read_add", "a", "");
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 8)));
-    trial_add_skip(model, "read_add", "a", "");
-    trial_add_skip(model, "pop_add", "a", "inner");
+    trial_add_skip(model, "read_multiply", "a", "");
+    trial_add_skip(model, "pop_multiply", "a", "inner");
     trial_add_skip(model, "pop_add", "a", "");
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 4)));
     check_model(model, &row8, &label, 0, 4, true);

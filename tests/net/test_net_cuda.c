@@ -199,11 +199,11 @@ static void read_parameters(struct weir_net *net, struct life *life) {
 
 static void step_once(struct weir_net *net, const struct trial_data *data, struct life *life) {
     struct weir_step_result done;
-    struct weir_net_batch batch = {.rows = data->rows,
-                                   .input = data->input,
-                                   .target = data->target,
-                                   .output = life->output,
-                                   .lr = -1};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = data->rows;
+    batch.input = data->input;
+    batch.target = data->target;
+    batch.output = life->output;
     int status = weir_net_step(net, &batch, &done);
     EXPECT(status == WEIR_OK || done.error.message[0] != '\0');
     note(life, status);
@@ -379,8 +379,12 @@ static void test_weights_are_packed_once_a_step(void) {
     packed_problem(&problem, &options);
     net_pipe_data(&problem, &options, &data);
     struct weir_net *net = trial_net(problem.model, &options);
-    struct weir_net_batch batch = {
-        .rows = data.rows, .input = data.input, .target = data.target, .output = output, .lr = 0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = data.rows;
+    batch.input = data.input;
+    batch.target = data.target;
+    batch.output = output;
+    batch.lr = 0;
     for (uint64_t step = 1; step <= 3 && !test_has_failed(); step++) {
         EXPECT_STATUS(weir_net_step(net, &batch, &done), WEIR_OK);
         EXPECT_EQ_UINT(count_sharing(net, step), 2);

@@ -73,8 +73,9 @@ struct batch {
 static struct weir_net_batch good_batch(struct batch *data) {
     for (int i = 0; i < ROWS * TOKENS; i++) data->tokens[i] = i % VOCAB;
     for (int i = 0; i < ROWS; i++) data->labels[i] = i % CLASSES;
-    return (struct weir_net_batch){
-        .rows = ROWS, .input = data->tokens, .target = data->labels, .lr = -1};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = ROWS, batch.input = data->tokens, batch.target = data->labels;
+    return batch;
 }
 
 static void expect_refused(const struct weir_fake_cuda_control *gpu, struct weir_net *net,

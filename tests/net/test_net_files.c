@@ -31,12 +31,13 @@ static const char *file_path(char path[512], const char *name) {
 static int train(struct weir_net *net, const struct trial_data *data, uint64_t first,
                  uint64_t count) {
     for (uint64_t i = first; i < first + count; i++) {
-        struct weir_net_batch batch = {.rows = data->rows,
-                                       .input = data->input,
-                                       .target = data->target,
-                                       .mini_batch = i,
-                                       .update = i,
-                                       .lr = 0.01};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = data->rows;
+        batch.input = data->input;
+        batch.target = data->target;
+        batch.mini_batch = i;
+        batch.update = i;
+        batch.lr = 0.01;
         struct weir_step_result result;
         int status = weir_net_step(net, &batch, &result);
         if (status != WEIR_OK) return status;
@@ -59,6 +60,18 @@ static void compare_files(const char *a, const char *b) {
     weir__bytes_release(test_allocator(), &right);
 }
 
+/* The numbers of a file. */
+static uint64_t tensor_bytes(const char *path) {
+    struct weir__io io = {.allocator = test_allocator()};
+    struct weir__safetensors *file;
+    uint64_t bytes = 0;
+    if (!EXPECT_STATUS(weir__safetensors_open(&io, path, NULL, &file), WEIR_OK)) return 0;
+    for (uint32_t i = 0; i < weir__safetensors_count(file); i++)
+        bytes += weir__safetensors_get(file, i)->bytes;
+    weir__safetensors_close(file);
+    return bytes;
+}
+
 static void check_resumed(struct weir_model *model, struct weir_optimizer optimizer) {
     struct trial_data data;
     trial_data_init(&data, &tokens, &tokens, WEIR_F32, 5, 5, 5);
@@ -68,13 +81,23 @@ static void check_resumed(struct weir_model *model, struct weir_optimizer optimi
     char half[512], straight[512], resumed[512];
     file_path(half, "half"), file_path(straight, "straight"), file_path(resumed, "resumed");
     struct weir_net *net = trial_net(model, &options);
-    struct weir_progress progress = {3, 3, 11}, found = {0};
-    if (net != NULL) {
+    struct weir_progress progress = {3, 3, 11}, found = {0}, other = {9, 9, 9};
+    struct weir_net_copy *copy = NULL;
+    if (net != NULL && EXPECT_STATUS(weir_net_copy_new(net, &copy), WEIR_OK)) {
+        EXPECT_STATUS(weir_net_copy_take(copy, &other, NULL), WEIR_OK);
         EXPECT_STATUS(train(net, &data, 0, 3), WEIR_OK);
         EXPECT_STATUS(weir_net_save(net, half, &progress, NULL), WEIR_OK);
+        EXPECT_STATUS(weir_net_copy_take(copy, &progress, NULL), WEIR_OK);
         EXPECT_STATUS(train(net, &data, 3, 3), WEIR_OK);
         EXPECT_STATUS(weir_net_save(net, straight, &progress, NULL), WEIR_OK);
+        /* what was taken stays, whatever the net has learnt since */
+        file_path(resumed, "copied");
+        EXPECT_STATUS(weir_net_copy_save(copy, resumed, NULL), WEIR_OK);
+        compare_files(half, resumed);
+        EXPECT_EQ_UINT(weir_net_copy_bytes(model, &options), tensor_bytes(half));
+        file_path(resumed, "resumed");
     }
+    weir_net_copy_destroy(copy);
     weir_net_destroy(net);
     options.stages = 3;
     options.pipe.checkpoint = WEIR_CHECKPOINT_ALWAYS;
@@ -248,6 +271,11 @@ static void test_every_failing_allocation_of_save_and_load_is_clean(void) {
         test_allocator_fail_at(k, false);
         int status = weir_net_save(net, path, &progress, NULL);
         if (status == WEIR_OK) status = weir_net_load(net, path, &progress, &faults);
+        struct weir_net_copy *copy = NULL;
+        if (status == WEIR_OK) status = weir_net_copy_new(net, &copy);
+        if (status == WEIR_OK) status = weir_net_copy_take(copy, &progress, NULL);
+        if (status == WEIR_OK) status = weir_net_copy_save(copy, path, NULL);
+        weir_net_copy_destroy(copy);
         fired = test_allocator_fired();
         test_allocator_fail_at(0, false);
         EXPECT_STATUS(status, fired ? WEIR_ERR_OUT_OF_MEMORY : WEIR_OK);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: the built-in models, as they are initialised, get gradients on GPUs that are as near to the
- * true ones as their dtype allows, whatever the pipeline. Method: two GPTs, a U-Net, and a GPT
- * whose embedding and blocks have many readers, on the fake driver, on one to three stages over
- * GPUs, and over GPUs and CPUs, with data that are always the same; against the f64 reference of
- * the same f32 parameters (net_exact.h), which test_golden_nets.c and test_golden_unet.c hold to
- * PyTorch.
+ * true ones as their dtype allows, whatever the pipeline. Method: two GPTs, a U-Net, a GPT whose
+ * embedding and blocks have many readers, and two files of other layers, on the fake driver, on one
+ * to three stages over GPUs, and over GPUs and CPUs, with data that are always the same; against
+ * the f64 reference of the same f32 parameters (net_exact.h), which test_golden_nets.c and
+ * test_golden_unet.c hold to PyTorch.
  *
  * Distances are norms of differences by the norm of the f64 reference, in the 2-norm of each
  * parameter's gradient; and of the loss. F32 is within 1e-5. BF16 is within 2e-2, unless what is
@@ -96,6 +96,23 @@ static void init_readers(struct net_problem *problem) {
     trial_add(problem->model, "gpt_head", WEIR_ATTRS(width, vocab));
 }
 
+/* The golden nets' (test_golden_nets.c). */
+static void init_file(struct net_problem *problem, const char *path) {
+    const char *loss;
+    if (!EXPECT_STATUS(weir_model_read(test_allocator(), path, NULL, &problem->model), WEIR_OK))
+        return;
+    weir_model_border(problem->model, &problem->input, &problem->target, &loss);
+    problem->classes = problem->labels = 5;
+}
+
+static void init_text_layers(struct net_problem *problem) {
+    init_file(problem, "tests/golden/text_layers.json");
+}
+
+static void init_image_layers(struct net_problem *problem) {
+    init_file(problem, "tests/golden/image_layers.json");
+}
+
 static const struct {
     const char *name;
     init_fn *init;
@@ -104,7 +121,9 @@ static const struct {
 } models[] = {{"gpt", init_gpt, 0.75, 2, 0},
               {"gpt of 4 heads", init_gpt_ours, 2, 2, 0},
               {"unet", init_unet, 0x1p-3, 0x1p-3, 0x1p-8},
-              {"readers", init_readers, 0x1p-6, 0x1p-6, 0}};
+              {"readers", init_readers, 0x1p-6, 0x1p-6, 0},
+              {"layers of text", init_text_layers, 0x1p-6, 0x1p-6, 0},
+              {"layers of images", init_image_layers, 0x1p-6, 0x1p-6, 0x1p-8}};
 
 /* ---- distances ---- */
 

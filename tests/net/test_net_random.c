@@ -2,9 +2,9 @@
 /*
  * Goal: the Bits contract. For given rows, chunks, order of accumulation and kernels, outputs,
  * loss, norm, every gradient and the parameters after updates are the same bits, whatever the
- * stages, the partition, the workers, the schedule, the checkpoint modes, the recompute timing, the
- * links, and which backwards are split. Method: random small models (net_models.h), each trained
- * once on one stage and once on a random pipeline of several.
+ * stages, the partition, the workers, their threads, the schedule, the checkpoint modes, the
+ * recompute timing, the links, and which backwards are split. Method: random small models
+ * (net_models.h), each trained once on one stage and once on a random pipeline of several.
  */
 #include "harness.h"
 #include "net/net_pipes.h"
@@ -63,6 +63,7 @@ static void random_case(void) {
     several.pipe.checkpoint = net_pipe_checkpoint();
     for (uint32_t s = 0; s < several.stages; s++) modes[s] = net_pipe_checkpoint();
     if (coin()) several.pipe.stage_checkpoint = modes;
+    several.pipe.threads_per_worker = between(1, 3);
     several.pipe.recompute_late = coin();
     several.pipe.debug_inputs = coin();
     several.pipe.link = coin() ? WEIR_LINK_COPY : WEIR_LINK_AUTO;

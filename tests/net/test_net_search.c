@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Goal: a net's pipeline is searched over numbers of micro-batches that its rows make, with times
- * that follow from those that are known, and memory to the byte. Method: small models, times that
- * the test fills in or checks against the line between two profiles; the chosen net is planned
- * again.
+ * that follow from those that are known, and memory to the byte; of small models the fastest that
+ * fits and the least limit are found. Method: small models, times that the test fills in or checks
+ * against the line between two profiles; the chosen net is planned again; every pipeline of a small
+ * space is made here, one by one.
  */
 #include "harness.h"
 #include "net/profiles.h"
@@ -187,6 +188,118 @@ static void test_chunks_are_chosen_by_their_times(void) {
     }
 }
 
-WEIR_TEST_SUITE(net_search, TEST(counts_are_divisors_about_the_workers),
+/* ---- everything, one by one ---- */
+
+enum { WORKERS = 2, TRIES_MOST = 1000, STAGES_MOST = 4 };
+
+struct brute {
+    const struct weir_model *model;
+    struct weir_net_options net;
+    struct weir_profile *profile;
+    struct weir_planner *planner;
+    struct weir_planner_options fixed; /* the present try */
+    const char *schedule;
+    uint32_t count;
+    double step[TRIES_MOST];
+    uint64_t bytes[TRIES_MOST];
+};
+
+static int search(struct brute *brute, const struct weir_planner_options *options,
+                  struct weir_planner_result *result) {
+    return weir_net_search(brute->planner, brute->model, &brute->net, &brute->profile->costs,
+                           options, NULL, result);
+}
+
+/* All modes and times of recompute; false: the schedule does not take so many stages. */
+static bool try_modes(struct brute *brute) {
+    enum weir_checkpoint modes[STAGES_MOST];
+    uint32_t all = 1;
+    for (uint32_t s = 0; s < brute->fixed.stages; s++) all *= 3;
+    brute->fixed.stage_checkpoint = modes;
+    for (uint32_t code = 0; code < 2 * all; code++) {
+        struct weir_planner_result result;
+        uint32_t rest = code / 2;
+        for (uint32_t s = 0; s < brute->fixed.stages; s++, rest /= 3)
+            modes[s] = (enum weir_checkpoint)(WEIR_CHECKPOINT_ALWAYS + rest % 3);
+        brute->fixed.recompute = code % 2 == 0 ? WEIR_RECOMPUTE_EARLY : WEIR_RECOMPUTE_LATE;
+        int status = search(brute, &brute->fixed, &result);
+        if (status == WEIR_ERR_ARGUMENT) return false;
+        if (!EXPECT_STATUS(status, WEIR_OK) || !EXPECT(brute->count < TRIES_MOST)) return false;
+        brute->step[brute->count] = result.winner->step;
+        brute->bytes[brute->count++] = result.winner->bytes;
+    }
+    return true;
+}
+
+static bool try_sizes(struct brute *brute, uint32_t *sizes, uint32_t stage, uint32_t left) {
+    uint32_t rest = brute->fixed.stages - stage - 1;
+    brute->fixed.balance = sizes;
+    sizes[stage] = left;
+    if (rest == 0) return try_modes(brute);
+    for (sizes[stage] = 1; sizes[stage] + rest <= left; sizes[stage]++)
+        if (!try_sizes(brute, sizes, stage + 1, left - sizes[stage])) return false;
+    return true;
+}
+
+static void try_all(struct brute *brute) {
+    struct weir_planner_options none = WEIR_PLANNER_OPTIONS_INIT;
+    uint32_t layers = brute->profile->costs.layer_count, sizes[STAGES_MOST];
+    for (uint32_t stages = WORKERS; stages <= STAGES_MOST; stages++) {
+        brute->fixed = none;
+        brute->fixed.schedule = brute->schedule;
+        brute->fixed.stages = stages;
+        (void)try_sizes(brute, sizes, 0, layers);
+    }
+}
+
+static void compare(struct brute *brute) {
+    struct weir_planner_options options = WEIR_PLANNER_OPTIONS_INIT;
+    struct weir_planner_result result;
+    uint64_t least = UINT64_MAX, most = 0;
+    for (uint32_t i = 0; i < brute->count; i++) {
+        least = brute->bytes[i] < least ? brute->bytes[i] : least;
+        most = brute->bytes[i] > most ? brute->bytes[i] : most;
+    }
+    options.schedule = brute->schedule;
+    options.memory_limit = least - 1;
+    EXPECT_STATUS(search(brute, &options, &result), WEIR_ERR_MEMORY_LIMIT);
+    EXPECT(result.is_smallest);
+    EXPECT_EQ_UINT(result.smallest_limit, least);
+    for (uint32_t k = 0; k < 4 && !test_has_failed(); k++) {
+        double best = HUGE_VAL;
+        options.memory_limit = least + (most - least) * k / 32;
+        for (uint32_t i = 0; i < brute->count; i++)
+            if (brute->bytes[i] <= options.memory_limit) best = fmin(best, brute->step[i]);
+        EXPECT_STATUS(search(brute, &options, &result), WEIR_OK);
+        EXPECT(result.winner->step <= best * (1 + 1e-12));
+        EXPECT(result.winner->bytes <= options.memory_limit);
+    }
+    printf("%u pipelines, %u asked about at last\n", brute->count, result.asks);
+}
+
+static void check_space(const struct weir_model *model, const char *schedule) {
+    static struct brute brute;
+    brute = (struct brute){.model = model, .net = profile_options(8, 8).net, .schedule = schedule};
+    brute.net.pipe.workers = WORKERS;
+    EXPECT_STATUS(weir_profile_estimate(model, &brute.net, NULL, &brute.profile), WEIR_OK);
+    EXPECT_STATUS(weir_planner_new(test_allocator(), &brute.planner), WEIR_OK);
+    try_all(&brute);
+    compare(&brute);
+    weir_planner_destroy(brute.planner);
+    weir_profile_destroy(brute.profile);
+}
+
+static void test_nothing_of_a_small_space_is_faster_or_smaller(void) {
+    /* attention's workspace is what this one needs most */
+    struct weir_gpt_options gpt = {2, 16, 2, 128, 256, false, 0};
+    struct weir_model *text;
+    CHECK_OK(weir_model_gpt(test_allocator(), &gpt, NULL, &text));
+    check_space(text, "1f1b");
+    check_space(text, "v-min");
+    weir_model_destroy(text);
+}
+
+WEIR_TEST_SUITE(net_search, TEST(nothing_of_a_small_space_is_faster_or_smaller),
+                TEST(counts_are_divisors_about_the_workers),
                 TEST(times_of_other_rows_lie_between_those_known),
                 TEST(chunks_are_chosen_by_their_times))

@@ -60,7 +60,10 @@ static void test_zeros_of_dropout_are_the_zeros_of_the_gradient(void) {
     struct weir_net *net = trial_net(model, &options);
     double output[ROWS * WIDTH], grad[ROWS * WIDTH];
     struct weir_step_result result;
-    struct weir_net_batch batch = {.output = output, .input_grad = grad, .mini_batch = 9};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.output = output;
+    batch.input_grad = grad;
+    batch.mini_batch = 9;
     if (net != NULL) EXPECT_STATUS(step(net, &data, batch, &result), WEIR_OK);
     int zeros = 0;
     for (int i = 0; net != NULL && i < ROWS * WIDTH; i++) {
@@ -102,7 +105,9 @@ static void test_masks_are_the_ones_that_the_step_used(void) {
     struct mask_check check = {.output = output};
     struct weir_step_result result;
     if (net != NULL) {
-        struct weir_net_batch batch = {.output = output, .mini_batch = 77};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.output = output;
+        batch.mini_batch = 77;
         EXPECT_STATUS(step(net, &data, batch, &result), WEIR_OK);
         EXPECT_STATUS(weir_net_masks(net, 77, ROWS, compare_mask, &check), WEIR_OK);
         EXPECT_EQ_INT(check.visits, 1);
@@ -151,8 +156,11 @@ static void test_inference_is_the_step_without_dropout(void) {
     struct weir_net *net = trial_net(with, &options);
     double output[7 * 3];
     struct weir_step_result result;
-    struct weir_net_batch batch = {
-        .rows = 7, .input = data.input, .target = data.target, .output = output};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = 7;
+    batch.input = data.input;
+    batch.target = data.target;
+    batch.output = output;
     if (net != NULL) {
         EXPECT_STATUS(weir_net_infer(net, &batch, &result), WEIR_OK);
         EXPECT_EQ_BYTES(output, want.output, sizeof output);
@@ -179,7 +187,10 @@ static void test_a_net_for_inference_has_no_gradients(void) {
     options.pipe.infer_only = true;
     struct weir_net *net = trial_net(model, &options);
     double input[16] = {0}, output[12];
-    struct weir_net_batch batch = {.rows = 4, .input = input, .output = output};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = 4;
+    batch.input = input;
+    batch.output = output;
     struct weir_step_result result;
     struct weir_parameter parameter;
     if (net != NULL) {
@@ -205,7 +216,9 @@ static void test_an_empty_model_is_the_identity(void) {
     struct weir_net *net = trial_net(model, &options);
     double output[20], grad[20];
     struct weir_step_result result;
-    struct weir_net_batch batch = {.output = output, .input_grad = grad};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.output = output;
+    batch.input_grad = grad;
     if (net != NULL) {
         EXPECT_EQ_UINT(weir_net_parameter_count(net), 0);
         EXPECT_STATUS(step(net, &data, batch, &result), WEIR_OK);
@@ -228,7 +241,8 @@ static void test_ignored_targets_weigh_nothing(void) {
     struct weir_net *net = trial_net(model, &options);
     int64_t *labels = data.target;
     struct weir_step_result whole = {0}, part = {0}, none = {0};
-    struct weir_net_batch batch = {.no_update = true};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.no_update = true;
     if (net != NULL) {
         labels[4] = labels[5] = -100;
         EXPECT_NEAR(weir_net_loss_weight(net, labels, 6), 4, 0);
@@ -259,7 +273,8 @@ static void test_accumulated_mini_batches_give_the_whole_ones_gradient(void) {
     struct weir_net_options options = trial_options(2, 9, 2);
     struct weir_net *net = trial_net(model, &options);
     struct weir_step_result whole = {0}, first = {0}, second = {0};
-    struct weir_net_batch batch = {.no_update = true};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.no_update = true;
     const double *input = data.input;
     const int64_t *labels = data.target;
     if (net != NULL) {
@@ -290,7 +305,8 @@ static void test_a_tied_parameter_is_one_and_its_gradient_the_sum_of_its_uses(vo
     struct weir_net *net = trial_net(model, &options);
     struct weir_step_result once = {0}, again = {0};
     struct weir_parameter parameter;
-    struct weir_net_batch batch = {.no_update = true};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.no_update = true;
     if (net != NULL) {
         for (uint32_t i = 0; i < weir_net_parameter_count(net); i++) {
             EXPECT_STATUS(weir_net_parameter(net, i, &parameter), WEIR_OK);
@@ -315,11 +331,23 @@ static void test_other_row_counts_are_prepared_when_they_come(void) {
     for (int64_t rows = 1; net != NULL && rows <= 9; rows++) {
         trial_data_init(&data, &row4, &label, WEIR_F64, rows, 1, 3);
         struct weir_step_result result;
-        struct weir_net_batch batch = {.no_update = true};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.no_update = true;
         int status = step(net, &data, batch, &result);
         EXPECT_EQ_INT(status == WEIR_OK, rows <= 8);
         if (status != WEIR_OK) EXPECT_CONTAINS(result.error.message, "9 rows");
         trial_data_clean_up(&data);
+    }
+    for (int64_t rows = -1; net != NULL && rows <= 9; rows += rows == 0 ? 9 : 1) {
+        float input[9 * 4] = {0};
+        int64_t target[9] = {0};
+        struct weir_step_result result;
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = rows, batch.input = input, batch.target = target;
+        EXPECT_STATUS(weir_net_infer(net, &batch, &result), WEIR_ERR_ROWS);
+        EXPECT_CONTAINS(result.error.message, "the pipe was built for 1 to 8: give so many, or");
+        EXPECT_EQ_INT(result.error.stage, -1);
+        EXPECT_EQ_STR(weir_phase_name(result.error.phase), "none");
     }
     weir_net_destroy(net);
     weir_model_destroy(model);
@@ -334,8 +362,11 @@ static void test_rows_may_be_judged_before_they_are_trained(void) {
         struct trial_data data;
         trial_data_init(&data, &row4, &label, WEIR_F64, rows, 1, 3);
         struct weir_step_result judged, trained;
-        struct weir_net_batch batch = {
-            .rows = rows, .input = data.input, .target = data.target, .no_update = true};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = rows;
+        batch.input = data.input;
+        batch.target = data.target;
+        batch.no_update = true;
         EXPECT_STATUS(weir_net_infer(net, &batch, &judged), WEIR_OK);
         EXPECT_STATUS(weir_net_step(net, &batch, &trained), WEIR_OK);
         EXPECT(isfinite(judged.loss) && trained.gradient_norm > 0);
@@ -357,7 +388,8 @@ static void test_a_failing_layer_is_named_and_the_next_step_is_right(void) {
     struct weir_net *net = trial_net(model, &options);
     struct weir_step_result result = {0};
     struct trial_result want = {0}, got = {0};
-    struct weir_net_batch batch = {.no_update = true};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.no_update = true;
     int64_t *input = data.input, kept = input[9];
     if (net != NULL) {
         trial_step(net, model, &data, &want);
@@ -392,7 +424,9 @@ static void test_steps_allocate_nothing(void) {
     uint64_t before = test_allocator_count();
     for (uint64_t i = 0; net != NULL && i < 100; i++) {
         struct weir_step_result result;
-        struct weir_net_batch batch = {.mini_batch = i, .update = i, .lr = -1};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.mini_batch = i;
+        batch.update = i;
         EXPECT_STATUS(step(net, &data, batch, &result), WEIR_OK);
     }
     EXPECT_EQ_UINT(test_allocator_count(), before);
@@ -429,7 +463,8 @@ static int build_and_step(const struct trial_data *data) {
     struct weir_net *net = NULL;
     struct weir_plan *plan = NULL;
     struct weir_step_result result;
-    struct weir_net_batch batch = {.no_update = true};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.no_update = true;
     faults.allocator = test_allocator();
     int status = weir_model_gpt(test_allocator(), &gpt, &faults, &model);
     if (status == WEIR_OK) status = weir_net_plan(model, &options, &faults, &plan);

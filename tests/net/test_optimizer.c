@@ -75,12 +75,31 @@ static void oracle_step(struct oracle *oracle, const double *gradient, double lr
         sgd(oracle, g, lr, step);
 }
 
-static void check_optimizer(struct weir_optimizer optimizer, double clip) {
+/** An update that is skipped: nothing changes. */
+static void skip_update(struct weir_net *net, const struct trial_data *data) {
+    double *input = data->input, held = input[5], before[COUNT], after[COUNT];
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    struct weir_step_result result;
+    batch.rows = 6;
+    batch.input = input;
+    batch.target = data->target;
+    take(net, false, before);
+    input[5] = INFINITY;
+    EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
+    input[5] = held;
+    take(net, false, after);
+    EXPECT(!result.updated);
+    EXPECT_EQ_BYTES(before, after, sizeof before);
+}
+
+/** With `skips` the net counts, and some updates between are skipped. */
+static void check_optimizer(struct weir_optimizer optimizer, double clip, bool skips) {
     struct weir_model *model = trial_model(row4, row3, "mse");
     trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 3)));
     struct weir_net_options options = trial_options(1, 6, 2);
     options.optimizer = optimizer;
     options.pipe.clip_norm = clip;
+    options.pipe.skip_nonfinite = skips;
     struct trial_data data;
     trial_data_init(&data, &row4, &row3, WEIR_F64, 6, 1, 1);
     struct weir_net *net = trial_net(model, &options);
@@ -88,11 +107,13 @@ static void check_optimizer(struct weir_optimizer optimizer, double clip) {
     if (net != NULL) take(net, false, oracle.x);
     for (int step = 1; net != NULL && step <= STEPS && !test_has_failed(); step++) {
         double lr = step == 3 ? 0.02 : optimizer.lr, gradient[COUNT], x[COUNT];
-        struct weir_net_batch batch = {.rows = 6,
-                                       .input = data.input,
-                                       .target = data.target,
-                                       .update = (uint64_t)step - 1,
-                                       .lr = step == 3 ? 0.02 : -1};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        for (int skip = 0; skips && skip < step; skip++) skip_update(net, &data);
+        batch.rows = 6;
+        batch.input = data.input;
+        batch.target = data.target;
+        if (!skips) batch.update = (uint64_t)step - 1;
+        batch.lr = step == 3 ? 0.02 : -1;
         struct weir_step_result result;
         EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
         take(net, true, gradient);
@@ -107,21 +128,52 @@ static void check_optimizer(struct weir_optimizer optimizer, double clip) {
 
 static void test_adamw_is_pytorchs(void) {
     struct weir_optimizer optimizer = WEIR_ADAMW_INIT;
-    check_optimizer(optimizer, 0);
+    check_optimizer(optimizer, 0, false);
     optimizer.weight_decay = 0.3;
     optimizer.decay_matrices_only = true;
-    check_optimizer(optimizer, 0.1);
+    check_optimizer(optimizer, 0.1, false);
+}
+
+static void test_a_skipped_update_is_no_step(void) {
+    struct weir_optimizer optimizer = WEIR_ADAMW_INIT;
+    check_optimizer(optimizer, 0, true);
+}
+
+/** Of a mean that nothing new enters the correction divides by 0. */
+static void test_betas_lie_below_1(void) {
+    static const double betas[] = {1, 1.5, -0.1, NAN};
+    struct weir_model *model = trial_model(row4, row3, "mse");
+    trial_add(model, "linear", WEIR_ATTRS(WEIR_ATTR_INT("out_features", 3)));
+    for (size_t i = 0; i < WEIR__COUNT_OF(betas); i++) {
+        struct weir_net_options options = trial_options(1, 6, 2);
+        struct weir_faults faults = WEIR_FAULTS_INIT;
+        struct weir_net *net = NULL;
+        faults.allocator = test_allocator();
+        options.optimizer = (struct weir_optimizer)WEIR_ADAMW_INIT;
+        options.optimizer.beta1 = options.optimizer.beta2 = betas[i];
+        EXPECT_STATUS(weir_net_new(model, &options, &faults, &net), WEIR_ERR_CONFIG);
+        EXPECT_EQ_UINT(faults.count, 2);
+        if (faults.kept == 2) {
+            EXPECT_CONTAINS(faults.lines[0], "--beta1 ");
+            EXPECT_CONTAINS(faults.lines[1], "give a number from 0 on and below 1, like 0.999");
+        }
+        options.optimizer.kind = WEIR_OPTIMIZER_NONE; /* then they mean nothing */
+        EXPECT_STATUS(weir_net_new(model, &options, NULL, &net), WEIR_OK);
+        weir_net_destroy(net);
+        weir_faults_clean_up(&faults);
+    }
+    weir_model_destroy(model);
 }
 
 static void test_sgd_is_pytorchs(void) {
     struct weir_optimizer optimizer = WEIR_SGD_INIT;
     optimizer.lr = 0.1;
-    check_optimizer(optimizer, 0);
+    check_optimizer(optimizer, 0, false);
     optimizer.weight_decay = 0.2;
     optimizer.momentum = 0.9;
-    check_optimizer(optimizer, 0);
+    check_optimizer(optimizer, 0, false);
     optimizer.nesterov = true;
-    check_optimizer(optimizer, 0.2);
+    check_optimizer(optimizer, 0.2, false);
 }
 
 static void test_without_an_optimizer_nothing_is_updated(void) {
@@ -133,7 +185,10 @@ static void test_without_an_optimizer_nothing_is_updated(void) {
     trial_data_init(&data, &row4, &row3, WEIR_F64, 6, 1, 1);
     struct weir_net *net = trial_net(model, &options);
     double before[COUNT], after[COUNT];
-    struct weir_net_batch batch = {.rows = 6, .input = data.input, .target = data.target};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = 6;
+    batch.input = data.input;
+    batch.target = data.target;
     struct weir_step_result result;
     if (net != NULL) {
         take(net, false, before);
@@ -167,5 +222,6 @@ static void test_learning_rates_warm_up_and_decay(void) {
 }
 
 WEIR_TEST_SUITE(optimizer, TEST(adamw_is_pytorchs), TEST(sgd_is_pytorchs),
+                TEST(a_skipped_update_is_no_step), TEST(betas_lie_below_1),
                 TEST(without_an_optimizer_nothing_is_updated),
                 TEST(learning_rates_warm_up_and_decay))

@@ -224,7 +224,10 @@ static void check_untouched(const struct weir_model *model, int64_t classes) {
     trial_data_init(&data, &input, &target, WEIR_F32, 4, classes, classes);
     struct weir_net *net = trial_net(model, &options);
     if (!EXPECT(net != NULL)) return;
-    struct weir_net_batch batch = {.rows = 4, .input = data.input, .target = data.target, .lr = -1};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = 4;
+    batch.input = data.input;
+    batch.target = data.target;
     EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
     struct kept before = keep(net);
     struct weir_profile_options how = profile_options(4, 2);

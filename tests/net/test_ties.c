@@ -225,12 +225,13 @@ static void run_cut(const struct weir_model *model, const struct trial_data *dat
     struct weir_net *net = trial_net(model, &options);
     if (net == NULL) return;
     for (uint64_t i = 0; i < 2; i++) {
-        struct weir_net_batch batch = {.rows = 6,
-                                       .input = data->input,
-                                       .target = data->target,
-                                       .mini_batch = i,
-                                       .update = i,
-                                       .lr = 0.1};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = 6;
+        batch.input = data->input;
+        batch.target = data->target;
+        batch.mini_batch = i;
+        batch.update = i;
+        batch.lr = 0.1;
         struct weir_step_result step;
         EXPECT_STATUS(weir_net_step(net, &batch, &step), WEIR_OK);
     }
@@ -321,12 +322,13 @@ static uint32_t check_copies(const struct weir_net *net) {
 
 static void train(struct weir_net *net, const struct trial_data *data) {
     for (uint64_t i = 0; i < 3; i++) {
-        struct weir_net_batch batch = {.rows = data->rows,
-                                       .input = data->input,
-                                       .target = data->target,
-                                       .mini_batch = i,
-                                       .update = i,
-                                       .lr = 0.1};
+        struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+        batch.rows = data->rows;
+        batch.input = data->input;
+        batch.target = data->target;
+        batch.mini_batch = i;
+        batch.update = i;
+        batch.lr = 0.1;
         struct weir_step_result result;
         EXPECT_STATUS(weir_net_step(net, &batch, &result), WEIR_OK);
     }

@@ -230,7 +230,7 @@ static void check_comments_of(const struct file *file) {
 void tidy_check_comments(const struct tree *tree) {
     for (size_t i = 0; i < tree->count; i++) {
         const struct file *file = &tree->files[i];
-        bool is_public = strncmp(file->path, "src/weir", 8) == 0;
+        bool is_public = tidy_starts_with(file->path, "src/weir") && tidy_is_c(file->path);
         if (is_public) check_comments_of(file);
     }
 }

@@ -62,7 +62,7 @@ static struct sizes sizes_of(const struct weir__op_shape *shape) {
  */
 static struct operands operands_of_text(const struct weir__op_shape *shape) {
     struct sizes n = sizes_of(shape);
-    int64_t bias = shape->has_bias ? shape->out : 0;
+    int64_t bias = shape->has_bias ? shape->out : 0, affine = shape->has_bias ? n.c : 0;
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_linear] = {{REAL(n.in), PACKED(n.weight), PACKED(bias)}, {REAL(n.out)}, false},
         [WEIR__OP_linear_grad_input] = {{REAL(n.out), PACKED(n.weight)}, {REAL(n.in)}, false},
@@ -90,6 +90,14 @@ static struct operands operands_of_text(const struct weir__op_shape *shape) {
                                                  MOMENT(n.m), MOMENT(n.m), SHARED(n.c)},
                                                 {REAL(n.width)},
                                                 false},
+        [WEIR__OP_rms_norm] = {{REAL(n.width), SHARED(affine)},
+                               {REAL(n.width), MOMENT(n.m)},
+                               false},
+        [WEIR__OP_rms_norm_grad_input] =
+            {{REAL(n.width), REAL(n.width), MOMENT(n.m), SHARED(affine)}, {REAL(n.width)}, false},
+        [WEIR__OP_rms_norm_grad_weight] = {{REAL(n.width), REAL(n.width), MOMENT(n.m)},
+                                           {SHARED(n.c)},
+                                           true},
         [WEIR__OP_attention] = {{REAL(n.qkv)}, {REAL(n.width), MOMENT(n.lse)}, false},
         [WEIR__OP_attention_grad] = {{REAL(n.width), REAL(n.qkv), REAL(n.width), MOMENT(n.lse)},
                                      {REAL(n.qkv)},
@@ -138,6 +146,7 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
     const struct operands rows[WEIR__OP_COUNT] = {
         [WEIR__OP_softmax] = {{REAL(n.width)}, {REAL(n.width)}, false},
         [WEIR__OP_softmax_grad] = {{REAL(n.width), REAL(n.width)}, {REAL(n.width)}, false},
+        [WEIR__OP_bias_add] = {{REAL(n.elements), SHARED(shape->out)}, {REAL(n.elements)}, false},
         [WEIR__OP_bias_gelu] = {{REAL(n.elements), SHARED(shape->out)}, {REAL(n.elements)}, false},
         [WEIR__OP_bias_gelu_grad] = {{REAL(n.elements), REAL(n.elements), SHARED(shape->out)},
                                      {REAL(n.elements)},
@@ -165,8 +174,10 @@ static struct operands operands_of_channels(const struct weir__op_shape *shape) 
                                               MOMENT(moments), MOMENT(moments)},
                                              {REAL(n.width)},
                                              false},
-        [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX}, {LOSS, MOMENT(n.m)}, false},
-        [WEIR__OP_cross_entropy_grad] = {{REAL(n.width), INDEX, MOMENT(n.m)},
+        [WEIR__OP_cross_entropy] = {{REAL(n.width), INDEX},
+                                    {LOSS, MOMENT(n.m), MOMENT(n.m)},
+                                    false},
+        [WEIR__OP_cross_entropy_grad] = {{REAL(n.width), INDEX, MOMENT(n.m), MOMENT(n.m)},
                                          {REAL(n.width)},
                                          false},
     };
@@ -193,6 +204,7 @@ static const uint8_t elementwise[WEIR__OP_COUNT] = {
     [WEIR__OP_tanh_grad] = 2,
     [WEIR__OP_dropout_add] = 2,
     [WEIR__OP_add] = 2,
+    [WEIR__OP_multiply] = 2,
     [WEIR__OP_mse] = 2,
     [WEIR__OP_mse_grad] = 2,
     [WEIR__OP_bce_with_logits] = 2,

@@ -6,6 +6,7 @@
  */
 #include "cli/args.h"
 #include "base/base.h"
+#include "cli/args_show.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,49 +24,6 @@ struct source {
     const struct arg_option *option;
     const char *label;
 };
-
-/* ---- nearest names ---- */
-
-static uint32_t least_of(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
-}
-
-uint32_t args_distance(const char *a, const char *b) {
-    uint32_t rows[3][WORD_MAX] = {{0}};
-    size_t a_bytes = strnlen(a, WORD_MAX - 1), b_bytes = strnlen(b, WORD_MAX - 1);
-    for (uint32_t j = 0; j <= b_bytes; j++) {
-        rows[0][j] = j;
-    }
-    for (uint32_t i = 1; i <= a_bytes; i++) {
-        uint32_t *now = rows[i % 3], *last = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
-        now[0] = i;
-        for (uint32_t j = 1; j <= b_bytes; j++) {
-            uint32_t replaced = last[j - 1] + (a[i - 1] != b[j - 1]);
-            now[j] = least_of(replaced, least_of(last[j], now[j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                now[j] = least_of(now[j], before[j - 2] + 1);
-            }
-        }
-    }
-    return rows[a_bytes % 3][b_bytes];
-}
-
-static bool is_near(const char *text, uint32_t distance) {
-    return distance <= 1 + strnlen(text, 12) / 4;
-}
-
-const char *args_nearest(const char *text, const char *const *names) {
-    const char *nearest = NULL;
-    uint32_t smallest = UINT32_MAX;
-    for (size_t i = 0; names[i]; i++) {
-        uint32_t distance = args_distance(text, names[i]);
-        if (distance < smallest) {
-            smallest = distance;
-            nearest = names[i];
-        }
-    }
-    return nearest && is_near(text, smallest) ? nearest : NULL;
-}
 
 /* ---- values ---- */
 
@@ -195,7 +153,7 @@ static void read_choice(const struct source *source, const char *text, uint32_t 
         used += (size_t)snprintf(all + used, sizeof(all) - used, "%s%s", i ? ", " : "", choices[i]);
         assert(used < sizeof(all));
     }
-    const char *nearest = args_nearest(text, choices);
+    const char *nearest = weir__nearest(text, choices);
     weir_faults_add(source->args->faults, "%s %.*s: not one of %s%s%s%s", source->label, SHOWN,
                     text, all, nearest ? ": did you mean " : ": choose one", nearest ? nearest : "",
                     nearest ? "?" : "");
@@ -324,7 +282,7 @@ static void unknown_option(struct args *args, const char *word, const char *name
     }
     names[count++] = "help";
     names[count] = NULL;
-    const char *nearest = args_nearest(name, names);
+    const char *nearest = weir__nearest(name, names);
     if (nearest) {
         weir_faults_add(args->faults, "unknown option %.*s: did you mean --%s?", SHOWN, word,
                         nearest);
@@ -433,17 +391,32 @@ static void set_defaults(struct args *args) {
     (void)count;
 }
 
-static bool is_help(const char *word) {
-    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+/* Prints what `word` asks for instead of a run; false where it is no such word. */
+static bool show(const struct arg_command *command, const char *word) {
+    static const struct {
+        const char *word;
+        void (*print)(const struct arg_command *command);
+    } forms[] = {{"--help", args_help},
+                 {"-h", args_help},
+                 {"--help=man", args_man},
+                 {"--help=bash", args_complete_bash},
+                 {"--help=zsh", args_complete_zsh},
+                 {"--help=fish", args_complete_fish}};
+    for (size_t i = 0; i < sizeof(forms) / sizeof(forms[0]); i++) {
+        if (strcmp(word, forms[i].word) == 0) {
+            forms[i].print(command);
+            return true;
+        }
+    }
+    return false;
 }
 
 bool args_parse(struct args *args, const struct arg_command *command, int argc, char **argv,
                 void *values, struct weir_faults *faults) {
     *args = (struct args){.command = command, .faults = faults, .values = values};
     for (int i = 1; i < argc; i++) {
-        if (is_help(argv[i])) {
+        if (show(command, argv[i])) {
             args->help = true;
-            args_help(command);
             return true;
         }
     }

@@ -34,7 +34,7 @@
 #include "weir.h"
 
 /** Exit codes of the command. */
-enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2, EXIT_INTERRUPTED = 130 };
+enum { EXIT_DONE = 0, EXIT_FAILED = 1, EXIT_REFUSED = 2 };
 
 /** What an option's value is, and the type of its destination. */
 enum arg_type {
@@ -87,7 +87,7 @@ struct arg_option {
     const char *fallback; /**< default, as it would be typed; NULL: the destination stays */
     const char *unit;     /**< "rows"; NULL: none. Sizes are in bytes anyway */
     const char *environment;    /**< a variable that replaces the default, or NULL */
-    const char *const *choices; /**< ARG_CHOICE: names, then NULL */
+    const char *const *choices; /**< ARG_CHOICE: names, then NULL; ARG_TEXT: some, for shells */
     double least;               /**< numbers (each of a list): the smallest that is taken */
     double most;                /**< the largest; 0: no limit */
 };
@@ -126,8 +126,9 @@ struct args {
 };
 
 /** Fills `values` from defaults, environment and argv[1…] (argv[0] is the subcommand), adding a
- * fault for each thing that is wrong. Returns true where --help was asked for and has been printed
- * on stdout. `argv` must live as long as the values; `--paths=X` changes it. */
+ * fault for each thing that is wrong. Returns true where --help (or --help=man, bash, zsh, fish:
+ * cli/args_show.h) was asked for and has been printed on stdout. `argv` must live as long as the
+ * values; `--paths=X` changes it. */
 bool args_parse(struct args *args, const struct arg_command *command, int argc, char **argv,
                 void *values, struct weir_faults *faults);
 /** Whether an option was on the command line (a default or variable does not count). */
@@ -149,11 +150,5 @@ int args_fail(const struct arg_command *command, const struct weir_error *error)
  * or, where that is empty, the status. */
 int args_end(const struct arg_command *command, struct weir_faults *faults, int status,
              struct weir_error *error);
-
-/** The one of `names` (NULL-terminated) that `text` may have been meant to be: the nearest in
- * insertions, deletions, replacements and swaps of neighbours, if it is near; else NULL. */
-const char *args_nearest(const char *text, const char *const *names);
-/** That distance; texts are compared up to 63 bytes. */
-uint32_t args_distance(const char *a, const char *b);
 
 #endif

@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * `--help` from an option table: a column of options, a column of text with default and unit,
- * wrapped to 100 columns, so that it reads the same in a terminal and in a file.
+ * wrapped to the terminal, and to 100 columns where there is none or a wider one.
  */
-#include "cli/args.h"
+#include "cli/args_show.h"
 
+#include "cli/output.h"
+
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
-#define COLUMNS 100
-#define INDENT 28
+enum { COLUMNS_MOST = 100, INDENT = 28, INDENT_NARROW = 8, COLUMNS_NARROW = 70 };
+
+struct sheet {
+    size_t columns, indent;
+};
 
 /* Words of `text`, wrapped; `at` is the column where it begins. */
-static void print_wrapped(const char *text, size_t at, size_t indent) {
+static void print_wrapped(const struct sheet *page, const char *text, size_t at, size_t indent) {
     while (*text) {
         size_t space = strspn(text, " "), word = strcspn(text + space, " \n");
-        if (at + space + word > COLUMNS && at > indent) {
+        if (at + space + word > page->columns && at > indent) {
             printf("\n%*s", (int)indent, "");
             at = indent;
             space = 0;
@@ -39,65 +45,74 @@ static size_t append(char *text, size_t capacity, size_t used, const char *part)
     return end < capacity ? end : capacity - 1;
 }
 
-static size_t choices_text(const struct arg_option *option, char *text, size_t capacity,
-                           size_t used) {
-    for (uint32_t i = 0; option->choices[i]; i++) {
+const char *args_value_text(const struct arg_option *option, char *text, size_t capacity) {
+    size_t used = 0;
+    assert(capacity > 0);
+    text[0] = 0;
+    if (option->value) {
+        append(text, capacity, 0, option->value);
+        return text;
+    }
+    for (uint32_t i = 0; option->choices && option->choices[i]; i++) {
         used = append(text, capacity, used, i ? "|" : "");
         used = append(text, capacity, used, option->choices[i]);
     }
-    return used;
+    return text;
 }
 
-static void print_option(const struct arg_option *option) {
-    char left[160], right[1024];
-    size_t used = append(left, sizeof(left), 0, "  --");
-    used = append(left, sizeof(left), used, option->name);
-    if (option->value || option->choices) {
-        used = append(left, sizeof(left), used, " ");
+const char *args_option_text(const struct arg_option *option, char *text, size_t capacity) {
+    const char *unit = option->unit ? option->unit : option->type == ARG_BYTES ? "bytes" : NULL;
+    size_t used = append(text, capacity, 0, option->help);
+    if (unit) {
+        used = append(text, capacity, used, ", in ");
+        used = append(text, capacity, used, unit);
     }
-    if (option->value) {
-        used = append(left, sizeof(left), used, option->value);
-    } else if (option->choices) {
-        used = choices_text(option, left, sizeof(left), used);
+    if (option->fallback) {
+        used = append(text, capacity, used, " (default ");
+        used = append(text, capacity, used, option->fallback);
+        used = append(text, capacity, used, ")");
     }
-    printf("%s", left);
-    if (used + 2 > INDENT) {
+    if (option->environment) {
+        used = append(text, capacity, used, " [also ");
+        used = append(text, capacity, used, option->environment);
+        append(text, capacity, used, "]");
+    }
+    return text;
+}
+
+static void print_option(const struct sheet *page, const struct arg_option *option) {
+    char value[ARGS_TEXT_MAX], text[ARGS_TEXT_MAX];
+    args_value_text(option, value, sizeof(value));
+    int used = printf("  --%s%s%s", option->name, value[0] ? " " : "", value);
+    if (used < 0 || (size_t)used + 2 > page->indent) {
         putchar('\n');
         used = 0;
     }
-    printf("%*s", (int)(INDENT - used), "");
-    used = append(right, sizeof(right), 0, option->help);
-    const char *unit = option->unit ? option->unit : option->type == ARG_BYTES ? "bytes" : NULL;
-    if (unit) {
-        used = append(right, sizeof(right), used, ", in ");
-        used = append(right, sizeof(right), used, unit);
-    }
-    if (option->fallback) {
-        used = append(right, sizeof(right), used, " (default ");
-        used = append(right, sizeof(right), used, option->fallback);
-        used = append(right, sizeof(right), used, ")");
-    }
-    if (option->environment) {
-        used = append(right, sizeof(right), used, " [also ");
-        used = append(right, sizeof(right), used, option->environment);
-        append(right, sizeof(right), used, "]");
-    }
-    print_wrapped(right, INDENT, INDENT);
+    printf("%*s", (int)page->indent - used, "");
+    print_wrapped(page, args_option_text(option, text, sizeof(text)), page->indent, page->indent);
 }
 
 void args_help(const struct arg_command *command) {
+    struct people people;
+    people_init(&people, false);
+    struct sheet page = {people.columns < COLUMNS_MOST ? people.columns : COLUMNS_MOST, INDENT};
+    if (page.columns < COLUMNS_NARROW) {
+        page.indent = INDENT_NARROW;
+    }
     printf("usage: weir %s [options]\n\n", command->name);
-    print_wrapped(command->summary, 0, 0);
+    print_wrapped(&page, command->summary, 0, 0);
     if (command->details) {
         putchar('\n');
-        print_wrapped(command->details, 0, 0);
+        print_wrapped(&page, command->details, 0, 0);
     }
     for (uint32_t s = 0; s < command->section_count; s++) {
         const struct arg_section *section = &command->sections[s];
         printf("\n%s:\n", section->title);
         for (uint32_t i = 0; i < section->option_count; i++) {
-            print_option(&section->options[i]);
+            print_option(&page, &section->options[i]);
         }
     }
-    printf("\n  --help, -h                print this\n");
+    static const struct arg_option help = {"help, -h", ARG_FLAG, 0, "print this"};
+    putchar('\n');
+    print_option(&page, &help);
 }

@@ -51,15 +51,27 @@ static void take(const struct look *look, const char *option, uint32_t from, uin
     if (!args_given(look->args, option)) *to = from;
 }
 
+/* As the metadata say it; 0: not at all, or not as a number. */
+static uint32_t read_heads(const struct weir__safetensors *file) {
+    const char *text = weir__safetensors_metadata(file, GPT_FILE_HEADS);
+    char *end = NULL;
+    if (text == NULL || text[0] < '1' || text[0] > '9') return 0;
+    unsigned long heads = strtoul(text, &end, 10);
+    return *end == '\0' && heads <= SIZE_MAX_TAKEN ? (uint32_t)heads : 0;
+}
+
 /* Heads change no shape. */
 static void take_heads(const struct look *look) {
     struct model_options *options = look->options;
     const char *text = weir__safetensors_metadata(look->file, GPT_FILE_HEADS);
-    char *end = NULL;
-    unsigned long heads = text != NULL ? strtoul(text, &end, 10) : 0;
-    if (args_given(look->args, "heads")) return;
-    if (text != NULL && text[0] >= '1' && text[0] <= '9' && *end == '\0' && heads <= SIZE_MAX_TAKEN)
-        options->heads = (uint32_t)heads;
+    uint32_t heads = read_heads(look->file);
+    bool given = args_given(look->args, "heads");
+    if (given && heads > 0 && heads != options->heads)
+        weir_faults_add(look->faults, "--heads %u, but %s was trained with %u: leave --heads away",
+                        options->heads, look->path, heads);
+    if (given) return;
+    if (heads > 0)
+        options->heads = heads;
     else if (text != NULL)
         weir_faults_add(look->faults,
                         "%s: metadata '" GPT_FILE_HEADS "' is '%.60s', not a number: "
@@ -109,4 +121,20 @@ int gpt_file_fill(const char *path, const struct args *args, struct model_option
     take_all(&(struct look){file, path, args, options, faults});
     weir__safetensors_close(file);
     return faults->count > before ? WEIR_ERR_CONFIG : WEIR_OK;
+}
+
+int gpt_file_check_heads(const char *path, const struct model_options *options,
+                         struct weir_faults *faults) {
+    if (strcmp(options->model, "gpt") != 0) return WEIR_OK;
+    struct weir_error error = {0};
+    struct weir__io io = {.error = &error};
+    struct weir__safetensors *file;
+    int status = weir__safetensors_open(&io, path, NULL, &file);
+    if (status != WEIR_OK) return status == WEIR_ERR_OUT_OF_MEMORY ? status : WEIR_OK;
+    uint32_t heads = read_heads(file);
+    weir__safetensors_close(file);
+    if (heads == 0 || heads == options->heads) return WEIR_OK;
+    weir_faults_add(faults, "--heads %u, but %s was trained with %u: give --heads %u",
+                    options->heads, path, heads, heads);
+    return WEIR_ERR_CONFIG;
 }

@@ -1,26 +1,65 @@
 /* SPDX-License-Identifier: MIT */
-/* SIGINT, counted. */
+/* Signals that end a process, counted. */
 #include "cli/interrupt.h"
 
 #include "cli/args.h"
 
 #include <signal.h>
 #include <stddef.h>
+#include <time.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t interrupts; /* a handler can reach nothing but globals */
+/* `timeout` and shells of closed terminals send a signal to the process and to its group: what
+ * comes within this time is the same request. */
+#define ONE_REQUEST_NS 50000000
+
+/* A handler can reach nothing but globals. */
+static volatile sig_atomic_t caught;       /* the first signal; 0: none */
+static volatile struct timespec caught_at; /* written before `caught` */
+
+/* Whoever read our output may be gone, of the same Ctrl-C: what is left to do is done all the same.
+ */
+static void ignore_broken_pipes(void) {
+    struct sigaction ignored = {.sa_handler = SIG_IGN};
+    sigaction(SIGPIPE, &ignored, NULL);
+}
 
 static void count(int signal_number) {
-    (void)signal_number;
-    if (++interrupts > 1) _exit(EXIT_INTERRUPTED);
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (caught == 0) {
+        ignore_broken_pipes();
+        caught_at.tv_sec = now.tv_sec;
+        caught_at.tv_nsec = now.tv_nsec;
+        caught = signal_number;
+        return;
+    }
+    long long since =
+        (now.tv_sec - caught_at.tv_sec) * 1000000000LL + now.tv_nsec - caught_at.tv_nsec;
+    if (since > ONE_REQUEST_NS) _exit(128 + signal_number);
 }
 
 void interrupt_catch(void) {
+    static const struct {
+        int number;
+        bool may_be_ignored; /* as `nohup` wants it */
+    } signals[] = {{SIGINT, false}, {SIGTERM, false}, {SIGHUP, true}, {SIGPIPE, true}};
+    enum { SIGNALS = sizeof signals / sizeof signals[0] };
     struct sigaction action = {.sa_handler = count, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
+    for (int i = 0; i < SIGNALS; i++) sigaddset(&action.sa_mask, signals[i].number);
+    for (int i = 0; i < SIGNALS; i++) {
+        struct sigaction former;
+        bool known = sigaction(signals[i].number, NULL, &former) == 0;
+        if (signals[i].may_be_ignored && known && former.sa_handler == SIG_IGN) continue;
+        sigaction(signals[i].number, &action, NULL);
+    }
 }
 
 bool interrupt_came(void) {
-    return interrupts > 0;
+    return caught != 0;
+}
+
+int interrupt_exit(int code) {
+    return code == EXIT_DONE && interrupt_came() ? 128 + (int)caught : code;
 }

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Ctrl-C in commands that work for long: once, what is under way ends in good order (the step, the
- * saves that were asked for, the summary; exit code 130); twice, the process ends at once.
+ * Ctrl-C, SIGTERM (schedulers) and SIGHUP (closed terminals) in commands that work for long: once,
+ * what is under way ends in good order (the step, the saves that were asked for, the summary; exit
+ * code 128 + the signal's number: 130, 143, 129); twice, the process ends at once. A reader of our
+ * output that goes away (SIGPIPE) counts as such a signal too. Signals within 50 ms of the first
+ * are the same request: it may be sent to a process and to its group.
  */
 #ifndef WEIR_TOOLS_INTERRUPT_H
 #define WEIR_TOOLS_INTERRUPT_H
 
 #include <stdbool.h>
 
-/** From now on Ctrl-C is counted. Before, it ends the process, as nothing has been done yet. */
+/** From now on these are counted. Before, they end the process, as nothing has been done yet. A
+ * SIGHUP that is ignored (nohup) stays so. */
 void interrupt_catch(void);
-/** Ctrl-C was pressed: to be asked between steps. */
+/** One came: to be asked between steps. */
 bool interrupt_came(void);
+/** The exit code of a command that would end with `code`: another one where it is done, but was
+ * interrupted. */
+int interrupt_exit(int code);
 
 #endif

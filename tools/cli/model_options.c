@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* One table of options, one function per built-in model. */
 #include "cli/model_options.h"
+#include "base/base.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -8,9 +9,11 @@
 
 #define AT(member) offsetof(struct model_options, member)
 
+static const char *const model_names[] = {"gpt", "unet", NULL};
+
 const struct arg_option model_option_list[] = {
     {"model", ARG_TEXT, AT(model), "gpt (of bytes), unet, or a file of layers that ends in .json",
-     .value = "NAME|FILE", .fallback = "gpt"},
+     .value = "NAME|FILE", .fallback = "gpt", .choices = model_names},
     {"layers", ARG_U32, AT(layers), "gpt: transformer blocks", .value = "N", .fallback = "4",
      .least = 1, .most = 250},
     {"width", ARG_U32, AT(width), "gpt: numbers per token", .value = "N", .fallback = "256",
@@ -60,8 +63,6 @@ static const struct {
     {"out-channels", UNET}, {"image-size", UNET},
 };
 
-static const char *const model_names[] = {"gpt", "unet", NULL};
-
 static int check_given(const struct model_options *options, const struct args *args, unsigned model,
                        struct weir_faults *faults) {
     int status = WEIR_OK;
@@ -69,6 +70,10 @@ static int check_given(const struct model_options *options, const struct args *a
         if ((takers[i].models & model) != 0 || !args_given(args, takers[i].option)) continue;
         weir_faults_add(faults, "--%s means nothing to --model %s: leave it away", takers[i].option,
                         options->model);
+        status = WEIR_ERR_ARGUMENT;
+    }
+    if (args_given(args, "tied") && args_given(args, "untied")) {
+        weir_faults_add(faults, "--tied and --untied: give one of them");
         status = WEIR_ERR_ARGUMENT;
     }
     return status;
@@ -162,7 +167,7 @@ static int build(const struct model_options *options, const struct args *args,
     bool gpt = strcmp(options->model, "gpt") == 0, unet = strcmp(options->model, "unet") == 0;
     bool file = !gpt && !unet && is_file(options->model);
     if (!gpt && !unet && !file) {
-        const char *near = args_nearest(options->model, model_names);
+        const char *near = weir__nearest(options->model, model_names);
         weir_faults_add(faults,
                         "--model %.80s is not known%s%s%s: choose gpt or unet, or name a file that "
                         "ends in .json",

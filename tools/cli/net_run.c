@@ -36,14 +36,27 @@ void net_run_check_input(const char *option, const char *path, struct weir_fault
     weir_faults_add(faults, "--%s %s: %s: check the path", option, path, strerror(errno));
 }
 
+static void name_faults(const char *path, int status, struct weir_faults *own,
+                        struct weir_faults *faults) {
+    bool named = status == WEIR_ERR_IO || status == WEIR_ERR_FORMAT;
+    for (uint32_t i = 0; i < own->kept; i++)
+        weir_faults_add(faults, "%s%s%s", named ? "" : path, named ? "" : ": ", own->lines[i]);
+    weir_faults_clean_up(own);
+}
+
 int net_run_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                  struct weir_faults *faults) {
     struct weir_faults own = WEIR_FAULTS_INIT;
     int status = weir_net_load(net, path, progress, &own);
-    bool named = status == WEIR_ERR_IO || status == WEIR_ERR_FORMAT;
-    for (uint32_t i = 0; i < own.kept; i++)
-        weir_faults_add(faults, "%s%s%s", named ? "" : path, named ? "" : ": ", own.lines[i]);
-    weir_faults_clean_up(&own);
+    name_faults(path, status, &own, faults);
+    return status;
+}
+
+int net_run_load_some(struct weir_net *net, const char *path, struct weir_faults *notes,
+                      struct weir_faults *faults) {
+    struct weir_faults own = WEIR_FAULTS_INIT;
+    int status = weir_net_load_some(net, path, notes, &own);
+    name_faults(path, status, &own, faults);
     return status;
 }
 

@@ -14,6 +14,9 @@ void net_run_check_input(const char *option, const char *path, struct weir_fault
 /** weir_net_load whose faults name the file. */
 int net_run_load(struct weir_net *net, const char *path, struct weir_progress *progress,
                  struct weir_faults *faults);
+/** weir_net_load_some whose faults do; its notes do not. */
+int net_run_load_some(struct weir_net *net, const char *path, struct weir_faults *notes,
+                      struct weir_faults *faults);
 /** The first failure of a step, as a message that says where it was. */
 void net_run_error(const struct weir_error *from, struct weir_error *error);
 

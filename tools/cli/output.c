@@ -2,6 +2,8 @@
 /* Files, stdout and terminals behind one face. */
 #include "cli/output.h"
 
+#include "cli/interrupt.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +35,8 @@ int output_begin(struct output *output, const char *path, struct weir_error *err
 /* Around stdio: text that waits in its buffer belongs before. */
 static int write_standard(struct output *output, const char *text, size_t bytes) {
     if (fflush(stdout) != 0 || weir__io_write(&output->io, STDOUT_FILENO, text, bytes) != 0) {
+        /* nobody reads it any more, of the same Ctrl-C: that costs a run nothing else */
+        if (errno == EPIPE && interrupt_came()) return WEIR_OK;
         return weir__io_fail(&output->io, errno, "write", "stdout");
     }
     return WEIR_OK;
@@ -91,4 +95,34 @@ void people_init(struct people *people, bool standard_taken) {
     bool dumb = !kind || strcmp(kind, "dumb") == 0;
     people->colour = people->terminal && !dumb && !(no_colour && *no_colour);
     people->columns = people->terminal ? columns_of(fileno(people->stream)) : COLUMNS_DEFAULT;
+}
+
+void people_silence(struct people *people) {
+    FILE *nowhere = fopen("/dev/null", "w"); /* the process's, until it ends */
+    if (nowhere != NULL) people->stream = nowhere;
+    people->terminal = people->colour = false;
+}
+
+uint32_t people_columns(const struct people *people) {
+    return people->terminal ? columns_of(fileno(people->stream)) : people->columns;
+}
+
+void people_wrap(const struct people *people, const char *title, const char *text) {
+    size_t indent = strlen(title), used = indent, columns = people_columns(people);
+    fputs(title, people->stream);
+    while (*text != '\0') {
+        size_t word = strcspn(text, " ");
+        if (used > indent && used + word + 1 > columns) {
+            fprintf(people->stream, "\n%*s", (int)indent, "");
+            used = indent;
+        } else if (used > indent) {
+            fputc(' ', people->stream);
+            used++;
+        }
+        fprintf(people->stream, "%.*s", (int)word, text);
+        used += word;
+        text += word;
+        text += strspn(text, " ");
+    }
+    fputc('\n', people->stream);
 }

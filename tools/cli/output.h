@@ -41,5 +41,11 @@ struct people {
 };
 /** `standard_taken`: some output for programs goes to stdout. */
 void people_init(struct people *people, bool standard_taken);
+/** `title`, then `text`, broken at blanks; later lines are indented as far as the title. */
+void people_wrap(const struct people *people, const char *title, const char *text);
+/** `--quiet`: text for people goes nowhere; warnings and errors are not among it. */
+void people_silence(struct people *people);
+/** Columns now: a terminal's window changes. */
+uint32_t people_columns(const struct people *people);
 
 #endif

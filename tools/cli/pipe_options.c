@@ -13,6 +13,9 @@
 #define AT(member) offsetof(struct pipe_options, member)
 
 const char *const pipe_checkpoint_names[] = {"always", "except_last", "never", NULL};
+static const char *const schedule_names[] = {"gpipe", "1f1b",       "interleaved", "looped-bfs",
+                                             "zb-h1", "zb-h2",      "zb-v",        "v-half",
+                                             "v-min", "dualpipe-v", "auto",        NULL};
 static const char *const balance_by_names[] = {"cost", "time", "size", NULL};
 const char *const pipe_recompute_names[] = {"early", "late", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
@@ -39,11 +42,11 @@ const struct arg_option pipe_option_list[] = {
                       .help = "micro-batches asked for; rows are split as torch.chunk does. Bits "
                               "hold per M"),
     {"schedule", ARG_TEXT, AT(schedule), PIPE_SCHEDULES ", auto (searched for), or a table",
-     .value = "NAME|FILE.csv", .fallback = "1f1b"},
+     .value = "NAME|FILE.csv", .fallback = "1f1b", .choices = schedule_names},
     {"checkpoint", ARG_TEXT, AT(checkpoint),
      "which micro-batches are recomputed instead of kept: always, except_last (all but the "
      "last) or never; for all stages, or one for each",
-     .value = "MODE[,MODE...]", .fallback = "except_last"},
+     .value = "MODE[,MODE...]", .fallback = "except_last", .choices = pipe_checkpoint_names},
     PIPE_CHOICE_OPTION("recompute", pipe_recompute_names, AT(recompute), .fallback = "early",
                        .help = "before the gradient is there, or after"),
     {"device", ARG_LIST, AT(device),
@@ -55,7 +58,8 @@ const struct arg_option pipe_option_list[] = {
      "the reference kernels, slow and exact",
      .fallback = "f32", .choices = dtype_names},
     {"threads-per-stage", ARG_U32, AT(threads_per_stage),
-     "default: cores / workers (grad: 1). Bits hold per T", .value = "T", .least = 1, .most = 1024},
+     "default: cores / workers (grad: 1). No bit depends on it", .value = "T", .least = 1,
+     .most = 1024},
     {"bind", ARG_TEXT, AT(bind), "cores, e.g. 0-3,8", .value = "auto|none|LIST", .fallback = "auto",
      .environment = "WEIR_BIND"},
     {"wait", ARG_CHOICE, AT(wait), "auto spins only where each worker has a core of its own",
@@ -96,7 +100,7 @@ static void check_schedule(const char *name, struct weir_faults *faults) {
         snprintf(known + used, sizeof known - used, "%s%s", count > 0 ? ", " : "", names[count]);
     }
     names[count] = NULL;
-    const char *near = args_nearest(name, names);
+    const char *near = weir__nearest(name, names);
     weir_faults_add(faults, "there is no schedule '%.80s': choose one of %s, or a FILE.csv%s%s%s",
                     name, known, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
                     near != NULL ? "?)" : "");
@@ -285,7 +289,7 @@ static void fill_checkpoint(const struct pipe_options *options, struct pipe_stor
         snprintf(name, sizeof name, "%.*s", length, text);
         enum weir_checkpoint mode = WEIR_CHECKPOINT_DEFAULT;
         if (weir_checkpoint_parse(name, &mode) != WEIR_OK) {
-            const char *near = args_nearest(name, pipe_checkpoint_names);
+            const char *near = weir__nearest(name, pipe_checkpoint_names);
             weir_faults_add(
                 faults, "--checkpoint %.*s: not one of always, except_last, never: %s%s%s",
                 length < 80 ? length : 80, text, near != NULL ? "did you mean " : "choose one",

@@ -31,27 +31,64 @@ static uint64_t part_bytes(const struct weir_device_plan *device, int i) {
     return *(const uint64_t *)((const char *)device + parts[i].offset);
 }
 
-void plan_text_print(FILE *to, const struct weir_plan *plan) {
-    fprintf(to, "%-12s", "bytes");
-    for (uint32_t d = 0; d < plan->device_count; d++) fprintf(to, " %15s", plan->devices[d].name);
-    fputc('\n', to);
-    for (int i = 0; i < PARTS; i++) {
-        fprintf(to, "%-12s", parts[i].name);
-        for (uint32_t d = 0; d < plan->device_count; d++)
-            fprintf(to, " %15" PRIu64, part_bytes(&plan->devices[d], i));
-        fputc('\n', to);
+/* ---- tables with a column per device ---- */
+
+/* The number of a device in row `row`. */
+typedef uint64_t value_fn(const struct weir_plan *plan, uint32_t device, uint32_t row);
+
+enum { NAME_COLUMNS = 19, CELL_COLUMNS = 16 };
+
+struct plan_table {
+    const char *title;
+    const char *const *names; /**< of the rows */
+    uint32_t rows;
+    value_fn *value;
+    value_fn *in_short; /**< of the last row, which is bytes; or NULL */
+};
+
+static void print_rows(FILE *to, const struct plan_table *table, const struct weir_plan *plan,
+                       uint32_t first, uint32_t end) {
+    fprintf(to, "%-*s", NAME_COLUMNS, table->title);
+    for (uint32_t d = first; d < end; d++) fprintf(to, " %15s", plan->devices[d].name);
+    for (uint32_t i = 0; i < table->rows; i++) {
+        fprintf(to, "\n%-*s", NAME_COLUMNS, table->names[i]);
+        for (uint32_t d = first; d < end; d++) fprintf(to, " %15" PRIu64, table->value(plan, d, i));
     }
-    fprintf(to, "%-12s", "");
-    for (uint32_t d = 0; d < plan->device_count; d++) {
-        char text[24];
-        fprintf(to, " %15s", plan_text_bytes(plan->devices[d].total, text));
-    }
     fputc('\n', to);
+    if (table->in_short == NULL) return;
+    char text[24];
+    fprintf(to, "%-*s", NAME_COLUMNS, "");
+    for (uint32_t d = first; d < end; d++)
+        fprintf(to, " %15s", plan_text_bytes(table->in_short(plan, d, table->rows - 1), text));
+    fputc('\n', to);
+}
+
+/* As many devices beside each other as the terminal allows, the others below. */
+static void print_table(const struct people *people, const struct plan_table *table,
+                        const struct weir_plan *plan) {
+    uint32_t columns = people_columns(people), fit = 1;
+    if (columns >= NAME_COLUMNS + 2 * CELL_COLUMNS) fit = (columns - NAME_COLUMNS) / CELL_COLUMNS;
+    for (uint32_t first = 0, end; first < plan->device_count; first = end) {
+        end = plan->device_count - first < fit ? plan->device_count : first + fit;
+        if (first > 0) fputc('\n', people->stream);
+        print_rows(people->stream, table, plan, first, end);
+    }
+}
+
+static uint64_t part_of(const struct weir_plan *plan, uint32_t device, uint32_t row) {
+    return part_bytes(&plan->devices[device], (int)row);
+}
+
+void plan_text_print(const struct people *people, const struct weir_plan *plan) {
+    const char *names[PARTS];
+    for (int i = 0; i < PARTS; i++) names[i] = parts[i].name;
+    const struct plan_table table = {"bytes", names, PARTS, part_of, part_of};
+    print_table(people, &table, plan);
 }
 
 /* ---- over the step ---- */
 
-enum { CHART_COLUMNS = 60 };
+enum { CHART_COLUMNS = 60, CHART_GUTTER = 13, CHART_TAIL = 16 };
 
 /* The most that is in use in a column's time. */
 static uint64_t column_most(const struct weir_plan_curve *curve, double from, double to) {
@@ -63,14 +100,14 @@ static uint64_t column_most(const struct weir_plan_curve *curve, double from, do
     return most;
 }
 
-static void print_curve(FILE *to, const struct weir_plan *plan, uint32_t d) {
+static void print_curve(FILE *to, uint32_t columns, const struct weir_plan *plan, uint32_t d) {
     static const char *const blocks[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     const struct weir_plan_curve *curve = &plan->curves[d];
     uint64_t total = plan->devices[d].total;
-    double width = plan->makespan / CHART_COLUMNS;
+    double width = plan->makespan / columns;
     char text[24];
     fprintf(to, "%-12s ", plan->devices[d].name);
-    for (int c = 0; c < CHART_COLUMNS; c++) {
+    for (uint32_t c = 0; c < columns; c++) {
         uint64_t most = column_most(curve, c * width, (c + 1) * width);
         uint64_t level = total > 0 ? (8 * most + total - 1) / total : 0;
         fputs(blocks[level < 8 ? level : 8], to);
@@ -78,66 +115,64 @@ static void print_curve(FILE *to, const struct weir_plan *plan, uint32_t d) {
     fprintf(to, " of %s\n", plan_text_bytes(total, text));
 }
 
-void plan_text_print_curves(FILE *to, const struct weir_plan *plan) {
+void plan_text_print_curves(const struct people *people, const struct weir_plan *plan) {
+    uint32_t columns = people_columns(people);
     if (plan->makespan <= 0.0) return;
-    fprintf(to, "\nin use over the step, %g forwards long\n", plan->makespan);
-    for (uint32_t d = 0; d < plan->device_count; d++) print_curve(to, plan, d);
+    columns = people->terminal ? columns - CHART_GUTTER - CHART_TAIL : CHART_COLUMNS;
+    fprintf(people->stream, "\nin use over the step, %g forwards long\n", plan->makespan);
+    for (uint32_t d = 0; d < plan->device_count; d++) print_curve(people->stream, columns, plan, d);
 }
 
-void plan_text_print_receives(FILE *to, const struct weir_plan *plan) {
-    static const char *const names[] = {"one each", "handed on", "at once"};
-    fprintf(to, "\n%-12s", "receive slots");
-    for (int i = 0; i < 3; i++) {
-        fprintf(to, "%s%-12s", i > 0 ? "" : "\n", names[i]);
-        for (uint32_t d = 0; d < plan->device_count; d++) {
-            const struct weir_plan_receive *receive = &plan->receives[d];
-            const uint32_t counts[] = {receive->each, receive->slots, receive->most};
-            fprintf(to, " %15" PRIu32, counts[i]);
-        }
-        fputc('\n', to);
-    }
+static uint64_t receive_of(const struct weir_plan *plan, uint32_t device, uint32_t row) {
+    const struct weir_plan_receive *receive = &plan->receives[device];
+    const uint32_t counts[] = {receive->each, receive->slots, receive->most};
+    return counts[row];
 }
 
-static bool has_copies(const struct weir_plan *plan) {
-    uint64_t all = 0;
-    for (uint32_t d = 0; d < plan->device_count; d++)
-        all += (uint64_t)plan->copies[d].by_engine + plan->copies[d].by_kernel +
-               plan->copies[d].batched;
-    return all > 0;
+void plan_text_print_receives(const struct people *people, const struct weir_plan *plan) {
+    static const char *const names[] = {"one per tensor", "planned, handed on",
+                                        "ever full at once"};
+    const struct plan_table table = {"receive slots", names, 3, receive_of, NULL};
+    fputc('\n', people->stream);
+    people_wrap(people, "",
+                "Receive slots are places for tensors that come from other workers. One is handed "
+                "on: what was in it has been read, and the next tensor comes into it.");
+    print_table(people, &table, plan);
 }
 
-void plan_text_print_copies(FILE *to, const struct weir_plan *plan) {
+static uint64_t copies_of(const struct weir_plan *plan, uint32_t device, uint32_t row) {
+    const struct weir_plan_copies *copies = &plan->copies[device];
+    const uint32_t counts[] = {copies->by_engine, copies->by_kernel, copies->batched,
+                               copies->launches};
+    return counts[row];
+}
+
+void plan_text_print_copies(const struct people *people, const struct weir_plan *plan) {
     static const char *const names[] = {"by engine", "by kernel", "batched", "launches"};
-    if (!has_copies(plan)) return;
-    fprintf(to, "\n%-12s\n", "copies of a step");
-    for (int i = 0; i < 4; i++) {
-        fprintf(to, "%-12s", names[i]);
-        for (uint32_t d = 0; d < plan->device_count; d++) {
-            const struct weir_plan_copies *copies = &plan->copies[d];
-            const uint32_t counts[] = {copies->by_engine, copies->by_kernel, copies->batched,
-                                       copies->launches};
-            fprintf(to, " %15" PRIu32, counts[i]);
-        }
-        fputc('\n', to);
-    }
-}
-
-void plan_text_print_pinned(FILE *to, const struct weir_plan *plan) {
-    static const char *const names[] = {"staging", "hops", "numbers"};
+    const struct plan_table table = {"copies of a step", names, 4, copies_of, NULL};
     uint64_t all = 0;
     for (uint32_t d = 0; d < plan->device_count; d++)
-        all += plan->pinned[d].staging + plan->pinned[d].hops + plan->pinned[d].numbers;
+        for (uint32_t i = 0; i < 3; i++) all += copies_of(plan, d, i);
     if (all == 0) return;
-    fprintf(to, "\npinned on the host\n");
-    for (int i = 0; i < 3; i++) {
-        fprintf(to, "%-12s", names[i]);
-        for (uint32_t d = 0; d < plan->device_count; d++) {
-            const struct weir_plan_pinned *pinned = &plan->pinned[d];
-            const uint64_t bytes[] = {pinned->staging, pinned->hops, pinned->numbers};
-            fprintf(to, " %15" PRIu64, bytes[i]);
-        }
-        fputc('\n', to);
-    }
+    fputc('\n', people->stream);
+    print_table(people, &table, plan);
+}
+
+static uint64_t pinned_of(const struct weir_plan *plan, uint32_t device, uint32_t row) {
+    const struct weir_plan_pinned *pinned = &plan->pinned[device];
+    const uint64_t bytes[] = {pinned->staging, pinned->hops, pinned->numbers};
+    return bytes[row];
+}
+
+void plan_text_print_pinned(const struct people *people, const struct weir_plan *plan) {
+    static const char *const names[] = {"staging", "hops", "numbers"};
+    const struct plan_table table = {"pinned on the host", names, 3, pinned_of, NULL};
+    uint64_t all = 0;
+    for (uint32_t d = 0; d < plan->device_count; d++)
+        for (uint32_t i = 0; i < 3; i++) all += pinned_of(plan, d, i);
+    if (all == 0) return;
+    fputc('\n', people->stream);
+    print_table(people, &table, plan);
 }
 
 static json_t *json_points(const struct weir_plan_curve *curve) {

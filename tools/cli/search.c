@@ -137,10 +137,11 @@ static void refuse(const struct search *search, const struct pipe_options *optio
                    uint32_t workers, struct weir_faults *faults) {
     weir_faults_add(faults,
                     "--memory-limit %" PRIu64 ": no pipeline that was tried on %u worker%s fits: "
-                    "the smallest limit that would do is %" PRIu64 "; or give more --workers%s, or "
+                    "the smallest limit %s would do is %" PRIu64 "; or give more --workers%s, or "
                     "fix less",
-                    options->memory_limit, workers, weir__s(workers), search->result.smallest_limit,
-                    search->cost_count > 1 ? "" : " or --chunks");
+                    options->memory_limit, workers, weir__s(workers),
+                    search->result.is_smallest ? "that" : "found that",
+                    search->result.smallest_limit, search->cost_count > 1 ? "" : " or --chunks");
 }
 
 bool search_has_other_chunks(const struct search *search) {
@@ -191,6 +192,7 @@ int search_run(struct search *search, const struct search_how *how, const struct
     if (status == WEIR_OK) fix(options, args, &net, &fixed, faults);
     if (net.pipe.workers == 0) net.pipe.workers = net.stages;
     net.pipe.threads_per_worker = search_threads(options, net.pipe.workers);
+    fixed.order = how->order;
     search->chunks_kept = how->keeps_chunks || args_given(args, "chunks");
     if (status == WEIR_OK && faults->count == 0)
         status = search_costs_find(search, how->measures, options, model, &net, notes, faults);

@@ -46,6 +46,8 @@ struct search_how {
     bool measures;     /**< by times measured now where that is quick, if there is no --profile;
                             else by estimates */
     bool keeps_chunks; /**< also where they are not given: bits are to stay */
+    const char *order; /**< of adding up gradients, which a search never changes: as
+                            weir_table_order says it; NULL: ascending, as all begin */
 };
 
 /** Searches for the pipeline of `wanted`, a net but for what pipe_options_fill fills in, changing

@@ -2,6 +2,7 @@
 /* What a search found, for people and for programs. */
 #include "cli/json_text.h"
 #include "cli/plan_text.h"
+#include "cli/progress.h"
 #include "cli/search.h"
 
 #include <inttypes.h>
@@ -43,10 +44,10 @@ static void modes_text(const struct weir_planner_choice *choice, char text[64]) 
 }
 
 static void print_row(FILE *to, const struct weir_planner_choice *choice, const char *mark) {
-    char bytes[24], balance[64], modes[64];
+    char bytes[24], balance[64], modes[64], step[32];
     balance_text(choice, balance);
     modes_text(choice, modes);
-    fprintf(to, "%10.2f %12s  %-6s  %-11s %6u %6u  %-*s  %s%s\n", choice->step * 1e3,
+    fprintf(to, "%10s %12s  %-6s  %-11s %6u %6u  %-*s  %s%s\n", time_text(choice->step, step),
             plan_text_bytes(choice->bytes, bytes), mark, choice->schedule, choice->micro_batches,
             choice->stages, LIST_COLUMNS, balance, modes, choice->recompute_late ? ", late" : "");
 }
@@ -70,7 +71,7 @@ static void print_front(FILE *to, const struct search *search) {
     const struct weir_planner_result *result = &search->result;
     uint32_t stride = (result->front_count + ROWS_MOST - 1) / ROWS_MOST;
     bool shown = has_winner(search);
-    fprintf(to, "\n%10s %12s  %-6s  %-11s %6s %6s  %-*s  %s\n", "step ms", "worst worker", "",
+    fprintf(to, "\n%10s %12s  %-6s  %-11s %6s %6s  %-*s  %s\n", "step", "worst worker", "",
             "schedule", "chunks", "stages", LIST_COLUMNS, "layers", "checkpoint");
     for (uint32_t i = 0; i < result->front_count; i++) {
         const struct weir_planner_choice *choice = &result->front[i];
@@ -87,17 +88,19 @@ static void print_front(FILE *to, const struct search *search) {
 
 static void print_parts(FILE *to, const char *name, const struct weir_planner_choice *choice) {
     const struct weir_planner_parts *parts = &choice->parts;
-    char bytes[24];
-    fprintf(to, "%-10s %-11s %8.2f %8.2f %9.2f %8.2f %9.2f %8.2f %8.2f  %12s%s\n", name,
-            choice->schedule, choice->step * 1e3, parts->work * 1e3, parts->recompute * 1e3,
-            parts->bubble * 1e3, parts->imbalance * 1e3, parts->copies * 1e3, parts->host * 1e3,
-            plan_text_bytes(choice->bytes, bytes), choice->fits ? "" : " (over)");
+    const double seconds[] = {choice->step,     parts->work,   parts->recompute, parts->bubble,
+                              parts->imbalance, parts->copies, parts->host};
+    char text[32];
+    fprintf(to, "%-10s %-11s", name, choice->schedule);
+    for (size_t i = 0; i < sizeof seconds / sizeof seconds[0]; i++)
+        fprintf(to, " %8s", time_text(seconds[i], text));
+    fprintf(to, "  %12s%s\n", plan_text_bytes(choice->bytes, text), choice->fits ? "" : " (over)");
 }
 
 static void print_why(FILE *to, const struct search *search) {
     const struct weir_planner_result *result = &search->result;
-    fprintf(to, "\n%-22s %8s %8s %9s %8s %9s %8s %8s  %12s\n", "ms per step and worker", "step",
-            "work", "recompute", "bubble", "imbalance", "copies", "host", "worst worker");
+    fprintf(to, "\n%-22s %8s %8s %8s %8s %8s %8s %8s  %12s\n", "a step of one worker", "step",
+            "work", "recomp.", "bubble", "imbal.", "copies", "host", "worst worker");
     print_parts(to, "chosen", result->winner);
     if (result->runner_up != NULL) print_parts(to, "runner-up", result->runner_up);
     if (result->plain != NULL) print_parts(to, "plain", result->plain);
@@ -142,10 +145,10 @@ void search_print(FILE *to, const struct search *search, const struct pipe_optio
 }
 
 void search_print_choice(FILE *to, const struct search *search) {
-    char bytes[24];
-    fprintf(to, "plan      %s (predicted %.2f ms, %s; costs %s)\n", search->repeat,
-            search->result.winner->step * 1e3, plan_text_bytes(search->result.winner->bytes, bytes),
-            search->costs);
+    char bytes[24], step[32];
+    fprintf(to, "plan      %s (predicted %s, %s; costs %s)\n", search->repeat,
+            time_text(search->result.winner->step, step),
+            plan_text_bytes(search->result.winner->bytes, bytes), search->costs);
     print_chunks(to, search);
 }
 

@@ -157,7 +157,7 @@ static void print_doctor(FILE *to, const struct doctor *d) {
     doctor_gpus_print(to, &d->gpus);
     fprintf(to, "libraries   hwloc %d.%d.%d, jansson %s, %s\n", HWLOC_API_VERSION >> 16,
             HWLOC_API_VERSION >> 8 & 255, HWLOC_API_VERSION & 255, JANSSON_VERSION,
-            onednn[0] != '\0' ? onednn : "no oneDNN: products run on our own vector kernels");
+            onednn[0] != '\0' ? onednn : "no oneDNN: convolutions run on plain loops");
     for (uint32_t w = 0; d->placed && w < d->values->workers; w++) {
         const struct weir__worker_place *p = &d->placements[w];
         fprintf(to, "worker %-4" PRIu32 " ", w);

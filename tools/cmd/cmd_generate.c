@@ -5,6 +5,7 @@
 #include "cli/gpt_file.h"
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
+#include "cli/path_uses.h"
 #include "cli/pipe_costs.h"
 
 #include <stdlib.h>
@@ -24,20 +25,23 @@ static const struct arg_option own_options[] = {
      .value = "TEXT"},
     {"prompt-file", ARG_TEXT, AT(prompt_file),
      "one prompt per line; \\n in it is a newline, \\t a tab, \\\\ a backslash; empty lines "
-     "are left out",
+     "are left out; - is stdin",
      .value = "FILE"},
-    {"prompt-ids", ARG_U32_LIST, AT(prompt_ids),
+    {"prompt-ids", ARG_TEXTS, AT(prompt_ids),
      "a prompt as token numbers, for models whose tokens are not bytes (GPT-2's); numbers "
-     "are printed too",
+     "are printed too; several of them are continued side by side",
      .value = "N,N,..."},
     {"tokens", ARG_U32, AT(tokens),
-     "drawn per prompt; a text ends where the model's context is full, which is the "
-     "default",
+     "drawn per prompt; where the model's context is full its last half is read anew, and the text "
+     "goes on. Default: until the context is full",
      .value = "N", .least = 1, .most = 16777216},
     {"temperature", ARG_REAL, AT(temperature), "lower is likelier, 0 always the likeliest token",
      .value = "X", .fallback = "0.8", .least = 0},
     {"top-k", ARG_U32, AT(top_k), "draw among the K likeliest tokens; 0: among all", .value = "K",
      .fallback = "0"},
+    {"top-p", ARG_REAL, AT(top_p),
+     "draw among the likeliest tokens that together have this probability", .value = "P",
+     .fallback = "1", .least = 0, .most = 1},
     {"batch", ARG_U32, AT(batch), "continued at a time, each with keys and values of its own",
      .value = "N", .fallback = "16", .unit = "prompts", .least = 1, .most = 65536},
     {"json", ARG_TEXT, AT(json), "one object per text and a summary; - is stdout", .value = "FILE"},
@@ -49,6 +53,10 @@ static void check_values(const struct generate_values *values, struct weir_fault
     if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
     net_run_check_input("load", values->load, faults);
     if (!output_is_standard(values->json)) net_run_check_output("json", values->json, faults);
+    const struct path_use paths[] = {{"json", values->json, true, NULL},
+                                     {"load", values->load, false, NULL},
+                                     {"prompt-file", values->prompt_file, false, NULL}};
+    path_uses_check(paths, 3, faults);
     bool texts = values->prompt.count > 0 || values->prompt_file != NULL;
     bool ids = values->prompt_ids.count > 0;
     if (!texts && !ids)
@@ -69,10 +77,21 @@ static int read_prompts(struct generate *g) {
     }
     if (status == WEIR_OK && values->prompt_file != NULL)
         status = prompts_add_file(&g->prompts, values->prompt_file, g->faults);
-    if (status == WEIR_OK && values->prompt_ids.count > 0)
-        status = prompts_add_tokens(&g->prompts, &values->prompt_ids, "prompt 1");
+    for (uint32_t i = 0; status == WEIR_OK && i < values->prompt_ids.count; i++) {
+        char label[32];
+        snprintf(label, sizeof label, "prompt %u", i + 1);
+        status = prompts_add_ids(&g->prompts, values->prompt_ids.items[i], label, g->faults);
+    }
     g->bytes = values->prompt_ids.count == 0;
     return status;
+}
+
+static void check_top_k(const struct generate *g) {
+    uint32_t most = g->bytes ? BYTES : g->generator.vocab;
+    if (g->values->top_k > most)
+        weir_faults_add(g->faults,
+                        "--top-k %u: tokens are drawn among %u: give at most that, or 0 for all",
+                        g->values->top_k, most);
 }
 
 /* A vocabulary that is not of bytes needs a tokenizer, which would be another program's. */
@@ -122,7 +141,8 @@ static int build(struct generate *g, const struct args *args) {
     status =
         pipe_balance(&values->pipe, g->model, false, &g->storage, &g->options, stderr, g->faults);
     if (status != WEIR_OK) return status;
-    struct generator_options options = {g->model, g->options, texts > 0 ? texts : 1, 0};
+    struct generator_options options = {g->model, g->options, texts > 0 ? texts : 1, 0,
+                                        values->tokens > 0};
     for (uint32_t i = 0; i < g->prompts.count; i++)
         options.prompt_tokens += g->prompts.list[i].count;
     return generator_init(&g->generator, &options, g->faults);
@@ -134,13 +154,14 @@ static int begin(struct generate *g, const struct args *args) {
     int status = build(g, args);
     if (g->generator.context > 0) {
         check_vocab(g, args, g->generator.vocab);
+        check_top_k(g);
         check_prompts(g);
     }
     if (status != WEIR_OK || g->faults->count > 0) return status;
     status = net_run_load(g->generator.net, g->values->load, NULL, g->faults);
     if (status != WEIR_OK || g->faults->count > 0) return status;
     g->tokens = g->values->tokens > 0 ? g->values->tokens : g->generator.context + 1;
-    g->texts = prompts_texts(&g->prompts, g->generator.context, g->tokens);
+    g->texts = prompts_texts(&g->prompts, g->generator.context, g->tokens, g->values->tokens > 0);
     if (g->texts == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     return output_begin(&g->json, g->values->json, g->error);
 }
@@ -148,8 +169,9 @@ static int begin(struct generate *g, const struct args *args) {
 static int run(struct generate *g) {
     const struct generate_values *values = g->values;
     struct generator_run run = {.sampler = {values->pipe.seed, values->temperature, values->top_k,
-                                            g->bytes ? BYTES : g->generator.vocab},
+                                            values->top_p, g->bytes ? BYTES : g->generator.vocab},
                                 .tokens = g->tokens,
+                                .slides = values->tokens > 0,
                                 .stop = interrupt_came,
                                 .visit = g->streams ? generate_print_token : NULL,
                                 .context = g};
@@ -179,8 +201,7 @@ static void clean_up(struct generate *g) {
 
 static int finish(struct generate *g, const struct arg_command *command, int status) {
     if (status == WEIR_OK && g->faults->count == 0) status = output_commit(&g->json);
-    int code = args_end(command, g->faults, status, g->error);
-    return code == EXIT_DONE && interrupt_came() ? EXIT_INTERRUPTED : code;
+    return interrupt_exit(args_end(command, g->faults, status, g->error));
 }
 
 int cmd_generate(int argc, char **argv) {

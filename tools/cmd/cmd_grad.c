@@ -5,6 +5,7 @@
 #include "io/safetensors.h"
 #include "cli/model_options.h"
 #include "cli/net_run.h"
+#include "cli/path_uses.h"
 #include "cli/output.h"
 #include "cli/pipe_costs.h"
 #include "cli/search.h"
@@ -317,13 +318,13 @@ static int save(struct grad *g, double loss) {
 
 static int step(struct grad *g, double *loss) {
     struct weir_step_result result;
-    struct weir_net_batch batch = {.rows = g->rows,
-                                   .input = g->input_data,
-                                   .target = g->target_data,
-                                   .output = g->output,
-                                   .input_grad = g->input_grad,
-                                   .no_update = true,
-                                   .lr = -1.0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = g->rows;
+    batch.input = g->input_data;
+    batch.target = g->target_data;
+    batch.output = g->output;
+    batch.input_grad = g->input_grad;
+    batch.no_update = true;
     int status = weir_net_step(g->net, &batch, &result);
     *loss = result.loss;
     if (status == WEIR_ERR_NONFINITE || status == WEIR_OK) return WEIR_OK;
@@ -417,6 +418,10 @@ int cmd_grad(int argc, char **argv) {
     if (values.out == NULL) weir_faults_add(&faults, "--out is missing: give a file");
     net_run_check_input("weights", values.weights, &faults);
     net_run_check_output("out", values.out, &faults);
+    const struct path_use paths[] = {{"out", values.out, true, NULL},
+                                     {"weights", values.weights, false, NULL},
+                                     {"data", values.data, false, NULL}};
+    path_uses_check(paths, 3, &faults);
     int status = run(&g, &args);
     int code = args_end(&command, &faults, status, &error);
     clean_up(&g);

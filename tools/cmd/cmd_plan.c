@@ -7,9 +7,11 @@
 #include "cli/net_run.h"
 #include "cli/pipe_costs.h"
 #include "cli/plan_text.h"
+#include "cli/progress.h"
 #include "cli/search.h"
 #include "cli/step_options.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,26 +31,38 @@ static const struct arg_option own[] = {
      "the same facts for programs; - is stdout", .value = "FILE"},
 };
 
-/* `step`: predicted seconds, below 0 for none. */
+/* What is found out of the pipeline. */
+struct found {
+    struct weir_plan *plan;
+    double step;         /* predicted seconds, below 0 for none */
+    uint64_t save_bytes; /* of the copy that a run with --save writes from */
+};
+
 static int report(const struct plan_values *values, const struct search *search,
-                  const struct weir_net_options *net, const struct weir_plan *plan, double step,
+                  const struct weir_net_options *net, const struct found *found,
                   struct weir_error *error) {
     struct people people;
+    char text[32];
+    const struct weir_plan *plan = found->plan;
+    double step = found->step;
     const struct weir_planner_choice *winner = search->result.winner;
     people_init(&people, output_is_standard(values->json));
     if (winner != NULL) search_print(people.stream, search, &values->pipe);
-    plan_text_print(people.stream, plan);
-    if (step >= 0) fprintf(people.stream, "predicted step %.3f ms\n", step * 1e3);
-    plan_text_print_receives(people.stream, plan);
-    plan_text_print_copies(people.stream, plan);
-    plan_text_print_pinned(people.stream, plan);
-    plan_text_print_curves(people.stream, plan);
+    plan_text_print(&people, plan);
+    fprintf(people.stream, "train --save takes %" PRIu64 " (%s) more on the host\n",
+            found->save_bytes, plan_text_bytes(found->save_bytes, text));
+    if (step >= 0) fprintf(people.stream, "predicted step %s\n", time_text(step, text));
+    plan_text_print_receives(&people, plan);
+    plan_text_print_copies(&people, plan);
+    plan_text_print_pinned(&people, plan);
+    plan_text_print_curves(&people, plan);
     if (values->json == NULL) return WEIR_OK;
     json_t *pipeline = plan_json_pipeline(&values->pipe, net, plan->device_count);
     json_object_set_new(pipeline, "threads_per_stage",
                         json_integer(search_threads(&values->pipe, plan->device_count)));
-    json_t *root = json_pack("{s:o, s:o, s:o}", "devices", plan_json_devices(plan), "step",
-                             step >= 0 ? json_real(step) : json_null(), "pipeline", pipeline);
+    json_t *root = json_pack("{s:o, s:o, s:o, s:I}", "devices", plan_json_devices(plan), "step",
+                             step >= 0 ? json_real(step) : json_null(), "pipeline", pipeline,
+                             "save_bytes", (json_int_t)found->save_bytes);
     if (winner != NULL && search_json(search, root) != WEIR_OK) {
         json_decref(root);
         return WEIR_ERR_OUT_OF_MEMORY;
@@ -86,18 +100,17 @@ static int plan_model(struct plan_values *values, const struct args *args,
                       struct weir_error *error) {
     struct weir_net_options net = WEIR_NET_OPTIONS_INIT;
     struct pipe_storage storage;
-    struct weir_plan *plan = NULL;
+    struct found found = {.step = -1};
     struct search search = {0};
     uint32_t *balance = NULL;
     int status = WEIR_OK;
     memset(&storage, 0, sizeof storage);
     step_options_fill(&values->step, &net);
     struct people people;
-    double step = -1;
     people_init(&people, output_is_standard(values->json));
     if (values->search)
-        status = search_run(&search, &(struct search_how){false, false}, args, model, &net,
-                            &values->pipe, people.stream, faults);
+        status = search_run(&search, &(struct search_how){0}, args, model, &net, &values->pipe,
+                            people.stream, faults);
     if (status != WEIR_OK) goto out;
     status = pipe_options_fill(&values->pipe, args, model, &storage, &net, faults);
     if (status != WEIR_OK) goto out;
@@ -105,14 +118,15 @@ static int plan_model(struct plan_values *values, const struct args *args,
     if (status != WEIR_OK || faults->count > 0) goto out;
     status = choose_balance(model, &net, &balance, faults);
     if (status != WEIR_OK || faults->count > 0) goto out;
-    status = weir_net_plan(model, &net, faults, &plan);
+    status = weir_net_plan(model, &net, faults, &found.plan);
     if (status != WEIR_OK || faults->count > 0) goto out;
-    status = predict(values, &search, model, &storage, &net, people.stream, faults, &step);
+    status = predict(values, &search, model, &storage, &net, people.stream, faults, &found.step);
     if (status != WEIR_OK || faults->count > 0) goto out;
-    status = report(values, &search, &net, plan, step, error);
+    found.save_bytes = weir_net_copy_bytes(model, &net);
+    status = report(values, &search, &net, &found, error);
 out:
     free(balance);
-    weir_plan_destroy(plan);
+    weir_plan_destroy(found.plan);
     search_clean_up(&search);
     pipe_storage_clean_up(&storage);
     return status;

@@ -7,6 +7,7 @@
  */
 #include "cli/args.h"
 #include "cmd/commands.h"
+#include "cli/json_text.h"
 #include "cli/kind_times.h"
 #include "cli/net_run.h"
 #include "cli/output.h"
@@ -24,7 +25,7 @@ struct schedule_values {
     uint32_t stages, workers, chunks;
     uint32_t checkpoint; /* index into pipe_checkpoint_names */
     uint32_t recompute;  /* and into pipe_recompute_names */
-    const char *csv;
+    const char *csv, *json;
     bool plain;
     struct arg_texts time;
     uint32_t activation_limit;
@@ -78,11 +79,17 @@ static const struct arg_option check_options[] = {
                            "is a fault"),
 };
 
+static const struct arg_option fact_options[] = {
+    {"json", ARG_TEXT, AT(json),
+     "counts, and the order in which gradients add up, for programs; - is stdout", .value = "FILE"},
+};
+
 static const struct arg_section sections[] = {
     {"Printing a table", table_options, sizeof(table_options) / sizeof(table_options[0]), 0},
     {"Searching (--schedule auto)", search_options,
      sizeof(search_options) / sizeof(search_options[0]), 0},
     {"Checking a table", check_options, sizeof(check_options) / sizeof(check_options[0]), 0},
+    {"Both", fact_options, sizeof(fact_options) / sizeof(fact_options[0]), 0},
 };
 
 static const struct arg_command command = {
@@ -108,6 +115,27 @@ static void print_facts(FILE *to, const char *name, const struct weir_table *tab
             table->stage_count, weir__s(table->stage_count), table->worker_count,
             weir__s(table->worker_count), table->micro_batch_count,
             weir__es(table->micro_batch_count), table->action_count, weir__s(table->action_count));
+}
+
+/* Which is part of what decides bits: "gradients add up in ascending order". */
+static void print_order(FILE *to, const struct weir_table *table) {
+    char order[WEIR_ORDER_BYTES];
+    bool shared = weir_table_order(table, order);
+    fprintf(to, "gradients add up in %s order of micro-batches%s\n", order,
+            shared ? "" : ", another one in other stages");
+}
+
+static int write_facts(const struct schedule_values *values, const char *name,
+                       const struct weir_table *table, struct weir_error *error) {
+    char order[WEIR_ORDER_BYTES];
+    if (!values->json) return WEIR_OK;
+    bool shared = weir_table_order(table, order);
+    json_t *facts =
+        json_pack("{s:o, s:i, s:i, s:i, s:i, s:s, s:b}", "schedule", json_text_string(name),
+                  "stages", (int)table->stage_count, "workers", (int)table->worker_count,
+                  "micro_batches", (int)table->micro_batch_count, "actions",
+                  (int)table->action_count, "order", order, "order_is_shared", (int)shared);
+    return json_text_save(values->json, facts, error);
 }
 
 /* ---- printing ---- */
@@ -173,14 +201,18 @@ static int print(const struct schedule_values *values, const struct args *args,
     if (!status) {
         status = write_table(values, table, &error);
     }
+    if (!status) {
+        status = write_facts(values, values->schedule, table, &error);
+    }
     if (status) {
         weir_table_destroy(table);
         error.status = status;
         return args_fail(&command, &error);
     }
-    people_init(&people, output_is_standard(values->csv));
+    people_init(&people, output_is_standard(values->csv) || output_is_standard(values->json));
     print_facts(people.stream, values->schedule, table);
     fprintf(people.stream, "\n");
+    print_order(people.stream, table);
     weir_table_destroy(table);
     return EXIT_DONE;
 }
@@ -208,16 +240,17 @@ static int check_links(const struct weir_table *table, uint32_t links, uint32_t 
 }
 
 /* What each depth that was asked for does to the table, where it is no fault. */
-static void print_links(const struct schedule_values *values, const struct weir_table *table) {
+static void print_links(FILE *to, const struct schedule_values *values,
+                        const struct weir_table *table) {
     static const char *const texts[] = {"", "links of depth 0", "links of depth 1",
                                         "unbounded links"};
     for (uint32_t k = 1; k <= 3; k++) {
         struct weir_faults late = WEIR_FAULTS_INIT;
         if (values->links != 0 && values->links != k) continue;
         bool ends = check_links(table, k, WEIR_RECEIVE_LATE, &late) == WEIR_OK;
-        printf("%s: no deadlock%s%s\n", texts[k], ends ? ", also with late receives" : "",
-               ends || late.kept == 0 ? "" : "; with late receives:");
-        for (uint32_t i = 0; !ends && i < late.kept; i++) printf("  %s\n", late.lines[i]);
+        fprintf(to, "%s: no deadlock%s%s\n", texts[k], ends ? ", also with late receives" : "",
+                ends || late.kept == 0 ? "" : "; with late receives:");
+        for (uint32_t i = 0; !ends && i < late.kept; i++) fprintf(to, "  %s\n", late.lines[i]);
         weir_faults_clean_up(&late);
     }
 }
@@ -233,8 +266,18 @@ static int check_all_links(const struct schedule_values *values, const struct we
     return status;
 }
 
+static int print_checked(const struct schedule_values *values, const struct weir_table *table,
+                         struct weir_error *error) {
+    FILE *to = output_is_standard(values->json) ? stderr : stdout;
+    print_facts(to, values->check, table);
+    fprintf(to, ": complete, nothing twice, no deadlock\n");
+    print_order(to, table);
+    print_links(to, values, table);
+    return write_facts(values, values->check, table, error);
+}
+
 static int check_table(const struct schedule_values *values, const struct weir__bytes *text,
-                       struct weir_faults *faults) {
+                       struct weir_faults *faults, struct weir_error *error) {
     struct weir_faults found = WEIR_FAULTS_INIT, notes = WEIR_FAULTS_INIT;
     struct weir_table_options options = options_of(values);
     struct weir_table *table = NULL;
@@ -254,9 +297,7 @@ static int check_table(const struct schedule_values *values, const struct weir__
     }
     weir_faults_clean_up(&notes);
     if (!status) {
-        print_facts(stdout, values->check, table);
-        printf(": complete, nothing twice, no deadlock\n");
-        print_links(values, table);
+        status = print_checked(values, table, error);
     }
     weir_table_destroy(table);
     return status;
@@ -269,6 +310,7 @@ static int check(struct schedule_values *values, const struct args *args,
     struct weir_error error = {0};
     struct weir__io io = {.error = &error};
     struct weir__bytes text = {0};
+    int status = WEIR_OK;
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         if (args_given(args, others[i])) {
             weir_faults_add(faults, "--%s does not go with --check: leave one of them out",
@@ -280,10 +322,10 @@ static int check(struct schedule_values *values, const struct args *args,
     if (weir__file_read(&io, values->check, TABLE_BYTES_MAX, &text)) {
         weir_faults_add(faults, "%s", error.message);
     } else {
-        check_table(values, &text, faults);
+        status = check_table(values, &text, faults, &error);
     }
     weir__bytes_release(NULL, &text);
-    return faults->count ? args_refuse(&command, faults) : EXIT_DONE;
+    return args_end(&command, faults, status, &error);
 }
 
 int cmd_schedule(int argc, char **argv) {
@@ -293,8 +335,18 @@ int cmd_schedule(int argc, char **argv) {
     if (args_parse(&args, &command, argc, argv, &values, &faults)) {
         return EXIT_DONE;
     }
+    if (output_is_standard(values.json) && !values.check) {
+        if (!args_given(&args, "csv")) {
+            values.csv = NULL;
+        } else if (output_is_standard(values.csv)) {
+            weir_faults_add(&faults, "--csv - and --json -: only one of them can have stdout");
+        }
+    }
     if (!output_is_standard(values.csv)) {
         net_run_check_output("csv", values.csv, &faults);
+    }
+    if (!output_is_standard(values.json)) {
+        net_run_check_output("json", values.json, &faults);
     }
     if (values.check) {
         return check(&values, &args, &faults);

@@ -57,10 +57,8 @@ static const struct arg_option cost_options[] = {
 
 static const struct arg_option output_options[] = {
     {"compare", ARG_LIST, AT(compare),
-     "several schedules in one table; alone: all that fit the counts. Without --stages, "
-     "--time and --activation-bytes are a worker's share of the model, which V stages per "
-     "worker divide among them. A --model is cut anew for each, by time if nothing else "
-     "was asked for",
+     "several schedules in one table; alone: all that fit the counts. A --model is cut anew for "
+     "each, by time if nothing else was asked for",
      .value = "[NAME|FILE.csv,...]"},
     {"seeds", ARG_U32, AT(seeds), "to compare: how often the noise is drawn", .value = "N",
      .fallback = "25", .least = 1, .most = SEEDS_MAX},
@@ -75,9 +73,12 @@ static const char details[] =
     "input gradient, W weight gradient, U update (which counts for no figure).\n"
     "Without --model each task takes what --time says, nothing is checkpointed unless asked for,\n"
     "and of the pipeline's options the counts, --schedule, --checkpoint, --recompute and --seed\n"
-    "(of the noise) count; P is 4 unless given. With --model the tasks take what its layers were\n"
-    "measured to take: by 'weir profile' in --profile FILE, or now. Stages, balance and bytes are\n"
-    "then those of a run.";
+    "(of the noise) count; P is 4 unless given. --time and --activation-bytes are a worker's "
+    "share\n"
+    "of the model, which V stages per worker divide among them; with --stages or --virtual-stages\n"
+    "they are a stage's.\n"
+    "With --model the tasks take what its layers were measured to take: by 'weir profile' in\n"
+    "--profile FILE, or now. Stages, balance and bytes are then those of a run.";
 
 #define SECTION(title, list)                                                                       \
     { title, list, sizeof(list) / sizeof((list)[0]), 0 }
@@ -153,7 +154,7 @@ static int make_case(struct simulate_request *request, const char *schedule,
         return simulate_model_case(&request->model, schedule, &request->costs, c, faults);
     struct simulate_counts counts = counts_of(request);
     counts.schedule = schedule;
-    counts.same_share = request->values->compare.count > 0 && counts.stages == 0;
+    counts.same_share = counts.stages == 0 && counts.virtual_stages == 0;
     *c = (struct simulate_case){0};
     int status = read_checkpoint(request, &counts, faults);
     if (status != WEIR_OK) return status;

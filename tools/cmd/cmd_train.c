@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* `weir train`: the options, and the order of things. */
 #include "cmd/commands.h"
+#include "cli/interrupt.h"
 #include "cli/step_options.h"
 #include "cmd/train.h"
 
@@ -8,12 +9,13 @@
 
 static const char *const optimizer_names[] = {"adamw", "sgd", NULL};
 static const char *const schedule_names[] = {"constant", "cosine", NULL};
+static const char *const truth_names[] = {"true", "false", NULL};
 static const char *const nonfinite_names[] = {"stop", "skip", NULL};
 
 static const struct arg_option run_options[] = {
     {"data", ARG_PATHS, AT(data),
-     "text: any files and folders; tokens: llm.c's .bin; images: two .npy or IDX files, or "
-     "a folder with such; default: the project's own text",
+     "text: any files and folders; tokens: llm.c's .bin; images: two .npy or IDX files, a "
+     ".npz, or a folder with such; default: the project's own text",
      .value = "PATH..."},
     {"eval-data", ARG_PATHS, AT(eval_data),
      "what is held out; default: what names mark (test, val), else a tenth of --data",
@@ -30,13 +32,32 @@ static const struct arg_option run_options[] = {
     {"eval-batches", ARG_U32, AT(eval_batches),
      "mini-batches per validation (default 16; of images all that are held out)", .value = "N",
      .least = 1},
-    {"log-every", ARG_U64, AT(log_every), "lines for people", .value = "N", .fallback = "1",
-     .unit = "updates", .least = 1},
-    {"save", ARG_TEXT, AT(save), "training checkpoint (safetensors), at the end", .value = "FILE"},
+    {"log-every", ARG_U64, AT(log_every),
+     "a line for people; default: on a terminal one that renews itself, elsewhere one every five "
+     "seconds",
+     .value = "N", .unit = "updates", .least = 1},
+    {"log-dir", ARG_TEXT, AT(log_dir),
+     "metrics of every update: events for TensorBoard, and metrics.csv", .value = "DIR"},
+    {"quiet", ARG_FLAG, AT(quiet), "nothing for people but warnings and errors"},
+    {"save", ARG_TEXT, AT(save),
+     "training checkpoint (safetensors), at the end; written beside training", .value = "FILE"},
     {"save-every", ARG_U64, AT(save_every), "and every K updates; 0: only then", .value = "K",
      .fallback = "0"},
-    {"resume", ARG_TEXT, AT(resume), "goes on from a training checkpoint, bit for bit",
+    {"keep", ARG_U32, AT(keep),
+     "saves as FILE-STEP, of which the newest N stay; FILE is another name of the newest",
+     .value = "N", .least = 1},
+    {"keep-best", ARG_FLAG, AT(keep_best),
+     "saves as FILE-best where the validation loss is the least so far; needs --eval-every"},
+    {"resume", ARG_TEXT, AT(resume),
+     "goes on from a training checkpoint, bit for bit, and saves there if --save names no other",
      .value = "FILE"},
+    {"load", ARG_TEXT, AT(load),
+     "starts from these weights, with a new optimizer: of init, --save-weights, or safetensors of "
+     "PyTorch; --freeze keeps parameters as they are",
+     .value = "WEIGHTS"},
+    {"load-strict", ARG_CHOICE, AT(load_strict),
+     "false: takes what there is, and names what is missing (the seed draws it) or left over",
+     .fallback = "true", .choices = truth_names},
     {"save-weights", ARG_TEXT, AT(save_weights), "weights only, at the end", .value = "FILE"},
     {"plan", ARG_CHOICE, AT(plan),
      "auto: searches for the fastest pipeline within --memory-limit as 'weir plan --search' "
@@ -76,11 +97,38 @@ static const struct arg_option optimizer_options[] = {
      .fallback = "stop", .choices = nonfinite_names},
 };
 
+/* What belongs to the other optimizer. */
+static void check_optimizer(const struct args *args, const struct train_values *values,
+                            struct weir_faults *faults) {
+    static const char *const others[2][4] = {{"momentum", "nesterov"}, {"beta1", "beta2", "eps"}};
+    const char *const *other = others[values->optimizer];
+    for (size_t i = 0; other[i] != NULL; i++)
+        if (args_given(args, other[i]))
+            weir_faults_add(faults,
+                            "--%s means nothing to --optimizer %s: leave it away, or give "
+                            "--optimizer %s",
+                            other[i], optimizer_names[values->optimizer],
+                            optimizer_names[1 - values->optimizer]);
+}
+
 static void check_values(const struct args *args, const struct train_values *values,
                          struct weir_faults *faults) {
-    if (values->save_every > 0 && values->save == NULL)
+    check_optimizer(args, values, faults);
+    bool saves = values->save != NULL || values->resume != NULL;
+    if (values->save_every > 0 && !saves)
         weir_faults_add(faults, "--save-every needs a file: give --save FILE");
-    if (values->nesterov && values->momentum == 0.0)
+    if (values->keep > 0 && !saves)
+        weir_faults_add(faults, "--keep needs a file: give --save FILE");
+    if (values->keep_best && !saves)
+        weir_faults_add(faults, "--keep-best needs a file: give --save FILE");
+    if (values->keep_best && values->eval_every == 0)
+        weir_faults_add(faults, "--keep-best needs validations: give --eval-every N");
+    if (values->load != NULL && values->resume != NULL)
+        weir_faults_add(faults, "--load and --resume: a resumed run has its weights: give one of "
+                                "them");
+    if (args_given(args, "load-strict") && values->load == NULL)
+        weir_faults_add(faults, "--load-strict goes with --load: give both");
+    if (values->optimizer == 1 && values->nesterov && values->momentum == 0.0)
         weir_faults_add(faults, "--nesterov needs --momentum above 0: give both, like 0.9");
     if (values->eval_data.count > 0 && values->data.count == 0)
         weir_faults_add(faults, "--eval-data needs --data: give both");
@@ -107,6 +155,8 @@ static int run(struct train *t, const struct args *args) {
 }
 
 static void clean_up(struct train *t) {
+    train_save_clean_up(t);
+    train_log_end(&t->log);
     train_data_clean_up(t);
     train_notes_clean_up(&t->notes);
     weir_net_destroy(t->net);
@@ -135,14 +185,13 @@ static int finish(struct train *t, const struct arg_command *command, int status
         if (train_json_failure(t) == WEIR_OK) output_commit(&t->json);
         output_abort(&t->json);
         report_failure(t);
+        train_save_tell_last(t);
         code = args_fail(command, t->error);
-    } else if (output_commit(&t->json) != WEIR_OK) {
+    } else if (output_commit(&t->json) != WEIR_OK || train_save_judge(t) != WEIR_OK) {
         code = args_fail(command, t->error);
-    } else if (t->interrupted) {
-        code = EXIT_INTERRUPTED;
     }
     clean_up(t);
-    return code;
+    return interrupt_exit(code);
 }
 
 int cmd_train(int argc, char **argv) {
@@ -168,7 +217,9 @@ int cmd_train(int argc, char **argv) {
         return EXIT_DONE;
     }
     check_values(&args, &values, &faults);
+    interrupt_catch(); /* a run that is asked to end before its first update saves what it has */
     people_init(&t.people, takes_standard(&values));
+    if (values.quiet) people_silence(&t.people);
     int status = t.report != NULL ? run(&t, &args) : WEIR_ERR_OUT_OF_MEMORY;
     return finish(&t, &command, status);
 }

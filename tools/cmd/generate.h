@@ -16,10 +16,10 @@ struct generate_values {
     const char *load;
     struct arg_words prompt;
     const char *prompt_file;
-    struct arg_numbers prompt_ids;
-    uint32_t tokens; /**< 0: as many as the context takes */
+    struct arg_words prompt_ids;
+    uint32_t tokens; /**< 0: as many as the context takes; else it slides */
     uint32_t top_k, batch;
-    double temperature;
+    double temperature, top_p;
     const char *json;
 };
 

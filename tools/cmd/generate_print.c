@@ -61,12 +61,6 @@ static void print_text(const struct generate *g, uint32_t number) {
     }
     fputc('\n', g->people.stream);
     fflush(g->people.stream);
-    if (text->end == GENERATOR_CONTEXT && g->values->tokens > 0)
-        fprintf(stderr,
-                "weir: generate: note: %s ends after %" PRIu32 " of %" PRIu32
-                " token%s: the model's context of %" PRIu32 " is full\n",
-                g->prompts.list[number].label, text->count - text->prompt, g->tokens,
-                weir__s(g->tokens), g->generator.context);
 }
 
 /* ---- for programs ---- */

@@ -42,11 +42,17 @@ static int find_vocab(struct generator *g, const struct weir_model *model,
     return WEIR_OK;
 }
 
+uint32_t generator_kept(uint32_t context) {
+    return (context + 1) / 2;
+}
+
 /* A multiple of the chunks, so that no fewer rows make more or larger micro-batches. */
 static int choose_rows(struct generator *g, const struct generator_options *options,
                        uint32_t *chunks) {
     uint64_t rows = (uint64_t)options->net.pipe.chunks * ROWS_PER_CHUNK;
-    if (rows > options->prompt_tokens) rows = options->prompt_tokens;
+    uint64_t anew = options->slides ? (uint64_t)options->texts * generator_kept(g->context) : 0;
+    uint64_t tokens = anew > options->prompt_tokens ? anew : options->prompt_tokens;
+    if (rows > tokens) rows = tokens;
     if (rows < options->texts) rows = options->texts;
     *chunks = options->net.pipe.chunks < rows ? options->net.pipe.chunks : (uint32_t)rows;
     rows = (rows + *chunks - 1) / *chunks * *chunks;
@@ -110,23 +116,34 @@ struct session {
     struct weir_error *error;
 };
 
+/* The token at a place of a text's context. */
 static void set_row(const struct session *s, uint32_t row, uint32_t text, uint32_t place) {
-    s->g->input[row] = s->texts[text].tokens[place];
+    s->g->input[row] = s->texts[text].tokens[s->texts[text].first + place];
     s->g->sequence[row] = text;
     s->g->place[row] = place;
 }
 
+/* Tokens of its context. */
+static uint32_t held(const struct generator_text *text) {
+    return text->count - text->first;
+}
+
 static int step(const struct session *s, uint32_t rows) {
-    struct weir_net_batch batch = {.rows = rows,
-                                   .input = s->g->input,
-                                   .sequence = s->g->sequence,
-                                   .place = s->g->place,
-                                   .output = s->g->output,
-                                   .lr = -1.0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = rows;
+    batch.input = s->g->input;
+    batch.sequence = s->g->sequence;
+    batch.place = s->g->place;
+    batch.output = s->g->output;
     struct weir_step_result result;
     int status = weir_net_infer(s->g->net, &batch, &result);
     if (status != WEIR_OK) net_run_error(&result.error, s->error);
     return status;
+}
+
+static void slide(struct generator_text *text, uint32_t context) {
+    text->first = text->count - generator_kept(context);
+    text->read = false;
 }
 
 /* Draws the token after the one that was row `row`, and sees whether the text ends. */
@@ -144,10 +161,13 @@ static int draw(const struct session *s, uint32_t row) {
                           "the model's output is not finite: its weights are damaged, or its "
                           "training had diverged");
     text->tokens[text->count++] = token;
+    text->read = true;
     if (s->run->visit != NULL) s->run->visit(s->run->context, number, token);
     if (text->count - text->prompt == s->run->tokens)
         text->end = GENERATOR_TOKENS;
-    else if (text->count > g->context)
+    else if (held(text) > g->context && s->run->slides)
+        slide(text, g->context);
+    else if (held(text) > g->context)
         text->end = GENERATOR_CONTEXT;
     return WEIR_OK;
 }
@@ -167,53 +187,69 @@ static uint32_t rows_of_prompts(const struct generator *g, uint64_t left) {
     return rows;
 }
 
-static int read_prompts(const struct session *s, uint64_t left, uint64_t *tokens) {
-    uint32_t text = 0, place = 0;
+/* The whole contexts of `count` texts, whose numbers stand in `live`, and a token for each. */
+static int read_contexts(const struct session *s, uint32_t count, uint64_t *tokens) {
+    const uint32_t *live = s->g->live;
+    uint32_t at = 0, place = 0;
+    uint64_t left = 0;
+    for (uint32_t i = 0; i < count; i++) left += held(&s->texts[live[i]]);
     for (uint32_t rows; left > 0 && !stopped(s); left -= rows, *tokens += rows) {
         rows = rows_of_prompts(s->g, left);
         for (uint32_t row = 0; row < rows; row++) {
-            set_row(s, row, text, place);
-            if (++place < s->texts[text].prompt) continue;
+            set_row(s, row, live[at], place);
+            if (++place < held(&s->texts[live[at]])) continue;
             place = 0;
-            text++;
+            at++;
         }
         int status = step(s, rows);
         for (uint32_t row = 0; status == WEIR_OK && row < rows; row++)
-            if (s->g->place[row] + 1 == s->texts[s->g->sequence[row]].prompt) status = draw(s, row);
+            if (s->g->place[row] + 1 == held(&s->texts[s->g->sequence[row]])) status = draw(s, row);
         if (status != WEIR_OK) return status;
     }
     return WEIR_OK;
 }
 
-static uint32_t find_live(const struct session *s) {
+/* Texts that go on: those whose context is read, or the others. */
+static uint32_t find_live(const struct session *s, bool read) {
     uint32_t count = 0;
     for (uint32_t i = 0; i < s->count; i++)
-        if (s->texts[i].end == GENERATOR_GOING) s->g->live[count++] = i;
+        if (s->texts[i].end == GENERATOR_GOING && s->texts[i].read == read) s->g->live[count++] = i;
     return count;
 }
 
+static int draw_one_each(const struct session *s, uint32_t rows) {
+    for (uint32_t row = 0; row < rows; row++)
+        set_row(s, row, s->g->live[row], held(&s->texts[s->g->live[row]]) - 1);
+    int status = step(s, rows);
+    for (uint32_t row = 0; status == WEIR_OK && row < rows; row++) status = draw(s, row);
+    return status;
+}
+
 static int draw_on(const struct session *s, uint64_t *tokens) {
-    for (uint32_t rows; (rows = find_live(s)) > 0 && !stopped(s); *tokens += rows) {
-        for (uint32_t row = 0; row < rows; row++)
-            set_row(s, row, s->g->live[row], s->texts[s->g->live[row]].count - 1);
-        int status = step(s, rows);
-        for (uint32_t row = 0; status == WEIR_OK && row < rows; row++) status = draw(s, row);
-        if (status != WEIR_OK) return status;
+    uint64_t read_anew = 0;
+    int status = WEIR_OK;
+    for (uint32_t count; status == WEIR_OK && !stopped(s); *tokens += count) {
+        if ((count = find_live(s, false)) > 0)
+            status = read_contexts(s, count, &read_anew);
+        else if ((count = find_live(s, true)) > 0)
+            status = draw_one_each(s, count);
+        else
+            break;
     }
-    return WEIR_OK;
+    return status;
 }
 
 int generator_continue(struct generator *g, const struct generator_run *run,
                        struct generator_text *texts, uint32_t count, struct generator_times *times,
                        struct weir_error *error) {
     struct session session = {g, run, texts, count, error};
-    uint64_t prompts = 0, start = weir__now_ns();
+    uint64_t start = weir__now_ns();
     assert(count <= g->texts && run->tokens > 0 && run->sampler.vocab <= g->vocab);
     for (uint32_t i = 0; i < count; i++) {
         assert(texts[i].prompt > 0 && texts[i].prompt <= g->context);
-        prompts += texts[i].prompt;
+        assert(texts[i].first == 0 && !texts[i].read);
     }
-    int status = read_prompts(&session, prompts, &times->prompt_tokens);
+    int status = read_contexts(&session, find_live(&session, false), &times->prompt_tokens);
     uint64_t begun = weir__now_ns();
     if (status != WEIR_OK) goto out;
     status = draw_on(&session, &times->tokens);

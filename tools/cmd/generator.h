@@ -6,7 +6,10 @@
  * `weir generate` and the sample of `weir train`.
  *
  * A text ends when it has the tokens that were asked for, or when the model's context is full: a
- * context of C places takes C tokens, after which one more can be drawn but no longer be read.
+ * context of C places takes C tokens, after which one more can be drawn but no longer be read. A
+ * run that `slides` goes on all the same: the last half of the context (rounded up) moves to its
+ * beginning, where it is read anew, since keys and values belong to their places. So a token has at
+ * least C / 2 and at most C before it, and costs two readings at most.
  */
 #ifndef WEIR_TOOLS_GENERATOR_H
 #define WEIR_TOOLS_GENERATOR_H
@@ -17,7 +20,7 @@
 enum generator_end {
     GENERATOR_GOING,
     GENERATOR_TOKENS,     /**< all that were asked for */
-    GENERATOR_CONTEXT,    /**< the context is full */
+    GENERATOR_CONTEXT,    /**< the context is full, and the run does not slide */
     GENERATOR_INTERRUPTED /**< `stop` said so */
 };
 
@@ -26,6 +29,8 @@ struct generator_text {
     uint32_t *tokens; /**< room for `prompt` and as many as a run draws; the caller's */
     uint32_t prompt;  /**< tokens of the prompt, at least 1 and at most the context */
     uint32_t count;   /**< tokens in all, `prompt` at first */
+    uint32_t first;   /**< the token at the context's beginning, 0 at first */
+    bool read;        /**< the context is, but for its last token; false at first */
     struct sampler_text identity;
     enum generator_end end; /**< GENERATOR_GOING at first */
 };
@@ -34,7 +39,8 @@ struct generator_options {
     const struct weir_model *model; /**< outlives the generator */
     struct weir_net_options net;    /**< stages, chunks and so on; the rest is filled in */
     uint32_t texts;                 /**< at a time, at most */
-    uint64_t prompt_tokens;         /**< of the prompts of one run, at most */
+    uint64_t prompt_tokens;         /**< read in one go at most: of the prompts of one run */
+    bool slides;                    /**< runs may slide */
 };
 
 struct generator {
@@ -56,9 +62,13 @@ int generator_init(struct generator *generator, const struct generator_options *
 /** Accepts a zeroed one. */
 void generator_clean_up(struct generator *generator);
 
+/** Tokens that stay when a context slides. */
+uint32_t generator_kept(uint32_t context);
+
 struct generator_run {
     struct sampler sampler;
     uint32_t tokens;    /**< drawn per text, at least 1 */
+    bool slides;        /**< no end where the context is full */
     bool (*stop)(void); /**< asked before each step; true ends all texts as they are */
     /** May be NULL; is told each token when it is drawn. */
     void (*visit)(void *context, uint32_t text, uint32_t token);
@@ -68,7 +78,7 @@ struct generator_run {
 /** What a run took, added to what is there. */
 struct generator_times {
     uint64_t prompt_tokens; /**< read in prompt_seconds; a text's first token is drawn there too */
-    uint64_t tokens;        /**< drawn in `seconds`, one per text and step */
+    uint64_t tokens;        /**< drawn in `seconds`, where contexts that slide are read anew too */
     double prompt_seconds, seconds;
 };
 

@@ -16,28 +16,28 @@
 /* Written by the build: the commit's hash, or "unknown". */
 extern const char weir_build_commit[];
 
-struct subcommand {
-    const char *name;
-    const char *summary;
-    int (*run)(int argc, char **argv);
-};
-
-static const struct subcommand subcommands[] = {
+const struct subcommand subcommands[] = {
     {"train", "trains a model over a pipeline; saves, resumes, traces, reports", cmd_train},
     {"generate", "continues prompts with a trained GPT", cmd_generate},
     {"eval", "loss or accuracy of trained weights on a file", cmd_eval},
+    {"predict", "outputs of trained weights for all rows of a file, as .npy", cmd_predict},
     {"grad", "one training step without update: loss, output, gradients into a file", cmd_grad},
     {"init", "writes freshly initialised weights", cmd_init},
     {"describe", "lists the layers of a model: shapes, parameters, FLOPs, bytes", cmd_describe},
+    {"layers", "every layer type: attributes, defaults, shapes, PyTorch's name", cmd_layers},
     {"profile", "times and bytes of each layer, for --balance-by, plan and simulate", cmd_profile},
     {"plan", "every worker's memory to the byte, for a model and a pipeline", cmd_plan},
     {"simulate", "predicts a step from a schedule and the times of its tasks", cmd_simulate},
     {"schedule", "prints or checks an action table", cmd_schedule},
     {"doctor", "the machine: cores, caches, NUMA nodes, GPUs, libraries, placement", cmd_doctor},
+    {"help", "the options of a subcommand: weir help train", cmd_help},
+    {"man", "a manual page as roff: weir man train | man -l -", cmd_man},
+    {"completion", "what completes all this in bash, zsh and fish", cmd_completion},
+    {NULL, NULL, NULL},
 };
-#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]))
+#define SUBCOMMANDS (sizeof(subcommands) / sizeof(subcommands[0]) - 1)
 
-static void print_usage(FILE *to) {
+void subcommands_usage(FILE *to) {
     fprintf(to, "usage: weir SUBCOMMAND [options]\n"
                 "       weir SUBCOMMAND --help\n"
                 "       weir --version\n\n"
@@ -55,7 +55,7 @@ static int print_version(void) {
     return EXIT_DONE;
 }
 
-static int refuse(const char *word) {
+int subcommand_refuse(const char *word) {
     const char *names[SUBCOMMANDS + 1];
     for (size_t i = 0; i < SUBCOMMANDS; i++) {
         names[i] = subcommands[i].name;
@@ -63,7 +63,7 @@ static int refuse(const char *word) {
     names[SUBCOMMANDS] = NULL;
     char shown[81];
     weir__text_visible(word, shown, sizeof(shown));
-    const char *nearest = args_nearest(word, names);
+    const char *nearest = weir__nearest(word, names);
     if (nearest) {
         fprintf(stderr, "weir: %s: no such subcommand: did you mean 'weir %s'?\n", shown, nearest);
     } else {
@@ -74,22 +74,21 @@ static int refuse(const char *word) {
 
 static int run(int argc, char **argv) {
     if (argc < 2) {
-        print_usage(stderr);
+        subcommands_usage(stderr);
         return EXIT_REFUSED;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        print_usage(stdout);
+        subcommands_usage(stdout);
         return EXIT_DONE;
     }
     if (strcmp(argv[1], "--version") == 0) {
         return print_version();
     }
-    for (size_t i = 0; i < SUBCOMMANDS; i++) {
-        if (strcmp(argv[1], subcommands[i].name) == 0) {
-            return subcommands[i].run(argc - 1, argv + 1);
-        }
+    const struct subcommand *found = subcommand_find(argv[1]);
+    if (found) {
+        return found->run(argc - 1, argv + 1);
     }
-    return refuse(argv[1]);
+    return subcommand_refuse(argv[1]);
 }
 
 /* Where stdout was closed, the next file opened would get its number, and text for people would

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { FILE_BYTES_MAX = 1 << 26 };
 
@@ -44,11 +45,23 @@ int prompts_add_bytes(struct prompts *prompts, const char *bytes, size_t count, 
     return WEIR_OK;
 }
 
-int prompts_add_tokens(struct prompts *prompts, const struct arg_numbers *tokens,
-                       const char *label) {
-    struct prompt *prompt = add(prompts, tokens->count, label);
+int prompts_add_ids(struct prompts *prompts, const char *text, const char *label,
+                    struct weir_faults *faults) {
+    uint32_t count = 1;
+    for (const char *comma = text; (comma = strchr(comma, ',')) != NULL; comma++) count++;
+    struct prompt *prompt = add(prompts, count, label);
     if (prompt == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-    memcpy(prompt->tokens, tokens->items, tokens->count * sizeof tokens->items[0]);
+    const char *at = text;
+    for (uint32_t i = 0; i < count; i++, at++) {
+        char *end = NULL;
+        unsigned long long token = *at >= '0' && *at <= '9' ? strtoull(at, &end, 10) : UINT64_MAX;
+        prompt->tokens[i] = (uint32_t)token;
+        if (token <= UINT32_MAX && *end == (i + 1 < count ? ',' : '\0')) at = end;
+        if (at == end) continue;
+        weir_faults_add(faults, "--prompt-ids %.60s: not token numbers: write them like 15496,995",
+                        text);
+        return WEIR_ERR_CONFIG;
+    }
     return WEIR_OK;
 }
 
@@ -91,14 +104,14 @@ static int add_line(struct prompts *prompts, char *line, size_t bytes, const cha
 
 static int add_lines(struct prompts *prompts, char *text, size_t bytes, const char *path,
                      struct weir_faults *faults) {
-    const char *slash = strrchr(path, '/');
+    const char *name = strcmp(path, "-") == 0 ? "stdin" : path, *slash = strrchr(name, '/');
     uint32_t before = prompts->count;
     int status = WEIR_OK;
     for (size_t at = 0, number = 1; at < bytes; number++) {
         const char *end = memchr(text + at, '\n', bytes - at);
         size_t length = end != NULL ? (size_t)(end - text) - at : bytes - at;
         char label[sizeof prompts->list->label];
-        snprintf(label, sizeof label, "%.36s, line %zu", slash != NULL ? slash + 1 : path, number);
+        snprintf(label, sizeof label, "%.36s, line %zu", slash != NULL ? slash + 1 : name, number);
         int added = add_line(prompts, text + at, length, label, faults);
         if (added == WEIR_ERR_OUT_OF_MEMORY) return added;
         if (added != WEIR_OK) status = added;
@@ -109,11 +122,26 @@ static int add_lines(struct prompts *prompts, char *text, size_t bytes, const ch
     return WEIR_ERR_CONFIG;
 }
 
+static int read_standard(const struct weir__io *io, struct weir__bytes *text) {
+    int status = weir__file_append(io, "stdin", STDIN_FILENO, FILE_BYTES_MAX, text);
+    if (status != WEIR_OK) goto fail;
+    status = weir__bytes_reserve(io, text, 0);
+    if (status != WEIR_OK) goto fail;
+    if (text->count <= FILE_BYTES_MAX) return WEIR_OK;
+    status = weir__fail(io->error, WEIR_ERR_IO, "more than %d bytes: give fewer prompts",
+                        (int)FILE_BYTES_MAX);
+fail:
+    weir__bytes_release(NULL, text);
+    return status;
+}
+
 int prompts_add_file(struct prompts *prompts, const char *path, struct weir_faults *faults) {
     struct weir_error error = {0};
     struct weir__io io = {.error = &error};
     struct weir__bytes text = {0};
-    int status = weir__file_read(&io, path, FILE_BYTES_MAX, &text);
+    bool standard = strcmp(path, "-") == 0;
+    int status =
+        standard ? read_standard(&io, &text) : weir__file_read(&io, path, FILE_BYTES_MAX, &text);
     if (status != WEIR_OK) {
         if (status != WEIR_ERR_OUT_OF_MEMORY)
             weir_faults_add(faults, "--prompt-file %s: %s", path, error.message);
@@ -152,17 +180,17 @@ static bool identify(const struct prompts *prompts, struct generator_text *texts
     return true;
 }
 
-static uint32_t room(const struct prompt *prompt, uint32_t context, uint32_t tokens) {
+static uint32_t room(const struct prompt *prompt, uint32_t context, uint32_t tokens, bool slides) {
     uint32_t most = context + 1 - prompt->count;
-    return prompt->count + (tokens < most ? tokens : most);
+    return prompt->count + (slides || tokens < most ? tokens : most);
 }
 
 struct generator_text *prompts_texts(const struct prompts *prompts, uint32_t context,
-                                     uint32_t tokens) {
+                                     uint32_t tokens, bool slides) {
     size_t numbers = 0;
     for (uint32_t i = 0; i < prompts->count; i++) {
         assert(prompts->list[i].count <= context);
-        numbers += room(&prompts->list[i], context, tokens);
+        numbers += room(&prompts->list[i], context, tokens, slides);
     }
     struct generator_text *texts =
         malloc(prompts->count * sizeof *texts + numbers * sizeof(uint32_t));
@@ -173,7 +201,7 @@ struct generator_text *prompts_texts(const struct prompts *prompts, uint32_t con
         texts[i] =
             (struct generator_text){.tokens = next, .prompt = from->count, .count = from->count};
         memcpy(next, from->tokens, from->count * sizeof next[0]);
-        next += room(from, context, tokens);
+        next += room(from, context, tokens, slides);
     }
     if (identify(prompts, texts)) return texts;
     free(texts);

@@ -26,16 +26,18 @@ void prompts_clean_up(struct prompts *prompts);
 
 /** Bytes as they are. WEIR_ERR_OUT_OF_MEMORY. */
 int prompts_add_bytes(struct prompts *prompts, const char *bytes, size_t count, const char *label);
-int prompts_add_tokens(struct prompts *prompts, const struct arg_numbers *tokens,
-                       const char *label);
-/** One prompt per line of a file. In a line \n stands for a newline, \t for a tab and \\ for a
- * backslash; empty lines are left out; a line may end with CR LF. Every fault is a line in `faults`
- * (WEIR_ERR_CONFIG); WEIR_ERR_OUT_OF_MEMORY. */
+/** "15496,995": token numbers. A fault is a line in `faults` (WEIR_ERR_CONFIG). */
+int prompts_add_ids(struct prompts *prompts, const char *text, const char *label,
+                    struct weir_faults *faults);
+/** One prompt per line of a file, or of stdin where `path` is "-". In a line \n stands for a
+ * newline, \t for a tab and \\ for a backslash; empty lines are left out; a line may end with CR
+ * LF. Every fault is a line in `faults` (WEIR_ERR_CONFIG); WEIR_ERR_OUT_OF_MEMORY. */
 int prompts_add_file(struct prompts *prompts, const char *path, struct weir_faults *faults);
 
-/** A text for each prompt (none longer than the context), to be continued by at most `tokens`
- * within `context`. Texts and their tokens are one allocation: free() it. NULL without memory. */
+/** A text for each prompt (none longer than the context), to be continued by at most `tokens`,
+ * which stay within `context` unless it `slides`. Texts and their tokens are one allocation: free()
+ * it. NULL without memory. */
 struct generator_text *prompts_texts(const struct prompts *prompts, uint32_t context,
-                                     uint32_t tokens);
+                                     uint32_t tokens, bool slides);
 
 #endif

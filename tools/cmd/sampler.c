@@ -50,7 +50,51 @@ static uint32_t last_of_first(const double *logits, uint32_t vocab, uint32_t k, 
     return heap[0];
 }
 
+/* Moves heap[at] down until no child goes before it: the root is the first of all. */
+static void sift_first(const double *logits, uint32_t *heap, uint32_t count, uint32_t at) {
+    uint32_t moved = heap[at];
+    for (uint32_t child; (child = 2 * at + 1) < count; at = child) {
+        if (child + 1 < count && precedes(logits, heap[child + 1], heap[child])) child++;
+        if (precedes(logits, moved, heap[child])) break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moved;
+}
+
 /* ---- the draw ---- */
+
+struct softened {
+    const struct sampler *sampler;
+    const double *logits;
+    double most; /* the largest logit */
+};
+
+static double weight_of(const struct softened *w, uint32_t token) {
+    return exp((w->logits[token] - w->most) / w->sampler->temperature);
+}
+
+/* Of the tokens up to `last`, whose weights are `sum` together, the last of the fewest first ones
+ * that make `top_p` of it. */
+static uint32_t last_of_likely(const struct softened *w, uint32_t last, double sum,
+                               uint32_t *heap) {
+    uint32_t count = 0;
+    for (uint32_t t = 0; t < w->sampler->vocab; t++)
+        if (!precedes(w->logits, last, t)) heap[count++] = t;
+    for (uint32_t i = count / 2; i-- > 0;) sift_first(w->logits, heap, count, i);
+    double left = w->sampler->top_p * sum;
+    while (count > 1 && (left -= weight_of(w, heap[0])) > 0.0) {
+        heap[0] = heap[--count];
+        sift_first(w->logits, heap, count, 0);
+    }
+    return heap[0];
+}
+
+static double sum_weights(const struct softened *w, uint32_t last) {
+    double sum = 0.0;
+    for (uint32_t t = 0; t < w->sampler->vocab; t++)
+        if (!precedes(w->logits, last, t)) sum += weight_of(w, t);
+    return sum;
+}
 
 /* The first of the largest; false where there is none. */
 static bool find_largest(const double *logits, uint32_t vocab, uint32_t *largest) {
@@ -71,13 +115,16 @@ int sampler_draw(const struct sampler *sampler, const struct sampler_text *text,
     if (sampler->temperature == 0.0) return WEIR_OK;
     uint32_t k = sampler->top_k == 0 || sampler->top_k > vocab ? vocab : sampler->top_k;
     uint32_t last = last_of_first(logits, vocab, k, scratch);
-    double sum = 0.0, most = logits[largest];
-    for (uint32_t t = 0; t < vocab; t++)
-        if (!precedes(logits, last, t)) sum += exp((logits[t] - most) / sampler->temperature);
+    const struct softened weights = {sampler, logits, logits[largest]};
+    double sum = sum_weights(&weights, last);
+    if (sampler->top_p < 1.0) {
+        last = last_of_likely(&weights, last, sum, scratch);
+        sum = sum_weights(&weights, last);
+    }
     double rest = uniform(sampler->seed, text, place) * sum;
     for (uint32_t t = 0; t < vocab; t++) {
         if (precedes(logits, last, t)) continue;
-        double weight = exp((logits[t] - most) / sampler->temperature);
+        double weight = weight_of(&weights, t);
         if (weight > 0.0) *token = t;
         if (rest < weight) break;
         rest -= weight;

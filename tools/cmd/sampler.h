@@ -12,6 +12,7 @@ struct sampler {
     uint64_t seed;
     double temperature; /**< softmax(logits / temperature); 0: the largest, the first of equals */
     uint32_t top_k;     /**< among so many of the largest, the first of equals; 0: all */
+    double top_p;       /**< of those among the first, together at least so likely; 1: all */
     uint32_t vocab;     /**< tokens 0 … vocab - 1 may be drawn */
 };
 

@@ -80,13 +80,18 @@ static void print_facts(FILE *to, const struct simulate_case *c) {
             p->stage_count, weir__s(p->stage_count), p->worker_count, weir__s(p->worker_count),
             micro_batches, weir__es(micro_batches), p->actions, weir__s(p->actions));
     print_balance(to, c);
+    if (c->measured.stages == NULL && c->share < 1.0)
+        fprintf(to, "a stage takes %.4g of --time, which is a worker's share of the model\n",
+                c->share);
     fprintf(to,
             "step %s, bubble %.2f%%, steady %.2f%%, %s between workers in %" PRIu64 " transfer%s\n",
             simulate_seconds(p->step, step), p->bubble * 100.0, p->bubble_steady * 100.0,
             plan_text_bytes(p->moved_bytes, bytes), p->transfers, weir__s(p->transfers));
 }
 
-static void print_workers(FILE *to, const struct weir_prediction *p) {
+static void print_workers(FILE *to, const struct simulate_case *c) {
+    const struct weir_prediction *p = &c->prediction;
+    double share = c->measured.stages != NULL ? 1.0 : c->share;
     fprintf(to, "%-8s %10s %10s %10s %10s %10s %10s %12s %12s\n", "worker", "busy", "idle",
             "dependency", "copy", "imbalance", "host", "activations", "peak bytes");
     for (uint32_t w = 0; w < p->worker_count; w++) {
@@ -98,7 +103,8 @@ static void print_workers(FILE *to, const struct weir_prediction *p) {
             char text[24];
             fprintf(to, " %10s", simulate_seconds(times[i], text));
         }
-        fprintf(to, " %12" PRIu64 " %12" PRIu64 "\n", worker->peak_activations, worker->peak_bytes);
+        fprintf(to, " %12.4g %12.0f\n", (double)worker->peak_activations * c->share,
+                (double)worker->peak_bytes * share);
     }
 }
 
@@ -123,7 +129,7 @@ int simulate_print(const struct people *people, const struct simulate_case *c) {
         fprintf(to, "(no timeline: the step takes longer than it can count)\n");
         status = WEIR_OK;
     }
-    if (p->worker_count <= DRAWN_WORKERS_MAX) print_workers(to, p);
+    if (p->worker_count <= DRAWN_WORKERS_MAX) print_workers(to, c);
     return status;
 }
 

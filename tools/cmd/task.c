@@ -29,6 +29,7 @@ static int find_output(struct task *task, struct weir_faults *faults) {
 }
 
 static enum task_metric metric_of(const struct task *task, const char *loss) {
+    if (task->predicts) return TASK_OUTPUTS;
     if (weir__dataset_kind(task->dataset) != WEIR__DATA_ARRAYS) return TASK_NATS;
     if (strcmp(loss, "cross_entropy") == 0) return TASK_ACCURACY;
     return strcmp(loss, "bce_with_logits") == 0 ? TASK_IOU : TASK_LOSS;
@@ -64,11 +65,15 @@ int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
     weir_model_border(task->model, &input, &target, &loss);
     struct weir__dataset_model model = {task->input, task->target, loss, task->classes,
                                         weir_model_ignored(task->model)};
+    if (task->predicts) { /* the net looks at tokens; what it gives need not be tokens */
+        model.loss = NULL;
+        model.classes = INT64_MAX;
+    }
     status = weir__dataset_bind(task->dataset, &io, &model, faults);
     if (status != WEIR_OK) return status;
     task->data = weir__dataset_facts(task->dataset);
     task->metric = metric_of(task, loss);
-    task->target_numbers = count_numbers(&task->target);
+    task->target_numbers = count_numbers(task->predicts ? &task->input : &task->target);
     task->row_units = task->metric == TASK_NATS ? task->target_numbers : 1;
     task->batch = batch;
     return WEIR_OK;
@@ -76,7 +81,9 @@ int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
 
 /* Of a mini-batch. */
 static int measure(struct task *task) {
-    const struct weir_tensor *tensors[] = {&task->input, &task->target, &task->output};
+    /* a text's rows are read with their successors, wanted or not */
+    const struct weir_tensor *target = task->predicts ? &task->input : &task->target;
+    const struct weir_tensor *tensors[] = {&task->input, target, &task->output};
     size_t *bytes[] = {&task->input_bytes, &task->target_bytes, &task->output_bytes};
     for (int i = 0; i < 3; i++) {
         int status = weir__tensor_bytes(tensors[i], task->batch, bytes[i]);
@@ -90,7 +97,7 @@ static void *take(size_t bytes) {
 }
 
 int task_take_memory(struct task *task) {
-    bool by_outputs = task->metric == TASK_ACCURACY || task->metric == TASK_IOU;
+    bool by_outputs = task->metric == TASK_ACCURACY || task->metric == TASK_IOU || task->predicts;
     int status = measure(task);
     if (status != WEIR_OK) return status;
     task->inputs = take(task->input_bytes);
@@ -155,24 +162,28 @@ int task_prepare(const struct task *task, struct weir_net *net, uint64_t rows,
     return rest == 0 ? WEIR_OK : weir_pipe_prepare_infer(weir_net_pipe(net), rest, faults);
 }
 
-int task_evaluate(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
-                  struct task_tally *tally, struct weir_error *error) {
+int task_run(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
+             struct weir_step_result *result, struct weir_error *error) {
     struct weir__io io = {.error = error};
-    struct weir_step_result result;
-    struct weir_net_batch batch = {.rows = rows,
-                                   .input = task->inputs,
-                                   .target = task->targets,
-                                   .output = task->outputs,
-                                   .lr = -1.0};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = rows;
+    batch.input = task->inputs;
+    batch.target = task->predicts ? NULL : task->targets;
+    batch.output = task->outputs;
     int status =
         weir__dataset_read_held_out(task->dataset, &io, first, rows, task->inputs, task->targets);
     if (status != WEIR_OK) return status;
+    status = weir_net_infer(net, &batch, result);
+    if (status != WEIR_OK) net_run_error(&result->error, error);
+    return status;
+}
+
+int task_evaluate(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
+                  struct task_tally *tally, struct weir_error *error) {
+    struct weir_step_result result;
+    int status = task_run(task, net, first, rows, &result, error);
+    if (status != WEIR_OK) return status;
     double weight = weir_net_loss_weight(net, task->targets, rows);
-    status = weir_net_infer(net, &batch, &result);
-    if (status != WEIR_OK) {
-        net_run_error(&result.error, error);
-        return status;
-    }
     tally->loss += result.loss * weight;
     tally->weight += weight;
     if (task->metric == TASK_ACCURACY) count_labels(task, rows, tally);

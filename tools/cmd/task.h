@@ -18,7 +18,8 @@ enum task_metric {
     TASK_NATS,     /**< of text and tokens: the loss per byte or token */
     TASK_ACCURACY, /**< of classes: how many labels are right */
     TASK_IOU,      /**< of masks: intersection over union, at a probability of 1/2 */
-    TASK_LOSS      /**< else: the loss */
+    TASK_LOSS,     /**< else: the loss */
+    TASK_OUTPUTS   /**< what it gives is wanted, not how good it is */
 };
 
 /** Zeroed; then come a data set (the caller's to open, closed with the task), the model, the
@@ -31,6 +32,7 @@ struct task {
     int64_t classes;                          /**< the output's last dimension */
     uint64_t target_numbers;                  /**< of a row's target */
     uint64_t row_units;                       /**< tokens of a row; 1 for samples */
+    bool predicts; /**< set before the binding: outputs are wanted, and there are no targets */
     enum task_metric metric;
     uint32_t batch; /**< rows of a mini-batch; may be lowered until there is memory for it */
     size_t input_bytes, target_bytes, output_bytes;
@@ -41,7 +43,8 @@ struct task {
  * model must outlive the task. */
 const char *task_take_model(struct task *task, const struct weir_model *model,
                             enum weir_dtype dtype);
-/** Binds the data set to the model, which has a loss. Every fault is a line in `faults`. */
+/** Binds the data set to the model, which has a loss unless `predicts`. Every fault is a line in
+ * `faults`. */
 int task_bind(struct task *task, uint32_t batch, struct weir_faults *faults,
               struct weir_error *error);
 /** For inputs, targets and outputs of a mini-batch. */
@@ -68,6 +71,10 @@ struct task_tally {
  * over, so that none fails for memory at the end. */
 int task_prepare(const struct task *task, struct weir_net *net, uint64_t rows,
                  struct weir_faults *faults);
+/** Runs held-out rows first … first + rows - 1, at most a mini-batch, forward: inputs, targets and
+ * outputs are theirs then. */
+int task_run(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
+             struct weir_step_result *result, struct weir_error *error);
 /** Judges held-out rows first … first + rows - 1, at most a mini-batch. */
 int task_evaluate(struct task *task, struct weir_net *net, uint64_t first, uint32_t rows,
                   struct task_tally *tally, struct weir_error *error);

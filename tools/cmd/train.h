@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /** `weir train`, in parts: the options (cmd_train.c), the data (train_data.c), the run
- * (train_run.c), validation (train_eval.c), what a checkpoint says of its run (train_resume.c),
- * what a person and a program see of it (train_print.c), its page (train_report.c), and the sample
- * (train_sample.c). Nothing here knows models by their names: their input, target and loss decide.
+ * (train_run.c), validation (train_eval.c), checkpoints (train_save.c), what a gradient that is not
+ * finite comes from (train_explain.c), what a checkpoint says of its run (train_resume.c), what a
+ * person and a program see of it (train_print.c, train_log.c), its page (train_report.c), and the
+ * sample (train_sample.c). Nothing here knows models by their names: their input, target and loss
+ * decide.
  */
 #ifndef WEIR_TOOLS_TRAIN_H
 #define WEIR_TOOLS_TRAIN_H
@@ -10,10 +12,13 @@
 #include "data/prefetch.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 #include "cli/pipe_options.h"
 #include "cli/search.h"
 #include "cmd/task.h"
+#include "cmd/train_log.h"
 #include "cmd/train_report.h"
+#include "cmd/train_save.h"
 
 struct train_values {
     struct model_options model;
@@ -30,8 +35,10 @@ struct train_values {
     bool nesterov;
     uint32_t on_nonfinite; /**< stop, skip */
     uint64_t eval_every, log_every, save_every;
-    uint32_t eval_batches, sample;
-    const char *save, *resume, *save_weights, *trace, *report, *json;
+    uint32_t eval_batches, sample, keep;
+    bool keep_best, quiet;
+    uint32_t load_strict; /**< true, false */
+    const char *save, *load, *resume, *save_weights, *trace, *report, *json, *log_dir;
 };
 
 #define TRAIN_OWN_PATHS 6
@@ -61,13 +68,20 @@ struct train {
     struct task task;                       /**< what is trained on, and validation */
     struct weir__prefetch *prefetch;        /**< its thread reads task, data_seed and values */
     uint64_t data_seed;
+    struct progress shown; /**< the line that renews itself */
+    bool has_columns;      /**< the updates' table has its head */
+    struct train_log log;
     struct weir_progress progress;
     struct train_notes notes;
-    uint64_t steps; /**< updates in all, from the very beginning */
-    double bigram;  /**< nats per byte, on the same held-out rows; NaN where it is not text */
+    char order[WEIR_ORDER_BYTES]; /**< of gradients, as a resumed run began; "": as it comes */
+    struct train_save save;
+    bool other_state; /**< a resumed run's is not for this optimizer */
+    uint64_t steps;   /**< updates in all, from the very beginning */
+    double bigram;    /**< nats per byte, on the same held-out rows; NaN where it is not text */
     struct task_score score;
     uint64_t eval_rows;
     bool interrupted;
+    bool unexplained, explained; /**< the first update that was skipped */
 };
 
 /** One update, as it is reported. */
@@ -98,18 +112,28 @@ int train_data_weight(struct train *t, double *weight);
 uint64_t train_data_steps(const struct train *t, double epochs);
 void train_data_clean_up(struct train *t);
 
+/** The message of an update whose gradient is not finite: whether the input, a parameter or which
+ * layer first held such a number. */
+void train_explain_failure(struct train *t);
+/** The same as a warning, of an update that was skipped. */
+void train_explain_skip(struct train *t);
+
 /** Held-out rows that a validation looks at. */
 uint64_t train_eval_rows(const struct train *t);
 /** Loss and metric on those. */
 int train_evaluate(struct train *t, struct task_score *score);
 
+/** The rate of update `update`, from 0, of a run of `steps`. */
+double train_rate(const struct train *t, uint64_t update, uint64_t steps);
+
 /** A resumed run's dropout and data go on with the seed that it began with, and a search leaves it
- * its chunks. */
+ * its chunks and its order of accumulation. */
 int train_read_origin(struct train *t, const struct args *args);
 /** What decides the bits of this run; train_notes_clean_up, also after a failure. */
 int train_notes_make(const struct train *t, struct train_notes *notes);
 void train_notes_clean_up(struct train_notes *notes);
-/** Compares t->notes with those of the checkpoint that is resumed: faults for another model. */
+/** Compares t->notes with those of the checkpoint that is resumed: faults for another model or
+ * optimizer. */
 int train_notes_check(struct train *t);
 /** Warnings on stderr for all that breaks "bit for bit as if never stopped". */
 int train_notes_warn(struct train *t);
@@ -120,8 +144,9 @@ void train_sample(struct train *t, uint32_t count);
 
 /** Seconds that --plan auto predicted for a step; 0 without it. */
 double train_planned_step(const struct train *t);
-/** The tables before the first step. */
-void train_print_header(const struct train *t);
+/** The tables before the first update; the clock starts. */
+void train_print_header(struct train *t);
+/** An update, if it is to be shown. */
 void train_print_line(struct train *t, const struct train_line *line);
 int train_json_line(struct train *t, const struct train_line *line);
 void train_print_validation(struct train *t, uint64_t step, const struct task_score *score);

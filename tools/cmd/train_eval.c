@@ -2,6 +2,9 @@
 /* Validation: the first rows of what is held out, evaluated. */
 #include "cmd/train.h"
 
+#include <inttypes.h>
+#include <math.h>
+
 uint64_t train_eval_rows(const struct train *t) {
     const struct weir__dataset_facts *data = t->task.data;
     uint64_t batches = t->values->eval_batches, rows = data->held_out_rows;
@@ -22,5 +25,11 @@ int train_evaluate(struct train *t, struct task_score *score) {
         if (status != WEIR_OK) return status;
     }
     *score = task_score_of(&tally);
+    if (!isfinite(score->loss))
+        fprintf(stderr,
+                "weir: train: warning: the validation's loss after update %" PRIu64
+                " is not finite: mend the held-out data, or lower --lr%s\n",
+                t->progress.step,
+                t->values->keep_best ? "; --keep-best passes such weights over" : "");
     return WEIR_OK;
 }

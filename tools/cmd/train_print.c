@@ -42,27 +42,6 @@ static void print_layers(FILE *to, const struct train *t) {
     }
 }
 
-/* Breaks at blanks; later lines are indented as far as the first one's title. */
-static void print_wrapped(FILE *to, uint32_t columns, const char *title, const char *text) {
-    size_t indent = strlen(title), used = indent;
-    fputs(title, to);
-    while (*text != '\0') {
-        size_t word = strcspn(text, " ");
-        if (used > indent && used + word + 1 > columns) {
-            fprintf(to, "\n%*s", (int)indent, "");
-            used = indent;
-        } else if (used > indent) {
-            fputc(' ', to);
-            used++;
-        }
-        fprintf(to, "%.*s", (int)word, text);
-        used += word;
-        text += word;
-        text += strspn(text, " ");
-    }
-    fputc('\n', to);
-}
-
 static void print_model(FILE *to, const struct train *t) {
     const struct model_options *model = &t->values->model;
     if (strcmp(model->model, "gpt") == 0) {
@@ -112,7 +91,7 @@ static const char *unit_of(const struct train *t) {
     return t->task.data->kind == WEIR__DATA_ARRAYS ? "samples" : "tokens";
 }
 
-void train_print_header(const struct train *t) {
+void train_print_header(struct train *t) {
     FILE *to = t->people.stream;
     const struct train_values *v = t->values;
     char kernels[512];
@@ -128,25 +107,51 @@ void train_print_header(const struct train *t) {
             weir__s(table->worker_count), v->batch, weir__s(v->batch), table->micro_batch_count,
             weir__es(table->micro_batch_count), pipe_checkpoint_text(&v->pipe),
             pipe_recompute_text(&v->pipe));
-    print_wrapped(to, t->people.columns, "kernels   ", kernels);
+    people_wrap(&t->people, "kernels   ", kernels);
     print_layers(to, t);
     fprintf(to, "\nplanned memory\n");
-    plan_text_print(to, weir_pipe_plan(weir_net_pipe(t->net)));
+    plan_text_print(&t->people, weir_pipe_plan(weir_net_pipe(t->net)));
+    fputc('\n', to);
+    train_save_print(t);
     if (v->resume != NULL)
         fprintf(to, "\nresumed from %s after %" PRIu64 " updates\n", v->resume, t->progress.step);
-    fprintf(to, "\n%7s %9s %9s %10s %8s %7s/s %7s %7s\n", "step", "loss", "norm", "lr", "ms",
-            unit_of(t), "bubble", "hidden");
+    fputc('\n', to);
     fflush(to);
+    progress_begin(&t->shown, &t->people, t->progress.step, t->steps);
 }
 
 /* ---- during ---- */
 
+static bool wants_line(struct train *t, const struct train_line *line) {
+    uint64_t every = t->values->log_every;
+    if (every > 0) return line->step % every == 0 || line->step == t->steps;
+    if (t->people.terminal) return !line->updated; /* what must not pass by */
+    return progress_due(&t->shown) || line->step == t->steps;
+}
+
+static void print_columns(struct train *t) {
+    if (t->has_columns) return;
+    fprintf(t->people.stream, "%7s %9s %9s %10s %10s %7s/s %7s %7s %8s\n", "update", "loss", "norm",
+            "lr", "time", unit_of(t), "bubble", "hidden", "left");
+    t->has_columns = true;
+}
+
 void train_print_line(struct train *t, const struct train_line *line) {
-    fprintf(t->people.stream, "%7" PRIu64 " %9.4f %9.3f %10.3e %8.1f %9.0f %6.1f%% %6.1f%%%s\n",
-            line->step, line->loss, line->grad_norm, line->lr, line->seconds * 1e3,
-            line->units_per_second, line->bubble * 100.0, line->recompute_hidden * 100.0,
-            line->updated ? "" : "  gradient not finite: update skipped");
-    fflush(t->people.stream);
+    char time[32], left[32];
+    if (wants_line(t, line)) {
+        progress_clear(&t->shown);
+        print_columns(t);
+        fprintf(t->people.stream,
+                "%7" PRIu64 " %9.4f %9.3f %10.3e %10s %9.0f %6.1f%% %6.1f%% %8s%s\n", line->step,
+                line->loss, line->grad_norm, line->lr, time_text(line->seconds, time),
+                line->units_per_second, line->bubble * 100.0, line->recompute_hidden * 100.0,
+                time_text_clock(progress_left(&t->shown, line->step), left),
+                line->updated ? "" : "  gradient not finite: update skipped");
+        fflush(t->people.stream);
+    }
+    progress_show(&t->shown, line->step, "update %" PRIu64 "/%" PRIu64 "  loss %.4f  %.0f %s/s ",
+                  line->step, t->steps, line->loss, line->units_per_second, unit_of(t));
+    if (line->step == t->steps) progress_keep(&t->shown);
 }
 
 /* "tokens_per_second" or "samples_per_second" */
@@ -174,6 +179,7 @@ int train_json_line(struct train *t, const struct train_line *line) {
 void train_print_validation(struct train *t, uint64_t step, const struct task_score *score) {
     char text[128];
     task_score_text(&t->task, score, text);
+    progress_clear(&t->shown);
     fprintf(t->people.stream, "%7" PRIu64 " validation %s", step, text);
     if (t->task.data->kind == WEIR__DATA_TEXT)
         fprintf(t->people.stream, " (bigram %.4f)", t->bigram);
@@ -199,29 +205,63 @@ static int write_trace(struct train *t) {
     return output_commit(&output);
 }
 
-/* Nothing is "-0.00". */
-static double milliseconds(double ns) {
-    double ms = ns * 1e-6;
-    return fabs(ms) < 0.005 ? 0.0 : ms;
+/* Nothing is "-0". */
+static const char *short_time(double ns, char text[32]) {
+    return time_text(fabs(ns) < 0.5 ? 0.0 : ns * 1e-9, text);
+}
+
+static void print_workers(FILE *to, const struct weir_step_report *report) {
+    fprintf(to, "\n%6s %10s %10s %11s %10s %11s %10s\n", "worker", "busy", "idle", "dependency",
+            "copy", "imbalance", "host");
+    for (uint32_t w = 0; w < report->worker_count; w++) {
+        const struct weir_worker_time *time = &report->workers[w];
+        char text[6][32];
+        fprintf(to, "%6" PRIu32 " %10s %10s %11s %10s %11s %10s\n", w,
+                short_time(time->busy, text[0]), short_time(time->idle, text[1]),
+                short_time(time->dependency, text[2]), short_time(time->copy, text[3]),
+                short_time(time->imbalance, text[4]), short_time(time->host, text[5]));
+    }
+}
+
+/* A worker that is busy for less than half as long as another: why, and what next. */
+static void print_uneven(const struct train *t, const struct weir_step_report *report) {
+    uint32_t least = 0, most = 0, layers = weir_model_layer_count(t->model);
+    const struct pipe_options *pipe = &t->values->pipe;
+    char text[320];
+    for (uint32_t w = 1; w < report->worker_count; w++) {
+        if (report->workers[w].busy < report->workers[least].busy) least = w;
+        if (report->workers[w].busy > report->workers[most].busy) most = w;
+    }
+    double part = report->workers[least].busy / report->workers[most].busy;
+    if (!(part < 0.5)) return;
+    bool measured = pipe->balance_by == PIPE_BALANCE_BY_TIME || pipe->balance.count > 0;
+    bool few = layers < 4 * t->options.stages;
+    snprintf(text, sizeof text,
+             "worker %" PRIu32 " is busy %.0f%% as long as worker %" PRIu32 ": %s%s", least,
+             part * 100.0, most,
+             few ? "the model has few layers to divide, and a layer cannot be cut: fewer stages "
+                   "(--stages), or more and smaller layers, would use it better"
+                 : "its stages have less to do",
+             few        ? ""
+             : measured ? ": another --balance would use it better"
+                        : ": try --balance-by time, or --plan auto");
+    fputc('\n', t->people.stream);
+    people_wrap(&t->people, "uneven      ", text);
 }
 
 int train_print_timeline(struct train *t) {
     struct weir_step_report report;
     struct weir_pipe *pipe = weir_net_pipe(t->net);
-    fprintf(t->people.stream, "\nthe last step\n");
+    progress_keep(&t->shown); /* of a run that was interrupted */
+    fprintf(t->people.stream, "\nthe last update%s\n",
+            t->values->accumulate > 1 ? ", its last mini-batch" : "");
     int status = weir_pipe_trace_text(pipe, t->people.columns, t->people.colour, write_people,
                                       t->people.stream);
     if (status != WEIR_OK) return status;
     status = weir_pipe_report(pipe, &report);
     if (status != WEIR_OK) return status;
-    fprintf(t->people.stream, "\n%6s %9s %9s %11s %9s %11s %9s   (ms)\n", "worker", "busy", "idle",
-            "dependency", "copy", "imbalance", "host");
-    for (uint32_t w = 0; w < report.worker_count; w++) {
-        const struct weir_worker_time *time = &report.workers[w];
-        fprintf(t->people.stream, "%6" PRIu32 " %9.2f %9.2f %11.2f %9.2f %11.2f %9.2f\n", w,
-                milliseconds(time->busy), milliseconds(time->idle), milliseconds(time->dependency),
-                milliseconds(time->copy), milliseconds(time->imbalance), milliseconds(time->host));
-    }
+    print_workers(t->people.stream, &report);
+    print_uneven(t, &report);
     return t->values->trace != NULL ? write_trace(t) : WEIR_OK;
 }
 
@@ -234,7 +274,7 @@ static uint64_t planned_bytes(const struct train *t) {
     const struct weir_plan *plan = weir_pipe_plan(weir_net_pipe(t->net));
     uint64_t bytes = 0;
     for (uint32_t d = 0; d < plan->device_count; d++) bytes += plan->devices[d].total;
-    return bytes;
+    return bytes + train_save_bytes(t);
 }
 
 double train_planned_step(const struct train *t) {
@@ -252,31 +292,32 @@ static double kept_seconds(const struct train *t, bool predicted) {
 static void print_prediction(const struct train *t) {
     double measured = kept_seconds(t, false), predicted = kept_seconds(t, true);
     if (isnan(predicted)) return;
+    char text[2][32];
     fprintf(t->people.stream,
-            "pipeline    a typical step %.1f ms, predicted by %" PRIu32
-            " other%s %.1f ms (%+.1f%%)\n",
-            measured * 1e3, t->report->snapshot->predicted.step_count,
-            weir__s(t->report->snapshot->predicted.step_count), predicted * 1e3,
+            "pipeline    a typical step %s, predicted by %" PRIu32 " other%s %s (%+.1f%%)\n",
+            time_text(measured, text[0]), t->report->snapshot->predicted.step_count,
+            weir__s(t->report->snapshot->predicted.step_count), time_text(predicted, text[1]),
             (predicted / measured - 1.0) * 100.0);
 }
 
 void train_print_summary(struct train *t, const struct train_line *medians) {
     FILE *to = t->people.stream;
     const struct train_values *v = t->values;
-    char plan[24], peak[24], score[128];
-    task_score_text(&t->task, &t->score, score);
-    fprintf(to, "\nvalidation  %s over %" PRIu64 " %s", score, t->eval_rows * t->task.row_units,
-            task_units(&t->task));
+    char plan[24], peak[24], score[128], time[32], text[320];
+    int used = snprintf(text, sizeof text, "%s over %" PRIu64 " %s",
+                        task_score_text(&t->task, &t->score, score),
+                        t->eval_rows * t->task.row_units, task_units(&t->task));
     if (t->task.data->kind == WEIR__DATA_TEXT)
-        fprintf(to, "; a bigram model of the same text %.4f (%+.4f)", t->bigram,
-                t->score.loss - t->bigram);
+        snprintf(text + used, sizeof text - (size_t)used,
+                 "; a bigram model of the same text %.4f (%+.4f)", t->bigram,
+                 t->score.loss - t->bigram);
     fputc('\n', to);
-    if (medians->step > 0)
-        fprintf(to,
-                "speed       %.1f ms per update, %.0f %s/s, bubble %.1f%%, recompute hidden "
-                "%.1f%% (medians)\n",
-                medians->seconds * 1e3, medians->units_per_second, unit_of(t),
-                medians->bubble * 100.0, medians->recompute_hidden * 100.0);
+    people_wrap(&t->people, "validation  ", text);
+    snprintf(text, sizeof text,
+             "%s per update, %.0f %s/s, bubble %.1f%%, recompute hidden %.1f%% (medians)",
+             time_text(medians->seconds, time), medians->units_per_second, unit_of(t),
+             medians->bubble * 100.0, medians->recompute_hidden * 100.0);
+    if (medians->step > 0) people_wrap(&t->people, "speed       ", text);
     print_prediction(t);
     fprintf(to, "memory      planned %s, the process's peak %s\n",
             plan_text_bytes(planned_bytes(t), plan), plan_text_bytes(peak_bytes(), peak));

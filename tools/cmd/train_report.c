@@ -288,7 +288,7 @@ static int fill_page(const struct train *t, const char *failure, struct page *pa
     add_charts(t, page);
     add_versions(t, page);
     page->tables[0] = (struct weir_report_table){"Options, those given in bold", page->facts,
-                                                 train_report_options(t->args, pool, page->facts)};
+                                                 train_report_options(t, pool, page->facts)};
     page->options.command = train_report_command(t, pool);
     if (page->tables[0].fact_count == 0 || page->options.command == NULL)
         return WEIR_ERR_OUT_OF_MEMORY;

@@ -60,9 +60,9 @@ int train_report_write(struct train *t, const char *failure);
 const char *train_report_command(const struct train *t, struct weir__pool *pool);
 /** argv[1…] quoted for a shell. From `pool`, NULL without memory. */
 const char *train_report_words(struct weir__pool *pool, int argc, char **argv);
-/** All options and their values, what was given on the command line stands out; `facts` has room
- * for ARGS_OPTIONS_MAX. Returns how many, or 0 without memory. */
-uint32_t train_report_options(const struct args *args, struct weir__pool *pool,
+/** All options and the values that the run took, what was given on the command line stands out;
+ * `facts` has room for ARGS_OPTIONS_MAX. Returns how many, or 0 without memory. */
+uint32_t train_report_options(const struct train *t, struct weir__pool *pool,
                               struct weir_report_fact *facts);
 
 #endif

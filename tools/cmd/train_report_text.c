@@ -111,7 +111,6 @@ static void add_environment(struct words *words, const struct args *args) {
 const char *train_report_command(const struct train *t, struct weir__pool *pool) {
     struct words words = {.pool = pool};
     char *folder = getcwd(NULL, 0);
-    struct weir_attachment attachment;
     if (folder != NULL) {
         add(&words, "cd ");
         quote(&words, folder);
@@ -121,23 +120,42 @@ const char *train_report_command(const struct train *t, struct weir__pool *pool)
     add_environment(&words, t->args);
     add(&words, "weir train");
     add(&words, t->report->command);
-    /* its default depends on the machine, and bits depend on it */
-    if (!args_given(t->args, "threads-per-stage") && t->net != NULL &&
-        weir_pipe_attachment(weir_net_pipe(t->net), 0, &attachment) == WEIR_OK) {
-        char text[48];
-        snprintf(text, sizeof text, " --threads-per-stage %u", (unsigned)attachment.threads);
-        add(&words, text);
-    }
     return finish(&words);
 }
 
 /* ---- options ---- */
 
-static bool add_fact(const struct args *args, uint32_t section, uint32_t option,
+/* What the run took where nothing was given: an empty text for options that have no say. */
+static void resolve(const struct train *t, const char *name, char *text, size_t capacity) {
+    struct weir_pipe *pipe = t->net != NULL ? weir_net_pipe(t->net) : NULL;
+    const struct weir_table *table = pipe != NULL ? weir_pipe_table(pipe, t->values->batch) : NULL;
+    struct weir_attachment first;
+    uint64_t number = 0;
+    if (table == NULL || weir_pipe_attachment(pipe, 0, &first) != WEIR_OK) return;
+    if (strcmp(name, "stages") == 0) number = table->stage_count;
+    if (strcmp(name, "workers") == 0) number = table->worker_count;
+    if (strcmp(name, "virtual-stages") == 0) number = pipe_virtual_stages(&t->values->pipe);
+    if (strcmp(name, "threads-per-stage") == 0) number = first.threads;
+    if (strcmp(name, "steps") == 0) number = t->steps;
+    if (strcmp(name, "eval-batches") == 0)
+        number = (t->eval_rows + t->values->batch - 1) / t->values->batch;
+    if (number > 0) snprintf(text, capacity, "%llu", (unsigned long long)number);
+    if (strcmp(name, "device") == 0 && text[0] == 0) snprintf(text, capacity, "cpu");
+    if (strcmp(name, "balance") != 0) return;
+    size_t used = 0;
+    for (uint32_t s = 0; s < table->stage_count && used < capacity; s++)
+        used += (size_t)snprintf(text + used, capacity - used, "%s%u", s > 0 ? "," : "",
+                                 (unsigned)weir_net_balance(t->net)[s]);
+}
+
+static bool add_fact(const struct train *t, uint32_t section, uint32_t option,
                      struct weir__pool *pool, struct weir_report_fact *fact) {
+    const struct args *args = t->args;
     const struct arg_option *of = &args->command->sections[section].options[option];
     char value[1024], text[sizeof value + 64];
     args_value(args, section, option, value, sizeof value);
+    if (!args_given(args, of->name)) resolve(t, of->name, value, sizeof value);
+    if (strcmp(value, "0") == 0 && of->least > 0.0 && of->fallback == NULL) value[0] = 0;
     snprintf(text, sizeof text, "%s%s%s", value, of->unit != NULL && value[0] != 0 ? " " : "",
              of->unit != NULL && value[0] != 0 ? of->unit : "");
     fact->name = of->name;
@@ -146,11 +164,12 @@ static bool add_fact(const struct args *args, uint32_t section, uint32_t option,
     return fact->value != NULL;
 }
 
-uint32_t train_report_options(const struct args *args, struct weir__pool *pool,
+uint32_t train_report_options(const struct train *t, struct weir__pool *pool,
                               struct weir_report_fact *facts) {
+    const struct args *args = t->args;
     uint32_t count = 0;
     for (uint32_t s = 0; s < args->command->section_count; s++)
         for (uint32_t i = 0; i < args->command->sections[s].option_count; i++)
-            if (!add_fact(args, s, i, pool, &facts[count++])) return 0;
+            if (!add_fact(t, s, i, pool, &facts[count++])) return 0;
     return count;
 }

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* What a checkpoint says of how it was trained, and what becomes of it when it is resumed: another
- * model is refused; what only breaks "bit for bit as if never stopped" is a warning that names both
- * values. A checkpoint without such notes (an older one) is taken as it is. */
-#include "io/safetensors.h"
+ * model or optimizer is refused; what only breaks "bit for bit as if never stopped" is a warning
+ * that names both values. A checkpoint without such notes (an older one) is taken as it is.
+ *
+ * train_notes_make is the one list of all that decides the bits of a run, but for its seed, which
+ * cannot change. What is not in it, such as stages, workers, checkpoint modes and timing, decides
+ * none. docs/command.md ("Same bits") explains each entry; a test compares the two. */
 #include "cmd/train.h"
+
+#include "device/device.h"
+#include "device/gpus.h"
+#include "io/safetensors.h"
+#include "net/run/net.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -55,7 +63,10 @@ static const struct {
 enum { OPTIONS = sizeof options / sizeof options[0] };
 
 /* Notes that follow from the run; the keys of those of options begin with "option.". */
-static const char model_key[] = "model", data_key[] = "data", numerics_key[] = "numerics";
+static const char model_key[] = "model", data_key[] = "data", numerics_key[] = "numerics",
+                  order_key[] = "order";
+static const char steps_key[] = "option.steps", optimizer_key[] = "option.optimizer",
+                  momentum_key[] = "option.momentum";
 static const char option_prefix[] = "option.";
 
 static int add(struct train_notes *notes, const char *key, const char *value) {
@@ -104,31 +115,9 @@ static bool matters(const struct train *t, enum when when) {
     return when == ALWAYS || (when == SGD) == sgd;
 }
 
-/* Threads of each stage, one number where they are all equal. */
-static void threads_text(const struct train *t, char text[64]) {
-    struct weir_pipe *pipe = weir_net_pipe(t->net);
-    uint32_t first = 0;
-    size_t used = 0;
-    bool equal = true;
-    text[0] = '\0';
-    for (uint32_t s = 0; s < weir_pipe_stage_count(pipe) && used < 56; s++) {
-        struct weir_attachment at = {0};
-        if (weir_pipe_attachment(pipe, s, &at) != WEIR_OK) continue;
-        if (s == 0) first = at.threads;
-        equal = equal && at.threads == first;
-        used +=
-            (size_t)snprintf(text + used, 64 - used, "%s%" PRIu32, s == 0 ? "" : ",", at.threads);
-    }
-    if (equal) snprintf(text, 64, "%" PRIu32, first);
-}
-
 static int add_pipeline(const struct train *t, struct train_notes *notes) {
-    char threads[64];
     const struct weir_table *table = weir_pipe_table(weir_net_pipe(t->net), t->values->batch);
-    threads_text(t, threads);
     int status = add_option(notes, "chunks", "%" PRIu32, table->micro_batch_count);
-    if (status != WEIR_OK) return status;
-    status = add_option(notes, "threads-per-stage", "%s", threads);
     if (status != WEIR_OK) return status;
     status = add_option(notes, "dtype", "%s", pipe_dtype_text(&t->values->pipe));
     if (status != WEIR_OK) return status;
@@ -162,14 +151,83 @@ static int add_data(const struct train *t, struct train_notes *notes) {
     return add(notes, data_key, text);
 }
 
-/* Which library and which instructions compute: "oneDNN 2.6.3, avx512". */
-static int add_numerics(const struct train *t, struct train_notes *notes) {
-    char kernels[512], text[96];
+/* A value in the making; what has no room is left out. */
+struct value {
+    char text[512];
+    size_t used;
+};
+
+__attribute__((format(printf, 2, 3))) static void append(struct value *value, const char *format,
+                                                         ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    int more =
+        vsnprintf(value->text + value->used, sizeof value->text - value->used, format, arguments);
+    va_end(arguments);
+    value->used += more > 0 ? (size_t)more : 0;
+    if (value->used >= sizeof value->text) value->used = sizeof value->text - 1;
+}
+
+static bool is_on_gpu(const struct train *t, uint32_t stage) {
+    const struct weir_pipe_options *pipe = &t->options.pipe;
+    struct weir_attachment at = {0};
+    if (pipe->device_count == 0) return false;
+    if (weir_pipe_attachment(weir_net_pipe(t->net), stage, &at) != WEIR_OK) return false;
+    const char *name = pipe->devices[pipe->device_count == 1 ? 0 : at.worker];
+    return !weir__device_facts(name).synchronous;
+}
+
+/* "oneDNN 2.6.3, avx512" */
+static void add_cpu_text(const struct train *t, struct value *value) {
+    char kernels[1024];
     weir_net_kernels(t->net, kernels, sizeof kernels);
-    bool library = strncmp(kernels, "oneDNN", 6) == 0;
-    snprintf(text, sizeof text, "%.*s, %s", library ? (int)strcspn(kernels, ":") : 3,
-             library ? kernels : "own", INSTRUCTIONS);
-    return add(notes, numerics_key, text);
+    const char *library = strstr(kernels, "oneDNN ");
+    if (library != NULL) append(value, ", %.*s", (int)strcspn(library, ":"), library);
+    append(value, ", %s", INSTRUCTIONS);
+}
+
+/* "cuBLASLt 13.0.2, cuDNN 9.1.0, NVIDIA H100" */
+static int add_gpu_text(struct value *value) {
+    const struct weir__gpu_library *library;
+    struct weir__gpus *gpus = calloc(1, sizeof *gpus);
+    struct weir_error error = {0};
+    if (gpus == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; (library = weir__gpu_library_at(i)) != NULL; i++) {
+        struct weir__gpu_library_facts facts;
+        weir__gpu_library_find(library, &facts);
+        append(value, ", %s %s", library->name, facts.version);
+    }
+    if (weir__gpus_survey(gpus, &error) == WEIR_OK) append(value, ", %s", gpus->gpu[0].name);
+    free(gpus);
+    return WEIR_OK;
+}
+
+/* What computes. Where it is not the same for all layers, which of them are whose. */
+static int add_numerics(const struct train *t, struct train_notes *notes) {
+    const uint32_t *balance = weir_net_balance(t->net);
+    uint32_t stages = weir_pipe_stage_count(weir_net_pipe(t->net)), on_gpu = 0;
+    struct value value = {.used = 0};
+    append(&value, "Weir %s", weir_version());
+    for (uint32_t s = 0; s < stages; s++) on_gpu += is_on_gpu(t, s);
+    if (on_gpu < stages) add_cpu_text(t, &value);
+    if (on_gpu > 0 && add_gpu_text(&value) != WEIR_OK) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t s = 0; s < stages && on_gpu > 0 && on_gpu < stages; s++)
+        append(&value, "%s%" PRIu32 " on %s", s == 0 ? "; layers: " : ", ", balance[s],
+               is_on_gpu(t, s) ? "GPU" : "CPU");
+    return add(notes, numerics_key, value.text);
+}
+
+/* In which order micro-batches add up. Where stages differ in that, so do the bits of cuts. */
+static int add_order(const struct train *t, struct train_notes *notes) {
+    struct weir_pipe *pipe = weir_net_pipe(t->net);
+    const uint32_t *balance = weir_net_balance(t->net);
+    char order[WEIR_ORDER_BYTES];
+    struct value value = {.used = 0};
+    bool shared = weir_table_order(weir_pipe_table(pipe, t->values->batch), order);
+    append(&value, "%s", order);
+    for (uint32_t s = 0; s < weir_pipe_stage_count(pipe) && !shared; s++)
+        append(&value, "%s%" PRIu32, s == 0 ? " of layers " : ",", balance[s]);
+    return add(notes, order_key, value.text);
 }
 
 int train_notes_make(const struct train *t, struct train_notes *notes) {
@@ -177,6 +235,7 @@ int train_notes_make(const struct train *t, struct train_notes *notes) {
     if (status != WEIR_OK) return status;
     if ((status = add_data(t, notes)) != WEIR_OK) return status;
     if ((status = add_numerics(t, notes)) != WEIR_OK) return status;
+    if ((status = add_order(t, notes)) != WEIR_OK) return status;
     for (int i = 0; i < OPTIONS; i++) {
         if (!matters(t, options[i].when)) continue;
         if ((status = add_table_option(t, notes, i)) != WEIR_OK) return status;
@@ -248,7 +307,53 @@ static void warn_of_model(const struct train *t, const char *now, const char *th
     }
 }
 
-static void warn_of_note(const struct train *t, const struct weir_note *note, const char *then) {
+/* The first update from `first` on, before both ends, whose rate depends on the end; or the nearer
+ * end. */
+static uint64_t find_other_rate(const struct train *t, uint64_t first, uint64_t former) {
+    uint64_t end = t->steps < former ? t->steps : former, warmup = t->values->warmup;
+    if (t->values->lr == 0.0 || warmup >= end) return end;
+    uint64_t update = first > warmup ? first : warmup;
+    while (update < end && train_rate(t, update, t->steps) == train_rate(t, update, former))
+        update++;
+    return update < end ? update : end;
+}
+
+/* With as many digits as it takes to tell them apart. */
+static void rates_text(uint64_t update, double now, double then, char text[128]) {
+    char a[32], b[32];
+    int digits = 4;
+    do {
+        snprintf(a, sizeof a, "%.*g", digits, now);
+        snprintf(b, sizeof b, "%.*g", digits, then);
+    } while (strcmp(a, b) == 0 && ++digits <= 17);
+    snprintf(text, 128, "update %" PRIu64 "'s is %s instead of %s", update + 1, a, b);
+}
+
+/* Of the rates from here on. A run that had come to its end has none left to compare, but those
+ * behind it led to that end. */
+static void warn_of_steps(const struct train *t, const char *then) {
+    uint64_t next = t->progress.step, former = strtoull(then, NULL, 10);
+    uint64_t end = t->steps < former ? t->steps : former;
+    uint64_t other = find_other_rate(t, next < former ? next : 0, former);
+    if (next >= t->steps || other >= end) return;
+    char rates[128];
+    if (next < former)
+        rates_text(other, train_rate(t, other, t->steps), train_rate(t, other, former), rates);
+    else
+        snprintf(rates, sizeof rates, "it had come to its end and is %.9g at update %" PRIu64,
+                 train_rate(t, next, t->steps), next + 1);
+    warn("--steps is %" PRIu64 ", but %s was trained with %.60s, and the cosine of the learning "
+         "rate ends there: %s",
+         t->steps, t->values->resume, then, rates);
+}
+
+static void warn_of_order(const struct train *t, const char *now, const char *then) {
+    warn("gradients of micro-batches add up in %.60s order (--schedule %s), but %s was trained in "
+         "%.60s order",
+         now, t->values->pipe.schedule, t->values->resume, then);
+}
+
+static void warn_of_note(struct train *t, const struct weir_note *note, const char *then) {
     const char *path = t->values->resume;
     if (strcmp(note->key, model_key) == 0)
         warn_of_model(t, note->value, then);
@@ -256,7 +361,11 @@ static void warn_of_note(const struct train *t, const struct weir_note *note, co
         warn("the data (fingerprint %s) are not those that %s was trained on (%.60s)", note->value,
              path, then);
     else if (strcmp(note->key, numerics_key) == 0)
-        warn("%s computes here, but %.60s trained %s", note->value, then, path);
+        warn("%s computes here, but %.160s trained %s", note->value, then, path);
+    else if (strcmp(note->key, order_key) == 0)
+        warn_of_order(t, note->value, then);
+    else if (strcmp(note->key, steps_key) == 0)
+        warn_of_steps(t, then);
     else
         warn("--%s is %s, but %s was trained with %.60s", note->key + strlen(option_prefix),
              note->value, path, then);
@@ -264,7 +373,7 @@ static void warn_of_note(const struct train *t, const struct weir_note *note, co
 
 /* Calls `visit` for every note that the file has, but with another value. */
 static int visit_others(struct train *t,
-                        void (*visit)(const struct train *t, const struct weir_note *note,
+                        void (*visit)(struct train *t, const struct weir_note *note,
                                       const char *then)) {
     struct weir__io io = {.error = t->error};
     struct weir__safetensors *file;
@@ -279,12 +388,56 @@ static int visit_others(struct train *t,
     return WEIR_OK;
 }
 
-static void refuse_note(const struct train *t, const struct weir_note *note, const char *then) {
+/* Momentum is a state that another run has or has not. */
+static bool has_other_state(const struct weir_note *note, const char *then) {
+    if (strcmp(note->key, optimizer_key) == 0) return true;
+    if (strcmp(note->key, momentum_key) != 0) return false;
+    return (strtod(note->value, NULL) == 0.0) != (strtod(then, NULL) == 0.0);
+}
+
+static void refuse_note(struct train *t, const struct weir_note *note, const char *then) {
     if (strcmp(note->key, model_key) == 0) refuse_model(t, note->value, then);
+    if (!has_other_state(note, then)) return;
+    const char *option = note->key + strlen(option_prefix);
+    t->other_state = true;
+    weir_faults_add(t->faults,
+                    "--%s is %s, but %s was trained with %.60s, and its state is of no use to "
+                    "this one: give --%s %.60s, or start anew from its weights with --load",
+                    option, note->value, t->values->resume, then, option, then);
+}
+
+/* What learns has state, what is frozen none. One line says it for all tensors. */
+static int refuse_frozen(struct train *t) {
+    struct weir__io io = {.error = t->error};
+    struct weir__safetensors *file;
+    char name[320];
+    if (t->other_state || weir__optimizer_arrays(&t->options.optimizer) == 0) return WEIR_OK;
+    const char *array = weir__optimizer_array_name(&t->options.optimizer, 0);
+    int status = weir__safetensors_open(&io, t->values->resume, NULL, &file);
+    if (status != WEIR_OK) return status;
+    bool whole = weir__safetensors_metadata(file, "step") != NULL; /* not weights alone */
+    for (uint32_t i = 0; whole && i < weir_net_parameter_count(t->net); i++) {
+        struct weir_parameter parameter;
+        status = weir_net_parameter(t->net, i, &parameter);
+        if (status != WEIR_OK) break;
+        snprintf(name, sizeof name, "optimizer.%s.%s", parameter.name, array);
+        bool learned = weir__safetensors_find(file, name) != NULL;
+        bool has = weir__safetensors_find(file, parameter.name) != NULL;
+        if (!has || learned != parameter.frozen) continue;
+        t->other_state = true;
+        weir_faults_add(t->faults,
+                        "%s was trained with other frozen parameters ('%s' %s): leave --freeze as "
+                        "it was, or start anew from its weights with --load",
+                        t->values->resume, parameter.name, learned ? "learned" : "was frozen");
+        break;
+    }
+    weir__safetensors_close(file);
+    return status;
 }
 
 int train_notes_check(struct train *t) {
-    return visit_others(t, refuse_note);
+    int status = visit_others(t, refuse_note);
+    return status == WEIR_OK ? refuse_frozen(t) : status;
 }
 
 int train_notes_warn(struct train *t) {
@@ -300,10 +453,25 @@ static void read_chunks(struct train *t, const struct weir__safetensors *file) {
     if (count > 0 && count <= UINT32_MAX) t->values->pipe.chunks = (uint32_t)count;
 }
 
+/* Of the schedules that a search tries, those that add up as the run did so far. */
+static void read_order(struct train *t, const struct weir__safetensors *file) {
+    const char *text = weir__safetensors_metadata(file, order_key);
+    if (text == NULL) return;
+    if (strcmp(text, "ascending") == 0 || strcmp(text, "descending") == 0)
+        snprintf(t->order, sizeof t->order, "%s", text);
+    else
+        weir_faults_add(t->faults,
+                        "--plan auto: %s was trained with gradients in an order of its own "
+                        "(%.60s), which no schedule that is searched has: give --schedule",
+                        t->values->resume, text);
+}
+
 int train_read_origin(struct train *t, const struct args *args) {
-    bool chunks = t->values->plan == 1 && !args_given(args, "chunks");
+    bool searches = t->values->plan == 1;
+    bool chunks = searches && !args_given(args, "chunks");
+    bool order = searches && !args_given(args, "schedule");
     bool seeds = !args_given(args, "seed");
-    if (t->values->resume == NULL || (!seeds && !chunks)) return WEIR_OK;
+    if (t->values->resume == NULL || (!seeds && !chunks && !order)) return WEIR_OK;
     struct weir__io io = {.error = t->error};
     struct weir__safetensors *file;
     int status = weir__safetensors_open(&io, t->values->resume, NULL, &file);
@@ -314,6 +482,7 @@ int train_read_origin(struct train *t, const struct args *args) {
     }
     const char *seed = weir__safetensors_metadata(file, "seed");
     if (chunks) read_chunks(t, file);
+    if (order) read_order(t, file);
     if (seeds && seed != NULL) t->values->pipe.seed = strtoull(seed, NULL, 10);
     weir__safetensors_close(file);
     return WEIR_OK;

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 /* The run itself: data, updates, validation, saves. */
+#include "cli/gpt_file.h"
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
+#include "cli/path_uses.h"
 #include "cli/pipe_costs.h"
 #include "cmd/train.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- beginning ---- */
 
@@ -44,7 +48,9 @@ static void fill_options(struct train *t) {
 
 static int choose_pipeline(struct train *t, const struct args *args) {
     struct train_values *values = t->values;
-    struct search_how how = {.measures = true, .keeps_chunks = values->resume != NULL};
+    struct search_how how = {.measures = true,
+                             .keeps_chunks = values->resume != NULL,
+                             .order = t->order[0] != '\0' ? t->order : NULL};
     int status = WEIR_OK;
     if (values->plan == 1)
         status = search_run(&t->search, &how, args, t->model, &t->options, &values->pipe,
@@ -71,13 +77,31 @@ static int build_net(struct train *t, const struct args *args) {
     return task_prepare(&t->task, t->net, t->eval_rows, t->faults);
 }
 
+/* What is not in the file is as the seed draws it. */
+static int load_weights(struct train *t) {
+    struct weir_faults notes = WEIR_FAULTS_INIT;
+    int status = gpt_file_check_heads(t->values->load, &t->values->model, t->faults);
+    if (status != WEIR_OK) return status;
+    if (t->values->load_strict == 0) return net_run_load(t->net, t->values->load, NULL, t->faults);
+    status = net_run_load_some(t->net, t->values->load, &notes, t->faults);
+    for (uint32_t i = 0; i < notes.kept && status == WEIR_OK; i++)
+        fprintf(stderr, "weir: train: note: %s: %s\n", t->values->load, notes.lines[i]);
+    if (notes.count > notes.kept && status == WEIR_OK)
+        fprintf(stderr, "weir: train: note: and %" PRIu32 " more tensors\n",
+                notes.count - notes.kept);
+    weir_faults_clean_up(&notes);
+    return status;
+}
+
 static int begin_parameters(struct train *t, const struct args *args) {
     uint64_t seed = t->values->pipe.seed;
     if (t->values->resume == NULL) {
         t->progress.seed = seed;
-        return weir_net_init(t->net, seed);
+        int status = weir_net_init(t->net, seed);
+        return status == WEIR_OK && t->values->load != NULL ? load_weights(t) : status;
     }
-    int status = net_run_load(t->net, t->values->resume, &t->progress, t->faults);
+    int status =
+        net_run_load(t->net, t->values->resume, t->other_state ? NULL : &t->progress, t->faults);
     if (status != WEIR_OK) return status;
     if (args_given(args, "seed") && t->progress.seed != seed)
         weir_faults_add(t->faults, "--seed %llu: %s was trained with seed %llu: leave --seed away",
@@ -90,20 +114,57 @@ static int begin_parameters(struct train *t, const struct args *args) {
     return WEIR_OK;
 }
 
-static void check_outputs(struct train *t) {
-    const struct train_values *values = t->values;
-    net_run_check_output("save", values->save, t->faults);
-    net_run_check_output("save-weights", values->save_weights, t->faults);
-    if (!output_is_standard(values->trace)) net_run_check_output("trace", values->trace, t->faults);
-    if (!output_is_standard(values->report))
-        net_run_check_output("report", values->report, t->faults);
-    if (!output_is_standard(values->json)) net_run_check_output("json", values->json, t->faults);
+static bool ends_with(const char *text, const char *end) {
+    size_t length = strlen(text), wanted = strlen(end);
+    return length >= wanted && strcmp(text + length - wanted, end) == 0;
+}
+
+static void add_inputs(const struct train_values *v, struct path_uses *uses) {
+    for (uint32_t i = 0; i < v->data.count; i++)
+        path_uses_add(uses, (struct path_use){"data", v->data.items[i], false, NULL});
+    for (uint32_t i = 0; i < v->eval_data.count; i++)
+        path_uses_add(uses, (struct path_use){"eval-data", v->eval_data.items[i], false, NULL});
+    if (ends_with(v->model.model, ".json"))
+        path_uses_add(uses, (struct path_use){"model", v->model.model, false, NULL});
+    if (ends_with(v->pipe.schedule, ".csv"))
+        path_uses_add(uses, (struct path_use){"schedule", v->pipe.schedule, false, NULL});
+    path_uses_add(uses, (struct path_use){"profile", v->pipe.profile, false, NULL});
+}
+
+static int check_paths(struct train *t) {
+    const struct train_values *v = t->values;
+    const struct path_use outputs[] = {{"save", v->save, true, NULL},
+                                       {"save-weights", v->save_weights, true, NULL},
+                                       {"trace", v->trace, true, NULL},
+                                       {"report", v->report, true, NULL},
+                                       {"json", v->json, true, NULL}};
+    struct path_uses *uses = calloc(1, sizeof *uses);
+    char best[PATH_MAX];
+    if (uses == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    train_log_check(t);
+    for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
+        bool streams = i >= 2 && output_is_standard(outputs[i].path);
+        if (!streams) net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
+        path_uses_add(uses, outputs[i]);
+    }
+    if (v->keep_best && v->save != NULL)
+        path_uses_add(uses, (struct path_use){"keep-best", train_save_best_path(t, best), true, 0});
+    path_uses_add(uses, (struct path_use){"log-dir", v->log_dir, true, NULL});
+    path_uses_add(uses, (struct path_use){"resume", v->resume, false, "save"});
+    path_uses_add(uses, (struct path_use){"load", v->load, false, NULL});
+    net_run_check_input("load", v->load, t->faults);
+    add_inputs(v, uses);
+    path_uses_check(uses->list, uses->count, t->faults);
+    free(uses);
+    return WEIR_OK;
 }
 
 /* Everything that the command line and the files may be refused for, as far as it goes. */
 static int build_all(struct train *t, const struct args *args) {
-    check_outputs(t);
-    int status = train_read_origin(t, args);
+    int status = train_save_choose(t);
+    if (status != WEIR_OK) return status;
+    if ((status = check_paths(t)) != WEIR_OK) return status;
+    status = train_read_origin(t, args);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_open(t);
     if (status != WEIR_ERR_OUT_OF_MEMORY) status = train_data_build_model(t, args);
     if (status != WEIR_OK) return status;
@@ -135,24 +196,22 @@ int train_begin(struct train *t, const struct args *args) {
     status = weir__dataset_bigram(t->task.dataset, t->eval_rows, &t->bigram);
     if (status != WEIR_OK) return status;
     if ((status = train_data_start(t)) != WEIR_OK) return status;
+    if ((status = train_save_begin(t)) != WEIR_OK) return status;
+    if ((status = train_log_begin(t, &t->log)) != WEIR_OK) return status;
     return output_begin(&t->json, values->json, t->error);
 }
 
 /* ---- updates ---- */
 
-static double rate(const struct train *t) {
+double train_rate(const struct train *t, uint64_t update, uint64_t steps) {
     const struct train_values *values = t->values;
     return weir_lr(values->lr_schedule == 0 ? WEIR_LR_CONSTANT : WEIR_LR_COSINE, values->lr, 0.1,
-                   t->progress.step, values->warmup, t->steps);
+                   update, values->warmup, steps);
 }
 
 static int fail_step(struct train *t, int status, const struct weir_error *error) {
     net_run_error(error, t->error);
-    if (status == WEIR_ERR_NONFINITE)
-        weir__fail(t->error, status,
-                   "update %" PRIu64 ": its gradient is not finite: lower "
-                   "--lr, or go on without it by --on-nonfinite skip",
-                   t->progress.step + 1);
+    if (status == WEIR_ERR_NONFINITE) train_explain_failure(t);
     return status;
 }
 
@@ -162,15 +221,16 @@ static int run_mini_batch(struct train *t, uint32_t k, double weight, struct tra
     int status = weir__prefetch_next(t->prefetch, &data, t->error);
     if (status != WEIR_OK) return status;
     assert(data.number == t->progress.mini_batch);
-    struct weir_net_batch batch = {.rows = t->values->batch,
-                                   .input = data.input,
-                                   .target = data.target,
-                                   .mini_batch = t->progress.mini_batch,
-                                   .update = t->progress.step,
-                                   .loss_weight = weight,
-                                   .accumulate_more = k + 1 < t->values->accumulate,
-                                   .accumulate_next = k > 0,
-                                   .lr = line->lr};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = t->values->batch;
+    batch.input = data.input;
+    batch.target = data.target;
+    batch.mini_batch = t->progress.mini_batch;
+    batch.update = t->progress.step - t->progress.skipped;
+    batch.loss_weight = weight;
+    batch.accumulate_more = k + 1 < t->values->accumulate;
+    batch.accumulate_next = k > 0;
+    batch.lr = line->lr;
     status = weir_net_step(t->net, &batch, &result);
     if (status != WEIR_OK) return fail_step(t, status, &result.error);
     line->loss += result.loss;
@@ -184,28 +244,34 @@ static double units_per_update(const struct train *t) {
     return (double)t->values->batch * (double)t->task.row_units * t->values->accumulate;
 }
 
+/* Once, as it takes longer than a step; when nobody asks for the last step's times any more. */
+static void explain_skip(struct train *t) {
+    if (!t->unexplained) return;
+    train_explain_skip(t);
+    t->unexplained = false;
+    t->explained = true;
+}
+
 static int run_update(struct train *t, struct train_line *line) {
+    explain_skip(t);
     uint64_t start = weir__now_ns();
     struct weir_step_report report = {0};
     double weight;
-    *line = (struct train_line){.lr = rate(t)};
+    *line = (struct train_line){.lr = train_rate(t, t->progress.step, t->steps)};
     int status = train_data_weight(t, &weight);
     for (uint32_t k = 0; k < t->values->accumulate && status == WEIR_OK; k++)
         status = run_mini_batch(t, k, weight, line);
     if (status != WEIR_OK) return status;
     line->seconds = (double)(weir__now_ns() - start) * 1e-9;
     line->step = ++t->progress.step;
+    t->progress.skipped += !line->updated;
     line->units_per_second = units_per_update(t) / line->seconds;
     if (weir_pipe_report(weir_net_pipe(t->net), &report) == WEIR_OK) {
         line->bubble = report.bubble;
         line->recompute_hidden = report.recompute_hidden;
     }
+    t->unexplained = t->unexplained || (!line->updated && !t->explained);
     return WEIR_OK;
-}
-
-static int save(struct train *t) {
-    if (t->values->save == NULL) return WEIR_OK;
-    return weir_net_save(t->net, t->values->save, &t->progress, t->error);
 }
 
 static bool due(uint64_t every, uint64_t step) {
@@ -219,18 +285,22 @@ static int validate(struct train *t, struct train_line *line) {
     line->scored = true;
     train_print_validation(t, line->step, &line->score);
     train_report_validation(t, line->step, &line->score);
-    return WEIR_OK;
+    return train_save_best(t, line->score.loss);
+}
+
+/* A best one is saved before the others, which then know of it. */
+static int validate_and_save(struct train *t, struct train_line *line) {
+    /* the last update's comes with the summary, after the timeline of a training step */
+    bool last = line->step == t->steps;
+    int status = !last && due(t->values->eval_every, line->step) ? validate(t, line) : WEIR_OK;
+    return status != WEIR_OK ? status : train_save_update(t);
 }
 
 static int after_update(struct train *t, struct train_line *line) {
-    int status = WEIR_OK;
     train_report_update(t, line);
-    if (due(t->values->log_every, line->step) || line->step == t->steps) train_print_line(t, line);
-    if (due(t->values->save_every, line->step)) status = save(t);
-    /* the last update's comes with the summary, after the timeline of a training step */
-    bool last = line->step == t->steps;
-    if (status == WEIR_OK && !last && due(t->values->eval_every, line->step))
-        status = validate(t, line);
+    train_print_line(t, line);
+    int status = validate_and_save(t, line);
+    train_log_update(t, &t->log, line);
     int written = train_json_line(t, line);
     return status == WEIR_OK ? written : status;
 }
@@ -289,7 +359,8 @@ static void history_medians(struct history *history, const struct train *t,
 /* ---- the whole ---- */
 
 static int finish_run(struct train *t, struct train_line *medians) {
-    int status = save(t); /* first: a trace that cannot be written must not cost the training */
+    /* first: a trace that cannot be written must not cost the training */
+    int status = train_save_end(t);
     if (status != WEIR_OK) return status;
     if (t->values->save_weights != NULL)
         status = weir_net_save(t->net, t->values->save_weights, NULL, t->error);
@@ -297,9 +368,12 @@ static int finish_run(struct train *t, struct train_line *medians) {
     if (medians->step > 0) status = train_print_timeline(t);
     if (status != WEIR_OK) return status;
     if ((status = train_report_keep(t)) != WEIR_OK) return status;
+    explain_skip(t);
     if ((status = train_evaluate(t, &t->score)) != WEIR_OK) return status;
+    if ((status = train_save_best(t, t->score.loss)) != WEIR_OK) return status;
     t->interrupted = interrupt_came();
     train_report_validation(t, t->progress.step, &t->score);
+    train_log_validation(t, &t->log, t->progress.step, &t->score);
     status = train_report_write(t, NULL);
     if (status != WEIR_OK) return status;
     train_print_summary(t, medians);
@@ -315,7 +389,7 @@ int train_loop(struct train *t) {
     struct train_line line = {0};
     struct history history = {0};
     int status = history_init(&history);
-    interrupt_catch();
+    t->interrupted = interrupt_came();
     while (status == WEIR_OK && t->progress.step < t->steps && !t->interrupted) {
         status = run_update(t, &line);
         if (status != WEIR_OK) break;

@@ -51,7 +51,8 @@ static int copy_parameters(struct weir_net *from, struct weir_net *to) {
 }
 
 static int begin(const struct train *t, struct generator *generator, struct weir_faults *faults) {
-    struct generator_options options = {t->model, t->options, 1, (uint64_t)t->task.input.shape[0]};
+    struct generator_options options = {t->model, t->options, 1, (uint64_t)t->task.input.shape[0],
+                                        true};
     struct weir_attachment stage;
     int status = weir_pipe_attachment(weir_net_pipe(t->net), 0, &stage);
     if (status != WEIR_OK) return status;
@@ -68,36 +69,27 @@ static int begin(const struct train *t, struct generator *generator, struct weir
     return status == WEIR_OK ? copy_parameters(t->net, generator->net) : status;
 }
 
-/* Where the context is full, a new text goes on from the last half of it. */
 static int draw(struct train *t, struct generator *generator, uint32_t count, uint32_t *tokens,
                 struct weir_error *error) {
-    struct generator_run run = {.sampler = {t->progress.seed, temperature, 0, BYTES},
+    uint32_t context = generator->context, kept = PROMPT < context ? PROMPT : context;
+    struct generator_run run = {.sampler = {t->progress.seed, temperature, 0, 1.0, BYTES},
+                                .tokens = count,
+                                .slides = true,
                                 .stop = interrupt_came,
                                 .visit = print_byte,
                                 .context = t->people.stream};
-    struct generator_text text = {.tokens = tokens};
     struct generator_times times = {0};
-    uint32_t context = generator->context, kept = PROMPT < context ? PROMPT : context;
     for (uint32_t i = 0; i < kept; i++) tokens[i] = (uint8_t)prompt[PROMPT - kept + i];
-    int status = WEIR_OK;
-    while (status == WEIR_OK && count > 0 && text.end != GENERATOR_INTERRUPTED) {
-        text.prompt = text.count = kept;
-        text.end = GENERATOR_GOING;
-        text.identity.prompt = sampler_hash(tokens, kept);
-        run.tokens = count;
-        status = generator_continue(generator, &run, &text, 1, &times, error);
-        count -= text.count - text.prompt;
-        text.identity.number++;
-        kept = (context + 1) / 2;
-        if (text.count > context)
-            memmove(tokens, tokens + text.count - kept, kept * sizeof *tokens);
-    }
-    return status;
+    struct generator_text text = {.tokens = tokens,
+                                  .prompt = kept,
+                                  .count = kept,
+                                  .identity = {sampler_hash(tokens, kept), 0}};
+    return generator_continue(generator, &run, &text, 1, &times, error);
 }
 
 static int write_sample(struct train *t, struct generator *generator, uint32_t count,
                         struct weir_error *error) {
-    uint32_t *tokens = calloc((size_t)generator->context + 1, sizeof *tokens);
+    uint32_t *tokens = calloc((size_t)PROMPT + count, sizeof *tokens);
     if (tokens == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     fprintf(t->people.stream, "\nsample\n%s", prompt);
     int status = draw(t, generator, count, tokens, error);

@@ -5,6 +5,7 @@
 
 #include "data/idx.h"
 #include "data/npy.h"
+#include "data/npz.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -80,11 +81,16 @@ int weir__array_check_size(const struct weir__io *io, struct weir__array *array)
     return WEIR_OK;
 }
 
+static int open_source(const struct weir__io *io, const char *path, struct weir__source *source) {
+    return weir__npz_archive(path) > 0 ? weir__npz_open(io, path, source)
+                                       : weir__source_open(io, path, source);
+}
+
 /* IDX has no magic but two zeros, which no other file of data begins with. */
 int weir__array_open_by(const struct weir__io *io, const char *path, weir__array_read_fn *read,
                         struct weir__array *array) {
     struct weir__array made = {.big_endian = false};
-    int status = weir__source_open(io, path, &made.source);
+    int status = open_source(io, path, &made.source);
     if (status) {
         return status;
     }
@@ -103,7 +109,7 @@ int weir__array_open_by(const struct weir__io *io, const char *path, weir__array
 int weir__array_open(const struct weir__io *io, const char *path, struct weir__array *array) {
     struct weir__source source;
     unsigned char first[2] = {0};
-    int status = weir__source_open(io, path, &source);
+    int status = open_source(io, path, &source);
     if (status) {
         return status;
     }

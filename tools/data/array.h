@@ -52,7 +52,8 @@ struct weir__array {
     uint64_t offset;                     /**< bytes before the first number */
 };
 
-/** Opens a .npy or an IDX file, whichever its first bytes say; what is neither: WEIR_ERR_FORMAT.
+/** Opens a .npy, also one in a .npz (data/npz.h), or an IDX file, whichever its first bytes say;
+ * what is neither: WEIR_ERR_FORMAT.
  * The array is in the caller's memory: weir__array_close. Written only on success. */
 int weir__array_open(const struct weir__io *io, const char *path, struct weir__array *array);
 /** Accepts a zeroed one. */

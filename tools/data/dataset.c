@@ -38,7 +38,9 @@ static int open_arrays(struct weir__dataset *dataset, const struct weir__io *io,
                        struct weir_faults *faults) {
     struct weir__data_pair pairs[PARTS] = {{NULL, NULL}, {NULL, NULL}};
     if (dataset->options.whole) {
-        int chosen = weir__data_pair_choose_eval(train, faults, &pairs[TRAIN]);
+        int chosen = dataset->options.inputs
+                         ? weir__data_input_choose(train, faults, &pairs[TRAIN])
+                         : weir__data_pair_choose_eval(train, faults, &pairs[TRAIN]);
         dataset->arrays[HELD_OUT].borrowed = true;
         return chosen ? chosen
                       : weir__array_part_open(io, &pairs[TRAIN], faults, &dataset->arrays[TRAIN]);
@@ -195,18 +197,31 @@ static const char *base_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* "x.npy u8 [60000, 28, 28] / 255": what its bytes are divided by is said. */
+static void describe(const struct weir__array *array, float scale, char *text, size_t capacity) {
+    char shape[96];
+    bool scaled = array->number == WEIR__NUMBER_U8 && scale > 1;
+    snprintf(text, capacity, "%s %s%s", base_of(array->source.path),
+             weir__array_text(array, shape, sizeof(shape)), scaled ? " / 255" : "");
+}
+
 const char *weir__dataset_text(const struct weir__dataset *dataset, char *text, size_t capacity) {
-    char shapes[2][96];
     assert(capacity > 0);
     text[0] = 0;
     if (dataset->kind != WEIR__DATA_ARRAYS) {
         return text;
     }
     const struct weir__array_part *part = &dataset->arrays[TRAIN];
-    snprintf(text, capacity, "%s %s and %s %s", base_of(part->input.source.path),
-             weir__array_text(&part->input, shapes[0], sizeof(shapes[0])),
-             base_of(part->target.source.path),
-             weir__array_text(&part->target, shapes[1], sizeof(shapes[1])));
+    const struct weir__array_rule *rule = &dataset->rule;
+    bool bound = dataset->facts.fingerprint != 0;
+    float input = bound && weir_dtype_is_float(rule->input.dtype) ? 255 : 1;
+    describe(&part->input, input, text, capacity);
+    if (part->target.source.path) {
+        size_t used = strlen(text);
+        snprintf(text + used, capacity - used, " and ");
+        used = strlen(text);
+        describe(&part->target, bound ? rule->target_scale : 1, text + used, capacity - used);
+    }
     return text;
 }
 
@@ -258,7 +273,8 @@ static int hash_tokens(const struct weir__token_part *part, const struct weir__i
 /* ---- binding ---- */
 
 static bool is_token_model(const struct weir__dataset_model *model) {
-    const struct weir_tensor *input = &model->input, *target = &model->target;
+    const struct weir_tensor *input = &model->input;
+    const struct weir_tensor *target = model->loss ? &model->target : input;
     return input->dtype == WEIR_I64 && target->dtype == WEIR_I64 && input->rank == 1 &&
            target->rank == 1 && input->shape[0] == target->shape[0] && input->shape[0] < UINT32_MAX;
 }
@@ -267,6 +283,13 @@ static int check_token_model(const struct weir__dataset *dataset,
                              const struct weir__dataset_model *model, struct weir_faults *faults) {
     char input[96], target[96];
     const char *what = dataset->kind == WEIR__DATA_TEXT ? "text, bytes" : "tokens";
+    if (!is_token_model(model) && !model->loss) {
+        weir_faults_add(faults,
+                        "the data are %s in rows, but the model takes the input %s: give a .npy or "
+                        "IDX file of inputs",
+                        what, weir__tensor_text(&model->input, input, sizeof(input)));
+        return WEIR_ERR_SHAPE;
+    }
     if (!is_token_model(model)) {
         weir_faults_add(faults,
                         "the data are %s in rows, but the model takes the input %s and the target "
@@ -351,12 +374,12 @@ static int bind_arrays(struct weir__dataset *dataset, const struct weir__io *io,
     }
     const struct weir__source *sources[] = {&parts[TRAIN].input.source,
                                             &parts[TRAIN].target.source};
-    dataset->facts.file_count = 2;
+    dataset->facts.file_count = parts[TRAIN].target.source.path ? 2 : 1;
     dataset->facts.units = parts[TRAIN].count;
     dataset->facts.pass_rows = (double)parts[TRAIN].count;
     dataset->facts.held_out_rows = parts[HELD_OUT].count;
     dataset->facts.ignores = dataset->rule.ignores;
-    status = hash_files(io, sources, 2, &dataset->facts.fingerprint);
+    status = hash_files(io, sources, dataset->facts.file_count, &dataset->facts.fingerprint);
     return status ? weir__data_fault(faults, io->error) : WEIR_OK;
 }
 

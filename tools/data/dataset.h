@@ -13,7 +13,8 @@
  * from its beginning into windows of `context` tokens and their successors; a rest shorter than
  *            that is left out.
  *   arrays   a pair of .npy or IDX files (data/npy.h, data/idx.h), inputs and targets, whose first
- *            dimension counts the samples. A row is a sample.
+ *            dimension counts the samples. A row is a sample. The arrays of a .npz are such files
+ *            (data/npz.h); two without meaning in their names are a pair in their order.
  *
  * Pairs. Two files are inputs and targets in this order. Otherwise (a folder, more files) names
  * decide, in upper or lower case: inputs hold "image" or "input" or the word "x", targets "label",
@@ -60,14 +61,17 @@ struct weir__dataset_options {
     const char *const *eval_paths; /**< what is held out; the same */
     uint32_t eval_path_count;      /**< 0: see above */
     bool text;                     /**< everything is text, whatever its name */
-    bool whole; /**< all of `paths` is held out and read in order, as if `eval_paths` named it;
-                   there is nothing to train on */
+    bool whole;  /**< all of `paths` is held out and read in order, as if `eval_paths` named it;
+                    there is nothing to train on */
+    bool inputs; /**< with `whole`: no targets are wanted. Arrays are one file of inputs, the one
+                    given or the one that names mark; others are left alone, and bind and read leave
+                    targets of arrays away */
 };
 
 /** What data must fit. */
 struct weir__dataset_model {
     struct weir_tensor input, target; /**< one row each, in the dtypes that steps take */
-    const char *loss;     /**< its name; "cross_entropy" checks labels, "bce…" range */
+    const char *loss; /**< its name; "cross_entropy" checks labels, "bce…" range; NULL: no target */
     int64_t classes;      /**< labels and tokens are 0 … classes - 1 */
     int64_t ignore_index; /**< and this label, which weighs nothing */
 };
@@ -100,8 +104,9 @@ enum weir__data_kind weir__dataset_kind(const struct weir__dataset *dataset);
  * f32 for reals, and for u8 and bool but where a sample is one number, i64 for all else. */
 void weir__dataset_sample(const struct weir__dataset *dataset, struct weir_tensor *input,
                           struct weir_tensor *target);
-/** Arrays: "train-images-idx3-ubyte u8 [12000, 28, 28] and train-labels-idx1-ubyte u8 [12000]" into
- * `text`, cut if need be; text and tokens: "". For people. Returns `text`. */
+/** Arrays: "train-images-idx3-ubyte u8 [12000, 28, 28] / 255 and train-labels-idx1-ubyte u8
+ * [12000]" into `text`, cut if need be, once bound with what bytes are divided by; text and tokens:
+ * "". For people. Returns `text`. */
 const char *weir__dataset_text(const struct weir__dataset *dataset, char *text, size_t capacity);
 
 /** Checks the data against a model and reads what is read once. May be called once. */

@@ -31,11 +31,11 @@ static int check_pair(const struct weir__array_part *part, struct weir_faults *f
     char texts[2][128], shortened[2][96];
     const struct weir__array *input = &part->input, *target = &part->target;
     int status = check_samples(input, faults);
-    int other = check_samples(target, faults);
+    int other = target->source.path ? check_samples(target, faults) : WEIR_OK;
     if (status || other) {
         return status ? status : other;
     }
-    if (input->shape[0] == target->shape[0]) {
+    if (!target->source.path || input->shape[0] == target->shape[0]) {
         return WEIR_OK;
     }
     weir_faults_add(faults,
@@ -57,7 +57,7 @@ int weir__array_part_open(const struct weir__io *io, const struct weir__data_pai
     if (status) {
         weir__data_fault(faults, &error);
     }
-    int other = weir__array_open(&own, pair->target, &made.target);
+    int other = pair->target ? weir__array_open(&own, pair->target, &made.target) : WEIR_OK;
     if (other) {
         weir__data_fault(faults, &error);
     }
@@ -158,7 +158,7 @@ static int check_fit(const struct weir__array *array, const struct weir_tensor *
 static int make_rule(const struct weir__dataset_model *model, struct weir_faults *faults,
                      struct weir__array_rule *rule) {
     const struct weir_tensor *tensors[2] = {&model->input, &model->target};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < (model->loss ? 2 : 1); i++) {
         enum weir_dtype dtype = tensors[i]->dtype;
         if (dtype != WEIR_F32 && dtype != WEIR_F64 && dtype != WEIR_I64) {
             weir_faults_add(faults, "the model's %s is %s, but arrays are read as f32, f64 or i64",
@@ -169,11 +169,12 @@ static int make_rule(const struct weir__dataset_model *model, struct weir_faults
     *rule = (struct weir__array_rule){.input = model->input,
                                       .target = model->target,
                                       .target_scale = 1,
-                                      .labels = strcmp(model->loss, "cross_entropy") == 0,
+                                      .labels =
+                                          model->loss && strcmp(model->loss, "cross_entropy") == 0,
                                       .classes = model->classes,
                                       .ignore_index = model->ignore_index};
     int status = weir__tensor_bytes(&model->input, 1, &rule->input_bytes);
-    if (!status) {
+    if (!status && model->loss) {
         status = weir__tensor_bytes(&model->target, 1, &rule->target_bytes);
     }
     if (status) {
@@ -181,6 +182,9 @@ static int make_rule(const struct weir__dataset_model *model, struct weir_faults
         return status;
     }
     rule->input_numbers = rule->input_bytes / weir_dtype_bytes(model->input.dtype);
+    if (!model->loss) {
+        return WEIR_OK;
+    }
     rule->target_numbers = rule->target_bytes / weir_dtype_bytes(model->target.dtype);
     return WEIR_OK;
 }
@@ -257,10 +261,13 @@ int weir__arrays_bind(const struct weir__array_part parts[2], const struct weir_
                       struct weir__array_rule *rule) {
     struct weir_error error = {.status = WEIR_OK};
     struct weir__io own = {io->allocator, io->calls, &error};
-    bool shares = strncmp(model->loss, "bce", 3) == 0;
+    bool shares = model->loss && strncmp(model->loss, "bce", 3) == 0;
     int status = make_rule(model, faults, rule);
     if (status) {
         return status;
+    }
+    if (!model->loss) {
+        return check_fit(&parts[0].input, &model->input, "input", faults);
     }
     for (int i = 0; i < 2; i++) {
         if (parts[i].borrowed) {
@@ -321,6 +328,9 @@ int weir__array_part_read(const struct weir__array_part *part, const struct weir
         }
     }
     uint64_t first = sample * rule->target_numbers;
+    if (!part->target.source.path) {
+        return status;
+    }
     if (!status) {
         status = read_numbers(&part->target, io, rule->target.dtype, first, rule->target_numbers,
                               target);

@@ -36,6 +36,9 @@ int weir__data_pair_choose(const struct weir__data_paths *found, struct weir_fau
 /** For the files that were given as held out. */
 int weir__data_pair_choose_eval(const struct weir__data_paths *found, struct weir_faults *faults,
                                 struct weir__data_pair *pair);
+/** For inputs alone: the file that was given, or the one of those; `target` is NULL. */
+int weir__data_input_choose(const struct weir__data_paths *found, struct weir_faults *faults,
+                            struct weir__data_pair *pair);
 
 /** Inputs and targets, and the samples of them that make a part. */
 struct weir__array_part {
@@ -54,7 +57,7 @@ struct weir__array_rule {
     int64_t classes, ignore_index;
 };
 
-/** Opens a pair and checks one file against the other. */
+/** Opens a pair and checks one file against the other; without a target its array stays zeroed. */
 int weir__array_part_open(const struct weir__io *io, const struct weir__data_pair *pair,
                           struct weir_faults *faults, struct weir__array_part *part);
 /** Accepts a zeroed one. */

@@ -3,6 +3,8 @@
  * nothing depends on what a folder's files happen to hold. */
 #include "data/dataset_inside.h"
 
+#include "data/npz.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -118,6 +120,12 @@ static int sniff(const struct weir__io *io, const char *path, enum weir__data_ki
     return status;
 }
 
+/* Of an archive its arrays. */
+static int add_file(const struct weir__io *io, const char *path, struct weir__data_paths *found) {
+    return ends_with(path, ".npz") ? weir__npz_list(io, path, &found->files)
+                                   : weir__names_add(io, &found->files, path);
+}
+
 static int take_file(const struct weir__io *io, const char *path, bool regular,
                      struct weir__data_paths *found, enum weir__data_kind *kind) {
     *kind = kind_of_name(path);
@@ -127,7 +135,7 @@ static int take_file(const struct weir__io *io, const char *path, bool regular,
             return status;
         }
     }
-    return *kind == WEIR__DATA_TEXT ? WEIR_OK : weir__names_add(io, &found->files, path);
+    return *kind == WEIR__DATA_TEXT ? WEIR_OK : add_file(io, path, found);
 }
 
 static int take_folder(const struct weir__io *io, const char *path, struct weir__data_paths *found,
@@ -151,7 +159,7 @@ static int take_folder(const struct weir__io *io, const char *path, struct weir_
         *kind = own;
         status = weir__folder_join(io, path, names.list[i], inner);
         if (!status) {
-            status = weir__names_add(io, &found->files, inner);
+            status = add_file(io, inner, found);
         }
     }
     weir__names_release(io, &names);
@@ -167,6 +175,11 @@ static int take(const struct weir__io *io, const char *path, struct weir__data_p
     *folder = S_ISDIR(facts.st_mode);
     return *folder ? take_folder(io, path, found, kind)
                    : take_file(io, path, S_ISREG(facts.st_mode), found, kind);
+}
+
+/* What numpy.savez was given without names: arr_0.npy and arr_1.npy, in their order. */
+static bool are_nameless(const struct weir__data_paths *found) {
+    return role_of(found->files.list[0]) == ROLE_NONE && role_of(found->files.list[1]) == ROLE_NONE;
 }
 
 int weir__data_paths_find(const struct weir__io *io, const char *const *paths, uint32_t count,
@@ -190,7 +203,7 @@ int weir__data_paths_find(const struct weir__io *io, const char *const *paths, u
         }
         found->kind = kind;
     }
-    found->two_files = count == 2 && !folders;
+    found->two_files = !folders && found->files.count == 2 && (count == 2 || are_nameless(found));
     if (status) {
         weir__data_paths_release(io, found);
         return weir__data_fault(faults, &error);
@@ -277,6 +290,38 @@ int weir__data_pair_choose(const struct weir__data_paths *found, struct weir_fau
     }
     int status = choose(found, false, faults, train);
     return status || !held_out ? status : choose(found, true, faults, held_out);
+}
+
+/* The inputs of one part; false where names leave it open. */
+static bool choose_input(const struct weir__data_paths *found, bool held_out, const char **input) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < found->files.count; i++) {
+        const char *path = found->files.list[i];
+        if (weir__data_is_held_out(path) == held_out && role_of(path) == ROLE_INPUT) {
+            *input = path;
+            count++;
+        }
+    }
+    return count == 1;
+}
+
+int weir__data_input_choose(const struct weir__data_paths *found, struct weir_faults *faults,
+                            struct weir__data_pair *pair) {
+    char text[240];
+    *pair = (struct weir__data_pair){NULL, NULL};
+    if (found->files.count == 1) {
+        pair->input = found->files.list[0];
+        return WEIR_OK;
+    }
+    if (choose_input(found, true, &pair->input) || choose_input(found, false, &pair->input)) {
+        return WEIR_OK;
+    }
+    weir_faults_add(faults,
+                    "found %s: which one holds the inputs? Give that file alone, or put image, "
+                    "input or x into its name",
+                    found->files.count > 0 ? list_text(&found->files, text, sizeof(text))
+                                           : "no array");
+    return WEIR_ERR_CONFIG;
 }
 
 int weir__data_pair_choose_eval(const struct weir__data_paths *found, struct weir_faults *faults,

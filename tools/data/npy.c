@@ -4,6 +4,8 @@
 #include "data/npy.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { MAGIC_BYTES = 8, HEADER_MAX = 65535, DTYPE_MAX = 32 };
@@ -274,7 +276,8 @@ static int check_magic(const struct weir__io *io, const struct weir__array *arra
     }
     if (bytes >= 2 && first[0] == 'P' && first[1] == 'K') {
         return weir__source_refuse(io, path, WEIR_ERR_FORMAT,
-                                   "it is a zip archive, a .npz: unpack it by 'unzip' first");
+                                   "it is a zip archive, a .npz: unpack it by 'unzip', or let its "
+                                   "name end in .npz");
     }
     if (bytes < 6 || memcmp(first, "\x93NUMPY", 6) != 0) {
         return weir__source_refuse(io, path, WEIR_ERR_FORMAT,
@@ -354,4 +357,35 @@ static int read_header(const struct weir__io *io, struct weir__array *array) {
 
 int weir__npy_open(const struct weir__io *io, const char *path, struct weir__array *array) {
     return weir__array_open_by(io, path, read_header, array);
+}
+
+/* ---- writing ---- */
+
+/* A tuple of one has a comma too. The end of the header is a newline, blanks before it fill up. */
+size_t weir__npy_header(enum weir__number number, uint32_t rank, const int64_t *shape,
+                        char header[WEIR__NPY_HEADER_MAX]) {
+    static const char *const types[WEIR__NUMBER_COUNT] = {
+        [WEIR__NUMBER_BOOL] = "|b1", [WEIR__NUMBER_U8] = "|u1",  [WEIR__NUMBER_I8] = "|i1",
+        [WEIR__NUMBER_I16] = "<i2",  [WEIR__NUMBER_I32] = "<i4", [WEIR__NUMBER_I64] = "<i8",
+        [WEIR__NUMBER_F32] = "<f4",  [WEIR__NUMBER_F64] = "<f8"};
+    enum { BEGIN = MAGIC_BYTES + 2, UNIT = 64 };
+    assert(rank <= WEIR__ARRAY_RANK_MAX && number < WEIR__NUMBER_COUNT);
+    size_t used = BEGIN, capacity = WEIR__NPY_HEADER_MAX;
+    used += (size_t)snprintf(header + used, capacity - used,
+                             "{'descr': '%s', 'fortran_order': False, 'shape': (", types[number]);
+    for (uint32_t i = 0; i < rank; i++) {
+        used += (size_t)snprintf(header + used, capacity - used, "%s%" PRId64, i > 0 ? " " : "",
+                                 shape[i]);
+        used += (size_t)snprintf(header + used, capacity - used, "%s",
+                                 rank == 1 || i + 1 < rank ? "," : "");
+    }
+    used += (size_t)snprintf(header + used, capacity - used, "), }");
+    size_t bytes = (used + 1 + UNIT - 1) / UNIT * UNIT;
+    assert(bytes <= capacity);
+    memset(header + used, ' ', bytes - used);
+    header[bytes - 1] = '\n';
+    memcpy(header, "\x93NUMPY\1\0", MAGIC_BYTES);
+    header[MAGIC_BYTES] = (char)((bytes - BEGIN) & 0xff);
+    header[MAGIC_BYTES + 1] = (char)((bytes - BEGIN) >> 8);
+    return bytes;
 }

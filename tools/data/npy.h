@@ -11,8 +11,8 @@
  * NumPy's own writer follows (three keys in any order, each once; texts in either quotes; a tuple
  * of integers; blanks anywhere, blanks and newlines at the end). WEIR_ERR_FORMAT, each with its own
  * message, for
- *   1. a file that does not begin with the magic (said of a .npz, and of gzip: unpack it), or is
- *      shorter than its lengths say;
+ *   1. a file that does not begin with the magic (said of a .npz: data/npz.h, and of gzip: unpack
+ * it), or is shorter than its lengths say;
  *   2. a header that is not such a dictionary, that misses a key, has one twice or another one;
  *   3. a shape with a size that is negative or overflows, or a size in bytes that overflows;
  *   4. a size in bytes that is not exactly what follows the header.
@@ -32,5 +32,12 @@
 /** Opens and checks `path`; the array is the caller's: weir__array_close. Written only on success.
  * WEIR_ERR_IO, WEIR_ERR_FORMAT, WEIR_ERR_UNSUPPORTED, WEIR_ERR_OUT_OF_MEMORY. */
 int weir__npy_open(const struct weir__io *io, const char *path, struct weir__array *array);
+
+/** All that stands before the numbers of an array of at most WEIR__ARRAY_RANK_MAX dimensions, in
+ * version 1 and C order, into `header`; returns its bytes, a multiple of 64. Little-endian numbers
+ * of the shape follow it. */
+#define WEIR__NPY_HEADER_MAX 320
+size_t weir__npy_header(enum weir__number number, uint32_t rank, const int64_t *shape,
+                        char header[WEIR__NPY_HEADER_MAX]);
 
 #endif

@@ -57,6 +57,20 @@ int weir__source_open(const struct weir__io *io, const char *path, struct weir__
     return WEIR_OK;
 }
 
+int weir__source_narrow(struct weir__source *source, const struct weir__io *io, const char *path,
+                        uint64_t begin, uint64_t bytes) {
+    char *name = NULL;
+    assert(source->begin == 0 && begin <= source->bytes && bytes <= source->bytes - begin);
+    if (weir__text_copy(source->allocator, path, &name)) {
+        return weir__io_fail(io, ENOMEM, "open", path);
+    }
+    weir__text_release(source->allocator, source->path);
+    source->path = name;
+    source->begin = begin;
+    source->bytes = bytes;
+    return WEIR_OK;
+}
+
 void weir__source_close(struct weir__source *source) {
     if (source->path) {
         source->calls->close(source->descriptor); /* read only: a failure loses nothing */
@@ -69,7 +83,7 @@ int weir__source_read(const struct weir__source *source, const struct weir__io *
                       void *memory, size_t bytes) {
     struct weir__io own = {source->allocator, source->calls, io->error};
     assert(offset <= source->bytes && bytes <= source->bytes - offset);
-    ssize_t got = weir__io_read_at(&own, source->descriptor, memory, bytes, offset);
+    ssize_t got = weir__io_read_at(&own, source->descriptor, memory, bytes, source->begin + offset);
     if (got < 0) {
         return weir__io_fail(&own, errno, "read", source->path);
     }

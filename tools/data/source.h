@@ -18,12 +18,17 @@ struct weir__source {
     const struct weir__io_calls *calls;
     char *path; /**< a copy, for messages */
     int descriptor;
-    uint64_t bytes; /**< of the whole file when it was opened */
+    uint64_t begin; /**< of a part of a file: where that begins; else 0 */
+    uint64_t bytes; /**< of the whole file when it was opened, or of the part */
 };
 
 /** Opens a regular file; a folder, pipe or device is refused. The source is in the caller's memory:
  * weir__source_close. Written only on success. */
 int weir__source_open(const struct weir__io *io, const char *path, struct weir__source *source);
+/** From now on it is a part of the file that lies within it, and `path` names it. On failure it
+ * stays what it was. WEIR_ERR_OUT_OF_MEMORY. */
+int weir__source_narrow(struct weir__source *source, const struct weir__io *io, const char *path,
+                        uint64_t begin, uint64_t bytes);
 /** Accepts a zeroed one. */
 void weir__source_close(struct weir__source *source);
 /** Reads exactly `bytes` bytes from `offset` on. Of `io` only the error is used. A file that has

@@ -57,7 +57,14 @@ static struct weir_value *build_layer(struct weir_builder *builder, uint32_t ind
         builder->status = WEIR_ERR_SKIP; /* it was told already; nobody knows the output's shape */
         return NULL;
     }
+    weir__attrs_check_input(builder, builder->layer, x);
     struct weir_value *y = builder->layer->type->build(builder, builder->layer, x);
+    const char *misused = atomic_load(builder->layer->misused_key);
+    if (misused != NULL)
+        return weir_builder_fail(builder, WEIR_ERR_ARGUMENT,
+                                 "its build function asks for the attribute '%.60s', which its "
+                                 "type does not list as of that kind: add it to the type's attrs",
+                                 misused);
     if (builder->status == WEIR_OK) weir__skips_check_done(builder);
     if (builder->status != WEIR_OK) return NULL;
     if (y != NULL && y->batched) return y;

@@ -9,7 +9,16 @@
  *  "loss": "cross_entropy", "ignore_index": -100, "freeze": ["h.0.*"]}
  *
  * `target` and `loss` may be missing or null, together: inference only. `freeze` lists patterns of
- * parameters that do not learn, as weir_model_freeze takes them. A member of a layer that is
+ * parameters that do not learn, as weir_model_freeze takes them.
+ *
+ *   {"type": "block", "repeat": 12, "namespace": "h", "layers": [{"type": "stash", …}, …]}
+ *
+ * is its layers, 12 times after one another, as if they stood there; so parameters have the index
+ * in the whole list, and `describe` writes the list. Layers may be blocks. In repeat k the skips
+ * that the block itself stashes are in the namespace "h.k", before their own ("h.k.own"); without a
+ * namespace they are as written, which only one repeat can do. `frozen` freezes all of them.
+ *
+ * A member of a layer that is
  * null counts as missing, as do the ones that `describe` adds (output_shape, parameters, flops,
  * activation_bytes, stage); beside the layers these are parameters, stages and skips.
  */

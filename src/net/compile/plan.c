@@ -147,7 +147,7 @@ static int measure_at(struct weir__node_call *call, int64_t rows, uint32_t threa
     shape.rows = rows;
     shape.threads = threads;
     size_t bytes = 0;
-    int status = call->kernel->measure(&shape, &bytes);
+    int status = weir__kernel_workspace(call->kernel, &shape, &bytes);
     if (call->workspace < bytes) call->workspace = bytes;
     return status;
 }
@@ -336,6 +336,34 @@ static struct weir__location locate(const struct planner *planner, struct weir_v
     return (struct weir__location){WEIR__BASE_WORKSPACE, planner->buffers[buffer].offset};
 }
 
+/** Into how many units a row may be cut. */
+static int64_t units_of(const struct weir__node_call *call) {
+    switch (call->kernel->cut) {
+    case WEIR__CUT_ROWS: return 1;
+    case WEIR__CUT_TOKENS: return call->shape.tokens;
+    case WEIR__CUT_NUMBERS: return call->shape.width;
+    default: return 0;
+    }
+}
+
+/** Bytes of a unit of an operand; 0 where all parts have the whole. */
+static uint32_t unit_bytes(const struct weir_value *value, int64_t units) {
+    if (value == NULL || !value->batched || units == 0) return 0;
+    size_t bytes = (size_t)weir__value_count(value) * weir_dtype_bytes(value->dtype);
+    assert(bytes % (size_t)units == 0 && bytes / (size_t)units <= UINT32_MAX);
+    return (uint32_t)(bytes / (size_t)units);
+}
+
+/** Settles how a call may be shared. */
+static void plan_units(const struct weir__node *node, struct weir__planned_call *call) {
+    int64_t units = units_of(call->node);
+    call->units = units * call->node->shape.rows;
+    for (uint32_t k = 0; k < node->in_count; k++) call->in_unit[k] = unit_bytes(node->in[k], units);
+    for (uint32_t k = 0; k < node->out_count; k++)
+        if (call->out[k].base != WEIR__BASE_NONE)
+            call->out_unit[k] = unit_bytes(node->out[k], units);
+}
+
 /** Gives the open values buffers, packs these, and fills in the operands. */
 static int plan_workspace(struct planner *planner, enum weir__program_kind kind,
                           struct weir__program *program) {
@@ -363,6 +391,7 @@ static int plan_workspace(struct planner *planner, enum weir__program_kind kind,
             call->out[k] = locate(planner, is_wanted(planner, node, k, kind) ? node->out[k] : NULL);
         call->workspace =
             (struct weir__location){WEIR__BASE_WORKSPACE, planner->buffers[scratch[i]].offset};
+        plan_units(node, call);
     }
     return WEIR_OK;
 }

@@ -105,6 +105,9 @@ struct weir__planned_call {
     struct weir__location in[WEIR__NODE_IN_MAX];
     struct weir__location out[WEIR__NODE_OUT_MAX];
     struct weir__location workspace;
+    int64_t units; /**< that a team may share (enum weir__cut); 0: it may not */
+    uint32_t in_unit[WEIR__NODE_IN_MAX], out_unit[WEIR__NODE_OUT_MAX]; /**< bytes of one; 0: all
+                                                                          have the whole */
 };
 
 struct weir__program {
@@ -160,6 +163,13 @@ int weir__instance_prepare(struct weir__instance *instance, uint32_t node_count,
                            struct weir_stream *stream);
 void weir__instance_release(struct weir__instance *instance, uint32_t node_count);
 
+/** What is needed to look at results (net/run/look.c). */
+struct weir__look {
+    const struct weir__graph *graph;
+    const struct weir__node_call *nodes; /**< the instance's */
+    int64_t rows;
+};
+
 /** One run. */
 struct weir__program_run {
     const uintptr_t *bases;
@@ -167,8 +177,12 @@ struct weir__program_run {
     struct weir__op_call call; /**< what all kernels are told: seed, mini_batch, overwrite… */
     bool output_wanted;
     uint64_t *stamps; /**< [calls + 1]: the clock before each call, then after the last; or NULL */
-    struct weir__event *events; /**< [calls + 1]: recorded instead, on call.stream; or NULL */
+    struct weir__event *events;    /**< [calls + 1]: recorded instead, on call.stream; or NULL */
+    const struct weir__look *look; /**< after each call its results are looked at; or NULL */
 };
+/** After a call: WEIR_ERR_NONFINITE and a message where it gave a number that is not finite. */
+int weir__program_look(const struct weir__program_run *run,
+                       const struct weir__planned_call *planned);
 /** On failure *failed is the call that failed; it stays as it was where that was the last stamp. */
 int weir__program_run(const struct weir__program *program, const struct weir__program_run *run,
                       const struct weir__planned_call **failed);

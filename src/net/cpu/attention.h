@@ -16,14 +16,17 @@ struct weir__head {
     int64_t tokens, width; /**< T, C */
     int64_t size;          /**< C / heads */
     int64_t padded;        /**< size, up to a multiple of 16: the row of packed matrices */
+    bool sees_all;         /**< a query sees every key, not only those up to its own */
     float scale;           /**< 1 / sqrt(size) */
     const float *q, *k, *v;
     const float *lse; /**< (T); the backward pass only */
 };
 
+/** Multiply-adds of all heads' forward pass. */
+double weir__attention_work(const struct weir__op_shape *shape);
 /** Fills what all heads of a shape share; pointers are NULL. */
 struct weir__head weir__head_of(const struct weir__op_shape *shape);
-/** Keys that a block of queries from `first` on sees: those before its end. */
+/** Keys that a block of queries from `first` on sees: those before its end, or all. */
 int64_t weir__head_keys(const struct weir__head *head, int64_t first);
 /** Queries in the block from `first` on: 32, or what is left. */
 int64_t weir__head_queries(const struct weir__head *head, int64_t first);
@@ -31,8 +34,12 @@ int64_t weir__head_queries(const struct weir__head *head, int64_t first);
  * whose columns are ignored. */
 void weir__head_product(const struct weir__head *head, const struct weir__panel *panel);
 
+/** Whether some query of the block from `first` on does not see `key`. */
+VECTOR_INLINE bool weir__head_masks(const struct weir__head *head, int64_t first, int64_t key) {
+    return !head->sees_all && key > first;
+}
 /** All ones in the lanes of vector `half` (0, 1) of the block from `first` on whose query may see
- * `key`. */
+ * `key`, where keys end at the query. */
 VECTOR_INLINE vint weir__head_mask(int64_t first, int half, int64_t key) {
     return v_lane_numbers() >= (int32_t)(key - first) - half * LANES;
 }

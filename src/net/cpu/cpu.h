@@ -6,6 +6,7 @@
 #ifndef WEIR_CPU_H
 #define WEIR_CPU_H
 
+#include "base/team.h"
 #include "net/backend.h"
 
 /** Plain loops: every op. */
@@ -13,12 +14,20 @@ extern const struct weir__kernel weir__reference_f32[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__reference_f64[WEIR__OP_COUNT];
 /** Our own vector kernels in f32: every op but convolutions and the user's. */
 extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
-/** oneDNN's products; only where the build has oneDNN. */
+/** oneDNN's convolutions; only where the build has oneDNN. */
 extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];
 
 extern const struct weir__flat_calls weir__reference_flat_f32;
 extern const struct weir__flat_calls weir__reference_flat_f64;
 extern const struct weir__flat_calls weir__vector_flat_f32;
+
+/** Multiply-adds, or as much other work, that are worth another thread: some microseconds. */
+#define WEIR__SHARED_LEAST 500000.0
+/** Runs parts of the call's result (never of a sum), shared by the stream's team where their `work`
+ * in all, in multiply-adds, is worth it: by shape->threads of it at most, so that `member` is below
+ * that. Returns when all are done. */
+void weir__share(const struct weir__op_call *call, int64_t parts, double work, weir__team_fn *run,
+                 void *context);
 
 /** Fills call->error for an index outside [0, limit) and returns WEIR_ERR_ARGUMENT. `what` is
  * "token" or "target", `place` its number in the micro-batch. */

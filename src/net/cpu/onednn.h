@@ -19,13 +19,6 @@
 
 /* ---- tables of rows ---- */
 
-/* onednn_matmul.c: linear and its gradients */
-int weir__onednn_matmul_measure(const struct weir__op_shape *shape, size_t *workspace);
-int weir__onednn_matmul_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
-                                void **state);
-void weir__onednn_matmul_release(void *state);
-int weir__onednn_matmul_run(const struct weir__op_call *call);
-
 /* onednn_conv.c: conv2d and its gradients */
 int weir__onednn_conv_measure(const struct weir__op_shape *shape, size_t *workspace);
 int weir__onednn_conv_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
@@ -75,20 +68,21 @@ struct weir__onednn_weights {
     bool turned;
 };
 /* onednn_weights.c */
-/** plain = blocked, or += where not `overwrite`. */
+/** plain = blocked, or += where not `overwrite`: sixteen output channels of a group, `part` of so
+ * many. */
 void weir__onednn_deliver(const struct weir__onednn_weights *weights, const float *blocked,
-                          float *plain, bool overwrite);
+                          float *plain, bool overwrite, int64_t part);
+int64_t weir__onednn_deliveries(const struct weir__onednn_weights *weights);
 /** blocked = plain, for turned ones; what pads the blocks is not touched. */
 void weir__onednn_turn(const struct weir__onednn_weights *weights, const float *plain,
                        float *blocked);
 
 /* ---- primitives ---- */
 
-/** Scratchpad from the caller, f32 arithmetic whatever the environment says, and perhaps outputs
- * that are added to what is there. */
-dnnl_status_t weir__onednn_attributes(bool adds, dnnl_primitive_attr_t *to);
+/** Scratchpad from the caller, f32 arithmetic whatever the environment says. */
+dnnl_status_t weir__onednn_attributes(dnnl_primitive_attr_t *to);
 
-/** The operands of c = a b (+ bias), and of a convolution: a is x, b the weight, c is y. */
+/** The operands of a convolution: a is x, b the weight, c is y. */
 enum weir__role {
     WEIR__ROLE_A,
     WEIR__ROLE_B,
@@ -97,11 +91,6 @@ enum weir__role {
     WEIR__ROLE_SCRATCHPAD,
     WEIR__ROLE_COUNT
 };
-
-dnnl_status_t weir__onednn_describe_product(const dnnl_memory_desc_t of[WEIR__ROLE_COUNT],
-                                            bool has_bias, dnnl_engine_t engine,
-                                            const_dnnl_primitive_attr_t attr,
-                                            dnnl_primitive_desc_t *to);
 
 enum weir__onednn_pass {
     WEIR__ONEDNN_FORWARD,

@@ -2,12 +2,6 @@
 /* oneDNN's kernels as one table. */
 #include "net/cpu/onednn.h"
 
-#define PRODUCT(name)                                                                              \
-    [WEIR__OP_##name] = {.measure = weir__onednn_matmul_measure,                                   \
-                         .prepare = weir__onednn_matmul_prepare,                                   \
-                         .release = weir__onednn_matmul_release,                                   \
-                         .run = weir__onednn_matmul_run,                                           \
-                         .library = "oneDNN"}
 #define CONVOLUTION(name)                                                                          \
     [WEIR__OP_##name] = {.measure = weir__onednn_conv_measure,                                     \
                          .prepare = weir__onednn_conv_prepare,                                     \
@@ -18,6 +12,7 @@
                          .library = "oneDNN"}
 
 const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT] = {
-    PRODUCT(linear),     PRODUCT(linear_grad_input),     PRODUCT(linear_grad_weight),
-    CONVOLUTION(conv2d), CONVOLUTION(conv2d_grad_input), CONVOLUTION(conv2d_grad_weight),
+    CONVOLUTION(conv2d),
+    CONVOLUTION(conv2d_grad_input),
+    CONVOLUTION(conv2d_grad_weight),
 };

@@ -64,22 +64,6 @@ void weir__onednn_layout_of(weir__onednn_view description, struct weir__onednn_l
     }
 }
 
-static dnnl_status_t append_sum(dnnl_post_ops_t operations) {
-    return dnnl_post_ops_append_sum(operations, 1);
-}
-
-dnnl_status_t weir__onednn_describe_product(const dnnl_memory_desc_t of[WEIR__ROLE_COUNT],
-                                            bool has_bias, dnnl_engine_t engine,
-                                            const_dnnl_primitive_attr_t attr,
-                                            dnnl_primitive_desc_t *to) {
-    dnnl_matmul_desc_t operation;
-    const dnnl_memory_desc_t *bias = has_bias ? &of[WEIR__ROLE_BIAS] : NULL;
-    dnnl_status_t status = dnnl_matmul_desc_init(&operation, &of[WEIR__ROLE_A], &of[WEIR__ROLE_B],
-                                                 bias, &of[WEIR__ROLE_C]);
-    if (status != dnnl_success) return status;
-    return dnnl_primitive_desc_create(to, &operation, attr, engine, NULL);
-}
-
 static dnnl_status_t forward_of(const struct weir__onednn_convolution *c,
                                 dnnl_convolution_desc_t *to) {
     const dnnl_memory_desc_t *of = c->of;
@@ -191,19 +175,6 @@ void weir__onednn_layout_of(weir__onednn_view description, struct weir__onednn_l
     }
 }
 
-static dnnl_status_t append_sum(dnnl_post_ops_t operations) {
-    return dnnl_post_ops_append_sum(operations, 1, 0, dnnl_f32);
-}
-
-dnnl_status_t weir__onednn_describe_product(const dnnl_memory_desc_t of[WEIR__ROLE_COUNT],
-                                            bool has_bias, dnnl_engine_t engine,
-                                            const_dnnl_primitive_attr_t attr,
-                                            dnnl_primitive_desc_t *to) {
-    return dnnl_matmul_primitive_desc_create(to, engine, of[WEIR__ROLE_A], of[WEIR__ROLE_B],
-                                             has_bias ? of[WEIR__ROLE_BIAS] : NULL,
-                                             of[WEIR__ROLE_C], attr);
-}
-
 static const dnnl_dims_t undilated = {0, 0};
 
 static dnnl_status_t describe_forward(const struct weir__onednn_convolution *c,
@@ -265,21 +236,13 @@ dnnl_status_t weir__onednn_describe_argument(dnnl_memory_desc_t *to,
         to, dnnl_primitive_desc_query_md(primitive, dnnl_query_exec_arg_md, argument));
 }
 
-dnnl_status_t weir__onednn_attributes(bool adds, dnnl_primitive_attr_t *to) {
+dnnl_status_t weir__onednn_attributes(dnnl_primitive_attr_t *to) {
     dnnl_primitive_attr_t attributes;
-    dnnl_post_ops_t operations = NULL;
     dnnl_status_t status = dnnl_primitive_attr_create(&attributes);
     if (status != dnnl_success) return status;
     status = dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
     if (status == dnnl_success)
         status = dnnl_primitive_attr_set_fpmath_mode(attributes, dnnl_fpmath_mode_strict);
-    if (status == dnnl_success && adds) {
-        status = dnnl_post_ops_create(&operations);
-        if (status == dnnl_success) status = append_sum(operations);
-        if (status == dnnl_success)
-            status = dnnl_primitive_attr_set_post_ops(attributes, operations);
-        if (operations != NULL) dnnl_post_ops_destroy(operations);
-    }
     if (status != dnnl_success)
         dnnl_primitive_attr_destroy(attributes);
     else

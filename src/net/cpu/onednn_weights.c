@@ -60,10 +60,10 @@ void weir__onednn_turn(const struct weir__onednn_weights *weights, const float *
 
 /* ---- delivering ------------------------------------------------------------------------------ */
 
-/** A group's, whatever the layout. */
+/** Output channels of a group, whatever the layout. */
 static void deliver_one_by_one(const struct weir__onednn_weights *weights, const float *blocked,
-                               float *plain, bool overwrite) {
-    for (int64_t o = 0; o < weights->out; o++)
+                               float *plain, int64_t first, int64_t end, bool overwrite) {
+    for (int64_t o = first; o < end; o++)
         for (int64_t i = 0; i < weights->in; i++) {
             const float *from = blocked + place_of_kernel(weights, o, i);
             for (int64_t y = 0; y < weights->kernel.height; y++)
@@ -168,20 +168,26 @@ static int64_t neighbours(const struct weir__onednn_weights *weights) {
     return layout->blocks[last] % LANES == 0 ? LANES : layout->blocks[last] == 8 ? 8 : 1;
 }
 
+int64_t weir__onednn_deliveries(const struct weir__onednn_weights *weights) {
+    return weights->groups * ((weights->out + LANES - 1) / LANES);
+}
+
 void weir__onednn_deliver(const struct weir__onednn_weights *weights, const float *blocked,
-                          float *plain, bool overwrite) {
+                          float *plain, bool overwrite, int64_t part) {
     int64_t length = weights->in * weights->kernel.height * weights->kernel.width;
-    int64_t lanes = neighbours(weights);
-    for (int64_t group = 0; group < weights->groups; group++, plain += weights->out * length) {
-        const float *from = blocked + place_of_group(weights, group);
-        if (lanes == 1) {
-            deliver_one_by_one(weights, from, plain, overwrite);
-            continue;
-        }
-        for (int64_t o = 0; o < weights->out; o += lanes) {
-            int64_t wanted = weights->out - o < lanes ? weights->out - o : lanes;
-            deliver_lanes(walk_init(weights, from + place_of_kernel(weights, o, 0)),
-                          plain + o * length, lanes, wanted, overwrite);
-        }
+    int64_t lanes = neighbours(weights), parts = (weights->out + LANES - 1) / LANES;
+    int64_t group = part / parts, first = part % parts * LANES;
+    int64_t end = weights->out - first < LANES ? weights->out : first + LANES;
+    assert(group < weights->groups);
+    const float *from = blocked + place_of_group(weights, group);
+    plain += (group * weights->out + first) * length;
+    if (lanes == 1) {
+        deliver_one_by_one(weights, from, plain, first, end, overwrite);
+        return;
+    }
+    for (int64_t o = first; o < end; o += lanes, plain += lanes * length) {
+        int64_t wanted = end - o < lanes ? end - o : lanes;
+        deliver_lanes(walk_init(weights, from + place_of_kernel(weights, o, 0)), plain, lanes,
+                      wanted, overwrite);
     }
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /**
- * Matrix products of our own, for attention's blocks and for products without oneDNN: everything is
- * a product with a panel, a matrix of at most 32 columns whose rows lie at a fixed distance, which
- * fills two vector registers per row. A matrix that is stored the other way is packed into panels
- * first.
+ * Matrix products, and attention's blocks: everything is a product with a panel, a matrix of at
+ * most 32 columns whose rows lie at a fixed distance. A matrix that is stored the other way is
+ * packed into panels first.
  */
 #ifndef WEIR_PANEL_H
 #define WEIR_PANEL_H
@@ -12,8 +11,20 @@
 
 #include <stdbool.h>
 
-/** Columns of a panel. */
+/** Most columns of a panel. */
 #define WEIR__PANEL 32
+/** Columns of a tile, and rows. */
+#if defined(__AVX512F__)
+#define WEIR__TILE_COLUMNS 32
+#define WEIR__TILE_ROWS 12
+#else
+#define WEIR__TILE_COLUMNS 16
+#if defined(__AVX__) || defined(__aarch64__)
+#define WEIR__TILE_ROWS 6
+#else
+#define WEIR__TILE_ROWS 2
+#endif
+#endif
 
 /** How a product enters c. The sum over depth is one chain of multiply-adds in ascending order. */
 enum weir__panel_mode {
@@ -36,10 +47,10 @@ struct weir__panel {
 
 void weir__panel_product(const struct weir__panel *panel);
 
-/** Packs `columns` (1 … 32) rows of `from` as the columns of a panel: to[k * 32 + j] = scale *
- * from[j * from_row + k], 0 for j >= columns. */
-void weir__panel_pack_rows(float *to, const float *from, int64_t from_row, int64_t columns,
-                           int64_t depth, float scale);
+/** Packs `columns` rows of `from` as the columns of a panel: to[k * to_row + j] = scale *
+ * from[j * from_row + k], 0 from `columns` up to to_row, a multiple of 16. */
+void weir__panel_pack_rows(float *to, int64_t to_row, const float *from, int64_t from_row,
+                           int64_t columns, int64_t depth, float scale);
 /** Copies a panel's rows together: to[k * to_row + j] = scale * from[k * from_row + j], 0 from
  * `columns` up to `to_columns`, a multiple of 16. */
 void weir__panel_pack(float *to, int64_t to_row, int64_t to_columns, const float *from,

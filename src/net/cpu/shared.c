@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* What kernels of all of the CPU's backends call. */
+#include "device/device.h"
 #include "net/cpu/cpu.h"
 
 #include <math.h>
@@ -20,4 +21,12 @@ double weir__weighted(double sum, double weight) {
 uint32_t weir__dropout_threshold(double p) {
     assert(p >= 0 && p <= 1);
     return (uint32_t)ceil(p * 0x1p24);
+}
+
+void weir__share(const struct weir__op_call *call, int64_t parts, double work, weir__team_fn *run,
+                 void *context) {
+    assert(parts >= 0 && parts <= UINT32_MAX && work >= 0);
+    struct weir__team *team = call->stream == NULL ? NULL : call->stream->team;
+    uint32_t members = work < 2 * WEIR__SHARED_LEAST ? 1 : call->shape->threads;
+    weir__team_run(team, members, (uint32_t)parts, run, context);
 }

@@ -4,6 +4,8 @@
  * the reference. Op and dtype alone choose the entry. What depends on the shape is decided inside
  * the kernel, so a shape gives the same bits wherever it runs.
  */
+#include "base/team.h"
+#include "device/device.h"
 #include "net/cpu/cpu.h"
 #include "net/custom.h"
 
@@ -11,9 +13,9 @@
 #include <string.h>
 
 #if defined(WEIR_ONEDNN)
-#define PRODUCTS weir__onednn_f32
+#define CONVOLUTIONS weir__onednn_f32
 #else
-#define PRODUCTS weir__vector_f32
+#define CONVOLUTIONS weir__vector_f32
 const char *weir__onednn_version(void) {
     return "";
 }
@@ -29,7 +31,7 @@ static const struct weir__kernel *reference_kernel(enum weir__op_code op, enum w
 
 static const struct weir__kernel *vector_kernel(enum weir__op_code op, enum weir_dtype dtype) {
     assert((unsigned)op < WEIR__OP_COUNT);
-    if (dtype == WEIR_F32 && PRODUCTS[op].run != NULL) return &PRODUCTS[op];
+    if (dtype == WEIR_F32 && CONVOLUTIONS[op].run != NULL) return &CONVOLUTIONS[op];
     if (dtype == WEIR_F32 && weir__vector_f32[op].run != NULL) return &weir__vector_f32[op];
     return reference_kernel(op, dtype);
 }
@@ -46,6 +48,14 @@ uint32_t weir__kernel_threads(uint32_t threads) {
     return former > 0 ? (uint32_t)former : 0;
 }
 
+/** A thread's libraries get no threads of their own. And its malloc, which oneDNN calls in every
+ * step, takes now what it takes from the system at a thread's first block. */
+static void ready_thread(void *context, uint32_t part, uint32_t member) {
+    (void)context, (void)part, (void)member;
+    weir__kernel_threads(1);
+    weir__release(NULL, weir__acquire(NULL, 1, 1), 1, 1);
+}
+
 static int move(const struct weir__op_call *call) {
     assert(call->shape->width >= 0);
     memcpy(call->out[0], call->in[0], (size_t)call->shape->width);
@@ -59,9 +69,11 @@ static int zero(const struct weir__op_call *call) {
 }
 
 static int attach(struct weir_stream *stream, uint32_t threads) {
-    (void)stream;
-    weir__kernel_threads(threads);
-    return WEIR_OK;
+    int status = WEIR_OK;
+    if (stream->team == NULL && threads > 1)
+        status = weir__team_new(stream->device->allocator, threads, stream->spins, &stream->team);
+    if (status == WEIR_OK) weir__team_each(stream->team, ready_thread, NULL);
+    return status;
 }
 
 const struct weir__backend weir__backend_reference = {

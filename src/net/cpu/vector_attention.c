@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Causal attention forward, a block of 32 queries at a time:
+ * Attention forward, a block of 32 queries at a time:
  *   scores (keys, 32) = k (keys, size) * q^T, q scaled and packed as a panel;
  *   softmax down the keys, lane by lane;
  *   y (32, size) = p^T * v, 128 keys at a time so that both stay in the first cache.
- * Keys after the block's last query are never touched. v is packed once per head: in qkv its rows
- * lie 3C apart, which for usual widths falls on few sets of the cache.
+ * Where keys end at the query, those after the block's last are never touched. v is packed once per
+ * head: in qkv its rows lie 3C apart, which for usual widths falls on few sets of the cache.
  */
 #include "net/cpu/attention.h"
 #include "net/cpu/vector_calls.h"
@@ -21,16 +21,22 @@ struct weir__head weir__head_of(const struct weir__op_shape *shape) {
                                .width = shape->width,
                                .size = size,
                                .padded = (size + LANES - 1) / LANES * LANES,
+                               .sees_all = shape->sees_all,
                                .scale = 1 / sqrtf((float)size)};
+}
+
+double weir__attention_work(const struct weir__op_shape *shape) {
+    double tokens = (double)shape->tokens;
+    return (double)shape->rows * tokens * tokens * (double)shape->width;
 }
 
 int64_t weir__head_keys(const struct weir__head *head, int64_t first) {
     assert(first >= 0 && first < head->tokens);
-    return first + WEIR__PANEL < head->tokens ? first + WEIR__PANEL : head->tokens;
+    return head->sees_all ? head->tokens : first + weir__head_queries(head, first);
 }
 
 int64_t weir__head_queries(const struct weir__head *head, int64_t first) {
-    return weir__head_keys(head, first) - first;
+    return first + WEIR__PANEL < head->tokens ? WEIR__PANEL : head->tokens - first;
 }
 
 void weir__head_product(const struct weir__head *head, const struct weir__panel *panel) {
@@ -66,14 +72,16 @@ static size_t lay_out(const struct weir__head *head, float *memory, struct forwa
 
 int weir__vector_measure_attention(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__head head = weir__head_of(shape);
-    *workspace = lay_out(&head, NULL, NULL) * sizeof(float);
-    return WEIR_OK;
+    bool fits =
+        weir__multiply(lay_out(&head, NULL, NULL), shape->threads * sizeof(float), workspace);
+    return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
 /* ---- a block of queries ---- */
 
 /** The largest score of each query; scores of keys that a query may not see become -infinity. */
-VECTOR_INLINE void mask_and_find(float *scores, int64_t first, int64_t keys, vfloat largest[2]) {
+VECTOR_INLINE void mask_and_find(const struct weir__head *head, float *scores, int64_t first,
+                                 int64_t keys, vfloat largest[2]) {
     assert(first < keys);
     const vfloat never = v_all(-INFINITY);
     largest[0] = largest[1] = never;
@@ -82,7 +90,7 @@ VECTOR_INLINE void mask_and_find(float *scores, int64_t first, int64_t keys, vfl
         for (int half = 0; half < 2; half++) {
             float *at = scores + j * WEIR__PANEL + half * LANES;
             vfloat score = v_load(at);
-            if (j > first) {
+            if (weir__head_masks(head, first, j)) {
                 score = v_select(weir__head_mask(first, half, j), score, never);
                 v_store(at, score);
             }
@@ -137,8 +145,8 @@ static void attend_block(const struct weir__head *head, const struct forward_are
     assert(first % WEIR__PANEL == 0);
     int64_t keys = weir__head_keys(head, first), queries = weir__head_queries(head, first);
     int64_t stride = 3 * head->width;
-    weir__panel_pack_rows(areas->queries, head->q + first * stride, stride, queries, head->size,
-                          head->scale);
+    weir__panel_pack_rows(areas->queries, WEIR__PANEL, head->q + first * stride, stride, queries,
+                          head->size, head->scale);
     struct weir__panel panel = {.a = head->k,
                                 .a_row = stride,
                                 .a_step = 1,
@@ -154,7 +162,7 @@ static void attend_block(const struct weir__head *head, const struct forward_are
 
     vfloat largest[2], sums[2];
     float total[2 * LANES];
-    mask_and_find(areas->scores, first, keys, largest);
+    mask_and_find(head, areas->scores, first, keys, largest);
     exponentials(areas->scores, keys, largest, sums);
     for (int half = 0; half < 2; half++) {
         int64_t left = queries - half * LANES;
@@ -167,22 +175,28 @@ static void attend_block(const struct weir__head *head, const struct forward_are
     weigh_values(head, areas, first, total, y);
 }
 
-int weir__vector_attention(const struct weir__op_call *call) {
+/** One head of one row. */
+static void attend_head(void *context, uint32_t part, uint32_t member) {
+    const struct weir__op_call *call = context;
     const struct weir__op_shape *shape = call->shape;
     struct weir__head head = weir__head_of(shape);
     struct forward_areas areas = {0};
-    lay_out(&head, call->workspace, &areas);
-    for (int64_t i = 0; i < shape->rows * shape->heads; i++) {
-        int64_t row = i / shape->heads, column = i % shape->heads * head.size;
-        head.q = (const float *)call->in[0] + row * head.tokens * 3 * head.width + column;
-        head.k = head.q + head.width;
-        head.v = head.k + head.width;
-        float *lse = (float *)call->out[1] + i * head.tokens;
-        float *y = (float *)call->out[0] + row * head.tokens * head.width + column;
-        weir__panel_pack(areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size,
-                         head.tokens, 1);
-        for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
-            attend_block(&head, &areas, first, y + first * head.width, lse + first);
-    }
+    lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
+    int64_t row = part / shape->heads, column = part % shape->heads * head.size;
+    head.q = (const float *)call->in[0] + row * head.tokens * 3 * head.width + column;
+    head.k = head.q + head.width;
+    head.v = head.k + head.width;
+    float *lse = (float *)call->out[1] + part * head.tokens;
+    float *y = (float *)call->out[0] + row * head.tokens * head.width + column;
+    weir__panel_pack(areas.values, head.padded, head.padded, head.v, 3 * head.width, head.size,
+                     head.tokens, 1);
+    for (int64_t first = 0; first < head.tokens; first += WEIR__PANEL)
+        attend_block(&head, &areas, first, y + first * head.width, lse + first);
+}
+
+int weir__vector_attention(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    weir__share(call, shape->rows * shape->heads, weir__attention_work(shape), attend_head,
+                (void *)(uintptr_t)call);
     return WEIR_OK;
 }

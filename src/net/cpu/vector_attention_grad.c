@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Causal attention backward: scores are made again, block by block, from q, k and lse. For a block
+ * Attention backward: scores are made again, block by block, from q, k and lse. For a block
  * of 32 queries and a chunk of 64 keys, all lying key by key:
  *   p = exp(k q^T - lse),  ds = p * (v dy^T - delta),  delta = rowsum(dy * y)
  *   dv += p dy,  dk += ds q,  dq += ds^T k
@@ -41,8 +41,9 @@ static size_t lay_out(const struct weir__head *head, float *memory, struct grad_
 
 int weir__vector_measure_attention_grad(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__head head = weir__head_of(shape);
-    *workspace = lay_out(&head, NULL, NULL) * sizeof(float);
-    return WEIR_OK;
+    bool fits =
+        weir__multiply(lay_out(&head, NULL, NULL), shape->threads * sizeof(float), workspace);
+    return fits ? WEIR_OK : WEIR_ERR_OVERFLOW;
 }
 
 /** What is per head besides struct weir__head. */
@@ -60,8 +61,8 @@ struct grad_block {
 };
 
 /** p and ds from the scores and dy's products, which they replace. */
-static void probabilities(const struct grad_areas *areas, const struct grad_block *block,
-                          int64_t key, int64_t keys) {
+static void probabilities(const struct weir__head *head, const struct grad_areas *areas,
+                          const struct grad_block *block, int64_t key, int64_t keys) {
     vfloat lse[2] = {v_load(block->lse), v_load(block->lse + LANES)};
     vfloat delta[2] = {v_load(block->delta), v_load(block->delta + LANES)};
     for (int64_t j = 0; j < keys; j++) {
@@ -69,7 +70,7 @@ static void probabilities(const struct grad_areas *areas, const struct grad_bloc
         for (int half = 0; half < 2; half++) {
             int64_t at = j * WEIR__PANEL + half * LANES;
             vfloat p = v_exp(v_load(areas->p + at) - lse[half]);
-            if (key + j > block->first)
+            if (weir__head_masks(head, block->first, key + j))
                 p = v_select(weir__head_mask(block->first, half, key + j), p, v_all(0));
             v_store(areas->p + at, p);
             v_store(areas->dscores + at, p * (v_load(areas->dscores + at) - delta[half]));
@@ -114,11 +115,11 @@ static void spread(const struct weir__head *head, const float *weights, const fl
 
 static void add_chunk(const struct weir__head *head, const struct grad_areas *areas,
                       const struct grad_block *block, int64_t key, int64_t keys) {
-    assert(key + keys <= block->first + block->queries);
+    assert(key + keys <= weir__head_keys(head, block->first));
     int64_t stride = 3 * head->width;
     score(head, head->k + key * stride, areas->query_panel, areas->p, keys);
     score(head, head->v + key * stride, areas->dy_panel, areas->dscores, keys);
-    probabilities(areas, block, key, keys);
+    probabilities(head, areas, block, key, keys);
     int64_t at = key * head->padded;
     spread(head, areas->p, areas->dy, areas->dvalues + at, keys, block->queries);
     spread(head, areas->dscores, areas->queries, areas->dkeys + at, keys, block->queries);
@@ -173,8 +174,10 @@ static void add_block(const struct weir__head *head, const struct gradients *gra
     int64_t stride = 3 * head->width, keys = weir__head_keys(head, first);
     const float *q = head->q + first * stride, *dy = gradients->dy + first * head->width;
     fill_lanes(head, gradients, &block);
-    weir__panel_pack_rows(areas->query_panel, q, stride, block.queries, head->size, head->scale);
-    weir__panel_pack_rows(areas->dy_panel, dy, head->width, block.queries, head->size, 1);
+    weir__panel_pack_rows(areas->query_panel, WEIR__PANEL, q, stride, block.queries, head->size,
+                          head->scale);
+    weir__panel_pack_rows(areas->dy_panel, WEIR__PANEL, dy, head->width, block.queries, head->size,
+                          1);
     weir__panel_pack(areas->queries, head->padded, head->padded, q, stride, head->size,
                      block.queries, head->scale);
     weir__panel_pack(areas->dy, head->padded, head->padded, dy, head->width, head->size,
@@ -199,26 +202,32 @@ static void differentiate_head(const struct weir__head *head, const struct gradi
     write_rows(head, gradients->dv, stride, areas->dvalues, tokens, 1);
 }
 
-int weir__vector_attention_grad(const struct weir__op_call *call) {
+/** One head of one row. */
+static void differentiate_part(void *context, uint32_t part, uint32_t member) {
+    const struct weir__op_call *call = context;
     const struct weir__op_shape *shape = call->shape;
     struct weir__head head = weir__head_of(shape);
     struct grad_areas areas = {0};
-    lay_out(&head, call->workspace, &areas);
-    for (int64_t i = 0; i < shape->rows * shape->heads; i++) {
-        int64_t row = i / shape->heads, column = i % shape->heads * head.size;
-        int64_t narrow = row * head.tokens * head.width + column;
-        int64_t wide = row * head.tokens * 3 * head.width + column;
-        head.q = (const float *)call->in[1] + wide;
-        head.k = head.q + head.width;
-        head.v = head.k + head.width;
-        head.lse = (const float *)call->in[3] + i * head.tokens;
-        float *dq = (float *)call->out[0] + wide;
-        struct gradients gradients = {.dy = (const float *)call->in[0] + narrow,
-                                      .y = (const float *)call->in[2] + narrow,
-                                      .dq = dq,
-                                      .dk = dq + head.width,
-                                      .dv = dq + 2 * head.width};
-        differentiate_head(&head, &gradients, &areas);
-    }
+    lay_out(&head, (float *)call->workspace + member * lay_out(&head, NULL, NULL), &areas);
+    int64_t row = part / shape->heads, column = part % shape->heads * head.size;
+    int64_t narrow = row * head.tokens * head.width + column;
+    int64_t wide = row * head.tokens * 3 * head.width + column;
+    head.q = (const float *)call->in[1] + wide;
+    head.k = head.q + head.width;
+    head.v = head.k + head.width;
+    head.lse = (const float *)call->in[3] + part * head.tokens;
+    float *dq = (float *)call->out[0] + wide;
+    struct gradients gradients = {.dy = (const float *)call->in[0] + narrow,
+                                  .y = (const float *)call->in[2] + narrow,
+                                  .dq = dq,
+                                  .dk = dq + head.width,
+                                  .dv = dq + 2 * head.width};
+    differentiate_head(&head, &gradients, &areas);
+}
+
+int weir__vector_attention_grad(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    weir__share(call, shape->rows * shape->heads, 2 * weir__attention_work(shape),
+                differentiate_part, (void *)(uintptr_t)call);
     return WEIR_OK;
 }

@@ -28,6 +28,11 @@ int weir__vector_position_grad(const struct weir__op_call *call);
 
 int weir__vector_position_cached(const struct weir__op_call *call);
 
+/* vector_rms.c */
+int weir__vector_rms_norm(const struct weir__op_call *call);
+int weir__vector_rms_norm_grad_input(const struct weir__op_call *call);
+int weir__vector_rms_norm_grad_weight(const struct weir__op_call *call);
+
 /* vector_attention.c and vector_attention_grad.c */
 int weir__vector_attention(const struct weir__op_call *call);
 int weir__vector_measure_attention(const struct weir__op_shape *shape, size_t *workspace);
@@ -52,6 +57,8 @@ int weir__vector_sigmoid_grad(const struct weir__op_call *call);
 int weir__vector_tanh(const struct weir__op_call *call);
 int weir__vector_tanh_grad(const struct weir__op_call *call);
 int weir__vector_add(const struct weir__op_call *call);
+int weir__vector_bias_add(const struct weir__op_call *call);
+int weir__vector_multiply(const struct weir__op_call *call);
 int weir__vector_copy(const struct weir__op_call *call);
 int weir__vector_dropout(const struct weir__op_call *call);
 int weir__vector_measure_dropout(const struct weir__op_shape *shape, size_t *workspace);

@@ -3,6 +3,7 @@
  * Flat arrays. Sums of squares go in four chains of eight doubles, which hides the adder's latency;
  * the updates' loops are element by element, for the compiler to widen.
  */
+#include "device/device.h"
 #include "net/cpu/cpu.h"
 #include "net/cpu/vector.h"
 
@@ -28,14 +29,34 @@ static double square_sum(const float *x, uint64_t count) {
     return v_sum8((sum[0] + sum[2]) + (sum[1] + sum[3]));
 }
 
+/** A call's arguments, and what its spans have in common. */
+struct flat_work {
+    const struct weir__spans *spans;
+    const struct weir__update *update;
+    const void *data;
+    double *sums;
+};
+
+/** A part is a span: a span's sum is one thread's. */
+static int share_spans(const struct flat_work *work, weir__team_fn *run) {
+    const struct weir_stream *stream = work->spans->stream;
+    struct weir__team *team = stream == NULL ? NULL : stream->team;
+    weir__team_run(team, UINT32_MAX, work->spans->count, run, (void *)(uintptr_t)work);
+    return WEIR_OK;
+}
+
+static void square_span(void *context, uint32_t part, uint32_t member) {
+    const struct flat_work *work = context;
+    const struct weir__span *span = &work->spans->list[part];
+    (void)member;
+    work->sums[span->result] = square_sum((const float *)work->data + span->first, span->count);
+}
+
 static int squares(const struct weir__spans *spans, const void *data, double *sums,
                    void *workspace) {
     (void)workspace;
-    for (uint32_t i = 0; i < spans->count; i++) {
-        const struct weir__span *span = &spans->list[i];
-        sums[span->result] = square_sum((const float *)data + span->first, span->count);
-    }
-    return WEIR_OK;
+    return share_spans(&(struct flat_work){.spans = spans, .data = data, .sums = sums},
+                       square_span);
 }
 
 static int accumulate(struct weir_stream *stream, void *restrict y, const void *restrict x,
@@ -66,9 +87,11 @@ VECTOR_INLINE void adamw_loop(const struct factors *f, uint64_t count, float *re
     }
 }
 
-static int adamw(const struct weir__spans *spans, const struct weir__update *update) {
-    assert(update->number >= 1);
+static void adamw_span(void *context, uint32_t part, uint32_t member) {
+    const struct flat_work *work = context;
+    const struct weir__update *update = work->update;
     const struct weir_optimizer *o = update->optimizer;
+    const struct weir__span *span = &work->spans->list[part];
     double correction1 = 1 - pow(o->beta1, (double)update->number);
     double correction2 = 1 - pow(o->beta2, (double)update->number);
     struct factors factors = {.scale = (float)update->gradient_scale,
@@ -77,16 +100,19 @@ static int adamw(const struct weir__spans *spans, const struct weir__update *upd
                               .fresh2 = (float)(1 - o->beta2),
                               .root2 = (float)sqrt(correction2),
                               .eps = (float)o->eps,
-                              .rate = (float)(update->lr / correction1)};
-    for (uint32_t i = 0; i < spans->count; i++) {
-        const struct weir__span *span = &spans->list[i];
-        uint64_t at = span->first;
-        factors.decay = span->decays ? (float)(1 - update->lr * o->weight_decay) : 1;
-        adamw_loop(&factors, span->count, (float *)update->parameters + at,
-                   (const float *)update->gradients + at, (float *)update->first + at,
-                   (float *)update->second + at);
-    }
-    return WEIR_OK;
+                              .rate = (float)(update->lr / correction1),
+                              .decay =
+                                  span->decays ? (float)(1 - update->lr * o->weight_decay) : 1};
+    uint64_t at = span->first;
+    (void)member;
+    adamw_loop(&factors, span->count, (float *)update->parameters + at,
+               (const float *)update->gradients + at, (float *)update->first + at,
+               (float *)update->second + at);
+}
+
+static int adamw(const struct weir__spans *spans, const struct weir__update *update) {
+    assert(update->number >= 1);
+    return share_spans(&(struct flat_work){.spans = spans, .update = update}, adamw_span);
 }
 
 VECTOR_INLINE void sgd_loop(const struct weir__update *update, float decay, uint64_t count,
@@ -109,30 +135,32 @@ static void sgd_plain(const struct weir__update *update, float decay, uint64_t c
     for (uint64_t i = 0; i < count; i++) w[i] -= lr * (g[i] * scale + decay * w[i]);
 }
 
-static int sgd(const struct weir__spans *spans, const struct weir__update *update) {
+static void sgd_span(void *context, uint32_t part, uint32_t member) {
+    const struct flat_work *work = context;
+    const struct weir__update *update = work->update;
     const struct weir_optimizer *o = update->optimizer;
+    const struct weir__span *span = &work->spans->list[part];
     bool first = update->number == 1;
-    assert(update->first != NULL || o->momentum == 0 || spans->count == 0);
-    for (uint32_t i = 0; i < spans->count; i++) {
-        const struct weir__span *span = &spans->list[i];
-        float decay = span->decays ? (float)o->weight_decay : 0;
-        float *w = (float *)update->parameters + span->first;
-        const float *g = (const float *)update->gradients + span->first;
-        if (o->momentum == 0) {
-            sgd_plain(update, decay, span->count, w, g);
-            continue;
-        }
-        float *m = (float *)update->first + span->first;
-        if (first && o->nesterov)
-            sgd_loop(update, decay, span->count, w, g, m, true, true);
-        else if (first)
-            sgd_loop(update, decay, span->count, w, g, m, true, false);
-        else if (o->nesterov)
-            sgd_loop(update, decay, span->count, w, g, m, false, true);
-        else
-            sgd_loop(update, decay, span->count, w, g, m, false, false);
-    }
-    return WEIR_OK;
+    float decay = span->decays ? (float)o->weight_decay : 0;
+    float *w = (float *)update->parameters + span->first;
+    const float *g = (const float *)update->gradients + span->first;
+    float *m = o->momentum == 0 ? NULL : (float *)update->first + span->first;
+    (void)member;
+    if (m == NULL)
+        sgd_plain(update, decay, span->count, w, g);
+    else if (first && o->nesterov)
+        sgd_loop(update, decay, span->count, w, g, m, true, true);
+    else if (first)
+        sgd_loop(update, decay, span->count, w, g, m, true, false);
+    else if (o->nesterov)
+        sgd_loop(update, decay, span->count, w, g, m, false, true);
+    else
+        sgd_loop(update, decay, span->count, w, g, m, false, false);
+}
+
+static int sgd(const struct weir__spans *spans, const struct weir__update *update) {
+    assert(update->first != NULL || update->optimizer->momentum == 0 || spans->count == 0);
+    return share_spans(&(struct flat_work){.spans = spans, .update = update}, sgd_span);
 }
 
 const struct weir__flat_calls weir__vector_flat_f32 = {

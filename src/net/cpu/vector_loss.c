@@ -40,7 +40,7 @@ int weir__vector_cross_entropy(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
     const float *logits = call->in[0];
     const int64_t *target = call->in[1];
-    float *lse = call->out[1];
+    float *largests = call->out[1], *totals = call->out[2];
     int64_t width = shape->width, count = shape->rows * shape->tokens;
     double sum = 0;
     for (int64_t m = 0; m < count; m++, logits += width) {
@@ -49,8 +49,10 @@ int weir__vector_cross_entropy(const struct weir__op_call *call) {
             return weir__index_error(call, "target", m, target[m], width);
         float largest = row_largest(logits, width);
         float total = row_exponentials(logits, largest, width, NULL);
-        lse[m] = largest + v_log(v_all(total))[0];
-        if (!ignored) sum += (double)lse[m] - (double)logits[target[m]];
+        largests[m] = largest;
+        totals[m] = total;
+        if (ignored) continue;
+        sum += (double)v_log(v_all(total))[0] + ((double)largest - (double)logits[target[m]]);
     }
     *(double *)call->out[0] = weir__weighted(sum, call->loss_weight);
     return WEIR_OK;
@@ -58,7 +60,7 @@ int weir__vector_cross_entropy(const struct weir__op_call *call) {
 
 int weir__vector_cross_entropy_grad(const struct weir__op_call *call) {
     const struct weir__op_shape *shape = call->shape;
-    const float *logits = call->in[0], *lse = call->in[2];
+    const float *logits = call->in[0], *largests = call->in[2], *totals = call->in[3];
     const int64_t *target = call->in[1];
     float *dlogits = call->out[0];
     int64_t width = shape->width, count = shape->rows * shape->tokens;
@@ -68,14 +70,15 @@ int weir__vector_cross_entropy_grad(const struct weir__op_call *call) {
             memset(dlogits, 0, (size_t)width * sizeof(float));
             continue;
         }
+        float largest = largests[m], factor = share / totals[m];
         int64_t i = 0;
         for (; i + LANES <= width; i += LANES)
-            v_store(dlogits + i, v_exp(v_load(logits + i) - lse[m]) * share);
+            v_store(dlogits + i, v_exp(v_load(logits + i) - largest) * factor);
         if (i < width)
-            v_store_some(dlogits + i, v_exp(v_load_some(logits + i, width - i) - lse[m]) * share,
+            v_store_some(dlogits + i, v_exp(v_load_some(logits + i, width - i) - largest) * factor,
                          width - i);
         /* Made anew: p / weight - 1 / weight would cancel what is already rounded. */
-        float p = v_exp(v_all(logits[target[m]] - lse[m]))[0];
+        float p = v_exp(v_all(logits[target[m]] - largest))[0] / totals[m];
         dlogits[target[m]] = (p - 1) * share;
     }
     return WEIR_OK;
@@ -124,9 +127,11 @@ VECTOR_INLINE void add_bce(vfloat x, vfloat t, vfloat rest, vdouble8 sum[2]) {
     v_widen(rest, &wide_rest[0], &wide_rest[1]);
     V_UNROLL
     for (int half = 0; half < 2; half++) {
-        /* max(x, 0) - x t = x (1 - t) above 0; a NaN comes through. */
+        /* max(x, 0) - x t = x (1 - t) above 0, and 0 where that factor is 0, also for an infinite
+         * x; a NaN comes through by the rest. */
         vdouble8 share = (vdouble8)((wide_x[half] > zero) & (vlong8)(zero + 1.0)) - wide_t[half];
-        sum[half] += wide_x[half] * share + wide_rest[half];
+        vdouble8 product = (vdouble8)((vlong8)(wide_x[half] * share) & (share != zero));
+        sum[half] += product + wide_rest[half];
     }
 }
 

@@ -1,103 +1,166 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Products with panels. A tile of the result stays in registers while the loop runs over the depth:
- * each step loads one row of the panel and multiplies it by one number from each row of a. With
- * AVX-512 eight rows by two vectors leave the loads off the critical path (10 loads, 16
- * multiply-adds a step); elsewhere a vector is two or four registers and two rows is what fits.
+ * each step loads one row of the panel and multiplies it by one number from each row of a. A tile
+ * is as many rows by as many registers as keep both multipliers busy behind their latency and leave
+ * registers for what is loaded: 12 x 2 with AVX-512, 6 x 2 with AVX (no row of 16 columns is left
+ * to the compiler to split), 6 x 4 with NEON. Every number of the result is one chain, so the tile
+ * is not in the bits.
  */
 #include "net/cpu/panel.h"
 
 #include <assert.h>
 
 #if defined(__AVX512F__)
-#define TILE_ROWS 8
+enum { REGISTER_LANES = 16, TILE_ROWS = 12 };
+typedef float vregister __attribute__((vector_size(64)));
+#elif defined(__AVX__)
+enum { REGISTER_LANES = 8, TILE_ROWS = 6 };
+typedef float vregister __attribute__((vector_size(32)));
 #else
-#define TILE_ROWS 2
+enum { REGISTER_LANES = 4, TILE_ROWS = WEIR__TILE_ROWS };
+typedef float vregister __attribute__((vector_size(16)));
 #endif
+enum { TILE_REGISTERS = WEIR__TILE_COLUMNS / REGISTER_LANES };
 
-VECTOR_INLINE vfloat load_column(const float *from, int64_t count, bool whole) {
-    return whole ? v_load(from) : v_load_some(from, count);
+_Static_assert(WEIR__PANEL % WEIR__TILE_COLUMNS == 0, "a panel is whole tiles wide");
+_Static_assert(TILE_ROWS == WEIR__TILE_ROWS, "as callers know it");
+
+VECTOR_INLINE vregister multiply_add(float a, vregister b, vregister c) {
+#if defined(__AVX512F__)
+    return (vregister)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)c);
+#elif defined(__FMA__)
+    return (vregister)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    for (int i = 0; i < REGISTER_LANES; i++) c[i] = __builtin_fmaf(a, b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
 }
 
-VECTOR_INLINE void store_column(float *to, vfloat v, int64_t count, bool whole) {
-    if (whole)
-        v_store(to, v);
+VECTOR_INLINE vregister load(const float *from) {
+    vregister v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+/** Where a tile's operands begin. */
+struct tile_place {
+    const float *a, *b;
+    float *c;
+    int64_t c_row;
+};
+
+/** One tile, all columns of it there. `rows`, `registers` and `adjacent` (a's rows are neighbours)
+ * are constants where this is inlined. */
+VECTOR_INLINE void tile(const struct weir__panel *panel, const struct tile_place *place,
+                        const int rows, const int registers, const bool adjacent) {
+    assert(rows >= 1 && rows <= TILE_ROWS && registers <= TILE_REGISTERS);
+    const int64_t a_row = adjacent ? 1 : panel->a_row, a_step = panel->a_step;
+    const int64_t b_row = panel->b_row, c_row = place->c_row;
+    const float *a = place->a, *b = place->b;
+    float *c = place->c;
+    vregister sum[TILE_ROWS][TILE_REGISTERS];
+    V_UNROLL
+    for (int r = 0; r < rows; r++) {
+        V_UNROLL
+        for (int v = 0; v < registers; v++)
+            sum[r][v] = panel->mode == WEIR__PANEL_CHAIN ? load(c + r * c_row + v * REGISTER_LANES)
+                                                         : (vregister){0};
+    }
+    for (int64_t k = 0; k < panel->depth; k++, a += a_step, b += b_row) {
+        vregister row[TILE_REGISTERS];
+        V_UNROLL
+        for (int v = 0; v < registers; v++) row[v] = load(b + v * REGISTER_LANES);
+        V_UNROLL
+        for (int r = 0; r < rows; r++) {
+            V_UNROLL
+            for (int v = 0; v < registers; v++)
+                sum[r][v] = multiply_add(a[r * a_row], row[v], sum[r][v]);
+        }
+    }
+    V_UNROLL
+    for (int r = 0; r < rows; r++) {
+        V_UNROLL
+        for (int v = 0; v < registers; v++) {
+            float *to = c + r * c_row + v * REGISTER_LANES;
+            if (panel->mode == WEIR__PANEL_ADD) sum[r][v] += load(to);
+            memcpy(to, &sum[r][v], sizeof sum[r][v]);
+        }
+    }
+}
+
+/** As many rows as there are up to TILE_ROWS; returns how many it took. */
+VECTOR_INLINE int64_t step(const struct weir__panel *panel, const struct tile_place *place,
+                           int64_t rows, const int registers, const bool adjacent) {
+    if (rows >= TILE_ROWS) return tile(panel, place, TILE_ROWS, registers, adjacent), TILE_ROWS;
+    if (TILE_ROWS > 8 && rows >= 8) return tile(panel, place, 8, registers, adjacent), 8;
+    if (TILE_ROWS > 4 && rows >= 4) return tile(panel, place, 4, registers, adjacent), 4;
+    if (rows >= 2) return tile(panel, place, 2, registers, adjacent), 2;
+    return tile(panel, place, 1, registers, adjacent), 1;
+}
+
+/** All rows of one tile's columns. */
+VECTOR_INLINE void column(const struct weir__panel *panel, struct tile_place place,
+                          const int registers, const bool adjacent) {
+    for (int64_t row = 0; row < panel->rows;) {
+        int64_t taken = step(panel, &place, panel->rows - row, registers, adjacent);
+        place.a += taken * panel->a_row;
+        place.c += taken * place.c_row;
+        row += taken;
+    }
+}
+
+static void whole_column(const struct weir__panel *panel, int64_t j) {
+    const struct tile_place place = {panel->a, panel->b + j, panel->c + j, panel->c_row};
+    if (panel->a_row == 1)
+        column(panel, place, TILE_REGISTERS, true);
     else
-        v_store_some(to, v, count);
+        column(panel, place, TILE_REGISTERS, false);
+}
+
+/** The last columns, which do not fill a tile: rows by way of a whole one. */
+static void part_column(const struct weir__panel *panel, int64_t j, int64_t columns) {
+    assert(columns > 0 && columns < WEIR__TILE_COLUMNS);
+    float c[TILE_ROWS * WEIR__TILE_COLUMNS] = {0};
+    const size_t bytes = (size_t)columns * sizeof *c;
+    const struct tile_place place = {panel->a, panel->b + j, c, WEIR__TILE_COLUMNS};
+    for (int64_t row = 0; row < panel->rows; row += TILE_ROWS) {
+        struct weir__panel part = *panel;
+        part.rows = panel->rows - row < TILE_ROWS ? panel->rows - row : TILE_ROWS;
+        struct tile_place at = place;
+        at.a += row * panel->a_row;
+        float *to = panel->c + row * panel->c_row + j;
+        for (int64_t r = 0; r < part.rows && panel->mode != WEIR__PANEL_SET; r++)
+            memcpy(c + r * WEIR__TILE_COLUMNS, to + r * panel->c_row, bytes);
+        if (columns <= WEIR__TILE_COLUMNS / 2)
+            column(&part, at, TILE_REGISTERS / 2, false);
+        else
+            column(&part, at, TILE_REGISTERS, false);
+        for (int64_t r = 0; r < part.rows; r++)
+            memcpy(to + r * panel->c_row, c + r * WEIR__TILE_COLUMNS, bytes);
+    }
+}
+
+void weir__panel_product(const struct weir__panel *panel) {
+    assert(panel->rows >= 0 && panel->depth >= 0);
+    assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
+    int64_t j = 0;
+    for (; j + WEIR__TILE_COLUMNS <= panel->columns; j += WEIR__TILE_COLUMNS)
+        whole_column(panel, j);
+    if (j < panel->columns) part_column(panel, j, panel->columns - j);
 }
 
 VECTOR_INLINE int64_t clip(int64_t count) {
     return count < 0 ? 0 : count > LANES ? LANES : count;
 }
 
-/** One tile. `rows`, `vectors` and `whole` are constants where this is inlined. */
-VECTOR_INLINE void tile(const struct weir__panel *panel, int64_t row, const int rows,
-                        const int vectors, const bool whole) {
-    assert(rows >= 1 && rows <= TILE_ROWS && (vectors == 1 || vectors == 2));
-    const float *a = panel->a + row * panel->a_row, *b = panel->b;
-    float *c = panel->c + row * panel->c_row;
-    const int64_t a_row = panel->a_row, c_row = panel->c_row;
-    vfloat sum[TILE_ROWS][2];
-    V_UNROLL
-    for (int r = 0; r < rows; r++) {
-        V_UNROLL
-        for (int v = 0; v < vectors; v++)
-            sum[r][v] = panel->mode != WEIR__PANEL_CHAIN
-                            ? v_all(0)
-                            : load_column(c + r * c_row + v * LANES,
-                                          clip(panel->columns - v * LANES), whole);
-    }
-    for (int64_t k = 0; k < panel->depth; k++) {
-        vfloat b0 = v_load(b), b1 = vectors > 1 ? v_load(b + LANES) : b0;
-        V_UNROLL
-        for (int r = 0; r < rows; r++) {
-            vfloat factor = v_all(a[r * a_row]);
-            sum[r][0] = v_fma(factor, b0, sum[r][0]);
-            if (vectors > 1) sum[r][1] = v_fma(factor, b1, sum[r][1]);
-        }
-        a += panel->a_step;
-        b += panel->b_row;
-    }
-    V_UNROLL
-    for (int r = 0; r < rows; r++) {
-        V_UNROLL
-        for (int v = 0; v < vectors; v++) {
-            int64_t count = clip(panel->columns - v * LANES);
-            float *to = c + r * c_row + v * LANES;
-            if (panel->mode == WEIR__PANEL_ADD) sum[r][v] += load_column(to, count, whole);
-            store_column(to, sum[r][v], count, whole);
-        }
-    }
-}
-
-VECTOR_INLINE void tiles(const struct weir__panel *panel, const int vectors, const bool whole) {
-    int64_t row = 0;
-    for (; row + TILE_ROWS <= panel->rows; row += TILE_ROWS)
-        tile(panel, row, TILE_ROWS, vectors, whole);
-#if TILE_ROWS > 2
-    for (; row + 2 <= panel->rows; row += 2) tile(panel, row, 2, vectors, whole);
-#endif
-    if (row < panel->rows) tile(panel, row, 1, vectors, whole);
-}
-
-void weir__panel_product(const struct weir__panel *panel) {
-    assert(panel->rows >= 0 && panel->depth >= 0);
-    assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
-    if (panel->columns == 2 * LANES)
-        tiles(panel, 2, true);
-    else if (panel->columns == LANES)
-        tiles(panel, 1, true);
-    else if (panel->columns > LANES)
-        tiles(panel, 2, false);
-    else
-        tiles(panel, 1, false);
-}
-
 /* ---- packing ---- */
 
 /** At most 16 rows of at most 16 numbers become columns. */
-static void pack_square(float *to, const float *from, int64_t from_row, int64_t columns,
-                        int64_t depth, float scale) {
+static void pack_square(float *to, int64_t to_row, const float *from, int64_t from_row,
+                        int64_t columns, int64_t depth, float scale) {
     vfloat rows[LANES];
     V_UNROLL
     for (int j = 0; j < LANES; j++)
@@ -106,15 +169,15 @@ static void pack_square(float *to, const float *from, int64_t from_row, int64_t 
                                    : v_load_some(from + j * from_row, depth);
     v_transpose(rows);
     int64_t steps = depth < LANES ? depth : LANES;
-    for (int64_t k = 0; k < steps; k++) v_store(to + k * WEIR__PANEL, rows[k] * scale);
+    for (int64_t k = 0; k < steps; k++) v_store(to + k * to_row, rows[k] * scale);
 }
 
-void weir__panel_pack_rows(float *to, const float *from, int64_t from_row, int64_t columns,
-                           int64_t depth, float scale) {
-    assert(columns >= 1 && columns <= WEIR__PANEL);
+void weir__panel_pack_rows(float *to, int64_t to_row, const float *from, int64_t from_row,
+                           int64_t columns, int64_t depth, float scale) {
+    assert(columns >= 1 && columns <= to_row && to_row % LANES == 0);
     for (int64_t k = 0; k < depth; k += LANES)
-        for (int64_t j = 0; j < WEIR__PANEL; j += LANES)
-            pack_square(to + k * WEIR__PANEL + j, from + j * from_row + k, from_row, columns - j,
+        for (int64_t j = 0; j < to_row; j += LANES)
+            pack_square(to + k * to_row + j, to_row, from + j * from_row + k, from_row, columns - j,
                         depth - k, scale);
 }
 

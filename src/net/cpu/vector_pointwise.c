@@ -167,6 +167,10 @@ VECTOR_INLINE vfloat sum(vfloat a, vfloat b) {
     return a + b;
 }
 
+VECTOR_INLINE vfloat product(vfloat a, vfloat b) {
+    return a * b;
+}
+
 int weir__vector_relu(const struct weir__op_call *call) {
     return each_of_one(call, relu);
 }
@@ -177,6 +181,23 @@ int weir__vector_relu_grad(const struct weir__op_call *call) {
 
 int weir__vector_add(const struct weir__op_call *call) {
     return each_of_two(call, sum);
+}
+
+int weir__vector_multiply(const struct weir__op_call *call) {
+    return each_of_two(call, product);
+}
+
+int weir__vector_bias_add(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    const float *x = call->in[0], *bias = call->in[1];
+    float *y = call->out[0];
+    assert(shape->out > 0 && shape->width % shape->out == 0);
+    for (int64_t m = shape->rows * (shape->width / shape->out); m > 0; m--) {
+        for (int64_t i = 0; i < shape->out; i++) y[i] = x[i] + bias[i];
+        x += shape->out;
+        y += shape->out;
+    }
+    return WEIR_OK;
 }
 
 int weir__vector_copy(const struct weir__op_call *call) {

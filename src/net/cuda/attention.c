@@ -61,6 +61,11 @@ static bool is_for_tensor_cores(const struct weir__op_shape *shape) {
            size % WEIR__CUDA_ATTEND_STEP == 0;
 }
 
+/** Libraries are asked for causal attention only. */
+static bool may_be_librarys(const struct weir__op_shape *shape) {
+    return is_for_tensor_cores(shape) && !shape->sees_all;
+}
+
 /** A block for each `tile` tokens of each head. */
 static uint64_t row_blocks_of(const struct weir__op_shape *shape, uint32_t tile) {
     assert(tile > 0);
@@ -111,7 +116,7 @@ static int prepare(const struct weir__op_shape *shape, struct weir_stream *strea
     struct weir__cuda_failure failure = {0};
     struct weir__cuda_library_use use;
     *state = NULL;
-    if (!is_for_tensor_cores(shape) || shape->tokens == 0 || shape->heads == 0) return WEIR_OK;
+    if (!may_be_librarys(shape) || shape->tokens == 0 || shape->heads == 0) return WEIR_OK;
     int status = weir__cuda_library_try(stream->device, WEIR__CUDA_CONVOLUTIONS, &use);
     if (status != WEIR_OK || use.library == NULL) return status;
     struct own_attention *made = weir__acquire(NULL, 1, sizeof *made);
@@ -145,7 +150,7 @@ static int measure(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__cuda_attend_room room;
     *workspace = 0;
     int status = check(shape);
-    if (status != WEIR_OK || !is_for_tensor_cores(shape)) return status;
+    if (status != WEIR_OK || !may_be_librarys(shape)) return status;
     status = weir__cuda_attend_room(&attend, &room);
     if (status != WEIR_OK) return status;
     return weir__add(room.bytes, ALIGNMENT, workspace) ? WEIR_OK : WEIR_ERR_OVERFLOW;
@@ -177,6 +182,7 @@ static int launch(const struct weir__op_call *call, const struct variants *varia
     pass->tokens = (uint32_t)shape->tokens;
     pass->heads = (uint32_t)shape->heads;
     pass->size = (uint32_t)size;
+    pass->sees_all = shape->sees_all;
     pass->scale = (float)(1 / sqrt((double)size));
     if (blocks == 0) return WEIR_OK;
     return weir__net_launch(call->stream,

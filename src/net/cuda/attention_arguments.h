@@ -18,7 +18,8 @@ struct weir__cuda_attention {
     void *dqkv;      /**< (R, T, 3, heads, size) */
     float *delta;    /**< (R, heads, T): dy . y, made by dq's kernel for the one of dk and dv */
     uint32_t tokens, heads, size;
-    float scale; /**< 1 / sqrt(size) */
+    uint32_t sees_all; /**< a query sees every key, not only those up to its own */
+    float scale;       /**< 1 / sqrt(size) */
 };
 
 enum { WEIR__CUDA_PLACES = 128 /**< rows of one launch: 1 KiB of its 4 KiB of parameters */ };

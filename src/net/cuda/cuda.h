@@ -4,8 +4,8 @@
  *
  * Contracts beyond those of net/kernel.h:
  *  - dtype F32, or BF16: then activations and their gradients are stored as BF16, while parameters
- *    and their gradients, mean, rstd and lse are F32 (weights of products may come as BF16 in
- *    call->packed). All arithmetic is F32, rounded once where it is stored, but that
+ *    and their gradients, mean, rstd, lse, largest and total are F32 (weights of products may come
+ * as BF16 in call->packed). All arithmetic is F32, rounded once where it is stored, but that
  *    attention of BF16 rounds shares, too, and gradients of scores, as operands of a product;
  *    losses are double;
  *  - all operands, the workspace and what they point to are memory that the device reaches. `loss`

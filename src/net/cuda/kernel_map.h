@@ -76,6 +76,14 @@
     X(add_layer_norm_grad_warp_bf16)                                                               \
     X(add_layer_norm_grad_block_f32)                                                               \
     X(add_layer_norm_grad_block_bf16)                                                              \
+    X(rms_norm_warp_f32)                                                                           \
+    X(rms_norm_warp_bf16)                                                                          \
+    X(rms_norm_block_f32)                                                                          \
+    X(rms_norm_block_bf16)                                                                         \
+    X(rms_norm_grad_warp_f32)                                                                      \
+    X(rms_norm_grad_warp_bf16)                                                                     \
+    X(rms_norm_grad_block_f32)                                                                     \
+    X(rms_norm_grad_block_bf16)                                                                    \
     X(layer_norm_weight_f32)                                                                       \
     X(layer_norm_weight_bf16)                                                                      \
     X(fold)                                                                                        \

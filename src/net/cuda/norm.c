@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* LayerNorm and instance norm. */
+/* LayerNorm, RMSNorm and instance norm. */
 #include "net/cuda/cuda.h"
 
 #include <math.h>
@@ -98,25 +98,31 @@ static uint64_t weight_tiles(const struct weir__op_shape *shape) {
     return ((uint64_t)shape->width + columns - 1) / columns;
 }
 
-static int measure_layer_norm_grad_weight(const struct weir__op_shape *shape, size_t *workspace) {
+static uint64_t weight_parts(const struct weir__op_shape *shape) {
     uint64_t part_rows = weir__cuda_part_rows(rows_of(shape), weight_tiles(shape));
-    uint64_t parts = weir__cuda_parts(rows_of(shape), part_rows);
+    return weir__cuda_parts(rows_of(shape), part_rows);
+}
+
+/** Of rms_norm a part more: the sums of dy that nobody wants. */
+static int measure_norm_grad_weight(const struct weir__op_shape *shape, size_t *workspace) {
+    uint64_t parts = weight_parts(shape) + (shape->op == WEIR__OP_rms_norm_grad_weight);
     *workspace = (size_t)(parts * 2 * (uint64_t)shape->width) * sizeof(float);
     return WEIR_OK;
 }
 
-static int layer_norm_grad_weight(const struct weir__op_call *call) {
+static int norm_grad_weight(const struct weir__op_call *call, const void *mean, const void *rstd,
+                            float *dbias) {
     const struct weir__op_shape *shape = call->shape;
     uint64_t tiles = weight_tiles(shape), rows = rows_of(shape);
     struct weir__cuda_layer_norm_weight grad = {.partial = call->workspace,
                                                 .dy = call->in[0],
                                                 .x = call->in[1],
-                                                .mean = call->in[2],
-                                                .rstd = call->in[3],
+                                                .mean = mean,
+                                                .rstd = rstd,
                                                 .rows = rows,
                                                 .width = (uint32_t)shape->width,
                                                 .part_rows = weir__cuda_part_rows(rows, tiles)};
-    struct weir__cuda_fold fold = {.to = {call->out[0], call->out[1]},
+    struct weir__cuda_fold fold = {.to = {call->out[0], dbias},
                                    .partial = call->workspace,
                                    .parts = weir__cuda_parts(rows, grad.part_rows),
                                    .width = (uint32_t)shape->width,
@@ -128,6 +134,43 @@ static int layer_norm_grad_weight(const struct weir__op_call *call) {
     status = weir__net_launch(call->stream, WEIR__CUDA_BY_DTYPE(layer_norm_weight, shape), &grid,
                               arguments);
     return status == WEIR_OK ? weir__cuda_fold(call->stream, &fold) : status;
+}
+
+static int layer_norm_grad_weight(const struct weir__op_call *call) {
+    return norm_grad_weight(call, call->in[2], call->in[3], call->out[1]);
+}
+
+/* ---- without a mean ---- */
+
+static int rms_norm(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__cuda_layer_norm norm = {.y = call->out[0],
+                                         .rstd = call->out[1],
+                                         .x = call->in[0],
+                                         .weight = shape->has_bias ? call->in[1] : NULL,
+                                         .rows = rows_of(shape),
+                                         .width = (uint32_t)shape->width,
+                                         .eps = (float)shape->eps};
+    return launch_rows(call, WEIR__CUDA_BY_DTYPE(rms_norm_warp, shape),
+                       WEIR__CUDA_BY_DTYPE(rms_norm_block, shape), &norm);
+}
+
+static int rms_norm_grad_input(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    struct weir__cuda_layer_norm_grad grad = {.dx = call->out[0],
+                                              .dy = call->in[0],
+                                              .x = call->in[1],
+                                              .rstd = call->in[2],
+                                              .weight = shape->has_bias ? call->in[3] : NULL,
+                                              .rows = rows_of(shape),
+                                              .width = (uint32_t)shape->width};
+    return launch_rows(call, WEIR__CUDA_BY_DTYPE(rms_norm_grad_warp, shape),
+                       WEIR__CUDA_BY_DTYPE(rms_norm_grad_block, shape), &grad);
+}
+
+static int rms_norm_grad_weight(const struct weir__op_call *call) {
+    uint64_t numbers = weight_parts(call->shape) * 2 * (uint64_t)call->shape->width;
+    return norm_grad_weight(call, NULL, call->in[2], (float *)call->workspace + numbers);
 }
 
 /* ---- over the pixels of each channel of a row ---- */
@@ -313,7 +356,10 @@ static int instance_norm_grad_weight(const struct weir__op_call *call) {
 const struct weir__kernel weir__cuda_norm[WEIR__OP_COUNT] = {
     ROW(layer_norm, NULL),
     ROW(layer_norm_grad_input, NULL),
-    ROW(layer_norm_grad_weight, measure_layer_norm_grad_weight),
+    ROW(layer_norm_grad_weight, measure_norm_grad_weight),
+    ROW(rms_norm, NULL),
+    ROW(rms_norm_grad_input, NULL),
+    ROW(rms_norm_grad_weight, measure_norm_grad_weight),
     ROW(add_layer_norm, NULL),
     ROW(add_layer_norm_grad_input, NULL),
     ROW(instance_norm, measure_instance_norm),

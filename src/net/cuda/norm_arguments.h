@@ -7,7 +7,8 @@
 
 #include "net/cuda/arguments.h"
 
-/** layer_norm, and add_layer_norm of x + b. */
+/** layer_norm, add_layer_norm of x + b, and rms_norm, which has no mean and no bias and may have no
+ * weight (NULL). */
 struct weir__cuda_layer_norm {
     void *y;                    /**< (rows, width) */
     void *sum;                  /**< (rows, width): x + b, or NULL */
@@ -31,9 +32,9 @@ struct weir__cuda_layer_norm_grad {
 
 /** The weight's and the bias's gradients, for parts of the rows. */
 struct weir__cuda_layer_norm_weight {
-    float *partial;     /**< (parts, 2, width) */
-    const void *dy, *x; /**< (rows, width) */
-    const float *mean, *rstd;
+    float *partial;           /**< (parts, 2, width) */
+    const void *dy, *x;       /**< (rows, width) */
+    const float *mean, *rstd; /**< (rows); mean may be NULL: 0 */
     uint64_t rows;
     uint32_t width;
     uint64_t part_rows; /**< of each part but the last */

@@ -69,6 +69,7 @@ MAP(silu, map_one, SILU)
 MAP(sigmoid, map_one, SIGMOID)
 MAP(hyperbolic, map_one, TANH)
 MAP(add, map_pair, ADD)
+MAP(multiply, map_pair, MULTIPLY)
 MAP(relu_grad, map_pair, RELU_GRAD)
 MAP(leaky_relu_grad, map_pair, LEAKY_RELU_GRAD)
 MAP(silu_grad, map_pair, SILU_GRAD)
@@ -296,6 +297,7 @@ const struct weir__kernel weir__cuda_pointwise[WEIR__OP_COUNT] = {
     ROW(bias_gelu_grad, bias_gelu_grad),
     ROW(bias_dropout_add, bias_dropout_add),
     ROW(add, add),
+    ROW(multiply, multiply),
     ROW(copy, copy),
     ROW(transpose, transpose),
     ROW(softmax, softmax),

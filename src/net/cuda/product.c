@@ -334,12 +334,10 @@ static int run_convolution(const struct weir__op_call *call,
     return settle(call->stream, status, &failure);
 }
 
-static int add_bias(const struct weir__op_call *call) {
+static int add_bias(const struct weir__op_call *call, const void *bias, uint64_t pixels) {
     const struct weir__op_shape *shape = call->shape;
     void *y = call->out[0];
-    const void *bias = call->in[2];
     uint64_t channels = (uint64_t)shape->out;
-    uint64_t pixels = (uint64_t)(shape->rows * shape->window.out.height * shape->window.out.width);
     struct weir__cuda_grid grid = weir__cuda_line(pixels * channels, BIAS_PER_BLOCK, THREADS, 0);
     void *arguments[] = {&y, &bias, &pixels, &channels};
     bool single = shape->dtype == WEIR_F32;
@@ -358,8 +356,10 @@ static int conv2d(const struct weir__op_call *call) {
     const struct cuda_product *product = call->state;
     if (product->adds_bias) convolution.bias = call->in[2];
     int status = run_convolution(call, &convolution);
-    bool is_left = call->shape->has_bias && !product->adds_bias;
-    return status == WEIR_OK && is_left ? add_bias(call) : status;
+    if (status != WEIR_OK || !call->shape->has_bias || product->adds_bias) return status;
+    const struct weir__plane *plane = &call->shape->window.out;
+    return add_bias(call, call->in[2],
+                    (uint64_t)(call->shape->rows * plane->height * plane->width));
 }
 
 static int conv2d_grad_input(const struct weir__op_call *call) {
@@ -390,6 +390,19 @@ static int conv2d_grad_weight(const struct weir__op_call *call) {
         call->out[0], gradient, !call->overwrite);
 }
 
+/** What comes in place is not moved first. */
+static int bias_add(const struct weir__op_call *call) {
+    const struct weir__op_shape *shape = call->shape;
+    uint64_t count = (uint64_t)(shape->rows * shape->width);
+    if (count == 0) return WEIR_OK;
+    assert(shape->out > 0 && shape->width % shape->out == 0);
+    int status = WEIR_OK;
+    if (call->out[0] != call->in[0])
+        status = weir__cuda_copy(call->stream, call->out[0], call->in[0],
+                                 count * weir_dtype_bytes(shape->dtype), 0);
+    return status == WEIR_OK ? add_bias(call, call->in[1], count / (uint64_t)shape->out) : status;
+}
+
 /* ---- the rows ---- */
 
 const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT] = {
@@ -413,6 +426,7 @@ const struct weir__kernel weir__cuda_product[WEIR__OP_COUNT] = {
                                      .release = release_linear,
                                      .run = linear_grad_weight,
                                      .library = "cuBLASLt"},
+    [WEIR__OP_bias_add] = {.run = bias_add, .library = "CUDA"},
     [WEIR__OP_conv2d] = {.measure = measure_convolution,
                          .prepare = prepare_convolution,
                          .release = release_convolution,

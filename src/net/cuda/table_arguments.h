@@ -35,20 +35,20 @@ struct weir__cuda_position {
 };
 
 struct weir__cuda_cross_entropy {
-    const void *logits;    /**< (rows, width) */
-    const int64_t *target; /**< (rows) */
-    float *lse;            /**< (rows) */
-    double *partial;       /**< (rows): each one's loss */
+    const void *logits;     /**< (rows, width) */
+    const int64_t *target;  /**< (rows) */
+    float *largest, *total; /**< (rows) */
+    double *partial;        /**< (rows): each one's loss */
     uint64_t rows;
     int64_t ignore_index;
     uint32_t width;
 };
 
 struct weir__cuda_cross_entropy_grad {
-    void *dlogits;         /**< (rows, width); may be logits */
-    const void *logits;    /**< (rows, width) */
-    const int64_t *target; /**< (rows) */
-    const float *lse;      /**< (rows) */
+    void *dlogits;                /**< (rows, width); may be logits */
+    const void *logits;           /**< (rows, width) */
+    const int64_t *target;        /**< (rows) */
+    const float *largest, *total; /**< (rows) */
     uint64_t rows;
     int64_t ignore_index;
     uint32_t width;

@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdatomic.h>
 #include <string.h>
 
 static const char *const kind_names[] = {"a whole number", "a number", "true or false", "a text",
@@ -39,6 +40,25 @@ static bool is_choice(const char *choices, const char *value) {
         if (choices[span] == '\0') return false;
         choices += span + 1;
     }
+}
+
+/** PyTorch's other cases. */
+static bool check_fixed(const struct weir_attr_rule *rule, const struct weir_attr *given,
+                        const char *label, struct weir_faults *faults) {
+    assert(rule->fixed && given->kind == rule->kind);
+    char text[32];
+    const char *only = rule->kind == WEIR_ATTR_KIND_TEXT ? rule->text : text;
+    bool flag = rule->kind == WEIR_ATTR_KIND_FLAG;
+    bool good = given->integer == rule->integer && given->real == rule->real;
+    if (rule->kind == WEIR_ATTR_KIND_PAIR) good &= given->second == rule->integer;
+    if (rule->kind == WEIR_ATTR_KIND_TEXT)
+        good = given->text != NULL && strcmp(given->text, rule->text) == 0;
+    if (good) return true;
+    snprintf(text, sizeof text, "%lld", (long long)rule->integer);
+    if (flag) only = rule->integer != 0 ? "true" : "false";
+    weir_faults_add(faults, "layer %s: %s may only be %s: nothing else is offered", label,
+                    rule->key, only);
+    return false;
 }
 
 static bool check_int(const struct weir_attr_rule *rule, const struct weir_attr *given,
@@ -91,10 +111,11 @@ static bool check_attr(const struct weir_attr_rule *rule, const struct weir_attr
                        const char *label, struct weir_faults *faults) {
     assert((size_t)rule->kind < WEIR__COUNT_OF(kind_names));
     if (given->kind != rule->kind) {
-        weir_faults_add(faults, "layer %s: %s must be %s", label, rule->key,
-                        kind_names[rule->kind]);
+        weir_faults_add(faults, "layer %s: %s must be %s, not %s", label, rule->key,
+                        kind_names[rule->kind], kind_names[given->kind]);
         return false;
     }
+    if (rule->fixed) return check_fixed(rule, given, label, faults);
     switch (rule->kind) {
     case WEIR_ATTR_KIND_PAIR:
     case WEIR_ATTR_KIND_INT: return check_int(rule, given, label, faults);
@@ -105,15 +126,30 @@ static bool check_attr(const struct weir_attr_rule *rule, const struct weir_attr
     return false;
 }
 
-static void list_keys(const struct weir_layer_type *type, char *text, size_t capacity) {
-    assert(capacity > 0);
+enum { KEYS_MAX = 30 };
+
+static void fault_unknown(const struct weir_layer_type *type, const char *label, const char *key,
+                          struct weir_faults *faults) {
+    const char *keys[KEYS_MAX + 2];
+    assert(type->attr_count == 0 || type->attrs != NULL);
+    char list[320] = "none";
     size_t used = 0;
-    text[0] = '\0';
-    for (uint32_t i = 0; i < type->attr_count && used + 1 < capacity; i++) {
-        int more =
-            snprintf(text + used, capacity - used, "%s%s", i == 0 ? "" : ", ", type->attrs[i].key);
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < type->attr_count && count < KEYS_MAX; i++) {
+        keys[count++] = type->attrs[i].key;
+        if (type->attrs[i].fixed || used >= sizeof list) continue;
+        int more = snprintf(list + used, sizeof list - used, "%s%s", used == 0 ? "" : ", ",
+                            type->attrs[i].key);
         used += more > 0 ? (size_t)more : 0;
     }
+    keys[count++] = frozen.key;
+    keys[count] = NULL;
+    const char *nearest = weir__nearest(key, keys);
+    if (nearest != NULL)
+        weir_faults_add(faults, "layer %s: no attribute '%s': did you mean '%s'? It takes: %s",
+                        label, key, nearest, list);
+    else
+        weir_faults_add(faults, "layer %s: no attribute '%s'; it takes: %s", label, key, list);
 }
 
 /** A whole number serves where a number or a pair is asked for. */
@@ -132,14 +168,11 @@ static struct weir_attr converted(const struct weir_attr_rule *rule, struct weir
 static bool check_given(const struct weir_layer_type *type, const char *label,
                         struct weir_attrs given, struct weir_faults *faults) {
     bool good = true;
-    char keys[160];
     for (uint32_t i = 0; i < given.count; i++) {
         const char *key = given.list[i].key;
         const struct weir_attr_rule *rule = find_rule(type, key);
         if (rule == NULL) {
-            list_keys(type, keys, sizeof keys);
-            weir_faults_add(faults, "layer %s: no attribute '%s'; it takes: %s", label, key,
-                            keys[0] == '\0' ? "none" : keys);
+            fault_unknown(type, label, key, faults);
         } else if (find_given(given, key) != &given.list[i]) {
             weir_faults_add(faults, "layer %s: %s is given twice", label, key);
             rule = NULL;
@@ -183,43 +216,71 @@ int weir__attrs_copy(struct weir__pool *pool, const struct weir_layer_type *type
     return WEIR_OK;
 }
 
+void weir__attrs_check_input(struct weir_builder *builder, const struct weir_layer *layer,
+                             const struct weir_value *x) {
+    char text[96];
+    struct weir_tensor tensor = weir_value_tensor(x);
+    for (uint32_t i = 0; i < layer->type->attr_count; i++) {
+        const struct weir_attr_rule *rule = &layer->type->attrs[i];
+        const struct weir_attr *given = find_given(layer->attrs, rule->key);
+        if (rule->of_input == 0 || given == NULL) continue;
+        int64_t at = rule->of_input > 0 ? rule->of_input - 1 : tensor.rank + rule->of_input;
+        /* An input of another rank is the op's fault to tell. */
+        if (at < 0 || at >= tensor.rank || given->integer == tensor.shape[at]) continue;
+        weir__builder_note(builder, WEIR_ERR_SHAPE,
+                           "%s is %lld, but its input has %lld (%s): leave it out, or give %lld",
+                           rule->key, (long long)given->integer, (long long)tensor.shape[at],
+                           weir__tensor_text(&tensor, text, sizeof text),
+                           (long long)tensor.shape[at]);
+    }
+}
+
 /* ---- asking ---- */
 
+/** A key that the type does not list, or as another kind, is the build function's fault: it gets an
+ * empty value, and the net is refused when it has returned. */
 static const struct weir_attr_rule *rule_of(const struct weir_layer *layer, const char *key,
                                             enum weir_attr_kind kind) {
+    static const struct weir_attr_rule none = {.text = ""};
     const struct weir_attr_rule *rule = find_rule(layer->type, key);
-    assert(rule != NULL && rule->kind == kind);
-    (void)kind;
-    return rule;
+    if (rule != NULL && rule->kind == kind) return rule;
+    atomic_store(layer->misused_key, key);
+    return &none;
+}
+
+/** Of the rule's kind; NULL: its default holds. */
+static const struct weir_attr *given_for(const struct weir_layer *layer,
+                                         const struct weir_attr_rule *rule) {
+    return rule->key != NULL ? find_given(layer->attrs, rule->key) : NULL;
 }
 
 int64_t weir_layer_int(const struct weir_layer *layer, const char *key) {
     const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_INT);
-    const struct weir_attr *given = find_given(layer->attrs, key);
+    const struct weir_attr *given = given_for(layer, rule);
     return given != NULL ? given->integer : rule->integer;
 }
 
 double weir_layer_real(const struct weir_layer *layer, const char *key) {
     const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_REAL);
-    const struct weir_attr *given = find_given(layer->attrs, key);
+    const struct weir_attr *given = given_for(layer, rule);
     return given != NULL ? given->real : rule->real;
 }
 
 bool weir_layer_flag(const struct weir_layer *layer, const char *key) {
     const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_FLAG);
-    const struct weir_attr *given = find_given(layer->attrs, key);
+    const struct weir_attr *given = given_for(layer, rule);
     return (given != NULL ? given->integer : rule->integer) != 0;
 }
 
 const char *weir_layer_text(const struct weir_layer *layer, const char *key) {
     const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_TEXT);
-    const struct weir_attr *given = find_given(layer->attrs, key);
+    const struct weir_attr *given = given_for(layer, rule);
     return given != NULL ? given->text : rule->text;
 }
 
 void weir_layer_pair(const struct weir_layer *layer, const char *key, int64_t pair[2]) {
     const struct weir_attr_rule *rule = rule_of(layer, key, WEIR_ATTR_KIND_PAIR);
-    const struct weir_attr *given = find_given(layer->attrs, key);
+    const struct weir_attr *given = given_for(layer, rule);
     pair[0] = given != NULL ? given->integer : rule->integer;
     pair[1] = given != NULL ? given->second : rule->integer;
 }

@@ -8,7 +8,6 @@
 
 #include <math.h>
 
-#define ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
 #define SIZE(name)                                                                                 \
     { .key = name, .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1 }
 #define DROPOUT                                                                                    \
@@ -86,7 +85,7 @@ static struct weir_value *build_block(struct weir_builder *b, const struct weir_
     if (!has_width(b, layer, x)) return NULL;
     struct weir_value *h = norm(b, x, "ln_1.weight", "ln_1.bias");
     h = product(b, h, 3 * width, "attn.c_attn.weight", "attn.c_attn.bias", weights);
-    h = weir_attention(b, h, heads);
+    h = weir_attention(b, h, heads, true);
     h = product(b, h, width, "attn.c_proj.weight", "attn.c_proj.bias", residual);
     x = weir_sum(b, x, weir_dropout(b, h, drop));
     h = norm(b, x, "ln_2.weight", "ln_2.bias");
@@ -118,21 +117,33 @@ static struct weir_value *build_head(struct weir_builder *b, const struct weir_l
     return weir_linear(b, h, weight, NULL, false);
 }
 
-const struct weir_layer_type weir__layer_gpt_embedding = {.name = "gpt_embedding",
-                                                          ATTRS(embedding_attrs),
-                                                          .prefix = WEIR_PREFIX_NONE,
-                                                          .composite = true,
-                                                          .build = build_embedding};
-const struct weir_layer_type weir__layer_gpt_block = {.name = "gpt_block",
-                                                      ATTRS(block_attrs),
-                                                      .prefix = WEIR_PREFIX_ORDINAL,
-                                                      .composite = true,
-                                                      .build = build_block};
-const struct weir_layer_type weir__layer_gpt_head = {.name = "gpt_head",
-                                                     ATTRS(head_attrs),
-                                                     .prefix = WEIR_PREFIX_NONE,
-                                                     .composite = true,
-                                                     .build = build_head};
+const struct weir_layer_type weir__layer_gpt_embedding = {
+    .name = "gpt_embedding",
+    WEIR__ATTRS(embedding_attrs),
+    .prefix = WEIR_PREFIX_NONE,
+    .composite = true,
+    .build = build_embedding,
+    .input = "tokens (i64)",
+    .output = "tokens, width",
+    .about = "the sum of token and position embeddings, and its dropout: GPT-2's wte and wpe"};
+const struct weir_layer_type weir__layer_gpt_block = {
+    .name = "gpt_block",
+    WEIR__ATTRS(block_attrs),
+    .prefix = WEIR_PREFIX_ORDINAL,
+    .composite = true,
+    .build = build_block,
+    .input = "tokens, width",
+    .output = "tokens, width",
+    .about = "GPT-2's block: attention and MLP, each behind a LayerNorm and beside a residual"};
+const struct weir_layer_type weir__layer_gpt_head = {
+    .name = "gpt_head",
+    WEIR__ATTRS(head_attrs),
+    .prefix = WEIR_PREFIX_NONE,
+    .composite = true,
+    .build = build_head,
+    .input = "tokens, width",
+    .output = "tokens, vocab",
+    .about = "GPT-2's last LayerNorm and head; tied: the token embedding is its weight"};
 
 /* ---- the model ---- */
 

@@ -23,6 +23,7 @@ static uint64_t hash_integer(uint64_t hash, int64_t value) {
  * same hash. */
 static void hash_attr(const struct weir_layer *layer, const struct weir_attr_rule *rule,
                       struct weir_layer_hash *hash) {
+    if (rule->of_input != 0 || rule->fixed) return; /* says nothing that is not known without it */
     const struct weir_attr *attr = given(layer, rule->key);
     int64_t first = attr != NULL ? attr->integer : rule->integer;
     if (rule->kind == WEIR_ATTR_KIND_REAL) {

@@ -18,8 +18,11 @@ struct weir_layer {
     struct weir_attrs attrs; /**< as given */
     const char *identity;    /**< "h.3" or "4": what messages and masks call it */
     const char *prefix;      /**< "h.3.", "4." or "": what its parameters' names begin with */
-    char label[72];          /**< "5 'h.3' (gpt_block)", or "4 (relu)" without a name */
+    const char *label;       /**< "5 'h.3' (gpt_block)", or "4 (relu)" without a name */
     bool frozen;             /**< its parameters do not learn */
+    /** The attribute that its build function asked for without its type listing it, or as another
+     * kind; the function's text. NULL: none. In the model's pool. */
+    _Atomic(const char *) *misused_key;
 };
 
 struct weir_model {
@@ -41,10 +44,28 @@ struct weir_model {
     uint32_t type_count, type_capacity;
     const char **freezes; /**< patterns of parameters' names */
     uint32_t freeze_count, freeze_capacity;
+    const char
+        *place; /**< of the next layer in its file, where its index does not say it; or NULL */
 };
 
-/** The i-th type, NULL after the last. */
-const struct weir_layer_type *weir__layer_type_at(uint32_t index);
+/* Entries of types: */
+#define WEIR__ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
+/** PyTorch's name, and a row's shape before and after. */
+#define WEIR__SAYS(torch_, input_, output_) .torch = torch_, .input = input_, .output = output_
+#define WEIR__OF_INPUT(name, dimension)                                                            \
+    { .key = name, .kind = WEIR_ATTR_KIND_INT, .least = 1, .of_input = dimension }
+/** PyTorch's attribute of which only the case `value` is offered. */
+#define WEIR__ONLY_INT(name, value)                                                                \
+    { .key = name, .kind = WEIR_ATTR_KIND_INT, .integer = value, .least = value, .fixed = true }
+#define WEIR__ONLY_ZERO(name)                                                                      \
+    { .key = name, .kind = WEIR_ATTR_KIND_REAL, .below = 1, .fixed = true }
+#define WEIR__ONLY_PAIR(name, value)                                                               \
+    { .key = name, .kind = WEIR_ATTR_KIND_PAIR, .integer = value, .least = value, .fixed = true }
+#define WEIR__ONLY_FLAG(name, value)                                                               \
+    { .key = name, .kind = WEIR_ATTR_KIND_FLAG, .integer = value, .fixed = true }
+#define WEIR__ONLY_TEXT(name, value)                                                               \
+    { .key = name, .kind = WEIR_ATTR_KIND_TEXT, .text = value, .choices = value, .fixed = true }
+
 /** A type by name: the table's or the model's own; NULL if there is none. */
 const struct weir_layer_type *weir__model_type(const struct weir_model *model, const char *name);
 /** Entries of the table that stand in layers_image.c. */
@@ -54,11 +75,19 @@ extern const uint32_t weir__image_layer_count;
 extern const struct weir_layer_type weir__layer_gpt_embedding;
 extern const struct weir_layer_type weir__layer_gpt_block;
 extern const struct weir_layer_type weir__layer_gpt_head;
+/** What files repeat (net/compile/model_file.h): it builds nothing, and models hold its layers. */
+extern const struct weir_layer_type weir__layer_block;
 
 /** As weir_model_add, for a type that need not be in the table. The type must outlive the model. */
 int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type *type,
                           const char *name, struct weir_attrs attrs, struct weir_faults *faults);
 
+/** A fault where a size that `layer` repeats is not its input's. */
+void weir__attrs_check_input(struct weir_builder *builder, const struct weir_layer *layer,
+                             const struct weir_value *x);
+/** "7", or "7 at layers[3].layers[1]": the next layer, for messages; into text, which it returns.
+ */
+const char *weir__model_next(const struct weir_model *model, char text[192]);
 /** Checks what was given against the type's rules and copies it into `pool`. */
 int weir__attrs_copy(struct weir__pool *pool, const struct weir_layer_type *type, const char *label,
                      struct weir_attrs given, struct weir_attrs *attrs, struct weir_faults *faults);

@@ -6,8 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#define ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
-
 static const struct weir_init one = {WEIR_INIT_ONE, 0};
 static const struct weir_init zero = {WEIR_INIT_ZERO, 0};
 
@@ -23,6 +21,7 @@ static int64_t width_of(const struct weir_value *x) {
 static const struct weir_attr_rule linear_attrs[] = {
     {.key = "out_features", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
     {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    WEIR__OF_INPUT("in_features", -1),
 };
 
 static struct weir_value *build_linear(struct weir_builder *b, const struct weir_layer *layer,
@@ -54,6 +53,9 @@ static struct weir_value *build_embedding(struct weir_builder *b, const struct w
 
 static const struct weir_attr_rule layer_norm_attrs[] = {
     {.key = "eps", .kind = WEIR_ATTR_KIND_REAL, .real = 1e-5, .below = 1},
+    WEIR__OF_INPUT("normalized_shape", -1),
+    WEIR__ONLY_FLAG("elementwise_affine", true),
+    WEIR__ONLY_FLAG("bias", true),
 };
 
 static struct weir_value *build_layer_norm(struct weir_builder *b, const struct weir_layer *layer,
@@ -62,6 +64,67 @@ static struct weir_value *build_layer_norm(struct weir_builder *b, const struct 
     struct weir_value *weight = weir_parameter(b, "weight", 1, &width, one);
     struct weir_value *bias = weir_parameter(b, "bias", 1, &width, zero);
     return weir_layer_norm(b, x, weight, bias, weir_layer_real(layer, "eps"));
+}
+
+static const struct weir_attr_rule rms_norm_attrs[] = {
+    {.key = "eps", .kind = WEIR_ATTR_KIND_REAL, .real = -1, .below = 1},
+    {.key = "elementwise_affine", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    WEIR__OF_INPUT("normalized_shape", -1),
+};
+
+static struct weir_value *build_rms_norm(struct weir_builder *b, const struct weir_layer *layer,
+                                         struct weir_value *x) {
+    int64_t width = width_of(x);
+    struct weir_value *weight = NULL;
+    if (weir_layer_flag(layer, "elementwise_affine"))
+        weight = weir_parameter(b, "weight", 1, &width, one);
+    return weir_rms_norm(b, x, weight, weir_layer_real(layer, "eps"));
+}
+
+/* ---- attention ---- */
+
+static const struct weir_attr_rule multihead_attention_attrs[] = {
+    {.key = "num_heads", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
+    {.key = "is_causal", .kind = WEIR_ATTR_KIND_FLAG},
+    {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    WEIR__OF_INPUT("embed_dim", -1),
+    WEIR__ONLY_ZERO("dropout"),
+    WEIR__ONLY_FLAG("batch_first", true),
+    WEIR__ONLY_FLAG("add_bias_kv", false),
+    WEIR__ONLY_FLAG("add_zero_attn", false),
+};
+
+/** A product whose weight stands [out, in], and its bias of zeros or none. */
+static struct weir_value *project(struct weir_builder *b, const struct weir_layer *layer,
+                                  struct weir_value *x, int64_t out, double bound,
+                                  const char *weight_name, const char *bias_name) {
+    struct weir_init init = {WEIR_INIT_UNIFORM, bound};
+    struct weir_value *bias = NULL;
+    struct weir_value *weight =
+        weir_parameter(b, weight_name, 2, (int64_t[]){out, width_of(x)}, init);
+    if (weir_layer_flag(layer, "bias")) bias = weir_parameter(b, bias_name, 1, &out, zero);
+    return weight == NULL ? NULL : weir_linear(b, x, weight, bias, false);
+}
+
+/** Self-attention: query, key and value are the input. */
+static struct weir_value *build_multihead_attention(struct weir_builder *b,
+                                                    const struct weir_layer *layer,
+                                                    struct weir_value *x) {
+    struct weir_tensor in = weir_value_tensor(x);
+    int64_t heads = weir_layer_int(layer, "num_heads"), width = width_of(x);
+    char text[96];
+    if (in.rank != 2 || !weir_dtype_is_float(in.dtype) || width % heads != 0)
+        return weir_builder_fail(
+            b, WEIR_ERR_SHAPE,
+            "%lld heads take [tokens, embed_dim], embed_dim a multiple of %lld, "
+            "but the input is %s",
+            (long long)heads, (long long)heads, weir__tensor_text(&in, text, sizeof text));
+    /* xavier_uniform_ of [3 C, C] */
+    double joined = sqrt(6 / (4 * (double)width)), own = 1 / sqrt((double)width);
+    x = project(b, layer, x, 3 * width, joined, "in_proj_weight", "in_proj_bias");
+    x = weir_attention(b, x, heads, weir_layer_flag(layer, "is_causal"));
+    if (x == NULL) return NULL;
+    return project(b, layer, x, width, own, "out_proj.weight", "out_proj.bias");
 }
 
 /* ---- pointwise ---- */
@@ -97,6 +160,11 @@ static struct weir_value *build_identity(struct weir_builder *b, const struct we
     return x;
 }
 
+static const struct weir_attr_rule flatten_attrs[] = {
+    WEIR__ONLY_INT("start_dim", 1),
+    WEIR__ONLY_INT("end_dim", -1),
+};
+
 static struct weir_value *build_flatten(struct weir_builder *b, const struct weir_layer *layer,
                                         struct weir_value *x) {
     (void)layer;
@@ -131,61 +199,115 @@ static struct weir_value *build_add_skip(struct weir_builder *b, const struct we
     return weir_sum(b, x, skip);
 }
 
+static struct weir_value *build_multiply_skip(struct weir_builder *b,
+                                              const struct weir_layer *layer,
+                                              struct weir_value *x) {
+    struct weir_value *skip =
+        weir_read(b, weir_layer_text(layer, "namespace"), weir_layer_text(layer, "skip"));
+    return weir_product(b, x, skip);
+}
+
 /* ---- the table ---- */
 
 static const struct weir_layer_type linear = {
-    .name = "linear", ATTRS(linear_attrs), .build = build_linear};
+    .name = "linear",
+    WEIR__ATTRS(linear_attrs),
+    .build = build_linear,
+    WEIR__SAYS("nn.Linear", "..., in_features", "..., out_features"),
+};
 static const struct weir_layer_type embedding = {
-    .name = "embedding", ATTRS(embedding_attrs), .build = build_embedding};
+    .name = "embedding",
+    WEIR__ATTRS(embedding_attrs),
+    .build = build_embedding,
+    WEIR__SAYS("nn.Embedding", "... (i64)", "..., embedding_dim"),
+};
 static const struct weir_layer_type layer_norm = {
-    .name = "layer_norm", ATTRS(layer_norm_attrs), .build = build_layer_norm};
-static const struct weir_layer_type relu = {.name = "relu", .build = build_relu};
-static const struct weir_layer_type gelu = {.name = "gelu", ATTRS(gelu_attrs), .build = build_gelu};
-static const struct weir_layer_type dropout = {
-    .name = "dropout", ATTRS(dropout_attrs), .build = build_dropout};
-static const struct weir_layer_type identity = {.name = "identity", .build = build_identity};
-static const struct weir_layer_type flatten = {.name = "flatten", .build = build_flatten};
-static const struct weir_layer_type stash = {
-    .name = "stash",
-    ATTRS(skip_attrs),
-    .skip_count = 1,
-    .skips = {{WEIR_SKIP_STASH, "skip", "namespace"}},
-    .build = build_stash,
+    .name = "layer_norm",
+    WEIR__ATTRS(layer_norm_attrs),
+    .build = build_layer_norm,
+    WEIR__SAYS("nn.LayerNorm", "..., normalized_shape", "..., normalized_shape"),
 };
-static const struct weir_layer_type pop_add = {
-    .name = "pop_add",
-    ATTRS(skip_attrs),
-    .skip_count = 1,
-    .skips = {{WEIR_SKIP_POP, "skip", "namespace"}},
-    .build = build_add_skip,
+static const struct weir_layer_type rms_norm = {
+    .name = "rms_norm",
+    WEIR__ATTRS(rms_norm_attrs),
+    .build = build_rms_norm,
+    WEIR__SAYS("nn.RMSNorm", "..., normalized_shape", "..., normalized_shape"),
+    .about = "without an eps it is the numbers' epsilon: 1.19e-7, of f64 2.2e-16",
 };
-static const struct weir_layer_type read_add = {
-    .name = "read_add",
-    ATTRS(skip_attrs),
-    .skip_count = 1,
-    .skips = {{WEIR_SKIP_READ, "skip", "namespace"}},
-    .build = build_add_skip,
+static const struct weir_layer_type multihead_attention = {
+    .name = "multihead_attention",
+    WEIR__ATTRS(multihead_attention_attrs),
+    .build = build_multihead_attention,
+    WEIR__SAYS("nn.MultiheadAttention", "tokens, embed_dim", "tokens, embed_dim"),
+    .about =
+        "self-attention: query, key and value are the input; is_causal: of each token to those "
+        "up to itself",
+};
+static const struct weir_layer_type relu = {
+    .name = "relu", .build = build_relu, WEIR__SAYS("nn.ReLU", "...", "...")};
+static const struct weir_layer_type gelu = {.name = "gelu",
+                                            WEIR__ATTRS(gelu_attrs),
+                                            .build = build_gelu,
+                                            WEIR__SAYS("nn.GELU", "...", "...")};
+static const struct weir_layer_type dropout = {.name = "dropout",
+                                               WEIR__ATTRS(dropout_attrs),
+                                               .build = build_dropout,
+                                               WEIR__SAYS("nn.Dropout", "...", "...")};
+static const struct weir_layer_type identity = {
+    .name = "identity", .build = build_identity, WEIR__SAYS("nn.Identity", "...", "...")};
+static const struct weir_layer_type flatten = {.name = "flatten",
+                                               WEIR__ATTRS(flatten_attrs),
+                                               .build = build_flatten,
+                                               WEIR__SAYS("nn.Flatten", "...", "numbers")};
+
+/** A type whose only skip is `verb`. */
+#define SKIP_TYPE(name_, verb, build_, input_, output_, about_)                                    \
+    {                                                                                              \
+        .name = name_, WEIR__ATTRS(skip_attrs), .skip_count = 1,                                   \
+        .skips = {{verb, "skip", "namespace"}}, .build = build_, .input = input_,                  \
+        .output = output_, .about = about_                                                         \
+    }
+static const struct weir_layer_type stash =
+    SKIP_TYPE("stash", WEIR_SKIP_STASH, build_stash, "...", "...",
+              "keeps its input under a name; a later layer reads it any number of times, or pops "
+              "it, its last use");
+static const struct weir_layer_type pop_add = SKIP_TYPE(
+    "pop_add", WEIR_SKIP_POP, build_add_skip, "...", "...", "its input + the skip, of equal shape");
+static const struct weir_layer_type read_add =
+    SKIP_TYPE("read_add", WEIR_SKIP_READ, build_add_skip, "...", "...",
+              "its input + the skip, of equal shape");
+static const struct weir_layer_type pop_multiply =
+    SKIP_TYPE("pop_multiply", WEIR_SKIP_POP, build_multiply_skip, "...", "...",
+              "its input * the skip, number by number, of equal shape");
+static const struct weir_layer_type read_multiply =
+    SKIP_TYPE("read_multiply", WEIR_SKIP_READ, build_multiply_skip, "...", "...",
+              "its input * the skip, number by number, of equal shape");
+static const struct weir_layer_type pop_concat =
+    SKIP_TYPE("pop_concat", WEIR_SKIP_POP, build_concat_skip, "a, ...", "a + b, ...",
+              "its input, then the skip [b, ...]; of images the input's may be smaller");
+static const struct weir_layer_type read_concat =
+    SKIP_TYPE("read_concat", WEIR_SKIP_READ, build_concat_skip, "a, ...", "a + b, ...",
+              "its input, then the skip [b, ...]; of images the input's may be smaller");
+
+static const struct weir_attr_rule block_attrs[] = {
+    {.key = "repeat", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},
+    {.key = "namespace", .kind = WEIR_ATTR_KIND_TEXT, .text = ""},
 };
 
-static const struct weir_layer_type pop_concat = {
-    .name = "pop_concat",
-    ATTRS(skip_attrs),
-    .skip_count = 1,
-    .skips = {{WEIR_SKIP_POP, "skip", "namespace"}},
-    .build = build_concat_skip,
-};
-static const struct weir_layer_type read_concat = {
-    .name = "read_concat",
-    ATTRS(skip_attrs),
-    .skip_count = 1,
-    .skips = {{WEIR_SKIP_READ, "skip", "namespace"}},
-    .build = build_concat_skip,
+const struct weir_layer_type weir__layer_block = {
+    .name = "block",
+    WEIR__ATTRS(block_attrs),
+    WEIR__SAYS("nn.Sequential", "...", "..."),
+    .about = "in files: its list \"layers\", `repeat` times after one another; with a namespace "
+             "the skips that it stashes are each repeat's own",
 };
 
 static const struct weir_layer_type *const types[] = {
     &linear,
     &embedding,
     &layer_norm,
+    &rms_norm,
+    &multihead_attention,
     &relu,
     &gelu,
     &dropout,
@@ -194,20 +316,18 @@ static const struct weir_layer_type *const types[] = {
     &stash,
     &pop_add,
     &read_add,
+    &pop_multiply,
+    &read_multiply,
     &pop_concat,
     &read_concat,
     &weir__layer_gpt_embedding,
     &weir__layer_gpt_block,
     &weir__layer_gpt_head,
+    &weir__layer_block,
 };
 
-const struct weir_layer_type *weir__layer_type_at(uint32_t index) {
+const struct weir_layer_type *weir_layer_type_at(uint32_t index) {
     if (index < WEIR__COUNT_OF(types)) return types[index];
     index -= WEIR__COUNT_OF(types);
     return index < weir__image_layer_count ? weir__image_layers[index] : NULL;
-}
-
-const char *weir_layer_type_name(uint32_t index) {
-    const struct weir_layer_type *type = weir__layer_type_at(index);
-    return type == NULL ? NULL : type->name;
 }

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#define ATTRS(list) .attrs = list, .attr_count = sizeof(list) / sizeof((list)[0])
 #define SIDES(name, default_, least_)                                                              \
     { .key = name, .kind = WEIR_ATTR_KIND_PAIR, .integer = default_, .least = least_ }
 
@@ -22,6 +21,9 @@ static const struct weir_attr_rule conv2d_attrs[] = {
     SIDES("padding", 0, 0),
     {.key = "groups", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},
     {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    WEIR__OF_INPUT("in_channels", 1),
+    WEIR__ONLY_PAIR("dilation", 1),
+    WEIR__ONLY_TEXT("padding_mode", "zeros"),
 };
 
 static struct weir_value *build_conv2d(struct weir_builder *b, const struct weir_layer *layer,
@@ -43,11 +45,49 @@ static struct weir_value *build_conv2d(struct weir_builder *b, const struct weir
     return weight == NULL ? NULL : weir_conv2d(b, x, weight, bias, &options);
 }
 
+static const struct weir_attr_rule conv_transpose2d_attrs[] = {
+    {.key = "out_channels", .kind = WEIR_ATTR_KIND_INT, .required = true, .least = 1},
+    {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
+    SIDES("stride", 1, 1),
+    SIDES("padding", 0, 0),
+    SIDES("output_padding", 0, 0),
+    {.key = "groups", .kind = WEIR_ATTR_KIND_INT, .integer = 1, .least = 1},
+    {.key = "bias", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    WEIR__OF_INPUT("in_channels", 1),
+    WEIR__ONLY_PAIR("dilation", 1),
+    WEIR__ONLY_TEXT("padding_mode", "zeros"),
+};
+
+static struct weir_value *build_conv_transpose2d(struct weir_builder *b,
+                                                 const struct weir_layer *layer,
+                                                 struct weir_value *x) {
+    struct weir_tensor in = weir_value_tensor(x);
+    struct weir_conv_options options = {.groups = weir_layer_int(layer, "groups")};
+    int64_t out = weir_layer_int(layer, "out_channels"), kernel[2];
+    weir_layer_pair(layer, "kernel_size", kernel);
+    weir_layer_pair(layer, "stride", options.stride);
+    weir_layer_pair(layer, "padding", options.padding);
+    weir_layer_pair(layer, "output_padding", options.output_padding);
+    if (out % options.groups != 0)
+        return weir_builder_fail(b, WEIR_ERR_SHAPE,
+                                 "conv_transpose2d's %lld groups must divide its %lld output "
+                                 "channels",
+                                 (long long)options.groups, (long long)out);
+    int64_t shape[] = {in.rank == 3 ? in.shape[0] : 1, out / options.groups, kernel[0], kernel[1]};
+    struct weir_init init = {WEIR_INIT_UNIFORM,
+                             1 / sqrt((double)shape[1] * (double)kernel[0] * (double)kernel[1])};
+    struct weir_value *weight = weir_parameter(b, "weight", 4, shape, init), *bias = NULL;
+    if (weir_layer_flag(layer, "bias")) bias = weir_parameter(b, "bias", 1, &out, init);
+    return weight == NULL ? NULL : weir_conv_transpose2d(b, x, weight, bias, &options);
+}
+
 /* ---- normalisation, dropout2d ---- */
 
 static const struct weir_attr_rule instance_norm2d_attrs[] = {
     {.key = "eps", .kind = WEIR_ATTR_KIND_REAL, .real = 1e-5, .below = 1},
     {.key = "affine", .kind = WEIR_ATTR_KIND_FLAG},
+    WEIR__OF_INPUT("num_features", 1),
+    WEIR__ONLY_FLAG("track_running_stats", false),
 };
 
 static struct weir_value *build_instance_norm2d(struct weir_builder *b,
@@ -124,6 +164,9 @@ static const struct weir_attr_rule max_pool2d_attrs[] = {
     {.key = "kernel_size", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
     SIDES("stride", 0, 1),
     SIDES("padding", 0, 0),
+    WEIR__ONLY_PAIR("dilation", 1),
+    WEIR__ONLY_FLAG("ceil_mode", false),
+    WEIR__ONLY_FLAG("return_indices", false),
 };
 
 static const struct weir_attr_rule avg_pool2d_attrs[] = {
@@ -131,6 +174,7 @@ static const struct weir_attr_rule avg_pool2d_attrs[] = {
     SIDES("stride", 0, 1),
     SIDES("padding", 0, 0),
     {.key = "count_include_pad", .kind = WEIR_ATTR_KIND_FLAG, .integer = 1},
+    WEIR__ONLY_FLAG("ceil_mode", false),
 };
 
 static struct weir_pool_options pool_options(const struct weir_layer *layer) {
@@ -169,7 +213,7 @@ static struct weir_value *build_adaptive_avg_pool2d(struct weir_builder *b,
 
 static const struct weir_attr_rule upsample_attrs[] = {
     {.key = "scale_factor", .kind = WEIR_ATTR_KIND_PAIR, .required = true, .least = 1},
-    {.key = "mode", .kind = WEIR_ATTR_KIND_TEXT, .text = "nearest", .choices = "nearest"},
+    WEIR__ONLY_TEXT("mode", "nearest"),
 };
 
 static struct weir_value *build_upsample(struct weir_builder *b, const struct weir_layer *layer,
@@ -182,30 +226,67 @@ static struct weir_value *build_upsample(struct weir_builder *b, const struct we
 /* ---- the rows ---- */
 
 static const struct weir_layer_type conv2d = {
-    .name = "conv2d", ATTRS(conv2d_attrs), .build = build_conv2d};
+    .name = "conv2d",
+    WEIR__ATTRS(conv2d_attrs),
+    .build = build_conv2d,
+    WEIR__SAYS("nn.Conv2d", "in_channels, height, width", "out_channels, height, width")};
+static const struct weir_layer_type conv_transpose2d = {
+    .name = "conv_transpose2d",
+    WEIR__ATTRS(conv_transpose2d_attrs),
+    .build = build_conv_transpose2d,
+    WEIR__SAYS("nn.ConvTranspose2d", "in_channels, height, width", "out_channels, height, width")};
 static const struct weir_layer_type instance_norm2d = {
-    .name = "instance_norm2d", ATTRS(instance_norm2d_attrs), .build = build_instance_norm2d};
+    .name = "instance_norm2d",
+    WEIR__ATTRS(instance_norm2d_attrs),
+    .build = build_instance_norm2d,
+    WEIR__SAYS("nn.InstanceNorm2d", "num_features, height, width", "num_features, height, width")};
 static const struct weir_layer_type dropout2d = {
-    .name = "dropout2d", ATTRS(dropout2d_attrs), .build = build_dropout2d};
-static const struct weir_layer_type leaky_relu = {
-    .name = "leaky_relu", ATTRS(leaky_relu_attrs), .build = build_leaky_relu};
-static const struct weir_layer_type silu = {.name = "silu", .build = build_silu};
-static const struct weir_layer_type sigmoid = {.name = "sigmoid", .build = build_sigmoid};
-static const struct weir_layer_type tanh_type = {.name = "tanh", .build = build_tanh};
-static const struct weir_layer_type softmax = {
-    .name = "softmax", ATTRS(softmax_attrs), .build = build_softmax};
+    .name = "dropout2d",
+    WEIR__ATTRS(dropout2d_attrs),
+    .build = build_dropout2d,
+    WEIR__SAYS("nn.Dropout2d", "channels, height, width", "channels, height, width")};
+static const struct weir_layer_type leaky_relu = {.name = "leaky_relu",
+                                                  WEIR__ATTRS(leaky_relu_attrs),
+                                                  .build = build_leaky_relu,
+                                                  WEIR__SAYS("nn.LeakyReLU", "...", "...")};
+static const struct weir_layer_type silu = {
+    .name = "silu", .build = build_silu, WEIR__SAYS("nn.SiLU", "...", "...")};
+static const struct weir_layer_type sigmoid = {
+    .name = "sigmoid", .build = build_sigmoid, WEIR__SAYS("nn.Sigmoid", "...", "...")};
+static const struct weir_layer_type tanh_type = {
+    .name = "tanh", .build = build_tanh, WEIR__SAYS("nn.Tanh", "...", "...")};
+static const struct weir_layer_type softmax = {.name = "softmax",
+                                               WEIR__ATTRS(softmax_attrs),
+                                               .build = build_softmax,
+                                               WEIR__SAYS("nn.Softmax", "...", "..."),
+                                               .about = "dim counts rows as 0, as in PyTorch"};
 static const struct weir_layer_type max_pool2d = {
-    .name = "max_pool2d", ATTRS(max_pool2d_attrs), .build = build_max_pool2d};
+    .name = "max_pool2d",
+    WEIR__ATTRS(max_pool2d_attrs),
+    .build = build_max_pool2d,
+    WEIR__SAYS("nn.MaxPool2d", "channels, height, width", "channels, height, width"),
+    .about = "without a stride it is the kernel's size"};
 static const struct weir_layer_type avg_pool2d = {
-    .name = "avg_pool2d", ATTRS(avg_pool2d_attrs), .build = build_avg_pool2d};
-static const struct weir_layer_type adaptive_avg_pool2d = {.name = "adaptive_avg_pool2d",
-                                                           ATTRS(adaptive_avg_pool2d_attrs),
-                                                           .build = build_adaptive_avg_pool2d};
+    .name = "avg_pool2d",
+    WEIR__ATTRS(avg_pool2d_attrs),
+    .build = build_avg_pool2d,
+    WEIR__SAYS("nn.AvgPool2d", "channels, height, width", "channels, height, width"),
+    .about = "without a stride it is the kernel's size"};
+static const struct weir_layer_type adaptive_avg_pool2d = {
+    .name = "adaptive_avg_pool2d",
+    WEIR__ATTRS(adaptive_avg_pool2d_attrs),
+    .build = build_adaptive_avg_pool2d,
+    WEIR__SAYS("nn.AdaptiveAvgPool2d", "channels, height, width", "channels, output_size")};
 static const struct weir_layer_type upsample = {
-    .name = "upsample", ATTRS(upsample_attrs), .build = build_upsample};
+    .name = "upsample",
+    WEIR__ATTRS(upsample_attrs),
+    .build = build_upsample,
+    WEIR__SAYS("nn.Upsample", "channels, height, width",
+               "channels, height x scale, width x scale")};
 
 const struct weir_layer_type *const weir__image_layers[] = {
-    &conv2d,  &instance_norm2d, &dropout2d,  &leaky_relu,          &silu,     &sigmoid, &tanh_type,
-    &softmax, &max_pool2d,      &avg_pool2d, &adaptive_avg_pool2d, &upsample,
+    &conv2d,   &conv_transpose2d, &instance_norm2d, &dropout2d,  &leaky_relu, &silu,
+    &sigmoid,  &tanh_type,        &softmax,         &max_pool2d, &avg_pool2d, &adaptive_avg_pool2d,
+    &upsample,
 };
 const uint32_t weir__image_layer_count = WEIR__COUNT_OF(weir__image_layers);

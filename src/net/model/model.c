@@ -29,7 +29,7 @@ int weir_model_new(const struct weir_allocator *allocator, const struct weir_ten
                    const struct weir_tensor *target, const char *loss, struct weir_model **model) {
     assert(input != NULL && model != NULL);
     if (!valid_row(input) || (target != NULL && !valid_row(target))) return WEIR_ERR_SHAPE;
-    if (loss != NULL && target == NULL) return WEIR_ERR_ARGUMENT;
+    if (loss != NULL && target == NULL) return WEIR_ERR_LOSS;
     struct weir_model *made = weir__acquire(allocator, 1, sizeof *made);
     if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     weir__pool_init(&made->pool, allocator);
@@ -41,7 +41,7 @@ int weir_model_new(const struct weir_allocator *allocator, const struct weir_ten
     made->ignore_index = -100;
     if (!parse_loss(loss, made)) {
         weir_model_destroy(made);
-        return WEIR_ERR_ARGUMENT;
+        return WEIR_ERR_LOSS;
     }
     *model = made;
     return WEIR_OK;
@@ -74,27 +74,36 @@ static bool has_control(const char *name) {
     return false;
 }
 
+const char *weir__model_next(const struct weir_model *model, char text[192]) {
+    bool placed = model->place != NULL;
+    snprintf(text, 192, "%u%s%s", model->layer_count, placed ? " at " : "",
+             placed ? model->place : "");
+    return text;
+}
+
 static int check_name(const struct weir_model *model, const char *name,
                       struct weir_faults *faults) {
+    char next[192];
     assert(name != NULL);
     if (name[0] == '\0') return WEIR_OK;
     if (has_control(name)) {
         weir_faults_add(faults,
-                        "layer %u: its name holds a control character: use letters, "
+                        "layer %s: its name holds a control character: use letters, "
                         "digits and signs that can be seen",
-                        model->layer_count);
+                        weir__model_next(model, next));
         return WEIR_ERR_ARGUMENT;
     }
     if (is_number(name) || strlen(name) > 48) {
-        weir_faults_add(faults, "layer %u: its name '%.60s' %s", model->layer_count, name,
+        weir_faults_add(faults, "layer %s: its name '%.60s' %s", weir__model_next(model, next),
+                        name,
                         is_number(name) ? "is a number, which is another layer's index"
                                         : "is longer than 48 bytes");
         return WEIR_ERR_ARGUMENT;
     }
     uint32_t other = weir__name_set_find(&model->identities, name);
     if (other == WEIR__NO_NAME) return WEIR_OK;
-    weir_faults_add(faults, "layer %u: the name '%s' is layer %u's already: a layer is added once",
-                    model->layer_count, name, other);
+    weir_faults_add(faults, "layer %s: the name '%s' is layer %u's already: a layer is added once",
+                    weir__model_next(model, next), name, other);
     return WEIR_ERR_EXISTS;
 }
 
@@ -108,7 +117,7 @@ static uint32_t count_type(const struct weir_model *model, const struct weir_lay
 /** Identity, prefix and label follow from name, index and type. */
 static int name_layer(struct weir_model *model, struct weir_layer *layer, const char *name) {
     assert(layer->type != NULL && name != NULL);
-    char identity[64], prefix[72];
+    char identity[64], prefix[72], next[192], label[256];
     bool named = name[0] != '\0', bare = layer->type->prefix == WEIR_PREFIX_NONE && !named;
     if (named)
         snprintf(identity, sizeof identity, "%s", name);
@@ -118,15 +127,17 @@ static int name_layer(struct weir_model *model, struct weir_layer *layer, const 
         snprintf(identity, sizeof identity, "%u", layer->index);
     snprintf(prefix, sizeof prefix, "%s.", identity);
     bool by_index = !named && layer->type->prefix != WEIR_PREFIX_ORDINAL;
+    weir__model_next(model, next);
     if (by_index)
-        snprintf(layer->label, sizeof layer->label, "%u (%.30s)", layer->index, layer->type->name);
+        snprintf(label, sizeof label, "%s (%.30s)", next, layer->type->name);
     else
-        snprintf(layer->label, sizeof layer->label, "%u '%.28s' (%.20s)", layer->index, identity,
-                 layer->type->name);
+        snprintf(label, sizeof label, "%s '%.28s' (%.20s)", next, identity, layer->type->name);
+    layer->label = weir__pool_text(&model->pool, label);
     layer->name = weir__pool_text(&model->pool, name);
     layer->identity = weir__pool_text(&model->pool, identity);
     layer->prefix = weir__pool_text(&model->pool, bare ? "" : prefix);
-    bool enough = layer->name != NULL && layer->identity != NULL && layer->prefix != NULL;
+    bool enough = layer->name != NULL && layer->identity != NULL && layer->prefix != NULL &&
+                  layer->label != NULL;
     return enough ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
 }
 
@@ -138,8 +149,11 @@ int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type
     if (status != WEIR_OK) return status;
     void *list = model->layers;
     struct weir_layer *layer = weir__pool_take(&model->pool, 1, sizeof *layer);
-    if (layer == NULL || !weir__pool_grow(&model->pool, &list, model->layer_count,
-                                          &model->layer_capacity, sizeof model->layers[0]))
+    if (layer != NULL)
+        layer->misused_key = weir__pool_take(&model->pool, 1, sizeof *layer->misused_key);
+    if (layer == NULL || layer->misused_key == NULL ||
+        !weir__pool_grow(&model->pool, &list, model->layer_count, &model->layer_capacity,
+                         sizeof model->layers[0]))
         return WEIR_ERR_OUT_OF_MEMORY;
     model->layers = list;
     layer->type = type;
@@ -157,25 +171,62 @@ int weir__model_add_layer(struct weir_model *model, const struct weir_layer_type
     return WEIR_OK;
 }
 
+/** "nn.LayerNorm" or "LayerNorm" of a type. */
+static bool is_torch_name(const struct weir_layer_type *type, const char *name) {
+    static const char package[] = "nn.";
+    assert(type->torch == NULL || strlen(type->torch) > strlen(package));
+    if (type->torch == NULL) return false;
+    bool full = strncmp(name, package, strlen(package)) == 0;
+    return strcmp(name + (full ? strlen(package) : 0), type->torch + strlen(package)) == 0;
+}
+
+enum { TYPES_MAX = 96 };
+
+static void fault_unknown_type(const struct weir_model *model, const char *name,
+                               struct weir_faults *faults) {
+    const char *names[TYPES_MAX + 1], *nearest = NULL;
+    char list[768], next[192];
+    size_t used = 0;
+    uint32_t count = 0;
+    const struct weir_layer_type *type;
+    for (uint32_t i = 0; (type = weir_layer_type_at(i)) != NULL; i++) {
+        int more = snprintf(list + used, sizeof list - used, "%s%s", i == 0 ? "" : " ", type->name);
+        used += more > 0 && used + (size_t)more < sizeof list ? (size_t)more : 0;
+        assert(count < TYPES_MAX);
+        names[count++] = type->name;
+        if (is_torch_name(type, name)) nearest = type->name;
+    }
+    for (uint32_t i = 0; i < model->type_count && count < TYPES_MAX; i++)
+        names[count++] = model->types[i]->name;
+    names[count] = NULL;
+    if (nearest == NULL) nearest = weir__nearest(name, names);
+    weir__model_next(model, next);
+    if (nearest != NULL)
+        weir_faults_add(faults, "layer %s: there is no type '%.60s': did you mean '%s'?", next,
+                        name, nearest);
+    else
+        weir_faults_add(faults, "layer %s: there is no type '%.60s'; types are: %s", next, name,
+                        list);
+}
+
 int weir_model_add(struct weir_model *model, const char *type, const char *name,
                    struct weir_attrs attributes, struct weir_faults *faults) {
     const struct weir_layer_type *found = weir__model_type(model, type);
-    if (found != NULL) return weir__model_add_layer(model, found, name, attributes, faults);
-    char known[512];
-    size_t used = 0;
-    for (uint32_t i = 0; weir_layer_type_name(i) != NULL; i++) {
-        int more = snprintf(known + used, sizeof known - used, "%s%s", i == 0 ? "" : " ",
-                            weir_layer_type_name(i));
-        used += more > 0 && used + (size_t)more < sizeof known ? (size_t)more : 0;
-    }
-    weir_faults_add(faults, "layer %u: there is no type '%.60s'; types are: %s", model->layer_count,
-                    type, known);
+    if (found != NULL && found->build != NULL)
+        return weir__model_add_layer(model, found, name, attributes, faults);
+    char next[192];
+    if (found == NULL)
+        fault_unknown_type(model, type, faults);
+    else
+        weir_faults_add(faults, "layer %s: a %s stands in files only: add its layers",
+                        weir__model_next(model, next), type);
     return WEIR_ERR_ARGUMENT;
 }
 
 const struct weir_layer_type *weir__model_type(const struct weir_model *model, const char *name) {
-    for (uint32_t i = 0; weir__layer_type_at(i) != NULL; i++)
-        if (strcmp(weir__layer_type_at(i)->name, name) == 0) return weir__layer_type_at(i);
+    const struct weir_layer_type *type;
+    for (uint32_t i = 0; (type = weir_layer_type_at(i)) != NULL; i++)
+        if (strcmp(type->name, name) == 0) return type;
     for (uint32_t i = 0; i < model->type_count; i++)
         if (strcmp(model->types[i]->name, name) == 0) return model->types[i];
     return NULL;

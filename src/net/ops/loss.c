@@ -26,6 +26,7 @@ struct weir_value *weir__cross_entropy(struct weir_builder *builder, struct weir
     node->shape.ignore_index = ignore_index;
     struct weir_value *loss = weir__output_number(builder, node);
     weir__output_exact(builder, node, 1, &node->shape.tokens);
+    weir__output_exact(builder, node, 1, &node->shape.tokens);
     return loss;
 }
 
@@ -34,8 +35,8 @@ static void cross_entropy_gradient(struct weir_builder *builder, const struct we
     assert(dy == NULL);
     struct weir_value *logits = node->in[0];
     if (!weir__wants_grad(logits)) return;
-    struct weir__node *grad =
-        WEIR__EMIT_LIKE(builder, cross_entropy_grad, node, logits, node->in[1], node->out[1]);
+    struct weir__node *grad = WEIR__EMIT_LIKE(builder, cross_entropy_grad, node, logits,
+                                              node->in[1], node->out[1], node->out[2]);
     weir__contribute(builder, logits, weir__output_like(builder, grad, logits));
 }
 

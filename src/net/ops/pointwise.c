@@ -220,7 +220,7 @@ static void bias_dropout_add_gradient(struct weir_builder *builder, const struct
     weir__contribute(builder, node->in[0], dx);
 }
 
-/* ---- sums ---- */
+/* ---- sums, products ---- */
 
 struct weir_value *weir__narrow(struct weir_builder *builder, struct weir_value *x) {
     if (x == NULL || !weir_dtype_is_float(x->dtype) || x->dtype == builder->dtype) return x;
@@ -242,27 +242,49 @@ static void narrow_gradient(struct weir_builder *builder, const struct weir__nod
 
 const struct weir__op_rule weir__rule_narrow = {.gradient = narrow_gradient};
 
-struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
-                            struct weir_value *b) {
+/** An op on each element of a and the same one of b. */
+static struct weir_value *emit_pair(struct weir_builder *builder, enum weir__op_code op,
+                                    const char *name, struct weir_value *a, struct weir_value *b) {
     char text_a[96], text_b[96];
-    if (!weir__expects_float(builder, "add", a) || !weir__expects_float(builder, "add", b))
+    if (!weir__expects_float(builder, name, a) || !weir__expects_float(builder, name, b))
         return NULL;
     if (!weir__value_same_shape(a, b)) {
-        weir__builder_note(builder, WEIR_ERR_SHAPE, "add takes equal shapes, not %s and %s",
+        weir__builder_note(builder, WEIR_ERR_SHAPE, "%s takes equal shapes, not %s and %s", name,
                            weir__value_text(a, text_a), weir__value_text(b, text_b));
         return a;
     }
     b = weir__ordered_like(builder, b, a);
-    struct weir__node *node = WEIR__EMIT(builder, add, a, b);
+    struct weir__node *node = weir__emit(builder, op, 2, (struct weir_value *[]){a, b});
     if (node == NULL) return NULL;
     node->shape.width = weir__value_count(a);
     return weir__output_like(builder, node, a);
+}
+
+struct weir_value *weir_sum(struct weir_builder *builder, struct weir_value *a,
+                            struct weir_value *b) {
+    return emit_pair(builder, WEIR__OP_add, "add", a, b);
+}
+
+struct weir_value *weir_product(struct weir_builder *builder, struct weir_value *a,
+                                struct weir_value *b) {
+    return emit_pair(builder, WEIR__OP_multiply, "multiply", a, b);
 }
 
 static void add_gradient(struct weir_builder *builder, const struct weir__node *node,
                          struct weir_value *dy) {
     weir__contribute(builder, node->in[0], dy);
     weir__contribute(builder, node->in[1], dy);
+}
+
+static void multiply_gradient(struct weir_builder *builder, const struct weir__node *node,
+                              struct weir_value *dy) {
+    assert(node->in_count == 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        struct weir_value *x = node->in[i];
+        if (!weir__wants_grad(x)) continue;
+        struct weir__node *grad = WEIR__EMIT_LIKE(builder, multiply, node, dy, node->in[1 - i]);
+        weir__contribute(builder, x, weir__output_like(builder, grad, x));
+    }
 }
 
 const struct weir__op_rule weir__rule_gelu = {.gradient = gelu_gradient, .cost = gelu_cost};
@@ -287,3 +309,5 @@ const struct weir__op_rule weir__rule_bias_dropout_add = {.gradient = bias_dropo
                                                           .cost = dropout_cost};
 const struct weir__op_rule weir__rule_add = {
     .gradient = add_gradient, .cost = one_cost, .in_place = 3};
+const struct weir__op_rule weir__rule_multiply = {
+    .gradient = multiply_gradient, .cost = one_cost, .in_place = 3};

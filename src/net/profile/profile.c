@@ -249,11 +249,11 @@ static int make_net(struct measuring *m, const struct weir_model *model,
 
 static int step(struct measuring *m, struct weir_step_result *result) {
     assert(m->net != NULL && m->input != NULL);
-    struct weir_net_batch batch = {.rows = m->profile->shown.rows * MICRO_BATCHES,
-                                   .input = m->input,
-                                   .target = m->target,
-                                   .no_update = true,
-                                   .lr = -1};
+    struct weir_net_batch batch = WEIR_NET_BATCH_INIT;
+    batch.rows = m->profile->shown.rows * MICRO_BATCHES;
+    batch.input = m->input;
+    batch.target = m->target;
+    batch.no_update = true;
     m->inside = 0;
     int status = m->options->net.pipe.infer_only ? weir_net_infer(m->net, &batch, result)
                                                  : weir_net_step(m->net, &batch, result);

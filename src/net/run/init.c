@@ -76,5 +76,6 @@ int weir_net_init(struct weir_net *net, uint64_t seed) {
         int status = init_parameter(net, seed, p);
         if (status != WEIR_OK) return status;
     }
+    net->next_mini_batch = net->next_update = 0;
     return weir_net_share(net);
 }

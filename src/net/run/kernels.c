@@ -33,10 +33,17 @@ static void note_used(const struct weir_net *net, uint32_t s, const char *librar
         }
 }
 
+static bool uses(const struct weir_net *net, const char *library, bool used[WEIR__OP_COUNT]) {
+    bool any = false;
+    for (uint32_t s = 0; s < net->network.stage_count; s++) note_used(net, s, library, used);
+    for (uint32_t op = 0; op < WEIR__OP_COUNT; op++) any |= used[op];
+    return any;
+}
+
 static uint32_t list_library(const struct weir_net *net, const char *library, struct text *text) {
     bool used[WEIR__OP_COUNT] = {false};
     uint32_t count = 0;
-    for (uint32_t s = 0; s < net->network.stage_count; s++) note_used(net, s, library, used);
+    uses(net, library, used);
     for (uint32_t op = 0; op < WEIR__OP_COUNT; op++)
         if (used[op])
             append(text, "%s%s", count++ == 0 ? "" : ", ", weir__op_name((enum weir__op_code)op));
@@ -59,7 +66,7 @@ uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacit
     for (uint32_t s = 0; s < net->network.stage_count; s++) gpu |= net->backends[s]->on_gpu;
     if (gpu) list_gpu(net, &out);
     const char *version = weir__onednn_version();
-    if (version[0] != '\0') {
+    if (uses(net, "oneDNN", (bool[WEIR__OP_COUNT]){false})) {
         append(&out, "oneDNN %s: ", version[0] == 'o' ? version + strlen("oneDNN ") : version);
         list_library(net, "oneDNN", &out);
         append(&out, "; ");

@@ -3,11 +3,25 @@
 #include "net/run/devices.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* ---- options ---- */
+
+/** A mean of which nothing new becomes a part is none: its bias correction divides by 0. */
+static bool check_optimizer(const struct weir_optimizer *optimizer, struct weir_faults *faults) {
+    const double betas[] = {optimizer->beta1, optimizer->beta2};
+    bool good = true;
+    for (int i = 0; i < 2 && optimizer->kind == WEIR_OPTIMIZER_ADAMW; i++) {
+        if (betas[i] >= 0 && betas[i] < 1) continue;
+        weir_faults_add(faults, "--beta%d %g: give a number from 0 on and below 1, like %s", i + 1,
+                        betas[i], i == 0 ? "0.9" : "0.999");
+        good = false;
+    }
+    return good;
+}
 
 int weir__net_check(const struct weir_model *model, const struct weir_net_options *options,
                     struct weir_faults *faults) {
@@ -28,6 +42,7 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
                                 "give both");
         status = WEIR_ERR_CONFIG;
     }
+    if (!check_optimizer(&options->optimizer, faults)) status = WEIR_ERR_CONFIG;
     bool texts = model->input.dtype == WEIR_I64 && model->input.rank == 1;
     if (options->sequences > 0 && (!texts || !options->pipe.infer_only)) {
         weir_faults_add(faults,
@@ -306,6 +321,7 @@ int weir_net_share(struct weir_net *net) {
         weir__release(net->allocator, held, bytes, 1);
         if (status != WEIR_OK) return status;
     }
+    net->filled = true;
     return WEIR_OK;
 }
 
@@ -348,13 +364,15 @@ static void fill_step(struct weir_net *net, const struct weir_net_batch *batch,
     net->step.places = (struct weir__places){batch->sequence, batch->place};
     net->step.output_wanted = batch->output != NULL;
     net->step.has_target = net->has_loss && batch->target != NULL;
+    net->step.look = batch->look;
     net->step.lr = batch->lr < 0 ? net->optimizer.lr : batch->lr;
     step->rows = batch->rows;
     step->inputs = inputs;
     step->input_grads = input_grads;
     step->outputs = outputs;
-    step->mini_batch = batch->mini_batch;
-    step->update = batch->update;
+    step->mini_batch =
+        batch->mini_batch == WEIR_NET_NEXT ? net->next_mini_batch : batch->mini_batch;
+    step->update = batch->update == WEIR_NET_NEXT ? net->next_update : batch->update;
     step->loss_weight = batch->loss_weight;
     if (batch->loss_weight == 0 && net->step.has_target)
         step->loss_weight = weir_net_loss_weight(net, batch->target, batch->rows);
@@ -387,32 +405,72 @@ static int run_step(struct weir_net *net, const struct weir_step *step, bool tra
                  : weir_pipe_infer(net->pipe, step, result);
 }
 
+/** Rows that were not prepared are, and then it is run again. */
+static int run_prepared(struct weir_net *net, const struct weir_step *step, bool train,
+                        struct weir_step_result *result) {
+    int status = run_step(net, step, train, result);
+    bool unprepared = status == WEIR_ERR_ROWS && result->error.stage < 0; /* not a stage's own */
+    if (!unprepared) return status;
+    status = prepare_rows(net, step->rows, train, &result->error);
+    return status == WEIR_OK ? run_step(net, step, train, result) : status;
+}
+
+static int check_batch(struct weir_net *net, const struct weir_net_batch *batch, bool train,
+                       struct weir_error *error) {
+    if (!weir__is_sized(batch))
+        return weir__fail(error, WEIR_ERR_ARGUMENT, WEIR__BEGIN_WITH, "WEIR_NET_BATCH_INIT");
+    if (batch->rows < 1 || batch->rows > net->pipe_options.rows)
+        return weir__fail(error, WEIR_ERR_ROWS,
+                          "a mini-batch of %" PRId64 " rows: the pipe was built for 1 to %" PRId64
+                          ": give so many, or build it for more (options.pipe.rows)",
+                          batch->rows, net->pipe_options.rows);
+    if (!net->filled && net->network.named_count > 0)
+        return weir__fail(error, WEIR_ERR_CONFIG,
+                          "the parameters have no values yet: call weir_net_init or weir_net_load, "
+                          "or weir_net_share after giving them your own");
+    if (isnan(batch->lr))
+        return weir__fail(error, WEIR_ERR_ARGUMENT,
+                          "lr is not a number: give a rate, or less than 0 for the optimizer's");
+    if (batch->input == NULL || (train && batch->target == NULL && net->has_loss))
+        return weir__fail(error, WEIR_ERR_ARGUMENT, "a batch needs an input%s",
+                          train ? " and a target" : "");
+    int status = check_places(net, batch, error);
+    return status == WEIR_OK ? weir__net_check_indices(net, batch, error) : status;
+}
+
+/** What WEIR_NET_NEXT is after a training step. Without an optimizer the caller updates. */
+static void count_step(struct weir_net *net, const struct weir_net_batch *batch,
+                       const struct weir_step *step, bool updated) {
+    bool callers = net->optimizer.kind == WEIR_OPTIMIZER_NONE && step->accumulate_last;
+    if (batch->no_update) return;
+    net->next_mini_batch = step->mini_batch + 1;
+    net->next_update = step->update + (updated || callers);
+}
+
 static int run(struct weir_net *net, const struct weir_net_batch *batch, bool train,
                struct weir_step_result *result) {
     const void *inputs[2];
     void *input_grads[2], *outputs[1];
     struct weir_step step = WEIR_STEP_INIT;
     memset(result, 0, sizeof *result);
-    int status = check_places(net, batch, &result->error);
+    result->error.stage = result->error.micro_batch = -1;
+    result->error.phase = WEIR_PHASE_COUNT;
+    int status = check_batch(net, batch, train, &result->error);
     if (status != WEIR_OK) return status;
-    if ((status = weir__net_check_indices(net, batch, &result->error)) != WEIR_OK) return status;
-    if (batch->input == NULL || (train && batch->target == NULL && net->has_loss))
-        return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "a batch needs an input%s",
-                          train ? " and a target" : "");
     fill_step(net, batch, inputs, input_grads, outputs, &step);
-    status = run_step(net, &step, train, result);
-    bool unprepared = status == WEIR_ERR_ROWS && result->error.stage < 0; /* not a stage's own */
-    if (!unprepared) return status;
-    status = prepare_rows(net, batch->rows, train, &result->error);
-    return status == WEIR_OK ? run_step(net, &step, train, result) : status;
+    status = run_prepared(net, &step, train, result);
+    if (status == WEIR_OK && train) count_step(net, batch, &step, result->updated);
+    return status;
 }
 
 int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
                   struct weir_step_result *result) {
-    return run(net, batch, true, result);
+    struct weir_step_result unasked;
+    return run(net, batch, true, result != NULL ? result : &unasked);
 }
 
 int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
                    struct weir_step_result *result) {
-    return run(net, batch, false, result);
+    struct weir_step_result unasked;
+    return run(net, batch, false, result != NULL ? result : &unasked);
 }

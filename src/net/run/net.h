@@ -15,6 +15,7 @@ struct weir__net_step_state {
     double lr;
     bool output_wanted;
     bool has_target;
+    bool look; /**< for numbers that are not finite */
 };
 
 /** Times a stage's programs call by call. It is the worker's while a step is in progress. */
@@ -89,6 +90,8 @@ struct weir_net {
     struct weir_pipe_options pipe_options;
     struct weir_pipe *pipe;
     struct weir__net_step_state step;
+    uint64_t next_mini_batch, next_update; /**< WEIR_NET_NEXT */
+    bool filled;                           /**< somebody gave the parameters values */
 };
 
 /** weir_net_new with layered graphs. */

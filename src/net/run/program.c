@@ -3,6 +3,7 @@
  * adds offsets to bases and calls, and that is all. */
 #include "net/compile/program.h"
 
+#include "base/team.h"
 #include "device/device.h"
 
 static const void *resolve(const struct weir__program_run *run,
@@ -41,6 +42,69 @@ static int stamp(const struct weir__program_run *run, uint32_t i) {
     return WEIR_OK;
 }
 
+/* ---- sharing a call ---- */
+
+/** Below this a part is not worth a thread: some microseconds. */
+enum { PART_BYTES_LEAST = 32 << 10, PARTS_PER_MEMBER = 2, UNITS_ALIGNED = 16 };
+
+struct shared_call {
+    const struct weir__planned_call *planned;
+    const struct weir__op_call *call;
+    int64_t units; /* of a part */
+    _Atomic int status;
+};
+
+static void run_part(void *context, uint32_t part, uint32_t member) {
+    struct shared_call *shared = context;
+    const struct weir__planned_call *planned = shared->planned;
+    const struct weir__node_call *node = planned->node;
+    struct weir__op_call call = *shared->call;
+    struct weir__op_shape shape = *call.shape;
+    const void *in[WEIR__NODE_IN_MAX];
+    void *out[WEIR__NODE_OUT_MAX];
+    int64_t first = part * shared->units, left = planned->units - first;
+    shape.rows = left < shared->units ? left : shared->units;
+    shape.threads = 1;
+    if (node->kernel->cut == WEIR__CUT_ROWS) call.row_first += first;
+    if (node->kernel->cut == WEIR__CUT_TOKENS) shape.tokens = 1;
+    if (node->kernel->cut == WEIR__CUT_NUMBERS) shape.width = 1;
+    for (uint32_t k = 0; k < planned->in_count; k++)
+        in[k] = (const void *)((uintptr_t)call.in[k] + (size_t)first * planned->in_unit[k]);
+    for (uint32_t k = 0; k < planned->out_count; k++)
+        out[k] = (void *)((uintptr_t)call.out[k] + (size_t)first * planned->out_unit[k]);
+    call.in = in;
+    call.out = out;
+    call.shape = &shape;
+    size_t each = node->workspace / node->shape.threads / WEIR__CACHE_LINE * WEIR__CACHE_LINE;
+    call.workspace = (void *)((uintptr_t)call.workspace + member * each);
+    int status = node->kernel->run(&call);
+    if (status != WEIR_OK) atomic_store(&shared->status, status);
+}
+
+/** Units of a part: all where sharing gains nothing. */
+static int64_t part_units(const struct weir__planned_call *planned, uint32_t threads) {
+    size_t bytes = 0;
+    int64_t units = planned->units, aligned = units > threads * UNITS_ALIGNED ? UNITS_ALIGNED : 1;
+    for (uint32_t k = 0; k < planned->out_count; k++) bytes += (size_t)units * planned->out_unit[k];
+    size_t parts = (size_t)threads * PARTS_PER_MEMBER;
+    if (parts > bytes / PART_BYTES_LEAST) parts = bytes / PART_BYTES_LEAST;
+    if (parts < 2) return units;
+    int64_t each = (units + (int64_t)parts - 1) / (int64_t)parts;
+    return (each + aligned - 1) / aligned * aligned;
+}
+
+static int run_kernel(const struct weir__planned_call *planned, const struct weir__op_call *call) {
+    const struct weir__node_call *node = planned->node;
+    uint32_t threads = node->shape.threads;
+    if (planned->units < 2 || threads < 2 || call->stream->team == NULL)
+        return node->kernel->run(call);
+    struct shared_call shared = {planned, call, part_units(planned, threads), WEIR_OK};
+    if (shared.units >= planned->units) return node->kernel->run(call);
+    int64_t parts = (planned->units + shared.units - 1) / shared.units;
+    weir__team_run(call->stream->team, threads, (uint32_t)parts, run_part, &shared);
+    return atomic_load(&shared.status);
+}
+
 static int run_call(const struct weir__program_run *run, const struct weir__planned_call *planned,
                     uint32_t i, struct weir__op_call *call) {
     assert(planned->in_count <= WEIR__NODE_IN_MAX && planned->out_count <= WEIR__NODE_OUT_MAX);
@@ -57,7 +121,9 @@ static int run_call(const struct weir__program_run *run, const struct weir__plan
     call->shape = &planned->node->shape;
     call->state = planned->node->state;
     if (planned->node->lasting != NULL) status = take_lasting(run, planned->node, call);
-    return status != WEIR_OK ? status : planned->node->kernel->run(call);
+    if (status != WEIR_OK) return status;
+    status = run_kernel(planned, call);
+    return status == WEIR_OK && run->look != NULL ? weir__program_look(run, planned) : status;
 }
 
 int weir__program_run(const struct weir__program *program, const struct weir__program_run *run,
@@ -80,9 +146,8 @@ static int fit_threads(struct weir__node_call *node, uint32_t threads) {
     assert(threads >= 1 && node->kernel != NULL);
     for (uint32_t count = threads; count >= 1; count--) {
         node->shape.threads = count;
-        if (node->kernel->measure == NULL) return WEIR_OK;
         size_t workspace = 0;
-        int status = node->kernel->measure(&node->shape, &workspace);
+        int status = weir__kernel_workspace(node->kernel, &node->shape, &workspace);
         if (status != WEIR_OK) return status;
         if (workspace <= node->workspace) return WEIR_OK;
     }

@@ -7,12 +7,14 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const char optimizer_prefix[] = "optimizer.";
 enum { PROGRESS_NUMBERS = 3 };
+static const char skipped_key[] = "skipped"; /* of runs that skipped any */
 static const char *const progress_keys[PROGRESS_NUMBERS] = {"step", "mini_batch", "seed"};
 
 /* ---- the tensors of a net ---- */
@@ -23,6 +25,7 @@ struct entry {
     const char *name; /* the entry's own */
     void *place;      /* where the stage has it */
     void *data;       /* the same, or a copy of the host's where that is a GPU's memory */
+    bool left;        /* of a file to load: it has no such tensor, which is to stay */
 };
 
 /** All tensors, parameters first, in a pool. */
@@ -68,19 +71,30 @@ static size_t entry_bytes(const struct entry *entry) {
     return (size_t)entry->parameter.count * weir_dtype_bytes(entry->parameter.dtype);
 }
 
-/** Gives every entry memory that the host can touch; `read` fills it. */
-static int bring_entries(struct entries *entries, const struct weir_net *net, bool read) {
+/** Gives every entry memory that the host can touch: of its own where that is a GPU's, or `copies`
+ * are wanted. */
+static int place_entries(struct entries *entries, const struct weir_net *net, bool copies) {
     for (uint32_t i = 0; i < entries->count; i++) {
         struct entry *entry = &entries->list[i];
         entry->data = entry->place;
-        if (!net->stages[entry->parameter.stage].plan.backend->on_gpu) continue;
-        size_t bytes = entry_bytes(entry);
-        entry->data = weir__pool_take(&entries->pool, bytes, 1);
+        if (!copies && !net->stages[entry->parameter.stage].plan.backend->on_gpu) continue;
+        entry->data = weir__pool_take(&entries->pool, entry_bytes(entry), 1);
         if (entry->data == NULL) return WEIR_ERR_OUT_OF_MEMORY;
-        int status = read ? weir_pipe_read(net->pipe, entry->parameter.stage, entry->data,
-                                           entry->place, bytes)
-                          : WEIR_OK;
-        if (status != WEIR_OK) return status;
+    }
+    return WEIR_OK;
+}
+
+/** Fills that. */
+static int read_entries(const struct entries *entries, const struct weir_net *net,
+                        struct weir_error *error) {
+    for (uint32_t i = 0; i < entries->count; i++) {
+        const struct entry *entry = &entries->list[i];
+        if (entry->data == entry->place) continue;
+        int status = weir_pipe_read(net->pipe, entry->parameter.stage, entry->data, entry->place,
+                                    entry_bytes(entry));
+        if (status != WEIR_OK)
+            return weir__fail(error, status, "parameters cannot be read from their device: %s",
+                              weir_status_text(status));
     }
     return WEIR_OK;
 }
@@ -156,12 +170,13 @@ static bool make_texts(struct texts *texts, const struct weir_model *model,
                        const struct weir_progress *progress) {
     uint32_t notes = progress != NULL ? progress->note_count : 0;
     uint64_t heads = find_heads(model);
-    texts->list = weir__pool_take(texts->pool, 1 + PROGRESS_NUMBERS + notes, sizeof *texts->list);
+    texts->list = weir__pool_take(texts->pool, 2 + PROGRESS_NUMBERS + notes, sizeof *texts->list);
     if (texts->list == NULL || (heads > 0 && !add_number(texts, "heads", heads))) return false;
     if (progress == NULL) return true;
     bool good = add_number(texts, progress_keys[0], progress->step) &&
                 add_number(texts, progress_keys[1], progress->mini_batch) &&
-                add_number(texts, progress_keys[2], progress->seed);
+                add_number(texts, progress_keys[2], progress->seed) &&
+                (progress->skipped == 0 || add_number(texts, skipped_key, progress->skipped));
     for (uint32_t i = 0; good && i < notes; i++)
         texts->list[texts->count++] =
             (struct weir__safetensors_text){progress->notes[i].key, progress->notes[i].value};
@@ -173,21 +188,105 @@ int weir_net_save(const struct weir_net *net, const char *path,
     struct entries entries;
     int status = init_entries(&entries, net, progress != NULL);
     if (status != WEIR_OK) return weir__fail(error, status, "%s", weir_status_text(status));
-    status = bring_entries(&entries, net, true);
-    if (status != WEIR_OK) {
-        weir__pool_clean_up(&entries.pool);
-        return weir__fail(error, status, "parameters cannot be read from their device: %s",
-                          weir_status_text(status));
-    }
     struct weir__io io = {.allocator = net->allocator, .error = error};
-    struct weir__safetensors_item *items = make_items(&entries);
     struct texts texts = {.pool = &entries.pool};
-    if (items == NULL || !make_texts(&texts, net->model, progress))
+    struct weir__safetensors_item *items = NULL;
+    if (place_entries(&entries, net, false) == WEIR_OK) items = make_items(&entries);
+    if (items == NULL || !make_texts(&texts, net->model, progress)) {
         status = weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
-    else
-        status = weir__safetensors_save(&io, path, items, entries.count, texts.list, texts.count);
+        goto out;
+    }
+    if ((status = read_entries(&entries, net, error)) != WEIR_OK) goto out;
+    status = weir__safetensors_save(&io, path, items, entries.count, texts.list, texts.count);
+out:
     weir__pool_clean_up(&entries.pool);
     return status;
+}
+
+/* ---- saving beside training ---- */
+
+struct weir_net_copy {
+    const struct weir_net *net;
+    struct entries entries;
+    struct weir__safetensors_item *items;
+    struct weir__pool pool; /* of the texts */
+    struct texts texts;     /* none before the first take */
+};
+
+uint64_t weir_net_copy_bytes(const struct weir_model *model,
+                             const struct weir_net_options *options) {
+    uint32_t layers = weir_model_layer_count(model);
+    uint64_t numbers = 0, arrays = weir__optimizer_arrays(&options->optimizer);
+    enum weir_dtype dtype = weir__exact_dtype(options->dtype);
+    struct weir_layer_facts *facts = weir__acquire(options->pipe.allocator, layers, sizeof *facts);
+    if (facts == NULL) return 0;
+    bool good = weir_model_infer(model, dtype, facts, NULL) == WEIR_OK;
+    for (uint32_t i = 0; i < layers && good; i++)
+        numbers += facts[i].parameters + arrays * facts[i].trainable;
+    weir__release(options->pipe.allocator, facts, layers, sizeof *facts);
+    return numbers * weir_dtype_bytes(dtype);
+}
+
+int weir_net_copy_new(const struct weir_net *net, struct weir_net_copy **copy) {
+    struct weir_net_copy *made = weir__acquire(net->allocator, 1, sizeof *made);
+    if (made == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    *made = (struct weir_net_copy){.net = net};
+    weir__pool_init(&made->pool, net->allocator);
+    int status = init_entries(&made->entries, net, true);
+    if (status != WEIR_OK) goto fail_copy;
+    if ((status = place_entries(&made->entries, net, true)) != WEIR_OK) goto fail_entries;
+    made->items = make_items(&made->entries);
+    status = made->items == NULL ? WEIR_ERR_OUT_OF_MEMORY
+                                 : read_entries(&made->entries, net, NULL); /* touches it all */
+    if (status != WEIR_OK) goto fail_entries;
+    *copy = made;
+    return WEIR_OK;
+
+fail_entries:
+    weir__pool_clean_up(&made->entries.pool);
+fail_copy:
+    weir__release(net->allocator, made, 1, sizeof *made);
+    return status;
+}
+
+void weir_net_copy_destroy(struct weir_net_copy *copy) {
+    if (copy == NULL) return;
+    weir__pool_clean_up(&copy->entries.pool);
+    weir__pool_clean_up(&copy->pool);
+    weir__release(copy->net->allocator, copy, 1, sizeof *copy);
+}
+
+/* Notes are the caller's, and may change before the file is written. */
+static bool own_texts(struct texts *texts) {
+    for (uint32_t i = 0; i < texts->count; i++) {
+        texts->list[i].key = weir__pool_text(texts->pool, texts->list[i].key);
+        texts->list[i].value = weir__pool_text(texts->pool, texts->list[i].value);
+        if (texts->list[i].key == NULL || texts->list[i].value == NULL) return false;
+    }
+    return true;
+}
+
+int weir_net_copy_take(struct weir_net_copy *copy, const struct weir_progress *progress,
+                       struct weir_error *error) {
+    assert(copy != NULL && progress != NULL);
+    weir__pool_clean_up(&copy->pool);
+    weir__pool_init(&copy->pool, copy->net->allocator);
+    copy->texts = (struct texts){.pool = &copy->pool};
+    if (!make_texts(&copy->texts, copy->net->model, progress) || !own_texts(&copy->texts)) {
+        copy->texts.count = 0;
+        return weir__fail(error, WEIR_ERR_OUT_OF_MEMORY, "out of memory");
+    }
+    int status = read_entries(&copy->entries, copy->net, error);
+    if (status != WEIR_OK) copy->texts.count = 0;
+    return status;
+}
+
+int weir_net_copy_save(const struct weir_net_copy *copy, const char *path,
+                       struct weir_error *error) {
+    assert(copy != NULL && copy->texts.count > 0); /* one was taken */
+    struct weir__io io = {.allocator = copy->net->allocator, .error = error};
+    return weir__safetensors_save(&io, path, copy->items, copy->entries.count, copy->texts.list,
+                                  copy->texts.count);
 }
 
 /* ---- loading ---- */
@@ -200,21 +299,34 @@ static bool same_shape(const struct weir__safetensor *tensor,
 
 #define OTHER_MODEL ": choose the model that the file was made with, or another file"
 
-static bool check_entry(const struct weir__safetensors *file, const struct entry *entry,
-                        struct weir_faults *faults) {
+/** What is looked for in a file, and who is told. */
+struct wanted {
+    struct weir_progress *progress; /* NULL: weights alone */
+    struct weir_faults *notes;      /* NULL: tensors that are missing or superfluous are faults */
+    struct weir_faults *faults;
+};
+
+static bool check_entry(const struct weir__safetensors *file, struct entry *entry,
+                        const struct wanted *wants) {
     char wanted[96], found[96];
     const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
     struct weir_tensor shape = {.dtype = entry->parameter.dtype, .rank = entry->parameter.rank};
     memcpy(shape.shape, entry->parameter.shape, sizeof shape.shape);
     weir__tensor_text(&shape, wanted, sizeof wanted);
+    entry->left = tensor == NULL && wants->notes != NULL;
+    if (entry->left) {
+        weir_faults_add(wants->notes, "'%s' %s is missing and stays", entry->name, wanted);
+        return true;
+    }
     if (tensor == NULL) {
-        weir_faults_add(faults, "tensor '%s' %s is missing" OTHER_MODEL, entry->name, wanted);
+        weir_faults_add(wants->faults, "tensor '%s' %s is missing" OTHER_MODEL, entry->name,
+                        wanted);
         return false;
     }
-    bool number = tensor->dtype == WEIR_F32 || tensor->dtype == WEIR_F64;
+    bool number = tensor->dtype < WEIR_DTYPE_COUNT && weir_dtype_is_float(tensor->dtype);
     if (number && same_shape(tensor, &entry->parameter)) return true;
-    weir_faults_add(faults, "tensor '%s' is %s, but the model has %s" OTHER_MODEL, entry->name,
-                    weir__safetensor_text(tensor, found, sizeof found), wanted);
+    weir_faults_add(wants->faults, "tensor '%s' is %s, but the model has %s" OTHER_MODEL,
+                    entry->name, weir__safetensor_text(tensor, found, sizeof found), wanted);
     return false;
 }
 
@@ -235,15 +347,20 @@ static bool is_state(const char *name) {
 
 /** Optimizer state is superfluous only where it was asked for. */
 static bool check_superfluous(const struct weir__safetensors *file, const struct entries *entries,
-                              bool all, struct weir_faults *faults) {
-    bool good = true;
+                              const struct wanted *wants) {
+    bool good = true, all = wants->progress != NULL;
     for (uint32_t i = 0; i < weir__safetensors_count(file); i++) {
         const struct weir__safetensor *tensor = weir__safetensors_get(file, i);
         if (is_state(tensor->name) && !all) continue;
         if (weir__name_set_find(&entries->names, tensor->name) != WEIR__NO_NAME) continue;
         char text[96];
-        weir_faults_add(faults, "tensor '%.200s' %s is not the model's" OTHER_MODEL, tensor->name,
-                        weir__safetensor_text(tensor, text, sizeof text));
+        weir__safetensor_text(tensor, text, sizeof text);
+        if (wants->notes != NULL) {
+            weir_faults_add(wants->notes, "'%.200s' %s is left over", tensor->name, text);
+            continue;
+        }
+        weir_faults_add(wants->faults, "tensor '%.200s' %s is not the model's" OTHER_MODEL,
+                        tensor->name, text);
         good = false;
     }
     return good;
@@ -269,21 +386,60 @@ static bool read_number(const struct weir__safetensors *file, const char *key, u
 }
 
 /** Where a checkpoint is wanted and the file has weights alone, it is enough to say so once. */
-static bool check_file(const struct weir__safetensors *file, const struct entries *entries,
-                       struct weir_progress *progress, struct weir_faults *faults) {
+static bool check_file(const struct weir__safetensors *file, struct entries *entries,
+                       const struct wanted *wants) {
+    struct weir_progress *progress = wants->progress;
+    struct weir_faults *faults = wants->faults;
     bool good = true, weights = weir__safetensors_metadata(file, progress_keys[0]) == NULL;
     for (uint32_t i = 0; i < entries->count; i++)
         if (!weights || !is_state(entries->list[i].name))
-            good &= check_entry(file, &entries->list[i], faults);
-    good &= check_superfluous(file, entries, progress != NULL, faults);
+            good &= check_entry(file, &entries->list[i], wants);
+    good &= check_superfluous(file, entries, wants);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < entries->count; i++) left += entries->list[i].left;
+    if (left > 0 && left == entries->count) {
+        weir_faults_add(faults, "none of its tensors is the model's" OTHER_MODEL);
+        return false;
+    }
     if (progress == NULL) return good;
     good &= read_number(file, progress_keys[0], &progress->step, faults);
     good &= read_number(file, progress_keys[1], &progress->mini_batch, faults);
     good &= read_number(file, progress_keys[2], &progress->seed, faults);
-    return good;
+    if (weir__safetensors_metadata(file, skipped_key) != NULL)
+        good &= read_number(file, skipped_key, &progress->skipped, faults);
+    if (progress->skipped <= progress->step) return good;
+    weir_faults_add(faults,
+                    "metadata 'skipped' is above 'step': the file is damaged: use another one");
+    return false;
 }
 
-/** Files may hold the other precision. The file's bytes are not aligned. */
+static double half_value(uint16_t bits) {
+    double sign = bits >> 15 ? -1 : 1, fraction = bits & 0x3ff;
+    int exponent = bits >> 10 & 0x1f;
+    if (exponent == 31) return fraction > 0 ? (double)NAN : sign * HUGE_VAL;
+    return sign * (exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024, exponent - 25));
+}
+
+/** Number `index` of bytes that are not aligned. */
+static double file_value(const struct weir__safetensor *tensor, uint64_t index) {
+    size_t bytes = weir_dtype_bytes(tensor->dtype);
+    const char *from = (const char *)tensor->data + index * bytes;
+    uint16_t half;
+    float single;
+    double value;
+    switch (tensor->dtype) {
+    case WEIR_F64: memcpy(&value, from, sizeof value); return value;
+    case WEIR_F32: memcpy(&single, from, sizeof single); return (double)single;
+    case WEIR_F16: memcpy(&half, from, sizeof half); return half_value(half);
+    default: break; /* BF16 is the upper half of an F32 */
+    }
+    memcpy(&half, from, sizeof half);
+    uint32_t bits = (uint32_t)half << 16;
+    memcpy(&single, &bits, sizeof single);
+    return (double)single;
+}
+
+/** Files may hold another precision. */
 static void copy_entry(const struct weir__safetensors *file, const struct entry *entry) {
     const struct weir__safetensor *tensor = weir__safetensors_find(file, entry->name);
     assert(tensor != NULL);
@@ -292,15 +448,11 @@ static void copy_entry(const struct weir__safetensors *file, const struct entry 
         return;
     }
     for (uint64_t i = 0; i < entry->parameter.count; i++) {
-        if (tensor->dtype == WEIR_F64) {
-            double value;
-            memcpy(&value, (const char *)tensor->data + i * sizeof value, sizeof value);
-            ((float *)entry->data)[i] = (float)value;
-        } else {
-            float value;
-            memcpy(&value, (const char *)tensor->data + i * sizeof value, sizeof value);
+        double value = file_value(tensor, i);
+        if (entry->parameter.dtype == WEIR_F64)
             ((double *)entry->data)[i] = value;
-        }
+        else
+            ((float *)entry->data)[i] = (float)value;
     }
 }
 
@@ -308,6 +460,7 @@ static int copy_entries(const struct weir__safetensors *file, const struct entri
                         const struct weir_net *net) {
     for (uint32_t i = 0; i < entries->count; i++) {
         const struct entry *entry = &entries->list[i];
+        if (entry->left) continue;
         copy_entry(file, entry);
         if (entry->data == entry->place) continue;
         int status = weir_pipe_write(net->pipe, entry->parameter.stage, entry->place, entry->data,
@@ -319,14 +472,15 @@ static int copy_entries(const struct weir__safetensors *file, const struct entri
 
 static int take_values(const struct weir__safetensors *file, struct entries *entries,
                        struct weir_net *net) {
-    int status = bring_entries(entries, net, false);
+    int status = place_entries(entries, net, false);
     if (status != WEIR_OK) return status;
     if ((status = copy_entries(file, entries, net)) != WEIR_OK) return status;
     return weir_net_share(net);
 }
 
-int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
-                  struct weir_faults *faults) {
+static int load(struct weir_net *net, const char *path, const struct wanted *wants) {
+    struct weir_progress *progress = wants->progress;
+    struct weir_faults *faults = wants->faults;
     struct weir_error error = {.status = WEIR_OK};
     struct weir__io io = {.allocator = net->allocator, .error = &error};
     struct weir_progress found = {0};
@@ -343,7 +497,9 @@ int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *
         status = WEIR_ERR_OUT_OF_MEMORY;
         goto clean_up;
     }
-    if (!check_file(file, &entries, progress != NULL ? &found : NULL, faults)) {
+    struct wanted own = *wants;
+    own.progress = progress != NULL ? &found : NULL;
+    if (!check_file(file, &entries, &own)) {
         status = WEIR_ERR_SHAPE;
         goto clean_up;
     }
@@ -353,6 +509,8 @@ int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *
                         weir_status_text(status));
         goto clean_up;
     }
+    net->next_mini_batch = found.mini_batch; /* 0 without progress */
+    net->next_update = found.step - found.skipped;
     if (progress != NULL) {
         found.notes = progress->notes;
         found.note_count = progress->note_count;
@@ -363,4 +521,15 @@ clean_up:
 close:
     weir__safetensors_close(file);
     return status;
+}
+
+int weir_net_load(struct weir_net *net, const char *path, struct weir_progress *progress,
+                  struct weir_faults *faults) {
+    return load(net, path, &(struct wanted){progress, NULL, faults});
+}
+
+int weir_net_load_some(struct weir_net *net, const char *path, struct weir_faults *notes,
+                       struct weir_faults *faults) {
+    assert(notes != NULL);
+    return load(net, path, &(struct wanted){NULL, notes, faults});
 }

@@ -201,12 +201,14 @@ static int run(void *context, const struct weir_task *task) {
     assert((instance->planned >> kind & 1) != 0);
     fill_bases(stage, instance, task, program->discard);
     if (zeroes_loss(stage, task, kind)) *task->loss = 0;
+    const struct weir__look look = {&stage->compiled->graph, instance->nodes, task->rows};
     struct weir__program_run run = {.bases = stage->bases,
                                     .step = step == NULL ? 0 : step->number,
                                     .output_wanted =
                                         !stage->last || step == NULL || step->output_wanted,
                                     .stamps = stage->timing == NULL ? NULL : stage->timing->stamps,
                                     .events = stage->timing == NULL ? NULL : stage->timing->events,
+                                    .look = step != NULL && step->look ? &look : NULL,
                                     .call = {.overwrite = task->gradients_first,
                                              .infer = task->phase == WEIR_INFER,
                                              .seed = stage->seed,

@@ -244,17 +244,31 @@ static int pack_all(struct weir__packing *p) {
     return p->options->search && few && far ? weir__packing_repair(p) : WEIR_OK;
 }
 
-/* What was looked for in vain may have hidden what is nearly as good: then the fit is dropped. */
+/* As if nobody had asked for a fit, and nothing were found yet: so it is as good as that. What was
+ * found is taken back where it is better. */
+static int pack_without_fit(struct weir__packing *p) {
+    assert(p->options->fit > 0 && p->best < SIZE_MAX);
+    struct weir__pack_options wide = *p->options;
+    size_t found = p->best, *offsets = weir__pool_take(&p->pool, p->count, sizeof *offsets);
+    if (offsets == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; i < p->count; i++) offsets[i] = p->items[i].offset;
+    wide.fit = 0;
+    p->options = &wide;
+    p->best = SIZE_MAX;
+    int status = pack_all(p);
+    if (status != WEIR_OK || p->best <= found) return status;
+    p->best = found;
+    for (uint32_t i = 0; i < p->count; i++) p->items[i].offset = offsets[i];
+    return WEIR_OK;
+}
+
 static int rank_and_pack(struct weir__packing *p) {
     int status = rank(p);
     if (status != WEIR_OK) return status;
     p->bound = find_bound(p);
     status = pack_all(p);
     if (status != WEIR_OK || p->options->fit == 0 || p->best <= p->options->fit) return status;
-    struct weir__pack_options wide = *p->options;
-    wide.fit = 0;
-    p->options = &wide;
-    return pack_all(p);
+    return pack_without_fit(p);
 }
 
 int weir__packing_run(struct weir__pack_item *items, uint32_t count,

@@ -6,6 +6,7 @@
 #include "pipe/plan/plan.h"
 
 #include <string.h>
+#include <time.h>
 
 /* ---- building ---- */
 
@@ -200,6 +201,7 @@ static int init_worker(struct weir_pipe *pipe, uint32_t w, struct weir_faults *f
     worker->device->stream_min = weir__copy_stream_min(facts.l3_bytes);
     status = worker->device->calls->stream_new(worker->device, &worker->stream);
     if (status != WEIR_OK) return status;
+    worker->stream->spins = pipe->spins;
     status =
         weir__arena_init(worker, pipe->prepared[0]->lasting_bytes[w], pipe->memory.arena_bytes[w]);
     if (status != WEIR_OK)
@@ -331,9 +333,20 @@ static void close_devices(struct weir_pipe *pipe) {
     if (pipe->host != NULL) pipe->host->calls->close(pipe->host);
 }
 
+/* A call's last touch of the pipe is to leave it. Rare and far from any step: so it polls. */
+static void wait_for_calls(struct weir_pipe *pipe) {
+    static const struct timespec slice = {.tv_nsec = 100000};
+    bool expected = false;
+    while (!atomic_compare_exchange_weak(&pipe->in_use, &expected, true)) {
+        expected = false;
+        (void)nanosleep(&slice, NULL);
+    }
+}
+
 void weir_pipe_destroy(struct weir_pipe *pipe) {
     if (pipe == NULL) return;
     const struct weir_allocator *allocator = pipe->setup.options.allocator;
+    wait_for_calls(pipe);
     stop_workers(pipe);
     for (uint32_t w = 0; pipe->workers != NULL && w < pipe->worker_count; w++)
         drop_worker(&pipe->workers[w]);

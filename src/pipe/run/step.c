@@ -174,8 +174,9 @@ int weir__pipe_enter(struct weir_pipe *pipe, struct weir_error *error) {
     }
     pipe->outcome.stuck = false;
     if (pipe->outcome.lost) {
-        atomic_store(&pipe->in_use, false);
-        return tell_lost(pipe, error);
+        int status = tell_lost(pipe, error);
+        atomic_store(&pipe->in_use, false); /* the last touch: the pipe may be destroyed now */
+        return status;
     }
     return WEIR_OK;
 }
@@ -206,6 +207,12 @@ static int check_step(struct weir_pipe *pipe, const struct weir_step *step, bool
         return weir__fail(error, WEIR_ERR_ARGUMENT,
                           "loss_weight is %g: give what all losses weigh, or 0 for the rows",
                           step->loss_weight);
+    if (step->rows < 1 || step->rows > pipe->setup.options.rows)
+        return weir__fail(error, WEIR_ERR_ROWS,
+                          "a mini-batch of %lld row%s: the pipe was built for 1 to %lld: give so "
+                          "many, or build it for more (options.rows)",
+                          (long long)step->rows, step->rows == 1 ? "" : "s",
+                          (long long)pipe->setup.options.rows);
     pipe->command.plan = find_prepared(pipe, step->rows, infer);
     if (pipe->command.plan == NULL)
         return weir__fail(error, WEIR_ERR_ROWS,
@@ -315,9 +322,12 @@ static int run_step(struct weir_pipe *pipe, const struct weir_step *step, bool i
 
 static int take_turn(struct weir_pipe *pipe, const struct weir_step *step, bool infer,
                      struct weir_step_result *result) {
+    struct weir_step_result unasked;
+    if (result == NULL) result = &unasked;
     memset(result, 0, sizeof *result);
     result->gradient_norm = NAN;
     result->error.stage = result->error.micro_batch = -1;
+    result->error.phase = WEIR_PHASE_COUNT;
     if (pipe == NULL) return weir__fail(&result->error, WEIR_ERR_ARGUMENT, "the pipe is NULL");
     int status = weir__pipe_enter(pipe, &result->error);
     if (status != WEIR_OK) return status;

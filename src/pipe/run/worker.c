@@ -213,7 +213,8 @@ static void stamp(struct weir__run *run, const struct weir__call *call, uint32_t
                                        call->action,
                                        run->worker->index,
                                        waited_for,
-                                       run->task.rows_total};
+                                       run->task.rows_total,
+                                       run->task.update};
     run->worker->event_count++;
     if (waited_for >= 0)
         run->worker->expected_wait_ns = (7 * run->worker->expected_wait_ns + start - waited) / 8;

@@ -1,22 +1,22 @@
-//! A Zig project that depends on Weir by path and uses its engine.
+//! A Zig project that depends on Weir by path and uses its modules.
 
 const std = @import("std");
 
 pub fn build(b: *std.Build) void {
     const target = b.standardTargetOptions(.{});
-    // without the CUDA kernels, whose images take nvcc minutes: they are no part of the question
-    const weir = b.dependency("weir", .{ .onednn = false, .cuda = false, .optimize = .debug });
-    const header = b.addTranslateC(.{
-        .root_source_file = weir.path("src/weir.h"),
-        .target = target,
-        .optimize = .debug,
-    });
+    const with_net = b.option(bool, "net", "Networks too") orelse false;
+    const weir = b.dependency("weir", .{ .onednn = false, .optimize = .debug });
+    const used = weir.module(if (with_net) "weir_net" else "weir");
     const module = b.createModule(.{
         .root_source_file = b.path("main.zig"),
         .target = target,
         .optimize = .debug,
-        .imports = &.{.{ .name = "weir", .module = header.createModule() }},
+        .imports = &.{.{ .name = "weir", .module = used }},
     });
-    module.linkLibrary(weir.artifact("weir"));
+    const options = b.addOptions();
+    options.addOption(bool, "with_net", with_net);
+    module.addOptions("options", options);
+    module.addIncludePath(weir.path("src"));
+    module.addCSourceFile(.{ .file = b.path("initialisers.c") });
     b.installArtifact(b.addExecutable(.{ .name = "embed", .root_module = module }));
 }

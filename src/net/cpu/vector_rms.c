@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * RMSNorm. A row is summed in two vectors of partial sums; the columns of the weight's gradient are
+ * summed in registers, 64 at a time, in ascending order of rows.
+ */
+#include "net/cpu/vector.h"
+#include "net/cpu/vector_calls.h"
+
+#include <math.h>
+
+static int64_t token_count(const struct weir__op_call *call) {
+    return call->shape->rows * call->shape->tokens;
+}
+
+VECTOR_INLINE int64_t lanes_from(int64_t first, int64_t width) {
+    return width - first < 0 ? 0 : width - first < LANES ? width - first : LANES;
+}
+
+/** The row's numbers i … at most 16, and 0 behind its end. */
+VECTOR_INLINE vfloat numbers_of(const float *row, int64_t i, int64_t width) {
+    return i + LANES <= width ? v_load(row + i) : v_load_some(row + i, lanes_from(i, width));
+}
+
+VECTOR_INLINE vfloat weights_of(const float *weight, int64_t i, int64_t width) {
+    return weight == NULL ? v_all(1) : numbers_of(weight, i, width);
+}
+
+/** sum of a[i] * b[i] */
+VECTOR_INLINE float row_dot(const float *a, const float *b, const float *weight, int64_t width) {
+    vfloat even = v_all(0), odd = v_all(0);
+    assert(width >= 1);
+    for (int64_t i = 0; i < width; i += 2 * LANES) {
+        int64_t next = i + LANES;
+        vfloat product = numbers_of(a, i, width) * numbers_of(b, i, width);
+        even = weight == NULL ? even + product : v_fma(product, numbers_of(weight, i, width), even);
+        if (next >= width) break;
+        product = numbers_of(a, next, width) * numbers_of(b, next, width);
+        odd = weight == NULL ? odd + product : v_fma(product, numbers_of(weight, next, width), odd);
+    }
+    return v_sum(even + odd);
+}
+
+/** In double where the squares have no sum in float. */
+static float rstd_of(const float *x, int64_t width, double eps) {
+    double squares = (double)row_dot(x, x, NULL, width);
+    if (!isfinite(squares)) {
+        squares = 0;
+        for (int64_t i = 0; i < width; i++) squares += (double)x[i] * (double)x[i];
+    }
+    return (float)(1 / sqrt(squares / (double)width + eps));
+}
+
+int weir__vector_rms_norm(const struct weir__op_call *call) {
+    const float *x = call->in[0], *weight = call->shape->has_bias ? call->in[1] : NULL;
+    float *y = call->out[0], *rstds = call->out[1];
+    int64_t width = call->shape->width, count = token_count(call);
+    assert(call->shape->eps >= 0);
+    for (int64_t m = 0; m < count; m++, x += width, y += width) {
+        float rstd = rstd_of(x, width, call->shape->eps);
+        for (int64_t i = 0; i < width; i += LANES)
+            v_store_some(y + i, numbers_of(x, i, width) * rstd * weights_of(weight, i, width),
+                         lanes_from(i, width));
+        rstds[m] = rstd;
+    }
+    return WEIR_OK;
+}
+
+int weir__vector_rms_norm_grad_input(const struct weir__op_call *call) {
+    const float *dy = call->in[0], *x = call->in[1], *rstds = call->in[2];
+    const float *weight = call->shape->has_bias ? call->in[3] : NULL;
+    float *dx = call->out[0];
+    int64_t width = call->shape->width, count = token_count(call);
+    assert(!call->shape->has_bias || weight != NULL);
+    for (int64_t m = 0; m < count; m++, dy += width, x += width, dx += width) {
+        float rstd = rstds[m];
+        float mean = row_dot(dy, x, weight, width) * rstd / (float)width;
+        for (int64_t i = 0; i < width; i += LANES) {
+            vfloat d = numbers_of(dy, i, width) * weights_of(weight, i, width);
+            vfloat normal = numbers_of(x, i, width) * rstd;
+            v_store_some(dx + i, v_fma(normal, v_all(-mean), d) * rstd, lanes_from(i, width));
+        }
+    }
+    return WEIR_OK;
+}
+
+enum { COLUMN_VECTORS = 4 };
+
+int weir__vector_rms_norm_grad_weight(const struct weir__op_call *call) {
+    const float *rstds = call->in[2];
+    int64_t width = call->shape->width, count = token_count(call);
+    for (int64_t j = 0; j < width; j += COLUMN_VECTORS * LANES) {
+        const float *dy = call->in[0], *x = call->in[1];
+        vfloat sum[COLUMN_VECTORS] = {v_all(0), v_all(0), v_all(0), v_all(0)};
+        for (int64_t m = 0; m < count; m++, dy += width, x += width) {
+            V_UNROLL
+            for (int v = 0; v < COLUMN_VECTORS; v++) {
+                int64_t at = j + v * LANES;
+                if (at < width)
+                    sum[v] = v_fma(numbers_of(dy, at, width), numbers_of(x, at, width) * rstds[m],
+                                   sum[v]);
+            }
+        }
+        V_UNROLL
+        for (int v = 0; v < COLUMN_VECTORS; v++) {
+            int64_t at = j + v * LANES, lanes = lanes_from(at, width);
+            float *to = (float *)call->out[0] + at;
+            if (lanes > 0)
+                v_store_some(to, call->overwrite ? sum[v] : v_load_some(to, lanes) + sum[v], lanes);
+        }
+    }
+    return WEIR_OK;
+}

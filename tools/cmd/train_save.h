@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * A run's checkpoints. At the end of an update the net is copied, and a thread writes the copy
+ * while training goes on; the next save waits for the former. A save that fails is told after the
+ * next update and fails the run at its end. All of this is called by the run's own thread.
+ *
+ * With --keep N each save is FILE-STEP, the N newest of this run stay, and FILE is another name of
+ * the newest. With --keep-best FILE-best is the update with the least validation loss.
+ */
+#ifndef WEIR_TOOLS_TRAIN_SAVE_H
+#define WEIR_TOOLS_TRAIN_SAVE_H
+
+#include "weir_net.h"
+
+struct train;
+
+/** What is saved to; zeroed, then cleaned up. */
+struct train_save {
+    char *base;              /**< where --resume alone goes on saving; owned */
+    struct saver *saver;     /**< NULL: nothing is saved */
+    uint64_t failed;         /**< saves that failed so far */
+    struct weir_error first; /**< the first of these, for the end */
+};
+
+/** What the options leave open: --resume FILE goes on saving to FILE, or where that is a FILE-STEP
+ * or FILE-best, to FILE. Before anything runs. */
+int train_save_choose(struct train *t);
+/** FILE-best of --save FILE, into `path` of PATH_MAX bytes; returns it. */
+const char *train_save_best_path(const struct train *t, char *path);
+/** Memory for the copy, and the thread; once parameters and progress are there. */
+int train_save_begin(struct train *t);
+/** One line: what will be saved, or that nothing will be. */
+void train_save_print(const struct train *t);
+/** Bytes of the copy; 0 where nothing is saved. */
+uint64_t train_save_bytes(const struct train *t);
+/** After an update: saves if that is due, and tells of a save that has failed since. */
+int train_save_update(struct train *t);
+/** After a validation whose loss may be the best. */
+int train_save_best(struct train *t, double loss);
+/** The last save, unless it is there already. Waits until everything is written; fails as that
+ * does. */
+int train_save_end(struct train *t);
+/** Of a run that has failed: waits until everything is written, and warns where that failed. */
+void train_save_tell_last(struct train *t);
+/** Fails where an earlier save has failed. */
+int train_save_judge(struct train *t);
+/** Also after a failure: waits for the thread. */
+void train_save_clean_up(struct train *t);
+
+#endif
