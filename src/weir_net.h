@@ -221,6 +221,12 @@ struct weir_net_options {
     enum weir_dtype dtype;
     uint64_t seed;                   /**< key of dropout's random numbers */
     bool reference;                  /**< plain-C kernels even where faster ones exist */
+    /** Of our own kernels on CPUs, f32: "v2", "v3", "v4" (x86-64), "neon" (aarch64), each also with
+     * "+onednn", the library's convolutions, where the build has them (not v2). NULL: what the
+     * environment's WEIR_LEVEL says, else the fastest that runs here. v3, v4 and neon give the same
+     * bits on every machine, v2 others that are the same on every machine; a library's are those of
+     * its version and of the processor. */
+    const char *level;
     bool input_grads;                /**< compute the gradient of a floating-point input */
     uint32_t sequences;              /**< > 0: a net that continues so many texts, see below */
     struct weir_optimizer optimizer; /**< kind NONE: no optimizer state */

@@ -70,10 +70,8 @@ struct weir__backend {
     int (*attach)(struct weir_stream *stream, uint32_t threads);
 };
 
+/* A CPU's faster ones, which have F64 from this one: net/cpu/level.h. */
 extern const struct weir__backend weir__backend_reference; /**< plain loops: F32, F64 */
-/** A CPU's fastest: our vector kernels, oneDNN's convolutions where the build has them, else the
- * reference's, which has all of F64. */
-extern const struct weir__backend weir__backend_vector;
 extern const struct weir__backend weir__backend_cuda; /**< F32, BF16 (net/cuda/cuda.h) */
 
 #endif

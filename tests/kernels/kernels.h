@@ -9,6 +9,7 @@
 
 #include "toys/operands.h"
 #include "net/cpu/cpu.h"
+#include "net/cpu/level.h"
 
 /** A random shape of ragged sizes, all members that the op reads. */
 struct weir__op_shape kernel_any_shape(enum weir__op_code op);
@@ -44,15 +45,21 @@ void kernel_case_clean_up(struct kernel_case *test);
 enum kernel_backend {
     KERNEL_F64,
     KERNEL_F32,
-    KERNEL_VECTOR,
+    KERNEL_LEVEL_1, /**< our own kernels at the lowest level: v2 on x86-64 */
+    KERNEL_LEVEL_2, /**< at the next one, if it runs here; else at the best that does */
+    KERNEL_VECTOR,  /**< at the best that runs here */
     KERNEL_FAST,
     KERNEL_CUDA, /**< on the fake driver */
     KERNEL_CUDA_BF16
 };
 /** "f64 reference" … */
 const char *kernel_backend_name(enum kernel_backend backend);
-/** KERNEL_FAST is what a net gets: oneDNN's row where there is one. KERNEL_VECTOR is the reference
- * for ops that kernel_lacks_vector. NULL: CUDA has none. */
+/** The level of one of the three; NULL for the others. */
+const struct weir__level *kernel_level(enum kernel_backend backend);
+/** What a net gets that asks for no level. */
+const struct weir__backend *kernel_fast(void);
+/** KERNEL_FAST is what a net gets: oneDNN's row where there is one. Those of levels are the
+ * reference for ops that kernel_lacks_vector. NULL: CUDA has none. */
 const struct weir__kernel *kernel_of(enum weir__op_code op, enum kernel_backend backend);
 
 /** Rounds the inputs, and what outputs held, to what BF16 has, where KERNEL_CUDA_BF16 stores that;

@@ -208,7 +208,7 @@ static double number(const struct training *training, const void *from, int i) {
  * is given is twice the wanted one, scaled back as clipping would. */
 static void step(struct training *training, bool adamw, const double *reals, int number) {
     const struct weir__backend *backend =
-        training->reference ? &weir__backend_reference : &weir__backend_vector;
+        training->reference ? &weir__backend_reference : kernel_fast();
     struct weir_optimizer optimizer = {.kind = WEIR_OPTIMIZER_SGD,
                                        .momentum = reals[1],
                                        .weight_decay = reals[2],

@@ -171,12 +171,12 @@ static void test_relus_have_their_lower_slope_at_zero(void) {
 static void test_every_op_has_a_kernel(void) {
     for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op)) continue;
-        CHECK_EQ_STR(weir__backend_vector.kernel(op, WEIR_F64)->library, "reference");
+        CHECK_EQ_STR(kernel_fast()->kernel(op, WEIR_F64)->library, "reference");
         CHECK_EQ_STR(weir__backend_reference.kernel(op, WEIR_F32)->library, "reference");
-        CHECK(weir__backend_vector.kernel(op, WEIR_F64)->run != NULL);
+        CHECK(kernel_fast()->kernel(op, WEIR_F64)->run != NULL);
         CHECK(weir__backend_reference.kernel(op, WEIR_F32)->run != NULL);
-        CHECK(weir__backend_vector.kernel(op, WEIR_F32)->run != NULL);
-        CHECK_EQ_PTR(weir__backend_vector.kernel(op, WEIR_BF16), NULL);
+        CHECK(kernel_fast()->kernel(op, WEIR_F32)->run != NULL);
+        CHECK_EQ_PTR(kernel_fast()->kernel(op, WEIR_BF16), NULL);
     }
     CHECK_EQ_STR(weir__op_name(WEIR__OP_layer_norm_grad_input), "layer_norm_grad_input");
 }
@@ -185,7 +185,7 @@ static void test_every_op_has_a_kernel(void) {
 static void test_every_op_not_listed_has_a_vector_kernel(void) {
     for (enum weir__op_code op = 0; op < WEIR__OP_COUNT; op++) {
         if (kernel_is_the_users(op)) continue;
-        if (!EXPECT((weir__vector_f32[op].run == NULL) == kernel_lacks_vector(op)))
+        if (!EXPECT((kernel_level(KERNEL_VECTOR)->rows[op].run == NULL) == kernel_lacks_vector(op)))
             TEST_FAIL("%s: see kernel_lacks_vector", weir__op_name(op));
     }
 }
@@ -282,7 +282,7 @@ static void adamw_by_hand(const struct weir_optimizer *o, uint64_t number, doubl
 static void update(struct flat *flat, const struct weir_optimizer *optimizer, bool reference,
                    uint64_t number) {
     const struct weir__backend *backend =
-        reference ? &weir__backend_reference : &weir__backend_vector;
+        reference ? &weir__backend_reference : kernel_fast();
     const struct weir__update update = {.optimizer = optimizer,
                                         .lr = optimizer->lr,
                                         .number = number,
@@ -379,9 +379,9 @@ static void check_square_sum(float *narrow, double *wide, uint64_t count) {
         sum += wide[i] * wide[i];
     }
     double tolerance = sum * 0x1p-53 * (4 + (double)count);
-    EXPECT_NEAR(square_sum(&weir__backend_vector, WEIR_F32, narrow, count), sum, tolerance);
+    EXPECT_NEAR(square_sum(kernel_fast(), WEIR_F32, narrow, count), sum, tolerance);
     EXPECT_NEAR(square_sum(&weir__backend_reference, WEIR_F32, narrow, count), sum, tolerance);
-    EXPECT_NEAR(square_sum(&weir__backend_vector, WEIR_F64, wide, count), sum, tolerance);
+    EXPECT_NEAR(square_sum(kernel_fast(), WEIR_F64, wide, count), sum, tolerance);
 }
 
 static void test_square_sums_are_in_double(void) {
@@ -405,7 +405,7 @@ static void test_accumulate_adds(void) {
                 double a = GET(&flat, parameter, j), b = GET(&flat, gradient, j);
                 sum[j] = wide ? a + b : (float)a + (float)b;
             }
-            EXPECT_STATUS(weir__backend_vector.flat[flat.dtype]->accumulate(
+            EXPECT_STATUS(kernel_fast()->flat[flat.dtype]->accumulate(
                               NULL, &flat.parameter, &flat.gradient, (uint64_t)counts[i]),
                           WEIR_OK);
             for (int j = 0; j < counts[i]; j++) CHECK(GET(&flat, parameter, j) == sum[j]);

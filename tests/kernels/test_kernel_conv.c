@@ -84,7 +84,7 @@ static void test_packed_weights_depend_on_the_largest_row_count_only(void) {
     if (weir__onednn_version()[0] == 0) SKIP("built without oneDNN");
     for (size_t i = 0; i < WEIR__COUNT_OF(nets); i++)
         for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++) {
-            const struct weir__kernel *kernel = weir__backend_vector.kernel(ops[o], WEIR_F32);
+            const struct weir__kernel *kernel = kernel_fast()->kernel(ops[o], WEIR_F32);
             struct weir__op_shape shape = shape_of(&nets[i], ops[o]);
             size_t bytes, wanted;
             shape.dtype = WEIR_F32;
@@ -104,7 +104,7 @@ static void test_planning_leaves_the_callers_threads(void) {
     uint32_t former = weir__kernel_threads(3);
     if (former == 0 || weir__onednn_version()[0] == 0) SKIP("built without oneDNN");
     for (size_t o = 0; o < WEIR__COUNT_OF(ops); o++) {
-        const struct weir__kernel *kernel = weir__backend_vector.kernel(ops[o], WEIR_F32);
+        const struct weir__kernel *kernel = kernel_fast()->kernel(ops[o], WEIR_F32);
         struct weir__op_shape shape = shape_of(&nets[1], ops[o]);
         void *state = NULL;
         size_t bytes;

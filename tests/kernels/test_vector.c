@@ -2,15 +2,23 @@
 /*
  * Goal: the vector functions keep the error bounds that net/cpu/vector.h states, and sums have the
  * order that it states. Method: dense sweeps against the C library in double, in units of the last
- * place of the exact result; products with panels against plain loops, whole numbers exactly.
+ * place of the exact result; products with panels against plain loops, whole numbers exactly. Compiled
+ * for each level, into a suite of its own.
  */
 #include "harness.h"
+#include "net/cpu/level.h"
 #include "net/cpu/panel.h"
 
 #include "base/base.h"
 
 #include <math.h>
 #include <stdio.h>
+
+extern const struct weir__level VECTOR(level);
+
+/** First in each test. */
+#define NEED_LEVEL                                                                                 \
+    if (!weir__level_runs(&VECTOR(level))) SKIP("not on this processor")
 
 /** The distance of two numbers in units of the last place of `exact` as a float. */
 static double ulps(float got, double exact) {
@@ -32,6 +40,7 @@ static float sweep(float from, float to, int i) {
 }
 
 static void test_exp_is_within_2_ulp(void) {
+    NEED_LEVEL;
     for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
         float x = sweep(-87.2f, 88, i);
         expect_ulps("exp", x, v_exp(v_all(x))[7], exp((double)x), 2);
@@ -45,6 +54,7 @@ static void test_exp_is_within_2_ulp(void) {
 }
 
 static void test_log_is_within_2_ulp(void) {
+    NEED_LEVEL;
     for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
         float x = exp2f(sweep(-125, 127, i)), near = sweep(0.5f, 3, i);
         expect_ulps("log", x, v_log(v_all(x))[3], log((double)x), 2);
@@ -55,6 +65,7 @@ static void test_log_is_within_2_ulp(void) {
 }
 
 static void test_log_above_1_is_within_2_ulp(void) {
+    NEED_LEVEL;
     for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
         float x = sweep(0, 1, i), small = exp2f(sweep(-120, 0, i));
         expect_ulps("log(1 + x)", x, v_log_above_1(v_all(x))[3], log1p((double)x), 2);
@@ -65,6 +76,7 @@ static void test_log_above_1_is_within_2_ulp(void) {
 }
 
 static void test_tanh_is_within_3_ulp(void) {
+    NEED_LEVEL;
     for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
         float x = sweep(-12, 12, i), small = exp2f(sweep(-120, 0, i));
         expect_ulps("tanh", x, v_tanh(v_all(x))[9], tanh((double)x), 3);
@@ -78,6 +90,7 @@ static void test_tanh_is_within_3_ulp(void) {
 }
 
 static void test_normal_share_is_within_2_ulp_of_1(void) {
+    NEED_LEVEL;
     for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
         float x = sweep(-14, 14, i);
         vfloat density, share = v_normal_share(v_all(x), &density);
@@ -91,6 +104,7 @@ static void test_normal_share_is_within_2_ulp_of_1(void) {
 }
 
 static void test_sigmoid_is_within_3_and_5_ulp(void) {
+    NEED_LEVEL;
     for (int i = 0; i <= STEPS && !test_has_failed(); i++) {
         float x = sweep(-16, 16, i);
         vfloat spread, share = v_sigmoid(v_all(x), &spread);
@@ -106,6 +120,7 @@ static void test_sigmoid_is_within_3_and_5_ulp(void) {
 }
 
 static void test_lanes_are_summed_in_halves(void) {
+    NEED_LEVEL;
     float x[LANES];
     for (int i = 0; i < LANES; i++) x[i] = (float)(test_random_unit() - 0.5);
     float wanted[LANES];
@@ -119,6 +134,7 @@ static void test_lanes_are_summed_in_halves(void) {
 }
 
 static void test_partial_loads_and_stores_keep_to_their_lanes(void) {
+    NEED_LEVEL;
     for (int count = 0; count <= LANES; count++) {
         float *x = weir__acquire(test_allocator(), (size_t)count, sizeof(float));
         float *y = weir__acquire(test_allocator(), (size_t)count, sizeof(float));
@@ -157,6 +173,7 @@ static void multiply_plainly(const struct weir__panel *panel, float *wanted) {
 }
 
 static void test_panel_products_of_whole_numbers_are_exact(void) {
+    NEED_LEVEL;
     static struct arrays x;
     for (int i = 0; i < 400 && !test_has_failed(); i++) {
         fill(x.a, SIDE * SIDE);
@@ -175,31 +192,34 @@ static void test_panel_products_of_whole_numbers_are_exact(void) {
                                     .depth = (int64_t)test_random_below(SIDE + 1),
                                     .columns = 1 + (int64_t)test_random_below(WEIR__PANEL),
                                     .mode = (enum weir__panel_mode)(i % 3)};
-        weir__panel_product(&panel);
+        VECTOR(panel_product)(&panel);
         multiply_plainly(&panel, x.wanted);
         CHECK_EQ_BYTES(x.c, x.wanted, sizeof x.c); /* also what lies outside of c */
     }
 }
 
 static void test_packing_moves_every_number_to_its_place(void) {
+    NEED_LEVEL;
     static float from[SIDE * 50], to[50 * WEIR__PANEL];
     for (int i = 0; i < 200 && !test_has_failed(); i++) {
         int64_t columns = 1 + (int64_t)test_random_below(WEIR__PANEL);
         int64_t depth = 1 + (int64_t)test_random_below(SIDE);
         fill(from, WEIR__COUNT_OF(from));
-        weir__panel_pack_rows(to, WEIR__PANEL, from, 50, columns, depth, 2);
+        VECTOR(panel_pack_rows)(to, WEIR__PANEL, from, 50, columns, depth, 2);
         for (int64_t k = 0; k < depth; k++)
             for (int64_t j = 0; j < WEIR__PANEL; j++)
                 CHECK(to[k * WEIR__PANEL + j] == (j < columns ? 2 * from[j * 50 + k] : 0));
         int64_t padded = (columns + LANES - 1) / LANES * LANES;
-        weir__panel_pack(to, padded, padded, from, 50, columns, depth, 2);
+        VECTOR(panel_pack)(to, padded, padded, from, 50, columns, depth, 2);
         for (int64_t k = 0; k < depth; k++)
             for (int64_t j = 0; j < padded; j++)
                 CHECK(to[k * padded + j] == (j < columns ? 2 * from[k * 50 + j] : 0));
     }
 }
 
-WEIR_TEST_SUITE(vector, TEST(exp_is_within_2_ulp), TEST(log_is_within_2_ulp),
+#define SUITE_OF(level, ...) SUITE_NAMED(level, __VA_ARGS__)
+#define SUITE_NAMED(level, ...) WEIR_TEST_SUITE(vector_##level, __VA_ARGS__)
+SUITE_OF(WEIR_LEVEL, TEST(exp_is_within_2_ulp), TEST(log_is_within_2_ulp),
                 TEST(log_above_1_is_within_2_ulp), TEST(tanh_is_within_3_ulp),
                 TEST(normal_share_is_within_2_ulp_of_1), TEST(sigmoid_is_within_3_and_5_ulp),
                 TEST(lanes_are_summed_in_halves),

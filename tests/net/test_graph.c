@@ -409,7 +409,7 @@ static void test_recompute_leaves_the_bytes_that_forward_saved(void) {
     for (uint32_t i = 0; i < stage->parameter_count && i < 16; i++)
         offsets[i] = network.parameters[stage->parameter_first + i].offset;
     struct weir__instance_options options = {.allocator = test_allocator(),
-                                             .backend = &weir__backend_vector,
+                                             .backend = &weir__backend_reference,
                                              .slices = &slices,
                                              .parameter_offsets = offsets,
                                              .parameter_first = stage->parameter_first,
@@ -494,8 +494,8 @@ struct middle {
 
 static bool middle_init(struct middle *middle, const struct weir_model *model, bool on_cuda) {
     static const uint32_t balance[] = {1, 1, 1};
-    const struct weir__backend *backends[] = {&weir__backend_vector, &weir__backend_vector,
-                                              &weir__backend_vector};
+    const struct weir__backend *backends[] = {&weir__backend_reference, &weir__backend_reference,
+                                              &weir__backend_reference};
     if (on_cuda) backends[1] = &weir__backend_cuda;
     const struct weir__compile_options compile = {
         .dtype = WEIR_F64, .balance = balance, .stage_count = 3, .backends = backends};
@@ -508,7 +508,7 @@ static bool middle_init(struct middle *middle, const struct weir_model *model, b
     for (uint32_t i = 0; i < stage->parameter_count && i < 16; i++)
         offsets[i] = middle->network.parameters[stage->parameter_first + i].offset;
     const struct weir__instance_options options = {.allocator = test_allocator(),
-                                                   .backend = &weir__backend_vector,
+                                                   .backend = &weir__backend_reference,
                                                    .slices = &middle->slices,
                                                    .parameter_offsets = offsets,
                                                    .parameter_first = stage->parameter_first,

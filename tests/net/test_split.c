@@ -412,7 +412,7 @@ static void make_bench(const struct weir__network *network, uint32_t s, enum wei
     CHECK_OK(weir__slice(&bench.stage->graph, &bench.slices));
     for (uint32_t i = 0; i < count; i++) offsets[i] = network->parameters[first + i].offset;
     struct weir__instance_options options = {.allocator = test_allocator(),
-                                             .backend = &weir__backend_vector,
+                                             .backend = &weir__backend_reference,
                                              .slices = &bench.slices,
                                              .parameter_offsets = offsets,
                                              .parameter_first = first,

@@ -7,7 +7,7 @@
 #include "cmd/doctor_gpus.h"
 #include "cli/json_text.h"
 #include "cli/net_run.h"
-#include "net/backend.h"
+#include "net/cpu/level.h"
 #include "place/place.h"
 #include "cli/plan_text.h"
 
@@ -64,13 +64,20 @@ static double best_seconds(int (*work)(void *), void *context, uint64_t budget_n
     return (double)best * 1e-9;
 }
 
+static const struct weir__kernel *best_kernel(void) {
+    const struct weir__level *level;
+    int status = weir__level_find(NULL, NULL, &level);
+    return (status == WEIR_OK ? level->backend : &weir__backend_reference)
+        ->kernel(WEIR__OP_linear, WEIR_F32);
+}
+
 static int product(void *context) {
     const struct weir__op_call *call = context;
-    return weir__backend_vector.kernel(WEIR__OP_linear, WEIR_F32)->run(call);
+    return best_kernel()->run(call);
 }
 
 static double measure_product(void) {
-    const struct weir__kernel *kernel = weir__backend_vector.kernel(WEIR__OP_linear, WEIR_F32);
+    const struct weir__kernel *kernel = best_kernel();
     struct weir__op_shape shape = {.op = WEIR__OP_linear,
                                    .dtype = WEIR_F32,
                                    .threads = 1,

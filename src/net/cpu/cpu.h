@@ -12,14 +12,14 @@
 /** Plain loops: every op. */
 extern const struct weir__kernel weir__reference_f32[WEIR__OP_COUNT];
 extern const struct weir__kernel weir__reference_f64[WEIR__OP_COUNT];
-/** Our own vector kernels in f32: every op but convolutions and the user's. */
-extern const struct weir__kernel weir__vector_f32[WEIR__OP_COUNT];
-/** oneDNN's convolutions; only where the build has oneDNN. */
-extern const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT];
 
 extern const struct weir__flat_calls weir__reference_flat_f32;
 extern const struct weir__flat_calls weir__reference_flat_f64;
-extern const struct weir__flat_calls weir__vector_flat_f32;
+
+/* What every back end of CPUs does alike. */
+int weir__cpu_move(const struct weir__op_call *call);
+int weir__cpu_zero(const struct weir__op_call *call);
+int weir__cpu_attach(struct weir_stream *stream, uint32_t threads);
 
 /** Multiply-adds, or as much other work, that are worth another thread: some microseconds. */
 #define WEIR__SHARED_LEAST 500000.0

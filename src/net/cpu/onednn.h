@@ -12,21 +12,21 @@
 
 #if defined(WEIR_ONEDNN)
 
-#include "net/cpu/cpu.h"
+#include "net/cpu/vector_calls.h"
 
 #include <oneapi/dnnl/dnnl.h>
 #include <oneapi/dnnl/dnnl_version.h>
 
-/* ---- tables of rows ---- */
+/* ---- rows; compiled for each level, as onednn_weights.c ---- */
 
 /* onednn_conv.c: conv2d and its gradients */
-int weir__onednn_conv_measure(const struct weir__op_shape *shape, size_t *workspace);
-int weir__onednn_conv_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
+int VECTOR(onednn_measure)(const struct weir__op_shape *shape, size_t *workspace);
+int VECTOR(onednn_prepare)(const struct weir__op_shape *shape, struct weir_stream *stream,
                               void **state);
-void weir__onednn_conv_release(void *state);
-int weir__onednn_conv_run(const struct weir__op_call *call);
-int weir__onednn_conv_measure_pack(const struct weir__op_shape *shape, size_t *bytes);
-int weir__onednn_conv_pack(const struct weir__op_call *call, void *packed);
+void VECTOR(onednn_release)(void *state);
+int VECTOR(onednn_run)(const struct weir__op_call *call);
+int VECTOR(onednn_measure_pack)(const struct weir__op_shape *shape, size_t *bytes);
+int VECTOR(onednn_pack)(const struct weir__op_call *call, void *packed);
 
 /* ---- memory ---- */
 
@@ -70,11 +70,11 @@ struct weir__onednn_weights {
 /* onednn_weights.c */
 /** plain = blocked, or += where not `overwrite`: sixteen output channels of a group, `part` of so
  * many. */
-void weir__onednn_deliver(const struct weir__onednn_weights *weights, const float *blocked,
+void VECTOR(onednn_deliver)(const struct weir__onednn_weights *weights, const float *blocked,
                           float *plain, bool overwrite, int64_t part);
-int64_t weir__onednn_deliveries(const struct weir__onednn_weights *weights);
+int64_t VECTOR(onednn_deliveries)(const struct weir__onednn_weights *weights);
 /** blocked = plain, for turned ones; what pads the blocks is not touched. */
-void weir__onednn_turn(const struct weir__onednn_weights *weights, const float *plain,
+void VECTOR(onednn_turn)(const struct weir__onednn_weights *weights, const float *plain,
                        float *blocked);
 
 /* ---- primitives ---- */

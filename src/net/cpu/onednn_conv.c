@@ -37,14 +37,14 @@ static size_t weight_bytes(const_dnnl_primitive_desc_t primitive) {
     return (dnnl_memory_desc_get_size(weights_of(primitive)) + 63) / 64 * 64;
 }
 
-int weir__onednn_conv_measure(const struct weir__op_shape *shape, size_t *workspace) {
+int VECTOR(onednn_measure)(const struct weir__op_shape *shape, size_t *workspace) {
     struct weir__conv_plan plan;
     int status = weir__conv_plan_init(shape, &plan);
     if (status != WEIR_OK) return status;
     if (plan.way == WEIR__CONV_LOOPS) {
         status = weir__reference_f32[shape->op].measure(shape, workspace);
     } else if (plan.way == WEIR__CONV_PRODUCT) {
-        status = weir__vector_f32[plan.shape.op].measure(&plan.shape, workspace);
+        status = VECTOR(f32)[plan.shape.op].measure(&plan.shape, workspace);
     } else {
         size_t weights = plan.takes_packed ? 0 : weight_bytes(plan.convolution);
         if (plan.chief == NULL) weights *= (size_t)weir__conv_sums_most(&plan.shape);
@@ -54,7 +54,7 @@ int weir__onednn_conv_measure(const struct weir__op_shape *shape, size_t *worksp
     return status;
 }
 
-int weir__onednn_conv_measure_pack(const struct weir__op_shape *shape, size_t *bytes) {
+int VECTOR(onednn_measure_pack)(const struct weir__op_shape *shape, size_t *bytes) {
     struct weir__conv_plan plan;
     *bytes = 0;
     int status = weir__conv_plan_init(shape, &plan);
@@ -133,7 +133,7 @@ static dnnl_status_t packer_run(const struct packer *packer, dnnl_stream_t strea
     assert(packer->turned || packer->reorder != NULL);
     if (packer->turned) {
         memset(blocked, 0, packer->bytes);
-        weir__onednn_turn(&packer->weights, plain, blocked);
+        VECTOR(onednn_turn)(&packer->weights, plain, blocked);
         return dnnl_success;
     }
     const dnnl_exec_arg_t list[] = {{DNNL_ARG_FROM, packer->from}, {DNNL_ARG_TO, packer->to}};
@@ -168,7 +168,7 @@ static size_t convolution_bytes(uint32_t lanes) {
     return sizeof(struct onednn_convolution) + lanes * sizeof(struct conv_lane);
 }
 
-void weir__onednn_conv_release(void *state) {
+void VECTOR(onednn_release)(void *state) {
     struct onednn_convolution *convolution = state;
     if (convolution == NULL) return;
     for (uint32_t i = 0; i < convolution->lane_count; i++) {
@@ -214,7 +214,7 @@ static dnnl_status_t make_primitives(struct onednn_convolution *convolution) {
     return packer_init(plan, plan->convolution, &convolution->repack);
 }
 
-int weir__onednn_conv_prepare(const struct weir__op_shape *shape, struct weir_stream *stream,
+int VECTOR(onednn_prepare)(const struct weir__op_shape *shape, struct weir_stream *stream,
                               void **state) {
     struct weir__conv_plan plan;
     (void)stream;
@@ -233,7 +233,7 @@ int weir__onednn_conv_prepare(const struct weir__op_shape *shape, struct weir_st
     convolution->lane_count = shape->threads;
     status = weir__onednn_status_of(make_primitives(convolution));
     if (status != WEIR_OK)
-        weir__onednn_conv_release(convolution);
+        VECTOR(onednn_release)(convolution);
     else
         *state = convolution;
     return status;
@@ -246,7 +246,7 @@ static int failed(const struct weir__op_call *call, dnnl_status_t status, const 
                       "oneDNN's %s failed with status %d", what, (int)status);
 }
 
-int weir__onednn_conv_pack(const struct weir__op_call *call, void *packed) {
+int VECTOR(onednn_pack)(const struct weir__op_call *call, void *packed) {
     const struct onednn_convolution *convolution = call->state;
     if (convolution == NULL || convolution->plan.chief == NULL) return WEIR_OK;
     dnnl_status_t status =
@@ -334,14 +334,14 @@ static void add_sums(void *context, uint32_t part, uint32_t member) {
     float *to = delivery->blocked + first;
     (void)member;
     for (int64_t i = 1; i < plan->shape.rows / plan->part_rows; i++)
-        weir__vector_flat_f32.accumulate(NULL, to, to + (size_t)i * delivery->numbers,
+        VECTOR(flat_f32).accumulate(NULL, to, to + (size_t)i * delivery->numbers,
                                          left < ADDED_TOGETHER ? left : ADDED_TOGETHER);
 }
 
 static void deliver_part(void *context, uint32_t part, uint32_t member) {
     const struct delivery *delivery = context;
     (void)member;
-    weir__onednn_deliver(&delivery->convolution->weights, delivery->blocked, delivery->plain,
+    VECTOR(onednn_deliver)(&delivery->convolution->weights, delivery->blocked, delivery->plain,
                          delivery->overwrite, part);
 }
 
@@ -365,7 +365,7 @@ static int run_weight_gradient(const struct weir__op_call *call,
     if (plan->shape.rows > plan->part_rows)
         weir__share(call, (int64_t)((numbers + ADDED_TOGETHER - 1) / ADDED_TOGETHER), work,
                     add_sums, &delivery);
-    weir__share(call, weir__onednn_deliveries(&convolution->weights), work, deliver_part,
+    weir__share(call, VECTOR(onednn_deliveries)(&convolution->weights), work, deliver_part,
                 &delivery);
     return WEIR_OK;
 }
@@ -380,13 +380,13 @@ static void add_bias(const struct weir__op_call *call) {
         for (int64_t o = 0; o < shape->out; o++) y[pixel * shape->out + o] += bias[o];
 }
 
-int weir__onednn_conv_run(const struct weir__op_call *call) {
+int VECTOR(onednn_run)(const struct weir__op_call *call) {
     const struct onednn_convolution *convolution = call->state;
     struct weir__op_shape product;
     if (weir__conv_as_product(call->shape, &product)) {
         struct weir__op_call same = *call;
         same.shape = &product;
-        return weir__vector_f32[product.op].run(&same);
+        return VECTOR(f32)[product.op].run(&same);
     }
     if (convolution == NULL) return weir__reference_f32[call->shape->op].run(call);
     const struct weir__conv_plan *plan = &convolution->plan;

@@ -3,15 +3,15 @@
 #include "net/cpu/onednn.h"
 
 #define CONVOLUTION(name)                                                                          \
-    [WEIR__OP_##name] = {.measure = weir__onednn_conv_measure,                                     \
-                         .prepare = weir__onednn_conv_prepare,                                     \
-                         .release = weir__onednn_conv_release,                                     \
-                         .run = weir__onednn_conv_run,                                             \
-                         .measure_pack = weir__onednn_conv_measure_pack,                           \
-                         .pack = weir__onednn_conv_pack,                                           \
+    [WEIR__OP_##name] = {.measure = VECTOR(onednn_measure),                                     \
+                         .prepare = VECTOR(onednn_prepare),                                     \
+                         .release = VECTOR(onednn_release),                                     \
+                         .run = VECTOR(onednn_run),                                             \
+                         .measure_pack = VECTOR(onednn_measure_pack),                           \
+                         .pack = VECTOR(onednn_pack),                                           \
                          .library = "oneDNN"}
 
-const struct weir__kernel weir__onednn_f32[WEIR__OP_COUNT] = {
+const struct weir__kernel VECTOR(onednn_f32)[WEIR__OP_COUNT] = {
     CONVOLUTION(conv2d),
     CONVOLUTION(conv2d_grad_input),
     CONVOLUTION(conv2d_grad_weight),

@@ -46,7 +46,7 @@ static int64_t place_of_tap(const struct weir__onednn_weights *weights, int64_t 
     return place(&weights->layout, height, y) + place(&weights->layout, height + 1, x);
 }
 
-void weir__onednn_turn(const struct weir__onednn_weights *weights, const float *plain,
+void VECTOR(onednn_turn)(const struct weir__onednn_weights *weights, const float *plain,
                        float *blocked) {
     assert(weights->turned && weights->groups == 1);
     for (int64_t o = 0; o < weights->out; o++)
@@ -168,11 +168,11 @@ static int64_t neighbours(const struct weir__onednn_weights *weights) {
     return layout->blocks[last] % LANES == 0 ? LANES : layout->blocks[last] == 8 ? 8 : 1;
 }
 
-int64_t weir__onednn_deliveries(const struct weir__onednn_weights *weights) {
+int64_t VECTOR(onednn_deliveries)(const struct weir__onednn_weights *weights) {
     return weights->groups * ((weights->out + LANES - 1) / LANES);
 }
 
-void weir__onednn_deliver(const struct weir__onednn_weights *weights, const float *blocked,
+void VECTOR(onednn_deliver)(const struct weir__onednn_weights *weights, const float *blocked,
                           float *plain, bool overwrite, int64_t part) {
     int64_t length = weights->in * weights->kernel.height * weights->kernel.width;
     int64_t lanes = neighbours(weights), parts = (weights->out + LANES - 1) / LANES;

@@ -45,15 +45,15 @@ struct weir__panel {
     enum weir__panel_mode mode;
 };
 
-void weir__panel_product(const struct weir__panel *panel);
+void VECTOR(panel_product)(const struct weir__panel *panel);
 
 /** Packs `columns` rows of `from` as the columns of a panel: to[k * to_row + j] = scale *
  * from[j * from_row + k], 0 from `columns` up to to_row, a multiple of 16. */
-void weir__panel_pack_rows(float *to, int64_t to_row, const float *from, int64_t from_row,
+void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64_t from_row,
                            int64_t columns, int64_t depth, float scale);
 /** Copies a panel's rows together: to[k * to_row + j] = scale * from[k * from_row + j], 0 from
  * `columns` up to `to_columns`, a multiple of 16. */
-void weir__panel_pack(float *to, int64_t to_row, int64_t to_columns, const float *from,
+void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
                       int64_t from_row, int64_t columns, int64_t depth, float scale);
 
 #endif

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/*
- * Which kernel serves which op: oneDNN's entry where the build has it, else our vector entry, else
- * the reference. Op and dtype alone choose the entry. What depends on the shape is decided inside
- * the kernel, so a shape gives the same bits wherever it runs.
- */
+/* What all back ends of CPUs share, and the reference's. */
 #include "base/team.h"
 #include "device/device.h"
 #include "net/cpu/cpu.h"
@@ -12,29 +8,11 @@
 #include <dlfcn.h>
 #include <string.h>
 
-#if defined(WEIR_ONEDNN)
-#define CONVOLUTIONS weir__onednn_f32
-#else
-#define CONVOLUTIONS weir__vector_f32
+#if !defined(WEIR_ONEDNN)
 const char *weir__onednn_version(void) {
     return "";
 }
 #endif
-
-static const struct weir__kernel *reference_kernel(enum weir__op_code op, enum weir_dtype dtype) {
-    assert((unsigned)op < WEIR__OP_COUNT);
-    if (op == WEIR__OP_custom) return &weir__custom_kernel;
-    if (op == WEIR__OP_custom_grad) return &weir__custom_grad_kernel;
-    if (dtype == WEIR_F64) return &weir__reference_f64[op];
-    return dtype == WEIR_F32 ? &weir__reference_f32[op] : NULL;
-}
-
-static const struct weir__kernel *vector_kernel(enum weir__op_code op, enum weir_dtype dtype) {
-    assert((unsigned)op < WEIR__OP_COUNT);
-    if (dtype == WEIR_F32 && CONVOLUTIONS[op].run != NULL) return &CONVOLUTIONS[op];
-    if (dtype == WEIR_F32 && weir__vector_f32[op].run != NULL) return &weir__vector_f32[op];
-    return reference_kernel(op, dtype);
-}
 
 /** OpenMP is asked for by name: nothing here needs one, and oneDNN may bring any. */
 uint32_t weir__kernel_threads(uint32_t threads) {
@@ -56,19 +34,19 @@ static void ready_thread(void *context, uint32_t part, uint32_t member) {
     weir__release(NULL, weir__acquire(NULL, 1, 1), 1, 1);
 }
 
-static int move(const struct weir__op_call *call) {
+int weir__cpu_move(const struct weir__op_call *call) {
     assert(call->shape->width >= 0);
     memcpy(call->out[0], call->in[0], (size_t)call->shape->width);
     return WEIR_OK;
 }
 
-static int zero(const struct weir__op_call *call) {
+int weir__cpu_zero(const struct weir__op_call *call) {
     assert(call->shape->width >= 0);
     memset(call->out[0], 0, (size_t)call->shape->width);
     return WEIR_OK;
 }
 
-static int attach(struct weir_stream *stream, uint32_t threads) {
+int weir__cpu_attach(struct weir_stream *stream, uint32_t threads) {
     int status = WEIR_OK;
     if (stream->team == NULL && threads > 1)
         status = weir__team_new(stream->device->allocator, threads, stream->spins, &stream->team);
@@ -76,16 +54,17 @@ static int attach(struct weir_stream *stream, uint32_t threads) {
     return status;
 }
 
-const struct weir__backend weir__backend_reference = {
-    .kernel = reference_kernel,
-    .flat = {[WEIR_F32] = &weir__reference_flat_f32, [WEIR_F64] = &weir__reference_flat_f64},
-    .move = {.run = move, .library = ""},
-    .zero = {.run = zero, .library = ""},
-    .attach = attach};
+static const struct weir__kernel *kernel(enum weir__op_code op, enum weir_dtype dtype) {
+    assert((unsigned)op < WEIR__OP_COUNT);
+    if (op == WEIR__OP_custom) return &weir__custom_kernel;
+    if (op == WEIR__OP_custom_grad) return &weir__custom_grad_kernel;
+    if (dtype == WEIR_F64) return &weir__reference_f64[op];
+    return dtype == WEIR_F32 ? &weir__reference_f32[op] : NULL;
+}
 
-const struct weir__backend weir__backend_vector = {
-    .kernel = vector_kernel,
-    .flat = {[WEIR_F32] = &weir__vector_flat_f32, [WEIR_F64] = &weir__reference_flat_f64},
-    .move = {.run = move, .library = ""},
-    .zero = {.run = zero, .library = ""},
-    .attach = attach};
+const struct weir__backend weir__backend_reference = {
+    .kernel = kernel,
+    .flat = {[WEIR_F32] = &weir__reference_flat_f32, [WEIR_F64] = &weir__reference_flat_f64},
+    .move = {.run = weir__cpu_move, .library = ""},
+    .zero = {.run = weir__cpu_zero, .library = ""},
+    .attach = weir__cpu_attach};

@@ -14,6 +14,17 @@
 #include <stdint.h>
 #include <string.h>
 
+/* ---- levels ---- */
+
+/** vector_*.c are compiled once for each level (net/cpu/level.h), into functions and tables whose
+ * names hold the level's: VECTOR(linear) is weir__v3_linear at level v3. */
+#if !defined(WEIR_LEVEL) /* for whoever looks at one file: the build always says */
+#define WEIR_LEVEL v2
+#endif
+#define VECTOR(name) VECTOR_OF(WEIR_LEVEL, name)
+#define VECTOR_OF(level, name) VECTOR_JOINED(level, name)
+#define VECTOR_JOINED(level, name) weir__##level##_##name
+
 #if defined(__AVX512F__) || defined(__FMA__)
 #include <immintrin.h>
 #endif

@@ -143,7 +143,7 @@ static void part_column(const struct weir__panel *panel, int64_t j, int64_t colu
     }
 }
 
-void weir__panel_product(const struct weir__panel *panel) {
+void VECTOR(panel_product)(const struct weir__panel *panel) {
     assert(panel->rows >= 0 && panel->depth >= 0);
     assert(panel->columns > 0 && panel->columns <= WEIR__PANEL);
     int64_t j = 0;
@@ -172,7 +172,7 @@ static void pack_square(float *to, int64_t to_row, const float *from, int64_t fr
     for (int64_t k = 0; k < steps; k++) v_store(to + k * to_row, rows[k] * scale);
 }
 
-void weir__panel_pack_rows(float *to, int64_t to_row, const float *from, int64_t from_row,
+void VECTOR(panel_pack_rows)(float *to, int64_t to_row, const float *from, int64_t from_row,
                            int64_t columns, int64_t depth, float scale) {
     assert(columns >= 1 && columns <= to_row && to_row % LANES == 0);
     for (int64_t k = 0; k < depth; k += LANES)
@@ -181,7 +181,7 @@ void weir__panel_pack_rows(float *to, int64_t to_row, const float *from, int64_t
                         depth - k, scale);
 }
 
-void weir__panel_pack(float *to, int64_t to_row, int64_t to_columns, const float *from,
+void VECTOR(panel_pack)(float *to, int64_t to_row, int64_t to_columns, const float *from,
                       int64_t from_row, int64_t columns, int64_t depth, float scale) {
     assert(to_columns % LANES == 0 && columns <= to_columns);
     for (int64_t k = 0; k < depth; k++)

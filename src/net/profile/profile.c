@@ -237,6 +237,7 @@ static int make_net(struct measuring *m, const struct weir_model *model,
     net.dtype = given->dtype;
     net.seed = given->seed;
     net.reference = given->reference;
+    net.level = given->level;
     net.optimizer.kind = WEIR_OPTIMIZER_NONE;
     int status = weir__net_new_layered(model, &net, faults, &m->net);
     if (status != WEIR_OK) return status;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What a profile is of, and whether it is of this. */
 #include "net/run/devices.h"
+#include "net/cpu/level.h"
 #include "net/profile/profile.h"
 
 #include "device/gpus.h"
@@ -74,12 +75,13 @@ static uint32_t threads_of(const struct weir_net_options *options, uint32_t core
 
 static int name_cpu(struct weir_profile *shown, const struct weir_net_options *options) {
     struct weir__machine_facts facts;
-    const char *library = weir__onednn_version();
+    const struct weir__level *level;
     int status = machine_facts(options->pipe.allocator, &facts);
     if (status != WEIR_OK) return status;
+    if ((status = weir__level_find(options->level, NULL, &level)) != WEIR_OK) return status;
     snprintf(shown->device, sizeof shown->device, "cpu");
-    snprintf(shown->libraries, sizeof shown->libraries, "%s",
-             library[0] != '\0' ? library : "none");
+    snprintf(shown->libraries, sizeof shown->libraries, "%s%s%s", level->name,
+             level->onednn ? ", " : "", level->onednn ? weir__onednn_version() : "");
     snprintf(shown->machine, sizeof shown->machine, "%s, %u core%s", facts.model,
              facts.usable_cores, weir__s(facts.usable_cores));
     shown->threads = threads_of(options, facts.usable_cores);

@@ -6,6 +6,7 @@
 #include "net/run/devices.h"
 
 #include "device/device.h"
+#include "net/cpu/level.h"
 #include "net/cuda/numerics.h"
 #include "net/model/graph.h"
 #include "pipe/describe/setup.h"
@@ -23,10 +24,12 @@ static bool is_gpu(const struct weir_pipe_options *options, uint32_t worker) {
 }
 
 static const struct weir__backend *backend_of(const struct weir_net_options *options, bool gpu) {
-    static const struct weir__backend *const backends[2][2] = {
-        {&weir__backend_vector, &weir__backend_reference},
-        {&weir__backend_cuda, &weir__backend_cuda}};
-    return backends[gpu][options->reference];
+    const struct weir__level *level;
+    if (gpu) return &weir__backend_cuda;
+    if (options->reference) return &weir__backend_reference;
+    /* weir__net_check refuses what is none */
+    int status = weir__level_find(options->level, NULL, &level);
+    return status == WEIR_OK ? level->backend : &weir__backend_reference;
 }
 
 uint32_t weir__net_threads(const struct weir_net_options *options, uint32_t cores) {

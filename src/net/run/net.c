@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* A model on a pipe: compiled, described to the engine, stepped. */
 #include "net/run/devices.h"
+#include "net/cpu/level.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -42,6 +43,8 @@ int weir__net_check(const struct weir_model *model, const struct weir_net_option
                                 "give both");
         status = WEIR_ERR_CONFIG;
     }
+    const struct weir__level *level;
+    if (weir__level_find(options->level, faults, &level) != WEIR_OK) status = WEIR_ERR_CONFIG;
     if (!check_optimizer(&options->optimizer, faults)) status = WEIR_ERR_CONFIG;
     bool texts = model->input.dtype == WEIR_I64 && model->input.rank == 1;
     if (options->sequences > 0 && (!texts || !options->pipe.infer_only)) {

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT */
+/**
+ * Levels: instruction sets that our own vector kernels (f32) are compiled for, all of them into one
+ * library, which takes the best that the processor has unless another is asked for.
+ *
+ * v2, v3, v4 are x86-64's as its psABI defines them (2: SSE4.2, 3: AVX2 and FMA, 4: AVX-512); neon
+ * is aarch64. The width of a register is in no bit: sums are chains in ascending order or sixteen
+ * lanes, products and sums are fused wherever v_fma stands, nothing is estimated and no libm is
+ * asked. So v3, v4 and neon give the same bits on every machine. v2 fuses nothing: its bits are its
+ * own, also on every machine.
+ *
+ * oneDNN's convolutions, where the build has them, make levels of their own, "v3+onednn" and
+ * "v4+onednn". Their bits are those of the library's version and of the processor, by which it
+ * chooses its blocks; nets without convolutions do not see them.
+ */
+#ifndef WEIR_LEVEL_H
+#define WEIR_LEVEL_H
+
+#include "net/backend.h"
+
+struct weir__level {
+    const char *name;                /**< as options and WEIR_LEVEL have it */
+    const char *bits;                /**< "fused" or "plain": the same where bits are, but for
+                                          oneDNN's */
+    const struct weir__kernel *rows; /**< [WEIR__OP_COUNT], f32: our own, empty where there is none */
+    const struct weir__flat_calls *flat;
+    const struct weir__backend *backend;
+    int x86;     /**< weir__x86_level that it needs */
+    bool onednn; /**< has its convolutions */
+};
+
+/** Level `i` of those that were compiled, the slowest first; NULL from their count on. */
+const struct weir__level *weir__level_at(uint32_t i);
+/** Whether this processor has it. */
+bool weir__level_runs(const struct weir__level *level);
+/** The level called `name`; NULL: the one that the environment's WEIR_LEVEL names, else the
+ * fastest that runs here. WEIR_ERR_ARGUMENT with a fault that lists those that run here: there is
+ * none, or it does not run here. */
+int weir__level_find(const char *name, struct weir_faults *faults,
+                     const struct weir__level **level);
+
+#endif
