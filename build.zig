@@ -16,6 +16,7 @@ const embed = @import("build/embed.zig");
 const files = @import("build/files.zig");
 const flags_of = @import("build/flags.zig");
 const gpu = @import("build/gpu.zig");
+const levels = @import("build/levels.zig");
 const onednn_library = @import("build/onednn.zig");
 const package = @import("build/package.zig");
 const page = @import("build/page.zig");
@@ -145,7 +146,7 @@ fn parseOptions(b: *Build) Options {
     const cuda_path_help = "CUDA's folder, with bin/nvcc (default: PATH's, then /usr/local/cuda)";
     const cuda_path = b.option([]const u8, "cuda-path", cuda_path_help);
     return .{
-        .target = b.standardTargetOptions(.{}),
+        .target = b.standardTargetOptions(.{ .default_target = levels.baseline(b) }),
         .optimize = optimize orelse switch (b.graph.release_mode) {
             .off, .any, .fast => .fast,
             .safe => .safe,
@@ -184,9 +185,11 @@ fn addNet(b: *Build, options: Options) *Compile {
     const module = createModule(b, options);
     const flags = flags_of.oneDnnFlags(b, options.onednn);
     var rest: std.ArrayList([]const u8) = .empty;
-    for (netSources(b, options)) |source| {
+    const sources = netSources(b, options);
+    addLeveled(b, options, module, levels.only(b, sources, true), &.{});
+    for (levels.only(b, sources, false)) |source| {
         if (std.mem.startsWith(u8, source, "src/net/cpu/")) {
-            addApart(b, options, module, source, flags);
+            addApart(b, options, module, source, flags, &.{});
         } else {
             rest.append(b.allocator, source) catch @panic("OOM");
         }
@@ -198,6 +201,24 @@ fn addNet(b: *Build, options: Options) *Compile {
     return fresh(b, b.addLibrary(.{ .name = "weir_net", .root_module = module }));
 }
 
+/// Compiles each source for every level, all side by side.
+fn addLeveled(
+    b: *Build,
+    options: Options,
+    module: *Build.Module,
+    sources: []const []const u8,
+    includes: []const []const u8,
+) void {
+    const common = flags_of.oneDnnFlags(b, options.onednn);
+    for (levels.levels(options.target.result.cpu.arch)) |level| {
+        var own = options;
+        own.target = levels.target(b, options.target, level);
+        const both: []const []const []const u8 = &.{ common, levels.flags(b, level) };
+        const flags = std.mem.concat(b.allocator, []const u8, both) catch @panic("OOM");
+        for (sources) |source| addApart(b, own, module, source, flags, includes);
+    }
+}
+
 /// A file that takes long: beside the others, and without waiting for nvcc.
 fn addApart(
     b: *Build,
@@ -205,8 +226,10 @@ fn addApart(
     module: *Build.Module,
     source: []const u8,
     flags: []const []const u8,
+    includes: []const []const u8,
 ) void {
     const part = createModule(b, options);
+    for (includes) |include| part.addIncludePath(b.path(include));
     addSources(b, options, part, &.{source}, flags);
     linkSystem(part, "jansson"); // for the folders of headers, which only a library brings
     const name = std.fs.path.stem(source);
@@ -259,7 +282,10 @@ fn addParts(
 fn addTestProgram(b: *Build, options: Options, libraries: Libraries) *Compile {
     var own = libraries;
     own.counted = addCounted(b, options);
-    const program = addProgram(b, options, own, "tests", files.testSources(b));
+    const sources = files.testSources(b);
+    const program = addProgram(b, options, own, "tests", levels.only(b, sources, false));
+    const includes: []const []const u8 = &.{ "tests", "tools" };
+    addLeveled(b, options, program.root_module, levels.only(b, sources, true), includes);
     addToys(b, options, program.root_module);
     return program;
 }
@@ -462,7 +488,7 @@ fn addCommit(b: *Build, program: *Compile) void {
 
 fn makePortable(b: *Build, options: Options) *Step {
     var own = options;
-    own.target = portable_folder.target(b);
+    own.target = b.resolveTargetQuery(levels.baseline(b));
     own.portable = true;
     const libraries = addLibraries(b, own);
     const run = portable_folder.gather(b, .{
@@ -627,24 +653,8 @@ fn runAddressSanitizer(b: *Build, options: Options) *Step {
         .dialect = flags_of.c_flags,
         .flags = flags_of.sanitizer_flags,
     };
-    const link = linkWithClang(b, clang, "the tests");
-    const net_flags = flags_of.oneDnnFlags(b, options.onednn);
-    addObjects(link, compileWithClang(b, clang, engineSources(b), &.{}));
-    addObjects(link, clang_parts.compileGenerated(b, clang));
-    addObjects(link, compileWithClang(b, clang, netSources(b, options), net_flags));
-    addObjects(link, compileWithClang(b, clang, files.dataSources(b), &.{}));
-    addObjects(link, compileWithClang(b, clang, files.testSources(b), net_flags));
-    const toys = listSources(b, "tests/toys", ".c", .flat);
-    addObjects(link, compileWithClang(b, clang, toys, &.{}));
-    link.addFileArg(clang_parts.compileNoImages(b, clang, cuda.toy_images));
-    if (options.onednn) |onednn| {
-        const dir = onednn.lib_dir;
-        if (onednn.prefix != null) {
-            link.addArgs(&.{ b.fmt("-L{s}", .{dir}), b.fmt("-Wl,-rpath,{s}", .{dir}) });
-        }
-        link.addArg("-ldnnl");
-    }
-    const run = b.addRunFile(endLink(link, "weir_tests_asan"));
+    const program = clang_parts.linkTests(b, clang, netSources(b, options), options.onednn);
+    const run = b.addRunFile(program);
     run.setName("tests under AddressSanitizer");
     run.addFileArg2(clang_parts.linkFakeCuda(b, clang), .{
         .prefix = "--fake-cuda=",
@@ -674,7 +684,7 @@ fn runFuzzers(b: *Build, options: Options) *Step {
     const objects: []const []const LazyPath = &.{
         compileWithClang(b, clang, engineSources(b), &.{}),
         clang_parts.compileGenerated(b, clang),
-        compileWithClang(b, clang, netSources(b, own), &.{}),
+        clang_parts.compileLevels(b, clang, netSources(b, own), &.{}),
         compileWithClang(b, clang, shared, &.{}),
         compileWithClang(b, clang, files.dataSources(b), &.{}),
     };

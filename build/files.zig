@@ -110,6 +110,7 @@ pub fn referenceSources(b: *Build) []const []const u8 {
     const own: []const []const u8 = &.{
         "src/net/cpu/reference_f32.c",
         "src/net/cpu/shared.c",
+        "src/net/scalar.c",
         "src/net/cuda/workspace.c",
     };
     const base = listSources(b, "src/base", ".c", .flat);

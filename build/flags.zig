@@ -27,8 +27,11 @@ const warning_flags: []const []const u8 = &.{
 };
 pub const c_flags = language_flags ++ warning_flags;
 pub const sanitizer_flags: []const []const u8 = &.{
-    "-O1",                       "-g",            "-fsanitize=address,undefined",
-    "-fno-sanitize-recover=all", "-march=native", "-fno-omit-frame-pointer",
+    "-O1",
+    "-g",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+    "-fno-omit-frame-pointer",
 };
 
 pub fn oneDnnFlags(b: *Build, found: ?OneDnn) []const []const u8 {

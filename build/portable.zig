@@ -5,14 +5,6 @@ const Build = std.Build;
 const Compile = Build.Step.Compile;
 const Run = Build.Step.Run;
 
-/// The machine that builds, but for its processor: any of the last ten years.
-pub fn target(b: *Build) Build.ResolvedTarget {
-    var query: std.Target.Query = .{};
-    if (b.graph.host.result.cpu.arch == .x86_64)
-        query.cpu_model = .{ .explicit = &std.Target.x86.cpu.x86_64_v3 };
-    return b.resolveTargetQuery(query);
-}
-
 pub const Programs = struct { weir: *Compile, tests: *Compile, bench: *Compile };
 pub const Libraries = struct { fake: *Compile, managed: *Compile };
 

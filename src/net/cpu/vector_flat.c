@@ -4,6 +4,7 @@
  * the updates' loops are element by element, for the compiler to widen.
  */
 #include "device/device.h"
+#include "net/scalar.h"
 #include "net/cpu/cpu.h"
 #include "net/cpu/vector.h"
 
@@ -92,8 +93,8 @@ static void adamw_span(void *context, uint32_t part, uint32_t member) {
     const struct weir__update *update = work->update;
     const struct weir_optimizer *o = update->optimizer;
     const struct weir__span *span = &work->spans->list[part];
-    double correction1 = 1 - pow(o->beta1, (double)update->number);
-    double correction2 = 1 - pow(o->beta2, (double)update->number);
+    double correction1 = 1 - weir__power(o->beta1, update->number);
+    double correction2 = 1 - weir__power(o->beta2, update->number);
     struct factors factors = {.scale = (float)update->gradient_scale,
                               .fresh1 = (float)(1 - o->beta1),
                               .beta2 = (float)o->beta2,

@@ -3,6 +3,7 @@
  * What is done to a stage's flat arrays on a GPU: all parameters in one launch for every
  * WEIR__CUDA_SPANS of them. F32.
  */
+#include "net/scalar.h"
 #include "net/cuda/cuda.h"
 #include "net/cuda/flat_arguments.h"
 
@@ -106,8 +107,8 @@ static int update_all(const struct weir__spans *spans, const struct weir__update
 static int adamw(const struct weir__spans *spans, const struct weir__update *update) {
     assert(update->number >= 1);
     const struct weir_optimizer *o = update->optimizer;
-    double correction1 = 1 - pow(o->beta1, (double)update->number);
-    double correction2 = 1 - pow(o->beta2, (double)update->number);
+    double correction1 = 1 - weir__power(o->beta1, update->number);
+    double correction2 = 1 - weir__power(o->beta2, update->number);
     struct weir__cuda_adamw call = {
         .w = update->parameters,
         .m = update->first,

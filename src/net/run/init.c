@@ -2,6 +2,7 @@
 /* Initial values: a function of the seed, the parameter's place in the list and the element's place
  * in it, so that they depend on neither partition nor dtype (but for its rounding). */
 #include "net/run/net.h"
+#include "net/scalar.h"
 
 #include <math.h>
 
@@ -20,9 +21,9 @@ static double unit(uint32_t word) {
 
 /** Box and Muller's pair of normal numbers. */
 static void normal_pair(uint32_t a, uint32_t b, double out[2]) {
-    double radius = sqrt(-2 * log(unit(a))), angle = 2 * acos(-1.0) * unit(b);
-    out[0] = radius * cos(angle);
-    out[1] = radius * sin(angle);
+    double radius = sqrt(-2 * weir__log(unit(a)));
+    out[0] = radius * weir__cos_of_turns(unit(b));
+    out[1] = radius * weir__sin_of_turns(unit(b));
 }
 
 static void values_of(const struct weir_init *init, const uint32_t words[4], double out[4]) {

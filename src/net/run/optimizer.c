@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* What optimizers keep, and the learning rate's schedules. */
 #include "net/run/net.h"
-
-#include <math.h>
+#include "net/scalar.h"
 
 uint32_t weir__optimizer_arrays(const struct weir_optimizer *optimizer) {
     switch (optimizer->kind) {
@@ -26,5 +25,5 @@ double weir_lr(enum weir_lr_schedule schedule, double lr, double floor, uint64_t
     uint64_t last = updates > 0 ? updates - 1 : 0;
     if (update >= last) return last > warmup || update > last ? floor * lr : lr;
     double progress = (double)(update - warmup) / (double)(last - warmup);
-    return lr * (floor + (1 - floor) * 0.5 * (1 + cos(acos(-1.0) * progress)));
+    return lr * (floor + (1 - floor) * 0.5 * (1 + weir__cos_of_turns(progress / 2)));
 }

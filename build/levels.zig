@@ -1,0 +1,74 @@
+//! Levels: instruction sets that our own kernels are compiled for, all into one library, which takes
+//! the best that the processor has (src/net/cpu/level.h). All else is compiled for the lowest.
+
+const std = @import("std");
+const Build = std.Build;
+const Cpu = std.Target.Cpu;
+const x86 = std.Target.x86;
+
+pub const Level = struct {
+    name: []const u8,
+    model: ?*const Cpu.Model = null,
+    /// Clang's words for the same.
+    clang: []const []const u8 = &.{},
+};
+
+const x86_levels: []const Level = &.{
+    .{ .name = "v2", .model = &x86.cpu.x86_64_v2, .clang = &.{"-march=x86-64-v2"} },
+    .{ .name = "v3", .model = &x86.cpu.x86_64_v3, .clang = &.{"-march=x86-64-v3"} },
+    .{
+        .name = "v4",
+        .model = &x86.cpu.x86_64_v4,
+        .clang = &.{ "-march=x86-64-v4", "-mprefer-vector-width=512" },
+    },
+};
+
+pub fn levels(arch: Cpu.Arch) []const Level {
+    return switch (arch) {
+        .x86_64 => x86_levels,
+        .aarch64 => &.{.{ .name = "neon" }},
+        else => &.{.{ .name = "plain" }},
+    };
+}
+
+/// What is compiled without a target being asked for: this machine's kind, its lowest level.
+pub fn baseline(b: *Build) std.Target.Query {
+    return .{ .cpu_model = switch (b.graph.host.result.cpu.arch) {
+        .x86_64 => .{ .explicit = x86_levels[0].model.? },
+        else => .baseline,
+    } };
+}
+
+/// `base` with the level's instructions.
+pub fn target(b: *Build, base: Build.ResolvedTarget, level: Level) Build.ResolvedTarget {
+    const model = level.model orelse return base;
+    var query = base.query;
+    query.cpu_model = .{ .explicit = model };
+    query.cpu_features_add = .empty;
+    // Whole registers, which the kernels are written for.
+    query.cpu_features_sub = x86.featureSet(&.{.prefer_256_bit});
+    return b.resolveTargetQuery(query);
+}
+
+pub fn flags(b: *Build, level: Level) []const []const u8 {
+    const list: []const []const u8 = &.{b.fmt("-DWEIR_LEVEL={s}", .{level.name})};
+    return b.graph.dupeStrings(list);
+}
+
+/// Whether a file is compiled once for each level.
+pub fn isLeveled(source: []const u8) bool {
+    const onednn: []const []const u8 = &.{ "onednn_conv.c", "onednn_table.c", "onednn_weights.c" };
+    if (std.mem.endsWith(u8, source, "/test_vector.c")) return true;
+    const name = std.mem.cutPrefix(u8, source, "src/net/cpu/") orelse return false;
+    for (onednn) |other| if (std.mem.eql(u8, name, other)) return true;
+    return std.mem.startsWith(u8, name, "vector_");
+}
+
+/// Those of `sources` that are, or are not.
+pub fn only(b: *Build, sources: []const []const u8, leveled: bool) []const []const u8 {
+    var kept: std.ArrayList([]const u8) = .empty;
+    for (sources) |source| {
+        if (isLeveled(source) == leveled) kept.append(b.allocator, source) catch @panic("OOM");
+    }
+    return kept.items;
+}
