@@ -338,8 +338,8 @@ int weir_net_step(struct weir_net *net, const struct weir_net_batch *batch,
 int weir_net_infer(struct weir_net *net, const struct weir_net_batch *batch,
                    struct weir_step_result *result);
 
-/** Which kernels run, e.g. "oneDNN 2.6.3: conv2d; vector: linear, gelu, …; reference: none",
- * into text. Returns the number of distinct ops that run on reference kernels. */
+/** Which kernels run, e.g. "oneDNN 2.6.3: conv2d; vector (v4+onednn): linear, gelu, …;
+ * reference: none", into text. Returns the number of distinct ops that run on reference kernels. */
 uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacity);
 /** The regenerated dropout masks of a mini-batch (u8, 1 = kept), for `weir grad --masks`: calls
  * `visit` once per dropout with its name ("h.0.1"), shape of one row, and mask of all rows. */

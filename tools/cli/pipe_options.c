@@ -57,6 +57,11 @@ const struct arg_option pipe_option_list[] = {
      "bf16 is a GPU's: what lies between layers; parameters stay f32. f64 is a CPU's: on "
      "the reference kernels, slow and exact",
      .fallback = "f32", .choices = dtype_names},
+    {"level", ARG_TEXT, AT(level),
+     "instructions of our own kernels on CPUs: v2, v3, v4, or v3+onednn, v4+onednn with that "
+     "library's convolutions; neon on aarch64. v3, v4 and neon give the same bits. Default: the "
+     "fastest that runs here",
+     .value = "NAME", .environment = "WEIR_LEVEL"},
     {"threads-per-stage", ARG_U32, AT(threads_per_stage),
      "default: cores / workers (grad: 1). No bit depends on it", .value = "T", .least = 1,
      .most = 1024},
@@ -319,6 +324,7 @@ int pipe_options_fill(const struct pipe_options *options, const struct args *arg
     uint32_t workers = net->pipe.workers > 0 ? net->pipe.workers : net->stages;
     fill_devices(options, workers, storage, &net->pipe, faults);
     net->dtype = dtypes[options->dtype];
+    net->level = options->level;
     check_dtype(net, workers, faults);
     net->seed = options->seed;
     net->pipe.chunks = options->chunks;

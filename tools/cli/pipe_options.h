@@ -34,6 +34,7 @@ struct pipe_options {
     uint32_t recompute;     /**< early, late */
     struct arg_texts device;
     uint32_t dtype; /**< f32, bf16, f64 */
+    const char *level;
     uint32_t threads_per_stage;
     const char *bind;
     uint32_t wait; /**< auto, spin, park */

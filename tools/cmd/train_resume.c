@@ -11,7 +11,9 @@
 #include "device/device.h"
 #include "device/gpus.h"
 #include "io/safetensors.h"
+#include "net/cpu/level.h"
 #include "net/run/net.h"
+#include "place/place.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -19,18 +21,6 @@
 #include <string.h>
 
 #define AT(member) offsetof(struct train_values, member)
-
-#if defined(__AVX512F__)
-#define INSTRUCTIONS "avx512"
-#elif defined(__AVX2__)
-#define INSTRUCTIONS "avx2"
-#elif defined(__x86_64__)
-#define INSTRUCTIONS "x86-64"
-#elif defined(__aarch64__)
-#define INSTRUCTIONS "aarch64"
-#else
-#define INSTRUCTIONS "other"
-#endif
 
 /* ---- notes ---- */
 
@@ -177,13 +167,21 @@ static bool is_on_gpu(const struct train *t, uint32_t stage) {
     return !weir__device_facts(name).synchronous;
 }
 
-/* "oneDNN 2.6.3, avx512" */
+/* "level v3, v4 or neon", which give the same; "…, oneDNN 2.6.3 on AMD EPYC" where that computes:
+ * it chooses its blocks by the processor. */
 static void add_cpu_text(const struct train *t, struct value *value) {
+    struct weir__machine *machine;
+    struct weir__machine_facts facts = {.usable_cores = 0};
     char kernels[1024];
     weir_net_kernels(t->net, kernels, sizeof kernels);
     const char *library = strstr(kernels, "oneDNN ");
-    if (library != NULL) append(value, ", %.*s", (int)strcspn(library, ":"), library);
-    append(value, ", %s", INSTRUCTIONS);
+    append(value, ", level %s", t->net->level->bits);
+    if (library == NULL) return;
+    if (weir__machine_new(NULL, &machine) == WEIR_OK) {
+        weir__machine_facts(machine, &facts);
+        weir__machine_destroy(machine);
+    }
+    append(value, ", %.*s on %s", (int)strcspn(library, ":"), library, facts.model);
 }
 
 /* "cuBLASLt 13.0.2, cuDNN 9.1.0, NVIDIA H100" */

@@ -20,8 +20,8 @@
 
 struct weir__level {
     const char *name;                /**< as options and WEIR_LEVEL have it */
-    const char *bits;                /**< "fused" or "plain": the same where bits are, but for
-                                          oneDNN's */
+    const char *bits;                /**< those that give the same, but for oneDNN's: "v3, v4 or
+                                          neon" */
     const struct weir__kernel *rows; /**< [WEIR__OP_COUNT], f32: our own, empty where there is none */
     const struct weir__flat_calls *flat;
     const struct weir__backend *backend;

@@ -10,9 +10,9 @@
 #define TEXT(level) #level
 
 #if defined(__FMA__) || defined(__aarch64__)
-#define BITS "fused"
+#define BITS "v3, v4 or neon"
 #else
-#define BITS "plain"
+#define BITS TEXT_OF(WEIR_LEVEL)
 #endif
 #if defined(__AVX512F__)
 #define X86 4

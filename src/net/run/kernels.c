@@ -2,6 +2,8 @@
 /* Which kernels a net runs, for people: ops by library, the fast ones first. */
 #include "net/run/net.h"
 
+#include "net/cpu/level.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -71,7 +73,7 @@ uint32_t weir_net_kernels(const struct weir_net *net, char *text, size_t capacit
         list_library(net, "oneDNN", &out);
         append(&out, "; ");
     }
-    append(&out, "vector: ");
+    append(&out, "vector (%s): ", net->level->name);
     list_library(net, "vector", &out);
     append(&out, "; reference: ");
     return list_library(net, "reference", &out);

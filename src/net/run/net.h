@@ -81,6 +81,7 @@ struct weir_net {
     bool has_loss;
     bool input_grads;
     bool reference;
+    const struct weir__level *level; /**< of what CPUs compute in f32 */
     bool infer_only;
     bool layered;       /**< as in struct weir__graph */
     uint32_t sequences; /**< 0: rows are whole */
