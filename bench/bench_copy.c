@@ -13,8 +13,8 @@
  */
 #include "harness.h"
 
-#include "base/portable.h"
 #include "device/device.h"
+#include "device/past_cache.h"
 
 #include <math.h>
 #include <string.h>
@@ -54,40 +54,6 @@ struct copies {
 
 /* ---- ways ---- */
 
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_nontemporal_store)
-#define PASSES_CACHES 1
-#endif
-#endif
-
-#if defined(PASSES_CACHES) && defined(__x86_64__)
-#if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64 };
-#elif defined(__AVX__)
-enum { VECTOR_BYTES = 32 };
-#else
-enum { VECTOR_BYTES = 16 };
-#endif
-typedef long long vector __attribute__((vector_size(VECTOR_BYTES), may_alias));
-
-/* The best that is known: the widest vectors, the source asked for ahead. */
-static void copy_past_cache(void *to, const void *from, size_t bytes) {
-    enum { AHEAD_BYTES = 2048 };
-    assert(bytes % VECTOR_BYTES == 0);
-    for (size_t i = 0; i < bytes; i += VECTOR_BYTES) {
-        vector value;
-        weir__prefetch_once((const void *)((uintptr_t)from + i + AHEAD_BYTES));
-        memcpy(&value, (const char *)from + i, sizeof value);
-        __builtin_nontemporal_store(value, (vector *)((char *)to + i));
-    }
-    __builtin_ia32_sfence();
-}
-#else
-static void copy_past_cache(void *to, const void *from, size_t bytes) {
-    memcpy(to, from, bytes);
-}
-#endif
-
 /* Rows to or from every other place: what joining or parting the channels of images does. */
 static void copy_rows(void *to, size_t to_stride, const void *from, size_t from_stride,
                       size_t bytes) {
@@ -113,7 +79,7 @@ static void copy_times(const struct copy_case *one, size_t count) {
     const void *from = one->from;
     size_t bytes = one->bytes, stream_min = one->stream_min;
     switch (one->way) {
-    case PAST_CACHE: REPEAT(copy_past_cache(to, from, bytes));
+    case PAST_CACHE: REPEAT(weir__copy_past_cache(to, from, bytes));
     case ENGINE: REPEAT(weir__cpu_copy(to, from, bytes, stream_min));
     case GATHER: REPEAT(copy_rows(to, ROW_BYTES, from, STRIDE_BYTES, bytes));
     case SCATTER: REPEAT(copy_rows(to, STRIDE_BYTES, from, ROW_BYTES, bytes));

@@ -6,6 +6,7 @@
 #include "harness.h"
 
 #include "base/portable.h"
+#include "base/processor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,50 +19,67 @@ static uint32_t tries_of(const struct bench *bench) {
 
 /* ---- FMA ---- */
 
-#if defined(__AVX512F__)
-enum { VECTOR_BYTES = 64 };
-#elif defined(__AVX__)
-enum { VECTOR_BYTES = 32 };
-#else
-enum { VECTOR_BYTES = 16 };
-#endif
 /* Enough chains to hide an FMA's latency of four cycles on two units, few enough for registers. */
-enum { LANES = VECTOR_BYTES / 4, CHAINS = 12, FMA_TURNS = 200000 };
+enum { CHAINS = 12, FMA_TURNS = 200000 };
 
-typedef float vector __attribute__((vector_size(VECTOR_BYTES)));
+#if defined(__x86_64__)
+#define WITH(features) __attribute__((target(features)))
+#else
+#define WITH(features)
+#endif
 
 #if defined(__has_builtin)
 #if __has_builtin(__builtin_elementwise_fma)
-#define HAS_VECTOR_FMA 1
+#define FUSED(a, b, c) __builtin_elementwise_fma(a, b, c)
 #endif
+#endif
+#if !defined(FUSED)
+#define FUSED(a, b, c) ((a) * (b) + (c)) /* half the roof, but Zig's compiler has the other */
 #endif
 
-static inline vector multiply_add(vector a, vector b, vector c) {
-#if defined(HAS_VECTOR_FMA)
-    return __builtin_elementwise_fma(a, b, c);
+/** x = x / 2 + 1 ends at 2 from anywhere, exactly: the answer that is checked. In vectors of so many
+ * numbers, by the expression that makes a * b + c of them. */
+#define MULTIPLY_ADDS(name, lanes, attribute, multiply_add)                                        \
+    typedef float name##_vector __attribute__((vector_size(4 * (lanes))));                         \
+    attribute static bool name(uint32_t turns) {                                                   \
+        volatile float half = 0.5f, one = 1.0f;                                                    \
+        name##_vector a, c, x[CHAINS];                                                             \
+        bool right = true;                                                                         \
+        for (int i = 0; i < (lanes); i++) a[i] = half, c[i] = one;                                 \
+        for (int k = 0; k < CHAINS; k++)                                                           \
+            for (int i = 0; i < (lanes); i++) x[k][i] = (float)k;                                  \
+        for (uint32_t turn = 0; turn < turns; turn++)                                              \
+            for (int k = 0; k < CHAINS; k++) x[k] = multiply_add;                                  \
+        for (int k = 0; k < CHAINS; k++)                                                           \
+            for (int i = 0; i < (lanes); i++) right &= x[k][i] == 2.0f;                            \
+        return right;                                                                              \
+    }
+
+#if defined(__x86_64__)
+MULTIPLY_ADDS(by_sse, 4, , (x[k] * a + c))
+MULTIPLY_ADDS(by_fma, 8, WITH("avx2,fma"), FUSED(x[k], a, c))
+MULTIPLY_ADDS(by_avx512, 16, WITH("avx512f"), FUSED(x[k], a, c))
 #else
-    for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
-    return c;
+MULTIPLY_ADDS(by_neon, 4, , FUSED(x[k], a, c))
+#endif
+
+/** The processor's widest. */
+static const struct multiply_adds {
+    bool (*run)(uint32_t turns);
+    uint32_t lanes;
+} *multiply_adds(void) {
+#if defined(__x86_64__)
+    static const struct multiply_adds by[] = {{by_sse, 4}, {by_fma, 8}, {by_avx512, 16}};
+    int level = weir__x86_level();
+    return &by[level >= 4 ? 2 : level == 3 ? 1 : 0];
+#else
+    static const struct multiply_adds by = {by_neon, 4};
+    return &by;
 #endif
 }
 
-static vector spread(float value) {
-    vector all;
-    for (int i = 0; i < LANES; i++) all[i] = value;
-    return all;
-}
-
-/* x = x / 2 + 1 ends at 2 from anywhere, exactly: the answer that is checked. */
 bool bench_multiply_add(uint32_t turns) {
-    volatile float half = 0.5f, one = 1.0f;
-    vector factor = spread(half), term = spread(one), x[CHAINS];
-    for (int c = 0; c < CHAINS; c++) x[c] = spread((float)c);
-    for (uint32_t turn = 0; turn < turns; turn++)
-        for (int c = 0; c < CHAINS; c++) x[c] = multiply_add(x[c], factor, term);
-    bool right = true;
-    for (int c = 0; c < CHAINS; c++)
-        for (int i = 0; i < LANES; i++) right &= x[c][i] == 2.0f;
-    return right;
+    return multiply_adds()->run(turns);
 }
 
 uint32_t bench_turns(double seconds) {
@@ -90,7 +108,7 @@ static void fma_member(struct bench_team *team, uint32_t member) {
         uint64_t start = weir__now_ns();
         run->right[member] &= bench_multiply_add(FMA_TURNS);
         double s = (double)(weir__now_ns() - start) * 1e-9;
-        double flops = 2.0 * FMA_TURNS * CHAINS * LANES / s;
+        double flops = 2.0 * FMA_TURNS * CHAINS * multiply_adds()->lanes / s;
         if (flops > run->best[member]) run->best[member] = flops;
     }
 }

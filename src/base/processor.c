@@ -8,6 +8,7 @@
  */
 #include "base/processor.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -34,7 +35,7 @@ static bool has(uint32_t word, uint32_t bits) {
     return (word & bits) == bits;
 }
 
-int weir__x86_level(void) {
+static int find_level(void) {
     enum { XMM_YMM = 0x6, OPMASK_ZMM = 0xe0 };
     /* SSE3, SSSE3, CX16, SSE4.1, SSE4.2, POPCNT; LAHF */
     const uint32_t basic_2 = 1u << 0 | 1u << 9 | 1u << 13 | 1u << 19 | 1u << 20 | 1u << 23;
@@ -49,6 +50,16 @@ int weir__x86_level(void) {
         !has(f.saved, XMM_YMM))
         return 2;
     return has(f.extended, extended_4) && has(f.saved, OPMASK_ZMM) ? 4 : 3;
+}
+
+/* Asking takes microseconds where the machine is a guest. */
+int weir__x86_level(void) {
+    static _Atomic int known;
+    int level = atomic_load_explicit(&known, memory_order_relaxed);
+    if (level > 0) return level;
+    level = find_level();
+    atomic_store_explicit(&known, level, memory_order_relaxed);
+    return level;
 }
 
 #else

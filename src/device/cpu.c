@@ -9,6 +9,7 @@
 #include "base/team.h"
 #include "device/device.h"
 #include "device/kinds.h"
+#include "device/past_cache.h"
 #include "device/verdict.h"
 
 #include <string.h>
@@ -223,39 +224,12 @@ size_t weir__copy_stream_min(uint64_t last_cache_bytes) {
     return last_cache_bytes == 0 ? UNKNOWN : (size_t)(last_cache_bytes / 2);
 }
 
-#if WEIR__STORES_PAST_CACHE
-/* Past the caches, which so large a copy would only empty: the lines written need not be read
- * first. The destination is aligned; the source may lie anywhere. Asking for the source's lines
- * early is worth 10 to 20%; asking beyond its end is harmless. */
-static void copy_past_cache(void *destination, const void *source, size_t bytes) {
-    assert((uintptr_t)destination % WEIR__CACHE_LINE == 0);
-    enum { VECTORS_PER_LINE = WEIR__CACHE_LINE / sizeof(weir__vector), AHEAD_BYTES = 2048 };
-    size_t lines = bytes / WEIR__CACHE_LINE;
-    weir__vector *to = destination;
-    const char *from = source;
-    for (size_t i = 0; i < lines; i++) {
-        weir__vector line[VECTORS_PER_LINE];
-        weir__prefetch_once((const void *)((uintptr_t)from + AHEAD_BYTES));
-        memcpy(line, from, sizeof line);
-        for (int k = 0; k < VECTORS_PER_LINE; k++) weir__store_past_cache(&to[k], line[k]);
-        to += VECTORS_PER_LINE;
-        from += WEIR__CACHE_LINE;
-    }
-    weir__store_past_cache_end();
-    memcpy(to, from, bytes % WEIR__CACHE_LINE);
-}
-#else
-static void copy_past_cache(void *destination, const void *source, size_t bytes) {
-    memcpy(destination, source, bytes);
-}
-#endif
-
 void weir__cpu_copy(void *destination, const void *source, size_t bytes, size_t stream_min) {
     assert(bytes == 0 || (destination != NULL && source != NULL));
     if (WEIR__LIKELY(bytes < stream_min)) {
         if (bytes > 0) memcpy(destination, source, bytes);
     } else if ((uintptr_t)destination % WEIR__CACHE_LINE == 0) {
-        copy_past_cache(destination, source, bytes);
+        weir__copy_past_cache(destination, source, bytes);
     } else {
         memcpy(destination, source, bytes);
     }
