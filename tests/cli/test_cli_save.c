@@ -231,6 +231,23 @@ static void test_outputs_are_files_of_their_own(void) {
         {"eval --load w --data 0.txt --json link", "--json link is an input file of --load w"},
         {"eval --load w --data 0.txt --json 0.txt", "is an input file of --data 0.txt"},
         {"generate --load w --prompt-file p --json p", "is an input file of --prompt-file p"},
+        {"train --save a --keep 2 --json a-10", "--json a-10 is also the file of --save a-STEP"},
+        {"train --save a --keep 2 --json ./a-10.partial", "is also the file of --save a-STEP"},
+        {"train --save w --keep 2 --load w-3", "is an input file of --load w-3"},
+        {"train --save a --keep 2 --log-dir a-7", "--save a-STEP is also the file of --log-dir"},
+        {"train --log-dir l --json l/metrics.csv", "also the file of --log-dir l/metrics.csv"},
+        {"train --data copy --json copy/j",
+         "--json copy/j would be read by the next run as part of --data copy: give another name"},
+        {"train --data copy --report copy/sub/r.html", "as part of --data copy"},
+        {"train --data copy --log-dir copy/logs/run/1", "as part of --data copy"},
+        {"train --data copy --save copy/a.bin", "--save copy/a.bin would be read by the next run"},
+        {"train --data copy --save copy/a.npz", "--save copy/a.npz would be read by the next run"},
+        {"train --data copy --json copy/.j --steps 1", NULL},
+        {"train --data copy --report copy/zig-out/r --steps 1", NULL},
+        {"train --data copy --save copy/sub/a.bin --steps 1", NULL},
+        {"train --save a --keep 2 --json a-x --trace a10 --steps 1", NULL},
+        {"train --save b --keep-best --eval-every 1 --steps 2", NULL},
+        {"train --resume b-best --keep-best --eval-every 1 --steps 3 --save b", NULL},
         {"train --resume w --save w --steps 1", NULL},
         {"train --save /dev/null --json /dev/null --steps 1", NULL},
         {"train --data copy --save copy/run --steps 1", NULL},
@@ -240,7 +257,8 @@ static void test_outputs_are_files_of_their_own(void) {
     const char *text = cli_text();
     CLI_CODE(&run, 0, TRAIN " --steps 1 --save %s/w", text, text);
     CHECK_EQ_INT(test_shell(run.output, sizeof run.output,
-                            "cd %s && ln -s w link && mkdir copy && cp 0.txt copy && cp w v && "
+                            "cd %s && ln -s w link && mkdir -p copy/sub copy/zig-out && cp 0.txt copy && cp w v && "
+                            "cp w w-3 && "
                             "echo x >m.json && echo x >s.csv && echo x >p && echo x >d",
                             text),
                  0);

@@ -5,8 +5,8 @@
 #include "cli/gpt_file.h"
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
-#include "cli/path_uses.h"
 #include "cli/pipe_costs.h"
+#include "cmd/path_uses.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,9 +53,9 @@ static void check_values(const struct generate_values *values, struct weir_fault
     if (values->load == NULL) weir_faults_add(faults, "--load is missing: give a file of weights");
     net_run_check_input("load", values->load, faults);
     if (!output_is_standard(values->json)) net_run_check_output("json", values->json, faults);
-    const struct path_use paths[] = {{"json", values->json, true, NULL},
-                                     {"load", values->load, false, NULL},
-                                     {"prompt-file", values->prompt_file, false, NULL}};
+    const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
+                                     {"load", values->load, PATH_INPUT},
+                                     {"prompt-file", values->prompt_file, PATH_INPUT}};
     path_uses_check(paths, 3, faults);
     bool texts = values->prompt.count > 0 || values->prompt_file != NULL;
     bool ids = values->prompt_ids.count > 0;

@@ -89,7 +89,7 @@ static int make_folders(const char *path) {
 void train_log_check(const struct train *t) {
     const char *folder = t->values->log_dir;
     if (folder == NULL) return;
-    char *csv = join(t, "metrics.csv");
+    char *csv = join(t, TRAIN_LOG_CSV);
     struct stat facts;
     if (folder[0] == '\0')
         weir_faults_add(t->faults, "--log-dir '' is no folder: give its name");
@@ -97,7 +97,7 @@ void train_log_check(const struct train *t) {
         weir_faults_add(t->faults, "--log-dir %s is a file: name a folder", folder);
     else if (csv != NULL && t->values->resume == NULL && access(csv, F_OK) == 0)
         weir_faults_add(t->faults,
-                        "--log-dir %s holds the log of another run (metrics.csv): name another "
+                        "--log-dir %s holds the log of another run (" TRAIN_LOG_CSV "): name another "
                         "folder, or remove that one",
                         folder);
     free(csv);
@@ -155,7 +155,7 @@ int train_log_begin(struct train *t, struct train_log *log) {
     int number = make_folders(folder);
     if (number != 0) return weir__io_fail(&io, number, "make", folder);
     log->events = -1;
-    log->csv_path = join(t, "metrics.csv");
+    log->csv_path = join(t, TRAIN_LOG_CSV);
     log->events_path = events_path(t);
     if (log->csv_path == NULL || log->events_path == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     return open_files(t, log);

@@ -15,6 +15,9 @@ struct train;
 struct train_line;
 struct task_score;
 
+/** In DIR. An event file has a name of its own in every run. */
+#define TRAIN_LOG_CSV "metrics.csv"
+
 /** Zeroed: nothing is logged. */
 struct train_log {
     FILE *csv;

@@ -3,8 +3,8 @@
 #include "cli/gpt_file.h"
 #include "cli/interrupt.h"
 #include "cli/net_run.h"
-#include "cli/path_uses.h"
 #include "cli/pipe_costs.h"
+#include "cmd/path_uses.h"
 #include "cmd/train.h"
 
 #include <inttypes.h>
@@ -121,25 +121,43 @@ static bool ends_with(const char *text, const char *end) {
 
 static void add_inputs(const struct train_values *v, struct path_uses *uses) {
     for (uint32_t i = 0; i < v->data.count; i++)
-        path_uses_add(uses, (struct path_use){"data", v->data.items[i], false, NULL});
+        path_uses_add(uses, (struct path_use){"data", v->data.items[i], PATH_INPUT});
     for (uint32_t i = 0; i < v->eval_data.count; i++)
-        path_uses_add(uses, (struct path_use){"eval-data", v->eval_data.items[i], false, NULL});
+        path_uses_add(uses, (struct path_use){"eval-data", v->eval_data.items[i], PATH_INPUT});
     if (ends_with(v->model.model, ".json"))
-        path_uses_add(uses, (struct path_use){"model", v->model.model, false, NULL});
+        path_uses_add(uses, (struct path_use){"model", v->model.model, PATH_INPUT});
     if (ends_with(v->pipe.schedule, ".csv"))
-        path_uses_add(uses, (struct path_use){"schedule", v->pipe.schedule, false, NULL});
-    path_uses_add(uses, (struct path_use){"profile", v->pipe.profile, false, NULL});
+        path_uses_add(uses, (struct path_use){"schedule", v->pipe.schedule, PATH_INPUT});
+    path_uses_add(uses, (struct path_use){"profile", v->pipe.profile, PATH_INPUT});
+}
+
+/* What saving and logging write beside --save FILE, and in DIR. The texts are borrowed. */
+static void add_further_outputs(const struct train *t, char texts[3][PATH_MAX],
+                                struct path_uses *uses) {
+    const struct train_values *v = t->values;
+    if (v->keep > 0 && v->save != NULL) {
+        snprintf(texts[0], PATH_MAX, "%s-STEP", v->save);
+        path_uses_add(uses, (struct path_use){"save", texts[0], PATH_BINARY, .steps = true});
+    }
+    if (v->keep_best && v->save != NULL) {
+        train_save_best_path(t, texts[1]);
+        path_uses_add(uses, (struct path_use){"save", texts[1], PATH_BINARY});
+    }
+    if (v->log_dir == NULL) return;
+    snprintf(texts[2], PATH_MAX, "%s/" TRAIN_LOG_CSV, v->log_dir);
+    path_uses_add(uses, (struct path_use){"log-dir", v->log_dir, PATH_TEXT});
+    path_uses_add(uses, (struct path_use){"log-dir", texts[2], PATH_TEXT});
 }
 
 static int check_paths(struct train *t) {
     const struct train_values *v = t->values;
-    const struct path_use outputs[] = {{"save", v->save, true, NULL},
-                                       {"save-weights", v->save_weights, true, NULL},
-                                       {"trace", v->trace, true, NULL},
-                                       {"report", v->report, true, NULL},
-                                       {"json", v->json, true, NULL}};
+    const struct path_use outputs[] = {{"save", v->save, PATH_BINARY},
+                                       {"save-weights", v->save_weights, PATH_BINARY},
+                                       {"trace", v->trace, PATH_TEXT},
+                                       {"report", v->report, PATH_TEXT},
+                                       {"json", v->json, PATH_TEXT}};
     struct path_uses *uses = calloc(1, sizeof *uses);
-    char best[PATH_MAX];
+    char texts[3][PATH_MAX];
     if (uses == NULL) return WEIR_ERR_OUT_OF_MEMORY;
     train_log_check(t);
     for (size_t i = 0; i < sizeof outputs / sizeof outputs[0]; i++) {
@@ -147,11 +165,9 @@ static int check_paths(struct train *t) {
         if (!streams) net_run_check_output(outputs[i].option, outputs[i].path, t->faults);
         path_uses_add(uses, outputs[i]);
     }
-    if (v->keep_best && v->save != NULL)
-        path_uses_add(uses, (struct path_use){"keep-best", train_save_best_path(t, best), true, 0});
-    path_uses_add(uses, (struct path_use){"log-dir", v->log_dir, true, NULL});
-    path_uses_add(uses, (struct path_use){"resume", v->resume, false, "save"});
-    path_uses_add(uses, (struct path_use){"load", v->load, false, NULL});
+    add_further_outputs(t, texts, uses);
+    path_uses_add(uses, (struct path_use){"resume", v->resume, PATH_INPUT, "save"});
+    path_uses_add(uses, (struct path_use){"load", v->load, PATH_INPUT});
     net_run_check_input("load", v->load, t->faults);
     add_inputs(v, uses);
     path_uses_check(uses->list, uses->count, t->faults);

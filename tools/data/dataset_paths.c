@@ -3,6 +3,7 @@
  * nothing depends on what a folder's files happen to hold. */
 #include "data/dataset_inside.h"
 
+#include "data/corpus.h"
 #include "data/npz.h"
 
 #include <ctype.h>
@@ -175,6 +176,35 @@ static int take(const struct weir__io *io, const char *path, struct weir__data_p
     *folder = S_ISDIR(facts.st_mode);
     return *folder ? take_folder(io, path, found, kind)
                    : take_file(io, path, S_ISREG(facts.st_mode), found, kind);
+}
+
+/* By all the names on the way. */
+static bool is_text_of_folder(const char *inner) {
+    char name[NAME_MAX + 1];
+    for (const char *at = inner; *at;) {
+        size_t length = strcspn(at, "/");
+        snprintf(name, sizeof(name), "%.*s", (int)length, at);
+        if (!weir__corpus_wants(name)) {
+            return false;
+        }
+        at += length + (at[length] != 0);
+    }
+    return true;
+}
+
+bool weir__dataset_would_take(const char *folder, const char *inner, bool text) {
+    struct weir__io io = {.error = NULL};
+    struct weir__data_paths found = {.kind = WEIR__DATA_TEXT};
+    bool here = strchr(inner, '/') == NULL;
+    if (here && kind_of_name(inner) != WEIR__DATA_TEXT) {
+        return inner[0] != '.';
+    }
+    if (!text || !is_text_of_folder(inner)) {
+        return false;
+    }
+    int status = take_folder(&io, folder, &found, &found.kind);
+    weir__data_paths_release(&io, &found);
+    return !status && found.kind == WEIR__DATA_TEXT;
 }
 
 /* What numpy.savez was given without names: arr_0.npy and arr_1.npy, in their order. */

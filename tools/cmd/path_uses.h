@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * Files that a command would read and write, before it does: an output that is another output, or
- * an input, is refused, however its path is written (`./a`, a symbolic link). Outputs replace files
- * as a whole, so an input that is only linked to the same bytes is safe.
+ * an input, is refused, however its path is written (`./a`, a symbolic link), and so is one that the
+ * next run would read as data. Outputs replace files as a whole, so an input that is only linked to
+ * the same bytes is safe.
  */
 #ifndef WEIR_TOOLS_PATH_USES_H
 #define WEIR_TOOLS_PATH_USES_H
@@ -11,11 +12,18 @@
 
 #define PATH_USES_MAX 600
 
+enum path_role {
+    PATH_INPUT, /**< a file, or a folder with its files */
+    PATH_TEXT,  /**< written: lines for people or programs, which a folder's reader takes for text */
+    PATH_BINARY /**< written: numbers, which it does not */
+};
+
 struct path_use {
     const char *option; /**< "save" */
     const char *path;   /**< NULL or "-": no file */
-    bool output;        /**< else an input: a file, or a folder with its files */
-    const char *may_be; /**< of an input: the option of the output that may replace it, or NULL */
+    enum path_role role;
+    const char *may_be; /**< of an input: the option of the outputs that may replace it, or NULL */
+    bool steps;         /**< its path ends in STEP, which stands for digits */
 };
 
 struct path_uses {
