@@ -75,8 +75,12 @@ static void test_a_resumed_run_goes_on_with_its_files(void) {
     check_files(text, "a a-3 a-5 a-8 a-9");
     CHECK_HELPERS();
     CHECK_EQ_INT(step_of(text, "a"), 9);
-    /* a FILE-STEP goes on as FILE, and one that only has such a name as itself */
-    CLI_CODE(&run, 0, TRAIN " --steps 10 --resume %s/a-8 --keep 2", text, text);
+    /* a FILE-STEP goes on as FILE unless that is further, and one that only has such a name as
+     * itself */
+    CLI_CODE(&run, 2, TRAIN " --steps 10 --resume %s/a-8", text, text);
+    CHECK_CONTAINS(run.output, "/a, which is further (update 9): name another file with --save, ");
+    CHECK_EQ_INT(step_of(text, "a"), 9);
+    CLI_CODE(&run, 0, TRAIN " --steps 10 --resume %s/a-8 --save %s/a --keep 2", text, text, text);
     check_files(text, "a a-10 a-3 a-5 a-8 a-9");
     CHECK_EQ_INT(step_of(text, "a"), 10);
     CLI_CODE(&run, 0, TRAIN " --steps 11 --resume %s/a-5", text, text);
@@ -97,6 +101,8 @@ static void test_a_resumed_run_goes_on_with_its_files(void) {
         snprintf(name, sizeof name, "e-%d", i);
         CHECK_EQ_INT(step_of(text, name), i);
     }
+    CLI_CODE(&run, 0, TRAIN " --steps 11 --resume %s/e-10 --lr 1e-2", text, text);
+    CHECK_EQ_INT(step_of(text, "e"), 11);
     /* where nothing is left to do the file stays, with what it says of its run */
     CLI_CODE(&run, 0, "--version; cp %s/c %s/d", text, text);
     CLI_CODE(&run, 0, TRAIN " --steps 12 --resume %s/c --lr 0.5", text, text);
@@ -127,6 +133,8 @@ static void test_the_best_is_the_least_loss(void) {
     json_decref(all);
     CHECK(at > 0 && at < 20);
     CHECK_EQ_INT(cli_saved_step(best), at);
+    CLI_CODE(&run, 2, TRAIN " --steps 30 --resume %s", text, best);
+    CHECK_CONTAINS(run.output, "/a, which is further (update 20)");
     /* a resumed run, which learns no more, knows the best so far; another run's is not its own */
     snprintf(half, sizeof half, "cp %s/a-best %s/first", text, text);
     CHECK_EQ_INT(test_shell(run.output, sizeof run.output, "%s", half), 0);

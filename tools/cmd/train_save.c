@@ -218,6 +218,11 @@ static bool same_text(const struct weir__safetensors *file, const char *key, con
     return text != NULL && strcmp(text, value) == 0;
 }
 
+static uint64_t metadata_step(const struct weir__safetensors *file) {
+    const char *number = weir__safetensors_metadata(file, "step");
+    return number != NULL ? strtoull(number, NULL, 10) : nothing;
+}
+
 /* Whether the file is a checkpoint that this run wrote before it was resumed, by what it says of
  * itself: then *step is its step, and *loss that of its validation, where it has one. What may be
  * removed for it must say the same of `all` that decides bits, but for the run's end; a loss is
@@ -236,9 +241,8 @@ static bool is_own(const struct train *t, const char *path, bool all, uint64_t *
         if (says || (all && strcmp(note->key, "option.steps") != 0))
             own = same_text(file, note->key, note->value);
     }
-    const char *number = weir__safetensors_metadata(file, "step");
     const char *least = weir__safetensors_metadata(file, loss_key);
-    *step = number != NULL ? strtoull(number, NULL, 10) : nothing;
+    *step = metadata_step(file);
     *loss = least != NULL ? strtod(least, NULL) : HUGE_VAL;
     weir__safetensors_close(file);
     return own && *step <= t->progress.step;
@@ -325,13 +329,35 @@ static void cut_suffix(const char *path, size_t *length) {
     if (found) *length = (size_t)(dash - path);
 }
 
+/* Of a checkpoint; `nothing` of all else. */
+static uint64_t saved_step(const char *path) {
+    struct weir__io io = {.error = NULL};
+    struct weir__safetensors *file;
+    if (weir__safetensors_open(&io, path, NULL, &file) != WEIR_OK) return nothing;
+    uint64_t step = metadata_step(file);
+    weir__safetensors_close(file);
+    return step;
+}
+
+/* A FILE-STEP or FILE-best may be older than FILE, which nobody asked to replace. */
+static void refuse_newer(struct train *t, const char *path) {
+    uint64_t newer = saved_step(path), step = saved_step(t->values->resume);
+    if (newer == nothing || newer <= step) return;
+    weir_faults_add(t->faults,
+                    "--resume %s would go on as %s, which is further (update %" PRIu64
+                    "): name another file with --save, or give --resume %s",
+                    t->values->resume, path, newer, path);
+}
+
 int train_save_choose(struct train *t) {
     const char *resume = t->values->resume;
     if (resume == NULL || t->values->save != NULL) return WEIR_OK;
     size_t length = strlen(resume);
     cut_suffix(resume, &length);
     t->values->save = t->save.base = strndup(resume, length);
-    return t->save.base != NULL ? WEIR_OK : WEIR_ERR_OUT_OF_MEMORY;
+    if (t->save.base == NULL) return WEIR_ERR_OUT_OF_MEMORY;
+    refuse_newer(t, t->save.base);
+    return WEIR_OK;
 }
 
 const char *train_save_best_path(const struct train *t, char *path) {

@@ -23,7 +23,7 @@ struct train_save {
 };
 
 /** What the options leave open: --resume FILE goes on saving to FILE, or where that is a FILE-STEP
- * or FILE-best, to FILE. Before anything runs. */
+ * or FILE-best, to FILE; a fault where FILE is further. Before anything runs. */
 int train_save_choose(struct train *t);
 /** FILE-best of --save FILE, into `path` of PATH_MAX bytes; returns it. */
 const char *train_save_best_path(const struct train *t, char *path);
