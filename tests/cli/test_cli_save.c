@@ -63,6 +63,22 @@ static void test_the_newest_stay_and_have_the_name(void) {
     CHECK(cli_same_files(a, b));
 }
 
+/* A link to a disk with room, whose file need not be there yet. */
+static void test_what_a_link_leads_to_is_written(void) {
+    struct cli_run run;
+    const char *text = cli_text();
+    char made[512], link[512];
+    struct stat facts;
+    snprintf(made, sizeof made, "%s/far/c", text);
+    snprintf(link, sizeof link, "%s/b", text);
+    CLI_CODE(&run, 0, "--version; mkdir %s/far; ln -s far/c %s/b", text, text);
+    for (int i = 1; i <= 2; i++) {
+        CLI_CODE(&run, 0, TRAIN " --steps %d --save %s", text, i, link);
+        CHECK_EQ_INT(cli_saved_step(made), i);
+        CHECK(lstat(link, &facts) == 0 && S_ISLNK(facts.st_mode));
+    }
+}
+
 /* What an earlier part of the run wrote counts as its own; what only looks so does not. */
 static void test_a_resumed_run_goes_on_with_its_files(void) {
     struct cli_run run;
@@ -241,6 +257,7 @@ static void test_outputs_are_files_of_their_own(void) {
         {"generate --load w --prompt-file p --json p", "is an input file of --prompt-file p"},
         {"train --save a --keep 2 --json a-10", "--json a-10 is also the file of --save a-STEP"},
         {"train --save a --keep 2 --json ./a-10.partial", "is also the file of --save a-STEP"},
+        {"train --save none --json elsewhere", "--save none is also the file of --json elsewhere"},
         {"train --save w --keep 2 --load w-3", "is an input file of --load w-3"},
         {"train --save a --keep 2 --log-dir a-7", "--save a-STEP is also the file of --log-dir"},
         {"train --log-dir l --json l/metrics.csv", "also the file of --log-dir l/metrics.csv"},
@@ -265,7 +282,7 @@ static void test_outputs_are_files_of_their_own(void) {
     const char *text = cli_text();
     CLI_CODE(&run, 0, TRAIN " --steps 1 --save %s/w", text, text);
     CHECK_EQ_INT(test_shell(run.output, sizeof run.output,
-                            "cd %s && ln -s w link && mkdir -p copy/sub copy/zig-out && cp 0.txt copy && cp w v && "
+                            "cd %s && ln -s w link && ln -s elsewhere none && mkdir -p copy/sub copy/zig-out && cp 0.txt copy && cp w v && "
                             "cp w w-3 && "
                             "echo x >m.json && echo x >s.csv && echo x >p && echo x >d",
                             text),
@@ -286,7 +303,8 @@ static void test_outputs_are_files_of_their_own(void) {
 }
 
 WEIR_TEST_SUITE(cli_save, TEST(nothing_is_written_where_nothing_was_asked_for),
-                TEST(the_newest_stay_and_have_the_name), TEST(a_resumed_run_goes_on_with_its_files),
+                TEST(the_newest_stay_and_have_the_name), TEST(what_a_link_leads_to_is_written),
+                TEST(a_resumed_run_goes_on_with_its_files),
                 TEST(the_best_is_the_least_loss),
                 TEST(a_signal_before_the_first_update_saves_the_beginning),
                 TEST(a_save_that_fails_is_told_and_fails_the_run),

@@ -272,6 +272,17 @@ static void test_link_to_a_file_stays_a_link(void) {
     CHECK_EQ_INT(lstat(link, &facts), 0);
     CHECK(S_ISLNK(facts.st_mode));
     CHECK(io_file_is(place.path, new_text, strlen(new_text)));
+    /* also a link to a link, and to a file that is not there yet */
+    char outer[512];
+    snprintf(outer, sizeof outer, "%s/outer", test_temporary_directory());
+    CHECK_EQ_INT(symlink(link, outer), 0);
+    CHECK_EQ_INT(unlink(place.path), 0);
+    CHECK_OK(write_pieces(&place.io, outer, new_text, strlen(new_text)));
+    CHECK(lstat(outer, &facts) == 0 && S_ISLNK(facts.st_mode));
+    CHECK(lstat(link, &facts) == 0 && S_ISLNK(facts.st_mode));
+    CHECK(io_file_is(place.path, new_text, strlen(new_text)));
+    CHECK(unlink(link) == 0 && symlink(outer, link) == 0); /* a circle */
+    CHECK_STATUS(write_pieces(&place.io, outer, new_text, strlen(new_text)), WEIR_ERR_IO);
 }
 
 static void test_permissions_of_the_old_file_are_kept(void) {

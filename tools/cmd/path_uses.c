@@ -31,11 +31,12 @@ static const char *split(const char *path, char folder[PATH_MAX]) {
 
 /* The file that a path leads to, or will; false of what is no file or folder. */
 static bool resolve(const char *path, char real[PATH_MAX]) {
-    char folder[PATH_MAX], found[PATH_MAX];
+    char end[PATH_MAX], folder[PATH_MAX], found[PATH_MAX];
+    struct weir__io io = {.error = NULL};
     struct stat facts;
     if (stat(path, &facts) == 0)
         return (S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode)) && realpath(path, real) != NULL;
-    const char *name = split(path, folder);
+    const char *name = weir__link_follow(&io, path, end) == 0 ? split(end, folder) : NULL;
     if (name == NULL || !resolve(folder, found)) return false;
     int used = snprintf(real, PATH_MAX, "%s/%s", strcmp(found, "/") == 0 ? "" : found, name);
     return used > 0 && used < PATH_MAX;
