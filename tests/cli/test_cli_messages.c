@@ -415,6 +415,13 @@ static const struct message of_files[] = {
     {"schedule --check none.csv", "cannot open none.csv: No such file or directory: check", NULL},
     {"schedule --stages 2 --workers 3 --checkpoint some --schedule gpip",
      "there is no schedule 'gpip'", NULL},
+    {"schedule --schedule zbv",
+     "there is no schedule 'zbv': choose one of gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, "
+     "zb-v, v-half, v-min, dualpipe-v, auto (did you mean zb-v?)\n",
+     "schedule --schedule zb-v --stages 4 --workers 2 --csv -"},
+    {"layers linaer", "there is no type 'linaer': did you mean 'linear'?\n", NULL},
+    {"layers nothing", "there is no type 'nothing': 'weir layers' lists them\n", NULL},
+    {"layers linear --markdown -", "--markdown has all types: leave 'linear' away\n", NULL},
 };
 
 static void test_files_are_mended_by_what_is_said(void) {
@@ -479,6 +486,14 @@ static const struct message of_simulations[] = {
     {"simulate --model plain.json",
      "a model without target and loss cannot be trained, only inferred: give both\n", NULL},
     {"simulate --schedule 2f2b", "there is no schedule '2f2b'", NULL},
+    {"simulate --schedule zbv",
+     "there is no schedule 'zbv': choose one of gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, "
+     "zb-v, v-half, v-min, dualpipe-v, auto (did you mean zb-v?)\n",
+     NULL},
+    {"simulate --compare gpipe,dualpip-v",
+     "--compare: there is no schedule 'dualpip-v': 'weir simulate --compare' names all, a table's "
+     "file ends in .csv (did you mean dualpipe-v?)\n",
+     "simulate --compare gpipe,dualpipe-v --chunks 4"},
     {"simulate --schedule none.csv",
      "--schedule none.csv: cannot open none.csv: No such file or directory: check", NULL},
     {"simulate --schedule short.csv --stages 2",

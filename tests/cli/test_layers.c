@@ -241,6 +241,14 @@ static void test_layers_are_listed_for_people_and_programs(void) {
     EXPECT_CONTAINS(run.output, "nn.LeakyReLU");
     EXPECT_CONTAINS(run.output, "negative_slope       number                     0.01\n");
     json_decref(root);
+    CLI_CODE(&run, 0, "layers leaky_relu");
+    EXPECT(strncmp(run.output, "leaky_relu ", 11) == 0);
+    EXPECT_CONTAINS(run.output, "negative_slope ");
+    EXPECT(strstr(run.output, "nn.Linear") == NULL);
+    CLI_CODE(&run, 0, "layers linear --json %s", path);
+    root = json_load_file(path, 0, NULL);
+    EXPECT_EQ_UINT(json_array_size(json_object_get(root, "layers")), 1);
+    json_decref(root);
     CLI_CODE(&run, 2, "layers --json - --markdown - 2>&1");
     EXPECT_CONTAINS(run.output, "both stdout: give one a file");
 }

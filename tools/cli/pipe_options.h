@@ -20,6 +20,7 @@
 #define PIPE_SCHEDULES                                                                             \
     "gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, zb-v, v-half, v-min, dualpipe-v"
 /** Choices, NULL behind the last. */
+extern const char *const pipe_schedule_names[];
 extern const char *const pipe_checkpoint_names[];
 extern const char *const pipe_recompute_names[];
 

@@ -359,12 +359,15 @@ static void check_together(const struct simulate_values *values, const struct ar
         weir_faults_add(faults, "--trace does not go with --compare: choose one --schedule");
     for (uint32_t i = 0; i < values->compare.count; i++) {
         const char *name = arg_texts_get(&values->compare, i);
-        if (strcmp(name, "all") != 0 && !simulate_is_csv(name) &&
-            weir_schedule_virtual_stages(name) == 0)
-            weir_faults_add(faults,
-                            "--compare: there is no schedule '%.64s': 'weir simulate --compare' "
-                            "names all, a table's file ends in .csv",
-                            name);
+        if (strcmp(name, "all") == 0 || simulate_is_csv(name) ||
+            weir_schedule_virtual_stages(name) > 0)
+            continue;
+        const char *near = weir__nearest(name, pipe_schedule_names);
+        weir_faults_add(faults,
+                        "--compare: there is no schedule '%.64s': 'weir simulate --compare' names "
+                        "all, a table's file ends in .csv%s%s%s",
+                        name, near != NULL ? " (did you mean " : "", near != NULL ? near : "",
+                        near != NULL ? "?)" : "");
     }
     if (values->compare.count > CASES_MAX)
         weir_faults_add(faults, "--compare names %u schedules: give at most %d",
