@@ -364,13 +364,13 @@ static const struct message of_files[] = {
      "images of 8x8 are too small for 3 levels, each of which halves them: use at least 16x16, or "
      "--depth 2 at most\n",
      NULL},
-    {"grad " GRAD " --weights text", "text: the header has 7163385811044755572 bytes, more than",
+    {"grad " GRAD " --weights text", "text: not a safetensors file: it is text: give weights, ",
      NULL},
     {"grad " GRAD,
      "weights: tensor 'wte.weight' is F32 [256, 16], but the model has f32 [32, 16]: choose the "
      "model that the file was made with, or another file\n",
      NULL},
-    {"generate --load text --prompt a", "text: the header has ", NULL},
+    {"generate --load text --prompt a", "text: not a safetensors file: it is text: give weights, ", NULL},
     {"generate --load weights --heads 2 --prompt-file prompts",
      "--prompt-file prompts holds no prompt: write one per line\n",
      "generate --load weights --heads 2 --prompt a"},

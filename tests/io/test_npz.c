@@ -255,7 +255,7 @@ static void test_a_pair_in_an_archive_is_a_data_set(void) {
                                         -100};
     CHECK_OK(dataset_bind(&place, model));
     CHECK_EQ_STR(weir__dataset_text(place.dataset, text, sizeof text),
-                 "x.npy f32 [3, 2] and y.npy u8 [3]");
+                 "train.npz/x.npy f32 [3, 2] and train.npz/y.npy u8 [3]");
     CHECK_OK(weir__dataset_read_held_out(place.dataset, &place.io, 0, 1, input, &target));
     EXPECT(input[0] == 2.0f && input[1] == 2.5f && target == 1);
     dataset_end(&place);

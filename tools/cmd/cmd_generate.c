@@ -110,17 +110,25 @@ static void check_vocab(const struct generate *g, const struct args *args, uint3
 }
 
 static void check_prompts(const struct generate *g) {
-    uint32_t context = g->generator.context, vocab = g->generator.vocab;
+    uint32_t vocab = g->generator.vocab;
     for (uint32_t i = 0; i < g->prompts.count; i++) {
         const struct prompt *prompt = &g->prompts.list[i];
-        if (prompt->count > context)
-            weir_faults_add(g->faults, "%s has %u tokens, the model's context %u: shorten it",
-                            prompt->label, prompt->count, context);
         for (uint32_t k = 0; !g->bytes && k < prompt->count; k++)
             if (prompt->tokens[k] >= vocab)
                 weir_faults_add(g->faults, "--prompt-ids %u: the model's tokens are 0 to %u",
                                 prompt->tokens[k], vocab - 1);
     }
+}
+
+/* A context that slides would soon have left their beginnings too. */
+static void tell_long_prompts(const struct generate *g) {
+    uint32_t context = g->generator.context;
+    for (uint32_t i = 0; i < g->prompts.count; i++)
+        if (g->prompts.list[i].count > context)
+            fprintf(stderr,
+                    "weir: generate: note: %s has %u tokens, the model's context %u: its last %u "
+                    "are read\n",
+                    g->prompts.list[i].label, g->prompts.list[i].count, context, context);
 }
 
 /* ---- the run ---- */
@@ -160,6 +168,7 @@ static int begin(struct generate *g, const struct args *args) {
     if (status != WEIR_OK || g->faults->count > 0) return status;
     status = net_run_load(g->generator.net, g->values->load, NULL, g->faults);
     if (status != WEIR_OK || g->faults->count > 0) return status;
+    tell_long_prompts(g);
     g->tokens = g->values->tokens > 0 ? g->values->tokens : g->generator.context + 1;
     g->texts = prompts_texts(&g->prompts, g->generator.context, g->tokens, g->values->tokens > 0);
     if (g->texts == NULL) return WEIR_ERR_OUT_OF_MEMORY;

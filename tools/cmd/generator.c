@@ -246,8 +246,8 @@ int generator_continue(struct generator *g, const struct generator_run *run,
     uint64_t start = weir__now_ns();
     assert(count <= g->texts && run->tokens > 0 && run->sampler.vocab <= g->vocab);
     for (uint32_t i = 0; i < count; i++) {
-        assert(texts[i].prompt > 0 && texts[i].prompt <= g->context);
-        assert(texts[i].first == 0 && !texts[i].read);
+        assert(held(&texts[i]) > 0 && held(&texts[i]) <= g->context);
+        assert(texts[i].count == texts[i].prompt && !texts[i].read);
     }
     int status = read_contexts(&session, find_live(&session, false), &times->prompt_tokens);
     uint64_t begun = weir__now_ns();

@@ -115,6 +115,11 @@ void train_print_header(struct train *t) {
     train_save_print(t);
     if (v->resume != NULL)
         fprintf(to, "\nresumed from %s after %" PRIu64 " updates\n", v->resume, t->progress.step);
+    if (v->load != NULL && v->load_strict == 1)
+        fprintf(to, "\nstarts from what %s has of the model's weights\n", v->load);
+    else if (v->load != NULL)
+        fprintf(to, "\nstarts from %s: all %" PRIu32 " tensors of the model\n", v->load,
+                weir_net_parameter_count(t->net));
     fputc('\n', to);
     fflush(to);
     progress_begin(&t->shown, &t->people, t->progress.step, t->steps);

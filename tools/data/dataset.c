@@ -4,6 +4,7 @@
 
 #include "data/corpus.h"
 #include "data/dataset_inside.h"
+#include "data/npz.h"
 #include "data/permutation.h"
 
 #include <inttypes.h>
@@ -197,11 +198,23 @@ static const char *base_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
+/* Of an array in an archive both names. */
+static const char *shown_name(const char *path) {
+    size_t archive = weir__npz_archive(path);
+    if (archive == 0) {
+        return base_of(path);
+    }
+    while (archive > 0 && path[archive - 1] != '/') {
+        archive--;
+    }
+    return path + archive;
+}
+
 /* "x.npy u8 [60000, 28, 28] / 255": what its bytes are divided by is said. */
 static void describe(const struct weir__array *array, float scale, char *text, size_t capacity) {
     char shape[96];
     bool scaled = array->number == WEIR__NUMBER_U8 && scale > 1;
-    snprintf(text, capacity, "%s %s%s", base_of(array->source.path),
+    snprintf(text, capacity, "%s %s%s", shown_name(array->source.path),
              weir__array_text(array, shape, sizeof(shape)), scaled ? " / 255" : "");
 }
 
