@@ -151,6 +151,9 @@ static void test_the_best_is_the_least_loss(void) {
     CHECK_EQ_INT(cli_saved_step(best), at);
     CLI_CODE(&run, 2, TRAIN " --steps 30 --resume %s", text, best);
     CHECK_CONTAINS(run.output, "/a, which is further (update 20)");
+    /* where both are saved they are of one copy */
+    CLI_CODE(&run, 0, TRAIN " --lr 0 --eval-every 2 --keep-best --steps 3 --save-every 2 --save %s/s --keep 3", text, text);
+    CHECK_EQ_INT(test_shell(run.output, sizeof run.output, "cd %s && cmp s-2 s-best", text), 0);
     /* a resumed run, which learns no more, knows the best so far; another run's is not its own */
     snprintf(half, sizeof half, "cp %s/a-best %s/first", text, text);
     CHECK_EQ_INT(test_shell(run.output, sizeof run.output, "%s", half), 0);

@@ -251,6 +251,17 @@ void train_notes_clean_up(struct train_notes *notes) {
     notes->count = 0;
 }
 
+bool train_notes_match(const struct train *t, const struct weir__safetensors *file, bool all) {
+    for (uint32_t i = 0; i < t->notes.count; i++) {
+        const struct weir_note *note = &t->notes.list[i];
+        bool says = strcmp(note->key, model_key) == 0 || strcmp(note->key, data_key) == 0;
+        if (!says && (!all || strcmp(note->key, steps_key) == 0)) continue;
+        const char *text = weir__safetensors_metadata(file, note->key);
+        if (text == NULL || strcmp(text, note->value) != 0) return false;
+    }
+    return true;
+}
+
 /* ---- resuming ---- */
 
 __attribute__((format(printf, 1, 2))) static void warn(const char *format, ...) {

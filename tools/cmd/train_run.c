@@ -301,15 +301,14 @@ static int validate(struct train *t, struct train_line *line) {
     line->scored = true;
     train_print_validation(t, line->step, &line->score);
     train_report_validation(t, line->step, &line->score);
-    return train_save_best(t, line->score.loss);
+    return WEIR_OK;
 }
 
-/* A best one is saved before the others, which then know of it. */
 static int validate_and_save(struct train *t, struct train_line *line) {
     /* the last update's comes with the summary, after the timeline of a training step */
     bool last = line->step == t->steps;
     int status = !last && due(t->values->eval_every, line->step) ? validate(t, line) : WEIR_OK;
-    return status != WEIR_OK ? status : train_save_update(t);
+    return status != WEIR_OK ? status : train_save_update(t, line);
 }
 
 static int after_update(struct train *t, struct train_line *line) {
