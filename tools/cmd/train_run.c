@@ -103,6 +103,7 @@ static int begin_parameters(struct train *t, const struct args *args) {
     int status =
         net_run_load(t->net, t->values->resume, t->other_state ? NULL : &t->progress, t->faults);
     if (status != WEIR_OK) return status;
+    if (t->other_state) return WEIR_OK; /* which is refused, and its progress not read */
     if (args_given(args, "seed") && t->progress.seed != seed)
         weir_faults_add(t->faults, "--seed %llu: %s was trained with seed %llu: leave --seed away",
                         (unsigned long long)seed, t->values->resume,
