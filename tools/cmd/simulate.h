@@ -90,8 +90,6 @@ json_t *simulate_json(const struct simulate_case *c);
 bool simulate_is_drawn(const struct simulate_case *c);
 /** Facts, timeline, and a line per worker. */
 int simulate_print(const struct people *people, const struct simulate_case *c);
-/** "12.6 ms" into text; returns text. */
-const char *simulate_seconds(double seconds, char text[24]);
 
 /** The cases as one picture with a common scale: self-contained SVG, light and dark. */
 int simulate_svg(const char *path, const struct simulate_case *cases, uint32_t count,
