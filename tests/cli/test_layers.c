@@ -250,7 +250,7 @@ static void test_layers_are_listed_for_people_and_programs(void) {
     EXPECT_EQ_UINT(json_array_size(json_object_get(root, "layers")), 1);
     json_decref(root);
     CLI_CODE(&run, 2, "layers --json - --markdown - 2>&1");
-    EXPECT_CONTAINS(run.output, "both stdout: give one a file");
+    EXPECT_CONTAINS(run.output, "--json - and --markdown -: only one of them can have stdout");
 }
 
 WEIR_TEST_SUITE(layers, TEST(a_block_is_its_layers_repeated),

@@ -6,6 +6,7 @@
 #include "cli/args.h"
 #include "cli/json_text.h"
 #include "cli/net_run.h"
+#include "cmd/path_uses.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -195,8 +196,9 @@ static void check(const struct layers_values *values, const char *only,
     bool json = output_is_standard(values->json), page = output_is_standard(values->markdown);
     if (!json) net_run_check_output("json", values->json, faults);
     if (!page) net_run_check_output("markdown", values->markdown, faults);
-    if (json && page)
-        weir_faults_add(faults, "--json - and --markdown - are both stdout: give one a file");
+    const struct path_use paths[] = {{"json", values->json, PATH_TEXT},
+                                     {"markdown", values->markdown, PATH_TEXT}};
+    path_uses_check(paths, 2, faults);
     if (only != NULL) refuse_type(only, faults);
     if (only != NULL && values->markdown != NULL)
         weir_faults_add(faults, "--markdown has all types: leave '%.60s' away", only);

@@ -63,9 +63,6 @@ int generator_init(struct generator *generator, const struct generator_options *
 /** Accepts a zeroed one. */
 void generator_clean_up(struct generator *generator);
 
-/** Tokens that stay when a context slides. */
-uint32_t generator_kept(uint32_t context);
-
 struct generator_run {
     struct sampler sampler;
     uint32_t tokens;    /**< drawn per text, at least 1 */

@@ -84,13 +84,22 @@ static const char *judge(const struct path_use *output, const struct path_use *o
     return writes(other, others, real) ? "is also the file" : NULL;
 }
 
+static bool share_stdout(const struct path_use *a, const struct path_use *b) {
+    return a->role == PATH_TEXT && b->role == PATH_TEXT && output_is_standard(a->path) &&
+           output_is_standard(b->path);
+}
+
 void path_uses_check(const struct path_use *uses, uint32_t count, struct weir_faults *faults) {
     for (uint32_t i = 0; i < count; i++) {
         const struct path_use *output = &uses[i];
         for (uint32_t k = 0; k < count; k++) {
             const struct path_use *other = &uses[k];
             bool twice = other->role != PATH_INPUT && k <= i; /* outputs are told once */
-            if (output->role == PATH_INPUT || !is_file(output) || !is_file(other) || twice) continue;
+            if (output->role == PATH_INPUT || twice) continue;
+            if (share_stdout(output, other))
+                weir_faults_add(faults, "--%s - and --%s -: only one of them can have stdout",
+                                output->option, other->option);
+            if (!is_file(output) || !is_file(other)) continue;
             const char *what = judge(output, other);
             if (what == NULL) continue;
             weir_faults_add(faults, "--%s %s %s of --%s %s: give another name", output->option,

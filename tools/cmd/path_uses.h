@@ -20,7 +20,7 @@ enum path_role {
 
 struct path_use {
     const char *option; /**< "save" */
-    const char *path;   /**< NULL or "-": no file */
+    const char *path;   /**< NULL: none; "-": stdout, or stdin */
     enum path_role role;
     const char *may_be; /**< of an input: the option of the outputs that may replace it, or NULL */
     bool steps;         /**< its path ends in STEP, which stands for digits */
@@ -33,7 +33,8 @@ struct path_uses {
 
 /** Adds a use; those beyond PATH_USES_MAX are left out. Texts are borrowed. */
 void path_uses_add(struct path_uses *uses, struct path_use use);
-/** A fault for each output that coincides with another use. Devices and pipes are nobody's. */
+/** A fault for each output that coincides with another use, or is stdout as another is. Devices and
+ * pipes are nobody's. */
 void path_uses_check(const struct path_use *uses, uint32_t count, struct weir_faults *faults);
 
 #endif

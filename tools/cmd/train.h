@@ -82,7 +82,6 @@ struct train {
     double bigram;    /**< nats per byte, on the same held-out rows; NaN where it is not text */
     struct task_score score;
     uint64_t eval_rows;
-    bool interrupted;
     bool unexplained, explained; /**< the first update that was skipped */
 };
 
@@ -147,6 +146,8 @@ int train_notes_warn(struct train *t);
  * saved by then: that it cannot be sampled is said, and no failure of the run. */
 void train_sample(struct train *t, uint32_t count);
 
+/** "tokens_per_second" or "samples_per_second", for programs. */
+const char *train_rate_key(const struct train *t);
 /** Seconds that --plan auto predicted for a step; 0 without it. */
 double train_planned_step(const struct train *t);
 /** The tables before the first update; the clock starts. */

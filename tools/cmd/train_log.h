@@ -9,6 +9,7 @@
 
 #include "weir.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 struct train;
@@ -21,8 +22,8 @@ struct task_score;
 /** Zeroed: nothing is logged. */
 struct train_log {
     FILE *csv;
-    int events; /**< a descriptor, where csv is */
-    char *csv_path, *events_path;
+    int events; /**< a descriptor, where csv is; -1: none */
+    char csv_path[PATH_MAX], events_path[PATH_MAX];
 };
 
 /** Adds faults: no folder, or the log of another run in it. */

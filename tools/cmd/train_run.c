@@ -6,6 +6,7 @@
 #include "cli/pipe_costs.h"
 #include "cmd/path_uses.h"
 #include "cmd/train.h"
+#include "data/folder.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -136,6 +137,7 @@ static void add_inputs(const struct train_values *v, struct path_uses *uses) {
 static void add_further_outputs(const struct train *t, char texts[3][PATH_MAX],
                                 struct path_uses *uses) {
     const struct train_values *v = t->values;
+    struct weir__io io = {.error = NULL};
     if (v->keep > 0 && v->save != NULL) {
         snprintf(texts[0], PATH_MAX, "%s-STEP", v->save);
         path_uses_add(uses, (struct path_use){"save", texts[0], PATH_BINARY, .steps = true});
@@ -145,7 +147,7 @@ static void add_further_outputs(const struct train *t, char texts[3][PATH_MAX],
         path_uses_add(uses, (struct path_use){"save", texts[1], PATH_BINARY});
     }
     if (v->log_dir == NULL) return;
-    snprintf(texts[2], PATH_MAX, "%s/" TRAIN_LOG_CSV, v->log_dir);
+    (void)weir__folder_join(&io, v->log_dir, TRAIN_LOG_CSV, texts[2]); /* refused if too long */
     path_uses_add(uses, (struct path_use){"log-dir", v->log_dir, PATH_TEXT});
     path_uses_add(uses, (struct path_use){"log-dir", texts[2], PATH_TEXT});
 }
@@ -387,7 +389,6 @@ static int finish_run(struct train *t, struct train_line *medians) {
     explain_skip(t);
     if ((status = train_evaluate(t, &t->score)) != WEIR_OK) return status;
     if ((status = train_save_best(t, t->score.loss)) != WEIR_OK) return status;
-    t->interrupted = interrupt_came();
     train_report_validation(t, t->progress.step, &t->score);
     train_log_validation(t, &t->log, t->progress.step, &t->score);
     status = train_report_write(t, NULL);
@@ -395,9 +396,8 @@ static int finish_run(struct train *t, struct train_line *medians) {
     train_print_summary(t, medians);
     status = train_json_summary(t, medians);
     bool bytes = t->task.data->kind == WEIR__DATA_TEXT;
-    if (status == WEIR_OK && bytes && t->values->sample > 0 && !t->interrupted)
+    if (status == WEIR_OK && bytes && t->values->sample > 0 && !interrupt_came())
         train_sample(t, t->values->sample);
-    t->interrupted = interrupt_came();
     return status;
 }
 
@@ -405,13 +405,11 @@ int train_loop(struct train *t) {
     struct train_line line = {0};
     struct history history = {0};
     int status = history_init(&history);
-    t->interrupted = interrupt_came();
-    while (status == WEIR_OK && t->progress.step < t->steps && !t->interrupted) {
+    while (status == WEIR_OK && t->progress.step < t->steps && !interrupt_came()) {
         status = run_update(t, &line);
         if (status != WEIR_OK) break;
         history_add(&history, &line);
         status = after_update(t, &line);
-        t->interrupted = interrupt_came();
     }
     if (status != WEIR_OK) goto out;
     history_medians(&history, t, &line);
