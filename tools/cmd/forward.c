@@ -116,8 +116,9 @@ static int build_net(struct forward *f) {
 /* Bytes that are scaled give other results than bytes that are not. */
 static void print_data(const struct forward *f) {
     char text[512];
-    weir__dataset_text(f->task.dataset, text, sizeof text);
-    if (strstr(text, " / 255") != NULL) fprintf(f->people.stream, "data: %s\n", text);
+    if (weir__dataset_scales(f->task.dataset))
+        fprintf(f->people.stream, "data: %s\n",
+                weir__dataset_text(f->task.dataset, text, sizeof text));
 }
 
 int forward_begin(struct forward *f, const struct args *args) {

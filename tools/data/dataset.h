@@ -108,6 +108,8 @@ enum weir__data_kind weir__dataset_kind(const struct weir__dataset *dataset);
  * f32 for reals, and for u8 and bool but where a sample is one number, i64 for all else. */
 void weir__dataset_sample(const struct weir__dataset *dataset, struct weir_tensor *input,
                           struct weir_tensor *target);
+/** Whether bytes of arrays are divided by 255; once bound. */
+bool weir__dataset_scales(const struct weir__dataset *dataset);
 /** Arrays: "train-images-idx3-ubyte u8 [12000, 28, 28] / 255 and train-labels-idx1-ubyte u8
  * [12000]" into `text`, cut if need be, once bound with what bytes are divided by; text and tokens:
  * "". For people. Returns `text`. */
