@@ -130,6 +130,7 @@ void train_print_header(struct train *t) {
 
 static bool wants_line(struct train *t, const struct train_line *line) {
     uint64_t every = t->values->log_every;
+    if (t->people.silent) return false;
     if (every > 0) return line->step % every == 0 || line->step == t->steps;
     if (t->people.terminal) return !line->updated; /* what must not pass by */
     return progress_due(&t->shown) || line->step == t->steps;
