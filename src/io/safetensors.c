@@ -153,14 +153,17 @@ static const char *what_else(const char *map, size_t bytes) {
         {"GGUF", "it is a GGUF file, which is not read: give the weights it was made from"},
         {"\x93NUMPY", "it is a NumPy array: save the weights by safetensors.numpy.save_file"},
         {"\x1F\x8B", "it is compressed by gzip: unpack it"},
-        {"version https://git-lfs", "it is a pointer of Git LFS: fetch the file by 'git lfs pull'"}};
+        {"version https://git-lfs",
+         "it is a pointer of Git LFS: fetch the file by 'git lfs pull'"}};
     if (bytes > LENGTH_BYTES && map[LENGTH_BYTES] == '{') return NULL;
     if (map[0] == '\x80' && map[1] < 6) return kinds[0].what; /* without the archive around it */
     for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++) {
         size_t length = strlen(kinds[i].begin);
         if (bytes >= length && memcmp(map, kinds[i].begin, length) == 0) return kinds[i].what;
     }
-    return is_text(map, bytes) ? "it is text: give weights, as Weir or the package safetensors saves" : NULL;
+    return is_text(map, bytes)
+               ? "it is text: give weights, as Weir or the package safetensors saves"
+               : NULL;
 }
 
 /* Rules 1 to 5; what follows the header is the buffer. */

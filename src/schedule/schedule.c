@@ -109,8 +109,7 @@ int weir__table_options_check(const struct weir_table_options *options,
     struct weir_faults own = {.allocator = options->allocator};
     struct weir_faults *list = faults != NULL ? faults : &own;
     uint32_t before = list->count;
-    if (schedule == NULL)
-        refuse_name(options->schedule != NULL ? options->schedule : "", list);
+    if (schedule == NULL) refuse_name(options->schedule != NULL ? options->schedule : "", list);
     check_counts(options, list);
     if (options->stages >= 1 && options->stages <= STAGES_MAX)
         weir__sharing_check(schedule, options, list);

@@ -370,7 +370,8 @@ static const struct message of_files[] = {
      "weights: tensor 'wte.weight' is F32 [256, 16], but the model has f32 [32, 16]: choose the "
      "model that the file was made with, or another file\n",
      NULL},
-    {"generate --load text --prompt a", "text: not a safetensors file: it is text: give weights, ", NULL},
+    {"generate --load text --prompt a", "text: not a safetensors file: it is text: give weights, ",
+     NULL},
     {"generate --load weights --heads 2 --prompt-file prompts",
      "--prompt-file prompts holds no prompt: write one per line\n",
      "generate --load weights --heads 2 --prompt a"},
@@ -420,7 +421,8 @@ static const struct message of_files[] = {
     {"schedule --stages 2 --workers 3 --checkpoint some --schedule gpip",
      "there is no schedule 'gpip'", NULL},
     {"schedule --schedule zbv",
-     "there is no schedule 'zbv': choose one of gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, "
+     "there is no schedule 'zbv': choose one of gpipe, 1f1b, interleaved, looped-bfs, zb-h1, "
+     "zb-h2, "
      "zb-v, v-half, v-min, dualpipe-v, auto (did you mean zb-v?)\n",
      "schedule --schedule zb-v --stages 4 --workers 2 --csv -"},
     {"layers linaer", "there is no type 'linaer': did you mean 'linear'?\n", NULL},
@@ -493,7 +495,8 @@ static const struct message of_simulations[] = {
      "a model without target and loss cannot be trained, only inferred: give both\n", NULL},
     {"simulate --schedule 2f2b", "there is no schedule '2f2b'", NULL},
     {"simulate --schedule zbv",
-     "there is no schedule 'zbv': choose one of gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-h2, "
+     "there is no schedule 'zbv': choose one of gpipe, 1f1b, interleaved, looped-bfs, zb-h1, "
+     "zb-h2, "
      "zb-v, v-half, v-min, dualpipe-v, auto (did you mean zb-v?)\n",
      NULL},
     {"simulate --compare gpipe,dualpip-v",

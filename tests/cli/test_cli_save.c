@@ -152,7 +152,10 @@ static void test_the_best_is_the_least_loss(void) {
     CLI_CODE(&run, 2, TRAIN " --steps 30 --resume %s", text, best);
     CHECK_CONTAINS(run.output, "/a, which is further (update 20)");
     /* where both are saved they are of one copy */
-    CLI_CODE(&run, 0, TRAIN " --lr 0 --eval-every 2 --keep-best --steps 3 --save-every 2 --save %s/s --keep 3", text, text);
+    CLI_CODE(&run, 0,
+             TRAIN
+             " --lr 0 --eval-every 2 --keep-best --steps 3 --save-every 2 --save %s/s --keep 3",
+             text, text);
     CHECK_EQ_INT(test_shell(run.output, sizeof run.output, "cd %s && cmp s-2 s-best", text), 0);
     /* a resumed run, which learns no more, knows the best so far; another run's is not its own */
     snprintf(half, sizeof half, "cp %s/a-best %s/first", text, text);
@@ -252,6 +255,7 @@ static void test_outputs_are_files_of_their_own(void) {
         {"train --resume w --save-weights w", "--save-weights w is an input file of --resume w"},
         {"train --resume w --save b --report ./w", "--report ./w is an input file of --resume w"},
         {"train --model m.json --json m.json", "--json m.json is an input file of --model m.json"},
+        {"train --model ./p --json p", "--json p is an input file of --model ./p"},
         {"train --schedule s.csv --json s.csv", "is an input file of --schedule s.csv"},
         {"train --profile p --trace p", "--trace p is an input file of --profile p"},
         {"grad --weights w --data d --out ./w", "--out ./w is an input file of --weights w"},
@@ -285,7 +289,8 @@ static void test_outputs_are_files_of_their_own(void) {
     const char *text = cli_text();
     CLI_CODE(&run, 0, TRAIN " --steps 1 --save %s/w", text, text);
     CHECK_EQ_INT(test_shell(run.output, sizeof run.output,
-                            "cd %s && ln -s w link && ln -s elsewhere none && mkdir -p copy/sub copy/zig-out && cp 0.txt copy && cp w v && "
+                            "cd %s && ln -s w link && ln -s elsewhere none && mkdir -p copy/sub "
+                            "copy/zig-out && cp 0.txt copy && cp w v && "
                             "cp w w-3 && "
                             "echo x >m.json && echo x >s.csv && echo x >p && echo x >d",
                             text),
@@ -307,8 +312,7 @@ static void test_outputs_are_files_of_their_own(void) {
 
 WEIR_TEST_SUITE(cli_save, TEST(nothing_is_written_where_nothing_was_asked_for),
                 TEST(the_newest_stay_and_have_the_name), TEST(what_a_link_leads_to_is_written),
-                TEST(a_resumed_run_goes_on_with_its_files),
-                TEST(the_best_is_the_least_loss),
+                TEST(a_resumed_run_goes_on_with_its_files), TEST(the_best_is_the_least_loss),
                 TEST(a_signal_before_the_first_update_saves_the_beginning),
                 TEST(a_save_that_fails_is_told_and_fails_the_run),
                 TEST(files_rotate_where_the_name_cannot_be_written),

@@ -56,7 +56,8 @@ static const struct malformed list[] = {
     RAW("a NumPy array", "it is a NumPy array: ", "\x93NUMPY\1\0v\0{'descr'"),
     RAW("an archive of gzip", "it is compressed by gzip: unpack it", "\37\213\10\0\0\0\0\0\0\3"),
     RAW("a pointer", "'git lfs pull'", "version https://git-lfs.github.com/spec/v1\noid"),
-    RAW("a text", "not a safetensors file: it is text: ", "Weights of the model,\nr\303\251sum\303\251.\n"),
+    RAW("a text",
+        "not a safetensors file: it is text: ", "Weights of the model,\nr\303\251sum\303\251.\n"),
 
     /* where it begins */
     BAD("a header of a space first", NOT_BEGUN, " {}", 0),

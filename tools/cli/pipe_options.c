@@ -13,9 +13,8 @@
 #define AT(member) offsetof(struct pipe_options, member)
 
 const char *const pipe_checkpoint_names[] = {"always", "except_last", "never", NULL};
-const char *const pipe_schedule_names[] = {"gpipe", "1f1b",       "interleaved", "looped-bfs",
-                                             "zb-h1", "zb-h2",      "zb-v",        "v-half",
-                                             "v-min", "dualpipe-v", "auto",        NULL};
+#define COMMA ,
+const char *const pipe_schedule_names[] = {PIPE_SCHEDULE_LIST(COMMA), "auto", NULL};
 static const char *const balance_by_names[] = {"cost", "time", "size", NULL};
 const char *const pipe_recompute_names[] = {"early", "late", NULL};
 static const char *const dtype_names[] = {"f32", "bf16", "f64", NULL};
@@ -84,11 +83,6 @@ const struct arg_refusal pipe_refusals[] = {
              "options of the one it finds, which go here too"},
     {NULL, NULL}};
 
-static bool ends_with(const char *text, const char *end) {
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 static void check_schedule(const char *name, struct weir_faults *faults) {
     char known[256] = "";
     if (weir_schedule_virtual_stages(name) > 0) return;
@@ -106,7 +100,7 @@ static void check_schedule(const char *name, struct weir_faults *faults) {
 static void fill_schedule(const struct pipe_options *options, struct pipe_storage *storage,
                           struct weir_pipe_options *pipe, struct weir_faults *faults) {
     pipe->schedule = options->schedule;
-    if (!ends_with(options->schedule, ".csv")) {
+    if (!weir__text_ends(options->schedule, ".csv")) {
         check_schedule(options->schedule, faults);
         return;
     }

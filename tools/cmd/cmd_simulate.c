@@ -360,7 +360,7 @@ static void check_together(const struct simulate_values *values, const struct ar
         weir_faults_add(faults, "--trace does not go with --compare: choose one --schedule");
     for (uint32_t i = 0; i < values->compare.count; i++) {
         const char *name = arg_texts_get(&values->compare, i);
-        if (strcmp(name, "all") == 0 || simulate_is_csv(name) ||
+        if (strcmp(name, "all") == 0 || weir__text_ends(name, ".csv") ||
             weir_schedule_virtual_stages(name) > 0)
             continue;
         const char *near = weir__nearest(name, pipe_schedule_names);

@@ -25,7 +25,8 @@ static const char *split(const char *path, char folder[PATH_MAX]) {
     while (length > 1 && path[length - 1] == '/') length--;
     size_t at = length;
     while (at > 0 && path[at - 1] != '/') at--;
-    bool fits = snprintf(folder, PATH_MAX, "%.*s", at > 0 ? (int)at : 1, at > 0 ? path : ".") < PATH_MAX;
+    bool fits =
+        snprintf(folder, PATH_MAX, "%.*s", at > 0 ? (int)at : 1, at > 0 ? path : ".") < PATH_MAX;
     return fits && at < length ? path + at : NULL;
 }
 

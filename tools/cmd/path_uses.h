@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /**
  * Files that a command would read and write, before it does: an output that is another output, or
- * an input, is refused, however its path is written (`./a`, a symbolic link), and so is one that the
- * next run would read as data. Outputs replace files as a whole, so an input that is only linked to
- * the same bytes is safe.
+ * an input, is refused, however its path is written (`./a`, a symbolic link), and so is one that
+ * the next run would read as data. Outputs replace files as a whole, so an input that is only
+ * linked to the same bytes is safe.
  */
 #ifndef WEIR_TOOLS_PATH_USES_H
 #define WEIR_TOOLS_PATH_USES_H
@@ -14,7 +14,7 @@
 
 enum path_role {
     PATH_INPUT, /**< a file, or a folder with its files */
-    PATH_TEXT,  /**< written: lines for people or programs, which a folder's reader takes for text */
+    PATH_TEXT, /**< written: lines for people or programs, which a folder's reader takes for text */
     PATH_BINARY /**< written: numbers, which it does not */
 };
 

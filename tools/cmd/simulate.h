@@ -36,9 +36,6 @@ struct simulate_counts {
     uint32_t activation_limit;          /**< of auto; 0: none */
 };
 
-/** Whether the name is that of a table's file. */
-bool simulate_is_csv(const char *schedule);
-
 /** A table, its costs by stage, and what comes of them. Zeroed, then simulate_case_init. */
 struct simulate_case {
     const char *name;

@@ -133,8 +133,8 @@ int train_read_origin(struct train *t, const struct args *args);
 /** What decides the bits of this run; train_notes_clean_up, also after a failure. */
 int train_notes_make(const struct train *t, struct train_notes *notes);
 void train_notes_clean_up(struct train_notes *notes);
-/** Whether a checkpoint says of itself what t->notes do: the model and the data; with `all` the rest
- * that decides bits too, but for the run's end. */
+/** Whether a checkpoint says of itself what t->notes do: the model and the data; with `all` the
+ * rest that decides bits too, but for the run's end. */
 bool train_notes_match(const struct train *t, const struct weir__safetensors *file, bool all);
 /** Compares t->notes with those of the checkpoint that is resumed: faults for another model or
  * optimizer. */

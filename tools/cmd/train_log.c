@@ -50,8 +50,8 @@ static void add_line(const struct train *t, struct metrics *m, const struct trai
     add(m, "train/loss", "loss", line->loss);
     add(m, "train/lr", "lr", line->lr);
     add(m, "train/grad_norm", "grad_norm", line->grad_norm);
-    add(m, samples ? "train/samples_per_second" : "train/tokens_per_second",
-        train_rate_key(t), line->units_per_second);
+    add(m, samples ? "train/samples_per_second" : "train/tokens_per_second", train_rate_key(t),
+        line->units_per_second);
 }
 
 static void add_score(const struct train *t, struct metrics *m, const struct task_score *score) {
@@ -93,7 +93,8 @@ void train_log_check(const struct train *t) {
         weir_faults_add(t->faults, "--log-dir %s is a file: name a folder", folder);
     else if (t->values->resume == NULL && access(csv, F_OK) == 0)
         weir_faults_add(t->faults,
-                        "--log-dir %s holds the log of another run (" TRAIN_LOG_CSV "): name another "
+                        "--log-dir %s holds the log of another run (" TRAIN_LOG_CSV
+                        "): name another "
                         "folder, or remove that one",
                         folder);
 }

@@ -198,7 +198,8 @@ static int add_gpu_text(struct value *value, const char *device) {
         weir__gpu_library_find(library, &facts);
         append(value, ", %s %s", library->name, facts.version);
     }
-    if (weir__gpus_survey(gpus, &error) == WEIR_OK) append(value, ", %s", weir__gpus_name(gpus, device));
+    if (weir__gpus_survey(gpus, &error) == WEIR_OK)
+        append(value, ", %s", weir__gpus_name(gpus, device));
     free(gpus);
     return WEIR_OK;
 }

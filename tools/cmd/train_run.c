@@ -116,19 +116,14 @@ static int begin_parameters(struct train *t, const struct args *args) {
     return WEIR_OK;
 }
 
-static bool ends_with(const char *text, const char *end) {
-    size_t length = strlen(text), wanted = strlen(end);
-    return length >= wanted && strcmp(text + length - wanted, end) == 0;
-}
-
 static void add_inputs(const struct train_values *v, struct path_uses *uses) {
     for (uint32_t i = 0; i < v->data.count; i++)
         path_uses_add(uses, (struct path_use){"data", v->data.items[i], PATH_INPUT});
     for (uint32_t i = 0; i < v->eval_data.count; i++)
         path_uses_add(uses, (struct path_use){"eval-data", v->eval_data.items[i], PATH_INPUT});
-    if (ends_with(v->model.model, ".json"))
+    if (model_options_is_file(&v->model))
         path_uses_add(uses, (struct path_use){"model", v->model.model, PATH_INPUT});
-    if (ends_with(v->pipe.schedule, ".csv"))
+    if (weir__text_ends(v->pipe.schedule, ".csv"))
         path_uses_add(uses, (struct path_use){"schedule", v->pipe.schedule, PATH_INPUT});
     path_uses_add(uses, (struct path_use){"profile", v->pipe.profile, PATH_INPUT});
 }
