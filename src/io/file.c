@@ -315,6 +315,7 @@ static int fail_file(struct weir__file *file, int number, const char *what, cons
 
 int weir__link_follow(const struct weir__io *io, const char *path, char target[PATH_MAX]) {
     char next[PATH_MAX];
+    assert(path != NULL && target != NULL && target != path);
     if (snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX) return ENAMETOOLONG;
     for (int links = 0; links < LINKS_MAX; links++) {
         ssize_t length = weir__io_calls_of(io)->readlink(target, next, sizeof next - 1);

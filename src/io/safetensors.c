@@ -155,6 +155,7 @@ static const char *what_else(const char *map, size_t bytes) {
         {"\x1F\x8B", "it is compressed by gzip: unpack it"},
         {"version https://git-lfs",
          "it is a pointer of Git LFS: fetch the file by 'git lfs pull'"}};
+    assert(map != NULL && bytes >= LENGTH_BYTES);
     if (bytes > LENGTH_BYTES && map[LENGTH_BYTES] == '{') return NULL;
     if (map[0] == '\x80' && map[1] < 6) return kinds[0].what; /* without the archive around it */
     for (size_t i = 0; i < WEIR__COUNT_OF(kinds); i++) {

@@ -238,53 +238,54 @@ static void test_a_failed_save_is_told_where_the_run_fails_too(void) {
 
 /* ---- names ---- */
 
+static const struct {
+    const char *options, *said; /* NULL: runs */
+} path_cases[] = {
+    {"train --save a --log-dir ./a", "--save a is also the file of --log-dir ./a"},
+    {"train --save a --log-dir a.partial", "--log-dir a.partial"},
+    {"train --save a --save-weights ./a", "--save a is also the file of --save-weights ./a"},
+    {"train --save a --json copy/../a", "is also the file of --json copy/../a"},
+    {"train --save w --report link", "--save w is also the file of --report link"},
+    {"train --save a --trace a.partial", "is also the file of --trace a.partial"},
+    {"train --save a --keep-best --eval-every 1 --json a-best", "is also the file of"},
+    {"train --save copy/0.txt", "--save copy/0.txt is an input file of --data copy/0.txt"},
+    {"train --save q --eval-data 1.txt --json ./1.txt", "an input file of --eval-data 1.txt"},
+    {"train --save q --eval-data copy --json copy/0.txt", "is an input file of --eval-data"},
+    {"train --resume w --save-weights w", "--save-weights w is an input file of --resume w"},
+    {"train --resume w --save b --report ./w", "--report ./w is an input file of --resume w"},
+    {"train --model m.json --json m.json", "--json m.json is an input file of --model m.json"},
+    {"train --model ./p --json p", "--json p is an input file of --model ./p"},
+    {"train --schedule s.csv --json s.csv", "is an input file of --schedule s.csv"},
+    {"train --profile p --trace p", "--trace p is an input file of --profile p"},
+    {"grad --weights w --data d --out ./w", "--out ./w is an input file of --weights w"},
+    {"eval --load w --data 0.txt --json link", "--json link is an input file of --load w"},
+    {"eval --load w --data 0.txt --json 0.txt", "is an input file of --data 0.txt"},
+    {"generate --load w --prompt-file p --json p", "is an input file of --prompt-file p"},
+    {"train --save a --keep 2 --json a-10", "--json a-10 is also the file of --save a-STEP"},
+    {"train --save a --keep 2 --json ./a-10.partial", "is also the file of --save a-STEP"},
+    {"train --save none --json elsewhere", "--save none is also the file of --json elsewhere"},
+    {"train --save w --keep 2 --load w-3", "is an input file of --load w-3"},
+    {"train --save a --keep 2 --log-dir a-7", "--save a-STEP is also the file of --log-dir"},
+    {"train --log-dir l --json l/metrics.csv", "also the file of --log-dir l/metrics.csv"},
+    {"train --data copy --json copy/j",
+     "--json copy/j would be read by the next run as part of --data copy: give another name"},
+    {"train --data copy --report copy/sub/r.html", "as part of --data copy"},
+    {"train --data copy --log-dir copy/logs/run/1", "as part of --data copy"},
+    {"train --data copy --save copy/a.bin", "--save copy/a.bin would be read by the next run"},
+    {"train --data copy --save copy/a.npz", "--save copy/a.npz would be read by the next run"},
+    {"train --data copy --json copy/.j --steps 1", NULL},
+    {"train --data copy --report copy/zig-out/r --steps 1", NULL},
+    {"train --data copy --save copy/sub/a.bin --steps 1", NULL},
+    {"train --save a --keep 2 --json a-x --trace a10 --steps 1", NULL},
+    {"train --save b --keep-best --eval-every 1 --steps 2", NULL},
+    {"train --resume b-best --keep-best --eval-every 1 --steps 3 --save b", NULL},
+    {"train --resume w --save w --steps 1", NULL},
+    {"train --save /dev/null --json /dev/null --steps 1", NULL},
+    {"train --data copy --save copy/run --steps 1", NULL},
+    {"train --data copy --save copy/run --steps 1", NULL}, /* over the former one */
+};
+
 static void test_outputs_are_files_of_their_own(void) {
-    static const struct {
-        const char *options, *said; /* NULL: runs */
-    } cases[] = {
-        {"train --save a --log-dir ./a", "--save a is also the file of --log-dir ./a"},
-        {"train --save a --log-dir a.partial", "--log-dir a.partial"},
-        {"train --save a --save-weights ./a", "--save a is also the file of --save-weights ./a"},
-        {"train --save a --json copy/../a", "is also the file of --json copy/../a"},
-        {"train --save w --report link", "--save w is also the file of --report link"},
-        {"train --save a --trace a.partial", "is also the file of --trace a.partial"},
-        {"train --save a --keep-best --eval-every 1 --json a-best", "is also the file of"},
-        {"train --save copy/0.txt", "--save copy/0.txt is an input file of --data copy/0.txt"},
-        {"train --save q --eval-data 1.txt --json ./1.txt", "an input file of --eval-data 1.txt"},
-        {"train --save q --eval-data copy --json copy/0.txt", "is an input file of --eval-data"},
-        {"train --resume w --save-weights w", "--save-weights w is an input file of --resume w"},
-        {"train --resume w --save b --report ./w", "--report ./w is an input file of --resume w"},
-        {"train --model m.json --json m.json", "--json m.json is an input file of --model m.json"},
-        {"train --model ./p --json p", "--json p is an input file of --model ./p"},
-        {"train --schedule s.csv --json s.csv", "is an input file of --schedule s.csv"},
-        {"train --profile p --trace p", "--trace p is an input file of --profile p"},
-        {"grad --weights w --data d --out ./w", "--out ./w is an input file of --weights w"},
-        {"eval --load w --data 0.txt --json link", "--json link is an input file of --load w"},
-        {"eval --load w --data 0.txt --json 0.txt", "is an input file of --data 0.txt"},
-        {"generate --load w --prompt-file p --json p", "is an input file of --prompt-file p"},
-        {"train --save a --keep 2 --json a-10", "--json a-10 is also the file of --save a-STEP"},
-        {"train --save a --keep 2 --json ./a-10.partial", "is also the file of --save a-STEP"},
-        {"train --save none --json elsewhere", "--save none is also the file of --json elsewhere"},
-        {"train --save w --keep 2 --load w-3", "is an input file of --load w-3"},
-        {"train --save a --keep 2 --log-dir a-7", "--save a-STEP is also the file of --log-dir"},
-        {"train --log-dir l --json l/metrics.csv", "also the file of --log-dir l/metrics.csv"},
-        {"train --data copy --json copy/j",
-         "--json copy/j would be read by the next run as part of --data copy: give another name"},
-        {"train --data copy --report copy/sub/r.html", "as part of --data copy"},
-        {"train --data copy --log-dir copy/logs/run/1", "as part of --data copy"},
-        {"train --data copy --save copy/a.bin", "--save copy/a.bin would be read by the next run"},
-        {"train --data copy --save copy/a.npz", "--save copy/a.npz would be read by the next run"},
-        {"train --data copy --json copy/.j --steps 1", NULL},
-        {"train --data copy --report copy/zig-out/r --steps 1", NULL},
-        {"train --data copy --save copy/sub/a.bin --steps 1", NULL},
-        {"train --save a --keep 2 --json a-x --trace a10 --steps 1", NULL},
-        {"train --save b --keep-best --eval-every 1 --steps 2", NULL},
-        {"train --resume b-best --keep-best --eval-every 1 --steps 3 --save b", NULL},
-        {"train --resume w --save w --steps 1", NULL},
-        {"train --save /dev/null --json /dev/null --steps 1", NULL},
-        {"train --data copy --save copy/run --steps 1", NULL},
-        {"train --data copy --save copy/run --steps 1", NULL}, /* over the former one */
-    };
     struct cli_run run;
     const char *text = cli_text();
     CLI_CODE(&run, 0, TRAIN " --steps 1 --save %s/w", text, text);
@@ -295,13 +296,13 @@ static void test_outputs_are_files_of_their_own(void) {
                             "echo x >m.json && echo x >s.csv && echo x >p && echo x >d",
                             text),
                  0);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const char *options = cases[i].options;
+    for (size_t i = 0; i < sizeof path_cases / sizeof path_cases[0]; i++) {
+        const char *options = path_cases[i].options;
         bool trains = options[0] == 't' && strstr(options, "--data") == NULL;
-        CLI_CODE(&run, cases[i].said != NULL ? 2 : 0,
+        CLI_CODE(&run, path_cases[i].said != NULL ? 2 : 0,
                  "--version >/dev/null; cd %s; '%s/bin/weir' %s %s %s", text, test_install_prefix(),
                  options, trains ? "--data copy/0.txt" : "", options[0] == 't' ? CLI_TRAIN : "");
-        if (cases[i].said != NULL) CHECK_CONTAINS(run.output, cases[i].said);
+        if (path_cases[i].said != NULL) CHECK_CONTAINS(run.output, path_cases[i].said);
         CHECK_EQ_INT(test_shell(run.output, sizeof run.output,
                                 "cd %s && cmp 0.txt copy/0.txt && cmp w v", text),
                      0);
