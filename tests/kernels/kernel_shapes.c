@@ -22,8 +22,8 @@ static int64_t outputs_of(int64_t in, int64_t kernel, int64_t stride, int64_t pa
     return (in + 2 * padding - kernel) / stride + 1;
 }
 
-/** A row of few numbers may be nearly flat. What BF16 then rounds before the norm is as large as the
- * deviation, and no multiple of it bounds the error: eps must. */
+/** A row of few numbers may be nearly flat. What BF16 then rounds before the norm is as large as
+ * the deviation, and no multiple of it bounds the error: eps must. */
 static double eps_for(int64_t row) {
     return row == 2 || row == 3 ? 0.25 : 1e-5;
 }

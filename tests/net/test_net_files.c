@@ -240,7 +240,8 @@ static void test_a_file_that_does_not_fit_is_refused_and_changes_nothing(void) {
         EXPECT_STATUS(weir_net_save(to, path, NULL, NULL), WEIR_OK);
         EXPECT_STATUS(weir_net_load(to, path, &progress, &faults), WEIR_ERR_SHAPE);
         EXPECT_FAULTS(&faults, "metadata 'step' is missing: give a training checkpoint",
-                      "'mini_batch' is missing", "'seed' is missing"); /* not each optimizer's tensor */
+                      "'mini_batch' is missing",
+                      "'seed' is missing"); /* not each optimizer's tensor */
         weir_faults_clean_up(&faults);
         EXPECT_STATUS(weir_net_load(from, path, NULL, &faults), WEIR_ERR_SHAPE);
         expect_fault(&faults, "tensor 'h.1.ln_2.bias' F64 [4] is not the model's");
